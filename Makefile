@@ -1,0 +1,44 @@
+# `make run` and `make test` need nothing but Python 3.11+, pip and make.
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+READY = $(VENV)/.ready
+
+.PHONY: run test test-all check format docs bench clean
+
+run: $(READY)
+	$(BIN)/slm-lab run
+
+test: $(READY)
+	$(BIN)/pytest -n 2 -m "not slow"
+
+test-all: $(READY)
+	$(BIN)/pytest -n 2
+
+check: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/slm-lab spec check
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(READY)
+	$(BIN)/python -m slm_lab.spec.reference > docs/spec_reference.md
+
+bench: $(READY)
+	$(BIN)/pip install --quiet -c constraints.txt -e ".[bench]"
+	$(BIN)/python -m bench.speed ppo_cartpole
+
+# The virtual environment is made again when what it should contain changes.
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet -c constraints.txt torch
+	$(BIN)/pip install --quiet -c constraints.txt -e ".[dev]"
+	touch $(READY)
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,1 @@
+"""Speed and score harnesses. Not part of the package, and never part of the tests."""

@@ -1,0 +1,84 @@
+"""Runs one case in one library and prints its training frames per second as JSON.
+
+python -m bench.contestant {lab|sb3} CASE
+"""
+
+import json
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+
+from bench.cases import CASES, PPOCase
+
+
+def lab_speed(name: str, case: PPOCase) -> float:
+    """Frames per second of a Session, rows and checkpoints included."""
+    import torch
+
+    from slm_lab.experiment.launch.processes import SPAWN
+    from slm_lab.experiment.progress import Board
+    from slm_lab.experiment.run_dir import RunDir
+    from slm_lab.experiment.seeding import session_seeds
+    from slm_lab.experiment.session import Session
+    from slm_lab.spec.load import parse_spec
+
+    torch.set_num_threads(1)
+    spec = parse_spec(name, case.spec())
+    with tempfile.TemporaryDirectory() as folder:
+        run_dir = RunDir(Path(folder), name)
+        for part in ("info", "model"):
+            (run_dir.root / part).mkdir()
+        session = Session(
+            spec, 0, session_seeds(0, 0, 0), run_dir.session(0, 0), Board.allocate(SPAWN, 1)
+        )
+        began = time.perf_counter()
+        result = session.run()
+        seconds = time.perf_counter() - began
+        session.close()
+    return result.frame / seconds
+
+
+def sb3_speed(name: str, case: PPOCase) -> float:
+    """Frames per second of Stable-Baselines3's `learn`."""
+    import torch
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.env_util import make_vec_env
+
+    torch.set_num_threads(1)
+    hidden = list(case.hidden)
+    model = PPO(
+        "MlpPolicy",
+        make_vec_env(case.env, case.num_envs, seed=0),
+        learning_rate=case.lr,
+        n_steps=case.horizon,
+        batch_size=case.minibatch,
+        n_epochs=case.epochs,
+        gamma=case.gamma,
+        gae_lambda=case.gae_lambda,
+        clip_range=case.clip_eps,
+        ent_coef=case.entropy_coef,
+        vf_coef=case.value_coef,
+        max_grad_norm=case.max_grad_norm,
+        policy_kwargs={"net_arch": {"pi": hidden, "vf": hidden}},
+        device="cpu",
+        seed=0,
+    )
+    began = time.perf_counter()
+    model.learn(case.frames)
+    return model.num_timesteps / (time.perf_counter() - began)
+
+
+LIBRARIES = {"lab": lab_speed, "sb3": sb3_speed}
+
+
+def main() -> None:
+    """Measures what the arguments name."""
+    warnings.simplefilter("ignore")
+    library, case = sys.argv[1:]
+    print(json.dumps({"frames_per_second": LIBRARIES[library](case, CASES[case])}))
+
+
+if __name__ == "__main__":
+    main()

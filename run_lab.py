@@ -1,0 +1,4 @@
+from slm_lab.cli.main import run_lab
+
+if __name__ == "__main__":  # spawned Sessions import this file again
+    run_lab()

@@ -1,0 +1,1 @@
+"""The agent: an actor that acts, a memory that keeps, a learner that updates."""

@@ -1,0 +1,66 @@
+"""An agent: two halves joined by a memory."""
+
+from typing import Any
+
+from slm_lab.agent.algorithm.algorithm import Actor, Learner
+from slm_lab.agent.batch import Act
+from slm_lab.agent.describe import describe_batch
+from slm_lab.agent.memory.memory import Memory
+from slm_lab.core.errors import NonFiniteLossError
+from slm_lab.core.types import Array, BoolArray, FloatArray, StateDict
+
+
+class Agent:
+    """Acts, remembers, and learns when its memory has something to learn from."""
+
+    def __init__(self, actor: Actor, learner: Learner[Any], memory: Memory[Any] | None) -> None:
+        self.actor = actor
+        self.learner = learner
+        self.memory = memory
+
+    def act(self, obs: Array) -> Act:
+        """Actions for observations (N, *obs_shape), and what the actor believed."""
+        return self.actor.act(obs)
+
+    def observe(
+        self,
+        obs: Array,
+        act: Act,
+        reward: FloatArray,
+        terminated: BoolArray,
+        truncated: BoolArray,
+        next_obs: Array,
+    ) -> None:
+        """Remembers one vector step; `next_obs` is what each step really ended in."""
+        if self.memory is not None:
+            self.memory.add(obs, act, reward, terminated, truncated, next_obs)
+
+    def learn(self, frame: int) -> dict[str, float] | None:
+        """Trains if it is time; returns the report of the training event, or None.
+
+        Raises NonFiniteLossError with the statistics of the batch that caused it.
+        """
+        if self.memory is None or not self.memory.ready():
+            return None
+        batch = self.memory.take()
+        try:
+            report = self.learner.learn(batch, frame)
+        except NonFiniteLossError as error:
+            raise NonFiniteLossError(f"{error}\n{describe_batch(batch)}") from error
+        self.actor.version = self.learner.version
+        return report
+
+    def state_dict(self) -> StateDict:
+        """Everything that acting and learning depend on."""
+        return {
+            "actor": self.actor.state_dict(),
+            "learner": self.learner.state_dict(),
+            "memory": None if self.memory is None else self.memory.state_dict(),
+        }
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores it in place."""
+        self.actor.load_state_dict(state["actor"])
+        self.learner.load_state_dict(state["learner"])
+        if self.memory is not None:
+            self.memory.load_state_dict(state["memory"])

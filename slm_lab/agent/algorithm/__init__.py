@@ -1,0 +1,1 @@
+"""The algorithm room: short final classes over pure functions for losses and returns."""

@@ -1,0 +1,125 @@
+"""The two halves that every algorithm consists of, and what it is built from."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import gymnasium
+import numpy as np
+import torch
+
+from slm_lab.agent.batch import Act
+from slm_lab.agent.optim.flat import FlatParameters
+from slm_lab.agent.optim.sync import GradientSync
+from slm_lab.core.types import Array, StateDict
+from slm_lab.spec.schema.agent import AgentSpec
+
+BatchT = TypeVar("BatchT", contravariant=True)
+
+
+class Actor(ABC):
+    """Acts. Holds the policy, its generator and its recurrent state."""
+
+    version: int
+    """How many learner updates the weights have seen; noted with every act."""
+
+    @abstractmethod
+    def act(self, obs: Array) -> Act:
+        """Actions for observations (N, *obs_shape)."""
+
+    @abstractmethod
+    def act_greedily(self, obs: Array) -> Array:
+        """The most likely actions, (N, *action_shape); draws nothing."""
+
+    @abstractmethod
+    def state_dict(self) -> StateDict:
+        """The generator and recurrent state; weights belong to the learner."""
+
+    @abstractmethod
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores them."""
+
+
+class Learner(ABC, Generic[BatchT]):
+    """Updates the weights from batches. Holds networks, optimizers and its own generator."""
+
+    opt_step: int
+    """Gradient steps taken: the second clock of a run."""
+    version: int
+    """Learner updates done: the version of the policy."""
+
+    @property
+    @abstractmethod
+    def metric_names(self) -> tuple[str, ...]:
+        """The columns this algorithm reports beyond those that every row has."""
+
+    @property
+    @abstractmethod
+    def flats(self) -> Mapping[str, FlatParameters]:
+        """The flat vectors of its networks by name."""
+
+    @abstractmethod
+    def learn(self, batch: BatchT, frame: int) -> dict[str, float]:
+        """One training event at the trial's clock `frame`; returns the report for the row.
+
+        Raises NonFiniteLossError before any weight is touched by a loss that is not finite.
+        """
+
+    @abstractmethod
+    def state_dict(self) -> StateDict:
+        """Networks, optimizers, generator and counters."""
+
+    @abstractmethod
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores them in place."""
+
+
+@dataclass(frozen=True)
+class AgentSeeds:
+    """Independent seeds for the generators of one agent."""
+
+    init: int
+    action: int
+    sampling: int
+
+
+@dataclass(frozen=True)
+class BuildContext:
+    """What an algorithm may know when it is built."""
+
+    spec: AgentSpec
+    observation_space: gymnasium.Space[Any]
+    action_space: gymnasium.Space[Any]
+    num_envs: int
+    seeds: AgentSeeds
+    sync: GradientSync
+
+    @property
+    def obs_shape(self) -> tuple[int, ...]:
+        """The shape of one observation."""
+        shape = self.observation_space.shape
+        assert shape is not None, "the env room flattens observations into arrays"
+        return shape
+
+    @property
+    def obs_dtype(self) -> np.dtype[np.generic]:
+        """The type of one observation."""
+        assert self.observation_space.dtype is not None
+        return self.observation_space.dtype
+
+
+class AgentParts(NamedTuple):
+    """What an algorithm contributes to an agent, and how its memory has to be laid out."""
+
+    actor: Actor
+    learner: Learner[Any]
+    horizon: int
+    """Steps of each environment between two training events."""
+    action_shape: tuple[int, ...]
+    action_dtype: np.dtype[np.generic]
+
+
+def seeded_generator(seed: int) -> torch.Generator:
+    """A CPU generator of its own."""
+    return torch.Generator().manual_seed(seed)

@@ -1,0 +1,57 @@
+"""Losses and the numbers reported beside them. Pure functions of (B,) tensors."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+ElementwiseLoss = Callable[[Tensor, Tensor], Tensor]
+"""(prediction (B,), target (B,)) to losses (B,): a torch loss with reduction "none"."""
+
+
+def clipped_surrogate_loss(
+    log_prob: Tensor, old_log_prob: Tensor, advantage: Tensor, clip_eps: float
+) -> Tensor:
+    """Negated PPO objective L^CLIP, eq. 7 of arXiv:1707.06347. All tensors (B,)."""
+    ratio = (log_prob - old_log_prob).exp()  # r_t(θ) = π_θ / π_θ_old
+    clipped_ratio = ratio.clamp(1 - clip_eps, 1 + clip_eps)
+    return -torch.min(ratio * advantage, clipped_ratio * advantage).mean()
+
+
+def clipped_value_loss(
+    value: Tensor, old_value: Tensor, target: Tensor, clip_eps: float, loss_fn: ElementwiseLoss
+) -> Tensor:
+    """The value loss that gains nothing from moving beyond ε of the old prediction.
+
+    max(l(V, V^targ), l(V_old + clip(V − V_old, −ε, ε), V^targ)), as in the code released with
+    arXiv:1707.06347. All tensors (B,).
+    """
+    clipped_value = old_value + (value - old_value).clamp(-clip_eps, clip_eps)
+    return torch.max(loss_fn(value, target), loss_fn(clipped_value, target)).mean()
+
+
+def standardize(advantage: Tensor) -> Tensor:
+    """(Â − mean) / std, (B,); a batch of one is left as it is, having no deviation."""
+    if advantage.numel() < 2:
+        return advantage
+    return (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+
+
+def approximate_kl(log_prob: Tensor, old_log_prob: Tensor) -> Tensor:
+    """KL(π_old ‖ π) by the non-negative estimator (r − 1) − ln r, a scalar.
+
+    Schulman, "Approximating KL divergence" (2020), estimator k3, from samples of π_old.
+    """
+    log_ratio = log_prob - old_log_prob
+    return (log_ratio.exp() - 1 - log_ratio).mean()
+
+
+def clip_fraction(log_prob: Tensor, old_log_prob: Tensor, clip_eps: float) -> Tensor:
+    """The share of samples whose ratio lies outside 1 ± ε, a scalar."""
+    ratio = (log_prob - old_log_prob).exp()
+    return ((ratio - 1).abs() > clip_eps).float().mean()
+
+
+def explained_variance(value: Tensor, target: Tensor) -> Tensor:
+    """1 − Var(V^targ − V) / Var(V^targ), a scalar; NaN where the targets do not vary."""
+    return 1 - (target - value).var() / target.var()

@@ -1,0 +1,251 @@
+"""Proximal policy optimisation, arXiv:1707.06347."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from slm_lab.agent.algorithm.algorithm import (
+    AgentParts,
+    BuildContext,
+    Learner,
+    seeded_generator,
+)
+from slm_lab.agent.algorithm.loss import (
+    ElementwiseLoss,
+    approximate_kl,
+    clip_fraction,
+    clipped_surrogate_loss,
+    clipped_value_loss,
+    explained_variance,
+    standardize,
+)
+from slm_lab.agent.algorithm.policy_actor import PolicyActor
+from slm_lab.agent.algorithm.returns import gae
+from slm_lab.agent.batch import Rollout
+from slm_lab.agent.distribution import DistributionFamily, distribution_family
+from slm_lab.agent.net.build import build_policy_value
+from slm_lab.agent.net.policy_value import PolicyValue
+from slm_lab.agent.net.return_range import ReturnRange
+from slm_lab.agent.net.value_transform import ValueTransform
+from slm_lab.agent.optim.flat import FlatParameters
+from slm_lab.agent.schedule import Schedule
+from slm_lab.core.types import StateDict
+from slm_lab.spec.role import net_for_role
+from slm_lab.spec.schema.algorithm import PPOSpec
+
+KL_TOLERANCE = 1.5
+"""How far beyond `target_kl` an update may go before the training event ends, as is customary."""
+
+
+@dataclass(frozen=True)
+class Samples:
+    """A rollout with its time and environment axes flattened into one, B = T·N."""
+
+    obs: Tensor
+    action: Tensor
+    log_prob: Tensor
+    advantage: Tensor
+    old_raw_value: Tensor
+    """What the critic put out when acting, in its present units."""
+    raw_target: Tensor
+    """What the critic should put out."""
+
+    def take(self, index: Tensor) -> "Samples":
+        """The samples at `index`, in that order."""
+        return Samples(*(getattr(self, name).index_select(0, index) for name in SAMPLE_FIELDS))
+
+    def slice(self, start: int, stop: int) -> "Samples":
+        """A contiguous part, without copying."""
+        return Samples(*(getattr(self, name)[start:stop] for name in SAMPLE_FIELDS))
+
+
+SAMPLE_FIELDS = tuple(Samples.__dataclass_fields__)
+
+
+class PPO(Learner[Rollout]):
+    """Clipped surrogate, value and entropy loss over several epochs of minibatches."""
+
+    def __init__(
+        self,
+        spec: PPOSpec,
+        network: PolicyValue,
+        family: DistributionFamily,
+        value_loss_fn: ElementwiseLoss,
+        return_range: ReturnRange | None,
+        generator: torch.Generator,
+    ) -> None:
+        self.spec = spec
+        self.network = network
+        self._family = family
+        self._value_loss_fn = value_loss_fn
+        self._return_range = return_range
+        self._clip_eps = Schedule(spec.clip_eps_spec)
+        self._entropy_coef = Schedule(spec.entropy_coef_spec)
+        self._generator = generator
+        self.opt_step = 0
+        self.version = 0
+
+    @classmethod
+    def build(cls, context: BuildContext) -> AgentParts:
+        """Networks, actor and learner from the spec."""
+        spec = context.spec.algorithm
+        assert isinstance(spec, PPOSpec)
+        family = distribution_family(context.action_space, spec.action_pdtype)
+        transform = ValueTransform(spec.symlog, spec.normalize_v_targets)
+        network = build_policy_value(
+            context.spec,
+            family,
+            context.obs_shape,
+            transform,
+            seeded_generator(context.seeds.init),
+            context.sync,
+        )
+        loss = net_for_role(context.spec, "critic").loss_spec
+        learner = cls(
+            spec,
+            network,
+            family,
+            getattr(nn, loss.name)(**{**loss.args, "reduction": "none"}),
+            ReturnRange() if spec.normalize_advantages == "percentile" else None,
+            seeded_generator(context.seeds.sampling),
+        )
+        actor = PolicyActor(network, family, seeded_generator(context.seeds.action))
+        return AgentParts(
+            actor, learner, spec.time_horizon, family.action_shape, np.dtype(family.action_dtype)
+        )
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """Means over the minibatches of a training event, but for `explained_variance`."""
+        return (
+            "policy_loss",
+            "value_loss",
+            "approx_kl",
+            "clip_fraction",
+            "explained_variance",
+            "clip_eps",
+            "entropy_coef",
+        )
+
+    @property
+    def flats(self) -> Mapping[str, FlatParameters]:
+        """The flat vectors of actor and critic."""
+        return {name: o.flat for name, o in self.network.optimizers.items()}
+
+    def learn(self, batch: Rollout, frame: int) -> dict[str, float]:
+        """`training_epoch` passes over the rollout in shuffled minibatches."""
+        self.network.set_frame(frame)
+        clip_eps = self._clip_eps.at(frame)
+        entropy_coef = self._entropy_coef.at(frame)
+        samples, explained_var = self._prepare(batch)
+        size = len(samples.obs)
+        reports: list[dict[str, float]] = []
+        self.network.train(True)
+        for _ in range(self.spec.training_epoch):
+            shuffled = samples.take(self._permutation(size))
+            for start in range(0, size, self.spec.minibatch_size):
+                minibatch = shuffled.slice(start, start + self.spec.minibatch_size)
+                reports.append(self._update(minibatch, clip_eps, entropy_coef))
+            if self._is_too_far(reports[-1]["approx_kl"]):
+                break
+        self.network.train(False)
+        self.version += 1
+        return {
+            **{name: sum(r[name] for r in reports) / len(reports) for name in reports[0]},
+            "explained_variance": explained_var,
+            "clip_eps": clip_eps,
+            "entropy_coef": entropy_coef,
+            "lr": self.network.lr,
+        }
+
+    @torch.no_grad()
+    def _prepare(self, rollout: Rollout) -> tuple[Samples, float]:
+        """Advantages and value targets, flattened; and how well the critic predicted."""
+        device = self.network.device
+        bootstrap_value = self.network.value(rollout.bootstrap_obs.to(device)).cpu()
+        advantage = gae(
+            rollout.reward,
+            rollout.value,
+            rollout.next_value(bootstrap_value),
+            rollout.terminated,
+            rollout.done,
+            self.spec.gamma,
+            self.spec.lam,
+        )
+        returns = advantage + rollout.value
+        if self._return_range is not None:
+            advantage = advantage / self._return_range.update(returns)
+        transform = self.network.transform
+        transform.update(returns.to(device))
+        samples = Samples(
+            rollout.obs.flatten(0, 1).to(device),
+            rollout.action.flatten(0, 1).to(device),
+            rollout.log_prob.flatten().to(device),
+            advantage.flatten().to(device),
+            transform.encode(rollout.value.flatten().to(device)),
+            transform.encode(returns.flatten().to(device)),
+        )
+        return samples, explained_variance(rollout.value, returns).item()
+
+    def _update(self, batch: Samples, clip_eps: float, entropy_coef: float) -> dict[str, float]:
+        """One gradient step on L^CLIP + c₁ L^VF − c₂ S, eq. 9 of the paper."""
+        params, raw_value = self.network.forward(batch.obs)
+        policy = self._family(params)
+        log_prob = policy.log_prob(batch.action)
+        entropy = policy.entropy().mean()
+        advantage = batch.advantage
+        if self.spec.normalize_advantages == "standardize":
+            advantage = standardize(advantage)
+
+        policy_loss = clipped_surrogate_loss(log_prob, batch.log_prob, advantage, clip_eps)
+        value_loss = self._value_loss(raw_value, batch, clip_eps)
+        step = self.network.step(
+            policy_loss - entropy_coef * entropy, self.spec.val_loss_coef * value_loss
+        )
+        self.opt_step += 1
+        with torch.no_grad():
+            return {
+                "loss": step.loss,
+                "grad_norm": step.grad_norm,
+                "policy_loss": policy_loss.item(),
+                "value_loss": value_loss.item(),
+                "entropy": entropy.item(),
+                "approx_kl": approximate_kl(log_prob, batch.log_prob).item(),
+                "clip_fraction": clip_fraction(log_prob, batch.log_prob, clip_eps).item(),
+            }
+
+    def _value_loss(self, raw_value: Tensor, batch: Samples, clip_eps: float) -> Tensor:
+        if self.spec.clip_vloss:
+            return clipped_value_loss(
+                raw_value, batch.old_raw_value, batch.raw_target, clip_eps, self._value_loss_fn
+            )
+        return self._value_loss_fn(raw_value, batch.raw_target).mean()
+
+    def _is_too_far(self, approx_kl: float) -> bool:
+        target = self.spec.target_kl
+        return target is not None and approx_kl > KL_TOLERANCE * target
+
+    def _permutation(self, size: int) -> Tensor:
+        return torch.randperm(size, generator=self._generator).to(self.network.device)
+
+    def state_dict(self) -> StateDict:
+        """Networks, optimizers, the generator of the shuffles, counters."""
+        return {
+            "network": self.network.state_dict(),
+            "generator": self._generator.get_state(),
+            "return_range": None if self._return_range is None else self._return_range.state_dict(),
+            "opt_step": self.opt_step,
+            "version": self.version,
+        }
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores all of it in place."""
+        self.network.load_state_dict(state["network"])
+        self._generator.set_state(state["generator"])
+        if self._return_range is not None:
+            self._return_range.load_state_dict(state["return_range"])
+        self.opt_step = int(state["opt_step"])
+        self.version = int(state["version"])

@@ -1,0 +1,74 @@
+"""The agent that learns nothing: the baseline below which no score means anything."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from slm_lab.agent.algorithm.algorithm import Actor, AgentParts, BuildContext, Learner
+from slm_lab.agent.batch import Act
+from slm_lab.agent.optim.flat import FlatParameters
+from slm_lab.core.types import Array, StateDict
+
+
+class RandomActor(Actor):
+    """Draws uniformly from the action space."""
+
+    def __init__(self, action_space: gymnasium.Space[Any], num_envs: int, seed: int) -> None:
+        self._space = gymnasium.vector.utils.batch_space(action_space, num_envs)
+        self._space.seed(seed)
+        self.version = 0
+        self._no_number = np.full(num_envs, np.nan, np.float32)
+
+    def act(self, obs: Array) -> Act:
+        """Actions that ignore `obs`; there is neither a log-probability nor a value."""
+        return Act(np.asarray(self._space.sample()), self._no_number, self._no_number, 0)
+
+    def act_greedily(self, obs: Array) -> Array:
+        """Chance has no favourite: the same draw."""
+        return np.asarray(self._space.sample())[: len(obs)]
+
+    def state_dict(self) -> StateDict:
+        """The generator of the action space."""
+        return {"generator": self._space.np_random.bit_generator.state}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores the generator."""
+        self._space.np_random.bit_generator.state = state["generator"]
+
+
+class Random(Learner[object]):
+    """Never has anything to learn."""
+
+    def __init__(self) -> None:
+        self.opt_step = 0
+        self.version = 0
+
+    @classmethod
+    def build(cls, context: BuildContext) -> AgentParts:
+        """An actor for any action space."""
+        actor = RandomActor(context.action_space, context.num_envs, context.seeds.action)
+        space = context.action_space
+        return AgentParts(actor, cls(), 1, space.shape or (), np.dtype(space.dtype or np.int64))
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """Nothing to report."""
+        return ()
+
+    @property
+    def flats(self) -> Mapping[str, FlatParameters]:
+        """No networks."""
+        return {}
+
+    def learn(self, batch: object, frame: int) -> dict[str, float]:
+        """Does nothing."""
+        return {}
+
+    def state_dict(self) -> StateDict:
+        """Nothing to save."""
+        return {}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Nothing to restore."""

@@ -1,0 +1,67 @@
+"""The plain records that pass between the halves of an agent."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from torch import Tensor
+
+from slm_lab.core.types import Array, FloatArray
+
+
+class Act(NamedTuple):
+    """What the actor did in one vector step, and what it believed when it did so."""
+
+    action: Array
+    """(N, *action_shape), what the environment receives."""
+    log_prob: FloatArray
+    """(N,) log π(a|s) of the behaviour policy; never recomputed when learning."""
+    value: FloatArray
+    """(N,) V(s) in units of return; NaN where the algorithm has no critic."""
+    version: int
+    """How many learner updates the acting weights had seen."""
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """T consecutive steps of N environments under (nearly) one policy.
+
+    The state after step t is `obs[t + 1]`, except after the last step and where an episode was
+    truncated; those states are `bootstrap_obs`, at the places `bootstrap_t`, `bootstrap_n`.
+    """
+
+    obs: Tensor
+    """(T, N, *obs_shape)"""
+    action: Tensor
+    """(T, N, *action_shape)"""
+    log_prob: Tensor
+    """(T, N)"""
+    value: Tensor
+    """(T, N)"""
+    reward: Tensor
+    """(T, N)"""
+    terminated: Tensor
+    """(T, N) bool: the task itself ended, so nothing follows to bootstrap from"""
+    truncated: Tensor
+    """(T, N) bool: the episode was cut off, its last state still has a value"""
+    bootstrap_obs: Tensor
+    """(K, *obs_shape)"""
+    bootstrap_t: Tensor
+    """(K,) int64"""
+    bootstrap_n: Tensor
+    """(K,) int64"""
+    version: Tensor
+    """(T,) int64, `Act.version` of each step"""
+
+    @property
+    def done(self) -> Tensor:
+        """(T, N) bool: where the recursion over time is cut."""
+        return self.terminated | self.truncated
+
+    def next_value(self, bootstrap_value: Tensor) -> Tensor:
+        """(T, N) V of the state each step ended in, given V of `bootstrap_obs`, (K,).
+
+        Where a step terminated, the number is meaningless and must be masked.
+        """
+        next_value = self.value.roll(-1, 0)
+        next_value[self.bootstrap_t, self.bootstrap_n] = bootstrap_value
+        return next_value

@@ -1,0 +1,43 @@
+"""From a spec and the spaces of an environment to an agent."""
+
+from typing import Any
+
+import gymnasium
+
+from slm_lab.agent.agent import Agent
+from slm_lab.agent.algorithm.algorithm import AgentParts, AgentSeeds, BuildContext
+from slm_lab.agent.memory.memory import Memory
+from slm_lab.agent.optim.sync import GradientSync, NoSync
+from slm_lab.core.registry import ALGORITHMS, MEMORIES
+from slm_lab.spec.schema.agent import AgentSpec
+
+
+def build_agent(
+    spec: AgentSpec,
+    observation_space: gymnasium.Space[Any],
+    action_space: gymnasium.Space[Any],
+    num_envs: int,
+    seeds: AgentSeeds,
+    sync: GradientSync | None = None,
+) -> Agent:
+    """The agent that `spec` describes, for environments with these spaces of one environment.
+
+    Raises LabError when a part is unknown, not built yet, or does not fit the spaces.
+    """
+    context = BuildContext(spec, observation_space, action_space, num_envs, seeds, sync or NoSync())
+    parts: AgentParts = ALGORITHMS.load(spec.algorithm.name).build(context)
+    return Agent(parts.actor, parts.learner, _build_memory(context, parts))
+
+
+def _build_memory(context: BuildContext, parts: AgentParts) -> Memory[Any] | None:
+    if context.spec.memory is None:
+        return None
+    memory: Memory[Any] = MEMORIES.load(context.spec.memory.name)(
+        parts.horizon,
+        context.num_envs,
+        context.obs_shape,
+        context.obs_dtype,
+        parts.action_shape,
+        parts.action_dtype,
+    )
+    return memory

@@ -1,0 +1,1 @@
+"""The memory room: where transitions wait to be learned from."""

@@ -1,0 +1,103 @@
+"""Memories that are used once and forgotten."""
+
+import numpy as np
+import torch
+
+from slm_lab.agent.batch import Act, Rollout
+from slm_lab.agent.memory.memory import Memory
+from slm_lab.core.types import Array, BoolArray, FloatArray, StateDict
+
+
+class OnPolicyBatchReplay(Memory[Rollout]):
+    """A rollout of `horizon` steps of every environment, in arrays that are allocated once.
+
+    Only those next observations are kept that are not the following row anyway: where an episode
+    was truncated, and after the last step.
+    """
+
+    def __init__(
+        self,
+        horizon: int,
+        num_envs: int,
+        obs_shape: tuple[int, ...],
+        obs_dtype: np.dtype[np.generic],
+        action_shape: tuple[int, ...],
+        action_dtype: np.dtype[np.generic],
+    ) -> None:
+        self._horizon = horizon
+        lead = (horizon, num_envs)
+        self._arrays = {
+            "obs": np.zeros((*lead, *obs_shape), obs_dtype),
+            "action": np.zeros((*lead, *action_shape), action_dtype),
+            "log_prob": np.zeros(lead, np.float32),
+            "value": np.zeros(lead, np.float32),
+            "reward": np.zeros(lead, np.float32),
+            "terminated": np.zeros(lead, np.bool_),
+            "truncated": np.zeros(lead, np.bool_),
+            "version": np.zeros(horizon, np.int64),
+        }
+        self._tensors = {name: torch.from_numpy(a) for name, a in self._arrays.items()}
+        self._cut_obs: list[Array] = []
+        self._cut_places: list[tuple[int, int]] = []
+        self._t = 0
+
+    def add(
+        self,
+        obs: Array,
+        act: Act,
+        reward: FloatArray,
+        terminated: BoolArray,
+        truncated: BoolArray,
+        next_obs: Array,
+    ) -> None:
+        """Writes row t."""
+        t = self._t
+        arrays = self._arrays
+        arrays["obs"][t] = obs
+        arrays["action"][t] = act.action
+        arrays["log_prob"][t] = act.log_prob
+        arrays["value"][t] = act.value
+        arrays["reward"][t] = reward
+        arrays["terminated"][t] = terminated
+        arrays["truncated"][t] = truncated
+        arrays["version"][t] = act.version
+        last = t + 1 == self._horizon
+        if last or truncated.any():
+            for n in range(len(reward)) if last else np.flatnonzero(truncated):
+                self._cut_obs.append(next_obs[n].copy())
+                self._cut_places.append((t, int(n)))
+        self._t = t + 1
+
+    def ready(self) -> bool:
+        """Whether the rollout is full."""
+        return self._t == self._horizon
+
+    def take(self) -> Rollout:
+        """The full rollout; the next `add` begins a new one."""
+        places = torch.tensor(self._cut_places, dtype=torch.int64)
+        rollout = Rollout(
+            **self._tensors,
+            bootstrap_obs=torch.from_numpy(np.stack(self._cut_obs)),
+            bootstrap_t=places[:, 0],
+            bootstrap_n=places[:, 1],
+        )
+        self._t = 0
+        self._cut_obs, self._cut_places = [], []
+        return rollout
+
+    def state_dict(self) -> StateDict:
+        """The rows written so far."""
+        return {
+            "t": self._t,
+            "arrays": {name: array[: self._t].copy() for name, array in self._arrays.items()},
+            "cut_obs": list(self._cut_obs),
+            "cut_places": [list(place) for place in self._cut_places],
+        }
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Writes the saved rows back."""
+        self._t = int(state["t"])
+        for name, array in self._arrays.items():
+            array[: self._t] = state["arrays"][name]
+        self._cut_obs = [np.asarray(obs) for obs in state["cut_obs"]]
+        self._cut_places = [(int(t), int(n)) for t, n in state["cut_places"]]

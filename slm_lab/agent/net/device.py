@@ -1,0 +1,21 @@
+"""Where a network lives."""
+
+from typing import Literal
+
+import torch
+
+from slm_lab.core.errors import LabError
+
+
+def resolve_device(gpu: bool | Literal["auto"]) -> torch.device:
+    """The device for a spec's `gpu`: false, true, or "auto" (a GPU where there is one).
+
+    Raises LabError where a GPU is required and missing.
+    """
+    if gpu is False:
+        return torch.device("cpu")
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    if gpu is True:
+        raise LabError('agent.net.gpu = true: torch sees no GPU here; use false or "auto"')
+    return torch.device("cpu")

@@ -1,0 +1,178 @@
+"""A policy and a value function, in one network or in two, with the optimizers that train them."""
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from slm_lab.agent.net.value_transform import ValueTransform
+from slm_lab.agent.optim.optimizer import Optimizer
+from slm_lab.core.types import StateDict
+
+
+class StepReport(NamedTuple):
+    """What one gradient step of policy and value did."""
+
+    loss: float
+    grad_norm: float
+    """Before clipping; over both networks where there are two."""
+
+
+class PolicyHead(nn.Module):
+    """A network's policy output, with a state-independent log σ beside it where there is one."""
+
+    def __init__(self, net: nn.Module, log_std: Tensor | None) -> None:
+        super().__init__()
+        self.net = net
+        self.log_std = None if log_std is None else nn.Parameter(log_std)
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, ...]:
+        """(B, ...) to distribution parameters (B, param_dim), then the network's other heads."""
+        params, *rest = self.net(obs)
+        if self.log_std is not None:
+            params = torch.cat([params, self.log_std.expand_as(params)], -1)
+        return (params, *rest)
+
+
+class PolicyValue(ABC):
+    """π(a|s) and V(s) as an algorithm sees them, whether or not they share a body.
+
+    `raw` values are what the critic puts out; `transform.decode` makes returns of them.
+    """
+
+    transform: ValueTransform
+    device: torch.device
+
+    @abstractmethod
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Distribution parameters (B, param_dim) and raw values (B,)."""
+
+    @abstractmethod
+    def policy(self, obs: Tensor) -> Tensor:
+        """Distribution parameters (B, param_dim)."""
+
+    @abstractmethod
+    def raw_value(self, obs: Tensor) -> Tensor:
+        """Raw values (B,)."""
+
+    @abstractmethod
+    def step(self, policy_loss: Tensor, value_loss: Tensor) -> StepReport:
+        """One gradient step on the sum of the two losses."""
+
+    @abstractmethod
+    def train(self, mode: bool) -> None:
+        """Whether normalisation layers use and update batch statistics."""
+
+    @property
+    @abstractmethod
+    def optimizers(self) -> dict[str, Optimizer]:
+        """The trainable units by name, actor first."""
+
+    def value(self, obs: Tensor) -> Tensor:
+        """V(s) in units of return, (B,)."""
+        return self.transform.decode(self.raw_value(obs))
+
+    def set_frame(self, frame: int) -> None:
+        """Tells the learning-rate schedules where the run is."""
+        for optimizer in self.optimizers.values():
+            optimizer.learning_rate.set_frame(frame)
+
+    @property
+    def lr(self) -> float:
+        """The learning rate of the actor's optimizer now."""
+        return next(iter(self.optimizers.values())).learning_rate.value
+
+    def state_dict(self) -> StateDict:
+        """Parameters, statistics and optimizer state of every unit."""
+        return {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores every unit in place."""
+        for name, optimizer in self.optimizers.items():
+            optimizer.load_state_dict(state[name])
+
+
+class SharedPolicyValue(PolicyValue):
+    """One body with a policy head and a value head, and one optimizer."""
+
+    def __init__(self, net: PolicyHead, transform: ValueTransform, optimizer: Optimizer) -> None:
+        self._net = net
+        self._optimizer = optimizer
+        self.transform = transform
+        self.device = optimizer.flat.vector.device
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Both heads in one pass."""
+        params, value = self._net.forward(obs)
+        return params, value.squeeze(-1)
+
+    def policy(self, obs: Tensor) -> Tensor:
+        """The policy head."""
+        return self.forward(obs)[0]
+
+    def raw_value(self, obs: Tensor) -> Tensor:
+        """The value head."""
+        return self.forward(obs)[1]
+
+    def step(self, policy_loss: Tensor, value_loss: Tensor) -> StepReport:
+        """One step on the sum."""
+        return StepReport(*self._optimizer.step(policy_loss + value_loss))
+
+    def train(self, mode: bool) -> None:
+        """Sets the mode of the one network."""
+        self._net.train(mode)
+
+    @property
+    def optimizers(self) -> dict[str, Optimizer]:
+        """The one unit."""
+        return {"actor_critic": self._optimizer}
+
+
+class SeparatePolicyValue(PolicyValue):
+    """Two networks, each with its own optimizer and its own gradient clipping."""
+
+    def __init__(
+        self,
+        actor: PolicyHead,
+        critic: nn.Module,
+        transform: ValueTransform,
+        actor_optimizer: Optimizer,
+        critic_optimizer: Optimizer,
+    ) -> None:
+        self._actor = actor
+        self._critic = critic
+        self._actor_optimizer = actor_optimizer
+        self._critic_optimizer = critic_optimizer
+        self.transform = transform
+        self.device = actor_optimizer.flat.vector.device
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """One pass through each network."""
+        return self.policy(obs), self.raw_value(obs)
+
+    def policy(self, obs: Tensor) -> Tensor:
+        """The actor."""
+        params, *_ = self._actor.forward(obs)
+        return params
+
+    def raw_value(self, obs: Tensor) -> Tensor:
+        """The critic."""
+        value: Tensor = self._critic.forward(obs)[0]
+        return value.squeeze(-1)
+
+    def step(self, policy_loss: Tensor, value_loss: Tensor) -> StepReport:
+        """One step each."""
+        actor_loss, actor_norm = self._actor_optimizer.step(policy_loss)
+        critic_loss, critic_norm = self._critic_optimizer.step(value_loss)
+        return StepReport(actor_loss + critic_loss, (actor_norm**2 + critic_norm**2) ** 0.5)
+
+    def train(self, mode: bool) -> None:
+        """Sets the mode of both networks."""
+        self._actor.train(mode)
+        self._critic.train(mode)
+
+    @property
+    def optimizers(self) -> dict[str, Optimizer]:
+        """The two units."""
+        return {"actor": self._actor_optimizer, "critic": self._critic_optimizer}

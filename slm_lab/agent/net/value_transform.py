@@ -1,0 +1,76 @@
+"""The units in which a critic predicts: returns as they are, compressed, or standardised."""
+
+import torch
+from torch import Tensor, nn
+
+
+def symlog(x: Tensor) -> Tensor:
+    """sign(x) ln(|x| + 1), eq. 9 of arXiv:2301.04104."""
+    return x.sign() * x.abs().log1p()
+
+
+def symexp(x: Tensor) -> Tensor:
+    """sign(x) (exp|x| − 1), the inverse of symlog."""
+    return x.sign() * x.abs().expm1()
+
+
+class ValueTransform(nn.Module):
+    """Between returns and the critic's output: symlog first, then standardisation.
+
+    The running mean and variance of the targets are buffers of the network, so that they are
+    saved, shared and merged with its other statistics.
+    """
+
+    def __init__(self, use_symlog: bool, normalize: bool) -> None:
+        super().__init__()
+        self._symlog = use_symlog
+        self._normalize = normalize
+        if normalize:
+            self.register_buffer("count", torch.zeros(()))
+            self.register_buffer("mean", torch.zeros(()))
+            self.register_buffer("m2", torch.zeros(()))
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether the critic predicts returns as they are."""
+        return not (self._symlog or self._normalize)
+
+    @torch.no_grad()
+    def update(self, returns: Tensor) -> None:
+        """Takes a batch of returns into the running moments (Chan, Golub & LeVeque, 1983)."""
+        if not self._normalize:
+            return
+        count, mean, m2 = self._moments()
+        x = symlog(returns) if self._symlog else returns
+        batch_count = x.numel()
+        batch_mean = x.mean()
+        total = count + batch_count
+        delta = batch_mean - mean
+        m2 += (x - batch_mean).square().sum() + delta * delta * count * batch_count / total
+        mean += delta * batch_count / total
+        count += batch_count
+
+    def encode(self, returns: Tensor) -> Tensor:
+        """Returns to what the critic should put out; any shape."""
+        x = symlog(returns) if self._symlog else returns
+        if self._normalize:
+            _, mean, _ = self._moments()
+            x = (x - mean) / self._std()
+        return x
+
+    def decode(self, output: Tensor) -> Tensor:
+        """What the critic put out, as returns; any shape."""
+        x = output
+        if self._normalize:
+            _, mean, _ = self._moments()
+            x = x * self._std() + mean
+        return symexp(x) if self._symlog else x
+
+    def _moments(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.get_buffer("count"), self.get_buffer("mean"), self.get_buffer("m2")
+
+    def _std(self) -> Tensor:
+        count, _, m2 = self._moments()
+        if count < 2:
+            return torch.ones_like(m2)
+        return (m2 / count + 1e-8).sqrt()

@@ -1,0 +1,50 @@
+"""From the optimizer block of a net spec to an Optimizer."""
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from slm_lab.agent.optim.flat import FlatParameters
+from slm_lab.agent.optim.lr_schedule import build_learning_rate
+from slm_lab.agent.optim.optimizer import Optimizer
+from slm_lab.agent.optim.rule import Adam, RMSprop, TorchRule, UpdateRule
+from slm_lab.agent.optim.sync import GradientSync
+from slm_lab.spec.schema.net import NetSpec
+
+IMPLEMENTATION_ARGS = ("foreach", "fused", "capturable", "differentiable")
+"""Arguments of torch optimizers that choose an implementation and change no formula."""
+
+
+def build_optimizer(spec: NetSpec, flat: FlatParameters, sync: GradientSync) -> Optimizer:
+    """The optimizer that a net spec, resolved for one role, asks for."""
+    args = dict(spec.optim_spec.args)
+    lr = args.pop("lr", None)
+    if lr is None:
+        lr = default_rate(spec.optim_spec.name)
+    schedule = spec.lr_scheduler_spec
+    learning_rate = build_learning_rate(
+        float(lr), schedule.name if schedule else None, schedule.args if schedule else {}
+    )
+    rule = build_rule(spec.optim_spec.name, args, flat)
+    return Optimizer(flat, rule, learning_rate, spec.clip_grad_val, sync)
+
+
+def default_rate(name: str) -> float:
+    """The learning rate that torch gives this optimizer when a spec names none."""
+    optimizer = getattr(torch.optim, name.removeprefix("Global"))
+    return float(inspect.signature(optimizer).parameters["lr"].default)
+
+
+def build_rule(name: str, args: Mapping[str, Any], flat: FlatParameters) -> UpdateRule:
+    """The update rule named in a spec, with its arguments less the learning rate."""
+    if name in ("Adam", "GlobalAdam", "AdamW", "RMSprop", "GlobalRMSprop"):
+        own = {k: v for k, v in args.items() if k not in IMPLEMENTATION_ARGS}
+        if name in ("RMSprop", "GlobalRMSprop"):
+            return RMSprop(flat, **own)
+        if name == "AdamW":
+            return Adam(flat, **{"weight_decay": 1e-2, **own}, decoupled=True)
+        decoupled = bool(own.pop("decoupled_weight_decay", False))
+        return Adam(flat, **own, decoupled=decoupled)
+    return TorchRule(flat, getattr(torch.optim, name), **args)

@@ -1,0 +1,146 @@
+"""One flat vector per network.
+
+After a network is built its parameters become views into one contiguous float32 vector and its
+gradients views into a second; its float buffers (running statistics) form a third. Every global
+operation (optimizer step, norm, average, copy, share, save) is then one tensor operation.
+
+What would silently break the views is kept out: `.to()` after flattening, `deepcopy`,
+`zero_grad(set_to_none=True)` and `load_state_dict(assign=True)`. `check` finds such a break.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from slm_lab.core.errors import CheckpointError
+from slm_lab.core.types import StateDict
+
+
+class FlatParameters:
+    """Owns the storage behind the parameters, gradients and float buffers of one network.
+
+    `vector` and `grad` are (P,) float32, `statistics` is (S,) float32, in the order in which the
+    module lists its parameters and buffers.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self._parameters = list(module.named_parameters())
+        self._buffers = [
+            (name, owner, key)
+            for prefix, owner in module.named_modules()
+            for key, buffer in owner.named_buffers(prefix="", recurse=False)
+            if buffer.is_floating_point()
+            for name in [f"{prefix}.{key}" if prefix else key]
+        ]
+        values = [p.detach() for _, p in self._parameters]
+        stats = [owner.get_buffer(key) for _, owner, key in self._buffers]
+        wrong = [str(v.dtype) for v in [*values, *stats] if v.dtype != torch.float32]
+        if wrong:
+            raise TypeError(f"a flat vector holds float32 only, the network has {wrong[0]}")
+        device = values[0].device if values else torch.device("cpu")
+        self._shapes = [v.shape for v in values]
+        self._statistic_shapes = [s.shape for s in stats]
+        self.vector = _concatenate(values, device)
+        self.grad = torch.zeros_like(self.vector)
+        self.statistics = _concatenate(stats, device)
+        self._bind()
+
+    @property
+    def views(self) -> list[nn.Parameter]:
+        """The network's parameters, in vector order; their data and gradients are views."""
+        return [p for _, p in self._parameters]
+
+    def rebind(self, vector: Tensor, statistics: Tensor) -> None:
+        """Moves the network onto other storage, values and all (shared memory, say).
+
+        The values that stand in `vector` (P,) and `statistics` (S,) become the network's.
+        Gradients get fresh storage, because no gradient survives a move between processes.
+        """
+        if vector.shape != self.vector.shape or statistics.shape != self.statistics.shape:
+            raise ValueError(
+                f"cannot bind {tuple(self.vector.shape)} parameters and "
+                f"{tuple(self.statistics.shape)} statistics to {tuple(vector.shape)} and "
+                f"{tuple(statistics.shape)}"
+            )
+        self.vector = vector
+        self.grad = torch.zeros_like(vector)
+        self.statistics = statistics
+        self._bind()
+
+    def clone(self, module: nn.Module) -> "FlatParameters":
+        """Flattens `module`, a fresh network of the same architecture, with these values."""
+        twin = FlatParameters(module)
+        twin.copy_(self)
+        return twin
+
+    @torch.no_grad()
+    def copy_(self, other: "FlatParameters") -> None:
+        """Takes over the values of another network of the same architecture."""
+        self.vector.copy_(other.vector)
+        self.statistics.copy_(other.statistics)
+
+    def check(self) -> None:
+        """Raises RuntimeError where a parameter, gradient or buffer is no view any more."""
+        where = self.vector.data_ptr()
+        for name, parameter in self._parameters:
+            if parameter.data_ptr() != where:
+                raise RuntimeError(f"parameter {name} has left the flat vector")
+            grad = parameter.grad
+            offset = where - self.vector.data_ptr()
+            if grad is None or grad.data_ptr() != self.grad.data_ptr() + offset:
+                raise RuntimeError(f"the gradient of {name} has left the flat vector")
+            where += parameter.numel() * parameter.element_size()
+        where = self.statistics.data_ptr()
+        for name, owner, key in self._buffers:
+            buffer = owner.get_buffer(key)
+            if buffer.data_ptr() != where:
+                raise RuntimeError(f"buffer {name} has left the flat statistics vector")
+            where += buffer.numel() * buffer.element_size()
+
+    def state_dict(self) -> StateDict:
+        """Copies of both vectors and the layout they have."""
+        return {
+            "layout": self._layout(),
+            "vector": self.vector.detach().cpu().clone(),
+            "statistics": self.statistics.detach().cpu().clone(),
+        }
+
+    @torch.no_grad()
+    def load_state_dict(self, state: StateDict) -> None:
+        """Copies saved values in place, so that sharing and views stay as they are.
+
+        Raises CheckpointError when the saved network had another architecture.
+        """
+        saved = [[name, list(shape)] for name, shape in state["layout"]]
+        if saved != self._layout():
+            raise CheckpointError(
+                f"the saved network is {saved}, the spec now builds {self._layout()}"
+            )
+        self.vector.copy_(state["vector"])
+        self.statistics.copy_(state["statistics"])
+
+    def _layout(self) -> list[list[object]]:
+        shapes = [*self._shapes, *self._statistic_shapes]
+        names = [name for name, *_ in [*self._parameters, *self._buffers]]
+        return [[name, list(shape)] for name, shape in zip(names, shapes, strict=True)]
+
+    def _bind(self) -> None:
+        parts = _split(self.vector, self._shapes)
+        grads = _split(self.grad, self._shapes)
+        for (_, parameter), part, grad in zip(self._parameters, parts, grads, strict=True):
+            parameter.data = part
+            parameter.grad = grad
+        statistics = _split(self.statistics, self._statistic_shapes)
+        for (_, owner, key), part in zip(self._buffers, statistics, strict=True):
+            setattr(owner, key, part)
+
+
+def _concatenate(parts: list[Tensor], device: torch.device) -> Tensor:
+    if not parts:
+        return torch.empty(0, device=device)
+    return torch.cat([part.reshape(-1) for part in parts])
+
+
+def _split(vector: Tensor, shapes: list[torch.Size]) -> list[Tensor]:
+    sizes = [shape.numel() for shape in shapes]
+    parts = torch.split(vector, sizes)
+    return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]

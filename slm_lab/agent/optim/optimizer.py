@@ -1,0 +1,71 @@
+"""The optimizer an algorithm sees: `optimizer.step(loss)`, and nothing of parallel modes."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from slm_lab.agent.optim.flat import FlatParameters
+from slm_lab.agent.optim.lr_schedule import LearningRate
+from slm_lab.agent.optim.rule import UpdateRule
+from slm_lab.agent.optim.sync import GradientSync
+from slm_lab.core.errors import NonFiniteLossError
+from slm_lab.core.types import StateDict
+
+
+class Optimizer:
+    """Gradient descent on one flat vector: backward, exchange, clip, step, exchange."""
+
+    def __init__(
+        self,
+        flat: FlatParameters,
+        rule: UpdateRule,
+        learning_rate: LearningRate,
+        clip_grad_val: float | None,
+        sync: GradientSync,
+    ) -> None:
+        self.flat = flat
+        self.learning_rate = learning_rate
+        self._rule = rule
+        self._clip_grad_val = clip_grad_val
+        self._sync = sync
+
+    def step(self, loss: Tensor) -> tuple[float, float]:
+        """Minimises a scalar loss by one step; returns the loss and the gradient's norm.
+
+        The norm is the global 2-norm before clipping, as the step would see it in every parallel
+        mode: gradients are exchanged first and clipped after, because clipping is not linear.
+        Raises NonFiniteLossError, with the parameters untouched, when either is not finite.
+        """
+        loss_value = loss.item()
+        if not math.isfinite(loss_value):
+            raise NonFiniteLossError(f"the loss is {loss_value}")
+        flat = self.flat
+        flat.grad.zero_()
+        loss.backward()  # type: ignore[no-untyped-call]
+        with torch.no_grad():
+            self._sync.before_step(flat)
+            norm = torch.linalg.vector_norm(flat.grad).item()
+            if not math.isfinite(norm):
+                raise NonFiniteLossError(f"the gradient's norm is {norm} at a loss of {loss_value}")
+            if self._clip_grad_val is not None and norm > self._clip_grad_val:
+                flat.grad.mul_(self._clip_grad_val / norm)
+            self._rule.apply(flat, self.learning_rate.value)
+            self._sync.after_step(flat)
+        self.learning_rate.count_step(loss_value)
+        return loss_value, norm
+
+    def state_dict(self) -> StateDict:
+        """The flat vector, the rule's moments and the learning-rate schedule."""
+        return {
+            "flat": self.flat.state_dict(),
+            "rule": self._rule.state_dict(),
+            "learning_rate": self.learning_rate.state_dict(),
+        }
+
+    @torch.no_grad()
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores all of it in place."""
+        self.flat.load_state_dict(state["flat"])
+        self._rule.load_state_dict(state["rule"])
+        self.learning_rate.load_state_dict(state["learning_rate"])

@@ -1,0 +1,192 @@
+"""Update rules: how a gradient changes the flat vector.
+
+Adam and RMSprop are the lab's own, a few in-place operations on whole vectors; their state is made
+at construction, so that it can live in shared memory from the start. `GlobalAdam` and
+`GlobalRMSprop` are the same rules under the names that say so in a spec. Every other torch
+optimizer runs as it is, over the flat vector or, where it needs shapes, over the views.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from slm_lab.agent.optim.flat import FlatParameters
+from slm_lab.core.types import StateDict
+
+
+class UpdateRule(ABC):
+    """Changes `flat.vector` in place by `flat.grad`."""
+
+    @abstractmethod
+    def apply(self, flat: FlatParameters, lr: float) -> None:
+        """One step with learning rate `lr`. Runs without autograd."""
+
+    @abstractmethod
+    def state_dict(self) -> StateDict:
+        """Copies of the moments and step count."""
+
+    @abstractmethod
+    def load_state_dict(self, state: StateDict) -> None:
+        """Copies a saved state in place."""
+
+
+class TensorStateRule(UpdateRule):
+    """A rule whose whole state is a dict of tensors, loaded in place so that sharing survives."""
+
+    state: dict[str, Tensor]
+
+    def state_dict(self) -> StateDict:
+        """Clones of every state tensor, on the CPU."""
+        return {name: tensor.cpu().clone() for name, tensor in self.state.items()}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Copies into the existing tensors."""
+        for name, tensor in self.state.items():
+            tensor.copy_(state[name])
+
+
+class Adam(TensorStateRule):
+    """Adam (arXiv:1412.6980, algorithm 1), or AdamW (arXiv:1711.05101) with `decoupled`.
+
+    Calls the kernel behind `torch.optim.Adam(fused=True)` on the flat vector: bit for bit the same
+    numbers, without the per-call bookkeeping.
+    """
+
+    def __init__(
+        self,
+        flat: FlatParameters,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        amsgrad: bool = False,
+        maximize: bool = False,
+        decoupled: bool = False,
+    ) -> None:
+        self._beta1, self._beta2 = betas
+        self._eps = eps
+        self._weight_decay = weight_decay
+        self._amsgrad = amsgrad
+        self._maximize = maximize
+        self._kernel = torch._fused_adamw_ if decoupled else torch._fused_adam_
+        names = ["exp_avg", "exp_avg_sq", *(["max_exp_avg_sq"] if amsgrad else [])]
+        self.state = {name: torch.zeros_like(flat.vector) for name in names}
+        self.state["step"] = torch.zeros((), device=flat.vector.device)
+
+    def apply(self, flat: FlatParameters, lr: float) -> None:
+        """θ ← θ − lr · m̂ / (√v̂ + ε)."""
+        state = self.state
+        state["step"].add_(1)
+        self._kernel(
+            [flat.vector],
+            [flat.grad],
+            [state["exp_avg"]],
+            [state["exp_avg_sq"]],
+            [state["max_exp_avg_sq"]] if self._amsgrad else [],
+            [state["step"]],
+            lr=lr,
+            beta1=self._beta1,
+            beta2=self._beta2,
+            weight_decay=self._weight_decay,
+            eps=self._eps,
+            amsgrad=self._amsgrad,
+            maximize=self._maximize,
+        )
+
+
+class RMSprop(TensorStateRule):
+    """RMSprop (Tieleman & Hinton, 2012), with torch's options and torch's order of operations."""
+
+    def __init__(
+        self,
+        flat: FlatParameters,
+        alpha: float = 0.99,
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        momentum: float = 0.0,
+        centered: bool = False,
+        maximize: bool = False,
+    ) -> None:
+        self._alpha = alpha
+        self._eps = eps
+        self._weight_decay = weight_decay
+        self._momentum = momentum
+        self._maximize = maximize
+        self._centered = centered
+        names = [
+            "square_avg",
+            *(["grad_avg"] if centered else []),
+            *(["momentum_buffer"] if momentum > 0 else []),
+        ]
+        self.state = {name: torch.zeros_like(flat.vector) for name in names}
+
+    def apply(self, flat: FlatParameters, lr: float) -> None:
+        """θ ← θ − lr · g / (√E[g²] + ε)."""
+        grad = -flat.grad if self._maximize else flat.grad
+        if self._weight_decay:
+            grad = grad.add(flat.vector, alpha=self._weight_decay)
+        square_avg = self.state["square_avg"]
+        square_avg.mul_(self._alpha).addcmul_(grad, grad, value=1 - self._alpha)
+        if self._centered:
+            grad_avg = self.state["grad_avg"]
+            grad_avg.lerp_(grad, 1 - self._alpha)
+            scale = square_avg.addcmul(grad_avg, grad_avg, value=-1).sqrt_().add_(self._eps)
+        else:
+            scale = square_avg.sqrt().add_(self._eps)
+        if self._momentum > 0:
+            buffer = self.state["momentum_buffer"]
+            buffer.mul_(self._momentum).addcdiv_(grad, scale)
+            flat.vector.add_(buffer, alpha=-lr)
+        else:
+            flat.vector.addcdiv_(grad, scale, value=-lr)
+
+
+class TorchRule(UpdateRule):
+    """Any other torch.optim optimizer, given the flat vector or the views that need shapes."""
+
+    def __init__(
+        self, flat: FlatParameters, optimizer: type[torch.optim.Optimizer], **args: Any
+    ) -> None:
+        if optimizer in SHAPED_OPTIMIZERS:
+            parameters = flat.views
+            if optimizer is torch.optim.Muon:
+                _refuse_vectors(parameters)
+        else:
+            whole = nn.Parameter(flat.vector)
+            whole.grad = flat.grad
+            parameters = [whole]
+        self._optimizer = optimizer(parameters, **args)
+
+    def apply(self, flat: FlatParameters, lr: float) -> None:
+        """One step of the torch optimizer."""
+        for group in self._optimizer.param_groups:
+            group["lr"] = lr
+        self._optimizer.step()
+
+    def state_dict(self) -> StateDict:
+        """The optimizer's own state, copied."""
+        saved = self._optimizer.state_dict()["state"]
+        return {
+            "state": {
+                index: {k: v.clone() if isinstance(v, Tensor) else v for k, v in entry.items()}
+                for index, entry in saved.items()
+            }
+        }
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores the optimizer's state; its arguments stay those of the spec."""
+        groups = self._optimizer.state_dict()["param_groups"]
+        self._optimizer.load_state_dict({"state": state["state"], "param_groups": groups})
+
+
+SHAPED_OPTIMIZERS: tuple[type[torch.optim.Optimizer], ...] = (
+    torch.optim.Adafactor,
+    torch.optim.Muon,
+)
+
+
+def _refuse_vectors(parameters: list[nn.Parameter]) -> None:
+    flat = [tuple(p.shape) for p in parameters if p.ndim != 2]
+    if flat:
+        raise ValueError(f"Muon updates matrices only; the network has parameters of {flat[0]}")

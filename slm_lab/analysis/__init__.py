@@ -1,0 +1,1 @@
+"""What the rows of a run say: metrics with their definitions, and graphs."""

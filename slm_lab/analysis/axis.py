@@ -1,0 +1,81 @@
+"""What a graph can be drawn against and of: labels, units, and values of a session_df."""
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+import pandas as pd
+
+from slm_lab.analysis.grid import Line
+from slm_lab.metrics.row import COLUMNS
+from slm_lab.metrics.tracker import MA_WINDOW
+
+
+@final
+@dataclass(frozen=True)
+class Axis:
+    """A column as an axis: `file` names it in file names, values are divided by `unit_size`."""
+
+    column: str
+    file: str
+    label: str
+    unit_size: float = 1.0
+
+
+_NOT_LEARNED = frozenset(
+    ("frame", "total_frame", "wall_t", "epi", "opt_step", "fps", "total_reward", "total_reward_ma")
+)
+_LABELS = {
+    "lr": "learning rate",
+    "explore_var": "exploration variable",
+    "grad_norm": "gradient norm before clipping",
+    "approx_kl": "approximate KL",
+    "clip_eps": "clipping range ε",
+    "alpha": "temperature α",
+    "staleness_p50": "staleness, median",
+}
+
+RETURNS = (
+    Axis("total_reward", "mean_returns", "mean return"),
+    Axis("total_reward_ma", "mean_returns_ma", f"mean return, average of {MA_WINDOW} rows"),
+)
+"""Mean over environments of the last episode's raw return; and its moving average."""
+
+
+def learner_columns(df: pd.DataFrame) -> list[str]:
+    """The columns that learners and modes report and that have any value in `df`."""
+    return [c for c in df.columns if c not in _NOT_LEARNED and df[c].notna().any()]
+
+
+def learner_axis(column: str) -> Axis:
+    """The y axis of a learner's column, with its unit if it has one."""
+    label = _LABELS.get(column, column.replace("_", " "))
+    unit = COLUMNS[column].unit if column in COLUMNS else "1"
+    return Axis(column, column, label if unit == "1" else f"{label} ({unit})")
+
+
+def frames(of: str = "") -> Axis:
+    """Environment steps; `of` says of what ("per Session")."""
+    return Axis("frame", "frames", f"frames {of}".strip())
+
+
+def total_frames() -> Axis:
+    """Environment steps of all Sessions together."""
+    return Axis("total_frame", "total_frames", "frames of all Sessions")
+
+
+def wall_clock(longest: float) -> Axis:
+    """Training time in the unit that suits `longest` seconds."""
+    size, unit = (
+        (1.0, "s") if longest <= 300 else (60.0, "min") if longest <= 7200 else (3600.0, "h")
+    )
+    return Axis("wall_t", "wall_t", f"training time ({unit})", size)
+
+
+def line(df: pd.DataFrame, x: Axis, y: Axis) -> Line:
+    """The rows of `df` in which `y` has a finite value."""
+    if y.column not in df.columns:
+        return Line(np.empty(0), np.empty(0))
+    values = df[y.column].to_numpy(np.float64) / y.unit_size
+    known = np.isfinite(values)
+    return Line(df[x.column].to_numpy(np.float64)[known] / x.unit_size, values[known])

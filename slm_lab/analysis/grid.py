@@ -1,0 +1,49 @@
+"""Sessions that wrote rows at different moments, brought onto one grid and averaged there."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from slm_lab.core.types import FloatArray, IntArray
+
+
+class Line(NamedTuple):
+    """One Session's values over an axis: `x` (R,) not falling, `y` (R,) finite."""
+
+    x: FloatArray
+    y: FloatArray
+
+
+class Spread(NamedTuple):
+    """Over a grid `x` (G,): mean and population standard deviation over `sessions` of them each."""
+
+    x: FloatArray
+    mean: FloatArray
+    std: FloatArray
+    sessions: IntArray
+
+
+def common_grid(lines: Sequence[Line], max_points: int | None = None) -> FloatArray:
+    """Every x at which some Session has a row; `max_points` even steps if those are more."""
+    grid = np.unique(np.concatenate([line.x for line in lines]))
+    if max_points is None or len(grid) <= max_points:
+        return grid
+    return np.linspace(grid[0], grid[-1], max_points)
+
+
+def on_grid(lines: Sequence[Line], grid: FloatArray) -> FloatArray:
+    """(J, G): each of J lines interpolated linearly; NaN outside of what a Session has seen."""
+    return np.stack([np.interp(grid, x, y, left=np.nan, right=np.nan) for x, y in lines])
+
+
+def spread(lines: Sequence[Line], grid: FloatArray) -> Spread:
+    """Mean and spread at each grid point over the Sessions that have data there."""
+    values = on_grid(lines, grid)
+    known = ~np.isnan(values)
+    covered = known.any(axis=0)
+    grid, values, known = grid[covered], values[:, covered], known[:, covered]
+    count = known.sum(axis=0)
+    mean = np.where(known, values, 0.0).sum(axis=0) / count
+    deviation = np.where(known, values - mean, 0.0)
+    return Spread(grid, mean, np.sqrt((deviation**2).sum(axis=0) / count), count)

@@ -1,0 +1,224 @@
+"""Scalar metrics of a Session and of a Trial; `docs/metrics.md` has the formulas in print.
+
+R_i is `total_reward` of the i-th row that has one, R_rand the random agent's mean return, and
+s_i = R_i − R_rand. A metric that has no meaning is None and `reasons` says why.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple, final
+
+import numpy as np
+import pandas as pd
+
+from slm_lab.analysis.grid import Line, common_grid, on_grid
+from slm_lab.core.types import FloatArray
+from slm_lab.metrics.tracker import MA_WINDOW
+
+SESSION_METRICS = (
+    "total_reward_ma",
+    "strength",
+    "max_strength",
+    "final_strength",
+    "sample_efficiency",
+    "training_efficiency",
+    "stability",
+)
+
+MAX_OPPOSITE_SHARE = 0.1
+"""A denominator Σ d_i keeps its sign if negative d_i are at most this share of Σ|d_i|."""
+
+ROUNDING = 1e-9
+"""Strengths smaller than this share of the returns they are differences of are rounding errors."""
+
+
+@final
+@dataclass(frozen=True)
+class SessionMetrics:
+    """One Session's metrics. `reasons` has an entry for each that is None."""
+
+    total_reward_ma: float | None
+    strength: float | None
+    max_strength: float | None
+    final_strength: float | None
+    sample_efficiency: float | None
+    training_efficiency: float | None
+    stability: float | None
+    frame: int
+    num_rows: int
+    random_return: float | None
+    reasons: Mapping[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain numbers, strings and None."""
+        return asdict(self)
+
+
+@final
+@dataclass(frozen=True)
+class TrialMetrics:
+    """Means of the Sessions' metrics over the Sessions that have them, and their consistency.
+
+    `num_sessions` were given; `rests_on` counts for each metric the Sessions it was made from.
+    """
+
+    total_reward_ma: float | None
+    strength: float | None
+    max_strength: float | None
+    final_strength: float | None
+    sample_efficiency: float | None
+    training_efficiency: float | None
+    stability: float | None
+    consistency: float | None
+    num_sessions: int
+    rests_on: Mapping[str, int]
+    random_return: float | None
+    reasons: Mapping[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain numbers, strings and None."""
+        return asdict(self)
+
+
+class Scalar(NamedTuple):
+    """A number, or None and the reason why there is none."""
+
+    value: float | None
+    reason: str = ""
+
+
+def session_metrics(df: pd.DataFrame, random_return: float | None) -> SessionMetrics:
+    """The metrics of one session_df. Rows without a total_reward count for nothing."""
+    rows = df[df["total_reward"].notna()]
+    returns = rows["total_reward"].to_numpy(dtype=np.float64)
+    scalars = dict.fromkeys(SESSION_METRICS, Scalar(None, _no_strength(returns, random_return)))
+    if returns.size:
+        scalars["total_reward_ma"] = Scalar(float(returns[-MA_WINDOW:].mean()))
+    if returns.size and random_return is not None:
+        strength = returns - random_return
+        scale = _scale(returns, random_return)
+        frame, opt_step = (rows[name].to_numpy(np.float64) for name in ("frame", "opt_step"))
+        scalars |= {
+            "strength": Scalar(float(strength.mean())),
+            "max_strength": Scalar(float(strength.max())),
+            "final_strength": Scalar(float(strength[-1])),
+            "sample_efficiency": efficiency(strength, frame, scale),
+            "training_efficiency": efficiency(strength, opt_step, scale),
+            "stability": stability(strength, scale),
+        }
+    return SessionMetrics(
+        **{name: scalar.value for name, scalar in scalars.items()},
+        frame=int(df["frame"].iloc[-1]) if len(df) else 0,
+        num_rows=len(rows),
+        random_return=random_return,
+        reasons={name: scalar.reason for name, scalar in scalars.items() if scalar.value is None},
+    )
+
+
+def trial_metrics(dfs: Sequence[pd.DataFrame], random_return: float | None) -> TrialMetrics:
+    """The metrics of a Trial from the session_df of each of its Sessions."""
+    sessions = [session_metrics(df, random_return) for df in dfs]
+    scalars: dict[str, Scalar] = {}
+    rests_on: dict[str, int] = {}
+    for name in SESSION_METRICS:
+        values = [v for session in sessions if (v := getattr(session, name)) is not None]
+        rests_on[name] = len(values)
+        why = "; ".join(dict.fromkeys(session.reasons.get(name, "") for session in sessions))
+        scalars[name] = (
+            Scalar(float(np.mean(values))) if values else Scalar(None, why or "no Sessions")
+        )
+    lines = [line for df in dfs if (line := _returns_over_frames(df)).x.size]
+    scalars["consistency"] = consistency(lines, random_return)
+    rests_on["consistency"] = len(lines) if scalars["consistency"].value is not None else 0
+    return TrialMetrics(
+        **{name: scalar.value for name, scalar in scalars.items()},
+        num_sessions=len(dfs),
+        rests_on=rests_on,
+        random_return=random_return,
+        reasons={name: scalar.reason for name, scalar in scalars.items() if scalar.value is None},
+    )
+
+
+def efficiency(strength: FloatArray, t: FloatArray, scale: float) -> Scalar:
+    """Σ(s_i / t_i) / Σ s_i over the rows with t_i > 0; both (R,). In 1 / unit of t.
+
+    Rows before the first optimizer step (t_i = 0) show no training and have no efficiency.
+    """
+    begun = t > 0
+    strength, t = strength[begun], t[begun]
+    if not strength.size:
+        return Scalar(None, "no row with a return comes after the first step")
+    reason = _unfit_denominator(strength, scale)
+    if reason:
+        return Scalar(None, reason)
+    return Scalar(float((strength / t).sum() / strength.sum()))
+
+
+def stability(strength: FloatArray, scale: float) -> Scalar:
+    """1 − |Σ min(s_{i+1} − s_i, 0) / Σ_{i<N} s_i|; strength (N,). 1: it never dropped."""
+    if strength.size < 2:
+        return Scalar(None, "it takes two rows with a return to see a drop")
+    reason = _unfit_denominator(strength[:-1], scale)
+    if reason:
+        return Scalar(None, reason)
+    drops = np.minimum(np.diff(strength), 0.0)
+    return Scalar(float(1 - abs(drops.sum() / strength[:-1].sum())))
+
+
+def consistency(lines: Sequence[Line], random_return: float | None) -> Scalar:
+    """1 − 2 Σ_i std_j(s_ij) / Σ_i mean_j(s_ij) over Sessions j; `lines` are returns over frames.
+
+    i runs over the common grid of frames, where all Sessions have data. std divides by the number
+    of Sessions.
+    """
+    if random_return is None:
+        return Scalar(None, _NOT_MEASURED)
+    if len(lines) < 2:
+        return Scalar(None, "it takes two Sessions with returns to see how they differ")
+    first, last = max(line.x[0] for line in lines), min(line.x[-1] for line in lines)
+    grid = common_grid(lines)
+    grid = grid[(first <= grid) & (grid <= last)]
+    if not grid.size:
+        return Scalar(None, "the Sessions have no frames in common")
+    returns = on_grid(lines, grid)
+    mean = returns.mean(axis=0) - random_return
+    reason = _unfit_denominator(mean, _scale(returns, random_return))
+    if reason:
+        return Scalar(None, reason)
+    return Scalar(float(1 - 2 * returns.std(axis=0).sum() / mean.sum()))
+
+
+_NOT_MEASURED = "the random agent's return was not measured"
+
+
+def _no_strength(returns: FloatArray, random_return: float | None) -> str:
+    if not returns.size:
+        return "no row has a return"
+    return _NOT_MEASURED if random_return is None else ""
+
+
+def _returns_over_frames(df: pd.DataFrame) -> Line:
+    rows = df[df["total_reward"].notna()]
+    return Line(rows["frame"].to_numpy(np.float64), rows["total_reward"].to_numpy(np.float64))
+
+
+def _scale(returns: FloatArray, random_return: float) -> float:
+    return max(float(np.abs(returns).max()), abs(random_return))
+
+
+def _unfit_denominator(terms: FloatArray, scale: float) -> str:
+    """Why the sum of `terms` must not be divided by, or an empty string."""
+    size = float(np.abs(terms).sum())
+    if not np.isfinite(size):
+        return "a return is not finite"
+    if size <= ROUNDING * scale * terms.size:
+        return "the denominator is zero: the returns are those of the random agent"
+    share = float(-terms[terms < 0].sum()) / size
+    if share <= MAX_OPPOSITE_SHARE:
+        return ""
+    if share >= 1 - MAX_OPPOSITE_SHARE:
+        return "the denominator is negative: the returns are below those of the random agent"
+    return (
+        f"the denominator changes sign: {share:.0%} of the strength, summed without signs, lies "
+        "below the random agent"
+    )

@@ -1,0 +1,134 @@
+"""The graphs of a Trial: mean over its Sessions, with a band of one standard deviation."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from slm_lab.analysis.axis import (
+    RETURNS,
+    Axis,
+    frames,
+    learner_axis,
+    line,
+    total_frames,
+    wall_clock,
+)
+from slm_lab.analysis.figure import MAX_POINTS, Curve, Figure
+from slm_lab.analysis.grid import Line, Spread, common_grid, spread
+from slm_lab.analysis.load import load_session_df
+from slm_lab.analysis.render import write_figure
+from slm_lab.analysis.session_graph import decimate
+from slm_lab.core.types import IntArray
+
+MAX_FAINT_LINES = 8
+"""Up to so many Sessions are also drawn one by one, behind the mean."""
+
+MAX_RAGGED = 0.02
+"""Ends of the axis, as a share of it, that are left out when not all Sessions reach into them."""
+
+_LEARNER_COLUMNS = ("loss", "entropy", "explore_var")
+
+
+def draw_trial_graphs(
+    out_dir: str | Path,
+    session_csvs: Sequence[str | Path],
+    prefix: str,
+    title: str,
+    subtitle: str | None = None,
+    *,
+    which: Literal["all", "live"] = "all",
+) -> list[Path]:
+    """Draws the graphs of a Trial into the run folder `out_dir`; returns their paths.
+
+    Files are `{prefix}_trial_graph_{y}_vs_{x}.png` and `.html`: y `mean_returns` and
+    `mean_returns_ma` against x `frames`, `total_frames` and `wall_t`, and `loss`, `entropy`,
+    `explore_var` against `frames` where any Session has values. "live" draws the first two only.
+    A Session whose file is missing has not started. `subtitle` defaults to the number of Sessions.
+    Raises OSError.
+    """
+    out_dir = Path(out_dir)
+    dfs = [load_session_df(csv) for csv in session_csvs if Path(csv).exists()]
+    dfs = [df for df in dfs if len(df)]
+    if subtitle is None:
+        subtitle = count_text(len(dfs), len(session_csvs))
+    paths: list[Path] = []
+    for x, y in _axes(dfs, which):
+        figure = trial_figure([line(df, x, y) for df in dfs], x, y, title, subtitle)
+        stem = f"{prefix}_trial_graph_{y.file}_vs_{x.file}"
+        paths += write_figure(figure, out_dir, stem, run_dir=out_dir)
+    return paths
+
+
+def trial_figure(lines: Sequence[Line], x: Axis, y: Axis, title: str, subtitle: str) -> Figure:
+    """Mean and band over the Sessions' lines, of which those without points are left out."""
+    lines = [one for one in lines if one.x.size]
+    if not lines:
+        return Figure(title, subtitle, x.label, y.label, (), "no values yet")
+    if len(lines) == 1:
+        only = decimate(lines[0])
+        return Figure(title, subtitle, x.label, y.label, (Curve("", only.x, only.y),))
+    curves: list[Curve] = []
+    if len(lines) <= MAX_FAINT_LINES:
+        faint = [decimate(one) for one in lines]
+        curves += [
+            Curve("" if i else "each Session", one.x, one.y, style="faint")
+            for i, one in enumerate(faint)
+        ]
+    curves += _mean_curves(spread(lines, common_grid(lines, MAX_POINTS)), len(lines))
+    return Figure(title, subtitle, x.label, y.label, tuple(curves))
+
+
+def count_text(with_rows: int, planned: int) -> str:
+    """ "4 Sessions", or "3 of 4 Sessions" while one has no rows."""
+    noun = "Session" if planned == 1 else "Sessions"
+    return f"{planned} {noun}" if with_rows == planned else f"{with_rows} of {planned} {noun}"
+
+
+def _axes(dfs: Sequence[pd.DataFrame], which: Literal["all", "live"]) -> list[tuple[Axis, Axis]]:
+    per_session = frames("per Session")
+    pairs = [(per_session, y) for y in RETURNS]
+    if which == "live":
+        return pairs
+    longest = max((float(df["wall_t"].max()) for df in dfs), default=0.0)
+    pairs += [(x, y) for x in (total_frames(), wall_clock(longest)) for y in RETURNS]
+    reported = [c for c in _LEARNER_COLUMNS if any(df[c].notna().any() for df in dfs)]
+    return pairs + [(per_session, learner_axis(column)) for column in reported]
+
+
+def _mean_curves(over: Spread, num_sessions: int) -> list[Curve]:
+    """A solid mean with its band where all Sessions have data, a dashed mean where only some do."""
+    over = _without_ragged_ends(over, num_sessions)
+    full = over.sessions == num_sessions
+    curves: list[Curve] = []
+    if full.any():
+        mean, std = np.where(full, over.mean, np.nan), np.where(full, over.std, np.nan)
+        curves.append(Curve(f"mean ± 1 std of {num_sessions} Sessions", over.x, mean, std))
+    if not full.all():
+        # Widened by a point on each side, so that the dashed line meets the solid one.
+        partly = ~full
+        partly[1:] |= ~full[:-1]
+        partly[:-1] |= ~full[1:]
+        mean = np.where(partly, over.mean, np.nan)
+        curves.append(Curve(_partly_label(over.sessions[~full]), over.x, mean, style="dashed"))
+    return curves
+
+
+def _partly_label(count: IntArray) -> str:
+    fewest, most = int(count.min()), int(count.max())
+    number = f"{fewest}" if fewest == most else f"{fewest}–{most}"
+    return f"mean of {number} Session{'' if most == 1 else 's'}"
+
+
+def _without_ragged_ends(over: Spread, num_sessions: int) -> Spread:
+    """Leaves out ends that fewer Sessions reach, if they are short."""
+    full = np.flatnonzero(over.sessions == num_sessions)
+    if not full.size:
+        return over
+    x, allowed = over.x, MAX_RAGGED * (over.x[-1] - over.x[0])
+    first = int(full[0]) if x[full[0]] - x[0] <= allowed else 0
+    last = int(full[-1]) if x[-1] - x[full[-1]] <= allowed else len(x) - 1
+    kept = slice(first, last + 1)
+    return Spread(x[kept], over.mean[kept], over.std[kept], over.sessions[kept])

@@ -1,0 +1,97 @@
+"""`slm-lab`: the command line. Everything heavy is imported by the command that needs it."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from slm_lab import __version__
+from slm_lab.cli.errors import report_errors
+from slm_lab.cli.spec import app as spec_app
+
+app = typer.Typer(
+    name="slm-lab",
+    help="Deep reinforcement learning from one JSON spec: run it, resume it, read its graphs.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(spec_app, name="spec")
+
+DEMO_FILE = "demo.json"
+DEMO_NAME = "ppo_cartpole"
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"slm-lab {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_show_version)
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def run(
+    spec_file: Annotated[
+        str, typer.Argument(help="A JSON or YAML file, or the name of a shipped one.")
+    ] = DEMO_FILE,
+    spec_name: Annotated[
+        str | None, typer.Argument(help="The spec in the file; its only one if left out.")
+    ] = None,
+    mode: Annotated[
+        str,
+        typer.Argument(
+            help="dev (short and checked), train, train@latest or train@FOLDER (resume)."
+        ),
+    ] = "train",
+    sets: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            "-s",
+            metavar="KEY=VALUE",
+            help="Fill ${KEY}, or override a dotted path of the spec. Repeatable.",
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Root seed, in place of meta.random_seed.")
+    ] = None,
+    data: Annotated[Path, typer.Option(help="Folder of run folders.")] = Path("data"),
+    imports: Annotated[
+        list[str] | None,
+        typer.Option("--import", metavar="MODULE", help="Import a plug-in module. Repeatable."),
+    ] = None,
+) -> None:
+    """Train a spec; without arguments, PPO on CartPole.
+
+    Exit codes: 0 all well, 1 a run failed, 2 bad input, 130 stopped by Ctrl-C.
+    """
+    with report_errors():
+        from slm_lab.cli.run import run_spec
+
+        name = DEMO_NAME if spec_name is None and spec_file == DEMO_FILE else spec_name
+        code = run_spec(spec_file, name, mode, tuple(sets or ()), seed, data, tuple(imports or ()))
+    raise typer.Exit(code)
+
+
+def main() -> None:
+    """The entry point of `slm-lab`."""
+    app()
+
+
+def run_lab() -> None:
+    """The entry point of `run_lab.py`: the command `slm-lab run` under its classic name."""
+    app(["run", *sys.argv[1:]], prog_name="run_lab.py")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What every room may use: errors, shared types, the registry of named parts."""

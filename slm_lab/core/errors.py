@@ -1,0 +1,59 @@
+"""The errors a user can meet. Each says where, what was given, and the fix."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class LabError(Exception):
+    """Something the user can act on; shown as one message, never as a traceback."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing wrong with a spec: the dotted `path`, the value given there, what is allowed."""
+
+    path: str
+    message: str
+    value: object = None
+    has_value: bool = False
+
+    def __str__(self) -> str:
+        given = f" = {_shorten(self.value)}" if self.has_value else ""
+        return f"{self.path}{given}: {self.message}"
+
+
+class SpecError(LabError):
+    """A spec that cannot be run as written. Carries all of its problems at once."""
+
+    def __init__(self, where: str, problems: Sequence[Problem]) -> None:
+        self.where = where
+        self.problems = tuple(problems)
+        count = len(self.problems)
+        head = f"{where} has {count} problem{'' if count == 1 else 's'}"
+        super().__init__("\n".join([head, *(f"  {problem}" for problem in self.problems)]))
+
+    def __reduce__(self) -> tuple[type["SpecError"], tuple[str, tuple[Problem, ...]]]:
+        return SpecError, (self.where, self.problems)
+
+
+class UsageError(LabError):
+    """A command line that cannot be carried out as given (exit code 2)."""
+
+
+class MissingExtraError(LabError):
+    """A part needs a package that is not installed; the message names the pip command."""
+
+
+class CheckpointError(LabError):
+    """A checkpoint could not be written or read; what was saved before is untouched."""
+
+
+class NonFiniteLossError(LabError):
+    """A loss or gradient became NaN or infinite; the message carries the batch statistics."""
+
+
+def _shorten(value: object, width: int = 60) -> str:
+    text = repr(value) if not isinstance(value, bool) else str(value).lower()
+    if value is None:
+        text = "null"
+    return text if len(text) <= width else text[: width - 1] + "…"

@@ -1,0 +1,79 @@
+"""From what an agent does to what an environment takes: the one place where actions are scaled."""
+
+from typing import Any
+
+import numpy as np
+from gymnasium import Space, spaces
+
+from slm_lab.core.errors import Problem, SpecError
+from slm_lab.core.types import Array
+
+
+class ActionConverter:
+    """Discrete kinds pass (counted from 0); of a Box, what has two bounds is seen as [-1, 1].
+
+    A component of a Box with two finite bounds is low + (a + 1)/2 (high − low); one without
+    passes as it is. All are clipped to the bounds that there are. A Box is seen as a vector (A,).
+    """
+
+    space: Space[Any]
+    """of one environment, as the agent sees it"""
+
+    def __init__(self, raw_space: Space[Any], env_name: str) -> None:
+        self._box: spaces.Box | None = None
+        self._start: Array | None = None  # None: counted from 0
+        if isinstance(raw_space, spaces.Box) and np.issubdtype(raw_space.dtype, np.floating):
+            self._scale_from(raw_space)
+        elif isinstance(raw_space, spaces.Discrete):
+            self._start = _unless_zero(np.asarray(raw_space.start))
+            self.space = spaces.Discrete(int(raw_space.n))
+        elif isinstance(raw_space, spaces.MultiDiscrete):
+            self._start = _unless_zero(raw_space.start)
+            self.space = spaces.MultiDiscrete(raw_space.nvec)
+        elif isinstance(raw_space, spaces.MultiBinary):
+            self.space = raw_space
+        else:
+            raise SpecError("env", [_unsupported(raw_space, env_name)])
+
+    def _scale_from(self, raw_space: spaces.Box) -> None:
+        self._box = raw_space
+        low = raw_space.low.ravel().astype(np.float64)
+        high = raw_space.high.ravel().astype(np.float64)
+        bounded = np.isfinite(low) & np.isfinite(high)
+        self._low, self._high = low, high
+        # Unbounded components get finite stand-ins, so that no inf − inf is computed.
+        finite_low, finite_high = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0)
+        self._middle = (finite_low + finite_high) / 2
+        self._half_width = (finite_high - finite_low) / 2
+        self.space = spaces.Box(
+            np.where(bounded, -1.0, low).astype(np.float32),
+            np.where(bounded, 1.0, high).astype(np.float32),
+            dtype=np.float32,
+        )
+
+    def convert(self, action: Array) -> Array:
+        """Actions of N environments → what their `step` takes, in the raw space's own type."""
+        if self._box is None:
+            return action if self._start is None else action + self._start
+        raw = action * self._half_width
+        raw += self._middle
+        np.maximum(raw, self._low, out=raw)
+        np.minimum(raw, self._high, out=raw)
+        return raw.astype(self._box.dtype).reshape(len(raw), *self._box.shape)
+
+
+def _unless_zero(start: Array) -> Array | None:
+    return start if np.any(start) else None
+
+
+def _unsupported(space: Space[Any], env_name: str) -> Problem:
+    kind = type(space).__name__
+    if isinstance(space, spaces.Box):
+        kind = f"{kind} of {space.dtype}"
+    return Problem(
+        "env.name",
+        f"its actions are a {kind} space, which is not supported; supported are Box of floats, "
+        "Discrete, MultiDiscrete and MultiBinary",
+        env_name,
+        has_value=True,
+    )

@@ -1,0 +1,111 @@
+"""The second pass of a spec check: what only the environment's own code can answer."""
+
+import importlib
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
+
+from slm_lab.core.errors import MissingExtraError, Problem, SpecError
+from slm_lab.core.registry import nearest_name
+from slm_lab.env.autoreset import choose_mode, vector_creator, why_not_native
+from slm_lab.env.lookup import find_env, known_warnings_ignored
+from slm_lab.spec.schema.env import EnvSpec
+
+OWN_WORDS = {"max_episode_steps": "max_t", "autoreset_mode": None, "num_envs": "num_envs"}
+"""arguments of native vector environments that the lab sets, and the spec's word for them"""
+
+
+def check_env(spec: EnvSpec) -> list[Problem]:
+    """What is wrong with `spec`, without constructing an environment; [] if nothing is.
+
+    A simulator is imported only where the spec has keys for it. A family that is not installed
+    is no fault of the spec: it is checked as far as that goes, and `make_env` says what to install.
+    """
+    problems = _not_available_yet(spec)
+    try:
+        entry = find_env(spec.name)
+    except SpecError as error:
+        return [*problems, *error.problems]
+    except MissingExtraError:
+        return problems
+    if spec.vectorization_mode == "native" and (reason := why_not_native(entry)) is not None:
+        allowed = f"{reason}; use sync, async or null"
+        problems.append(Problem("env.vectorization_mode", allowed, "native", has_value=True))
+    else:
+        problems += _check_kwargs(spec, entry)
+    return problems
+
+
+def _not_available_yet(spec: EnvSpec) -> list[Problem]:
+    problems = []
+    if spec.backend != "gymnasium":
+        message = f"{spec.backend} is not available yet; use gymnasium"
+        problems.append(Problem("env.backend", message, spec.backend, has_value=True))
+    for key, value in (("frame_op", spec.frame_op), ("image_downsize", spec.image_downsize)):
+        if value is not None:
+            problems.append(Problem(f"env.{key}", "not available yet", value, has_value=True))
+    return problems
+
+
+def _check_kwargs(spec: EnvSpec, entry: GymnasiumSpec) -> list[Problem]:
+    if not spec.kwargs:
+        return []
+    mode = choose_mode(spec.vectorization_mode, spec.kwargs, entry)
+    creator = vector_creator(entry) if mode == "native" else _single_creator(entry)
+    accepted = accepted_arguments(creator)
+    if accepted is None:
+        return []
+    accepted = (accepted | set(entry.kwargs)) - set(OWN_WORDS)
+    return [
+        Problem(f"env.{key}", _refusal(key, entry, accepted), value, has_value=True)
+        for key, value in spec.kwargs.items()
+        if key not in accepted
+    ]
+
+
+def _refusal(key: str, entry: GymnasiumSpec, accepted: set[str]) -> str:
+    message = f"{entry.id} does not accept it"
+    nearest = OWN_WORDS.get(key) or nearest_name(key, sorted(accepted))
+    if nearest is not None:
+        return f"{message}; did you mean {nearest}?"
+    return f"{message}; it accepts {', '.join(sorted(accepted)) or 'no keys'}"
+
+
+def _single_creator(entry: GymnasiumSpec) -> Callable[..., Any]:
+    target = entry.entry_point
+    if not isinstance(target, str):
+        assert target is not None
+        return target
+    module_name, _, attribute = target.partition(":")
+    with known_warnings_ignored():
+        creator: Callable[..., Any] = getattr(importlib.import_module(module_name), attribute)
+    return creator
+
+
+def accepted_arguments(creator: Callable[..., Any]) -> set[str] | None:
+    """The keyword arguments that a class or function takes; None: any.
+
+    Where a class passes **kwargs on, those of the classes above it count as well.
+    """
+    if not inspect.isclass(creator):
+        names, open_ended = _parameters(creator)
+        return None if open_ended else names
+    accepted: set[str] = set()
+    initialisers = [
+        vars(cls)["__init__"] for cls in creator.__mro__[:-1] if "__init__" in vars(cls)
+    ]
+    for initialiser in initialisers:
+        names, open_ended = _parameters(initialiser)
+        accepted |= names - {"self"}
+        if not open_ended:
+            return accepted
+    return None if initialisers else set()
+
+
+def _parameters(function: Callable[..., Any]) -> tuple[set[str], bool]:
+    """The names that can be given by keyword, and whether any other can."""
+    parameters = inspect.signature(function).parameters.values()
+    names = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    return names, any(p.kind is p.VAR_KEYWORD for p in parameters)

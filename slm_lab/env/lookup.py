@@ -1,0 +1,110 @@
+"""From the name in a spec to Gymnasium's entry for it, with errors that name the fix."""
+
+import importlib
+import importlib.util
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import gymnasium
+from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
+
+from slm_lab.core.errors import MissingExtraError, Problem, SpecError
+from slm_lab.core.registry import ENVS, nearest_name
+
+
+@dataclass(frozen=True)
+class Extra:
+    """A family of environments that comes with an optional dependency.
+
+    Its members have `id_part` in their id or an entry point that begins with `entry_point`.
+    """
+
+    name: str
+    module: str
+    registers: bool
+    """whether importing `module` is what registers the family's ids"""
+    id_part: str | None = None
+    entry_point: str | None = None
+
+    def owns(self, name: str) -> bool:
+        """Whether the environment called `name` belongs to the family."""
+        if self.id_part is not None and self.id_part in name:
+            return True
+        entry = gymnasium.registry.get(name)
+        target = None if entry is None else entry.entry_point
+        return (
+            self.entry_point is not None
+            and isinstance(target, str)
+            and target.startswith(self.entry_point)
+        )
+
+    def require(self) -> None:
+        """Raises MissingExtraError when the package is not installed; does not import it."""
+        if importlib.util.find_spec(self.module) is None:
+            raise MissingExtraError(
+                f'{self.module} is not installed; run: pip install "slm-lab[{self.name}]"'
+            )
+
+
+EXTRAS = (
+    Extra("atari", "ale_py", registers=True, id_part="ALE/"),
+    Extra("bullet", "pybullet_envs_gymnasium", registers=True, id_part="BulletEnv-"),
+    Extra("box2d", "Box2D", registers=False, entry_point="gymnasium.envs.box2d"),
+    Extra("mujoco", "mujoco", registers=False, entry_point="gymnasium.envs.mujoco"),
+)
+
+
+@contextmanager
+def known_warnings_ignored() -> Iterator[None]:
+    """To import or construct environments in: drops warnings that no user can do anything about."""
+    with warnings.catch_warnings():
+        # Gymnasium, about a Box given in float64 and kept in float32.
+        warnings.filterwarnings("ignore", message=".*precision lowered by casting.*")
+        # SWIG, when Box2D is imported; as an error it would even crash the interpreter.
+        warnings.filterwarnings("ignore", "builtin type .* has no __module__", DeprecationWarning)
+        yield
+
+
+def find_env(name: str) -> GymnasiumSpec:
+    """The entry of `name`: a Gymnasium id, "package.module:id", or the name of a plug-in.
+
+    Imports what registers the id, never the simulator. Raises MissingExtraError when the family
+    is not installed, SpecError when there is no such environment.
+    """
+    module_name, _, env_id = name.rpartition(":")
+    if module_name:
+        _import_registrar(module_name, name)
+    _register_plug_in(env_id)
+    for extra in EXTRAS:
+        if extra.owns(env_id):
+            extra.require()
+            if extra.registers:
+                importlib.import_module(extra.module)
+    entry = gymnasium.registry.get(env_id)
+    if entry is None:
+        raise SpecError("env", [_unknown(name, env_id)])
+    return entry
+
+
+def _import_registrar(module_name: str, name: str) -> None:
+    try:
+        importlib.import_module(module_name)
+    except ImportError as error:
+        message = f"the module {module_name} that should register it does not import: {error}"
+        raise SpecError("env", [Problem("env.name", message, name, has_value=True)]) from error
+
+
+def _register_plug_in(env_id: str) -> None:
+    plug_in = ENVS.get(env_id)
+    if plug_in is not None and env_id not in gymnasium.registry:
+        gymnasium.register(env_id, entry_point=plug_in.target)
+
+
+def _unknown(name: str, env_id: str) -> Problem:
+    nearest = nearest_name(env_id, [*gymnasium.registry, *ENVS.names()])
+    message = "there is no such environment"
+    if nearest is not None:
+        message += f"; did you mean {nearest}?"
+    return Problem("env.name", message, name, has_value=True)

@@ -1,0 +1,161 @@
+"""Running normalisation of observations and rewards."""
+
+from typing import Any
+
+import numpy as np
+from gymnasium import Space, spaces
+
+from slm_lab.core.types import Array, FloatArray, StateDict
+
+EPSILON = 1e-8
+"""added to a variance before its root is taken"""
+
+
+class RunningStatistics:
+    """Count, mean and M2 (sum of squared deviations) of the vectors seen so far.
+
+    They live in a flat float64 vector [count, mean (D), M2 (D)] that the caller owns, so that it
+    can be shared between processes or merged; M2 rather than the variance, because sums merge
+    exactly. Nothing is cached outside of the vector.
+    """
+
+    def __init__(self, vector: FloatArray, size: int) -> None:
+        assert vector.shape == (self.length(size),)
+        self._count = vector[:1]
+        self._mean = vector[1 : 1 + size]
+        self._m2 = vector[1 + size :]
+
+    @staticmethod
+    def length(size: int) -> int:
+        """How many numbers the statistics of D = `size` components take."""
+        return 1 + 2 * size
+
+    @property
+    def count(self) -> float:
+        """How many vectors were seen."""
+        return float(self._count[0])
+
+    @property
+    def mean(self) -> FloatArray:
+        """(D,), zeros before the first vector."""
+        return self._mean
+
+    @property
+    def variance(self) -> FloatArray:
+        """(D,) of the population; ones before the first vector."""
+        if self._count[0] == 0:
+            return np.ones_like(self._m2)
+        return np.asarray(self._m2 / self._count)
+
+    def deviation(self) -> FloatArray:
+        """(D,) sqrt(variance + ε), never zero."""
+        variance = self.variance
+        variance += EPSILON
+        return np.asarray(np.sqrt(variance, variance))
+
+    def update(self, batch: Array) -> None:
+        """Counts the B ≥ 1 rows of `batch` (B, D), each once.
+
+        With d the rows less the mean so far and n' the new count,
+
+            mean' = mean + Σd / n',   M2' = M2 + Σd² − (Σd)² / n'
+
+        which is what merging the batch's own mean and M2 comes to, in fewer steps. It loses
+        digits when the mean is far from the rows, so the first batch starts from its first row.
+        """
+        count = self._count
+        if count[0] == 0:
+            self._mean[:] = batch[0]
+        deviation = batch - self._mean
+        total = np.add.reduce(deviation, 0)
+        np.multiply(deviation, deviation, deviation)
+        count += len(batch)
+        shift = total / count
+        self._mean += shift
+        shift *= total
+        self._m2 += np.add.reduce(deviation, 0)
+        self._m2 -= shift
+
+    def merge(self, vector: FloatArray) -> None:
+        """Counts all that the statistics in `vector` have seen, as if it had been seen here.
+
+        Eq. 2.1 of Chan, Golub & LeVeque, "Updating formulae and a pairwise algorithm for
+        computing sample variances" (1979), with δ = mean_b − mean_a and n = n_a + n_b:
+
+            mean = mean_a + δ n_b / n,   M2 = M2_a + M2_b + δ² n_a n_b / n
+        """
+        size = self._mean.size
+        old_count, count = float(self._count[0]), float(vector[0])
+        if count == 0:
+            return
+        total = old_count + count
+        delta = vector[1 : 1 + size] - self._mean
+        self._mean += delta * (count / total)
+        self._m2 += vector[1 + size :] + delta * delta * (old_count * count / total)
+        self._count[0] = total
+
+
+class ObservationNormalizer:
+    """(obs − mean) / sqrt(variance + ε), clipped to ± `clip`, as float32.
+
+    The statistics describe the observations that are acted on, each counted once, before it is
+    normalised. The last observation of an episode is normalised with the same statistics but not
+    counted: it is bootstrapped from, never acted on.
+    """
+
+    def __init__(self, statistics: RunningStatistics, clip: float | None) -> None:
+        self._statistics = statistics
+        self._clip = clip
+
+    def space(self, space: Space[Any]) -> spaces.Box:
+        """What the observations of a Box `space` become."""
+        bound = np.inf if self._clip is None else self._clip
+        return spaces.Box(-bound, bound, space.shape, np.float32)
+
+    def update(self, obs: Array) -> None:
+        """Counts the observations (B, ...)."""
+        self._statistics.update(obs.reshape(len(obs), -1))
+
+    def normalize(self, obs: Array) -> Array:
+        """The observations (B, ...) normalised; computed in float64."""
+        flat = obs.reshape(len(obs), -1) - self._statistics.mean
+        flat /= self._statistics.deviation()
+        if self._clip is not None:
+            np.minimum(flat, self._clip, out=flat)
+            np.maximum(flat, -self._clip, out=flat)
+        return flat.astype(np.float32).reshape(obs.shape)
+
+
+class RewardNormalizer:
+    """r / sqrt(Var[G] + ε) with G the discounted return so far, G_t = γ G_{t−1} + r_t.
+
+    G is counted before it goes back to zero at the end of an episode, so that the last reward
+    belongs to the episode that it ended. The reward is not centred: its sign means something.
+    """
+
+    def __init__(self, statistics: RunningStatistics, gamma: float, num_envs: int) -> None:
+        self._statistics = statistics
+        self._gamma = gamma
+        self._discounted_return = np.zeros(num_envs)
+
+    def update(self, reward: FloatArray) -> None:
+        """Counts the returns that the rewards (N,) lead to."""
+        self._discounted_return *= self._gamma
+        self._discounted_return += reward
+        self._statistics.update(self._discounted_return[:, None])
+
+    def normalize(self, reward: FloatArray) -> FloatArray:
+        """The rewards (N,) scaled."""
+        return np.asarray(reward / self._statistics.deviation())
+
+    def end_episodes(self, index: Array | slice) -> None:
+        """Begins the returns of these environments anew."""
+        self._discounted_return[index] = 0.0
+
+    def state_dict(self) -> StateDict:
+        """The running returns; the statistics are saved by the owner of their vector."""
+        return {"discounted_return": self._discounted_return.copy()}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores `state_dict`."""
+        self._discounted_return[...] = state["discounted_return"]

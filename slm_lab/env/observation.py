@@ -1,0 +1,62 @@
+"""From what an environment observes to what an agent sees: float32 vectors, uint8 images."""
+
+from typing import Any
+
+import numpy as np
+from gymnasium import Space, spaces
+
+from slm_lab.core.errors import Problem, SpecError
+from slm_lab.core.types import Array
+
+
+class ObservationConverter:
+    """Box → float32 (uint8 stays uint8), MultiBinary → float32, Discrete → one-hot float32,
+    MultiDiscrete → its one-hots side by side. Other spaces are refused with a SpecError.
+    """  # fmt: skip
+
+    space: Space[Any]
+    """of one environment, as the agent sees it"""
+
+    def __init__(self, raw_space: Space[Any], env_name: str) -> None:
+        self._first_column: Array | None = None  # where the one-hot of each component begins
+        if isinstance(raw_space, spaces.Box):
+            if raw_space.dtype == np.uint8:
+                self.space = raw_space
+            else:
+                low, high = raw_space.low.astype(np.float32), raw_space.high.astype(np.float32)
+                self.space = spaces.Box(low, high, dtype=np.float32)
+        elif isinstance(raw_space, spaces.MultiBinary):
+            self.space = spaces.Box(0.0, 1.0, raw_space.shape, np.float32)
+        elif isinstance(raw_space, spaces.Discrete | spaces.MultiDiscrete):
+            start, sizes = _discrete_parts(raw_space)
+            self._first_column = np.cumsum(sizes) - sizes - start
+            self.space = spaces.Box(0.0, 1.0, (int(sizes.sum()),), np.float32)
+        else:
+            raise SpecError("env", [_unsupported("observations", raw_space, env_name)])
+        self._dtype = self.space.dtype
+
+    def convert(self, raw_obs: Array) -> Array:
+        """Raw observations of B environments → (B, ...), in the shape and type of `space`."""
+        if self._first_column is None:
+            return raw_obs.astype(self._dtype, copy=False)
+        columns = raw_obs.reshape(len(raw_obs), -1) + self._first_column
+        one_hot = np.zeros((len(raw_obs), *(self.space.shape or ())), np.float32)
+        np.put_along_axis(one_hot, columns, 1.0, axis=1)
+        return one_hot
+
+
+def _discrete_parts(space: spaces.Discrete | spaces.MultiDiscrete) -> tuple[Array, Array]:
+    """The first value and the number of values of each component, both (K,) int64."""
+    if isinstance(space, spaces.Discrete):
+        return np.array([space.start], np.int64), np.array([space.n], np.int64)
+    return space.start.ravel().astype(np.int64), space.nvec.ravel().astype(np.int64)
+
+
+def _unsupported(what: str, space: Space[Any], env_name: str) -> Problem:
+    return Problem(
+        "env.name",
+        f"its {what} are a {type(space).__name__} space, which is not supported yet; "
+        "supported are Box, Discrete, MultiDiscrete and MultiBinary",
+        env_name,
+        has_value=True,
+    )

@@ -1,0 +1,33 @@
+"""What one step of N environments returns."""
+
+from typing import NamedTuple
+
+from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray
+
+
+class FinishedEpisodes(NamedTuple):
+    """The K ≥ 1 episodes that ended in a step, as the environment scored them."""
+
+    env_index: IntArray
+    """(K,) which environment each episode ran in, ascending"""
+    episode_return: FloatArray
+    """(K,) float64: the raw reward, summed before any clipping, scaling or normalising"""
+    episode_length: IntArray
+    """(K,) int64: steps"""
+
+
+class Step(NamedTuple):
+    """One step of N environments. Every array is fresh: later steps do not write into it."""
+
+    obs: Array
+    """(N, ...) what to act on next; where an episode ended, the first of the next one"""
+    next_obs: Array
+    """(N, ...) what the step really ended in; the same object as `obs` when no episode ended"""
+    reward: FloatArray
+    """(N,) float32, as the learner sees it"""
+    terminated: BoolArray
+    """(N,) the episode ended by itself: no bootstrap"""
+    truncated: BoolArray
+    """(N,) the episode was cut off, by a time limit say: bootstrap from `next_obs`"""
+    finished: FinishedEpisodes | None
+    """the episodes that ended in this step, or None"""

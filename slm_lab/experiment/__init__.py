@@ -1,0 +1,1 @@
+"""Sessions, Trials and what surrounds them: launching, checkpoints, the run folder."""

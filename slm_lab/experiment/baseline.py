@@ -1,0 +1,93 @@
+"""The mean return of the Random agent: the zero of every strength."""
+
+import json
+import os
+import signal
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from slm_lab.experiment.worker import die_with_parent
+
+if TYPE_CHECKING:
+    from slm_lab.spec.schema.env import EnvSpec
+
+EPISODES = 100
+NUM_ENVS = 10
+SEED = 0
+
+
+def cached_random_return(cache: Path, spec: "EnvSpec") -> float | None:
+    """The measured mean return, or None where it has not been measured with these versions."""
+    try:
+        known = json.loads(cache.read_text())
+    except (OSError, ValueError):
+        return None
+    value = known.get(_key(spec)) if isinstance(known, dict) else None
+    return float(value) if isinstance(value, int | float) else None
+
+
+def measure_main(cache: Path, spec: "EnvSpec", imports: tuple[str, ...], parent: int) -> None:
+    """The target of a spawned process: measures and adds the result to the cache file."""
+    from slm_lab.experiment.worker import import_plugins
+
+    die_with_parent(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    import_plugins(imports)
+    value = measure_random_return(spec)
+    known: dict[str, float] = {}
+    with suppress(OSError, ValueError):  # the first measurement here, or a damaged cache
+        known = json.loads(cache.read_text())
+    known[_key(spec)] = value
+    temporary = cache.with_name(f"{cache.name}.{os.getpid()}")
+    temporary.write_text(json.dumps(known, indent=2, sort_keys=True))
+    os.replace(temporary, cache)
+
+
+def measure_random_return(spec: "EnvSpec", episodes: int = EPISODES) -> float:
+    """Mean raw return of uniformly random actions over `episodes` episodes.
+
+    Every environment contributes the same number of episodes: taking the first to finish would
+    favour short ones.
+    """
+    from gymnasium.vector.utils import batch_space
+
+    from slm_lab.env.make import make_env
+
+    num_envs = min(NUM_ENVS, episodes)
+    raw = spec.model_copy(
+        update={"num_envs": num_envs, "normalize_obs": False, "normalize_reward": False}
+    )
+    env = make_env(raw, SEED)
+    actions = batch_space(env.action_space, num_envs)
+    actions.seed(SEED)
+    per_env = episodes // num_envs
+    counts = np.zeros(num_envs, np.int64)
+    total = 0.0
+    env.reset()
+    try:
+        while counts.min() < per_env:
+            finished = env.step(np.asarray(actions.sample())).finished
+            if finished is None:
+                continue
+            wanted = counts[finished.env_index] < per_env
+            total += float(finished.episode_return[wanted].sum())
+            counts[finished.env_index[wanted]] += 1
+    finally:
+        env.close()
+    return total / float(counts.sum())
+
+
+def _key(spec: "EnvSpec") -> str:
+    """Everything the number depends on: the environment, its arguments, the simulator's version."""
+    packages = []
+    for name in ("gymnasium", "ale-py", "mujoco"):
+        try:
+            packages.append(f"{name}={version(name)}")
+        except PackageNotFoundError:
+            continue
+    arguments = json.dumps(spec.kwargs, sort_keys=True, default=str)
+    return f"{spec.name} max_t={spec.max_t} {arguments} {' '.join(packages)}"

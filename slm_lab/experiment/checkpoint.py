@@ -1,0 +1,130 @@
+"""Checkpoints: immutable files, and a manifest that is renamed into place last.
+
+Whatever happens while one is written (kill, full disk), the manifest before it stays whole, and
+with it everything it names. Files that no manifest names any more are deleted only when the next
+manifest is durable.
+"""
+
+import hashlib
+import io
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from slm_lab.core.errors import CheckpointError
+from slm_lab.core.types import StateDict
+from slm_lab.experiment.manifest import Manifest, manifest_path, read_manifest
+from slm_lab.experiment.saveable import from_saveable, to_saveable
+
+
+class CheckpointStore:
+    """The checkpoints of one process, in one folder, under one prefix."""
+
+    def __init__(self, folder: Path, prefix: str) -> None:
+        self._folder = folder
+        self._prefix = prefix
+        self._manifest_path = manifest_path(folder, prefix)
+
+    def manifest(self) -> Manifest | None:
+        """The newest complete manifest, or None where nothing has been saved yet."""
+        return read_manifest(self._manifest_path)
+
+    def save(
+        self,
+        frame: int,
+        rows_size: int,
+        parts: Mapping[str, StateDict],
+        finished: bool = False,
+    ) -> None:
+        """Writes the parts and makes them the newest checkpoint.
+
+        A part that is not given keeps the file it had. Raises CheckpointError when the disk does
+        not take it; then the checkpoint before stays the newest.
+        """
+        previous = self.manifest()
+        serial = 1 if previous is None else previous.serial + 1
+        kept = {} if previous is None else dict(previous.files)
+        written: list[Path] = []
+        try:
+            files = {}
+            for part, state in parts.items():
+                path = self._folder / f"{self._prefix}_{part}_{serial:06d}_{frame}.pt"
+                written.append(path)
+                files[part] = _write_state(path, state)
+            manifest = Manifest(frame, serial, rows_size, finished, {**kept, **files})
+            temporary = self._manifest_path.with_suffix(".json.part")
+            written.append(temporary)
+            _write_durably(temporary, manifest.to_json().encode())
+            os.replace(temporary, self._manifest_path)
+            _sync_folder(self._folder)
+        except OSError as error:
+            for path in written:
+                path.unlink(missing_ok=True)
+            last = (
+                "there is none before it"
+                if previous is None
+                else (f"the last one, at frame {previous.frame}, is intact")
+            )
+            raise CheckpointError(
+                f"cannot save a checkpoint at frame {frame} in {self._folder}: "
+                f"{error.strerror or error}; {last}"
+            ) from error
+        for part in files:
+            if part in kept:
+                (self._folder / kept[part]["name"]).unlink(missing_ok=True)
+
+    def save_aside(self, path: Path, state: StateDict) -> None:
+        """Writes one state that is no checkpoint, for a person to look at."""
+        try:
+            _write_state(path, state)
+        except OSError as error:
+            path.unlink(missing_ok=True)
+            raise CheckpointError(f"cannot write {path}: {error.strerror or error}") from error
+
+    def load(self, manifest: Manifest, part: str = "state") -> StateDict:
+        """The state of one part. Raises CheckpointError when the file is not what was written."""
+        return read_state(self._folder, manifest.files[part])
+
+
+def read_state(folder: Path, file: Mapping[str, Any]) -> StateDict:
+    """Loads one file of a checkpoint, checked against its manifest; nothing is unpickled."""
+    path = folder / str(file["name"])
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"cannot read the checkpoint {path}: {error.strerror}") from error
+    if hashlib.sha256(content).hexdigest() != file["sha256"]:
+        raise CheckpointError(f"the checkpoint {path} is damaged: its checksum does not match")
+    with path.open("rb") as stream:
+        state: StateDict = from_saveable(torch.load(stream, weights_only=True))
+    return state
+
+
+def _write_state(path: Path, state: StateDict) -> dict[str, Any]:
+    buffer = io.BytesIO()
+    torch.save(to_saveable(state), buffer)
+    content = buffer.getvalue()
+    _write_durably(path, content)
+    return {
+        "name": path.name,
+        "bytes": len(content),
+        "sha256": hashlib.sha256(content).hexdigest(),
+    }
+
+
+def _write_durably(path: Path, content: bytes) -> None:
+    with path.open("wb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

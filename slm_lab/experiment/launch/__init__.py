@@ -1,0 +1,1 @@
+"""Ways of running the Sessions of a Trial."""

@@ -1,0 +1,53 @@
+"""The list of files that makes a checkpoint; readable without torch."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slm_lab.core.errors import CheckpointError
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a checkpoint consists of."""
+
+    frame: int
+    serial: int
+    """Counts the checkpoints of a Session, so that no file name is used twice."""
+    rows_size: int
+    """Bytes of the training rows that belong to it; what follows was written later."""
+    finished: bool
+    """Whether the Session had come to its end."""
+    files: Mapping[str, Mapping[str, Any]]
+    """Part ("state", "best") to name, bytes and sha256 of its file."""
+
+    def to_json(self) -> str:
+        """The content of the manifest's file."""
+        return json.dumps({"format": FORMAT, **vars(self)})
+
+
+def manifest_path(folder: Path, prefix: str) -> Path:
+    """Where the newest manifest of a process lies."""
+    return folder / f"{prefix}_latest.json"
+
+
+def read_manifest(path: Path) -> Manifest | None:
+    """The manifest at `path`, or None where nothing has been saved yet.
+
+    Raises CheckpointError when it cannot be read or is of another format.
+    """
+    try:
+        content = json.loads(path.read_text())
+        version = content.pop("format", None)
+        manifest = Manifest(**content) if version == FORMAT else None
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"cannot read the checkpoint {path}: {error}") from error
+    if manifest is None:
+        raise CheckpointError(f"{path} has format {version}, this version reads {FORMAT}")
+    return manifest

@@ -1,0 +1,47 @@
+"""What remains of a Session and of a Trial when they have run."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from slm_lab.analysis.metrics import TrialMetrics
+
+
+class Ending(StrEnum):
+    """How a Session ended."""
+
+    FINISHED = "finished"
+    INTERRUPTED = "interrupted"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class SessionResult:
+    """A Session's end, as its process reports it."""
+
+    session: int
+    ending: Ending
+    frame: int
+    error: str | None = None
+    """The message or traceback of a failure."""
+    exit_code: int | None = None
+    """Of the process; negative: the signal that killed it."""
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """A Trial's end."""
+
+    sessions: tuple[SessionResult, ...]
+    metrics: TrialMetrics
+    graphs: tuple[Path, ...]
+
+    @property
+    def failed(self) -> tuple[SessionResult, ...]:
+        """The Sessions that did not get to an end of their own."""
+        return tuple(s for s in self.sessions if s.ending is Ending.FAILED)
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the user stopped it."""
+        return any(s.ending is Ending.INTERRUPTED for s in self.sessions)

@@ -1,0 +1,140 @@
+"""The run folder: one place that knows every file name in it."""
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from slm_lab.core.errors import UsageError
+from slm_lab.experiment.manifest import manifest_path
+
+STAMP = "%Y_%m_%d_%H%M%S"
+_STAMP_PATTERN = re.compile(r"_(\d{4}_\d{2}_\d{2}_\d{6}(?:_\d+)?)$")
+
+
+@dataclass(frozen=True)
+class SessionPaths:
+    """The files of one Session."""
+
+    root: Path
+    prefix: str
+    """{spec_name}_t{trial}_s{session}"""
+
+    @property
+    def rows(self) -> Path:
+        """The training rows."""
+        return self.root / "info" / f"{self.prefix}_session_df_train.csv"
+
+    @property
+    def metrics(self) -> Path:
+        """The scalar metrics of the training rows."""
+        return self.root / "info" / f"{self.prefix}_session_metrics_scalar_train.json"
+
+    @property
+    def models(self) -> Path:
+        """The folder of checkpoints."""
+        return self.root / "model"
+
+    @property
+    def manifest(self) -> Path:
+        """The newest checkpoint's list of files."""
+        return manifest_path(self.models, self.prefix)
+
+    @property
+    def graphs(self) -> Path:
+        """The folder of session graphs."""
+        return self.root / "graph"
+
+    @property
+    def log(self) -> Path:
+        """The text log."""
+        return self.root / "log" / f"{self.prefix}.log"
+
+    @property
+    def tensorboard(self) -> Path:
+        """The folder of TensorBoard events."""
+        return self.root / "log" / "tensorboard" / self.prefix
+
+
+@dataclass(frozen=True)
+class RunDir:
+    """One run's folder, `data/{spec_name}_{YYYY_MM_DD_HHMMSS}`."""
+
+    root: Path
+    spec_name: str
+
+    @classmethod
+    def create(cls, data_dir: Path, spec_name: str, now: datetime) -> "RunDir":
+        """Makes a fresh folder; a second run in the same second gets a number behind its time."""
+        stem = f"{safe_name(spec_name)}_{now.strftime(STAMP)}"
+        for attempt in range(100):
+            root = data_dir / (stem if attempt == 0 else f"{stem}_{attempt}")
+            try:
+                root.mkdir(parents=True)
+            except FileExistsError:
+                continue
+            except OSError as error:
+                raise UsageError(f"cannot make the run folder {root}: {error.strerror}") from error
+            for part in ("info", "graph", "log", "model"):
+                (root / part).mkdir()
+            return cls(root, spec_name)
+        raise UsageError(f"cannot find a free name for the run folder beside {data_dir / stem}")
+
+    @classmethod
+    def latest(cls, data_dir: Path, spec_name: str) -> "RunDir":
+        """The newest run of this spec. Raises UsageError when there is none."""
+        prefix = safe_name(spec_name)
+        runs = [
+            (match.group(1), folder)
+            for folder in (data_dir.iterdir() if data_dir.is_dir() else [])
+            if folder.is_dir()
+            and (match := _STAMP_PATTERN.search(folder.name))
+            and folder.name[: match.start()] == prefix
+        ]
+        if not runs:
+            raise UsageError(
+                f"there is no run of {spec_name} in {data_dir} to go on with; "
+                "start one with the mode train"
+            )
+        return cls(max(runs)[1], spec_name)
+
+    @classmethod
+    def open(cls, root: Path, spec_name: str) -> "RunDir":
+        """An existing run. Raises UsageError when the folder is not one of this spec."""
+        run = cls(root, spec_name)
+        if not root.is_dir():
+            raise UsageError(f"there is no run folder {root}")
+        if not run.spec_file.is_file():
+            raise UsageError(f"{root} is no run of {spec_name}: it has no {run.spec_file.name}")
+        return run
+
+    @property
+    def prefix(self) -> str:
+        """What the names of the run's files begin with."""
+        return safe_name(self.spec_name)
+
+    @property
+    def spec_file(self) -> Path:
+        """The spec as it was resolved, with everything that is needed to run it again."""
+        return self.root / f"{self.prefix}_spec.json"
+
+    def trial_prefix(self, trial: int) -> str:
+        """{spec_name}_t{trial}"""
+        return f"{self.prefix}_t{trial}"
+
+    def trial_spec_file(self, trial: int) -> Path:
+        """The spec of one Trial."""
+        return self.root / f"{self.trial_prefix(trial)}_spec.json"
+
+    def trial_metrics_file(self, trial: int) -> Path:
+        """The scalar metrics of one Trial."""
+        return self.root / f"{self.trial_prefix(trial)}_trial_metrics_scalar.json"
+
+    def session(self, trial: int, session: int) -> SessionPaths:
+        """The files of one Session."""
+        return SessionPaths(self.root, f"{self.trial_prefix(trial)}_s{session}")
+
+
+def safe_name(spec_name: str) -> str:
+    """A spec name as a file name: what is neither letter, digit, dot nor hyphen becomes _."""
+    return re.sub(r"[^\w.-]", "_", spec_name)

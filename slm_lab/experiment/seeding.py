@@ -1,0 +1,26 @@
+"""One root seed to independent seeds for everything that draws."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class SessionSeeds:
+    """The seeds of one Session, independent of each other and of every other Session's."""
+
+    env: int
+    init: int
+    action: int
+    sampling: int
+
+
+def session_seeds(root_seed: int, trial: int, session: int) -> SessionSeeds:
+    """The seeds of Session `session` of Trial `trial` under the root seed of the run."""
+    sequence = np.random.SeedSequence(root_seed, spawn_key=(trial, session))
+    return SessionSeeds(*(int(child.generate_state(1)[0]) for child in sequence.spawn(4)))
+
+
+def draw_root_seed() -> int:
+    """A fresh root seed from the operating system, short enough to be typed again."""
+    return int(np.random.SeedSequence().generate_state(1)[0])

@@ -1,0 +1,217 @@
+"""The spine of the lab: one agent in one vectorised environment, under one seed."""
+
+import logging
+import time
+from collections.abc import Callable
+
+from slm_lab.agent.algorithm.algorithm import AgentSeeds
+from slm_lab.agent.build import build_agent
+from slm_lab.core.errors import NonFiniteLossError
+from slm_lab.core.types import Array, StateDict
+from slm_lab.env.make import make_env
+from slm_lab.experiment.check import AgentChecks
+from slm_lab.experiment.checkpoint import CheckpointStore
+from slm_lab.experiment.clock import Clock
+from slm_lab.experiment.manifest import Manifest
+from slm_lab.experiment.progress import Board, Phase
+from slm_lab.experiment.result import Ending, SessionResult
+from slm_lab.experiment.run_dir import SessionPaths
+from slm_lab.experiment.seeding import SessionSeeds
+from slm_lab.metrics.tracker import Tracker
+from slm_lab.metrics.writer import RowWriter, truncate_rows
+from slm_lab.spec.schema.spec import Spec
+
+logger = logging.getLogger(__name__)
+
+
+class Session:
+    """The RL loop: act, step, observe, learn, track, checkpoint, until the frames are spent.
+
+    Writes its rows and checkpoints under `paths`, its progress to `board`. `resume` continues from
+    the newest checkpoint there, bit for bit where the environment's state can be saved. `checked`
+    has the agent watched, as in the dev mode. `on_row` is called after each row, for callers that
+    watch from inside the process.
+    """
+
+    def __init__(
+        self,
+        spec: Spec,
+        index: int,
+        seeds: SessionSeeds,
+        paths: SessionPaths,
+        board: Board,
+        resume: bool = False,
+        checked: bool = False,
+        on_row: Callable[["Session"], None] | None = None,
+    ) -> None:
+        self.spec = spec
+        self.index = index
+        self.paths = paths
+        self.env = make_env(spec.env, seeds.env, gamma=spec.agent.algorithm.gamma)
+        self.agent = build_agent(
+            spec.agent,
+            self.env.observation_space,
+            self.env.action_space,
+            self.env.num_envs,
+            AgentSeeds(seeds.init, seeds.action, seeds.sampling),
+        )
+        slot = slice(index, index + 1)  # independent seeds: each has the whole budget to itself
+        self.clock = Clock(board.clock_slots[slot], 0, spec.env.max_frame)
+        self.tracker = Tracker(
+            self.env.num_envs, spec.meta.log_frequency, self.agent.learner.metric_names
+        )
+        self._board = board
+        self._on_row = on_row
+        self._checks = AgentChecks(self.agent) if checked else None
+        self._store = CheckpointStore(paths.models, paths.prefix)
+        self._best: StateDict | None = None
+        self._wall_t_before = 0.0
+        self._started = self._last_save = time.perf_counter()
+        manifest = self._store.manifest() if resume else None
+        if manifest is None:
+            paths.rows.unlink(missing_ok=True)
+        else:
+            self._restore(manifest)
+        self._writer = RowWriter(paths.rows, self.tracker.columns)
+
+    def run(self) -> SessionResult:
+        """Trains until the budget is spent, the target return is reached, or a stop is asked for.
+
+        Raises NonFiniteLossError with the state saved beside the last good checkpoint.
+        """
+        agent, env, clock, tracker = self.agent, self.env, self.clock, self.tracker
+        obs = self._begin()
+        try:
+            while not (clock.exhausted or self._board.stop_requested or self._solved()):
+                act = agent.act(obs)
+                step = env.step(act.action)
+                clock.tick(env.num_envs)
+                agent.observe(obs, act, step.reward, step.terminated, step.truncated, step.next_obs)
+                obs = step.obs
+                report = agent.learn(clock.total_frame)
+                if report is not None:
+                    tracker.track_update(report)
+                    if self._checks is not None:
+                        self._checks.after_learning()
+                if step.finished is not None:
+                    tracker.track_episodes(*step.finished)
+                if tracker.due(clock.frame):
+                    self._log_row()
+        except NonFiniteLossError as error:
+            raise NonFiniteLossError(f"{error}\n{self._save_for_inspection()}") from error
+        return self._end()
+
+    def close(self) -> None:
+        """Frees the environments and the file of rows."""
+        self._writer.close()
+        self.env.close()
+
+    def state_dict(self) -> StateDict:
+        """Everything that the next step depends on."""
+        return {
+            "frame": self.clock.frame,
+            "wall_t": self._wall_t(),
+            "agent": self.agent.state_dict(),
+            "env": self.env.state_dict(),
+            "tracker": self.tracker.state_dict(),
+        }
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Takes up a saved Session where it stood."""
+        self.clock.set(int(state["frame"]))
+        self._wall_t_before = float(state["wall_t"])
+        self.agent.load_state_dict(state["agent"])
+        self.env.load_state_dict(state["env"])
+        self.tracker.load_state_dict(state["tracker"])
+
+    def _begin(self) -> Array:
+        """The first observations: of fresh episodes, or of those that were saved."""
+        fresh = self.clock.frame == 0
+        self._started = self._last_save = time.perf_counter()
+        self._board.write(self.index, phase=Phase.RUNNING)
+        self._show()
+        return self.env.reset() if fresh else self.env.obs
+
+    def _end(self) -> SessionResult:
+        """The last row and the last checkpoint."""
+        finished = self.clock.exhausted or self._solved()
+        if finished and self.clock.frame > self.tracker.last_frame:
+            self._log_row(save=False)
+        self._save(finished)
+        if finished and self._checks is not None:
+            self._checks.at_end()
+        ending = Ending.FINISHED if finished else Ending.INTERRUPTED
+        return SessionResult(self.index, ending, self.clock.frame)
+
+    def _solved(self) -> bool:
+        target, best = self.spec.meta.stop_return, self.tracker.best_return_ma
+        return target is not None and best is not None and best >= target
+
+    def _log_row(self, save: bool = True) -> None:
+        """One row; remembers the best agent; a checkpoint when the last one is old enough."""
+        row = self.tracker.row(
+            frame=self.clock.frame,
+            total_frame=self.clock.total_frame,
+            wall_t=self._wall_t(),
+            opt_step=self.agent.learner.opt_step,
+        )
+        self._writer.append(row)
+        if self.tracker.improved:
+            self._best = self._snapshot()
+        self._show()
+        if self._on_row is not None:
+            self._on_row(self)
+        if save and time.perf_counter() - self._last_save >= self.spec.meta.save_interval:
+            self._save(finished=False)
+
+    def _show(self) -> None:
+        row = self.tracker.last_row
+        if row is not None:
+            self._board.write(
+                self.index,
+                fps=row["fps"],
+                total_reward=row["total_reward"],
+                total_reward_ma=row["total_reward_ma"],
+                best=self.tracker.best_return_ma,
+            )
+
+    def _save(self, finished: bool) -> None:
+        """A checkpoint: the rows first, so that the manifest never names rows that are not there.
+
+        The best agent is written with it, not at the row that found it: between two checkpoints
+        it may be beaten many times, and a resumed run finds it again.
+        """
+        parts = {"state": self.state_dict()}
+        if self._best is not None:
+            parts["best"] = self._best
+        self._store.save(self.clock.frame, self._writer.sync(), parts, finished)
+        self._best = None
+        self._last_save = time.perf_counter()
+
+    def _snapshot(self) -> StateDict:
+        """What is needed to act as now: weights and normaliser statistics, no replay."""
+        return {
+            "frame": self.clock.frame,
+            "total_reward_ma": self.tracker.best_return_ma,
+            "flats": {name: f.state_dict() for name, f in self.agent.learner.flats.items()},
+            "statistics": self.env.statistics.copy(),
+        }
+
+    def _save_for_inspection(self) -> str:
+        path = self.paths.models / f"{self.paths.prefix}_nonfinite_{self.clock.frame}.pt"
+        self._store.save_aside(path, self.state_dict())
+        last = self._store.manifest()
+        kept = "there is no checkpoint" if last is None else f"checkpoint at frame {last.frame}"
+        return f"at frame {self.clock.frame}; the state is in {path}; last good {kept}"
+
+    def _restore(self, manifest: Manifest) -> None:
+        self.load_state_dict(self._store.load(manifest))
+        truncate_rows(self.paths.rows, manifest.rows_size)
+        if not self.env.exact_state:
+            logger.warning(
+                "the state of %s cannot be saved: going on with fresh episodes",
+                self.spec.env.name,
+            )
+
+    def _wall_t(self) -> float:
+        return self._wall_t_before + time.perf_counter() - self._started

@@ -1,0 +1,131 @@
+"""What runs in the process of one Session. Importing this module must stay cheap."""
+
+import ctypes
+import importlib
+import logging
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slm_lab.core.errors import LabError
+from slm_lab.experiment.progress import Board, Phase
+from slm_lab.experiment.run_dir import RunDir
+from slm_lab.experiment.seeding import session_seeds
+
+if TYPE_CHECKING:
+    from slm_lab.experiment.result import SessionResult
+    from slm_lab.spec.schema.spec import Spec
+
+PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True)
+class SessionTask:
+    """What a Session's process needs to know."""
+
+    spec: "Spec"
+    run_dir: RunDir
+    root_seed: int
+    trial: int
+    session: int
+    num_sessions: int
+    resume: bool
+    checked: bool = False
+    imports: tuple[str, ...] = ()
+    """Modules that register plug-ins."""
+
+
+def session_main(task: SessionTask, raw_board: Any, connection: Connection, parent: int) -> None:
+    """The target of a spawned process: runs the Session, sends its SessionResult, exits.
+
+    The exit code is 1 when the Session failed. The process dies with its parent, and leaves Ctrl-C
+    to it: a terminal sends the signal to both, and the parent asks for the stop.
+    """
+    die_with_parent(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    board = Board(raw_board, task.num_sessions)
+    signal.signal(signal.SIGTERM, lambda *_: board.request_stop())
+    board.write(task.session, phase=Phase.STARTING)
+    result = run_session(task, board)
+    connection.send(result)
+    connection.close()
+    sys.exit(1 if result.error is not None else 0)
+
+
+def run_session(task: SessionTask, board: Board) -> "SessionResult":
+    """Runs one Session in this process; a failure becomes part of the result."""
+    from slm_lab.experiment.result import Ending, SessionResult
+
+    paths = task.run_dir.session(task.trial, task.session)
+    log = logging.FileHandler(paths.log, delay=True)
+    log.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    root = logging.getLogger("slm_lab")
+    root.addHandler(log)
+    phases = {Ending.FINISHED: Phase.DONE, Ending.INTERRUPTED: Phase.STOPPED}
+    try:
+        result = _run(task, board)
+        board.write(task.session, phase=phases[result.ending])
+    except Exception as error:
+        told = isinstance(error, LabError)
+        text = str(error) if told else traceback.format_exc()
+        root.error("Session %d failed: %s", task.session, traceback.format_exc())
+        board.write(task.session, phase=Phase.FAILED)
+        frame = int(board.clock_slots[task.session])
+        result = SessionResult(task.session, Ending.FAILED, frame, text.strip())
+    finally:
+        root.removeHandler(log)
+        log.close()
+    return result
+
+
+def _run(task: SessionTask, board: Board) -> "SessionResult":
+    import torch
+
+    import_plugins(task.imports)
+    torch.set_num_threads(task.spec.meta.threads)
+    from slm_lab.experiment.session import Session
+
+    session = Session(
+        task.spec,
+        task.session,
+        session_seeds(task.root_seed, task.trial, task.session),
+        task.run_dir.session(task.trial, task.session),
+        board,
+        task.resume,
+        task.checked,
+    )
+    try:
+        return session.run()
+    finally:
+        session.close()
+
+
+def import_plugins(modules: Sequence[str]) -> None:
+    """Imports the modules that register parts from outside this package.
+
+    A module that lies in the working directory is found as it would be by `python -m`. Raises
+    LabError when one does not import.
+    """
+    here = str(Path.cwd())
+    if modules and here not in sys.path:
+        sys.path.insert(0, here)
+    for module in modules:
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise LabError(f"--import {module}: {error}") from error
+
+
+def die_with_parent(parent: int) -> None:
+    """Has the kernel kill this process when its parent dies, however that happens (Linux)."""
+    if sys.platform != "linux":
+        return
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before the request was made
+        os._exit(1)

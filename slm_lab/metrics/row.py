@@ -1,0 +1,124 @@
+"""The columns of a session CSV, what each means and its unit; and one row of it."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, final
+
+from slm_lab.core.errors import LabError
+from slm_lab.core.registry import nearest_name
+
+Cell: TypeAlias = int | float | None
+"""What a row holds in one column. None is an empty cell: not measured in this interval."""
+
+
+@final
+@dataclass(frozen=True)
+class Column:
+    """One column: its `name` in the CSV, its `unit`, one sentence of `meaning`."""
+
+    name: str
+    unit: str
+    meaning: str
+
+
+_BASE = (
+    Column("frame", "frames", "environment steps of this Session, summed over its environments"),
+    Column("total_frame", "frames", "environment steps of all Sessions of the Trial together"),
+    Column("wall_t", "s", "training time; goes on where it stopped when a run is resumed"),
+    Column("epi", "episodes", "episodes finished"),
+    Column("opt_step", "steps", "optimizer steps taken"),
+    Column("fps", "frames/s", "frames since the last row over seconds since the last row"),
+    Column(
+        "total_reward",
+        "reward",
+        "R: mean over environments of the last finished episode's raw return "
+        "(only environments that have finished one)",
+    ),
+    Column("total_reward_ma", "reward", "mean of the last min(n, 100) non-empty total_reward"),
+    Column("loss", "1", "the loss that was minimised, all terms summed"),
+    Column("lr", "1", "learning rate of the (actor's) optimizer"),
+    Column("entropy", "nat", "entropy of the policy, mean over the batch"),
+    Column("explore_var", "1", "the exploration variable: ε of ε-greedy, τ of Boltzmann"),
+    Column("grad_norm", "1", "norm of the whole gradient before clipping"),
+)
+
+_EXTRA = (
+    Column("episode_length", "steps", "mean over environments of the last episode's length"),
+    Column("policy_loss", "1", "the policy's term of the loss"),
+    Column("value_loss", "1", "the critic's term of the loss, before its coefficient"),
+    Column("entropy_coef", "1", "coefficient of the entropy bonus"),
+    Column("clip_eps", "1", "PPO's clipping range ε"),
+    Column("clip_fraction", "1", "share of samples whose ratio left [1 − ε, 1 + ε]"),
+    Column("approx_kl", "nat", "estimate of KL(behaviour policy ‖ current policy)"),
+    Column("explained_variance", "1", "1 − Var(returns − value) / Var(returns); 1 is perfect"),
+    Column("alpha", "1", "entropy temperature α"),
+    Column("staleness_p50", "updates", "median of updates others made while a gradient was made"),
+    Column("policy_lag", "versions", "versions between the policy that acted and the learner's"),
+)
+
+COLUMNS: dict[str, Column] = {column.name: column for column in (*_BASE, *_EXTRA)}
+"""Every column this package documents, by name. `docs/metrics.md` shows this table."""
+
+BASE_COLUMNS: tuple[str, ...] = tuple(column.name for column in _BASE)
+"""The columns of every session CSV, in this order; extra columns follow."""
+
+EXTRA_COLUMNS: tuple[str, ...] = tuple(column.name for column in _EXTRA)
+"""Documented columns that an algorithm, a mode or a Session may add."""
+
+TIMING_COLUMNS: tuple[str, ...] = ("wall_t", "fps")
+"""The only columns that differ between two runs of one spec and seed."""
+
+
+@final
+@dataclass(frozen=True)
+class Row:
+    """One line of a session CSV: `cells[i]` belongs to `columns[i]`."""
+
+    columns: tuple[str, ...]
+    cells: tuple[Cell, ...]
+
+    def __getitem__(self, column: str) -> Cell:
+        return self.cells[self.columns.index(column)]
+
+    def to_dict(self) -> dict[str, Cell]:
+        """Column name -> cell, in the order of the columns."""
+        return dict(zip(self.columns, self.cells, strict=True))
+
+    def to_csv(self) -> str:
+        """The line without its end. Floats read back to the same bits."""
+        return ",".join(_cell_text(cell) for cell in self.cells)
+
+
+def resolve_columns(extra: Iterable[str | Column]) -> tuple[str, ...]:
+    """The base columns followed by `extra`, each of which is documented: by name here, or itself.
+
+    Raises LabError for a name that nothing documents, a name with a comma, quote or line end, and
+    a name that comes twice.
+    """
+    names = list(BASE_COLUMNS)
+    for column in extra:
+        name = column.name if isinstance(column, Column) else column
+        if isinstance(column, str) and name not in COLUMNS:
+            raise LabError(
+                f'"{name}" is no documented column{suggest(name, list(COLUMNS))}; '
+                "give a Column with its unit and meaning"
+            )
+        if not name or any(mark in name for mark in ',"\r\n'):
+            raise LabError(f"{name!r} cannot be the name of a column: it would break the CSV")
+        if name in names:
+            raise LabError(f'column "{name}" is there already')
+        names.append(name)
+    return tuple(names)
+
+
+def suggest(name: str, known: Sequence[str]) -> str:
+    """ "; did you mean x?" for the nearest known name, or an empty string."""
+    nearest = nearest_name(name, list(known))
+    return f"; did you mean {nearest}?" if nearest else ""
+
+
+def _cell_text(cell: Cell) -> str:
+    if cell is None:
+        return ""
+    # float() first: numpy's own scalars are floats whose repr is not a number's.
+    return repr(float(cell)) if isinstance(cell, float) else str(int(cell))

@@ -1,0 +1,139 @@
+"""Shows a session CSV in TensorBoard: reads what was appended, writes it as scalar events.
+
+The process that trains only appends rows. This exporter runs in another one, reads whole lines as
+they come and needs the `tensorboard` package alone.
+"""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, final
+
+_NO_SCALARS = ("frame", "wall_t")  # they are the step and the time of every event
+
+
+@final
+class TensorBoardExporter:
+    """Copies one session CSV into event files under `log_dir`, incrementally.
+
+    An event's step is the row's `frame`; its time is `started_at` (seconds since the epoch) plus
+    the row's `wall_t`. By default `started_at` is such that the last row there is happens now.
+
+    When the CSV was cut back (a resumed run) or `log_dir` has events of an earlier exporter, all
+    rows are written again to a new event file that opens with a purge of what came before, so that
+    no point is shown twice.
+    """
+
+    def __init__(
+        self, csv_path: str | Path, log_dir: str | Path, started_at: float | None = None
+    ) -> None:
+        self.csv_path = Path(csv_path)
+        self.log_dir = Path(log_dir)
+        self._started_at = started_at
+        self._columns: list[str] = []
+        self._offset = 0
+        self._last_line = b""
+        self._events: _EventFile | None = None
+
+    def update(self) -> int:
+        """Exports the whole lines that are new since the last call; returns how many rows."""
+        if not self.csv_path.exists():
+            return 0
+        lines = self._new_lines()
+        if lines and not self._columns:
+            self._columns = lines.pop(0).decode().split(",")
+        if not lines:
+            return 0
+        rows = [_parse(self._columns, line) for line in lines]
+        if self._events is None:
+            self._events = _EventFile(self.log_dir)
+        if self._started_at is None:
+            self._started_at = time.time() - rows[-1]["wall_t"]
+        for row in rows:
+            scalars = {name: row[name] for name in row if name not in _NO_SCALARS}
+            self._events.add(int(row["frame"]), self._started_at + row["wall_t"], scalars)
+        self._events.flush()
+        return len(rows)
+
+    def close(self) -> None:
+        """Closes the event file; may be called twice."""
+        if self._events is not None:
+            self._events.close()
+            self._events = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _new_lines(self) -> list[bytes]:
+        with open(self.csv_path, "rb") as file:
+            # A file that was cut back may have grown past the offset again: what was read last
+            # (with its wall_t) must still stand where it stood.
+            file.seek(self._offset - len(self._last_line))
+            if file.read(len(self._last_line)) != self._last_line:
+                self._start_over()
+                file.seek(0)
+            text = file.read()
+        whole = text[: text.rfind(b"\n") + 1]
+        lines = whole.splitlines(keepends=True)
+        if lines:
+            self._offset += len(whole)
+            self._last_line = lines[-1]
+        return [line.rstrip(b"\r\n") for line in lines]
+
+    def _start_over(self) -> None:
+        self.close()
+        self._columns, self._offset, self._last_line = [], 0, b""
+
+
+def _parse(columns: Sequence[str], line: bytes) -> dict[str, float]:
+    cells = line.decode().split(",")
+    return {name: float(cell) for name, cell in zip(columns, cells, strict=True) if cell}
+
+
+@final
+class _EventFile:
+    """One event file, in the record format of the `tensorboard` package.
+
+    Its EventFileWriter would write from a thread, where a full disk is noticed by nobody.
+    """
+
+    def __init__(self, log_dir: Path) -> None:
+        from tensorboard.compat.proto import event_pb2, summary_pb2
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        self._event: Any = event_pb2.Event
+        self._summary: Any = summary_pb2.Summary
+        log_dir.mkdir(parents=True, exist_ok=True)
+        # TensorBoard reads the files of a folder in the order of their names.
+        index = len(list(log_dir.glob("events.out.tfevents.*")))
+        path = log_dir / f"events.out.tfevents.{index:06d}"
+        self._records: Any = RecordWriter(path.open("xb"))
+        now = time.time()
+        self._write(wall_time=now, file_version="brain.Event:2")
+        if index > 0:
+            start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+            self._write(wall_time=now, step=0, session_log=start)
+
+    def add(self, step: int, wall_time: float, scalars: dict[str, float]) -> None:
+        values = [
+            self._summary.Value(tag=name, simple_value=value) for name, value in scalars.items()
+        ]
+        self._write(wall_time=wall_time, step=step, summary=self._summary(value=values))
+
+    def flush(self) -> None:
+        self._records.flush()
+
+    def close(self) -> None:
+        self._records.close()
+
+    def _write(self, **fields: Any) -> None:
+        self._records.write(self._event(**fields).SerializeToString())

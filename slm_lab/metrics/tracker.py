@@ -1,0 +1,185 @@
+"""Turns finished episodes and learner reports into rows, one per `log_frequency` frames."""
+
+import math
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import final
+
+import numpy as np
+
+from slm_lab.core.errors import CheckpointError, LabError
+from slm_lab.core.types import FloatArray, IntArray, StateDict
+from slm_lab.metrics.row import BASE_COLUMNS, Cell, Column, Row, resolve_columns, suggest
+
+MA_WINDOW = 100
+"""Rows that the moving average of `total_reward` looks back on."""
+
+_REPORTED_BASE = ("loss", "lr", "entropy", "explore_var", "grad_norm")
+_EPISODE_LENGTH = "episode_length"
+
+
+@final
+class Tracker:
+    """The numbers of one Session between two rows, and the few that last over all of them.
+
+    `extra_columns` follow the base columns: names documented in `row.COLUMNS`, or a `Column` that
+    documents itself. The Tracker fills `episode_length` if asked for; every other extra column is
+    filled by learner reports.
+    """
+
+    def __init__(
+        self, num_envs: int, log_frequency: int, extra_columns: Sequence[str | Column] = ()
+    ) -> None:
+        if num_envs < 1 or log_frequency < 1:
+            raise LabError(
+                f"num_envs = {num_envs} and log_frequency = {log_frequency} must be >= 1"
+            )
+        self.columns = resolve_columns(extra_columns)
+        self.last_row: Row | None = None
+        self.last_frame = 0
+        self.best_return_ma: float | None = None
+        self.improved = False
+
+        self._log_frequency = log_frequency
+        self._next_due = log_frequency
+        self._last_wall_t = 0.0
+        self._episodes = 0
+        self._has_episode = np.zeros(num_envs, dtype=np.bool_)
+        self._episode_return = np.zeros(num_envs, dtype=np.float64)
+        self._episode_length = np.zeros(num_envs, dtype=np.int64)
+        self._recent_returns: deque[float] = deque(maxlen=MA_WINDOW)
+        self._reported = tuple(
+            name
+            for name in (*_REPORTED_BASE, *self.columns[len(BASE_COLUMNS) :])
+            if name != _EPISODE_LENGTH
+        )
+        self._sums = dict.fromkeys(self._reported, 0.0)
+        self._counts = dict.fromkeys(self._reported, 0)
+
+    def track_episodes(
+        self, env_index: IntArray, episode_return: FloatArray, episode_length: IntArray
+    ) -> None:
+        """Takes note of K finished episodes; all arrays (K,). Call it only when K > 0.
+
+        `episode_return` is raw reward. Raises LabError when a return is not finite.
+        """
+        if not np.isfinite(episode_return).all():
+            raise LabError(
+                f"environments {np.asarray(env_index).tolist()} finished episodes with returns "
+                f"{np.asarray(episode_return).tolist()}: a return must be finite"
+            )
+        self._episodes += len(env_index)
+        self._has_episode[env_index] = True
+        self._episode_return[env_index] = episode_return
+        self._episode_length[env_index] = episode_length
+
+    def track_update(self, report: Mapping[str, float]) -> None:
+        """Adds one learner report to the means of the next row.
+
+        A NaN is kept, so that the mean shows it. Raises LabError for a key without a column.
+        """
+        sums, counts = self._sums, self._counts
+        for name, value in report.items():
+            if name not in sums:
+                raise LabError(
+                    f'a learner reported "{name}", which is none of its columns '
+                    f"({', '.join(self._reported)}){suggest(name, self._reported)}"
+                )
+            sums[name] += float(value)
+            counts[name] += 1
+
+    def due(self, frame: int) -> bool:
+        """Whether `frame` has reached a multiple of log_frequency since the last row."""
+        return frame >= self._next_due
+
+    def row(self, *, frame: int, total_frame: int, wall_t: float, opt_step: int) -> Row:
+        """Closes the interval and returns its row; `wall_t` is training time in seconds."""
+        total_reward = self._mean_over_envs(self._episode_return)
+        total_reward_ma = self._moving_average(total_reward)
+        seconds = wall_t - self._last_wall_t
+        cells: dict[str, Cell] = dict.fromkeys(self.columns)
+        cells |= {
+            "frame": int(frame),
+            "total_frame": int(total_frame),
+            "wall_t": float(wall_t),
+            "epi": self._episodes,
+            "opt_step": int(opt_step),
+            "fps": float(frame - self.last_frame) / seconds if seconds > 0 else None,
+            "total_reward": total_reward,
+            "total_reward_ma": total_reward_ma,
+        }
+        if _EPISODE_LENGTH in cells:
+            cells[_EPISODE_LENGTH] = self._mean_over_envs(self._episode_length)
+        for name in self._reported:
+            count = self._counts[name]
+            cells[name] = self._sums[name] / count if count else None
+            self._sums[name], self._counts[name] = 0.0, 0
+
+        best = self.best_return_ma
+        self.improved = total_reward_ma is not None and (best is None or total_reward_ma > best)
+        if self.improved:
+            self.best_return_ma = total_reward_ma
+        self._close(Row(self.columns, tuple(cells.values())), int(frame), float(wall_t))
+        assert self.last_row is not None
+        return self.last_row
+
+    def state_dict(self) -> StateDict:
+        """Everything that later rows depend on: numbers, strings, lists and numpy arrays."""
+        return {
+            "columns": list(self.columns),
+            "last_row": None if self.last_row is None else list(self.last_row.cells),
+            "last_frame": self.last_frame,
+            "last_wall_t": self._last_wall_t,
+            "best_return_ma": self.best_return_ma,
+            "improved": self.improved,
+            "episodes": self._episodes,
+            "has_episode": self._has_episode.copy(),
+            "episode_return": self._episode_return.copy(),
+            "episode_length": self._episode_length.copy(),
+            "recent_returns": list(self._recent_returns),
+            "sums": [self._sums[name] for name in self._reported],
+            "counts": [self._counts[name] for name in self._reported],
+        }
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Goes on from `state`. `log_frequency` may differ from the one it was saved under.
+
+        Raises CheckpointError when the columns or the number of environments differ.
+        """
+        if tuple(state["columns"]) != self.columns:
+            raise CheckpointError(
+                f"the checkpoint's rows have the columns {', '.join(state['columns'])}, "
+                f"this run's {', '.join(self.columns)}"
+            )
+        if len(state["has_episode"]) != len(self._has_episode):
+            raise CheckpointError(
+                f"the checkpoint has {len(state['has_episode'])} environments, "
+                f"this run {len(self._has_episode)}"
+            )
+        self.best_return_ma = state["best_return_ma"]
+        self.improved = state["improved"]
+        self._episodes = state["episodes"]
+        self._has_episode[:] = state["has_episode"]
+        self._episode_return[:] = state["episode_return"]
+        self._episode_length[:] = state["episode_length"]
+        self._recent_returns = deque(state["recent_returns"], maxlen=MA_WINDOW)
+        self._sums = dict(zip(self._reported, state["sums"], strict=True))
+        self._counts = dict(zip(self._reported, state["counts"], strict=True))
+        cells = state["last_row"]
+        last_row = None if cells is None else Row(self.columns, tuple(cells))
+        self._close(last_row, state["last_frame"], state["last_wall_t"])
+
+    def _close(self, row: Row | None, frame: int, wall_t: float) -> None:
+        self.last_row, self.last_frame, self._last_wall_t = row, frame, wall_t
+        self._next_due = (frame // self._log_frequency + 1) * self._log_frequency
+
+    def _mean_over_envs(self, values: FloatArray | IntArray) -> float | None:
+        known = values[self._has_episode]
+        return float(known.mean(dtype=np.float64)) if known.size else None
+
+    def _moving_average(self, total_reward: float | None) -> float | None:
+        if total_reward is not None:
+            self._recent_returns.append(total_reward)
+        if not self._recent_returns:
+            return None
+        return math.fsum(self._recent_returns) / len(self._recent_returns)

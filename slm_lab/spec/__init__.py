@@ -1,0 +1,1 @@
+"""The spec language: what a file may say, checked before anything runs. Needs no torch."""

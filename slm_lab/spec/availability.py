@@ -1,0 +1,101 @@
+"""What the language has and the lab does not build yet. Later work only deletes rows here.
+
+A row is valid in a file, all of its keys are checked, and then it is refused by name.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from slm_lab.core.errors import Problem
+from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS, Registry
+from slm_lab.spec.blocks import Blocks
+
+BUILT_PDTYPES = frozenset({"default", "Categorical", "Normal"})
+
+
+class Row(NamedTuple):
+    """A key, the values of it that are not built (by a test), and the name of what is missing."""
+
+    path: str
+    given: Callable[[Blocks], object]
+    missing: Callable[[object], bool]
+    name: Callable[[object], str]
+
+
+NOT_BUILT = (
+    Row(
+        "agent.algorithm.action_pdtype",
+        lambda b: b.algorithm and b.algorithm.action_pdtype,
+        lambda value: value not in BUILT_PDTYPES,
+        str,
+    ),
+    Row(
+        "agent.algorithm.action_policy",
+        lambda b: b.algorithm and b.algorithm.action_policy,
+        lambda value: value != "default",
+        str,
+    ),
+    Row(
+        "env.frame_op",
+        lambda b: b.env and b.env.frame_op,
+        lambda value: value is not None,
+        lambda value: f"joining frames by {value}",
+    ),
+    Row(
+        "env.image_downsize",
+        lambda b: b.env and b.env.image_downsize,
+        lambda value: value is not None,
+        lambda _: "image_downsize",
+    ),
+    Row("env.backend", lambda b: b.env and b.env.backend, lambda value: value == "envpool", str),
+    Row(
+        "meta.distributed",
+        lambda b: b.meta and b.meta.distributed,
+        lambda value: value is not False,
+        lambda value: f'distributed "{value}"',
+    ),
+    Row(
+        "meta.rigorous_eval",
+        lambda b: b.meta and b.meta.rigorous_eval,
+        lambda value: value != 0,
+        lambda _: "rigorous_eval",
+    ),
+    Row(
+        "meta.cluster",
+        lambda b: b.meta and b.meta.cluster,
+        lambda value: value is not None,
+        lambda _: "running on a cluster",
+    ),
+    Row(
+        "meta.record_video",
+        lambda b: b.meta and b.meta.record_video,
+        lambda value: value is not None,
+        lambda _: "record_video",
+    ),
+)
+
+
+def unavailable(blocks: Blocks) -> list[Problem]:
+    """What a spec asks for that is not built yet, in the order of the file."""
+    found = []
+    for path, registry, name in _named_parts(blocks):
+        entry = registry.get(name)
+        if entry is not None and entry.target is None:
+            found.append(Problem(path, f"{name} is not available yet", name, has_value=True))
+    for row in NOT_BUILT:
+        value = row.given(blocks)
+        if value is not None and row.missing(value):
+            message = f"{row.name(value)} is not available yet"
+            found.append(Problem(row.path, message, value, has_value=True))
+    return found
+
+
+def _named_parts(blocks: Blocks) -> Iterator[tuple[str, Registry, str]]:
+    if blocks.algorithm is not None:
+        yield "agent.algorithm.name", ALGORITHMS, blocks.algorithm.name
+    if blocks.memory is not None:
+        yield "agent.memory.name", MEMORIES, blocks.memory.name
+    if blocks.net is not None:
+        yield "agent.net.type", NETS, blocks.net.type
+    if blocks.critic_net is not None:
+        yield "agent.critic_net.type", NETS, blocks.critic_net.type

@@ -1,0 +1,67 @@
+"""The blocks of a spec one by one, so that what is well formed is checked beside what is not."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import PydanticCustomError
+
+from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS
+from slm_lab.spec.schema.agent import Registered
+from slm_lab.spec.schema.algorithm import AlgorithmSpec, PlugInSpec
+from slm_lab.spec.schema.env import EnvSpec
+from slm_lab.spec.schema.memory import MemorySpec
+from slm_lab.spec.schema.meta import MetaSpec
+from slm_lab.spec.schema.net import MLPNetSpec, NetSpec
+from slm_lab.spec.schema.spec import Spec
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """The blocks of a spec; None where a block is absent or has problems of its own.
+
+    `malformed` names the blocks that are there but have problems.
+    """
+
+    algorithm: AlgorithmSpec | None
+    memory: MemorySpec | None
+    net: NetSpec | None
+    critic_net: NetSpec | None
+    env: EnvSpec | None
+    meta: MetaSpec | None
+    malformed: frozenset[str] = frozenset()
+
+
+def blocks_of(spec: Spec) -> Blocks:
+    """The blocks of a spec without problems."""
+    agent = spec.agent
+    return Blocks(agent.algorithm, agent.memory, agent.net, agent.critic_net, spec.env, spec.meta)
+
+
+def well_formed_blocks(raw: Mapping[str, Any]) -> Blocks:
+    """The blocks of a spec with problems, as far as each is without."""
+    agent = raw.get("agent")
+    agent = agent if isinstance(agent, Mapping) else {}
+    malformed: set[str] = set()
+
+    def built(model: type[BaseModel] | Registered, block: str, value: Any) -> Any:
+        if value is None:
+            return None
+        try:
+            validate = model.validate if isinstance(model, Registered) else model.model_validate
+            return validate(value)
+        except (ValidationError, PydanticCustomError):
+            malformed.add(block)
+            return None
+
+    nets = Registered(NETS, "type", MLPNetSpec)
+    algorithm = built(
+        Registered(ALGORITHMS, "name", PlugInSpec), "algorithm", agent.get("algorithm")
+    )
+    memory = built(Registered(MEMORIES, "name", MemorySpec), "memory", agent.get("memory"))
+    net = built(nets, "net", agent.get("net"))
+    critic_net = built(nets, "critic_net", agent.get("critic_net"))
+    env = built(EnvSpec, "env", raw.get("env"))
+    meta = built(MetaSpec, "meta", raw.get("meta", {}))
+    return Blocks(algorithm, memory, net, critic_net, env, meta, frozenset(malformed))

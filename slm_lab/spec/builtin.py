@@ -1,0 +1,41 @@
+"""The parts that come with the lab, by name: the model of their keys, and where their class is.
+
+A part without a target is in the language already, and its keys are checked, but it is not built.
+"""
+
+from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS
+from slm_lab.spec.schema import algorithm, memory, net
+
+
+def register_builtin_parts() -> None:
+    """Registers every part; doing so again changes nothing."""
+    ALGORITHMS.register("PPO", algorithm.PPOSpec, "slm_lab.agent.algorithm.ppo:PPO")
+    ALGORITHMS.register("Random", algorithm.RandomSpec, "slm_lab.agent.algorithm.random:Random")
+    ALGORITHMS.register("Reinforce", algorithm.ReinforceSpec)
+    ALGORITHMS.register("SARSA", algorithm.SARSASpec)
+    ALGORITHMS.register("ActorCritic", algorithm.ActorCriticSpec)
+    ALGORITHMS.register("VanillaDQN", algorithm.VanillaDQNSpec)
+    ALGORITHMS.register("DQN", algorithm.DQNSpec)
+    ALGORITHMS.register("DoubleDQN", algorithm.DoubleDQNSpec)
+    ALGORITHMS.register("SoftActorCritic", algorithm.SoftActorCriticSpec)
+    ALGORITHMS.register("CrossQ", algorithm.CrossQSpec)
+    ALGORITHMS.register("SIL", algorithm.SILSpec)
+    ALGORITHMS.register("PPOSIL", algorithm.PPOSILSpec)
+
+    on_policy_batch = "slm_lab.agent.memory.on_policy:OnPolicyBatchReplay"
+    MEMORIES.register("OnPolicyBatchReplay", memory.OnPolicyBatchReplaySpec, on_policy_batch)
+    MEMORIES.register("OnPolicyReplay", memory.OnPolicyReplaySpec)
+    MEMORIES.register("OnPolicyCrossEntropy", memory.OnPolicyCrossEntropySpec)
+    MEMORIES.register("Replay", memory.ReplaySpec)
+    MEMORIES.register("PrioritizedReplay", memory.PrioritizedReplaySpec)
+
+    NETS.register("MLPNet", net.MLPNetSpec, "slm_lab.agent.net.mlp:MLPNet")
+    NETS.register("HydraMLPNet", net.HydraMLPNetSpec)
+    NETS.register("DuelingMLPNet", net.DuelingMLPNetSpec)
+    NETS.register("ConvNet", net.ConvNetSpec)
+    NETS.register("DuelingConvNet", net.DuelingConvNetSpec)
+    NETS.register("RecurrentNet", net.RecurrentNetSpec)
+    NETS.register("TorchArcNet", net.TorchArcNetSpec)
+
+
+register_builtin_parts()

@@ -1,0 +1,63 @@
+"""Keys that files from elsewhere carry and that mean nothing here: dropped, never silently."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS, Registry
+from slm_lab.spec.schema.algorithm import IMITATING
+from slm_lab.spec.schema.block import Block
+from slm_lab.spec.schema.memory import OnPolicySpec
+from slm_lab.spec.schema.meta import MetaSpec
+
+TOP_LEVEL = {
+    "body": "one agent acts in one environment",
+    "spec_params": "fill ${var} with -s var=value",
+}
+OF_IMITATION = ("sil_replay_name", "batch_size", "max_size", "use_cer")
+
+
+def drop_legacy_keys(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The spec without them, and one "path (reason)" per key dropped."""
+    notes: list[str] = []
+    spec = _without(raw, TOP_LEVEL, "", notes)
+    agent = spec.get("agent")
+    if isinstance(agent, Mapping):
+        agent = dict(agent)
+        for key, registry, name_key in (
+            ("algorithm", ALGORITHMS, "name"),
+            ("memory", MEMORIES, "name"),
+            ("net", NETS, "type"),
+            ("critic_net", NETS, "type"),
+        ):
+            block = agent.get(key)
+            if isinstance(block, Mapping):
+                legacy = _legacy_of(registry, block, name_key, agent)
+                agent[key] = _without(block, legacy, f"agent.{key}.", notes)
+        spec["agent"] = agent
+    if isinstance(spec.get("meta"), Mapping):
+        spec["meta"] = _without(spec["meta"], MetaSpec.LEGACY, "meta.", notes)
+    return spec, notes
+
+
+def _legacy_of(
+    registry: Registry, block: Mapping[str, Any], name_key: str, agent: Mapping[str, Any]
+) -> Mapping[str, str]:
+    """The keys of `block` that mean nothing, with the reasons."""
+    name = block.get(name_key)
+    entry = registry.get(name) if isinstance(name, str) else None
+    model = entry.params if entry is not None else None
+    if model is None or not issubclass(model, Block):
+        return {}
+    algorithm = agent.get("algorithm")
+    learner = algorithm.get("name") if isinstance(algorithm, Mapping) else None
+    if learner in IMITATING or not issubclass(model, OnPolicySpec):
+        return model.LEGACY
+    asked = [key for key in OF_IMITATION if block.get(key)]  # the defaults ask for nothing
+    return {**model.LEGACY, **dict.fromkeys(asked, f"{name} replays nothing")}
+
+
+def _without(
+    block: Mapping[str, Any], legacy: Mapping[str, str], prefix: str, notes: list[str]
+) -> dict[str, Any]:
+    notes.extend(f"{prefix}{key} ({legacy[key]})" for key in block if key in legacy)
+    return {key: value for key, value in block.items() if key not in legacy}

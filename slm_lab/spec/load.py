@@ -1,0 +1,134 @@
+"""From a spec file to a Spec: read, fill in `-s`, check. All problems of a spec come at once."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from slm_lab.core.errors import Problem, SpecError
+from slm_lab.core.registry import nearest_name
+from slm_lab.spec.override import (
+    Setting,
+    SettingError,
+    apply_settings,
+    parse_setting,
+    unfilled,
+)
+from slm_lab.spec.parse import Parsed, parse, unwrap_lists_of_one, validate
+from slm_lab.spec.read import find_file, read_file, shipped_name
+from slm_lab.spec.schema.spec import Spec
+
+logger = logging.getLogger(__name__)
+
+BLOCKS = ("agent", "env", "meta")
+
+
+def load_spec(
+    file: str | Path,
+    name: str | None = None,
+    sets: Sequence[str] = (),
+    overrides: Mapping[str, Any] | None = None,
+) -> Spec:
+    """The spec `name` of `file`, with `sets` ("key=value", as `-s`) and then `overrides` (dotted
+    path to value) applied.
+
+    `file` is a path or the name of a shipped file; `name` may be left out where a file holds one
+    spec. Raises SpecError with every problem of the spec.
+    """
+    path = find_file(file)
+    content = read_file(path)
+    name = _chosen(shipped_name(path), content, name)
+    where = f"{shipped_name(path)}: {name}"
+    settings, problems = _settings(sets, overrides or {})
+    raw, setting_problems = settle(content[name], settings)
+    problems += setting_problems
+    left = unfilled({key: value for key, value in raw.items() if key != "spec_params"})
+    problems += left
+    parsed = parse(name, raw)
+    given = {problem.path for problem in left}
+    problems += [problem for problem in parsed.problems if problem.path not in given]
+    _warn_of_legacy(shipped_name(path), [parsed])
+    return _spec_or_error(where, parsed.spec, problems)
+
+
+def load_specs(file: str | Path, sets: Sequence[str] = ()) -> dict[str, Spec]:
+    """Every spec of `file` by name, with `sets` applied to each. Raises the SpecError of the first
+    spec that has problems."""
+    path = find_file(file)
+    return {name: load_spec(path, name, sets) for name in spec_names(read_file(path))}
+
+
+def parse_spec(name: str, raw: Mapping[str, Any]) -> Spec:
+    """A spec from JSON data, as from `Spec.to_json`. Raises SpecError."""
+    parsed = parse(name, raw)
+    _warn_of_legacy(name, [parsed])
+    return _spec_or_error(name, parsed.spec, parsed.problems)
+
+
+def spec_names(content: Mapping[str, Any]) -> list[str]:
+    """The keys of a file that hold specs: not those with "_" in front, nor anything else that has
+    no agent, env or meta (YAML anchors)."""
+    return [
+        key
+        for key, value in content.items()
+        if isinstance(key, str)
+        and not key.startswith("_")
+        and isinstance(value, Mapping)
+        and any(block in value for block in BLOCKS)
+    ]
+
+
+def settle(raw: Any, settings: Sequence[Setting]) -> tuple[dict[str, Any], list[Problem]]:
+    """A spec as the file gives it, in the present form and with `settings` applied."""
+    if not isinstance(raw, Mapping):
+        return {}, [Problem("spec", "must be a block {agent, env, meta}", raw, has_value=True)]
+    data, problems = unwrap_lists_of_one(raw)
+    if problems:
+        return data, []  # parse reports them
+    return apply_settings(data, settings, lambda: _with_defaults(data))
+
+
+def _with_defaults(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    spec, _ = validate(raw)
+    return spec.to_json() if spec is not None else {}
+
+
+def _settings(
+    sets: Sequence[str], overrides: Mapping[str, Any]
+) -> tuple[list[Setting], list[Problem]]:
+    settings: list[Setting] = []
+    problems = []
+    for text in sets:
+        try:
+            settings.append(parse_setting(text))
+        except SettingError as error:
+            problems.append(error.problem)
+    settings.extend(Setting(path, value) for path, value in overrides.items())
+    return settings, problems
+
+
+def _chosen(where: str, content: Mapping[str, Any], name: str | None) -> str:
+    names = spec_names(content)
+    if name is not None and name in content:
+        return name
+    if name is None and len(names) == 1:
+        return names[0]
+    listed = ", ".join(names) if names else "none"
+    if name is None:
+        raise SpecError(where, [Problem("spec name", f"must be given; the file holds {listed}")])
+    nearest = nearest_name(name, names)
+    hint = f"did you mean {nearest}?" if nearest else f"the file holds {listed}"
+    raise SpecError(where, [Problem(name, f"there is no spec of this name; {hint}")])
+
+
+def _spec_or_error(where: str, spec: Spec | None, problems: Sequence[Problem]) -> Spec:
+    if problems or spec is None:
+        raise SpecError(where, list({str(problem): problem for problem in problems}.values()))
+    return spec
+
+
+def _warn_of_legacy(where: str, parsed: Sequence[Parsed]) -> None:
+    """One line per file, whatever the number of specs and keys."""
+    notes = list(dict.fromkeys(note for one in parsed for note in one.legacy))
+    if notes:
+        logger.warning("%s: keys without meaning here are ignored: %s", where, "; ".join(notes))

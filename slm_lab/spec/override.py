@@ -1,0 +1,166 @@
+"""`-s key=value`: filling `${var}`, and setting a value by its dotted path."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from slm_lab.core.errors import Problem
+from slm_lab.core.registry import nearest_name
+from slm_lab.spec.read import json_value
+from slm_lab.spec.schema.env import EnvSpec
+from slm_lab.spec.schema.spec import Spec
+
+VARIABLE = re.compile(r"\$\{([^{}]*)\}")
+
+
+class Setting(NamedTuple):
+    """One `-s key=value`, the value parsed as JSON or else a string."""
+
+    key: str
+    value: Any
+
+
+class SettingError(Exception):
+    """A setting that cannot be applied."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        super().__init__(str(problem))
+
+
+def parse_setting(text: str) -> Setting:
+    """ "a.b=3e-4" → ("a.b", 0.0003). Raises SettingError without "=" or key."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise SettingError(Problem(f"-s {text}", "must be key=value"))
+    try:
+        return Setting(key.strip(), json_value(value))
+    except (ValueError, RecursionError):
+        return Setting(key.strip(), value)
+
+
+def variables(tree: Any) -> list[str]:
+    """The names of the `${name}` in a tree, each once, in order."""
+    names: dict[str, None] = {}
+    for _, text in _strings(tree):
+        names.update(dict.fromkeys(VARIABLE.findall(text)))
+    return list(names)
+
+
+def unfilled(tree: Any) -> list[Problem]:
+    """One problem per string that still holds a `${name}`."""
+    found = []
+    for path, text in _strings(tree):
+        for name in VARIABLE.findall(text):
+            found.append(Problem(path, f"give it a value with -s {name}=…", text, has_value=True))
+    return found
+
+
+def fill(tree: Any, values: Mapping[str, Any]) -> Any:
+    """The tree with every `${name}` replaced. A string that is nothing else takes the value with
+    its type; inside a longer string the value is written out."""
+    if isinstance(tree, Mapping):
+        return {key: fill(item, values) for key, item in tree.items()}
+    if isinstance(tree, list):
+        return [fill(item, values) for item in tree]
+    if not isinstance(tree, str):
+        return tree
+    whole = VARIABLE.fullmatch(tree)
+    if whole and whole[1] in values:
+        return values[whole[1]]
+    return VARIABLE.sub(lambda m: str(values[m[1]]) if m[1] in values else m[0], tree)
+
+
+def apply_settings(
+    raw: Mapping[str, Any],
+    settings: Sequence[Setting],
+    defaults: Callable[[], Mapping[str, Any]],
+) -> tuple[dict[str, Any], list[Problem]]:
+    """The spec with `settings` applied in order, and the problems of those that cannot be.
+
+    A key without a dot is a variable. `defaults` gives the spec with its defaults written out, or
+    {}: from it comes a block that the file leaves out when one key of it is set.
+    """
+    known = variables(raw)
+    values = {s.key: s.value for s in settings if s.key in known}
+    spec: dict[str, Any] = fill(raw, values)
+    problems = []
+    for setting in settings:
+        if setting.key in known:
+            continue
+        try:
+            if "." not in setting.key and setting.key not in ("search", "name"):
+                raise SettingError(_no_variable(setting.key, known))
+            _refuse_unlikely_env_key(spec, setting)
+            spec = with_value(spec, setting.key.split("."), setting.value, defaults)
+        except SettingError as error:
+            problems.append(error.problem)
+    return spec, problems
+
+
+def with_value(
+    tree: Any,
+    path: Sequence[str],
+    value: Any,
+    defaults: Callable[[], Any] = dict,
+    above: str = "",
+) -> Any:
+    """A copy of `tree` with `value` at `path`; only what lies on the path is copied. Raises
+    SettingError where the path runs into a value that is no block or list."""
+    if not path:
+        return value
+    key, rest = path[0], path[1:]
+    here = f"{above}.{key}" if above else key
+    if isinstance(tree, list):
+        if not key.isdecimal() or int(key) >= len(tree):
+            message = f"there is no such entry in a list of {len(tree)}"
+            raise SettingError(Problem(here, message))
+        index = int(key)
+        changed = with_value(tree[index], rest, value, lambda: _at(defaults(), index), here)
+        return [*tree[:index], changed, *tree[index + 1 :]]
+    if tree is None:
+        block = defaults()
+        tree = block if isinstance(block, Mapping) else {}
+    if not isinstance(tree, Mapping):
+        raise SettingError(Problem(above, f"is no block; it has no {key}", tree, has_value=True))
+    changed = with_value(tree.get(key), rest, value, lambda: _at(defaults(), key), here)
+    return {**tree, key: changed}
+
+
+def _at(tree: Any, key: str | int) -> Any:
+    if isinstance(tree, Mapping):
+        return tree.get(str(key))
+    return None
+
+
+def _no_variable(key: str, known: Sequence[str]) -> Problem:
+    if key in Spec.model_fields:
+        return Problem(f"-s {key}", f"is a whole block; set a key of it, as {key}.name=…")
+    nearest = nearest_name(key, list(known))
+    hint = f"; did you mean {nearest}?" if nearest else "; a key of the spec is written with dots"
+    return Problem(f"-s {key}", f"the spec has no ${{{key}}}{hint}")
+
+
+def _refuse_unlikely_env_key(spec: Mapping[str, Any], setting: Setting) -> None:
+    """`env` is open to arguments of the environment; a misspelt key of the lab is none."""
+    parts = setting.key.split(".")
+    env = spec.get("env")
+    if len(parts) != 2 or parts[0] != "env" or not isinstance(env, Mapping):
+        return
+    if parts[1] in EnvSpec.model_fields or parts[1] in env:
+        return
+    nearest = nearest_name(parts[1], list(EnvSpec.model_fields))
+    if nearest:
+        message = f"unknown key; did you mean {nearest}?"
+        raise SettingError(Problem(setting.key, message, setting.value, has_value=True))
+
+
+def _strings(tree: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    if isinstance(tree, str):
+        yield path, tree
+    elif isinstance(tree, Mapping):
+        for key, item in tree.items():
+            yield from _strings(item, f"{path}.{key}" if path else str(key))
+    elif isinstance(tree, list):
+        for index, item in enumerate(tree):
+            yield from _strings(item, f"{path}.{index}")

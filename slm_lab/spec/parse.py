@@ -1,0 +1,84 @@
+"""From JSON data to a Spec: everything that can be wrong with it, found at once."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from slm_lab.core.errors import Problem
+from slm_lab.spec import builtin as _builtin  # registers the lab's own parts  # noqa: F401
+from slm_lab.spec.availability import unavailable
+from slm_lab.spec.blocks import blocks_of, well_formed_blocks
+from slm_lab.spec.cross_check import cross_check
+from slm_lab.spec.legacy import drop_legacy_keys
+from slm_lab.spec.override import VARIABLE
+from slm_lab.spec.problems import problems_of
+from slm_lab.spec.read import not_json
+from slm_lab.spec.schema.spec import Spec
+from slm_lab.spec.search import search_problems
+
+
+class Parsed(NamedTuple):
+    """A spec or its problems, and the keys in it that mean nothing."""
+
+    spec: Spec | None
+    problems: Sequence[Problem]
+    legacy: Sequence[str]
+
+
+def parse(name: str, raw: Mapping[str, Any]) -> Parsed:
+    """The spec in `raw`, with every problem it has: of its keys, of what does not fit together,
+    of its search space, and of what is not built yet."""
+    unwrapped, problems = unwrap_lists_of_one(raw)
+    problems = [*not_json(unwrapped), *problems]
+    if problems:
+        return Parsed(None, problems, [])
+    data, legacy = drop_legacy_keys(unwrapped)
+    data["name"] = name
+    spec, problems = validate(data)
+    blocks = blocks_of(spec) if spec is not None else well_formed_blocks(data)
+    problems += cross_check(blocks)
+    problems += search_problems(data, validate)
+    problems += unavailable(blocks)
+    return Parsed(None if problems else spec, problems, legacy)
+
+
+def validate(data: Mapping[str, Any]) -> tuple[Spec | None, list[Problem]]:
+    """The spec, or what is wrong with single keys."""
+    try:
+        return Spec.model_validate(data), []
+    except ValidationError as error:
+        return None, problems_of(error)
+
+
+def parse_template(name: str, raw: Mapping[str, Any]) -> Parsed:
+    """As `parse`, for a spec in which some `${var}` have no value yet: whatever stands at such a
+    place is taken for right. `spec` is None."""
+    parsed = parse(name, raw)
+    problems = [p for p in parsed.problems if not (p.has_value and _holds_variable(p.value))]
+    return Parsed(None, problems, parsed.legacy)
+
+
+def _holds_variable(value: object) -> bool:
+    return isinstance(value, str) and VARIABLE.search(value) is not None
+
+
+def unwrap_lists_of_one(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
+    """The old form `"agent": [{…}]`, `"env": [{…}]`, in `search` too, as the present one."""
+    data = dict(raw)
+    problems = []
+    blocks: list[tuple[str, dict[str, Any]]] = [("", data)]
+    if isinstance(data.get("search"), Mapping):
+        data["search"] = dict(data["search"])
+        blocks.append(("search.", data["search"]))
+    for prefix, block in blocks:
+        for key in ("agent", "env"):
+            value = block.get(key)
+            if isinstance(value, list) and len(value) == 1:
+                block[key] = value[0]
+            elif isinstance(value, list):
+                message = (
+                    f"a list of {len(value)} is not supported: one agent acts in one environment"
+                )
+                problems.append(Problem(prefix + key, message))
+    return data, problems

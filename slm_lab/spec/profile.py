@@ -1,0 +1,39 @@
+"""A spec made short, to see in seconds that all of it works."""
+
+from slm_lab.spec.schema.algorithm import PPOSpec, ReplayLearningSpec
+from slm_lab.spec.schema.spec import Spec
+
+DEV_TRAININGS = 4
+"""Training events of a dev run."""
+
+DEV_ROWS = 8
+DEV_SESSIONS = 2
+
+
+def dev_profile(spec: Spec) -> Spec:
+    """The same spec with a frame budget of a few training events, at most two Sessions, one
+    trial, and rows often enough for a graph. Nothing that the agent computes is changed."""
+    num_envs = spec.env.num_envs
+    max_frame = min(spec.env.max_frame, DEV_TRAININGS * _frames_per_training(spec))
+    per_row = max(1, max_frame // DEV_ROWS)
+    env = spec.env.model_copy(update={"max_frame": max(max_frame, num_envs)})
+    meta = spec.meta.model_copy(
+        update={
+            "max_session": min(spec.meta.max_session, DEV_SESSIONS),
+            "max_trial": 1,
+            "max_run": 1,
+            "log_frequency": min(spec.meta.log_frequency, per_row),
+            "eval_frequency": min(spec.meta.eval_frequency, per_row),
+        }
+    )
+    return spec.model_copy(update={"env": env, "meta": meta})
+
+
+def _frames_per_training(spec: Spec) -> int:
+    """Frames until the first training event, or between two, whichever is more."""
+    algorithm, num_envs = spec.agent.algorithm, spec.env.num_envs
+    if isinstance(algorithm, PPOSpec):
+        return algorithm.time_horizon * num_envs
+    if isinstance(algorithm, ReplayLearningSpec):
+        return algorithm.training_start_step + 16 * max(algorithm.training_frequency, num_envs)
+    return 256 * num_envs

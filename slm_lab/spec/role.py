@@ -1,0 +1,49 @@
+"""The net of one role: `actor_*` and `critic_*` keys, critic_net and use_same_optim folded in."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from slm_lab.core.errors import LabError
+from slm_lab.spec.schema.agent import AgentSpec
+from slm_lab.spec.schema.net import ROLES, NetSpec, Role
+from slm_lab.spec.schema.optim import OptimSpec
+
+OPTIMIZER_KEYS = ("optim_spec", "lr_scheduler_spec")
+
+
+def net_for_role(agent: AgentSpec, role: Role) -> NetSpec:
+    """The net that `role` has, with plain keys only (`variants` is empty).
+
+    A critic takes `agent.critic_net` where there is one; with `use_same_optim`, and always with a
+    shared body, its optimizer and learning-rate scheduler are the actor's. Raises LabError for an
+    agent without a net.
+    """
+    if agent.net is None:
+        raise LabError(f"{agent.algorithm.name} has no net")
+    if role == "critic" and agent.critic_net is not None:
+        return _folded(agent.critic_net, role)
+    if role == "critic" and (agent.net.use_same_optim or agent.net.shared):
+        actor = _folded(agent.net, "actor").model_dump(mode="json")
+        return _folded(agent.net, role, {key: actor[key] for key in OPTIMIZER_KEYS})
+    return _folded(agent.net, role)
+
+
+def optimizer_paths(
+    net: NetSpec | None, critic_net: NetSpec | None
+) -> Iterator[tuple[str, OptimSpec]]:
+    """Every optimizer that is used, with the path at which the file gives it."""
+    blocks = [("agent.net", net, ROLES), ("agent.critic_net", critic_net, ("critic",))]
+    seen: set[str] = set()
+    for block, spec, roles in blocks:
+        if spec is None:
+            continue
+        for role in roles:
+            key = f"{role}_optim_spec" if f"{role}_optim_spec" in spec.variants else "optim_spec"
+            path = f"{block}.{key}"
+            if path not in seen:
+                seen.add(path)
+                yield path, _folded(spec, role).optim_spec
+
+
+def _folded(net: NetSpec, role: Role, last: dict[str, Any] | None = None) -> NetSpec:
+    return type(net).model_validate({**net.own_keys(), **net.role_keys(role), **(last or {})})

@@ -1,0 +1,91 @@
+"""`arc` of a TorchArcNet: one body, a list of torch.nn layers with their arguments."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, NamedTuple, Self, TypeAlias
+
+from pydantic import AfterValidator, Field, model_validator
+from pydantic_core import InitErrorDetails
+
+from slm_lab.spec.schema.block import Block, refusal, refuse_all
+from slm_lab.spec.schema.wording import unknown_name
+from slm_lab.spec.torch_table import argument_problems, entries, with_whole_numbers
+
+ONE_BODY = "only one body is built: {input: x, modules: {body: [x]}, output: body}"
+
+
+class Layer(NamedTuple):
+    """One layer: the name of a torch.nn class (or LazyBatchRenorm1d), and its arguments."""
+
+    name: str
+    args: dict[str, Any]
+
+
+def _layer_problems(index: int, row: Any) -> list[InitErrorDetails]:
+    """What is wrong with entry `index` of Sequential."""
+    if not isinstance(row, Mapping) or len(row) != 1:
+        return [refusal((index,), "must be one layer, as {LazyLinear: {out_features: 64}}", row)]
+    name, args = next(iter(row.items()))
+    known = entries("layers")
+    if name not in known:
+        message = unknown_name("layer", str(name), list(known))
+        return [refusal((index, str(name)), message, args)]
+    if args is not None and not isinstance(args, Mapping):
+        return [refusal((index, name), "must be a block {…} of arguments, or null", args)]
+    return [
+        refusal((index, name, p.argument), p.message, (args or {}).get(p.argument), p.missing)
+        for p in argument_problems(known[name], args or {})
+    ]
+
+
+def _checked_layers(rows: list[Any]) -> list[Any]:
+    wrong = [line for index, row in enumerate(rows) for line in _layer_problems(index, row)]
+    if wrong:
+        raise refuse_all("Sequential", wrong)
+    return rows
+
+
+Layers: TypeAlias = Annotated[list[Any], AfterValidator(_checked_layers)]
+
+
+class Sequential(Block):
+    """Layers one after another."""
+
+    Sequential: Layers = Field(min_length=1, description="the layers, in order")
+
+
+class ArcModules(Block):
+    """The one module that is built."""
+
+    body: Sequential = Field(description="the body of the net")
+
+
+class ArcGraph(Block):
+    """How the modules are joined: x goes into the body, the body comes out."""
+
+    input: str = Field(description="name of the input")
+    modules: dict[str, Any] = Field(description="{body: [x]}")
+    output: str = Field(description="body")
+
+    @model_validator(mode="after")
+    def _is_one_body(self) -> Self:
+        if self.modules not in ({"body": [self.input]}, {"body": self.input}):
+            raise refuse_all("ArcGraph", [refusal(("modules",), ONE_BODY, self.modules)])
+        if self.output != "body":
+            raise refuse_all("ArcGraph", [refusal(("output",), ONE_BODY, self.output)])
+        return self
+
+
+class ArcSpec(Block):
+    """`{modules: {body: {Sequential: […]}}, graph: {input: x, modules: {body: [x]}, output: body}}`;
+    the head follows from the action space."""
+
+    modules: ArcModules = Field(description="modules by name")
+    graph: ArcGraph = Field(
+        ArcGraph(input="x", modules={"body": ["x"]}, output="body"),
+        description="how they are joined",
+    )
+
+    def layers(self) -> list[Layer]:
+        """The layers of the body in order."""
+        rows = [next(iter(row.items())) for row in self.modules.body.Sequential]
+        return [Layer(name, with_whole_numbers(args or {})) for name, args in rows]

@@ -1,0 +1,95 @@
+"""What every block of a spec has in common: strictness, aliases, and errors in plain words."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self, TypeVar
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
+
+from slm_lab.spec.schema.wording import reword
+
+SPEC_ERROR = "spec"
+"""The error type of a message that is in its final words already."""
+
+
+def refuse(message: str) -> PydanticCustomError:
+    """The error to raise in a validator: `message` reaches the user as it stands."""
+    return PydanticCustomError(SPEC_ERROR, "{message}", {"message": message})
+
+
+def refusal(
+    loc: tuple[int | str, ...], message: str, given: object, missing: bool = False
+) -> InitErrorDetails:
+    """One line of a ValidationError: the key `loc` inside this block, and what is wrong with it.
+
+    With `missing` there is no given value to show.
+    """
+    context = {"message": message, "missing": missing}
+    error = PydanticCustomError(SPEC_ERROR, "{message}", context)
+    return InitErrorDetails(type=error, loc=loc, input=given)
+
+
+def refuse_all(title: str, refusals: list[InitErrorDetails]) -> ValidationError:
+    """Several refusals as one error."""
+    return ValidationError.from_exception_data(title, refusals)
+
+
+class Block(BaseModel):
+    """A block of the spec file: strict, immutable, and closed to unknown keys."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
+
+    ALIASES: ClassVar[Mapping[str, str]] = {}
+    """Other spellings of keys: {spelling in old files: key}."""
+
+    LEGACY: ClassVar[Mapping[str, str]] = {}
+    """Keys of old files that mean nothing here, and why: {key: reason}. `legacy.py` drops them."""
+
+    @classmethod
+    def file_keys(cls) -> list[str]:
+        """Every key this block understands, aliases included."""
+        return [*cls.model_fields, *cls.ALIASES]
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _speak_plainly(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """Resolves aliases, and rewords pydantic's errors into the lab's."""
+        if not isinstance(data, Mapping):
+            return _validated(cls, data, handler, {})
+        spelling = {key: alias for alias, key in cls.ALIASES.items() if alias in data}
+        for key, alias in spelling.items():
+            if key in data:
+                both = f"is another spelling of {key}, which is given too; keep one"
+                raise refuse_all(cls.__name__, [refusal((alias,), both, data[alias])])
+        renamed = {cls.ALIASES.get(key, key): value for key, value in data.items()}
+        return _validated(cls, renamed, handler, spelling)
+
+
+B = TypeVar("B", bound=Block)
+
+
+def _validated(
+    cls: type[B], data: Any, handler: ModelWrapValidatorHandler[B], spelling: Mapping[str, str]
+) -> B:
+    try:
+        return handler(data)
+    except ValidationError as error:
+        lines = [_line(cls, details, spelling) for details in error.errors(include_url=False)]
+    raise refuse_all(cls.__name__, lines)
+
+
+def _line(cls: type[Block], details: ErrorDetails, spelling: Mapping[str, str]) -> InitErrorDetails:
+    loc = details["loc"]
+    if loc and isinstance(loc[0], str):
+        loc = (spelling.get(loc[0], loc[0]), *loc[1:])
+    if details["type"] == SPEC_ERROR:
+        missing = bool(details.get("ctx", {}).get("missing", False))
+        return refusal(loc, details["msg"], details["input"], missing)
+    message = reword(details, cls.model_fields, cls.file_keys())
+    return refusal(loc, message, details["input"], details["type"] == "missing")

@@ -1,0 +1,95 @@
+"""`agent.memory`: what is kept of experience."""
+
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from slm_lab.spec.schema.block import Block, refusal, refuse_all
+from slm_lab.spec.schema.schedule import ScheduleSpec
+from slm_lab.spec.schema.types import Int
+
+Family = Literal["on_policy", "replay"]
+
+
+class MemorySpec(Block):
+    """What every memory has."""
+
+    FAMILY: ClassVar[Family | None] = None
+    """Whether it holds fresh experience only; None (a plug-in): fits any algorithm."""
+
+    name: str = Field(description="kind of memory")
+
+
+class OnPolicySpec(MemorySpec):
+    """Memories that hold only what the present policy did. The keys below belong to the replay
+    memory that SIL and PPOSIL keep beside it; other algorithms have no use for them."""
+
+    FAMILY: ClassVar[Family | None] = "on_policy"
+
+    sil_replay_name: Literal["Replay", "PrioritizedReplay"] | None = Field(
+        None, description="SIL: replay memory beside this one"
+    )
+    batch_size: Int | None = Field(None, ge=1, description="SIL: transitions per batch B")
+    max_size: Int | None = Field(None, ge=1, description="SIL: transitions kept")
+    use_cer: bool = Field(False, description="SIL: combined experience replay, arXiv:1712.01275")
+
+
+class OnPolicyReplaySpec(OnPolicySpec):
+    """Trains after `training_frequency` whole episodes."""
+
+    name: Literal["OnPolicyReplay"] = Field("OnPolicyReplay", description="kind of memory")
+
+
+class OnPolicyBatchReplaySpec(OnPolicySpec):
+    """Trains after `training_frequency` (PPO: `time_horizon`) steps of every environment."""
+
+    name: Literal["OnPolicyBatchReplay"] = Field(
+        "OnPolicyBatchReplay", description="kind of memory"
+    )
+
+
+class OnPolicyCrossEntropySpec(OnPolicySpec):
+    """Trains on the best episodes only."""
+
+    name: Literal["OnPolicyCrossEntropy"] = Field(
+        "OnPolicyCrossEntropy", description="kind of memory"
+    )
+    cross_entropy: float = Field(
+        1.0, gt=0, le=1, description="fraction of episodes kept, best first"
+    )
+
+
+class ReplaySpec(MemorySpec):
+    """A ring of transitions, drawn uniformly."""
+
+    FAMILY: ClassVar[Family | None] = "replay"
+
+    name: Literal["Replay"] = Field("Replay", description="kind of memory")
+    batch_size: Int = Field(ge=1, description="transitions per batch B")
+    max_size: Int = Field(ge=1, description="transitions kept, the oldest go first")
+    use_cer: bool = Field(
+        False, description="combined experience replay: every batch holds the newest transition"
+    )
+    storage: Literal["memory", "memmap"] = Field(
+        "memory", description="where the ring lies: in memory, or in a file that is mapped"
+    )
+
+    @model_validator(mode="after")
+    def _holds_a_batch(self) -> Self:
+        if self.max_size < self.batch_size:
+            message = f"must be >= batch_size ({self.batch_size})"
+            raise refuse_all("ReplaySpec", [refusal(("max_size",), message, self.max_size)])
+        return self
+
+
+class PrioritizedReplaySpec(ReplaySpec):
+    """A ring of transitions, drawn by their error (arXiv:1511.05952)."""
+
+    name: Literal["PrioritizedReplay"] = Field(  # type: ignore[assignment]
+        "PrioritizedReplay", description="kind of memory"
+    )
+    alpha: float = Field(0.6, ge=0, le=1, description="α: 0 draws uniformly, 1 by error")
+    epsilon: float = Field(1e-4, ge=0, description="ε added to every error")
+    beta: ScheduleSpec | None = Field(
+        None, description="β of the importance weights over the run; null: no weights"
+    )

@@ -1,0 +1,317 @@
+"""`agent.net`: the networks, their optimizers and the copies of them that targets are read from."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
+
+from pydantic import (
+    AfterValidator,
+    Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
+from pydantic_core import InitErrorDetails
+
+from slm_lab.spec.schema.arc import ArcSpec
+from slm_lab.spec.schema.block import Block, refusal, refuse, refuse_all
+from slm_lab.spec.schema.optim import LossSpec, LRSchedulerSpec, OptimSpec
+from slm_lab.spec.schema.types import AnyList, Gpu, Int, IntList
+from slm_lab.spec.schema.wording import unknown_name
+from slm_lab.spec.torch_table import activation_class, activations, initialisers
+
+Role: TypeAlias = Literal["actor", "critic"]
+
+ROLES: tuple[Role, ...] = ("actor", "critic")
+SAME_FOR_BOTH = ("type", "shared", "use_same_optim", "gpu")
+"""Keys of a net that have no `actor_*` and `critic_*` variants."""
+
+
+def _known_activation(name: str) -> str:
+    if activation_class(name) is None:
+        raise refuse(unknown_name("activation", name, sorted(activations().values())))
+    return name
+
+
+def _known_initialiser(name: str) -> str:
+    known = initialisers()
+    if name not in known:
+        raise refuse(unknown_name("function of torch.nn.init", name, list(known)))
+    if reason := known[name]:
+        raise refuse(reason)
+    return name
+
+
+Activation: TypeAlias = Annotated[str, AfterValidator(_known_activation)]
+"""An activation of torch.nn, as "relu", "leaky_relu" or "LeakyReLU"."""
+
+Initialiser: TypeAlias = Annotated[str, AfterValidator(_known_initialiser)]
+"""A function of torch.nn.init."""
+
+
+def _activation_or_list(value: Any) -> Any:
+    names = value if isinstance(value, list | tuple) else [value]
+    for name in names:
+        if name is not None and not isinstance(name, str):
+            raise refuse("must be the name of an activation, a list of them, or null")
+        if name is not None:
+            _known_activation(name)
+    return tuple(value) if isinstance(value, list) else value
+
+
+OutActivation: TypeAlias = Annotated[Any, AfterValidator(_activation_or_list)]
+"""null, an activation, or one (or null) per head."""
+
+
+def _widths(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    if any(size < 1 for size in sizes):
+        raise refuse("every layer must have at least 1 unit")
+    return sizes
+
+
+Widths: TypeAlias = Annotated[IntList, AfterValidator(_widths)]
+"""Units per hidden layer."""
+
+
+class NetSpec(Block):
+    """What every net has. `actor_KEY` and `critic_KEY` set a key for one of the two roles only;
+    `net_for_role` folds them in."""
+
+    type: str = Field(description="kind of net")
+    shared: bool = Field(False, description="actor and critic share the body, and one optimizer")
+    hid_layers_activation: Activation = Field("relu", description="after every hidden layer")
+    out_layer_activation: OutActivation = Field(
+        None, description="after the output layer: null, a name, or one per head"
+    )
+    init_fn: Initialiser | None = Field(
+        None, description="function of torch.nn.init for the weights; null: torch's own"
+    )
+    init_std: float | None = Field(
+        None, ge=0, description="gain of the output layer (written actor_init_std, critic_init_std)"
+    )
+    layer_norm: bool = Field(False, description="LayerNorm after every hidden layer")
+    batch_norm: bool = Field(False, description="batch normalisation after every hidden layer")
+    clip_grad_val: float | None = Field(
+        None, gt=0, description="largest global norm of the gradient; null: no clipping"
+    )
+    loss_spec: LossSpec = Field(
+        LossSpec(name="MSELoss"), description="loss of the value function, by torch.nn name"
+    )
+    optim_spec: OptimSpec = Field(
+        OptimSpec(name="GlobalAdam"), description="optimizer, by torch.optim name"
+    )
+    lr_scheduler_spec: LRSchedulerSpec | None = Field(
+        None, description="learning rate over the run, by torch.optim.lr_scheduler name"
+    )
+    use_same_optim: bool = Field(
+        False, description="the critic is trained with the actor's optimizer and scheduler"
+    )
+    update_type: Literal["replace", "polyak"] = Field(
+        "replace", description="how a target network follows: copied, or averaged by polyak_coef"
+    )
+    update_frequency: Int = Field(
+        1, ge=1, description="frames between updates of the target network"
+    )
+    polyak_coef: float = Field(0.0, ge=0, le=1, description="τ: target ← τ net + (1 − τ) target")
+    log_std_init: float | None = Field(
+        None, description="ln σ at the start, free of the observation; null: an output of the net"
+    )
+    gpu: Gpu = Field(False, description='train on a GPU; "auto": if there is one')
+
+    _variants: dict[str, Any] = PrivateAttr(default_factory=dict)
+
+    @property
+    def variants(self) -> Mapping[str, Any]:
+        """The `actor_*` and `critic_*` keys as the file gives them."""
+        return self._variants
+
+    def role_keys(self, role: Role) -> dict[str, Any]:
+        """The keys that `role` sets for itself, without the prefix, as the file gives them."""
+        prefix = f"{role}_"
+        return {
+            key.removeprefix(prefix): value
+            for key, value in self._variants.items()
+            if key.startswith(prefix)
+        }
+
+    def own_keys(self) -> dict[str, Any]:
+        """The keys common to both roles, as JSON data."""
+        whole = self.model_dump(mode="json")
+        return {key: value for key, value in whole.items() if key not in self._variants}
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _gather_variants(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        if not isinstance(data, Mapping):
+            return handler(data)
+        variants = {key: value for key, value in data.items() if _role_of(key)}
+        own = {key: value for key, value in data.items() if key not in variants}
+        wrong: list[InitErrorDetails] = []
+        net = None
+        try:
+            net = handler(own)
+        except ValidationError as error:
+            wrong.extend(_lines(error))
+        for role in ROLES:
+            wrong.extend(_role_problems(cls, own, role, variants))
+        if wrong or net is None:
+            raise refuse_all(cls.__name__, wrong)
+        net._variants = variants
+        return net
+
+    @model_serializer(mode="wrap")
+    def _with_variants(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {**handler(self), **self._variants}
+
+
+def _role_of(key: object) -> Role | None:
+    return next((r for r in ROLES if isinstance(key, str) and key.startswith(f"{r}_")), None)
+
+
+def _role_problems(
+    cls: type[NetSpec], own: Mapping[str, Any], role: Role, variants: Mapping[str, Any]
+) -> list[InitErrorDetails]:
+    """Problems of the keys that `role` sets: the net is checked with these keys in place."""
+    prefix = f"{role}_"
+    changes = {k.removeprefix(prefix): v for k, v in variants.items() if k.startswith(prefix)}
+    wrong = [
+        refusal((prefix + key,), f"{key} holds for actor and critic alike", variants[prefix + key])
+        for key in SAME_FOR_BOTH
+        if key in changes
+    ]
+    changes = {key: value for key, value in changes.items() if key not in SAME_FOR_BOTH}
+    known = [key for key in cls.file_keys() if key not in SAME_FOR_BOTH]
+    for key in [key for key in changes if key not in known]:
+        message = unknown_name("key", prefix + key, [prefix + k for k in known])
+        wrong.append(refusal((prefix + key,), message, changes.pop(key)))
+    if changes:
+        try:
+            cls.model_validate({**own, **changes})
+        except ValidationError as error:
+            wrong.extend(
+                {**line, "loc": (prefix + str(line["loc"][0]), *line["loc"][1:])}
+                for line in _lines(error)
+                if line.get("loc") and line["loc"][0] in changes
+            )
+    return wrong
+
+
+def _lines(error: ValidationError) -> list[InitErrorDetails]:
+    """The lines of an error that a Block has worded."""
+    return [
+        refusal(
+            details["loc"],
+            details["msg"],
+            details["input"],
+            bool(details.get("ctx", {}).get("missing", False)),
+        )
+        for details in error.errors(include_url=False)
+    ]
+
+
+class MLPNetSpec(NetSpec):
+    """Fully connected layers."""
+
+    LEGACY: ClassVar[Mapping[str, str]] = {
+        "normalize": "it divides images by 255; env.normalize_obs normalises other observations"
+    }
+
+    type: Literal["MLPNet"] = Field("MLPNet", description="kind of net")
+    hid_layers: Widths = Field((64, 64), description="units per hidden layer")
+
+
+class DuelingMLPNetSpec(MLPNetSpec):
+    """Fully connected layers, then a value and an advantage stream (arXiv:1511.06581)."""
+
+    type: Literal["DuelingMLPNet"] = Field(  # type: ignore[assignment]
+        "DuelingMLPNet", description="kind of net"
+    )
+
+
+def _hydra_layers(value: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Heads, body and tails: [[…] or [[…], …], […], [[…], …] or […]]."""
+
+    def plain(item: Any) -> bool:
+        if isinstance(item, list):
+            return all(plain(part) for part in item)
+        return isinstance(item, int) and not isinstance(item, bool) and item >= 1
+
+    if len(value) != 3 or not all(isinstance(part, list) and plain(part) for part in value):
+        raise refuse("must be three lists of units per layer: heads, body, tails")
+    return value
+
+
+class HydraMLPNetSpec(NetSpec):
+    """A body with several heads and tails."""
+
+    type: Literal["HydraMLPNet"] = Field("HydraMLPNet", description="kind of net")
+    hid_layers: Annotated[AnyList, AfterValidator(_hydra_layers)] = Field(
+        description="units per layer of [heads, body, tails], each a list, or a list of lists"
+    )
+
+
+def _conv_layers(rows: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Each [out, kernel, stride, padding, dilation]; sizes may be pairs."""
+
+    def size(item: Any, least: int) -> bool:
+        if isinstance(item, list):
+            return len(item) == 2 and all(size(part, least) for part in item)
+        return isinstance(item, int) and not isinstance(item, bool) and item >= least
+
+    least = (1, 1, 1, 0, 1)
+    for row in rows:
+        right = isinstance(row, list) and 2 <= len(row) <= 5
+        if not right or not all(size(item, low) for item, low in zip(row, least, strict=False)):
+            raise refuse("every layer must be [out, kernel, stride, padding, dilation]")
+    return rows
+
+
+class ConvNetSpec(NetSpec):
+    """Convolutions over images, then fully connected layers."""
+
+    type: Literal["ConvNet"] = Field("ConvNet", description="kind of net")
+    conv_hid_layers: Annotated[AnyList, AfterValidator(_conv_layers)] = Field(
+        description="one [out channels, kernel, stride, padding, dilation] per layer"
+    )
+    fc_hid_layers: Widths = Field((), description="units per fully connected layer after them")
+    normalize: bool = Field(False, description="divide the image by 255")
+
+
+class DuelingConvNetSpec(ConvNetSpec):
+    """Convolutions, then a value and an advantage stream (arXiv:1511.06581)."""
+
+    type: Literal["DuelingConvNet"] = Field(  # type: ignore[assignment]
+        "DuelingConvNet", description="kind of net"
+    )
+
+
+class RecurrentNetSpec(NetSpec):
+    """Fully connected layers, then recurrent ones."""
+
+    LEGACY: ClassVar[Mapping[str, str]] = MLPNetSpec.LEGACY
+
+    type: Literal["RecurrentNet"] = Field("RecurrentNet", description="kind of net")
+    cell_type: Literal["GRU", "LSTM", "RNN"] = Field("GRU", description="recurrent cell")
+    fc_hid_layers: Widths = Field((), description="units per fully connected layer before the cell")
+    rnn_hidden_size: Int = Field(64, ge=1, description="units of the recurrent state")
+    rnn_num_layers: Int = Field(1, ge=1, description="recurrent layers")
+    bidirectional: bool = Field(False, description="read the sequence in both directions")
+    seq_len: Int = Field(4, ge=1, description="length of the sequences trained on, steps")
+
+
+class TorchArcNetSpec(NetSpec):
+    """A body written as a list of torch.nn layers."""
+
+    LEGACY: ClassVar[Mapping[str, str]] = MLPNetSpec.LEGACY
+
+    type: Literal["TorchArcNet"] = Field("TorchArcNet", description="kind of net")
+    arc: ArcSpec | None = Field(
+        None, description="the body; required, here or as actor_arc and critic_arc"
+    )
+
+
+def given_keys(net: NetSpec) -> set[str]:
+    """The keys that the file gives, variants included; the others have their defaults."""
+    return set(net.model_fields_set) | set(net.variants)

@@ -1,0 +1,115 @@
+"""Blocks that name a class of torch, with its arguments beside the name."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+from pydantic import (
+    Field,
+    GetJsonSchemaHandler,
+    ModelWrapValidatorHandler,
+    model_serializer,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from slm_lab.spec.schema.block import Block, refusal, refuse_all
+from slm_lab.spec.schema.wording import unknown_name
+from slm_lab.spec.torch_table import Kind, argument_problems, entries, with_whole_numbers
+
+
+class TorchPart(Block):
+    """`{"name": …, argument: value, …}`: in the model the arguments are gathered in `args`."""
+
+    KIND: ClassVar[Kind] = "losses"
+
+    name: str = Field(description="name of the class")
+    args: dict[str, Any] = Field({}, description="its arguments, checked against torch's signature")
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _gather_args(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        if not isinstance(data, Mapping):
+            return handler(data)
+        args = data.get("args", {})
+        if not isinstance(args, Mapping):
+            raise refuse_all(cls.__name__, [refusal(("args",), "must be a block {…}", args)])
+        args = {**args, **{k: v for k, v in data.items() if k not in ("name", "args")}}
+        name = data.get("name")
+        if isinstance(name, str):
+            cls._check(name, args)
+            args = cls._complete(name, args)
+        return handler({**({"name": name} if "name" in data else {}), "args": args})
+
+    @classmethod
+    def _complete(cls, name: str, args: Mapping[str, Any]) -> dict[str, Any]:
+        return with_whole_numbers(args)
+
+    @classmethod
+    def _check(cls, name: str, args: Mapping[str, Any]) -> None:
+        known = entries(cls.KIND)
+        if name not in known:
+            message = unknown_name(f"name for {cls._kind_in_words()}", name, sorted(known))
+            raise refuse_all(cls.__name__, [refusal(("name",), message, name)])
+        if reason := known[name].refused:
+            raise refuse_all(cls.__name__, [refusal(("name",), reason, name)])
+        wrong = [
+            refusal(
+                (problem.argument,), problem.message, args.get(problem.argument), problem.missing
+            )
+            for problem in argument_problems(known[name], args)
+        ]
+        if wrong:
+            raise refuse_all(cls.__name__, wrong)
+
+    @classmethod
+    def _kind_in_words(cls) -> str:
+        return {
+            "optimizers": "an optimizer",
+            "schedulers": "a learning-rate scheduler",
+            "losses": "a loss",
+            "layers": "a layer",
+        }[cls.KIND]
+
+    @model_serializer
+    def _flat(self) -> dict[str, Any]:
+        return {"name": self.name, **self.args}
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """One alternative per class, so that an editor completes its arguments."""
+        return {
+            "type": "object",
+            "title": cls.__name__,
+            "oneOf": [
+                entry.json_schema(name)
+                for name, entry in entries(cls.KIND).items()
+                if not entry.refused
+            ],
+        }
+
+
+class OptimSpec(TorchPart):
+    """A torch.optim optimizer, or `GlobalAdam`, `GlobalRMSprop`, which work in every mode."""
+
+    KIND = "optimizers"
+
+    @classmethod
+    def _complete(cls, name: str, args: Mapping[str, Any]) -> dict[str, Any]:
+        """The learning rate is written down even where torch's default is meant."""
+        lr = entries(cls.KIND)[name].arguments["lr"].default
+        return with_whole_numbers({"lr": lr, **args})
+
+
+class LRSchedulerSpec(TorchPart):
+    """A torch.optim.lr_scheduler, or `LinearToZero`, `LinearToMin` on the frame clock."""
+
+    KIND = "schedulers"
+
+
+class LossSpec(TorchPart):
+    """A loss of torch.nn for the value function."""
+
+    KIND = "losses"

@@ -1,0 +1,72 @@
+"""Values that change over the run: exploration, entropy weight, clipping range."""
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, Self, TypeAlias
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from slm_lab.spec.schema.block import Block, refusal, refuse_all
+from slm_lab.spec.schema.types import Int
+
+
+class ScheduleSpec(Block):
+    """A value on the trial's frame clock: constant, or from `start_val` to `end_val`."""
+
+    name: Literal["no_decay", "linear_decay", "rate_decay", "periodic_decay"] = Field(
+        "no_decay", description="shape; no_decay keeps start_val"
+    )
+    start_val: float = Field(description="value until start_step")
+    end_val: float | None = Field(None, description="value from end_step on; null keeps start_val")
+    start_step: Int = Field(0, ge=0, description="frame at which the change begins")
+    end_step: Int | None = Field(None, ge=0, description="frame at which end_val is reached")
+
+    @model_validator(mode="after")
+    def _has_an_end(self) -> Self:
+        if self.name == "no_decay":
+            return self
+        wrong = [
+            refusal((key,), f"is missing: {self.name} needs it", None, missing=True)
+            for key in ("end_val", "end_step")
+            if getattr(self, key) is None
+        ]
+        if self.end_step is not None and self.end_step < self.start_step:
+            message = f"must be >= start_step ({self.start_step})"
+            wrong.append(refusal(("end_step",), message, self.end_step))
+        if wrong:
+            raise refuse_all("ScheduleSpec", wrong)
+        return self
+
+
+def constant(value: float) -> ScheduleSpec:
+    """A schedule that keeps `value`."""
+    return ScheduleSpec(start_val=value)
+
+
+def _both_values(
+    allowed: Callable[[float], bool], message: str
+) -> Callable[[ScheduleSpec], ScheduleSpec]:
+    def check(schedule: ScheduleSpec) -> ScheduleSpec:
+        given = {"start_val": schedule.start_val, "end_val": schedule.end_val}
+        wrong = [
+            refusal((key,), message, value)
+            for key, value in given.items()
+            if value is not None and not allowed(value)
+        ]
+        if wrong:
+            raise refuse_all("ScheduleSpec", wrong)
+        return schedule
+
+    return check
+
+
+def _null_as_zero(value: Any) -> Any:
+    return {"start_val": 0.0} if value is None else value
+
+
+NonNegative: TypeAlias = Annotated[
+    ScheduleSpec, AfterValidator(_both_values(lambda value: value >= 0, "must be >= 0"))
+]
+"""A schedule of values >= 0."""
+
+Coefficient: TypeAlias = Annotated[NonNegative, BeforeValidator(_null_as_zero)]
+"""The weight of a loss term, >= 0; null leaves the term out."""

@@ -1,0 +1,84 @@
+"""Types of values in a spec where pydantic's own are too lax, too strict, or too talkative."""
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import BeforeValidator, WithJsonSchema
+
+from slm_lab.spec.schema.block import refuse
+from slm_lab.spec.schema.wording import not_among
+
+
+def _whole(value: Any) -> Any:
+    """1e6 is a whole number, however it is written."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
+
+
+def _list_as_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _one_of(values: Sequence[object]) -> Callable[[Any], Any]:
+    """Only these values and types: 0 is not false, 1 is not true."""
+
+    def check(value: Any) -> Any:
+        if not any(type(value) is type(v) and value == v for v in values):
+            raise refuse(not_among(value, values))
+        return value
+
+    return check
+
+
+def _sign_or_number(value: Any) -> Any:
+    """true is "sign", false is null; otherwise "sign" or a number > 0."""
+    if isinstance(value, bool):
+        return "sign" if value else None
+    if value is None or value == "sign":
+        return value
+    if isinstance(value, int | float) and value > 0:
+        return float(value)
+    raise refuse('must be null, "sign" or a number > 0')
+
+
+def _auto_or_number(value: Any) -> Any:
+    if value == "auto" or (isinstance(value, int | float) and not isinstance(value, bool)):
+        return value if value == "auto" else float(value)
+    raise refuse('must be "auto" or a number')
+
+
+Int: TypeAlias = Annotated[int, BeforeValidator(_whole)]
+"""A whole number; 1e6 counts, true and 1.5 do not."""
+
+IntList: TypeAlias = Annotated[tuple[Int, ...], BeforeValidator(_list_as_tuple)]
+"""A list of whole numbers, immutable."""
+
+AnyList: TypeAlias = Annotated[tuple[Any, ...], BeforeValidator(_list_as_tuple)]
+"""A list that its block checks itself."""
+
+Distributed: TypeAlias = Annotated[
+    Literal[False, "shared", "synced", "all_reduce", "actor_learner"],
+    BeforeValidator(_one_of([False, "shared", "synced", "all_reduce", "actor_learner"])),
+]
+"""The way of parallel training, in one word."""
+
+Gpu: TypeAlias = Annotated[bool | Literal["auto"], BeforeValidator(_one_of([False, True, "auto"]))]
+"""Whether to train on a GPU."""
+
+SignOrNumber: TypeAlias = Annotated[
+    Literal["sign"] | float | None,
+    BeforeValidator(_sign_or_number),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"enum": ["sign", True, False, None]},
+                {"type": "number", "exclusiveMinimum": 0},
+            ]
+        }
+    ),
+]
+"""null, "sign" (also written true), or a positive number."""
+
+AutoOrNumber: TypeAlias = Annotated[Literal["auto"] | float, BeforeValidator(_auto_or_number)]
+""" "auto" or a number."""

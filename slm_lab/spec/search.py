@@ -1,0 +1,146 @@
+"""The `search` block: which keys vary, and how Ray Tune draws them."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+from slm_lab.core.errors import Problem
+from slm_lab.spec.override import SettingError, with_value
+from slm_lab.spec.schema.spec import Spec
+from slm_lab.spec.schema.wording import unknown_name
+
+Validate: TypeAlias = Callable[[Mapping[str, Any]], tuple[Spec | None, list[Problem]]]
+
+
+class Sampler(NamedTuple):
+    """A sampler of Ray Tune: the names of its arguments, and how many a spec must give."""
+
+    arguments: tuple[str, ...]
+    required: int
+    in_order: bool = True
+    whole: bool = False
+
+
+SAMPLERS = {
+    "uniform": Sampler(("lower", "upper"), 2),
+    "quniform": Sampler(("lower", "upper", "q"), 3),
+    "loguniform": Sampler(("lower", "upper", "base"), 2),
+    "qloguniform": Sampler(("lower", "upper", "q", "base"), 3),
+    "randint": Sampler(("lower", "upper"), 2, whole=True),
+    "qrandint": Sampler(("lower", "upper", "q"), 2, whole=True),
+    "lograndint": Sampler(("lower", "upper", "base"), 2, whole=True),
+    "qlograndint": Sampler(("lower", "upper", "q", "base"), 3, whole=True),
+    "normal": Sampler(("mean", "sd"), 2, in_order=False),
+    "randn": Sampler(("mean", "sd"), 2, in_order=False),
+    "qrandn": Sampler(("mean", "sd", "q"), 3, in_order=False),
+}
+LISTS = ("choice", "grid_search")
+ALL_SAMPLERS = (*SAMPLERS, *LISTS)
+
+
+class Dimension(NamedTuple):
+    """One key that a search varies: its dotted path in the spec, the sampler and its arguments.
+
+    `key` is where it stands in the `search` block.
+    """
+
+    key: str
+    path: str
+    sampler: str
+    args: Any
+
+
+def dimensions(search: Mapping[str, Any], above: str = "") -> Iterator[Dimension]:
+    """The keys of a search block, nested or with dots, in order. A key without `__` that holds no
+    block is a dimension without sampler ("")."""
+    for key, value in search.items():
+        here = f"{above}.{key}" if above else key
+        path, separator, sampler = here.rpartition("__")
+        if separator and "." not in sampler:
+            yield Dimension(here, path, sampler, value)
+        elif isinstance(value, Mapping):
+            yield from dimensions(value, here)
+        else:
+            yield Dimension(here, here, "", value)
+
+
+def search_problems(spec: Mapping[str, Any], validate: Validate) -> list[Problem]:
+    """What is wrong with the `search` block of a spec: samplers, their arguments, and paths or
+    values that the schema does not have, tried by setting each in the spec."""
+    search = spec.get("search")
+    if not isinstance(search, Mapping):
+        return []
+    before = {str(problem) for problem in validate(spec)[1]}
+    problems: list[Problem] = []
+    for dimension in dimensions(search):
+        message = _sampler_message(dimension)
+        if message:
+            path = f"search.{dimension.key}"
+            problems.append(Problem(path, message, dimension.args, has_value=True))
+            continue
+        for value in _extremes(dimension):
+            wrong = _tried(spec, dimension, value, validate, before)
+            problems.extend(wrong)
+            if wrong:
+                break
+    return problems
+
+
+def _sampler_message(dimension: Dimension) -> str:
+    """What is wrong with the sampler or its arguments; "" if nothing."""
+    name, args = dimension.sampler, dimension.args
+    if not name:
+        return "must be a block, or end in __ and the name of a sampler, as lr__loguniform"
+    if name not in ALL_SAMPLERS:
+        return unknown_name("sampler", name, ALL_SAMPLERS)
+    if name in LISTS:
+        return "" if isinstance(args, list) and args else "must be a list of values"
+    sampler = SAMPLERS[name]
+    listed = ", ".join(sampler.arguments)
+    if not isinstance(args, list) or not sampler.required <= len(args) <= len(sampler.arguments):
+        return f"must be a list [{listed}]"
+    if any(isinstance(arg, bool) or not isinstance(arg, int | float) for arg in args):
+        return "must be a list of numbers"
+    if sampler.whole and any(float(arg) != int(arg) for arg in args[:2]):
+        return "must be a list of whole numbers"
+    if sampler.in_order and args[0] >= args[1]:
+        return "lower must be < upper"
+    if "log" in name and args[0] <= 0:
+        return "lower must be > 0"
+    if not sampler.in_order and args[1] <= 0:
+        return "sd must be > 0"
+    return ""
+
+
+def _extremes(dimension: Dimension) -> list[Any]:
+    """Values that the search may set: every choice, or the ends of the range."""
+    if dimension.sampler in LISTS:
+        return list(dimension.args)
+    sampler = SAMPLERS[dimension.sampler]
+    if not sampler.in_order:
+        return [dimension.args[0]]
+    lower, upper = dimension.args[0], dimension.args[1]
+    if sampler.whole:
+        return [int(lower), int(upper) - 1]
+    # Rounding to multiples of q and powers of ten reaches the ends; the middle does not.
+    return [lower, upper]
+
+
+def _tried(
+    spec: Mapping[str, Any],
+    dimension: Dimension,
+    value: Any,
+    validate: Validate,
+    before: set[str],
+) -> list[Problem]:
+    """The problems that the spec has with `value` at the path and had not before."""
+    try:
+        changed = with_value(dict(spec), dimension.path.split("."), value)
+    except SettingError as error:
+        return [Problem(f"search.{dimension.key}", error.problem.message)]
+    found = []
+    for problem in validate(changed)[1]:
+        if str(problem) not in before:
+            at = "" if problem.path == dimension.path else f"{problem.path}: "
+            path = f"search.{dimension.key}"
+            found.append(Problem(path, f"{at}{problem.message}", value, has_value=True))
+    return found

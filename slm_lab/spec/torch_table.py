@@ -1,0 +1,180 @@
+"""What torch offers by name: optimizers, schedulers, losses, layers, activations, initialisers.
+
+Read from torch_table.json, which is generated from the installed torch by
+tests/unit/spec/generate_torch_table.py, because a spec is checked without importing torch.
+"""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from slm_lab.spec.schema.wording import unknown_name
+
+Kind: TypeAlias = Literal["optimizers", "schedulers", "losses", "layers"]
+
+TABLE = Path(__file__).with_name("torch_table.json")
+
+
+class Argument(NamedTuple):
+    """One argument of a torch class."""
+
+    required: bool
+    default: Any
+
+
+class ArgumentProblem(NamedTuple):
+    """What is wrong with one argument."""
+
+    argument: str
+    message: str
+    missing: bool
+
+
+@dataclass(frozen=True)
+class TorchEntry:
+    """A class of torch: its arguments, or the reason why a spec cannot use it."""
+
+    arguments: Mapping[str, Argument]
+    refused: str | None
+
+    def json_schema(self, name: str) -> dict[str, Any]:
+        """The JSON Schema of `{"name": name, argument: value, …}`."""
+        properties: dict[str, Any] = {"name": {"const": name}}
+        for key, argument in self.arguments.items():
+            properties[key] = {} if argument.required else {"default": argument.default}
+        required = [key for key, argument in self.arguments.items() if argument.required]
+        return {
+            "type": "object",
+            "properties": properties,
+            "required": ["name", *required],
+            "additionalProperties": False,
+        }
+
+
+# Bounds that hold for an argument of this name wherever it occurs: (holds, message).
+NUMBER_BOUNDS = {
+    "lr": (lambda x: x > 0, "must be > 0"),
+    "eps": (lambda x: x >= 0, "must be >= 0"),
+    "weight_decay": (lambda x: x >= 0, "must be >= 0"),
+    "momentum": (lambda x: x >= 0, "must be >= 0"),
+    "frame": (lambda x: x >= 1, "must be >= 1"),
+    "min_factor": (lambda x: 0 <= x <= 1, "must be between 0 and 1"),
+    "step_size": (lambda x: x >= 1, "must be >= 1"),
+    "delta": (lambda x: x > 0, "must be > 0"),
+}
+WHOLE = frozenset(
+    {"frame", "step_size", "total_iters", "T_max", "T_0", "T_mult", "total_steps", "epochs",
+     "steps_per_epoch", "step_size_up", "step_size_down", "out_features", "out_channels"}
+)  # fmt: skip
+"""Arguments that count something."""
+
+
+@lru_cache(maxsize=1)
+def _table() -> dict[str, Any]:
+    table: dict[str, Any] = json.loads(TABLE.read_text(encoding="utf-8"))
+    return table
+
+
+@lru_cache(maxsize=8)
+def entries(kind: Kind) -> Mapping[str, TorchEntry]:
+    """Every class of one kind, by name."""
+    return {
+        name: TorchEntry(
+            {
+                key: Argument("default" not in argument, argument.get("default"))
+                for key, argument in row.get("arguments", {}).items()
+            },
+            row.get("refused"),
+        )
+        for name, row in _table()[kind].items()
+    }
+
+
+@lru_cache(maxsize=1)
+def initialisers() -> Mapping[str, str | None]:
+    """The functions of torch.nn.init: {name: why it cannot be used, or None}."""
+    rows: Mapping[str, str | None] = _table()["initialisers"]
+    return rows
+
+
+@lru_cache(maxsize=1)
+def activations() -> Mapping[str, str]:
+    """The activations of torch.nn: {name in lower case without "_": name of the class}."""
+    return {name.lower(): name for name in _table()["activations"]}
+
+
+def activation_class(name: str) -> str | None:
+    """The torch.nn class that a spec means by "relu", "leaky_relu" or "LeakyReLU"; or None."""
+    return activations().get(name.lower().replace("_", ""))
+
+
+def with_whole_numbers(args: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments in which a count that was written 1e7 is the integer it means."""
+    return {
+        key: int(value) if key in WHOLE and isinstance(value, float) else value
+        for key, value in args.items()
+    }
+
+
+def argument_problems(entry: TorchEntry, args: Mapping[str, Any]) -> Iterator[ArgumentProblem]:
+    """What is wrong with the arguments given for `entry`, in the order they were given."""
+    for key, value in args.items():
+        if key not in entry.arguments:
+            message = unknown_name("argument", key, list(entry.arguments))
+        else:
+            message = _value_message(key, value, entry.arguments[key])
+        if message:
+            yield ArgumentProblem(key, message, missing=False)
+    for key, argument in entry.arguments.items():
+        if argument.required and key not in args:
+            yield ArgumentProblem(key, "is missing", missing=True)
+
+
+def _value_message(key: str, value: Any, argument: Argument) -> str:
+    default = argument.default
+    if value is None:
+        return "" if default is None and not argument.required else "must not be null"
+    if key in NUMBER_BOUNDS or key in WHOLE:
+        return _number_message(key, value)
+    if isinstance(default, bool):
+        return "" if isinstance(value, bool) else "must be true or false"
+    if isinstance(default, int | float):
+        return _number_message(key, value)
+    if isinstance(default, str):
+        return "" if isinstance(value, str) else "must be a string"
+    if isinstance(default, list):
+        return _list_message(key, value, default)
+    if argument.required:
+        items = value if isinstance(value, list | tuple) and value else [value]
+        messages = [_number_message("", item) for item in items]
+        return next((f"{m} or a list of them" for m in messages if m), "")
+    return "" if _is_plain(value) else "must be finite"
+
+
+def _number_message(key: str, value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return "must be a number"
+    if not math.isfinite(value):
+        return "must be finite"
+    if key in WHOLE and value != int(value):
+        return "must be a whole number"
+    holds, message = NUMBER_BOUNDS.get(key, (lambda _: True, ""))
+    return "" if holds(value) else message
+
+
+def _list_message(key: str, value: Any, default: list[Any]) -> str:
+    if not isinstance(value, list | tuple) or len(value) != len(default):
+        return f"must be a list of {len(default)} numbers"
+    if any(_number_message("", item) for item in value):
+        return f"must be a list of {len(default)} numbers"
+    if key == "betas" and not all(0 <= item < 1 for item in value):
+        return "must each be in [0, 1)"
+    return ""
+
+
+def _is_plain(value: Any) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)

@@ -1,0 +1,132 @@
+"""Tiny environments that a correct algorithm solves in seconds, each probing one part of it.
+
+Episodes are as short as they can be, so that an optimal return is known exactly.
+"""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+Obs = NDArray[np.float32]
+StepResult = tuple[Obs, float, bool, bool, dict[str, Any]]
+
+
+class ConstantReward(gymnasium.Env[Obs, Any]):
+    """One step, the same observation, reward 1: V(s) = 1. Probes the value loss."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None) -> tuple[Obs, dict[str, Any]]:
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> StepResult:
+        return np.zeros(1, np.float32), 1.0, True, False, {}
+
+
+class RewardIsObs(gymnasium.Env[Obs, Any]):
+    """One step, obs ±1 at random, reward = obs: V(s) = obs. Probes values that depend on obs."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None) -> tuple[Obs, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._obs = np.array([self.np_random.choice([-1.0, 1.0])], np.float32)
+        return self._obs.copy(), {}
+
+    def step(self, action: Any) -> StepResult:
+        return self._obs.copy(), float(self._obs[0]), True, False, {}
+
+
+class RewardIsAction(gymnasium.Env[Obs, Any]):
+    """One step, reward +1 for action 1 and −1 for action 0. Probes the policy gradient."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None) -> tuple[Obs, dict[str, Any]]:
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> StepResult:
+        return np.zeros(1, np.float32), 2.0 * int(action) - 1.0, True, False, {}
+
+
+class RewardIsContinuousAction(gymnasium.Env[Obs, Any]):
+    """One step, reward −(a − 0.5)² with a in [−2, 2]; best is a = 0.5, return 0."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+    action_space = spaces.Box(-2.0, 2.0, (1,), np.float32)
+
+    def reset(self, *, seed=None, options=None) -> tuple[Obs, dict[str, Any]]:
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> StepResult:
+        return np.zeros(1, np.float32), -float((action[0] - 0.5) ** 2), True, False, {}
+
+
+class TwoStepCredit(gymnasium.Env[Obs, Any]):
+    """The first action decides the reward of the second step: +1 for 1, −1 for 0.
+
+    The second observation does not tell which; obs[0] is the time. Probes credit assignment:
+    best return 1, V(second state) = the mean over first actions.
+    """
+
+    observation_space = spaces.Box(0.0, 1.0, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None) -> tuple[Obs, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._first_action: int | None = None
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> StepResult:
+        now = np.ones(1, np.float32)
+        if self._first_action is None:
+            self._first_action = int(action)
+            return now, 0.0, False, False, {}
+        return now, 2.0 * self._first_action - 1.0, True, False, {}
+
+
+class MatchObs(gymnasium.Env[Obs, Any]):
+    """Eight steps, obs ±1, reward +1 where the action (0, 1) matches its sign, else −1."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def _draw(self) -> Obs:
+        self._obs = np.array([self.np_random.choice([-1.0, 1.0])], np.float32)
+        return self._obs.copy()
+
+    def reset(self, *, seed=None, options=None) -> tuple[Obs, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._t = 0
+        return self._draw(), {}
+
+    def step(self, action: Any) -> StepResult:
+        self._t += 1
+        reward = 1.0 if (int(action) == 1) == (self._obs[0] > 0) else -1.0
+        return self._draw(), reward, self._t == 8, False, {}
+
+
+PROBES: dict[str, type[gymnasium.Env[Obs, Any]]] = {
+    "ProbeConstantReward-v0": ConstantReward,
+    "ProbeRewardIsObs-v0": RewardIsObs,
+    "ProbeRewardIsAction-v0": RewardIsAction,
+    "ProbeRewardIsContinuousAction-v0": RewardIsContinuousAction,
+    "ProbeTwoStepCredit-v0": TwoStepCredit,
+    "ProbeMatchObs-v0": MatchObs,
+}
+
+
+def register_probes() -> None:
+    """Makes the probes known to Gymnasium; calling it again does nothing."""
+    for name, probe in PROBES.items():
+        if name not in gymnasium.registry:
+            gymnasium.register(name, entry_point=probe)

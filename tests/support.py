@@ -1,0 +1,108 @@
+"""What many tests need: small specs, and Sessions run in this process."""
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from slm_lab.experiment.launch.processes import SPAWN
+from slm_lab.experiment.progress import Board
+from slm_lab.experiment.run_dir import RunDir
+from slm_lab.experiment.seeding import session_seeds
+from slm_lab.experiment.session import Session
+from slm_lab.metrics.row import TIMING_COLUMNS
+from slm_lab.spec.load import parse_spec
+from slm_lab.spec.schema.spec import Spec
+
+PPO = {
+    "agent": {
+        "name": "PPO",
+        "algorithm": {
+            "name": "PPO",
+            "gamma": 0.99,
+            "lam": 0.95,
+            "clip_eps_spec": {"name": "no_decay", "start_val": 0.2, "end_val": 0.2,
+                              "start_step": 0, "end_step": 0},
+            "entropy_coef_spec": {"name": "linear_decay", "start_val": 0.01, "end_val": 0.0,
+                                  "start_step": 0, "end_step": 2000},
+            "val_loss_coef": 0.5,
+            "time_horizon": 16,
+            "minibatch_size": 32,
+            "training_epoch": 2,
+        },
+        "memory": {"name": "OnPolicyBatchReplay"},
+        "net": {
+            "type": "MLPNet",
+            "shared": False,
+            "hid_layers": [16],
+            "hid_layers_activation": "tanh",
+            "init_fn": "orthogonal_",
+            "clip_grad_val": 0.5,
+            "loss_spec": {"name": "MSELoss"},
+            "optim_spec": {"name": "GlobalAdam", "lr": 1e-3},
+            "gpu": False,
+        },
+    },
+    "env": {"name": "CartPole-v1", "num_envs": 4, "max_frame": 1000},
+    "meta": {"log_frequency": 100, "random_seed": 0, "save_interval": 0},
+}  # fmt: skip
+
+
+def ppo(**changes: Any) -> dict[str, Any]:
+    """A small PPO spec; keywords are dotted paths with __ for dots."""
+    spec = copy.deepcopy(PPO)
+    for path, value in changes.items():
+        *parents, last = path.split("__")
+        block: dict[str, Any] = spec
+        for parent in parents:
+            block = block[parent]
+        block[last] = value
+    return spec
+
+
+def parse(data: dict[str, Any], name: str = "small") -> Spec:
+    return parse_spec(name, data)
+
+
+def make_session(
+    spec: Spec,
+    folder: Path,
+    *,
+    seed: int = 0,
+    resume: bool = False,
+    on_row: Callable[[Session], None] | None = None,
+) -> Session:
+    """A Session that lives in `folder`, ready to run here."""
+    run_dir = RunDir(folder, spec.name)
+    for part in ("info", "model", "log", "graph"):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+    return Session(
+        spec,
+        0,
+        session_seeds(seed, 0, 0),
+        run_dir.session(0, 0),
+        Board.allocate(SPAWN, 1),
+        resume=resume,
+        on_row=on_row,
+    )
+
+
+def run_session(spec: Spec, folder: Path, **options: Any) -> Session:
+    """Runs a Session to its end and closes it."""
+    session = make_session(spec, folder, **options)
+    try:
+        session.run()
+    finally:
+        session.close()
+    return session
+
+
+def rows(session: Session) -> pd.DataFrame:
+    """Its rows, less the columns that depend on the machine's speed."""
+    return read_rows(session.paths.rows)
+
+
+def read_rows(path: Path) -> pd.DataFrame:
+    return pd.read_csv(path).drop(columns=list(TIMING_COLUMNS))

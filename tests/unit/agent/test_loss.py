@@ -1,0 +1,72 @@
+"""Losses against numbers worked out by hand."""
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from slm_lab.agent.algorithm.loss import (
+    approximate_kl,
+    clip_fraction,
+    clipped_surrogate_loss,
+    clipped_value_loss,
+    explained_variance,
+    standardize,
+)
+
+
+def test_the_surrogate_clips_only_what_would_gain():
+    """Ratios 1.5, 0.5, 1.5, 0.5 with advantages +1, +1, −1, −1 and ε = 0.2.
+
+    min(1.5, 1.2) = 1.2; min(0.5, 0.8) = 0.5; min(−1.5, −1.2) = −1.5; min(−0.5, −0.8) = −0.8.
+    """
+    ratio = torch.tensor([1.5, 0.5, 1.5, 0.5])
+    advantage = torch.tensor([1.0, 1.0, -1.0, -1.0])
+    loss = clipped_surrogate_loss(ratio.log(), torch.zeros(4), advantage, 0.2)
+    torch.testing.assert_close(loss, torch.tensor(0.6 / 4))
+
+
+def test_no_gradient_flows_where_the_clip_holds():
+    log_prob = torch.tensor([0.5, 0.0], requires_grad=True)
+    clipped_surrogate_loss(log_prob, torch.zeros(2), torch.ones(2), 0.2).backward()
+    assert log_prob.grad is not None
+    torch.testing.assert_close(log_prob.grad, torch.tensor([0.0, -0.5]))
+
+
+def test_the_value_loss_takes_the_worse_of_free_and_clipped():
+    """V = 3 (clipped to 1.5), V_old = 1, target 2: max(1, 0.25) = 1; V = 1.2: max(0.64, 0.64)."""
+
+    def squared(a, b):
+        return F.mse_loss(a, b, reduction="none")
+
+    value, old = torch.tensor([3.0, 1.2]), torch.tensor([1.0, 1.0])
+    loss = clipped_value_loss(value, old, torch.tensor([2.0, 2.0]), 0.5, squared)
+    torch.testing.assert_close(loss, torch.tensor((1.0 + 0.64) / 2))
+
+
+def test_standardised_advantages_have_mean_zero_and_deviation_one():
+    out = standardize(torch.tensor([1.0, 2.0, 3.0, 10.0]))
+    torch.testing.assert_close(out.mean(), torch.tensor(0.0), atol=1e-6, rtol=0)
+    torch.testing.assert_close(out.std(), torch.tensor(1.0))
+
+
+def test_a_single_advantage_survives_standardisation():
+    assert standardize(torch.tensor([3.0])).tolist() == [3.0]
+
+
+def test_the_kl_estimate_is_near_the_true_kl_of_categoricals():
+    generator = torch.Generator().manual_seed(0)
+    old = torch.tensor([0.1, 0.3, 0.6]).log()
+    new = torch.tensor([0.2, 0.3, 0.5]).log()
+    actions = torch.multinomial(old.exp(), 200_000, replacement=True, generator=generator)
+    true = (old.exp() * (old - new)).sum()
+    torch.testing.assert_close(approximate_kl(new[actions], old[actions]), true, rtol=0.05, atol=0)
+
+
+def test_clip_fraction_counts_ratios_outside_the_range():
+    ratio = torch.tensor([0.7, 0.9, 1.1, 1.3])
+    assert clip_fraction(ratio.log(), torch.zeros(4), 0.2).item() == 0.5
+
+
+def test_a_perfect_critic_explains_everything_and_a_constant_one_nothing():
+    target = torch.tensor([1.0, 2.0, 4.0])
+    assert explained_variance(target, target).item() == 1.0
+    assert explained_variance(torch.zeros(3), target).item() == 0.0

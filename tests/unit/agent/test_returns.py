@@ -1,0 +1,82 @@
+"""Advantages against the definition, and what must not leak between episodes."""
+
+import math
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given
+
+from slm_lab.agent.algorithm.returns import gae
+
+
+def episode(seed: int, length: int, ending: str | None) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    parts = {
+        name: torch.randn(length, 1, generator=generator)
+        for name in ("reward", "value", "next_value")
+    }
+    terminated = torch.zeros(length, 1, dtype=torch.bool)
+    truncated = torch.zeros(length, 1, dtype=torch.bool)
+    if ending is not None:
+        {"terminated": terminated, "truncated": truncated}[ending][-1] = True
+    return {**parts, "terminated": terminated, "done": terminated | truncated}
+
+
+def test_gae_equals_numbers_worked_out_by_hand():
+    """γ = 0.5, λ = 0.5; δ = (1 + 0.5·2 − 1, 2 + 0.5·4 − 2, 3 − 4) with a terminal last step."""
+    column = lambda *xs: torch.tensor(xs).view(-1, 1)  # noqa: E731
+    advantage = gae(
+        column(1.0, 2.0, 3.0),
+        column(1.0, 2.0, 4.0),
+        column(2.0, 4.0, 9.0),
+        column(False, False, True),
+        column(False, False, True),
+        gamma=0.5,
+        gae_lambda=0.5,
+    )
+    torch.testing.assert_close(advantage.flatten(), torch.tensor([1.4375, 1.75, -1.0]))
+
+
+@pytest.mark.parametrize("ending", ["terminated", "truncated"])
+def test_gae_of_an_episode_ignores_the_episode_after_it(ending):
+    first, second = episode(0, 4, ending), episode(1, 6, ending)
+    joined = {k: torch.cat([first[k], second[k]]) for k in first}
+    torch.testing.assert_close(
+        gae(**joined, gamma=0.9, gae_lambda=0.8)[:4], gae(**first, gamma=0.9, gae_lambda=0.8)
+    )
+
+
+def test_truncation_bootstraps_and_termination_does_not():
+    cut, ended = episode(0, 1, "truncated"), episode(0, 1, "terminated")
+    args = {"gamma": 0.9, "gae_lambda": 0.8}
+    difference = gae(**cut, **args) - gae(**ended, **args)
+    torch.testing.assert_close(difference, 0.9 * cut["next_value"])
+
+
+def test_the_value_after_a_terminal_step_may_be_anything():
+    ended = episode(0, 5, "terminated")
+    ended["next_value"][-1] = math.nan
+    assert torch.isfinite(gae(**ended, gamma=0.9, gae_lambda=0.9)).all()
+
+
+@given(seed=st.integers(0, 1000), length=st.integers(1, 12))
+def test_lambda_one_is_the_discounted_return_less_the_value(seed, length):
+    parts = episode(seed, length, "terminated")
+    parts["next_value"][:-1] = parts["value"][1:]
+    returns, expected = 0.0, []
+    for reward in reversed(parts["reward"].flatten().tolist()):
+        returns = reward + 0.95 * returns
+        expected.append(returns)
+    target = torch.tensor(expected[::-1]).view(-1, 1) - parts["value"]
+    advantage = gae(**parts, gamma=0.95, gae_lambda=1.0)
+    torch.testing.assert_close(advantage, target, rtol=1e-4, atol=1e-4)
+
+
+@given(seed=st.integers(0, 1000))
+def test_environments_side_by_side_do_not_see_each_other(seed):
+    columns = [episode(seed + i, 7, "terminated") for i in range(3)]
+    together = {k: torch.cat([c[k] for c in columns], 1) for k in columns[0]}
+    args = {"gamma": 0.9, "gae_lambda": 0.7}
+    apart = torch.cat([gae(**c, **args) for c in columns], 1)
+    torch.testing.assert_close(gae(**together, **args), apart)

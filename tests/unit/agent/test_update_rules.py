@@ -1,0 +1,157 @@
+"""N updates of the flat vector equal N updates of each parameter by torch.optim."""
+
+import pytest
+import torch
+from torch import nn
+
+from slm_lab.agent.optim.build import build_rule, default_rate
+from slm_lab.agent.optim.flat import FlatParameters
+from slm_lab.agent.optim.lr_schedule import ConstantRate
+from slm_lab.agent.optim.optimizer import Optimizer
+from slm_lab.agent.optim.sync import NoSync
+from slm_lab.core.errors import NonFiniteLossError
+
+UPDATES = 30
+
+CASES = [
+    ("Adam", {}),
+    ("Adam", {"betas": [0.8, 0.99], "eps": 1e-5, "weight_decay": 0.1}),
+    ("Adam", {"amsgrad": True}),
+    ("Adam", {"maximize": True}),
+    ("AdamW", {}),
+    ("AdamW", {"weight_decay": 0.3, "amsgrad": True}),
+    ("RMSprop", {}),
+    ("RMSprop", {"alpha": 0.9, "eps": 1e-5, "weight_decay": 0.1}),
+    ("RMSprop", {"momentum": 0.9}),
+    ("RMSprop", {"centered": True}),
+    ("RMSprop", {"centered": True, "momentum": 0.5, "maximize": True}),
+    ("SGD", {"momentum": 0.9, "nesterov": True}),
+    ("Adagrad", {}),
+    ("NAdam", {}),
+    ("Rprop", {}),
+    ("Adafactor", {}),
+]
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2))
+
+
+def batches() -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return [torch.randn(16, 3, generator=generator) for _ in range(UPDATES)]
+
+
+def loss_of(net: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+    return (net(batch) - batch[:, :2].sin()).square().mean()
+
+
+def torch_reference(name: str, args: dict, clip: float | None) -> torch.Tensor:
+    net = network()
+    kind = getattr(torch.optim, name)
+    fused = {"fused": True} if name in ("Adam", "AdamW") else {}
+    optimizer = kind(net.parameters(), lr=1e-2, **args, **fused)
+    for batch in batches():
+        optimizer.zero_grad()
+        loss_of(net, batch).backward()
+        if clip is not None:
+            nn.utils.clip_grad_norm_(net.parameters(), clip)
+        optimizer.step()
+    return nn.utils.parameters_to_vector(net.parameters()).detach()
+
+
+def flat_optimizer(net: nn.Module, name: str, args: dict, clip: float | None = None) -> Optimizer:
+    flat = FlatParameters(net)
+    return Optimizer(flat, build_rule(name, args, flat), ConstantRate(1e-2), clip, NoSync())
+
+
+@pytest.mark.parametrize(("name", "args"), CASES, ids=str)
+def test_flat_updates_equal_per_parameter_updates_bit_for_bit(name, args):
+    net = network()
+    optimizer = flat_optimizer(net, name, args)
+    for batch in batches():
+        optimizer.step(loss_of(net, batch))
+    optimizer.flat.check()
+    assert torch.equal(optimizer.flat.vector, torch_reference(name, args, clip=None))
+
+
+@pytest.mark.parametrize("name", ["Adam", "RMSprop"])
+def test_clipping_is_by_the_global_norm(name):
+    net = network()
+    optimizer = flat_optimizer(net, name, {}, clip=0.05)
+    norms = [optimizer.step(loss_of(net, batch))[1] for batch in batches()]
+    assert max(norms) > 0.05
+    torch.testing.assert_close(optimizer.flat.vector, torch_reference(name, {}, clip=0.05))
+
+
+@pytest.mark.parametrize("name", ["Adam", "RMSprop"])
+def test_the_global_rule_is_the_plain_rule(name):
+    plain_net, global_net = network(), network()
+    plain = flat_optimizer(plain_net, name, {})
+    shared = flat_optimizer(global_net, f"Global{name}", {})
+    for batch in batches():
+        plain.step(loss_of(plain_net, batch))
+        shared.step(loss_of(global_net, batch))
+    assert torch.equal(plain.flat.vector, shared.flat.vector)
+
+
+@pytest.mark.parametrize(("name", "args"), CASES, ids=str)
+def test_a_restored_optimizer_goes_on_bit_for_bit(name, args):
+    net = network()
+    optimizer = flat_optimizer(net, name, args)
+    for batch in batches()[:10]:
+        optimizer.step(loss_of(net, batch))
+    saved = optimizer.state_dict()
+    for batch in batches()[10:]:
+        optimizer.step(loss_of(net, batch))
+    other_net = network()
+    other = flat_optimizer(other_net, name, args)
+    other.load_state_dict(saved)
+    for batch in batches()[10:]:
+        other.step(loss_of(other_net, batch))
+    assert torch.equal(other.flat.vector, optimizer.flat.vector)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_loss_that_is_not_finite_touches_no_weight(bad):
+    net = network()
+    optimizer = flat_optimizer(net, "Adam", {})
+    before = optimizer.flat.vector.clone()
+    with pytest.raises(NonFiniteLossError, match="the loss is"):
+        optimizer.step(loss_of(net, batches()[0]) * bad)
+    assert torch.equal(optimizer.flat.vector, before)
+
+
+def test_a_gradient_that_is_not_finite_touches_no_weight():
+    net = network()
+    optimizer = flat_optimizer(net, "Adam", {})
+    before = optimizer.flat.vector.clone()
+    zero = (net(batches()[0]) * 0).abs().sum()
+    with pytest.raises(NonFiniteLossError, match="gradient"):
+        optimizer.step(zero.sqrt())  # √0 has an infinite slope, times zero: NaN
+    assert torch.equal(optimizer.flat.vector, before)
+
+
+def test_the_exchange_comes_before_the_clip():
+    seen = []
+
+    class Doubling(NoSync):
+        def before_step(self, flat):
+            flat.grad.mul_(2)
+
+        def after_step(self, flat):
+            seen.append(flat.grad.norm().item())
+
+    net = network()
+    flat = FlatParameters(net)
+    rule = build_rule("SGD", {}, flat)
+    optimizer = Optimizer(flat, rule, ConstantRate(1e-2), 1e-3, Doubling())
+    _, norm = optimizer.step(loss_of(net, batches()[0]))
+    assert norm > 2e-3
+    assert seen == [pytest.approx(1e-3, rel=1e-4)]
+
+
+def test_default_rates_are_those_of_torch():
+    assert default_rate("GlobalRMSprop") == 1e-2
+    assert default_rate("Adam") == 1e-3

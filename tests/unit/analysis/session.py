@@ -1,0 +1,34 @@
+"""Session CSVs for the tests of this room."""
+
+import numpy as np
+import pandas as pd
+
+from slm_lab.metrics.row import BASE_COLUMNS
+from slm_lab.metrics.tracker import Tracker
+from slm_lab.metrics.writer import RowWriter
+
+
+def session_df(returns, frames=None, opt_steps=None):
+    """A session_df with one row per return (NaN: none yet), every 100 frames by default."""
+    rows = len(returns)
+    df = pd.DataFrame(np.nan, index=range(rows), columns=list(BASE_COLUMNS))
+    df["frame"] = np.arange(1, rows + 1) * 100 if frames is None else frames
+    df["opt_step"] = np.arange(1, rows + 1) * 10 if opt_steps is None else opt_steps
+    df["total_reward"] = np.asarray(returns, dtype=np.float64)
+    return df
+
+
+def write_session(path, rows, *, seed=0, every=500, extra=("clip_eps",), learns=True):
+    """Writes a CSV like that of a learning Session; its wall_t depends on the seed."""
+    generator = np.random.default_rng(seed)
+    tracker = Tracker(1, every, extra)
+    with RowWriter(path, tracker.columns) as writer:
+        for i in range(1, rows + 1):
+            level = 500 / (1 + np.exp(-(i - rows / 3) / 10))
+            noisy = np.array([level + generator.normal()])
+            tracker.track_episodes(np.array([0]), noisy, np.array([10]))
+            if learns:
+                tracker.track_update({"loss": 1 / i, "clip_eps": 0.2})
+            clocks = {"frame": i * every, "total_frame": 4 * i * every, "opt_step": i}
+            writer.append(tracker.row(wall_t=i * (1 + seed / 10), **clocks))
+    return path

@@ -1,0 +1,110 @@
+import numpy as np
+import pytest
+
+from slm_lab.analysis.axis import RETURNS, frames, wall_clock
+from slm_lab.analysis.figure import MAX_POINTS
+from slm_lab.analysis.grid import Line
+from slm_lab.analysis.trial_graph import count_text, draw_trial_graphs, trial_figure
+
+from .session import write_session
+
+MAIN = ["mean_returns_vs_frames", "mean_returns_ma_vs_frames"]
+CLOCKS = ["mean_returns_vs_total_frames", "mean_returns_ma_vs_total_frames"]
+CLOCKS += ["mean_returns_vs_wall_t", "mean_returns_ma_vs_wall_t"]
+
+
+def figure_of(*lines):
+    return trial_figure(lines, frames(), RETURNS[0], "title", "subtitle")
+
+
+def flat(start, stop, y, step=1.0):
+    x = np.arange(start, stop + step / 2, step)
+    return Line(x, np.full_like(x, y))
+
+
+def by_style(figure, style):
+    return [curve for curve in figure.curves if curve.style == style]
+
+
+def expected(tmp_path, graphs):
+    ends = (".png", ".html")
+    return [tmp_path / f"p_t0_trial_graph_{graph}{end}" for graph in graphs for end in ends]
+
+
+def test_all_graphs_of_a_trial_are_drawn_into_the_run_folder(tmp_path):
+    csvs = [write_session(tmp_path / f"s{i}.csv", 30, seed=i) for i in range(3)]
+    paths = draw_trial_graphs(tmp_path, csvs, "p_t0", "p · Env-v1")
+    assert paths == expected(tmp_path, [*MAIN, *CLOCKS, "loss_vs_frames"])
+    assert all(path.stat().st_size for path in paths)
+
+
+def test_while_training_only_the_two_main_graphs_are_drawn(tmp_path):
+    csvs = [write_session(tmp_path / "s0.csv", 5), tmp_path / "not_started.csv"]
+    paths = draw_trial_graphs(tmp_path, csvs, "p_t0", "p · Env-v1", which="live")
+    assert paths == expected(tmp_path, MAIN)
+    assert "1 of 2 Sessions" in paths[1].read_text()
+
+
+@pytest.mark.parametrize("rows", [[], [0], [0, 0], [1, 0], [1, 30]])
+def test_a_trial_that_has_hardly_begun_can_be_drawn(tmp_path, rows):
+    csvs = [write_session(tmp_path / f"s{i}.csv", n, learns=False) for i, n in enumerate(rows)]
+    assert draw_trial_graphs(tmp_path, csvs, "p_t0", "p") == expected(tmp_path, [*MAIN, *CLOCKS])
+
+
+def test_sessions_with_the_same_rows_have_one_mean_with_a_band():
+    figure = figure_of(flat(0, 10, 1.0), flat(0, 10, 3.0))
+    (mean,) = by_style(figure, "solid")
+    assert mean.label == "mean ± 1 std of 2 Sessions"
+    assert (mean.mean == 2).all()
+    assert (mean.std == 1).all()
+    assert by_style(figure, "dashed") == []
+    assert [curve.label for curve in by_style(figure, "faint")] == ["each Session", ""]
+
+
+def test_the_mean_is_dashed_and_has_no_band_where_only_some_sessions_have_data():
+    figure = figure_of(flat(0, 10, 1.0), flat(0, 6, 3.0), flat(0, 4, 5.0))
+    (full,), (partly,) = by_style(figure, "solid"), by_style(figure, "dashed")
+    assert full.x[np.isfinite(full.mean)].tolist() == [0, 1, 2, 3, 4]
+    assert partly.x[np.isfinite(partly.mean)].tolist() == [4, 5, 6, 7, 8, 9, 10]
+    assert partly.mean[4:].tolist() == [3, 2, 2, 1, 1, 1, 1]
+    assert partly.std is None
+    assert partly.label == "mean of 1–2 Sessions"
+
+
+def test_short_ragged_ends_are_left_out():
+    figure = figure_of(flat(0, 100, 1.0), flat(1, 101, 3.0))
+    assert by_style(figure, "dashed") == []
+    (mean,) = by_style(figure, "solid")
+    assert (mean.x[0], mean.x[-1]) == (1, 100)
+
+
+def test_one_session_is_drawn_as_it_is():
+    (curve,) = figure_of(flat(0, 10, 1.0), Line(np.empty(0), np.empty(0))).curves
+    assert (curve.label, curve.std, curve.style) == ("", None, "solid")
+
+
+def test_many_sessions_are_not_drawn_one_by_one():
+    assert by_style(figure_of(*[flat(0, 3, float(i)) for i in range(9)]), "faint") == []
+
+
+def test_no_curve_has_more_points_than_a_screen_shows():
+    figure = figure_of(flat(0, 9000, 1.0), flat(0.5, 9000.5, 3.0))
+    assert all(curve.x.size <= MAX_POINTS for curve in figure.curves)
+    (mean,) = by_style(figure, "solid")
+    np.testing.assert_allclose(mean.mean, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "label"),
+    [(300, "training time (s)"), (301, "training time (min)"), (7201, "training time (h)")],
+)
+def test_the_wall_clock_has_a_unit_that_suits_its_length(seconds, label):
+    assert wall_clock(seconds).label == label
+
+
+@pytest.mark.parametrize(
+    ("with_rows", "planned", "text"),
+    [(4, 4, "4 Sessions"), (1, 1, "1 Session"), (2, 4, "2 of 4 Sessions")],
+)
+def test_the_subtitle_counts_sessions(with_rows, planned, text):
+    assert count_text(with_rows, planned) == text

@@ -1,0 +1,205 @@
+import subprocess
+import sys
+import time
+
+import gymnasium
+import numpy as np
+import pytest
+
+from slm_lab.core.errors import LabError, MissingExtraError, SpecError
+from slm_lab.core.registry import ENVS
+from slm_lab.env.check import accepted_arguments, check_env
+from slm_lab.env.lookup import EXTRAS
+
+
+def messages(problems):
+    return [str(problem) for problem in problems]
+
+
+@pytest.mark.parametrize(
+    "name", ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "gymnasium.envs:Acrobot-v1"]
+)
+def test_what_can_be_made_has_no_problems(env_spec, name):
+    assert check_env(env_spec(name)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("CartPole", "CartPole-v1"),
+        ("CartPole-v9", "CartPole-v1"),
+        ("cartpole-v1", "CartPole-v1"),
+        ("Pendulm-v1", "Pendulum-v1"),
+    ],
+)
+def test_an_unknown_name_is_refused_with_the_nearest(env_spec, build, name, hint):
+    (problem,) = check_env(env_spec(name))
+    assert problem.path == "env.name"
+    assert problem.value == name
+    assert hint in problem.message
+    with pytest.raises(SpecError, match=hint):
+        build(name)
+
+
+def test_a_module_that_does_not_import_is_named(env_spec):
+    (problem,) = check_env(env_spec("no_such_package:Thing-v0"))
+    assert problem.path == "env.name"
+    assert "no_such_package" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("name", "kwargs", "path", "words"),
+    [
+        ("CartPole-v1", {"sutton_barto_rewrd": True}, "sutton_barto_rewrd", "sutton_barto_reward"),
+        ("CartPole-v1", {"max_episode_steps": 9}, "max_episode_steps", "max_t"),
+        ("Pendulum-v1", {"gravity": 9.8}, "gravity", "accepts g, render_mode"),
+        ("FrozenLake-v1", {"is_slipery": False}, "is_slipery", "is_slippery"),
+    ],
+)
+def test_a_key_that_the_environment_does_not_accept_is_refused(
+    env_spec, build, name, kwargs, path, words
+):
+    (problem,) = check_env(env_spec(name, kwargs=kwargs))
+    assert problem.path == f"env.{path}"
+    assert words in problem.message
+    with pytest.raises(SpecError, match=path):
+        build(name, kwargs=kwargs)
+
+
+@pytest.mark.parametrize(
+    ("name", "kwargs"),
+    [
+        ("CartPole-v1", {"sutton_barto_reward": True}),
+        ("CartPole-v1", {"render_mode": "rgb_array"}),
+        ("Pendulum-v1", {"g": 9.81}),
+        ("FrozenLake-v1", {"map_name": "8x8", "is_slippery": False}),
+    ],
+)
+def test_keys_of_the_environment_reach_it(env_spec, build, name, kwargs):
+    assert check_env(env_spec(name, kwargs=kwargs)) == []
+    build(name, kwargs=kwargs).reset()
+
+
+@pytest.mark.parametrize("mode", ["native", "sync"])
+def test_sutton_barto_rewards_punish_the_fall_only(build, mode):
+    env = build(
+        "CartPole-v1",
+        num_envs=1,
+        kwargs={"sutton_barto_reward": True},
+        vectorization_mode=mode,
+    )
+    env.reset()
+    for _ in range(100):
+        step = env.step(np.array([1]))
+        assert step.reward[0] == (-1 if step.terminated[0] else 0)
+
+
+def test_a_native_mode_that_does_not_exist_is_refused(env_spec, build):
+    (problem,) = check_env(env_spec("Pendulum-v1", vectorization_mode="native"))
+    assert problem.path == "env.vectorization_mode"
+    assert "no native vector version" in problem.message
+    with pytest.raises(SpecError):
+        build("Pendulum-v1", vectorization_mode="native")
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"backend": "envpool"},
+        {"frame_op": "stack", "frame_op_len": 4},
+        {"image_downsize": (84, 84)},
+    ],
+)
+def test_what_is_not_built_yet_is_refused_by_name(env_spec, build, keys):
+    (problem,) = check_env(env_spec("CartPole-v1", **keys))
+    assert problem.path == f"env.{next(iter(keys))}"
+    assert "not available yet" in problem.message
+    with pytest.raises(SpecError, match="not available yet"):
+        build("CartPole-v1", **keys)
+
+
+@pytest.mark.parametrize(
+    ("name", "extra"),
+    [
+        ("ALE/Pong-v5", "atari"),
+        ("HopperBulletEnv-v0", "bullet"),
+        ("LunarLander-v3", "box2d"),
+        ("Ant-v5", "mujoco"),
+    ],
+)
+def test_a_missing_extra_is_named_with_its_pip_command(env_spec, build, monkeypatch, name, extra):
+    monkeypatch.setattr("importlib.util.find_spec", lambda module: None)
+    with pytest.raises(MissingExtraError, match=rf'pip install "slm-lab\[{extra}\]"'):
+        build(name)
+    assert check_env(env_spec(name)) == []
+    assert extra in [e.name for e in EXTRAS]
+
+
+def test_a_simulator_that_fails_to_import_is_reported_as_gymnasium_says(build):
+    def broken(**kwargs):
+        raise gymnasium.error.DependencyNotInstalled("run pip install something")
+
+    gymnasium.register("Broken-v0", entry_point=broken)
+    try:
+        with pytest.raises(MissingExtraError, match="pip install something"):
+            build("Broken-v0")
+    finally:
+        del gymnasium.registry["Broken-v0"]
+
+
+def test_other_refusals_of_gymnasium_are_lab_errors(build):
+    with pytest.raises(LabError, match="FrozenLake-v1"):
+        build("FrozenLake-v1", kwargs={"map_name": "9x9"})
+
+
+def test_arguments_passed_on_to_a_base_class_are_accepted():
+    class Base:
+        def __init__(self, size, **kwargs):
+            pass
+
+    class Closed(Base):
+        def __init__(self, colour="red"):
+            pass
+
+    class Passing(Closed):
+        def __init__(self, speed=1, **kwargs):
+            pass
+
+    def function(width, **kwargs):
+        pass
+
+    assert accepted_arguments(Passing) == {"speed", "colour"}
+    assert accepted_arguments(Closed) == {"colour"}
+    assert accepted_arguments(Base) is None
+    assert accepted_arguments(function) is None
+    assert accepted_arguments(gymnasium.Env) == set()
+
+
+def test_a_plug_in_environment_is_made_by_its_name(build):
+    ENVS.register("PluggedIn-v0", target="gymnasium.envs.classic_control.cartpole:CartPoleEnv")
+    try:
+        env = build("PluggedIn-v0", max_t=7)
+        assert env.reset().shape == (3, 4)
+        assert env.exact_state
+    finally:
+        del ENVS._entries["PluggedIn-v0"], gymnasium.registry["PluggedIn-v0"]
+
+
+def test_checking_is_quick_and_imports_no_simulator_and_no_torch():
+    code = """
+import sys, time
+from slm_lab.env.check import check_env
+from slm_lab.spec.schema.env import EnvSpec
+start = time.perf_counter()
+for name in ("LunarLander-v3", "Ant-v5", "CartPole-v1"):
+    assert check_env(EnvSpec(name=name, max_frame=1)) == []
+print(time.perf_counter() - start)
+assert not {"torch", "Box2D", "mujoco", "pygame", "ray"} & set(sys.modules)
+"""
+    start = time.perf_counter()
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    assert float(result.stdout) < 0.3
+    assert time.perf_counter() - start < 5

@@ -1,0 +1,172 @@
+"""What happens when an environment breaks, and native vector environments of other packages."""
+
+import warnings
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+SPACE = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
+
+
+class Fragile(gymnasium.Env):
+    """Breaks on action 1."""
+
+    observation_space = SPACE
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        if action == 1:
+            raise ZeroDivisionError("the pole broke")
+        return np.zeros(2, np.float32), 1.0, False, False, {}
+
+
+@pytest.fixture
+def registered():
+    """Registers environments for the length of a test."""
+    names = []
+
+    def register(name, **keys):
+        gymnasium.register(name, **keys)
+        names.append(name)
+        return name
+
+    yield register
+    for name in names:
+        del gymnasium.registry[name]
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_an_exception_says_which_environment_and_action_caused_it(build, registered, mode):
+    env = build(registered("Fragile-v0", entry_point=Fragile), vectorization_mode=mode)
+    env.reset()
+    env.step(np.array([0, 0, 0]))
+    with pytest.raises(ZeroDivisionError, match="the pole broke") as caught:
+        env.step(np.array([0, 0, 1]))
+    notes = "\n".join(caught.value.__notes__)
+    assert "environment 2 of 3" in notes
+    assert "with action 1" in notes
+    if mode == "async":
+        assert 'raise ZeroDivisionError("the pole broke")' in notes
+
+
+def test_closing_twice_is_allowed(build):
+    for mode in ("sync", "async", None):
+        env = build("CartPole-v1", vectorization_mode=mode)
+        env.reset()
+        env.close()
+        env.close()
+
+
+def test_a_box_that_loses_precision_is_no_news(build, registered):
+    def make():
+        env = Fragile()
+        env.observation_space = gymnasium.spaces.Box(
+            np.full(2, -1e9 / 3), np.full(2, 1e9 / 3), dtype=np.float32
+        )
+        return env
+
+    name = registered("Imprecise-v0", entry_point=make)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        build(name).reset()
+
+
+def test_an_old_version_is_made_without_a_warning(build):
+    assert build("CartPole-v0", vectorization_mode="sync").reset().shape == (3, 4)
+
+
+class DenseFinalObs(SyncVectorEnv):
+    """A native vector environment that reports final observations as ALE does."""
+
+    def __init__(self, num_envs, autoreset_mode, max_episode_steps=None, length_unit=1):
+        def make():
+            return gymnasium.make("Pendulum-v1", max_episode_steps=max_episode_steps)
+
+        super().__init__([make] * num_envs, autoreset_mode=autoreset_mode)
+
+    def step(self, actions):
+        *rest, info = super().step(actions)
+        if "final_obs" in info:
+            dense = np.full((self.num_envs, 3), np.nan, np.float32)
+            for index in np.flatnonzero(info["_final_obs"]):
+                dense[index] = info["final_obs"][index]
+            info = {"final_obs": dense}
+        return *rest, info
+
+
+class LateReset(SyncVectorEnv):
+    """Resets one step late and cannot do otherwise."""
+
+    def __init__(self, num_envs, max_episode_steps=None):
+        super().__init__([lambda: gymnasium.make("Pendulum-v1")] * num_envs)
+
+
+def test_a_native_environment_that_resets_in_the_same_step_is_used(
+    build, registered, random_actions
+):
+    name = registered(
+        "Native-v0",
+        entry_point="gymnasium.envs.classic_control.pendulum:PendulumEnv",
+        vector_entry_point=DenseFinalObs,
+    )
+    env = build(name, max_t=6)
+    assert isinstance(env._raw._env, DenseFinalObs)
+    assert env._raw._env.autoreset_mode is AutoresetMode.SAME_STEP
+    assert not env.exact_state
+    obs = env.reset()
+    for count, action in enumerate(random_actions(env, 20), start=1):
+        step = env.step(action)
+        assert np.isfinite(step.next_obs).all()
+        assert (step.finished is not None) == (count % 6 == 0)
+        if step.finished is not None:
+            # speed changes by at most 3/2 g dt + 3 u dt per step, but jumps at a reset
+            assert np.abs(step.next_obs[:, 2] - obs[:, 2]).max() < 1.1
+        obs = step.obs
+    again = build(name, 5, max_t=6)
+    again.load_state_dict(env.state_dict())
+    assert again.step(random_actions(env, 1)[0]).finished is None
+
+
+def test_a_native_environment_that_resets_late_falls_back_to_sync(build, registered, env_spec):
+    name = registered(
+        "Late-v0",
+        entry_point="gymnasium.envs.classic_control.pendulum:PendulumEnv",
+        vector_entry_point=LateReset,
+    )
+    env = build(name, max_t=6)
+    assert type(env._raw).__name__ == "SyncEnvs"
+
+
+@pytest.mark.parametrize("mode", ["sync", None])
+def test_rewards_are_clipped_scaled_and_signed(build, mode):
+    def rewards(**keys):
+        env = build("CartPole-v1", num_envs=2, vectorization_mode=mode, **keys)
+        env.reset()
+        return env.step(np.array([0, 1])).reward
+
+    assert rewards().tolist() == [1, 1]
+    assert rewards(clip_reward=0.5).tolist() == [0.5, 0.5]
+    assert rewards(reward_scale=3.0).tolist() == [3, 3]
+    assert rewards(reward_scale=3.0, clip_reward="sign").tolist() == [1, 1]
+    assert rewards(reward_scale="sign").tolist() == [1, 1]
+    assert rewards(reward_scale=4.0, clip_reward=2.0).tolist() == [2, 2]
+
+
+def test_probe_environments_are_what_they_say(build, random_actions):
+    from tests.learning.probe_envs import PROBES, register_probes
+
+    register_probes()
+    register_probes()
+    for name in PROBES:
+        env = build(name, num_envs=4)
+        env.reset()
+        for action in random_actions(env, 20):
+            step = env.step(action)
+            assert np.isfinite(step.reward).all()
+            assert not step.truncated.any()

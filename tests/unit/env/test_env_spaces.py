@@ -1,0 +1,144 @@
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slm_lab.core.errors import SpecError
+from slm_lab.env.action import ActionConverter
+from slm_lab.env.observation import ObservationConverter
+
+
+@given(st.integers(-5, 5), st.integers(1, 6), st.data())
+def test_a_discrete_observation_becomes_one_hot(start, count, data):
+    space = spaces.Discrete(count, start=start)
+    raw = np.array(data.draw(st.lists(st.integers(start, start + count - 1), min_size=1)))
+    converter = ObservationConverter(space, "X")
+    seen = converter.convert(raw)
+    np.testing.assert_array_equal(seen, np.eye(count, dtype=np.float32)[raw - start], strict=True)
+    assert all(row in converter.space for row in seen)
+
+
+def test_a_multi_discrete_observation_becomes_one_hots_side_by_side():
+    converter = ObservationConverter(spaces.MultiDiscrete([2, 3]), "X")
+    seen = converter.convert(np.array([[1, 0], [0, 2]]))
+    np.testing.assert_array_equal(seen, [[0, 1, 1, 0, 0], [1, 0, 0, 0, 1]])
+
+
+@pytest.mark.parametrize(
+    ("space", "dtype"),
+    [
+        (spaces.Box(-1, 1, (3,), np.float64), np.float32),
+        (spaces.Box(0, 9, (2, 2), np.int64), np.float32),
+        (spaces.Box(0, 255, (8, 8, 3), np.uint8), np.uint8),
+        (spaces.MultiBinary(4), np.float32),
+    ],
+)
+def test_observations_are_float32_but_images_stay_bytes(space, dtype):
+    converter = ObservationConverter(space, "X")
+    raw = np.stack([space.sample() for _ in range(5)])
+    seen = converter.convert(raw)
+    assert seen.dtype == converter.space.dtype == dtype
+    np.testing.assert_array_equal(seen, raw.astype(dtype))
+
+
+BOX = spaces.Box(np.array([-2.0, 0.0, -np.inf, 1.0], np.float32),
+                 np.array([2.0, 10.0, np.inf, np.inf], np.float32))  # fmt: skip
+
+
+def test_an_agent_sees_bounded_actions_between_minus_one_and_one():
+    converter = ActionConverter(BOX, "X")
+    np.testing.assert_array_equal(converter.space.low, [-1, -1, -np.inf, 1])
+    np.testing.assert_array_equal(converter.space.high, [1, 1, np.inf, np.inf])
+
+
+@given(st.lists(st.floats(-100, 100, width=32), min_size=4, max_size=4))
+def test_every_action_is_scaled_into_the_bounds(action):
+    raw = ActionConverter(BOX, "X").convert(np.array([action], np.float32))[0]
+    assert raw.dtype == np.float32
+    assert raw in BOX
+    first, second, third, fourth = action
+    np.testing.assert_allclose(raw[0], 2 * np.clip(first, -1, 1), rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(raw[1], 5 + 5 * np.clip(second, -1, 1), rtol=1e-6, atol=1e-6)
+    assert raw[2] == third
+    assert raw[3] == max(1, fourth)
+
+
+@given(
+    st.sampled_from([np.float32, np.float64]),
+    st.floats(-1e6, 1e6),
+    st.floats(1e-3, 1e6),
+)
+def test_the_ends_of_the_range_are_the_bounds_themselves(dtype, low, width):
+    box = spaces.Box(dtype(low), dtype(low + width), (1,), dtype)
+    raw = ActionConverter(box, "X").convert(np.array([[-1.0], [1.0]], np.float32))
+    np.testing.assert_allclose(raw[:, 0], [box.low[0], box.high[0]], rtol=1e-6, atol=1e-6)
+    assert all(row in box for row in raw)
+
+
+def test_discrete_actions_count_from_zero_for_the_agent():
+    converter = ActionConverter(spaces.Discrete(3, start=-1), "X")
+    assert converter.space == spaces.Discrete(3)
+    np.testing.assert_array_equal(converter.convert(np.array([0, 2])), [-1, 1])
+    action = np.array([0, 1])
+    assert ActionConverter(spaces.Discrete(2), "X").convert(action) is action
+
+
+@pytest.mark.parametrize("space", [spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(2)])
+def test_multi_actions_pass(space):
+    action = np.array([[1, 1], [0, 1]])
+    converter = ActionConverter(space, "X")
+    assert converter.space == space
+    assert converter.convert(action) is action
+
+
+def test_a_matrix_of_actions_is_a_vector_for_the_agent():
+    box = spaces.Box(-1.0, 1.0, (2, 3), np.float32)
+    converter = ActionConverter(box, "X")
+    assert converter.space.shape == (6,)
+    assert converter.convert(np.zeros((4, 6), np.float32)).shape == (4, 2, 3)
+
+
+@pytest.mark.parametrize("convert", [ObservationConverter, ActionConverter])
+@pytest.mark.parametrize("space", [spaces.Dict(a=spaces.Discrete(2)), spaces.Text(3)])
+def test_other_spaces_are_refused_by_name(convert, space):
+    with pytest.raises(SpecError, match=rf"env.name = 'Odd-v0': .*{type(space).__name__}"):
+        convert(space, "Odd-v0")
+
+
+def test_frozen_lake_is_seen_as_one_hot(build, random_actions):
+    env = build("FrozenLake-v1", num_envs=4)
+    assert env.observation_space.shape == (16,)
+    obs = env.reset()
+    for action in random_actions(env, 30):
+        assert (obs.sum(1) == 1).all()
+        obs = env.step(action).next_obs
+
+
+def test_a_tuple_of_observations_is_refused_when_the_environment_is_made(build):
+    with pytest.raises(SpecError, match="Tuple"):
+        build("Blackjack-v1")
+
+
+def test_uint8_images_are_not_normalised(build, random_actions):
+    class Image(gymnasium.Env):
+        observation_space = spaces.Box(0, 255, (4, 4, 1), np.uint8)
+        action_space = spaces.Discrete(2)
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            return self.observation_space.low, {}
+
+        def step(self, action):
+            return self.observation_space.high, 0.0, False, False, {}
+
+    gymnasium.register("Image-v0", entry_point=Image)
+    try:
+        env = build("Image-v0", normalize_obs=True)
+        env.reset()
+        step = env.step(random_actions(env, 1)[0])
+    finally:
+        del gymnasium.registry["Image-v0"]
+    assert step.obs.dtype == np.uint8
+    assert (step.obs == 255).all()

@@ -1,0 +1,145 @@
+"""Resume: what was saved goes on bit for bit."""
+
+import copy
+import json
+
+import gymnasium
+import numpy as np
+import pytest
+
+from slm_lab.core.errors import CheckpointError
+from slm_lab.env.state import has_exact_state
+
+WAYS = [
+    *[(name, "sync") for name in ("Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "CartPole-v1")],
+    ("MountainCarContinuous-v0", "sync"),
+    ("CartPole-v1", None),
+    ("Pendulum-v1", "async"),
+]
+
+
+def run(env, actions):
+    rows = []
+    for action in actions:
+        step = env.step(action)
+        rows += [*step[:5], *(step.finished or ())]
+    return rows
+
+
+def leaves(state):
+    if isinstance(state, dict):
+        for value in state.values():
+            yield from leaves(value)
+    elif isinstance(state, list):
+        for value in state:
+            yield from leaves(value)
+    else:
+        yield state
+
+
+@pytest.mark.parametrize("steps_before", [0, 17, 60])
+@pytest.mark.parametrize(("name", "mode"), WAYS)
+def test_a_restored_environment_goes_on_bit_for_bit(
+    build, random_actions, name, mode, steps_before
+):
+    keys = {
+        "vectorization_mode": mode,
+        "max_t": 45,
+        "normalize_obs": True,
+        "normalize_reward": True,
+    }
+    env = build(name, 1, **keys)
+    env.reset()
+    run(env, random_actions(env, steps_before, seed=1))
+    state = copy.deepcopy(env.state_dict())
+    restored = build(name, 2, **keys)
+    restored.load_state_dict(copy.deepcopy(state))
+    assert env.exact_state
+    np.testing.assert_array_equal(restored.obs, env.obs)
+    actions = random_actions(env, 500, seed=2)
+    for expected, given in zip(run(env, actions), run(restored, actions), strict=True):
+        np.testing.assert_array_equal(given, expected, strict=True)
+
+
+@pytest.mark.parametrize(("name", "mode"), WAYS)
+def test_a_state_holds_arrays_numbers_and_words_only(build, name, mode):
+    env = build(name, vectorization_mode=mode)
+    env.reset()
+    for leaf in leaves(env.state_dict()):
+        if isinstance(leaf, np.ndarray):
+            assert leaf.dtype != np.object_
+        else:
+            assert type(leaf) in (int, float, str, bool, type(None))
+            json.dumps(leaf)
+
+
+@pytest.mark.parametrize("mode", ["sync", None])
+def test_saving_does_not_disturb_and_later_steps_do_not_change_what_was_saved(
+    build, random_actions, mode
+):
+    envs = [build("CartPole-v1", vectorization_mode=mode, normalize_obs=True) for _ in range(2)]
+    for env in envs:
+        env.reset()
+    actions = random_actions(envs[0], 40)
+    state = envs[0].state_dict()
+    kept = copy.deepcopy(state)
+    for expected, given in zip(run(envs[1], actions), run(envs[0], actions), strict=True):
+        np.testing.assert_array_equal(given, expected)
+    for now, before in zip(leaves(state), leaves(kept), strict=True):
+        np.testing.assert_array_equal(now, before)
+
+
+class Counter(gymnasium.Env):
+    """Has a state that no adapter knows."""
+
+    observation_space = gymnasium.spaces.Box(0.0, 1.0, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.count = 0
+        return self.np_random.random(1, np.float32), {}
+
+    def step(self, action):
+        self.count += 1
+        return self.np_random.random(1, np.float32), 1.0, self.count == 5, False, {}
+
+
+@pytest.fixture
+def counter():
+    gymnasium.register("Counter-v0", entry_point=Counter)
+    yield "Counter-v0"
+    del gymnasium.registry["Counter-v0"]
+
+
+def test_without_an_adapter_fresh_episodes_begin_and_the_rest_is_restored(
+    build, random_actions, counter
+):
+    env = build(counter, normalize_obs=True)
+    env.reset()
+    run(env, random_actions(env, 3))
+    state = env.state_dict()
+    restored, twin = build(counter, 9, normalize_obs=True), build(counter, 8, normalize_obs=True)
+    for other in (restored, twin):
+        other.load_state_dict(state)
+        assert not other.exact_state
+    assert restored.statistics[0] == env.statistics[0] + 3  # the first observations count
+    np.testing.assert_array_equal(restored.obs, twin.obs)
+    steps = [restored.step(action) for action in random_actions(env, 5)]
+    assert [step.finished is not None for step in steps] == [False] * 4 + [True]
+    np.testing.assert_array_equal(steps[-1].finished.episode_return, [5, 5, 5])
+
+
+def test_a_wrapper_without_an_adapter_is_not_restored_by_halves():
+    env = gymnasium.make("CartPole-v1")
+    assert has_exact_state(env)
+    assert not has_exact_state(gymnasium.wrappers.FrameStackObservation(env, 2))
+    env.close()
+
+
+@pytest.mark.parametrize("other", [{"num_envs": 4}, {"normalize_obs": True}])
+def test_a_state_of_other_environments_is_refused(build, other):
+    env = build("CartPole-v1")
+    env.reset()
+    with pytest.raises(CheckpointError, match="saved"):
+        build("CartPole-v1", **other).load_state_dict(env.state_dict())

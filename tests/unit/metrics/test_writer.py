@@ -1,0 +1,128 @@
+import contextlib
+import errno
+import resource
+
+import pytest
+
+from slm_lab.core.errors import CheckpointError
+from slm_lab.metrics.row import Row
+from slm_lab.metrics.writer import RowWriter, truncate_rows
+
+COLUMNS = ("frame", "total_reward")
+
+
+def row(frame, total_reward=0.1):
+    return Row(COLUMNS, (frame, total_reward))
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "session_df.csv"
+
+
+@contextlib.contextmanager
+def disk_that_is_full_after(size):
+    """The kernel takes the bytes up to `size` and refuses the rest, as a full disk does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_file_is_a_header_and_a_line_per_row(path):
+    with RowWriter(path, COLUMNS) as writer:
+        writer.append(row(100, None))
+        writer.append(row(200, 1 / 3))
+    assert path.read_text() == "frame,total_reward\n100,\n200,0.3333333333333333\n"
+
+
+def test_a_row_can_be_read_as_soon_as_it_is_appended(path):
+    with RowWriter(path, COLUMNS) as writer:
+        assert path.read_text() == "frame,total_reward\n"
+        writer.append(row(100))
+        assert path.read_text().endswith("100,0.1\n")
+
+
+def test_sync_returns_the_size_of_the_file(path):
+    with RowWriter(path, COLUMNS) as writer:
+        writer.append(row(100))
+        assert writer.sync() == path.stat().st_size
+
+
+def test_a_row_with_other_columns_is_refused(path):
+    with RowWriter(path, COLUMNS) as writer, pytest.raises(ValueError, match="does not fit"):
+        writer.append(Row(("frame",), (1,)))
+
+
+def test_a_file_is_continued_without_a_second_header(path):
+    for frame in (100, 200):
+        with RowWriter(path, COLUMNS) as writer:
+            writer.append(row(frame))
+            size = writer.sync()
+    assert path.read_text() == "frame,total_reward\n100,0.1\n200,0.1\n"
+    assert size == path.stat().st_size
+
+
+def test_a_file_with_other_columns_is_not_continued(path):
+    RowWriter(path, COLUMNS).close()
+    with pytest.raises(CheckpointError, match="has the columns frame,total_reward"):
+        RowWriter(path, ("frame", "loss"))
+
+
+def test_a_file_that_ends_in_half_a_row_is_not_continued(path):
+    path.write_text("frame,total_reward\n100,0.")
+    with pytest.raises(CheckpointError, match="half a row"):
+        RowWriter(path, COLUMNS)
+
+
+def test_a_full_disk_raises_and_leaves_whole_rows(path):
+    writer = RowWriter(path, COLUMNS)
+    writer.append(row(100))
+    size = writer.sync()
+    with disk_that_is_full_after(size + 3):
+        with pytest.raises(OSError, match="too large") as caught:
+            writer.append(row(200))
+        assert caught.value.errno == errno.EFBIG
+        writer.close()
+    assert path.read_text() == "frame,total_reward\n100,0.1\n"
+
+
+def test_writing_goes_on_when_the_disk_has_room_again(path):
+    with RowWriter(path, COLUMNS) as writer:
+        with disk_that_is_full_after(writer.sync() + 3), pytest.raises(OSError, match="too large"):
+            writer.append(row(100))
+        writer.append(row(200))
+        assert writer.sync() == path.stat().st_size
+    assert path.read_text() == "frame,total_reward\n200,0.1\n"
+
+
+def test_a_header_that_does_not_fit_on_the_disk_leaves_an_empty_file(path):
+    with disk_that_is_full_after(3), pytest.raises(OSError, match="too large"):
+        RowWriter(path, COLUMNS)
+    assert path.read_bytes() == b""
+    RowWriter(path, COLUMNS).close()
+    assert path.read_text() == "frame,total_reward\n"
+
+
+def test_rows_after_a_checkpoint_are_cut_off(path):
+    with RowWriter(path, COLUMNS) as writer:
+        writer.append(row(100))
+        size = writer.sync()
+        writer.append(row(200))
+    with path.open("a") as file:
+        file.write("300,0.")
+    truncate_rows(path, size)
+    assert path.read_text() == "frame,total_reward\n100,0.1\n"
+
+
+def test_rows_are_not_cut_from_a_file_that_is_missing_shorter_or_another(path):
+    with pytest.raises(CheckpointError, match="is missing"):
+        truncate_rows(path, 10)
+    path.write_text("frame,total_reward\n100,0.1\n")
+    with pytest.raises(CheckpointError, match="fewer than the 28"):
+        truncate_rows(path, 28)
+    with pytest.raises(CheckpointError, match="no line end"):
+        truncate_rows(path, 20)
+    assert path.read_text() == "frame,total_reward\n100,0.1\n"

@@ -1,0 +1,140 @@
+"""Writes slm_lab/spec/torch_table.json from the installed torch.
+
+    python tests/unit/spec/generate_torch_table.py
+
+test_torch_table.py compares the file with the torch it runs on.
+"""
+
+import inspect
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+TABLE = Path(__file__).parents[3] / "slm_lab" / "spec" / "torch_table.json"
+
+FUNCTIONS = "takes functions or objects, which a spec file cannot write"
+REFUSED = {
+    "LBFGS": "LBFGS calls the loss again and again inside one step; use GlobalAdam or another",
+    "SparseAdam": "SparseAdam needs sparse gradients, which no net here has; use GlobalAdam",
+    "LambdaLR": FUNCTIONS,
+    "MultiplicativeLR": FUNCTIONS,
+    "SequentialLR": FUNCTIONS,
+    "ChainedScheduler": FUNCTIONS,
+    "LRScheduler": "is the base class of the schedulers",
+    "ReduceLROnPlateau": "follows a validation metric, and there is none during training",
+    "SWALR": "belongs to weight averaging, which the lab does not do",
+}
+OWN_SCHEDULERS = {
+    "LinearToZero": {"frame": {}},
+    "LinearToMin": {"frame": {}, "min_factor": {"default": 0.1}},
+}
+OWN_LAYERS = {
+    "LazyBatchRenorm1d": {
+        "eps": {"default": 1e-3},
+        "momentum": {"default": 0.01},
+        "warmup_steps": {"default": 100_000},
+    },
+}
+NOT_FOR_FILES = ("self", "params", "optimizer", "last_epoch", "verbose", "device", "dtype")
+
+
+def arguments(cls: type) -> dict[str, Any]:
+    """{argument: {} if required, else {"default": value}}, less what a file cannot give."""
+    found: dict[str, Any] = {}
+    for name, parameter in inspect.signature(cls.__init__).parameters.items():
+        if name in NOT_FOR_FILES or parameter.kind in (
+            parameter.VAR_POSITIONAL,
+            parameter.VAR_KEYWORD,
+        ):
+            continue
+        default = parameter.default
+        if default is parameter.empty:
+            found[name] = {}
+        elif isinstance(default, torch.Tensor | type) or callable(default):
+            found[name] = {"default": None}
+        else:
+            found[name] = {"default": list(default) if isinstance(default, tuple) else default}
+    return found
+
+
+def row(name: str, cls: type) -> dict[str, Any]:
+    return {"refused": REFUSED[name]} if name in REFUSED else {"arguments": arguments(cls)}
+
+
+def classes(module: Any, base: type) -> dict[str, type]:
+    return {
+        name: cls
+        for name, cls in sorted(vars(module).items())
+        if inspect.isclass(cls)
+        and issubclass(cls, base)
+        and cls is not base
+        and not name.startswith("_")
+    }
+
+
+def optimizers() -> dict[str, Any]:
+    found = {n: row(n, c) for n, c in classes(torch.optim, torch.optim.Optimizer).items()}
+    return {"GlobalAdam": found["Adam"], "GlobalRMSprop": found["RMSprop"], **found}
+
+
+def schedulers() -> dict[str, Any]:
+    module = torch.optim.lr_scheduler
+    own = {name: {"arguments": args} for name, args in OWN_SCHEDULERS.items()}
+    return own | {n: row(n, c) for n, c in classes(module, module.LRScheduler).items()}
+
+
+def losses() -> dict[str, Any]:
+    found = classes(torch.nn, torch.nn.Module)
+    return {name: row(name, cls) for name, cls in found.items() if name.endswith("Loss")}
+
+
+def layers() -> dict[str, Any]:
+    containers = ("Container", "Sequential", "ModuleList", "ModuleDict", "ParameterList",
+                  "ParameterDict")  # fmt: skip
+    own = {name: {"arguments": args} for name, args in OWN_LAYERS.items()}
+    found = classes(torch.nn, torch.nn.Module)
+    return own | {
+        name: row(name, cls)
+        for name, cls in found.items()
+        if not name.endswith("Loss") and name not in containers
+    }
+
+
+def activations() -> list[str]:
+    found = classes(torch.nn.modules.activation, torch.nn.Module)
+    return [n for n, c in found.items() if not any(a == {} for a in arguments(c).values())]
+
+
+def initialisers() -> dict[str, str | None]:
+    """Functions of torch.nn.init that change a tensor in place and need nothing else."""
+    found: dict[str, str | None] = {}
+    for name, function in sorted(vars(torch.nn.init).items()):
+        if not name.endswith("_") or name.startswith("_") or not inspect.isfunction(function):
+            continue
+        parameters = list(inspect.signature(function).parameters.values())[1:]
+        needed = [p.name for p in parameters if p.default is p.empty]
+        found[name] = f"needs {', '.join(needed)}, which init_fn cannot give" if needed else None
+    return found
+
+
+def torch_table() -> dict[str, Any]:
+    """The whole table, as JSON data."""
+    return {
+        "torch": torch.__version__.split("+")[0],
+        "optimizers": optimizers(),
+        "schedulers": schedulers(),
+        "losses": losses(),
+        "layers": layers(),
+        "activations": activations(),
+        "initialisers": initialisers(),
+    }
+
+
+def as_text(table: dict[str, Any]) -> str:
+    return json.dumps(table, indent=1) + "\n"
+
+
+if __name__ == "__main__":
+    TABLE.write_text(as_text(torch_table()), encoding="utf-8")
