@@ -9,6 +9,7 @@ from slm_lab.agent.algorithm.algorithm import AgentParts, AgentSeeds, BuildConte
 from slm_lab.agent.memory.memory import Memory
 from slm_lab.agent.optim.sync import GradientSync, NoSync
 from slm_lab.core.registry import ALGORITHMS, MEMORIES
+from slm_lab.spec import builtin as _builtin  # registers the lab's own parts  # noqa: F401
 from slm_lab.spec.schema.agent import AgentSpec
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
+from gymnasium.error import DependencyNotInstalled
 
 from slm_lab.core.errors import MissingExtraError, Problem, SpecError
 from slm_lab.core.registry import nearest_name
@@ -53,7 +54,10 @@ def _check_kwargs(spec: EnvSpec, entry: GymnasiumSpec) -> list[Problem]:
     if not spec.kwargs:
         return []
     mode = choose_mode(spec.vectorization_mode, spec.kwargs, entry)
-    creator = vector_creator(entry) if mode == "native" else _single_creator(entry)
+    try:
+        creator = vector_creator(entry) if mode == "native" else _single_creator(entry)
+    except (ImportError, DependencyNotInstalled):
+        return []  # as for a missing extra
     accepted = accepted_arguments(creator)
     if accepted is None:
         return []

@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import inspect
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 
 from slm_lab.core.errors import MissingExtraError, Problem, SpecError
 from slm_lab.core.registry import ENVS, nearest_name
+from slm_lab.spec.replaced_envs import replaced_message
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,8 @@ class Extra:
     """whether importing `module` is what registers the family's ids"""
     id_part: str | None = None
     entry_point: str | None = None
+    has_successor: bool = False
+    """whether the family was replaced, so that installing it is not the advice to give"""
 
     def owns(self, name: str) -> bool:
         """Whether the environment called `name` belongs to the family."""
@@ -40,9 +44,15 @@ class Extra:
             and target.startswith(self.entry_point)
         )
 
-    def require(self) -> None:
-        """Raises MissingExtraError when the package is not installed; does not import it."""
-        if importlib.util.find_spec(self.module) is None:
+    def prepare(self) -> None:
+        """Registers the family's ids. Raises MissingExtraError when it is not installed.
+
+        A simulator whose ids Gymnasium knows by itself is not imported.
+        """
+        installed = importlib.util.find_spec(self.module) is not None
+        if installed and self.registers:
+            importlib.import_module(self.module)
+        if not installed and not self.has_successor:
             raise MissingExtraError(
                 f'{self.module} is not installed; run: pip install "slm-lab[{self.name}]"'
             )
@@ -50,6 +60,7 @@ class Extra:
 
 EXTRAS = (
     Extra("atari", "ale_py", registers=True, id_part="ALE/"),
+    Extra("atari", "ale_py", registers=True, id_part="NoFrameskip-", has_successor=True),
     Extra("bullet", "pybullet_envs_gymnasium", registers=True, id_part="BulletEnv-"),
     Extra("box2d", "Box2D", registers=False, entry_point="gymnasium.envs.box2d"),
     Extra("mujoco", "mujoco", registers=False, entry_point="gymnasium.envs.mujoco"),
@@ -79,11 +90,9 @@ def find_env(name: str) -> GymnasiumSpec:
     _register_plug_in(env_id)
     for extra in EXTRAS:
         if extra.owns(env_id):
-            extra.require()
-            if extra.registers:
-                importlib.import_module(extra.module)
+            extra.prepare()
     entry = gymnasium.registry.get(env_id)
-    if entry is None:
+    if entry is None or _is_stub(entry):
         raise SpecError("env", [_unknown(name, env_id)])
     return entry
 
@@ -102,9 +111,28 @@ def _register_plug_in(env_id: str) -> None:
         gymnasium.register(env_id, entry_point=plug_in.target)
 
 
+def _is_stub(entry: GymnasiumSpec) -> bool:
+    """Whether the id is only kept to say that its simulator (mujoco-py) is gone."""
+    return inspect.isfunction(entry.entry_point) and entry.entry_point.__name__.startswith("_raise")
+
+
 def _unknown(name: str, env_id: str) -> Problem:
-    nearest = nearest_name(env_id, [*gymnasium.registry, *ENVS.names()])
+    replaced = replaced_message(env_id)
+    if replaced is not None:
+        return Problem("env.name", replaced, name, has_value=True)
+    known = [*(i for i, entry in gymnasium.registry.items() if not _is_stub(entry)), *ENVS.names()]
     message = "there is no such environment"
+    nearest = _latest_version(env_id, known) or nearest_name(env_id, known)
     if nearest is not None:
         message += f"; did you mean {nearest}?"
     return Problem("env.name", message, name, has_value=True)
+
+
+def _latest_version(env_id: str, known: list[str]) -> str | None:
+    """The known id that differs from `env_id` in its version only, the newest of several."""
+    base, _, version = env_id.rpartition("-v")
+    if not version.isdigit():
+        base = env_id
+    parts = (i.rpartition("-v") for i in known)
+    versions = [int(v) for known_base, _, v in parts if known_base == base and v.isdigit()]
+    return f"{base}-v{max(versions)}" if versions else None

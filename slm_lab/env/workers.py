@@ -21,6 +21,9 @@ START_METHOD = "forkserver"
 ERROR_TIMEOUT = 10.0
 """seconds to wait for the exception of a worker that has reported a failure"""
 
+DEATH_TIMEOUT = 0.5
+"""seconds until a worker whose pipe broke has an exit code"""
+
 
 class Stateful(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Lets the parent ask a worker for the state of its environment."""
@@ -52,7 +55,6 @@ class Workers(AsyncVectorEnv):
         autoreset_mode: AutoresetMode,
     ) -> None:
         multiprocessing.get_context(START_METHOD).set_forkserver_preload([__name__])
-        self._name = ""
         self._action: Array | None = None
         super().__init__(
             [functools.partial(_make_stateful, make_one, index) for index in range(num_envs)],
@@ -61,10 +63,25 @@ class Workers(AsyncVectorEnv):
             autoreset_mode=autoreset_mode,
         )
 
-    def step_async(self, actions: Array) -> None:
-        """Remembers the actions for the message of a failure."""
+    def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
+        """See AsyncVectorEnv; remembers the actions for the message of a failure."""
         self._action = actions
-        super().step_async(actions)
+        try:
+            return super().step(actions)
+        except (EOFError, ConnectionError) as error:
+            raise LabError(self._death_notice()) from error
+
+    def _death_notice(self) -> str:
+        """Ends the other workers and says which one died and how."""
+        for process in self.processes:
+            process.join(DEATH_TIMEOUT / len(self.processes))
+        dead = [(i, p.exitcode) for i, p in enumerate(self.processes) if p.exitcode is not None]
+        self._state = AsyncState.DEFAULT
+        self.close(terminate=True)
+        return "; ".join(
+            f"the worker process of environment {index} died with exit code {code}"
+            for index, code in dead
+        )
 
     def has_exact_state(self) -> bool:
         """Whether every worker can save its environment exactly."""

@@ -39,7 +39,7 @@ def load_spec(
     content = read_file(path)
     name = _chosen(shipped_name(path), content, name)
     where = f"{shipped_name(path)}: {name}"
-    settings, problems = _settings(sets, overrides or {})
+    settings, problems = settings_of(sets, overrides or {})
     raw, setting_problems = settle(content[name], settings)
     problems += setting_problems
     left = unfilled({key: value for key, value in raw.items() if key != "spec_params"})
@@ -93,9 +93,10 @@ def _with_defaults(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     return spec.to_json() if spec is not None else {}
 
 
-def _settings(
+def settings_of(
     sets: Sequence[str], overrides: Mapping[str, Any]
 ) -> tuple[list[Setting], list[Problem]]:
+    """`-s` and overrides as one list, and the problems of those that are no key=value."""
     settings: list[Setting] = []
     problems = []
     for text in sets:

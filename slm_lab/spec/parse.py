@@ -14,6 +14,7 @@ from slm_lab.spec.legacy import drop_legacy_keys
 from slm_lab.spec.override import VARIABLE
 from slm_lab.spec.problems import problems_of
 from slm_lab.spec.read import not_json
+from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.spec.search import search_problems
 
@@ -24,6 +25,8 @@ class Parsed(NamedTuple):
     spec: Spec | None
     problems: Sequence[Problem]
     legacy: Sequence[str]
+    env: EnvSpec | None
+    """the environment, also where other blocks have problems"""
 
 
 def parse(name: str, raw: Mapping[str, Any]) -> Parsed:
@@ -32,7 +35,7 @@ def parse(name: str, raw: Mapping[str, Any]) -> Parsed:
     unwrapped, problems = unwrap_lists_of_one(raw)
     problems = [*not_json(unwrapped), *problems]
     if problems:
-        return Parsed(None, problems, [])
+        return Parsed(None, problems, [], None)
     data, legacy = drop_legacy_keys(unwrapped)
     data["name"] = name
     spec, problems = validate(data)
@@ -40,7 +43,7 @@ def parse(name: str, raw: Mapping[str, Any]) -> Parsed:
     problems += cross_check(blocks)
     problems += search_problems(data, validate)
     problems += unavailable(blocks)
-    return Parsed(None if problems else spec, problems, legacy)
+    return Parsed(None if problems else spec, problems, legacy, blocks.env)
 
 
 def validate(data: Mapping[str, Any]) -> tuple[Spec | None, list[Problem]]:
@@ -56,7 +59,7 @@ def parse_template(name: str, raw: Mapping[str, Any]) -> Parsed:
     place is taken for right. `spec` is None."""
     parsed = parse(name, raw)
     problems = [p for p in parsed.problems if not (p.has_value and _holds_variable(p.value))]
-    return Parsed(None, problems, parsed.legacy)
+    return Parsed(None, problems, parsed.legacy, None)
 
 
 def _holds_variable(value: object) -> bool:

@@ -94,21 +94,23 @@ def _sampler_message(dimension: Dimension) -> str:
         return unknown_name("sampler", name, ALL_SAMPLERS)
     if name in LISTS:
         return "" if isinstance(args, list) and args else "must be a list of values"
-    sampler = SAMPLERS[name]
-    listed = ", ".join(sampler.arguments)
+    return _argument_message(name, SAMPLERS[name], args)
+
+
+def _argument_message(name: str, sampler: Sampler, args: Any) -> str:
+    """What is wrong with the arguments of a sampler of numbers; "" if nothing."""
     if not isinstance(args, list) or not sampler.required <= len(args) <= len(sampler.arguments):
-        return f"must be a list [{listed}]"
+        return f"must be a list [{', '.join(sampler.arguments)}]"
     if any(isinstance(arg, bool) or not isinstance(arg, int | float) for arg in args):
         return "must be a list of numbers"
-    if sampler.whole and any(float(arg) != int(arg) for arg in args[:2]):
-        return "must be a list of whole numbers"
-    if sampler.in_order and args[0] >= args[1]:
-        return "lower must be < upper"
-    if "log" in name and args[0] <= 0:
-        return "lower must be > 0"
-    if not sampler.in_order and args[1] <= 0:
-        return "sd must be > 0"
-    return ""
+    first, second = args[:2]
+    rules = (
+        (sampler.whole and (first != int(first) or second != int(second)), "must be whole numbers"),
+        (sampler.in_order and first >= second, "lower must be < upper"),
+        (sampler.in_order and "log" in name and first <= 0, "lower must be > 0"),
+        (not sampler.in_order and second <= 0, "sd must be > 0"),
+    )
+    return next((message for broken, message in rules if broken), "")
 
 
 def _extremes(dimension: Dimension) -> list[Any]:

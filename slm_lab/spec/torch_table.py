@@ -73,6 +73,9 @@ WHOLE = frozenset(
 """Arguments that count something."""
 
 
+TYPE_WORDS = {bool: "must be true or false", str: "must be a string"}
+
+
 @lru_cache(maxsize=1)
 def _table() -> dict[str, Any]:
     table: dict[str, Any] = json.loads(TABLE.read_text(encoding="utf-8"))
@@ -135,24 +138,30 @@ def argument_problems(entry: TorchEntry, args: Mapping[str, Any]) -> Iterator[Ar
 
 
 def _value_message(key: str, value: Any, argument: Argument) -> str:
+    """What is wrong with one value, judged by the default that torch has for it; "" if nothing."""
     default = argument.default
+    counted = key in NUMBER_BOUNDS or key in WHOLE
+    message = ""
     if value is None:
-        return "" if default is None and not argument.required else "must not be null"
-    if key in NUMBER_BOUNDS or key in WHOLE:
-        return _number_message(key, value)
-    if isinstance(default, bool):
-        return "" if isinstance(value, bool) else "must be true or false"
-    if isinstance(default, int | float):
-        return _number_message(key, value)
-    if isinstance(default, str):
-        return "" if isinstance(value, str) else "must be a string"
-    if isinstance(default, list):
-        return _list_message(key, value, default)
-    if argument.required:
-        items = value if isinstance(value, list | tuple) and value else [value]
-        messages = [_number_message("", item) for item in items]
-        return next((f"{m} or a list of them" for m in messages if m), "")
-    return "" if _is_plain(value) else "must be finite"
+        message = "" if default is None and not argument.required else "must not be null"
+    elif counted or (isinstance(default, int | float) and not isinstance(default, bool)):
+        message = _number_message(key, value)
+    elif isinstance(default, bool | str):
+        message = "" if isinstance(value, type(default)) else TYPE_WORDS[type(default)]
+    elif isinstance(default, list):
+        message = _list_message(key, value, default)
+    elif argument.required:
+        message = _numbers_message(value)
+    elif isinstance(value, float) and not math.isfinite(value):
+        message = "must be finite"
+    return message
+
+
+def _numbers_message(value: Any) -> str:
+    """A required argument without a default to judge by: a number or a list of them."""
+    items = value if isinstance(value, list | tuple) and value else [value]
+    wrong = any(_number_message("", item) for item in items)
+    return "must be a number or a list of numbers" if wrong else ""
 
 
 def _number_message(key: str, value: Any) -> str:
@@ -174,7 +183,3 @@ def _list_message(key: str, value: Any, default: list[Any]) -> str:
     if key == "betas" and not all(0 <= item < 1 for item in value):
         return "must each be in [0, 1)"
     return ""
-
-
-def _is_plain(value: Any) -> bool:
-    return not isinstance(value, float) or math.isfinite(value)

@@ -78,12 +78,14 @@ class Registered:
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        models = {
-            name: model
-            for name in self.registry.names()
-            if (model := registered_model(self.registry, name, self.fallback)) is not None
-        }
-        return {"anyOf": [handler(model.__pydantic_core_schema__) for model in models.values()]}
+        alternatives = []
+        for name in self.registry.names():
+            model = registered_model(self.registry, name, self.fallback) or self.fallback
+            block = handler.resolve_ref_schema(handler(model.__pydantic_core_schema__))
+            block["properties"][self.key] = {"const": name}
+            block["required"] = sorted({self.key, *block.get("required", [])})
+            alternatives.append(block)
+        return {"anyOf": alternatives}
 
 
 AnyAlgorithm: TypeAlias = Annotated[AlgorithmSpec, Registered(ALGORITHMS, "name", PlugInSpec)]

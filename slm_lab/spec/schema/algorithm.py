@@ -18,7 +18,13 @@ ActionPolicy: TypeAlias = Literal["default", "random", "epsilon_greedy", "boltzm
 
 CONTINUOUS = frozenset({"Normal", "Beta", "LogNormal", "MultivariateNormal"})
 DISCRETE = frozenset({"Categorical", "Argmax", "GumbelSoftmax"})
-PROBABILISTIC = CONTINUOUS | {"default", "Categorical", "MultiCategorical", "Bernoulli"}
+OF_POLICIES = CONTINUOUS | {
+    "default",
+    "Categorical",
+    "GumbelSoftmax",
+    "MultiCategorical",
+    "Bernoulli",
+}
 OF_Q_VALUES = frozenset({"default", "Argmax", "Categorical"})
 OF_SAC = frozenset({"default", "Normal", "Categorical", "GumbelSoftmax"})
 
@@ -88,7 +94,7 @@ class OnPolicyLearningSpec(LearningSpec):
 class ReinforceSpec(OnPolicyLearningSpec):
     """Monte-Carlo policy gradient (Williams 1992)."""
 
-    PDTYPES: ClassVar[frozenset[str] | None] = PROBABILISTIC
+    PDTYPES: ClassVar[frozenset[str] | None] = OF_POLICIES
 
     name: Literal["Reinforce"] = Field("Reinforce", description="algorithm")
     center_return: bool = Field(False, description="subtract the mean return of the batch")
@@ -107,7 +113,7 @@ class SARSASpec(OnPolicyLearningSpec):
 class ActorCriticSpec(OnPolicyLearningSpec):
     """Advantage actor-critic, A2C and A3C (arXiv:1602.01783), with GAE or n-step returns."""
 
-    PDTYPES: ClassVar[frozenset[str] | None] = PROBABILISTIC
+    PDTYPES: ClassVar[frozenset[str] | None] = OF_POLICIES
 
     name: Literal["ActorCritic"] = Field("ActorCritic", description="algorithm")
     lam: float | None = Field(None, ge=0, le=1, description="λ of GAE (arXiv:1506.02438)")
@@ -133,7 +139,7 @@ class PPOSpec(LearningSpec):
 
     MEMORY: ClassVar[Family | None] = "on_policy"
     MEMORIES: ClassVar[frozenset[str] | None] = frozenset({"OnPolicyBatchReplay"})
-    PDTYPES: ClassVar[frozenset[str] | None] = PROBABILISTIC
+    PDTYPES: ClassVar[frozenset[str] | None] = OF_POLICIES
     ALIASES: ClassVar[Mapping[str, str]] = {"clip_val_loss": "clip_vloss"}
     LEGACY: ClassVar[Mapping[str, str]] = {
         "training_frequency": "PPO trains every time_horizon steps"

@@ -76,8 +76,8 @@ class ArcGraph(Block):
 
 
 class ArcSpec(Block):
-    """`{modules: {body: {Sequential: […]}}, graph: {input: x, modules: {body: [x]}, output: body}}`;
-    the head follows from the action space."""
+    """A body of layers: `{modules: {body: {Sequential: […]}}, graph: {…}}`, the graph being
+    `{input: x, modules: {body: [x]}, output: body}`. The head follows from the action space."""
 
     modules: ArcModules = Field(description="modules by name")
     graph: ArcGraph = Field(

@@ -6,11 +6,13 @@ from typing import Any, ClassVar, Self, TypeVar
 from pydantic import (
     BaseModel,
     ConfigDict,
+    GetJsonSchemaHandler,
     ModelWrapValidatorHandler,
     ValidationError,
     model_validator,
 )
-from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from slm_lab.spec.schema.wording import reword
 
@@ -55,6 +57,20 @@ class Block(BaseModel):
     def file_keys(cls) -> list[str]:
         """Every key this block understands, aliases included."""
         return [*cls.model_fields, *cls.ALIASES]
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Aliases and legacy keys are known to editors too."""
+        schema = handler.resolve_ref_schema(handler(core_schema))
+        properties = schema.get("properties", {})
+        for alias, key in cls.ALIASES.items():
+            properties[alias] = properties[key]
+        for key, reason in cls.LEGACY.items():
+            note = f"without meaning: {reason}"
+            properties.setdefault(key, {"deprecated": True, "description": note})
+        return schema
 
     @model_validator(mode="wrap")
     @classmethod

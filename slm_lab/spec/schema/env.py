@@ -5,7 +5,6 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import (
     AfterValidator,
-    ConfigDict,
     Field,
     GetJsonSchemaHandler,
     ModelWrapValidatorHandler,
@@ -32,8 +31,6 @@ ImageSize: TypeAlias = Annotated[IntList, AfterValidator(_width_and_height)]
 class EnvSpec(Block):
     """Every key that is not listed here goes to `gymnasium.make_vec`, and is refused by name if the
     environment does not accept it."""
-
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: str = Field(min_length=1, description="Gymnasium id")
     num_envs: Int = Field(1, ge=1, description="N, copies that are stepped together")
@@ -106,7 +103,7 @@ class EnvSpec(Block):
         cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
         """Open to the arguments of the environment, which have no key of their own."""
-        schema = handler.resolve_ref_schema(handler(core_schema))
+        schema = super().__get_pydantic_json_schema__(core_schema, handler)
         schema["properties"].pop("kwargs", None)
         schema["additionalProperties"] = True
         return schema

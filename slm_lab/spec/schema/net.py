@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 from pydantic import (
     AfterValidator,
     Field,
+    GetJsonSchemaHandler,
     ModelWrapValidatorHandler,
     PrivateAttr,
     SerializerFunctionWrapHandler,
@@ -13,7 +14,8 @@ from pydantic import (
     model_serializer,
     model_validator,
 )
-from pydantic_core import InitErrorDetails
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, InitErrorDetails
 
 from slm_lab.spec.schema.arc import ArcSpec
 from slm_lab.spec.schema.block import Block, refusal, refuse, refuse_all
@@ -160,6 +162,18 @@ class NetSpec(Block):
             raise refuse_all(cls.__name__, wrong)
         net._variants = variants
         return net
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Every key has its `actor_*` and `critic_*` variants."""
+        schema = super().__get_pydantic_json_schema__(core_schema, handler)
+        properties = schema["properties"]
+        for key in [key for key in cls.model_fields if key not in SAME_FOR_BOTH]:
+            for role in ROLES:
+                properties[f"{role}_{key}"] = properties[key]
+        return schema
 
     @model_serializer(mode="wrap")
     def _with_variants(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """pydantic's errors in the words of a spec file: what is allowed, and the nearest valid name."""
 
 from collections.abc import Mapping, Sequence
-from typing import get_args
+from typing import Any, get_args
 
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
@@ -29,30 +29,31 @@ BOUNDS = {
 
 def reword(details: ErrorDetails, fields: Mapping[str, FieldInfo], file_keys: Sequence[str]) -> str:
     """The message for one pydantic error in a block that has `fields` and knows `file_keys`."""
-    kind, loc, context = details["type"], details["loc"], details.get("ctx", {})
+    kind, loc = details["type"], details["loc"]
     key = str(loc[0]) if loc else ""
     field = fields.get(key)
     if kind == "missing":
         return f"is missing: {field.description}" if field and len(loc) == 1 else "is missing"
     if kind == "extra_forbidden":
         return unknown_name("key", key, file_keys)
+    if kind == "literal_error" and field is not None:
+        return not_among(details["input"], _literal_values(field.annotation))
     if kind in TYPES:
         return f"must be {TYPES[kind]}{_or_null(field, loc)}"
+    return _bound(kind, details.get("ctx", {})) or details["msg"]
+
+
+def _bound(kind: str, context: Mapping[str, Any]) -> str:
+    """What a number, a text or a list must keep to; "" for any other error."""
     if kind in BOUNDS:
         sign, bound = BOUNDS[kind]
         return f"must be {sign} {context[bound]:g}"
-    if kind == "finite_number":
-        return "must be a finite number"
-    if kind == "literal_error" and field is not None:
-        return not_among(details["input"], _literal_values(field.annotation))
-    if kind in ("too_short", "too_long"):
-        end, bound = (
-            ("at least", "min_length") if kind == "too_short" else ("at most", "max_length")
-        )
-        return f"must have {end} {context[bound]} entries"
-    if kind == "string_too_short":
-        return "must not be empty"
-    return details["msg"][:1].lower() + details["msg"][1:]
+    plain = {
+        "finite_number": "must be a finite number",
+        "string_too_short": "must not be empty",
+        "too_short": f"must have at least {context.get('min_length')} entries",
+    }
+    return plain.get(kind, "")
 
 
 def unknown_name(kind: str, name: str, known: Sequence[str]) -> str:

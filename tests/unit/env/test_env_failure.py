@@ -1,11 +1,14 @@
 """What happens when an environment breaks, and native vector environments of other packages."""
 
+import time
 import warnings
 
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from slm_lab.core.errors import LabError
 
 SPACE = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
 
@@ -53,6 +56,18 @@ def test_an_exception_says_which_environment_and_action_caused_it(build, registe
     assert "with action 1" in notes
     if mode == "async":
         assert 'raise ZeroDivisionError("the pole broke")' in notes
+
+
+def test_a_worker_that_is_killed_is_noticed_at_once(build):
+    env = build("CartPole-v1", vectorization_mode="async")
+    env.reset()
+    worker = env._raw._env.processes[1]
+    worker.kill()
+    worker.join()
+    start = time.perf_counter()
+    with pytest.raises(LabError, match="environment 1 died with exit code -9"):
+        env.step(np.array([0, 0, 0]))
+    assert time.perf_counter() - start < 2
 
 
 def test_closing_twice_is_allowed(build):

@@ -16,8 +16,8 @@ TABLE = Path(__file__).parents[3] / "slm_lab" / "spec" / "torch_table.json"
 
 FUNCTIONS = "takes functions or objects, which a spec file cannot write"
 REFUSED = {
-    "LBFGS": "LBFGS calls the loss again and again inside one step; use GlobalAdam or another",
-    "SparseAdam": "SparseAdam needs sparse gradients, which no net here has; use GlobalAdam",
+    "LBFGS": "calls the loss again and again inside one step; use GlobalAdam or another",
+    "SparseAdam": "needs sparse gradients, which no net here has; use GlobalAdam",
     "LambdaLR": FUNCTIONS,
     "MultiplicativeLR": FUNCTIONS,
     "SequentialLR": FUNCTIONS,
@@ -26,6 +26,7 @@ REFUSED = {
     "ReduceLROnPlateau": "follows a validation metric, and there is none during training",
     "SWALR": "belongs to weight averaging, which the lab does not do",
 }
+MORE_THAN_A_TARGET = "compares more than a prediction with its target"
 OWN_SCHEDULERS = {
     "LinearToZero": {"frame": {}},
     "LinearToMin": {"frame": {}, "min_factor": {"default": 0.1}},
@@ -86,8 +87,15 @@ def schedulers() -> dict[str, Any]:
 
 
 def losses() -> dict[str, Any]:
-    found = classes(torch.nn, torch.nn.Module)
-    return {name: row(name, cls) for name, cls in found.items() if name.endswith("Loss")}
+    """Those of a prediction and a target; the others are refused with this reason."""
+    found: dict[str, Any] = {}
+    for name, cls in classes(torch.nn, torch.nn.Module).items():
+        if name.endswith("Loss"):
+            inputs = len(inspect.signature(cls.forward).parameters) - 1
+            needed = [key for key, argument in arguments(cls).items() if argument == {}]
+            fits = inputs == 2 and not needed
+            found[name] = row(name, cls) if fits else {"refused": MORE_THAN_A_TARGET}
+    return found
 
 
 def layers() -> dict[str, Any]:

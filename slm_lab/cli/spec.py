@@ -1,0 +1,158 @@
+"""`slm-lab spec`: check, show, describe and list spec files."""
+
+import importlib
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from slm_lab.cli.errors import BAD_INPUT, report_errors
+
+if TYPE_CHECKING:
+    from slm_lab.core.errors import Problem
+    from slm_lab.spec.check import Checked
+
+app = typer.Typer(help="Check, show, describe and list spec files.", no_args_is_help=True)
+
+Sets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        "-s",
+        metavar="KEY=VALUE",
+        help="Fill ${KEY}, or override a dotted path of the spec. Repeatable.",
+    ),
+]
+Imports = Annotated[
+    list[str] | None,
+    typer.Option("--import", metavar="MODULE", help="Import a plug-in module. Repeatable."),
+]
+
+
+@app.command()
+def check(
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(help="Spec files, paths or shipped names. Default: every shipped file."),
+    ] = None,
+    sets: Sets = None,
+    imports: Imports = None,
+) -> None:
+    """Check every spec of the files, without running any.
+
+    A spec in which some ${VAR} has no value is checked but for what stands at these places, and
+    is reported as a template. Exit codes: 0 all are well, 2 some have problems.
+    """
+    from slm_lab.core.errors import SpecError
+    from slm_lab.spec.check import check_file
+    from slm_lab.spec.read import shipped_files
+
+    well = True
+    with report_errors():
+        _import(imports)
+    for file in files or shipped_files():
+        try:
+            checked = check_file(file, sets or [])
+        except SpecError as error:
+            typer.echo(str(error))
+            well = False
+            continue
+        for one in checked:
+            well = _report(one) and well
+    if not well:
+        raise typer.Exit(BAD_INPUT)
+
+
+@app.command()
+def show(
+    file: Annotated[str, typer.Argument(help="A spec file, path or shipped name.")],
+    name: Annotated[
+        str | None, typer.Argument(help="The spec in the file; its only one if left out.")
+    ] = None,
+    sets: Sets = None,
+    imports: Imports = None,
+) -> None:
+    """Print a spec as it would run, every default written out, as JSON."""
+    with report_errors():
+        from slm_lab.spec.load import load_spec
+
+        _import(imports)
+        spec = load_spec(file, name, sets or [])
+        _print_json({spec.name: spec.to_json()})
+
+
+@app.command()
+def schema(imports: Imports = None) -> None:
+    """Print the JSON Schema of spec files, for completion in an editor."""
+    with report_errors():
+        from slm_lab.spec.json_schema import file_schema
+
+        _import(imports)
+        _print_json(file_schema())
+
+
+@app.command(name="list")
+def list_specs() -> None:
+    """List the shipped files and the specs in them."""
+    with report_errors():
+        from slm_lab.spec.load import spec_names
+        from slm_lab.spec.read import read_file, shipped_files, shipped_name
+
+        for path in shipped_files():
+            typer.echo(f"{shipped_name(path)}: {', '.join(spec_names(read_file(path)))}")
+
+
+def _report(checked: "Checked") -> bool:
+    """Prints what was found in one spec; whether it is well."""
+    from slm_lab.core.errors import SpecError
+
+    problems = [*checked.problems, *_second_pass(checked)]
+    if problems:
+        typer.echo(str(SpecError(checked.where, problems)))
+        return False
+    notes = []
+    if checked.variables:
+        needed = " ".join(f"-s {name}=…" for name in checked.variables)
+        notes.append(f"template: needs {needed}")
+    if checked.legacy:
+        notes.append(f"ignored: {'; '.join(checked.legacy)}")
+    note = f" ({'. '.join(notes)})" if notes else ""
+    typer.echo(f"{checked.where}: ok{note}")
+    return True
+
+
+def _second_pass(checked: "Checked") -> Sequence["Problem"]:
+    """What the environment itself says of the `env` block, where the first pass said nothing."""
+    if checked.env is None:
+        return []
+    from slm_lab.env.check import check_env
+
+    known = {problem.path for problem in checked.problems}
+    return [problem for problem in check_env(checked.env) if problem.path not in known]
+
+
+def _import(modules: Sequence[str] | None) -> None:
+    """Imports plug-ins, also from the current folder, as `python` itself would."""
+    from slm_lab.core.errors import UsageError
+
+    for module in modules or []:
+        if str(Path.cwd()) not in sys.path:
+            sys.path.insert(0, str(Path.cwd()))
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise UsageError(f"--import {module}: {error}") from error
+
+
+def _print_json(data: object) -> None:
+    text = json.dumps(data, indent=2, ensure_ascii=False)
+    if not sys.stdout.isatty():
+        print(text)
+        return
+    from rich.console import Console
+    from rich.syntax import Syntax
+
+    Console().print(Syntax(text, "json", background_color="default", word_wrap=True))
