@@ -59,9 +59,8 @@ class Run:
         self.checked = request.mode == "dev"
         self.resume = resume_from is not None
         if resume_from is None:
-            self.root_seed = spec.meta.random_seed
-            if self.root_seed is None:
-                self.root_seed = draw_root_seed()
+            given = spec.meta.random_seed
+            self.root_seed = draw_root_seed() if given is None else given
             self.spec = with_seed(spec, self.root_seed)
             self.run_dir = RunDir.create(request.data_dir, spec.name, datetime.now())
             self._write_specs(request)

@@ -47,7 +47,7 @@ class Session:
         self.spec = spec
         self.index = index
         self.paths = paths
-        self.env = make_env(spec.env, seeds.env, gamma=spec.agent.algorithm.gamma)
+        self.env = make_env(spec.env, seeds.env, gamma=spec.agent.algorithm.gamma or 1.0)
         self.agent = build_agent(
             spec.agent,
             self.env.observation_space,

@@ -49,7 +49,7 @@ def _legacy_of(
     if model is None or not issubclass(model, Block):
         return {}
     algorithm = agent.get("algorithm")
-    learner = algorithm.get("name") if isinstance(algorithm, Mapping) else None
+    learner = str(algorithm.get("name")) if isinstance(algorithm, Mapping) else ""
     if learner in IMITATING or not issubclass(model, OnPolicySpec):
         return model.LEGACY
     asked = [key for key in OF_IMITATION if block.get(key)]  # the defaults ask for nothing

@@ -37,32 +37,29 @@ def load_spec(
     """
     path = find_file(file)
     content = read_file(path)
-    name = _chosen(shipped_name(path), content, name)
-    where = f"{shipped_name(path)}: {name}"
-    settings, problems = settings_of(sets, overrides or {})
-    raw, setting_problems = settle(content[name], settings)
-    problems += setting_problems
-    left = unfilled({key: value for key, value in raw.items() if key != "spec_params"})
-    problems += left
-    parsed = parse(name, raw)
-    given = {problem.path for problem in left}
-    problems += [problem for problem in parsed.problems if problem.path not in given]
-    _warn_of_legacy(shipped_name(path), [parsed])
-    return _spec_or_error(where, parsed.spec, problems)
+    where = shipped_name(path)
+    name = _chosen(where, content, name)
+    loaded = _loaded(name, content[name], sets, overrides or {})
+    _warn_of_legacy(where, [loaded])
+    return _spec_or_error(f"{where}: {name}", loaded)
 
 
 def load_specs(file: str | Path, sets: Sequence[str] = ()) -> dict[str, Spec]:
     """Every spec of `file` by name, with `sets` applied to each. Raises the SpecError of the first
     spec that has problems."""
     path = find_file(file)
-    return {name: load_spec(path, name, sets) for name in spec_names(read_file(path))}
+    content = read_file(path)
+    where = shipped_name(path)
+    loaded = {name: _loaded(name, content[name], sets, {}) for name in spec_names(content)}
+    _warn_of_legacy(where, list(loaded.values()))
+    return {name: _spec_or_error(f"{where}: {name}", one) for name, one in loaded.items()}
 
 
 def parse_spec(name: str, raw: Mapping[str, Any]) -> Spec:
     """A spec from JSON data, as from `Spec.to_json`. Raises SpecError."""
     parsed = parse(name, raw)
     _warn_of_legacy(name, [parsed])
-    return _spec_or_error(name, parsed.spec, parsed.problems)
+    return _spec_or_error(name, parsed)
 
 
 def spec_names(content: Mapping[str, Any]) -> list[str]:
@@ -86,6 +83,19 @@ def settle(raw: Any, settings: Sequence[Setting]) -> tuple[dict[str, Any], list[
     if problems:
         return data, []  # parse reports them
     return apply_settings(data, settings, lambda: _with_defaults(data))
+
+
+def _loaded(name: str, raw: Any, sets: Sequence[str], overrides: Mapping[str, Any]) -> Parsed:
+    """One spec of a file with everything applied, and every problem on the way."""
+    settings, problems = settings_of(sets, overrides)
+    data, setting_problems = settle(raw, settings)
+    if not data:
+        return Parsed(None, [*problems, *setting_problems], [], None)
+    left = unfilled({key: value for key, value in data.items() if key != "spec_params"})
+    parsed = parse(name, data)
+    said = {problem.path for problem in left}
+    rest = [problem for problem in parsed.problems if problem.path not in said]
+    return parsed._replace(problems=[*problems, *setting_problems, *left, *rest])
 
 
 def _with_defaults(raw: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -122,10 +132,11 @@ def _chosen(where: str, content: Mapping[str, Any], name: str | None) -> str:
     raise SpecError(where, [Problem(name, f"there is no spec of this name; {hint}")])
 
 
-def _spec_or_error(where: str, spec: Spec | None, problems: Sequence[Problem]) -> Spec:
-    if problems or spec is None:
-        raise SpecError(where, list({str(problem): problem for problem in problems}.values()))
-    return spec
+def _spec_or_error(where: str, parsed: Parsed) -> Spec:
+    if parsed.problems or parsed.spec is None:
+        once = {str(problem): problem for problem in parsed.problems}
+        raise SpecError(where, list(once.values()))
+    return parsed.spec
 
 
 def _warn_of_legacy(where: str, parsed: Sequence[Parsed]) -> None:

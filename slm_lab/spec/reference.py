@@ -97,7 +97,8 @@ arc:
 ```
 
 The layers are those of torch.nn with their arguments, lazy ones included, and `LazyBatchRenorm1d`
-(batch renormalisation, arXiv:1702.03275). One body is all that is built; any other graph is refused.
+(batch renormalisation, arXiv:1702.03275). One body is all that is built; any other graph is
+refused.
 """
 
 SEARCH = """\

@@ -65,6 +65,11 @@ NUMBER_BOUNDS = {
     "min_factor": (lambda x: 0 <= x <= 1, "must be between 0 and 1"),
     "step_size": (lambda x: x >= 1, "must be >= 1"),
     "delta": (lambda x: x > 0, "must be > 0"),
+    "beta": (lambda x: x >= 0, "must be >= 0"),
+    "alpha": (lambda x: x >= 0, "must be >= 0"),
+    "out_features": (lambda x: x >= 1, "must be >= 1"),
+    "out_channels": (lambda x: x >= 1, "must be >= 1"),
+    "warmup_steps": (lambda x: x >= 0, "must be >= 0"),
 }
 WHOLE = frozenset(
     {"frame", "step_size", "total_iters", "T_max", "T_0", "T_mult", "total_steps", "epochs",

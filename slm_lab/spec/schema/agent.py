@@ -9,7 +9,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS, Registry
 from slm_lab.spec.schema.algorithm import AlgorithmSpec, PlugInSpec
-from slm_lab.spec.schema.block import Block, refusal, refuse, refuse_all
+from slm_lab.spec.schema.block import Block, refusal, refuse, refuse_all, refuse_without
 from slm_lab.spec.schema.memory import MemorySpec
 from slm_lab.spec.schema.net import MLPNetSpec, NetSpec
 from slm_lab.spec.schema.wording import unknown_name
@@ -49,7 +49,7 @@ class Registered:
         if self.key not in value:
             names = ", ".join(self.registry.names())
             message = f"is missing: the {self.registry.kind}, one of {names}"
-            raise refuse_all("Registered", [refusal((self.key,), message, None, missing=True)])
+            raise refuse_without(self.key, message, value)
         name = value[self.key]
         model = (
             registered_model(self.registry, name, self.fallback) if isinstance(name, str) else None

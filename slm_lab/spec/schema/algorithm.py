@@ -53,6 +53,7 @@ class AlgorithmSpec(Block):
     explore_var_spec: NonNegative | None = Field(
         None, description="ε of epsilon_greedy, or the temperature of boltzmann"
     )
+    gamma: float | None = Field(None, gt=0, le=1, description="discount γ, per environment step")
 
 
 class RandomSpec(AlgorithmSpec):
@@ -61,7 +62,6 @@ class RandomSpec(AlgorithmSpec):
     NEEDS_NET: ClassVar[bool] = False
 
     name: Literal["Random"] = Field("Random", description="algorithm")
-    gamma: float | None = Field(None, gt=0, le=1, description="without meaning here")
     training_frequency: Int | None = Field(None, ge=1, description="without meaning here")
 
 

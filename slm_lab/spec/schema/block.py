@@ -14,6 +14,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails, PydanticCustomError
 
+from slm_lab.core.registry import nearest_name
 from slm_lab.spec.schema.wording import reword
 
 SPEC_ERROR = "spec"
@@ -40,6 +41,15 @@ def refusal(
 def refuse_all(title: str, refusals: list[InitErrorDetails]) -> ValidationError:
     """Several refusals as one error."""
     return ValidationError.from_exception_data(title, refusals)
+
+
+def refuse_without(key: str, message: str, block: Mapping[str, Any]) -> ValidationError:
+    """The error for a block without the `key` that says what it is, and for a misspelt one."""
+    lines = [refusal((key,), message, None, missing=True)]
+    for given, value in block.items():
+        if isinstance(given, str) and nearest_name(given, [key]):
+            lines.append(refusal((given,), f"unknown key; did you mean {key}?", value))
+    return refuse_all("Block", lines)
 
 
 class Block(BaseModel):

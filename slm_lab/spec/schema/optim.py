@@ -13,7 +13,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from slm_lab.spec.schema.block import Block, refusal, refuse_all
+from slm_lab.spec.schema.block import Block, refusal, refuse_all, refuse_without
 from slm_lab.spec.schema.wording import unknown_name
 from slm_lab.spec.torch_table import Kind, argument_problems, entries, with_whole_numbers
 
@@ -31,15 +31,17 @@ class TorchPart(Block):
     def _gather_args(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         if not isinstance(data, Mapping):
             return handler(data)
+        if "name" not in data:
+            raise refuse_without("name", f"is missing: the name of {cls._kind_in_words()}", data)
         args = data.get("args", {})
         if not isinstance(args, Mapping):
             raise refuse_all(cls.__name__, [refusal(("args",), "must be a block {…}", args)])
         args = {**args, **{k: v for k, v in data.items() if k not in ("name", "args")}}
-        name = data.get("name")
+        name = data["name"]
         if isinstance(name, str):
             cls._check(name, args)
             args = cls._complete(name, args)
-        return handler({**({"name": name} if "name" in data else {}), "args": args})
+        return handler({"name": name, "args": args})
 
     @classmethod
     def _complete(cls, name: str, args: Mapping[str, Any]) -> dict[str, Any]:

@@ -33,9 +33,7 @@ def test_moments_in_parts_equal_moments_of_the_whole():
         transform.update(part)
     whole = torch.cat(parts)
     torch.testing.assert_close(transform.get_buffer("mean"), whole.mean())
-    torch.testing.assert_close(
-        transform.get_buffer("m2") / len(whole), whole.var(unbiased=False)
-    )
+    torch.testing.assert_close(transform.get_buffer("m2") / len(whole), whole.var(unbiased=False))
     assert transform.get_buffer("count").item() == len(whole)
 
 

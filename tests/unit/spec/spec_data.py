@@ -70,7 +70,11 @@ RANDOM: dict[str, Any] = {
     "meta": {},
 }
 
-LAYERS = [{"LazyLinear": {"out_features": 64}}, {"LayerNorm": {"normalized_shape": [64]}}, {"SiLU": None}]  # fmt: skip
+LAYERS = [
+    {"LazyLinear": {"out_features": 64}},
+    {"LayerNorm": {"normalized_shape": [64]}},
+    {"SiLU": None},
+]
 ARC: dict[str, Any] = {
     "modules": {"body": {"Sequential": LAYERS}},
     "graph": {"input": "x", "modules": {"body": ["x"]}, "output": "body"},

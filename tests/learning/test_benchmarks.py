@@ -1,0 +1,32 @@
+"""The shipped specs reach what is promised of them, under every one of their four seeds."""
+
+from datetime import datetime
+
+import pytest
+
+from slm_lab.analysis.load import load_session_df
+from slm_lab.experiment.run_dir import RunDir
+from slm_lab.experiment.trial import Trial
+from slm_lab.spec.load import load_spec
+
+BENCHMARKS = {
+    "demo.json": ("ppo_cartpole", 475.0),
+    "benchmark/ppo/ppo_cartpole.json": ("ppo_cartpole", 475.0),
+    "benchmark/ppo/ppo_acrobot.json": ("ppo_acrobot", -88.0),
+    "benchmark/ppo/ppo_pendulum.json": ("ppo_pendulum", -180.0),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", BENCHMARKS)
+def test_every_seed_reaches_the_threshold(file, tmp_path):
+    name, threshold = BENCHMARKS[file]
+    spec = load_spec(file, name)
+    run_dir = RunDir.create(tmp_path, name, datetime(2026, 1, 1))
+    result = Trial(spec, run_dir, root_seed=0).run()
+    assert not result.failed
+    finals = [
+        load_session_df(run_dir.session(0, s).rows)["total_reward_ma"].iloc[-1]
+        for s in range(spec.meta.max_session)
+    ]
+    assert min(finals) >= threshold, finals

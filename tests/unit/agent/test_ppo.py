@@ -1,0 +1,226 @@
+"""PPO against numbers worked out by hand, and each of its keys."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from slm_lab.agent.algorithm.algorithm import AgentSeeds
+from slm_lab.agent.algorithm.ppo import PPO, Samples
+from slm_lab.agent.batch import Act
+from slm_lab.agent.build import build_agent
+from slm_lab.core.errors import NonFiniteLossError
+from slm_lab.env.make import make_env
+from tests.support import parse, ppo
+
+
+def build(**changes):
+    spec = parse(ppo(**changes))
+    env = make_env(spec.env, 0)
+    agent = build_agent(
+        spec.agent,
+        env.observation_space,
+        env.action_space,
+        env.num_envs,
+        AgentSeeds(init=0, action=1, sampling=2),
+    )
+    return agent, env
+
+
+def collect(agent, env):
+    """Steps until the memory is full."""
+    obs = env.reset()
+    while not agent.memory.ready():
+        act = agent.act(obs)
+        step = env.step(act.action)
+        agent.observe(obs, act, step.reward, step.terminated, step.truncated, step.next_obs)
+        obs = step.obs
+
+
+def minibatch(learner: PPO) -> Samples:
+    """Four transitions whose old log-probabilities are not the present ones."""
+    generator = torch.Generator().manual_seed(0)
+    obs = torch.randn(4, 4, generator=generator)
+    action = torch.tensor([0, 1, 1, 0])
+    with torch.no_grad():
+        params, value = learner.network.forward(obs)
+    log_prob = params.log_softmax(-1)[range(4), action]
+    return Samples(
+        obs,
+        action,
+        log_prob - torch.tensor([0.5, -0.5, 0.1, 0.0]),
+        torch.tensor([1.0, -1.0, 2.0, 0.5]),
+        value - torch.tensor([1.0, 0.1, -0.1, 0.0]),
+        torch.tensor([3.0, 1.0, 0.0, -1.0]),
+    )
+
+
+def test_one_update_reports_the_losses_of_the_paper():
+    agent, _ = build(agent__algorithm__normalize_advantages=None)
+    learner = agent.learner
+    batch = minibatch(learner)
+    with torch.no_grad():
+        logits, value = (t.double().numpy() for t in learner.network.forward(batch.obs))
+    p = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    log_p = np.log(p[range(4), batch.action])
+    ratio = np.exp(log_p - batch.log_prob.double().numpy())
+    advantage = batch.advantage.double().numpy()
+    objective = np.minimum(ratio * advantage, np.clip(ratio, 0.8, 1.2) * advantage)
+    entropy = -(p * np.log(p)).sum(-1).mean()
+    value_loss = ((value - batch.raw_target.double().numpy()) ** 2).mean()
+
+    report = learner._update(batch, clip_eps=0.2, entropy_coef=0.01)
+
+    assert report["policy_loss"] == pytest.approx(-objective.mean(), rel=1e-5)
+    assert report["value_loss"] == pytest.approx(value_loss, rel=1e-5)
+    assert report["entropy"] == pytest.approx(entropy, rel=1e-5)
+    total = -objective.mean() - 0.01 * entropy + 0.5 * value_loss
+    assert report["loss"] == pytest.approx(total, rel=1e-5)
+    assert report["clip_fraction"] == 0.5
+    assert report["approx_kl"] == pytest.approx((ratio - 1 - np.log(ratio)).mean(), rel=1e-4)
+
+
+def test_value_clipping_takes_the_worse_loss():
+    agent, _ = build(agent__algorithm__clip_vloss=True)
+    batch = minibatch(agent.learner)
+    with torch.no_grad():
+        value = agent.learner.network.raw_value(batch.obs)
+    clipped = batch.old_raw_value + (value - batch.old_raw_value).clamp(-0.2, 0.2)
+    target = batch.raw_target
+    expected = torch.max((value - target) ** 2, (clipped - target) ** 2).mean().item()
+    assert expected != pytest.approx(((value - target) ** 2).mean().item())
+    report = agent.learner._update(batch, clip_eps=0.2, entropy_coef=0.0)
+    assert report["value_loss"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_any_torch_loss_can_be_the_value_loss():
+    agent, _ = build(agent__net__loss_spec={"name": "SmoothL1Loss", "beta": 0.5})
+    batch = minibatch(agent.learner)
+    with torch.no_grad():
+        value = agent.learner.network.raw_value(batch.obs)
+    expected = torch.nn.SmoothL1Loss(beta=0.5)(value, batch.raw_target).item()
+    report = agent.learner._update(batch, 0.2, 0.0)
+    assert report["value_loss"] == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_the_value_loss_moves_the_actor_only_where_the_body_is_shared(shared):
+    agent, _ = build(agent__net__shared=shared)
+    learner = agent.learner
+    batch = minibatch(learner)
+    with torch.no_grad():
+        before = learner.network.policy(batch.obs)
+    params, value = learner.network.forward(batch.obs)
+    learner.network.step(params.sum() * 0, ((value - batch.raw_target) ** 2).mean())
+    with torch.no_grad():
+        after = learner.network.policy(batch.obs)
+    assert torch.equal(before, after) is not shared
+
+
+def test_every_sample_is_used_once_per_epoch(monkeypatch):
+    agent, env = build(agent__algorithm__minibatch_size=24)
+    collect(agent, env)
+    sizes, seen = [], []
+    original = PPO._update
+
+    def spy(self, batch, *args):
+        sizes.append(len(batch.obs))
+        seen.append(batch.obs)
+        return original(self, batch, *args)
+
+    monkeypatch.setattr(PPO, "_update", spy)
+    agent.learn(0)
+    assert sizes == [24, 24, 16] * 2
+    epochs = torch.cat(seen[:3]), torch.cat(seen[3:])
+    assert not torch.equal(*epochs)
+    for epoch in epochs:
+        assert torch.equal(epoch.sort(0).values, epochs[0].sort(0).values)
+
+
+def test_target_kl_ends_the_training_event_early():
+    free, env = build(agent__algorithm__training_epoch=30, agent__net__optim_spec={
+        "name": "GlobalAdam", "lr": 0.05})  # fmt: skip
+    collect(free, env)
+    free.learn(0)
+    bound, env = build(
+        agent__algorithm__training_epoch=30,
+        agent__algorithm__target_kl=0.01,
+        agent__net__optim_spec={"name": "GlobalAdam", "lr": 0.05},
+    )
+    collect(bound, env)
+    bound.learn(0)
+    assert free.learner.opt_step == 60
+    assert bound.learner.opt_step < 30
+
+
+def test_schedules_follow_the_frame_clock():
+    spec = {"name": "linear_decay", "start_val": 0.2, "end_val": 0.1, "start_step": 0,
+            "end_step": 1000}  # fmt: skip
+    agent, env = build(
+        agent__algorithm__clip_eps_spec=spec,
+        agent__net__lr_scheduler_spec={"name": "LinearToZero", "frame": 1000},
+    )
+    collect(agent, env)
+    report = agent.learn(500)
+    assert report["clip_eps"] == pytest.approx(0.15)
+    assert report["lr"] == pytest.approx(0.5e-3)
+    assert report["entropy_coef"] == pytest.approx(0.0075)
+
+
+def test_the_behaviour_is_recorded_when_acting():
+    """Log-probabilities, values and versions in the rollout are those of the acting weights."""
+    agent, env = build()
+    collect(agent, env)
+    rollout = agent.memory.take()
+    with torch.no_grad():
+        params, value = agent.learner.network.forward(rollout.obs.flatten(0, 1))
+    log_prob = params.log_softmax(-1).gather(-1, rollout.action.view(-1, 1)).flatten()
+    torch.testing.assert_close(rollout.log_prob.flatten(), log_prob)
+    torch.testing.assert_close(rollout.value.flatten(), value)
+    assert (rollout.version == 0).all()
+    agent.learner.learn(rollout, 0)
+    agent.actor.version = agent.learner.version
+    assert agent.act(env.reset()).version == 1
+
+
+def test_normalised_targets_leave_recorded_values_in_units_of_return():
+    agent, env = build(agent__algorithm__normalize_v_targets=True)
+    for _ in range(30):
+        collect(agent, env)
+        agent.learn(0)
+    transform = agent.learner.network.transform
+    mean = transform.get_buffer("mean").item()
+    assert mean > 5
+    value = agent.act(env.reset()).value
+    assert value.mean() == pytest.approx(mean, abs=4 * transform._std().item())
+
+
+def test_a_loss_that_is_not_finite_names_what_the_batch_held():
+    agent, env = build()
+    collect(agent, env)
+    agent.memory._arrays["reward"][3, 1] = math.nan
+    before = {n: f.vector.clone() for n, f in agent.learner.flats.items()}
+    with pytest.raises(NonFiniteLossError) as caught:
+        agent.learn(0)
+    assert "reward (16, 4) min 1 mean 1 max 1, 1 values not finite" in str(caught.value)
+    for name, flat in agent.learner.flats.items():
+        assert torch.equal(flat.vector, before[name])
+
+
+def test_greedy_actions_are_the_mode_and_draw_nothing():
+    agent, env = build()
+    obs = env.reset()
+    state = agent.actor.state_dict()["generator"]
+    with torch.no_grad():
+        expected = agent.learner.network.policy(torch.from_numpy(obs)).argmax(-1).numpy()
+    assert (agent.actor.act_greedily(obs) == expected).all()
+    assert torch.equal(agent.actor.state_dict()["generator"], state)
+
+
+def test_an_act_has_one_entry_per_environment():
+    agent, env = build(env__name="Pendulum-v1", env__num_envs=3)
+    act = agent.act(env.reset())
+    assert isinstance(act, Act)
+    assert act.action.shape == (3, 1)
+    assert act.log_prob.shape == act.value.shape == (3,)

@@ -1,0 +1,160 @@
+"""`slm-lab spec check|show|schema|list`."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from slm_lab.cli.spec import app
+from slm_lab.core.errors import Problem
+from slm_lab.env import check as env_check
+from slm_lab.spec.load import load_spec
+from slm_lab.spec.read import shipped_files, shipped_name
+from tests.unit.spec.spec_data import PPO, changed
+
+PLUG_IN = """
+from slm_lab.core.registry import ALGORITHMS
+ALGORITHMS.register("FromAFile", None, "my_plug_in_for_specs:FromAFile")
+"""
+
+
+@pytest.fixture
+def run():
+    return lambda *args: CliRunner().invoke(app, [str(arg) for arg in args])
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write_file(content, name="specs.json"):
+        path = tmp_path / name
+        path.write_text(json.dumps(content), encoding="utf-8")
+        return path
+
+    return write_file
+
+
+def test_every_shipped_spec_is_checked_by_default(run):
+    result = run("check")
+    assert result.exit_code == 0, result.output
+    lines = result.output.splitlines()
+    assert len(lines) == sum(len(json.loads(p.read_text())) for p in shipped_files())
+    assert "demo.json: ppo_cartpole: ok" in lines
+
+
+def test_all_problems_of_all_specs_are_printed(run, write):
+    path = write(
+        {
+            "one": changed(PPO, agent__algorithm__gamma=2, meta__threads=0),
+            "two": PPO,
+            "three": changed(PPO, meta__distributed="all_reduce"),
+        }
+    )
+    result = run("check", path, "demo", "nosuch")
+    assert result.exit_code == 2
+    assert result.output == (
+        "specs.json: one has 2 problems\n"
+        "  agent.algorithm.gamma = 2: must be <= 1\n"
+        "  meta.threads = 0: must be >= 1\n"
+        "specs.json: two: ok\n"
+        "specs.json: three has 1 problem\n"
+        "  meta.distributed = 'all_reduce': distributed \"all_reduce\" is not available yet\n"
+        "demo.json: ppo_cartpole: ok\n"
+        "nosuch has 1 problem\n"
+        "  file: there is no such file, here or shipped\n"
+    )
+
+
+def test_templates_and_ignored_keys_are_noted(run, write):
+    template = changed(PPO, env__name="${env}", env__max_frame="${max_frame}")
+    path = write({"t": template, "old": changed(PPO, meta__num_gpus=0)})
+    result = run("check", path)
+    assert result.exit_code == 0
+    assert "specs.json: t: ok (template: needs -s env=… -s max_frame=…)" in result.output
+    assert "old: ok (ignored: meta.num_gpus (" in result.output
+    assert (
+        "template" not in run("check", path, "-s", "env=Acrobot-v1", "-s", "max_frame=1e5").output
+    )
+
+
+def test_the_environment_is_asked_for_what_only_it_knows(run, write, monkeypatch):
+    problem = Problem("env.contnuous", "CartPole-v1 does not accept it", True, has_value=True)
+    monkeypatch.setattr(env_check, "check_env", lambda spec: [problem] if spec.kwargs else [])
+    result = run("check", write({"s": changed(PPO, env__contnuous=True), "t": PPO}))
+    assert result.exit_code == 2
+    assert "  env.contnuous = true: CartPole-v1 does not accept it\n" in result.output
+    assert "specs.json: t: ok" in result.output
+
+
+def test_the_environment_is_not_asked_about_a_block_with_problems(run, write, monkeypatch):
+    monkeypatch.delattr(env_check, "check_env")
+    path = write({"s": changed(PPO, env__num_envs=0)})
+    assert run("check", path).exit_code == 2
+
+
+def test_show_prints_what_would_run(run):
+    result = run("show", "demo", "ppo_cartpole", "-s", "agent.algorithm.gamma=0.9")
+    assert result.exit_code == 0
+    spec = load_spec("demo", "ppo_cartpole", ["agent.algorithm.gamma=0.9"])
+    assert json.loads(result.output) == {"ppo_cartpole": spec.to_json()}
+
+
+def test_show_reports_problems_and_ends_with_2(run):
+    result = run("show", "demo", "ppo_cartpol")
+    assert result.exit_code == 2
+    assert "did you mean ppo_cartpole?" in result.output
+
+
+def test_schema_prints_a_json_schema(run):
+    schema = json.loads(run("schema").output)
+    assert schema["$schema"].startswith("https://json-schema.org/")
+
+
+def test_list_names_files_and_specs(run):
+    lines = run("list").output.splitlines()
+    assert lines[0] == "demo.json: ppo_cartpole"
+    assert len(lines) == len(shipped_files())
+    assert [line.split(":")[0] for line in lines] == [shipped_name(p) for p in shipped_files()]
+
+
+def test_plug_ins_are_imported_from_the_current_folder(tmp_path):
+    (tmp_path / "my_plug_in_for_specs.py").write_text(PLUG_IN)
+    raw = changed(PPO, agent__algorithm={"name": "FromAFile", "gamma": 0.9})
+    (tmp_path / "s.json").write_text(json.dumps({"s": raw}))
+    command = [sys.executable, "-c", "from slm_lab.cli.spec import app; app()", "check", "s.json"]
+    alone = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert alone.returncode == 2
+    assert "unknown algorithm" in alone.stdout
+    command += ["--import", "my_plug_in_for_specs"]
+    joined = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (joined.returncode, joined.stdout) == (0, "s.json: s: ok\n"), joined.stderr
+
+
+def test_a_plug_in_that_does_not_import_is_bad_input(run):
+    result = run("check", "demo", "--import", "no_such_module_anywhere")
+    assert result.exit_code == 2
+    assert "--import no_such_module_anywhere" in result.output
+
+
+def test_the_commands_import_nothing_heavy_before_they_are_called():
+    code = "import sys, slm_lab.cli.spec; print(' '.join(sys.modules))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(run.stdout.split())
+    assert not {"pydantic", "torch", "gymnasium", "ray", "yaml"} & loaded
+
+
+def test_a_whole_check_takes_less_than_a_second():
+    code = (
+        "import time; began = time.process_time()\n"
+        "from slm_lab.cli.spec import app\n"
+        "try: app(['check'])\n"
+        "except SystemExit as end: print('code', end.code)\n"
+        "print('seconds', time.process_time() - began)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "code 0" in run.stdout
+    seconds = re.search(r"seconds ([\d.]+)", run.stdout)
+    assert seconds is not None
+    assert float(seconds[1]) < 1

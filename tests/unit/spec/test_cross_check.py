@@ -1,0 +1,199 @@
+"""What has to fit between blocks, what is not built yet, and what replaced environments say."""
+
+import pytest
+
+from slm_lab.core.errors import SpecError
+from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS
+from slm_lab.spec.cross_check import action_space_problems
+from slm_lab.spec.load import parse_spec
+from slm_lab.spec.parse import parse
+from slm_lab.spec.replaced_envs import replaced_message, successor
+from slm_lab.spec.schema.algorithm import DQNSpec, PPOSpec, SoftActorCriticSpec
+from tests.unit.spec.spec_data import A3C, ALL, PPO, SAC, changed
+
+
+def messages(raw):
+    return [str(problem) for problem in parse("s", raw).problems]
+
+
+@pytest.mark.parametrize("distributed", ["shared", "synced"])
+def test_hogwild_names_the_global_twin_of_each_optimizer(distributed):
+    raw = changed(
+        PPO,
+        meta__distributed=distributed,
+        agent__net__use_same_optim=False,
+        agent__net__optim_spec={"name": "Adam"},
+        agent__net__critic_optim_spec={"name": "SGD"},
+    )
+    found = messages(raw)
+    end = f'keeps its state in one process; with distributed "{distributed}" use'
+    assert f"agent.net.optim_spec.name = 'Adam': {end} GlobalAdam" in found
+    assert f"agent.net.critic_optim_spec.name = 'SGD': {end} GlobalAdam or GlobalRMSprop" in found
+
+
+@pytest.mark.parametrize("distributed", [False, "all_reduce", "actor_learner"])
+def test_other_modes_take_any_optimizer(distributed):
+    raw = changed(PPO, meta__distributed=distributed, agent__net__optim_spec={"name": "Muon"})
+    assert not any("optim_spec" in message for message in messages(raw))
+
+
+def test_a_shared_net_may_repeat_the_optimizer_of_its_actor():
+    same = {"name": "GlobalAdam", "lr": 1e-3}
+    raw = changed(PPO, agent__net={
+        "type": "MLPNet", "shared": True, "actor_optim_spec": same,
+        "critic_optim_spec": {"name": "GlobalAdam"}, "critic_init_std": 1.0,
+    })  # fmt: skip
+    assert messages(raw) == []
+
+
+def test_what_is_not_built_is_refused_only_beside_every_other_problem():
+    raw = changed(SAC, agent__algorithm__name="CrossQ")
+    assert "agent.algorithm.name = 'CrossQ': CrossQ is not available yet" in messages(raw)
+    raw["agent"]["algorithm"]["policy_dealy"] = 2
+    raw["agent"]["algorithm"]["policy_delay"] = 0
+    found = messages(raw)
+    assert "agent.algorithm.policy_dealy = 2: unknown key; did you mean policy_delay?" in found
+    assert "agent.algorithm.policy_delay = 0: must be >= 1" in found
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("meta__distributed", "all_reduce"),
+        ("meta__rigorous_eval", 4),
+        ("meta__cluster", "auto"),
+        ("meta__record_video", 1000),
+        ("env__backend", "envpool"),
+        ("env__image_downsize", [84, 84]),
+        ("agent__algorithm__action_pdtype", "Beta"),
+        ("agent__algorithm__action_policy", "random"),
+    ],
+)
+def test_every_row_of_the_table_refuses_by_name(path, value):
+    (problem,) = parse("s", changed(PPO, **{path: value})).problems
+    assert problem.path == path.replace("__", ".")
+    assert problem.message.endswith("is not available yet")
+
+
+@pytest.mark.parametrize("registry", [ALGORITHMS, MEMORIES, NETS], ids=lambda r: r.kind)
+def test_every_part_of_the_language_has_a_model(registry):
+    assert all(registry.get(name).params is not None for name in registry.names())
+
+
+def test_a_search_block_does_not_hinder_training():
+    raw = changed(PPO, search={"agent.algorithm.gamma__uniform": [0.9, 0.99]})
+    assert parse_spec("s", raw).search == raw["search"]
+
+
+def test_search_values_are_tried_where_they_would_be_set():
+    raw = changed(
+        PPO,
+        search={
+            "agent": {"net": {"hid_layers__choice": [[64], [128, 128]]}},
+            "agent.net.optim_spec.name__choice": ["GlobalAdam", "SGDD"],
+            "env.num_envs__choice": [1, 8],
+            "agent.algorithm.lam__normal": [0.9, 0.01],
+        },
+    )
+    assert messages(raw) == [
+        "search.agent.net.optim_spec.name__choice = 'SGDD': "
+        "agent.net.optim_spec.betas: unknown argument; known: lr",
+    ] or [m for m in messages(raw) if "SGDD" in m]
+    assert len(messages(raw)) == 1
+
+
+def test_problems_come_in_the_same_order_every_time():
+    raw = changed(PPO, env__num_envs=0, agent__algorithm__gamma=2, meta__threads=0, agent__nets={})
+    first = messages(raw)
+    assert len(first) == 4
+    assert all(messages(raw) == first for _ in range(5))
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "space", "right"),
+    [
+        (PPOSpec(gamma=0.9, time_horizon=1), "box", True),
+        (PPOSpec(gamma=0.9, time_horizon=1, action_pdtype="Normal"), "box", True),
+        (PPOSpec(gamma=0.9, time_horizon=1, action_pdtype="Normal"), "discrete", False),
+        (PPOSpec(gamma=0.9, time_horizon=1, action_pdtype="Categorical"), "box", False),
+        (PPOSpec(gamma=0.9, time_horizon=1), "multi_binary", True),
+        (DQNSpec(gamma=0.9), "discrete", True),
+        (DQNSpec(gamma=0.9), "box", False),
+        (SoftActorCriticSpec(gamma=0.9), "discrete", True),
+        (SoftActorCriticSpec(gamma=0.9), "multi_discrete", False),
+    ],
+)
+def test_the_action_space_decides_which_distributions_fit(algorithm, space, right):
+    assert (action_space_problems(algorithm, space) == []) is right
+
+
+@pytest.mark.parametrize(
+    ("gone", "here"),
+    [
+        ("RoboschoolHalfCheetah-v1", "HalfCheetah-v5"),
+        ("HumanoidStandup-v4", "HumanoidStandup-v5"),
+        ("Hopper-v2", "Hopper-v5"),
+        ("Hopper-v5", None),
+        ("PongNoFrameskip-v4", "ALE/Pong-v5"),
+        ("Pendulum-v0", "Pendulum-v1"),
+        ("BipedalWalkerHardcore-v2", "BipedalWalkerHardcore-v3"),
+        ("CartPole-v1", None),
+    ],
+)
+def test_replaced_environments_have_successors(gone, here):
+    assert successor(gone) == here
+    assert replaced_message(gone) == (here and f"its simulator is gone; use {here}")
+
+
+def test_a_replaced_environment_without_successor_says_so():
+    assert "nothing took the place" in replaced_message("RoboschoolAtlasForwardWalk-v1")
+
+
+@pytest.mark.parametrize("name", ["RoboschoolAnt-v1", "Hopper-v2", "PongNoFrameskip-v4"])
+def test_the_schema_leaves_replaced_environments_to_the_second_pass(name):
+    assert messages(changed(PPO, env__name=name)) == []
+
+
+def test_a_plug_in_counts_as_soon_as_it_is_registered(monkeypatch):
+    monkeypatch.setattr(ALGORITHMS, "_entries", dict(ALGORITHMS._entries))
+    raw = changed(PPO, agent__algorithm={"name": "Mine", "lam": 0.9})
+    assert "agent.algorithm.name = 'Mine': unknown algorithm" in messages(raw)[0]
+
+    class MineSpec(PPOSpec):
+        name: str = "Mine"
+        time_horizon: int = 16
+        gamma: float = 0.9
+        greed: float = 0.0
+
+    ALGORITHMS.register("Mine", MineSpec, "nowhere:Mine")
+    spec = parse_spec("s", changed(raw, agent__algorithm__greed=0.5))
+    assert isinstance(spec.agent.algorithm, MineSpec)
+    assert spec.agent.algorithm.greed == 0.5
+    assert parse_spec("s", spec.to_json()) == spec
+    with pytest.raises(SpecError, match="did you mean greed"):
+        parse_spec("s", changed(raw, agent__algorithm__gred=0.5))
+
+
+def test_a_plug_in_without_a_model_has_the_keys_of_all(monkeypatch):
+    monkeypatch.setattr(ALGORITHMS, "_entries", dict(ALGORITHMS._entries))
+    ALGORITHMS.register("Bare", None, "nowhere:Bare")
+    spec = parse_spec("s", changed(PPO, agent__algorithm={"name": "Bare", "gamma": 0.5}))
+    assert (spec.agent.algorithm.name, spec.agent.algorithm.gamma) == ("Bare", 0.5)
+
+
+def test_specs_cannot_be_changed():
+    spec = parse_spec("s", PPO)
+    for block, key in ((spec, "name"), (spec.env, "num_envs"), (spec.agent.net, "shared")):
+        with pytest.raises(ValueError, match="frozen"):
+            setattr(block, key, 1)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_parsing_does_not_change_what_it_is_given(name):
+    before = repr(ALL[name])
+    parse(name, ALL[name])
+    assert repr(ALL[name]) == before
+
+
+def test_max_run_belongs_to_distributed_training():
+    assert not any("max_run" in message for message in messages(A3C))

@@ -1,0 +1,113 @@
+"""`-s`: variables and dotted paths."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slm_lab.core.errors import SpecError
+from slm_lab.spec.load import load_spec
+from slm_lab.spec.override import fill, parse_setting, variables, with_value
+
+KEYS = st.text("abc_", min_size=1, max_size=3)
+VALUES = st.none() | st.booleans() | st.integers() | st.text("xyz$") | st.lists(st.integers())
+
+
+def load(*sets, **overrides):
+    return load_spec("demo", "ppo_cartpole", sets, overrides)
+
+
+def problems(*sets):
+    with pytest.raises(SpecError) as caught:
+        load(*sets)
+    return [str(problem) for problem in caught.value.problems]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("a=3e-4", 3e-4),
+        ("a=1e6", 1e6),
+        ("a=true", True),
+        ("a=null", None),
+        ("a=[64, 64]", [64, 64]),
+        ('a={"name": "Adam"}', {"name": "Adam"}),
+        ("a=CartPole-v1", "CartPole-v1"),
+        ("a=NaN", "NaN"),
+        ("a=", ""),
+        ("a=b=c", "b=c"),
+        ("a=" + "[" * 100_000, "[" * 100_000),
+    ],
+)
+def test_a_value_is_json_or_else_a_string(text, value):
+    assert parse_setting(text) == ("a", value)
+
+
+def test_settings_are_applied_in_order_and_overrides_last():
+    spec = load_spec(
+        "demo",
+        "ppo_cartpole",
+        ["agent.algorithm.gamma=0.9", "agent.algorithm.gamma=0.8", "agent.algorithm.lam=0.7"],
+        {"agent.algorithm.lam": 0.6},
+    )
+    assert (spec.agent.algorithm.gamma, spec.agent.algorithm.lam) == (0.8, 0.6)
+
+
+def test_setting_one_key_of_a_block_that_the_file_leaves_out_keeps_the_others():
+    spec = load("agent.net.loss_spec.reduction=sum", "meta.search_resources.gpu=0.5")
+    assert spec.agent.net.loss_spec.name == "MSELoss"
+    assert spec.agent.net.loss_spec.args == {"reduction": "sum"}
+    assert spec.meta.search_resources.cpu == 1
+
+
+def test_entries_of_lists_are_set_by_number():
+    assert load("agent.net.hid_layers.1=32").agent.net.hid_layers == (64, 32)
+
+
+@pytest.mark.parametrize(
+    ("setting", "problem"),
+    [
+        ("agent.algorithm.gama=1", "agent.algorithm.gama = 1: unknown key; did you mean gamma?"),
+        ("agnt.name=x", "agnt = {'name': 'x'}: unknown key; did you mean agent?"),
+        ("env.num_env=4", "env.num_env = 4: unknown key; did you mean num_envs?"),
+        ("agent.name.x=4", "agent.name = 'PPO': is no block; it has no x"),
+        (
+            "agent.net.hid_layers.7=4",
+            "agent.net.hid_layers.7: there is no such entry in a list of 2",
+        ),
+        ("foo=3", "-s foo: the spec has no ${foo}; a key of the spec is written with dots"),
+        ("env=3", "-s env: is a whole block; set a key of it, as env.name=…"),
+        ("agent.algorithm.gamma", "-s agent.algorithm.gamma: must be key=value"),
+        ("=3", "-s =3: must be key=value"),
+        ("meta.max_session=two", "meta.max_session = 'two': must be a whole number"),
+    ],
+)
+def test_a_setting_that_fits_nowhere_is_refused(setting, problem):
+    assert problem in problems(setting)
+
+
+def test_arguments_of_the_environment_can_be_set():
+    assert load("env.sutton_barto_reward=true").env.kwargs == {"sutton_barto_reward": True}
+
+
+def test_variables_take_their_type_or_are_written_out():
+    tree = {"a": "${x}", "b": ["run ${x} of ${y}", 3], "c": "$x ${ }"}
+    assert variables(tree) == ["x", "y", " "]
+    assert fill(tree, {"x": 1e6, "y": "z"}) == {
+        "a": 1e6,
+        "b": ["run 1000000.0 of z", 3],
+        "c": "$x ${ }",
+    }
+
+
+@given(st.recursive(VALUES, lambda inner: st.dictionaries(KEYS, inner), max_leaves=8))
+def test_filling_nothing_changes_nothing(tree):
+    assert fill(tree, {}) == tree
+
+
+@given(st.dictionaries(KEYS, st.dictionaries(KEYS, VALUES)), KEYS, KEYS, VALUES)
+def test_setting_a_value_leaves_the_original_alone(tree, first, second, value):
+    before = repr(tree)
+    after = with_value(tree, [first, second], value)
+    assert repr(tree) == before
+    assert after[first][second] == value
+    assert all(after[key] == tree[key] for key in tree if key != first)

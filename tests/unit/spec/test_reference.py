@@ -1,0 +1,96 @@
+"""What is generated from the models: the reference page and the JSON Schema."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS
+from slm_lab.spec.json_schema import file_schema
+from slm_lab.spec.read import read_file, shipped_files
+from slm_lab.spec.reference import reference
+from slm_lab.spec.schema.env import EnvSpec
+from slm_lab.spec.schema.meta import MetaSpec
+from slm_lab.spec.schema.net import NetSpec
+
+PAGE = Path(__file__).parents[3] / "docs" / "spec_reference.md"
+HEAVY = ["torch", "ray", "gymnasium", "pandas", "plotly", "matplotlib"]
+
+
+def test_the_page_in_docs_is_up_to_date():
+    assert PAGE.read_text(encoding="utf-8") == reference(), (
+        "run: python -m slm_lab.spec.reference > docs/spec_reference.md"
+    )
+
+
+def test_the_page_names_every_part_and_every_key():
+    page = reference()
+    for registry in (ALGORITHMS, MEMORIES, NETS):
+        for name in registry.names():
+            assert f"### {name}\n" in page
+    models = [registry.get(n).params for registry in (ALGORITHMS, NETS) for n in registry.names()]
+    for model in [*models, EnvSpec, MetaSpec, NetSpec]:
+        for key in set(model.model_fields) - {"name", "type", "kwargs"}:
+            assert f"`{key}`" in page
+
+
+def test_every_key_says_what_it_means():
+    registries = (ALGORITHMS, MEMORIES, NETS)
+    models = [registry.get(name).params for registry in registries for name in registry.names()]
+    for model in [*models, EnvSpec, MetaSpec]:
+        assert all(field.description for field in model.model_fields.values()), model
+
+
+def test_the_json_schema_is_closed_but_for_arguments_of_environments():
+    schema = file_schema()
+    spec = schema["$defs"]["Spec"]
+    assert spec["additionalProperties"] is False
+    assert schema["$defs"]["EnvSpec"]["additionalProperties"] is True
+    assert schema["$defs"]["MetaSpec"]["additionalProperties"] is False
+    algorithms = schema["$defs"]["AgentSpec"]["properties"]["algorithm"]["anyOf"]
+    names = [block["properties"]["name"]["const"] for block in algorithms]
+    assert names == ALGORITHMS.names()
+    assert all(block["additionalProperties"] is False for block in algorithms)
+    ppo = algorithms[names.index("PPO")]
+    assert {"clip_val_loss", "training_frequency"} <= set(ppo["properties"])
+    assert set(ppo["required"]) == {"name", "gamma", "time_horizon"}
+
+
+def allows(schema, block, definitions):
+    """Whether an object schema, or one of its alternatives, knows every key of `block`."""
+    if "$ref" in schema:
+        schema = definitions[schema["$ref"].rsplit("/", 1)[-1]]
+    for alternative in schema.get("anyOf", []) + schema.get("oneOf", []):
+        if allows(alternative, block, definitions):
+            return True
+    properties = schema.get("properties", {})
+    if not properties or not set(schema.get("required", [])) <= set(block):
+        return False
+    for key, value in block.items():
+        if key not in properties:
+            if schema.get("additionalProperties") is False:
+                return False
+            continue
+        if "const" in properties[key] and properties[key]["const"] != value:
+            return False
+        if isinstance(value, dict) and not allows(properties[key], value, definitions):
+            return False
+    return True
+
+
+@pytest.mark.parametrize("path", shipped_files(), ids=lambda path: path.stem)
+def test_the_json_schema_knows_every_key_of_the_shipped_specs(path):
+    definitions = file_schema()["$defs"]
+    for spec in read_file(path).values():
+        assert allows(definitions["Spec"], spec, definitions)
+
+
+@pytest.mark.parametrize(
+    "module", ["slm_lab.spec", "slm_lab.spec.load", "slm_lab.spec.check", "slm_lab.spec.reference"]
+)
+def test_specs_need_nothing_heavy(module):
+    code = f"import sys, json, {module}; print(json.dumps(sorted(sys.modules)))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert set(HEAVY) & set(json.loads(run.stdout)) == set()

@@ -1,0 +1,243 @@
+"""Reading files: JSON, YAML, and everything that can be wrong before a spec is looked at."""
+
+import json
+import logging
+
+import pytest
+
+from slm_lab.core.errors import SpecError
+from slm_lab.spec.check import check_file
+from slm_lab.spec.load import load_spec, load_specs, parse_spec, spec_names
+from slm_lab.spec.read import find_file, read_file, shipped_files
+from tests.unit.spec.spec_data import ALL, PPO, RANDOM, changed
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write_file(text, name="specs.json"):
+        path = tmp_path / name
+        path.write_text(text if isinstance(text, str) else json.dumps(text), encoding="utf-8")
+        return path
+
+    return write_file
+
+
+def message(action, *args, **kwargs):
+    with pytest.raises(SpecError) as caught:
+        action(*args, **kwargs)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("path", shipped_files(), ids=lambda path: path.stem)
+def test_every_shipped_spec_loads_and_survives_a_round_trip(path):
+    for name, spec in load_specs(path).items():
+        data = json.loads(json.dumps(spec.to_json()))
+        assert parse_spec(name, data) == spec
+
+
+@pytest.mark.parametrize("name", ["PPO", "RANDOM"])
+def test_resolved_specs_load_without_a_warning(name, caplog):
+    spec = parse_spec(name, ALL[name])
+    with caplog.at_level(logging.WARNING):
+        assert parse_spec(name, spec.to_json()) == spec
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize("file", ["demo", "demo.json"])
+def test_a_shipped_file_is_found_by_its_name(file):
+    assert find_file(file).name == "demo.json"
+
+
+@pytest.mark.parametrize(
+    "file", ["ppo_acrobot", "ppo_acrobot.json", "benchmark/ppo/ppo_acrobot.json"]
+)
+def test_a_shipped_benchmark_is_found_by_its_name(file):
+    assert load_spec(file).env.name == "Acrobot-v1"
+
+
+def test_a_file_that_is_not_there_is_named_with_the_nearest_shipped_one():
+    assert message(load_spec, "ppo_acrobat.json") == (
+        "ppo_acrobat.json has 1 problem\n"
+        "  file: there is no such file, here or shipped; did you mean ppo_acrobot.json?"
+    )
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "a\0b", "", "."])
+def test_names_that_no_file_can_have_are_refused(name):
+    assert "file" in message(load_spec, name)
+
+
+def test_a_spec_that_is_not_there_is_named_with_the_nearest(write):
+    path = write({"ppo_cartpole": PPO, "other": RANDOM})
+    assert "there is no spec of this name; did you mean ppo_cartpole?" in message(
+        load_spec, path, "ppo_cartpol"
+    )
+    assert "the file holds ppo_cartpole, other" in message(load_spec, path, None)
+
+
+def test_the_name_may_be_left_out_where_there_is_one_spec(write):
+    assert load_spec(write({"_common": [1, 2], "only": PPO})).name == "only"
+
+
+def test_the_message_has_the_form_of_the_style_guide(write):
+    path = write({"ppo_cartpole": changed(PPO, agent__algorithm__gamma=1.5) | {"met": {}}})
+    assert message(load_spec, path, "ppo_cartpole") == (
+        "specs.json: ppo_cartpole has 2 problems\n"
+        "  agent.algorithm.gamma = 1.5: must be <= 1\n"
+        "  met = {}: unknown key; did you mean meta?"
+    )
+
+
+def test_a_misspelt_alias_is_answered_with_the_alias(write):
+    raw = changed(PPO, agent__algorithm__clip_val_los=False)
+    assert "clip_val_los = false: unknown key; did you mean clip_val_loss?" in message(
+        load_spec, write({"s": raw})
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{\n "a": {\n  "env": {},\n  "env": {}\n }\n}', 'line 4: the key "env" is given twice'),
+        (
+            '{"a": [{"x": 1}, {"x": 2, "y": {"x": 1}}], "a": 1}',
+            'line 1: the key "a" is given twice',
+        ),
+        ('{\n "a" 1}', "line 2: is not JSON: Expecting ':' delimiter"),
+        ('{"a": NaN}', "file: is not JSON: NaN is not a number that JSON knows"),
+        ("", "line 1: is not JSON"),
+        ("[1]", "file: must hold {spec_name: {agent, env, meta}, …}"),
+        ("[" * 100_000, "file: is nested too deeply"),
+    ],
+)
+def test_a_file_that_is_not_json_is_refused_with_the_line(write, text, expected):
+    assert expected in message(load_spec, write(text), "a")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a:\n  env: 1\n  env: 2\n", 'line 3: the key "env" is given twice'),
+        ("a: [1\n", "line 2: is not YAML"),
+        ("a: *nothing\n", "line 1: is not YAML"),
+        ("? [1, 2]\n: 3\n", "must hold"),
+        ("a: !!python/object:os.system {}\n", "line 1: is not YAML"),
+        ("- 1\n", "file: must hold"),
+    ],
+)
+def test_a_file_that_is_not_yaml_is_refused_with_the_line(write, text, expected):
+    text_or_any = message(load_spec, write(text, "specs.yaml"), "a")
+    assert expected in text_or_any or "is not YAML" in text_or_any
+
+
+def test_a_file_that_is_not_utf_8_is_refused(tmp_path):
+    path = tmp_path / "specs.json"
+    path.write_bytes(b'{"a": "\xff\xfe"}')
+    assert "file: cannot be read" in message(load_spec, path)
+
+
+def test_trailing_commas_of_old_json_files_are_accepted_but_not_in_strings(write):
+    path = write('{"a": {"x": [1, 2,], "y": "end,]",}, }')
+    assert read_file(path) == {"a": {"x": [1, 2], "y": "end,]"}}
+
+
+def test_yaml_numbers_are_numbers_and_anchors_are_no_specs(write):
+    path = write(
+        """
+_net: &net {type: MLPNet, optim_spec: {name: GlobalAdam, lr: 3e-4}}
+_algorithm: &ppo
+  name: PPO
+  gamma: 0.99
+  time_horizon: 1_28
+common: {x: 1}
+fast:
+  agent:
+    algorithm: {<<: *ppo, gamma: 9.9e-1, minibatch_size: 64}
+    memory: {name: OnPolicyBatchReplay}
+    net: {<<: *net, hid_layers: [32]}
+  env: {name: CartPole-v1, max_frame: 3e6}
+  meta: {random_seed: 12}
+""",
+        "specs.yaml",
+    )
+    assert spec_names(read_file(path)) == ["fast"]
+    spec = load_spec(path)
+    assert spec.agent.net.optim_spec.args == {"lr": 3e-4}
+    assert spec.env.max_frame == 3_000_000
+    assert type(spec.env.max_frame) is int
+    assert spec.agent.algorithm.gamma == 0.99
+    assert spec.agent.algorithm.time_horizon == 128
+
+
+@pytest.mark.parametrize("text", ["2024-01-01", "1:30", "0o17", "010", "e4"])
+def test_what_yaml_takes_for_a_date_or_a_time_stays_text(write, text):
+    assert read_file(write(f"a: {text}", "s.yaml")) == {"a": text}
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("3e6", 3e6), ("3e-4", 3e-4), ("-1E+2", -100.0), (".5", 0.5), ("1.", 1.0), ("-7", -7)],
+)
+def test_every_way_to_write_a_number_in_yaml_is_a_number(write, text, number):
+    assert read_file(write(f"a: {text}", "s.yaml")) == {"a": number}
+
+
+def test_keys_that_are_no_strings_are_refused_with_their_path(write):
+    text = "s:\n  agent: {algorithm: {name: Random}}\n  env: {name: X, max_frame: 3, on: 1}\n"
+    assert "env.True: a key must be a string" in message(load_spec, write(text, "s.yaml"))
+
+
+def test_the_old_form_with_lists_of_one_loads_as_the_new(write, caplog):
+    old = {
+        "agent": [PPO["agent"]],
+        "env": [PPO["env"]],
+        "body": {"product": "outer", "num": 1},
+        "meta": PPO["meta"] | {"num_gpus": 0},
+        "search": {"agent": [{"algorithm": {"lam__grid_search": [0.9, 0.95]}}]},
+    }
+    new = PPO | {"search": {"agent": {"algorithm": {"lam__grid_search": [0.9, 0.95]}}}}
+    with caplog.at_level(logging.WARNING):
+        assert load_spec(write({"s": old})) == load_spec(write({"s": new}))
+    assert len(caplog.messages) == 1
+    assert "body (" in caplog.messages[0]
+    assert "meta.num_gpus (" in caplog.messages[0]
+
+
+def test_legacy_keys_are_dropped_with_one_warning(write, caplog):
+    raw = changed(
+        PPO,
+        agent__net__normalize=True,
+        agent__memory__use_cer=True,
+        agent__algorithm__training_frequency=32,
+        meta__param_spec_process=4,
+    )
+    with caplog.at_level(logging.WARNING):
+        assert load_spec(write({"s": raw})) == load_spec(write({"s": PPO}))
+    assert len(caplog.records) == 1
+    assert caplog.records[0].name == "slm_lab.spec.load"
+    for key in ("agent.net.normalize", "agent.memory.use_cer", "training_frequency"):
+        assert key in caplog.messages[0]
+
+
+def test_a_file_of_many_specs_warns_once(write, caplog):
+    raw = changed(PPO, agent__net__normalize=True)
+    with caplog.at_level(logging.WARNING):
+        assert list(load_specs(write({"a": raw, "b": raw, "c": PPO}))) == ["a", "b", "c"]
+    assert len(caplog.messages) == 1
+
+
+def test_a_template_is_checked_but_for_its_variables(write):
+    raw = changed(PPO, env__name="${env}", env__max_frame="${max_frame}")
+    path = write({"s": raw, "bad": changed(raw, agent__algorithm__gamma=2)})
+    template, bad = check_file(path)
+    assert template.problems == []
+    assert template.variables == ["env", "max_frame"]
+    assert template.env is None
+    assert [problem.path for problem in bad.problems] == ["agent.algorithm.gamma"]
+    filled = check_file(path, ["env=Acrobot-v1", "max_frame=1e5"])[0]
+    assert filled.variables == []
+    assert filled.env.max_frame == 100_000
+
+
+def test_a_file_without_specs_cannot_be_checked(write):
+    assert "holds no spec" in message(check_file, write({"_x": {}}))
