@@ -89,7 +89,7 @@ def _loaded(name: str, raw: Any, sets: Sequence[str], overrides: Mapping[str, An
     """One spec of a file with everything applied, and every problem on the way."""
     settings, problems = settings_of(sets, overrides)
     data, setting_problems = settle(raw, settings)
-    if not data:
+    if not isinstance(raw, Mapping):
         return Parsed(None, [*problems, *setting_problems], [], None)
     left = unfilled({key: value for key, value in data.items() if key != "spec_params"})
     parsed = parse(name, data)

@@ -98,17 +98,17 @@ def test_rows_after_the_checkpoint_are_written_again(tmp_path):
     spec = parse(ppo(meta__save_interval=1000))
     whole = run_session(spec, tmp_path / "whole")
 
-    class Killed(Exception):
+    class KilledError(Exception):
         pass
 
     def die(session):
         if session.clock.frame == 300:
             session._save(finished=False)
         if session.clock.frame >= 600:
-            raise Killed
+            raise KilledError
 
     session = make_session(spec, tmp_path / "parts", on_row=die)
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         session.run()
     session.close()
     assert len(rows(session)) == 6

@@ -35,7 +35,7 @@ def test_linear_to_min_stops_at_its_share():
     assert rate.value == pytest.approx(0.02)
 
 
-@pytest.mark.parametrize(("name", "args"), TORCH_SCHEDULES, ids=lambda x: str(x))
+@pytest.mark.parametrize(("name", "args"), TORCH_SCHEDULES, ids=str)
 def test_a_restored_schedule_goes_on_as_the_uninterrupted_one(name, args):
     whole = build_learning_rate(1e-2, name, args)
     for _ in range(7):

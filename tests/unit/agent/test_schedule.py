@@ -1,6 +1,7 @@
 """Schedules: ends, directions, shapes."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import hypothesis.strategies as st
 import pytest
@@ -42,7 +43,7 @@ def test_a_decay_moves_one_way(name, start, end):
     path = [schedule.at(frame) for frame in range(0, 1300, 50)]
     if start < end:
         path = [-value for value in path]
-    assert all(later <= earlier + 1e-9 for earlier, later in zip(path, path[1:], strict=False))
+    assert all(later <= earlier + 1e-9 for earlier, later in pairwise(path))
 
 
 def test_rate_decay_compounds_by_a_tenth_in_twenty_steps():
