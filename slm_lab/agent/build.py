@@ -6,7 +6,7 @@ import gymnasium
 
 from slm_lab.agent.agent import Agent
 from slm_lab.agent.algorithm.algorithm import AgentParts, AgentSeeds, BuildContext
-from slm_lab.agent.memory.memory import Memory
+from slm_lab.agent.memory.memory import Memory, MemoryLayout
 from slm_lab.agent.optim.sync import GradientSync, NoSync
 from slm_lab.core.registry import ALGORITHMS, MEMORIES
 from slm_lab.spec import builtin as _builtin  # registers the lab's own parts  # noqa: F401
@@ -33,7 +33,7 @@ def build_agent(
 def _build_memory(context: BuildContext, parts: AgentParts) -> Memory[Any] | None:
     if context.spec.memory is None:
         return None
-    memory: Memory[Any] = MEMORIES.load(context.spec.memory.name)(
+    layout = MemoryLayout(
         parts.horizon,
         context.num_envs,
         context.obs_shape,
@@ -41,4 +41,5 @@ def _build_memory(context: BuildContext, parts: AgentParts) -> Memory[Any] | Non
         parts.action_shape,
         parts.action_dtype,
     )
-    return memory
+    kind: type[Memory[Any]] = MEMORIES.load(context.spec.memory.name)
+    return kind.build(context.spec.memory, layout)

@@ -130,8 +130,7 @@ def _second_pass(checked: "Checked") -> Sequence["Problem"]:
         return []
     from slm_lab.env.check import check_env
 
-    known = {problem.path for problem in checked.problems}
-    return [problem for problem in check_env(checked.env) if problem.path not in known]
+    return check_env(checked.env)
 
 
 def _import(modules: Sequence[str] | None) -> None:

@@ -3,14 +3,14 @@
 A registry never imports the class it names until `load` is called, so that a spec is checked
 without torch. Other packages add parts through entry points (group `slm_lab.algorithms`,
 `slm_lab.memories`, `slm_lab.nets`, `slm_lab.envs`) or by calling `register` in a module that is
-imported with `--import`.
+imported with `--import`. The model of a plug-in's keys is the attribute `Params` of its class.
 """
 
 import difflib
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoints, entry_points
 from typing import Any
 
 from slm_lab.core.errors import LabError
@@ -32,7 +32,7 @@ class Registry:
         self.kind = kind
         self.group = group
         self._entries: dict[str, Entry] = {}
-        self._discovered = False
+        self._plug_ins: EntryPoints | None = None
 
     def register(
         self, name: str, params: type[Any] | None = None, target: str | None = None
@@ -45,13 +45,14 @@ class Registry:
         self._entries[name] = entry
 
     def names(self) -> list[str]:
-        """Every known name, in order of registration."""
-        self._discover()
-        return list(self._entries)
+        """Every known name, in order of registration, those of installed plug-ins last."""
+        return list(dict.fromkeys([*self._entries, *self._installed().names]))
 
     def get(self, name: str) -> Entry | None:
-        """The entry of `name`, or None."""
-        self._discover()
+        """The entry of `name`, or None. A plug-in is imported when it is first asked for."""
+        if name not in self._entries and name in self._installed().names:
+            point = self._installed()[name]
+            self.register(name, getattr(point.load(), "Params", None), point.value)
         return self._entries.get(name)
 
     def nearest(self, name: str) -> str | None:
@@ -70,14 +71,10 @@ class Registry:
             raise LabError(f"{name} is not available yet")
         return load_target(entry.target)
 
-    def _discover(self) -> None:
-        if self._discovered:
-            return
-        self._discovered = True
-        for point in entry_points(group=self.group):
-            if point.name not in self._entries:
-                part = point.load()
-                self.register(point.name, getattr(part, "Params", None), point.value)
+    def _installed(self) -> EntryPoints:
+        if self._plug_ins is None:
+            self._plug_ins = entry_points(group=self.group)
+        return self._plug_ins
 
 
 def load_target(target: str) -> Callable[..., Any]:

@@ -24,30 +24,16 @@ def check_env(spec: EnvSpec) -> list[Problem]:
     A simulator is imported only where the spec has keys for it. A family that is not installed
     is no fault of the spec: it is checked as far as that goes, and `make_env` says what to install.
     """
-    problems = _not_available_yet(spec)
     try:
         entry = find_env(spec.name)
     except SpecError as error:
-        return [*problems, *error.problems]
+        return list(error.problems)
     except MissingExtraError:
-        return problems
+        return []
     if spec.vectorization_mode == "native" and (reason := why_not_native(entry)) is not None:
         allowed = f"{reason}; use sync, async or null"
-        problems.append(Problem("env.vectorization_mode", allowed, "native", has_value=True))
-    else:
-        problems += _check_kwargs(spec, entry)
-    return problems
-
-
-def _not_available_yet(spec: EnvSpec) -> list[Problem]:
-    problems = []
-    if spec.backend != "gymnasium":
-        message = f"{spec.backend} is not available yet; use gymnasium"
-        problems.append(Problem("env.backend", message, spec.backend, has_value=True))
-    for key, value in (("frame_op", spec.frame_op), ("image_downsize", spec.image_downsize)):
-        if value is not None:
-            problems.append(Problem(f"env.{key}", "not available yet", value, has_value=True))
-    return problems
+        return [Problem("env.vectorization_mode", allowed, "native", has_value=True)]
+    return _check_kwargs(spec, entry)
 
 
 def _check_kwargs(spec: EnvSpec, entry: GymnasiumSpec) -> list[Problem]:

@@ -4,10 +4,11 @@ import dataclasses
 import functools
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import gymnasium
 import numpy as np
+from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 from gymnasium.error import DependencyNotInstalled
 
@@ -24,6 +25,15 @@ from slm_lab.env.reward import RewardConverter
 from slm_lab.env.sync import SyncEnvs
 from slm_lab.env.vector_env import VectorEnv
 from slm_lab.spec.schema.env import EnvSpec
+
+ActionKind: TypeAlias = Literal["discrete", "box", "multi_discrete", "multi_binary"]
+
+ACTION_KINDS: dict[type[gymnasium.Space[Any]], ActionKind] = {
+    spaces.Discrete: "discrete",
+    spaces.Box: "box",
+    spaces.MultiDiscrete: "multi_discrete",
+    spaces.MultiBinary: "multi_binary",
+}
 
 
 def make_env(spec: EnvSpec, seed: int, training: bool = True, gamma: float = 0.99) -> VectorEnv:
@@ -44,6 +54,15 @@ def make_env(spec: EnvSpec, seed: int, training: bool = True, gamma: float = 0.9
     except Exception:
         raw.close()
         raise
+
+
+def action_kind(spec: EnvSpec) -> ActionKind:
+    """What kind of actions the environment takes, by constructing one. Raises as `make_env`."""
+    env = make_env(spec.model_copy(update={"num_envs": 1, "vectorization_mode": "sync"}), seed=0)
+    try:
+        return ACTION_KINDS[type(env.action_space)]
+    finally:
+        env.close()
 
 
 def _make_raw(spec: EnvSpec, entry: GymnasiumSpec, seed: int) -> RawEnvs:

@@ -1,6 +1,7 @@
 """From JSON data to a Spec: everything that can be wrong with it, found at once."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -41,9 +42,19 @@ def parse(name: str, raw: Mapping[str, Any]) -> Parsed:
     spec, problems = validate(data)
     blocks = blocks_of(spec) if spec is not None else well_formed_blocks(data)
     problems += cross_check(blocks)
-    problems += search_problems(data, validate)
+    problems += search_problems(data, partial(_validate_as_loaded, notes=legacy))
     problems += unavailable(blocks)
     return Parsed(None if problems else spec, problems, legacy, blocks.env)
+
+
+def _validate_as_loaded(
+    data: Mapping[str, Any], notes: list[str]
+) -> tuple[Spec | None, list[Problem]]:
+    """`validate`, for a spec into which a search may have put keys that mean nothing: these are
+    added to `notes`."""
+    plain, dropped = drop_legacy_keys(data)
+    notes.extend(f"search.{note}" for note in dropped if f"search.{note}" not in notes)
+    return validate(plain)
 
 
 def validate(data: Mapping[str, Any]) -> tuple[Spec | None, list[Problem]]:

@@ -1,16 +1,38 @@
 """What every memory does."""
 
 from abc import ABC, abstractmethod
-from typing import Generic, TypeVar
+from dataclasses import dataclass
+from typing import Generic, Self, TypeVar
+
+import numpy as np
 
 from slm_lab.agent.batch import Act
 from slm_lab.core.types import Array, BoolArray, FloatArray, StateDict
+from slm_lab.spec.schema.memory import MemorySpec
 
 BatchT = TypeVar("BatchT", covariant=True)
 
 
+@dataclass(frozen=True)
+class MemoryLayout:
+    """What has to be stored per step, and how many steps an algorithm learns from at once."""
+
+    horizon: int
+    """Steps of each environment between two training events."""
+    num_envs: int
+    obs_shape: tuple[int, ...]
+    obs_dtype: np.dtype[np.generic]
+    action_shape: tuple[int, ...]
+    action_dtype: np.dtype[np.generic]
+
+
 class Memory(ABC, Generic[BatchT]):
     """Takes one vector step at a time and hands out batches when it is time to learn."""
+
+    @classmethod
+    @abstractmethod
+    def build(cls, spec: MemorySpec, layout: MemoryLayout) -> Self:
+        """The memory that the spec asks for, with room for such steps."""
 
     @abstractmethod
     def add(

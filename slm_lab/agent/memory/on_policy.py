@@ -4,8 +4,9 @@ import numpy as np
 import torch
 
 from slm_lab.agent.batch import Act, Rollout
-from slm_lab.agent.memory.memory import Memory
+from slm_lab.agent.memory.memory import Memory, MemoryLayout
 from slm_lab.core.types import Array, BoolArray, FloatArray, StateDict
+from slm_lab.spec.schema.memory import MemorySpec
 
 
 class OnPolicyBatchReplay(Memory[Rollout]):
@@ -15,31 +16,28 @@ class OnPolicyBatchReplay(Memory[Rollout]):
     was truncated, and after the last step.
     """
 
-    def __init__(
-        self,
-        horizon: int,
-        num_envs: int,
-        obs_shape: tuple[int, ...],
-        obs_dtype: np.dtype[np.generic],
-        action_shape: tuple[int, ...],
-        action_dtype: np.dtype[np.generic],
-    ) -> None:
-        self._horizon = horizon
-        lead = (horizon, num_envs)
+    def __init__(self, layout: MemoryLayout) -> None:
+        self._horizon = layout.horizon
+        lead = (layout.horizon, layout.num_envs)
         self._arrays = {
-            "obs": np.zeros((*lead, *obs_shape), obs_dtype),
-            "action": np.zeros((*lead, *action_shape), action_dtype),
+            "obs": np.zeros((*lead, *layout.obs_shape), layout.obs_dtype),
+            "action": np.zeros((*lead, *layout.action_shape), layout.action_dtype),
             "log_prob": np.zeros(lead, np.float32),
             "value": np.zeros(lead, np.float32),
             "reward": np.zeros(lead, np.float32),
             "terminated": np.zeros(lead, np.bool_),
             "truncated": np.zeros(lead, np.bool_),
-            "version": np.zeros(horizon, np.int64),
+            "version": np.zeros(layout.horizon, np.int64),
         }
         self._tensors = {name: torch.from_numpy(a) for name, a in self._arrays.items()}
         self._cut_obs: list[Array] = []
         self._cut_places: list[tuple[int, int]] = []
         self._t = 0
+
+    @classmethod
+    def build(cls, spec: MemorySpec, layout: MemoryLayout) -> "OnPolicyBatchReplay":
+        """Nothing in the spec matters but the name: the algorithm sets the horizon."""
+        return cls(layout)
 
     def add(
         self,

@@ -81,7 +81,9 @@ class Registered:
         alternatives = []
         for name in self.registry.names():
             model = registered_model(self.registry, name, self.fallback) or self.fallback
-            block = handler.resolve_ref_schema(handler(model.__pydantic_core_schema__))
+            # A handler skips what the model itself adds to its schema, so the model is asked.
+            described = model.__get_pydantic_json_schema__(model.__pydantic_core_schema__, handler)
+            block = handler.resolve_ref_schema(described)
             block["properties"][self.key] = {"const": name}
             block["required"] = sorted({self.key, *block.get("required", [])})
             alternatives.append(block)

@@ -94,7 +94,7 @@ class MetaSpec(Block):
     max_restart: Int = Field(
         3, ge=0, description="restarts of a dead worker, rank or actor; retries of a failed trial"
     )
-    scale: Literal["linear", "none"] = Field(
+    scale: Literal["linear", "strong", "weak"] = Field(
         "linear", description="all_reduce: how totals are divided among the ranks"
     )
     scale_lr: bool = Field(True, description="all_reduce: scale the learning rate with the ranks")

@@ -6,15 +6,15 @@ import torch
 from hypothesis import given, settings
 
 from slm_lab.agent.batch import Act
+from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.agent.memory.on_policy import OnPolicyBatchReplay
 
 HORIZON, NUM_ENVS = 6, 3
 
 
 def memory() -> OnPolicyBatchReplay:
-    return OnPolicyBatchReplay(
-        HORIZON, NUM_ENVS, (2,), np.dtype(np.float32), (), np.dtype(np.int64)
-    )
+    layout = MemoryLayout(HORIZON, NUM_ENVS, (2,), np.dtype(np.float32), (), np.dtype(np.int64))
+    return OnPolicyBatchReplay(layout)
 
 
 def fill(store: OnPolicyBatchReplay, seed: int, steps: int = HORIZON) -> list[dict]:

@@ -108,22 +108,6 @@ def test_a_native_mode_that_does_not_exist_is_refused(env_spec, build):
 
 
 @pytest.mark.parametrize(
-    "keys",
-    [
-        {"backend": "envpool"},
-        {"frame_op": "stack", "frame_op_len": 4},
-        {"image_downsize": (84, 84)},
-    ],
-)
-def test_what_is_not_built_yet_is_refused_by_name(env_spec, build, keys):
-    (problem,) = check_env(env_spec("CartPole-v1", **keys))
-    assert problem.path == f"env.{next(iter(keys))}"
-    assert "not available yet" in problem.message
-    with pytest.raises(SpecError, match="not available yet"):
-        build("CartPole-v1", **keys)
-
-
-@pytest.mark.parametrize(
     ("name", "extra"),
     [
         ("ALE/Pong-v5", "atari"),
