@@ -115,6 +115,12 @@ def activations() -> Mapping[str, str]:
     return {name.lower(): name for name in _table()["activations"]}
 
 
+def activation_refusal(name: str) -> str | None:
+    """Why the activation of this class cannot be used in a net; None if it can."""
+    reason: str | None = _table()["activations"][name]
+    return reason
+
+
 def activation_class(name: str) -> str | None:
     """The torch.nn class that a spec means by "relu", "leaky_relu" or "LeakyReLU"; or None."""
     return activations().get(name.lower().replace("_", ""))

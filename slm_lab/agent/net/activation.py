@@ -1,27 +1,33 @@
-"""Activations by the names that specs use: functions of torch, or module names without case."""
+"""Activations by the names that specs use: "tanh", "relu", "leaky_relu", "SiLU"."""
 
+import inspect
 from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
+from slm_lab.spec.torch_table import activation_class
+
 Activation = Callable[[Tensor], Tensor]
+
+DIRECT: dict[str, Activation] = {
+    "Tanh": torch.tanh,
+    "ReLU": torch.relu,
+    "Sigmoid": torch.sigmoid,
+}
+"""Functions for the commonest: calling a module costs more than they do."""
 
 
 def activation_function(name: str | None) -> Activation | None:
-    """The function behind a name such as "tanh", "relu", "leaky_relu", "SiLU"; None for None."""
+    """The function behind an activation of torch.nn, over the last dimension; None for None."""
     if name is None:
         return None
-    direct: dict[str, Activation] = {
-        "tanh": torch.tanh,
-        "relu": torch.relu,
-        "sigmoid": torch.sigmoid,
-    }
-    wanted = name.lower().replace("_", "")
-    if wanted in direct:
-        return direct[wanted]
-    for attribute in dir(nn.modules.activation):
-        if attribute.lower() == wanted:
-            module: Activation = getattr(nn, attribute)()
-            return module
-    raise ValueError(f'torch has no activation "{name}"')
+    known = activation_class(name)
+    if known is None:
+        raise ValueError(f'torch has no activation "{name}"')
+    if known in DIRECT:
+        return DIRECT[known]
+    cls: type[nn.Module] = getattr(nn, known)
+    if "dim" in inspect.signature(cls).parameters:
+        return cls(dim=-1)
+    return cls()

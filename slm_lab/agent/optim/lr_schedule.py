@@ -1,6 +1,5 @@
 """Learning rates that change over a run."""
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +17,7 @@ class LearningRate(ABC):
     def set_frame(self, frame: int) -> None:
         """Tells the schedule where the run is; called once before each training event."""
 
-    def count_step(self, loss: float) -> None:
+    def count_step(self) -> None:
         """Tells the schedule that one optimizer step was taken."""
 
     @abstractmethod
@@ -71,23 +70,18 @@ class TorchRate(LearningRate):
     """Any scheduler of torch.optim.lr_scheduler, stepped once per optimizer step.
 
     It drives the learning rate of a stand-in optimizer, so that one implementation serves every
-    update rule. ReduceLROnPlateau is given the loss of the step.
+    update rule.
     """
 
     def __init__(self, lr: float, name: str, args: Mapping[str, Any]) -> None:
         self._stand_in = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=lr)
-        scheduler = getattr(torch.optim.lr_scheduler, name)
-        self._scheduler = scheduler(self._stand_in, **args)
-        self._takes_loss = "metrics" in inspect.signature(scheduler.step).parameters
+        self._scheduler = getattr(torch.optim.lr_scheduler, name)(self._stand_in, **args)
         self.value = self._current()
 
-    def count_step(self, loss: float) -> None:
+    def count_step(self) -> None:
         """Advances the scheduler by one."""
         self._stand_in.step()  # torch warns when a scheduler is ahead of its optimizer
-        if self._takes_loss:
-            self._scheduler.step(loss)
-        else:
-            self._scheduler.step()
+        self._scheduler.step()
         self.value = self._current()
 
     def state_dict(self) -> StateDict:

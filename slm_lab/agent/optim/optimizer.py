@@ -52,7 +52,7 @@ class Optimizer:
                 flat.grad.mul_(self._clip_grad_val / norm)
             self._rule.apply(flat, self.learning_rate.value)
             self._sync.after_step(flat)
-        self.learning_rate.count_step(loss_value)
+        self.learning_rate.count_step()
         return loss_value, norm
 
     def state_dict(self) -> StateDict:

@@ -150,8 +150,6 @@ class TorchRule(UpdateRule):
     ) -> None:
         if optimizer in SHAPED_OPTIMIZERS:
             parameters = flat.views
-            if optimizer is torch.optim.Muon:
-                _refuse_vectors(parameters)
         else:
             whole = nn.Parameter(flat.vector)
             whole.grad = flat.grad
@@ -180,13 +178,5 @@ class TorchRule(UpdateRule):
         self._optimizer.load_state_dict({"state": state["state"], "param_groups": groups})
 
 
-SHAPED_OPTIMIZERS: tuple[type[torch.optim.Optimizer], ...] = (
-    torch.optim.Adafactor,
-    torch.optim.Muon,
-)
-
-
-def _refuse_vectors(parameters: list[nn.Parameter]) -> None:
-    flat = [tuple(p.shape) for p in parameters if p.ndim != 2]
-    if flat:
-        raise ValueError(f"Muon updates matrices only; the network has parameters of {flat[0]}")
+SHAPED_OPTIMIZERS: tuple[type[torch.optim.Optimizer], ...] = (torch.optim.Adafactor,)
+"""Those whose formulas look at the shape of a parameter."""

@@ -22,7 +22,7 @@ from slm_lab.spec.schema.block import Block, refusal, refuse, refuse_all
 from slm_lab.spec.schema.optim import LossSpec, LRSchedulerSpec, OptimSpec
 from slm_lab.spec.schema.types import AnyList, Gpu, Int, IntList
 from slm_lab.spec.schema.wording import unknown_name
-from slm_lab.spec.torch_table import activation_class, activations, initialisers
+from slm_lab.spec.torch_table import activation_class, activation_refusal, activations, initialisers
 
 Role: TypeAlias = Literal["actor", "critic"]
 
@@ -32,8 +32,11 @@ SAME_FOR_BOTH = ("type", "shared", "use_same_optim", "gpu")
 
 
 def _known_activation(name: str) -> str:
-    if activation_class(name) is None:
+    known = activation_class(name)
+    if known is None:
         raise refuse(unknown_name("activation", name, sorted(activations().values())))
+    if reason := activation_refusal(known):
+        raise refuse(reason)
     return name
 
 

@@ -25,6 +25,15 @@ REFUSED = {
     "LRScheduler": "is the base class of the schedulers",
     "ReduceLROnPlateau": "follows a validation metric, and there is none during training",
     "SWALR": "belongs to weight averaging, which the lab does not do",
+    "Muon": "updates matrices only, and every net here has bias vectors; use GlobalAdam",
+    "BCELoss": "compares probabilities, not values",
+    "MultiLabelMarginLoss": "compares classes, not values",
+    "MultiMarginLoss": "compares classes, not values",
+    "NLLLoss": "compares classes, not values",
+    "GLU": "halves the width of its input",
+    "Softmax2d": "is for images",
+    "RReLU": "draws random numbers, which would not be those of random_seed",
+    "dirac_": "is for convolutions",
 }
 MORE_THAN_A_TARGET = "compares more than a prediction with its target"
 OWN_SCHEDULERS = {
@@ -104,15 +113,20 @@ def layers() -> dict[str, Any]:
     own = {name: {"arguments": args} for name, args in OWN_LAYERS.items()}
     found = classes(torch.nn, torch.nn.Module)
     return own | {
-        name: row(name, cls)
+        name: {"arguments": arguments(cls)}
         for name, cls in found.items()
         if not name.endswith("Loss") and name not in containers
     }
 
 
-def activations() -> list[str]:
+def activations() -> dict[str, str | None]:
+    """Those that need no argument: {name: None, or why it is refused}."""
     found = classes(torch.nn.modules.activation, torch.nn.Module)
-    return [n for n, c in found.items() if not any(a == {} for a in arguments(c).values())]
+    return {
+        name: REFUSED.get(name)
+        for name, cls in found.items()
+        if not any(argument == {} for argument in arguments(cls).values())
+    }
 
 
 def initialisers() -> dict[str, str | None]:
@@ -123,7 +137,8 @@ def initialisers() -> dict[str, str | None]:
             continue
         parameters = list(inspect.signature(function).parameters.values())[1:]
         needed = [p.name for p in parameters if p.default is p.empty]
-        found[name] = f"needs {', '.join(needed)}, which init_fn cannot give" if needed else None
+        missing = f"needs {', '.join(needed)}, which init_fn cannot give" if needed else None
+        found[name] = REFUSED.get(name, missing)
     return found
 
 
