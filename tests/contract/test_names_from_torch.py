@@ -38,7 +38,7 @@ def choices():
             yield "hid_layers_activation", name
 
 
-@pytest.mark.parametrize(("key", "value"), choices(), ids=str)
+@pytest.mark.parametrize(("key", "value"), list(choices()), ids=str)
 def test_training_with_it_works(key, value, tmp_path):
     spec = parse(ppo(**{f"agent__net__{key}": value}, env__max_frame=200))
     session = run_session(spec, tmp_path)
