@@ -6,10 +6,19 @@ from slm_lab.spec import builtin as _builtin  # registers the lab's own parts  #
 from slm_lab.spec.schema.spec import Spec
 
 
+BOUNDS = {
+    "ge": "minimum",
+    "gt": "exclusiveMinimum",
+    "le": "maximum",
+    "lt": "exclusiveMaximum",
+}
+"""Bounds that pydantic leaves in its own words where a validator comes before them."""
+
+
 def file_schema() -> dict[str, Any]:
     """A file is `{spec_name: spec}`; keys that begin with "_" may hold anything. The alternatives
     for algorithm, memory and net are those registered now."""
-    spec = Spec.model_json_schema()
+    spec = _in_standard_words(Spec.model_json_schema())
     definitions = spec.pop("$defs", {})
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -18,4 +27,15 @@ def file_schema() -> dict[str, Any]:
         "patternProperties": {"^_": {}},
         "additionalProperties": {"$ref": "#/$defs/Spec"},
         "$defs": {**definitions, "Spec": spec},
+    }
+
+
+def _in_standard_words(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_in_standard_words(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        BOUNDS.get(key, key) if isinstance(value, int | float) else key: _in_standard_words(value)
+        for key, value in schema.items()
     }

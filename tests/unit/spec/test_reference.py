@@ -95,3 +95,9 @@ def test_specs_need_nothing_heavy(module):
     code = f"import sys, json, {module}; print(json.dumps(sorted(sys.modules)))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert set(HEAVY) & set(json.loads(run.stdout)) == set()
+
+
+def test_the_json_schema_speaks_of_bounds_in_standard_words():
+    text = json.dumps(file_schema())
+    assert '"minimum": 1' in text
+    assert not any(f'"{word}":' in text for word in ("ge", "gt", "le", "lt"))
