@@ -4,18 +4,21 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from slm_lab.agent.net.activation import Activation, activation_function
 from slm_lab.agent.net.init import Norm, hidden_gain, init_linear, init_norm
+from slm_lab.agent.net.mlp_function import KERNELS, MLPFunction, mlp_forward
+from slm_lab.core.errors import LabError
 from slm_lab.spec.schema.net import MLPNetSpec
+from slm_lab.spec.torch_table import activation_class
 
 
 class MLPNet(nn.Module):
     """Hidden layers (linear, norm, activation) and one linear head per output.
 
-    The layers are applied as functions: calling a module costs more than a small matrix product.
+    Where it is a plain stack of linear layers and a common activation it runs as one node of the
+    autograd graph, see `mlp_function`.
     """
 
     def __init__(
@@ -28,7 +31,10 @@ class MLPNet(nn.Module):
     ) -> None:
         super().__init__()
         if len(obs_shape) != 1:
-            raise ValueError(f"MLPNet takes observations of shape (D,), not {obs_shape}")
+            raise LabError(
+                f"agent.net.type = MLPNet: takes observations that are vectors, the environment's "
+                f"have the shape {obs_shape}; images need ConvNet"
+            )
         widths = [obs_shape[0], *spec.hid_layers]
         pairs = list(pairwise(widths))
         self.hidden = nn.ModuleList([_empty_linear(i, o) for i, o in pairs])
@@ -43,31 +49,41 @@ class MLPNet(nn.Module):
             _init(head, spec.init_fn, head_gain, generator)
         self._activation = activation_function(spec.hid_layers_activation)
         self._out_activations = _out_activations(spec.out_layer_activation, len(head_dims))
-        per_layer = len(self.norms) // max(len(pairs), 1)
-        # Plain lists: attribute look-ups on modules cost as much as the small products themselves.
-        self._layers = [
-            (*_weights(layer), list(self.norms)[i * per_layer : (i + 1) * per_layer])
-            for i, layer in enumerate(self.hidden)
-        ]
-        self._head_weights = [_weights(head) for head in self.heads]
+        self._has_out_activation = any(f is not None for f in self._out_activations)
+        # A plain tuple: attribute look-ups on modules cost as much as the small products.
+        self._parameters_in_order = tuple(
+            p for layer in [*self.hidden, *self.heads] for p in _weights(layer)
+        )
+        self._kernel = KERNELS.get(activation_class(spec.hid_layers_activation or "") or "")
+        if len(self.norms):
+            self._kernel = None
 
     def forward(self, obs: Tensor) -> tuple[Tensor, ...]:
         """(B, D) to one (B, head_dim) per head."""
+        if self._kernel is None:
+            outputs = self._layer_by_layer(obs)
+        elif torch.is_grad_enabled():
+            outputs = MLPFunction.apply(  # type: ignore[no-untyped-call]
+                self._kernel, len(self.hidden), obs, *self._parameters_in_order
+            )
+        else:
+            _, outputs = mlp_forward(self._kernel, len(self.hidden), obs, self._parameters_in_order)
+        if not self._has_out_activation:
+            return outputs
+        pairs = zip(outputs, self._out_activations, strict=True)
+        return tuple(out if f is None else f(out) for out, f in pairs)
+
+    def _layer_by_layer(self, obs: Tensor) -> tuple[Tensor, ...]:
+        """The same by autograd: any activation, with or without normalisation layers."""
         x = obs
-        activation = self._activation
-        for weight, bias, norms in self._layers:
-            x = F.linear(x, weight, bias)
-            for norm in norms:
+        per_layer = len(self.norms) // max(len(self.hidden), 1)
+        for index, layer in enumerate(self.hidden):
+            x = layer(x)
+            for norm in self.norms[index * per_layer : (index + 1) * per_layer]:
                 x = norm(x)
-            if activation is not None:
-                x = activation(x)
-        outputs = []
-        for (weight, bias), out_activation in zip(
-            self._head_weights, self._out_activations, strict=True
-        ):
-            out = F.linear(x, weight, bias)
-            outputs.append(out if out_activation is None else out_activation(out))
-        return tuple(outputs)
+            if self._activation is not None:
+                x = self._activation(x)
+        return tuple(head(x) for head in self.heads)
 
 
 def _empty_linear(in_features: int, out_features: int) -> nn.Linear:
@@ -99,8 +115,8 @@ def _out_activations(
 ) -> list[Activation | None]:
     listed = [names] * num_heads if names is None or isinstance(names, str) else list(names)
     if len(listed) != num_heads:
-        raise ValueError(
-            f"out_layer_activation names {len(listed)} activations, the network has "
+        raise LabError(
+            f"agent.net.out_layer_activation: names {len(listed)} activations, the network has "
             f"{num_heads} heads"
         )
     return [activation_function(name) for name in listed]

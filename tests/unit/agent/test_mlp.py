@@ -1,0 +1,140 @@
+"""The written-out multilayer perceptron against autograd."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import nn
+
+from slm_lab.agent.net.mlp import MLPNet
+from slm_lab.agent.net.mlp_function import KERNELS, MLPFunction
+from slm_lab.core.errors import LabError
+from slm_lab.spec.role import net_for_role
+from tests.support import parse, ppo
+
+
+def net(heads=(3, 1), seed=0, **changes) -> MLPNet:
+    keys = {f"agent__net__{key}": value for key, value in changes.items()}
+    spec = net_for_role(parse(ppo(**keys)).agent, "actor")
+    generator = torch.Generator().manual_seed(seed)
+    return MLPNet(spec, (4,), list(heads), [1.0] * len(heads), generator)
+
+
+def random_parameters(widths, heads):
+    generator = torch.Generator().manual_seed(0)
+    pairs = [*pairwise(widths), *((widths[-1], h) for h in heads)]
+    return [
+        torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
+        for i, o in pairs
+        for shape in ((o, i), (o,))
+    ]
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize(("widths", "heads"), [((3, 5, 4), (2, 1)), ((3, 5), (2,)), ((3,), (1,))])
+def test_the_written_out_gradient_is_the_numerical_one(name, widths, heads):
+    parameters = random_parameters(widths, heads)
+    generator = torch.Generator().manual_seed(1)
+    obs = torch.randn(6, widths[0], generator=generator, dtype=torch.float64, requires_grad=True)
+
+    def function(obs, *parameters):
+        return MLPFunction.apply(KERNELS[name], len(widths) - 1, obs, *parameters)
+
+    assert torch.autograd.gradcheck(function, (obs, *parameters))
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu", "sigmoid"])
+def test_outputs_and_gradients_equal_those_layer_by_layer(activation):
+    net_ = net(hid_layers=[16, 8], hid_layers_activation=activation)
+    obs = torch.randn(32, 4, generator=torch.Generator().manual_seed(2))
+
+    def gradients(outputs):
+        net_.zero_grad()
+        (outputs[0].square().sum() + outputs[1].sin().sum()).backward()
+        return [p.grad.clone() for p in net_.parameters()]
+
+    fused, plain = net_(obs), net_._layer_by_layer(obs)
+    for left, right in zip(fused, plain, strict=True):
+        torch.testing.assert_close(left, right, rtol=1e-4, atol=1e-5)
+    for left, right in zip(gradients(fused), gradients(plain), strict=True):
+        torch.testing.assert_close(left, right, rtol=1e-3, atol=1e-4)
+
+
+def test_without_gradients_the_outputs_are_the_same():
+    net_ = net()
+    obs = torch.randn(8, 4)
+    with torch.inference_mode():
+        acted = net_(obs)
+    for left, right in zip(acted, net_(obs), strict=True):
+        assert torch.equal(left, right)
+
+
+def test_an_input_without_gradient_is_left_alone():
+    obs = torch.randn(8, 4)
+    before = obs.clone()
+    net()(obs)[0].sum().backward()
+    assert torch.equal(obs, before)
+
+
+def test_no_weight_gradients_where_none_are_wanted():
+    net_ = net()
+    for parameter in net_.parameters():
+        parameter.requires_grad_(False)
+    obs = torch.randn(8, 4, requires_grad=True)
+    net_(obs)[0].sum().backward()
+    assert obs.grad is not None
+    assert all(p.grad is None for p in net_.parameters())
+
+
+def test_a_head_that_is_not_used_gets_no_gradient():
+    net_ = net()
+    net_(torch.randn(8, 4))[0].sum().backward()
+    assert (net_.heads[1].weight.grad == 0).all()
+    assert net_.heads[0].weight.grad.abs().sum() > 0
+
+
+def test_norm_layers_and_other_activations_take_the_general_path():
+    assert net(layer_norm=True)._kernel is None
+    assert net(hid_layers_activation="silu")._kernel is None
+    assert isinstance(net(batch_norm=True).norms[0], nn.BatchNorm1d)
+
+
+def test_no_hidden_layers_is_a_linear_model():
+    net_ = net(hid_layers=[])
+    obs = torch.randn(5, 4)
+    assert torch.allclose(net_(obs)[0], net_.heads[0](obs))
+
+
+def test_the_same_generator_gives_the_same_network_whatever_the_global_one_does():
+    torch.manual_seed(1)
+    first = nn.utils.parameters_to_vector(net().parameters())
+    torch.manual_seed(2)
+    assert torch.equal(first, nn.utils.parameters_to_vector(net().parameters()))
+    assert not torch.equal(first, nn.utils.parameters_to_vector(net(seed=1).parameters()))
+
+
+def test_default_initialisation_has_the_range_of_torch():
+    net_ = net(init_fn=None, hid_layers=[64])
+    weight = net_.hidden[0].weight
+    assert weight.abs().max() <= 0.5
+    assert weight.abs().max() > 0.45
+
+
+def test_orthogonal_heads_have_the_given_gain():
+    spec = net_for_role(parse(ppo()).agent, "actor")
+    net_ = MLPNet(spec, (4,), [3], [0.01], torch.Generator().manual_seed(0))
+    gram = net_.heads[0].weight @ net_.heads[0].weight.t()
+    torch.testing.assert_close(gram, 1e-4 * torch.eye(3), atol=1e-8, rtol=0)
+
+
+def test_images_are_refused_with_the_net_that_takes_them():
+    spec = net_for_role(parse(ppo()).agent, "actor")
+    with pytest.raises(LabError, match="images need ConvNet"):
+        MLPNet(spec, (3, 84, 84), [2], [1.0], torch.Generator())
+
+
+def test_as_many_output_activations_as_heads():
+    with pytest.raises(LabError, match="names 3 activations, the network has 2 heads"):
+        net(out_layer_activation=["tanh", None, None])
+    out = net(out_layer_activation=["tanh", None])(torch.randn(64, 4) * 100)
+    assert out[0].abs().max() <= 1
