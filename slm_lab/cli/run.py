@@ -1,6 +1,7 @@
 """The command `slm-lab run`: what it prints, and the exit code it ends with."""
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from rich.console import Console
@@ -8,9 +9,9 @@ from rich.table import Table
 
 from slm_lab.cli.errors import FAILED, INTERRUPTED
 from slm_lab.cli.live import LiveDisplay, number
+from slm_lab.core.plugins import import_plugins
 from slm_lab.experiment.result import Ending, TrialResult
 from slm_lab.experiment.run import Run, RunRequest
-from slm_lab.experiment.worker import import_plugins
 
 SHOWN_METRICS = (
     ("total_reward_ma", "return, mean of the last 100 rows"),
@@ -22,6 +23,9 @@ SHOWN_METRICS = (
     ("stability", "stability"),
     ("consistency", "consistency"),
 )
+
+
+MAIN_GRAPH = "_trial_graph_mean_returns_ma_vs_frames"
 
 
 def run_spec(
@@ -46,11 +50,13 @@ def run_spec(
         highlight=False,
         soft_wrap=True,
     )
+    for note in run.notes:
+        console.print(note, style="yellow", highlight=False, soft_wrap=True)
     with LiveDisplay(console, spec.meta.max_session, spec.env.max_frame) as display:
         result = run.start(display.update)
     _show_failures(result)
     _show_metrics(console, result)
-    _show_graphs(console, result)
+    _show_graphs(console, result, run.run_dir.root)
     if result.failed:
         return FAILED
     if result.interrupted:
@@ -67,19 +73,30 @@ def _show_metrics(console: Console, result: TrialResult) -> None:
     table.add_column("value", justify="right")
     table.add_column("Sessions", justify="right")
     for name, words in SHOWN_METRICS:
-        value = getattr(metrics, name)
-        shown = number(value, ".5g") if value is not None else f"– ({metrics.reasons[name]})"
-        table.add_row(words, shown, f"{metrics.rests_on[name]} of {len(result.sessions)}")
+        value = number(getattr(metrics, name), ".5g")
+        table.add_row(words, value, f"{metrics.rests_on[name]} of {len(result.sessions)}")
     if metrics.random_return is not None:
         table.add_row("return of the Random agent", number(metrics.random_return, ".5g"), "")
     console.print(table)
+    for reason, names in _by_reason(metrics.reasons).items():
+        console.print(f"– {', '.join(names)}: {reason}", style="dim", highlight=False)
 
 
-def _show_graphs(console: Console, result: TrialResult) -> None:
-    if result.graphs:
-        console.print("graphs:")
-        for path in result.graphs:
-            console.print(f"  {path}", highlight=False, soft_wrap=True)
+def _by_reason(reasons: Mapping[str, str]) -> dict[str, list[str]]:
+    """The metrics without a value, grouped by why."""
+    grouped: dict[str, list[str]] = {}
+    for name, reason in reasons.items():
+        grouped.setdefault(reason, []).append(name.replace("_", " "))
+    return grouped
+
+
+def _show_graphs(console: Console, result: TrialResult, folder: Path) -> None:
+    """The trial graph itself; the others lie beside it."""
+    main = [path for path in result.graphs if path.stem.endswith(MAIN_GRAPH)]
+    for path in main:
+        console.print(f"graph {path}", highlight=False, soft_wrap=True)
+    others = len(list(folder.rglob("*_graph_*.png"))) - sum(p.suffix == ".png" for p in main)
+    console.print(f"and {others} more in {folder}", highlight=False, soft_wrap=True)
 
 
 def _show_failures(result: TrialResult) -> None:

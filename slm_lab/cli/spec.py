@@ -1,15 +1,14 @@
 """`slm-lab spec`: check, show, describe and list spec files."""
 
-import importlib
 import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from slm_lab.cli.errors import BAD_INPUT, report_errors
+from slm_lab.core.plugins import import_plugins
 
 if TYPE_CHECKING:
     from slm_lab.core.errors import Problem
@@ -52,7 +51,7 @@ def check(
 
     well = True
     with report_errors():
-        _import(imports)
+        import_plugins(imports or [])
     for file in files or shipped_files():
         try:
             checked = check_file(file, sets or [])
@@ -79,7 +78,7 @@ def show(
     with report_errors():
         from slm_lab.spec.load import load_spec
 
-        _import(imports)
+        import_plugins(imports or [])
         spec = load_spec(file, name, sets or [])
         _print_json({spec.name: spec.to_json()})
 
@@ -90,7 +89,7 @@ def schema(imports: Imports = None) -> None:
     with report_errors():
         from slm_lab.spec.json_schema import file_schema
 
-        _import(imports)
+        import_plugins(imports or [])
         _print_json(file_schema())
 
 
@@ -131,19 +130,6 @@ def _second_pass(checked: "Checked") -> Sequence["Problem"]:
     from slm_lab.env.check import check_env
 
     return check_env(checked.env)
-
-
-def _import(modules: Sequence[str] | None) -> None:
-    """Imports plug-ins, also from the current folder, as `python` itself would."""
-    from slm_lab.core.errors import UsageError
-
-    for module in modules or []:
-        if str(Path.cwd()) not in sys.path:
-            sys.path.insert(0, str(Path.cwd()))
-        try:
-            importlib.import_module(module)
-        except ImportError as error:
-            raise UsageError(f"--import {module}: {error}") from error
 
 
 def _print_json(data: object) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from slm_lab.core.plugins import import_plugins
 from slm_lab.experiment.worker import die_with_parent
 
 if TYPE_CHECKING:
@@ -32,8 +33,6 @@ def cached_random_return(cache: Path, spec: "EnvSpec") -> float | None:
 
 def measure_main(cache: Path, spec: "EnvSpec", imports: tuple[str, ...], parent: int) -> None:
     """The target of a spawned process: measures and adds the result to the cache file."""
-    from slm_lab.experiment.worker import import_plugins
-
     die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     import_plugins(imports)

@@ -1,7 +1,7 @@
 """From a request on the command line to a trained Trial in its run folder."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -10,12 +10,14 @@ from typing import Any
 from slm_lab.analysis.atomic import write_atomically
 from slm_lab.core.errors import Problem, SpecError, UsageError
 from slm_lab.env.check import check_env
+from slm_lab.env.make import action_kind
 from slm_lab.experiment.progress import Board
 from slm_lab.experiment.provenance import provenance
 from slm_lab.experiment.result import TrialResult
 from slm_lab.experiment.run_dir import RunDir
 from slm_lab.experiment.seeding import draw_root_seed
 from slm_lab.experiment.trial import Trial
+from slm_lab.spec.cross_check import action_space_problems
 from slm_lab.spec.load import load_spec
 from slm_lab.spec.profile import dev_profile
 from slm_lab.spec.schema.spec import Spec
@@ -25,8 +27,11 @@ MODES = ("dev", "train", "train@latest", "train@FOLDER")
 RUN_BLOCK = "_run"
 """The key beside the spec, in the run folder's spec file, that says how the run came about."""
 
-MAY_CHANGE = ("meta.save_interval", "meta.stop_return", "meta.max_restart", "search", "agent.name")
-"""What may differ between a run and the spec that resumes it: nothing that a number depends on."""
+MAY_CHANGE = ("env.max_frame", "meta.save_interval", "meta.stop_return", "meta.max_restart")
+"""What `-s` may change when a run goes on: nothing that an earlier row depends on."""
+
+BUILT_ACTION_KINDS = ("discrete", "box")
+"""Kinds of actions that there is a policy for; the Random agent takes any."""
 
 
 @dataclass(frozen=True)
@@ -50,23 +55,22 @@ class Run:
         resume_from = parse_mode(request.mode)
         overrides = {} if request.seed is None else {"meta.random_seed": request.seed}
         spec = load_spec(request.spec_file, request.spec_name, request.sets, overrides)
-        if request.mode == "dev":
-            spec = dev_profile(spec)
-        problems = check_env(spec.env)
-        if problems:
-            raise SpecError(f"{request.spec_file}: {spec.name}", problems)
         self.imports = request.imports
         self.checked = request.mode == "dev"
         self.resume = resume_from is not None
+        self.notes: tuple[str, ...] = ()
+        """What the user should know before it starts."""
         if resume_from is None:
+            spec = dev_profile(spec) if self.checked else spec
+            check_spaces(f"{request.spec_file}: {spec.name}", spec)
             given = spec.meta.random_seed
             self.root_seed = draw_root_seed() if given is None else given
             self.spec = with_seed(spec, self.root_seed)
             self.run_dir = RunDir.create(request.data_dir, spec.name, datetime.now())
-            self._write_specs(request)
+            self._write_specs(request, provenance(self.root_seed))
         else:
             self.run_dir = find_run(resume_from, request.data_dir, spec.name)
-            self.spec, self.root_seed = self._saved_spec(spec, request)
+            self.spec, self.root_seed = self._continued(spec, request)
 
     def start(self, on_tick: Callable[[Board], None]) -> TrialResult:
         """Trains to the end of the budget."""
@@ -81,39 +85,64 @@ class Run:
         )
         return trial.run()
 
-    def _write_specs(self, request: RunRequest) -> None:
-        about = {
-            **provenance(self.root_seed),
+    def _write_specs(self, request: RunRequest, about: Mapping[str, Any]) -> None:
+        origin = {
             "spec_file": request.spec_file,
             "set": list(request.sets),
             "mode": request.mode,
             "imports": list(request.imports),
         }
         resolved = self.spec.to_json()
-        content = {self.spec.name: resolved, RUN_BLOCK: about}
-        _write_json(self.run_dir.spec_file, content)
+        _write_json(self.run_dir.spec_file, {self.spec.name: resolved, RUN_BLOCK: about | origin})
         _write_json(self.run_dir.trial_spec_file(0), {self.spec.name: resolved})
 
-    def _saved_spec(self, spec: Spec, request: RunRequest) -> tuple[Spec, int]:
-        """The spec the run was started with; the file may differ only where no number depends."""
+    def _continued(self, asked: Spec, request: RunRequest) -> tuple[Spec, int]:
+        """The spec that the run was started with, and its seed.
+
+        What `-s` and `--seed` say is done or refused; where the file says something else by now,
+        the run keeps what it was started with, and a note says so.
+        """
         saved = load_spec(self.run_dir.spec_file, self.run_dir.spec_name)
         seed = saved.meta.random_seed
         assert seed is not None, "a run's own spec file always holds its seed"
-        given = spec if request.seed is not None else with_seed(spec, spec.meta.random_seed or seed)
-        problems = [
-            Problem(
-                path,
-                f"the run was started with {json.dumps(old)}; start a new run to change it",
-                new,
-                True,
-            )
-            for path, old, new in differences(saved.to_json(), given.to_json())
-            if not path.startswith(MAY_CHANGE)
+        explicit = {text.partition("=")[0] for text in request.sets}
+        if request.seed is not None:
+            explicit.add("meta.random_seed")
+        changed = differences(saved.to_json(), asked.to_json())
+        told = [change for change in changed if _is_set(change[0], explicit)]
+        refused = [
+            Problem(path, f"the run was started with {json.dumps(old)}; start a new run", new, True)
+            for path, old, new in told
+            if path not in MAY_CHANGE
         ]
-        if problems:
-            where = f"{request.spec_file}: {spec.name} cannot resume {self.run_dir.root}: it"
-            raise SpecError(where, problems)
-        return given, seed
+        if refused:
+            raise SpecError(f"{self.run_dir.root}: what was set for resuming", refused)
+        self.notes = tuple(
+            f"the run keeps {path} = {json.dumps(old)}, the file now says {json.dumps(new)}"
+            for path, old, new in changed
+            if not _is_set(path, explicit) and path != "meta.random_seed"
+        )
+        if not told:
+            return saved, seed
+        sets = [f"{path}={json.dumps(new)}" for path, _, new in told]
+        self.spec = load_spec(self.run_dir.spec_file, self.run_dir.spec_name, sets)
+        self._write_specs(request, json.loads(self.run_dir.spec_file.read_text())[RUN_BLOCK])
+        return self.spec, seed
+
+
+def check_spaces(where: str, spec: Spec) -> None:
+    """Raises SpecError where environment and algorithm do not fit, MissingExtraError, LabError."""
+    problems = check_env(spec.env)
+    if not problems:
+        algorithm, kind = spec.agent.algorithm, action_kind(spec.env)
+        problems = action_space_problems(algorithm, kind)
+        if not problems and kind not in BUILT_ACTION_KINDS and algorithm.name != "Random":
+            message = (
+                f"{algorithm.name} in a {kind.replace('_', '-')} action space is not available yet"
+            )
+            problems = [Problem("env.name", message, spec.env.name, has_value=True)]
+    if problems:
+        raise SpecError(where, problems)
 
 
 def parse_mode(mode: str) -> str | None:
@@ -154,6 +183,11 @@ def differences(
         elif before != after:
             found.append((".".join(here), before, after))
     return found
+
+
+def _is_set(path: str, explicit: Collection[str]) -> bool:
+    """Whether `path`, or a block around it, was given with -s."""
+    return any(path == given or path.startswith(f"{given}.") for given in explicit)
 
 
 def _write_json(path: Path, content: object) -> None:

@@ -104,7 +104,7 @@ class Trial:
         done = {}
         for task in tasks:
             manifest = read_manifest(self._paths(task.session).manifest)
-            if manifest is not None and manifest.finished:
+            if manifest and manifest.finished and manifest.frame >= self.spec.env.max_frame:
                 done[task.session] = SessionResult(task.session, Ending.FINISHED, manifest.frame)
                 self.board.clock_slots[task.session] = manifest.frame
                 self.board.write(task.session, phase=Phase.DONE)

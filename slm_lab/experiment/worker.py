@@ -1,19 +1,17 @@
 """What runs in the process of one Session. Importing this module must stay cheap."""
 
 import ctypes
-import importlib
 import logging
 import os
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slm_lab.core.errors import LabError
+from slm_lab.core.plugins import import_plugins
 from slm_lab.experiment.progress import Board, Phase
 from slm_lab.experiment.run_dir import RunDir
 from slm_lab.experiment.seeding import session_seeds
@@ -104,22 +102,6 @@ def _run(task: SessionTask, board: Board) -> "SessionResult":
         return session.run()
     finally:
         session.close()
-
-
-def import_plugins(modules: Sequence[str]) -> None:
-    """Imports the modules that register parts from outside this package.
-
-    A module that lies in the working directory is found as it would be by `python -m`. Raises
-    LabError when one does not import.
-    """
-    here = str(Path.cwd())
-    if modules and here not in sys.path:
-        sys.path.insert(0, here)
-    for module in modules:
-        try:
-            importlib.import_module(module)
-        except ImportError as error:
-            raise LabError(f"--import {module}: {error}") from error
 
 
 def die_with_parent(parent: int) -> None:

@@ -5,7 +5,6 @@ from typing import Any
 from slm_lab.spec import builtin as _builtin  # registers the lab's own parts  # noqa: F401
 from slm_lab.spec.schema.spec import Spec
 
-
 BOUNDS = {
     "ge": "minimum",
     "gt": "exclusiveMinimum",
