@@ -128,6 +128,9 @@ class LiveDisplay:
         self._said[index] = (now, progress.phase)
         if progress.phase in (Phase.WAITING, Phase.STARTING):
             return
+        if progress.phase is not phase and progress.phase is Phase.RUNNING:
+            self._console.print(f"Session {index}: started", highlight=False)
+            return
         word, _ = PHASES[progress.phase]
         self._console.print(
             f"Session {index}: {progress.frame:,} / {self._max_frame:,} frames"

@@ -93,7 +93,9 @@ class Run:
             "imports": list(request.imports),
         }
         resolved = self.spec.to_json()
-        _write_json(self.run_dir.spec_file, {self.spec.name: resolved, RUN_BLOCK: about | origin})
+        _write_json(
+            self.run_dir.spec_file, {self.spec.name: resolved, RUN_BLOCK: {**about, **origin}}
+        )
         _write_json(self.run_dir.trial_spec_file(0), {self.spec.name: resolved})
 
     def _continued(self, asked: Spec, request: RunRequest) -> tuple[Spec, int]:
