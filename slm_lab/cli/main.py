@@ -20,7 +20,7 @@ app = typer.Typer(
 )
 app.add_typer(spec_app, name="spec")
 
-DEMO_FILE = "demo.json"
+DEMO_FILE = Path(__file__).parents[1] / "spec" / "demo.json"
 DEMO_NAME = "ppo_cartpole"
 
 
@@ -42,8 +42,11 @@ def _options(
 @app.command()
 def run(
     spec_file: Annotated[
-        str, typer.Argument(help="A JSON or YAML file, or the name of a shipped one.")
-    ] = DEMO_FILE,
+        str | None,
+        typer.Argument(
+            help="A JSON or YAML file, or the name of a shipped one; the demo if left out."
+        ),
+    ] = None,
     spec_name: Annotated[
         str | None, typer.Argument(help="The spec in the file; its only one if left out.")
     ] = None,
@@ -78,8 +81,11 @@ def run(
     with report_errors():
         from slm_lab.cli.run import run_spec
 
-        name = DEMO_NAME if spec_name is None and spec_file == DEMO_FILE else spec_name
-        code = run_spec(spec_file, name, mode, tuple(sets or ()), seed, data, tuple(imports or ()))
+        if spec_file is None:
+            spec_file, spec_name = str(DEMO_FILE), DEMO_NAME
+        code = run_spec(
+            spec_file, spec_name, mode, tuple(sets or ()), seed, data, tuple(imports or ())
+        )
     raise typer.Exit(code)
 
 
