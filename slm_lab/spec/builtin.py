@@ -11,9 +11,13 @@ def register_builtin_parts() -> None:
     """Registers every part; doing so again changes nothing."""
     ALGORITHMS.register("PPO", algorithm.PPOSpec, "slm_lab.agent.algorithm.ppo:PPO")
     ALGORITHMS.register("Random", algorithm.RandomSpec, "slm_lab.agent.algorithm.random:Random")
-    ALGORITHMS.register("Reinforce", algorithm.ReinforceSpec)
+    ALGORITHMS.register(
+        "Reinforce", algorithm.ReinforceSpec, "slm_lab.agent.algorithm.reinforce:Reinforce"
+    )
     ALGORITHMS.register("SARSA", algorithm.SARSASpec)
-    ALGORITHMS.register("ActorCritic", algorithm.ActorCriticSpec)
+    ALGORITHMS.register(
+        "ActorCritic", algorithm.ActorCriticSpec, "slm_lab.agent.algorithm.actor_critic:ActorCritic"
+    )
     ALGORITHMS.register("VanillaDQN", algorithm.VanillaDQNSpec)
     ALGORITHMS.register("DQN", algorithm.DQNSpec)
     ALGORITHMS.register("DoubleDQN", algorithm.DoubleDQNSpec)

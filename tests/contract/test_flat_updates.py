@@ -61,7 +61,7 @@ def test_a_whole_run_equals_the_per_parameter_run(name, tmp_path, monkeypatch):
     monkeypatch.setattr(net_build, "build_optimizer", per_parameter)
     reference = run_session(spec, tmp_path / "reference")
 
-    for unit, optimizer in reference.agent.learner.network.optimizers.items():
+    for unit, optimizer in reference.agent.learner.network.units.optimizers.items():
         expected = optimizer.vector()
         torch.testing.assert_close(flat_run.agent.learner.flats[unit].vector, expected)
     assert flat_run.agent.learner.opt_step > 50

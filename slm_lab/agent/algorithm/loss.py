@@ -9,6 +9,11 @@ ElementwiseLoss = Callable[[Tensor, Tensor], Tensor]
 """(prediction (B,), target (B,)) to losses (B,): a torch loss with reduction "none"."""
 
 
+def policy_gradient_loss(log_prob: Tensor, advantage: Tensor) -> Tensor:
+    """−E[log π(a|s) Â]: its gradient is the policy gradient, eq. 1 of arXiv:1506.02438. (B,)."""
+    return -(log_prob * advantage).mean()
+
+
 def clipped_surrogate_loss(
     log_prob: Tensor, old_log_prob: Tensor, advantage: Tensor, clip_eps: float
 ) -> Tensor:

@@ -1,11 +1,11 @@
-"""The actor of every algorithm that samples from a policy and has a value function beside it."""
+"""The actor of every algorithm that samples from a policy."""
 
 import torch
 
 from slm_lab.agent.algorithm.algorithm import Actor
 from slm_lab.agent.batch import Act
 from slm_lab.agent.distribution import DistributionFamily
-from slm_lab.agent.net.policy_value import PolicyValue
+from slm_lab.agent.net.policy_value import ActingNetwork
 from slm_lab.core.types import Array, StateDict
 
 
@@ -13,7 +13,7 @@ class PolicyActor(Actor):
     """Samples from π(a|s) and notes log π and V in the same pass."""
 
     def __init__(
-        self, network: PolicyValue, family: DistributionFamily, generator: torch.Generator
+        self, network: ActingNetwork, family: DistributionFamily, generator: torch.Generator
     ) -> None:
         self._network = network
         self._family = family
@@ -24,13 +24,13 @@ class PolicyActor(Actor):
     def act(self, obs: Array) -> Act:
         """One forward pass for all environments."""
         network = self._network
-        params, raw_value = network.forward(torch.from_numpy(obs).to(network.device))
+        params, value = network.act(torch.from_numpy(obs).to(network.device))
         policy = self._family(params.cpu())
         action = policy.sample(self._generator)
         return Act(
             action.numpy(),
             policy.log_prob(action).numpy(),
-            network.transform.decode(raw_value).cpu().numpy(),
+            value.cpu().numpy(),
             self.version,
         )
 

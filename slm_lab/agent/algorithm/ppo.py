@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from slm_lab.agent.algorithm.algorithm import (
     AgentParts,
@@ -14,7 +13,6 @@ from slm_lab.agent.algorithm.algorithm import (
     seeded_generator,
 )
 from slm_lab.agent.algorithm.loss import (
-    ElementwiseLoss,
     approximate_kl,
     clip_fraction,
     clipped_surrogate_loss,
@@ -22,18 +20,14 @@ from slm_lab.agent.algorithm.loss import (
     explained_variance,
     standardize,
 )
-from slm_lab.agent.algorithm.policy_actor import PolicyActor
+from slm_lab.agent.algorithm.policy_parts import CriticParts, assemble, build_with_critic
 from slm_lab.agent.algorithm.returns import gae
 from slm_lab.agent.batch import Rollout
-from slm_lab.agent.distribution import DistributionFamily, distribution_family
-from slm_lab.agent.net.build import build_policy_value
-from slm_lab.agent.net.policy_value import PolicyValue
 from slm_lab.agent.net.return_range import ReturnRange
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.schedule import Schedule
 from slm_lab.core.types import StateDict
-from slm_lab.spec.role import net_for_role
 from slm_lab.spec.schema.algorithm import PPOSpec
 
 KL_TOLERANCE = 1.5
@@ -71,16 +65,14 @@ class PPO(Learner[Rollout]):
     def __init__(
         self,
         spec: PPOSpec,
-        network: PolicyValue,
-        family: DistributionFamily,
-        value_loss_fn: ElementwiseLoss,
+        parts: CriticParts,
         return_range: ReturnRange | None,
         generator: torch.Generator,
     ) -> None:
         self.spec = spec
-        self.network = network
-        self._family = family
-        self._value_loss_fn = value_loss_fn
+        self.network = parts.network
+        self._family = parts.family
+        self._value_loss_fn = parts.value_loss_fn
         self._return_range = return_range
         self._clip_eps = Schedule(spec.clip_eps_spec)
         self._entropy_coef = Schedule(spec.entropy_coef_spec)
@@ -93,29 +85,11 @@ class PPO(Learner[Rollout]):
         """Networks, actor and learner from the spec."""
         spec = context.spec.algorithm
         assert isinstance(spec, PPOSpec)
-        family = distribution_family(context.action_space, spec.action_pdtype)
-        transform = ValueTransform(spec.symlog, spec.normalize_v_targets)
-        network = build_policy_value(
-            context.spec,
-            family,
-            context.obs_shape,
-            transform,
-            seeded_generator(context.seeds.init),
-            context.sync,
-        )
-        loss = net_for_role(context.spec, "critic").loss_spec
-        learner = cls(
-            spec,
-            network,
-            family,
-            getattr(nn, loss.name)(**{**loss.args, "reduction": "none"}),
-            ReturnRange() if spec.normalize_advantages == "percentile" else None,
-            seeded_generator(context.seeds.sampling),
-        )
-        actor = PolicyActor(network, family, seeded_generator(context.seeds.action))
-        return AgentParts(
-            actor, learner, spec.time_horizon, family.action_shape, np.dtype(family.action_dtype)
-        )
+        parts = build_with_critic(context, ValueTransform(spec.symlog, spec.normalize_v_targets))
+        return_range = ReturnRange() if spec.normalize_advantages == "percentile" else None
+        generator = seeded_generator(context.seeds.sampling)
+        learner = cls(spec, parts, return_range, generator)
+        return assemble(context, parts.network, parts.family, learner, spec.time_horizon)
 
     @property
     def metric_names(self) -> tuple[str, ...]:
@@ -133,11 +107,11 @@ class PPO(Learner[Rollout]):
     @property
     def flats(self) -> Mapping[str, FlatParameters]:
         """The flat vectors of actor and critic."""
-        return {name: o.flat for name, o in self.network.optimizers.items()}
+        return self.network.units.flats
 
     def learn(self, batch: Rollout, frame: int) -> dict[str, float]:
         """`training_epoch` passes over the rollout in shuffled minibatches."""
-        self.network.set_frame(frame)
+        self.network.units.set_frame(frame)
         clip_eps = self._clip_eps.at(frame)
         entropy_coef = self._entropy_coef.at(frame)
         samples, explained_var = self._prepare(batch)
@@ -158,7 +132,7 @@ class PPO(Learner[Rollout]):
             "explained_variance": explained_var,
             "clip_eps": clip_eps,
             "entropy_coef": entropy_coef,
-            "lr": self.network.lr,
+            "lr": self.network.units.lr,
         }
 
     @torch.no_grad()
@@ -234,7 +208,7 @@ class PPO(Learner[Rollout]):
     def state_dict(self) -> StateDict:
         """Networks, optimizers, the generator of the shuffles, counters."""
         return {
-            "network": self.network.state_dict(),
+            "units": self.network.units.state_dict(),
             "generator": self._generator.get_state(),
             "return_range": None if self._return_range is None else self._return_range.state_dict(),
             "opt_step": self.opt_step,
@@ -243,7 +217,7 @@ class PPO(Learner[Rollout]):
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restores all of it in place."""
-        self.network.load_state_dict(state["network"])
+        self.network.units.load_state_dict(state["units"])
         self._generator.set_state(state["generator"])
         if self._return_range is not None:
             self._return_range.load_state_dict(state["return_range"])

@@ -30,3 +30,36 @@ def gae(
     for delta_t, decay_t, advantage_t in reversed(list(rows)):
         following = torch.addcmul(delta_t, decay_t, following, out=advantage_t)
     return advantage
+
+
+def n_step_returns(
+    reward: Tensor,
+    next_value: Tensor,
+    terminated: Tensor,
+    done: Tensor,
+    gamma: float,
+    num_steps: int,
+) -> Tensor:
+    """Returns over `num_steps` rewards and a bootstrap, as in algorithm S3 of arXiv:1602.01783.
+
+        R_t^(1) = r_t + γ (1 − terminated_t) V(s'_t)
+        R_t^(n) = r_t + γ R_{t+1}^(n−1),  or R_t^(1) where done_t or t is the last
+
+    Fewer rewards are summed where an episode or the rollout ends. Tensors and masks as in `gae`.
+    """
+    one_step = reward + gamma * next_value.masked_fill(terminated, 0.0)
+    returns = one_step
+    cut = done[:-1]
+    for _ in range(min(num_steps, len(reward)) - 1):
+        longer = torch.where(cut, one_step[:-1], reward[:-1] + gamma * returns[1:])
+        returns = torch.cat([longer, one_step[-1:]])
+    return returns
+
+
+def discounted_returns(reward: Tensor, done: Tensor, gamma: float) -> Tensor:
+    """G_t = r_t + γ (1 − done_t) G_{t+1}: what followed within the episode, (T, N).
+
+    Nothing is bootstrapped: a truncated episode counts as far as it went.
+    """
+    zero = torch.zeros_like(reward)
+    return gae(reward, zero, zero, done, done, gamma, 1.0)

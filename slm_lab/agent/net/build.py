@@ -7,6 +7,7 @@ from slm_lab.agent.distribution import DistributionFamily
 from slm_lab.agent.net.device import resolve_device
 from slm_lab.agent.net.policy_value import (
     PolicyHead,
+    PolicyOnly,
     PolicyValue,
     SeparatePolicyValue,
     SharedPolicyValue,
@@ -72,6 +73,25 @@ def _build(
         build_optimizer(actor_spec, actor_flat, sync),
         build_optimizer(critic_spec, critic_flat, sync),
     )
+
+
+def build_policy_only(
+    spec: AgentSpec,
+    family: DistributionFamily,
+    obs_shape: tuple[int, ...],
+    generator: torch.Generator,
+    sync: GradientSync,
+) -> PolicyOnly:
+    """A policy without a critic, initialised from `generator`."""
+    net_spec = net_for_role(spec, "actor")
+    log_std = _free_log_std(net_spec, family)
+    policy_dim = family.param_dim - (0 if log_std is None else family.free_log_std_dim)
+    body = build_net(net_spec, obs_shape, [policy_dim], [_output_gain(net_spec)], generator)
+    net = PolicyHead(body, log_std)
+    flat = FlatParameters(net.to(resolve_device(net_spec.gpu)))
+    network = PolicyOnly(net, build_optimizer(net_spec, flat, sync))
+    network.train(False)
+    return network
 
 
 def build_net(

@@ -1,22 +1,34 @@
-"""A policy and a value function, in one network or in two, with the optimizers that train them."""
+"""A policy, with a value function in the same network, in a second one, or without."""
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, final
 
 import torch
 from torch import Tensor, nn
 
+from slm_lab.agent.net.units import Units
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.optim.optimizer import Optimizer
-from slm_lab.core.types import StateDict
 
 
 class StepReport(NamedTuple):
-    """What one gradient step of policy and value did."""
+    """What one gradient step did."""
 
     loss: float
     grad_norm: float
     """Before clipping; over both networks where there are two."""
+
+
+class ActingNetwork(Protocol):
+    """What an actor needs of a network."""
+
+    device: torch.device
+
+    def act(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Distribution parameters (B, param_dim) and V(s) in units of return (B,)."""
+
+    def policy(self, obs: Tensor) -> Tensor:
+        """Distribution parameters (B, param_dim)."""
 
 
 class PolicyHead(nn.Module):
@@ -42,6 +54,7 @@ class PolicyValue(ABC):
     """
 
     transform: ValueTransform
+    units: Units
     device: torch.device
 
     @abstractmethod
@@ -64,35 +77,17 @@ class PolicyValue(ABC):
     def train(self, mode: bool) -> None:
         """Whether normalisation layers use and update batch statistics."""
 
-    @property
-    @abstractmethod
-    def optimizers(self) -> dict[str, Optimizer]:
-        """The trainable units by name, actor first."""
+    def act(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Distribution parameters (B, param_dim) and V(s) in units of return, (B,)."""
+        params, raw_value = self.forward(obs)
+        return params, self.transform.decode(raw_value)
 
     def value(self, obs: Tensor) -> Tensor:
         """V(s) in units of return, (B,)."""
         return self.transform.decode(self.raw_value(obs))
 
-    def set_frame(self, frame: int) -> None:
-        """Tells the learning-rate schedules where the run is."""
-        for optimizer in self.optimizers.values():
-            optimizer.learning_rate.set_frame(frame)
 
-    @property
-    def lr(self) -> float:
-        """The learning rate of the actor's optimizer now."""
-        return next(iter(self.optimizers.values())).learning_rate.value
-
-    def state_dict(self) -> StateDict:
-        """Parameters, statistics and optimizer state of every unit."""
-        return {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()}
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """Restores every unit in place."""
-        for name, optimizer in self.optimizers.items():
-            optimizer.load_state_dict(state[name])
-
-
+@final
 class SharedPolicyValue(PolicyValue):
     """One body with a policy head and a value head, and one optimizer."""
 
@@ -100,6 +95,7 @@ class SharedPolicyValue(PolicyValue):
         self._net = net
         self._optimizer = optimizer
         self.transform = transform
+        self.units = Units({"actor_critic": optimizer})
         self.device = optimizer.flat.vector.device
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
@@ -123,12 +119,8 @@ class SharedPolicyValue(PolicyValue):
         """Sets the mode of the one network."""
         self._net.train(mode)
 
-    @property
-    def optimizers(self) -> dict[str, Optimizer]:
-        """The one unit."""
-        return {"actor_critic": self._optimizer}
 
-
+@final
 class SeparatePolicyValue(PolicyValue):
     """Two networks, each with its own optimizer and its own gradient clipping."""
 
@@ -145,6 +137,7 @@ class SeparatePolicyValue(PolicyValue):
         self._actor_optimizer = actor_optimizer
         self._critic_optimizer = critic_optimizer
         self.transform = transform
+        self.units = Units({"actor": actor_optimizer, "critic": critic_optimizer})
         self.device = actor_optimizer.flat.vector.device
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
@@ -153,8 +146,7 @@ class SeparatePolicyValue(PolicyValue):
 
     def policy(self, obs: Tensor) -> Tensor:
         """The actor."""
-        params, *_ = self._actor.forward(obs)
-        return params
+        return self._actor.forward(obs)[0]
 
     def raw_value(self, obs: Tensor) -> Tensor:
         """The critic."""
@@ -172,7 +164,30 @@ class SeparatePolicyValue(PolicyValue):
         self._actor.train(mode)
         self._critic.train(mode)
 
-    @property
-    def optimizers(self) -> dict[str, Optimizer]:
-        """The two units."""
-        return {"actor": self._actor_optimizer, "critic": self._critic_optimizer}
+
+@final
+class PolicyOnly:
+    """π(a|s) without a value function."""
+
+    def __init__(self, net: PolicyHead, optimizer: Optimizer) -> None:
+        self._net = net
+        self._optimizer = optimizer
+        self.units = Units({"actor": optimizer})
+        self.device = optimizer.flat.vector.device
+
+    def policy(self, obs: Tensor) -> Tensor:
+        """Distribution parameters (B, param_dim)."""
+        return self._net.forward(obs)[0]
+
+    def act(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Distribution parameters (B, param_dim), and NaN for the values that there are none of."""
+        params = self.policy(obs)
+        return params, params.new_full((len(params),), torch.nan)
+
+    def step(self, policy_loss: Tensor) -> StepReport:
+        """One gradient step."""
+        return StepReport(*self._optimizer.step(policy_loss))
+
+    def train(self, mode: bool) -> None:
+        """Sets the mode of the network."""
+        self._net.train(mode)

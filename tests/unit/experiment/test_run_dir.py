@@ -106,7 +106,7 @@ def test_an_existing_run_opens_as_it_was_created(tmp_path):
 
 
 def test_opening_a_folder_that_is_not_there_names_it(tmp_path):
-    with pytest.raises(UsageError, match="no run folder .*missing"):
+    with pytest.raises(UsageError, match=r"no run folder .*missing"):
         RunDir.open(tmp_path / "missing", "ppo")
 
 

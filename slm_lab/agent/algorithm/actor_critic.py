@@ -1,0 +1,112 @@
+"""Advantage actor-critic: A2C, and A3C where Sessions share their weights (arXiv:1602.01783)."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner
+from slm_lab.agent.algorithm.loss import explained_variance, policy_gradient_loss, standardize
+from slm_lab.agent.algorithm.policy_parts import CriticParts, assemble, build_with_critic
+from slm_lab.agent.algorithm.returns import gae, n_step_returns
+from slm_lab.agent.batch import Rollout
+from slm_lab.agent.net.value_transform import ValueTransform
+from slm_lab.agent.optim.flat import FlatParameters
+from slm_lab.agent.schedule import Schedule
+from slm_lab.core.types import StateDict
+from slm_lab.spec.schema.algorithm import ActorCriticSpec
+
+
+class ActorCritic(Learner[Rollout]):
+    """One gradient step per rollout, on advantages by GAE, n-step or plain returns."""
+
+    def __init__(self, spec: ActorCriticSpec, parts: CriticParts) -> None:
+        self.spec = spec
+        self.network = parts.network
+        self._family = parts.family
+        self._value_loss_fn = parts.value_loss_fn
+        self._entropy_coef = Schedule(spec.entropy_coef_spec)
+        self.opt_step = 0
+        self.version = 0
+
+    @classmethod
+    def build(cls, context: BuildContext) -> AgentParts:
+        """Networks, actor and learner from the spec."""
+        spec = context.spec.algorithm
+        assert isinstance(spec, ActorCriticSpec)
+        parts = build_with_critic(context, ValueTransform(False, spec.normalize_v_targets))
+        learner = cls(spec, parts)
+        return assemble(context, parts.network, parts.family, learner, spec.training_frequency)
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """The terms of the loss, and how well the critic predicted."""
+        return ("policy_loss", "value_loss", "explained_variance", "entropy_coef")
+
+    @property
+    def flats(self) -> Mapping[str, FlatParameters]:
+        """The flat vectors of actor and critic."""
+        return self.network.units.flats
+
+    def learn(self, batch: Rollout, frame: int) -> dict[str, float]:
+        """One step on −log π(a|s) Â + c₁ L^VF − c₂ S over the whole rollout."""
+        network, device = self.network, self.network.device
+        network.units.set_frame(frame)
+        entropy_coef = self._entropy_coef.at(frame)
+        with torch.no_grad():
+            returns = self._returns(batch)
+            advantage = standardize((returns - batch.value).flatten()).to(device)
+            network.transform.update(returns.to(device))
+            raw_target = network.transform.encode(returns.flatten().to(device))
+
+        network.train(True)
+        params, raw_value = network.forward(batch.obs.flatten(0, 1).to(device))
+        policy = self._family(params)
+        log_prob = policy.log_prob(batch.action.flatten(0, 1).to(device))
+        entropy = policy.entropy().mean()
+        policy_loss = policy_gradient_loss(log_prob, advantage)
+        value_loss = self._value_loss_fn(raw_value, raw_target).mean()
+        step = network.step(
+            self.spec.policy_loss_coef * policy_loss - entropy_coef * entropy,
+            self.spec.val_loss_coef * value_loss,
+        )
+        network.train(False)
+        self.opt_step += 1
+        self.version += 1
+        return {
+            "loss": step.loss,
+            "grad_norm": step.grad_norm,
+            "policy_loss": policy_loss.item(),
+            "value_loss": value_loss.item(),
+            "entropy": entropy.item(),
+            "explained_variance": explained_variance(batch.value, returns).item(),
+            "entropy_coef": entropy_coef,
+            "lr": network.units.lr,
+        }
+
+    def _returns(self, rollout: Rollout) -> Tensor:
+        """(T, N) targets of the critic, by λ, by n steps, or up to where the rollout ends."""
+        spec = self.spec
+        device = self.network.device
+        bootstrap_value = self.network.value(rollout.bootstrap_obs.to(device)).cpu()
+        next_value = rollout.next_value(bootstrap_value)
+        ends = rollout.terminated, rollout.done
+        if spec.lam is not None:
+            value = rollout.value
+            return value + gae(rollout.reward, value, next_value, *ends, spec.gamma, spec.lam)
+        steps = spec.num_step_returns or len(rollout.reward)
+        return n_step_returns(rollout.reward, next_value, *ends, spec.gamma, steps)
+
+    def state_dict(self) -> StateDict:
+        """Networks, optimizers, counters."""
+        return {
+            "units": self.network.units.state_dict(),
+            "opt_step": self.opt_step,
+            "version": self.version,
+        }
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores all of it in place."""
+        self.network.units.load_state_dict(state["units"])
+        self.opt_step = int(state["opt_step"])
+        self.version = int(state["version"])

@@ -1,0 +1,92 @@
+"""REINFORCE: Williams, "Simple statistical gradient-following algorithms" (1992)."""
+
+from collections.abc import Mapping
+
+import torch
+
+from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner
+from slm_lab.agent.algorithm.loss import policy_gradient_loss
+from slm_lab.agent.algorithm.policy_parts import assemble, build_without_critic
+from slm_lab.agent.algorithm.returns import discounted_returns
+from slm_lab.agent.batch import Rollout
+from slm_lab.agent.distribution import DistributionFamily
+from slm_lab.agent.net.policy_value import PolicyOnly
+from slm_lab.agent.optim.flat import FlatParameters
+from slm_lab.agent.schedule import Schedule
+from slm_lab.core.types import StateDict
+from slm_lab.spec.schema.algorithm import ReinforceSpec
+
+
+class Reinforce(Learner[Rollout]):
+    """One gradient step per batch of episodes, on the returns that followed each action."""
+
+    def __init__(
+        self, spec: ReinforceSpec, network: PolicyOnly, family: DistributionFamily
+    ) -> None:
+        self.spec = spec
+        self.network = network
+        self._family = family
+        self._entropy_coef = Schedule(spec.entropy_coef_spec)
+        self.opt_step = 0
+        self.version = 0
+
+    @classmethod
+    def build(cls, context: BuildContext) -> AgentParts:
+        """Network, actor and learner from the spec."""
+        spec = context.spec.algorithm
+        assert isinstance(spec, ReinforceSpec)
+        network, family = build_without_critic(context)
+        learner = cls(spec, network, family)
+        return assemble(context, network, family, learner, spec.training_frequency)
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """The terms of the loss."""
+        return ("policy_loss", "entropy_coef")
+
+    @property
+    def flats(self) -> Mapping[str, FlatParameters]:
+        """The flat vector of the policy."""
+        return self.network.units.flats
+
+    def learn(self, batch: Rollout, frame: int) -> dict[str, float]:
+        """One step on −log π(a|s) G − c S over the whole batch."""
+        network, device = self.network, self.network.device
+        network.units.set_frame(frame)
+        entropy_coef = self._entropy_coef.at(frame)
+        with torch.no_grad():
+            returns = discounted_returns(batch.reward, batch.done, self.spec.gamma).flatten()
+            if self.spec.center_return:
+                returns = returns - returns.mean()
+
+        network.train(True)
+        policy = self._family(network.policy(batch.obs.flatten(0, 1).to(device)))
+        log_prob = policy.log_prob(batch.action.flatten(0, 1).to(device))
+        entropy = policy.entropy().mean()
+        policy_loss = policy_gradient_loss(log_prob, returns.to(device))
+        step = network.step(self.spec.policy_loss_coef * policy_loss - entropy_coef * entropy)
+        network.train(False)
+        self.opt_step += 1
+        self.version += 1
+        return {
+            "loss": step.loss,
+            "grad_norm": step.grad_norm,
+            "policy_loss": policy_loss.item(),
+            "entropy": entropy.item(),
+            "entropy_coef": entropy_coef,
+            "lr": network.units.lr,
+        }
+
+    def state_dict(self) -> StateDict:
+        """Network, optimizer, counters."""
+        return {
+            "units": self.network.units.state_dict(),
+            "opt_step": self.opt_step,
+            "version": self.version,
+        }
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores all of it in place."""
+        self.network.units.load_state_dict(state["units"])
+        self.opt_step = int(state["opt_step"])
+        self.version = int(state["version"])

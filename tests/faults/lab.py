@@ -1,0 +1,169 @@
+"""The real command line in its own process: started, watched, interrupted, killed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from slm_lab.metrics.row import TIMING_COLUMNS
+
+LAB = Path(sys.executable).with_name("slm-lab")
+NAME = "small"
+PATIENCE = 60.0
+"""Seconds after which something that should happen is taken not to happen."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+@dataclass
+class Running:
+    """A command that runs, in its own process group."""
+
+    process: subprocess.Popen[bytes]
+    data: Path
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def signal_group(self, number: int) -> None:
+        """What a terminal does on Ctrl-C: the parent and all its children get the signal."""
+        os.killpg(self.pid, number)
+
+    def children(self) -> list[psutil.Process]:
+        try:
+            return psutil.Process(self.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []
+
+    def session(self, index: int) -> psutil.Process | None:
+        """The process of a Session: the one that holds its rows open."""
+        return next((c for c in self.children() if f"_s{index}_session_df" in _open(c)), None)
+
+    def end(self, timeout: float = PATIENCE) -> Done:
+        """Waits for the end."""
+        self.process.wait(timeout)
+        return Done(self.process.returncode, *(_output(self.data, n) for n in ("out", "err")))
+
+
+def write_spec(folder: Path, spec: Mapping[str, Any]) -> Path:
+    """A spec file with one spec in it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "spec.json"
+    path.write_text(json.dumps({NAME: spec}))
+    return path
+
+
+def command(folder: Path, mode: str, *options: str) -> list[str]:
+    """What trains, or resumes, the spec in `folder`; the data lie beside it."""
+    spec, data = str(folder / "spec.json"), str(folder / "data")
+    return [str(LAB), "run", spec, NAME, mode, "--data", data, *options]
+
+
+def call(args: list[str], cwd: Path) -> Done:
+    """Runs a command to its end."""
+    done = subprocess.run(
+        args, cwd=cwd, capture_output=True, text=True, timeout=2 * PATIENCE, check=False
+    )
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+@contextmanager
+def started(folder: Path, mode: str = "train", *options: str) -> Iterator[Running]:
+    """Starts a command and, whatever the test does, leaves none of its processes behind."""
+    with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
+        process = subprocess.Popen(
+            command(folder, mode, *options),
+            cwd=folder,
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
+        )
+    running = Running(process, folder)
+    try:
+        yield running
+    finally:
+        left = running.children()
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        for child in left:
+            if child.is_running():
+                child.kill()
+
+
+def wait_until(condition: Callable[[], Any], timeout: float = PATIENCE) -> Any:
+    """The first value of `condition` that is true; fails when there is none in time."""
+    deadline = time.monotonic() + timeout
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"nothing happened in {timeout} s"
+        time.sleep(0.005)  # the pause of a poll: the condition decides, not the time
+    return value
+
+
+def run_folder(folder: Path) -> Path:
+    """The only run folder in the data of `folder`."""
+    (found,) = (path for path in (folder / "data").iterdir() if path.is_dir())
+    return found
+
+
+def rows_file(folder: Path, session: int = 0) -> Path:
+    return run_folder(folder) / "info" / f"{NAME}_t0_s{session}_session_df_train.csv"
+
+
+def row_count(folder: Path, session: int = 0) -> int:
+    """Complete rows written so far, without the header; 0 where there is no run yet."""
+    pattern = f"data/*/info/{NAME}_t0_s{session}_session_df_train.csv"
+    return max((path.read_bytes().count(b"\n") - 1 for path in folder.glob(pattern)), default=0)
+
+
+def repeatable(path: Path) -> list[list[str]]:
+    """The cells of a file of rows as they were written, less those that time decides."""
+    lines = [line.split(",") for line in path.read_text().splitlines()]
+    keep = [i for i, column in enumerate(lines[0]) if column not in TIMING_COLUMNS]
+    return [[line[i] for i in keep] for line in lines]
+
+
+def manifest(folder: Path, session: int = 0) -> Path:
+    return run_folder(folder) / "model" / f"{NAME}_t0_s{session}_latest.json"
+
+
+def trial_metrics(folder: Path) -> dict[str, Any]:
+    path = run_folder(folder) / f"{NAME}_t0_trial_metrics_scalar.json"
+    content: dict[str, Any] = json.loads(path.read_text(), parse_constant=_refuse)
+    return content
+
+
+def interrupt(running: Running) -> None:
+    running.signal_group(signal.SIGINT)
+
+
+def _refuse(constant: str) -> None:
+    raise AssertionError(f"{constant} is no JSON")
+
+
+def _open(process: psutil.Process) -> str:
+    try:
+        return " ".join(file.path for file in process.open_files())
+    except psutil.Error:
+        return ""
+
+
+def _output(folder: Path, name: str) -> str:
+    return (folder / name).read_text()

@@ -1,0 +1,174 @@
+"""A Session that fails: the others go on, and what failed is told."""
+
+import json
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+from slm_lab.experiment.checkpoint import read_state
+from slm_lab.experiment.manifest import read_manifest
+from tests.faults.lab import (
+    NAME,
+    call,
+    command,
+    manifest,
+    repeatable,
+    rows_file,
+    run_folder,
+    started,
+    trial_metrics,
+    wait_until,
+    write_spec,
+)
+from tests.support import ppo
+
+PLUG_IN = """
+import multiprocessing, os, pathlib, signal
+import gymnasium
+from gymnasium.envs.classic_control import CartPoleEnv
+
+class Fragile(CartPoleEnv):
+    count = 0
+
+    def step(self, action):
+        self.count += 1
+        if self.count == 100 and multiprocessing.current_process().name == "{victim}":
+            {what}
+        return super().step(action)
+
+gymnasium.register("Fragile-v0", entry_point=Fragile)
+"""
+RAISE = 'raise ZeroDivisionError("the pole broke")'
+LEAVE = "os._exit(3)"
+HANG = 'pathlib.Path("reached").write_text(str(os.getpid())), signal.pause(), signal.pause()'
+
+
+def fragile(folder, what, victim="session-1", **changes):
+    """A spec of two Sessions, in whose environment something happens to one of them."""
+    (folder / "fragile.py").write_text(PLUG_IN.format(what=what, victim=victim))
+    write_spec(folder, ppo(env__name="Fragile-v0", meta__max_session=2, **changes))
+    return ["--import", "fragile"]
+
+
+def assert_only_session_1_failed(folder, done, exit_code):
+    assert done.code == 1
+    assert f"Session 1 failed at frame 396 (exit code {exit_code})" in done.err
+    assert "1 of 2 Sessions failed" in done.err
+    metrics = trial_metrics(folder)
+    assert (metrics["num_sessions"], metrics["max_session"]) == (1, 2)
+    assert metrics["rests_on"]["total_reward_ma"] == 1
+    assert [session["ending"] for session in metrics["sessions"]] == ["finished", "failed"]
+    assert metrics["sessions"][1]["exit_code"] == exit_code
+    assert len(repeatable(rows_file(folder, 0))) == 1 + 10
+    assert (run_folder(folder) / f"{NAME}_t0_trial_graph_mean_returns_vs_frames.png").exists()
+
+
+def test_an_exception_in_one_session_is_shown_and_the_other_goes_on(folder):
+    done = call(command(folder, "train", *fragile(folder, RAISE)), folder)
+    assert_only_session_1_failed(folder, done, exit_code=1)
+    assert "Traceback" in done.err
+    assert "ZeroDivisionError: the pole broke" in done.err
+    log = (run_folder(folder) / "log" / f"{NAME}_t0_s1.log").read_text()
+    assert "the pole broke" in log
+
+
+def test_a_session_killed_by_a_signal_is_told_with_its_number_and_the_other_goes_on(folder):
+    options = fragile(folder, HANG)
+    with started(folder, "train", *options) as running:
+        wait_until((folder / "reached").exists)
+        process = wait_until(lambda: running.session(1))
+        assert int((folder / "reached").read_text()) == process.pid
+        process.kill()
+        done = running.end()
+    assert_only_session_1_failed(folder, done, exit_code=-9)
+    assert "signal 9" in done.err
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.slow
+def test_a_session_that_leaves_without_a_word_has_failed(folder):
+    done = call(command(folder, "train", *fragile(folder, LEAVE)), folder)
+    assert_only_session_1_failed(folder, done, exit_code=3)
+
+
+@pytest.mark.slow
+def test_a_trial_of_which_every_session_fails_says_so(folder):
+    fragile(folder, RAISE, victim="session-0")
+    args = command(folder, "train", "--import", "fragile", "-s", "meta.max_session=1")
+    done = call(args, folder)
+    assert done.code == 1
+    assert done.err.count("Traceback") == 1
+    assert "1 of 1 Sessions failed" in done.err
+    assert trial_metrics(folder)["num_sessions"] == 0
+
+
+@pytest.mark.slow
+def test_a_random_agent_that_fails_costs_no_training(folder):
+    """Its return is the zero of every strength: without it, these have a reason, not a value."""
+    done = call(command(folder, "train", *fragile(folder, RAISE, victim="random-baseline")), folder)
+    assert done.code == 0
+    metrics = trial_metrics(folder)
+    assert metrics["total_reward_ma"] is not None
+    assert metrics["strength"] is None
+    assert metrics["reasons"]["strength"]
+
+
+@pytest.mark.slow
+def test_a_failed_session_is_taken_up_again_when_the_run_is_resumed(folder):
+    """Its last checkpoint is that before the failure; the Session that had finished is left alone.
+
+    What broke it is gone by then, so its rows are those of a run in which nothing broke.
+    """
+    options = fragile(folder, RAISE)
+    assert call(command(folder, "train", *options), folder).code == 1
+    finished = rows_file(folder, 0).stat().st_mtime_ns
+    assert read_manifest(manifest(folder, 1)).frame == 300
+    fragile(folder, "pass")
+    assert call(command(folder, "train@latest", *options), folder).code == 0
+    assert rows_file(folder, 0).stat().st_mtime_ns == finished
+    assert trial_metrics(folder)["num_sessions"] == 2
+    assert len(repeatable(rows_file(folder, 1))) == 1 + 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_ctrl_c_ends_a_run_whose_session_hangs(number, folder):
+    with started(folder, "train", *fragile(folder, HANG)) as running:
+        wait_until((folder / "reached").exists)
+        children = running.children()
+        wait_until(lambda: ask_again(running, number))
+        done = running.end()
+    assert done.code == 130
+    assert "Traceback" not in done.err
+    assert not any(child.is_running() for child in children)
+
+
+def ask_again(running, number):
+    running.process.send_signal(number)
+    try:
+        return running.process.wait(0.3) is not None
+    except Exception:
+        return False
+
+
+def test_a_loss_that_is_not_finite_is_explained_and_the_last_checkpoint_is_intact(folder):
+    spec = ppo(agent__net__optim_spec={"name": "SGD", "lr": 1e3}, env__max_frame=20_000)
+    spec["agent"]["net"]["clip_grad_val"] = None
+    spec["agent"]["net"]["hid_layers_activation"] = "relu"
+    write_spec(folder, spec)
+    done = call(command(folder, "train"), folder)
+    assert done.code == 1
+    assert "Traceback" not in done.err
+    frame = int(re.search(r"at frame (\d+);", done.err)[1])
+    assert f"failed at frame {frame}" in done.err
+    for word in ("obs", "reward", "mean", "std"):
+        assert word in done.err
+    saved = Path(re.search(r"the state is in (.*\.pt)", done.err)[1])
+    assert saved.parent == run_folder(folder) / "model"
+    found = read_manifest(manifest(folder))
+    assert f"last good checkpoint at frame {found.frame}" in done.err
+    assert 0 < found.frame <= frame
+    assert read_state(saved.parent, found.files["state"])["frame"] == found.frame
+    assert json.loads((run_folder(folder) / f"{NAME}_spec.json").read_text())

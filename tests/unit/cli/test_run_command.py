@@ -1,0 +1,113 @@
+"""`slm-lab run`: bad input, and what a run leaves behind."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.faults.lab import LAB, NAME, call, command, write_spec
+from tests.support import ppo
+
+ROOT = Path(__file__).parents[3]
+
+WRONG = {
+    "an unknown mode": (["spec.json", NAME, "trian"], ['"trian"', "train@latest"]),
+    "a mode to come": (["spec.json", NAME, "search"], ["search", "not available yet"]),
+    "a missing file": (["nowhere.json", NAME], ["nowhere.json", "no such file"]),
+    "a missing spec": (["spec.json", "smal"], ["smal", "small"]),
+    "an unknown key": (["spec.json", "-s", "agent.nte.type=x"], ["agent.nte", "unknown key", "net"]),
+    "a wrong type": (["spec.json", "-s", "env.num_envs=many"], ["env.num_envs", "many"]),
+    "a set without =": (["spec.json", "-s", "agent"], ["-s agent", "key=value"]),
+    "an unknown environment": (["spec.json", "-s", "env.name=CartPoel-v1"], ["CartPole-v1"]),
+    "a plug-in that is not there": (["spec.json", "--import", "nowhere"], ["--import nowhere"]),
+    "nothing to resume": (["spec.json", NAME, "train@latest"], ["no run of small"]),
+    "no such run folder": (["spec.json", NAME, "train@data/gone"], ["no run folder data/gone"]),
+    "an unknown option": (["spec.json", "--sede", "1"], ["--sede"]),
+    "a negative seed": (["spec.json", "--seed", "-1"], ["--seed"]),
+}  # fmt: skip
+
+MISSING_EXTRA = """
+import sys
+from slm_lab.cli.main import main
+sys.modules["ale_py"] = None
+main()
+"""
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_bad_input_is_one_clear_message_and_leaves_nothing_behind(what, tmp_path):
+    args, words = WRONG[what]
+    write_spec(tmp_path, ppo())
+    done = call([str(LAB), "run", *args], tmp_path)
+    assert done.code == 2, done.err
+    for word in words:
+        assert word in done.err
+    assert "Traceback" not in done.err
+    assert done.out == ""
+    assert [path.name for path in tmp_path.iterdir()] == ["spec.json"]
+
+
+def test_a_missing_extra_is_named_with_the_command_that_installs_it(tmp_path):
+    write_spec(tmp_path, ppo(env__name="ALE/Pong-v5"))
+    done = call([sys.executable, "-c", MISSING_EXTRA, *command(tmp_path, "train")[1:]], tmp_path)
+    assert done.code == 2
+    assert 'pip install "slm-lab[atari]"' in done.err
+    assert len(done.err.splitlines()) == 1
+    assert not (tmp_path / "data").exists()
+
+
+def test_all_problems_of_a_spec_are_shown_at_once(tmp_path):
+    write_spec(tmp_path, ppo(env__num_envs=0, agent__algorithm__gama=0.9))
+    done = call(command(tmp_path, "train"), tmp_path)
+    assert done.code == 2
+    assert "2 problems" in done.err
+    assert "env.num_envs" in done.err
+    assert "agent.algorithm.gama" in done.err
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_file_that_is_no_json_is_bad_input(tmp_path):
+    (tmp_path / "spec.json").write_text('{"small": {')
+    done = call(command(tmp_path, "train"), tmp_path)
+    assert done.code == 2
+    assert "spec.json" in done.err
+    assert "Traceback" not in done.err
+
+
+def test_data_that_cannot_be_written_is_one_clear_message(tmp_path):
+    write_spec(tmp_path, ppo())
+    (tmp_path / "data").write_text("a file, where a folder should be")
+    done = call(command(tmp_path, "train"), tmp_path)
+    assert done.code in (1, 2)
+    assert str(tmp_path / "data") in done.err
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("args", [["--help"], ["run", "--help"], ["--version"]])
+def test_help_needs_no_heavy_import(args):
+    code = (
+        "import atexit, sys\n"
+        "heavy = {'torch', 'ray', 'plotly', 'matplotlib', 'gymnasium', 'pandas'}\n"
+        "atexit.register(lambda: print('imported', sorted(heavy & set(sys.modules))))\n"
+        "from slm_lab.cli.main import main\n"
+        "main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *args], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert "imported []" in done.stdout
+
+
+def test_run_lab_is_the_command_run_under_its_classic_name(tmp_path):
+    write_spec(tmp_path, ppo())
+    args = ["spec.json", NAME, "trian"]
+    classic = call([sys.executable, str(ROOT / "run_lab.py"), *args], tmp_path)
+    assert classic == call([str(LAB), "run", *args], tmp_path)
+
+
+def test_the_schema_of_a_spec_is_json(tmp_path):
+    done = call([str(LAB), "spec", "schema"], tmp_path)
+    assert done.code == 0
+    assert json.loads(done.out)

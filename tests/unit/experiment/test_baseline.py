@@ -1,0 +1,206 @@
+import json
+import os
+
+import gymnasium
+import numpy as np
+import pytest
+
+from slm_lab.env.step import FinishedEpisodes
+from slm_lab.experiment import baseline
+from slm_lab.experiment.baseline import (
+    cached_random_return,
+    measure_main,
+    measure_random_return,
+)
+from slm_lab.experiment.launch.processes import SPAWN
+from tests.support import parse, ppo
+
+
+def env_spec(**changes):
+    return parse(ppo(**{f"env__{key}": value for key, value in changes.items()})).env
+
+
+class Countdown:
+    """Environment i ends every i + 1 steps with a return of 10 i."""
+
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, num_envs):
+        self.num_envs, self.t, self.closed = num_envs, 0, False
+
+    def reset(self):
+        return np.zeros((self.num_envs, 1), np.float32)
+
+    def step(self, action):
+        assert action.shape == (self.num_envs,)
+        self.t += 1
+        ended = np.array([i for i in range(self.num_envs) if self.t % (i + 1) == 0])
+        self.finished = FinishedEpisodes(ended, ended * 10.0, ended + 1)
+        return self
+
+    def close(self):
+        self.closed = True
+
+
+@pytest.fixture
+def countdown(monkeypatch):
+    made = []
+
+    def make_env(spec, seed):
+        made.append(Countdown(spec.num_envs))
+        return made[-1]
+
+    monkeypatch.setattr("slm_lab.env.make.make_env", make_env)
+    return made
+
+
+def plain_random_returns(episodes):
+    env = gymnasium.make("CartPole-v1")
+    env.reset(seed=123)
+    env.action_space.seed(456)
+    returns = []
+    for _ in range(episodes):
+        env.reset()
+        total, over = 0.0, False
+        while not over:
+            _, reward, terminated, truncated, _ = env.step(env.action_space.sample())
+            total += float(reward)
+            over = terminated or truncated
+        returns.append(total)
+    env.close()
+    return np.array(returns)
+
+
+def test_the_random_return_of_cartpole_is_that_of_plain_environments():
+    plain = plain_random_returns(1000)
+    error = plain.std() * np.sqrt(1 / 1000 + 1 / 1000)
+    measured = measure_random_return(env_spec(), episodes=1000)
+    assert measured == pytest.approx(plain.mean(), abs=4 * error)
+    assert measured == pytest.approx(22.2, abs=2)
+
+
+def test_measuring_twice_gives_the_same_number():
+    assert measure_random_return(env_spec()) == measure_random_return(env_spec())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"num_envs": 16},
+        {"max_frame": 50},
+        {"normalize_obs": True, "normalize_reward": True},
+        {"reward_scale": 0.1},
+        {"clip_reward": "sign"},
+    ],
+    ids=str,
+)
+def test_what_the_agent_sees_does_not_change_the_raw_random_return(changes):
+    assert measure_random_return(env_spec(**changes)) == measure_random_return(env_spec())
+
+
+def test_a_step_limit_bounds_the_random_return():
+    assert measure_random_return(env_spec(max_t=5)) == 5.0
+
+
+@pytest.mark.parametrize("episodes", [1, 7, 10, 30, 100])
+def test_every_environment_contributes_equally_whatever_the_length_of_its_episodes(
+    countdown, episodes
+):
+    num_envs = min(episodes, 10)
+    mean = measure_random_return(env_spec(), episodes)
+    assert mean == pytest.approx(np.mean([10.0 * i for i in range(num_envs)]))
+    assert countdown[0].num_envs == num_envs
+
+
+def test_the_environments_are_closed_also_when_a_step_fails(countdown, monkeypatch):
+    measure_random_return(env_spec())
+
+    def fail(self, action):
+        raise RuntimeError("simulator")
+
+    monkeypatch.setattr(Countdown, "step", fail)
+    with pytest.raises(RuntimeError, match="simulator"):
+        measure_random_return(env_spec())
+    assert [env.closed for env in countdown] == [True, True]
+
+
+@pytest.fixture
+def measure_here(monkeypatch):
+    """measure_main in this process, with a number given instead of measured."""
+    monkeypatch.setattr(baseline, "die_with_parent", lambda parent: None)
+    monkeypatch.setattr(baseline.signal, "signal", lambda *args: None)
+
+    def measure(cache, spec, value):
+        monkeypatch.setattr(baseline, "measure_random_return", lambda spec: value)
+        measure_main(cache, spec, (), os.getppid())
+
+    return measure
+
+
+def test_a_spawned_process_measures_and_leaves_the_number_in_the_cache(tmp_path):
+    cache, spec = tmp_path / "random_returns.json", env_spec(max_t=5)
+    process = SPAWN.Process(target=measure_main, args=(cache, spec, (), os.getpid()))
+    process.start()
+    process.join(60)
+    assert process.exitcode == 0
+    assert cached_random_return(cache, spec) == 5.0
+    assert [path.name for path in tmp_path.iterdir()] == [cache.name]
+
+
+def test_what_was_measured_is_found_and_measurements_stand_side_by_side(tmp_path, measure_here):
+    cache = tmp_path / "random_returns.json"
+    measure_here(cache, env_spec(), 22.5)
+    measure_here(cache, env_spec(name="Acrobot-v1"), -499)
+    assert cached_random_return(cache, env_spec()) == 22.5
+    assert cached_random_return(cache, env_spec(name="Acrobot-v1")) == -499.0
+
+
+def test_an_empty_place_has_no_cached_number(tmp_path):
+    assert cached_random_return(tmp_path / "none.json", env_spec()) is None
+
+
+@pytest.mark.parametrize(
+    "changes", [{"name": "CartPole-v0"}, {"max_t": 100}, {"sutton_barto_reward": True}], ids=str
+)
+def test_another_environment_or_other_arguments_are_not_a_hit(tmp_path, measure_here, changes):
+    cache = tmp_path / "random_returns.json"
+    measure_here(cache, env_spec(), 22.5)
+    assert cached_random_return(cache, env_spec(**changes)) is None
+
+
+@pytest.mark.parametrize(
+    "changes", [{"num_envs": 32}, {"max_frame": 10}, {"normalize_obs": True}], ids=str
+)
+def test_what_the_number_does_not_depend_on_is_a_hit(tmp_path, measure_here, changes):
+    cache = tmp_path / "random_returns.json"
+    measure_here(cache, env_spec(), 22.5)
+    assert cached_random_return(cache, env_spec(**changes)) == 22.5
+
+
+def test_another_version_of_the_simulator_is_not_a_hit(tmp_path, measure_here, monkeypatch):
+    cache = tmp_path / "random_returns.json"
+    measure_here(cache, env_spec(), 22.5)
+    monkeypatch.setattr(baseline, "version", lambda package: "99.0")
+    assert cached_random_return(cache, env_spec()) is None
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"\xff\xfe", b"[]", b"null", b"3", b'{"a": "b"}'], ids=repr
+)
+def test_a_damaged_cache_is_no_hit_and_is_replaced_by_the_next_measurement(
+    tmp_path, measure_here, content
+):
+    cache = tmp_path / "random_returns.json"
+    cache.write_bytes(content)
+    assert cached_random_return(cache, env_spec()) is None
+    measure_here(cache, env_spec(), 22.5)
+    assert cached_random_return(cache, env_spec()) == 22.5
+
+
+@pytest.mark.parametrize("value", ["22.5", None, [22.5], {}])
+def test_a_cached_value_that_is_no_number_is_no_hit(tmp_path, measure_here, value):
+    cache = tmp_path / "random_returns.json"
+    measure_here(cache, env_spec(), 22.5)
+    key = next(iter(json.loads(cache.read_text())))
+    cache.write_text(json.dumps({key: value}))
+    assert cached_random_return(cache, env_spec()) is None

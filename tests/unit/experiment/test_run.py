@@ -1,0 +1,106 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slm_lab.core.errors import UsageError
+from slm_lab.experiment.run import differences, parse_mode, with_seed
+from tests.support import parse, ppo
+
+leaves = st.none() | st.booleans() | st.integers() | st.text(max_size=3) | st.lists(st.integers())
+nested = st.recursive(
+    st.dictionaries(st.sampled_from("abcd"), leaves, max_size=3),
+    lambda inner: st.dictionaries(st.sampled_from("abcd"), inner | leaves, max_size=3),
+    max_leaves=10,
+)
+
+
+@given(nested)
+def test_a_spec_does_not_differ_from_itself(spec):
+    assert differences(spec, spec) == []
+
+
+@given(nested, nested)
+def test_differences_read_backwards_have_old_and_new_swapped(one, other):
+    forward, backward = differences(one, other), differences(other, one)
+    by_path = sorted((path, repr(new), repr(old)) for path, old, new in backward)
+    assert sorted((path, repr(old), repr(new)) for path, old, new in forward) == by_path
+
+
+@given(nested, nested)
+def test_every_difference_names_the_values_found_at_its_path(one, other):
+    def at(spec, path):
+        for key in path.split("."):
+            spec = spec.get(key)
+        return spec
+
+    for path, old, new in differences(one, other):
+        assert (at(one, path), at(other, path)) == (old, new)
+        assert old != new
+
+
+def test_differences_are_dotted_paths_with_the_old_and_the_new_value():
+    old = {"agent": {"lr": 1, "same": 2, "gone": 3}, "env": {"name": "a"}, "meta": {}}
+    new = {"agent": {"lr": 5, "same": 2}, "env": {"name": "a", "kwargs": {"g": 1}}, "meta": {}}
+    assert differences(old, new) == [
+        ("agent.lr", 1, 5),
+        ("agent.gone", 3, None),
+        ("env.kwargs", None, {"g": 1}),
+    ]
+
+
+def test_a_list_that_differs_in_one_place_is_one_difference():
+    assert differences({"a": {"hid": [64, 64]}}, {"a": {"hid": [64, 32]}}) == [
+        ("a.hid", [64, 64], [64, 32])
+    ]
+
+
+def test_two_real_specs_differ_where_they_were_changed():
+    old = parse(ppo()).to_json()
+    new = parse(ppo(env__max_frame=9999, agent__algorithm__gamma=0.5)).to_json()
+    assert differences(old, new) == [
+        ("agent.algorithm.gamma", 0.99, 0.5),
+        ("env.max_frame", 1000, 9999),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("mode", "resumed"),
+    [
+        ("dev", None),
+        ("train", None),
+        ("train@latest", "latest"),
+        ("train@data/ppo_2026_01_01_000000", "data/ppo_2026_01_01_000000"),
+        ("train@/tmp/a@b", "/tmp/a@b"),
+    ],
+)
+def test_a_mode_says_whether_and_what_to_resume(mode, resumed):
+    assert parse_mode(mode) == resumed
+
+
+@pytest.mark.parametrize(
+    "mode", ["", "Train", "train@", "@latest", "dev@latest", "trian", "train latest", "trainx@y"]
+)
+def test_a_mode_that_does_not_exist_is_refused_with_those_that_do(mode):
+    with pytest.raises(UsageError, match="there is no mode") as told:
+        parse_mode(mode)
+    assert f'"{mode}"' in str(told.value)
+    for known in ("dev", "train", "train@latest"):
+        assert known in str(told.value)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2**32 - 1])
+@pytest.mark.parametrize("before", [None, 7])
+def test_a_spec_with_a_seed_differs_in_nothing_else(seed, before):
+    spec = parse(ppo(meta__random_seed=before))
+    seeded = with_seed(spec, seed)
+    assert seeded.meta.random_seed == seed
+    assert spec.meta.random_seed == before
+    assert with_seed(seeded, before if before is not None else 0) == with_seed(
+        spec, before if before is not None else 0
+    )
+    assert differences(spec.to_json(), seeded.to_json()) == [("meta.random_seed", before, seed)]
+
+
+def test_a_spec_with_a_seed_written_down_reads_back_as_it_is():
+    seeded = with_seed(parse(ppo()), 123)
+    assert parse(seeded.to_json()) == seeded
