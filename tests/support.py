@@ -52,7 +52,10 @@ PPO = {
 
 def ppo(**changes: Any) -> dict[str, Any]:
     """A small PPO spec; keywords are dotted paths with __ for dots."""
-    spec = copy.deepcopy(PPO)
+    return _changed(copy.deepcopy(PPO), changes)
+
+
+def _changed(spec: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     for path, value in changes.items():
         *parents, last = path.split("__")
         block: dict[str, Any] = spec
@@ -60,6 +63,25 @@ def ppo(**changes: Any) -> dict[str, Any]:
             block = block[parent]
         block[last] = value
     return spec
+
+
+ENTROPY = {"name": "linear_decay", "start_val": 0.01, "end_val": 0.0, "start_step": 0,
+           "end_step": 2000}  # fmt: skip
+
+
+def reinforce(**changes: Any) -> dict[str, Any]:
+    """A small Reinforce spec on whole episodes."""
+    algorithm = {"name": "Reinforce", "gamma": 0.99, "center_return": True,
+                 "training_frequency": 2, "entropy_coef_spec": ENTROPY}  # fmt: skip
+    spec = ppo(agent__algorithm=algorithm, agent__memory={"name": "OnPolicyReplay"})
+    return _changed(spec, changes)
+
+
+def actor_critic(**changes: Any) -> dict[str, Any]:
+    """A small A2C spec."""
+    algorithm = {"name": "ActorCritic", "gamma": 0.99, "lam": 0.95, "training_frequency": 8,
+                 "val_loss_coef": 0.5, "entropy_coef_spec": ENTROPY}  # fmt: skip
+    return _changed(ppo(agent__algorithm=algorithm), changes)
 
 
 def parse(data: dict[str, Any], name: str = "small") -> Spec:

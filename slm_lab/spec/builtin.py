@@ -28,8 +28,9 @@ def register_builtin_parts() -> None:
 
     on_policy_batch = "slm_lab.agent.memory.on_policy:OnPolicyBatchReplay"
     MEMORIES.register("OnPolicyBatchReplay", memory.OnPolicyBatchReplaySpec, on_policy_batch)
-    MEMORIES.register("OnPolicyReplay", memory.OnPolicyReplaySpec)
-    MEMORIES.register("OnPolicyCrossEntropy", memory.OnPolicyCrossEntropySpec)
+    episodes = "slm_lab.agent.memory.episodes:OnPolicyReplay"
+    MEMORIES.register("OnPolicyReplay", memory.OnPolicyReplaySpec, episodes)
+    MEMORIES.register("OnPolicyCrossEntropy", memory.OnPolicyCrossEntropySpec, episodes)
     MEMORIES.register("Replay", memory.ReplaySpec)
     MEMORIES.register("PrioritizedReplay", memory.PrioritizedReplaySpec)
 

@@ -9,7 +9,7 @@ from slm_lab.agent.net import build as net_build
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.lr_schedule import build_learning_rate
 from slm_lab.agent.optim.optimizer import Optimizer
-from tests.support import parse, ppo, rows, run_session
+from tests.support import actor_critic, parse, ppo, reinforce, rows, run_session
 
 
 class PerParameterOptimizer(Optimizer):
@@ -47,6 +47,8 @@ SPECS = {
     "adam_shared": ppo(agent__net__shared=True),
     "rmsprop": ppo(agent__net__optim_spec={"name": "GlobalRMSprop", "lr": 1e-3}),
     "continuous": ppo(env__name="Pendulum-v1", agent__net__log_std_init=0.0),
+    "actor_critic": actor_critic(),
+    "reinforce": reinforce(),
 }
 
 
@@ -64,6 +66,6 @@ def test_a_whole_run_equals_the_per_parameter_run(name, tmp_path, monkeypatch):
     for unit, optimizer in reference.agent.learner.network.units.optimizers.items():
         expected = optimizer.vector()
         torch.testing.assert_close(flat_run.agent.learner.flats[unit].vector, expected)
-    assert flat_run.agent.learner.opt_step > 50
+    assert flat_run.agent.learner.opt_step > 10
     # The two global norms are summed in different orders, so the last bits may differ.
     assert_frame_equal(rows(flat_run), rows(reference), rtol=1e-4, atol=1e-6)

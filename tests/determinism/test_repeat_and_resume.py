@@ -7,7 +7,15 @@ import pytest
 import torch
 from pandas.testing import assert_frame_equal
 
-from tests.support import make_session, parse, ppo, rows, run_session
+from tests.support import (
+    actor_critic,
+    make_session,
+    parse,
+    ppo,
+    reinforce,
+    rows,
+    run_session,
+)
 
 SPECS = {
     "separate": ppo(),
@@ -30,6 +38,26 @@ SPECS = {
         agent__net__lr_scheduler_spec={"name": "StepLR", "step_size": 20},
     ),
     "norm_layers": ppo(agent__net__layer_norm=True, agent__net__batch_norm=True),
+}
+SPECS |= {
+    "reinforce": reinforce(),
+    "cross_entropy": reinforce(
+        agent__memory={"name": "OnPolicyCrossEntropy", "cross_entropy": 0.5},
+        agent__algorithm__training_frequency=4,
+    ),
+    "reinforce_continuous": reinforce(env__name="Pendulum-v1", env__max_t=20),
+    "actor_critic": actor_critic(),
+    "actor_critic_n_step": actor_critic(
+        agent__algorithm__lam=None,
+        agent__algorithm__num_step_returns=3,
+        agent__net__shared=True,
+    ),
+    "actor_critic_episodes": actor_critic(
+        agent__algorithm__lam=None,
+        agent__algorithm__training_frequency=3,
+        agent__memory={"name": "OnPolicyReplay"},
+        env__max_t=40,
+    ),
 }
 SPECS["random"] = {
     "agent": {"name": "Random", "algorithm": {"name": "Random"}},

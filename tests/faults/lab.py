@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,6 +115,11 @@ def wait_until(condition: Callable[[], Any], timeout: float = PATIENCE) -> Any:
         assert time.monotonic() < deadline, f"nothing happened in {timeout} s"
         time.sleep(0.005)  # the pause of a poll: the condition decides, not the time
     return value
+
+
+def all_gone(processes: Iterable[psutil.Process]) -> bool:
+    """Whether none of them runs any more."""
+    return not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in processes)
 
 
 def run_folder(folder: Path) -> Path:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 
-from slm_lab.agent.algorithm.returns import gae
+from slm_lab.agent.algorithm.returns import discounted_returns, gae, n_step_returns
 
 
 def episode(seed: int, length: int, ending: str | None) -> dict[str, torch.Tensor]:
@@ -80,3 +80,69 @@ def test_environments_side_by_side_do_not_see_each_other(seed):
     args = {"gamma": 0.9, "gae_lambda": 0.7}
     apart = torch.cat([gae(**c, **args) for c in columns], 1)
     torch.testing.assert_close(gae(**together, **args), apart)
+
+
+def column(*values):
+    return torch.tensor(values).view(-1, 1)
+
+
+def test_n_step_returns_equal_numbers_worked_out_by_hand():
+    """γ = 0.5, n = 2, next values 10, 20, 30, 40; the episode is cut off after the second step.
+
+    t=3: 4 + 20 = 24, the rollout's end.  t=2: 3 + 0.5·24 = 15.  t=1: 2 + 0.5·20 = 12, its episode
+    ends.  t=0: 1 + 0.5·12 = 7.
+    """
+    returns = n_step_returns(
+        column(1.0, 2.0, 3.0, 4.0),
+        column(10.0, 20.0, 30.0, 40.0),
+        column(False, False, False, False),
+        column(False, True, False, False),
+        gamma=0.5,
+        num_steps=2,
+    )
+    torch.testing.assert_close(returns.flatten(), torch.tensor([7.0, 12.0, 15.0, 24.0]))
+
+
+def test_one_step_returns_are_the_td_target():
+    parts = episode(3, 5, "terminated")
+    parts.pop("value")
+    returns = n_step_returns(**parts, gamma=0.9, num_steps=1)
+    expected = parts["reward"] + 0.9 * parts["next_value"] * ~parts["terminated"]
+    torch.testing.assert_close(returns, expected)
+
+
+@given(seed=st.integers(0, 1000), n=st.integers(1, 9), length=st.integers(1, 12))
+def test_n_step_returns_equal_the_definition(seed, n, length):
+    rng = torch.Generator().manual_seed(seed)
+    reward, next_value = (torch.randn(length, 1, generator=rng) for _ in range(2))
+    terminated = torch.rand(length, 1, generator=rng) < 0.2
+    done = terminated | (torch.rand(length, 1, generator=rng) < 0.2)
+    returns = n_step_returns(reward, next_value, terminated, done, 0.9, n)
+    for t in range(length):
+        total, discount, last = 0.0, 1.0, t
+        for k in range(t, min(t + n, length)):
+            total += discount * reward[k].item()
+            discount *= 0.9
+            last = k
+            if done[k]:
+                break
+        if not terminated[last]:
+            total += discount * next_value[last].item()
+        assert returns[t].item() == pytest.approx(total, abs=1e-4)
+
+
+@given(seed=st.integers(0, 1000), length=st.integers(1, 10))
+def test_returns_over_all_steps_are_those_of_gae_with_lambda_one(seed, length):
+    parts = episode(seed, length, None)
+    parts["next_value"][:-1] = parts["value"][1:]
+    advantage = gae(**parts, gamma=0.95, gae_lambda=1.0)
+    value = parts.pop("value")
+    returns = n_step_returns(**parts, gamma=0.95, num_steps=length)
+    torch.testing.assert_close(returns, advantage + value, rtol=1e-4, atol=1e-4)
+
+
+def test_discounted_returns_stay_within_the_episode():
+    returns = discounted_returns(
+        column(1.0, 2.0, 4.0, 8.0), column(False, True, False, False), gamma=0.5
+    )
+    assert returns.flatten().tolist() == [2.0, 2.0, 8.0, 8.0]

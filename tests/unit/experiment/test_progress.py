@@ -2,7 +2,7 @@ import multiprocessing
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slm_lab.experiment.clock import Clock
@@ -68,6 +68,7 @@ writes = st.tuples(
 )
 
 
+@settings(deadline=None)  # shared memory is mapped from a file
 @given(st.lists(writes, max_size=20))
 def test_a_session_reads_as_it_last_wrote_and_none_stays_none(history):
     board = Board.allocate(SPAWN, 4)
@@ -100,6 +101,7 @@ def test_a_field_that_does_not_exist_is_refused():
     assert board.read(0) == SessionProgress(Phase.WAITING, 0, None, None, None, None)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 9))
 def test_no_two_cells_of_a_board_share_memory(num_sessions):
     board = Board.allocate(SPAWN, num_sessions)

@@ -6,7 +6,13 @@ from slm_lab.core.errors import UsageError
 from slm_lab.experiment.run import differences, parse_mode, with_seed
 from tests.support import parse, ppo
 
-leaves = st.none() | st.booleans() | st.integers() | st.text(max_size=3) | st.lists(st.integers())
+leaves = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text("xyz", max_size=3)
+    | st.lists(st.integers(), max_size=3)
+)
 nested = st.recursive(
     st.dictionaries(st.sampled_from("abcd"), leaves, max_size=3),
     lambda inner: st.dictionaries(st.sampled_from("abcd"), inner | leaves, max_size=3),

@@ -1,0 +1,115 @@
+"""Memories of whole episodes that are used once and forgotten."""
+
+import math
+
+import numpy as np
+import torch
+
+from slm_lab.agent.batch import Act, Rollout
+from slm_lab.agent.memory.memory import Memory, MemoryLayout
+from slm_lab.core.types import Array, BoolArray, FloatArray, StateDict
+from slm_lab.spec.schema.memory import MemorySpec, OnPolicyCrossEntropySpec
+
+Episode = dict[str, Array]
+"""The steps of one episode by field, (T, ...) each; `next_obs` is the last one only, (1, ...)."""
+
+STEP_FIELDS = ("obs", "action", "log_prob", "value", "reward", "terminated", "truncated", "version")
+
+
+class OnPolicyReplay(Memory[Rollout]):
+    """Whole episodes, until `horizon` of them are finished, from any number of environments.
+
+    The batch is one column (T, 1): the finished episodes one after the other. Each ends in a step
+    that is terminated or truncated, so nothing reaches from one into the next. Episodes that still
+    run are kept for a later batch; to drop them would favour short ones.
+
+    With `best_fraction` below one it is the cross-entropy method's memory: only that share of the
+    episodes is learned from, those of the highest return (as the learner sees rewards).
+    """
+
+    def __init__(self, layout: MemoryLayout, best_fraction: float = 1.0) -> None:
+        self._wanted = layout.horizon
+        self._best_fraction = best_fraction
+        self._steps: list[dict[str, Array]] = []
+        """Vector steps (N, ...) that some running episode still needs, oldest first."""
+        self._begins = [0] * layout.num_envs
+        """Where in `_steps` each environment's running episode begins."""
+        self._finished: list[Episode] = []
+
+    @classmethod
+    def build(cls, spec: MemorySpec, layout: MemoryLayout) -> "OnPolicyReplay":
+        """OnPolicyCrossEntropy keeps the share of the episodes that its spec says, others all."""
+        if isinstance(spec, OnPolicyCrossEntropySpec):
+            return cls(layout, spec.cross_entropy)
+        return cls(layout)
+
+    def add(
+        self,
+        obs: Array,
+        act: Act,
+        reward: FloatArray,
+        terminated: BoolArray,
+        truncated: BoolArray,
+        next_obs: Array,
+    ) -> None:
+        """Appends a step to every running episode, and finishes those that end with it."""
+        version = np.full(len(reward), act.version)
+        values = (obs, act.action, act.log_prob, act.value, reward, terminated, truncated, version)
+        self._steps.append(
+            {name: value.copy() for name, value in zip(STEP_FIELDS, values, strict=True)}
+        )
+        done = terminated | truncated
+        if not done.any():
+            return
+        for n in np.flatnonzero(done):
+            steps = self._steps[self._begins[n] :]
+            episode = {name: np.stack([step[name][n] for step in steps]) for name in STEP_FIELDS}
+            episode["next_obs"] = next_obs[n : n + 1].copy()
+            self._finished.append(episode)
+            self._begins[n] = len(self._steps)
+        self._forget(min(self._begins))
+
+    def ready(self) -> bool:
+        """Whether enough episodes are finished."""
+        return len(self._finished) >= self._wanted
+
+    def take(self) -> Rollout:
+        """The finished episodes, or the best of them, as one column; they are forgotten."""
+        episodes, self._finished = self._best(self._finished), []
+        columns = {
+            name: torch.from_numpy(np.concatenate([e[name] for e in episodes])).unsqueeze(1)
+            for name in STEP_FIELDS
+        }
+        ends = np.cumsum([len(e["reward"]) for e in episodes]) - 1
+        # Where an episode was terminated the value of its last state is masked by the learner.
+        return Rollout(
+            **(columns | {"version": columns["version"].squeeze(1)}),
+            bootstrap_obs=torch.from_numpy(np.concatenate([e["next_obs"] for e in episodes])),
+            bootstrap_t=torch.from_numpy(ends),
+            bootstrap_n=torch.zeros(len(ends), dtype=torch.int64),
+        )
+
+    def _best(self, episodes: list[Episode]) -> list[Episode]:
+        if self._best_fraction == 1.0:
+            return episodes
+        kept = math.ceil(self._best_fraction * len(episodes))
+        return sorted(episodes, key=lambda e: -float(e["reward"].sum()))[:kept]
+
+    def _forget(self, count: int) -> None:
+        """Drops the oldest vector steps, which no running episode needs any more."""
+        del self._steps[:count]
+        self._begins = [begin - count for begin in self._begins]
+
+    def state_dict(self) -> StateDict:
+        """Finished and running episodes."""
+        return {
+            "steps": list(self._steps),
+            "begins": list(self._begins),
+            "finished": list(self._finished),
+        }
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores them."""
+        self._steps = list(state["steps"])
+        self._begins = list(state["begins"])
+        self._finished = list(state["finished"])

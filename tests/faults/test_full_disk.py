@@ -1,0 +1,96 @@
+"""A disk that fills up while a run is on it."""
+
+import errno
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from slm_lab.experiment.checkpoint import read_state
+from slm_lab.experiment.manifest import read_manifest
+from tests.faults.lab import (
+    call,
+    command,
+    manifest,
+    repeatable,
+    row_count,
+    rows_file,
+    run_folder,
+    started,
+    wait_until,
+    write_spec,
+)
+from tests.support import ppo
+
+SPEC = ppo(env__max_frame=20_000)
+
+
+@pytest.fixture
+def small_disk(folder):
+    """The folder of data on a disk of 3 MB."""
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("only root can mount a small disk")
+    data = folder / "data"
+    known = (data / "random_returns.json").read_text()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(data)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"cannot mount a small disk: {mounted.stderr.strip()}")
+    (data / "random_returns.json").write_text(known)
+    try:
+        yield data
+    finally:
+        subprocess.run(["umount", "--lazy", str(data)], check=True)
+
+
+def fill(path):
+    """Leaves nothing free on the disk of `path`."""
+    with path.open("wb", buffering=0) as stream:
+        try:
+            while True:
+                stream.write(bytes(4096))
+        except OSError as error:
+            assert error.errno == errno.ENOSPC
+
+
+@pytest.mark.slow
+def test_a_full_disk_is_told_costs_no_checkpoint_and_the_run_goes_on_when_there_is_room(
+    small_disk, folder, tmp_path
+):
+    whole = tmp_path / "whole"
+    write_spec(whole, SPEC)
+    assert call(command(whole, "train"), whole).code == 0
+
+    write_spec(folder, SPEC)
+    with started(folder) as running:
+        wait_until(lambda: row_count(folder) > 5)
+        fill(small_disk / "ballast")
+        done = running.end()
+    assert done.code == 1
+    assert "No space left on device" in done.err
+    assert str(run_folder(folder)) in done.err
+    assert "Traceback" not in done.err
+    saved = read_manifest(manifest(folder))
+    assert 0 < saved.frame < 20_000
+    assert read_state(run_folder(folder) / "model", saved.files["state"])["frame"] == saved.frame
+    assert f"the last one, at frame {saved.frame}, is intact" in done.err
+
+    subprocess.run(["mount", "-o", "remount,size=200m", str(small_disk)], check=True)
+    resumed = call(command(folder, "train@latest"), folder)
+    assert (resumed.code, resumed.err) == (0, "")
+    assert repeatable(rows_file(folder)) == repeatable(rows_file(whole))
+
+
+@pytest.mark.slow
+def test_a_disk_that_is_full_from_the_start_is_one_clear_message(small_disk, folder):
+    write_spec(folder, SPEC)
+    fill(small_disk / "ballast")
+    done = call(command(folder, "train"), folder)
+    assert done.code in (1, 2)
+    assert "No space left on device" in done.err
+    assert "Traceback" not in done.err

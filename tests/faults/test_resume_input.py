@@ -1,0 +1,161 @@
+"""What a resumed run is given: its own folder, damaged or not, and what -s says."""
+
+import json
+import shutil
+
+import pytest
+
+from tests.faults.lab import (
+    NAME,
+    call,
+    command,
+    manifest,
+    repeatable,
+    rows_file,
+    run_folder,
+    write_spec,
+)
+from tests.support import ppo
+
+SHORT = ppo(env__max_frame=500)
+LONGER = ("-s", "env.max_frame=1000")
+
+
+@pytest.fixture(scope="module")
+def short(tmp_path_factory, finished):
+    """A run of 500 frames."""
+    folder = tmp_path_factory.mktemp("short")
+    write_spec(folder, SHORT)
+    (folder / "data").mkdir()
+    shutil.copy(finished[0] / "data" / "random_returns.json", folder / "data")
+    assert call(command(folder, "train"), folder).code == 0
+    return folder
+
+
+@pytest.fixture
+def copy(short, tmp_path):
+    """A copy of it, to be spoilt."""
+    return shutil.copytree(short, tmp_path / "copy")
+
+
+def state_file(folder):
+    models = run_folder(folder) / "model"
+    return models / json.loads(manifest(folder).read_text())["files"]["state"]["name"]
+
+
+def cut_manifest(folder):
+    manifest(folder).write_text(manifest(folder).read_text()[:40])
+    return manifest(folder)
+
+
+def empty_manifest(folder):
+    manifest(folder).write_text("")
+    return manifest(folder)
+
+
+def foreign_manifest(folder):
+    manifest(folder).write_text(json.dumps({"format": 99}))
+    return manifest(folder)
+
+
+def list_manifest(folder):
+    manifest(folder).write_text("[1, 2]")
+    return manifest(folder)
+
+
+def changed_state(folder):
+    path = state_file(folder)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    return path
+
+
+def missing_state(folder):
+    path = state_file(folder)
+    path.unlink()
+    return path
+
+
+def missing_rows(folder):
+    path = rows_file(folder)
+    path.unlink()
+    return path
+
+
+DAMAGES = [
+    cut_manifest,
+    empty_manifest,
+    foreign_manifest,
+    list_manifest,
+    changed_state,
+    missing_state,
+    missing_rows,
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+def test_a_damaged_checkpoint_is_named_and_nothing_is_trained(damage, copy):
+    path = damage(copy)
+    done = call(command(copy, "train@latest", *LONGER), copy)
+    assert done.code == 1
+    assert str(path) in done.err
+    assert "Traceback" not in done.err
+
+
+def test_a_longer_budget_gives_the_rows_of_a_run_that_had_it_from_the_start(copy, finished):
+    done = call(command(copy, "train@latest", *LONGER), copy)
+    assert (done.code, done.err) == (0, "")
+    assert repeatable(rows_file(copy)) == repeatable(rows_file(finished[0], 0))
+    saved = json.loads((run_folder(copy) / f"{NAME}_spec.json").read_text())
+    assert saved[NAME]["env"]["max_frame"] == 1000
+
+
+@pytest.mark.slow
+def test_a_run_that_had_come_to_its_end_only_has_its_graphs_drawn_again(copy):
+    rows, model = rows_file(copy).read_bytes(), manifest(copy).read_bytes()
+    done = call(command(copy, "train@latest"), copy)
+    assert (done.code, done.err) == (0, "")
+    assert (rows_file(copy).read_bytes(), manifest(copy).read_bytes()) == (rows, model)
+
+
+def test_a_setting_that_earlier_rows_depend_on_is_refused_on_resume(copy):
+    before = (run_folder(copy) / f"{NAME}_spec.json").read_bytes()
+    done = call(command(copy, "train@latest", *LONGER, "-s", "agent.algorithm.gamma=0.5"), copy)
+    assert done.code == 2
+    assert "agent.algorithm.gamma" in done.err
+    assert "0.99" in done.err
+    assert "Traceback" not in done.err
+    assert (run_folder(copy) / f"{NAME}_spec.json").read_bytes() == before
+
+
+def test_another_seed_is_refused_on_resume(copy):
+    done = call(command(copy, "train@latest", "--seed", "1"), copy)
+    assert done.code == 2
+    assert "random_seed" in done.err
+
+
+@pytest.mark.slow
+def test_a_file_that_says_something_else_by_now_only_gives_a_note(copy):
+    write_spec(copy, ppo(env__max_frame=500, agent__algorithm__gamma=0.5))
+    done = call(command(copy, "train@latest"), copy)
+    assert (done.code, done.err) == (0, "")
+    assert "agent.algorithm.gamma" in done.out
+    saved = json.loads((run_folder(copy) / f"{NAME}_spec.json").read_text())
+    assert saved[NAME]["agent"]["algorithm"]["gamma"] == 0.99
+
+
+def test_a_folder_that_is_no_run_of_the_spec_is_bad_input(copy):
+    (copy / "data" / "other").mkdir()
+    done = call(command(copy, f"train@{copy / 'data' / 'other'}"), copy)
+    assert done.code == 2
+    assert "is no run of small" in done.err
+
+
+def test_a_run_killed_before_its_spec_was_saved_is_no_run_to_go_on_with(copy):
+    """The newer folder is empty; the older one has a whole run in it."""
+    (copy / "data" / f"{NAME}_2999_01_01_000000").mkdir()
+    done = call(command(copy, "train@latest", "--seed", "1"), copy)
+    assert done.code == 2
+    assert "random_seed" in done.err, "it was not the older run that was taken"

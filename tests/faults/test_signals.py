@@ -1,0 +1,143 @@
+"""Ctrl-C, SIGTERM, and a parent that is gone: everything saved, nobody left behind."""
+
+import os
+import shlex
+import shutil
+import signal
+
+import pytest
+
+from slm_lab.experiment.manifest import read_manifest
+from tests.faults.lab import (
+    LAB,
+    all_gone,
+    call,
+    command,
+    manifest,
+    repeatable,
+    row_count,
+    rows_file,
+    run_folder,
+    started,
+    trial_metrics,
+    wait_until,
+    write_spec,
+)
+from tests.support import ppo
+
+LONG = ppo(env__max_frame=15_000, meta__log_frequency=500)
+"""Some seconds of training."""
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    """The rows of LONG."""
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    write_spec(folder, LONG)
+    assert call(command(folder, "train"), folder).code == 0
+    rows = repeatable(rows_file(folder))
+    assert len(rows) == 1 + 30
+    return rows
+
+
+def resume_command(done):
+    """What the run said one should type, typed."""
+    (line,) = (line for line in done.out.splitlines() if "go on with: " in line)
+    words = shlex.split(line.partition("go on with: ")[2])
+    assert words[:2] == ["slm-lab", "run"]
+    return [str(LAB), *words[1:]]
+
+
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
+def test_a_stopped_run_is_saved_and_goes_on_as_if_it_had_not_been(number, folder, uninterrupted):
+    write_spec(folder, LONG)
+    with started(folder) as running:
+        wait_until(lambda: row_count(folder) > 5)
+        running.signal_group(number)
+        done = running.end()
+    assert (done.code, done.err) == (130, "")
+    saved = read_manifest(manifest(folder))
+    assert 0 < saved.frame < 15_000
+    assert not saved.finished
+    assert trial_metrics(folder)["sessions"][0]["ending"] == "interrupted"
+    assert repeatable(rows_file(folder)) == uninterrupted[: 1 + row_count(folder)]
+    resumed = call(command(folder, "train@latest"), folder)
+    assert (resumed.code, resumed.err) == (0, "")
+    assert read_manifest(manifest(folder)).finished
+    assert repeatable(rows_file(folder)) == uninterrupted
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_the_parent_alone_stops_all_its_sessions(number, folder):
+    write_spec(folder, {**LONG, "meta": {**LONG["meta"], "max_session": 3}})
+    with started(folder) as running:
+        wait_until(lambda: row_count(folder, 0) and row_count(folder, 1))
+        running.process.send_signal(number)
+        done = running.end()
+    assert (done.code, done.err) == (130, "")
+    endings = [session["ending"] for session in trial_metrics(folder)["sessions"]]
+    assert endings == ["interrupted"] * 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_stopped_while_its_sessions_start_has_not_failed(number, folder):
+    """The signal comes as soon as the process of a Session exists, before it can take heed."""
+    write_spec(folder, ppo())
+    with started(folder) as running:
+        wait_until(lambda: any("spawn_main" in " ".join(c.cmdline()) for c in running.children()))
+        running.signal_group(number)
+        done = running.end()
+    assert (done.code, done.err) == (130, "")
+    resumed = call(command(folder, "train@latest"), folder)
+    assert (resumed.code, resumed.err) == (0, "")
+    assert row_count(folder) == 10
+
+
+@pytest.mark.slow
+def test_the_command_that_a_stopped_run_prints_works_as_it_stands(folder, uninterrupted):
+    write_spec(folder, LONG)
+    with started(folder) as running:
+        wait_until(lambda: row_count(folder) > 5)
+        running.signal_group(signal.SIGINT)
+        done = running.end()
+    resumed = call(resume_command(done), folder)
+    assert (resumed.code, resumed.err) == (0, "")
+    assert repeatable(rows_file(folder)) == uninterrupted
+
+
+@pytest.mark.slow
+def test_the_printed_command_works_for_plug_ins_and_folders_with_odd_characters(folder):
+    odd = folder / "my runs [bold] 'x'"
+    write_spec(odd, ppo(env__name="Mine-v0", env__max_frame=15_000, meta__log_frequency=500))
+    (odd / "mine.py").write_text(
+        "import gymnasium\n"
+        "from gymnasium.envs.classic_control import CartPoleEnv\n"
+        "gymnasium.register('Mine-v0', entry_point=CartPoleEnv)\n"
+    )
+    shutil.copytree(folder / "data", odd / "data")
+    with started(odd, "train", "--import", "mine") as running:
+        wait_until(lambda: row_count(odd) > 2)
+        running.signal_group(signal.SIGINT)
+        done = running.end()
+    assert done.code == 130
+    resumed = call(resume_command(done), odd)
+    assert (resumed.code, resumed.err) == (0, "")
+    assert read_manifest(manifest(odd)).finished
+
+
+def test_no_process_outlives_a_parent_that_is_killed(folder):
+    write_spec(folder, {**LONG, "meta": {**LONG["meta"], "max_session": 2}})
+    (folder / "data" / "random_returns.json").unlink()  # so that it is measured beside the training
+    with started(folder) as running:
+        wait_until(lambda: row_count(folder, 0) and row_count(folder, 1))
+        children = running.children()
+        assert len(children) >= 2
+        os.kill(running.pid, signal.SIGKILL)
+        running.process.wait()
+        wait_until(lambda: all_gone(children), timeout=3)
+    assert read_manifest(manifest(folder, 0)).frame > 0
+    assert run_folder(folder).exists()
