@@ -3,10 +3,9 @@
 import json
 import os
 import signal
-from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,11 +22,7 @@ SEED = 0
 
 def cached_random_return(cache: Path, spec: "EnvSpec") -> float | None:
     """The measured mean return, or None where it has not been measured with these versions."""
-    try:
-        known = json.loads(cache.read_text())
-    except (OSError, ValueError):
-        return None
-    value = known.get(_key(spec)) if isinstance(known, dict) else None
+    value = _measured(cache).get(_key(spec))
     return float(value) if isinstance(value, int | float) else None
 
 
@@ -37,13 +32,19 @@ def measure_main(cache: Path, spec: "EnvSpec", imports: tuple[str, ...], parent:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     import_plugins(imports)
     value = measure_random_return(spec)
-    known: dict[str, float] = {}
-    with suppress(OSError, ValueError):  # the first measurement here, or a damaged cache
-        known = json.loads(cache.read_text())
-    known[_key(spec)] = value
+    known = {**_measured(cache), _key(spec): value}
     temporary = cache.with_name(f"{cache.name}.{os.getpid()}")
     temporary.write_text(json.dumps(known, indent=2, sort_keys=True))
     os.replace(temporary, cache)
+
+
+def _measured(cache: Path) -> dict[str, Any]:
+    """What the cache holds; nothing before the first measurement, or where it is damaged."""
+    try:
+        known = json.loads(cache.read_text())
+    except (OSError, ValueError):
+        return {}
+    return known if isinstance(known, dict) else {}
 
 
 def measure_random_return(spec: "EnvSpec", episodes: int = EPISODES) -> float:

@@ -8,7 +8,9 @@ manifest is durable.
 import hashlib
 import io
 import os
+import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -59,10 +61,11 @@ class CheckpointStore:
             written.append(temporary)
             _write_durably(temporary, manifest.to_json().encode())
             os.replace(temporary, self._manifest_path)
-            _sync_folder(self._folder)
-        except OSError as error:
+        except Exception as error:
             for path in written:
                 path.unlink(missing_ok=True)
+            if not isinstance(error, OSError):
+                raise
             last = (
                 "there is none before it"
                 if previous is None
@@ -72,9 +75,23 @@ class CheckpointStore:
                 f"cannot save a checkpoint at frame {frame} in {self._folder}: "
                 f"{error.strerror or error}; {last}"
             ) from error
-        for part in files:
-            if part in kept:
-                (self._folder / kept[part]["name"]).unlink(missing_ok=True)
+        try:
+            _sync_folder(self._folder)
+        except OSError as error:  # both checkpoints are whole; which one a power cut leaves is open
+            raise CheckpointError(
+                f"the checkpoint at frame {frame} in {self._folder} may be lost in a power cut: "
+                f"{error.strerror or error}; the one before it is kept"
+            ) from error
+        self._delete_unnamed(manifest)
+
+    def _delete_unnamed(self, manifest: Manifest) -> None:
+        """Deletes the files that were superseded, and what a kill has left behind."""
+        named = {file["name"] for file in manifest.files.values()}
+        own = re.compile(rf"{re.escape(self._prefix)}_[a-z]+_\d{{6,}}_\d+\.pt")
+        for path in self._folder.iterdir():
+            if own.fullmatch(path.name) and path.name not in named:
+                with suppress(OSError):  # the new checkpoint is safe; the next one tries again
+                    path.unlink()
 
     def save_aside(self, path: Path, state: StateDict) -> None:
         """Writes one state that is no checkpoint, for a person to look at."""
@@ -86,6 +103,8 @@ class CheckpointStore:
 
     def load(self, manifest: Manifest, part: str = "state") -> StateDict:
         """The state of one part. Raises CheckpointError when the file is not what was written."""
+        if part not in manifest.files:
+            raise CheckpointError(f"the checkpoint {self._manifest_path} has no part {part}")
         return read_state(self._folder, manifest.files[part])
 
 
@@ -99,7 +118,7 @@ def read_state(folder: Path, file: Mapping[str, Any]) -> StateDict:
     if hashlib.sha256(content).hexdigest() != file["sha256"]:
         raise CheckpointError(f"the checkpoint {path} is damaged: its checksum does not match")
     with path.open("rb") as stream:
-        state: StateDict = from_saveable(torch.load(stream, weights_only=True))
+        state: StateDict = from_saveable(torch.load(stream, map_location="cpu", weights_only=True))
     return state
 
 

@@ -44,9 +44,12 @@ def read_manifest(path: Path) -> Manifest | None:
         content = json.loads(path.read_text())
         version = content.pop("format", None)
         manifest = Manifest(**content) if version == FORMAT else None
+        if manifest is not None:
+            for file in manifest.files.values():
+                Path(file["name"]), str(file["sha256"])
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
         raise CheckpointError(f"cannot read the checkpoint {path}: {error}") from error
     if manifest is None:
         raise CheckpointError(f"{path} has format {version}, this version reads {FORMAT}")

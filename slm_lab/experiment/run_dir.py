@@ -9,7 +9,7 @@ from slm_lab.core.errors import UsageError
 from slm_lab.experiment.manifest import manifest_path
 
 STAMP = "%Y_%m_%d_%H%M%S"
-_STAMP_PATTERN = re.compile(r"_(\d{4}_\d{2}_\d{2}_\d{6}(?:_\d+)?)$")
+_STAMP_PATTERN = re.compile(r"_(\d{4}_\d{2}_\d{2}_\d{6})(?:_(\d+))?$")
 
 
 @dataclass(frozen=True)
@@ -71,12 +71,12 @@ class RunDir:
             root = data_dir / (stem if attempt == 0 else f"{stem}_{attempt}")
             try:
                 root.mkdir(parents=True)
+                for part in ("info", "graph", "log", "model"):
+                    (root / part).mkdir()
             except FileExistsError:
                 continue
             except OSError as error:
                 raise UsageError(f"cannot make the run folder {root}: {error.strerror}") from error
-            for part in ("info", "graph", "log", "model"):
-                (root / part).mkdir()
             return cls(root, spec_name)
         raise UsageError(f"cannot find a free name for the run folder beside {data_dir / stem}")
 
@@ -85,7 +85,7 @@ class RunDir:
         """The newest run of this spec. Raises UsageError when there is none."""
         prefix = safe_name(spec_name)
         runs = [
-            (match.group(1), folder)
+            (match.group(1), int(match.group(2) or 0), folder)
             for folder in (data_dir.iterdir() if data_dir.is_dir() else [])
             if folder.is_dir()
             and (match := _STAMP_PATTERN.search(folder.name))
@@ -96,7 +96,7 @@ class RunDir:
                 f"there is no run of {spec_name} in {data_dir} to go on with; "
                 "start one with the mode train"
             )
-        return cls(max(runs)[1], spec_name)
+        return cls(max(runs)[-1], spec_name)
 
     @classmethod
     def open(cls, root: Path, spec_name: str) -> "RunDir":

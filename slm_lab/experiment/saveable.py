@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 ARRAY = "__array__"
+PLAIN = (type(None), bool, int, float, str)
 
 
 def to_saveable(state: Any) -> Any:
@@ -14,16 +15,23 @@ def to_saveable(state: Any) -> Any:
     Raises TypeError for anything that `torch.load(weights_only=True)` would refuse.
     """
     if isinstance(state, dict):
+        for key in state:
+            if type(key) not in (str, int) or key == ARRAY:
+                raise TypeError(f"{key!r} cannot be a key in a checkpoint")
         return {key: to_saveable(value) for key, value in state.items()}
     if isinstance(state, list | tuple):
         return [to_saveable(value) for value in state]
     if isinstance(state, np.ndarray):
         if state.dtype == object:
             raise TypeError("an array of Python objects cannot be saved in a checkpoint")
-        return {ARRAY: torch.from_numpy(np.ascontiguousarray(state)).reshape(state.shape)}
+        array = np.ascontiguousarray(state)
+        if not array.flags.writeable:  # torch warns of it
+            array = array.copy()
+        return {ARRAY: torch.from_numpy(array).reshape(state.shape)}
     if isinstance(state, np.generic):
-        return state.item()
-    if state is None or isinstance(state, bool | int | float | str | torch.Tensor):
+        return to_saveable(state.item())
+    # The exact types: an IntEnum or a StrEnum would be pickled by its class, and not be loaded.
+    if type(state) in PLAIN or isinstance(state, torch.Tensor):
         return state
     raise TypeError(f"a {type(state).__name__} cannot be saved in a checkpoint")
 
