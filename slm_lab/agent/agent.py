@@ -50,6 +50,11 @@ class Agent:
         self.actor.version = self.learner.version
         return report
 
+    def break_off(self, next_obs: Array) -> None:
+        """Ends the running episodes as truncated: the environments begin afresh."""
+        if self.memory is not None:
+            self.memory.break_off(next_obs)
+
     def state_dict(self) -> StateDict:
         """Everything that acting and learning depend on."""
         return {

@@ -5,7 +5,7 @@ from collections import deque
 from types import TracebackType
 from typing import Self
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -16,40 +16,48 @@ from slm_lab.experiment.progress import Board, Phase, SessionProgress
 LOG_INTERVAL = 5.0
 """Seconds between two plain log lines of one Session."""
 SPEED_WINDOW = 5.0
-"""Seconds over which the speed is averaged."""
+"""Seconds over which the speed is averaged at least."""
+SPEED_SHARE = 0.1
+"""The share of the run over which the speed is averaged: in a long run, what is left is steady."""
+BAR_WIDTH = 24
+"""Characters of a progress bar, where there is room."""
+ROOM_FOR_BAR = 72
+"""Columns of a terminal from which on there are bars: the numbers come first."""
 
 PHASES = {
-    Phase.WAITING: ("waits for a free core", "dim"),
+    Phase.WAITING: ("waits", "dim"),
     Phase.STARTING: ("starts", "dim"),
     Phase.RUNNING: ("", ""),
     Phase.DONE: ("done", "green"),
     Phase.FAILED: ("failed", "bold red"),
-    Phase.STOPPED: ("stopped, saved", "yellow"),
+    Phase.STOPPED: ("stopped", "yellow"),
 }
+OVER = (Phase.DONE, Phase.FAILED, Phase.STOPPED)
+
+STOPPING = "saving, then stopping; Ctrl-C again ends at once"
+CLOSING = "comparing with the Random agent, drawing the graphs"
 
 
 class Speed:
-    """Frames per second over the last few seconds."""
+    """Frames per second of a running Session, lately."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque()
+        self._began: float | None = None
 
-    def update(self, frame: int) -> float | None:
-        """Takes in the clock; None until there is something to compare with."""
-        now = time.monotonic()
-        if self._seen and frame <= self._seen[-1][1]:
-            self._drop(now)
-        else:
-            if not self._seen and frame == 0:
-                return None
-            self._seen.append((now, frame))
-            self._drop(now)
-        (before, first), (last, latest) = self._seen[0], self._seen[-1]
-        return (latest - first) / (last - before) if last > before else None
+    def update(self, frame: int, now: float) -> float | None:
+        """Takes in the clock; None until there are frames to count.
 
-    def _drop(self, now: float) -> None:
-        while len(self._seen) > 2 and now - self._seen[0][0] > SPEED_WINDOW:
+        Seconds without a frame count too: an agent that learns for a while does not step.
+        """
+        if self._began is None:
+            self._began = now
+        self._seen.append((now, frame))
+        oldest = now - max(SPEED_WINDOW, SPEED_SHARE * (now - self._began))
+        while len(self._seen) > 2 and self._seen[1][0] < oldest:
             self._seen.popleft()
+        before, first = self._seen[0]
+        return (frame - first) / (now - before) if frame > first else None
 
 
 class LiveDisplay:
@@ -61,9 +69,11 @@ class LiveDisplay:
         self._max_frame = max_frame
         self._speeds = [Speed() for _ in range(num_sessions)]
         self._said: list[tuple[float, Phase]] = [(0.0, Phase.WAITING)] * num_sessions
+        self._note = ""
+        self._table = Table.grid()
         self._live = (
             Live(console=console, refresh_per_second=5, transient=False)
-            if console.is_terminal
+            if console.is_terminal and not console.is_dumb_terminal
             else None
         )
 
@@ -79,74 +89,85 @@ class LiveDisplay:
         traceback: TracebackType | None,
     ) -> None:
         if self._live is not None:
+            self._live.update(self._table)
             self._live.stop()
 
     def update(self, board: Board) -> None:
         """Shows how things stand."""
+        now = time.monotonic()
         sessions = [board.read(i) for i in range(self._num_sessions)]
-        speeds = [s.update(p.frame) for s, p in zip(self._speeds, sessions, strict=True)]
+        speeds = [
+            speed.update(progress.frame, now) if progress.phase is Phase.RUNNING else None
+            for speed, progress in zip(self._speeds, sessions, strict=True)
+        ]
+        note = STOPPING if board.stop_requested else ""
+        if all(progress.phase in OVER for progress in sessions):
+            note = CLOSING
         if self._live is not None:
-            self._live.update(self._table(sessions, speeds, board.stop_requested))
+            self._table = self._draw(sessions, speeds)
+            self._live.update(Group(self._table, Text(note, style="yellow")))
         else:
             for index, (progress, speed) in enumerate(zip(sessions, speeds, strict=True)):
-                self._log(index, progress, speed)
+                self._log(index, progress, speed, now)
+            if note and note != self._note:
+                self._say(note)
+        self._note = note
 
-    def _table(
-        self, sessions: list[SessionProgress], speeds: list[float | None], stopping: bool
-    ) -> Table:
+    def _draw(self, sessions: list[SessionProgress], speeds: list[float | None]) -> Table:
+        with_bar = self._console.width >= ROOM_FOR_BAR
         table = Table.grid(padding=(0, 2))
         table.add_column(no_wrap=True)
-        table.add_column(width=24)
-        for _ in range(5):
-            table.add_column(justify="right", no_wrap=True)
-        names = ("frames", "frames/s", "return", "best", "left")
-        table.add_row("", "", *(Text(name, style="dim") for name in names))
+        if with_bar:
+            table.add_column(max_width=BAR_WIDTH)
+        frames = len(self._frames(self._max_frame))
+        for width in (frames, 8, 7, 7, 7):  # so that nothing moves when a number grows
+            table.add_column(justify="right", no_wrap=True, min_width=width)
+        names = ("", *([""] if with_bar else []), "frames", "frames/s", "return", "best", "left")
+        table.add_row(*(Text(name, style="dim") for name in names))
         for index, (progress, speed) in enumerate(zip(sessions, speeds, strict=True)):
             word, style = PHASES[progress.phase]
-            running = progress.phase is Phase.RUNNING
             table.add_row(
                 f"Session {index}",
-                ProgressBar(self._max_frame, progress.frame, width=24),
-                f"{progress.frame:,} / {self._max_frame:,}",
-                number(speed, ",.0f") if running else "",
+                *([ProgressBar(self._max_frame, progress.frame)] if with_bar else []),
+                self._frames(progress.frame),
+                number(speed, ",.0f") if progress.phase is Phase.RUNNING else "",
                 number(progress.total_reward_ma, ".1f"),
                 number(progress.best, ".1f"),
-                self._left(progress.frame, speed) if running else Text(word, style=style),
+                Text(word, style=style) if word else self._left(progress.frame, speed),
             )
-        if stopping:
-            table.add_row("", Text("saving, then stopping", style="yellow"))
         return table
 
-    def _log(self, index: int, progress: SessionProgress, speed: float | None) -> None:
+    def _log(self, index: int, progress: SessionProgress, speed: float | None, now: float) -> None:
         """A line now and then, and at every turn."""
         when, phase = self._said[index]
-        now = time.monotonic()
-        if progress.phase is phase and (
-            progress.phase is not Phase.RUNNING or now - when < LOG_INTERVAL
-        ):
+        running = progress.phase is Phase.RUNNING
+        if progress.phase is phase and (not running or now - when < LOG_INTERVAL):
             return
         self._said[index] = (now, progress.phase)
         if progress.phase in (Phase.WAITING, Phase.STARTING):
             return
-        if progress.phase is not phase and progress.phase is Phase.RUNNING:
-            self._console.print(f"Session {index}: started", highlight=False)
+        if running and progress.phase is not phase:
+            self._say(f"Session {index}: started")
             return
         word, _ = PHASES[progress.phase]
-        self._console.print(
-            f"Session {index}: {progress.frame:,} / {self._max_frame:,} frames"
-            f", {number(speed, ',.0f')} frames/s"
-            f", return {number(progress.total_reward_ma, '.1f')}"
-            f", best {number(progress.best, '.1f')}"
-            f", {word or self._left(progress.frame, speed) + ' left'}",
-            highlight=False,
-            soft_wrap=True,
+        self._say(
+            f"Session {index}: {self._frames(progress.frame)} frames"
+            + (f", {number(speed, ',.0f')} frames/s" if running else "")
+            + f", return {number(progress.total_reward_ma, '.1f')}"
+            + f", best {number(progress.best, '.1f')}"
+            + f", {word or self._left(progress.frame, speed) + ' left'}"
         )
+
+    def _say(self, line: str) -> None:
+        self._console.print(line, highlight=False, soft_wrap=True)
+
+    def _frames(self, frame: int) -> str:
+        return f"{frame:,} / {short(self._max_frame)}"
 
     def _left(self, frame: int, speed: float | None) -> str:
         if not speed:
             return "–"
-        seconds = int((self._max_frame - frame) / speed)
-        minutes, seconds = divmod(max(seconds, 0), 60)
+        minutes, seconds = divmod(max(int((self._max_frame - frame) / speed), 0), 60)
         hours, minutes = divmod(minutes, 60)
         return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
@@ -154,3 +175,11 @@ class LiveDisplay:
 def number(value: float | None, form: str) -> str:
     """A number, or a dash where there is none."""
     return "–" if value is None else format(value, form)
+
+
+def short(count: int) -> str:
+    """A round number with its unit, as 200k or 1.5M; any other in full."""
+    for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
+        if count >= size and count % (size // 100) == 0:
+            return f"{count / size:g}{unit}"
+    return f"{count:,}"

@@ -1,11 +1,13 @@
 """The command `slm-lab run`: what it prints, and the exit code it ends with."""
 
+import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from slm_lab.cli.errors import FAILED, INTERRUPTED
 from slm_lab.cli.live import LiveDisplay, number
@@ -43,31 +45,46 @@ def run_spec(
     run = Run(RunRequest(spec_file, spec_name, mode, sets, seed, data, imports))
     spec = run.spec
     verb = "resuming" if run.resume else "training"
-    console.print(
-        f"{verb} [bold]{spec.name}[/bold]: {spec.agent.algorithm.name} on {spec.env.name}, "
-        f"{spec.meta.max_session} Session{'s' if spec.meta.max_session > 1 else ''}, "
-        f"seed {run.root_seed}\nrun folder {run.run_dir.root}",
-        highlight=False,
-        soft_wrap=True,
+    say(
+        console,
+        Text.assemble(
+            f"{verb} ",
+            (spec.name, "bold"),
+            f": {spec.agent.algorithm.name} on {spec.env.name}, "
+            f"{spec.meta.max_session} Session{'s' if spec.meta.max_session > 1 else ''}, "
+            f"seed {run.root_seed}\nrun folder {run.run_dir.root}",
+        ),
     )
     for note in run.notes:
-        console.print(note, style="yellow", highlight=False, soft_wrap=True)
+        say(console, Text(note, "yellow"))
     with LiveDisplay(console, spec.meta.max_session, spec.env.max_frame) as display:
         result = run.start(display.update)
     _show_failures(result)
     _show_metrics(console, result)
     _show_graphs(console, result, run.run_dir.root)
-    if result.failed:
+    if result.failed or result.interrupted:
+        say(console, f"go on with: {resume_command(run, imports)}")
+    if result.failed or result.problem:
         return FAILED
-    if result.interrupted:
-        folder = run.run_dir.root
-        console.print(f"go on with: slm-lab run {spec_file} {spec.name} train@{folder}")
-        return INTERRUPTED
-    return 0
+    return INTERRUPTED if result.interrupted else 0
+
+
+def say(console: Console, line: str | Text) -> None:
+    """Prints a line as it is, however long: a path or a command is there to be copied."""
+    console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def resume_command(run: Run, imports: tuple[str, ...]) -> str:
+    """What to type to go on: the run's own spec file needs no -s, --seed or --data."""
+    plugins = [word for module in imports for word in ("--import", module)]
+    words = [str(run.run_dir.spec_file), run.spec.name, f"train@{run.run_dir.root}", *plugins]
+    return shlex.join(["slm-lab", "run", *words])
 
 
 def _show_metrics(console: Console, result: TrialResult) -> None:
     metrics = result.metrics
+    if not metrics.num_sessions:
+        return
     table = Table(title="Trial metrics", title_justify="left", title_style="bold")
     table.add_column("metric")
     table.add_column("value", justify="right")
@@ -79,7 +96,7 @@ def _show_metrics(console: Console, result: TrialResult) -> None:
         table.add_row("return of the Random agent", number(metrics.random_return, ".5g"), "")
     console.print(table)
     for reason, names in _by_reason(metrics.reasons).items():
-        console.print(f"– {', '.join(names)}: {reason}", style="dim", highlight=False)
+        say(console, Text(f"– {', '.join(names)}: {reason}", "dim"))
 
 
 def _by_reason(reasons: Mapping[str, str]) -> dict[str, list[str]]:
@@ -94,9 +111,10 @@ def _show_graphs(console: Console, result: TrialResult, folder: Path) -> None:
     """The trial graph itself; the others lie beside it."""
     main = [path for path in result.graphs if path.stem.endswith(MAIN_GRAPH)]
     for path in main:
-        console.print(f"graph {path}", highlight=False, soft_wrap=True)
+        say(console, f"graph {path}")
     others = len(list(folder.rglob("*_graph_*.png"))) - sum(p.suffix == ".png" for p in main)
-    console.print(f"and {others} more in {folder}", highlight=False, soft_wrap=True)
+    if main:
+        say(console, f"{others} more graphs in {folder}")
 
 
 def _show_failures(result: TrialResult) -> None:
@@ -113,3 +131,5 @@ def _show_failures(result: TrialResult) -> None:
             f"the metrics rest on the other {whole}",
             file=sys.stderr,
         )
+    if result.problem:
+        print(result.problem, file=sys.stderr)

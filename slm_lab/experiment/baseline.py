@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from slm_lab.core.plugins import import_plugins
-from slm_lab.experiment.worker import die_with_parent
+from slm_lab.experiment.worker import die_with_parent, let_signals_in
 
 if TYPE_CHECKING:
     from slm_lab.spec.schema.env import EnvSpec
@@ -30,6 +30,7 @@ def measure_main(cache: Path, spec: "EnvSpec", imports: tuple[str, ...], parent:
     """The target of a spawned process: measures and adds the result to the cache file."""
     die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    let_signals_in()
     import_plugins(imports)
     value = measure_random_return(spec)
     known = {**_measured(cache), _key(spec): value}

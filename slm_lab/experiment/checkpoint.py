@@ -66,14 +66,9 @@ class CheckpointStore:
                 path.unlink(missing_ok=True)
             if not isinstance(error, OSError):
                 raise
-            last = (
-                "there is none before it"
-                if previous is None
-                else (f"the last one, at frame {previous.frame}, is intact")
-            )
             raise CheckpointError(
                 f"cannot save a checkpoint at frame {frame} in {self._folder}: "
-                f"{error.strerror or error}; {last}"
+                f"{error.strerror or error}; {what_remains(previous)}"
             ) from error
         try:
             _sync_folder(self._folder)
@@ -106,6 +101,13 @@ class CheckpointStore:
         if part not in manifest.files:
             raise CheckpointError(f"the checkpoint {self._manifest_path} has no part {part}")
         return read_state(self._folder, manifest.files[part])
+
+
+def what_remains(manifest: Manifest | None) -> str:
+    """What a message about a failed write says of the checkpoint before."""
+    if manifest is None:
+        return "there is no checkpoint before it"
+    return f"the last checkpoint, at frame {manifest.frame}, is intact"
 
 
 def read_state(folder: Path, file: Mapping[str, Any]) -> StateDict:

@@ -35,6 +35,8 @@ class TrialResult:
     sessions: tuple[SessionResult, ...]
     metrics: TrialMetrics
     graphs: tuple[Path, ...]
+    problem: str | None = None
+    """Why metrics or graphs could not be written."""
 
     @property
     def failed(self) -> tuple[SessionResult, ...]:

@@ -11,6 +11,8 @@ from slm_lab.analysis.atomic import write_atomically
 from slm_lab.core.errors import Problem, SpecError, UsageError
 from slm_lab.env.check import check_env
 from slm_lab.env.make import action_kind
+from slm_lab.experiment.lock import RunLock
+from slm_lab.experiment.manifest import read_manifest
 from slm_lab.experiment.progress import Board
 from slm_lab.experiment.provenance import provenance
 from slm_lab.experiment.result import TrialResult
@@ -67,10 +69,14 @@ class Run:
             self.root_seed = draw_root_seed() if given is None else given
             self.spec = with_seed(spec, self.root_seed)
             self.run_dir = RunDir.create(request.data_dir, spec.name, datetime.now())
+            self._lock = RunLock(self.run_dir.root)
             self._write_specs(request, provenance(self.root_seed))
         else:
             self.run_dir = find_run(resume_from, request.data_dir, spec.name)
+            self._lock = RunLock(self.run_dir.root)
             self.spec, self.root_seed = self._continued(spec, request)
+            if self._has_ended():
+                self.notes += ("every Session has ended: only metrics and graphs are made anew",)
 
     def start(self, on_tick: Callable[[Board], None]) -> TrialResult:
         """Trains to the end of the budget."""
@@ -83,7 +89,16 @@ class Run:
             imports=self.imports,
             on_tick=on_tick,
         )
-        return trial.run()
+        try:
+            return trial.run()
+        finally:
+            self._lock.release()
+
+    def _has_ended(self) -> bool:
+        """Whether no Session has frames left to train."""
+        sessions = range(self.spec.meta.max_session)
+        manifests = [read_manifest(self.run_dir.session(0, s).manifest) for s in sessions]
+        return all(m and m.finished and m.frame >= self.spec.env.max_frame for m in manifests)
 
     def _write_specs(self, request: RunRequest, about: Mapping[str, Any]) -> None:
         origin = {
@@ -161,10 +176,13 @@ def parse_mode(mode: str) -> str | None:
 
 
 def find_run(target: str, data_dir: Path, spec_name: str) -> RunDir:
-    """The run folder that "latest" or a path stands for."""
+    """The run folder that "latest", a path, or a name inside the data folder stands for."""
     if target == "latest":
         return RunDir.latest(data_dir, spec_name)
-    return RunDir.open(Path(target), spec_name)
+    folder = Path(target)
+    if not folder.is_dir() and (data_dir / folder).is_dir():
+        folder = data_dir / folder
+    return RunDir.open(folder, spec_name)
 
 
 def with_seed(spec: Spec, seed: int) -> Spec:

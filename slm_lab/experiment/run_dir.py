@@ -87,7 +87,7 @@ class RunDir:
         runs = [
             (match.group(1), int(match.group(2) or 0), folder)
             for folder in (data_dir.iterdir() if data_dir.is_dir() else [])
-            if folder.is_dir()
+            if (folder / f"{prefix}_spec.json").is_file()  # else killed before it began
             and (match := _STAMP_PATTERN.search(folder.name))
             and folder.name[: match.start()] == prefix
         ]

@@ -2,15 +2,16 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from slm_lab.agent.algorithm.algorithm import AgentSeeds
 from slm_lab.agent.build import build_agent
-from slm_lab.core.errors import NonFiniteLossError
+from slm_lab.core.errors import CheckpointError, NonFiniteLossError
 from slm_lab.core.types import Array, StateDict
 from slm_lab.env.make import make_env
 from slm_lab.experiment.check import AgentChecks
-from slm_lab.experiment.checkpoint import CheckpointStore
+from slm_lab.experiment.checkpoint import CheckpointStore, what_remains
 from slm_lab.experiment.clock import Clock
 from slm_lab.experiment.manifest import Manifest
 from slm_lab.experiment.progress import Board, Phase
@@ -72,7 +73,8 @@ class Session:
             paths.rows.unlink(missing_ok=True)
         else:
             self._restore(manifest)
-        self._writer = RowWriter(paths.rows, self.tracker.columns)
+        with self._writing_rows():
+            self._writer = RowWriter(paths.rows, self.tracker.columns)
 
     def run(self) -> SessionResult:
         """Trains until the budget is spent, the target return is reached, or a stop is asked for.
@@ -113,6 +115,7 @@ class Session:
             "wall_t": self._wall_t(),
             "agent": self.agent.state_dict(),
             "env": self.env.state_dict(),
+            "obs": self.env.obs.copy(),
             "tracker": self.tracker.state_dict(),
         }
 
@@ -122,6 +125,8 @@ class Session:
         self._wall_t_before = float(state["wall_t"])
         self.agent.load_state_dict(state["agent"])
         self.env.load_state_dict(state["env"])
+        if not self.env.exact_state:
+            self.agent.break_off(state["obs"])
         self.tracker.load_state_dict(state["tracker"])
 
     def _begin(self) -> Array:
@@ -155,7 +160,8 @@ class Session:
             wall_t=self._wall_t(),
             opt_step=self.agent.learner.opt_step,
         )
-        self._writer.append(row)
+        with self._writing_rows():
+            self._writer.append(row)
         if self.tracker.improved:
             self._best = self._snapshot()
         self._show()
@@ -181,12 +187,25 @@ class Session:
         The best agent is written with it, not at the row that found it: between two checkpoints
         it may be beaten many times, and a resumed run finds it again.
         """
+        with self._writing_rows():
+            rows_size = self._writer.sync()
         parts = {"state": self.state_dict()}
         if self._best is not None:
             parts["best"] = self._best
-        self._store.save(self.clock.frame, self._writer.sync(), parts, finished)
+        self._store.save(self.clock.frame, rows_size, parts, finished)
         self._best = None
         self._last_save = time.perf_counter()
+
+    @contextmanager
+    def _writing_rows(self) -> Iterator[None]:
+        """Has a full disk told with the checkpoint that a resumed run will begin from."""
+        try:
+            yield
+        except OSError as error:
+            raise CheckpointError(
+                f"cannot write rows to {self.paths.rows} at frame {self.clock.frame}: "
+                f"{error.strerror or error}; {what_remains(self._store.manifest())}"
+            ) from error
 
     def _snapshot(self) -> StateDict:
         """What is needed to act as now: weights and normaliser statistics, no replay."""

@@ -5,26 +5,29 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from slm_lab.analysis.atomic import write_atomically
 from slm_lab.analysis.load import load_session_df
-from slm_lab.analysis.metrics import session_metrics, trial_metrics
+from slm_lab.analysis.metrics import TrialMetrics, session_metrics, trial_metrics
 from slm_lab.analysis.session_graph import draw_session_graphs
 from slm_lab.analysis.trial_graph import draw_trial_graphs
 from slm_lab.experiment.baseline import cached_random_return, measure_main
-from slm_lab.experiment.launch.processes import SPAWN, Processes
+from slm_lab.experiment.launch.processes import SPAWN, TICK, Processes, end, start
 from slm_lab.experiment.manifest import read_manifest
 from slm_lab.experiment.progress import Board, Phase
 from slm_lab.experiment.result import Ending, SessionResult, TrialResult
 from slm_lab.experiment.run_dir import RunDir, SessionPaths
-from slm_lab.experiment.worker import SessionTask
+from slm_lab.experiment.worker import STOP_SIGNALS, SessionTask
 from slm_lab.metrics.tensorboard import TensorBoardExporter
 from slm_lab.spec.schema.spec import Spec
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 logger = logging.getLogger(__name__)
 
@@ -141,10 +144,29 @@ class Trial:
     def _report(
         self, sessions: Sequence[SessionResult], random_return: float | None
     ) -> TrialResult:
-        """Metrics of the Sessions that did not fail, graphs of all."""
+        """Metrics of the Sessions that did not fail, graphs of all.
+
+        A disk that takes no more of them hides neither the metrics nor what the Sessions reported.
+        """
         whole = [s.session for s in sessions if s.ending is not Ending.FAILED]
         frames = {s: load_session_df(self._paths(s).rows) for s in whole if self._has_rows(s)}
         metrics = trial_metrics(list(frames.values()), random_return)
+        try:
+            self._write_metrics(sessions, frames, metrics, random_return)
+            graphs = self._draw_at_end(list(frames))
+        except OSError as error:
+            where = error.filename or self.run_dir.root
+            problem = f"cannot write metrics and graphs: {error.strerror or error}: {where}"
+            return TrialResult(tuple(sessions), metrics, (), problem)
+        return TrialResult(tuple(sessions), metrics, tuple(graphs))
+
+    def _write_metrics(
+        self,
+        sessions: Sequence[SessionResult],
+        frames: Mapping[int, "pd.DataFrame"],
+        metrics: TrialMetrics,
+        random_return: float | None,
+    ) -> None:
         for session, df in frames.items():
             content = session_metrics(df, random_return).to_json()
             _write_json(self._paths(session).metrics, content)
@@ -156,15 +178,17 @@ class Trial:
         file = self.run_dir.trial_metrics_file(self.index)
         for path in (file, self.run_dir.root / "info" / file.name):
             _write_json(path, summary)
+
+    def _draw_at_end(self, sessions: Sequence[int]) -> list[Path]:
         graphs = self._draw("all")
-        for session in frames:
+        for session in sessions:
             paths = self._paths(session)
             draw_session_graphs(
                 paths.graphs, paths.rows, paths.prefix, f"{self._title()}, Session {session}"
             )
         for exporter in self._exporters.values():
             exporter.close()
-        return TrialResult(tuple(sessions), metrics, tuple(graphs))
+        return graphs
 
     def _has_rows(self, session: int) -> bool:
         return self._paths(session).rows.exists()
@@ -187,29 +211,38 @@ class Trial:
             args=(self._cache, self.spec.env, self._imports, os.getpid()),
             name="random-baseline",
         )
-        process.start()
 
         def result() -> float | None:
-            process.join(0 if self.board.stop_requested else BASELINE_SECONDS)
+            deadline = time.monotonic() + BASELINE_SECONDS
+            while process.is_alive() and time.monotonic() < deadline:
+                if self.board.stop_requested:
+                    break
+                self._on_tick(self.board)
+                process.join(TICK)
             return cached_random_return(self._cache, self.spec.env)
 
         try:
+            start(process)
             yield result
         finally:
-            process.kill()
-            process.join()
+            end(process)
 
 
 @contextmanager
 def _stop_on_signals(board: Board) -> Iterator[None]:
     """Ctrl-C and SIGTERM ask the Sessions to save and end; a second one ends at once."""
+    asked = False  # not the board's flag: a Session that got the same signal may have set it
 
     def handle(number: int, frame: FrameType | None) -> None:
-        if board.stop_requested:
+        nonlocal asked
+        if asked:
+            for each in STOP_SIGNALS:  # a third one must not interrupt the clearing up
+                signal.signal(each, signal.SIG_IGN)
             raise KeyboardInterrupt
+        asked = True
         board.request_stop()
 
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, handle) for number in STOP_SIGNALS}
     try:
         yield
     finally:

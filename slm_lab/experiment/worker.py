@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import traceback
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from slm_lab.spec.schema.spec import Spec
 
 PR_SET_PDEATHSIG = 1
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True)
@@ -46,9 +48,10 @@ def session_main(task: SessionTask, raw_board: Any, connection: Connection, pare
     to it: a terminal sends the signal to both, and the parent asks for the stop.
     """
     die_with_parent(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     board = Board(raw_board, task.num_sessions)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: board.request_stop())
+    let_signals_in()
     board.write(task.session, phase=Phase.STARTING)
     result = run_session(task, board)
     connection.send(result)
@@ -61,7 +64,7 @@ def run_session(task: SessionTask, board: Board) -> "SessionResult":
     from slm_lab.experiment.result import Ending, SessionResult
 
     paths = task.run_dir.session(task.trial, task.session)
-    log = logging.FileHandler(paths.log, delay=True)
+    log = SessionLog(paths.log, delay=True)
     log.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger("slm_lab")
     root.addHandler(log)
@@ -80,6 +83,23 @@ def run_session(task: SessionTask, board: Board) -> "SessionResult":
         root.removeHandler(log)
         log.close()
     return result
+
+
+class SessionLog(logging.FileHandler):
+    """The text log. A full disk must not hide what the Session has to report."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Writes a record, if it can be written."""
+        with suppress(OSError):
+            super().emit(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
+        """Prints nothing: logging would print a traceback on the terminal."""
+
+    def close(self) -> None:
+        """Closes the file, whatever is left to be written."""
+        with suppress(OSError):
+            super().close()
 
 
 def _run(task: SessionTask, board: Board) -> "SessionResult":
@@ -102,6 +122,11 @@ def _run(task: SessionTask, board: Board) -> "SessionResult":
         return session.run()
     finally:
         session.close()
+
+
+def let_signals_in() -> None:
+    """Undoes the mask under which a process was started, once its handlers are in place."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
 
 def die_with_parent(parent: int) -> None:

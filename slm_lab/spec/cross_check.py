@@ -132,6 +132,17 @@ def _rollout_holds_a_minibatch(blocks: Blocks) -> Iterator[Problem]:
         yield Problem(path, message, algorithm.minibatch_size, has_value=True)
 
 
+def _batch_norm_sees_more_than_one_sample(blocks: Blocks) -> Iterator[Problem]:
+    algorithm, env, net = blocks.algorithm, blocks.env, blocks.net
+    if not isinstance(algorithm, PPOSpec) or env is None or net is None or not net.batch_norm:
+        return
+    rest = algorithm.time_horizon * env.num_envs % algorithm.minibatch_size
+    if rest == 1 or algorithm.minibatch_size == 1:
+        message = "leaves a minibatch of one sample, which batch_norm cannot normalise"
+        path, size = "agent.algorithm.minibatch_size", algorithm.minibatch_size
+        yield Problem(path, message, size, has_value=True)
+
+
 def _dueling_needs_q_values(blocks: Blocks) -> Iterator[Problem]:
     algorithm, net = blocks.algorithm, blocks.net
     if algorithm is None or net is None or not net.type.startswith("Dueling"):
@@ -240,6 +251,7 @@ CHECKS: tuple[Callable[[Blocks], Iterator[Problem]], ...] = (
     _imitation_has_its_memory,
     _net_is_there,
     _arc_is_there,
+    _batch_norm_sees_more_than_one_sample,
     _dueling_needs_q_values,
     _shared_body_has_one_optimizer,
     _same_optimizer_means_same,

@@ -219,7 +219,7 @@ def _torch_names() -> Iterator[str]:
          "`RMSprop` for every parallel mode."),
         ("Learning-rate schedulers", "schedulers", "`lr_scheduler_spec`. `LinearToZero` and "
          "`LinearToMin` follow the frame clock: from the rate of the optimizer to zero, or to "
-         "`min_factor` of it, at frame `frame`. Those of torch advance once per training event."),
+         "`min_factor` of it, at frame `frame`. Those of torch count frames for their epochs."),
         ("Losses", "losses", "`loss_spec`."),
     )  # fmt: skip
     for title, kind, text in kinds:

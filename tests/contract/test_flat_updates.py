@@ -28,12 +28,13 @@ class PerParameterOptimizer(Optimizer):
         self.optimizer = kind(self.parameters, **args, **fused)
         self.clip = spec.clip_grad_val
 
-    def step(self, loss):
+    def backward(self, loss):
         self.optimizer.zero_grad()
         loss.backward()
-        norm = nn.utils.clip_grad_norm_(self.parameters, self.clip)
+        return loss.item(), nn.utils.clip_grad_norm_(self.parameters, self.clip).item()
+
+    def apply(self):
         self.optimizer.step()
-        return loss.item(), norm.item()
 
     def vector(self):
         return nn.utils.parameters_to_vector(self.parameters).detach()

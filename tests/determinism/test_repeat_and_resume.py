@@ -142,3 +142,25 @@ def test_rows_after_the_checkpoint_are_written_again(tmp_path):
     assert len(rows(session)) == 6
     resumed = run_session(spec, tmp_path / "parts", resume=True)
     assert_frame_equal(rows(resumed), rows(whole), check_exact=True)
+
+
+def test_where_episodes_cannot_be_continued_the_rollout_is_cut(tmp_path, monkeypatch):
+    """Without exact state, new episodes must not look like the end of the old ones."""
+    monkeypatch.setattr("slm_lab.env.sync.has_exact_state", lambda env: False)
+    spec = parse(ppo(env__name="Pendulum-v1", meta__save_interval=1000))
+
+    def stop(session):
+        if session.clock.frame >= 100:
+            session._board.request_stop()
+
+    stopped = run_session(spec, tmp_path, on_row=stop)
+    last_obs, t = stopped.env.obs, stopped.agent.memory._t
+    assert 0 < t < 16
+    resumed = make_session(spec, tmp_path, resume=True)
+    memory = resumed.agent.memory
+    assert memory._arrays["truncated"][t - 1].all()
+    assert memory._cut_places == [(t - 1, n) for n in range(4)]
+    np.testing.assert_array_equal(np.stack(memory._cut_obs), last_obs)
+    assert not np.array_equal(resumed.env.obs, last_obs)
+    resumed.run()
+    resumed.close()

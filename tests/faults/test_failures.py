@@ -72,6 +72,7 @@ def assert_only_session_1_failed(folder, done, exit_code):
     assert (run_folder(folder) / f"{NAME}_t0_trial_graph_mean_returns_vs_frames.png").exists()
 
 
+@pytest.mark.slow
 def test_an_exception_in_one_session_is_shown_and_the_other_goes_on(folder):
     done = call(command(folder, "train", *fragile(folder, RAISE)), folder)
     assert_only_session_1_failed(folder, done, exit_code=1)

@@ -104,6 +104,7 @@ def test_a_damaged_checkpoint_is_named_and_nothing_is_trained(damage, copy):
     assert "Traceback" not in done.err
 
 
+@pytest.mark.slow
 def test_a_longer_budget_gives_the_rows_of_a_run_that_had_it_from_the_start(copy, finished):
     done = call(command(copy, "train@latest", *LONGER), copy)
     assert (done.code, done.err) == (0, "")
@@ -117,6 +118,7 @@ def test_a_run_that_had_come_to_its_end_only_has_its_graphs_drawn_again(copy):
     rows, model = rows_file(copy).read_bytes(), manifest(copy).read_bytes()
     done = call(command(copy, "train@latest"), copy)
     assert (done.code, done.err) == (0, "")
+    assert "every Session has ended" in done.out
     assert (rows_file(copy).read_bytes(), manifest(copy).read_bytes()) == (rows, model)
 
 

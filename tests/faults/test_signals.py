@@ -49,7 +49,8 @@ def resume_command(done):
 
 
 @pytest.mark.parametrize(
-    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+    "number",
+    [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)],
 )
 def test_a_stopped_run_is_saved_and_goes_on_as_if_it_had_not_been(number, folder, uninterrupted):
     write_spec(folder, LONG)
@@ -129,11 +130,13 @@ def test_the_printed_command_works_for_plug_ins_and_folders_with_odd_characters(
     assert read_manifest(manifest(odd)).finished
 
 
+@pytest.mark.slow
 def test_no_process_outlives_a_parent_that_is_killed(folder):
     write_spec(folder, {**LONG, "meta": {**LONG["meta"], "max_session": 2}})
     (folder / "data" / "random_returns.json").unlink()  # so that it is measured beside the training
     with started(folder) as running:
         wait_until(lambda: row_count(folder, 0) and row_count(folder, 1))
+        wait_until(manifest(folder, 0).exists)
         children = running.children()
         assert len(children) >= 2
         os.kill(running.pid, signal.SIGKILL)

@@ -59,4 +59,6 @@ def clip_fraction(log_prob: Tensor, old_log_prob: Tensor, clip_eps: float) -> Te
 
 def explained_variance(value: Tensor, target: Tensor) -> Tensor:
     """1 − Var(V^targ − V) / Var(V^targ), a scalar; NaN where the targets do not vary."""
+    if target.numel() < 2:
+        return target.new_full((), torch.nan)
     return 1 - (target - value).var() / target.var()

@@ -18,6 +18,7 @@ from slm_lab.agent.distribution import DistributionFamily, distribution_family
 from slm_lab.agent.net.build import build_policy_only, build_policy_value
 from slm_lab.agent.net.policy_value import ActingNetwork, PolicyOnly, PolicyValue
 from slm_lab.agent.net.value_transform import ValueTransform
+from slm_lab.agent.optim.build import refusals_told
 from slm_lab.spec.role import net_for_role
 
 
@@ -42,7 +43,8 @@ def build_with_critic(context: BuildContext, transform: ValueTransform) -> Criti
         context.sync,
     )
     loss = net_for_role(context.spec, "critic").loss_spec
-    loss_fn = getattr(nn, loss.name)(**{**loss.args, "reduction": "none"})
+    with refusals_told("agent.net.loss_spec", loss.name):
+        loss_fn = getattr(nn, loss.name)(**loss.args, reduction="none")
     return CriticParts(network, family, loss_fn)
 
 

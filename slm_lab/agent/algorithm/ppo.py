@@ -1,6 +1,6 @@
 """Proximal policy optimisation, arXiv:1707.06347."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -31,7 +31,7 @@ from slm_lab.core.types import StateDict
 from slm_lab.spec.schema.algorithm import PPOSpec
 
 KL_TOLERANCE = 1.5
-"""How far beyond `target_kl` an update may go before the training event ends, as is customary."""
+"""A training event ends after the first minibatch whose KL is beyond this times `target_kl`."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Samples:
     log_prob: Tensor
     advantage: Tensor
     old_raw_value: Tensor
-    """What the critic put out when acting, in its present units."""
+    """What the critic put out when acting."""
     raw_target: Tensor
     """What the critic should put out."""
 
@@ -115,14 +115,10 @@ class PPO(Learner[Rollout]):
         clip_eps = self._clip_eps.at(frame)
         entropy_coef = self._entropy_coef.at(frame)
         samples, explained_var = self._prepare(batch)
-        size = len(samples.obs)
         reports: list[dict[str, float]] = []
         self.network.train(True)
-        for _ in range(self.spec.training_epoch):
-            shuffled = samples.take(self._permutation(size))
-            for start in range(0, size, self.spec.minibatch_size):
-                minibatch = shuffled.slice(start, start + self.spec.minibatch_size)
-                reports.append(self._update(minibatch, clip_eps, entropy_coef))
+        for minibatch in self._minibatches(samples):
+            reports.append(self._update(minibatch, clip_eps, entropy_coef))
             if self._is_too_far(reports[-1]["approx_kl"]):
                 break
         self.network.train(False)
@@ -134,6 +130,15 @@ class PPO(Learner[Rollout]):
             "entropy_coef": entropy_coef,
             "lr": self.network.units.lr,
         }
+
+    def _minibatches(self, samples: Samples) -> Iterator[Samples]:
+        """Every sample once per epoch, in a fresh order each time."""
+        size = len(samples.obs)
+        for _ in range(self.spec.training_epoch):
+            order = torch.randperm(size, generator=self._generator).to(self.network.device)
+            shuffled = samples.take(order)
+            for start in range(0, size, self.spec.minibatch_size):
+                yield shuffled.slice(start, start + self.spec.minibatch_size)
 
     @torch.no_grad()
     def _prepare(self, rollout: Rollout) -> tuple[Samples, float]:
@@ -153,13 +158,15 @@ class PPO(Learner[Rollout]):
         if self._return_range is not None:
             advantage = advantage / self._return_range.update(returns)
         transform = self.network.transform
+        # In the units of the critic that acted: to clip against, it must be what was put out then.
+        old_raw_value = transform.encode(rollout.value.flatten().to(device))
         transform.update(returns.to(device))
         samples = Samples(
             rollout.obs.flatten(0, 1).to(device),
             rollout.action.flatten(0, 1).to(device),
             rollout.log_prob.flatten().to(device),
             advantage.flatten().to(device),
-            transform.encode(rollout.value.flatten().to(device)),
+            old_raw_value,
             transform.encode(returns.flatten().to(device)),
         )
         return samples, explained_variance(rollout.value, returns).item()
@@ -201,9 +208,6 @@ class PPO(Learner[Rollout]):
     def _is_too_far(self, approx_kl: float) -> bool:
         target = self.spec.target_kl
         return target is not None and approx_kl > KL_TOLERANCE * target
-
-    def _permutation(self, size: int) -> Tensor:
-        return torch.randperm(size, generator=self._generator).to(self.network.device)
 
     def state_dict(self) -> StateDict:
         """Networks, optimizers, the generator of the shuffles, counters."""

@@ -7,7 +7,7 @@ import torch
 
 from slm_lab.agent.batch import Act, Rollout
 from slm_lab.agent.memory.memory import Memory, MemoryLayout
-from slm_lab.core.types import Array, BoolArray, FloatArray, StateDict
+from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray, StateDict
 from slm_lab.spec.schema.memory import MemorySpec, OnPolicyCrossEntropySpec
 
 Episode = dict[str, Array]
@@ -59,9 +59,19 @@ class OnPolicyReplay(Memory[Rollout]):
             {name: value.copy() for name, value in zip(STEP_FIELDS, values, strict=True)}
         )
         done = terminated | truncated
-        if not done.any():
-            return
-        for n in np.flatnonzero(done):
+        if done.any():
+            self._finish(np.flatnonzero(done), next_obs)
+
+    def break_off(self, next_obs: Array) -> None:
+        """Finishes every running episode as truncated after its last step."""
+        running = [n for n, begin in enumerate(self._begins) if begin < len(self._steps)]
+        if running:
+            self._steps[-1]["truncated"][running] = True
+            self._finish(np.array(running), next_obs)
+
+    def _finish(self, environments: IntArray, next_obs: Array) -> None:
+        """Takes the running episodes of these environments, which end with the last step."""
+        for n in environments:
             steps = self._steps[self._begins[n] :]
             episode = {name: np.stack([step[name][n] for step in steps]) for name in STEP_FIELDS}
             episode["next_obs"] = next_obs[n : n + 1].copy()

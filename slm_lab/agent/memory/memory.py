@@ -55,6 +55,13 @@ class Memory(ABC, Generic[BatchT]):
         """The batch to learn from; valid until the next `add`."""
 
     @abstractmethod
+    def break_off(self, next_obs: Array) -> None:
+        """Truncates the running episodes after their last step, which ended in `next_obs` (N, …).
+
+        For a resumed run whose environments could not be put back where they were.
+        """
+
+    @abstractmethod
     def state_dict(self) -> StateDict:
         """Everything that is waiting."""
 

@@ -5,7 +5,7 @@ import torch
 
 from slm_lab.agent.batch import Act, Rollout
 from slm_lab.agent.memory.memory import Memory, MemoryLayout
-from slm_lab.core.types import Array, BoolArray, FloatArray, StateDict
+from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray, StateDict
 from slm_lab.spec.schema.memory import MemorySpec
 
 
@@ -61,10 +61,24 @@ class OnPolicyBatchReplay(Memory[Rollout]):
         arrays["version"][t] = act.version
         last = t + 1 == self._horizon
         if last or truncated.any():
-            for n in range(len(reward)) if last else np.flatnonzero(truncated):
-                self._cut_obs.append(next_obs[n].copy())
-                self._cut_places.append((t, int(n)))
+            self._cut(t, np.arange(len(reward)) if last else np.flatnonzero(truncated), next_obs)
         self._t = t + 1
+
+    def break_off(self, next_obs: Array) -> None:
+        """Marks the last row truncated where its episode went on, and keeps its last state."""
+        t = self._t - 1
+        if t < 0:
+            return
+        arrays = self._arrays
+        running = ~(arrays["terminated"][t] | arrays["truncated"][t])
+        arrays["truncated"][t] |= running
+        if t + 1 < self._horizon:  # else every environment's last state is kept already
+            self._cut(t, np.flatnonzero(running), next_obs)
+
+    def _cut(self, t: int, environments: IntArray, next_obs: Array) -> None:
+        for n in environments:
+            self._cut_obs.append(next_obs[n].copy())
+            self._cut_places.append((t, int(n)))
 
     def ready(self) -> bool:
         """Whether the rollout is full."""

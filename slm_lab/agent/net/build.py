@@ -52,7 +52,7 @@ def _build(
     device = resolve_device(actor_spec.gpu)
     log_std = _free_log_std(actor_spec, family)
     policy_dim = family.param_dim - (0 if log_std is None else family.free_log_std_dim)
-    actor_gain, critic_gain = _output_gain(actor_spec), _output_gain(critic_spec)
+    actor_gain, critic_gain = actor_spec.init_std, critic_spec.init_std
     if actor_spec.shared:
         body = build_net(
             actor_spec, obs_shape, [policy_dim, 1], [actor_gain, critic_gain], generator
@@ -86,7 +86,7 @@ def build_policy_only(
     net_spec = net_for_role(spec, "actor")
     log_std = _free_log_std(net_spec, family)
     policy_dim = family.param_dim - (0 if log_std is None else family.free_log_std_dim)
-    body = build_net(net_spec, obs_shape, [policy_dim], [_output_gain(net_spec)], generator)
+    body = build_net(net_spec, obs_shape, [policy_dim], [net_spec.init_std], generator)
     net = PolicyHead(body, log_std)
     flat = FlatParameters(net.to(resolve_device(net_spec.gpu)))
     network = PolicyOnly(net, build_optimizer(net_spec, flat, sync))
@@ -98,10 +98,14 @@ def build_net(
     spec: NetSpec,
     obs_shape: tuple[int, ...],
     head_dims: list[int],
-    head_gains: list[float],
+    head_gains: list[float | None],
     generator: torch.Generator,
 ) -> nn.Module:
-    """The registered net that the spec names, with one linear head per entry of `head_dims`."""
+    """The registered net that the spec names, with one linear head per entry of `head_dims`.
+
+    A head with a gain begins as that multiple of an orthogonal matrix, one without as `init_fn`
+    has it.
+    """
     net: nn.Module = NETS.load(spec.type)(spec, obs_shape, head_dims, head_gains, generator)
     return net
 
@@ -110,7 +114,3 @@ def _free_log_std(spec: NetSpec, family: DistributionFamily) -> Tensor | None:
     if spec.log_std_init is None or family.free_log_std_dim == 0:
         return None
     return torch.full((family.free_log_std_dim,), float(spec.log_std_init))
-
-
-def _output_gain(spec: NetSpec) -> float:
-    return 1.0 if spec.init_std is None else float(spec.init_std)

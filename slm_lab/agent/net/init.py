@@ -6,6 +6,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from slm_lab.spec.torch_table import activation_class
+
 Norm = nn.LayerNorm | nn.BatchNorm1d
 
 
@@ -48,6 +50,9 @@ def init_norm(layer: Norm) -> None:
 
 
 def hidden_gain(activation: str | None) -> float:
-    """The gain that keeps the variance through `activation` (He et al., arXiv:1502.01852)."""
-    known = {"relu": math.sqrt(2), "leakyrelu": math.sqrt(2), "tanh": 5 / 3, "selu": 3 / 4}
-    return 1.0 if activation is None else known.get(activation.lower().replace("_", ""), 1.0)
+    """The gain that keeps the variance through `activation` (He et al., arXiv:1502.01852).
+
+    For tanh √2, as is customary in this field; 5/3 drives deep stacks into saturation.
+    """
+    known = {"ReLU": math.sqrt(2), "LeakyReLU": math.sqrt(2), "Tanh": math.sqrt(2), "SELU": 3 / 4}
+    return 1.0 if activation is None else known.get(activation_class(activation) or "", 1.0)

@@ -26,7 +26,7 @@ class MLPNet(nn.Module):
         spec: MLPNetSpec,
         obs_shape: tuple[int, ...],
         head_dims: Sequence[int],
-        head_gains: Sequence[float],
+        head_gains: Sequence[float | None],
         generator: torch.Generator,
     ) -> None:
         super().__init__()
@@ -46,7 +46,10 @@ class MLPNet(nn.Module):
         for norm in self.norms:
             init_norm(norm)  # type: ignore[arg-type]
         for head, head_gain in zip(self.heads, head_gains, strict=True):
-            _init(head, spec.init_fn, head_gain, generator)
+            if head_gain is None:
+                _init(head, spec.init_fn, 1.0, generator)
+            else:
+                _init(head, "orthogonal_", head_gain, generator)
         self._activation = activation_function(spec.hid_layers_activation)
         self._out_activations = _out_activations(spec.out_layer_activation, len(head_dims))
         self._has_out_activation = any(f is not None for f in self._out_activations)

@@ -154,9 +154,11 @@ class SeparatePolicyValue(PolicyValue):
         return value.squeeze(-1)
 
     def step(self, policy_loss: Tensor, value_loss: Tensor) -> StepReport:
-        """One step each."""
-        actor_loss, actor_norm = self._actor_optimizer.step(policy_loss)
-        critic_loss, critic_norm = self._critic_optimizer.step(value_loss)
+        """One step each, or none where one of the losses is not finite."""
+        actor_loss, actor_norm = self._actor_optimizer.backward(policy_loss)
+        critic_loss, critic_norm = self._critic_optimizer.backward(value_loss)
+        self._actor_optimizer.apply()
+        self._critic_optimizer.apply()
         return StepReport(actor_loss + critic_loss, (actor_norm**2 + critic_norm**2) ** 0.5)
 
     def train(self, mode: bool) -> None:

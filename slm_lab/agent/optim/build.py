@@ -1,7 +1,7 @@
 """From the optimizer block of a net spec to an Optimizer."""
 
-import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -11,30 +11,35 @@ from slm_lab.agent.optim.lr_schedule import build_learning_rate
 from slm_lab.agent.optim.optimizer import Optimizer
 from slm_lab.agent.optim.rule import Adam, RMSprop, TorchRule, UpdateRule
 from slm_lab.agent.optim.sync import GradientSync
+from slm_lab.core.errors import LabError
 from slm_lab.spec.schema.net import NetSpec
 
-IMPLEMENTATION_ARGS = ("foreach", "fused", "capturable", "differentiable")
+IMPLEMENTATION_ARGS = ("foreach", "fused")
 """Arguments of torch optimizers that choose an implementation and change no formula."""
 
 
 def build_optimizer(spec: NetSpec, flat: FlatParameters, sync: GradientSync) -> Optimizer:
     """The optimizer that a net spec, resolved for one role, asks for."""
     args = dict(spec.optim_spec.args)
-    lr = args.pop("lr", None)
-    if lr is None:
-        lr = default_rate(spec.optim_spec.name)
+    lr = float(args.pop("lr"))
     schedule = spec.lr_scheduler_spec
-    learning_rate = build_learning_rate(
-        float(lr), schedule.name if schedule else None, schedule.args if schedule else {}
-    )
-    rule = build_rule(spec.optim_spec.name, args, flat)
+    if schedule is None:
+        learning_rate = build_learning_rate(lr, None, {})
+    else:
+        with refusals_told("agent.net.lr_scheduler_spec", schedule.name):
+            learning_rate = build_learning_rate(lr, schedule.name, schedule.args)
+    with refusals_told("agent.net.optim_spec", spec.optim_spec.name):
+        rule = build_rule(spec.optim_spec.name, args, flat)
     return Optimizer(flat, rule, learning_rate, spec.clip_grad_val, sync)
 
 
-def default_rate(name: str) -> float:
-    """The learning rate that torch gives this optimizer when a spec names none."""
-    optimizer = getattr(torch.optim, name.removeprefix("Global"))
-    return float(inspect.signature(optimizer).parameters["lr"].default)
+@contextmanager
+def refusals_told(path: str, name: str) -> Iterator[None]:
+    """Says where in the spec the arguments stand that a class of torch refuses."""
+    try:
+        yield
+    except (ValueError, TypeError, ArithmeticError, RuntimeError) as error:
+        raise LabError(f"{path}: torch refuses these arguments of {name}: {error}") from error
 
 
 def build_rule(name: str, args: Mapping[str, Any], flat: FlatParameters) -> UpdateRule:

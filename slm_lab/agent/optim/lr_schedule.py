@@ -1,32 +1,22 @@
 """Learning rates that change over a run."""
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 
-from slm_lab.core.types import StateDict
-
 
 class LearningRate(ABC):
-    """The learning rate now. `frame` is the trial's clock."""
+    """The learning rate as a function of the trial's frame clock. Stateless but for its value."""
 
     value: float
+    """The rate now."""
 
+    @abstractmethod
     def set_frame(self, frame: int) -> None:
         """Tells the schedule where the run is; called once before each training event."""
-
-    def count_step(self) -> None:
-        """Tells the schedule that one optimizer step was taken."""
-
-    @abstractmethod
-    def state_dict(self) -> StateDict:
-        """What `load_state_dict` needs."""
-
-    @abstractmethod
-    def load_state_dict(self, state: StateDict) -> None:
-        """Restores the schedule."""
 
 
 class ConstantRate(LearningRate):
@@ -35,12 +25,8 @@ class ConstantRate(LearningRate):
     def __init__(self, lr: float) -> None:
         self.value = lr
 
-    def state_dict(self) -> StateDict:
-        """Nothing to save."""
-        return {}
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """Nothing to restore."""
+    def set_frame(self, frame: int) -> None:
+        """Changes nothing."""
 
 
 class LinearRate(LearningRate):
@@ -57,45 +43,27 @@ class LinearRate(LearningRate):
         progress = min(frame / self._last_frame, 1.0)
         self.value = self._lr * (1 - (1 - self._min_factor) * progress)
 
-    def state_dict(self) -> StateDict:
-        """The current value."""
-        return {"value": self.value}
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """Restores the current value."""
-        self.value = state["value"]
-
 
 class TorchRate(LearningRate):
-    """Any scheduler of torch.optim.lr_scheduler, stepped once per optimizer step.
+    """Any scheduler of torch.optim.lr_scheduler, with frames for its epochs.
 
     It drives the learning rate of a stand-in optimizer, so that one implementation serves every
-    update rule.
+    update rule. Torch can say what the rate is at any epoch, so nothing has to be counted.
     """
 
     def __init__(self, lr: float, name: str, args: Mapping[str, Any]) -> None:
         self._stand_in = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=lr)
         self._scheduler = getattr(torch.optim.lr_scheduler, name)(self._stand_in, **args)
+        self._last = int(getattr(self._scheduler, "total_steps", 0)) - 1  # of OneCycleLR
         self.value = self._current()
 
-    def count_step(self) -> None:
-        """Advances the scheduler by one."""
-        self._stand_in.step()  # torch warns when a scheduler is ahead of its optimizer
-        self._scheduler.step()
+    def set_frame(self, frame: int) -> None:
+        """Asks the scheduler for the rate at epoch `frame`; a one-cycle policy stays at its end."""
+        epoch = min(frame, self._last) if self._last >= 0 else frame
+        with warnings.catch_warnings():  # torch would rather count epochs itself
+            warnings.simplefilter("ignore", UserWarning)
+            self._scheduler.step(epoch)
         self.value = self._current()
-
-    def state_dict(self) -> StateDict:
-        """The scheduler's state and the rate it has reached."""
-        state = self._scheduler.state_dict()
-        plain = {k: v for k, v in state.items() if isinstance(v, int | float | str | list | None)}
-        return {"scheduler": plain, "value": self.value}
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """Restores the scheduler and its rate."""
-        self._scheduler.load_state_dict(state["scheduler"])
-        for group in self._stand_in.param_groups:
-            group["lr"] = state["value"]
-        self.value = state["value"]
 
     def _current(self) -> float:
         return float(self._stand_in.param_groups[0]["lr"])

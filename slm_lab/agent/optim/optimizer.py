@@ -29,13 +29,20 @@ class Optimizer:
         self._rule = rule
         self._clip_grad_val = clip_grad_val
         self._sync = sync
+        self._norm = 0.0
 
     def step(self, loss: Tensor) -> tuple[float, float]:
-        """Minimises a scalar loss by one step; returns the loss and the gradient's norm.
+        """Minimises a scalar loss by one step; returns what `backward` returns and raises."""
+        report = self.backward(loss)
+        self.apply()
+        return report
+
+    def backward(self, loss: Tensor) -> tuple[float, float]:
+        """The gradient of a scalar loss, ready to be applied; returns the loss and its norm.
 
         The norm is the global 2-norm before clipping, as the step would see it in every parallel
         mode: gradients are exchanged first and clipped after, because clipping is not linear.
-        Raises NonFiniteLossError, with the parameters untouched, when either is not finite.
+        Raises NonFiniteLossError when either is not finite; no parameter has changed then.
         """
         loss_value = loss.item()
         if not math.isfinite(loss_value):
@@ -46,26 +53,26 @@ class Optimizer:
         with torch.no_grad():
             self._sync.before_step(flat)
             norm = torch.linalg.vector_norm(flat.grad).item()
-            if not math.isfinite(norm):
-                raise NonFiniteLossError(f"the gradient's norm is {norm} at a loss of {loss_value}")
-            if self._clip_grad_val is not None and norm > self._clip_grad_val:
-                flat.grad.mul_(self._clip_grad_val / norm)
-            self._rule.apply(flat, self.learning_rate.value)
-            self._sync.after_step(flat)
-        self.learning_rate.count_step()
+        if not math.isfinite(norm):
+            raise NonFiniteLossError(f"the gradient's norm is {norm} at a loss of {loss_value}")
+        self._norm = norm
         return loss_value, norm
 
+    @torch.no_grad()
+    def apply(self) -> None:
+        """Clips the gradient that `backward` left, and takes the step."""
+        flat = self.flat
+        if self._clip_grad_val is not None and self._norm > self._clip_grad_val:
+            flat.grad.mul_(self._clip_grad_val / self._norm)
+        self._rule.apply(flat, self.learning_rate.value)
+        self._sync.after_step(flat)
+
     def state_dict(self) -> StateDict:
-        """The flat vector, the rule's moments and the learning-rate schedule."""
-        return {
-            "flat": self.flat.state_dict(),
-            "rule": self._rule.state_dict(),
-            "learning_rate": self.learning_rate.state_dict(),
-        }
+        """The flat vector and the rule's moments; the learning rate follows from the clock."""
+        return {"flat": self.flat.state_dict(), "rule": self._rule.state_dict()}
 
     @torch.no_grad()
     def load_state_dict(self, state: StateDict) -> None:
         """Restores all of it in place."""
         self.flat.load_state_dict(state["flat"])
         self._rule.load_state_dict(state["rule"])
-        self.learning_rate.load_state_dict(state["learning_rate"])

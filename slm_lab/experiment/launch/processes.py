@@ -2,15 +2,17 @@
 
 import multiprocessing
 import os
+import signal
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
+from multiprocessing.resource_tracker import ensure_running
 
 from slm_lab.experiment.progress import Board, Phase
 from slm_lab.experiment.result import Ending, SessionResult
-from slm_lab.experiment.worker import SessionTask, session_main
+from slm_lab.experiment.worker import STOP_SIGNALS, SessionTask, session_main
 
 TICK = 0.2
 """Seconds between two looks at the clock; a process that ends is noticed at once."""
@@ -19,6 +21,26 @@ EXIT_SECONDS = 10.0
 """How long a process that has sent its result may take to exit."""
 
 SPAWN = multiprocessing.get_context("spawn")
+
+
+def start(process: SpawnProcess) -> None:
+    """Starts a process whose stop signals wait until it lets them in, by `let_signals_in`.
+
+    It inherits the mask: else a Ctrl-C would end it with a traceback while it still imports.
+    """
+    ensure_running()  # the first start would launch it, and it would clear the mask
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    try:
+        process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def end(process: SpawnProcess) -> None:
+    """Kills a process, if it was started and still runs."""
+    if process.pid is not None:
+        process.kill()
+        process.join()
 
 
 class Processes:
@@ -51,14 +73,14 @@ class Processes:
     def kill(self) -> None:
         """Kills whatever still runs."""
         for process, pipe in self._running.values():
-            process.kill()
-            process.join()
+            end(process)
             pipe.close()
         self._running.clear()
 
     def _start_waiting(self) -> None:
         if self._board.stop_requested:
             for task in self._waiting:
+                self._board.write(task.session, phase=Phase.STOPPED)
                 self._results.append(SessionResult(task.session, Ending.INTERRUPTED, 0))
             self._waiting.clear()
         while self._waiting and len(self._running) < self._max_parallel:
@@ -69,9 +91,9 @@ class Processes:
                 args=(task, self._board.raw, theirs, os.getpid()),
                 name=f"session-{task.session}",
             )
-            process.start()
-            theirs.close()
             self._running[task.session] = (process, ours)
+            start(process)
+            theirs.close()
 
     def _collect(self) -> None:
         for session, (process, pipe) in list(self._running.items()):
@@ -79,8 +101,7 @@ class Processes:
                 continue
             result = _receive(pipe)
             process.join(EXIT_SECONDS)
-            process.kill()  # has said its last word and still hangs; no effect once it is gone
-            process.join()
+            end(process)  # has said its last word and still hangs; no effect once it is gone
             pipe.close()
             if result is None:
                 result = _died(session, process.exitcode, self._board)

@@ -94,7 +94,10 @@ class NetSpec(Block):
         None, description="function of torch.nn.init for the weights; null: torch's own"
     )
     init_std: float | None = Field(
-        None, ge=0, description="gain of the output layer (written actor_init_std, critic_init_std)"
+        None,
+        ge=0,
+        description="gain of the output layer, which is then orthogonal "
+        "(written actor_init_std, critic_init_std)",
     )
     layer_norm: bool = Field(False, description="LayerNorm after every hidden layer")
     batch_norm: bool = Field(False, description="batch normalisation after every hidden layer")

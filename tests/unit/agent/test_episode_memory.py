@@ -136,3 +136,20 @@ def test_a_restored_memory_goes_on(seed, steps):
     ours, theirs = store.take(), twin.take()
     for name in vars(ours):
         assert torch.equal(getattr(ours, name), getattr(theirs, name)), name
+
+
+@given(seed=st.integers(0, 1000), steps=st.integers(0, 15))
+@settings(max_examples=20)
+def test_breaking_off_finishes_every_running_episode_as_truncated(seed, steps):
+    store, envs = memory(wanted=1), Environments(seed)
+    for _ in range(steps):
+        envs.step_into(store)
+    running = sum(bool(names) for names in envs.running)
+    store.break_off(envs.obs())
+    assert len(store._finished) == len(envs.finished) + running
+    assert store._steps == []
+    if store.ready():
+        batch = store.take()
+        next_value = batch.next_value(batch.bootstrap_obs[:, 0])
+        for t in (batch.truncated.flatten()).nonzero().flatten().tolist():
+            assert next_value[t].item() in {*envs.obs()[:, 0], *(o for _, o, _ in envs.finished)}

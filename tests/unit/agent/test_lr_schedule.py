@@ -1,6 +1,7 @@
 """Learning-rate schedules."""
 
 import pytest
+import torch
 
 from slm_lab.agent.optim.lr_schedule import build_learning_rate
 
@@ -35,15 +36,24 @@ def test_linear_to_min_stops_at_its_share():
 
 
 @pytest.mark.parametrize(("name", "args"), TORCH_SCHEDULES, ids=str)
-def test_a_restored_schedule_goes_on_as_the_uninterrupted_one(name, args):
-    whole = build_learning_rate(1e-2, name, args)
-    for _ in range(7):
-        whole.count_step()
-    saved = whole.state_dict()
-    restored = build_learning_rate(1e-2, name, args)
-    restored.load_state_dict(saved)
-    assert restored.value == whole.value
-    for _ in range(20):
-        whole.count_step()
-        restored.count_step()
-        assert restored.value == whole.value
+def test_torch_schedules_take_frames_for_epochs(name, args):
+    """However few frames are looked at, the rate is the one torch reaches by counting."""
+    stand_in = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1e-2)
+    counting = getattr(torch.optim.lr_scheduler, name)(stand_in, **args)
+    rate = build_learning_rate(1e-2, name, args)
+    for frame in range(1, 31):
+        stand_in.step()
+        counting.step()
+        if frame % 7 == 0:
+            rate.set_frame(frame)
+            assert rate.value == pytest.approx(stand_in.param_groups[0]["lr"], rel=1e-6)
+
+
+def test_a_one_cycle_policy_stays_at_its_end():
+    rate = build_learning_rate(
+        1e-2, "OneCycleLR", {"max_lr": 1e-2, "total_steps": 40, "cycle_momentum": False}
+    )
+    rate.set_frame(39)
+    end = rate.value
+    rate.set_frame(10_000)
+    assert rate.value == end

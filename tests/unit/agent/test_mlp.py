@@ -127,6 +127,14 @@ def test_orthogonal_heads_have_the_given_gain():
     torch.testing.assert_close(gram, 1e-4 * torch.eye(3), atol=1e-8, rtol=0)
 
 
+@pytest.mark.parametrize("init_fn", [None, "kaiming_uniform_", "orthogonal_"])
+def test_an_output_gain_holds_whatever_initialises_the_rest(init_fn):
+    spec = net_for_role(parse(ppo(agent__net__init_fn=init_fn)).agent, "actor")
+    net_ = MLPNet(spec, (4,), [3], [0.0], torch.Generator().manual_seed(0))
+    assert (net_.heads[0].weight == 0).all()
+    assert net_.hidden[0].weight.abs().sum() > 0
+
+
 def test_images_are_refused_with_the_net_that_takes_them():
     spec = net_for_role(parse(ppo()).agent, "actor")
     with pytest.raises(LabError, match="images need ConvNet"):

@@ -97,3 +97,22 @@ def test_a_restored_memory_goes_on(seed, steps):
     ours, theirs = store.take(), twin.take()
     for name in vars(ours):
         assert torch.equal(getattr(ours, name), getattr(theirs, name)), name
+
+
+@given(seed=st.integers(0, 1000), steps=st.integers(1, HORIZON))
+@settings(max_examples=30)
+def test_breaking_off_truncates_what_was_running(seed, steps):
+    """As if the last step had been truncated; the rest of the rollout is of other episodes."""
+    store = memory()
+    kept = fill(store, seed, steps)
+    last = kept[-1]
+    for t in range(steps):
+        store._arrays["value"][t] = kept[t]["obs"][:, 0]
+    store.break_off(last["next_obs"])
+    fill(store, seed + 1, HORIZON - steps)
+    rollout = store.take()
+    assert rollout.done[steps - 1].all()
+    next_value = rollout.next_value(rollout.bootstrap_obs[:, 0])
+    for n in range(NUM_ENVS):
+        if not last["terminated"][n]:
+            assert next_value[steps - 1, n].item() == last["next_obs"][n, 0]

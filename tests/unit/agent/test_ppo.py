@@ -154,6 +154,31 @@ def test_target_kl_ends_the_training_event_early():
     assert bound.learner.opt_step < 30
 
 
+def test_target_kl_may_end_the_first_epoch():
+    agent, env = build(
+        agent__algorithm__minibatch_size=8,
+        agent__algorithm__target_kl=1e-6,
+        agent__net__optim_spec={"name": "GlobalAdam", "lr": 0.05},
+    )
+    collect(agent, env)
+    agent.learn(0)
+    assert agent.learner.opt_step < 8
+
+
+def test_clipped_values_start_from_what_the_critic_put_out_when_acting():
+    """Also when the statistics of the targets, and with them the critic's units, have moved."""
+    agent, env = build(
+        agent__algorithm__normalize_v_targets=True, agent__algorithm__clip_vloss=True
+    )
+    for _ in range(3):
+        collect(agent, env)
+        rollout = agent.memory.take()
+        with torch.no_grad():
+            raw = agent.learner.network.raw_value(rollout.obs.flatten(0, 1))
+        samples, _ = agent.learner._prepare(rollout)
+        torch.testing.assert_close(samples.old_raw_value, raw, rtol=1e-3, atol=1e-4)
+
+
 def test_schedules_follow_the_frame_clock():
     spec = {"name": "linear_decay", "start_val": 0.2, "end_val": 0.1, "start_step": 0,
             "end_step": 1000}  # fmt: skip

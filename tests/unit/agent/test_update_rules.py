@@ -1,10 +1,13 @@
 """N updates of the flat vector equal N updates of each parameter by torch.optim."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
 
-from slm_lab.agent.optim.build import build_rule, default_rate
+from slm_lab.agent.net.policy_value import SeparatePolicyValue
+from slm_lab.agent.optim.build import build_rule
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.lr_schedule import ConstantRate
 from slm_lab.agent.optim.optimizer import Optimizer
@@ -152,6 +155,12 @@ def test_the_exchange_comes_before_the_clip():
     assert seen == [pytest.approx(1e-3, rel=1e-4)]
 
 
-def test_default_rates_are_those_of_torch():
-    assert default_rate("GlobalRMSprop") == 1e-2
-    assert default_rate("Adam") == 1e-3
+def test_neither_network_moves_where_one_loss_is_not_finite():
+    actor, critic = network(), network()
+    units = [flat_optimizer(net, "Adam", {}) for net in (actor, critic)]
+    pair = SeparatePolicyValue(None, None, None, *units)
+    before = [unit.flat.vector.clone() for unit in units]
+    batch = batches()[0]
+    with pytest.raises(NonFiniteLossError):
+        pair.step(loss_of(actor, batch), loss_of(critic, batch) * math.nan)
+    assert all(torch.equal(u.flat.vector, b) for u, b in zip(units, before, strict=True))

@@ -17,7 +17,7 @@ WRONG = {
     "a mode to come": (["spec.json", NAME, "search"], ["search", "not available yet"]),
     "a missing file": (["nowhere.json", NAME], ["nowhere.json", "no such file"]),
     "a missing spec": (["spec.json", "smal"], ["smal", "small"]),
-    "an unknown key": (["spec.json", "-s", "agent.nte.type=x"], ["agent.nte", "unknown key", "net"]),
+    "an unknown key": (["spec.json", "-s", "agent.nte.type=x"], ["agent.nte", "unknown key"]),
     "a wrong type": (["spec.json", "-s", "env.num_envs=many"], ["env.num_envs", "many"]),
     "a set without =": (["spec.json", "-s", "agent"], ["-s agent", "key=value"]),
     "an unknown environment": (["spec.json", "-s", "env.name=CartPoel-v1"], ["CartPole-v1"]),

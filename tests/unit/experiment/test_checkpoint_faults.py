@@ -176,7 +176,7 @@ def test_a_full_disk_at_the_first_checkpoint_says_that_there_is_none(tmp_path, c
     with faults(full_disk, at=at), pytest.raises(CheckpointError) as told:
         save(store, 100)
     if at <= calls.index("replace") + 1:
-        assert "there is none before it" in str(told.value)
+        assert "there is no checkpoint before it" in str(told.value)
         assert list(tmp_path.iterdir()) == []
     else:
         assert loaded_frames(tmp_path) == [100, 100, 100]

@@ -12,6 +12,14 @@ from slm_lab.experiment.run_dir import RunDir, safe_name
 NOON = datetime(2026, 3, 4, 12, 0, 0)
 SECOND = timedelta(seconds=1)
 
+
+def begin(data, spec_name, now):
+    """A run that got as far as its spec file."""
+    run = RunDir.create(data, spec_name, now)
+    run.spec_file.write_text("{}")
+    return run
+
+
 needs_permissions = pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 
 
@@ -32,22 +40,22 @@ def test_the_folders_of_all_session_files_are_there(tmp_path):
 
 
 def test_two_runs_in_the_same_second_get_two_folders_and_the_later_one_is_the_latest(tmp_path):
-    first = RunDir.create(tmp_path, "ppo", NOON)
-    second = RunDir.create(tmp_path, "ppo", NOON)
+    first = begin(tmp_path, "ppo", NOON)
+    second = begin(tmp_path, "ppo", NOON)
     assert first.root != second.root
     assert RunDir.latest(tmp_path, "ppo") == second
 
 
 def test_of_a_dozen_runs_in_the_same_second_the_last_is_the_latest(tmp_path):
     for _ in range(12):
-        last = RunDir.create(tmp_path, "ppo", NOON)
+        last = begin(tmp_path, "ppo", NOON)
         assert RunDir.latest(tmp_path, "ppo") == last
 
 
 def test_a_later_second_is_newer_than_a_later_run_of_an_earlier_second(tmp_path):
-    late = RunDir.create(tmp_path, "ppo", NOON + SECOND)
+    late = begin(tmp_path, "ppo", NOON + SECOND)
     for _ in range(3):
-        RunDir.create(tmp_path, "ppo", NOON)
+        begin(tmp_path, "ppo", NOON)
     assert RunDir.latest(tmp_path, "ppo") == late
 
 
@@ -77,17 +85,23 @@ def test_the_latest_run_is_the_newest_of_this_spec_only(tmp_path, one, other, or
     later = {name: NOON + SECOND * days for name, days in ((one, order), (other, -order))}
     newest = {}
     for name, time in later.items():
-        RunDir.create(tmp_path, name, time - 10 * SECOND)
-        newest[name] = RunDir.create(tmp_path, name, time)
+        begin(tmp_path, name, time - 10 * SECOND)
+        newest[name] = begin(tmp_path, name, time)
     assert RunDir.latest(tmp_path, one) == newest[one]
     assert RunDir.latest(tmp_path, other) == newest[other]
 
 
 def test_files_and_folders_that_are_no_runs_are_passed_over(tmp_path):
-    run = RunDir.create(tmp_path, "ppo", NOON)
+    run = begin(tmp_path, "ppo", NOON)
     (tmp_path / "ppo_2027_01_01_000000").write_text("a file")
     for name in ("ppo", "ppo_notes", "ppo_2027_01_01_000000_old", "ppo_2027_01_01"):
         (tmp_path / name).mkdir()
+    assert RunDir.latest(tmp_path, "ppo") == run
+
+
+def test_a_run_killed_before_its_spec_was_written_is_passed_over(tmp_path):
+    run = begin(tmp_path, "ppo", NOON)
+    RunDir.create(tmp_path, "ppo", NOON + SECOND)
     assert RunDir.latest(tmp_path, "ppo") == run
 
 
@@ -128,7 +142,7 @@ def test_a_safe_name_is_one_folder_deep_and_stays_the_same_when_made_safe_again(
 
 @pytest.mark.parametrize("name", ["../escape", "/etc/ppo", "a b:c*", "déjà", "ppo-v2.1"])
 def test_a_run_of_any_spec_name_lies_in_the_data_folder_and_is_found_again(tmp_path, name):
-    run = RunDir.create(tmp_path, name, NOON)
+    run = begin(tmp_path, name, NOON)
     assert run.root.parent == tmp_path
     assert run.spec_file.parent == run.root
     assert RunDir.latest(tmp_path, name) == run

@@ -27,6 +27,12 @@ REFUSED = {
     "SWALR": "belongs to weight averaging, which the lab does not do",
     "Muon": "updates matrices only, and every net here has bias vectors; use GlobalAdam",
     "BCELoss": "compares probabilities, not values",
+    "BCEWithLogitsLoss": "compares probabilities, not values",
+    "CrossEntropyLoss": "compares probabilities, not values",
+    "KLDivLoss": "compares distributions, not values",
+    "HingeEmbeddingLoss": "compares classes, not values",
+    "MultiLabelSoftMarginLoss": "compares classes, not values",
+    "SoftMarginLoss": "compares classes, not values",
     "MultiLabelMarginLoss": "compares classes, not values",
     "MultiMarginLoss": "compares classes, not values",
     "NLLLoss": "compares classes, not values",
@@ -47,7 +53,11 @@ OWN_LAYERS = {
         "warmup_steps": {"default": 100_000},
     },
 }
-NOT_FOR_FILES = ("self", "params", "optimizer", "last_epoch", "verbose", "device", "dtype")
+NOT_FOR_FILES = (
+    *("self", "params", "optimizer", "last_epoch", "verbose", "device", "dtype"),
+    *("differentiable", "capturable"),  # of optimizers: for graphs that are not captured here
+    *("reduction", "size_average", "reduce"),  # of losses: the mean is the lab's to take
+)
 
 
 def arguments(cls: type) -> dict[str, Any]:

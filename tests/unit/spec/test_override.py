@@ -53,9 +53,8 @@ def test_settings_are_applied_in_order_and_overrides_last():
 
 
 def test_setting_one_key_of_a_block_that_the_file_leaves_out_keeps_the_others():
-    spec = load("agent.net.loss_spec.reduction=sum", "meta.search_resources.gpu=0.5")
-    assert spec.agent.net.loss_spec.name == "MSELoss"
-    assert spec.agent.net.loss_spec.args == {"reduction": "sum"}
+    spec = load("meta.search_resources.gpu=0.5")
+    assert spec.meta.search_resources.gpu == 0.5
     assert spec.meta.search_resources.cpu == 1
 
 

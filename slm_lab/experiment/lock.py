@@ -1,0 +1,31 @@
+"""One process at a time writes to a run folder."""
+
+import fcntl
+import os
+from pathlib import Path
+
+from slm_lab.core.errors import UsageError
+
+
+class RunLock:
+    """Held for as long as the object lives and the process runs; the kernel frees it at any death.
+
+    Raises UsageError when another process holds it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(self._descriptor, 20).decode() or "?"
+            os.close(self._descriptor)
+            raise UsageError(f"{folder} is being trained by process {holder}") from None
+        os.truncate(self._descriptor, 0)
+        os.write(self._descriptor, str(os.getpid()).encode())
+
+    def release(self) -> None:
+        """Lets another process write; may be called twice."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1

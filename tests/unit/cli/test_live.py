@@ -1,0 +1,171 @@
+"""What a run shows: on a terminal of any width, and in a log."""
+
+import io
+import re
+
+import pytest
+from rich.console import Console
+
+from slm_lab.cli.live import CLOSING, STOPPING, LiveDisplay, Speed, short
+from slm_lab.experiment.launch.processes import SPAWN
+from slm_lab.experiment.progress import Board, Phase
+
+MAX_FRAME = 10_000_000
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Seconds that pass when the test says so."""
+
+    class Seconds:
+        now = 100.0
+
+    monkeypatch.setattr("slm_lab.cli.live.time.monotonic", lambda: Seconds.now)
+    return Seconds
+
+
+def board_of(*phases, frame=0):
+    board = Board.allocate(SPAWN, len(phases))
+    for session, phase in enumerate(phases):
+        board.write(session, phase=phase, total_reward_ma=-1234.5, best=-200.1)
+        board.clock_slots[session] = frame
+    return board
+
+
+def shown(board, width, height=25, **console):
+    """The text of everything that is written to a terminal of this size."""
+    out = io.StringIO()
+    terminal = Console(
+        file=out, force_terminal=True, width=width, height=height, color_system=None, **console
+    )
+    with LiveDisplay(terminal, len(board.clock_slots), MAX_FRAME) as display:
+        display.update(board)
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue())
+
+
+def logged(board, *changes):
+    """The lines that are written where there is no terminal, after each of the changes."""
+    out = io.StringIO()
+    console = Console(file=out, width=80)
+    with LiveDisplay(console, len(board.clock_slots), MAX_FRAME) as display:
+        display.update(board)
+        for change in changes:
+            change()
+            display.update(board)
+    return out.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("phase", [Phase.RUNNING, Phase.DONE, Phase.FAILED, Phase.STOPPED])
+def test_on_80_columns_no_number_and_no_word_is_cut(phase):
+    text = shown(board_of(phase, Phase.WAITING, frame=MAX_FRAME), width=80)
+    assert "…" not in text
+    for word in ("Session 0", "10,000,000 / 10M", "-1234.5", "-200.1", "waits"):
+        assert word in text
+    assert all(len(line) <= 80 for line in text.splitlines())
+
+
+@pytest.mark.parametrize("width", [*range(1, 12), 20, 40, 60, 71, 72, 79, 81, 120, 300])
+def test_a_terminal_of_any_width_shows_something_or_nothing_but_never_fails(width):
+    for phase in Phase:
+        shown(board_of(phase, phase, frame=3_333_333), width)
+
+
+def test_more_sessions_than_the_terminal_has_lines_are_no_failure():
+    assert shown(board_of(*[Phase.RUNNING] * 40), width=80, height=10)
+
+
+def test_the_last_picture_that_stays_has_no_note_in_it():
+    board = board_of(Phase.DONE, Phase.STOPPED, frame=MAX_FRAME)
+    text = shown(board, width=80)
+    assert CLOSING not in text.rpartition("frames/s")[2]
+
+
+def test_a_dumb_terminal_gets_log_lines(monkeypatch):
+    text = shown(board_of(Phase.DONE), width=80, _environ={"TERM": "dumb"})
+    assert text.startswith("Session 0: 0 / 10M frames")
+
+
+def test_a_log_says_when_a_session_starts_and_how_it_ended(clock):
+    board = board_of(Phase.WAITING, Phase.STARTING)
+
+    def run():
+        board.write(0, phase=Phase.RUNNING)
+
+    def done():
+        board.write(0, phase=Phase.DONE)
+        board.clock_slots[0] = MAX_FRAME
+
+    assert logged(board, run, run, done, done) == [
+        "Session 0: started",
+        "Session 0: 10,000,000 / 10M frames, return -1234.5, best -200.1, done",
+    ]
+
+
+def test_a_log_has_a_line_every_few_seconds_with_speed_and_time_left(clock):
+    board = board_of(Phase.RUNNING)
+
+    def a_second():
+        clock.now += 1
+        board.clock_slots[0] += 1000
+
+    lines = logged(board, *[a_second] * 11)
+    assert lines[0] == "Session 0: started"
+    assert len(lines) == 3
+    assert "5,000 / 10M frames, 1,000 frames/s" in lines[1]
+    assert lines[1].endswith("2:46:35 left")
+
+
+def test_a_log_says_once_that_it_stops_and_once_that_it_draws(clock):
+    board = board_of(Phase.RUNNING)
+
+    def end():
+        board.write(0, phase=Phase.STOPPED)
+
+    lines = logged(board, board.request_stop, board.request_stop, end, end)
+    assert lines.count(STOPPING) == lines.count(CLOSING) == 1
+    assert lines[-1] == CLOSING
+
+
+def test_the_speed_counts_the_seconds_without_frames():
+    """A rollout in one second, then nine of learning, again and again."""
+    speed = Speed()
+    for second in range(101):
+        measured = speed.update(1000 * ((second + 9) // 10), float(second))
+    assert measured == pytest.approx(100, rel=0.15)
+
+
+def test_there_is_no_speed_before_there_are_frames():
+    speed = Speed()
+    assert [speed.update(0, 0.0), speed.update(0, 1.0)] == [None, None]
+    assert speed.update(50, 2.0) == 25
+
+
+def test_the_frames_of_an_earlier_process_are_no_speed():
+    speed = Speed()
+    assert speed.update(1_000_000, 0.0) is None
+    assert speed.update(1_000_100, 1.0) == 100
+
+
+def test_the_speed_follows_a_change_within_a_few_seconds():
+    speed = Speed()
+    for tenth in range(300):
+        measured = speed.update(min(tenth, 200) * 100 + max(tenth - 200, 0), tenth / 10)
+    assert measured == pytest.approx(10, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0"),
+        (999, "999"),
+        (1000, "1k"),
+        (1024, "1,024"),
+        (200_000, "200k"),
+        (1_500_000, "1.5M"),
+        (1_234_567, "1,234,567"),
+        (10_000_000, "10M"),
+        (2_000_000_000, "2G"),
+    ],
+)
+def test_round_counts_are_short_and_others_exact(count, text):
+    assert short(count) == text

@@ -1,0 +1,64 @@
+"""What the processes of test_processes.py do; cheap to import, because each of them does."""
+
+import os
+import signal
+import sys
+
+from slm_lab.experiment.progress import Board, Phase
+from slm_lab.experiment.result import Ending, SessionResult
+from slm_lab.experiment.worker import let_signals_in
+from tests.faults.lab import wait_until
+
+
+def finish(task, raw_board, connection, parent):
+    connection.send(SessionResult(task.session, Ending.FINISHED, 10))
+
+
+def leave(task, raw_board, connection, parent):
+    sys.exit(0)
+
+
+def hang_after_the_result(task, raw_board, connection, parent):
+    connection.send(SessionResult(task.session, Ending.FINISHED, 10))
+    signal.pause()
+
+
+def break_the_pipe(task, raw_board, connection, parent):
+    """A length that no content follows, as of a process killed in the middle of a send."""
+    os.write(connection.fileno(), b"\x00\x00\x10\x00half")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def wait_for_the_stop(task, raw_board, connection, parent):
+    board = Board(raw_board, task.num_sessions)
+    board.write(task.session, phase=Phase.RUNNING)
+    wait_until(lambda: board.stop_requested)
+    connection.send(SessionResult(task.session, Ending.INTERRUPTED, 5))
+
+
+def hang(task, raw_board, connection, parent):
+    Board(raw_board, task.num_sessions).write(task.session, phase=Phase.RUNNING)
+    signal.pause()
+
+
+def note_signals(folder):
+    """Opens itself to signals only when told to, and notes what came."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: (folder / "heeded").touch())
+    (folder / "ready").touch()
+    wait_until((folder / "go").exists)
+    let_signals_in()
+
+
+ACTS = {act.__name__: act for act in (
+    finish, leave, hang_after_the_result, break_the_pipe, wait_for_the_stop, hang
+)}  # fmt: skip
+
+
+def act(task, *args):
+    """The target of every process here: does what its task names in the place of plug-ins."""
+    ACTS[task.imports[0]](task, *args)
+
+
+def nothing():
+    """Ends at once."""
