@@ -12,6 +12,8 @@ from slm_lab.spec.load import load_spec
 BENCHMARKS = {
     "demo.json": ("ppo_cartpole", 475.0),
     "benchmark/ppo/ppo_cartpole.json": ("ppo_cartpole", 475.0),
+    "benchmark/a2c/a2c_gae_cartpole.json": ("a2c_gae_cartpole", 450.0),
+    "benchmark/reinforce/reinforce_cartpole.json": ("reinforce_cartpole", 400.0),
     "benchmark/ppo/ppo_acrobot.json": ("ppo_acrobot", -88.0),
     "benchmark/ppo/ppo_pendulum.json": ("ppo_pendulum", -180.0),
 }

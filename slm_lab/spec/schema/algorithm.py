@@ -111,7 +111,8 @@ class SARSASpec(OnPolicyLearningSpec):
 
 
 class ActorCriticSpec(OnPolicyLearningSpec):
-    """Advantage actor-critic, A2C and A3C (arXiv:1602.01783), with GAE or n-step returns."""
+    """Advantage actor-critic, A2C and A3C (arXiv:1602.01783), with GAE or n-step returns; neither:
+    plain returns. Advantages are not standardised."""
 
     PDTYPES: ClassVar[frozenset[str] | None] = OF_POLICIES
 

@@ -84,7 +84,6 @@ def test_actor_critic_reports_the_losses_of_each_kind_of_return(kind, keys):
         bootstrap = learner.network.value(batch.bootstrap_obs).double().tolist()
     returns = returns_by_hand(kind, *bootstrap)
     advantage = (returns - batch.value.double().numpy()).flatten()
-    advantage = (advantage - advantage.mean()) / (advantage.std(ddof=1) + 1e-8)
     log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
     chosen = log_p[range(6), batch.action.flatten()]
     policy_loss = -(chosen * advantage).mean()
