@@ -61,7 +61,7 @@ def frames(of: str = "") -> Axis:
 
 def total_frames() -> Axis:
     """Environment steps of all Sessions together."""
-    return Axis("total_frame", "total_frames", "frames of all Sessions")
+    return Axis("total_frame", "total_frames", "total frames")
 
 
 def wall_clock(longest: float) -> Axis:

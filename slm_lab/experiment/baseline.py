@@ -1,14 +1,16 @@
 """The mean return of the Random agent: the zero of every strength."""
 
 import json
-import os
 import signal
+import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from slm_lab.analysis.atomic import write_atomically
+from slm_lab.core.errors import LabError
 from slm_lab.core.plugins import import_plugins
 from slm_lab.experiment.worker import die_with_parent, let_signals_in
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 EPISODES = 100
 NUM_ENVS = 10
 SEED = 0
+MAX_STEPS = 100_000
+"""Steps of every environment after which the measurement is given up."""
 
 
 def cached_random_return(cache: Path, spec: "EnvSpec") -> float | None:
@@ -27,16 +31,20 @@ def cached_random_return(cache: Path, spec: "EnvSpec") -> float | None:
 
 
 def measure_main(cache: Path, spec: "EnvSpec", imports: tuple[str, ...], parent: int) -> None:
-    """The target of a spawned process: measures and adds the result to the cache file."""
+    """The target of a spawned process: measures and adds the result to the cache file.
+
+    Where that fails the training goes on, and the metrics that need the number say why there are
+    none; the reason goes to stderr.
+    """
     die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     let_signals_in()
     import_plugins(imports)
-    value = measure_random_return(spec)
-    known = {**_measured(cache), _key(spec): value}
-    temporary = cache.with_name(f"{cache.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(known, indent=2, sort_keys=True))
-    os.replace(temporary, cache)
+    try:
+        known = {**_measured(cache), _key(spec): measure_random_return(spec)}
+        write_atomically(cache, json.dumps(known, indent=2, sort_keys=True).encode())
+    except (LabError, OSError) as error:
+        print(f"no return of the Random agent: {error}", file=sys.stderr)
 
 
 def _measured(cache: Path) -> dict[str, Any]:
@@ -52,7 +60,7 @@ def measure_random_return(spec: "EnvSpec", episodes: int = EPISODES) -> float:
     """Mean raw return of uniformly random actions over `episodes` episodes.
 
     Every environment contributes the same number of episodes: taking the first to finish would
-    favour short ones.
+    favour short ones. Raises LabError where episodes do not come to an end.
     """
     from gymnasium.vector.utils import batch_space
 
@@ -70,16 +78,21 @@ def measure_random_return(spec: "EnvSpec", episodes: int = EPISODES) -> float:
     total = 0.0
     env.reset()
     try:
-        while counts.min() < per_env:
+        for _ in range(MAX_STEPS):
             finished = env.step(np.asarray(actions.sample())).finished
             if finished is None:
                 continue
             wanted = counts[finished.env_index] < per_env
             total += float(finished.episode_return[wanted].sum())
             counts[finished.env_index[wanted]] += 1
+            if counts.min() == per_env:
+                return total / float(counts.sum())
     finally:
         env.close()
-    return total / float(counts.sum())
+    raise LabError(
+        f"{spec.name}: a random agent did not finish {episodes} episodes in "
+        f"{MAX_STEPS * num_envs:,} frames; set env.max_t to bound them"
+    )
 
 
 def _key(spec: "EnvSpec") -> str:

@@ -28,7 +28,10 @@ class AgentChecks:
         if self._agent.memory is None:
             return
         if self._agent.learner.opt_step == 0:
-            raise LabError("dev check: no training event happened in the whole run")
+            raise LabError(
+                "dev check: no training event happened in the whole run; env.max_frame is too "
+                "short for the frames that one event takes"
+            )
         for name, flat in self._agent.learner.flats.items():
             if torch.equal(flat.vector, self._initial[name]):
                 raise LabError(f"dev check of {name}: learning changed no weight")

@@ -48,7 +48,8 @@ class Session:
         self.spec = spec
         self.index = index
         self.paths = paths
-        self.env = make_env(spec.env, seeds.env, gamma=spec.agent.algorithm.gamma or 1.0)
+        gamma = spec.agent.algorithm.gamma or 1.0  # none: the Random agent discounts nothing
+        self.env = make_env(spec.env, seeds.env, gamma=gamma)
         self.agent = build_agent(
             spec.agent,
             self.env.observation_space,
@@ -135,6 +136,7 @@ class Session:
         self._started = self._last_save = time.perf_counter()
         self._board.write(self.index, phase=Phase.RUNNING)
         self._show()
+        logger.info("%s at frame %d", "starting" if fresh else "going on", self.clock.frame)
         return self.env.reset() if fresh else self.env.obs
 
     def _end(self) -> SessionResult:
@@ -146,6 +148,7 @@ class Session:
         if finished and self._checks is not None:
             self._checks.at_end()
         ending = Ending.FINISHED if finished else Ending.INTERRUPTED
+        logger.info("%s at frame %d after %.1f s", ending, self.clock.frame, self._wall_t())
         return SessionResult(self.index, ending, self.clock.frame)
 
     def _solved(self) -> bool:
@@ -193,6 +196,7 @@ class Session:
         if self._best is not None:
             parts["best"] = self._best
         self._store.save(self.clock.frame, rows_size, parts, finished)
+        logger.info("checkpoint at frame %d: %s", self.clock.frame, ", ".join(parts))
         self._best = None
         self._last_save = time.perf_counter()
 

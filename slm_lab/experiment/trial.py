@@ -85,7 +85,7 @@ class Trial:
         tasks = [self._task(session) for session in range(self.spec.meta.max_session)]
         done = {} if not self._resume else self._finished_before(tasks)
         open_tasks = [task for task in tasks if task.session not in done]
-        processes = Processes(open_tasks, self.board, os.cpu_count() or 1)
+        processes = Processes(open_tasks, self.board, len(os.sched_getaffinity(0)))
         results = processes.run(self._tick)
         return sorted([*done.values(), *results], key=lambda result: result.session)
 

@@ -67,6 +67,7 @@ def run_session(task: SessionTask, board: Board) -> "SessionResult":
     log = SessionLog(paths.log, delay=True)
     log.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger("slm_lab")
+    root.setLevel(logging.INFO)
     root.addHandler(log)
     phases = {Ending.FINISHED: Phase.DONE, Ending.INTERRUPTED: Phase.STOPPED}
     try:

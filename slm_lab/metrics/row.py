@@ -23,7 +23,12 @@ class Column:
 
 _BASE = (
     Column("frame", "frames", "environment steps of this Session, summed over its environments"),
-    Column("total_frame", "frames", "environment steps of all Sessions of the Trial together"),
+    Column(
+        "total_frame",
+        "frames",
+        "frames on the clock that the budget counts: of all Sessions of a distributed training "
+        "together; an independent Session's own",
+    ),
     Column("wall_t", "s", "training time; goes on where it stopped when a run is resumed"),
     Column("epi", "episodes", "episodes finished"),
     Column("opt_step", "steps", "optimizer steps taken"),

@@ -63,7 +63,7 @@ class EnvSpec(Block):
         None, description="images resized to [width, height] in pixels"
     )
     vectorization_mode: Literal["native", "sync", "async"] | None = Field(
-        None, description="how copies are stepped; null: chosen by what stepping costs"
+        None, description="how copies are stepped; null: native where there is one, else sync"
     )
     backend: Literal["gymnasium", "envpool"] = Field(
         "gymnasium", description="library that steps the environment"

@@ -56,7 +56,7 @@ class SearchResourcesSpec(Block):
 
 
 class MetaSpec(Block):
-    """How a spec is run; nothing here changes what one Session computes, but its parallel mode."""
+    """How a spec is run: processes, seeds, rows, checkpoints, and the way of parallel training."""
 
     LEGACY: ClassVar[Mapping[str, str]] = {
         "num_gpus": "the GPU is chosen by agent.net.gpu",

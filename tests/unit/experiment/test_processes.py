@@ -58,9 +58,10 @@ def make(monkeypatch, tmp_path):
 
 
 def left_behind():
-    """Child processes of this one, apart from multiprocessing's own."""
+    """Child processes of this one, apart from multiprocessing's own servers."""
     children = psutil.Process().children(recursive=True)
-    return [c for c in children if "resource_tracker" not in " ".join(c.cmdline())]
+    servers = ("resource_tracker", "forkserver")
+    return [c for c in children if not any(s in " ".join(c.cmdline()) for s in servers)]
 
 
 def test_results_come_in_the_order_of_the_tasks_with_their_exit_codes(make):
