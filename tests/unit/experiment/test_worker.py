@@ -68,7 +68,9 @@ def test_a_session_that_comes_to_its_end_is_a_finished_result(task, board):
     assert result.frame == 256
     assert board.read(SESSION).phase is Phase.DONE
     assert board.read(0).phase is Phase.WAITING
-    assert not task.run_dir.session(0, SESSION).log.exists()
+    log = task.run_dir.session(0, SESSION).log.read_text()
+    assert "starting at frame 0" in log
+    assert "finished at frame 256" in log
 
 
 def test_a_session_asked_to_stop_is_an_interrupted_result(task, board):
