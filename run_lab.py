@@ -1,3 +1,5 @@
+"""The command `slm-lab run` under its classic name."""
+
 from slm_lab.cli.main import run_lab
 
 if __name__ == "__main__":  # spawned Sessions import this file again
