@@ -30,11 +30,6 @@ class ValueTransform(nn.Module):
             self.register_buffer("mean", torch.zeros(()))
             self.register_buffer("m2", torch.zeros(()))
 
-    @property
-    def is_identity(self) -> bool:
-        """Whether the critic predicts returns as they are."""
-        return not (self._symlog or self._normalize)
-
     @torch.no_grad()
     def update(self, returns: Tensor) -> None:
         """Takes a batch of returns into the running moments (Chan, Golub & LeVeque, 1983)."""
