@@ -1,5 +1,6 @@
 """From what an agent does to what an environment takes: the one place where actions are scaled."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -13,30 +14,33 @@ class ActionConverter:
     """Discrete kinds pass (counted from 0); of a Box, what has two bounds is seen as [-1, 1].
 
     A component of a Box with two finite bounds is low + (a + 1)/2 (high − low); one without
-    passes as it is. All are clipped to the bounds that there are. A Box is seen as a vector (A,).
+    passes as it is. All are clipped to the bounds that there are. Whatever its shape, an action
+    of several components is seen as a vector (A,).
     """
 
     space: Space[Any]
     """of one environment, as the agent sees it"""
 
     def __init__(self, raw_space: Space[Any], env_name: str) -> None:
-        self._box: spaces.Box | None = None
+        self._scales = False
         self._start: Array | None = None  # None: counted from 0
         if isinstance(raw_space, spaces.Box) and np.issubdtype(raw_space.dtype, np.floating):
+            self._scales = True
             self._scale_from(raw_space)
         elif isinstance(raw_space, spaces.Discrete):
             self._start = _unless_zero(np.asarray(raw_space.start))
             self.space = spaces.Discrete(int(raw_space.n))
         elif isinstance(raw_space, spaces.MultiDiscrete):
-            self._start = _unless_zero(raw_space.start)
-            self.space = spaces.MultiDiscrete(raw_space.nvec)
+            self._start = _unless_zero(raw_space.start.ravel())
+            self.space = spaces.MultiDiscrete(raw_space.nvec.ravel().astype(np.int64))
         elif isinstance(raw_space, spaces.MultiBinary):
-            self.space = raw_space
+            self.space = spaces.MultiBinary(math.prod(raw_space.shape))
         else:
             raise SpecError("env", [_unsupported(raw_space, env_name)])
+        self._shape: tuple[int, ...] = raw_space.shape or ()
+        self._dtype = raw_space.dtype
 
     def _scale_from(self, raw_space: spaces.Box) -> None:
-        self._box = raw_space
         low = raw_space.low.ravel().astype(np.float64)
         high = raw_space.high.ravel().astype(np.float64)
         bounded = np.isfinite(low) & np.isfinite(high)
@@ -52,14 +56,22 @@ class ActionConverter:
         )
 
     def convert(self, action: Array) -> Array:
-        """Actions of N environments → what their `step` takes, in the raw space's own type."""
-        if self._box is None:
-            return action if self._start is None else action + self._start
+        """Actions (N,) or (N, A) → what the N environments' `step` takes, (N, *shape) in the raw
+        space's own type."""
+        if self._scales:
+            action = self._scale(action)
+        elif self._start is not None:
+            action = action + self._start
+        if action.shape[1:] != self._shape:
+            action = action.reshape(len(action), *self._shape)
+        return action.astype(self._dtype, copy=False)
+
+    def _scale(self, action: Array) -> Array:
         raw = action * self._half_width
         raw += self._middle
         np.maximum(raw, self._low, out=raw)
         np.minimum(raw, self._high, out=raw)
-        return raw.astype(self._box.dtype).reshape(len(raw), *self._box.shape)
+        return raw
 
 
 def _unless_zero(start: Array) -> Array | None:
@@ -73,7 +85,8 @@ def _unsupported(space: Space[Any], env_name: str) -> Problem:
     return Problem(
         "env.name",
         f"its actions are a {kind} space, which is not supported; supported are Box of floats, "
-        "Discrete, MultiDiscrete and MultiBinary",
+        "Discrete, MultiDiscrete and MultiBinary; wrap the environment so that it takes one of "
+        "these",
         env_name,
         has_value=True,
     )

@@ -27,9 +27,15 @@ Mode: TypeAlias = Literal["native", "sync", "async"]
 OUR_CARTPOLE = "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv"
 """the vector entry point that CartPoleEnvs stands in for"""
 
+NATIVE_PARTS = "the observations of its native vector version come in parts (Dict or Tuple)"
+"""why a native version is not used after all, once made; single environments flatten theirs"""
+
 
 def choose_mode(requested: Mode | None, kwargs: Mapping[str, Any], entry: GymnasiumSpec) -> Mode:
-    """How `entry` is vectorised: as requested, else native where that is possible, else sync."""
+    """How `entry` is vectorised: as requested, else native where that is possible, else sync.
+
+    What only a made environment shows is not in this answer, see `NATIVE_PARTS`.
+    """
     if requested is not None:
         return requested
     # Rendering is the business of single environments.

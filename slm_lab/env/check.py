@@ -31,9 +31,14 @@ def check_env(spec: EnvSpec) -> list[Problem]:
     except MissingExtraError:
         return []
     if spec.vectorization_mode == "native" and (reason := why_not_native(entry)) is not None:
-        allowed = f"{reason}; use sync, async or null"
-        return [Problem("env.vectorization_mode", allowed, "native", has_value=True)]
+        return [native_refused(reason)]
     return _check_kwargs(spec, entry)
+
+
+def native_refused(reason: str) -> Problem:
+    """That vectorization_mode cannot be "native", with the `reason` and what it can be."""
+    allowed = f"{reason}; use sync, async or null"
+    return Problem("env.vectorization_mode", allowed, "native", has_value=True)
 
 
 def _check_kwargs(spec: EnvSpec, entry: GymnasiumSpec) -> list[Problem]:

@@ -107,6 +107,8 @@ def _import_registrar(module_name: str, name: str) -> None:
 
 def _register_plug_in(env_id: str) -> None:
     plug_in = ENVS.get(env_id)
+    if plug_in is not None and plug_in.fault is not None:
+        raise SpecError("env", [Problem("env.name", plug_in.fault, env_id, has_value=True)])
     if plug_in is not None and env_id not in gymnasium.registry:
         gymnasium.register(env_id, entry_point=plug_in.target)
 

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import gymnasium
 import numpy as np
@@ -14,8 +14,9 @@ from gymnasium.error import DependencyNotInstalled
 
 from slm_lab.core.errors import LabError, MissingExtraError, SpecError
 from slm_lab.env.action import ActionConverter
-from slm_lab.env.autoreset import choose_mode, make_async, make_native
-from slm_lab.env.check import check_env
+from slm_lab.env.autoreset import NATIVE_PARTS, choose_mode, make_async, make_native
+from slm_lab.env.check import check_env, native_refused
+from slm_lab.env.flatten import COMPOSITE, flatten_parts
 from slm_lab.env.lookup import find_env, known_warnings_ignored
 from slm_lab.env.normalize import ObservationNormalizer, RewardNormalizer, RunningStatistics
 from slm_lab.env.observation import ObservationConverter
@@ -56,11 +57,23 @@ def make_env(spec: EnvSpec, seed: int, training: bool = True, gamma: float = 0.9
         raise
 
 
-def action_kind(spec: EnvSpec) -> ActionKind:
+class Actions(NamedTuple):
+    """What a spec check has to know about the actions of an environment."""
+
+    kind: ActionKind
+    has_low: bool
+    """Whether every component has a lower bound."""
+    has_high: bool
+
+
+def describe_actions(spec: EnvSpec) -> Actions:
     """What kind of actions the environment takes, by constructing one. Raises as `make_env`."""
     env = make_env(spec.model_copy(update={"num_envs": 1, "vectorization_mode": "sync"}), seed=0)
     try:
-        return ACTION_KINDS[type(env.action_space)]
+        space = env.action_space
+        bounds = (space.low, space.high) if isinstance(space, spaces.Box) else (0, 0)
+        low, high = (bool(np.isfinite(bound).all()) for bound in bounds)
+        return Actions(ACTION_KINDS[type(space)], low, high)
     finally:
         env.close()
 
@@ -81,20 +94,33 @@ def _make_raw(spec: EnvSpec, entry: GymnasiumSpec, seed: int) -> RawEnvs:
 def _vectorise(spec: EnvSpec, entry: GymnasiumSpec, seed: int) -> RawEnvs:
     mode = choose_mode(spec.vectorization_mode, spec.kwargs, entry)
     if mode == "native":
-        return make_native(entry, spec.num_envs, seed, spec.max_t, spec.kwargs)
-    make_one = functools.partial(make_single, entry, spec.max_t, dict(spec.kwargs))
+        native = make_native(entry, spec.num_envs, seed, spec.max_t, spec.kwargs)
+        if not isinstance(native.observation_space, COMPOSITE):
+            return native
+        native.close()
+        if spec.vectorization_mode == "native":
+            raise SpecError("env", [native_refused(NATIVE_PARTS)])
+    make_one = functools.partial(make_single, spec.name, entry, spec.max_t, dict(spec.kwargs))
     if mode == "async":
         return make_async(make_one, spec.num_envs, seed)
     return SyncEnvs([make_one() for _ in range(spec.num_envs)], env_seeds(seed, spec.num_envs))
 
 
 def make_single(
-    entry: GymnasiumSpec, max_t: int | None, kwargs: Mapping[str, Any]
+    name: str, entry: GymnasiumSpec, max_t: int | None, kwargs: Mapping[str, Any]
 ) -> gymnasium.Env[Any, Any]:
-    """One environment with its time limit; Gymnasium's runtime checks are left out (speed)."""
+    """One environment with its time limit, its observation in one piece.
+
+    Gymnasium's runtime checks are left out (speed). Raises SpecError as `flatten_parts`.
+    """
     entry = dataclasses.replace(entry, order_enforce=False, disable_env_checker=True)
     with known_warnings_ignored():
-        return gymnasium.make(entry, max_episode_steps=max_t, **kwargs)
+        env = gymnasium.make(entry, max_episode_steps=max_t, **kwargs)
+    try:
+        return flatten_parts(env, name)
+    except SpecError:
+        env.close()
+        raise
 
 
 def _wrap(spec: EnvSpec, raw: RawEnvs, training: bool, gamma: float) -> VectorEnv:

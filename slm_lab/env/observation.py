@@ -8,10 +8,14 @@ from gymnasium import Space, spaces
 from slm_lab.core.errors import Problem, SpecError
 from slm_lab.core.types import Array
 
+SUPPORTED = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+"""what an observation, or a part of one, can be"""
+
 
 class ObservationConverter:
     """Box → float32 (uint8 stays uint8), MultiBinary → float32, Discrete → one-hot float32,
-    MultiDiscrete → its one-hots side by side. Other spaces are refused with a SpecError.
+    MultiDiscrete → its one-hots side by side. Other spaces are refused with a SpecError; those in
+    parts are made one Box before, see `flatten`.
     """  # fmt: skip
 
     space: Space[Any]
@@ -20,11 +24,7 @@ class ObservationConverter:
     def __init__(self, raw_space: Space[Any], env_name: str) -> None:
         self._first_column: Array | None = None  # where the one-hot of each component begins
         if isinstance(raw_space, spaces.Box):
-            if raw_space.dtype == np.uint8:
-                self.space = raw_space
-            else:
-                low, high = raw_space.low.astype(np.float32), raw_space.high.astype(np.float32)
-                self.space = spaces.Box(low, high, dtype=np.float32)
+            self.space = raw_space if raw_space.dtype == np.uint8 else float32_box(raw_space)
         elif isinstance(raw_space, spaces.MultiBinary):
             self.space = spaces.Box(0.0, 1.0, raw_space.shape, np.float32)
         elif isinstance(raw_space, spaces.Discrete | spaces.MultiDiscrete):
@@ -32,7 +32,7 @@ class ObservationConverter:
             self._first_column = np.cumsum(sizes) - sizes - start
             self.space = spaces.Box(0.0, 1.0, (int(sizes.sum()),), np.float32)
         else:
-            raise SpecError("env", [_unsupported("observations", raw_space, env_name)])
+            raise SpecError("env", [unsupported(raw_space, env_name)])
         self._dtype = self.space.dtype
 
     def convert(self, raw_obs: Array) -> Array:
@@ -52,11 +52,27 @@ def _discrete_parts(space: spaces.Discrete | spaces.MultiDiscrete) -> tuple[Arra
     return space.start.ravel().astype(np.int64), space.nvec.ravel().astype(np.int64)
 
 
-def _unsupported(what: str, space: Space[Any], env_name: str) -> Problem:
+def float32_box(box: spaces.Box) -> spaces.Box:
+    """The same bounds in float32; one too large for it is infinite."""
+    with np.errstate(over="ignore"):
+        low, high = box.low.astype(np.float32), box.high.astype(np.float32)
+    return spaces.Box(low, high, dtype=np.float32)
+
+
+def unsupported(space: Space[Any], env_name: str, path: tuple[str, ...] = ()) -> Problem:
+    """That observations, or the part that the keys `path` lead to, are a `space`."""
+    subject = f'its observation "{".".join(path)}" is' if path else "its observations are"
+    remedy = "leaves this part out" if path else "observes one of these"
     return Problem(
         "env.name",
-        f"its {what} are a {type(space).__name__} space, which is not supported yet; "
-        "supported are Box, Discrete, MultiDiscrete and MultiBinary",
+        f"{subject} a {_kind(space)}, which is not supported; supported are Box, Discrete, "
+        "MultiDiscrete and MultiBinary, also as parts of a Dict or Tuple; wrap the environment "
+        f"so that it {remedy}",
         env_name,
         has_value=True,
     )
+
+
+def _kind(space: Space[Any]) -> str:
+    empty = isinstance(space, spaces.Dict | spaces.Tuple) and len(space.spaces) == 0
+    return f"{type(space).__name__} space{' without parts' if empty else ''}"

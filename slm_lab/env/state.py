@@ -52,6 +52,7 @@ ENV_ADAPTERS: dict[str, StateAdapter] = {
 }
 
 WRAPPER_ADAPTERS: dict[str, StateAdapter] = {
+    "slm_lab.env.flatten:FlatObservation": attributes(),
     "gymnasium.wrappers.common:OrderEnforcing": attributes("_has_reset"),
     "gymnasium.wrappers.common:PassiveEnvChecker": attributes("checked_reset", "checked_step"),
     "gymnasium.wrappers.common:TimeLimit": attributes("_elapsed_steps"),
