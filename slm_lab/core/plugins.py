@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from slm_lab.core.errors import UsageError
+from slm_lab.core.registry import import_failure
 
 
 def import_plugins(modules: Sequence[str]) -> None:
@@ -20,5 +21,5 @@ def import_plugins(modules: Sequence[str]) -> None:
     for module in modules:
         try:
             importlib.import_module(module)
-        except ImportError as error:
-            raise UsageError(f"--import {module}: {error}") from error
+        except Exception as error:
+            raise UsageError(f"--import {module}: {import_failure(error)}") from error

@@ -1,16 +1,22 @@
 """Names of parts: what a spec may say, the model of its keys, and where its class lives.
 
-A registry never imports the class it names until `load` is called, so that a spec is checked
+A registry never imports a class of this package until `load` is called, so that a spec is checked
 without torch. Other packages add parts through entry points (group `slm_lab.algorithms`,
 `slm_lab.memories`, `slm_lab.nets`, `slm_lab.envs`) or by calling `register` in a module that is
 imported with `--import`. The model of a plug-in's keys is the attribute `Params` of its class.
+
+A plug-in with a fault is known all the same, with the fault in words: whoever names it is told, and
+whoever does not is not disturbed.
 """
 
 import difflib
 import importlib
-from collections.abc import Callable
+import inspect
+import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import EntryPoints, entry_points
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any
 
 from slm_lab.core.errors import LabError
@@ -23,37 +29,49 @@ class Entry:
     name: str
     params: type[Any] | None
     target: str | None
+    fault: str | None = None
+    """Why a plug-in cannot be used; None if it can."""
 
 
 class Registry:
-    """The parts of one kind ("algorithm", "memory", "net", "env"), by the name a spec uses."""
+    """The parts of one kind ("algorithm", "memory", "net", "env"), by the name a spec uses.
 
-    def __init__(self, kind: str, group: str) -> None:
+    `built_by` is the class method that a part is built by; None: by calling it.
+    """
+
+    def __init__(self, kind: str, group: str, built_by: str | None = None) -> None:
         self.kind = kind
         self.group = group
+        self.built_by = built_by
         self._entries: dict[str, Entry] = {}
-        self._plug_ins: EntryPoints | None = None
+        self._offers: dict[str, list[EntryPoint]] | None = None
+        self._plug_ins: dict[str, Entry] = {}
 
     def register(
         self, name: str, params: type[Any] | None = None, target: str | None = None
     ) -> None:
-        """Adds a part. A name that is taken by another target is refused."""
+        """Adds a part. Raises LabError for a name that is taken by another."""
         entry = Entry(name, params, target)
         known = self._entries.get(name)
         if known is not None and known != entry:
-            raise LabError(f'{self.kind} "{name}" is registered already, as {known.target}')
+            raise LabError(
+                f'{self.kind} "{name}" is registered already, as {known.target}; '
+                f"give {target} a name of its own"
+            )
         self._entries[name] = entry
 
     def names(self) -> list[str]:
         """Every known name, in order of registration, those of installed plug-ins last."""
-        return list(dict.fromkeys([*self._entries, *self._installed().names]))
+        return list(dict.fromkeys([*self._entries, *self._installed()]))
 
     def get(self, name: str) -> Entry | None:
         """The entry of `name`, or None. A plug-in is imported when it is first asked for."""
-        if name not in self._entries and name in self._installed().names:
-            point = self._installed()[name]
-            self.register(name, getattr(point.load(), "Params", None), point.value)
-        return self._entries.get(name)
+        offers = self._installed().get(name)
+        if offers is None:
+            return self._entries.get(name)
+        if name not in self._plug_ins:
+            self._plug_ins[name] = self._plug_in(name, offers)
+        return self._plug_ins[name]
 
     def nearest(self, name: str) -> str | None:
         """The known name that looks most like `name`, or None."""
@@ -62,27 +80,87 @@ class Registry:
     def load(self, name: str) -> Any:
         """Imports and returns the class or function that `name` stands for.
 
-        Raises LabError when the name is unknown, not built yet, or its module does not import.
+        Raises LabError when the name is unknown, not built yet, or what it stands for does not
+        import or cannot be built.
         """
         entry = self.get(name)
         if entry is None:
             raise LabError(f'there is no {self.kind} named "{name}"')
         if entry.target is None:
             raise LabError(f"{name} is not available yet")
-        return load_target(entry.target)
+        part, fault = self._loaded(entry.target)
+        if entry.fault is not None or fault is not None:
+            raise LabError(f'{self.kind} "{name}" {entry.fault or fault}')
+        return part
 
-    def _installed(self) -> EntryPoints:
-        if self._plug_ins is None:
-            self._plug_ins = entry_points(group=self.group)
-        return self._plug_ins
+    def _installed(self) -> dict[str, list[EntryPoint]]:
+        """What packages offer, by name: one entry point each, or several that contradict."""
+        if self._offers is None:
+            self._offers = {}
+            for point in entry_points(group=self.group):
+                offers = self._offers.setdefault(point.name, [])
+                if point.value not in [other.value for other in offers]:
+                    offers.append(point)
+        return self._offers
+
+    def _plug_in(self, name: str, offers: Sequence[EntryPoint]) -> Entry:
+        """The entry of an installed plug-in, which is imported for the model of its keys."""
+        target = offers[0].value
+        if len(offers) > 1:
+            both = " and by ".join(_origin(point) for point in offers)
+            return Entry(name, None, target, f"is offered by {both}; uninstall one of them")
+        known = self._entries.get(name)
+        if known is not None and known.target != target:
+            taken = f"is the name of a part of {_owner(known)} and is offered by"
+            fix = "one of the two needs another name"
+            return Entry(name, known.params, known.target, f"{taken} {_origin(offers[0])}; {fix}")
+        part, fault = self._loaded(target)
+        params = getattr(part, "Params", None)
+        if fault is None and params is not None and not isinstance(params, type):
+            params, fault = None, f"cannot be used: its Params is no class but {params!r}"
+        if fault is not None:
+            fault += f"; it is offered by {_origin(offers[0])}"
+        return Entry(name, params, target, fault)
+
+    def _loaded(self, target: str) -> tuple[Any, str | None]:
+        """What `target` names, and what is wrong with it, if anything."""
+        try:
+            part = load_target(target)
+        except Exception as error:
+            return None, f"cannot be used: {target} does not import: {import_failure(error)}"
+        if self.built_by is None and not callable(part):
+            return part, f"cannot be used: {target} is no class"
+        if self.built_by is not None and not inspect.ismethod(getattr(part, self.built_by, None)):
+            return part, f"cannot be used: {target} has no class method {self.built_by}"
+        missing = sorted(getattr(part, "__abstractmethods__", ()))
+        if missing:
+            return part, f"cannot be used: {target} lacks {', '.join(missing)}"
+        return part, None
 
 
-def load_target(target: str) -> Callable[..., Any]:
-    """Imports "package.module:attribute"."""
+def load_target(target: str) -> Any:
+    """Imports "package.module:attribute"; without an attribute, the module."""
     module_name, _, attribute = target.partition(":")
-    module = importlib.import_module(module_name)
-    part: Callable[..., Any] = getattr(module, attribute)
+    part: Any = importlib.import_module(module_name)
+    for name in filter(None, attribute.split(".")):
+        part = getattr(part, name)
     return part
+
+
+def import_failure(error: Exception) -> str:
+    """Why a module from outside does not import, and at which line of it, in one line of text."""
+    if isinstance(error, LabError):
+        return str(error)
+    text = str(error) if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
+    here = str(Path(__file__).parent)
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if "importlib" not in frame.filename and not frame.filename.startswith(here)
+    ]
+    if not frames or isinstance(error, SyntaxError):  # which names its place itself
+        return text
+    return f"{text} ({frames[-1].filename}, line {frames[-1].lineno})"
 
 
 def nearest_name(name: str, known: list[str]) -> str | None:
@@ -92,7 +170,18 @@ def nearest_name(name: str, known: list[str]) -> str | None:
     return lowered[matches[0]] if matches else None
 
 
-ALGORITHMS = Registry("algorithm", "slm_lab.algorithms")
-MEMORIES = Registry("memory", "slm_lab.memories")
+def _origin(point: EntryPoint) -> str:
+    """Which package an entry point belongs to, and what it names."""
+    package = f"the package {point.dist.name} {point.dist.version}" if point.dist else "a package"
+    return f"{package} ({point.value})"
+
+
+def _owner(entry: Entry) -> str:
+    """The package that registered an entry."""
+    return (entry.target or __name__).partition(".")[0]
+
+
+ALGORITHMS = Registry("algorithm", "slm_lab.algorithms", built_by="build")
+MEMORIES = Registry("memory", "slm_lab.memories", built_by="build")
 NETS = Registry("net", "slm_lab.nets")
 ENVS = Registry("env", "slm_lab.envs")

@@ -4,21 +4,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, final
 
+from slm_lab.core.column import Column
 from slm_lab.core.errors import LabError
 from slm_lab.core.registry import nearest_name
 
 Cell: TypeAlias = int | float | None
 """What a row holds in one column. None is an empty cell: not measured in this interval."""
-
-
-@final
-@dataclass(frozen=True)
-class Column:
-    """One column: its `name` in the CSV, its `unit`, one sentence of `meaning`."""
-
-    name: str
-    unit: str
-    meaning: str
 
 
 _BASE = (
@@ -49,6 +40,9 @@ _BASE = (
 
 _EXTRA = (
     Column("episode_length", "steps", "mean over environments of the last episode's length"),
+    Column("return_std", "reward", "population standard deviation of the episodes' raw returns"),
+    Column("return_min", "reward", "the lowest of the episodes' raw returns"),
+    Column("return_max", "reward", "the highest of the episodes' raw returns"),
     Column("policy_loss", "1", "the policy's term of the loss"),
     Column("value_loss", "1", "the critic's term of the loss, before its coefficient"),
     Column("entropy_coef", "1", "coefficient of the entropy bonus"),
@@ -69,6 +63,21 @@ BASE_COLUMNS: tuple[str, ...] = tuple(column.name for column in _BASE)
 
 EXTRA_COLUMNS: tuple[str, ...] = tuple(column.name for column in _EXTRA)
 """Documented columns that an algorithm, a mode or a Session may add."""
+
+EVAL_COLUMNS: tuple[str, ...] = (
+    "frame",
+    "total_frame",
+    "wall_t",
+    "epi",
+    "opt_step",
+    "total_reward",
+    "total_reward_ma",
+    "return_std",
+    "return_min",
+    "return_max",
+    "episode_length",
+)
+"""The columns of a CSV of evaluations: the training's clocks, and what was evaluated there."""
 
 TIMING_COLUMNS: tuple[str, ...] = ("wall_t", "fps")
 """The only columns that differ between two runs of one spec and seed."""

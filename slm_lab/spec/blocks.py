@@ -7,13 +7,12 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticCustomError
 
-from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS
-from slm_lab.spec.schema.agent import Registered
-from slm_lab.spec.schema.algorithm import AlgorithmSpec, PlugInSpec
+from slm_lab.spec.schema.agent import ALGORITHM, MEMORY, NET, Registered
+from slm_lab.spec.schema.algorithm import AlgorithmSpec
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.memory import MemorySpec
 from slm_lab.spec.schema.meta import MetaSpec
-from slm_lab.spec.schema.net import MLPNetSpec, NetSpec
+from slm_lab.spec.schema.net import NetSpec
 from slm_lab.spec.schema.spec import Spec
 
 
@@ -55,13 +54,10 @@ def well_formed_blocks(raw: Mapping[str, Any]) -> Blocks:
             malformed.add(block)
             return None
 
-    nets = Registered(NETS, "type", MLPNetSpec)
-    algorithm = built(
-        Registered(ALGORITHMS, "name", PlugInSpec), "algorithm", agent.get("algorithm")
-    )
-    memory = built(Registered(MEMORIES, "name", MemorySpec), "memory", agent.get("memory"))
-    net = built(nets, "net", agent.get("net"))
-    critic_net = built(nets, "critic_net", agent.get("critic_net"))
+    algorithm = built(ALGORITHM, "algorithm", agent.get("algorithm"))
+    memory = built(MEMORY, "memory", agent.get("memory"))
+    net = built(NET, "net", agent.get("net"))
+    critic_net = built(NET, "critic_net", agent.get("critic_net"))
     env = built(EnvSpec, "env", raw.get("env"))
     meta = built(MetaSpec, "meta", raw.get("meta", {}))
     return Blocks(algorithm, memory, net, critic_net, env, meta, frozenset(malformed))

@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 
 from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS, Registry
 from slm_lab.spec import builtin as _builtin  # registers the lab's own parts  # noqa: F401
-from slm_lab.spec.availability import BUILT_PDTYPES, NOT_BUILT
+from slm_lab.spec.availability import NOT_BUILT
 from slm_lab.spec.legacy import OF_IMITATION, TOP_LEVEL
 from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.algorithm import AlgorithmSpec
@@ -180,8 +180,7 @@ def _learns_from(model: type[BaseModel]) -> str:
     memories = [
         name
         for name, memory in _models(MEMORIES)
-        if issubclass(memory, MemorySpec)
-        and (name in model.MEMORIES if model.MEMORIES else memory.FAMILY == model.MEMORY)
+        if issubclass(memory, MemorySpec) and model.learns_from(memory)
     ]
     return f" Learns from {', '.join(f'`{name}`' for name in memories)}."
 
@@ -293,8 +292,7 @@ def _not_built() -> Iterator[str]:
         if names:
             yield f"- {word}: {', '.join(f'`{name}`' for name in names)}"
     paths = ", ".join(f"`{row.path}`" for row in NOT_BUILT)
-    built = ", ".join(f"`{name}`" for name in sorted(BUILT_PDTYPES))
-    yield f"- values other than the default of {paths} (of `action_pdtype`, {built} are built)"
+    yield f"- values other than the default of {paths}"
     yield "- the search mode\n"
 
 

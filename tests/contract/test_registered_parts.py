@@ -1,36 +1,106 @@
-"""A part registered from outside, under a model that inherits the keys of one of ours."""
+"""Parts registered from outside: under a model that inherits one of ours, or under none."""
 
+import pickle
+
+import pytest
+from pydantic import Field
+
+from slm_lab.agent.algorithm.actor_critic import ActorCritic
 from slm_lab.agent.algorithm.ppo import PPO
+from slm_lab.agent.memory.on_policy import OnPolicyBatchReplay
 from slm_lab.agent.net.mlp import MLPNet
-from slm_lab.core.registry import ALGORITHMS, NETS
-from slm_lab.spec.schema.algorithm import PPOSpec
+from slm_lab.core.errors import SpecError
+from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS
+from slm_lab.spec.json_schema import file_schema
+from slm_lab.spec.schema.algorithm import ActorCriticSpec, PPOSpec
+from slm_lab.spec.schema.memory import OnPolicyBatchReplaySpec
 from slm_lab.spec.schema.net import MLPNetSpec
-from tests.support import parse, ppo, run_session
+from tests.support import actor_critic, parse, ppo, run_session
 
 
 class OwnNetSpec(MLPNetSpec):
-    type: str = "OwnNet"
+    own: int = Field(3, ge=1, description="a key of its own")
 
 
-class OwnAlgorithmSpec(PPOSpec):
-    name: str = "OwnAlgorithm"
+class OwnPPOSpec(PPOSpec):
+    own: float = Field(0.5, ge=0, description="a key of its own")
+
+
+class OwnMemorySpec(OnPolicyBatchReplaySpec):
+    pass
 
 
 class OwnNet(MLPNet):
     pass
 
 
-class OwnAlgorithm(PPO):
+class OwnPPO(PPO):
     pass
 
 
-def test_a_net_and_an_algorithm_from_outside_train_like_our_own(tmp_path, monkeypatch):
-    monkeypatch.setattr(NETS, "_entries", dict(NETS._entries))
-    monkeypatch.setattr(ALGORITHMS, "_entries", dict(ALGORITHMS._entries))
+class OwnActorCritic(ActorCritic):
+    pass
+
+
+class OwnMemory(OnPolicyBatchReplay):
+    pass
+
+
+@pytest.fixture(autouse=True)
+def own_parts(monkeypatch):
+    for registry in (ALGORITHMS, MEMORIES, NETS):
+        monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+    ALGORITHMS.register("OwnPPO", OwnPPOSpec, f"{__name__}:OwnPPO")
+    ALGORITHMS.register("OwnActorCritic", ActorCriticSpec, f"{__name__}:OwnActorCritic")
+    MEMORIES.register("OwnMemory", OwnMemorySpec, f"{__name__}:OwnMemory")
     NETS.register("OwnNet", OwnNetSpec, f"{__name__}:OwnNet")
-    ALGORITHMS.register("OwnAlgorithm", OwnAlgorithmSpec, f"{__name__}:OwnAlgorithm")
-    spec = parse(ppo(agent__net__type="OwnNet", agent__algorithm__name="OwnAlgorithm"))
-    session = run_session(spec, tmp_path)
-    assert type(session.agent.learner).__name__ == "OwnAlgorithm"
-    assert type(session.agent.learner.network._actor.net).__name__ == "OwnNet"
+    NETS.register("BareNet", None, f"{__name__}:OwnNet")
+
+
+def own(**changes):
+    names = {"agent__net__type": "OwnNet", "agent__algorithm__name": "OwnPPO"}
+    return parse(ppo(**{**names, **changes}))
+
+
+@pytest.mark.parametrize("net", ["OwnNet", "BareNet"])
+def test_a_net_and_an_algorithm_from_outside_train_like_our_own(net, tmp_path):
+    session = run_session(own(agent__net__type=net), tmp_path)
+    assert type(session.agent.learner) is OwnPPO
+    assert type(session.agent.learner.network._actor.net) is OwnNet
     assert session.agent.learner.opt_step > 0
+
+
+def test_a_model_serves_under_several_names_and_a_memory_may_be_ones_own(tmp_path):
+    raw = actor_critic(agent__algorithm__name="OwnActorCritic", agent__memory={"name": "OwnMemory"})
+    session = run_session(parse(raw), tmp_path)
+    assert type(session.agent.learner) is OwnActorCritic
+    assert type(session.agent.memory) is OwnMemory
+    assert session.agent.learner.opt_step > 0
+
+
+def test_the_name_stays_the_one_it_is_registered_under():
+    spec = own(agent__net__own=7, agent__net__actor_own=8)
+    assert (spec.agent.algorithm.name, spec.agent.net.type) == ("OwnPPO", "OwnNet")
+    assert parse(spec.to_json()) == spec
+    assert pickle.loads(pickle.dumps(spec)) == spec
+    assert spec.agent.net.role_keys("actor") == {"own": 8}
+
+
+def test_what_holds_for_the_model_it_inherits_holds_for_it():
+    with pytest.raises(SpecError, match=r"agent.algorithm.own = -1: must be >= 0"):
+        own(agent__algorithm__own=-1)
+    with pytest.raises(SpecError, match="frames of one rollout"):  # a check of PPO
+        own(agent__algorithm__minibatch_size=10**6)
+    with pytest.raises(SpecError, match=r"agent.net.own = 5: unknown key"):  # MLPNet's keys only
+        own(agent__net__type="BareNet", agent__net__own=5)
+
+
+def test_the_schema_offers_each_under_its_own_name_only():
+    agent = file_schema()["$defs"]["AgentSpec"]["properties"]
+    offered = {
+        part["properties"]["name"]["const"]: part["properties"]
+        for part in agent["algorithm"]["anyOf"]
+    }
+    assert offered["OwnPPO"].keys() - offered["PPO"].keys() == {"own"}
+    assert offered["OwnActorCritic"].keys() == offered["ActorCritic"].keys()
+    assert offered["PPO"]["name"] == {"const": "PPO"}

@@ -20,24 +20,21 @@ NOT_SUPPORTED = {
 }
 
 
-def registered_model(
-    registry: Registry, name: str, fallback: type[BaseModel]
-) -> type[BaseModel] | None:
-    """The model of the keys of the part `name`; None if there is no such part."""
-    entry = registry.get(name)
-    if entry is None:
-        return None
-    return entry.params or fallback
-
-
 class Registered:
     """A block whose model is looked up in a registry when a spec is loaded, so that parts from
-    other packages count. `key` is the key that holds the name; `fallback` the model of a part
-    that brings none."""
+    other packages count.
 
-    def __init__(self, registry: Registry, key: str, fallback: type[BaseModel]) -> None:
+    `key` is the key that holds the name, which is the registry's to check: a model takes any, so
+    that one can inherit another, and serve under several names. `base` is what every model has to
+    be, `fallback` the model of a part that brings none.
+    """
+
+    def __init__(
+        self, registry: Registry, key: str, base: type[Block], fallback: type[Block]
+    ) -> None:
         self.registry = registry
         self.key = key
+        self.base = base
         self.fallback = fallback
 
     def validate(self, value: Any) -> BaseModel:
@@ -51,19 +48,28 @@ class Registered:
             message = f"is missing: the {self.registry.kind}, one of {names}"
             raise refuse_without(self.key, message, value)
         name = value[self.key]
-        model = (
-            registered_model(self.registry, name, self.fallback) if isinstance(name, str) else None
-        )
-        if model is None:
-            raise refuse_all("Registered", [refusal((self.key,), self._unknown(name), name)])
+        model = self._model(name)
+        if isinstance(model, str):
+            raise refuse_all("Registered", [refusal((self.key,), model, name)])
         return model.model_validate(dict(value))
 
-    def _unknown(self, name: Any) -> str:
+    def _model(self, name: Any) -> type[Block] | str:
+        """The model of the keys of the part `name`, or why there is none."""
         if not isinstance(name, str):
             return "must be a string"
-        if name in NOT_SUPPORTED:
-            return NOT_SUPPORTED[name]
-        return unknown_name(self.registry.kind, name, self.registry.names())
+        entry = self.registry.get(name)
+        if entry is None:
+            unknown = unknown_name(self.registry.kind, name, self.registry.names())
+            return NOT_SUPPORTED.get(name, unknown)
+        model = entry.params or self.fallback
+        if entry.fault is not None:
+            return entry.fault
+        if not issubclass(model, self.base):
+            return (
+                f"cannot be used: the model of its keys, {model.__module__}.{model.__qualname__}, "
+                f"is no {self.base.__name__} (of {self.base.__module__})"
+            )
+        return model
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
@@ -80,19 +86,26 @@ class Registered:
     ) -> JsonSchemaValue:
         alternatives = []
         for name in self.registry.names():
-            model = registered_model(self.registry, name, self.fallback) or self.fallback
+            model = self._model(name)
+            if isinstance(model, str):
+                continue
             # A handler skips what the model itself adds to its schema, so the model is asked.
             described = model.__get_pydantic_json_schema__(model.__pydantic_core_schema__, handler)
-            block = handler.resolve_ref_schema(described)
-            block["properties"][self.key] = {"const": name}
+            # What it resolves to is common to all names under which the model is registered.
+            block = dict(handler.resolve_ref_schema(described))
+            block["properties"] = {**block["properties"], self.key: {"const": name}}
             block["required"] = sorted({self.key, *block.get("required", [])})
             alternatives.append(block)
         return {"anyOf": alternatives}
 
 
-AnyAlgorithm: TypeAlias = Annotated[AlgorithmSpec, Registered(ALGORITHMS, "name", PlugInSpec)]
-AnyMemory: TypeAlias = Annotated[MemorySpec, Registered(MEMORIES, "name", MemorySpec)]
-AnyNet: TypeAlias = Annotated[NetSpec, Registered(NETS, "type", MLPNetSpec)]
+ALGORITHM = Registered(ALGORITHMS, "name", AlgorithmSpec, PlugInSpec)
+MEMORY = Registered(MEMORIES, "name", MemorySpec, MemorySpec)
+NET = Registered(NETS, "type", NetSpec, MLPNetSpec)
+
+AnyAlgorithm: TypeAlias = Annotated[AlgorithmSpec, ALGORITHM]
+AnyMemory: TypeAlias = Annotated[MemorySpec, MEMORY]
+AnyNet: TypeAlias = Annotated[NetSpec, NET]
 
 
 class AgentSpec(Block):

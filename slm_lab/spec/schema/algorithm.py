@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias
 from pydantic import Field, field_validator, model_validator
 
 from slm_lab.spec.schema.block import Block, refusal, refuse, refuse_all
-from slm_lab.spec.schema.memory import Family
+from slm_lab.spec.schema.memory import Family, MemorySpec, OnPolicyBatchReplaySpec
 from slm_lab.spec.schema.schedule import Coefficient, NonNegative, constant
 from slm_lab.spec.schema.types import AutoOrNumber, Int
 
@@ -26,6 +26,8 @@ OF_POLICIES = CONTINUOUS | {
     "Bernoulli",
 }
 OF_Q_VALUES = frozenset({"default", "Argmax", "Categorical"})
+EXPLORING = frozenset({"epsilon_greedy", "boltzmann"})
+"""Action policies that choose among n actions, by an exploration variable."""
 OF_SAC = frozenset({"default", "Normal", "Categorical", "GumbelSoftmax"})
 
 
@@ -35,8 +37,8 @@ class AlgorithmSpec(Block):
     MEMORY: ClassVar[Family | None] = None
     """The family of memories it learns from; None: any, or none at all."""
 
-    MEMORIES: ClassVar[frozenset[str] | None] = None
-    """The only memories it learns from, where the family is too wide."""
+    MEMORY_MODEL: ClassVar[type[MemorySpec]] = MemorySpec
+    """What it learns from, where the family is too wide."""
 
     PDTYPES: ClassVar[frozenset[str] | None] = None
     """The action distributions it can use; None: all."""
@@ -48,12 +50,20 @@ class AlgorithmSpec(Block):
         "default", description="distribution of actions; default: by the action space"
     )
     action_policy: ActionPolicy = Field(
-        "default", description="how actions are drawn from it; default: sampled"
+        "default",
+        description="how actions are drawn from it; default: sampled; random: uniformly; "
+        "epsilon_greedy: the likeliest, with ε any; boltzmann: by p^(1/τ)",
     )
     explore_var_spec: NonNegative | None = Field(
-        None, description="ε of epsilon_greedy, or the temperature of boltzmann"
+        None, description="ε of epsilon_greedy, or the temperature τ of boltzmann"
     )
     gamma: float | None = Field(None, gt=0, le=1, description="discount γ, per environment step")
+
+    @classmethod
+    def learns_from(cls, memory: type[MemorySpec]) -> bool:
+        """Whether it can learn from a memory with keys of this model."""
+        fits = memory.FAMILY is None or cls.MEMORY is None or memory.FAMILY == cls.MEMORY
+        return fits and (memory.FAMILY is None or issubclass(memory, cls.MEMORY_MODEL))
 
 
 class RandomSpec(AlgorithmSpec):
@@ -61,7 +71,7 @@ class RandomSpec(AlgorithmSpec):
 
     NEEDS_NET: ClassVar[bool] = False
 
-    name: Literal["Random"] = Field("Random", description="algorithm")
+    name: str = Field("Random", description="algorithm")
     training_frequency: Int | None = Field(None, ge=1, description="without meaning here")
 
 
@@ -96,7 +106,7 @@ class ReinforceSpec(OnPolicyLearningSpec):
 
     PDTYPES: ClassVar[frozenset[str] | None] = OF_POLICIES
 
-    name: Literal["Reinforce"] = Field("Reinforce", description="algorithm")
+    name: str = Field("Reinforce", description="algorithm")
     center_return: bool = Field(False, description="subtract the mean return of the batch")
     entropy_coef_spec: Coefficient = Field(constant(0.0), description="weight of the entropy")
     policy_loss_coef: float = Field(1.0, ge=0, description="weight of the policy loss")
@@ -107,7 +117,7 @@ class SARSASpec(OnPolicyLearningSpec):
 
     PDTYPES: ClassVar[frozenset[str] | None] = OF_Q_VALUES
 
-    name: Literal["SARSA"] = Field("SARSA", description="algorithm")
+    name: str = Field("SARSA", description="algorithm")
 
 
 class ActorCriticSpec(OnPolicyLearningSpec):
@@ -116,7 +126,7 @@ class ActorCriticSpec(OnPolicyLearningSpec):
 
     PDTYPES: ClassVar[frozenset[str] | None] = OF_POLICIES
 
-    name: Literal["ActorCritic"] = Field("ActorCritic", description="algorithm")
+    name: str = Field("ActorCritic", description="algorithm")
     lam: float | None = Field(None, ge=0, le=1, description="λ of GAE (arXiv:1506.02438)")
     num_step_returns: Int | None = Field(None, ge=1, description="n of n-step returns")
     entropy_coef_spec: Coefficient = Field(constant(0.0), description="weight of the entropy")
@@ -139,14 +149,14 @@ class PPOSpec(LearningSpec):
     """Proximal policy optimisation (arXiv:1707.06347)."""
 
     MEMORY: ClassVar[Family | None] = "on_policy"
-    MEMORIES: ClassVar[frozenset[str] | None] = frozenset({"OnPolicyBatchReplay"})
+    MEMORY_MODEL: ClassVar[type[MemorySpec]] = OnPolicyBatchReplaySpec
     PDTYPES: ClassVar[frozenset[str] | None] = OF_POLICIES
     ALIASES: ClassVar[Mapping[str, str]] = {"clip_val_loss": "clip_vloss"}
     LEGACY: ClassVar[Mapping[str, str]] = {
         "training_frequency": "PPO trains every time_horizon steps"
     }
 
-    name: Literal["PPO"] = Field("PPO", description="algorithm")
+    name: str = Field("PPO", description="algorithm")
     lam: float = Field(0.95, ge=0, le=1, description="λ of GAE (arXiv:1506.02438)")
     clip_eps_spec: NonNegative = Field(
         constant(0.2), description="clipping range ε of the probability ratio"
@@ -207,19 +217,19 @@ class DQNBaseSpec(ReplayLearningSpec):
 class VanillaDQNSpec(DQNBaseSpec):
     """Q-learning with a replay memory, without a target network."""
 
-    name: Literal["VanillaDQN"] = Field("VanillaDQN", description="algorithm")
+    name: str = Field("VanillaDQN", description="algorithm")
 
 
 class DQNSpec(DQNBaseSpec):
     """Q-learning with a target network (Mnih et al. 2015)."""
 
-    name: Literal["DQN"] = Field("DQN", description="algorithm")
+    name: str = Field("DQN", description="algorithm")
 
 
 class DoubleDQNSpec(DQNBaseSpec):
     """Double Q-learning (arXiv:1509.06461)."""
 
-    name: Literal["DoubleDQN"] = Field("DoubleDQN", description="algorithm")
+    name: str = Field("DoubleDQN", description="algorithm")
 
 
 class EntropyRegularisedSpec(ReplayLearningSpec):
@@ -257,19 +267,19 @@ class EntropyRegularisedSpec(ReplayLearningSpec):
 class SoftActorCriticSpec(EntropyRegularisedSpec):
     """Soft actor-critic (arXiv:1812.05905), for continuous and discrete actions."""
 
-    name: Literal["SoftActorCritic"] = Field("SoftActorCritic", description="algorithm")
+    name: str = Field("SoftActorCritic", description="algorithm")
 
 
 class CrossQSpec(EntropyRegularisedSpec):
     """CrossQ (arXiv:1902.05605): no target networks, batch-normalised critics."""
 
-    name: Literal["CrossQ"] = Field("CrossQ", description="algorithm")
+    name: str = Field("CrossQ", description="algorithm")
 
 
 class SILSpec(ActorCriticSpec):
     """Self-imitation learning on top of ActorCritic (arXiv:1806.05635)."""
 
-    name: Literal["SIL"] = Field("SIL", description="algorithm")  # type: ignore[assignment]
+    name: str = Field("SIL", description="algorithm")
     sil_policy_loss_coef: float = Field(
         1.0, ge=0, description="weight of the imitation policy loss"
     )
@@ -281,7 +291,7 @@ class SILSpec(ActorCriticSpec):
 class PPOSILSpec(PPOSpec):
     """Self-imitation learning on top of PPO."""
 
-    name: Literal["PPOSIL"] = Field("PPOSIL", description="algorithm")  # type: ignore[assignment]
+    name: str = Field("PPOSIL", description="algorithm")
     sil_policy_loss_coef: float = Field(
         1.0, ge=0, description="weight of the imitation policy loss"
     )

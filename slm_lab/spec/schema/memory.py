@@ -37,23 +37,19 @@ class OnPolicySpec(MemorySpec):
 class OnPolicyReplaySpec(OnPolicySpec):
     """Trains after `training_frequency` whole episodes."""
 
-    name: Literal["OnPolicyReplay"] = Field("OnPolicyReplay", description="kind of memory")
+    name: str = Field("OnPolicyReplay", description="kind of memory")
 
 
 class OnPolicyBatchReplaySpec(OnPolicySpec):
     """Trains after `training_frequency` (PPO: `time_horizon`) steps of every environment."""
 
-    name: Literal["OnPolicyBatchReplay"] = Field(
-        "OnPolicyBatchReplay", description="kind of memory"
-    )
+    name: str = Field("OnPolicyBatchReplay", description="kind of memory")
 
 
 class OnPolicyCrossEntropySpec(OnPolicySpec):
     """Trains on the best episodes only."""
 
-    name: Literal["OnPolicyCrossEntropy"] = Field(
-        "OnPolicyCrossEntropy", description="kind of memory"
-    )
+    name: str = Field("OnPolicyCrossEntropy", description="kind of memory")
     cross_entropy: float = Field(
         1.0, gt=0, le=1, description="fraction of episodes kept, best first"
     )
@@ -64,7 +60,7 @@ class ReplaySpec(MemorySpec):
 
     FAMILY: ClassVar[Family | None] = "replay"
 
-    name: Literal["Replay"] = Field("Replay", description="kind of memory")
+    name: str = Field("Replay", description="kind of memory")
     batch_size: Int = Field(ge=1, description="transitions per batch B")
     max_size: Int = Field(ge=1, description="transitions kept, the oldest go first")
     use_cer: bool = Field(
@@ -85,9 +81,7 @@ class ReplaySpec(MemorySpec):
 class PrioritizedReplaySpec(ReplaySpec):
     """A ring of transitions, drawn by their error (arXiv:1511.05952)."""
 
-    name: Literal["PrioritizedReplay"] = Field(  # type: ignore[assignment]
-        "PrioritizedReplay", description="kind of memory"
-    )
+    name: str = Field("PrioritizedReplay", description="kind of memory")
     alpha: float = Field(0.6, ge=0, le=1, description="α: 0 draws uniformly, 1 by error")
     epsilon: float = Field(1e-4, ge=0, description="ε added to every error")
     beta: ScheduleSpec | None = Field(

@@ -238,16 +238,14 @@ class MLPNetSpec(NetSpec):
         "normalize": "it divides images by 255; env.normalize_obs normalises other observations"
     }
 
-    type: Literal["MLPNet"] = Field("MLPNet", description="kind of net")
+    type: str = Field("MLPNet", description="kind of net")
     hid_layers: Widths = Field((64, 64), description="units per hidden layer")
 
 
 class DuelingMLPNetSpec(MLPNetSpec):
     """Fully connected layers, then a value and an advantage stream (arXiv:1511.06581)."""
 
-    type: Literal["DuelingMLPNet"] = Field(  # type: ignore[assignment]
-        "DuelingMLPNet", description="kind of net"
-    )
+    type: str = Field("DuelingMLPNet", description="kind of net")
 
 
 def _hydra_layers(value: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -266,7 +264,7 @@ def _hydra_layers(value: tuple[Any, ...]) -> tuple[Any, ...]:
 class HydraMLPNetSpec(NetSpec):
     """A body with several heads and tails."""
 
-    type: Literal["HydraMLPNet"] = Field("HydraMLPNet", description="kind of net")
+    type: str = Field("HydraMLPNet", description="kind of net")
     hid_layers: Annotated[AnyList, AfterValidator(_hydra_layers)] = Field(
         description="units per layer of [heads, body, tails], each a list, or a list of lists"
     )
@@ -291,7 +289,7 @@ def _conv_layers(rows: tuple[Any, ...]) -> tuple[Any, ...]:
 class ConvNetSpec(NetSpec):
     """Convolutions over images, then fully connected layers."""
 
-    type: Literal["ConvNet"] = Field("ConvNet", description="kind of net")
+    type: str = Field("ConvNet", description="kind of net")
     conv_hid_layers: Annotated[AnyList, AfterValidator(_conv_layers)] = Field(
         description="one [out channels, kernel, stride, padding, dilation] per layer"
     )
@@ -302,9 +300,7 @@ class ConvNetSpec(NetSpec):
 class DuelingConvNetSpec(ConvNetSpec):
     """Convolutions, then a value and an advantage stream (arXiv:1511.06581)."""
 
-    type: Literal["DuelingConvNet"] = Field(  # type: ignore[assignment]
-        "DuelingConvNet", description="kind of net"
-    )
+    type: str = Field("DuelingConvNet", description="kind of net")
 
 
 class RecurrentNetSpec(NetSpec):
@@ -312,7 +308,7 @@ class RecurrentNetSpec(NetSpec):
 
     LEGACY: ClassVar[Mapping[str, str]] = MLPNetSpec.LEGACY
 
-    type: Literal["RecurrentNet"] = Field("RecurrentNet", description="kind of net")
+    type: str = Field("RecurrentNet", description="kind of net")
     cell_type: Literal["GRU", "LSTM", "RNN"] = Field("GRU", description="recurrent cell")
     fc_hid_layers: Widths = Field((), description="units per fully connected layer before the cell")
     rnn_hidden_size: Int = Field(64, ge=1, description="units of the recurrent state")
@@ -326,7 +322,7 @@ class TorchArcNetSpec(NetSpec):
 
     LEGACY: ClassVar[Mapping[str, str]] = MLPNetSpec.LEGACY
 
-    type: Literal["TorchArcNet"] = Field("TorchArcNet", description="kind of net")
+    type: str = Field("TorchArcNet", description="kind of net")
     arc: ArcSpec | None = Field(
         None, description="the body; required, here or as actor_arc and critic_arc"
     )

@@ -1,0 +1,146 @@
+"""Advantage-weighted regression on the present policy's own rollouts, after arXiv:1910.00177."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner
+from slm_lab.agent.algorithm.loss import explained_variance, standardize
+from slm_lab.agent.algorithm.policy_parts import CriticParts, assemble, build_with_critic
+from slm_lab.agent.algorithm.returns import gae
+from slm_lab.agent.batch import Rollout
+from slm_lab.agent.net.value_transform import ValueTransform
+from slm_lab.agent.optim.flat import FlatParameters
+from slm_lab.core.column import Column
+from slm_lab.core.types import StateDict
+from slm_lab.spec.schema.algorithm import OF_POLICIES, AlgorithmSpec, OnPolicyLearningSpec
+
+MAX_WEIGHT = 20.0
+"""ω_max: no sample weighs more."""
+
+
+class AWRSpec(OnPolicyLearningSpec):
+    """Advantage-weighted regression (arXiv:1910.00177), on-policy."""
+
+    PDTYPES: ClassVar[frozenset[str] | None] = OF_POLICIES
+
+    lam: float = Field(0.95, ge=0, le=1, description="λ of GAE (arXiv:1506.02438)")
+    val_loss_coef: float = Field(1.0, ge=0, description="weight of the value loss")
+    temperature: float = Field(
+        1.0, gt=0, description="β, in standard deviations of the advantage; large: all weigh alike"
+    )
+
+
+def advantage_weight(advantage: Tensor, temperature: float) -> Tensor:
+    """ω = min(exp(Â/β), ω_max), algorithm 1 of arXiv:1910.00177. (B,)."""
+    return (advantage / temperature).exp().clamp(max=MAX_WEIGHT)
+
+
+def weighted_regression_loss(log_prob: Tensor, weight: Tensor) -> Tensor:
+    """−E[ω log π(a|s)]: what was done is learnt, the better the more. (B,) each."""
+    return -(weight * log_prob).mean()
+
+
+def effective_share(weight: Tensor) -> Tensor:
+    """(Σω)² / (B Σω²), a scalar: the share of the samples that carry the update (Kish 1965)."""
+    return weight.sum() ** 2 / (len(weight) * (weight**2).sum())
+
+
+class AWR(Learner[Rollout]):
+    """One gradient step per rollout, as ActorCritic, but for the loss of the policy."""
+
+    Params: ClassVar[type[AlgorithmSpec]] = AWRSpec
+
+    def __init__(self, spec: AWRSpec, parts: CriticParts) -> None:
+        self.spec = spec
+        self.network = parts.network
+        self._family = parts.family
+        self._value_loss_fn = parts.value_loss_fn
+        self.opt_step = 0
+        self.version = 0
+
+    @classmethod
+    def build(cls, context: BuildContext) -> AgentParts:
+        """Networks, actor and learner from the spec."""
+        spec = context.spec.algorithm
+        assert isinstance(spec, AWRSpec)
+        parts = build_with_critic(context, ValueTransform(False, False))
+        learner = cls(spec, parts)
+        return assemble(context, parts.network, parts.family, learner, spec.training_frequency)
+
+    @property
+    def metric_names(self) -> tuple[str | Column, ...]:
+        """Columns that the lab documents, by name, and one that is documented here."""
+        share = "share of the samples that carry the update, (Σω)² / (B Σω²); 1 if all weigh alike"
+        return (
+            "policy_loss",
+            "value_loss",
+            "explained_variance",
+            Column("effective_share", "1", share),
+        )
+
+    @property
+    def flats(self) -> Mapping[str, FlatParameters]:
+        """The flat vectors of actor and critic."""
+        return self.network.units.flats
+
+    def learn(self, batch: Rollout, frame: int) -> dict[str, float]:
+        """One step on −ω log π(a|s) + c L^VF over the whole rollout."""
+        network, device = self.network, self.network.device
+        network.units.set_frame(frame)
+        returns = self._returns(batch)
+        advantage = standardize((returns - batch.value).flatten().to(device))
+
+        network.train(True)
+        params, value = network.forward(batch.obs.flatten(0, 1).to(device))
+        policy = self._family(params)
+        log_prob = policy.log_prob(batch.action.flatten(0, 1).to(device))
+        weight = advantage_weight(advantage, self.spec.temperature)
+        policy_loss = weighted_regression_loss(log_prob, weight)
+        value_loss = self._value_loss_fn(value, returns.flatten().to(device)).mean()
+        step = network.step(policy_loss, self.spec.val_loss_coef * value_loss)
+        network.train(False)
+        self.opt_step += 1
+        self.version += 1
+        return {
+            "loss": step.loss,
+            "grad_norm": step.grad_norm,
+            "policy_loss": policy_loss.item(),
+            "value_loss": value_loss.item(),
+            "entropy": policy.entropy().mean().item(),
+            "explained_variance": explained_variance(batch.value, returns).item(),
+            "effective_share": effective_share(weight).item(),
+            "lr": network.units.lr,
+        }
+
+    @torch.no_grad()
+    def _returns(self, rollout: Rollout) -> Tensor:
+        """Â + V, (T, N)."""
+        bootstrap_value = self.network.value(rollout.bootstrap_obs.to(self.network.device)).cpu()
+        advantage = gae(
+            rollout.reward,
+            rollout.value,
+            rollout.next_value(bootstrap_value),
+            rollout.terminated,
+            rollout.done,
+            self.spec.gamma,
+            self.spec.lam,
+        )
+        return advantage + rollout.value
+
+    def state_dict(self) -> StateDict:
+        """Everything that the next update depends on: networks, optimizers, counters."""
+        return {
+            "units": self.network.units.state_dict(),
+            "opt_step": self.opt_step,
+            "version": self.version,
+        }
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores all of it in place."""
+        self.network.units.load_state_dict(state["units"])
+        self.opt_step = int(state["opt_step"])
+        self.version = int(state["version"])

@@ -1,0 +1,117 @@
+"""The package of docs/examples, installed as a user would: found, checked, trained, resumed."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tests.faults.lab import LAB, Done
+
+DOCS = Path(__file__).parents[2] / "docs"
+PACKAGE = DOCS / "examples" / "lab_extras"
+SPEC = "awr_target"
+
+
+def call(args, cwd, path):
+    """Runs a command to its end, with `path` among the places where python looks for packages."""
+    places = [str(path), os.environ.get("PYTHONPATH", "")]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}
+    done = subprocess.run(
+        args, cwd=cwd, env=env, capture_output=True, text=True, timeout=120, check=False
+    )
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """A folder with the package as pip leaves it."""
+    folder = tmp_path_factory.mktemp("installed")
+    source = folder / "source"  # a copy: building writes beside the source
+    shutil.copytree(PACKAGE, source, ignore=shutil.ignore_patterns("__pycache__"))
+    options = ["--no-deps", "--no-build-isolation", "--no-index", "--quiet"]
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", *options]
+    done = call([*pip, "--target", str(folder / "site"), str(source)], folder, "")
+    assert done.code == 0, done.err
+    return folder / "site"
+
+
+@pytest.fixture
+def spec_file(tmp_path):
+    return Path(shutil.copy(PACKAGE / f"{SPEC}.json", tmp_path))
+
+
+def rows(folder):
+    (path,) = folder.glob(f"data/*/info/{SPEC}_t0_s0_session_df_train.csv")
+    return pd.read_csv(path)
+
+
+def test_its_spec_is_accepted_where_it_is_installed_and_its_own_keys_are_checked(
+    installed, spec_file, tmp_path
+):
+    wrong = json.loads(spec_file.read_text())
+    agent = wrong[SPEC]["agent"]
+    agent["algorithm"]["temprature"] = agent["algorithm"].pop("temperature")
+    agent["net"]["num_block"] = agent["net"].pop("num_blocks")
+    agent["net"]["layer_norm"] = True
+    wrong[SPEC]["env"]["lenght"] = wrong[SPEC]["env"].pop("length")
+    (tmp_path / "wrong.json").write_text(json.dumps(wrong))
+    done = call([str(LAB), "spec", "check", spec_file, "wrong.json"], tmp_path, installed)
+    assert (done.code, done.err) == (2, "")
+    assert done.out.splitlines() == [
+        f"{SPEC}.json: {SPEC}: ok",
+        f"wrong.json: {SPEC} has 4 problems",
+        "  agent.algorithm.temprature = 0.5: unknown key; did you mean temperature?",
+        "  agent.net.layer_norm = true: must be false",
+        "  agent.net.num_block = 2: unknown key; did you mean num_blocks?",
+        "  env.lenght = 20: Target-v0 does not accept it; did you mean length?",
+    ]
+
+
+def test_where_it_is_not_there_its_parts_are_unknown(spec_file, tmp_path):
+    done = call([str(LAB), "spec", "check", spec_file], tmp_path, tmp_path)
+    assert done.code == 2
+    assert "agent.algorithm.name = 'AWR': unknown algorithm" in done.out
+    assert "agent.net.type = 'ResidualMLP': unknown net" in done.out
+
+
+def test_it_trains_where_it_is_installed_and_goes_on_where_it_is_merely_on_the_path(
+    installed, spec_file, tmp_path
+):
+    run = [str(LAB), "run", spec_file, SPEC]
+    done = call([*run, "dev", "-s", "env.max_frame=2048"], tmp_path, installed)
+    assert (done.code, done.err) == (0, "")
+    assert "training awr_target: AWR on Target-v0" in done.out
+    first = rows(tmp_path)
+    assert first["frame"].iloc[-1] == 2048
+    assert first["effective_share"].between(0, 1, inclusive="right").all()
+    assert first["effective_share"].nunique() > 1
+
+    place = tmp_path / "place"
+    shutil.copytree(PACKAGE / "lab_extras", place / "lab_extras")
+    more = ["train@latest", "-s", "env.max_frame=3072", "--import", "lab_extras"]
+    done = call([*run, *more], tmp_path, place)
+    assert (done.code, done.err) == (0, "")
+    both = rows(tmp_path)
+    assert both["frame"].iloc[-1] == 3072
+    pd.testing.assert_frame_equal(both.iloc[: len(first)], first)
+    assert both["opt_step"].is_monotonic_increasing
+    assert both["effective_share"].notna().all()
+
+
+def test_what_the_docs_show_of_it_is_what_it_says():
+    text = (DOCS / "extending.md").read_text()
+    shown = re.findall(r"^```(?:python|toml|json)\n(.*?)\n```$", text, re.MULTILINE | re.DOTALL)
+    sources = [
+        path.read_text()
+        for path in PACKAGE.rglob("*")
+        if path.suffix in (".py", ".toml", ".json") and "build" not in path.parts
+    ]
+    assert shown
+    for snippet in shown:
+        assert any(snippet in source for source in sources), snippet

@@ -1,0 +1,44 @@
+"""`--import`: the module is imported, or one line says why not."""
+
+import sys
+
+import pytest
+
+from slm_lab.core.errors import UsageError
+from slm_lab.core.plugins import import_plugins
+
+WRONG = {
+    "no_dependency": ("import no_such_dependency", "No module named 'no_such_dependency' ("),
+    "raises": ("x = 1\nx.y\n", "AttributeError: 'int' object has no attribute 'y' ("),
+    "no_python": ("x = = 1", "SyntaxError: invalid syntax (plug_in_no_python.py, line 1)"),
+    "takes_a_name": (
+        "from slm_lab.spec import builtin\n"
+        "from slm_lab.core.registry import NETS\n"
+        'NETS.register("MLPNet", None, "plug_in:Mine")\n',
+        'net "MLPNet" is registered already, as slm_lab.agent.net.mlp:MLPNet; '
+        "give plug_in:Mine a name of its own",
+    ),
+}
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_module_that_does_not_import_is_one_line(name, here):
+    source, message = WRONG[name]
+    (here / f"plug_in_{name}.py").write_text(source)
+    with pytest.raises(UsageError) as error:
+        import_plugins([f"plug_in_{name}"])
+    assert str(error.value).startswith(f"--import plug_in_{name}: {message}")
+    assert "\n" not in str(error.value)
+
+
+def test_a_module_of_the_working_directory_is_found(here):
+    (here / "plug_in_that_is_well.py").write_text("x = 1")
+    import_plugins(["plug_in_that_is_well"])
+    assert sys.modules.pop("plug_in_that_is_well").x == 1
