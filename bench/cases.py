@@ -5,49 +5,31 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class PPOCase:
-    """PPO with separate actor and critic, tanh, one optimizer setting for both."""
+class Case:
+    """An on-policy algorithm with separate actor and critic, tanh, one optimizer for both."""
 
     env: str
     num_envs: int
     horizon: int
-    minibatch: int
-    epochs: int
-    hidden: tuple[int, ...]
     frames: int
+    hidden: tuple[int, ...] = (64, 64)
     lr: float = 3e-4
     gamma: float = 0.99
     gae_lambda: float = 0.95
-    clip_eps: float = 0.2
     entropy_coef: float = 0.0
     value_coef: float = 0.5
     max_grad_norm: float = 0.5
 
     def spec(self) -> dict[str, Any]:
         """The case as a spec of this lab."""
-
-        def constant(value: float) -> dict[str, Any]:
-            return {
-                "name": "no_decay",
-                "start_val": value,
-                "end_val": value,
-                "start_step": 0,
-                "end_step": 0,
-            }
-
         return {
             "agent": {
-                "name": "PPO",
                 "algorithm": {
-                    "name": "PPO",
                     "gamma": self.gamma,
                     "lam": self.gae_lambda,
-                    "clip_eps_spec": constant(self.clip_eps),
                     "entropy_coef_spec": constant(self.entropy_coef),
                     "val_loss_coef": self.value_coef,
-                    "time_horizon": self.horizon,
-                    "minibatch_size": self.minibatch,
-                    "training_epoch": self.epochs,
+                    **self.algorithm(),
                 },
                 "memory": {"name": "OnPolicyBatchReplay"},
                 "net": {
@@ -69,9 +51,47 @@ class PPOCase:
             "meta": {"log_frequency": 10_000, "random_seed": 0},
         }
 
+    def algorithm(self) -> dict[str, Any]:
+        """The keys of `agent.algorithm` that are not common to all."""
+        raise NotImplementedError
 
-CASES = {
-    "ppo_cartpole": PPOCase("CartPole-v1", 8, 128, 256, 4, (64, 64), 200_000),
-    "ppo_cartpole_small": PPOCase("CartPole-v1", 4, 32, 64, 4, (64, 64), 80_000),
-    "ppo_lunarlander": PPOCase("LunarLander-v3", 8, 128, 256, 4, (64, 64), 100_000),
+
+@dataclass(frozen=True)
+class PPOCase(Case):
+    """PPO."""
+
+    minibatch: int = 256
+    epochs: int = 4
+    clip_eps: float = 0.2
+
+    def algorithm(self) -> dict[str, Any]:
+        """See `Case.algorithm`."""
+        return {
+            "name": "PPO",
+            "clip_eps_spec": constant(self.clip_eps),
+            "time_horizon": self.horizon,
+            "minibatch_size": self.minibatch,
+            "training_epoch": self.epochs,
+        }
+
+
+@dataclass(frozen=True)
+class A2CCase(Case):
+    """A2C: one gradient step per rollout."""
+
+    def algorithm(self) -> dict[str, Any]:
+        """See `Case.algorithm`."""
+        return {"name": "ActorCritic", "training_frequency": self.horizon}
+
+
+def constant(value: float) -> dict[str, Any]:
+    """A schedule that stays where it is."""
+    return {"name": "no_decay", "start_val": value}
+
+
+CASES: dict[str, PPOCase | A2CCase] = {
+    "ppo_cartpole": PPOCase("CartPole-v1", 8, 128, 200_000),
+    "ppo_cartpole_small": PPOCase("CartPole-v1", 4, 32, 80_000, minibatch=64),
+    "ppo_lunarlander": PPOCase("LunarLander-v3", 8, 128, 100_000),
+    "a2c_cartpole": A2CCase("CartPole-v1", 8, 5, 100_000, lr=7e-4, gae_lambda=1.0),
 }

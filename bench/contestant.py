@@ -9,11 +9,12 @@ import tempfile
 import time
 import warnings
 from pathlib import Path
+from typing import Any
 
-from bench.cases import CASES, PPOCase
+from bench.cases import CASES, A2CCase, PPOCase
 
 
-def lab_speed(name: str, case: PPOCase) -> float:
+def lab_speed(name: str, case: PPOCase | A2CCase) -> float:
     """Frames per second of a Session, rows and checkpoints included."""
     import torch
 
@@ -40,34 +41,49 @@ def lab_speed(name: str, case: PPOCase) -> float:
     return result.frame / seconds
 
 
-def sb3_speed(name: str, case: PPOCase) -> float:
+def sb3_speed(name: str, case: PPOCase | A2CCase) -> float:
     """Frames per second of Stable-Baselines3's `learn`."""
     import torch
-    from stable_baselines3 import PPO
-    from stable_baselines3.common.env_util import make_vec_env
 
     torch.set_num_threads(1)
-    hidden = list(case.hidden)
-    model = PPO(
-        "MlpPolicy",
-        make_vec_env(case.env, case.num_envs, seed=0),
-        learning_rate=case.lr,
-        n_steps=case.horizon,
-        batch_size=case.minibatch,
-        n_epochs=case.epochs,
-        gamma=case.gamma,
-        gae_lambda=case.gae_lambda,
-        clip_range=case.clip_eps,
-        ent_coef=case.entropy_coef,
-        vf_coef=case.value_coef,
-        max_grad_norm=case.max_grad_norm,
-        policy_kwargs={"net_arch": {"pi": hidden, "vf": hidden}},
-        device="cpu",
-        seed=0,
-    )
+    model = sb3_model(case)
     began = time.perf_counter()
     model.learn(case.frames)
     return model.num_timesteps / (time.perf_counter() - began)
+
+
+def sb3_model(case: PPOCase | A2CCase) -> Any:
+    """The same work in Stable-Baselines3."""
+    from stable_baselines3 import A2C, PPO
+    from stable_baselines3.common.env_util import make_vec_env
+
+    hidden = list(case.hidden)
+    env = make_vec_env(case.env, case.num_envs, seed=0)
+    common = {
+        "learning_rate": case.lr,
+        "n_steps": case.horizon,
+        "gamma": case.gamma,
+        "gae_lambda": case.gae_lambda,
+        "ent_coef": case.entropy_coef,
+        "vf_coef": case.value_coef,
+        "max_grad_norm": case.max_grad_norm,
+        "policy_kwargs": {
+            "net_arch": {"pi": hidden, "vf": hidden},
+            "optimizer_kwargs": {"eps": 1e-5},
+        },
+        "device": "cpu",
+        "seed": 0,
+    }
+    if isinstance(case, A2CCase):
+        return A2C("MlpPolicy", env, use_rms_prop=False, **common)
+    return PPO(
+        "MlpPolicy",
+        env,
+        batch_size=case.minibatch,
+        n_epochs=case.epochs,
+        clip_range=case.clip_eps,
+        **common,
+    )
 
 
 LIBRARIES = {"lab": lab_speed, "sb3": sb3_speed}
