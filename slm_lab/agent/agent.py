@@ -4,9 +4,8 @@ from typing import Any
 
 from slm_lab.agent.algorithm.algorithm import Actor, Learner
 from slm_lab.agent.batch import Act
-from slm_lab.agent.describe import describe_batch
+from slm_lab.agent.describe import described
 from slm_lab.agent.memory.memory import Memory
-from slm_lab.core.errors import NonFiniteLossError
 from slm_lab.core.types import Array, BoolArray, FloatArray, StateDict
 
 
@@ -18,9 +17,9 @@ class Agent:
         self.learner = learner
         self.memory = memory
 
-    def act(self, obs: Array) -> Act:
-        """Actions for observations (N, *obs_shape), and what the actor believed."""
-        return self.actor.act(obs)
+    def act(self, obs: Array, frame: int) -> Act:
+        """Actions for observations (N, *obs_shape) at the trial's clock, and what was believed."""
+        return self.actor.act(obs, frame)
 
     def observe(
         self,
@@ -43,10 +42,8 @@ class Agent:
         if self.memory is None or not self.memory.ready():
             return None
         batch = self.memory.take()
-        try:
+        with described(batch):
             report = self.learner.learn(batch, frame)
-        except NonFiniteLossError as error:
-            raise NonFiniteLossError(f"{error}\n{describe_batch(batch)}") from error
         self.actor.version = self.learner.version
         return report
 

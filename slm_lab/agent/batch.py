@@ -1,5 +1,6 @@
 """The plain records that pass between the halves of an agent."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -65,3 +66,40 @@ class Rollout:
         next_value = self.value.roll(-1, 0)
         next_value[self.bootstrap_t, self.bootstrap_n] = bootstrap_value
         return next_value
+
+
+@dataclass(frozen=True)
+class Transitions:
+    """B steps in no order, each with what followed it within n steps."""
+
+    obs: Tensor
+    """(B, *obs_shape)"""
+    action: Tensor
+    """(B, *action_shape)"""
+    reward: Tensor
+    """(B,) Σ_{i<m} γ^i r_{t+i} over the m ≤ n steps until the episode or what is known ends"""
+    discount: Tensor
+    """(B,) γ^m, or 0 where the task itself ended: what the value of `next_obs` counts for"""
+    next_obs: Tensor
+    """(B, *obs_shape) the state that the m-th step really ended in"""
+    weight: Tensor
+    """(B,) importance of each sample in the loss; ones where they were drawn uniformly"""
+    index: Tensor
+    """(B,) int64: where each lies in its memory, to report its error back"""
+
+
+class TransitionSource(ABC):
+    """What a training event of an off-policy algorithm draws from."""
+
+    num_batches: int
+    """Batches that this event is to draw."""
+    num_stored: int
+    """Transitions stored so far, those that are forgotten included: the Session's own clock."""
+
+    @abstractmethod
+    def sample(self, frame: int) -> Transitions:
+        """The next batch, at the trial's clock `frame`."""
+
+    @abstractmethod
+    def report_errors(self, index: Tensor, error: Tensor) -> None:
+        """Tells how wrong the learner was about the samples at `index`, both (B,)."""

@@ -40,6 +40,7 @@ def _build_memory(context: BuildContext, parts: AgentParts) -> Memory[Any] | Non
         context.obs_dtype,
         parts.action_shape,
         parts.action_dtype,
+        parts.replay,
     )
     kind: type[Memory[Any]] = MEMORIES.load(context.spec.memory.name)
     return kind.build(context.spec.memory, layout)

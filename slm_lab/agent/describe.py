@@ -1,9 +1,27 @@
 """What a batch looked like when a loss went wrong."""
 
-from dataclasses import fields
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
 
 import torch
 from torch import Tensor
+
+from slm_lab.core.errors import NonFiniteLossError
+
+
+@contextmanager
+def described(batch: object) -> Iterator[None]:
+    """Adds to a NonFiniteLossError what the batch looked like.
+
+    A source that batches are drawn from is no record itself: what is drawn from it is described.
+    """
+    try:
+        yield
+    except NonFiniteLossError as error:
+        if not is_dataclass(batch):
+            raise
+        raise NonFiniteLossError(f"{error}\n{describe_batch(batch)}") from error
 
 
 def describe_batch(batch: object) -> str:

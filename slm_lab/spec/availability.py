@@ -10,8 +10,6 @@ from slm_lab.core.errors import Problem
 from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS, Registry
 from slm_lab.spec.blocks import Blocks
 
-BUILT_PDTYPES = frozenset({"default", "Categorical", "Normal"})
-
 
 class Row(NamedTuple):
     """A key, the values of it that are not built (by a test), and the name of what is missing."""
@@ -23,18 +21,6 @@ class Row(NamedTuple):
 
 
 NOT_BUILT = (
-    Row(
-        "agent.algorithm.action_pdtype",
-        lambda b: b.algorithm and b.algorithm.action_pdtype,
-        lambda value: value not in BUILT_PDTYPES,
-        str,
-    ),
-    Row(
-        "agent.algorithm.action_policy",
-        lambda b: b.algorithm and b.algorithm.action_policy,
-        lambda value: value != "default",
-        str,
-    ),
     Row(
         "env.frame_op",
         lambda b: b.env and b.env.frame_op,
@@ -53,12 +39,6 @@ NOT_BUILT = (
         lambda b: b.meta and b.meta.distributed,
         lambda value: value is not False,
         lambda value: f'distributed "{value}"',
-    ),
-    Row(
-        "meta.rigorous_eval",
-        lambda b: b.meta and b.meta.rigorous_eval,
-        lambda value: value != 0,
-        lambda _: "rigorous_eval",
     ),
     Row(
         "meta.cluster",

@@ -10,6 +10,7 @@ from slm_lab.spec.role import optimizer_paths
 from slm_lab.spec.schema.algorithm import (
     CONTINUOUS,
     DISCRETE,
+    EXPLORING,
     IMITATING,
     AlgorithmSpec,
     DQNBaseSpec,
@@ -38,8 +39,13 @@ def cross_check(blocks: Blocks) -> list[Problem]:
     return [problem for check in CHECKS for problem in check(blocks)]
 
 
-def action_space_problems(algorithm: AlgorithmSpec, space: Space) -> list[Problem]:
-    """Whether the algorithm can act in an action space; to be asked once the space is known."""
+def action_space_problems(
+    algorithm: AlgorithmSpec, space: Space, has_low: bool = True, has_high: bool = True
+) -> list[Problem]:
+    """Whether the algorithm can act in an action space; to be asked once the space is known.
+
+    `has_low` and `has_high` say whether a Box is bounded below and above in every component.
+    """
     pdtype = algorithm.action_pdtype
     able = algorithm.PDTYPES
     fitting = PDTYPES_OF_SPACE[space] & (able if able is not None else PDTYPES_OF_SPACE[space])
@@ -51,7 +57,29 @@ def action_space_problems(algorithm: AlgorithmSpec, space: Space) -> list[Proble
         allowed = ", ".join(sorted(fitting))
         message = f"does not fit a {space.replace('_', '-')} action space; use default or {allowed}"
         return [Problem(path, message, pdtype, has_value=True)]
-    return []
+    if algorithm.action_policy in EXPLORING and space != "discrete":
+        message = (
+            f"chooses one of n actions, not in a {space.replace('_', '-')} action space; "
+            "use default or random"
+        )
+        path = "agent.algorithm.action_policy"
+        return [Problem(path, message, algorithm.action_policy, has_value=True)]
+    return _missing_bounds(algorithm, has_low, has_high)
+
+
+def _missing_bounds(algorithm: AlgorithmSpec, has_low: bool, has_high: bool) -> list[Problem]:
+    """What draws actions between bounds that the environment does not have."""
+    problems = []
+    pdtype, policy = algorithm.action_pdtype, algorithm.action_policy
+    if (pdtype in ("Beta", "LogNormal") and not has_low) or (pdtype == "Beta" and not has_high):
+        message = "needs bounds that the environment's actions do not have; use Normal"
+        path = "agent.algorithm.action_pdtype"
+        problems.append(Problem(path, message, pdtype, has_value=True))
+    if policy == "random" and not (has_low and has_high):
+        message = "draws between bounds, and the environment's actions have none; use default"
+        path = "agent.algorithm.action_policy"
+        problems.append(Problem(path, message, policy, has_value=True))
+    return problems
 
 
 def _memory_fits(blocks: Blocks) -> Iterator[Problem]:
@@ -61,7 +89,7 @@ def _memory_fits(blocks: Blocks) -> Iterator[Problem]:
     fitting = ", ".join(name for name in MEMORIES.names() if _suits(algorithm, name))
     if memory is None:
         yield Problem("agent.memory", f"is missing: {algorithm.name} learns from {fitting}")
-    elif memory.FAMILY is not None and not _suits(algorithm, memory.name):
+    elif not algorithm.learns_from(type(memory)):
         message = f"does not suit {algorithm.name}, which learns from {fitting}"
         yield Problem("agent.memory.name", message, memory.name, has_value=True)
 
@@ -69,11 +97,7 @@ def _memory_fits(blocks: Blocks) -> Iterator[Problem]:
 def _suits(algorithm: AlgorithmSpec, memory: str) -> bool:
     entry = MEMORIES.get(memory)
     model = entry.params if entry is not None else None
-    if model is None or not issubclass(model, MemorySpec):
-        return False
-    if algorithm.MEMORIES is not None:
-        return memory in algorithm.MEMORIES
-    return model.FAMILY == algorithm.MEMORY
+    return model is not None and issubclass(model, MemorySpec) and algorithm.learns_from(model)
 
 
 def _imitation_has_its_memory(blocks: Blocks) -> Iterator[Problem]:
@@ -109,7 +133,7 @@ def _actions_fit(blocks: Blocks) -> Iterator[Problem]:
         allowed = ", ".join(sorted(algorithm.PDTYPES))
         message = f"{algorithm.name} cannot use it; use one of {allowed}"
         yield Problem("agent.algorithm.action_pdtype", message, pdtype, has_value=True)
-    if policy not in ("epsilon_greedy", "boltzmann"):
+    if policy not in EXPLORING:
         return
     if pdtype != "default" and pdtype not in DISCRETE:
         message = f"chooses among discrete actions, and action_pdtype is {pdtype}"

@@ -8,11 +8,13 @@ DEV_TRAININGS = 4
 
 DEV_ROWS = 8
 DEV_SESSIONS = 2
+DEV_EVAL_ENVS = 2
 
 
 def dev_profile(spec: Spec) -> Spec:
     """The same spec with a frame budget of a few training events, at most two Sessions, one
-    trial, and rows often enough for a graph. Nothing that the agent computes is changed."""
+    trial, at most two evaluation environments, and rows often enough for a graph. Nothing that the
+    agent computes is changed."""
     num_envs = spec.env.num_envs
     max_frame = min(spec.env.max_frame, DEV_TRAININGS * _frames_per_training(spec))
     per_row = max(1, max_frame // DEV_ROWS)
@@ -24,6 +26,7 @@ def dev_profile(spec: Spec) -> Spec:
             "max_run": 1,
             "log_frequency": min(spec.meta.log_frequency, per_row),
             "eval_frequency": min(spec.meta.eval_frequency, per_row),
+            "rigorous_eval": min(spec.meta.rigorous_eval, DEV_EVAL_ENVS),
         }
     )
     return spec.model_copy(update={"env": env, "meta": meta})

@@ -1,7 +1,5 @@
 """Advantage actor-critic: A2C, and A3C where Sessions share their weights (arXiv:1602.01783)."""
 
-from collections.abc import Mapping
-
 import torch
 from torch import Tensor
 
@@ -11,9 +9,7 @@ from slm_lab.agent.algorithm.policy_parts import CriticParts, assemble, build_wi
 from slm_lab.agent.algorithm.returns import gae, n_step_returns
 from slm_lab.agent.batch import Rollout
 from slm_lab.agent.net.value_transform import ValueTransform
-from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.schedule import Schedule
-from slm_lab.core.types import StateDict
 from slm_lab.spec.schema.algorithm import ActorCriticSpec
 
 
@@ -25,13 +21,12 @@ class ActorCritic(Learner[Rollout]):
     """
 
     def __init__(self, spec: ActorCriticSpec, parts: CriticParts) -> None:
+        super().__init__(parts.network.units)
         self.spec = spec
         self.network = parts.network
         self._family = parts.family
         self._value_loss_fn = parts.value_loss_fn
         self._entropy_coef = Schedule(spec.entropy_coef_spec)
-        self.opt_step = 0
-        self.version = 0
 
     @classmethod
     def build(cls, context: BuildContext) -> AgentParts:
@@ -47,15 +42,10 @@ class ActorCritic(Learner[Rollout]):
         """The terms of the loss, and how well the critic predicted."""
         return ("policy_loss", "value_loss", "explained_variance", "entropy_coef")
 
-    @property
-    def flats(self) -> Mapping[str, FlatParameters]:
-        """The flat vectors of actor and critic."""
-        return self.network.units.flats
-
     def learn(self, batch: Rollout, frame: int) -> dict[str, float]:
         """One step on −log π(a|s) Â + c₁ L^VF − c₂ S over the whole rollout."""
         network, device = self.network, self.network.device
-        network.units.set_frame(frame)
+        self.units.set_frame(frame)
         entropy_coef = self._entropy_coef.at(frame)
         with torch.no_grad():
             returns = self._returns(batch)
@@ -85,7 +75,7 @@ class ActorCritic(Learner[Rollout]):
             "entropy": entropy.item(),
             "explained_variance": explained_variance(batch.value, returns).item(),
             "entropy_coef": entropy_coef,
-            "lr": network.units.lr,
+            "lr": self.units.lr,
         }
 
     def _returns(self, rollout: Rollout) -> Tensor:
@@ -100,17 +90,3 @@ class ActorCritic(Learner[Rollout]):
             return value + gae(rollout.reward, value, next_value, *ends, spec.gamma, spec.lam)
         steps = spec.num_step_returns or len(rollout.reward)
         return n_step_returns(rollout.reward, next_value, *ends, spec.gamma, steps)
-
-    def state_dict(self) -> StateDict:
-        """Networks, optimizers, counters."""
-        return {
-            "units": self.network.units.state_dict(),
-            "opt_step": self.opt_step,
-            "version": self.version,
-        }
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """Restores all of it in place."""
-        self.network.units.load_state_dict(state["units"])
-        self.opt_step = int(state["opt_step"])
-        self.version = int(state["version"])

@@ -10,8 +10,11 @@ import numpy as np
 import torch
 
 from slm_lab.agent.batch import Act
+from slm_lab.agent.net.units import Units
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.sync import GradientSync
+from slm_lab.agent.replay_plan import ReplayPlan
+from slm_lab.core.column import Column
 from slm_lab.core.types import Array, StateDict
 from slm_lab.spec.schema.agent import AgentSpec
 
@@ -23,10 +26,12 @@ class Actor(ABC):
 
     version: int
     """How many learner updates the weights have seen; noted with every act."""
+    explore_var: float | None
+    """The exploration variable of the last act (ε or τ); None where there is none."""
 
     @abstractmethod
-    def act(self, obs: Array) -> Act:
-        """Actions for observations (N, *obs_shape)."""
+    def act(self, obs: Array, frame: int) -> Act:
+        """Actions for observations (N, *obs_shape) at the trial's clock `frame`."""
 
     @abstractmethod
     def act_greedily(self, obs: Array) -> Array:
@@ -42,22 +47,31 @@ class Actor(ABC):
 
 
 class Learner(ABC, Generic[BatchT]):
-    """Updates the weights from batches. Holds networks, optimizers and its own generator."""
+    """Updates the weights from batches. Holds networks, optimizers and its own generator.
 
-    opt_step: int
-    """Gradient steps taken: the second clock of a run."""
-    version: int
-    """Learner updates done: the version of the policy."""
+    `units` are the networks with their optimizers; they and the two counters are saved here, what
+    else the next update depends on by `own_state`.
+    """
+
+    def __init__(self, units: Units) -> None:
+        self.units = units
+        self.opt_step = 0
+        """Gradient steps taken: the second clock of a run."""
+        self.version = 0
+        """Training events done: the version of the policy."""
 
     @property
     @abstractmethod
-    def metric_names(self) -> tuple[str, ...]:
-        """The columns this algorithm reports beyond those that every row has."""
+    def metric_names(self) -> tuple[str | Column, ...]:
+        """The columns this algorithm reports beyond those that every row has.
+
+        The lab documents those that are given by name in `metrics/row.py`.
+        """
 
     @property
-    @abstractmethod
     def flats(self) -> Mapping[str, FlatParameters]:
         """The flat vectors of its networks by name."""
+        return self.units.flats
 
     @abstractmethod
     def learn(self, batch: BatchT, frame: int) -> dict[str, float]:
@@ -66,13 +80,28 @@ class Learner(ABC, Generic[BatchT]):
         Raises NonFiniteLossError before any weight is touched by a loss that is not finite.
         """
 
-    @abstractmethod
-    def state_dict(self) -> StateDict:
-        """Networks, optimizers, generator and counters."""
+    def own_state(self) -> StateDict:
+        """What the next update depends on besides networks, optimizers and counters."""
+        return {}
 
-    @abstractmethod
+    def load_own_state(self, state: StateDict) -> None:
+        """Restores `own_state`."""
+
+    def state_dict(self) -> StateDict:
+        """Networks, optimizers, counters and `own_state`."""
+        return {
+            "units": self.units.state_dict(),
+            "opt_step": self.opt_step,
+            "version": self.version,
+            "own": self.own_state(),
+        }
+
     def load_state_dict(self, state: StateDict) -> None:
         """Restores them in place."""
+        self.units.load_state_dict(state["units"])
+        self.opt_step = int(state["opt_step"])
+        self.version = int(state["version"])
+        self.load_own_state(state["own"])
 
 
 @dataclass(frozen=True)
@@ -115,9 +144,11 @@ class AgentParts(NamedTuple):
     actor: Actor
     learner: Learner[Any]
     horizon: int
-    """Steps of each environment between two training events."""
+    """Steps of each environment between two training events; of no matter with `replay`."""
     action_shape: tuple[int, ...]
     action_dtype: np.dtype[np.generic]
+    replay: ReplayPlan | None = None
+    """How it replays, if it does."""
 
 
 def seeded_generator(seed: int) -> torch.Generator:

@@ -2,30 +2,38 @@
 
 import torch
 
+from slm_lab.agent.algorithm.action_policy import ActionPolicy
 from slm_lab.agent.algorithm.algorithm import Actor
 from slm_lab.agent.batch import Act
-from slm_lab.agent.distribution import DistributionFamily
+from slm_lab.agent.distribution.family import DistributionFamily
 from slm_lab.agent.net.policy_value import ActingNetwork
 from slm_lab.core.types import Array, StateDict
 
 
 class PolicyActor(Actor):
-    """Samples from π(a|s) and notes log π and V in the same pass."""
+    """Draws from the policy as the action policy says, and notes log π and V in the same pass."""
 
     def __init__(
-        self, network: ActingNetwork, family: DistributionFamily, generator: torch.Generator
+        self,
+        network: ActingNetwork,
+        family: DistributionFamily,
+        action_policy: ActionPolicy,
+        generator: torch.Generator,
     ) -> None:
         self._network = network
         self._family = family
+        self._action_policy = action_policy
         self._generator = generator
         self.version = 0
+        self.explore_var = action_policy.explore_var(0)
 
     @torch.inference_mode()
-    def act(self, obs: Array) -> Act:
+    def act(self, obs: Array, frame: int) -> Act:
         """One forward pass for all environments."""
         network = self._network
+        self.explore_var = self._action_policy.explore_var(frame)
         params, value = network.act(torch.from_numpy(obs).to(network.device))
-        policy = self._family(params.cpu())
+        policy = self._action_policy(params.cpu(), frame)
         action = policy.sample(self._generator)
         return Act(
             action.numpy(),

@@ -1,10 +1,12 @@
-"""What the policy-gradient algorithms have in common when they are built."""
+"""What the algorithms have in common when they are built."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from torch import nn
 
+from slm_lab.agent.algorithm.action_policy import ActionPolicy
 from slm_lab.agent.algorithm.algorithm import (
     AgentParts,
     BuildContext,
@@ -13,13 +15,16 @@ from slm_lab.agent.algorithm.algorithm import (
 )
 from slm_lab.agent.algorithm.loss import ElementwiseLoss
 from slm_lab.agent.algorithm.policy_actor import PolicyActor
-from slm_lab.agent.batch import Rollout
-from slm_lab.agent.distribution import DistributionFamily, distribution_family
-from slm_lab.agent.net.build import build_policy_only, build_policy_value
+from slm_lab.agent.distribution.family import DistributionFamily, distribution_family
+from slm_lab.agent.net.build import build_policy_only, build_policy_value, build_q_network
 from slm_lab.agent.net.policy_value import ActingNetwork, PolicyOnly, PolicyValue
+from slm_lab.agent.net.q_network import QNetwork
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.optim.build import refusals_told
+from slm_lab.agent.replay_plan import ReplayPlan, TrainingSchedule
 from slm_lab.spec.role import net_for_role
+from slm_lab.spec.schema.algorithm import ReplayLearningSpec
+from slm_lab.spec.schema.net import NetSpec
 
 
 @dataclass(frozen=True)
@@ -42,10 +47,26 @@ def build_with_critic(context: BuildContext, transform: ValueTransform) -> Criti
         seeded_generator(context.seeds.init),
         context.sync,
     )
-    loss = net_for_role(context.spec, "critic").loss_spec
+    return CriticParts(network, family, build_loss(net_for_role(context.spec, "critic")))
+
+
+def build_q(context: BuildContext) -> tuple[QNetwork, DistributionFamily]:
+    """Q(s, ·) with its target. By default the best action is taken; the spec may say otherwise."""
+    pdtype = context.spec.algorithm.action_pdtype
+    family = distribution_family(context.action_space, "Argmax" if pdtype == "default" else pdtype)
+    generator = seeded_generator(context.seeds.init)
+    network = build_q_network(
+        context.spec, family.param_dim, context.obs_shape, generator, context.sync
+    )
+    return network, family
+
+
+def build_loss(net_spec: NetSpec) -> ElementwiseLoss:
+    """The loss of a value function that a net spec, resolved for one role, asks for."""
+    loss = net_spec.loss_spec
     with refusals_told("agent.net.loss_spec", loss.name):
-        loss_fn = getattr(nn, loss.name)(**loss.args, reduction="none")
-    return CriticParts(network, family, loss_fn)
+        loss_fn: ElementwiseLoss = getattr(nn, loss.name)(**loss.args, reduction="none")
+    return loss_fn
 
 
 def build_without_critic(context: BuildContext) -> tuple[PolicyOnly, DistributionFamily]:
@@ -60,9 +81,23 @@ def assemble(
     context: BuildContext,
     network: ActingNetwork,
     family: DistributionFamily,
-    learner: Learner[Rollout],
-    horizon: int,
+    learner: Learner[Any],
+    horizon: int = 1,
+    replay: ReplayPlan | None = None,
 ) -> AgentParts:
-    """The learner with the actor that samples from its policy."""
-    actor = PolicyActor(network, family, seeded_generator(context.seeds.action))
-    return AgentParts(actor, learner, horizon, family.action_shape, np.dtype(family.action_dtype))
+    """The learner with the actor that samples from its policy, or explores as the spec says."""
+    action_policy = ActionPolicy.build(context.spec.algorithm, family, context.action_space)
+    actor = PolicyActor(network, family, action_policy, seeded_generator(context.seeds.action))
+    action_dtype = np.dtype(family.action_dtype)
+    return AgentParts(actor, learner, horizon, family.action_shape, action_dtype, replay)
+
+
+def replay_plan(context: BuildContext, spec: ReplayLearningSpec, num_steps: int = 1) -> ReplayPlan:
+    """When and on what an algorithm with these keys trains."""
+    schedule = TrainingSchedule(
+        spec.training_frequency,
+        spec.training_start_step,
+        spec.training_batch_iter,
+        spec.update_to_data,
+    )
+    return ReplayPlan(schedule, spec.gamma, num_steps, context.seeds.sampling)

@@ -1,6 +1,6 @@
 """Proximal policy optimisation, arXiv:1707.06347."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -21,11 +21,11 @@ from slm_lab.agent.algorithm.loss import (
     standardize,
 )
 from slm_lab.agent.algorithm.policy_parts import CriticParts, assemble, build_with_critic
+from slm_lab.agent.algorithm.replay_loop import mean_report
 from slm_lab.agent.algorithm.returns import gae
 from slm_lab.agent.batch import Rollout
 from slm_lab.agent.net.return_range import ReturnRange
 from slm_lab.agent.net.value_transform import ValueTransform
-from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.schedule import Schedule
 from slm_lab.core.types import StateDict
 from slm_lab.spec.schema.algorithm import PPOSpec
@@ -69,6 +69,7 @@ class PPO(Learner[Rollout]):
         return_range: ReturnRange | None,
         generator: torch.Generator,
     ) -> None:
+        super().__init__(parts.network.units)
         self.spec = spec
         self.network = parts.network
         self._family = parts.family
@@ -77,8 +78,6 @@ class PPO(Learner[Rollout]):
         self._clip_eps = Schedule(spec.clip_eps_spec)
         self._entropy_coef = Schedule(spec.entropy_coef_spec)
         self._generator = generator
-        self.opt_step = 0
-        self.version = 0
 
     @classmethod
     def build(cls, context: BuildContext) -> AgentParts:
@@ -104,14 +103,9 @@ class PPO(Learner[Rollout]):
             "entropy_coef",
         )
 
-    @property
-    def flats(self) -> Mapping[str, FlatParameters]:
-        """The flat vectors of actor and critic."""
-        return self.network.units.flats
-
     def learn(self, batch: Rollout, frame: int) -> dict[str, float]:
         """`training_epoch` passes over the rollout in shuffled minibatches."""
-        self.network.units.set_frame(frame)
+        self.units.set_frame(frame)
         clip_eps = self._clip_eps.at(frame)
         entropy_coef = self._entropy_coef.at(frame)
         samples, explained_var = self._prepare(batch)
@@ -124,11 +118,11 @@ class PPO(Learner[Rollout]):
         self.network.train(False)
         self.version += 1
         return {
-            **{name: sum(r[name] for r in reports) / len(reports) for name in reports[0]},
+            **mean_report(reports),
             "explained_variance": explained_var,
             "clip_eps": clip_eps,
             "entropy_coef": entropy_coef,
-            "lr": self.network.units.lr,
+            "lr": self.units.lr,
         }
 
     def _minibatches(self, samples: Samples) -> Iterator[Samples]:
@@ -209,21 +203,15 @@ class PPO(Learner[Rollout]):
         target = self.spec.target_kl
         return target is not None and approx_kl > KL_TOLERANCE * target
 
-    def state_dict(self) -> StateDict:
-        """Networks, optimizers, the generator of the shuffles, counters."""
+    def own_state(self) -> StateDict:
+        """The generator of the shuffles, and the scale of the returns."""
         return {
-            "units": self.network.units.state_dict(),
             "generator": self._generator.get_state(),
             "return_range": None if self._return_range is None else self._return_range.state_dict(),
-            "opt_step": self.opt_step,
-            "version": self.version,
         }
 
-    def load_state_dict(self, state: StateDict) -> None:
-        """Restores all of it in place."""
-        self.network.units.load_state_dict(state["units"])
+    def load_own_state(self, state: StateDict) -> None:
+        """Restores both."""
         self._generator.set_state(state["generator"])
         if self._return_range is not None:
             self._return_range.load_state_dict(state["return_range"])
-        self.opt_step = int(state["opt_step"])
-        self.version = int(state["version"])

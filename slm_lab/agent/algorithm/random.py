@@ -1,6 +1,5 @@
 """The agent that learns nothing: the baseline below which no score means anything."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
@@ -8,7 +7,7 @@ import numpy as np
 
 from slm_lab.agent.algorithm.algorithm import Actor, AgentParts, BuildContext, Learner
 from slm_lab.agent.batch import Act
-from slm_lab.agent.optim.flat import FlatParameters
+from slm_lab.agent.net.units import Units
 from slm_lab.core.types import Array, StateDict
 
 
@@ -19,9 +18,10 @@ class RandomActor(Actor):
         self._space = gymnasium.vector.utils.batch_space(action_space, num_envs)
         self._space.seed(seed)
         self.version = 0
+        self.explore_var = None
         self._no_number = np.full(num_envs, np.nan, np.float32)
 
-    def act(self, obs: Array) -> Act:
+    def act(self, obs: Array, frame: int) -> Act:
         """Actions that ignore `obs`; there is neither a log-probability nor a value."""
         return Act(np.asarray(self._space.sample()), self._no_number, self._no_number, 0)
 
@@ -42,8 +42,7 @@ class Random(Learner[object]):
     """Never has anything to learn."""
 
     def __init__(self) -> None:
-        self.opt_step = 0
-        self.version = 0
+        super().__init__(Units({}))
 
     @classmethod
     def build(cls, context: BuildContext) -> AgentParts:
@@ -57,18 +56,6 @@ class Random(Learner[object]):
         """Nothing to report."""
         return ()
 
-    @property
-    def flats(self) -> Mapping[str, FlatParameters]:
-        """No networks."""
-        return {}
-
     def learn(self, batch: object, frame: int) -> dict[str, float]:
         """Does nothing."""
         return {}
-
-    def state_dict(self) -> StateDict:
-        """Nothing to save."""
-        return {}
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """Nothing to restore."""

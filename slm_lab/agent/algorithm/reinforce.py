@@ -1,7 +1,5 @@
 """REINFORCE: Williams, "Simple statistical gradient-following algorithms" (1992)."""
 
-from collections.abc import Mapping
-
 import torch
 
 from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner
@@ -9,11 +7,9 @@ from slm_lab.agent.algorithm.loss import policy_gradient_loss
 from slm_lab.agent.algorithm.policy_parts import assemble, build_without_critic
 from slm_lab.agent.algorithm.returns import discounted_returns
 from slm_lab.agent.batch import Rollout
-from slm_lab.agent.distribution import DistributionFamily
+from slm_lab.agent.distribution.family import DistributionFamily
 from slm_lab.agent.net.policy_value import PolicyOnly
-from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.schedule import Schedule
-from slm_lab.core.types import StateDict
 from slm_lab.spec.schema.algorithm import ReinforceSpec
 
 
@@ -23,12 +19,11 @@ class Reinforce(Learner[Rollout]):
     def __init__(
         self, spec: ReinforceSpec, network: PolicyOnly, family: DistributionFamily
     ) -> None:
+        super().__init__(network.units)
         self.spec = spec
         self.network = network
         self._family = family
         self._entropy_coef = Schedule(spec.entropy_coef_spec)
-        self.opt_step = 0
-        self.version = 0
 
     @classmethod
     def build(cls, context: BuildContext) -> AgentParts:
@@ -44,15 +39,10 @@ class Reinforce(Learner[Rollout]):
         """The terms of the loss."""
         return ("policy_loss", "entropy_coef")
 
-    @property
-    def flats(self) -> Mapping[str, FlatParameters]:
-        """The flat vector of the policy."""
-        return self.network.units.flats
-
     def learn(self, batch: Rollout, frame: int) -> dict[str, float]:
         """One step on −log π(a|s) G − c S over the whole batch."""
         network, device = self.network, self.network.device
-        network.units.set_frame(frame)
+        self.units.set_frame(frame)
         entropy_coef = self._entropy_coef.at(frame)
         with torch.no_grad():
             returns = discounted_returns(batch.reward, batch.done, self.spec.gamma).flatten()
@@ -74,19 +64,5 @@ class Reinforce(Learner[Rollout]):
             "policy_loss": policy_loss.item(),
             "entropy": entropy.item(),
             "entropy_coef": entropy_coef,
-            "lr": network.units.lr,
+            "lr": self.units.lr,
         }
-
-    def state_dict(self) -> StateDict:
-        """Network, optimizer, counters."""
-        return {
-            "units": self.network.units.state_dict(),
-            "opt_step": self.opt_step,
-            "version": self.version,
-        }
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """Restores all of it in place."""
-        self.network.units.load_state_dict(state["units"])
-        self.opt_step = int(state["opt_step"])
-        self.version = int(state["version"])

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from slm_lab.agent.distribution import DistributionFamily
+from slm_lab.agent.distribution.family import DistributionFamily
 from slm_lab.agent.net.device import resolve_device
 from slm_lab.agent.net.policy_value import (
     PolicyHead,
@@ -12,6 +12,8 @@ from slm_lab.agent.net.policy_value import (
     SeparatePolicyValue,
     SharedPolicyValue,
 )
+from slm_lab.agent.net.q_network import QNetwork
+from slm_lab.agent.net.target import Follower
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.optim.build import build_optimizer
 from slm_lab.agent.optim.flat import FlatParameters
@@ -50,18 +52,18 @@ def _build(
     actor_spec = net_for_role(spec, "actor")
     critic_spec = net_for_role(spec, "critic")
     device = resolve_device(actor_spec.gpu)
-    log_std = _free_log_std(actor_spec, family)
-    policy_dim = family.param_dim - (0 if log_std is None else family.free_log_std_dim)
+    scale = _free_scale(actor_spec, family)
+    policy_dim = family.param_dim - (0 if scale is None else len(scale))
     actor_gain, critic_gain = actor_spec.init_std, critic_spec.init_std
     if actor_spec.shared:
         body = build_net(
             actor_spec, obs_shape, [policy_dim, 1], [actor_gain, critic_gain], generator
         )
-        net = PolicyHead(body, log_std)
+        net = PolicyHead(body, scale)
         flat = FlatParameters(nn.ModuleList([net, transform]).to(device))
         return SharedPolicyValue(net, transform, build_optimizer(actor_spec, flat, sync))
     actor = PolicyHead(
-        build_net(actor_spec, obs_shape, [policy_dim], [actor_gain], generator), log_std
+        build_net(actor_spec, obs_shape, [policy_dim], [actor_gain], generator), scale
     )
     critic = build_net(critic_spec, obs_shape, [1], [critic_gain], generator)
     actor_flat = FlatParameters(actor.to(device))
@@ -84,14 +86,32 @@ def build_policy_only(
 ) -> PolicyOnly:
     """A policy without a critic, initialised from `generator`."""
     net_spec = net_for_role(spec, "actor")
-    log_std = _free_log_std(net_spec, family)
-    policy_dim = family.param_dim - (0 if log_std is None else family.free_log_std_dim)
+    scale = _free_scale(net_spec, family)
+    policy_dim = family.param_dim - (0 if scale is None else len(scale))
     body = build_net(net_spec, obs_shape, [policy_dim], [net_spec.init_std], generator)
-    net = PolicyHead(body, log_std)
+    net = PolicyHead(body, scale)
     flat = FlatParameters(net.to(resolve_device(net_spec.gpu)))
     network = PolicyOnly(net, build_optimizer(net_spec, flat, sync))
     network.train(False)
     return network
+
+
+def build_q_network(
+    spec: AgentSpec,
+    num_actions: int,
+    obs_shape: tuple[int, ...],
+    generator: torch.Generator,
+    sync: GradientSync,
+) -> QNetwork:
+    """Q(s, ·) and its target, initialised from `generator` and equal."""
+    net_spec = net_for_role(spec, "actor")
+    device = resolve_device(net_spec.gpu)
+    heads: tuple[list[int], list[float | None]] = ([num_actions], [net_spec.init_std])
+    net = build_net(net_spec, obs_shape, *heads, generator).to(device).train(False)
+    twin = build_net(net_spec, obs_shape, *heads, generator).to(device).train(False)
+    online, target = FlatParameters(net), FlatParameters(twin)
+    optimizer = build_optimizer(net_spec, online, sync)
+    return QNetwork(net, twin, optimizer, Follower(online, target, net_spec))
 
 
 def build_net(
@@ -110,7 +130,8 @@ def build_net(
     return net
 
 
-def _free_log_std(spec: NetSpec, family: DistributionFamily) -> Tensor | None:
-    if spec.log_std_init is None or family.free_log_std_dim == 0:
+def _free_scale(spec: NetSpec, family: DistributionFamily) -> Tensor | None:
+    """The outputs that shall not depend on the observation, where spec and family say so."""
+    if spec.log_std_init is None or family.initial_scale is None:
         return None
-    return torch.full((family.free_log_std_dim,), float(spec.log_std_init))
+    return family.initial_scale(float(spec.log_std_init))

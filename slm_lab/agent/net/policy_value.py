@@ -32,18 +32,20 @@ class ActingNetwork(Protocol):
 
 
 class PolicyHead(nn.Module):
-    """A network's policy output, with a state-independent log σ beside it where there is one."""
+    """A network's policy output, with a learned scale that ignores the state behind it where there
+    is one: ln σ of a normal distribution.
+    """  # fmt: skip
 
-    def __init__(self, net: nn.Module, log_std: Tensor | None) -> None:
+    def __init__(self, net: nn.Module, scale: Tensor | None) -> None:
         super().__init__()
         self.net = net
-        self.log_std = None if log_std is None else nn.Parameter(log_std)
+        self.scale = None if scale is None else nn.Parameter(scale)
 
     def forward(self, obs: Tensor) -> tuple[Tensor, ...]:
         """(B, ...) to distribution parameters (B, param_dim), then the network's other heads."""
         params, *rest = self.net(obs)
-        if self.log_std is not None:
-            params = torch.cat([params, self.log_std.expand_as(params)], -1)
+        if self.scale is not None:
+            params = torch.cat([params, self.scale.expand(*params.shape[:-1], -1)], -1)
         return (params, *rest)
 
 

@@ -4,58 +4,152 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
+from torch import distributions as td
+from torch.nn.functional import softplus
 
-from slm_lab.agent.distribution import Categorical, DiagonalNormal, distribution_family
+from slm_lab.agent.distribution.continuous import (
+    Beta,
+    DiagonalNormal,
+    LogNormal,
+    MultivariateNormal,
+)
+from slm_lab.agent.distribution.discrete import Bernoulli, Categorical, MultiCategorical
+from slm_lab.agent.distribution.family import FAMILIES, distribution_family
 from slm_lab.core.errors import LabError
 
-
-def logits() -> torch.Tensor:
-    return torch.randn(6, 4, generator=torch.Generator().manual_seed(0)) * 2
+LOW, HIGH = torch.tensor([-1.0, -1.0, 0.0]), torch.tensor([1.0, 1.0, 4.0])
 
 
-def normal_params() -> tuple[torch.Tensor, torch.Tensor]:
+def randn(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def moved(base, low=LOW, high=None):
+    """The torch distribution `base` on (0, ·), moved to begin at `low` and stretched to `high`."""
+    width = torch.ones(3) if high is None else high - low
+    return td.Independent(
+        td.TransformedDistribution(base, td.transforms.AffineTransform(low, width)), 1
+    )
+
+
+def covariance_factor(cholesky: torch.Tensor) -> torch.Tensor:
+    """L from its entries, written out for A = 3."""
+    a, b, c, x, y, z = cholesky.unbind(-1)
+    zero = torch.zeros_like(a)
+    rows = [[x.exp(), zero, zero], [a, y.exp(), zero], [b, c, z.exp()]]
+    return torch.stack([torch.stack(row, -1) for row in rows], -2)
+
+
+def pairs():
+    """Our distribution, torch's, and actions to ask both about."""
+    logits, mean, log_std = randn(6, 4) * 2, randn(6, 3, seed=1), randn(6, 3, seed=2) * 0.5
+    std, cholesky = log_std.exp(), randn(6, 6, seed=3) * 0.5
+    unit = torch.rand(6, 3, generator=torch.Generator().manual_seed(4))
+    bits = (randn(6, 3, seed=5) > 0).to(torch.int8)
+    choices = torch.tensor([[0, 2], [1, 0], [1, 1], [0, 0], [1, 2], [0, 1]])
+    two, three = randn(6, 2, seed=6), randn(6, 3, seed=7)
+    return {
+        "categorical": (
+            Categorical(logits),
+            td.Categorical(logits=logits),
+            torch.tensor([0, 1, 2, 3, 0, 1]),
+        ),
+        "bernoulli": (
+            Bernoulli(mean),
+            td.Independent(td.Bernoulli(logits=mean), 1),
+            bits,
+        ),
+        "normal": (
+            DiagonalNormal(mean, log_std),
+            td.Independent(td.Normal(mean, std), 1),
+            mean + 0.3,
+        ),
+        "multivariate_normal": (
+            MultivariateNormal(mean, cholesky),
+            td.MultivariateNormal(mean, scale_tril=covariance_factor(cholesky)),
+            mean + randn(6, 3, seed=8),
+        ),
+        "log_normal": (
+            LogNormal(mean, log_std, LOW),
+            moved(td.LogNormal(mean, std)),
+            LOW + unit + 0.1,
+        ),
+        "beta": (
+            Beta(mean, log_std, LOW, HIGH),
+            moved(td.Beta(1 + softplus(mean), 1 + softplus(log_std)), LOW, HIGH),
+            LOW + (HIGH - LOW) * unit,
+        ),
+        "multi_categorical": (
+            MultiCategorical(torch.cat([two, three], -1), [2, 3]),
+            (td.Categorical(logits=two), td.Categorical(logits=three)),
+            choices,
+        ),
+    }
+
+
+PAIRS = pairs()
+
+
+@pytest.mark.parametrize("name", sorted(set(PAIRS) - {"multi_categorical"}))
+def test_log_probabilities_are_those_of_torch(name):
+    ours, theirs, action = PAIRS[name]
+    expected = theirs.log_prob(action.to(torch.float32) if name == "bernoulli" else action)
+    torch.testing.assert_close(ours.log_prob(action), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["categorical", "bernoulli", "normal", "multivariate_normal"])
+def test_entropies_are_those_of_torch(name):
+    ours, theirs, _ = PAIRS[name]
+    torch.testing.assert_close(ours.entropy(), theirs.entropy())
+
+
+@pytest.mark.parametrize("name", ["log_normal", "beta"])
+def test_entropies_of_what_was_moved_are_the_mean_of_minus_log_p(name):
+    ours, theirs, _ = PAIRS[name]
+    torch.manual_seed(0)
+    estimate = -theirs.log_prob(theirs.sample((200_000,))).mean(0)
+    torch.testing.assert_close(ours.entropy(), estimate, rtol=0.02, atol=0.02)
+
+
+def test_choices_at_once_are_independent_categoricals():
+    ours, (first, second), action = PAIRS["multi_categorical"]
+    expected = first.log_prob(action[:, 0]) + second.log_prob(action[:, 1])
+    torch.testing.assert_close(ours.log_prob(action), expected)
+    torch.testing.assert_close(ours.entropy(), first.entropy() + second.entropy())
+    modes = torch.stack([first.logits.argmax(-1), second.logits.argmax(-1)], -1)
+    assert torch.equal(ours.mode(), modes)
+
+
+def test_choices_of_different_sizes_pass_finite_gradients():
+    logits = randn(6, 5).requires_grad_()
+    policy = MultiCategorical(logits, [2, 3])
+    (policy.entropy() + policy.log_prob(torch.ones(6, 2, dtype=torch.int64))).sum().backward()
+    assert torch.isfinite(logits.grad).all()
+    assert (logits.grad != 0).any(0).all()
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_no_action_is_likelier_than_the_mode(name):
+    ours, _, _ = PAIRS[name]
+    at_mode = ours.log_prob(ours.mode())
     generator = torch.Generator().manual_seed(0)
-    return torch.randn(6, 3, generator=generator), torch.randn(6, 3, generator=generator) * 0.5
+    for _ in range(200):
+        assert (ours.log_prob(ours.sample(generator)) <= at_mode + 1e-4).all()
 
 
-def test_categorical_agrees_with_torch():
-    ours, theirs = Categorical(logits()), torch.distributions.Categorical(logits=logits())
-    actions = torch.tensor([0, 1, 2, 3, 0, 1])
-    torch.testing.assert_close(ours.log_prob(actions), theirs.log_prob(actions))
-    torch.testing.assert_close(ours.entropy(), theirs.entropy())
-    assert torch.equal(ours.mode(), logits().argmax(-1))
+@pytest.mark.parametrize("name", PAIRS)
+def test_the_entropy_is_the_mean_of_minus_log_p_over_samples(name):
+    ours, _, _ = PAIRS[name]
+    generator = torch.Generator().manual_seed(0)
+    draws = torch.stack([ours.log_prob(ours.sample(generator)) for _ in range(4000)])
+    error = draws.std(0) / len(draws) ** 0.5
+    assert ((ours.entropy() + draws.mean(0)).abs() < 5 * error + 1e-3).all()
 
 
-def test_normal_agrees_with_torch():
-    mean, log_std = normal_params()
-    ours = DiagonalNormal(mean, log_std)
-    theirs = torch.distributions.Independent(torch.distributions.Normal(mean, log_std.exp()), 1)
-    action = mean + 0.3
-    torch.testing.assert_close(ours.log_prob(action), theirs.log_prob(action))
-    torch.testing.assert_close(ours.entropy(), theirs.entropy())
-    assert torch.equal(ours.mode(), mean)
-
-
-def test_categorical_samples_have_the_given_frequencies():
-    probs = torch.tensor([0.1, 0.2, 0.7])
-    draws = Categorical(probs.log().expand(100_000, 3)).sample(torch.Generator().manual_seed(0))
-    frequency = torch.bincount(draws, minlength=3) / len(draws)
-    torch.testing.assert_close(frequency, probs, atol=0.01, rtol=0)
-
-
-def test_normal_samples_have_the_given_moments():
-    mean, log_std = torch.tensor([1.0, -2.0]), torch.tensor([0.5, -1.0])
-    shape = (100_000, 2)
-    policy = DiagonalNormal(mean.expand(shape), log_std.expand(shape))
-    draws = policy.sample(torch.Generator().manual_seed(0))
-    torch.testing.assert_close(draws.mean(0), mean, atol=0.02, rtol=0)
-    torch.testing.assert_close(draws.std(0), log_std.exp(), atol=0.02, rtol=0)
-
-
-@pytest.mark.parametrize(
-    "policy", [Categorical(logits()), DiagonalNormal(*normal_params())], ids=["cat", "normal"]
-)
-def test_samples_depend_on_the_given_generator_only(policy):
+@pytest.mark.parametrize("name", PAIRS)
+def test_samples_depend_on_the_given_generator_only(name):
+    policy = PAIRS[name][0]
     torch.manual_seed(1)
     first = policy.sample(torch.Generator().manual_seed(5))
     torch.manual_seed(2)
@@ -65,15 +159,57 @@ def test_samples_depend_on_the_given_generator_only(policy):
     assert torch.equal(before, torch.get_rng_state())
 
 
-def test_the_family_follows_from_the_action_space():
-    discrete = distribution_family(gymnasium.spaces.Discrete(3), "default")
-    assert (discrete.param_dim, discrete.action_shape) == (3, ())
-    box = distribution_family(gymnasium.spaces.Box(-1, 1, (2,), np.float32), "Normal")
-    assert (box.param_dim, box.action_shape, box.free_log_std_dim) == (4, (2,), 2)
+def test_correlated_samples_have_the_covariance_that_was_asked_for():
+    mean, cholesky = torch.tensor([1.0, -2.0, 0.0]), randn(6, seed=9) * 0.5
+    size = 200_000
+    policy = MultivariateNormal(mean.expand(size, 3), cholesky.expand(size, 6))
+    draws = policy.sample(torch.Generator().manual_seed(0))
+    factor = covariance_factor(cholesky)
+    torch.testing.assert_close(draws.mean(0), mean, atol=0.02, rtol=0)
+    torch.testing.assert_close(draws.T.cov(), factor @ factor.T, atol=0.02, rtol=0.02)
 
 
-def test_a_distribution_that_does_not_fit_is_refused_with_the_one_that_does():
-    with pytest.raises(LabError, match='use "default" or "Normal"'):
-        distribution_family(gymnasium.spaces.Box(-1, 1, (2,), np.float32), "Categorical")
-    with pytest.raises(LabError, match='use "default" or "Categorical"'):
-        distribution_family(gymnasium.spaces.Discrete(2), "Normal")
+def test_beta_actions_stay_within_their_bounds_and_have_a_density_even_there():
+    raw = torch.full((10_000, 1), -30.0)  # α = β = 1: flat, so that samples come near the edges
+    policy = Beta(raw, raw, torch.tensor([-1.0]), torch.tensor([1.0]))
+    draws = policy.sample(torch.Generator().manual_seed(0))
+    assert ((draws >= -1) & (draws <= 1)).all()
+    edges = torch.tensor([[-1.0], [1.0]]).repeat(5000, 1)
+    torch.testing.assert_close(policy.log_prob(edges), torch.full((10_000,), 0.5).log())
+    torch.testing.assert_close(policy.mode(), torch.zeros(10_000, 1))
+
+
+SPACES = {
+    spaces.Discrete: spaces.Discrete(3),
+    spaces.MultiDiscrete: spaces.MultiDiscrete([2, 3]),
+    spaces.MultiBinary: spaces.MultiBinary(4),
+    spaces.Box: spaces.Box(-1.0, 1.0, (2,), np.float32),
+}
+
+
+@pytest.mark.parametrize(
+    ("space", "pdtype"), [(space, name) for space, known in FAMILIES.items() for name in known]
+)
+def test_a_family_draws_actions_of_its_space_from_as_many_outputs_as_it_says(space, pdtype):
+    family = distribution_family(SPACES[space], pdtype)
+    policy = family(randn(5, family.param_dim))
+    actions = policy.sample(torch.Generator().manual_seed(0))
+    assert actions.shape == (5, *family.action_shape)
+    assert actions.numpy().dtype == family.action_dtype
+    assert policy.log_prob(actions).shape == policy.entropy().shape == (5,)
+    if pdtype not in ("Normal", "MultivariateNormal", "LogNormal"):  # their support is larger
+        assert all(action in SPACES[space] for action in actions.numpy())
+    if family.initial_scale is not None:
+        scale = family.initial_scale(-0.5)
+        free = torch.cat([randn(5, family.param_dim - len(scale)), scale.expand(5, -1)], -1)
+        assert family(free).entropy().std() < 1e-6 or pdtype == "LogNormal"
+
+
+def test_a_distribution_that_does_not_fit_is_refused_with_those_that_do():
+    with pytest.raises(LabError, match='use "default" or one of "Normal", "Beta"'):
+        distribution_family(SPACES[spaces.Box], "Categorical")
+    with pytest.raises(LabError, match='use "default" or one of "Categorical"'):
+        distribution_family(SPACES[spaces.Discrete], "Normal")
+    unbounded = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    with pytest.raises(LabError, match="needs actions with a lower bound"):
+        distribution_family(unbounded, "Beta")

@@ -32,7 +32,7 @@ def collect(agent, env):
     """Steps until the memory is full."""
     obs = env.reset()
     while not agent.memory.ready():
-        act = agent.act(obs)
+        act = agent.act(obs, 0)
         step = env.step(act.action)
         agent.observe(obs, act, step.reward, step.terminated, step.truncated, step.next_obs)
         obs = step.obs
@@ -206,7 +206,7 @@ def test_the_behaviour_is_recorded_when_acting():
     assert (rollout.version == 0).all()
     agent.learner.learn(rollout, 0)
     agent.actor.version = agent.learner.version
-    assert agent.act(env.reset()).version == 1
+    assert agent.act(env.reset(), 0).version == 1
 
 
 def test_normalised_targets_leave_recorded_values_in_units_of_return():
@@ -217,7 +217,7 @@ def test_normalised_targets_leave_recorded_values_in_units_of_return():
     transform = agent.learner.network.transform
     mean = transform.get_buffer("mean").item()
     assert mean > 5
-    value = agent.act(env.reset()).value
+    value = agent.act(env.reset(), 0).value
     assert value.mean() == pytest.approx(mean, abs=4 * transform._std().item())
 
 
@@ -245,7 +245,7 @@ def test_greedy_actions_are_the_mode_and_draw_nothing():
 
 def test_an_act_has_one_entry_per_environment():
     agent, env = build(env__name="Pendulum-v1", env__num_envs=3)
-    act = agent.act(env.reset())
+    act = agent.act(env.reset(), 0)
     assert isinstance(act, Act)
     assert act.action.shape == (3, 1)
     assert act.log_prob.shape == act.value.shape == (3,)

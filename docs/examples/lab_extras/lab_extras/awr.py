@@ -1,6 +1,5 @@
 """Advantage-weighted regression on the present policy's own rollouts, after arXiv:1910.00177."""
 
-from collections.abc import Mapping
 from typing import ClassVar
 
 import torch
@@ -13,9 +12,7 @@ from slm_lab.agent.algorithm.policy_parts import CriticParts, assemble, build_wi
 from slm_lab.agent.algorithm.returns import gae
 from slm_lab.agent.batch import Rollout
 from slm_lab.agent.net.value_transform import ValueTransform
-from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.core.column import Column
-from slm_lab.core.types import StateDict
 from slm_lab.spec.schema.algorithm import OF_POLICIES, AlgorithmSpec, OnPolicyLearningSpec
 
 MAX_WEIGHT = 20.0
@@ -55,12 +52,11 @@ class AWR(Learner[Rollout]):
     Params: ClassVar[type[AlgorithmSpec]] = AWRSpec
 
     def __init__(self, spec: AWRSpec, parts: CriticParts) -> None:
+        super().__init__(parts.network.units)
         self.spec = spec
         self.network = parts.network
         self._family = parts.family
         self._value_loss_fn = parts.value_loss_fn
-        self.opt_step = 0
-        self.version = 0
 
     @classmethod
     def build(cls, context: BuildContext) -> AgentParts:
@@ -82,15 +78,10 @@ class AWR(Learner[Rollout]):
             Column("effective_share", "1", share),
         )
 
-    @property
-    def flats(self) -> Mapping[str, FlatParameters]:
-        """The flat vectors of actor and critic."""
-        return self.network.units.flats
-
     def learn(self, batch: Rollout, frame: int) -> dict[str, float]:
         """One step on −ω log π(a|s) + c L^VF over the whole rollout."""
         network, device = self.network, self.network.device
-        network.units.set_frame(frame)
+        self.units.set_frame(frame)
         returns = self._returns(batch)
         advantage = standardize((returns - batch.value).flatten().to(device))
 
@@ -113,7 +104,7 @@ class AWR(Learner[Rollout]):
             "entropy": policy.entropy().mean().item(),
             "explained_variance": explained_variance(batch.value, returns).item(),
             "effective_share": effective_share(weight).item(),
-            "lr": network.units.lr,
+            "lr": self.units.lr,
         }
 
     @torch.no_grad()
@@ -130,17 +121,3 @@ class AWR(Learner[Rollout]):
             self.spec.lam,
         )
         return advantage + rollout.value
-
-    def state_dict(self) -> StateDict:
-        """Everything that the next update depends on: networks, optimizers, counters."""
-        return {
-            "units": self.network.units.state_dict(),
-            "opt_step": self.opt_step,
-            "version": self.version,
-        }
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """Restores all of it in place."""
-        self.network.units.load_state_dict(state["units"])
-        self.opt_step = int(state["opt_step"])
-        self.version = int(state["version"])

@@ -1,0 +1,157 @@
+"""Distributions over vectors of real numbers."""
+
+import math
+from typing import final
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from slm_lab.agent.distribution.distribution import Distribution
+
+LOG_STD_RANGE = (-20.0, 2.0)
+EDGE = 1e-6
+"""How near to the edge of its support a density is evaluated: an action that was rounded onto the
+edge would have none."""
+_HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+
+
+@final
+class DiagonalNormal(Distribution):
+    """Independent normal distributions, from mean and log standard deviation, both (B, A)."""
+
+    def __init__(self, mean: Tensor, log_std: Tensor) -> None:
+        self.mean = mean
+        self.log_std = log_std.clamp(*LOG_STD_RANGE)
+
+    def sample(self, generator: torch.Generator) -> Tensor:
+        """(B, A)."""
+        noise = torch.empty_like(self.mean).normal_(generator=generator)
+        return self.mean + self.log_std.exp() * noise
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        """−½((a − μ)/σ)² − log σ − ½ log 2π, summed over A: (B,)."""
+        scaled = (action - self.mean) * (-self.log_std).exp()
+        return (-0.5 * scaled * scaled - self.log_std - _HALF_LOG_2PI).sum(-1)
+
+    def entropy(self) -> Tensor:
+        """Σ (½ + ½ log 2π + log σ), (B,)."""
+        return (self.log_std + (0.5 + _HALF_LOG_2PI)).sum(-1)
+
+    def mode(self) -> Tensor:
+        """(B, A)."""
+        return self.mean
+
+
+@final
+class MultivariateNormal(Distribution):
+    """A normal distribution with correlations: covariance L Lᵀ.
+
+    `mean` is (B, A). `cholesky` holds L: its A(A − 1)/2 entries below the diagonal, row by row,
+    then the logarithms of its A diagonal entries, (B, A(A + 1)/2).
+    """
+
+    def __init__(self, mean: Tensor, cholesky: Tensor) -> None:
+        size = mean.shape[-1]
+        below, log_diagonal = torch.split(cholesky, [size * (size - 1) // 2, size], -1)
+        self.mean = mean
+        self.log_diagonal = log_diagonal.clamp(*LOG_STD_RANGE)
+        rows, columns = torch.tril_indices(size, size, -1, device=mean.device)
+        factor = torch.diag_embed(self.log_diagonal.exp())
+        factor[..., rows, columns] = below
+        self.factor = factor
+
+    def sample(self, generator: torch.Generator) -> Tensor:
+        """μ + L ε with ε ~ N(0, 1): (B, A)."""
+        noise = torch.empty_like(self.mean).normal_(generator=generator)
+        return self.mean + (self.factor @ noise.unsqueeze(-1)).squeeze(-1)
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        """−½ |L⁻¹ (a − μ)|² − log det L − ½ A log 2π: (B,)."""
+        deviation = (action - self.mean).unsqueeze(-1)
+        scaled: Tensor = torch.linalg.solve_triangular(self.factor, deviation, upper=False)
+        square = scaled.squeeze(-1).square()
+        return (-0.5 * square - self.log_diagonal - _HALF_LOG_2PI).sum(-1)
+
+    def entropy(self) -> Tensor:
+        """½ A (1 + log 2π) + log det L, (B,)."""
+        return (self.log_diagonal + (0.5 + _HALF_LOG_2PI)).sum(-1)
+
+    def mode(self) -> Tensor:
+        """(B, A)."""
+        return self.mean
+
+
+@final
+class LogNormal(Distribution):
+    """Independent a = low + e^x with x normal: above `low` (A,), without an upper bound."""
+
+    def __init__(self, mean: Tensor, log_std: Tensor, low: Tensor) -> None:
+        self._normal = DiagonalNormal(mean, log_std)
+        self._low = low
+
+    def sample(self, generator: torch.Generator) -> Tensor:
+        """(B, A)."""
+        return self._low + self._normal.sample(generator).exp()
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        """log N(x; μ, σ) − x with x = log(a − low), summed over A: (B,)."""
+        x = (action - self._low).clamp(min=EDGE).log()
+        return self._normal.log_prob(x) - x.sum(-1)
+
+    def entropy(self) -> Tensor:
+        """That of x plus Σ μ, (B,)."""
+        return self._normal.entropy() + self._normal.mean.sum(-1)
+
+    def mode(self) -> Tensor:
+        """low + exp(μ − σ²), (B, A)."""
+        return self._low + (self._normal.mean - (2 * self._normal.log_std).exp()).exp()
+
+
+@final
+class Beta(Distribution):
+    """Independent Beta distributions on [low, high] (both (A,)): no action is ever clipped.
+
+    α = 1 + softplus(first output), β = 1 + softplus(second), so that each has one mode: Chou,
+    Maturana & Scherer, "Improving stochastic policy gradients in continuous control with deep
+    reinforcement learning using the Beta distribution" (2017).
+    """
+
+    def __init__(self, raw_alpha: Tensor, raw_beta: Tensor, low: Tensor, high: Tensor) -> None:
+        self.alpha = 1 + softplus(raw_alpha)
+        self.beta = 1 + softplus(raw_beta)
+        self._low = low
+        self._width: Tensor = high - low
+
+    def sample(self, generator: torch.Generator) -> Tensor:
+        """G_α / (G_α + G_β) of two Gamma variables, stretched to [low, high]: (B, A)."""
+        first = torch._standard_gamma(self.alpha, generator=generator)
+        second = torch._standard_gamma(self.beta, generator=generator)
+        return self._low + self._width * (first / (first + second))
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        """(α−1) log x + (β−1) log(1−x) − log B(α, β) − log(high − low), summed over A: (B,)."""
+        x = ((action - self._low) / self._width).clamp(EDGE, 1 - EDGE)
+        density = (self.alpha - 1) * x.log() + (self.beta - 1) * torch.log1p(-x)
+        return (density - self._log_beta() - self._width.log()).sum(-1)
+
+    def entropy(self) -> Tensor:
+        """log B − (α−1)ψ(α) − (β−1)ψ(β) + (α+β−2)ψ(α+β) + log(high − low), summed: (B,)."""
+        alpha, beta = self.alpha, self.beta
+        of_unit_interval = (
+            self._log_beta()
+            - (alpha - 1) * alpha.digamma()
+            - (beta - 1) * beta.digamma()
+            + (alpha + beta - 2) * (alpha + beta).digamma()
+        )
+        return (of_unit_interval + self._width.log()).sum(-1)
+
+    def mode(self) -> Tensor:
+        """(α − 1)/(α + β − 2), stretched; the middle where the distribution is flat: (B, A)."""
+        peak = (self.alpha - 1) / (self.alpha + self.beta - 2).clamp(min=EDGE)
+        flat = self.alpha + self.beta - 2 < EDGE
+        return self._low + self._width * torch.where(flat, 0.5, peak)
+
+    def _log_beta(self) -> Tensor:
+        """log B(α, β), (B, A)."""
+        return self.alpha.lgamma() + self.beta.lgamma() - (self.alpha + self.beta).lgamma()

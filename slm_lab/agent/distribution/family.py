@@ -1,0 +1,164 @@
+"""Which distribution a policy network's outputs are the parameters of."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+from slm_lab.agent.distribution.continuous import (
+    Beta,
+    DiagonalNormal,
+    LogNormal,
+    MultivariateNormal,
+)
+from slm_lab.agent.distribution.discrete import Bernoulli, Categorical, MultiCategorical
+from slm_lab.agent.distribution.distribution import Distribution
+from slm_lab.core.errors import LabError
+
+Space: TypeAlias = gymnasium.Space[Any]
+
+
+@dataclass(frozen=True)
+class DistributionFamily:
+    """Makes distributions of one kind from what a policy network puts out, (B, param_dim)."""
+
+    make: Callable[[Tensor], Distribution]
+    param_dim: int
+    """Outputs that the network must have."""
+    action_shape: tuple[int, ...]
+    action_dtype: type[np.generic]
+    initial_scale: Callable[[float], Tensor] | None = None
+    """From a ln σ to those last outputs that may be one learned vector, free of the observation."""
+    greedy: bool = False
+    """Whether actions are the mode, unless an action policy says otherwise."""
+
+    def __call__(self, params: Tensor) -> Distribution:
+        """The distributions with parameters (B, param_dim)."""
+        return self.make(params)
+
+
+def distribution_family(action_space: Space, pdtype: str) -> DistributionFamily:
+    """The family that `action_pdtype` names for this action space of one environment.
+
+    Raises LabError when the two do not fit.
+    """
+    known = FAMILIES.get(type(action_space))
+    if known is None:
+        raise LabError(f"no action distribution for the action space {action_space}")
+    default = next(iter(known))
+    name = default if pdtype == "default" else pdtype
+    if name not in known:
+        allowed = ", ".join(f'"{other}"' for other in known)
+        raise LabError(
+            f"agent.algorithm.action_pdtype = {pdtype!r}: the environment's actions are "
+            f'{action_space}; use "default" or one of {allowed}'
+        )
+    return known[name](action_space)
+
+
+def _categorical(space: spaces.Discrete) -> DistributionFamily:
+    return DistributionFamily(Categorical, int(space.n), (), np.int64)
+
+
+def _argmax(space: spaces.Discrete) -> DistributionFamily:
+    return DistributionFamily(Categorical, int(space.n), (), np.int64, greedy=True)
+
+
+def _multi_categorical(space: spaces.MultiDiscrete) -> DistributionFamily:
+    sizes = [int(size) for size in space.nvec.flat]
+    return DistributionFamily(
+        lambda params: MultiCategorical(params, sizes), sum(sizes), (len(sizes),), np.int64
+    )
+
+
+def _bernoulli(space: spaces.MultiBinary) -> DistributionFamily:
+    size = math.prod(space.shape)
+    return DistributionFamily(Bernoulli, size, (size,), np.int8)
+
+
+def _normal(space: spaces.Box) -> DistributionFamily:
+    (size,) = space.shape
+    return DistributionFamily(
+        lambda params: DiagonalNormal(*params.chunk(2, -1)),
+        2 * size,
+        (size,),
+        np.float32,
+        lambda log_std: torch.full((size,), log_std),
+    )
+
+
+def _multivariate_normal(space: spaces.Box) -> DistributionFamily:
+    (size,) = space.shape
+    num_below = size * (size - 1) // 2
+    return DistributionFamily(
+        lambda params: MultivariateNormal(*torch.split(params, [size, num_below + size], -1)),
+        2 * size + num_below,
+        (size,),
+        np.float32,
+        lambda log_std: torch.cat([torch.zeros(num_below), torch.full((size,), log_std)]),
+    )
+
+
+def _log_normal(space: spaces.Box) -> DistributionFamily:
+    (size,) = space.shape
+    low = _bound(space.low, "LogNormal", "lower")
+
+    def make(params: Tensor) -> LogNormal:
+        mean, log_std = params.chunk(2, -1)
+        return LogNormal(mean, log_std, low.to(params.device))
+
+    return DistributionFamily(
+        make,
+        2 * size,
+        (size,),
+        np.float32,
+        lambda log_std: torch.full((size,), log_std),
+    )
+
+
+def _beta(space: spaces.Box) -> DistributionFamily:
+    (size,) = space.shape
+    low, high = _bound(space.low, "Beta", "lower"), _bound(space.high, "Beta", "upper")
+
+    def make(params: Tensor) -> Beta:
+        raw_alpha, raw_beta = params.chunk(2, -1)
+        return Beta(raw_alpha, raw_beta, low.to(params.device), high.to(params.device))
+
+    return DistributionFamily(make, 2 * size, (size,), np.float32)
+
+
+def _bound(values: np.ndarray[Any, Any], pdtype: str, which: str) -> Tensor:
+    if not np.isfinite(values).all():
+        raise LabError(
+            f"agent.algorithm.action_pdtype = {pdtype!r}: needs actions with a {which} bound, the "
+            f'environment\'s have {values.tolist()}; use "Normal"'
+        )
+    return torch.as_tensor(values, dtype=torch.float32)
+
+
+Builder: TypeAlias = Callable[[Any], DistributionFamily]
+
+FAMILIES: Mapping[type[Space], Mapping[str, Builder]] = {
+    # A hard Gumbel-softmax sample is a categorical one; the two differ where gradients pass
+    # through samples, which a policy gradient does not ask for.
+    spaces.Discrete: {
+        "Categorical": _categorical,
+        "GumbelSoftmax": _categorical,
+        "Argmax": _argmax,
+    },
+    spaces.MultiDiscrete: {"MultiCategorical": _multi_categorical},
+    spaces.MultiBinary: {"Bernoulli": _bernoulli},
+    spaces.Box: {
+        "Normal": _normal,
+        "Beta": _beta,
+        "LogNormal": _log_normal,
+        "MultivariateNormal": _multivariate_normal,
+    },
+}
+"""By action space, the default first."""
