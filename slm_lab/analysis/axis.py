@@ -41,6 +41,10 @@ RETURNS = (
 )
 """Mean over environments of the last episode's raw return; and its moving average."""
 
+EVAL_RETURNS = Axis("total_reward", "eval_mean_returns", "mean return of the evaluation")
+EVAL_SPREAD = Axis("return_std", "eval_return_std", "standard deviation over its episodes")
+"""Of the greedy episodes of one evaluation."""
+
 
 def learner_columns(df: pd.DataFrame) -> list[str]:
     """The columns that learners and modes report and that have any value in `df`."""

@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 
 from slm_lab.analysis.axis import (
+    EVAL_RETURNS,
+    EVAL_SPREAD,
     RETURNS,
     Axis,
     frames,
@@ -41,6 +43,29 @@ def draw_session_graphs(
         stem = f"{prefix}_session_graph_{y.file}_vs_{x.file}"
         paths += write_figure(figure, graph_dir, stem, run_dir=graph_dir.parent)
     return paths
+
+
+def draw_session_eval_graph(
+    graph_dir: str | Path, csv: str | Path, prefix: str, title: str, subtitle: str = ""
+) -> list[Path]:
+    """Draws `{prefix}_session_graph_eval_mean_returns_vs_frames` of a Session's evaluation rows.
+
+    Returns the paths. Raises OSError.
+    """
+    graph_dir = Path(graph_dir)
+    figure = session_eval_figure(load_session_df(csv), title, subtitle)
+    stem = f"{prefix}_session_graph_{EVAL_RETURNS.file}_vs_{frames().file}"
+    return write_figure(figure, graph_dir, stem, run_dir=graph_dir.parent)
+
+
+def session_eval_figure(df: pd.DataFrame, title: str, subtitle: str) -> Figure:
+    """Returns of evaluations against frames; the band is the spread over their episodes."""
+    x, y = frames(), EVAL_RETURNS
+    mean, std = decimate(line(df, x, y)), decimate(line(df, x, EVAL_SPREAD))
+    label = "mean ± 1 std over the episodes"
+    curves = (Curve(label, mean.x, mean.y, std.y),) if mean.x.size else ()
+    note = "" if curves else "no values yet"
+    return Figure(title, subtitle, x.label, y.label, curves, note)
 
 
 def session_figure(df: pd.DataFrame, x: Axis, y: Axis, title: str, subtitle: str) -> Figure:

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from slm_lab.analysis.axis import (
+    EVAL_RETURNS,
     RETURNS,
     Axis,
     frames,
@@ -50,16 +51,25 @@ def draw_trial_graphs(
     Raises OSError.
     """
     out_dir = Path(out_dir)
-    dfs = [load_session_df(csv) for csv in session_csvs if Path(csv).exists()]
-    dfs = [df for df in dfs if len(df)]
+    dfs = _with_rows(session_csvs)
     if subtitle is None:
         subtitle = count_text(len(dfs), len(session_csvs))
-    paths: list[Path] = []
-    for x, y in _axes(dfs, which):
-        figure = trial_figure([line(df, x, y) for df in dfs], x, y, title, subtitle)
-        stem = f"{prefix}_trial_graph_{y.file}_vs_{x.file}"
-        paths += write_figure(figure, out_dir, stem, run_dir=out_dir)
-    return paths
+    return _draw(out_dir, dfs, _axes(dfs, which), prefix, title, subtitle)
+
+
+def draw_trial_eval_graph(
+    out_dir: str | Path, eval_csvs: Sequence[str | Path], prefix: str, title: str
+) -> list[Path]:
+    """Draws `{prefix}_trial_graph_eval_mean_returns_vs_frames` of the Sessions' evaluation rows.
+
+    Returns the paths: none where no Session has a row. Raises OSError.
+    """
+    dfs = _with_rows(eval_csvs)
+    if not dfs:
+        return []
+    subtitle = count_text(len(dfs), len(eval_csvs))
+    axes = [(frames("per Session"), EVAL_RETURNS)]
+    return _draw(Path(out_dir), dfs, axes, prefix, title, subtitle)
 
 
 def trial_figure(lines: Sequence[Line], x: Axis, y: Axis, title: str, subtitle: str) -> Figure:
@@ -85,6 +95,28 @@ def count_text(with_rows: int, planned: int) -> str:
     """ "4 Sessions", or "3 of 4 Sessions" while one has no rows."""
     noun = "Session" if planned == 1 else "Sessions"
     return f"{planned} {noun}" if with_rows == planned else f"{with_rows} of {planned} {noun}"
+
+
+def _with_rows(csvs: Sequence[str | Path]) -> list[pd.DataFrame]:
+    """The Sessions that have rows; one whose file is missing has not started."""
+    dfs = [load_session_df(csv) for csv in csvs if Path(csv).exists()]
+    return [df for df in dfs if len(df)]
+
+
+def _draw(
+    out_dir: Path,
+    dfs: Sequence[pd.DataFrame],
+    axes: Sequence[tuple[Axis, Axis]],
+    prefix: str,
+    title: str,
+    subtitle: str,
+) -> list[Path]:
+    paths: list[Path] = []
+    for x, y in axes:
+        figure = trial_figure([line(df, x, y) for df in dfs], x, y, title, subtitle)
+        stem = f"{prefix}_trial_graph_{y.file}_vs_{x.file}"
+        paths += write_figure(figure, out_dir, stem, run_dir=out_dir)
+    return paths
 
 
 def _axes(dfs: Sequence[pd.DataFrame], which: Literal["all", "live"]) -> list[tuple[Axis, Axis]]:

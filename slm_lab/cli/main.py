@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -22,6 +22,8 @@ app.add_typer(spec_app, name="spec")
 
 DEMO_FILE = Path(__file__).parents[1] / "spec" / "demo.json"
 DEMO_NAME = "ppo_cartpole"
+
+OF_SAVED_AGENTS = "Options of eval@RUN and enjoy@RUN"
 
 
 def _show_version(wanted: bool) -> None:
@@ -53,7 +55,8 @@ def run(
     mode: Annotated[
         str,
         typer.Argument(
-            help="dev (short and checked), train, train@latest or train@FOLDER (resume)."
+            help="dev (short and checked), train, train@RUN (resume), eval@RUN (a table of greedy "
+            "episodes of what was saved) or enjoy@RUN (show some). RUN is latest or a folder."
         ),
     ] = "train",
     sets: Annotated[
@@ -73,18 +76,57 @@ def run(
         list[str] | None,
         typer.Option("--import", metavar="MODULE", help="Import a plug-in module. Repeatable."),
     ] = None,
+    episodes: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Episodes of each Session (eval@, 100 if left out), or to show (enjoy@, 5).",
+            rich_help_panel=OF_SAVED_AGENTS,
+        ),
+    ] = None,
+    which: Annotated[
+        Literal["best", "latest"] | None,
+        typer.Option(
+            help="The agent that was best, or the newest; best where there is one if left out.",
+            rich_help_panel=OF_SAVED_AGENTS,
+        ),
+    ] = None,
+    session: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="One Session of the run; all (eval@) or the first (enjoy@) if left out.",
+            rich_help_panel=OF_SAVED_AGENTS,
+        ),
+    ] = None,
+    render: Annotated[
+        bool,
+        typer.Option("--render", help="enjoy@: in a window.", rich_help_panel=OF_SAVED_AGENTS),
+    ] = False,
 ) -> None:
-    """Train a spec; without arguments, PPO on CartPole.
+    """Train a spec; without arguments, PPO on CartPole. Or evaluate what a run has saved.
 
     Exit codes: 0 all well, 1 a run failed, 2 bad input, 130 stopped by Ctrl-C.
     """
     with report_errors():
-        from slm_lab.cli.run import run_spec
+        from slm_lab.cli.dispatch import Asked, carry_out
 
         if spec_file is None:
             spec_file, spec_name = str(DEMO_FILE), DEMO_NAME
-        code = run_spec(
-            spec_file, spec_name, mode, tuple(sets or ()), seed, data, tuple(imports or ())
+        code = carry_out(
+            Asked(
+                spec_file,
+                spec_name,
+                mode,
+                tuple(sets or ()),
+                seed,
+                data,
+                tuple(imports or ()),
+                episodes,
+                which,
+                session,
+                render,
+            )
         )
     raise typer.Exit(code)
 

@@ -11,7 +11,6 @@ from rich.text import Text
 
 from slm_lab.cli.errors import FAILED, INTERRUPTED
 from slm_lab.cli.live import LiveDisplay, number
-from slm_lab.core.plugins import import_plugins
 from slm_lab.experiment.result import Ending, TrialResult
 from slm_lab.experiment.run import Run, RunRequest
 
@@ -27,7 +26,10 @@ SHOWN_METRICS = (
 )
 
 
-MAIN_GRAPH = "_trial_graph_mean_returns_ma_vs_frames"
+MAIN_GRAPHS = (
+    "_trial_graph_mean_returns_ma_vs_frames",
+    "_trial_graph_eval_mean_returns_vs_frames",
+)
 
 
 def run_spec(
@@ -39,8 +41,10 @@ def run_spec(
     data: Path,
     imports: tuple[str, ...],
 ) -> int:
-    """Runs one request; returns the exit code. Raises LabError for what cannot be run."""
-    import_plugins(imports)
+    """Runs one request, whose plug-ins are imported; returns the exit code.
+
+    Raises LabError for what cannot be run.
+    """
     console = Console(file=sys.stdout)
     run = Run(RunRequest(spec_file, spec_name, mode, sets, seed, data, imports))
     spec = run.spec
@@ -108,8 +112,8 @@ def _by_reason(reasons: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def _show_graphs(console: Console, result: TrialResult, folder: Path) -> None:
-    """The trial graph itself; the others lie beside it."""
-    main = [path for path in result.graphs if path.stem.endswith(MAIN_GRAPH)]
+    """The trial graphs themselves; the others lie beside them."""
+    main = [path for path in result.graphs if path.stem.endswith(MAIN_GRAPHS)]
     for path in main:
         say(console, f"graph {path}")
     others = len(list(folder.rglob("*_graph_*.png"))) - sum(p.suffix == ".png" for p in main)

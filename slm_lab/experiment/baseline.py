@@ -12,16 +12,14 @@ import numpy as np
 from slm_lab.analysis.atomic import write_atomically
 from slm_lab.core.errors import LabError
 from slm_lab.core.plugins import import_plugins
+from slm_lab.experiment.episodes import even_num_envs, play_episodes
 from slm_lab.experiment.worker import die_with_parent, let_signals_in
 
 if TYPE_CHECKING:
     from slm_lab.spec.schema.env import EnvSpec
 
 EPISODES = 100
-NUM_ENVS = 10
 SEED = 0
-MAX_STEPS = 100_000
-"""Steps of every environment after which the measurement is given up."""
 
 
 def cached_random_return(cache: Path, spec: "EnvSpec") -> float | None:
@@ -59,40 +57,26 @@ def _measured(cache: Path) -> dict[str, Any]:
 def measure_random_return(spec: "EnvSpec", episodes: int = EPISODES) -> float:
     """Mean raw return of uniformly random actions over `episodes` episodes.
 
-    Every environment contributes the same number of episodes: taking the first to finish would
-    favour short ones. Raises LabError where episodes do not come to an end.
+    Raises LabError where episodes do not come to an end.
     """
     from gymnasium.vector.utils import batch_space
 
     from slm_lab.env.make import make_env
 
-    num_envs = min(NUM_ENVS, episodes)
+    num_envs = even_num_envs(episodes)
     raw = spec.model_copy(
         update={"num_envs": num_envs, "normalize_obs": False, "normalize_reward": False}
     )
     env = make_env(raw, SEED)
     actions = batch_space(env.action_space, num_envs)
     actions.seed(SEED)
-    per_env = episodes // num_envs
-    counts = np.zeros(num_envs, np.int64)
-    total = 0.0
-    env.reset()
     try:
-        for _ in range(MAX_STEPS):
-            finished = env.step(np.asarray(actions.sample())).finished
-            if finished is None:
-                continue
-            wanted = counts[finished.env_index] < per_env
-            total += float(finished.episode_return[wanted].sum())
-            counts[finished.env_index[wanted]] += 1
-            if counts.min() == per_env:
-                return total / float(counts.sum())
+        played = play_episodes(
+            env, lambda _: np.asarray(actions.sample()), episodes // num_envs, spec.name
+        )
     finally:
         env.close()
-    raise LabError(
-        f"{spec.name}: a random agent did not finish {episodes} episodes in "
-        f"{MAX_STEPS * num_envs:,} frames; set env.max_t to bound them"
-    )
+    return float(played.episode_return.mean())
 
 
 def _key(spec: "EnvSpec") -> str:

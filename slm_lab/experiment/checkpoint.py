@@ -37,14 +37,15 @@ class CheckpointStore:
     def save(
         self,
         frame: int,
-        rows_size: int,
+        rows: Mapping[str, int],
         parts: Mapping[str, StateDict],
         finished: bool = False,
     ) -> None:
         """Writes the parts and makes them the newest checkpoint.
 
-        A part that is not given keeps the file it had. Raises CheckpointError when the disk does
-        not take it; then the checkpoint before stays the newest.
+        `rows` are the bytes of each file of rows that belong to it. A part that is not given keeps
+        the file it had. Raises CheckpointError when the disk does not take it; then the checkpoint
+        before stays the newest.
         """
         previous = self.manifest()
         serial = 1 if previous is None else previous.serial + 1
@@ -56,7 +57,7 @@ class CheckpointStore:
                 path = self._folder / f"{self._prefix}_{part}_{serial:06d}_{frame}.pt"
                 written.append(path)
                 files[part] = _write_state(path, state)
-            manifest = Manifest(frame, serial, rows_size, finished, {**kept, **files})
+            manifest = Manifest(frame, serial, dict(rows), finished, {**kept, **files})
             temporary = self._manifest_path.with_suffix(".json.part")
             written.append(temporary)
             _write_durably(temporary, manifest.to_json().encode())
@@ -119,8 +120,8 @@ def read_state(folder: Path, file: Mapping[str, Any]) -> StateDict:
         raise CheckpointError(f"cannot read the checkpoint {path}: {error.strerror}") from error
     if hashlib.sha256(content).hexdigest() != file["sha256"]:
         raise CheckpointError(f"the checkpoint {path} is damaged: its checksum does not match")
-    with path.open("rb") as stream:
-        state: StateDict = from_saveable(torch.load(stream, map_location="cpu", weights_only=True))
+    saved = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    state: StateDict = from_saveable(saved)
     return state
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from slm_lab.core.errors import CheckpointError
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,9 @@ class Manifest:
     frame: int
     serial: int
     """Counts the checkpoints of a Session, so that no file name is used twice."""
-    rows_size: int
-    """Bytes of the training rows that belong to it; what follows was written later."""
+    rows: Mapping[str, int]
+    """Name of each file of rows to the bytes of it that belong to the checkpoint; what follows
+    was written later."""
     finished: bool
     """Whether the Session had come to its end."""
     files: Mapping[str, Mapping[str, Any]]
@@ -47,6 +48,8 @@ def read_manifest(path: Path) -> Manifest | None:
         if manifest is not None:
             for file in manifest.files.values():
                 Path(file["name"]), str(file["sha256"])
+            for name, size in manifest.rows.items():
+                Path(name), int(size)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:

@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from slm_lab.analysis.metrics import TrialMetrics
+if TYPE_CHECKING:  # a Session reports its end and has no need of pandas
+    from slm_lab.analysis.metrics import TrialMetrics
 
 
 class Ending(StrEnum):
@@ -33,7 +35,7 @@ class TrialResult:
     """A Trial's end."""
 
     sessions: tuple[SessionResult, ...]
-    metrics: TrialMetrics
+    metrics: "TrialMetrics"
     graphs: tuple[Path, ...]
     problem: str | None = None
     """Why metrics or graphs could not be written."""

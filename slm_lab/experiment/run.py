@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from slm_lab.analysis.atomic import write_atomically
-from slm_lab.core.errors import Problem, SpecError, UsageError
+from slm_lab.core.errors import Problem, SpecError
 from slm_lab.env.check import check_env
-from slm_lab.env.make import action_kind
+from slm_lab.env.make import describe_actions
 from slm_lab.experiment.lock import RunLock
 from slm_lab.experiment.manifest import read_manifest
+from slm_lab.experiment.mode import parse_mode
 from slm_lab.experiment.progress import Board
 from slm_lab.experiment.provenance import provenance
 from slm_lab.experiment.result import TrialResult
@@ -24,16 +25,11 @@ from slm_lab.spec.load import load_spec
 from slm_lab.spec.profile import dev_profile
 from slm_lab.spec.schema.spec import Spec
 
-MODES = ("dev", "train", "train@latest", "train@FOLDER")
-
 RUN_BLOCK = "_run"
 """The key beside the spec, in the run folder's spec file, that says how the run came about."""
 
 MAY_CHANGE = ("env.max_frame", "meta.save_interval", "meta.stop_return", "meta.max_restart")
 """What `-s` may change when a run goes on: nothing that an earlier row depends on."""
-
-BUILT_ACTION_KINDS = ("discrete", "box")
-"""Kinds of actions that there is a policy for; the Random agent takes any."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +50,12 @@ class Run:
 
     def __init__(self, request: RunRequest) -> None:
         """Raises SpecError or UsageError with every problem before any process starts."""
-        resume_from = parse_mode(request.mode)
+        mode = parse_mode(request.mode)
+        resume_from = mode.run
         overrides = {} if request.seed is None else {"meta.random_seed": request.seed}
         spec = load_spec(request.spec_file, request.spec_name, request.sets, overrides)
         self.imports = request.imports
-        self.checked = request.mode == "dev"
+        self.checked = mode.verb == "dev"
         self.resume = resume_from is not None
         self.notes: tuple[str, ...] = ()
         """What the user should know before it starts."""
@@ -151,28 +148,9 @@ def check_spaces(where: str, spec: Spec) -> None:
     """Raises SpecError where environment and algorithm do not fit, MissingExtraError, LabError."""
     problems = check_env(spec.env)
     if not problems:
-        algorithm, kind = spec.agent.algorithm, action_kind(spec.env)
-        problems = action_space_problems(algorithm, kind)
-        if not problems and kind not in BUILT_ACTION_KINDS and algorithm.name != "Random":
-            message = (
-                f"{algorithm.name} in a {kind.replace('_', '-')} action space is not available yet"
-            )
-            problems = [Problem("env.name", message, spec.env.name, has_value=True)]
+        problems = action_space_problems(spec.agent.algorithm, *describe_actions(spec.env))
     if problems:
         raise SpecError(where, problems)
-
-
-def parse_mode(mode: str) -> str | None:
-    """None for a fresh run, else what to resume: "latest" or a folder. Raises UsageError."""
-    if mode in ("dev", "train"):
-        return None
-    name, at, target = mode.partition("@")
-    if name == "train" and at and target:
-        return target
-    known = ", ".join(MODES)
-    if name in ("search", "eval", "enjoy"):
-        raise UsageError(f"the mode {name} is not available yet; there are {known}")
-    raise UsageError(f'there is no mode "{mode}"; there are {known}')
 
 
 def find_run(target: str, data_dir: Path, spec_name: str) -> RunDir:

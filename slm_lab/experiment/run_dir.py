@@ -21,14 +21,29 @@ class SessionPaths:
     """{spec_name}_t{trial}_s{session}"""
 
     @property
+    def info(self) -> Path:
+        """The folder of rows and metrics."""
+        return self.root / "info"
+
+    @property
     def rows(self) -> Path:
         """The training rows."""
-        return self.root / "info" / f"{self.prefix}_session_df_train.csv"
+        return self.info / f"{self.prefix}_session_df_train.csv"
+
+    @property
+    def eval_rows(self) -> Path:
+        """The rows of the evaluations during training."""
+        return self.info / f"{self.prefix}_session_df_eval.csv"
 
     @property
     def metrics(self) -> Path:
         """The scalar metrics of the training rows."""
-        return self.root / "info" / f"{self.prefix}_session_metrics_scalar_train.json"
+        return self.info / f"{self.prefix}_session_metrics_scalar_train.json"
+
+    @property
+    def eval_metrics(self) -> Path:
+        """The scalar metrics of the evaluation rows."""
+        return self.info / f"{self.prefix}_session_metrics_scalar_eval.json"
 
     @property
     def models(self) -> Path:
@@ -52,8 +67,13 @@ class SessionPaths:
 
     @property
     def tensorboard(self) -> Path:
-        """The folder of TensorBoard events."""
+        """The folder of TensorBoard events of the training rows."""
         return self.root / "log" / "tensorboard" / self.prefix
+
+    @property
+    def eval_tensorboard(self) -> Path:
+        """The folder of TensorBoard events of the evaluation rows."""
+        return self.tensorboard / "eval"
 
 
 @dataclass(frozen=True)
@@ -93,8 +113,7 @@ class RunDir:
         ]
         if not runs:
             raise UsageError(
-                f"there is no run of {spec_name} in {data_dir} to go on with; "
-                "start one with the mode train"
+                f"there is no run of {spec_name} in {data_dir}; start one with the mode train"
             )
         return cls(max(runs)[-1], spec_name)
 

@@ -1,6 +1,6 @@
 """One root seed to independent seeds for everything that draws."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -13,12 +13,17 @@ class SessionSeeds:
     init: int
     action: int
     sampling: int
+    rigorous_eval: int
+    """of the evaluations during training"""
+    eval_command: int
+    """of the episodes that are played after it: other ones than those that chose the best agent"""
 
 
 def session_seeds(root_seed: int, trial: int, session: int) -> SessionSeeds:
     """The seeds of Session `session` of Trial `trial` under the root seed of the run."""
     sequence = np.random.SeedSequence(root_seed, spawn_key=(trial, session))
-    return SessionSeeds(*(int(child.generate_state(1)[0]) for child in sequence.spawn(4)))
+    children = sequence.spawn(len(fields(SessionSeeds)))
+    return SessionSeeds(*(int(child.generate_state(1)[0]) for child in children))
 
 
 def draw_root_seed() -> int:

@@ -16,17 +16,18 @@ from slm_lab.experiment.clock import Clock
 from slm_lab.experiment.manifest import Manifest
 from slm_lab.experiment.progress import Board, Phase
 from slm_lab.experiment.result import Ending, SessionResult
+from slm_lab.experiment.rigorous_eval import RigorousEval
 from slm_lab.experiment.run_dir import SessionPaths
 from slm_lab.experiment.seeding import SessionSeeds
 from slm_lab.metrics.tracker import Tracker
-from slm_lab.metrics.writer import RowWriter, truncate_rows
+from slm_lab.metrics.writer import RowFiles
 from slm_lab.spec.schema.spec import Spec
 
 logger = logging.getLogger(__name__)
 
 
 class Session:
-    """The RL loop: act, step, observe, learn, track, checkpoint, until the frames are spent.
+    """The RL loop: act, step, observe, learn, evaluate, track, checkpoint, till frames are spent.
 
     Writes its rows and checkpoints under `paths`, its progress to `board`. `resume` continues from
     the newest checkpoint there, bit for bit where the environment's state can be saved. `checked`
@@ -62,6 +63,8 @@ class Session:
         self.tracker = Tracker(
             self.env.num_envs, spec.meta.log_frequency, self.agent.learner.metric_names
         )
+        rigorous = spec.meta.rigorous_eval > 0
+        self._evaluation = RigorousEval(spec, seeds.rigorous_eval) if rigorous else None
         self._board = board
         self._on_row = on_row
         self._checks = AgentChecks(self.agent) if checked else None
@@ -70,12 +73,13 @@ class Session:
         self._wall_t_before = 0.0
         self._started = self._last_save = time.perf_counter()
         manifest = self._store.manifest() if resume else None
-        if manifest is None:
-            paths.rows.unlink(missing_ok=True)
-        else:
+        if manifest is not None:
             self._restore(manifest)
+        columns = {paths.rows.name: self.tracker.columns}
+        if self._evaluation is not None:
+            columns[paths.eval_rows.name] = self._evaluation.tracker.columns
         with self._writing_rows():
-            self._writer = RowWriter(paths.rows, self.tracker.columns)
+            self._rows = RowFiles(paths.info, columns, manifest.rows if manifest else None)
 
     def run(self) -> SessionResult:
         """Trains until the budget is spent, the target return is reached, or a stop is asked for.
@@ -83,10 +87,11 @@ class Session:
         Raises NonFiniteLossError with the state saved beside the last good checkpoint.
         """
         agent, env, clock, tracker = self.agent, self.env, self.clock, self.tracker
+        evaluation = self._evaluation
         obs = self._begin()
         try:
             while not (clock.exhausted or self._board.stop_requested or self._solved()):
-                act = agent.act(obs)
+                act = agent.act(obs, clock.total_frame)
                 step = env.step(act.action)
                 clock.tick(env.num_envs)
                 agent.observe(obs, act, step.reward, step.terminated, step.truncated, step.next_obs)
@@ -98,6 +103,8 @@ class Session:
                         self._checks.after_learning()
                 if step.finished is not None:
                     tracker.track_episodes(*step.finished)
+                if evaluation is not None and evaluation.tracker.due(clock.frame):
+                    self._evaluate(evaluation)
                 if tracker.due(clock.frame):
                     self._log_row()
         except NonFiniteLossError as error:
@@ -106,7 +113,9 @@ class Session:
 
     def close(self) -> None:
         """Frees the environments and the file of rows."""
-        self._writer.close()
+        self._rows.close()
+        if self._evaluation is not None:
+            self._evaluation.close()
         self.env.close()
 
     def state_dict(self) -> StateDict:
@@ -118,6 +127,7 @@ class Session:
             "env": self.env.state_dict(),
             "obs": self.env.obs.copy(),
             "tracker": self.tracker.state_dict(),
+            "evaluation": None if self._evaluation is None else self._evaluation.state_dict(),
         }
 
     def load_state_dict(self, state: StateDict) -> None:
@@ -129,6 +139,8 @@ class Session:
         if not self.env.exact_state:
             self.agent.break_off(state["obs"])
         self.tracker.load_state_dict(state["tracker"])
+        if self._evaluation is not None:
+            self._evaluation.load_state_dict(state["evaluation"])
 
     def _begin(self) -> Array:
         """The first observations: of fresh episodes, or of those that were saved."""
@@ -140,8 +152,11 @@ class Session:
         return self.env.reset() if fresh else self.env.obs
 
     def _end(self) -> SessionResult:
-        """The last row and the last checkpoint."""
+        """The last rows and the last checkpoint."""
         finished = self.clock.exhausted or self._solved()
+        evaluation = self._evaluation
+        if finished and evaluation and self.clock.frame > evaluation.tracker.last_frame:
+            self._evaluate(evaluation)
         if finished and self.clock.frame > self.tracker.last_frame:
             self._log_row(save=False)
         self._save(finished)
@@ -155,6 +170,27 @@ class Session:
         target, best = self.spec.meta.stop_return, self.tracker.best_return_ma
         return target is not None and best is not None and best >= target
 
+    def _evaluate(self, evaluation: RigorousEval) -> None:
+        """One row of evaluation; remembers the best agent. It comes before the training row of the
+        same frame, so that the checkpoint there has it."""
+        began = time.perf_counter()
+        snapshot = self._snapshot()
+        episodes = evaluation.play(snapshot)
+        self._started += time.perf_counter() - began  # evaluating is not training
+        row = evaluation.tracker.row(
+            episodes.episode_return,
+            episodes.episode_length,
+            frame=self.clock.frame,
+            total_frame=self.clock.total_frame,
+            wall_t=self._wall_t(),
+            epi=self.tracker.episodes,
+            opt_step=self.agent.learner.opt_step,
+        )
+        with self._writing_rows():
+            self._rows.append(self.paths.eval_rows.name, row)
+        if evaluation.tracker.improved:
+            self._best = {**snapshot, "eval_return": evaluation.tracker.best_return}
+
     def _log_row(self, save: bool = True) -> None:
         """One row; remembers the best agent; a checkpoint when the last one is old enough."""
         row = self.tracker.row(
@@ -162,11 +198,15 @@ class Session:
             total_frame=self.clock.total_frame,
             wall_t=self._wall_t(),
             opt_step=self.agent.learner.opt_step,
+            explore_var=self.agent.actor.explore_var,
         )
         with self._writing_rows():
-            self._writer.append(row)
-        if self.tracker.improved:
-            self._best = self._snapshot()
+            self._rows.append(self.paths.rows.name, row)
+        if self.tracker.improved and self._evaluation is None:
+            self._best = {
+                **self._snapshot(),
+                "total_reward_ma": self.tracker.best_return_ma,
+            }
         self._show()
         if self._on_row is not None:
             self._on_row(self)
@@ -175,13 +215,16 @@ class Session:
 
     def _show(self) -> None:
         row = self.tracker.last_row
+        best = self.tracker.best_return_ma
+        if self._evaluation is not None:
+            best = self._evaluation.tracker.best_return
         if row is not None:
             self._board.write(
                 self.index,
                 fps=row["fps"],
                 total_reward=row["total_reward"],
                 total_reward_ma=row["total_reward_ma"],
-                best=self.tracker.best_return_ma,
+                best=best,
             )
 
     def _save(self, finished: bool) -> None:
@@ -191,11 +234,11 @@ class Session:
         it may be beaten many times, and a resumed run finds it again.
         """
         with self._writing_rows():
-            rows_size = self._writer.sync()
+            rows = self._rows.sync()
         parts = {"state": self.state_dict()}
         if self._best is not None:
             parts["best"] = self._best
-        self._store.save(self.clock.frame, rows_size, parts, finished)
+        self._store.save(self.clock.frame, rows, parts, finished)
         logger.info("checkpoint at frame %d: %s", self.clock.frame, ", ".join(parts))
         self._best = None
         self._last_save = time.perf_counter()
@@ -207,7 +250,7 @@ class Session:
             yield
         except OSError as error:
             raise CheckpointError(
-                f"cannot write rows to {self.paths.rows} at frame {self.clock.frame}: "
+                f"cannot write rows to {self.paths.info} at frame {self.clock.frame}: "
                 f"{error.strerror or error}; {what_remains(self._store.manifest())}"
             ) from error
 
@@ -215,7 +258,6 @@ class Session:
         """What is needed to act as now: weights and normaliser statistics, no replay."""
         return {
             "frame": self.clock.frame,
-            "total_reward_ma": self.tracker.best_return_ma,
             "flats": {name: f.state_dict() for name, f in self.agent.learner.flats.items()},
             "statistics": self.env.statistics.copy(),
         }
@@ -229,7 +271,6 @@ class Session:
 
     def _restore(self, manifest: Manifest) -> None:
         self.load_state_dict(self._store.load(manifest))
-        truncate_rows(self.paths.rows, manifest.rows_size)
         if not self.env.exact_state:
             logger.warning(
                 "the state of %s cannot be saved: going on with fresh episodes",

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Literal
 from slm_lab.analysis.atomic import write_atomically
 from slm_lab.analysis.load import load_session_df
 from slm_lab.analysis.metrics import TrialMetrics, session_metrics, trial_metrics
-from slm_lab.analysis.session_graph import draw_session_graphs
-from slm_lab.analysis.trial_graph import draw_trial_graphs
+from slm_lab.analysis.session_graph import draw_session_eval_graph, draw_session_graphs
+from slm_lab.analysis.trial_graph import draw_trial_eval_graph, draw_trial_graphs
 from slm_lab.experiment.baseline import cached_random_return, measure_main
 from slm_lab.experiment.launch.processes import SPAWN, TICK, Processes, end, start
 from slm_lab.experiment.manifest import read_manifest
@@ -67,12 +67,11 @@ class Trial:
         self._cache = run_dir.root.parent / "random_returns.json"
         self._last_draw = time.monotonic()
         self._draw_pause = DRAW_INTERVAL
-        self._exporters = {
-            session: TensorBoardExporter(
-                self._paths(session).rows, self._paths(session).tensorboard
-            )
-            for session in range(spec.meta.max_session)
-        }
+        self._all_paths = [run_dir.session(index, s) for s in range(spec.meta.max_session)]
+        self._exporters = [TensorBoardExporter(p.rows, p.tensorboard) for p in self._all_paths]
+        self._exporters += [
+            TensorBoardExporter(p.eval_rows, p.eval_tensorboard) for p in self._all_paths
+        ]
         self.board = Board.allocate(SPAWN, spec.meta.max_session)
 
     def run(self) -> TrialResult:
@@ -124,22 +123,16 @@ class Trial:
     def _draw(self, which: Literal["all", "live"]) -> list[Path]:
         """The graphs of what has been written so far; a full disk must not end the training."""
         try:
-            self._export_events()
-            return draw_trial_graphs(
-                self.run_dir.root,
-                [self._paths(session).rows for session in range(self.spec.meta.max_session)],
-                self.run_dir.trial_prefix(self.index),
-                self._title(),
-                which=which,
-            )
+            for exporter in self._exporters:
+                exporter.update()
+            root, prefix = self.run_dir.root, self.run_dir.trial_prefix(self.index)
+            rows = [paths.rows for paths in self._all_paths]
+            eval_rows = [paths.eval_rows for paths in self._all_paths]
+            graphs = draw_trial_graphs(root, rows, prefix, self._title(), which=which)
+            return graphs + draw_trial_eval_graph(root, eval_rows, prefix, self._title())
         except OSError as error:
             logger.error("cannot draw the graphs: %s", error)
             return []
-
-    def _export_events(self) -> None:
-        for session, exporter in self._exporters.items():
-            if self._paths(session).rows.exists():
-                exporter.update()
 
     def _report(
         self, sessions: Sequence[SessionResult], random_return: float | None
@@ -169,7 +162,11 @@ class Trial:
     ) -> None:
         for session, df in frames.items():
             content = session_metrics(df, random_return).to_json()
-            _write_json(self._paths(session).metrics, content)
+            paths = self._paths(session)
+            _write_json(paths.metrics, content)
+            if paths.eval_rows.exists():
+                eval_df = load_session_df(paths.eval_rows)
+                _write_json(paths.eval_metrics, session_metrics(eval_df, random_return).to_json())
         summary = {
             **metrics.to_json(),
             "max_session": self.spec.meta.max_session,
@@ -183,10 +180,11 @@ class Trial:
         graphs = self._draw("all")
         for session in sessions:
             paths = self._paths(session)
-            draw_session_graphs(
-                paths.graphs, paths.rows, paths.prefix, f"{self._title()}, Session {session}"
-            )
-        for exporter in self._exporters.values():
+            title = f"{self._title()}, Session {session}"
+            draw_session_graphs(paths.graphs, paths.rows, paths.prefix, title)
+            if paths.eval_rows.exists():
+                draw_session_eval_graph(paths.graphs, paths.eval_rows, paths.prefix, title)
+        for exporter in self._exporters:
             exporter.close()
         return graphs
 
@@ -194,7 +192,7 @@ class Trial:
         return self._paths(session).rows.exists()
 
     def _paths(self, session: int) -> SessionPaths:
-        return self.run_dir.session(self.index, session)
+        return self._all_paths[session]
 
     def _title(self) -> str:
         return f"{self.spec.name} on {self.spec.env.name}"

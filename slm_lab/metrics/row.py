@@ -50,6 +50,8 @@ _EXTRA = (
     Column("clip_fraction", "1", "share of samples whose ratio left [1 − ε, 1 + ε]"),
     Column("approx_kl", "nat", "estimate of KL(behaviour policy ‖ current policy)"),
     Column("explained_variance", "1", "1 − Var(returns − value) / Var(returns); 1 is perfect"),
+    Column("q_value", "reward", "mean of Q(s, a) over the batches learned from, discounted"),
+    Column("update_to_data", "1", "gradient steps per frame so far"),
     Column("alpha", "1", "entropy temperature α"),
     Column("staleness_p50", "updates", "median of updates others made while a gradient was made"),
     Column("policy_lag", "versions", "versions between the policy that acted and the learner's"),

@@ -7,14 +7,15 @@ from typing import final
 
 import numpy as np
 
+from slm_lab.core.column import Column
 from slm_lab.core.errors import CheckpointError, LabError
 from slm_lab.core.types import FloatArray, IntArray, StateDict
-from slm_lab.metrics.row import BASE_COLUMNS, Cell, Column, Row, resolve_columns, suggest
+from slm_lab.metrics.row import BASE_COLUMNS, Cell, Row, resolve_columns, suggest
 
 MA_WINDOW = 100
 """Rows that the moving average of `total_reward` looks back on."""
 
-_REPORTED_BASE = ("loss", "lr", "entropy", "explore_var", "grad_norm")
+_REPORTED_BASE = ("loss", "lr", "entropy", "grad_norm")
 _EPISODE_LENGTH = "episode_length"
 
 
@@ -88,11 +89,24 @@ class Tracker:
             sums[name] += float(value)
             counts[name] += 1
 
+    @property
+    def episodes(self) -> int:
+        """Episodes finished so far."""
+        return self._episodes
+
     def due(self, frame: int) -> bool:
         """Whether `frame` has reached a multiple of log_frequency since the last row."""
         return frame >= self._next_due
 
-    def row(self, *, frame: int, total_frame: int, wall_t: float, opt_step: int) -> Row:
+    def row(
+        self,
+        *,
+        frame: int,
+        total_frame: int,
+        wall_t: float,
+        opt_step: int,
+        explore_var: float | None = None,
+    ) -> Row:
         """Closes the interval and returns its row; `wall_t` is training time in seconds."""
         total_reward = self._mean_over_envs(self._episode_return)
         total_reward_ma = self._moving_average(total_reward)
@@ -107,6 +121,7 @@ class Tracker:
             "fps": float(frame - self.last_frame) / seconds if seconds > 0 else None,
             "total_reward": total_reward,
             "total_reward_ma": total_reward_ma,
+            "explore_var": explore_var,
         }
         if _EPISODE_LENGTH in cells:
             cells[_EPISODE_LENGTH] = self._mean_over_envs(self._episode_length)
@@ -171,7 +186,7 @@ class Tracker:
 
     def _close(self, row: Row | None, frame: int, wall_t: float) -> None:
         self.last_row, self.last_frame, self._last_wall_t = row, frame, wall_t
-        self._next_due = (frame // self._log_frequency + 1) * self._log_frequency
+        self._next_due = next_multiple(frame, self._log_frequency)
 
     def _mean_over_envs(self, values: FloatArray | IntArray) -> float | None:
         known = values[self._has_episode]
@@ -183,3 +198,8 @@ class Tracker:
         if not self._recent_returns:
             return None
         return math.fsum(self._recent_returns) / len(self._recent_returns)
+
+
+def next_multiple(frame: int, frequency: int) -> int:
+    """The first multiple of `frequency` after `frame`: when the next row is due."""
+    return (frame // frequency + 1) * frequency

@@ -1,7 +1,7 @@
 """Appends rows to a session CSV so that a crash at any moment leaves whole lines behind."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self, final
@@ -71,6 +71,50 @@ class RowWriter:
             os.ftruncate(self._file.fileno(), self._size)
             raise
         self._size += len(line)
+
+
+@final
+class RowFiles:
+    """The files of rows of one Session, which a checkpoint cuts back together.
+
+    `columns` maps the name of each file in `folder` to its columns. `sizes` are the bytes that each
+    had at the checkpoint to go on from; without them the files begin anew. Raises CheckpointError
+    as `truncate_rows` and RowWriter do, OSError where the disk does not take them.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        columns: Mapping[str, Sequence[str]],
+        sizes: Mapping[str, int] | None = None,
+    ) -> None:
+        self._writers: dict[str, RowWriter] = {}
+        for name in columns:
+            if sizes is None:
+                (folder / name).unlink(missing_ok=True)
+            elif name in sizes:
+                truncate_rows(folder / name, sizes[name])
+            else:
+                raise CheckpointError(f"the checkpoint does not say how long {folder / name} was")
+        try:
+            for name, names in columns.items():
+                self._writers[name] = RowWriter(folder / name, names)
+        except BaseException:
+            self.close()
+            raise
+
+    def append(self, name: str, row: Row) -> None:
+        """Adds a line to the file `name`."""
+        self._writers[name].append(row)
+
+    def sync(self) -> dict[str, int]:
+        """Waits until all rows are on the disk; returns the bytes of every file."""
+        return {name: writer.sync() for name, writer in self._writers.items()}
+
+    def close(self) -> None:
+        """Closes them; may be called twice."""
+        for writer in self._writers.values():
+            writer.close()
 
 
 def truncate_rows(path: str | Path, size: int) -> None:

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 
+from slm_lab.metrics.evaluation import EvaluationTracker
 from slm_lab.metrics.row import BASE_COLUMNS
 from slm_lab.metrics.tracker import Tracker
 from slm_lab.metrics.writer import RowWriter
@@ -31,4 +32,15 @@ def write_session(path, rows, *, seed=0, every=500, extra=("clip_eps",), learns=
                 tracker.track_update({"loss": 1 / i, "clip_eps": 0.2})
             clocks = {"frame": i * every, "total_frame": 4 * i * every, "opt_step": i}
             writer.append(tracker.row(wall_t=i * (1 + seed / 10), **clocks))
+    return path
+
+
+def write_evaluations(path, rows, *, spread=1.0, every=500):
+    """Writes a CSV of evaluations, each of two episodes that return i ± spread."""
+    tracker = EvaluationTracker(every)
+    with RowWriter(path, tracker.columns) as writer:
+        for i in range(1, rows + 1):
+            returns, lengths = np.array([i - spread, i + spread]), np.array([10, 12])
+            clocks = {"frame": i * every, "total_frame": i * every, "opt_step": i, "epi": 2 * i}
+            writer.append(tracker.row(returns, lengths, wall_t=float(i), **clocks))
     return path

@@ -2,9 +2,15 @@ import numpy as np
 import pytest
 
 from slm_lab.analysis.grid import Line
-from slm_lab.analysis.session_graph import decimate, draw_session_graphs
+from slm_lab.analysis.load import load_session_df
+from slm_lab.analysis.session_graph import (
+    decimate,
+    draw_session_eval_graph,
+    draw_session_graphs,
+    session_eval_figure,
+)
 
-from .session import write_session
+from .session import write_evaluations, write_session
 
 CLOCKS = ("frames", "total_frames", "wall_t")
 RETURNS = ("mean_returns", "mean_returns_ma")
@@ -41,3 +47,23 @@ def test_a_long_line_is_thinned_to_its_ends_and_points_between():
     assert (thin.y == thin.x**2).all()
     short = Line(x[:50], x[:50])
     assert decimate(short, 101) is short
+
+
+@pytest.mark.parametrize("rows", [0, 1, 5])
+def test_evaluations_are_drawn_with_the_spread_of_their_episodes(tmp_path, rows):
+    csv = write_evaluations(tmp_path / "s.csv", rows, spread=2.5)
+    paths = draw_session_eval_graph(tmp_path / "graph", csv, "p_t0_s0", "p · Env-v1")
+    assert names(paths) == expected([("eval_mean_returns", "frames")])
+    figure = session_eval_figure(load_session_df(csv), "title", "")
+    if not rows:
+        assert (figure.curves, figure.note) == ((), "no values yet")
+        return
+    (curve,) = figure.curves
+    assert curve.mean.tolist() == list(range(1, rows + 1))
+    assert curve.std.tolist() == [2.5] * rows
+
+
+def test_a_long_run_of_evaluations_keeps_mean_and_spread_together(tmp_path):
+    csv = write_evaluations(tmp_path / "s.csv", 2500)
+    (curve,) = session_eval_figure(load_session_df(csv), "title", "").curves
+    assert len(curve.x) == len(curve.mean) == len(curve.std) == 2000

@@ -4,9 +4,14 @@ import pytest
 from slm_lab.analysis.axis import RETURNS, frames, wall_clock
 from slm_lab.analysis.figure import MAX_POINTS
 from slm_lab.analysis.grid import Line
-from slm_lab.analysis.trial_graph import count_text, draw_trial_graphs, trial_figure
+from slm_lab.analysis.trial_graph import (
+    count_text,
+    draw_trial_eval_graph,
+    draw_trial_graphs,
+    trial_figure,
+)
 
-from .session import write_session
+from .session import write_evaluations, write_session
 
 MAIN = ["mean_returns_vs_frames", "mean_returns_ma_vs_frames"]
 CLOCKS = ["mean_returns_vs_total_frames", "mean_returns_ma_vs_total_frames"]
@@ -43,6 +48,19 @@ def test_while_training_only_the_two_main_graphs_are_drawn(tmp_path):
     paths = draw_trial_graphs(tmp_path, csvs, "p_t0", "p · Env-v1", which="live")
     assert paths == expected(tmp_path, MAIN)
     assert "1 of 2 Sessions" in paths[1].read_text()
+
+
+def test_evaluations_have_a_graph_of_their_own(tmp_path):
+    csvs = [write_evaluations(tmp_path / f"s{i}.csv", n) for i, n in enumerate([3, 5, 0])]
+    paths = draw_trial_eval_graph(tmp_path, csvs, "p_t0", "p · Env-v1")
+    assert paths == expected(tmp_path, ["eval_mean_returns_vs_frames"])
+    assert "2 of 3 Sessions" in paths[1].read_text()
+
+
+def test_without_evaluations_there_is_no_graph_of_them(tmp_path):
+    csvs = [write_evaluations(tmp_path / "s0.csv", 0), tmp_path / "not_started.csv"]
+    assert draw_trial_eval_graph(tmp_path, csvs, "p_t0", "p") == []
+    assert [path.name for path in tmp_path.iterdir()] == ["s0.csv"]
 
 
 @pytest.mark.parametrize("rows", [[], [0], [0, 0], [1, 0], [1, 30]])

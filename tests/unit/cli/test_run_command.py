@@ -13,7 +13,7 @@ from tests.support import ppo
 ROOT = Path(__file__).parents[3]
 
 WRONG = {
-    "an unknown mode": (["spec.json", NAME, "trian"], ['"trian"', "train@latest"]),
+    "an unknown mode": (["spec.json", NAME, "trian"], ['"trian"', "train@RUN"]),
     "a mode to come": (["spec.json", NAME, "search"], ["search", "not available yet"]),
     "a missing file": (["nowhere.json", NAME], ["nowhere.json", "no such file"]),
     "a missing spec": (["spec.json", "smal"], ["smal", "small"]),

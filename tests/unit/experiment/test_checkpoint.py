@@ -42,15 +42,15 @@ def test_where_nothing_was_saved_there_is_no_manifest(store):
 
 
 def test_a_checkpoint_comes_back_as_it_was_saved(store, tmp_path):
-    store.save(100, 42, {"state": state(100), "best": state(60)}, finished=True)
+    store.save(100, {"rows.csv": 42}, {"state": state(100), "best": state(60)}, finished=True)
     manifest = CheckpointStore(tmp_path, PREFIX).manifest()
-    assert (manifest.frame, manifest.rows_size, manifest.finished) == (100, 42, True)
+    assert (manifest.frame, manifest.rows, manifest.finished) == (100, {"rows.csv": 42}, True)
     assert_loads(store, 100)
     assert_loads(store, 60, "best")
 
 
 def test_the_manifest_tells_size_and_checksum_of_every_file(store, tmp_path):
-    store.save(100, 0, {"state": state(100), "best": state(60)})
+    store.save(100, {}, {"state": state(100), "best": state(60)})
     for file in store.manifest().files.values():
         content = (tmp_path / file["name"]).read_bytes()
         assert file["bytes"] == len(content)
@@ -58,16 +58,18 @@ def test_the_manifest_tells_size_and_checksum_of_every_file(store, tmp_path):
 
 
 def test_a_manifest_reads_back_as_it_was_written(tmp_path):
-    written = Manifest(7, 3, 9, True, {"state": {"name": "a.pt", "bytes": 1, "sha256": "0"}})
+    written = Manifest(
+        7, 3, {"a.csv": 9, "b.csv": 0}, True, {"state": {"name": "a.pt", "bytes": 1, "sha256": "0"}}
+    )
     path = manifest_path(tmp_path, PREFIX)
     path.write_text(written.to_json())
     assert read_manifest(path) == written
 
 
 def test_a_part_that_is_not_given_keeps_its_file(store, tmp_path):
-    store.save(100, 0, {"state": state(100), "best": state(60)})
+    store.save(100, {}, {"state": state(100), "best": state(60)})
     best = store.manifest().files["best"]
-    store.save(200, 0, {"state": state(200)})
+    store.save(200, {}, {"state": state(200)})
     assert store.manifest().files["best"] == best
     assert_loads(store, 200)
     assert_loads(store, 60, "best")
@@ -75,7 +77,7 @@ def test_a_part_that_is_not_given_keeps_its_file(store, tmp_path):
 
 def test_only_the_newest_checkpoint_remains_in_the_folder(store, tmp_path):
     for frame in (100, 200, 200, 300):
-        store.save(frame, 0, {"state": state(frame), "best": state(frame)})
+        store.save(frame, {}, {"state": state(frame), "best": state(frame)})
         assert names(tmp_path) == named(store)
         assert_loads(store, frame)
     assert len(names(tmp_path)) == 3
@@ -84,7 +86,7 @@ def test_only_the_newest_checkpoint_remains_in_the_folder(store, tmp_path):
 def test_no_file_name_is_used_for_two_contents(store):
     seen = set()
     for frame in (100, 100, 50, 100):
-        store.save(frame, 0, {"state": state(frame)})
+        store.save(frame, {}, {"state": state(frame)})
         seen.add(store.manifest().files["state"]["name"])
     assert len(seen) == 4
 
@@ -93,24 +95,24 @@ def test_two_sessions_in_one_folder_leave_each_other_alone(tmp_path):
     stores = {session: CheckpointStore(tmp_path, f"ppo_t0_s{session}") for session in (1, 10)}
     for frame in (100, 200):
         for session, store in stores.items():
-            store.save(frame + session, 0, {"state": state(frame + session)})
+            store.save(frame + session, {}, {"state": state(frame + session)})
     for session, store in stores.items():
         assert_loads(store, 200 + session)
     assert len(names(tmp_path)) == 4
 
 
 def test_a_state_that_cannot_be_saved_leaves_the_checkpoint_before_alone(store, tmp_path):
-    store.save(100, 0, {"state": state(100)})
+    store.save(100, {}, {"state": state(100)})
     before = names(tmp_path)
     with pytest.raises((TypeError, CheckpointError)):
-        store.save(200, 0, {"state": state(200), "best": {"object": object()}})
+        store.save(200, {}, {"state": state(200), "best": {"object": object()}})
     assert_loads(store, 100)
     assert names(tmp_path) == before
 
 
 @pytest.mark.parametrize("place", [0.0, 0.3, 0.6, 1.0])
 def test_a_flipped_bit_in_a_state_file_is_noticed_and_the_file_named(store, tmp_path, place):
-    store.save(100, 0, {"state": state(100)})
+    store.save(100, {}, {"state": state(100)})
     path = tmp_path / store.manifest().files["state"]["name"]
     content = bytearray(path.read_bytes())
     content[round(place * (len(content) - 1))] ^= 1
@@ -122,7 +124,7 @@ def test_a_flipped_bit_in_a_state_file_is_noticed_and_the_file_named(store, tmp_
 
 @pytest.mark.parametrize("keep", [0, 1, 100, -1])
 def test_a_truncated_state_file_is_noticed_and_named(store, tmp_path, keep):
-    store.save(100, 0, {"state": state(100)})
+    store.save(100, {}, {"state": state(100)})
     path = tmp_path / store.manifest().files["state"]["name"]
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(CheckpointError, match="damaged") as told:
@@ -131,7 +133,7 @@ def test_a_truncated_state_file_is_noticed_and_named(store, tmp_path, keep):
 
 
 def test_a_state_file_that_is_gone_is_named(store, tmp_path):
-    store.save(100, 0, {"state": state(100)})
+    store.save(100, {}, {"state": state(100)})
     path = tmp_path / store.manifest().files["state"]["name"]
     path.unlink()
     with pytest.raises(CheckpointError, match="cannot read") as told:
@@ -140,7 +142,7 @@ def test_a_state_file_that_is_gone_is_named(store, tmp_path):
 
 
 def changed(**fields):
-    good = {"format": FORMAT, "frame": 1, "serial": 1, "rows_size": 0, "finished": False}
+    good = {"format": FORMAT, "frame": 1, "serial": 1, "rows": {}, "finished": False}
     return json.dumps({**good, "files": {}, **fields}).encode()
 
 
@@ -171,9 +173,16 @@ def test_a_manifest_that_is_broken_or_of_another_format_is_named_and_not_overwri
         store.manifest()
     assert str(path) in str(told.value)
     with pytest.raises(CheckpointError):
-        store.save(100, 0, {"state": state(100)})
+        store.save(100, {}, {"state": state(100)})
     assert path.read_bytes() == content
     assert names(tmp_path) == {path.name}
+
+
+@pytest.mark.parametrize("rows", [None, 3, [], {"a.csv": "many"}, {"a.csv": None}], ids=repr)
+def test_a_manifest_whose_rows_have_no_sizes_is_a_checkpoint_error(store, tmp_path, rows):
+    manifest_path(tmp_path, PREFIX).write_bytes(changed(rows=rows))
+    with pytest.raises(CheckpointError, match="cannot read"):
+        store.manifest()
 
 
 @pytest.mark.parametrize("files", [{}, {"state": {"name": "a.pt"}}, {"state": 3}, [], None])
@@ -192,7 +201,7 @@ def test_another_format_is_told_with_both_numbers(store, tmp_path):
 
 
 def test_a_state_written_aside_is_no_checkpoint_and_can_be_read(store, tmp_path):
-    store.save(100, 0, {"state": state(100)})
+    store.save(100, {}, {"state": state(100)})
     before = store.manifest()
     path = tmp_path / f"{PREFIX}_nonfinite_150.pt"
     store.save_aside(path, state(150))
@@ -200,7 +209,7 @@ def test_a_state_written_aside_is_no_checkpoint_and_can_be_read(store, tmp_path)
     checksum = hashlib.sha256(path.read_bytes()).hexdigest()
     aside = read_state(tmp_path, {"name": path.name, "sha256": checksum})
     assert aside["frame"] == 150
-    store.save(200, 0, {"state": state(200)})
+    store.save(200, {}, {"state": state(200)})
     assert path.exists()
 
 

@@ -94,7 +94,7 @@ def state(frame):
 
 
 def save(store, frame):
-    store.save(frame, frame, {"state": state(frame), "best": state(frame)})
+    store.save(frame, {"rows.csv": frame}, {"state": state(frame), "best": state(frame)})
 
 
 def loaded_frames(folder):
@@ -207,7 +207,7 @@ def test_a_kill_at_any_call_leaves_a_whole_checkpoint(tmp_path, calls, at, after
 def test_what_a_kill_left_behind_is_gone_after_the_next_checkpoint(tmp_path, at):
     save(CheckpointStore(tmp_path, PREFIX), 100)
     other = CheckpointStore(tmp_path, f"{PREFIX}0")
-    other.save(5, 0, {"state": state(5)})
+    other.save(5, {}, {"state": state(5)})
     aside = tmp_path / f"{PREFIX}_nonfinite_150.pt"
     other.save_aside(aside, state(150))
     with faults(Killed, at=at), pytest.raises(Killed):

@@ -2,8 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slm_lab.core.errors import UsageError
-from slm_lab.experiment.run import differences, parse_mode, with_seed
+from slm_lab.experiment.run import differences, with_seed
 from tests.support import parse, ppo
 
 leaves = (
@@ -67,31 +66,6 @@ def test_two_real_specs_differ_where_they_were_changed():
         ("agent.algorithm.gamma", 0.99, 0.5),
         ("env.max_frame", 1000, 9999),
     ]
-
-
-@pytest.mark.parametrize(
-    ("mode", "resumed"),
-    [
-        ("dev", None),
-        ("train", None),
-        ("train@latest", "latest"),
-        ("train@data/ppo_2026_01_01_000000", "data/ppo_2026_01_01_000000"),
-        ("train@/tmp/a@b", "/tmp/a@b"),
-    ],
-)
-def test_a_mode_says_whether_and_what_to_resume(mode, resumed):
-    assert parse_mode(mode) == resumed
-
-
-@pytest.mark.parametrize(
-    "mode", ["", "Train", "train@", "@latest", "dev@latest", "trian", "train latest", "trainx@y"]
-)
-def test_a_mode_that_does_not_exist_is_refused_with_those_that_do(mode):
-    with pytest.raises(UsageError, match="there is no mode") as told:
-        parse_mode(mode)
-    assert f'"{mode}"' in str(told.value)
-    for known in ("dev", "train", "train@latest"):
-        assert known in str(told.value)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2**32 - 1])

@@ -1,12 +1,13 @@
 import contextlib
 import errno
+import os
 import resource
 
 import pytest
 
 from slm_lab.core.errors import CheckpointError
 from slm_lab.metrics.row import Row
-from slm_lab.metrics.writer import RowWriter, truncate_rows
+from slm_lab.metrics.writer import RowFiles, RowWriter, truncate_rows
 
 COLUMNS = ("frame", "total_reward")
 
@@ -126,3 +127,53 @@ def test_rows_are_not_cut_from_a_file_that_is_missing_shorter_or_another(path):
     with pytest.raises(CheckpointError, match="no line end"):
         truncate_rows(path, 20)
     assert path.read_text() == "frame,total_reward\n100,0.1\n"
+
+
+TABLES = {"train.csv": ("frame", "loss"), "eval.csv": ("frame", "return_std")}
+
+
+def write_tables(files, *frames):
+    for frame in frames:
+        for name, columns in TABLES.items():
+            files.append(name, Row(columns, (frame, 0.5)))
+
+
+def test_the_files_of_a_checkpoint_are_cut_back_together(tmp_path):
+    files = RowFiles(tmp_path, TABLES)
+    write_tables(files, 100, 200)
+    sizes = files.sync()
+    expected = {name: (tmp_path / name).read_bytes() for name in TABLES}
+    assert sizes == {name: len(text) for name, text in expected.items()}
+    write_tables(files, 300)
+    files.close()
+    RowFiles(tmp_path, TABLES, sizes).close()
+    assert {name: (tmp_path / name).read_bytes() for name in TABLES} == expected
+
+
+def test_without_a_checkpoint_all_files_begin_anew(tmp_path):
+    files = RowFiles(tmp_path, TABLES)
+    write_tables(files, 100)
+    files.close()
+    RowFiles(tmp_path, TABLES).close()
+    for name, columns in TABLES.items():
+        assert (tmp_path / name).read_text() == ",".join(columns) + "\n"
+
+
+def test_a_file_that_the_checkpoint_does_not_know_is_told(tmp_path):
+    RowFiles(tmp_path, TABLES).close()
+    with pytest.raises(CheckpointError, match=r"eval\.csv"):
+        RowFiles(tmp_path, TABLES, {"train.csv": 0})
+
+
+def test_where_one_file_cannot_be_continued_none_is_left_open(tmp_path):
+    RowFiles(tmp_path, TABLES).close()
+    (tmp_path / "eval.csv").write_text("other,columns\n")
+    sizes = {name: (tmp_path / name).stat().st_size for name in TABLES}
+    with pytest.raises(CheckpointError, match="other,columns"):
+        RowFiles(tmp_path, TABLES, sizes)
+    opened = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if _is(fd)]
+    assert not any(str(tmp_path) in path for path in opened)
+
+
+def _is(fd):
+    return os.path.exists(f"/proc/self/fd/{fd}")

@@ -60,13 +60,10 @@ def test_what_is_not_built_is_refused_only_beside_every_other_problem():
     ("path", "value"),
     [
         ("meta__distributed", "all_reduce"),
-        ("meta__rigorous_eval", 4),
         ("meta__cluster", "auto"),
         ("meta__record_video", 1000),
         ("env__backend", "envpool"),
         ("env__image_downsize", [84, 84]),
-        ("agent__algorithm__action_pdtype", "Beta"),
-        ("agent__algorithm__action_policy", "random"),
     ],
 )
 def test_every_row_of_the_table_refuses_by_name(path, value):
@@ -124,6 +121,10 @@ def test_problems_come_in_the_same_order_every_time():
         (PPOSpec(gamma=0.9, time_horizon=1, action_pdtype="Normal"), "discrete", False),
         (PPOSpec(gamma=0.9, time_horizon=1, action_pdtype="Categorical"), "box", False),
         (PPOSpec(gamma=0.9, time_horizon=1), "multi_binary", True),
+        (PPOSpec(gamma=0.9, time_horizon=1, action_policy="random"), "multi_binary", True),
+        (PPOSpec(gamma=0.9, time_horizon=1, action_policy="boltzmann"), "discrete", True),
+        (PPOSpec(gamma=0.9, time_horizon=1, action_policy="boltzmann"), "multi_discrete", False),
+        (PPOSpec(gamma=0.9, time_horizon=1, action_policy="epsilon_greedy"), "box", False),
         (DQNSpec(gamma=0.9), "discrete", True),
         (DQNSpec(gamma=0.9), "box", False),
         (SoftActorCriticSpec(gamma=0.9), "discrete", True),
@@ -132,6 +133,23 @@ def test_problems_come_in_the_same_order_every_time():
 )
 def test_the_action_space_decides_which_distributions_fit(algorithm, space, right):
     assert (action_space_problems(algorithm, space) == []) is right
+
+
+@pytest.mark.parametrize(
+    ("keys", "has_low", "has_high", "right"),
+    [
+        ({"action_pdtype": "Beta"}, True, True, True),
+        ({"action_pdtype": "Beta"}, True, False, False),
+        ({"action_pdtype": "LogNormal"}, True, False, True),
+        ({"action_pdtype": "LogNormal"}, False, True, False),
+        ({"action_pdtype": "Normal"}, False, False, True),
+        ({"action_policy": "random"}, True, True, True),
+        ({"action_policy": "random"}, False, True, False),
+    ],
+)
+def test_what_draws_between_bounds_is_refused_where_there_are_none(keys, has_low, has_high, right):
+    algorithm = PPOSpec(gamma=0.9, time_horizon=1, **keys)
+    assert (action_space_problems(algorithm, "box", has_low, has_high) == []) is right
 
 
 @pytest.mark.parametrize(

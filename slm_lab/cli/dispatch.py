@@ -1,0 +1,75 @@
+"""From the words after `slm-lab run` to the command that carries them out."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from slm_lab.core.errors import UsageError
+from slm_lab.core.plugins import import_plugins
+from slm_lab.experiment.mode import Mode, parse_mode
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What was typed; None where an option was left out."""
+
+    spec_file: str
+    spec_name: str | None
+    mode: str
+    sets: tuple[str, ...]
+    seed: int | None
+    data: Path
+    imports: tuple[str, ...]
+    episodes: int | None
+    which: Literal["best", "latest"] | None
+    session: int | None
+    render: bool
+
+
+def carry_out(asked: Asked) -> int:
+    """Runs, evaluates or shows; returns the exit code. Raises LabError for what cannot be done."""
+    mode = parse_mode(asked.mode)
+    _refuse_foreign_options(asked, mode)
+    import_plugins(asked.imports)
+    if mode.run is None or mode.verb == "train":
+        from slm_lab.cli.run import run_spec
+
+        return run_spec(
+            asked.spec_file,
+            asked.spec_name,
+            asked.mode,
+            asked.sets,
+            asked.seed,
+            asked.data,
+            asked.imports,
+        )
+    # Needs torch, which the process that only watches a training does without.
+    from slm_lab.cli.evaluate import Choice, enjoy, evaluate
+    from slm_lab.experiment.saved_run import SavedRunRequest
+
+    request = SavedRunRequest(
+        asked.spec_file, asked.spec_name, mode.run, asked.sets, asked.seed, asked.data
+    )
+    choice = Choice(asked.episodes, asked.which, asked.session)
+    if mode.verb == "eval":
+        return evaluate(request, choice)
+    return enjoy(request, choice, asked.render)
+
+
+def _refuse_foreign_options(asked: Asked, mode: Mode) -> None:
+    """Raises UsageError for an option that means nothing in this mode."""
+    given = {
+        "--episodes": asked.episodes is not None,
+        "--which": asked.which is not None,
+        "--session": asked.session is not None,
+        "--render": asked.render,
+    }
+    of = {"eval": ("--episodes", "--which", "--session"), "enjoy": tuple(given)}
+    for option, is_given in given.items():
+        if is_given and option not in of.get(mode.verb, ()):
+            fitting = " and ".join(
+                f"{verb}@RUN" for verb, options in of.items() if option in options
+            )
+            raise UsageError(
+                f"{option} means nothing to the mode {asked.mode}; it is for {fitting}"
+            )

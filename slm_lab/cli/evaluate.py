@@ -1,0 +1,185 @@
+"""`slm-lab run … eval@RUN` and `enjoy@RUN`: greedy episodes of what a run has saved."""
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import NamedTuple
+
+import torch
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from slm_lab.cli.run import say
+from slm_lab.core.errors import LabError
+from slm_lab.env.step import FinishedEpisodes
+from slm_lab.experiment.episodes import even_num_envs, join_episodes
+from slm_lab.experiment.evaluate import Evaluator
+from slm_lab.experiment.saved_run import SavedAgent, SavedRun, SavedRunRequest, Which
+
+EVAL_EPISODES = 100
+ENJOY_EPISODES = 5
+
+INVISIBLE = ("dummy", "offscreen")
+"""Video drivers of SDL that show nothing; it falls back on one where there is no display."""
+
+
+class Choice(NamedTuple):
+    """What of a run is played: None stands for the default."""
+
+    episodes: int | None = None
+    which: Which | None = None
+    session: int | None = None
+
+
+class Evaluated(NamedTuple):
+    """An agent and the episodes it played."""
+
+    agent: SavedAgent
+    episodes: FinishedEpisodes
+
+
+def evaluate(request: SavedRunRequest, choice: Choice) -> int:
+    """Evaluates the agents of a run and prints a table; returns the exit code. Raises LabError."""
+    console = Console(file=sys.stdout)
+    saved = SavedRun(request)
+    torch.set_num_threads(saved.spec.meta.threads)
+    agents = [saved.load(session, choice.which) for session in saved.sessions(choice.session)]
+    _introduce(console, "evaluating", saved, agents, choice.which)
+    count = choice.episodes or EVAL_EPISODES
+    results = [Evaluated(agent, _play(console, saved, agent, count)) for agent in agents]
+    console.print(_table(results))
+    return 0
+
+
+def enjoy(request: SavedRunRequest, choice: Choice, render: bool) -> int:
+    """Plays episodes of one agent, in a window with `render`; returns the exit code.
+
+    Raises LabError, also where no window can be opened.
+    """
+    console = Console(file=sys.stdout)
+    saved = SavedRun(request)
+    torch.set_num_threads(saved.spec.meta.threads)
+    (session,) = saved.sessions(choice.session or 0)
+    agent = saved.load(session, choice.which)
+    _introduce(console, "enjoying", saved, [agent], choice.which)
+    with closing(_stage(saved, agent, render)) as evaluator:
+        agent.load_into(evaluator)
+        for number, episode in enumerate(
+            evaluator.finished_episodes(choice.episodes or ENJOY_EPISODES), start=1
+        ):
+            (episode_return,), (length,) = episode.episode_return, episode.episode_length
+            say(console, f"episode {number}: return {episode_return:.6g}, {length:,} steps")
+    return 0
+
+
+def _play(console: Console, saved: SavedRun, agent: SavedAgent, count: int) -> FinishedEpisodes:
+    """`count` episodes in as many environments as can share them equally."""
+    num_envs = even_num_envs(count)
+    parts: list[FinishedEpisodes] = []
+    with (
+        closing(saved.evaluator(agent.session, num_envs)) as evaluator,
+        console.status("") as status,
+    ):
+        agent.load_into(evaluator)
+        for finished in evaluator.finished_episodes(count // num_envs):
+            parts.append(finished)
+            done = sum(len(part.env_index) for part in parts)
+            status.update(f"Session {agent.session}: {done} of {count} episodes")
+    return join_episodes(parts)
+
+
+def _stage(saved: SavedRun, agent: SavedAgent, render: bool) -> Evaluator:
+    """One environment, with its window open if it has one."""
+    env = saved.spec.env.model_copy(update={"vectorization_mode": "sync"})
+    spec = saved.spec.model_copy(update={"env": env})
+    if not render:
+        return saved.evaluator(agent.session, 1, spec)
+    kwargs = {**env.kwargs, "render_mode": "human"}
+    shown = spec.model_copy(update={"env": env.model_copy(update={"kwargs": kwargs})})
+    with _window_of(spec.env.name):
+        return saved.evaluator(agent.session, 1, shown)
+
+
+@contextmanager
+def _window_of(name: str) -> Iterator[None]:
+    """Turns whatever keeps a window from opening into one message.
+
+    Every simulator has its own exceptions for it, so all of them are meant.
+    """
+    try:
+        yield
+        driver = _video_driver()
+        if driver in INVISIBLE and driver != os.environ.get("SDL_VIDEODRIVER"):
+            raise LabError("there is no display")
+    except Exception as error:
+        raise LabError(
+            f"--render: cannot open a window for {name}: {error}; leave --render out to play "
+            "without one"
+        ) from error
+
+
+def _video_driver() -> str:
+    """What SDL draws on, if a simulator of this process draws with it."""
+    if "pygame" not in sys.modules:
+        return ""
+    import pygame
+
+    return pygame.display.get_driver() if pygame.display.get_init() else ""
+
+
+def _introduce(
+    console: Console,
+    verb: str,
+    saved: SavedRun,
+    agents: Sequence[SavedAgent],
+    which: Which | None,
+) -> None:
+    spec = saved.spec
+    say(
+        console,
+        Text.assemble(
+            f"{verb} ",
+            (spec.name, "bold"),
+            f": {spec.agent.algorithm.name} on {spec.env.name}, greedy, seed {saved.root_seed}\n"
+            f"run folder {saved.run_dir.root}",
+        ),
+    )
+    for agent in agents:
+        if which is None and agent.which == "latest":
+            note = f"Session {agent.session} has no best agent yet: its latest one plays"
+            say(console, Text(note, "yellow"))
+
+
+def _table(results: Sequence[Evaluated]) -> Table:
+    """Returns and lengths, a row per Session and one for all."""
+    table = Table(
+        title="Episode returns",
+        title_justify="left",
+        title_style="bold",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),  # nine columns of large numbers in a terminal of 80
+    )
+    for name in ("Session", "agent", "frame", "episodes", "mean", "std", "min", "max", "length"):
+        table.add_column(name, justify="left" if name == "agent" else "right", no_wrap=True)
+    for agent, episodes in results:
+        table.add_row(str(agent.session), agent.which, f"{agent.frame:,}", *_numbers(episodes))
+    if len(results) > 1:
+        table.add_section()
+        together = join_episodes([result.episodes for result in results])
+        table.add_row("all", "", "", *_numbers(together))
+    return table
+
+
+def _numbers(episodes: FinishedEpisodes) -> list[str]:
+    """Count; mean, population standard deviation, least and most of the returns; mean length."""
+    returns = episodes.episode_return
+    summary = (returns.mean(), returns.std(), returns.min(), returns.max())
+    return [
+        f"{len(returns):,}",
+        *(f"{value:.5g}" for value in summary),
+        f"{episodes.episode_length.mean():.1f}",
+    ]

@@ -1,0 +1,79 @@
+"""Whole episodes, counted without a bias. Needs no torch: the Random agent is measured with it."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from slm_lab.core.errors import LabError
+from slm_lab.core.types import Array, FloatArray
+from slm_lab.env.step import FinishedEpisodes
+from slm_lab.env.vector_env import VectorEnv
+
+MAX_STEPS = 100_000
+"""Steps after which an episode is taken never to end."""
+MAX_ENVS = 10
+"""Environments that episodes are played in side by side, at most."""
+
+
+def even_num_envs(episodes: int) -> int:
+    """As many environments as can share `episodes` equally, at most MAX_ENVS."""
+    return max(n for n in range(1, MAX_ENVS + 1) if episodes % n == 0)
+
+
+def play_episodes(
+    env: VectorEnv, choose_action: Callable[[Array], Array], per_env: int, name: str
+) -> FinishedEpisodes:
+    """Plays all of `finished_episodes`, of which there are per_env × num_envs."""
+    return join_episodes(list(finished_episodes(env, choose_action, per_env, name)))
+
+
+def join_episodes(parts: Sequence[FinishedEpisodes]) -> FinishedEpisodes:
+    """Parts put together, in the order in which they ended."""
+    return FinishedEpisodes(
+        np.concatenate([part.env_index for part in parts]),
+        np.concatenate([part.episode_return for part in parts]),
+        np.concatenate([part.episode_length for part in parts]),
+    )
+
+
+def finished_episodes(
+    env: VectorEnv, choose_action: Callable[[Array], Array], per_env: int, name: str
+) -> Iterator[FinishedEpisodes]:
+    """Yields fresh episodes as they end, `per_env` of every environment.
+
+    Every environment contributes the same number: taking the first to finish would favour short
+    ones. Raises LabError where an episode of `name` does not end or its return is not finite.
+    """
+    counts = np.zeros(env.num_envs, np.int64)
+    began = np.zeros(env.num_envs, np.int64)
+    now, next_check = 0, MAX_STEPS
+    obs = env.reset()
+    while counts.min() < per_env:
+        step = env.step(choose_action(obs))
+        obs = step.obs
+        now += 1
+        if step.finished is not None:
+            index, episode_return, episode_length = step.finished
+            wanted = counts[index] < per_env
+            counts[index] += 1
+            began[index] = now
+            if wanted.any():
+                _check_finite(episode_return[wanted], name)
+                yield FinishedEpisodes(
+                    index[wanted], episode_return[wanted], episode_length[wanted]
+                )
+        if now >= next_check and counts.min() < per_env:
+            next_check = int(began[counts < per_env].min()) + MAX_STEPS
+            if now >= next_check:
+                raise LabError(
+                    f"{name}: an episode did not end in {MAX_STEPS:,} steps; "
+                    "set env.max_t to bound it"
+                )
+
+
+def _check_finite(episode_return: FloatArray, name: str) -> None:
+    if not np.isfinite(episode_return).all():
+        raise LabError(
+            f"{name}: episodes ended with returns {episode_return.tolist()}: "
+            "a return must be finite"
+        )

@@ -1,0 +1,78 @@
+"""Greedy episodes of an agent, in environments that no training sees."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, final
+
+import numpy as np
+
+from slm_lab.agent.algorithm.algorithm import AgentSeeds
+from slm_lab.agent.build import build_agent
+from slm_lab.core.types import StateDict
+from slm_lab.env.make import make_env
+from slm_lab.env.step import FinishedEpisodes
+from slm_lab.experiment.episodes import finished_episodes, play_episodes
+from slm_lab.spec.schema.spec import Spec
+
+
+@final
+class Evaluator:
+    """An agent that only acts, in `num_envs` environments of its own.
+
+    Weights and the normalisers' statistics are loaded from a training and stay as they are; there
+    is no memory. What is drawn (first states, the Random agent's actions) comes from generators
+    that hang on `seed` alone. `env_kwargs` are further arguments of the environment.
+    """
+
+    def __init__(
+        self, spec: Spec, num_envs: int, seed: int, env_kwargs: Mapping[str, Any] | None = None
+    ) -> None:
+        env_seed, *agent_seeds = np.random.SeedSequence(seed).generate_state(4)
+        env_spec = spec.env.model_copy(
+            update={"num_envs": num_envs, "kwargs": {**spec.env.kwargs, **(env_kwargs or {})}}
+        )
+        self._name = f"evaluation on {spec.env.name}"
+        self.env = make_env(env_spec, int(env_seed), training=False)
+        try:
+            self.env.reset()  # seeds the generators: before that there is no state to be saved
+            self._agent = build_agent(
+                spec.agent.model_copy(update={"memory": None}),
+                self.env.observation_space,
+                self.env.action_space,
+                num_envs,
+                AgentSeeds(*(int(agent_seed) for agent_seed in agent_seeds)),
+            )
+        except BaseException:
+            self.env.close()
+            raise
+
+    def load_snapshot(self, snapshot: StateDict) -> None:
+        """Takes the weights ("flats") and "statistics" of a snapshot, as a "best" part holds."""
+        for name, flat in self._agent.learner.flats.items():
+            flat.load_state_dict(snapshot["flats"][name])
+        self.env.statistics[:] = snapshot["statistics"]
+
+    def load_session(self, state: StateDict) -> None:
+        """Takes the weights and statistics out of a Session's whole state, a "state" part."""
+        self._agent.learner.load_state_dict(state["agent"]["learner"])
+        self.env.statistics[:] = state["env"]["statistics"]
+
+    def play(self, per_env: int) -> FinishedEpisodes:
+        """`per_env` fresh episodes of every environment. Raises LabError where one never ends."""
+        return play_episodes(self.env, self._agent.actor.act_greedily, per_env, self._name)
+
+    def finished_episodes(self, per_env: int) -> Iterator[FinishedEpisodes]:
+        """The same, each episode as it ends."""
+        return finished_episodes(self.env, self._agent.actor.act_greedily, per_env, self._name)
+
+    def state_dict(self) -> StateDict:
+        """The generators. Weights and statistics are loaded before every evaluation."""
+        return {"env": self.env.state_dict(), "actor": self._agent.actor.state_dict()}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Goes on with the generators."""
+        self.env.load_state_dict(state["env"])
+        self._agent.actor.load_state_dict(state["actor"])
+
+    def close(self) -> None:
+        """Frees the environments."""
+        self.env.close()

@@ -1,0 +1,34 @@
+"""The third word of `slm-lab run`: what to do, and with which run."""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+from slm_lab.core.errors import UsageError
+
+Verb: TypeAlias = Literal["dev", "train", "eval", "enjoy"]
+
+MODES = ("dev", "train", "train@RUN", "eval@RUN", "enjoy@RUN")
+ALWAYS_OF_A_RUN = ("eval", "enjoy")
+
+
+@dataclass(frozen=True)
+class Mode:
+    """What to do; `run` is "latest" or a folder, None for a fresh run."""
+
+    verb: Verb
+    run: str | None
+
+
+def parse_mode(text: str) -> Mode:
+    """ "train" or "eval@latest" as a Mode. Raises UsageError with the modes that there are."""
+    known = f"there are {', '.join(MODES)}, where RUN is latest or a run folder"
+    name, at, run = text.partition("@")
+    if name == "search":
+        raise UsageError(f"the mode {name} is not available yet; {known}")
+    for verb in get_args(Verb):
+        if name != verb or (at and (not run or verb == "dev")):
+            continue
+        if verb in ALWAYS_OF_A_RUN and not at:
+            raise UsageError(f"the mode {verb} needs a run: {verb}@latest or {verb}@FOLDER")
+        return Mode(verb, run or None)
+    raise UsageError(f'there is no mode "{text}"; {known}')

@@ -1,0 +1,40 @@
+"""Evaluation beside the training: `meta.rigorous_eval` environments that only evaluate."""
+
+from typing import final
+
+from slm_lab.core.types import StateDict
+from slm_lab.env.step import FinishedEpisodes
+from slm_lab.experiment.evaluate import Evaluator
+from slm_lab.metrics.evaluation import EvaluationTracker
+from slm_lab.spec.schema.spec import Spec
+
+
+@final
+class RigorousEval:
+    """Plays one greedy episode in each of its environments whenever `tracker` says it is time.
+
+    It shares nothing with the training but the snapshot that it is handed: no generator, no
+    weights, no statistics. So the training goes on as if there had been no evaluation.
+    """
+
+    def __init__(self, spec: Spec, seed: int) -> None:
+        self.tracker = EvaluationTracker(spec.meta.eval_frequency)
+        self._evaluator = Evaluator(spec, spec.meta.rigorous_eval, seed)
+
+    def play(self, snapshot: StateDict) -> FinishedEpisodes:
+        """The episodes of the agent in `snapshot`. Raises LabError where one does not end."""
+        self._evaluator.load_snapshot(snapshot)
+        return self._evaluator.play(1)
+
+    def state_dict(self) -> StateDict:
+        """What later evaluations depend on."""
+        return {"evaluator": self._evaluator.state_dict(), "tracker": self.tracker.state_dict()}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Goes on from `state`."""
+        self._evaluator.load_state_dict(state["evaluator"])
+        self.tracker.load_state_dict(state["tracker"])
+
+    def close(self) -> None:
+        """Frees the environments."""
+        self._evaluator.close()

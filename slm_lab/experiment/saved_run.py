@@ -1,0 +1,142 @@
+"""What a run has left behind, to look at. Nothing here writes, and nothing waits for its lock."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias, final
+
+from slm_lab.core.errors import CheckpointError, Problem, SpecError, UsageError
+from slm_lab.core.types import StateDict
+from slm_lab.experiment.checkpoint import CheckpointStore
+from slm_lab.experiment.evaluate import Evaluator
+from slm_lab.experiment.manifest import Manifest
+from slm_lab.experiment.run import differences, find_run
+from slm_lab.experiment.seeding import session_seeds
+from slm_lab.spec.load import load_spec, spec_names
+from slm_lab.spec.read import find_file, read_file, shipped_name
+from slm_lab.spec.schema.spec import Spec
+
+Which: TypeAlias = Literal["best", "latest"]
+
+PARTS: dict[Which, str] = {"best": "best", "latest": "state"}
+"""The part of a checkpoint that holds each agent."""
+
+MAY_CHANGE = ("env.max_t", "env.vectorization_mode", "agent.net.gpu", "meta.threads")
+"""What `-s` may change: how the agent is run, not what it is."""
+
+
+@dataclass(frozen=True)
+class SavedRunRequest:
+    """Which run, and what may be said about it on the command line."""
+
+    spec_file: str
+    spec_name: str | None
+    run: str
+    """ "latest", a folder, or its name in the data folder"""
+    sets: tuple[str, ...] = ()
+    seed: int | None = None
+    data_dir: Path = Path("data")
+
+
+@dataclass(frozen=True)
+class SavedAgent:
+    """One agent of a run, as it was saved at `frame`."""
+
+    session: int
+    which: Which
+    frame: int
+    state: StateDict
+
+    def load_into(self, evaluator: Evaluator) -> None:
+        """Has `evaluator` act with its weights and statistics."""
+        if self.which == "best":
+            evaluator.load_snapshot(self.state)
+        else:
+            evaluator.load_session(self.state)
+
+
+@final
+class SavedRun:
+    """A run folder with the spec that the run was started with."""
+
+    def __init__(self, request: SavedRunRequest) -> None:
+        """Raises UsageError where there is no such run, SpecError for a `-s` that makes no sense.
+
+        `seed` stands in for the run's root seed.
+        """
+        name = _spec_name(request)
+        self.run_dir = find_run(request.run, request.data_dir, name)
+        saved = load_spec(self.run_dir.spec_file, name)
+        self.spec = load_spec(self.run_dir.spec_file, name, request.sets)
+        refused = [
+            Problem(path, _why_refused(old), new, has_value=True)
+            for path, old, new in differences(saved.to_json(), self.spec.to_json())
+            if path not in MAY_CHANGE
+        ]
+        if refused:
+            raise SpecError(f"{self.run_dir.root}: what was set for a saved agent", refused)
+        seed = saved.meta.random_seed if request.seed is None else request.seed
+        assert seed is not None, "a run's own spec file always holds its seed"
+        self.root_seed = seed
+
+    def evaluator(self, session: int, num_envs: int, spec: Spec | None = None) -> Evaluator:
+        """Environments for the agents of a Session; `spec` stands in for the run's own."""
+        seed = session_seeds(self.root_seed, 0, session).eval_command
+        return Evaluator(spec or self.spec, num_envs, seed)
+
+    def sessions(self, only: int | None) -> list[int]:
+        """The Sessions to look at: all, or the one that was asked for. Raises UsageError."""
+        count = self.spec.meta.max_session
+        if only is not None and only >= count:
+            raise UsageError(f"--session {only}: the run has the Sessions 0 to {count - 1}")
+        return list(range(count)) if only is None else [only]
+
+    def load(self, session: int, which: Which | None) -> SavedAgent:
+        """The agent of a Session; by default the best one, or the latest where there is no best.
+
+        Raises UsageError where there is none, CheckpointError where its file is damaged.
+        """
+        paths = self.run_dir.session(0, session)
+        store = CheckpointStore(paths.models, paths.prefix)
+        manifest = store.manifest()
+        while manifest is not None:
+            chosen = self._choose(session, manifest, which)
+            try:
+                state = store.load(manifest, PARTS[chosen])
+            except CheckpointError:
+                before, manifest = manifest, store.manifest()
+                if manifest == before:  # else a training has replaced it meanwhile
+                    raise
+            else:
+                return SavedAgent(session, chosen, int(state["frame"]), state)
+        raise UsageError(f"{self.run_dir.root}: Session {session} has no checkpoint yet")
+
+    def _choose(self, session: int, manifest: Manifest, which: Which | None) -> Which:
+        if which is None:
+            return "best" if "best" in manifest.files else "latest"
+        if PARTS[which] not in manifest.files:
+            raise UsageError(
+                f"{self.run_dir.root}: Session {session} has no best agent yet, because no return "
+                "has been measured; use --which latest"
+            )
+        return which
+
+
+def _spec_name(request: SavedRunRequest) -> str:
+    """The name of the spec; its file says nothing else, because the run has its own."""
+    path = find_file(request.spec_file)
+    names = spec_names(read_file(path))
+    if request.spec_name is not None:
+        return request.spec_name
+    if len(names) != 1:
+        listed = ", ".join(names) or "none"
+        problem = Problem("spec name", f"must be given; the file holds {listed}")
+        raise SpecError(shipped_name(path), [problem])
+    return names[0]
+
+
+def _why_refused(old: object) -> str:
+    return (
+        f"the run was trained with {json.dumps(old)}; a saved agent can only be given "
+        f"{', '.join(MAY_CHANGE)}"
+    )

@@ -1,0 +1,91 @@
+"""Turns the episodes of an evaluation into rows, one per `eval_frequency` frames."""
+
+import math
+from collections import deque
+from typing import final
+
+import numpy as np
+
+from slm_lab.core.errors import CheckpointError
+from slm_lab.core.types import FloatArray, IntArray, StateDict
+from slm_lab.metrics.row import EVAL_COLUMNS, Cell, Row
+from slm_lab.metrics.tracker import MA_WINDOW, next_multiple
+
+
+@final
+class EvaluationTracker:
+    """When the next evaluation is due, its row, and the best return so far."""
+
+    columns = EVAL_COLUMNS
+
+    def __init__(self, eval_frequency: int) -> None:
+        self.last_frame = 0
+        self.best_return: float | None = None
+        self.improved = False
+        self._eval_frequency = eval_frequency
+        self._next_due = eval_frequency
+        self._recent_returns: deque[float] = deque(maxlen=MA_WINDOW)
+
+    def due(self, frame: int) -> bool:
+        """Whether `frame` has reached a multiple of eval_frequency since the last row."""
+        return frame >= self._next_due
+
+    def row(
+        self,
+        episode_return: FloatArray,
+        episode_length: IntArray,
+        *,
+        frame: int,
+        total_frame: int,
+        wall_t: float,
+        epi: int,
+        opt_step: int,
+    ) -> Row:
+        """The row of an evaluation of K >= 1 episodes, both arrays (K,), at the training's clocks.
+
+        `improved` then says whether its mean return is above that of every evaluation before.
+        """
+        mean = float(episode_return.mean())
+        self._recent_returns.append(mean)
+        cells: dict[str, Cell] = {
+            "frame": int(frame),
+            "total_frame": int(total_frame),
+            "wall_t": float(wall_t),
+            "epi": int(epi),
+            "opt_step": int(opt_step),
+            "total_reward": mean,
+            "total_reward_ma": math.fsum(self._recent_returns) / len(self._recent_returns),
+            "return_std": float(episode_return.std()),
+            "return_min": float(episode_return.min()),
+            "return_max": float(episode_return.max()),
+            "episode_length": float(np.mean(episode_length)),
+        }
+        self.improved = self.best_return is None or mean > self.best_return
+        if self.improved:
+            self.best_return = mean
+        self._set_frame(int(frame))
+        return Row(self.columns, tuple(cells[name] for name in self.columns))
+
+    def state_dict(self) -> StateDict:
+        """Everything that later rows depend on."""
+        return {
+            "columns": list(self.columns),
+            "last_frame": self.last_frame,
+            "best_return": self.best_return,
+            "recent_returns": list(self._recent_returns),
+        }
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Goes on from `state`. Raises CheckpointError when the columns differ."""
+        if tuple(state["columns"]) != self.columns:
+            raise CheckpointError(
+                f"the checkpoint's evaluation rows have the columns {', '.join(state['columns'])}, "
+                f"this version's {', '.join(self.columns)}"
+            )
+        self.best_return = state["best_return"]
+        self._recent_returns = deque(state["recent_returns"], maxlen=MA_WINDOW)
+        self._set_frame(state["last_frame"])
+
+    def _set_frame(self, frame: int) -> None:
+        self.last_frame = frame
+        self._next_due = next_multiple(frame, self._eval_frequency)

@@ -1,0 +1,214 @@
+"""An evaluation changes nothing that it looks at, and is itself repeated bit for bit."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from pandas.testing import assert_frame_equal
+
+from slm_lab.experiment.checkpoint import CheckpointStore
+from slm_lab.experiment.evaluate import Evaluator
+from slm_lab.experiment.rigorous_eval import RigorousEval
+from slm_lab.metrics.row import EVAL_COLUMNS
+from slm_lab.spec.profile import dev_profile
+from tests.support import make_session, parse, ppo, reinforce, rows, run_session
+
+SPECS = {
+    "cartpole": ppo(),
+    "normalized": ppo(env__name="Pendulum-v1", env__max_t=40, env__normalize_obs=True,
+                      env__normalize_reward=True),
+    "norm_layers": ppo(agent__net__layer_norm=True, agent__net__batch_norm=True),
+    "shared": ppo(agent__net__shared=True),
+    "reinforce": reinforce(),
+    "random": {
+        "agent": {"name": "Random", "algorithm": {"name": "Random"}},
+        "env": {**ppo()["env"], "num_envs": 2},
+        "meta": ppo()["meta"],
+    },
+}  # fmt: skip
+
+
+def spec_of(name, **meta):
+    data = SPECS[name]
+    return parse({**data, "meta": {**data["meta"], **meta}})
+
+
+def evaluated(name, **meta):
+    """Evaluation and training rows fall together at some frames and not at others."""
+    return spec_of(name, **{"rigorous_eval": 3, "eval_frequency": 150, **meta})
+
+
+def eval_rows(session):
+    return pd.read_csv(session.paths.eval_rows).drop(columns="wall_t")
+
+
+def weights(session):
+    return {name: flat.vector.clone() for name, flat in session.agent.learner.flats.items()}
+
+
+def stop_at(frame):
+    def stop(session):
+        if session.clock.frame >= frame:
+            session._board.request_stop()
+
+    return stop
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_a_training_that_is_evaluated_has_the_rows_of_one_that_is_not(name, tmp_path):
+    plain = run_session(spec_of(name), tmp_path / "plain")
+    watched = run_session(evaluated(name), tmp_path / "watched")
+    assert not plain.paths.eval_rows.exists()
+    assert_frame_equal(rows(watched), rows(plain), check_exact=True)
+    for part, vector in weights(plain).items():
+        assert torch.equal(vector, weights(watched)[part])
+    np.testing.assert_array_equal(watched.env.statistics, plain.env.statistics)
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_a_resumed_run_has_the_evaluations_of_the_uninterrupted_one(name, tmp_path):
+    """Stopped at 400, where the last evaluation was at 300 and the next is at 450."""
+    spec = evaluated(name)
+    whole = run_session(spec, tmp_path / "whole")
+    stopped = run_session(spec, tmp_path / "parts", on_row=stop_at(400))
+    assert eval_rows(stopped)["frame"].tolist() == eval_rows(whole)["frame"].tolist()[:2]
+    resumed = run_session(spec, tmp_path / "parts", resume=True)
+    assert_frame_equal(eval_rows(resumed), eval_rows(whole), check_exact=True)
+    assert_frame_equal(rows(resumed), rows(whole), check_exact=True)
+    assert best(resumed)["frame"] == best(whole)["frame"]
+
+
+@pytest.mark.parametrize("frame", [300, 400])
+def test_evaluations_after_the_checkpoint_are_made_again(frame, tmp_path):
+    """At 300 an evaluation, a training row and the checkpoint fall together."""
+    spec = evaluated("cartpole", save_interval=1000)
+    whole = run_session(spec, tmp_path / "whole")
+
+    class KilledError(Exception):
+        pass
+
+    def die(session):
+        if session.clock.frame == frame:
+            session._save(finished=False)
+        if session.clock.frame >= 800:
+            raise KilledError
+
+    session = make_session(spec, tmp_path / "parts", on_row=die)
+    with pytest.raises(KilledError):
+        session.run()
+    session.close()
+    assert len(eval_rows(session)) == 5
+    resumed = run_session(spec, tmp_path / "parts", resume=True)
+    assert_frame_equal(eval_rows(resumed), eval_rows(whole), check_exact=True)
+    assert_frame_equal(rows(resumed), rows(whole), check_exact=True)
+
+
+def best(session):
+    store = CheckpointStore(session.paths.models, session.paths.prefix)
+    return store.load(store.manifest(), "best")
+
+
+def test_an_evaluation_comes_every_eval_frequency_frames_and_at_the_end(tmp_path):
+    session = run_session(evaluated("cartpole"), tmp_path)
+    found = pd.read_csv(session.paths.eval_rows)
+    assert tuple(found.columns) == EVAL_COLUMNS
+    assert found["frame"].tolist() == [152, 300, 452, 600, 752, 900, 1000]
+    assert (found["return_min"] <= found["total_reward"]).all()
+    assert (found["total_reward"] <= found["return_max"]).all()
+    assert (found["episode_length"] == found["total_reward"]).all()  # CartPole: 1 per step
+
+
+def test_the_best_agent_is_the_one_of_the_best_evaluation(tmp_path):
+    session = run_session(evaluated("cartpole"), tmp_path)
+    found, kept = eval_rows(session), best(session)
+    best_row = found.loc[found["total_reward"].idxmax()]
+    assert kept["eval_return"] == best_row["total_reward"]
+    assert kept["frame"] == best_row["frame"]
+
+
+def test_without_evaluation_the_best_agent_is_the_one_of_the_best_training_average(tmp_path):
+    session = run_session(spec_of("cartpole"), tmp_path)
+    found, kept = rows(session), best(session)
+    assert kept["total_reward_ma"] == found["total_reward_ma"].max()
+    assert kept["frame"] == found.loc[found["total_reward_ma"].idxmax(), "frame"]
+
+
+def test_stop_return_looks_at_the_training_whatever_evaluations_say(tmp_path):
+    plain = run_session(spec_of("cartpole", stop_return=25), tmp_path / "plain")
+    watched = run_session(evaluated("cartpole", stop_return=25), tmp_path / "watched")
+    assert 0 < plain.clock.frame < 1000
+    assert watched.clock.frame == plain.clock.frame
+    assert eval_rows(watched)["frame"].iloc[-1] == watched.clock.frame
+
+
+def test_the_time_of_evaluations_is_no_training_time(tmp_path, monkeypatch):
+    class Time:
+        now = 0.0
+
+        @classmethod
+        def perf_counter(cls):
+            cls.now += 0.001
+            return cls.now
+
+    play = RigorousEval.play
+
+    def slow_play(self, snapshot):
+        Time.now += 1000.0
+        return play(self, snapshot)
+
+    monkeypatch.setattr("slm_lab.experiment.session.time", Time)
+    monkeypatch.setattr(RigorousEval, "play", slow_play)
+    session = run_session(evaluated("cartpole"), tmp_path)
+    assert Time.now > 7000
+    for path in (session.paths.rows, session.paths.eval_rows):
+        assert pd.read_csv(path)["wall_t"].between(0, 10).all()
+    assert (pd.read_csv(session.paths.rows)["fps"] > 100).all()
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_both_ways_to_load_an_agent_play_the_same_episodes_and_change_nothing(name, tmp_path):
+    spec = spec_of(name)
+    session = run_session(spec, tmp_path)
+    played = []
+    for load in ("load_snapshot", "load_session"):
+        state = session._snapshot() if load == "load_snapshot" else session.state_dict()
+        evaluator = Evaluator(spec, 4, seed=3)
+        getattr(evaluator, load)(state)
+        played.append(evaluator.play(2))
+        np.testing.assert_array_equal(evaluator.env.statistics, session.env.statistics)
+        evaluator.close()
+    assert len(played[0].env_index) == 8
+    for one, other in zip(*played, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_another_seed_plays_other_episodes(tmp_path):
+    spec = spec_of("cartpole")
+    session = run_session(spec, tmp_path)
+    lengths = []
+    for seed in (0, 1):
+        evaluator = Evaluator(spec, 10, seed)
+        evaluator.load_snapshot(session._snapshot())
+        lengths.append(evaluator.play(1).episode_return.tolist())
+        evaluator.close()
+    assert lengths[0] != lengths[1]
+
+
+def test_an_agent_plays_what_it_learned_and_not_what_it_was_built_with(tmp_path):
+    """Beside the training's own greedy actions on the same observations."""
+    spec = spec_of("normalized")
+    session = run_session(spec, tmp_path)
+    evaluator = Evaluator(spec, 4, seed=0)
+    obs = evaluator.env.obs
+    before = evaluator._agent.actor.act_greedily(obs)
+    evaluator.load_snapshot(session._snapshot())
+    after = evaluator._agent.actor.act_greedily(obs)
+    np.testing.assert_array_equal(after, session.agent.actor.act_greedily(obs))
+    assert not np.array_equal(before, after)
+    evaluator.close()
+
+
+def test_a_dev_run_evaluates_with_few_environments_and_only_if_it_is_asked_to():
+    assert dev_profile(evaluated("cartpole", rigorous_eval=50)).meta.rigorous_eval == 2
+    assert dev_profile(evaluated("cartpole", rigorous_eval=1)).meta.rigorous_eval == 1
+    assert dev_profile(spec_of("cartpole")).meta.rigorous_eval == 0

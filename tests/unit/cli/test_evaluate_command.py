@@ -1,0 +1,286 @@
+"""`eval@RUN` and `enjoy@RUN`, on runs that were made once."""
+
+import hashlib
+import json
+import re
+import shutil
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from slm_lab.cli import evaluate
+from slm_lab.cli.main import app
+from slm_lab.experiment.checkpoint import CheckpointStore
+from slm_lab.experiment.lock import RunLock
+from slm_lab.experiment.manifest import read_manifest
+from tests.faults.lab import NAME, call, command, manifest, run_folder, write_spec
+from tests.support import ppo
+
+SPEC = ppo(meta__max_session=2, meta__rigorous_eval=2, meta__eval_frequency=200,
+           env__max_frame=500, env__normalize_obs=True)  # fmt: skip
+RANDOM = {
+    "agent": {"name": "Random", "algorithm": {"name": "Random"}},
+    "env": {**ppo()["env"], "max_frame": 300},
+    "meta": ppo()["meta"],
+}
+
+
+def trained(folder, spec):
+    write_spec(folder, spec)
+    (folder / "data").mkdir()
+    done = call(command(folder, "train"), folder)
+    assert (done.code, done.err) == (0, "")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return trained(tmp_path_factory.mktemp("trained"), SPEC)
+
+
+@pytest.fixture
+def copy(run, tmp_path):
+    """A copy of it, to be spoilt."""
+    return shutil.copytree(run, tmp_path / "copy")
+
+
+def lab(folder, mode, *options):
+    """The command in this process."""
+    args = command(folder, mode, *options)[1:]
+    return CliRunner().invoke(app, args, env={"COLUMNS": "80"}, catch_exceptions=False)
+
+
+def table(output):
+    """The rows of numbers that were printed."""
+    return [line.split() for line in output.splitlines() if re.match(r"\s+(\d|all)", line)]
+
+
+def fingerprint(folder):
+    return {
+        str(path.relative_to(folder)): (
+            path.stat().st_mtime_ns,
+            hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "",
+        )
+        for path in [folder, *folder.rglob("*")]
+    }
+
+
+def test_evaluations_during_training_leave_rows_metrics_and_graphs(run):
+    root = run_folder(run)
+    for s in (0, 1):
+        metrics = json.loads(
+            (root / "info" / f"{NAME}_t0_s{s}_session_metrics_scalar_eval.json").read_text()
+        )
+        lines = (root / "info" / f"{NAME}_t0_s{s}_session_df_eval.csv").read_text().splitlines()
+        assert metrics["num_rows"] == len(lines) - 1 == 3
+        assert metrics["strength"] is not None
+        rows = read_manifest(manifest(run, s)).rows
+        assert rows == {path.name: path.stat().st_size for path in root.glob(f"info/*s{s}*.csv")}
+        assert list((root / "log" / "tensorboard" / f"{NAME}_t0_s{s}" / "eval").iterdir())
+    graph = "eval_mean_returns_vs_frames"
+    for kind in ("png", "html"):
+        assert (root / f"{NAME}_t0_trial_graph_{graph}.{kind}").stat().st_size
+        assert (root / "graph" / f"{NAME}_t0_s1_session_graph_{graph}.{kind}").stat().st_size
+
+
+def test_every_session_is_evaluated_and_all_of_them_together(run):
+    done = lab(run, "eval@latest", "--episodes", "20")
+    assert done.exit_code == 0
+    first, second, both = table(done.output)
+    assert [first[0], second[0], both[0]] == ["0", "1", "all"]
+    assert (first[3], second[3], both[1]) == ("20", "20", "40")
+    means = [float(row[4]) for row in (first, second)]
+    assert float(both[2]) == pytest.approx(sum(means) / 2, rel=1e-3)
+    for row in (first[4:], second[4:], both[2:]):
+        mean, std, least, most, length = map(float, row)
+        assert least <= mean <= most
+        assert std <= most - least
+        assert length == pytest.approx(mean, abs=0.1)  # CartPole: 1 per step
+
+
+def test_a_run_can_be_named_in_every_way_that_resuming_knows(run):
+    folder = run_folder(run)
+    outputs = {
+        lab(run, f"eval@{name}", "--episodes", "4").output
+        for name in ("latest", folder, folder.name)
+    }
+    assert len(outputs) == 1
+
+
+def test_the_same_command_prints_the_same_and_another_seed_does_not(run):
+    first, again = (lab(run, "eval@latest", "--episodes", "20").output for _ in range(2))
+    assert first == again
+    other = lab(run, "eval@latest", "--episodes", "20", "--seed", "7").output
+    assert table(other) != table(first)
+
+
+def test_a_session_is_evaluated_alone_as_among_the_others(run):
+    together = table(lab(run, "eval@latest", "--episodes", "8").output)
+    assert table(lab(run, "eval@latest", "--episodes", "8", "--session", "1").output) == [
+        together[1]
+    ]
+
+
+def test_the_best_agent_plays_unless_the_latest_is_asked_for(run):
+    store = CheckpointStore(run_folder(run) / "model", f"{NAME}_t0_s0")
+    best = store.load(store.manifest(), "best")
+    by_default, latest = (
+        table(lab(run, "eval@latest", "--session", "0", *options).output)[0]
+        for options in ((), ("--which", "latest"))
+    )
+    assert by_default[1:3] == ["best", str(best["frame"])]
+    assert latest[1:3] == ["latest", "500"]
+
+
+def test_where_there_is_no_best_the_latest_plays_and_it_is_said(copy):
+    path = manifest(copy, 1)
+    content = json.loads(path.read_text())
+    del content["files"]["best"]
+    path.write_text(json.dumps(content))
+    done = lab(copy, "eval@latest", "--episodes", "2")
+    assert [row[1] for row in table(done.output)][:2] == ["best", "latest"]
+    assert "Session 1 has no best agent yet: its latest one plays" in done.output
+    done = lab(copy, "eval@latest", "--which", "best")
+    assert done.exit_code == 2
+    assert "Session 1 has no best agent yet" in done.output
+    assert "--which latest" in done.output
+
+
+@pytest.mark.parametrize("mode", ["eval@latest", "enjoy@latest"])
+def test_the_run_is_not_touched_not_even_its_times_or_its_lock(run, mode):
+    before = fingerprint(run)
+    lock = RunLock(run_folder(run))  # as a training holds it
+    held = fingerprint(run)
+    assert lab(run, mode, "--episodes", "2").exit_code == 0
+    assert fingerprint(run) == held
+    lock.release()
+    assert held.keys() == before.keys()
+
+
+def test_episodes_are_shown_one_line_each(run):
+    done = lab(run, "enjoy@latest", "--episodes", "3")
+    assert done.exit_code == 0
+    lines = re.findall(r"^episode (\d): return (\d+), (\d+) steps$", done.output, re.MULTILINE)
+    assert [line[0] for line in lines] == ["1", "2", "3"]
+    assert all(line[1] == line[2] for line in lines)
+    assert lab(run, "enjoy@latest", "--episodes", "3").output == done.output
+
+
+def test_a_window_shows_the_same_episodes(run, monkeypatch):
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    options = ("--episodes", "1", "-s", "env.max_t=10")  # a window has the speed of life
+    plain = lab(run, "enjoy@latest", *options)
+    shown = lab(run, "enjoy@latest", *options, "--render")
+    assert (shown.exit_code, shown.output) == (0, plain.output)
+
+
+def no_pygame(monkeypatch):
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "pygame"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pygame", None)
+
+
+def unknown_driver(monkeypatch):
+    monkeypatch.setenv("SDL_VIDEODRIVER", "nonsense")
+
+
+def invisible_driver(monkeypatch):
+    monkeypatch.delenv("SDL_VIDEODRIVER", raising=False)
+    monkeypatch.setattr(evaluate, "_video_driver", lambda: "offscreen")
+
+
+@pytest.mark.parametrize("spoil", [no_pygame, unknown_driver, invisible_driver])
+def test_a_window_that_cannot_be_opened_is_one_clear_message(run, monkeypatch, spoil):
+    spoil(monkeypatch)
+    done = lab(run, "enjoy@latest", "--render")
+    assert done.exit_code == 1
+    assert "--render: cannot open a window for CartPole-v1" in done.output
+    assert "leave --render out" in done.output
+    assert "episode 1" not in done.output
+
+
+def test_a_random_agent_is_evaluated_like_any_other(tmp_path):
+    folder = trained(tmp_path / "random", RANDOM)
+    first, again = (lab(folder, "eval@latest", "--episodes", "50").output for _ in range(2))
+    assert first == again
+    assert 15 < float(table(first)[0][4]) < 30
+
+
+REFUSED = {
+    "an agent that was trained otherwise": (
+        ["eval@latest", "-s", "agent.algorithm.gamma=0.5"],
+        ["agent.algorithm.gamma", "0.99", "env.max_t"],
+    ),
+    "another environment": (["eval@latest", "-s", "env.name=Acrobot-v1"], ["env.name", "CartPole"]),
+    "a key that is none": (["eval@latest", "-s", "env.max_tt=3"], ["env.max_tt"]),
+    "a session that is none": (["eval@latest", "--session", "2"], ["--session 2", "0 to 1"]),
+    "a folder that is none": (["eval@nowhere"], ["no run folder nowhere"]),
+    "a window for a table": (["eval@latest", "--render"], ["--render", "enjoy@RUN"]),
+    "episodes of a training": (["train", "--episodes", "3"], ["--episodes", "eval@RUN"]),
+    "a session of a resumed training": (["train@latest", "--session", "0"], ["--session"]),
+    "no run": (["enjoy"], ["enjoy@latest"]),
+    "no episodes": (["eval@latest", "--episodes", "0"], ["--episodes"]),
+    "neither best nor latest": (["eval@latest", "--which", "worst"], ["--which", "latest"]),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_makes_no_sense_is_one_clear_message(what, run):
+    args, words = REFUSED[what]
+    before = fingerprint(run)
+    done = lab(run, *args)
+    assert done.exit_code == 2
+    for word in words:
+        assert word in done.output
+    assert fingerprint(run) == before
+
+
+def test_a_step_limit_can_be_set_for_episodes_that_do_not_end(run):
+    done = lab(run, "eval@latest", "--episodes", "4", "-s", "env.max_t=7")
+    assert [row[-1] for row in table(done.output)] == ["7.0", "7.0", "7.0"]
+
+
+def test_the_spec_of_the_run_counts_whatever_the_file_says_by_now(copy):
+    before = lab(copy, "eval@latest", "--episodes", "4").output
+    write_spec(copy, ppo(env__name="Acrobot-v1", agent__net__hid_layers=[8]))
+    assert lab(copy, "eval@latest", "--episodes", "4").output == before
+
+
+def test_a_run_that_was_killed_before_its_first_checkpoint_has_nothing_to_evaluate(copy):
+    for path in (run_folder(copy) / "model").iterdir():
+        path.unlink()
+    for mode in ("eval@latest", "enjoy@latest"):
+        done = lab(copy, mode)
+        assert done.exit_code == 2
+        assert "Session 0 has no checkpoint yet" in done.output
+
+
+@pytest.mark.parametrize("part", ["best", "state"])
+def test_a_damaged_checkpoint_is_named(copy, part):
+    name = read_manifest(manifest(copy)).files[part]["name"]
+    (run_folder(copy) / "model" / name).write_bytes(b"damaged")
+    which = "best" if part == "best" else "latest"
+    done = lab(copy, "eval@latest", "--which", which)
+    assert done.exit_code == 1
+    assert name in done.output
+    assert "damaged" in done.output
+
+
+@pytest.mark.parametrize("part", ["best", "state"])
+def test_a_checkpoint_that_a_training_replaces_meanwhile_is_read_anew(copy, part, monkeypatch):
+    store = CheckpointStore(run_folder(copy) / "model", f"{NAME}_t0_s0")
+    stale = store.manifest()
+    parts = {name: store.load(stale, name) for name in ("state", "best")}
+    expected = lab(copy, "eval@latest", "--session", "0", "--episodes", "2").output
+    store.save(500, stale.rows, parts)
+    manifests, read = [stale], CheckpointStore.manifest
+    monkeypatch.setattr(
+        CheckpointStore, "manifest", lambda self: manifests.pop() if manifests else read(self)
+    )
+    which = "best" if part == "best" else "latest"
+    done = lab(copy, "eval@latest", "--session", "0", "--episodes", "2", "--which", which)
+    assert done.exit_code == 0
+    assert not manifests
+    assert part == "state" or done.output == expected

@@ -1,0 +1,39 @@
+import pytest
+
+from slm_lab.core.errors import UsageError
+from slm_lab.experiment.mode import MODES, Mode, parse_mode
+
+
+@pytest.mark.parametrize("verb", ["dev", "train"])
+def test_a_word_alone_begins_a_fresh_run(verb):
+    assert parse_mode(verb) == Mode(verb, None)
+
+
+@pytest.mark.parametrize("verb", ["train", "eval", "enjoy"])
+@pytest.mark.parametrize("run", ["latest", "data/ppo_2026_01_01_000000", "/tmp/a@b"])
+def test_what_follows_the_at_is_the_run_that_is_meant(verb, run):
+    assert parse_mode(f"{verb}@{run}") == Mode(verb, run)
+
+
+@pytest.mark.parametrize("verb", ["eval", "enjoy"])
+def test_a_mode_of_saved_agents_without_a_run_says_how_to_name_one(verb):
+    with pytest.raises(UsageError, match="needs a run") as told:
+        parse_mode(verb)
+    assert f"{verb}@latest" in str(told.value)
+
+
+@pytest.mark.parametrize("mode", ["search", "search@latest"])
+def test_a_mode_to_come_is_refused_by_name(mode):
+    with pytest.raises(UsageError, match="search is not available yet"):
+        parse_mode(mode)
+
+
+@pytest.mark.parametrize(
+    "mode",
+    ["", "Train", "train@", "@latest", "dev@latest", "trian", "train latest", "trainx@y", "eval@"],
+)
+def test_a_mode_that_does_not_exist_is_refused_with_those_that_do(mode):
+    with pytest.raises(UsageError, match="there is no mode") as told:
+        parse_mode(mode)
+    assert f'"{mode}"' in str(told.value)
+    assert all(known in str(told.value) for known in MODES)

@@ -1,0 +1,83 @@
+import numpy as np
+import pytest
+
+from slm_lab.core.errors import CheckpointError
+from slm_lab.metrics.evaluation import EvaluationTracker
+from slm_lab.metrics.row import COLUMNS, EVAL_COLUMNS
+
+
+def row(tracker, frame, *returns):
+    clocks = {"total_frame": 2 * frame, "wall_t": frame / 100, "epi": 3, "opt_step": frame // 10}
+    lengths = np.arange(1, len(returns) + 1)
+    return tracker.row(np.array(returns), lengths, frame=frame, **clocks)
+
+
+def test_every_column_of_an_evaluation_is_documented():
+    assert set(EVAL_COLUMNS) <= set(COLUMNS)
+
+
+def test_a_row_describes_the_episodes_at_the_clocks_of_the_training():
+    assert row(EvaluationTracker(100), 100, 1.0, 5.0, 9.0).to_dict() == {
+        "frame": 100,
+        "total_frame": 200,
+        "wall_t": 1.0,
+        "epi": 3,
+        "opt_step": 10,
+        "total_reward": 5.0,
+        "total_reward_ma": 5.0,
+        "return_std": pytest.approx(np.sqrt(32 / 3)),
+        "return_min": 1.0,
+        "return_max": 9.0,
+        "episode_length": 2.0,
+    }
+
+
+def test_one_episode_has_no_spread():
+    assert row(EvaluationTracker(100), 100, 7.0)["return_std"] == 0.0
+
+
+def test_the_moving_average_looks_back_on_a_hundred_evaluations():
+    tracker = EvaluationTracker(1)
+    averages = [row(tracker, i + 1, float(i))["total_reward_ma"] for i in range(150)]
+    assert averages[9] == np.mean(range(10))
+    assert averages[149] == np.mean(range(50, 150))
+
+
+def test_the_best_evaluation_is_the_first_with_the_highest_mean():
+    tracker, improved = EvaluationTracker(100), []
+    for i, value in enumerate([-3.0, -5.0, -3.0, -1.0]):
+        row(tracker, 100 * (i + 1), value)
+        improved.append(tracker.improved)
+    assert improved == [True, False, False, True]
+    assert tracker.best_return == -1.0
+
+
+def test_an_evaluation_is_due_once_per_multiple_of_the_frequency():
+    tracker = EvaluationTracker(100)
+    due = []
+    for frame in range(0, 400, 24):
+        if tracker.due(frame):
+            row(tracker, frame, 1.0)
+            due.append(frame)
+    assert due == [120, 216, 312]
+
+
+def test_a_restored_tracker_goes_on_as_the_one_that_was_saved():
+    whole, saved = EvaluationTracker(100), EvaluationTracker(100)
+    for tracker in (whole, saved):
+        for i in range(120):
+            row(tracker, 100 * (i + 1), float(i % 7))
+    restored = EvaluationTracker(100)
+    restored.load_state_dict(saved.state_dict())
+    assert restored.due(12_099) is whole.due(12_099) is False
+    assert restored.due(12_100)
+    for i in range(120, 130):
+        assert row(restored, 100 * (i + 1), float(i)) == row(whole, 100 * (i + 1), float(i))
+        assert restored.improved == whole.improved
+
+
+def test_rows_of_another_version_are_not_continued():
+    state = EvaluationTracker(100).state_dict()
+    state["columns"].pop()
+    with pytest.raises(CheckpointError, match="columns"):
+        EvaluationTracker(100).load_state_dict(state)
