@@ -1,0 +1,45 @@
+"""Nets that split Q into a value and an advantage of each action."""
+
+from collections.abc import Sequence
+from typing import Self, final
+
+import torch
+from torch import Tensor, nn
+
+from slm_lab.agent.net.mlp import MLPNet
+from slm_lab.core.errors import LabError
+from slm_lab.spec.schema.net import DuelingMLPNetSpec
+
+
+def dueling_q(value: Tensor, advantage: Tensor) -> Tensor:
+    """Q = V + A − mean_a A, eq. 9 of arXiv:1511.06581. (B, 1) and (B, n) to (B, n)."""
+    return value + advantage - advantage.mean(-1, keepdim=True)
+
+
+@final
+class DuelingMLPNet(nn.Module):
+    """A multilayer perceptron with a head for the value and one for the advantages."""
+
+    def __init__(
+        self,
+        spec: DuelingMLPNetSpec,
+        obs_shape: tuple[int, ...],
+        head_dims: Sequence[int],
+        head_gains: Sequence[float | None],
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__()
+        if len(head_dims) != 1:
+            raise LabError("agent.net.type = DuelingMLPNet: has one output, the Q of each action")
+        (num_actions,), (gain,) = head_dims, head_gains
+        self.streams = MLPNet(spec, obs_shape, [1, num_actions], [gain, gain], generator)
+
+    def train(self, mode: bool = True) -> Self:
+        """As `MLPNet.train`."""
+        self.streams.train(mode)
+        return self
+
+    def forward(self, obs: Tensor) -> tuple[Tensor]:
+        """(B, D) to one (B, n)."""
+        value, advantage = self.streams(obs)
+        return (dueling_q(value, advantage),)

@@ -1,0 +1,54 @@
+"""Q(s, ·) for n discrete actions, with a target network that follows it."""
+
+from typing import final
+
+from torch import Tensor, nn
+
+from slm_lab.agent.net.policy_value import StepReport
+from slm_lab.agent.net.target import Follower
+from slm_lab.agent.net.units import Units
+from slm_lab.agent.optim.optimizer import Optimizer
+
+
+@final
+class QNetwork:
+    """An action-value function as actor and learner see it."""
+
+    def __init__(
+        self, net: nn.Module, target: nn.Module, optimizer: Optimizer, follower: Follower
+    ) -> None:
+        self._net = net
+        self._target = target
+        self._optimizer = optimizer
+        self.follower = follower
+        self.units = Units({"q": optimizer})
+        self.device = optimizer.flat.vector.device
+
+    def q(self, obs: Tensor) -> Tensor:
+        """Q of every action, (B, n)."""
+        q: Tensor = self._net.forward(obs)[0]
+        return q
+
+    def target_q(self, obs: Tensor) -> Tensor:
+        """The same by the target network."""
+        q: Tensor = self._target.forward(obs)[0]
+        return q
+
+    def policy(self, obs: Tensor) -> Tensor:
+        """What an actor takes for logits, (B, n)."""
+        return self.q(obs)
+
+    def act(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Q of every action, (B, n), and of the best, (B,)."""
+        q = self.q(obs)
+        return q, q.amax(-1)
+
+    def step(self, loss: Tensor) -> StepReport:
+        """One gradient step; the target network may follow."""
+        report = StepReport(*self._optimizer.step(loss))
+        self.follower.after_step()
+        return report
+
+    def train(self, mode: bool) -> None:
+        """Sets the mode of the online network; the target stays in the other."""
+        self._net.train(mode)

@@ -1,0 +1,57 @@
+"""A second network that follows the first, so that targets do not move with every step."""
+
+from typing import final
+
+import torch
+
+from slm_lab.agent.optim.flat import FlatParameters
+from slm_lab.core.types import StateDict
+from slm_lab.spec.schema.net import NetSpec
+
+
+@final
+class Follower:
+    """Keeps a target network close to the online one; at the start they are equal.
+
+    "replace" copies it, "polyak" moves it by τ: target ← τ online + (1 − τ) target. Either is done
+    after the training event in which the Session's frames cross a multiple of `update_frequency`;
+    polyak with an `update_frequency` of 1 after every gradient step.
+    """
+
+    def __init__(self, online: FlatParameters, target: FlatParameters, spec: NetSpec) -> None:
+        self._online = online
+        self._target = target
+        self._frequency = spec.update_frequency
+        self._tau = spec.polyak_coef if spec.update_type == "polyak" else 1.0
+        self._every_step = spec.update_type == "polyak" and spec.update_frequency == 1
+        self._last_frame = 0
+        target.copy_(online)
+
+    def after_step(self) -> None:
+        """Call it after each gradient step."""
+        if self._every_step:
+            self._follow()
+
+    def after_event(self, frame: int) -> None:
+        """Call it after each training event, with the frames that the Session has gathered."""
+        crosses = frame // self._frequency > self._last_frame // self._frequency
+        self._last_frame = frame
+        if crosses and not self._every_step:
+            self._follow()
+
+    @torch.no_grad()
+    def _follow(self) -> None:
+        if self._tau == 1.0:
+            self._target.copy_(self._online)
+        else:
+            self._target.vector.lerp_(self._online.vector, self._tau)
+            self._target.statistics.lerp_(self._online.statistics, self._tau)
+
+    def state_dict(self) -> StateDict:
+        """The target's values, and when they were last moved."""
+        return {"target": self._target.state_dict(), "last_frame": self._last_frame}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores both in place."""
+        self._target.load_state_dict(state["target"])
+        self._last_frame = int(state["last_frame"])
