@@ -14,15 +14,17 @@ def register_builtin_parts() -> None:
     ALGORITHMS.register(
         "Reinforce", algorithm.ReinforceSpec, "slm_lab.agent.algorithm.reinforce:Reinforce"
     )
-    ALGORITHMS.register("SARSA", algorithm.SARSASpec)
+    ALGORITHMS.register("SARSA", algorithm.SARSASpec, "slm_lab.agent.algorithm.sarsa:SARSA")
     ALGORITHMS.register(
         "ActorCritic", algorithm.ActorCriticSpec, "slm_lab.agent.algorithm.actor_critic:ActorCritic"
     )
-    ALGORITHMS.register("VanillaDQN", algorithm.VanillaDQNSpec)
-    ALGORITHMS.register("DQN", algorithm.DQNSpec)
-    ALGORITHMS.register("DoubleDQN", algorithm.DoubleDQNSpec)
-    ALGORITHMS.register("SoftActorCritic", algorithm.SoftActorCriticSpec)
-    ALGORITHMS.register("CrossQ", algorithm.CrossQSpec)
+    q_learning = "slm_lab.agent.algorithm.q_learning"
+    ALGORITHMS.register("VanillaDQN", algorithm.VanillaDQNSpec, f"{q_learning}:VanillaDQN")
+    ALGORITHMS.register("DQN", algorithm.DQNSpec, f"{q_learning}:DQN")
+    ALGORITHMS.register("DoubleDQN", algorithm.DoubleDQNSpec, f"{q_learning}:DoubleDQN")
+    sac = "slm_lab.agent.algorithm.sac"
+    ALGORITHMS.register("SoftActorCritic", algorithm.SoftActorCriticSpec, f"{sac}:SoftActorCritic")
+    ALGORITHMS.register("CrossQ", algorithm.CrossQSpec, f"{sac}:CrossQ")
     ALGORITHMS.register("SIL", algorithm.SILSpec)
     ALGORITHMS.register("PPOSIL", algorithm.PPOSILSpec)
 
@@ -31,12 +33,14 @@ def register_builtin_parts() -> None:
     episodes = "slm_lab.agent.memory.episodes:OnPolicyReplay"
     MEMORIES.register("OnPolicyReplay", memory.OnPolicyReplaySpec, episodes)
     MEMORIES.register("OnPolicyCrossEntropy", memory.OnPolicyCrossEntropySpec, episodes)
-    MEMORIES.register("Replay", memory.ReplaySpec)
-    MEMORIES.register("PrioritizedReplay", memory.PrioritizedReplaySpec)
+    replay = "slm_lab.agent.memory.replay:Replay"
+    MEMORIES.register("Replay", memory.ReplaySpec, replay)
+    MEMORIES.register("PrioritizedReplay", memory.PrioritizedReplaySpec, replay)
 
     NETS.register("MLPNet", net.MLPNetSpec, "slm_lab.agent.net.mlp:MLPNet")
     NETS.register("HydraMLPNet", net.HydraMLPNetSpec)
-    NETS.register("DuelingMLPNet", net.DuelingMLPNetSpec)
+    dueling = "slm_lab.agent.net.dueling:DuelingMLPNet"
+    NETS.register("DuelingMLPNet", net.DuelingMLPNetSpec, dueling)
     NETS.register("ConvNet", net.ConvNetSpec)
     NETS.register("DuelingConvNet", net.DuelingConvNetSpec)
     NETS.register("RecurrentNet", net.RecurrentNetSpec)

@@ -70,6 +70,9 @@ def action_space_problems(
 def _missing_bounds(algorithm: AlgorithmSpec, has_low: bool, has_high: bool) -> list[Problem]:
     """What draws actions between bounds that the environment does not have."""
     problems = []
+    if algorithm.NEEDS_BOUNDS and not (has_low and has_high):
+        message = f"{algorithm.name} acts between bounds, and the environment's actions have none"
+        problems.append(Problem("agent.algorithm.name", message, algorithm.name, has_value=True))
     pdtype, policy = algorithm.action_pdtype, algorithm.action_policy
     if (pdtype in ("Beta", "LogNormal") and not has_low) or (pdtype == "Beta" and not has_high):
         message = "needs bounds that the environment's actions do not have; use Normal"

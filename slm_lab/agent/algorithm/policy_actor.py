@@ -34,10 +34,10 @@ class PolicyActor(Actor):
         self.explore_var = self._action_policy.explore_var(frame)
         params, value = network.act(torch.from_numpy(obs).to(network.device))
         policy = self._action_policy(params.cpu(), frame)
-        action = policy.sample(self._generator)
+        action, log_prob = policy.sample_with_log_prob(self._generator)
         return Act(
             action.numpy(),
-            policy.log_prob(action).numpy(),
+            log_prob.numpy(),
             value.cpu().numpy(),
             self.version,
         )

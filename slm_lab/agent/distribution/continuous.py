@@ -3,17 +3,28 @@
 import math
 from typing import final
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
 from slm_lab.agent.distribution.distribution import Distribution
+from slm_lab.core.types import FloatArray
 
 LOG_STD_RANGE = (-20.0, 2.0)
 EDGE = 1e-6
 """How near to the edge of its support a density is evaluated: an action that was rounded onto the
 edge would have none."""
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+
+
+def _standard_normal_quadrature(count: int) -> tuple[FloatArray, FloatArray]:
+    """Nodes and weights (count,) for the mean of a function of a standard normal variable."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(count)
+    return nodes, weights / weights.sum()
+
+
+_HERMITE = _standard_normal_quadrature(32)
 
 
 @final
@@ -155,3 +166,45 @@ class Beta(Distribution):
     def _log_beta(self) -> Tensor:
         """log B(α, β), (B, A)."""
         return self.alpha.lgamma() + self.beta.lgamma() - (self.alpha + self.beta).lgamma()
+
+
+@final
+class TanhNormal(Distribution):
+    """a = tanh(u) with u normal: between −1 and 1, appendix C of arXiv:1812.05905.
+
+    Samples carry gradients to mean and log σ, both (B, A).
+    """
+
+    def __init__(self, mean: Tensor, log_std: Tensor) -> None:
+        self._normal = DiagonalNormal(mean, log_std)
+
+    def sample(self, generator: torch.Generator) -> Tensor:
+        """(B, A)."""
+        return self._normal.sample(generator).tanh()
+
+    def sample_with_log_prob(self, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """From u itself: from a rounded tanh(u) near ±1 it could not be had back."""
+        u = self._normal.sample(generator)
+        return u.tanh(), self._normal.log_prob(u) - _log_slope(u).sum(-1)
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        """log N(u; μ, σ) − Σ log(1 − tanh²u) with u = atanh(a), (B,)."""
+        u = action.clamp(EDGE - 1, 1 - EDGE).atanh()
+        return self._normal.log_prob(u) - _log_slope(u).sum(-1)
+
+    def entropy(self) -> Tensor:
+        """That of u plus Σ E[log(1 − tanh²u)], by Gauss–Hermite quadrature: (B,)."""
+        nodes, weights = (torch.as_tensor(x, dtype=torch.float32) for x in _HERMITE)
+        mean, std = self._normal.mean, self._normal.log_std.exp()
+        at_nodes = _log_slope(mean.unsqueeze(-1) + std.unsqueeze(-1) * nodes.to(mean.device))
+        expected: Tensor = at_nodes @ weights.to(mean.device)
+        return self._normal.entropy() + expected.sum(-1)
+
+    def mode(self) -> Tensor:
+        """tanh μ, (B, A): the middle of the distribution, which its density may peak beside."""
+        return self._normal.mean.tanh()
+
+
+def _log_slope(u: Tensor) -> Tensor:
+    """log(1 − tanh²u) = 2 (log 2 − u − softplus(−2u)), finite for every u."""
+    return 2 * (math.log(2) - u - softplus(-2 * u))

@@ -16,6 +16,7 @@ from slm_lab.agent.distribution.continuous import (
     DiagonalNormal,
     LogNormal,
     MultivariateNormal,
+    TanhNormal,
 )
 from slm_lab.agent.distribution.discrete import Bernoulli, Categorical, MultiCategorical
 from slm_lab.agent.distribution.distribution import Distribution
@@ -140,6 +141,21 @@ def _bound(values: np.ndarray[Any, Any], pdtype: str, which: str) -> Tensor:
             f'environment\'s have {values.tolist()}; use "Normal"'
         )
     return torch.as_tensor(values, dtype=torch.float32)
+
+
+def squashed_family(action_space: Space) -> DistributionFamily:
+    """TanhNormal, for actions that are bounded on both sides.
+
+    Raises LabError where they are not.
+    """
+    if not isinstance(action_space, spaces.Box):
+        raise LabError(f"no squashed distribution for the action space {action_space}")
+    if not np.isfinite([action_space.low, action_space.high]).all():
+        raise LabError(f"needs actions with two bounds each, the environment's are {action_space}")
+    (size,) = action_space.shape
+    return DistributionFamily(
+        lambda params: TanhNormal(*params.chunk(2, -1)), 2 * size, (size,), np.float32
+    )
 
 
 Builder: TypeAlias = Callable[[Any], DistributionFamily]

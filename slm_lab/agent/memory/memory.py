@@ -7,6 +7,7 @@ from typing import Generic, Self, TypeVar
 import numpy as np
 
 from slm_lab.agent.batch import Act
+from slm_lab.agent.replay_plan import ReplayPlan
 from slm_lab.core.types import Array, BoolArray, FloatArray, StateDict
 from slm_lab.spec.schema.memory import MemorySpec
 
@@ -24,6 +25,8 @@ class MemoryLayout:
     obs_dtype: np.dtype[np.generic]
     action_shape: tuple[int, ...]
     action_dtype: np.dtype[np.generic]
+    replay: ReplayPlan | None = None
+    """Of memories that are drawn from; None for those that are used once."""
 
 
 class Memory(ABC, Generic[BatchT]):

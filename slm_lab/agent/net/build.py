@@ -14,10 +14,12 @@ from slm_lab.agent.net.policy_value import (
 )
 from slm_lab.agent.net.q_network import QNetwork
 from slm_lab.agent.net.target import Follower
+from slm_lab.agent.net.twin_q import TwinQ
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.optim.build import build_optimizer
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.sync import GradientSync
+from slm_lab.core.errors import LabError
 from slm_lab.core.registry import NETS
 from slm_lab.spec.role import net_for_role
 from slm_lab.spec.schema.agent import AgentSpec
@@ -112,6 +114,46 @@ def build_q_network(
     online, target = FlatParameters(net), FlatParameters(twin)
     optimizer = build_optimizer(net_spec, online, sync)
     return QNetwork(net, twin, optimizer, Follower(online, target, net_spec))
+
+
+def build_twin_q(
+    spec: AgentSpec,
+    obs_shape: tuple[int, ...],
+    num_actions: int,
+    discrete: bool,
+    targets: bool,
+    use_symlog: bool,
+    generator: torch.Generator,
+    sync: GradientSync,
+) -> TwinQ:
+    """Two critics, and their targets if there are to be any, equal to them.
+
+    `num_actions` is the number of discrete actions, or of components of a continuous one. Raises
+    LabError where an action cannot stand beside the observation.
+    """
+    net_spec = net_for_role(spec, "critic")
+    device = resolve_device(net_spec.gpu)
+    if not discrete and len(obs_shape) != 1:
+        raise LabError(
+            f"{spec.algorithm.name}: critics of continuous actions take observations that are "
+            f"vectors, the environment's have the shape {obs_shape}"
+        )
+    in_shape = obs_shape if discrete else (obs_shape[0] + num_actions,)
+    outputs = num_actions if discrete else 1
+
+    def pair() -> nn.ModuleList:
+        gain = net_spec.init_std
+        nets = [build_net(net_spec, in_shape, [outputs], [gain], generator) for _ in range(2)]
+        return nn.ModuleList(nets).to(device).train(False)
+
+    online, transform = pair(), ValueTransform(use_symlog, normalize=False)
+    flat = FlatParameters(online)
+    optimizer = build_optimizer(net_spec, flat, sync)
+    if not targets:
+        return TwinQ(online, None, discrete, transform, optimizer, None)
+    twins = pair()
+    follower = Follower(flat, FlatParameters(twins), net_spec)
+    return TwinQ(online, twins, discrete, transform, optimizer, follower)
 
 
 def build_net(

@@ -6,9 +6,10 @@ import math
 import torch
 from torch import Tensor, nn
 
+from slm_lab.agent.net.batch_renorm import BatchRenorm1d
 from slm_lab.spec.torch_table import activation_class
 
-Norm = nn.LayerNorm | nn.BatchNorm1d
+Norm = nn.LayerNorm | nn.BatchNorm1d | BatchRenorm1d
 
 
 class EmptyLinear(nn.Linear):

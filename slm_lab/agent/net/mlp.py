@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from slm_lab.agent.net.activation import Activation, activation_function
+from slm_lab.agent.net.batch_renorm import BatchRenorm1d
 from slm_lab.agent.net.init import EmptyLinear, Norm, hidden_gain, init_linear, init_norm
 from slm_lab.agent.net.mlp_function import KERNELS, MLPFunction, mlp_forward
 from slm_lab.core.errors import LabError
@@ -106,7 +107,9 @@ def _init(layer: nn.Module, init_fn: str | None, gain: float, generator: torch.G
 
 def _norms(spec: MLPNetSpec, width: int) -> list[Norm]:
     norms: list[Norm] = []
-    if spec.batch_norm:
+    if spec.batch_norm == "renorm":
+        norms.append(BatchRenorm1d(width))
+    elif spec.batch_norm:
         norms.append(nn.BatchNorm1d(width))
     if spec.layer_norm:
         norms.append(nn.LayerNorm(width))

@@ -7,7 +7,7 @@ from pydantic import Field, field_validator, model_validator
 
 from slm_lab.spec.schema.block import Block, refusal, refuse, refuse_all
 from slm_lab.spec.schema.memory import Family, MemorySpec, OnPolicyBatchReplaySpec
-from slm_lab.spec.schema.schedule import Coefficient, NonNegative, constant
+from slm_lab.spec.schema.schedule import Coefficient, Constant, NonNegative, constant
 from slm_lab.spec.schema.types import AutoOrNumber, Int
 
 ActionPdtype: TypeAlias = Literal[
@@ -44,6 +44,9 @@ class AlgorithmSpec(Block):
     """The action distributions it can use; None: all."""
 
     NEEDS_NET: ClassVar[bool] = True
+
+    NEEDS_BOUNDS: ClassVar[bool] = False
+    """Whether continuous actions must be bounded on both sides."""
 
     name: str = Field(description="algorithm")
     action_pdtype: ActionPdtype = Field(
@@ -236,6 +239,7 @@ class EntropyRegularisedSpec(ReplayLearningSpec):
     """What SoftActorCritic and CrossQ share."""
 
     PDTYPES: ClassVar[frozenset[str] | None] = OF_SAC
+    NEEDS_BOUNDS: ClassVar[bool] = True
 
     target_entropy: AutoOrNumber = Field(
         "auto", description="entropy that α is tuned for, nats; auto: −A, or by the action count"
@@ -243,7 +247,9 @@ class EntropyRegularisedSpec(ReplayLearningSpec):
     alpha_lr: float | None = Field(
         None, gt=0, description="learning rate of ln α; null: that of the actor"
     )
-    fixed_alpha: float | None = Field(None, ge=0, description="α, not tuned")
+    fixed_alpha: Constant | None = Field(
+        None, description="α, not tuned: a number, or a schedule that anneals it"
+    )
     log_alpha_min: float = Field(-20.0, description="least ln α")
     log_alpha_max: float = Field(2.0, description="greatest ln α")
     policy_delay: Int = Field(1, ge=1, description="critic updates per actor update")

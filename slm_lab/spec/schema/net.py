@@ -20,7 +20,7 @@ from pydantic_core import CoreSchema, InitErrorDetails
 from slm_lab.spec.schema.arc import ArcSpec
 from slm_lab.spec.schema.block import Block, refusal, refuse, refuse_all
 from slm_lab.spec.schema.optim import LossSpec, LRSchedulerSpec, OptimSpec
-from slm_lab.spec.schema.types import AnyList, Gpu, Int, IntList
+from slm_lab.spec.schema.types import AnyList, BatchNorm, Gpu, Int, IntList
 from slm_lab.spec.schema.wording import unknown_name
 from slm_lab.spec.torch_table import activation_class, activation_refusal, activations, initialisers
 
@@ -100,7 +100,11 @@ class NetSpec(Block):
         "(written actor_init_std, critic_init_std)",
     )
     layer_norm: bool = Field(False, description="LayerNorm after every hidden layer")
-    batch_norm: bool = Field(False, description="batch normalisation after every hidden layer")
+    batch_norm: BatchNorm = Field(
+        False,
+        description='batch normalisation after every hidden layer; "renorm": batch '
+        "renormalisation (arXiv:1702.03275)",
+    )
     clip_grad_val: float | None = Field(
         None, gt=0, description="largest global norm of the gradient; null: no clipping"
     )

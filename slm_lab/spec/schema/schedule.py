@@ -1,9 +1,9 @@
 """Values that change over the run: exploration, entropy weight, clipping range."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
 
 from slm_lab.spec.schema.block import Block, refusal, refuse_all
 from slm_lab.spec.schema.types import Int
@@ -67,6 +67,14 @@ NonNegative: TypeAlias = Annotated[
     ScheduleSpec, AfterValidator(_both_values(lambda value: value >= 0, "must be >= 0"))
 ]
 """A schedule of values >= 0."""
+
+
+def _number_as_constant(value: Any) -> Any:
+    return value if isinstance(value, Mapping | BaseModel) else {"start_val": value}
+
+
+Constant: TypeAlias = Annotated[NonNegative, BeforeValidator(_number_as_constant)]
+"""A number >= 0, or a schedule of such."""
 
 Coefficient: TypeAlias = Annotated[NonNegative, BeforeValidator(_null_as_zero)]
 """The weight of a loss term, >= 0; null leaves the term out."""

@@ -66,6 +66,11 @@ Distributed: TypeAlias = Annotated[
 Gpu: TypeAlias = Annotated[bool | Literal["auto"], BeforeValidator(_one_of([False, True, "auto"]))]
 """Whether to train on a GPU."""
 
+BatchNorm: TypeAlias = Annotated[
+    bool | Literal["renorm"], BeforeValidator(_one_of([False, True, "renorm"]))
+]
+"""Whether, and which, batch normalisation."""
+
 SignOrNumber: TypeAlias = Annotated[
     Literal["sign"] | float | None,
     BeforeValidator(_sign_or_number),

@@ -1,0 +1,113 @@
+"""Q-learning with replay: three algorithms that differ in the value of the next state."""
+
+from abc import abstractmethod
+from typing import final
+
+import torch
+from torch import Tensor
+
+from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner
+from slm_lab.agent.algorithm.loss import ElementwiseLoss
+from slm_lab.agent.algorithm.policy_parts import assemble, build_loss, build_q, replay_plan
+from slm_lab.agent.algorithm.replay_loop import Update, replay
+from slm_lab.agent.batch import Transitions, TransitionSource
+from slm_lab.agent.net.q_network import QNetwork
+from slm_lab.core.types import StateDict
+from slm_lab.spec.role import net_for_role
+from slm_lab.spec.schema.algorithm import DQNBaseSpec
+
+
+class QLearner(Learner[TransitionSource]):
+    """Steps on the error between Q(s, a) and r + γ^m V(s'); V is what the algorithms differ in."""
+
+    def __init__(
+        self, spec: DQNBaseSpec, network: QNetwork, value_loss_fn: ElementwiseLoss
+    ) -> None:
+        super().__init__(network.units)
+        self.spec = spec
+        self.network = network
+        self._value_loss_fn = value_loss_fn
+
+    @classmethod
+    def build(cls, context: BuildContext) -> AgentParts:
+        """Network, actor and learner from the spec."""
+        spec = context.spec.algorithm
+        assert isinstance(spec, DQNBaseSpec)
+        network, family = build_q(context)
+        learner = cls(spec, network, build_loss(net_for_role(context.spec, "actor")))
+        plan = replay_plan(context, spec, spec.num_step_returns)
+        return assemble(context, network, family, learner, replay=plan)
+
+    @abstractmethod
+    def next_value(self, next_obs: Tensor) -> Tensor:
+        """V(s') of the states that were reached, (B,)."""
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """How large the values are, and how much is learned from each frame."""
+        return ("q_value", "update_to_data")
+
+    def learn(self, batch: TransitionSource, frame: int) -> dict[str, float]:
+        """The gradient steps that are due; then the target network may follow."""
+        self.units.set_frame(frame)
+        report = replay(batch, frame, self.spec.training_iter, self._update)
+        self.network.follower.after_event(batch.num_stored)
+        self.version += 1
+        return {
+            **report,
+            "update_to_data": self.opt_step / batch.num_stored,
+            "lr": self.units.lr,
+        }
+
+    def _update(self, batch: Transitions) -> Update:
+        """One step on w l(Q(s, a), r + γ^m V(s')), eq. 2 of arXiv:1312.5602 for n steps."""
+        network, device = self.network, self.network.device
+        with torch.no_grad():
+            next_value = self.next_value(batch.next_obs.to(device))
+            target = batch.reward.to(device) + batch.discount.to(device) * next_value
+        network.train(True)
+        action = batch.action.to(device).unsqueeze(-1)
+        q = network.q(batch.obs.to(device)).gather(-1, action).squeeze(-1)
+        loss = (batch.weight.to(device) * self._value_loss_fn(q, target)).mean()
+        step = network.step(loss)
+        network.train(False)
+        self.opt_step += 1
+        with torch.no_grad():
+            report = {"loss": step.loss, "grad_norm": step.grad_norm, "q_value": q.mean().item()}
+            return Update(report, (target - q).cpu())
+
+    def own_state(self) -> StateDict:
+        """The target network."""
+        return {"follower": self.network.follower.state_dict()}
+
+    def load_own_state(self, state: StateDict) -> None:
+        """Restores it."""
+        self.network.follower.load_state_dict(state["follower"])
+
+
+@final
+class VanillaDQN(QLearner):
+    """Q-learning with replay, without a target network (arXiv:1312.5602)."""
+
+    def next_value(self, next_obs: Tensor) -> Tensor:
+        """max_a Q(s', a)."""
+        return self.network.q(next_obs).amax(-1)
+
+
+@final
+class DQN(QLearner):
+    """With a target network: Mnih et al., "Human-level control" (2015)."""
+
+    def next_value(self, next_obs: Tensor) -> Tensor:
+        """max_a Q̂(s', a)."""
+        return self.network.target_q(next_obs).amax(-1)
+
+
+@final
+class DoubleDQN(QLearner):
+    """The online network chooses, the target network values: arXiv:1509.06461."""
+
+    def next_value(self, next_obs: Tensor) -> Tensor:
+        """Q̂(s', argmax_a Q(s', a))."""
+        best = self.network.q(next_obs).argmax(-1, keepdim=True)
+        return self.network.target_q(next_obs).gather(-1, best).squeeze(-1)

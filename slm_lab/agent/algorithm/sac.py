@@ -1,0 +1,191 @@
+"""Soft actor-critic (arXiv:1812.05905) and CrossQ (arXiv:1902.05605), for any kind of action."""
+
+from abc import abstractmethod
+from typing import NamedTuple, final
+
+import torch
+from torch import Tensor
+
+from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner
+from slm_lab.agent.algorithm.policy_parts import assemble, replay_plan
+from slm_lab.agent.algorithm.replay_loop import Update, replay
+from slm_lab.agent.algorithm.soft_parts import SoftParts, build_soft
+from slm_lab.agent.algorithm.soft_policy import Expectation
+from slm_lab.agent.batch import Transitions, TransitionSource
+from slm_lab.core.types import StateDict
+from slm_lab.spec.role import net_for_role
+from slm_lab.spec.schema.agent import AgentSpec
+from slm_lab.spec.schema.algorithm import EntropyRegularisedSpec
+from slm_lab.spec.schema.net import TorchArcNetSpec
+
+
+class Prediction(NamedTuple):
+    """What the critics say of a batch."""
+
+    q: tuple[Tensor, Tensor]
+    """(B,) each: Q_1, Q_2 of what was done, in the critics' own units, with gradients."""
+    following: Expectation
+    """Over the actions in the next states, without."""
+
+
+class SoftLearner(Learner[TransitionSource]):
+    """Critics learn r + γ (E[Q(s', a')] + α H(s')); the actor maximises E[Q(s, a)] + α H(s).
+
+    The algorithms differ in how a batch is predicted.
+    """
+
+    def __init__(self, spec: EntropyRegularisedSpec, parts: SoftParts) -> None:
+        super().__init__(parts.units)
+        self.spec = spec
+        self.actor = parts.actor
+        self.critic = parts.critic
+        self.temperature = parts.temperature
+        self.policy = parts.policy
+        self.generator = parts.generator
+        self._value_loss_fn = parts.value_loss_fn
+
+    @classmethod
+    def build(cls, context: BuildContext) -> AgentParts:
+        """Networks, actor and learner from the spec."""
+        spec = context.spec.algorithm
+        assert isinstance(spec, EntropyRegularisedSpec)
+        parts = cls.build_parts(context, spec)
+        plan = replay_plan(context, spec)
+        return assemble(context, parts.actor, parts.family, cls(spec, parts), replay=plan)
+
+    @classmethod
+    @abstractmethod
+    def build_parts(cls, context: BuildContext, spec: EntropyRegularisedSpec) -> SoftParts:
+        """Actor, critics and temperature."""
+
+    @abstractmethod
+    def predict(self, obs: Tensor, action: Tensor, next_obs: Tensor) -> Prediction:
+        """What the critics say of B transitions."""
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """Losses, temperature, and how much is learned from each frame."""
+        return ("policy_loss", "value_loss", "q_value", "alpha", "update_to_data")
+
+    def learn(self, batch: TransitionSource, frame: int) -> dict[str, float]:
+        """The gradient steps that are due."""
+        self.units.set_frame(frame)
+        report = replay(batch, frame, self.spec.training_iter, lambda b: self._update(b, frame))
+        if self.critic.follower is not None:
+            self.critic.follower.after_event(batch.num_stored)
+        self.version += 1
+        return {
+            **report,
+            "update_to_data": self.opt_step / batch.num_stored,
+            "lr": self.units.lr,
+        }
+
+    def _update(self, batch: Transitions, frame: int) -> Update:
+        """A step of the critics, and every `policy_delay` times one of actor and temperature."""
+        device = self.critic.device
+        alpha = self.temperature.at(frame)
+        obs = batch.obs.to(device)
+        self.critic.train(True)
+        q, following = self.predict(obs, batch.action.to(device), batch.next_obs.to(device))
+        soft_value = following.value + alpha * following.entropy
+        target = batch.reward.to(device) + batch.discount.to(device) * soft_value
+        raw_target = self.critic.transform.encode(target)
+        weight = batch.weight.to(device)
+        first, second = ((weight * self._value_loss_fn(each, raw_target)).mean() for each in q)
+        step = self.critic.step(first + second)
+        self.critic.train(False)
+        self.opt_step += 1
+        with torch.no_grad():
+            report = {
+                "loss": step.loss,
+                "value_loss": step.loss,
+                "grad_norm": step.grad_norm,
+                "q_value": self.critic.transform.decode(q[0]).mean().item(),
+                "alpha": alpha,
+            }
+            error = (raw_target - q[0]).cpu()
+        if self.opt_step % self.spec.policy_delay == 0:
+            report |= self._update_actor(obs, alpha)
+        return Update(report, error)
+
+    def _update_actor(self, obs: Tensor, alpha: float) -> dict[str, float]:
+        """One step on −(E[Q(s, a)] + α H(s)), whose gradient needs none of the critics' weights."""
+        self.actor.train(True)
+        with self.critic.frozen():
+            value, entropy = self.policy(
+                self.actor.policy(obs),
+                lambda action: self.critic.smaller(obs, action),
+                self.generator,
+            )
+            step = self.actor.step(-(value + alpha * entropy).mean())
+        self.actor.train(False)
+        self.temperature.update(entropy.detach())
+        return {"policy_loss": step.loss, "entropy": entropy.mean().item()}
+
+    def own_state(self) -> StateDict:
+        """The targets, and the generator of the actions that are averaged over."""
+        follower = self.critic.follower
+        return {
+            "follower": None if follower is None else follower.state_dict(),
+            "generator": self.generator.get_state(),
+        }
+
+    def load_own_state(self, state: StateDict) -> None:
+        """Restores both."""
+        if self.critic.follower is not None:
+            self.critic.follower.load_state_dict(state["follower"])
+        self.generator.set_state(state["generator"])
+
+
+@final
+class SoftActorCritic(SoftLearner):
+    """The next states are valued by target networks."""
+
+    @classmethod
+    def build_parts(cls, context: BuildContext, spec: EntropyRegularisedSpec) -> SoftParts:
+        """With targets."""
+        return build_soft(context, spec, context.spec, targets=True)
+
+    def predict(self, obs: Tensor, action: Tensor, next_obs: Tensor) -> Prediction:
+        """See `SoftLearner.predict`."""
+        with torch.no_grad():
+            following = self.policy(
+                self.actor.policy(next_obs),
+                lambda next_action: self.critic.target(next_obs, next_action),
+                self.generator,
+            )
+        return Prediction(self.critic.chosen(obs, action), following)
+
+
+@final
+class CrossQ(SoftLearner):
+    """No target networks: batch-renormalised critics see this state and the next in one batch."""
+
+    @classmethod
+    def build_parts(cls, context: BuildContext, spec: EntropyRegularisedSpec) -> SoftParts:
+        """Without targets."""
+        return build_soft(context, spec, _renormalised(context.spec), targets=False)
+
+    def predict(self, obs: Tensor, action: Tensor, next_obs: Tensor) -> Prediction:
+        """See `SoftLearner.predict`."""
+        predicted: list[tuple[Tensor, Tensor]] = []
+
+        def next_value(next_action: Tensor | None) -> Tensor:
+            with torch.enable_grad():
+                q, value = self.critic.chosen_and_next(obs, action, next_obs, next_action)
+            predicted.append(q)
+            return value
+
+        with torch.no_grad():
+            following = self.policy(self.actor.policy(next_obs), next_value, self.generator)
+        return Prediction(predicted[0], following)
+
+
+def _renormalised(agent: AgentSpec) -> AgentSpec:
+    """The agent whose critics are batch-renormalised where its spec does not say how."""
+    critic = net_for_role(agent, "critic")
+    if critic.batch_norm or isinstance(critic, TorchArcNetSpec):
+        return agent
+    return agent.model_copy(
+        update={"critic_net": critic.model_copy(update={"batch_norm": "renorm"})}
+    )

@@ -1,0 +1,109 @@
+"""SARSA: Rummery & Niranjan, "On-line Q-learning using connectionist systems" (1994)."""
+
+from dataclasses import replace
+from typing import final
+
+import torch
+from torch import Tensor
+
+from slm_lab.agent.algorithm.action_policy import ActionPolicy
+from slm_lab.agent.algorithm.algorithm import (
+    AgentParts,
+    BuildContext,
+    Learner,
+    seeded_generator,
+)
+from slm_lab.agent.algorithm.loss import ElementwiseLoss
+from slm_lab.agent.algorithm.policy_parts import assemble, build_loss, build_q
+from slm_lab.agent.algorithm.returns import n_step_returns
+from slm_lab.agent.batch import Rollout
+from slm_lab.agent.net.q_network import QNetwork
+from slm_lab.core.types import StateDict
+from slm_lab.spec.role import net_for_role
+from slm_lab.spec.schema.algorithm import SARSASpec
+
+
+@final
+class SARSA(Learner[Rollout]):
+    """One gradient step per rollout on the error between Q(s, a) and r + γ Q(s', a').
+
+    a' is the action that was taken next. Where the rollout ends or an episode was truncated none
+    was: there it is drawn as the actor would have.
+    """
+
+    def __init__(
+        self,
+        spec: SARSASpec,
+        network: QNetwork,
+        action_policy: ActionPolicy,
+        value_loss_fn: ElementwiseLoss,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__(network.units)
+        self.spec = spec
+        self.network = network
+        self._action_policy = action_policy
+        self._value_loss_fn = value_loss_fn
+        self._generator = generator
+
+    @classmethod
+    def build(cls, context: BuildContext) -> AgentParts:
+        """Network, actor and learner from the spec."""
+        spec = context.spec.algorithm
+        assert isinstance(spec, SARSASpec)
+        network, family = build_q(context)
+        learner = cls(
+            spec,
+            network,
+            ActionPolicy.build(spec, family, context.action_space),
+            build_loss(net_for_role(context.spec, "actor")),
+            seeded_generator(context.seeds.sampling),
+        )
+        return assemble(context, network, family, learner, spec.training_frequency)
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """How large the values are."""
+        return ("q_value",)
+
+    def learn(self, batch: Rollout, frame: int) -> dict[str, float]:
+        """One step on l(Q(s, a), r + γ Q(s', a')) over the whole rollout."""
+        network, device = self.network, self.network.device
+        self.units.set_frame(frame)
+        with torch.no_grad():
+            bootstrap_value = self._bootstrap_value(batch.bootstrap_obs.to(device), frame)
+        network.train(True)
+        action = batch.action.flatten(0, 1).to(device).unsqueeze(-1)
+        q = network.q(batch.obs.flatten(0, 1).to(device)).gather(-1, action).squeeze(-1)
+        target = self._target(batch, q.detach().cpu(), bootstrap_value)
+        step = network.step(self._value_loss_fn(q, target.to(device)).mean())
+        network.train(False)
+        self.opt_step += 1
+        self.version += 1
+        return {
+            "loss": step.loss,
+            "grad_norm": step.grad_norm,
+            "q_value": q.mean().item(),
+            "lr": self.units.lr,
+        }
+
+    def _bootstrap_value(self, obs: Tensor, frame: int) -> Tensor:
+        """Q(s', a') with a' as the actor would draw it, (K,)."""
+        q = self.network.q(obs).cpu()
+        action = self._action_policy(q, frame).sample(self._generator)
+        return q.gather(-1, action.unsqueeze(-1)).squeeze(-1)
+
+    def _target(self, rollout: Rollout, q: Tensor, bootstrap_value: Tensor) -> Tensor:
+        """r + γ Q(s', a'), (T·N,), from Q(s, a) of every step, (T·N,)."""
+        taken = replace(rollout, value=q.view_as(rollout.reward))
+        next_value = taken.next_value(bootstrap_value)
+        ends = rollout.terminated, rollout.done
+        return n_step_returns(rollout.reward, next_value, *ends, self.spec.gamma, 1).flatten()
+
+    def own_state(self) -> StateDict:
+        """The generator of the actions that were not taken."""
+        return {"generator": self._generator.get_state()}
+
+    def load_own_state(self, state: StateDict) -> None:
+        """Restores it."""
+        self._generator.set_state(state["generator"])

@@ -1,0 +1,124 @@
+"""What soft actor-critic and its relatives are built from."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import torch
+from gymnasium import spaces
+
+from slm_lab.agent.algorithm.algorithm import BuildContext, seeded_generator
+from slm_lab.agent.algorithm.loss import ElementwiseLoss
+from slm_lab.agent.algorithm.policy_parts import build_loss
+from slm_lab.agent.algorithm.soft_policy import SoftPolicy, exact, gumbel_softmax, squashed
+from slm_lab.agent.algorithm.temperature import (
+    LogAlpha,
+    ScheduledTemperature,
+    Temperature,
+    TunedTemperature,
+)
+from slm_lab.agent.distribution.family import (
+    DistributionFamily,
+    distribution_family,
+    squashed_family,
+)
+from slm_lab.agent.net.build import build_policy_only, build_twin_q
+from slm_lab.agent.net.policy_value import PolicyOnly
+from slm_lab.agent.net.twin_q import TwinQ
+from slm_lab.agent.net.units import Units
+from slm_lab.agent.optim.build import build_optimizer
+from slm_lab.agent.optim.flat import FlatParameters
+from slm_lab.agent.schedule import Schedule
+from slm_lab.spec.role import net_for_role
+from slm_lab.spec.schema.agent import AgentSpec
+from slm_lab.spec.schema.algorithm import EntropyRegularisedSpec
+
+DISCRETE_TARGET = 0.98
+"""H̄ for discrete actions as a share of the largest entropy there is, ln n (arXiv:1910.07207)."""
+
+
+@dataclass(frozen=True)
+class SoftParts:
+    """An actor, two critics, the temperature, and how the policy is averaged over."""
+
+    actor: PolicyOnly
+    critic: TwinQ
+    family: DistributionFamily
+    policy: SoftPolicy
+    temperature: Temperature
+    value_loss_fn: ElementwiseLoss
+    generator: torch.Generator
+
+    @property
+    def units(self) -> Units:
+        """Actor, critics and, where it is tuned, temperature."""
+        optimizers = {**self.actor.units.optimizers, "critic": self.critic.optimizer}
+        if self.temperature.optimizer is not None:
+            optimizers["alpha"] = self.temperature.optimizer
+        return Units(optimizers)
+
+
+def build_soft(
+    context: BuildContext, spec: EntropyRegularisedSpec, agent: AgentSpec, targets: bool
+) -> SoftParts:
+    """All of it, with target networks or without. `agent` holds the nets to build.
+
+    Raises LabError for actions that are neither discrete nor bounded.
+    """
+    discrete = isinstance(context.action_space, spaces.Discrete)
+    family, policy = _policy(context.action_space, spec.action_pdtype)
+    generator = seeded_generator(context.seeds.init)
+    actor = build_policy_only(agent, family, context.obs_shape, generator, context.sync)
+    critic = build_twin_q(
+        agent,
+        context.obs_shape,
+        family.param_dim if discrete else family.action_shape[0],
+        discrete,
+        targets,
+        spec.symlog,
+        generator,
+        context.sync,
+    )
+    return SoftParts(
+        actor,
+        critic,
+        family,
+        policy,
+        _temperature(context, spec, family),
+        build_loss(net_for_role(agent, "critic")),
+        seeded_generator(context.seeds.sampling),
+    )
+
+
+def _policy(space: gymnasium.Space[Any], pdtype: str) -> tuple[DistributionFamily, SoftPolicy]:
+    if not isinstance(space, spaces.Discrete):
+        return squashed_family(space), squashed
+    family = distribution_family(space, pdtype)
+    return family, gumbel_softmax if pdtype == "GumbelSoftmax" else exact
+
+
+def _temperature(
+    context: BuildContext, spec: EntropyRegularisedSpec, family: DistributionFamily
+) -> Temperature:
+    if spec.fixed_alpha is not None:
+        return ScheduledTemperature(Schedule(spec.fixed_alpha))
+    net_spec = net_for_role(context.spec, "actor")
+    args = dict(net_spec.optim_spec.args)
+    if spec.alpha_lr is not None:
+        args["lr"] = spec.alpha_lr
+    optim_spec = net_spec.optim_spec.model_copy(update={"args": args})
+    own = net_spec.model_copy(update={"optim_spec": optim_spec, "clip_grad_val": None})
+    log_alpha = LogAlpha()
+    optimizer = build_optimizer(own, FlatParameters(log_alpha), context.sync)
+    bounds = spec.log_alpha_min, spec.log_alpha_max
+    return TunedTemperature(log_alpha, optimizer, _target_entropy(spec, family), bounds)
+
+
+def _target_entropy(spec: EntropyRegularisedSpec, family: DistributionFamily) -> float:
+    """−A for A continuous components (arXiv:1812.05905, appendix D), a share of ln n otherwise."""
+    if spec.target_entropy != "auto":
+        return spec.target_entropy
+    if family.action_shape:
+        return -float(family.action_shape[0])
+    return DISCRETE_TARGET * math.log(family.param_dim)

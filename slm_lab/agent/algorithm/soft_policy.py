@@ -1,0 +1,56 @@
+"""What a policy expects of an action-value function: E[Q] and its entropy, in three ways.
+
+Their sum with a temperature α, E[Q(s, a) − α log π(a|s)], is the soft value: the next state's is
+bootstrapped from, this state's is what the actor maximises.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from slm_lab.agent.distribution.continuous import TanhNormal
+
+ActionValue = Callable[[Tensor | None], Tensor]
+"""From actions (B, A) to their values (B,); for discrete actions from None to all values (B, n)."""
+
+
+class Expectation(NamedTuple):
+    """Over the actions of a policy in each state."""
+
+    value: Tensor
+    """(B,) E[Q(s, a)]"""
+    entropy: Tensor
+    """(B,) E[−log π(a|s)]"""
+
+
+class SoftPolicy(Protocol):
+    """From distribution parameters (B, param_dim) and an action-value function to its mean."""
+
+    def __call__(self, params: Tensor, q: ActionValue, generator: torch.Generator) -> Expectation:
+        """The expectation, with gradients to `params`."""
+
+
+def squashed(params: Tensor, q: ActionValue, generator: torch.Generator) -> Expectation:
+    """By one reparametrised action, tanh(μ + σε): eqs. 11 and 20 of arXiv:1812.05905."""
+    action, log_prob = TanhNormal(*params.chunk(2, -1)).sample_with_log_prob(generator)
+    return Expectation(q(action), -log_prob)
+
+
+def exact(params: Tensor, q: ActionValue, generator: torch.Generator) -> Expectation:
+    """Σ_a π(a|s) Q(s, a) over n actions: eqs. 10 and 12 of arXiv:1910.07207."""
+    log_p = params.log_softmax(-1)
+    p = log_p.exp()
+    return Expectation((p * q(None)).sum(-1), -(p * log_p).sum(-1))
+
+
+def gumbel_softmax(params: Tensor, q: ActionValue, generator: torch.Generator) -> Expectation:
+    """By one action, whose gradient is that of a softmax: straight-through, arXiv:1611.01144."""
+    log_p = params.log_softmax(-1)
+    gumbel = -torch.empty_like(log_p).exponential_(generator=generator).log()
+    relaxed = (log_p + gumbel).softmax(-1)
+    hard = one_hot(relaxed.argmax(-1), log_p.shape[-1]).to(relaxed.dtype)
+    action = hard - relaxed.detach() + relaxed
+    return Expectation((action * q(None)).sum(-1), -(action * log_p).sum(-1))

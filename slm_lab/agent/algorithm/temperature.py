@@ -1,0 +1,92 @@
+"""The weight α of the entropy in soft actor-critic: tuned, or on a schedule."""
+
+import math
+from abc import ABC, abstractmethod
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from slm_lab.agent.optim.optimizer import Optimizer
+from slm_lab.agent.schedule import Schedule
+
+
+class Temperature(ABC):
+    """α, as the algorithm sees it."""
+
+    @property
+    @abstractmethod
+    def optimizer(self) -> Optimizer | None:
+        """That of ln α, where it is tuned."""
+
+    @abstractmethod
+    def at(self, frame: int) -> float:
+        """α at the trial's clock `frame`."""
+
+    @abstractmethod
+    def update(self, entropy: Tensor) -> None:
+        """Moves α after the entropies (B,) that the policy was found to have."""
+
+
+@final
+class ScheduledTemperature(Temperature):
+    """α as the spec says: constant, or annealed."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+
+    @property
+    def optimizer(self) -> None:
+        """None."""
+
+    def at(self, frame: int) -> float:
+        """See `Temperature.at`."""
+        return self._schedule.at(frame)
+
+    def update(self, entropy: Tensor) -> None:
+        """Changes nothing."""
+
+
+class LogAlpha(nn.Module):
+    """One trained number, ln α, which begins at 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.value = nn.Parameter(torch.zeros(()))
+
+
+@final
+class TunedTemperature(Temperature):
+    """α rises while the entropy is below its target and falls while it is above.
+
+    One gradient step on ln α (H − H̄): eq. 18 of arXiv:1812.05905 with ln α for α, as its authors'
+    code has it. ln α stays between two bounds.
+    """
+
+    def __init__(
+        self,
+        log_alpha: LogAlpha,
+        optimizer: Optimizer,
+        target_entropy: float,
+        bounds: tuple[float, float],
+    ) -> None:
+        self._log_alpha = log_alpha
+        self._optimizer = optimizer
+        self._target_entropy = target_entropy
+        self._bounds = bounds
+
+    @property
+    def optimizer(self) -> Optimizer:
+        """See `Temperature.optimizer`."""
+        return self._optimizer
+
+    def at(self, frame: int) -> float:
+        """See `Temperature.at`; the frame does not matter."""
+        return math.exp(self._log_alpha.value.item())
+
+    def update(self, entropy: Tensor) -> None:
+        """See `Temperature.update`."""
+        surplus = entropy.mean() - self._target_entropy
+        self._optimizer.step(self._log_alpha.value * surplus)
+        with torch.no_grad():
+            self._log_alpha.value.clamp_(*self._bounds)

@@ -1,0 +1,106 @@
+"""Memories that are drawn from again and again."""
+
+from typing import final
+
+import torch
+from torch import Tensor
+
+from slm_lab.agent.batch import Act, Transitions, TransitionSource
+from slm_lab.agent.memory.drawing import Drawing, Proportional, Uniform
+from slm_lab.agent.memory.memory import Memory, MemoryLayout
+from slm_lab.agent.memory.transition_ring import TransitionRing
+from slm_lab.agent.replay_plan import ReplayPlan
+from slm_lab.agent.schedule import Schedule
+from slm_lab.core.types import Array, BoolArray, FloatArray, StateDict
+from slm_lab.spec.schema.memory import MemorySpec, PrioritizedReplaySpec, ReplaySpec
+
+
+@final
+class Replay(Memory[TransitionSource], TransitionSource):
+    """Experience replay (Lin, 1992): a ring of transitions, drawn uniformly or by priority.
+
+    With `use_cer` the newest transition of every environment is part of every batch: combined
+    experience replay, arXiv:1712.01275.
+    """
+
+    def __init__(self, spec: ReplaySpec, plan: ReplayPlan, layout: MemoryLayout) -> None:
+        num_rows = spec.max_size // layout.num_envs
+        self._ring = TransitionRing(layout, num_rows, plan.gamma, plan.num_steps)
+        self._drawing = _drawing(spec, self._ring, plan.seed)
+        self._schedule = plan.schedule
+        self._batch_size = spec.batch_size
+        self._use_cer = spec.use_cer
+        self.num_batches = 0
+        self.num_stored = 0
+
+    @classmethod
+    def build(cls, spec: MemorySpec, layout: MemoryLayout) -> "Replay":
+        """Uniform for Replay, by priority for PrioritizedReplay."""
+        assert isinstance(spec, ReplaySpec)
+        assert layout.replay is not None, "an algorithm that replays says how"
+        return cls(spec, layout.replay, layout)
+
+    def add(
+        self,
+        obs: Array,
+        act: Act,
+        reward: FloatArray,
+        terminated: BoolArray,
+        truncated: BoolArray,
+        next_obs: Array,
+    ) -> None:
+        """Writes one step over the oldest."""
+        self._ring.add(obs, act, reward, terminated, truncated, next_obs)
+        self._drawing.added()
+        before, self.num_stored = self.num_stored, self.num_stored + len(reward)
+        self.num_batches = self._schedule.due(before, self.num_stored)
+
+    def ready(self) -> bool:
+        """Whether the newest step has made a training event due."""
+        return self.num_batches > 0
+
+    def take(self) -> TransitionSource:
+        """The memory itself, to draw from."""
+        return self
+
+    def sample(self, frame: int) -> Transitions:
+        """See `TransitionSource`."""
+        places = self._drawing.draw(self._batch_size, frame)
+        if self._use_cer:
+            newest = self._ring.newest[: self._batch_size]
+            places[len(places) - len(newest) :] = newest
+        gathered = self._ring.gather(places)
+        return Transitions(
+            **{name: torch.from_numpy(array) for name, array in gathered._asdict().items()},
+            weight=self._drawing.weights(places, frame),
+            index=torch.from_numpy(places),
+        )
+
+    def report_errors(self, index: Tensor, error: Tensor) -> None:
+        """See `TransitionSource`."""
+        self._drawing.report_errors(index.numpy(), error.numpy())
+
+    def break_off(self, next_obs: Array) -> None:
+        """Ends the running episodes as truncated."""
+        self._ring.break_off(next_obs)
+
+    def state_dict(self) -> StateDict:
+        """Everything: steps, generator, priorities."""
+        return {
+            "num_stored": self.num_stored,
+            "ring": self._ring.state_dict(),
+            "drawing": self._drawing.state_dict(),
+        }
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores it."""
+        self.num_stored = int(state["num_stored"])
+        self._ring.load_state_dict(state["ring"])
+        self._drawing.load_state_dict(state["drawing"])
+
+
+def _drawing(spec: ReplaySpec, ring: TransitionRing, seed: int) -> Drawing:
+    if isinstance(spec, PrioritizedReplaySpec):
+        beta = None if spec.beta is None else Schedule(spec.beta)
+        return Proportional(ring, seed, spec.alpha, spec.epsilon, beta)
+    return Uniform(ring, seed)

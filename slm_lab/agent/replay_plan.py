@@ -1,0 +1,44 @@
+"""When an off-policy algorithm trains, how much, and on what."""
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class TrainingSchedule:
+    """How many batches are due as transitions are stored.
+
+    An event of `batches_per_event` batches fires at most once per vector step, when the count of
+    stored transitions crosses a multiple of `frequency` and has reached `start`. With
+    `update_to_data` the batches per transition stored after `start` are exactly that number.
+    """
+
+    frequency: int
+    start: int
+    batches_per_event: int = 1
+    update_to_data: float | None = None
+
+    def due(self, before: int, after: int) -> int:
+        """Batches due when the count of stored transitions goes from `before` to `after`."""
+        if after < self.start:
+            return 0
+        if self.update_to_data is not None:
+            return self._owed(after) - self._owed(before)
+        crosses = after // self.frequency > before // self.frequency
+        return self.batches_per_event if crosses else 0
+
+    def _owed(self, stored: int) -> int:
+        """Batches owed in all, counted from `start`; stateless, so nothing is lost on resume."""
+        ratio = self.update_to_data or 0.0
+        return math.floor(ratio * max(stored - self.start, 0) + 1e-9)
+
+
+@dataclass(frozen=True)
+class ReplayPlan:
+    """How an off-policy algorithm replays."""
+
+    schedule: TrainingSchedule
+    gamma: float
+    num_steps: int
+    """n of n-step returns."""
+    seed: int

@@ -1,0 +1,227 @@
+"""SARSA and the DQN family against numbers worked out by hand."""
+
+import numpy as np
+import pytest
+import torch
+
+from slm_lab.agent.algorithm.algorithm import AgentSeeds
+from slm_lab.agent.batch import Rollout, Transitions, TransitionSource
+from slm_lab.agent.build import build_agent
+from slm_lab.agent.net.dueling import dueling_q
+from slm_lab.env.make import make_env
+from tests.support import parse, ppo
+
+GAMMA = 0.9
+
+
+def agent_of(algorithm, memory, num_envs=2, **net):
+    spec = parse(
+        ppo(
+            agent__algorithm={"gamma": GAMMA, **algorithm},
+            agent__memory=memory,
+            agent__net={
+                "type": "MLPNet",
+                "hid_layers": [8],
+                "optim_spec": {"name": "SGD", "lr": 0.1},
+                **net,
+            },
+            env__num_envs=num_envs,
+        )
+    )
+    env = make_env(spec.env, 0)
+    seeds = AgentSeeds(init=0, action=1, sampling=2)
+    return build_agent(spec.agent, env.observation_space, env.action_space, num_envs, seeds)
+
+
+def dqn(name, **net):
+    memory = {"name": "Replay", "batch_size": 4, "max_size": 100}
+    return agent_of({"name": name}, memory, **net)
+
+
+class OneBatch(TransitionSource):
+    """Hands out the same batch, and keeps the errors it is told."""
+
+    num_batches, num_stored = 1, 10
+
+    def __init__(self, batch):
+        self.batch = batch
+
+    def sample(self, frame):
+        return self.batch
+
+    def report_errors(self, index, error):
+        self.index, self.error = index, error
+
+
+def transitions():
+    generator = torch.Generator().manual_seed(0)
+    return Transitions(
+        obs=torch.randn(4, 4, generator=generator),
+        action=torch.tensor([0, 1, 1, 0]),
+        reward=torch.tensor([1.0, -1.0, 0.5, 2.0]),
+        discount=torch.tensor([0.9, 0.81, 0.0, 0.9]),
+        next_obs=torch.randn(4, 4, generator=generator),
+        weight=torch.tensor([1.0, 0.5, 0.25, 1.0]),
+        index=torch.tensor([5, 6, 7, 8]),
+    )
+
+
+def shifted_target(network):
+    """Online and target networks that differ, so that it shows which one is asked."""
+    with torch.no_grad():
+        network.follower._target.vector.mul_(-0.7)
+
+
+def next_values(name, network, next_obs):
+    q, target_q = network.q(next_obs).numpy(), network.target_q(next_obs).numpy()
+    return {
+        "VanillaDQN": q.max(-1),
+        "DQN": target_q.max(-1),
+        "DoubleDQN": target_q[np.arange(4), q.argmax(-1)],
+    }[name]
+
+
+@pytest.mark.parametrize("name", ["VanillaDQN", "DQN", "DoubleDQN"])
+def test_the_loss_is_the_weighted_squared_error_of_the_target(name):
+    network = dqn(name).learner.network
+    batch = transitions()
+    learner = dqn(name).learner
+    shifted_target(network)
+    shifted_target(learner.network)
+    with torch.no_grad():
+        q = network.q(batch.obs).numpy()[np.arange(4), batch.action.numpy()]
+        target = batch.reward.numpy() + batch.discount.numpy() * next_values(
+            name, network, batch.next_obs
+        )
+    source = OneBatch(batch)
+    report = learner.learn(source, 0)
+    expected = (batch.weight.numpy() * (q - target) ** 2).mean()
+    assert report["loss"] == pytest.approx(expected, rel=1e-5)
+    assert report["q_value"] == pytest.approx(q.mean(), rel=1e-5)
+    np.testing.assert_allclose(source.error.numpy(), target - q, rtol=1e-4, atol=1e-6)
+    assert torch.equal(source.index, batch.index)
+    assert report["update_to_data"] == pytest.approx(1 / 10)
+
+
+def test_the_three_do_differ():
+    values = []
+    for name in ("VanillaDQN", "DQN", "DoubleDQN"):
+        network = dqn(name, hid_layers_activation="tanh").learner.network
+        shifted_target(network)
+        with torch.no_grad():
+            values.append(next_values(name, network, transitions().next_obs))
+    assert not np.allclose(values[0], values[1])
+    assert not np.allclose(values[0], values[2])
+
+
+def test_online_and_target_network_begin_equal():
+    network = dqn("DQN").learner.network
+    obs = transitions().obs
+    assert torch.equal(network.q(obs), network.target_q(obs))
+
+
+@pytest.mark.parametrize(
+    ("keys", "stored", "moves"),
+    [
+        # Frames of the Session after each event; whether the target follows in it.
+        ({"update_type": "replace", "update_frequency": 10}, [4, 8, 12, 16, 20], [0, 0, 1, 0, 1]),
+        ({"update_type": "replace"}, [4, 8], [1, 1]),
+        ({"update_type": "polyak", "polyak_coef": 0.5}, [4, 8], [1, 1]),
+        (
+            {"update_type": "polyak", "polyak_coef": 0.5, "update_frequency": 8},
+            [4, 8, 12, 16],
+            [0, 1, 0, 1],
+        ),
+    ],
+)
+def test_the_target_network_follows_when_the_spec_says(keys, stored, moves):
+    learner = dqn("DQN", **keys).learner
+    online, target = learner.network.follower._online, learner.network.follower._target
+    for frame, moved in zip(stored, moves, strict=True):
+        source = OneBatch(transitions())
+        source.num_stored = frame
+        before = target.vector.clone()
+        learner.learn(source, 0)
+        tau = 1.0 if keys["update_type"] == "replace" else keys["polyak_coef"]
+        after = before.lerp(online.vector, tau) if moved else before
+        torch.testing.assert_close(target.vector, after)
+
+
+def test_polyak_follows_after_every_gradient_step():
+    keys = {"update_type": "polyak", "polyak_coef": 0.25}
+    learner = dqn("DQN", **keys).learner
+    source = OneBatch(transitions())
+    source.num_batches = 3
+    follower = learner.network.follower
+    seen = []
+    follow = follower._follow
+    follower._follow = lambda: (seen.append(learner.opt_step), follow())
+    learner.learn(source, 0)
+    assert len(seen) == 3
+
+
+def test_dueling_values_have_the_value_for_their_mean():
+    value, advantage = torch.tensor([[2.0]]), torch.tensor([[1.0, 3.0, 5.0]])
+    assert dueling_q(value, advantage).tolist() == [[0.0, 2.0, 4.0]]
+
+
+def test_a_dueling_net_serves_every_q_learner():
+    agent = dqn("DoubleDQN", type="DuelingMLPNet")
+    obs = transitions().obs
+    with torch.no_grad():
+        q = agent.learner.network.q(obs)
+        value, _ = agent.learner.network._net.streams(obs)
+    torch.testing.assert_close(q.mean(-1, keepdim=True), value)
+
+
+def rollout():
+    """Three steps of two environments: one episode is terminated, one truncated."""
+    generator = torch.Generator().manual_seed(0)
+    none = torch.zeros(3, 2)
+    return Rollout(
+        obs=torch.randn(3, 2, 4, generator=generator),
+        action=torch.tensor([[0, 1], [1, 1], [0, 0]]),
+        log_prob=none,
+        value=none,
+        reward=torch.tensor([[1.0, 0.0], [2.0, 1.0], [0.5, 1.0]]),
+        terminated=torch.tensor([[False, False], [True, False], [False, False]]),
+        truncated=torch.tensor([[False, True], [False, False], [False, False]]),
+        bootstrap_obs=torch.randn(3, 4, generator=generator),
+        bootstrap_t=torch.tensor([0, 2, 2]),
+        bootstrap_n=torch.tensor([1, 0, 1]),
+        version=torch.zeros(3, dtype=torch.int64),
+    )
+
+
+def test_sarsa_learns_from_the_action_that_was_taken_next():
+    """By default actions are greedy, so those beyond the rollout are known too."""
+    learner = agent_of(
+        {"name": "SARSA", "training_frequency": 3}, {"name": "OnPolicyBatchReplay"}
+    ).learner
+    batch = rollout()
+    with torch.no_grad():
+        q_all = learner.network.q(batch.obs.flatten(0, 1)).view(3, 2, 2).numpy()
+        cut, last0, last1 = learner.network.q(batch.bootstrap_obs).numpy().max(-1)
+    q = np.take_along_axis(q_all, batch.action.numpy()[..., None], -1)[..., 0]
+    target = np.array(
+        [
+            [1.0 + GAMMA * q[1, 0], 0.0 + GAMMA * cut],
+            [2.0, 1.0 + GAMMA * q[2, 1]],
+            [0.5 + GAMMA * last0, 1.0 + GAMMA * last1],
+        ]
+    )
+    report = learner.learn(batch, 0)
+    assert report["loss"] == pytest.approx(((q - target) ** 2).mean(), rel=1e-5)
+
+
+def test_epsilon_is_drawn_for_each_environment():
+    explore = {"name": "no_decay", "start_val": 0.5}
+    agent = agent_of(
+        {"name": "DQN", "action_policy": "epsilon_greedy", "explore_var_spec": explore},
+        {"name": "Replay", "batch_size": 4, "max_size": 1000},
+        num_envs=200,
+    )
+    obs = np.zeros((200, 4), np.float32)
+    greedy = agent.actor.act_greedily(obs)
+    share = (agent.act(obs, 0).action == greedy).mean()
+    assert 0.6 < share < 0.9  # 1 − ε + ε/2 on average, and never all or none

@@ -1,0 +1,271 @@
+"""Soft actor-critic and CrossQ against numbers worked out by hand."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import linear
+
+from slm_lab.agent.algorithm.algorithm import AgentSeeds
+from slm_lab.agent.algorithm.soft_policy import exact, gumbel_softmax, squashed
+from slm_lab.agent.algorithm.temperature import LogAlpha, TunedTemperature
+from slm_lab.agent.batch import Transitions
+from slm_lab.agent.build import build_agent
+from slm_lab.agent.distribution.continuous import TanhNormal
+from slm_lab.agent.net.batch_renorm import BatchRenorm1d
+from slm_lab.agent.optim.flat import FlatParameters
+from slm_lab.agent.optim.lr_schedule import ConstantRate
+from slm_lab.agent.optim.optimizer import Optimizer
+from slm_lab.agent.optim.rule import Adam
+from slm_lab.agent.optim.sync import NoSync
+from slm_lab.env.make import make_env
+from tests.support import parse, ppo
+from tests.unit.agent.test_q_learning import OneBatch
+
+GAMMA = 0.9
+MEMORY = {"name": "Replay", "batch_size": 4, "max_size": 100}
+
+
+def learner_of(name="SoftActorCritic", env="CartPole-v1", net=None, **algorithm):
+    spec = parse(
+        ppo(
+            agent__algorithm={"name": name, "gamma": GAMMA, **algorithm},
+            agent__memory=MEMORY,
+            agent__net={"type": "MLPNet", "hid_layers": [8], "hid_layers_activation": "tanh",
+                        "optim_spec": {"name": "SGD", "lr": 0.1}, "update_type": "polyak",
+                        "polyak_coef": 0.01, **(net or {})},
+            env__name=env,
+        )
+    )  # fmt: skip
+    made = make_env(spec.env, 0)
+    seeds = AgentSeeds(init=0, action=1, sampling=2)
+    spaces = made.observation_space, made.action_space
+    return build_agent(spec.agent, *spaces, made.num_envs, seeds).learner
+
+
+def transitions(obs_dim, action):
+    generator = torch.Generator().manual_seed(0)
+    return Transitions(
+        obs=torch.randn(4, obs_dim, generator=generator),
+        action=action,
+        reward=torch.tensor([1.0, -1.0, 0.5, 2.0]),
+        discount=torch.tensor([0.9, 0.9, 0.0, 0.9]),
+        next_obs=torch.randn(4, obs_dim, generator=generator),
+        weight=torch.tensor([1.0, 0.5, 0.25, 1.0]),
+        index=torch.arange(4),
+    )
+
+
+DISCRETE = torch.tensor([0, 1, 1, 0])
+CONTINUOUS = torch.tensor([[0.1], [-0.7], [0.9], [0.0]])
+
+
+def test_the_discrete_target_is_the_exact_expectation():
+    """y = r + γ Σ_a π(a|s') (min Q̂(s', a) − α log π(a|s')), and the loss sums both critics."""
+    learner, batch = learner_of(fixed_alpha=0.3), transitions(4, DISCRETE)
+    with torch.no_grad():
+        learner.critic.follower._target.vector.mul_(-0.5)  # so that it shows which one is asked
+        log_p = learner.actor.policy(batch.next_obs).log_softmax(-1).numpy()
+        targets = [net(batch.next_obs)[0].numpy() for net in learner.critic._targets]
+        q = [net(batch.obs)[0].numpy()[np.arange(4), DISCRETE] for net in learner.critic._nets]
+    soft = (np.exp(log_p) * (np.minimum(*targets) - 0.3 * log_p)).sum(-1)
+    y = batch.reward.numpy() + batch.discount.numpy() * soft
+    expected = sum((batch.weight.numpy() * (each - y) ** 2).mean() for each in q)
+    source = OneBatch(batch)
+    report = learner.learn(source, 0)
+    assert report["value_loss"] == pytest.approx(expected, rel=1e-5)
+    np.testing.assert_allclose(source.error.numpy(), y - q[0], rtol=1e-4, atol=1e-6)
+    assert report["alpha"] == pytest.approx(0.3)
+
+
+def test_the_continuous_target_uses_the_sampled_action_and_its_log_probability():
+    learner, batch = learner_of(env="Pendulum-v1", fixed_alpha=0.3), transitions(3, CONTINUOUS)
+    generator = torch.Generator()
+    generator.set_state(learner.generator.get_state())
+    with torch.no_grad():
+        policy = TanhNormal(*learner.actor.policy(batch.next_obs).chunk(2, -1))
+        action, log_prob = policy.sample_with_log_prob(generator)
+        inputs = torch.cat([batch.next_obs, action], -1)
+        targets = [net(inputs)[0].squeeze(-1) for net in learner.critic._targets]
+        y = batch.reward + batch.discount * (torch.min(*targets) - 0.3 * log_prob)
+        both = torch.cat([batch.obs, batch.action], -1)
+        q = [net(both)[0].squeeze(-1) for net in learner.critic._nets]
+        expected = sum((batch.weight * (each - y) ** 2).mean() for each in q)
+    assert learner.learn(OneBatch(batch), 0)["value_loss"] == pytest.approx(
+        expected.item(), rel=1e-5
+    )
+
+
+@pytest.mark.parametrize(("env", "obs_dim", "action"), [
+    ("CartPole-v1", 4, DISCRETE), ("Pendulum-v1", 3, CONTINUOUS),
+])  # fmt: skip
+def test_the_actor_step_leaves_the_critics_as_they_are_and_needs_no_gradient_of_theirs(
+    env, obs_dim, action
+):
+    learner, batch = learner_of(env=env), transitions(obs_dim, action)
+    before, grad = learner.critic.optimizer.flat.vector.clone(), learner.critic.optimizer.flat.grad
+    grad.fill_(7.0)
+    actor = learner.actor.units.flats["actor"].vector.clone()
+    learner._update_actor(batch.obs, alpha=0.2)
+    assert torch.equal(learner.critic.optimizer.flat.vector, before)
+    assert (grad == 7.0).all()
+    assert not torch.equal(learner.actor.units.flats["actor"].vector, actor)
+    assert all(view.requires_grad for view in learner.critic.optimizer.flat.views)
+
+
+def test_the_actor_loss_is_minus_the_soft_value():
+    learner, batch = learner_of(), transitions(4, DISCRETE)
+    with torch.no_grad():
+        log_p = learner.actor.policy(batch.obs).log_softmax(-1)
+        q = torch.min(*(net(batch.obs)[0] for net in learner.critic._nets))
+        expected = (log_p.exp() * (0.2 * log_p - q)).sum(-1).mean()
+    report = learner._update_actor(batch.obs, alpha=0.2)
+    assert report["policy_loss"] == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_the_gumbel_softmax_expectation_is_the_exact_one_on_average():
+    params, q = (
+        torch.randn(1, 3, generator=torch.Generator().manual_seed(0)),
+        torch.tensor([[1.0, -2.0, 4.0]]),
+    )
+    many = params.expand(100_000, 3)
+    generator = torch.Generator().manual_seed(1)
+    drawn = gumbel_softmax(many, lambda _: q, generator)
+    wanted = exact(params, lambda _: q, generator)
+    assert drawn.value.mean().item() == pytest.approx(wanted.value.item(), abs=0.03)
+    assert drawn.entropy.mean().item() == pytest.approx(wanted.entropy.item(), abs=0.02)
+    logits = params.clone().requires_grad_()
+    gumbel_softmax(logits, lambda _: q, generator).value.sum().backward()
+    assert logits.grad.abs().sum() > 0
+
+
+def test_the_squashed_density_is_that_of_torch_and_finite_far_out():
+    draws = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(0)) * 0.4
+    mean, log_std = draws.unbind()
+    ours = TanhNormal(mean, log_std)
+    theirs = torch.distributions.TransformedDistribution(
+        torch.distributions.Normal(mean, log_std.exp()), torch.distributions.TanhTransform()
+    )
+    action, log_prob = ours.sample_with_log_prob(torch.Generator().manual_seed(1))
+    torch.testing.assert_close(log_prob, theirs.log_prob(action).sum(-1), rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(ours.log_prob(action), log_prob, rtol=1e-3, atol=1e-3)
+    far = TanhNormal(torch.full((1, 1), 20.0), torch.zeros(1, 1))
+    _, log_prob = far.sample_with_log_prob(torch.Generator().manual_seed(0))
+    assert torch.isfinite(log_prob).all()
+
+
+def test_the_entropy_of_a_squashed_normal_is_the_mean_of_minus_log_p():
+    mean, log_std = torch.tensor([[0.5, -1.0]]), torch.tensor([[0.0, -0.5]])
+    size = 200_000
+    many = TanhNormal(mean.expand(size, 2), log_std.expand(size, 2))
+    _, log_prob = many.sample_with_log_prob(torch.Generator().manual_seed(0))
+    entropy = TanhNormal(mean, log_std).entropy().item()
+    assert entropy == pytest.approx(-log_prob.mean().item(), abs=0.01)
+
+
+def test_gradients_of_the_squashed_value_reach_mean_and_deviation():
+    """d/dμ E[a] for a = tanh(μ + σ ε) is E[1 − a²]."""
+    params = torch.tensor([[0.3, -0.2]]).expand(50_000, 2).clone().requires_grad_()
+    value = squashed(params, lambda a: a.squeeze(-1), torch.Generator().manual_seed(0)).value
+    value.sum().backward()
+    with torch.no_grad():
+        expected = (1 - value**2).mean()
+    assert params.grad[:, 0].mean().item() == pytest.approx(expected.item(), rel=1e-4)
+
+
+def tuned(target_entropy, bounds=(-20.0, 2.0)):
+    log_alpha = LogAlpha()
+    flat = FlatParameters(log_alpha)
+    optimizer = Optimizer(flat, Adam(flat), ConstantRate(0.1), None, NoSync())
+    return TunedTemperature(log_alpha, optimizer, target_entropy, bounds)
+
+
+def test_the_temperature_rises_while_there_is_too_little_entropy_and_falls_otherwise():
+    for entropy, sign in ((0.2, 1), (0.8, -1)):
+        temperature = tuned(0.5)
+        temperature.update(torch.full((4,), entropy))
+        assert temperature.at(0) == pytest.approx(math.exp(sign * 0.1), rel=1e-4)
+
+
+def test_the_temperature_stays_between_its_bounds_and_comes_back_from_them():
+    temperature = tuned(0.5, bounds=(-0.15, 0.15))
+    for _ in range(10):
+        temperature.update(torch.full((4,), 9.0))
+    assert temperature.at(0) == pytest.approx(math.exp(-0.15))
+    for _ in range(60):
+        temperature.update(torch.full((4,), -9.0))
+    assert temperature.at(0) == pytest.approx(math.exp(0.15))
+
+
+def test_a_fixed_temperature_may_be_annealed():
+    schedule = {"name": "linear_decay", "start_val": 1.0, "end_val": 0.0, "end_step": 100}
+    learner = learner_of(fixed_alpha=schedule)
+    assert [learner.temperature.at(frame) for frame in (0, 50, 200)] == [1.0, 0.5, 0.0]
+    assert "alpha" not in learner.flats
+
+
+def test_the_actor_waits_for_its_critics():
+    learner = learner_of(policy_delay=3)
+    source = OneBatch(transitions(4, DISCRETE))
+    actor = learner.flats["actor"].vector
+    changed = []
+    for _ in range(6):
+        before = actor.clone()
+        learner.learn(source, 0)
+        changed.append(not torch.equal(actor, before))
+    assert changed == [False, False, True, False, False, True]
+
+
+def test_crossq_predicts_both_states_from_one_batch():
+    """Its batch statistics are those of (s, a) and (s', a') together, and nothing is a target."""
+    learner = learner_of("CrossQ", env="Pendulum-v1", fixed_alpha=0.3)
+    batch = transitions(3, CONTINUOUS)
+    assert learner.critic.follower is None
+    generator = torch.Generator()
+    generator.set_state(learner.generator.get_state())
+    with torch.no_grad():
+        policy = TanhNormal(*learner.actor.policy(batch.next_obs).chunk(2, -1))
+        action, log_prob = policy.sample_with_log_prob(generator)
+    rows = torch.cat(
+        [torch.cat([batch.obs, batch.action], -1), torch.cat([batch.next_obs, action], -1)]
+    )
+    q, next_q = [], []
+    for net in learner.critic._nets:
+        hidden = linear(rows, net.hidden[0].weight, net.hidden[0].bias)
+        std = (hidden.var(0, correction=0) + 1e-3).sqrt()
+        out = net.heads[0](torch.tanh((hidden - hidden.mean(0)) / std)).squeeze(-1).detach()
+        q.append(out[:4])
+        next_q.append(out[4:])
+    y = batch.reward + batch.discount * (torch.min(*next_q) - 0.3 * log_prob)
+    expected = sum((batch.weight * (each - y) ** 2).mean() for each in q)
+    report = learner.learn(OneBatch(batch), 0)
+    assert report["value_loss"] == pytest.approx(expected.item(), rel=1e-4)
+
+
+def test_batch_renorm_is_batch_norm_while_it_warms_up():
+    ours, theirs = BatchRenorm1d(5), torch.nn.BatchNorm1d(5, eps=1e-3, momentum=0.01)
+    x = torch.randn(64, 5, generator=torch.Generator().manual_seed(0)) * 3 + 1
+    torch.testing.assert_close(ours(x), theirs(x))
+    torch.testing.assert_close(ours.running_mean, theirs.running_mean)
+    ours.eval()
+    theirs.eval()
+    theirs.running_var.copy_(ours.running_var)  # torch keeps the unbiased variance
+    torch.testing.assert_close(ours(x), theirs(x))
+
+
+def test_batch_renorm_normalises_with_the_running_moments_once_it_is_warm():
+    """Where nothing is clipped, x̂ = (x − μ)/σ, although the gradient is that of the batch."""
+    layer = BatchRenorm1d(3, warmup_steps=0)
+    mean, var = torch.tensor([0.5, -0.5, 0.0]), torch.tensor([2.0, 1.0, 0.5])
+    layer.running_mean.copy_(mean)
+    layer.running_var.copy_(var)
+    x = torch.randn(256, 3, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(layer(x), (x - mean) / (var + 1e-3).sqrt(), rtol=1e-4, atol=1e-5)
+
+
+def test_batch_renorm_corrects_no_further_than_its_bounds():
+    layer = BatchRenorm1d(1, warmup_steps=0)
+    x = torch.randn(256, 1, generator=torch.Generator().manual_seed(0)) * 100 + 1000
+    plain = (x - x.mean()) / (x.var(correction=0) + 1e-3).sqrt()
+    torch.testing.assert_close(layer(x), plain * 3 + 5)
