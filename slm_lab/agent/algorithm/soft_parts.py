@@ -77,6 +77,7 @@ def build_soft(
         discrete,
         targets,
         spec.symlog,
+        spec.spectral_norm,
         generator,
         context.sync,
     )

@@ -13,6 +13,7 @@ from slm_lab.agent.net.policy_value import (
     SharedPolicyValue,
 )
 from slm_lab.agent.net.q_network import QNetwork
+from slm_lab.agent.net.spectral_norm import normalise_spectrum
 from slm_lab.agent.net.target import Follower
 from slm_lab.agent.net.twin_q import TwinQ
 from slm_lab.agent.net.value_transform import ValueTransform
@@ -123,6 +124,7 @@ def build_twin_q(
     discrete: bool,
     targets: bool,
     use_symlog: bool,
+    spectral_norm: bool,
     generator: torch.Generator,
     sync: GradientSync,
 ) -> TwinQ:
@@ -144,6 +146,8 @@ def build_twin_q(
     def pair() -> nn.ModuleList:
         gain = net_spec.init_std
         nets = [build_net(net_spec, in_shape, [outputs], [gain], generator) for _ in range(2)]
+        for net in nets if spectral_norm else ():
+            normalise_spectrum(net, generator)
         return nn.ModuleList(nets).to(device).train(False)
 
     online, transform = pair(), ValueTransform(use_symlog, normalize=False)

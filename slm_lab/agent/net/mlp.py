@@ -82,6 +82,10 @@ class MLPNet(nn.Module):
         pairs = zip(outputs, self._out_activations, strict=True)
         return tuple(out if f is None else f(out) for out, f in pairs)
 
+    def use_layers(self) -> None:
+        """Gives up the single node: for layers whose weights are computed, not stored."""
+        self._kernel = None
+
     def _layer_by_layer(self, obs: Tensor) -> tuple[Tensor, ...]:
         """The same by autograd: any activation, with or without normalisation layers."""
         x = obs

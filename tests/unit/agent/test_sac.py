@@ -269,3 +269,27 @@ def test_batch_renorm_corrects_no_further_than_its_bounds():
     x = torch.randn(256, 1, generator=torch.Generator().manual_seed(0)) * 100 + 1000
     plain = (x - x.mean()) / (x.var(correction=0) + 1e-3).sqrt()
     torch.testing.assert_close(layer(x), plain * 3 + 5)
+
+
+def test_spectrally_normalised_critics_have_layers_of_norm_one_and_still_learn():
+    learner = learner_of(env="Pendulum-v1", spectral_norm=True)
+    norms = [
+        torch.linalg.matrix_norm(layer.weight, 2).item()
+        for net in learner.critic._nets
+        for layer in net.modules()
+        if isinstance(layer, torch.nn.Linear)
+    ]
+    np.testing.assert_allclose(norms, 1.0, atol=0.02)
+    vector = learner.critic.optimizer.flat.vector
+    before = vector.clone()
+    learner.learn(OneBatch(transitions(3, CONTINUOUS)), 0)
+    assert not torch.equal(vector, before)
+    learner.critic.optimizer.flat.check()
+
+
+def test_spectral_normalisation_draws_nothing_from_the_global_generator():
+    before = torch.get_rng_state()
+    first, second = (learner_of(spectral_norm=True) for _ in range(2))
+    assert torch.equal(torch.get_rng_state(), before)
+    for name, flat in first.flats.items():
+        assert torch.equal(flat.statistics, second.flats[name].statistics)
