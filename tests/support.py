@@ -84,6 +84,37 @@ def actor_critic(**changes: Any) -> dict[str, Any]:
     return _changed(ppo(agent__algorithm=algorithm), changes)
 
 
+EXPLORE = {"name": "linear_decay", "start_val": 1.0, "end_val": 0.1, "start_step": 0,
+           "end_step": 500}  # fmt: skip
+
+
+def sarsa(**changes: Any) -> dict[str, Any]:
+    """A small SARSA spec, ε-greedy."""
+    algorithm = {"name": "SARSA", "gamma": 0.99, "training_frequency": 8,
+                 "action_policy": "epsilon_greedy", "explore_var_spec": EXPLORE}  # fmt: skip
+    return _changed(ppo(agent__algorithm=algorithm), changes)
+
+
+def q_learning(name: str, **changes: Any) -> dict[str, Any]:
+    """A small spec of the algorithm `name` of the DQN family, ε-greedy, with uniform replay."""
+    algorithm = {"name": name, "gamma": 0.99, "training_frequency": 16, "training_start_step": 32,
+                 "training_batch_iter": 2, "action_policy": "epsilon_greedy",
+                 "explore_var_spec": EXPLORE}  # fmt: skip
+    memory = {"name": "Replay", "batch_size": 16, "max_size": 200}
+    spec = ppo(agent__algorithm=algorithm, agent__memory=memory)
+    return _changed(spec, {"agent__net__update_frequency": 64, **changes})
+
+
+def soft(name: str, **changes: Any) -> dict[str, Any]:
+    """A small spec of `name`, SoftActorCritic or CrossQ, with uniform replay."""
+    algorithm = {"name": name, "gamma": 0.99, "training_frequency": 16, "training_start_step": 32,
+                 "training_batch_iter": 2}  # fmt: skip
+    targets = {"agent__net__update_type": "polyak", "agent__net__polyak_coef": 0.05}
+    memory = {"name": "Replay", "batch_size": 16, "max_size": 200}
+    spec = ppo(agent__algorithm=algorithm, agent__memory=memory)
+    return _changed(spec, {**(targets if name == "SoftActorCritic" else {}), **changes})
+
+
 def parse(data: dict[str, Any], name: str = "small") -> Spec:
     return parse_spec(name, data)
 

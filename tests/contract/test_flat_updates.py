@@ -1,24 +1,33 @@
 """N updates through the flat vector equal N updates of each parameter by torch.optim."""
 
+import sys
+
 import pytest
 import torch
 from pandas.testing import assert_frame_equal
 from torch import nn
 
-from slm_lab.agent.net import build as net_build
+from slm_lab.agent.optim.build import build_optimizer
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.lr_schedule import build_learning_rate
 from slm_lab.agent.optim.optimizer import Optimizer
-from tests.support import actor_critic, parse, ppo, reinforce, rows, run_session
+from slm_lab.core.registry import ALGORITHMS
+from tests.contract.runs import vectors
+from tests.contract.table import ALGORITHM_ROWS, built, cases
+from tests.support import rows, run_session
 
 
 class PerParameterOptimizer(Optimizer):
-    """What everybody writes: zero_grad, backward, clip_grad_norm_, step, parameter by parameter."""
+    """What everybody writes: zero_grad, backward, clip_grad_norm_, step, parameter by parameter.
+
+    The flat vector gets the values after every step, for those who copy it or average with it.
+    """
 
     def __init__(self, spec, flat):
         args = dict(spec.optim_spec.args)
-        rate = build_learning_rate(args["lr"], None, {})
-        super().__init__(flat, None, rate, None, None)
+        schedule = spec.lr_scheduler_spec
+        named = (None, {}) if schedule is None else (schedule.name, schedule.args)
+        super().__init__(flat, None, build_learning_rate(args["lr"], *named), None, None)
         self.parameters = flat.views
         for parameter in self.parameters:  # off the flat vector, each with storage of its own
             parameter.data = parameter.data.clone()
@@ -27,46 +36,53 @@ class PerParameterOptimizer(Optimizer):
         fused = {"fused": True} if kind is torch.optim.Adam else {}
         self.optimizer = kind(self.parameters, **args, **fused)
         self.clip = spec.clip_grad_val
+        self.num_steps = 0
 
     def backward(self, loss):
         self.optimizer.zero_grad()
         loss.backward()
-        return loss.item(), nn.utils.clip_grad_norm_(self.parameters, self.clip).item()
+        largest = torch.inf if self.clip is None else self.clip
+        return loss.item(), nn.utils.clip_grad_norm_(self.parameters, largest).item()
 
     def apply(self):
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.learning_rate.value
         self.optimizer.step()
-
-    def vector(self):
-        return nn.utils.parameters_to_vector(self.parameters).detach()
+        self.num_steps += 1
+        with torch.no_grad():
+            self.flat.vector.copy_(nn.utils.parameters_to_vector(self.parameters))
 
     def state_dict(self):
         return {}
 
 
-SPECS = {
-    "adam": ppo(),
-    "adam_shared": ppo(agent__net__shared=True),
-    "rmsprop": ppo(agent__net__optim_spec={"name": "GlobalRMSprop", "lr": 1e-3}),
-    "continuous": ppo(env__name="Pendulum-v1", agent__net__log_std_init=0.0),
-    "actor_critic": actor_critic(),
-    "reinforce": reinforce(),
-}
+def build_per_parameter(monkeypatch):
+    """Has every part of the agent build these optimizers; returns the list of those built."""
+    for name in built(ALGORITHMS):
+        ALGORITHMS.load(name)  # now: a module imported below would keep what it finds there
+    optimizers = []
+
+    def build(net_spec, flat: FlatParameters, sync):
+        optimizers.append(PerParameterOptimizer(net_spec, flat))
+        return optimizers[-1]
+
+    rooms = [module for name, module in sys.modules.items() if name.startswith("slm_lab.agent.")]
+    for module in rooms:
+        if vars(module).get("build_optimizer") is build_optimizer:
+            monkeypatch.setattr(module, "build_optimizer", build)
+    return optimizers
 
 
-@pytest.mark.parametrize("name", SPECS)
-def test_a_whole_run_equals_the_per_parameter_run(name, tmp_path, monkeypatch):
-    spec = parse(SPECS[name])
-    flat_run = run_session(spec, tmp_path / "flat")
-
-    def per_parameter(net_spec, flat: FlatParameters, sync):
-        return PerParameterOptimizer(net_spec, flat)
-
-    monkeypatch.setattr(net_build, "build_optimizer", per_parameter)
-    reference = run_session(spec, tmp_path / "reference")
-
-    for unit, optimizer in reference.agent.learner.network.units.optimizers.items():
-        expected = optimizer.vector()
-        torch.testing.assert_close(flat_run.agent.learner.flats[unit].vector, expected)
-    assert flat_run.agent.learner.opt_step > 10
+@pytest.mark.parametrize("case", cases(ALGORITHM_ROWS, learning=True))
+def test_a_whole_run_equals_the_per_parameter_run(case, whole_runs, monkeypatch, tmp_path):
+    name, variant = case
+    flat_run = whole_runs.get(name, variant)
+    optimizers = build_per_parameter(monkeypatch)
+    reference = run_session(ALGORITHM_ROWS[name][variant].spec, tmp_path)
+    assert optimizers
+    assert all(optimizer.num_steps > 3 for optimizer in optimizers)
+    assert reference.agent.learner.opt_step == flat_run.opt_step
+    for unit, expected in vectors(reference).items():
+        torch.testing.assert_close(flat_run.vectors[unit], expected)
     # The two global norms are summed in different orders, so the last bits may differ.
-    assert_frame_equal(rows(flat_run), rows(reference), rtol=1e-4, atol=1e-6)
+    assert_frame_equal(flat_run.rows, rows(reference), rtol=1e-4, atol=1e-6)

@@ -115,13 +115,107 @@ class MatchObs(gymnasium.Env[Obs, Any]):
         return self._draw(), reward, self._t == 8, False, {}
 
 
-PROBES: dict[str, type[gymnasium.Env[Obs, Any]]] = {
+class MatchChoices(gymnasium.Env[Any, Any]):
+    """Four steps, reward: the share of the choices in which the action equals the observation."""
+
+    observation_space = spaces.MultiDiscrete([3, 2])
+    action_space = spaces.MultiDiscrete([3, 2])
+
+    def _draw(self) -> NDArray[np.int64]:
+        self._obs = self.np_random.integers(self.action_space.nvec)
+        return self._obs.copy()
+
+    def reset(self, *, seed=None, options=None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._t = 0
+        return self._draw(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self._t += 1
+        reward = float((action == self._obs).mean())
+        return self._draw(), reward, self._t == 4, False, {}
+
+
+class MatchBits(gymnasium.Env[Any, Any]):
+    """Four steps, reward: the share of the bits in which the action equals the observation."""
+
+    observation_space = spaces.MultiBinary(3)
+    action_space = spaces.MultiBinary(3)
+
+    def _draw(self) -> NDArray[np.int8]:
+        self._obs = self.np_random.integers(0, 2, 3).astype(np.int8)
+        return self._obs.copy()
+
+    def reset(self, *, seed=None, options=None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._t = 0
+        return self._draw(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self._t += 1
+        reward = float((action == self._obs).mean())
+        return self._draw(), reward, self._t == 4, False, {}
+
+
+class MatchParts(gymnasium.Env[Any, Any]):
+    """MatchChoices with an observation in parts: the first choice by number, the second by sign."""
+
+    observation_space = spaces.Dict(
+        {"number": spaces.Discrete(3), "sign": spaces.Box(-1.0, 1.0, (1,), np.float32)}
+    )
+    action_space = spaces.MultiDiscrete([3, 2])
+
+    def _draw(self) -> dict[str, Any]:
+        self._wanted = self.np_random.integers(self.action_space.nvec)
+        number, sign = self._wanted
+        return {"number": int(number), "sign": np.array([2.0 * sign - 1.0], np.float32)}
+
+    def reset(self, *, seed=None, options=None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._t = 0
+        return self._draw(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self._t += 1
+        reward = float((action == self._wanted).mean())
+        return self._draw(), reward, self._t == 4, False, {}
+
+
+class ReachPoint(gymnasium.Env[Obs, Any]):
+    """Four steps, obs ±1 twice; best is the action a quarter of its range from the middle in the
+    direction of obs, and the reward minus the squared distance to it, in half ranges."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+    action_space = spaces.Box(np.array([-2.0, 1.0]), np.array([2.0, 2.0]), dtype=np.float64)
+
+    def _draw(self) -> Obs:
+        self._obs = self.np_random.choice([-1.0, 1.0], 2).astype(np.float32)
+        return self._obs.copy()
+
+    def reset(self, *, seed=None, options=None) -> tuple[Obs, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._t = 0
+        return self._draw(), {}
+
+    def step(self, action: Any) -> StepResult:
+        self._t += 1
+        low, high = self.action_space.low, self.action_space.high
+        of_half_range = (2 * action - low - high) / (high - low)
+        reward = -float(((of_half_range - 0.5 * self._obs) ** 2).sum())
+        return self._draw(), reward, self._t == 4, False, {}
+
+
+PROBES: dict[str, type[gymnasium.Env[Any, Any]]] = {
     "ProbeConstantReward-v0": ConstantReward,
     "ProbeRewardIsObs-v0": RewardIsObs,
     "ProbeRewardIsAction-v0": RewardIsAction,
     "ProbeRewardIsContinuousAction-v0": RewardIsContinuousAction,
     "ProbeTwoStepCredit-v0": TwoStepCredit,
     "ProbeMatchObs-v0": MatchObs,
+    "ProbeMatchChoices-v0": MatchChoices,
+    "ProbeMatchBits-v0": MatchBits,
+    "ProbeMatchParts-v0": MatchParts,
+    "ProbeReachPoint-v0": ReachPoint,
 }
 
 

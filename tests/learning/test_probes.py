@@ -1,13 +1,15 @@
 """Environments so small that a correct algorithm must solve them within seconds."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from slm_lab.experiment.session import Session
 from tests.learning.probe_envs import register_probes
-from tests.support import make_session, parse, ppo
+from tests.support import actor_critic, make_session, parse, ppo
 
 register_probes()
 
@@ -23,17 +25,25 @@ VARIANTS = {
 }
 
 
-def train(env: str, folder: Path, seed: int, frames: int = 6000, **changes):
+LEARNERS = {
+    "PPO": (ppo, {"agent__algorithm__training_epoch": 4, "env__num_envs": 8}),
+    "ActorCritic": (actor_critic, {"agent__algorithm__training_frequency": 4, "env__num_envs": 16}),
+}
+
+
+def train(
+    env: str, folder: Path, seed: int, frames: int = 6000, learner: str = "PPO", **changes: Any
+) -> Session:
+    """A Session that has run so many frames."""
+    make, own = LEARNERS[learner]
     settings = {
         "env__name": env,
-        "env__num_envs": 8,
         "env__max_frame": frames,
-        "agent__algorithm__training_epoch": 4,
         "agent__net__optim_spec": {"name": "GlobalAdam", "lr": 1e-2},
         "meta__log_frequency": 1000,
         "meta__save_interval": 1000,
     }
-    session = make_session(parse(ppo(**(settings | changes))), folder, seed=seed)
+    session = make_session(parse(make(**(settings | own | changes))), folder, seed=seed)
     session.run()
     session.close()
     return session
@@ -85,3 +95,56 @@ def test_a_continuous_policy_climbs(log_std_init, tmp_path):
     assert final_return(session) > -0.1
     action = session.agent.actor.act_greedily(np.zeros((1, 1), np.float32))
     assert 2 * action.item() == pytest.approx(0.5, abs=0.2)  # the bounds are ±2, the agent's ±1
+
+
+CHOICES = {
+    "ProbeMatchChoices-v0": {
+        (1, 0, 0, 1, 0): (0, 0),
+        (0, 1, 0, 0, 1): (1, 1),
+        (0, 0, 1, 1, 0): (2, 0),
+    },
+    "ProbeMatchBits-v0": {(0, 0, 1): (0, 0, 1), (1, 1, 0): (1, 1, 0), (1, 0, 1): (1, 0, 1)},
+    "ProbeMatchParts-v0": {(1, 0, 0, -1): (0, 0), (0, 1, 0, 1): (1, 1), (0, 0, 1, -1): (2, 0)},
+}
+"""By environment, observations as the agent sees them, and the choices that they ask for."""
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+@pytest.mark.parametrize("env", CHOICES)
+def test_every_choice_follows_what_the_observation_says_of_it(env, learner, tmp_path):
+    session = train(env, tmp_path, 0, frames=10_000, learner=learner)
+    assert final_return(session) > 0.85 * 4  # chance: 0.42 and 0.5
+    obs = np.array(list(CHOICES[env]), np.float32)
+    wanted = list(CHOICES[env].values())
+    np.testing.assert_array_equal(session.agent.actor.act_greedily(obs), wanted)
+
+
+def adam(lr: float) -> dict[str, Any]:
+    return {"agent__net__optim_spec": {"name": "GlobalAdam", "lr": lr}}
+
+
+TO_ZERO = {"agent__net__lr_scheduler_spec": {"name": "LinearToZero", "frame": 12_000}}
+
+
+@pytest.mark.parametrize("pdtype", ["Normal", "Beta", "LogNormal", "MultivariateNormal"])
+@pytest.mark.parametrize(
+    ("learner", "frames", "changes"),
+    [("PPO", 12_000, adam(1e-2) | TO_ZERO), ("ActorCritic", 20_000, adam(5e-3))],
+)
+def test_every_distribution_of_continuous_actions_finds_the_point(
+    learner, frames, changes, pdtype, tmp_path
+):
+    if (learner, pdtype) == ("ActorCritic", "Beta"):
+        changes = adam(2e-2)  # it begins broad, and a plain policy gradient narrows it slowly
+    session = train(
+        "ProbeReachPoint-v0",
+        tmp_path,
+        0,
+        frames,
+        learner,
+        agent__algorithm__action_pdtype=pdtype,
+        **changes,
+    )
+    assert final_return(session) > -0.15 * 4  # without looking: at best -0.5 a step
+    obs = np.array([[1, 1], [-1, 1], [1, -1], [-1, -1]], np.float32)
+    np.testing.assert_allclose(session.agent.actor.act_greedily(obs), obs / 2, atol=0.3)

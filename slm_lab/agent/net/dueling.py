@@ -1,7 +1,7 @@
 """Nets that split Q into a value and an advantage of each action."""
 
 from collections.abc import Sequence
-from typing import Self, final
+from typing import final
 
 import torch
 from torch import Tensor, nn
@@ -33,11 +33,6 @@ class DuelingMLPNet(nn.Module):
             raise LabError("agent.net.type = DuelingMLPNet: has one output, the Q of each action")
         (num_actions,), (gain,) = head_dims, head_gains
         self.streams = MLPNet(spec, obs_shape, [1, num_actions], [gain, gain], generator)
-
-    def train(self, mode: bool = True) -> Self:
-        """As `MLPNet.train`."""
-        self.streams.train(mode)
-        return self
 
     def forward(self, obs: Tensor) -> tuple[Tensor]:
         """(B, D) to one (B, n)."""

@@ -26,8 +26,8 @@ def normalise_spectrum(net: nn.Module, generator: torch.Generator) -> None:
         assert isinstance(lists, nn.ModuleDict)
         for vector in lists.buffers():
             vector.normal_(generator=generator)
-            vector /= vector.norm()
+            vector.div_(vector.norm())
         layer.train(True)
         for _ in range(POWER_ITERATIONS):
-            assert layer.weight is not None  # in this mode, to read it is to take a step
+            _ = layer.weight  # in this mode, to read it is to take a step
         layer.train(False)

@@ -1,0 +1,31 @@
+"""Runs over the table that several suites look at, each made once."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from slm_lab.env.state import ENV_ADAPTERS, attributes
+from tests.contract.runs import WholeRuns
+
+STATE_OF_PROBES = {
+    "MatchChoices": ("_obs", "_t"),
+    "MatchBits": ("_obs", "_t"),
+    "MatchParts": ("_wanted", "_t"),
+    "ReachPoint": ("_obs", "_t"),
+}
+
+
+@pytest.fixture(scope="session")
+def probes_with_exact_state() -> Iterator[None]:
+    """A run on them can then be resumed within an episode, as on the simulators that users have."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, names in STATE_OF_PROBES.items():
+            key = f"tests.learning.probe_envs:{name}"
+            patch.setitem(ENV_ADAPTERS, key, attributes(*names))
+        yield
+
+
+@pytest.fixture(scope="session")
+def whole_runs(tmp_path_factory, probes_with_exact_state) -> WholeRuns:
+    """Uninterrupted runs of rows of the table."""
+    return WholeRuns(tmp_path_factory.mktemp("whole"))

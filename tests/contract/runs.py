@@ -1,0 +1,63 @@
+"""Whole runs of rows of the table, kept for the suites that compare others with them."""
+
+import random
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from slm_lab.experiment.session import Session
+from tests.contract.table import ALGORITHM_ROWS
+from tests.support import rows, run_session
+
+
+class WholeRun(NamedTuple):
+    """What an uninterrupted run left."""
+
+    rows: pd.DataFrame
+    vectors: dict[str, Tensor]
+    """The flat vector of every network at the end."""
+    drew_from_global_generators: bool
+    opt_step: int
+
+
+class WholeRuns:
+    """Runs by (algorithm, variant), each made when it is first asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._runs: dict[tuple[str, str], WholeRun] = {}
+
+    def get(self, name: str, variant: str) -> WholeRun:
+        """The run of the row under seed 0, with the global generators in a state of their own."""
+        if (name, variant) not in self._runs:
+            poison_global_generators(0)
+            before = global_generators()
+            row = ALGORITHM_ROWS[name][variant]
+            session = run_session(row.spec, self._folder / f"{name}_{variant}")
+            drew = global_generators() != before
+            self._runs[name, variant] = WholeRun(
+                rows(session), vectors(session), drew, session.agent.learner.opt_step
+            )
+        return self._runs[name, variant]
+
+
+def vectors(session: Session) -> dict[str, Tensor]:
+    """Copies of the flat vectors of a Session's networks."""
+    return {name: flat.vector.clone() for name, flat in session.agent.learner.flats.items()}
+
+
+def global_generators() -> tuple[object, ...]:
+    """The state of Python's, NumPy's and torch's global generators."""
+    kind, keys, *rest = np.random.get_state()  # noqa: NPY002
+    return random.getstate(), kind, keys.tobytes(), rest, torch.get_rng_state().tolist()
+
+
+def poison_global_generators(seed: int) -> None:
+    """Puts them where nobody would have left them."""
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002
+    torch.manual_seed(seed)

@@ -1,0 +1,179 @@
+"""What every memory does, on one and the same stream of steps."""
+
+import functools
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+import torch
+
+from slm_lab.agent.batch import Act, Rollout, TransitionSource
+from slm_lab.core.registry import MEMORIES
+from slm_lab.spec import builtin as _builtin  # registers the lab's own parts  # noqa: F401
+from tests.contract.playing import same, saved
+from tests.contract.table import MEMORY_ROWS, cases
+
+ALL = pytest.mark.parametrize("case", cases(MEMORY_ROWS))
+N, STEPS = 3, 40
+
+
+def build(case, seed=0):
+    """A memory as an algorithm builds it."""
+    name, variant = case
+    row = MEMORY_ROWS[name][variant]
+    spec = MEMORIES.get(name).params.model_validate({"name": name, **row.block})
+    return MEMORIES.load(name).build(spec, row.layout(seed))
+
+
+def stream():
+    """Steps of three environments; an observation is (step, environment) and so is its action."""
+    rng = np.random.default_rng(0)
+    for t in range(STEPS):
+        obs = np.stack([np.full(N, t), np.arange(N)], 1).astype(np.float32)
+        terminated = rng.random(N) < 0.15
+        truncated = ~terminated & (rng.random(N) < 0.15)
+        next_obs = obs + np.array([1, 0])
+        next_obs[terminated | truncated] += 0.5  # where an episode ends in is not where one begins
+        numbers = rng.normal(size=(3, N)).astype(np.float32)
+        act = Act(t * N + np.arange(N), numbers[0], numbers[1], t // 10)
+        yield [obs, act, numbers[2], terminated, truncated, next_obs.astype(np.float32)]
+
+
+def copied(step):
+    """The step in arrays of its own."""
+    obs, act, *rest = step
+    arrays = (a.copy() for a in act[:3])
+    return [obs.copy(), Act(*arrays, act.version), *(a.copy() for a in rest)]
+
+
+@functools.singledispatch
+def content(batch, frame):
+    """What there is to learn from, as a state."""
+    raise NotImplementedError(type(batch))
+
+
+@content.register
+def _(batch: Rollout, frame):
+    return [{name: tensor.clone() for name, tensor in vars(batch).items()}]
+
+
+@content.register
+def _(batch: TransitionSource, frame):
+    samples = []
+    for number in range(batch.num_batches):
+        sample = batch.sample(frame)
+        error = sample.reward - sample.obs[:, 0] / STEPS * (number + 1)
+        batch.report_errors(sample.index, error)
+        samples.append(asdict(sample))
+    return samples
+
+
+def batches(memory, steps, first=0):
+    """By step, what a memory that is given these steps has to learn from."""
+    found = {}
+    for t, step in enumerate(steps, first):
+        memory.add(*step)
+        if memory.ready():
+            found[t] = content(memory.take(), t * N)
+    return found
+
+
+@ALL
+def test_there_is_something_to_learn_from_again_and_again_but_not_at_first(case):
+    memory = build(case)
+    assert not memory.ready()
+    assert len(batches(memory, stream())) > 1
+
+
+@ALL
+def test_what_was_taken_is_not_there_again(case):
+    memory = build(case)
+    name, variant = case
+    several = MEMORY_ROWS[name][variant].horizon > 1
+    for step in stream():
+        memory.add(*step)
+        if memory.ready():
+            content(memory.take(), 0)
+            assert not (several and memory.ready())
+
+
+@ALL
+def test_an_observation_keeps_its_action(case):
+    """Whatever the order in which steps are handed out."""
+    for found in batches(build(case), stream()).values():
+        for batch in found:
+            t, n = batch["obs"][..., 0], batch["obs"][..., 1]
+            torch.testing.assert_close(t * N + n, batch["action"].float())
+
+
+@ALL
+def test_the_caller_may_reuse_its_arrays(case):
+    expected = batches(build(case), map(copied, stream()))
+
+    def overwritten():
+        for step in map(copied, stream()):
+            yield step
+            obs, act, *rest = step
+            for array in (obs, *act[:3], *rest):
+                array[...] = 1 if array.dtype == np.bool_ else -7
+
+    assert same(batches(build(case), overwritten()), expected)
+
+
+@ALL
+@pytest.mark.parametrize("when", [0, 3, 19, 33])
+def test_a_memory_that_was_saved_and_loaded_goes_on_as_before(case, when):
+    """Loaded into a memory that has held something else, under another seed."""
+    whole = batches(build(case), stream())
+    steps = list(stream())
+    first = build(case)
+    found = batches(first, steps[:when])
+    twin = build(case, seed=5)
+    twin.load_state_dict(saved(first.state_dict()))
+    assert same(twin.state_dict(), first.state_dict())
+    found |= batches(twin, steps[when:], first=when)
+    assert same(found, whole)
+
+
+@ALL
+def test_what_was_saved_stays_as_it_was(case):
+    """A checkpoint may be written while the memory goes on."""
+    memory, steps = build(case), list(stream())
+    batches(memory, steps[:23])
+    state = memory.state_dict()
+    then = saved(state)
+    batches(memory, steps[23:])
+    assert same(state, then)
+
+
+@ALL
+@pytest.mark.parametrize("when", [1, 2, 7, 24, 26])
+def test_to_break_off_is_to_have_truncated_the_last_step(case, when):
+    """And the last observations may be reused like all others."""
+    steps = list(stream())
+    obs, act, reward, terminated, _, next_obs = steps[when - 1]
+    nowhere, everywhere = np.zeros_like(terminated), np.ones_like(terminated)
+    running = [obs, act, reward, nowhere, nowhere, next_obs]
+    truncated = [obs, act, reward, nowhere, everywhere, next_obs]
+
+    memory, expected = build(case), build(case)
+    batches(memory, steps[: when - 1])
+    batches(expected, steps[: when - 1])
+    memory.add(*running)
+    last_obs = next_obs.copy()
+    memory.break_off(last_obs)
+    last_obs[...] = -7
+    expected.add(*truncated)
+    assert memory.ready() == expected.ready()
+    if memory.ready():
+        assert same(content(memory.take(), when), content(expected.take(), when))
+    found = batches(memory, steps[when:], first=when)
+    assert found
+    assert same(found, batches(expected, steps[when:], first=when))
+
+
+@ALL
+def test_nothing_is_broken_off_where_nothing_runs(case):
+    memory = build(case)
+    memory.break_off(np.zeros((N, 2), np.float32))
+    assert same(batches(memory, stream()), batches(build(case), stream()))
