@@ -1,131 +1,88 @@
-"""Draws a figure as PNG with matplotlib: no browser, no network, no global state."""
-
-import io
-from typing import TYPE_CHECKING
-
-import numpy as np
+"""Draws figures and overviews as PNG: no browser, no network, no global state."""
 
 from slm_lab.analysis import figure as look
-from slm_lab.analysis.figure import Curve, Figure, colour_of, in_legend_order, runs, tick_text
+from slm_lab.analysis.canvas import Canvas
+from slm_lab.analysis.figure import Figure, Overview, Panel, x_limits
+from slm_lab.analysis.panel_grid import cells, grid_shape
+from slm_lab.analysis.panel_png import Box, PanelStyle, draw_legend, draw_panel, legend_width
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.axis import XAxis, YAxis
-    from matplotlib.figure import Figure as Canvas
-    from matplotlib.lines import Line2D
+_SIZE = (1280, 716)
+_BOX = Box(left=141, bottom=143, width=1100, height=455)
+_STYLE = PanelStyle(text=23, x_ticks=8, y_ticks=6)
 
-_SIZE = (10.0, 5.6)  # inches: fonts are read as on a slide of this width
-_DPI = 128
-_AXES = (0.11, 0.2, 0.86, 0.635)  # left, bottom, width, height, as shares of the canvas
-_LINE_WIDTH = {"solid": 1.9, "dashed": 1.5, "faint": 0.8}
+_WIDTH = 1600
+_TOP, _FOOT, _SIDE = 128, 74, 34  # title, numbers and label of the x axis, margins at the sides
+_CELL_HEIGHT = {1: 620, 2: 330}  # of a grid with so many rows
+_LOW_CELL = 250  # of a grid with more
+_NUMBERS = 72  # left of a panel
+_BETWEEN = 26  # right of a panel
+_HEADING = 50  # above a panel, and the gap to the one that is higher
+_SMALL = PanelStyle(text=17, x_ticks=5, y_ticks=5)
+_SMALLEST = 9  # letters that can be read
+_WIDE = PanelStyle(text=20, x_ticks=8, y_ticks=6)
 
 
 def render_png(figure: Figure) -> bytes:
     """The figure as the bytes of a PNG file, 1280 pixels wide."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure as Canvas
-
-    canvas = Canvas(figsize=_SIZE, dpi=_DPI, facecolor="white")
-    FigureCanvasAgg(canvas)
-    axes = canvas.add_axes(_AXES)
-    lines = {id(curve): _draw(axes, curve) for curve in figure.curves}
-    _dress_axes(axes, figure)
-    canvas.text(0.02, 0.925, figure.title, fontsize=17, fontweight="bold", color=look.INK)
-    canvas.text(0.02, 0.87, figure.subtitle, fontsize=13, color=look.MUTED)
-    _add_legend(canvas, [lines[id(curve)] for curve in in_legend_order(figure.curves)])
-    buffer = io.BytesIO()
-    canvas.savefig(buffer, format="png")
-    return buffer.getvalue()
-
-
-def _draw(axes: "Axes", curve: Curve) -> "Line2D":
-    colour = colour_of(curve)
-    known = np.isfinite(curve.mean)
-    lonely = [stretch for stretch in runs(known) if stretch.stop - stretch.start == 1]
-    faint = curve.style == "faint"
-    opacity, layer = (look.FAINT_OPACITY, 2) if faint else (1.0, 3)
-    (line,) = axes.plot(
-        curve.x,
-        curve.mean,
-        color=colour,
-        label=curve.label or "_",
-        linewidth=_LINE_WIDTH[curve.style],
-        linestyle=(0, (3, 1.5)) if curve.style == "dashed" else "-",
-        alpha=opacity,
-        solid_joinstyle="round",
-        zorder=layer,
-    )
-    for stretch in lonely:  # a line of one point has no length
-        point = curve.x[stretch], curve.mean[stretch]
-        axes.plot(*point, "o", color=colour, alpha=opacity, markersize=6, zorder=layer)
-    if curve.std is not None:
-        axes.fill_between(
-            curve.x,
-            curve.mean - curve.std,
-            curve.mean + curve.std,
-            color=colour,
-            alpha=look.BAND_OPACITY,
-            linewidth=0,
-            zorder=1,
-        )
-    return line
-
-
-def _dress_axes(axes: "Axes", figure: Figure) -> None:
-    axes.set_xlabel(figure.x_label, fontsize=14, color=look.INK, labelpad=6)
+    width, height = _SIZE
+    canvas = Canvas(width, height)
+    draw_panel(canvas, _BOX, figure.curves, x_limits(figure.curves), figure.note, _STYLE)
+    title, subtitle = figure.title, figure.subtitle
+    room = width - 50.0
+    letters = _fitting(canvas, title, 30, room, bold=True)
+    canvas.text(26, height - 54, title, letters, look.INK, bold=True)
+    canvas.text(26, height - 93, subtitle, _fitting(canvas, subtitle, 23, room), look.MUTED)
+    middle = _BOX.left + _BOX.width / 2
+    canvas.text(middle, 76, figure.x_label, 25, look.INK, align="centre")
     # At a fixed place, so that long numbers beside the axis never push it out of the picture.
-    axes.text(
-        -_AXES[0] / _AXES[2] * 0.76,
-        0.5,
-        figure.y_label,
-        transform=axes.transAxes,
-        rotation="vertical",
-        ha="center",
-        va="center",
-        fontsize=14,
-        color=look.INK,
-    )
-    axes.grid(color=look.GRID, linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.margins(x=0.01, y=0.06)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.spines["bottom"].set_color(look.MUTED)
-    axes.tick_params(labelsize=13, colors=look.INK, length=0, pad=6)
-    _label_ticks(axes.xaxis, most_ticks=8, ends=axes.get_xlim())
-    _label_ticks(axes.yaxis, most_ticks=6, ends=axes.get_ylim())
-    if figure.note:
-        axes.text(
-            0.5,
-            0.5,
-            figure.note,
-            transform=axes.transAxes,
-            ha="center",
-            va="center",
-            fontsize=15,
-            color=look.MUTED,
+    centre = _BOX.bottom + _BOX.height / 2
+    canvas.text(43, centre, figure.y_label, 25, look.INK, align="centre", upwards=True)
+    draw_legend(canvas, figure.curves, _BOX.left, 22, 23)
+    return canvas.png()
+
+
+def render_overview_png(overview: Overview) -> bytes:
+    """The overview as the bytes of a PNG file, 1600 pixels wide and as high as its rows need."""
+    rows, columns = grid_shape(len(overview.panels))
+    cell_width = (_WIDTH - 2 * _SIDE) / columns
+    cell_height = _CELL_HEIGHT.get(rows, _LOW_CELL)
+    canvas = Canvas(_WIDTH, _TOP + rows * cell_height + _FOOT)
+    top, room = canvas.height, _WIDTH - 2.0 * _SIDE
+    title, subtitle = overview.title, overview.subtitle
+    letters = _fitting(canvas, title, 32, room, bold=True)
+    canvas.text(_SIDE, top - 58, title, letters, look.INK, bold=True)
+    canvas.text(_SIDE, top - 96, subtitle, _fitting(canvas, subtitle, 22, room), look.MUTED)
+    ends = x_limits([curve for panel in overview.panels for curve in panel.curves])
+    style = _SMALL if columns > 2 else _WIDE
+    for cell, panel in zip(cells(len(overview.panels)), overview.panels, strict=True):
+        box = Box(
+            left=_SIDE + cell.column * cell_width + _NUMBERS,
+            bottom=top - _TOP - (cell.row + 1) * cell_height,
+            width=cell_width - _NUMBERS - _BETWEEN,
+            height=float(cell_height - _HEADING),
         )
-        axes.set(xticks=[], yticks=[])
+        draw_panel(canvas, box, panel.curves, ends, panel.note, style, x_numbers=cell.lowest)
+        _head(canvas, box, panel, style.text)
+        if cell.lowest:
+            x, y = box.left + box.width / 2, box.bottom - 3 * style.text
+            canvas.text(x, y, overview.x_label, style.text, look.MUTED, align="centre")
+    return canvas.png()
 
 
-def _label_ticks(axis: "XAxis | YAxis", most_ticks: int, ends: tuple[float, float]) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    largest = max(abs(end) for end in ends)
-    axis.set_major_locator(MaxNLocator(most_ticks, steps=[1, 2, 2.5, 5, 10]))
-    axis.set_major_formatter(lambda value, _: tick_text(value, largest))
-
-
-def _add_legend(canvas: "Canvas", lines: "list[Line2D]") -> None:
-    if not lines:
+def _head(canvas: Canvas, box: Box, panel: Panel, size: float) -> None:
+    """The panel's title, and to the right of it what its curves are."""
+    y = box.bottom + box.height + 0.65 * size
+    heading = _fitting(canvas, panel.title, 1.12 * size, box.width, bold=True)
+    canvas.text(box.left, y, panel.title, heading, look.INK, bold=True)
+    if not any(curve.label for curve in panel.curves):
         return
-    canvas.legend(
-        handles=lines,
-        loc="lower left",
-        bbox_to_anchor=(_AXES[0] - 0.01, 0.0),
-        ncols=len(lines),
-        frameon=False,
-        fontsize=13,
-        labelcolor=look.INK,
-        handlelength=1.8,
-        columnspacing=1.8,
-    )
+    x = box.left + canvas.text_width(panel.title, heading, bold=True) + 0.9 * size
+    room, wanted = box.left + box.width - x, legend_width(canvas, panel.curves, 0.9 * size)
+    draw_legend(canvas, panel.curves, x, y, 0.9 * size * min(1.0, max(room / wanted, 0.5)))
+
+
+def _fitting(canvas: Canvas, text: str, size: float, room: float, *, bold: bool = False) -> float:
+    """The size of letters, `size` at most, with which `text` fits into `room` pixels."""
+    while size > _SMALLEST and canvas.text_width(text, size, bold=bold) > room:
+        size -= 1  # hinted letters do not shrink in proportion
+    return size

@@ -1,4 +1,4 @@
-"""The graphs of one Session: returns and everything its learner reported."""
+"""The graph of one Session: returns, evaluations and everything its learner reported."""
 
 from pathlib import Path
 
@@ -14,66 +14,50 @@ from slm_lab.analysis.axis import (
     learner_axis,
     learner_columns,
     line,
-    total_frames,
-    wall_clock,
 )
-from slm_lab.analysis.figure import MAX_POINTS, Curve, Figure
+from slm_lab.analysis.figure import MAX_POINTS, Curve, Overview, Panel
 from slm_lab.analysis.grid import Line
 from slm_lab.analysis.load import load_session_df
 from slm_lab.analysis.render import write_figure
+from slm_lab.metrics.tracker import MA_WINDOW
+
+_NO_VALUES = "no values yet"
+_PANEL_POINTS = 1000  # of a line: a panel is a few hundred pixels wide
 
 
 def draw_session_graphs(
-    graph_dir: str | Path, csv: str | Path, prefix: str, title: str, subtitle: str = ""
+    graph_dir: str | Path,
+    csv: str | Path,
+    prefix: str,
+    title: str,
+    eval_csv: Path | None = None,
 ) -> list[Path]:
-    """Draws all graphs of a Session into `graph_dir`, a folder of the run folder.
+    """Draws `{prefix}_session_graph_overview.png` and `.html` into a folder of the run folder.
 
-    Files are `{prefix}_session_graph_{y}_vs_{x}.png` and `.html`: y `mean_returns` and
-    `mean_returns_ma` against x `frames`, `total_frames` and `wall_t`, and each learner column that
-    has values against `frames`. Returns the paths. Raises OSError.
-    """
-    graph_dir = Path(graph_dir)
-    df = load_session_df(csv)
-    longest = float(df["wall_t"].max()) if len(df) else 0.0
-    pairs = [(x, y) for x in (frames(), total_frames(), wall_clock(longest)) for y in RETURNS]
-    pairs += [(frames(), learner_axis(column)) for column in learner_columns(df)]
-    paths: list[Path] = []
-    for x, y in pairs:
-        figure = session_figure(df, x, y, title, subtitle)
-        stem = f"{prefix}_session_graph_{y.file}_vs_{x.file}"
-        paths += write_figure(figure, graph_dir, stem, run_dir=graph_dir.parent)
-    return paths
-
-
-def draw_session_eval_graph(
-    graph_dir: str | Path, csv: str | Path, prefix: str, title: str, subtitle: str = ""
-) -> list[Path]:
-    """Draws `{prefix}_session_graph_eval_mean_returns_vs_frames` of a Session's evaluation rows.
-
+    `eval_csv` has the Session's evaluation rows; a file that is missing or without rows is none.
     Returns the paths. Raises OSError.
     """
     graph_dir = Path(graph_dir)
-    figure = session_eval_figure(load_session_df(csv), title, subtitle)
-    stem = f"{prefix}_session_graph_{EVAL_RETURNS.file}_vs_{frames().file}"
-    return write_figure(figure, graph_dir, stem, run_dir=graph_dir.parent)
+    evaluations = None
+    if eval_csv is not None and eval_csv.exists():
+        evaluations = load_session_df(eval_csv)
+    overview = session_overview(load_session_df(csv), title, evaluations)
+    stem = f"{prefix}_session_graph_overview"
+    return write_figure(overview, graph_dir, stem, run_dir=graph_dir.parent)
 
 
-def session_eval_figure(df: pd.DataFrame, title: str, subtitle: str) -> Figure:
-    """Returns of evaluations against frames; the band is the spread over their episodes."""
-    x, y = frames(), EVAL_RETURNS
-    mean, std = decimate(line(df, x, y)), decimate(line(df, x, EVAL_SPREAD))
-    label = "mean ± 1 std over the episodes"
-    curves = (Curve(label, mean.x, mean.y, std.y),) if mean.x.size else ()
-    note = "" if curves else "no values yet"
-    return Figure(title, subtitle, x.label, y.label, curves, note)
+def session_overview(
+    df: pd.DataFrame, title: str, evaluations: pd.DataFrame | None = None
+) -> Overview:
+    """A panel of returns, one of evaluations if there are any, one per column that has values.
 
-
-def session_figure(df: pd.DataFrame, x: Axis, y: Axis, title: str, subtitle: str) -> Figure:
-    """One column of a session_df against one clock."""
-    values = decimate(line(df, x, y))
-    curves = (Curve("", values.x, values.y),) if values.x.size else ()
-    note = "" if curves else "no values yet"
-    return Figure(title, subtitle, x.label, y.label, curves, note)
+    All against frames; the columns are in the order of the CSV.
+    """
+    panels = [_returns_panel(df)]
+    if evaluations is not None and len(evaluations):
+        panels.append(_evaluations_panel(evaluations))
+    panels += [_column_panel(df, column) for column in learner_columns(df)]
+    return Overview(title, _count_text(df, evaluations), frames().label, tuple(panels))
 
 
 def decimate(values: Line, max_points: int = MAX_POINTS) -> Line:
@@ -83,3 +67,38 @@ def decimate(values: Line, max_points: int = MAX_POINTS) -> Line:
         return values
     chosen = np.linspace(0, count - 1, max_points).round().astype(np.int64)
     return Line(values.x[chosen], values.y[chosen])
+
+
+def _returns_panel(df: pd.DataFrame) -> Panel:
+    returns, average = (_panel_line(df, y) for y in RETURNS)
+    if not returns.x.size:
+        return Panel(RETURNS[0].label, (), _NO_VALUES)
+    row = Curve("", returns.x, returns.y, colour=5)
+    of_rows = Curve(f"{MA_WINDOW}-row mean", average.x, average.y)
+    return Panel(RETURNS[0].label, (row, of_rows))
+
+
+def _evaluations_panel(df: pd.DataFrame) -> Panel:
+    mean, std = (_panel_line(df, y) for y in (EVAL_RETURNS, EVAL_SPREAD))
+    curve = Curve("± 1 std of episodes", mean.x, mean.y, std.y, colour=2)
+    return Panel("evaluation return", (curve,) if mean.x.size else (), _NO_VALUES)
+
+
+def _column_panel(df: pd.DataFrame, column: str) -> Panel:
+    y = learner_axis(column)
+    values = _panel_line(df, y)
+    curves = (Curve("", values.x, values.y),) if values.x.size else ()
+    return Panel(y.label, curves, _NO_VALUES)
+
+
+def _panel_line(df: pd.DataFrame, y: Axis) -> Line:
+    return decimate(line(df, frames(), y), _PANEL_POINTS)
+
+
+def _count_text(df: pd.DataFrame, evaluations: pd.DataFrame | None) -> str:
+    """ "80 rows, 12 evaluations"."""
+    parts = [f"{len(df):,} row{'' if len(df) == 1 else 's'}".replace(",", " ")]
+    if evaluations is not None and len(evaluations):
+        count = len(evaluations)
+        parts.append(f"{count:,} evaluation{'' if count == 1 else 's'}".replace(",", " "))
+    return ", ".join(parts)

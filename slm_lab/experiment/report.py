@@ -14,7 +14,7 @@ import pandas as pd
 from slm_lab.analysis.atomic import write_atomically
 from slm_lab.analysis.load import load_session_df
 from slm_lab.analysis.metrics import TrialMetrics, session_metrics, trial_metrics
-from slm_lab.analysis.session_graph import draw_session_eval_graph, draw_session_graphs
+from slm_lab.analysis.session_graph import draw_session_graphs
 from slm_lab.analysis.trial_graph import draw_trial_eval_graph, draw_trial_graphs
 from slm_lab.experiment.result import Ending, SessionResult, TrialResult
 from slm_lab.experiment.run_dir import RunDir
@@ -80,9 +80,7 @@ class Reporter:
         for session in sessions:
             paths = self._paths[session]
             title = f"{self._title}, Session {session}"
-            draw_session_graphs(paths.graphs, paths.rows, paths.prefix, title)
-            if paths.eval_rows.exists():
-                draw_session_eval_graph(paths.graphs, paths.eval_rows, paths.prefix, title)
+            draw_session_graphs(paths.graphs, paths.rows, paths.prefix, title, paths.eval_rows)
         for exporter in self._exporters:
             exporter.close()
 

@@ -36,7 +36,7 @@ def test_a_run_leaves_every_file_that_the_design_lists(finished):
     assert (done.code, done.err) == (0, "")
     graphs = [
         *(f"{NAME}_t0_trial_graph_mean_returns_{what}" for what in ("vs_frames", "ma_vs_frames")),
-        *(f"graph/{NAME}_t0_s{s}_session_graph_mean_returns_vs_frames" for s in SESSIONS),
+        *(f"graph/{NAME}_t0_s{s}_session_graph_overview" for s in SESSIONS),
     ]
     trial = f"{NAME}_t0_trial_metrics_scalar.json"
     wanted = {f"{graph}.{kind}" for graph in graphs for kind in ("png", "html")}

@@ -78,10 +78,11 @@ def test_evaluations_during_training_leave_rows_metrics_and_graphs(run):
         rows = read_manifest(manifest(run, s)).rows
         assert rows == {path.name: path.stat().st_size for path in root.glob(f"info/*s{s}*.csv")}
         assert list((root / "log" / "tensorboard" / f"{NAME}_t0_s{s}" / "eval").iterdir())
-    graph = "eval_mean_returns_vs_frames"
     for kind in ("png", "html"):
-        assert (root / f"{NAME}_t0_trial_graph_{graph}.{kind}").stat().st_size
-        assert (root / "graph" / f"{NAME}_t0_s1_session_graph_{graph}.{kind}").stat().st_size
+        graph = root / f"{NAME}_t0_trial_graph_eval_mean_returns_vs_frames.{kind}"
+        overview = root / "graph" / f"{NAME}_t0_s1_session_graph_overview.{kind}"
+        assert graph.stat().st_size
+        assert overview.stat().st_size
 
 
 def test_every_session_is_evaluated_and_all_of_them_together(run):
