@@ -103,3 +103,33 @@ class TransitionSource(ABC):
     @abstractmethod
     def report_errors(self, index: Tensor, error: Tensor) -> None:
         """Tells how wrong the learner was about the samples at `index`, both (B,)."""
+
+
+class PastReturns(ABC):
+    """Steps of past episodes, each with the return that followed it."""
+
+    @property
+    @abstractmethod
+    def num_stored(self) -> int:
+        """How many steps can be drawn: none before the first episode has ended."""
+
+    @abstractmethod
+    def add(self, rollout: Rollout, bootstrap_value: Tensor) -> None:
+        """Takes a rollout into the past; `bootstrap_value` is V of its `bootstrap_obs`, (K,)."""
+
+    @abstractmethod
+    def sample(self, frame: int) -> Transitions:
+        """A batch whose `reward` is the whole return, at the trial's clock `frame`."""
+
+    @abstractmethod
+    def report_errors(self, index: Tensor, error: Tensor) -> None:
+        """Tells how much better than expected the samples at `index` were, both (B,)."""
+
+
+class ImitationBatch(NamedTuple):
+    """What self-imitation learns from."""
+
+    rollout: Rollout
+    """What the policy has just done."""
+    past: PastReturns
+    """What came of what it did before."""

@@ -1,16 +1,19 @@
 """From a spec and the spaces of an environment to an agent."""
 
+from pathlib import Path
 from typing import Any
 
 import gymnasium
 
 from slm_lab.agent.agent import Agent
 from slm_lab.agent.algorithm.algorithm import AgentParts, AgentSeeds, BuildContext
+from slm_lab.agent.memory.imitation import WithPast
 from slm_lab.agent.memory.memory import Memory, MemoryLayout
 from slm_lab.agent.optim.sync import GradientSync, NoSync
 from slm_lab.core.registry import ALGORITHMS, MEMORIES
 from slm_lab.spec import builtin as _builtin  # registers the lab's own parts  # noqa: F401
 from slm_lab.spec.schema.agent import AgentSpec
+from slm_lab.spec.schema.memory import MemorySpec, OnPolicySpec
 
 
 def build_agent(
@@ -20,17 +23,21 @@ def build_agent(
     num_envs: int,
     seeds: AgentSeeds,
     sync: GradientSync | None = None,
+    scratch: Path | None = None,
 ) -> Agent:
     """The agent that `spec` describes, for environments with these spaces of one environment.
 
+    `scratch` is a folder for files of its own, which leave nothing behind.
     Raises LabError when a part is unknown, not built yet, or does not fit the spaces.
     """
     context = BuildContext(spec, observation_space, action_space, num_envs, seeds, sync or NoSync())
     parts: AgentParts = ALGORITHMS.load(spec.algorithm.name).build(context)
-    return Agent(parts.actor, parts.learner, _build_memory(context, parts))
+    return Agent(parts.actor, parts.learner, _build_memory(context, parts, scratch))
 
 
-def _build_memory(context: BuildContext, parts: AgentParts) -> Memory[Any] | None:
+def _build_memory(
+    context: BuildContext, parts: AgentParts, scratch: Path | None
+) -> Memory[Any] | None:
     if context.spec.memory is None:
         return None
     layout = MemoryLayout(
@@ -41,6 +48,14 @@ def _build_memory(context: BuildContext, parts: AgentParts) -> Memory[Any] | Non
         parts.action_shape,
         parts.action_dtype,
         parts.replay,
+        scratch=scratch,
     )
-    kind: type[Memory[Any]] = MEMORIES.load(context.spec.memory.name)
-    return kind.build(context.spec.memory, layout)
+    return _kind(context.spec.memory).build(context.spec.memory, layout)
+
+
+def _kind(spec: MemorySpec) -> type[Memory[Any]]:
+    """The memory that the spec names, or what is put around it."""
+    if isinstance(spec, OnPolicySpec) and spec.sil_replay_name is not None:
+        return WithPast
+    kind: type[Memory[Any]] = MEMORIES.load(spec.name)
+    return kind

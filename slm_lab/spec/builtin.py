@@ -25,8 +25,9 @@ def register_builtin_parts() -> None:
     sac = "slm_lab.agent.algorithm.sac"
     ALGORITHMS.register("SoftActorCritic", algorithm.SoftActorCriticSpec, f"{sac}:SoftActorCritic")
     ALGORITHMS.register("CrossQ", algorithm.CrossQSpec, f"{sac}:CrossQ")
-    ALGORITHMS.register("SIL", algorithm.SILSpec)
-    ALGORITHMS.register("PPOSIL", algorithm.PPOSILSpec)
+    sil = "slm_lab.agent.algorithm.sil"
+    ALGORITHMS.register("SIL", algorithm.SILSpec, f"{sil}:SIL")
+    ALGORITHMS.register("PPOSIL", algorithm.PPOSILSpec, f"{sil}:PPOSIL")
 
     on_policy_batch = "slm_lab.agent.memory.on_policy:OnPolicyBatchReplay"
     MEMORIES.register("OnPolicyBatchReplay", memory.OnPolicyBatchReplaySpec, on_policy_batch)

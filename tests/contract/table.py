@@ -136,7 +136,7 @@ REINFORCE = {
     ),
 }
 
-EPISODES = {
+EPISODES: Data = {
     "agent__algorithm__lam": None,
     "agent__algorithm__training_frequency": 3,
     "agent__memory": {"name": "OnPolicyReplay"},
@@ -220,11 +220,56 @@ SOFT_ACTOR_CRITIC = {
         )
     ),
     "fixed_alpha": Row(soft("SoftActorCritic", agent__algorithm__fixed_alpha=0.2)),
+    "annealed_alpha": Row(soft("SoftActorCritic", agent__algorithm__fixed_alpha=decay(0.5, 0.1))),
+    "spectral_norm": Row(
+        soft("SoftActorCritic", **TWO_ACTIONS, agent__algorithm__spectral_norm=True)
+    ),
 }
 
 CROSS_Q = {
     "continuous": Row(soft("CrossQ", **TWO_ACTIONS, **GENTLE)),
     "discrete": Row(soft("CrossQ", **GENTLE)),
+}
+
+SELF_IMITATION = {
+    "sil_replay_name": "PrioritizedReplay",
+    "batch_size": 16,
+    "max_size": 200,
+}
+
+SIL = {
+    "episodes": Row(
+        actor_critic(
+            **{**EPISODES, "agent__memory": {"name": "OnPolicyReplay", **SELF_IMITATION}},
+            agent__algorithm__name="SIL",
+            env__max_t=40,
+        )
+    ),
+    "steps_combined": Row(
+        actor_critic(
+            **{**CONTINUOUS, "env__max_t": 6},
+            agent__algorithm__name="SIL",
+            agent__algorithm__training_batch_iter=2,
+            agent__memory={
+                "name": "OnPolicyBatchReplay",
+                **SELF_IMITATION,
+                "sil_replay_name": "Replay",
+                "use_cer": True,
+            },
+        ),
+        bounded=False,
+    ),
+}
+
+PPOSIL = {
+    "prioritized": Row(
+        ppo(
+            agent__algorithm__name="PPOSIL",
+            agent__algorithm__training_batch_iter=2,
+            agent__algorithm__training_iter=2,
+            agent__memory={"name": "OnPolicyBatchReplay", **SELF_IMITATION},
+        )
+    ),
 }
 
 ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
@@ -240,6 +285,8 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
     "DoubleDQN": DOUBLE_DQN,
     "SoftActorCritic": SOFT_ACTOR_CRITIC,
     "CrossQ": CROSS_Q,
+    "SIL": SIL,
+    "PPOSIL": PPOSIL,
     "Random": {
         "discrete": Row(random()),
         "continuous": Row(random(**CONTINUOUS)),
@@ -305,6 +352,7 @@ NET_ROWS: dict[str, dict[str, NetRow]] = {
         "no_hidden_layer": NetRow({**MLP, "hid_layers": []}, (4,)),
         "layer_norm": NetRow({**MLP, "layer_norm": True}, (4,)),
         "batch_norm": NetRow({**MLP, "batch_norm": True}, (4,)),
+        "batch_renorm": NetRow({**MLP, "batch_norm": "renorm"}, (4,)),
     },
     "DuelingMLPNet": {
         "tanh": NetRow(MLP, (4,), heads=(3,)),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from slm_lab.agent.batch import Rollout, Transitions, TransitionSource
+from slm_lab.agent.batch import ImitationBatch, Rollout, Transitions, TransitionSource
 from slm_lab.core.column import Column
 from tests.contract.playing import Play, same, saved
 from tests.contract.runs import global_generators
@@ -102,6 +102,11 @@ def _(batch: TransitionSource, play):
     for number in (sample.reward, sample.discount, sample.weight):
         assert number.dtype == torch.float32
     assert 0 < sample.weight.max().item() <= 1
+
+
+@check_batch.register
+def _(batch: ImitationBatch, play):
+    check_batch(batch.rollout, play)
 
 
 @THAT_LEARNS

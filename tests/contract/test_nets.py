@@ -4,12 +4,14 @@ import pytest
 import torch
 from torch import nn
 
+from slm_lab.agent.net.batch_renorm import BatchRenorm1d
 from slm_lab.agent.net.build import build_net
 from slm_lab.core.registry import NETS
 from slm_lab.spec import builtin as _builtin  # registers the lab's own parts  # noqa: F401
 from tests.contract.runs import global_generators, poison_global_generators
 from tests.contract.table import NET_ROWS, cases
 
+NORMALISING = (nn.modules.batchnorm._BatchNorm, BatchRenorm1d)
 ALL = pytest.mark.parametrize("case", cases(NET_ROWS))
 
 
@@ -124,7 +126,7 @@ def test_only_batch_normalisation_looks_at_the_mode(case):
     learning = net(obs)
     changed = any(not torch.equal(tensor, before[name]) for name, tensor in state(net).items())
     same = all(torch.equal(one, other) for one, other in zip(acting, learning, strict=True))
-    normalises = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in net.modules())
+    normalises = any(isinstance(m, NORMALISING) for m in net.modules())
     assert (changed, not same) == (normalises, normalises)
     net.train(False)
     before = state(net)

@@ -13,9 +13,14 @@ BENCHMARKS = {
     "demo.json": ("ppo_cartpole", 475.0),
     "benchmark/ppo/ppo_cartpole.json": ("ppo_cartpole", 475.0),
     "benchmark/a2c/a2c_gae_cartpole.json": ("a2c_gae_cartpole", 450.0),
+    "benchmark/a2c/a2c_gae_acrobot.json": ("a2c_gae_acrobot", -92.0),
     "benchmark/reinforce/reinforce_cartpole.json": ("reinforce_cartpole", 400.0),
     "benchmark/ppo/ppo_acrobot.json": ("ppo_acrobot", -88.0),
     "benchmark/ppo/ppo_pendulum.json": ("ppo_pendulum", -180.0),
+    "benchmark/ppo/ppo_mountaincar.json": ("ppo_mountaincar", -125.0),
+    "benchmark/ppo/ppo_mountaincar_continuous.json": ("ppo_mountaincar_continuous", 90.0),
+    "benchmark/ppo/ppo_lunar.json": ("ppo_lunar", 220.0),
+    "benchmark/ppo/ppo_lunar_continuous.json": ("ppo_lunar_continuous", 235.0),
 }
 
 

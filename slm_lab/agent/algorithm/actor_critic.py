@@ -24,7 +24,7 @@ class ActorCritic(Learner[Rollout]):
         super().__init__(parts.network.units)
         self.spec = spec
         self.network = parts.network
-        self._family = parts.family
+        self.family = parts.family
         self._value_loss_fn = parts.value_loss_fn
         self._entropy_coef = Schedule(spec.entropy_coef_spec)
 
@@ -55,7 +55,7 @@ class ActorCritic(Learner[Rollout]):
 
         network.train(True)
         params, raw_value = network.forward(batch.obs.flatten(0, 1).to(device))
-        policy = self._family(params)
+        policy = self.family(params)
         log_prob = policy.log_prob(batch.action.flatten(0, 1).to(device))
         entropy = policy.entropy().mean()
         policy_loss = policy_gradient_loss(log_prob, advantage)

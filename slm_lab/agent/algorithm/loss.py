@@ -42,6 +42,16 @@ def standardize(advantage: Tensor) -> Tensor:
     return (advantage - advantage.mean()) / (advantage.std() + 1e-8)
 
 
+def imitation_policy_loss(log_prob: Tensor, advantage: Tensor, weight: Tensor) -> Tensor:
+    """−E[w log π(a|s) (R − V)₊], eq. 2 of arXiv:1806.05635. All (B,), `advantage` = R − V."""
+    return -(weight * log_prob * advantage.clamp(min=0.0)).mean()
+
+
+def imitation_value_loss(value: Tensor, target: Tensor, weight: Tensor) -> Tensor:
+    """E[w ½ (R − V)₊²], eq. 3 of arXiv:1806.05635: values only rise. All (B,)."""
+    return (weight * 0.5 * (target - value).clamp(min=0.0).square()).mean()
+
+
 def approximate_kl(log_prob: Tensor, old_log_prob: Tensor) -> Tensor:
     """KL(π_old ‖ π) by the non-negative estimator (r − 1) − ln r, a scalar.
 

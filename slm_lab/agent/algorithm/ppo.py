@@ -72,7 +72,7 @@ class PPO(Learner[Rollout]):
         super().__init__(parts.network.units)
         self.spec = spec
         self.network = parts.network
-        self._family = parts.family
+        self.family = parts.family
         self._value_loss_fn = parts.value_loss_fn
         self._return_range = return_range
         self._clip_eps = Schedule(spec.clip_eps_spec)
@@ -168,7 +168,7 @@ class PPO(Learner[Rollout]):
     def _update(self, batch: Samples, clip_eps: float, entropy_coef: float) -> dict[str, float]:
         """One gradient step on L^CLIP + c₁ L^VF − c₂ S, eq. 9 of the paper."""
         params, raw_value = self.network.forward(batch.obs)
-        policy = self._family(params)
+        policy = self.family(params)
         log_prob = policy.log_prob(batch.action)
         entropy = policy.entropy().mean()
         advantage = batch.advantage

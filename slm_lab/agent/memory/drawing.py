@@ -1,16 +1,36 @@
 """Which transitions of a ring are drawn, and how much each counts."""
 
 from abc import ABC, abstractmethod
-from typing import final
+from typing import Protocol, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from slm_lab.agent.memory.sum_tree import SumTree
-from slm_lab.agent.memory.transition_ring import TransitionRing
 from slm_lab.agent.schedule import Schedule
 from slm_lab.core.types import FloatArray, IntArray, StateDict
+
+
+class Ring(Protocol):
+    """What a drawing has to know of a ring: places are numbers from 0 to `size` − 1."""
+
+    size: int
+
+    @property
+    def num_stored(self) -> int:
+        """How many can be drawn."""
+
+    @property
+    def newest(self) -> IntArray:
+        """The places (K,) of what was added last."""
+
+    @property
+    def forgotten(self) -> IntArray:
+        """The places (K,) that cannot be drawn any more since then."""
+
+    def place(self, age: IntArray) -> IntArray:
+        """The places (B,) of those numbered from the oldest, 0, to `num_stored` − 1."""
 
 
 class Drawing(ABC):
@@ -45,7 +65,7 @@ class Drawing(ABC):
 class Uniform(Drawing):
     """Every transition is as likely as every other."""
 
-    def __init__(self, ring: TransitionRing, seed: int) -> None:
+    def __init__(self, ring: Ring, seed: int) -> None:
         self._ring = ring
         self._generator = np.random.default_rng(seed)
         self._ones = torch.ones(0)
@@ -84,7 +104,7 @@ class Proportional(Drawing):
     """
 
     def __init__(
-        self, ring: TransitionRing, seed: int, alpha: float, epsilon: float, beta: Schedule | None
+        self, ring: Ring, seed: int, alpha: float, epsilon: float, beta: Schedule | None
     ) -> None:
         self._ring = ring
         self._generator = np.random.default_rng(seed)

@@ -1,0 +1,126 @@
+"""Self-imitation learning (arXiv:1806.05635), on top of ActorCritic or of PPO."""
+
+from abc import abstractmethod
+from typing import final
+
+import torch
+from torch import Tensor
+
+from slm_lab.agent.algorithm.actor_critic import ActorCritic
+from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner
+from slm_lab.agent.algorithm.loss import imitation_policy_loss, imitation_value_loss
+from slm_lab.agent.algorithm.ppo import PPO
+from slm_lab.agent.algorithm.replay_loop import mean_report
+from slm_lab.agent.batch import ImitationBatch, Transitions
+from slm_lab.agent.describe import described
+from slm_lab.agent.replay_plan import ReplayPlan, TrainingSchedule
+from slm_lab.core.types import StateDict
+from slm_lab.spec.schema.algorithm import PPOSILSpec, SILSpec
+
+
+class SelfImitation(Learner[ImitationBatch]):
+    """After each training event of another algorithm, steps towards what went better than expected.
+
+    The past is drawn `training_batch_iter` times, with `training_iter` gradient steps each.
+    """
+
+    def __init__(self, spec: SILSpec | PPOSILSpec, inner: ActorCritic | PPO) -> None:
+        super().__init__(inner.units)
+        self.spec = spec
+        self.inner = inner
+
+    @classmethod
+    @abstractmethod
+    def build_inner(cls, context: BuildContext) -> AgentParts:
+        """What learns from what has just been done."""
+
+    @classmethod
+    def build(cls, context: BuildContext) -> AgentParts:
+        """The inner algorithm with imitation around its learner."""
+        spec = context.spec.algorithm
+        assert isinstance(spec, SILSpec | PPOSILSpec)
+        parts = cls.build_inner(context)
+        assert isinstance(parts.learner, ActorCritic | PPO)
+        plan = ReplayPlan(TrainingSchedule(1, 0), spec.gamma, 1, context.seeds.sampling)
+        return parts._replace(learner=cls(spec, parts.learner), replay=plan)
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """Those of the inner algorithm, the terms of the imitation, and how often it applies."""
+        return (*self.inner.metric_names, "sil_policy_loss", "sil_value_loss", "sil_share")
+
+    def learn(self, batch: ImitationBatch, frame: int) -> dict[str, float]:
+        """The inner training event; then its rollout is past, and the past is learned from."""
+        network = self.inner.network
+        with described(batch.rollout):
+            report = self.inner.learn(batch.rollout, frame)
+        with torch.no_grad():
+            bootstrap_obs = batch.rollout.bootstrap_obs.to(network.device)
+            batch.past.add(batch.rollout, network.value(bootstrap_obs).cpu())
+        if batch.past.num_stored:
+            report |= self._imitate(batch, frame)
+        self.opt_step = self.inner.opt_step
+        self.version = self.inner.version
+        return report
+
+    def _imitate(self, batch: ImitationBatch, frame: int) -> dict[str, float]:
+        reports = []
+        self.inner.network.train(True)
+        for _ in range(self.spec.training_batch_iter):
+            samples = batch.past.sample(frame)
+            with described(samples):
+                for _ in range(self.spec.training_iter):
+                    report, advantage = self._update(samples)
+                    reports.append(report)
+            batch.past.report_errors(samples.index, advantage.clamp(min=0.0))
+        self.inner.network.train(False)
+        return mean_report(reports)
+
+    def _update(self, batch: Transitions) -> tuple[dict[str, float], Tensor]:
+        """One step on c₁ L^policy + c₂ L^value, eq. 1; and R − V, (B,)."""
+        network, spec = self.inner.network, self.spec
+        device, transform = network.device, network.transform
+        returns, weight = batch.reward.to(device), batch.weight.to(device)
+        params, raw_value = network.forward(batch.obs.to(device))
+        with torch.no_grad():
+            advantage = returns - transform.decode(raw_value)
+        log_prob = self.inner.family(params).log_prob(batch.action.to(device))
+        policy_loss = imitation_policy_loss(log_prob, advantage, weight)
+        value_loss = imitation_value_loss(raw_value, transform.encode(returns), weight)
+        network.step(spec.sil_policy_loss_coef * policy_loss, spec.sil_val_loss_coef * value_loss)
+        self.inner.opt_step += 1
+        report = {
+            "sil_policy_loss": policy_loss.item(),
+            "sil_value_loss": value_loss.item(),
+            "sil_share": (advantage > 0).float().mean().item(),
+        }
+        return report, advantage.cpu()
+
+    def own_state(self) -> StateDict:
+        """What the inner algorithm has besides networks and counters."""
+        return {"inner": self.inner.own_state()}
+
+    def load_own_state(self, state: StateDict) -> None:
+        """Restores it, and the inner counters."""
+        self.inner.load_own_state(state["inner"])
+        self.inner.opt_step, self.inner.version = self.opt_step, self.version
+
+
+@final
+class SIL(SelfImitation):
+    """On top of ActorCritic."""
+
+    @classmethod
+    def build_inner(cls, context: BuildContext) -> AgentParts:
+        """An ActorCritic."""
+        return ActorCritic.build(context)
+
+
+@final
+class PPOSIL(SelfImitation):
+    """On top of PPO."""
+
+    @classmethod
+    def build_inner(cls, context: BuildContext) -> AgentParts:
+        """A PPO."""
+        return PPO.build(context)

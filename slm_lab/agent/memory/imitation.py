@@ -1,0 +1,241 @@
+"""Past episodes with the returns that they had, beside what was done just now."""
+
+from typing import final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from slm_lab.agent.batch import Act, ImitationBatch, PastReturns, Rollout, Transitions
+from slm_lab.agent.memory.drawing import Drawing, Proportional, Uniform
+from slm_lab.agent.memory.memory import Memory, MemoryLayout
+from slm_lab.agent.schedule import Schedule
+from slm_lab.core.registry import MEMORIES
+from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray, StateDict
+from slm_lab.spec.schema.memory import MemorySpec, OnPolicySpec
+from slm_lab.spec.schema.schedule import ScheduleSpec
+
+ALPHA, EPSILON = 0.6, 1e-4
+"""Of prioritised drawing, as `PrioritizedReplay` has them by default."""
+BETA = Schedule(ScheduleSpec(start_val=0.1))
+"""Of its importance weights: constant, as in section 4.1 of arXiv:1806.05635."""
+
+
+@final
+class ReturnRing:
+    """The newest `size` steps (obs, action, return) of finished episodes."""
+
+    def __init__(self, size: int, layout: MemoryLayout) -> None:
+        self.size = size
+        self.num_stored = 0
+        self._count = 0
+        self._last_block = 0
+        self.arrays: dict[str, Array] = {
+            "obs": np.zeros((size, *layout.obs_shape), layout.obs_dtype),
+            "action": np.zeros((size, *layout.action_shape), layout.action_dtype),
+            "returns": np.zeros(size, np.float32),
+        }
+
+    @property
+    def newest(self) -> IntArray:
+        """The places of what was added last."""
+        return np.arange(self._count - self._last_block, self._count) % self.size
+
+    @property
+    def forgotten(self) -> IntArray:
+        """None: what is written over takes its place at once."""
+        return np.arange(0)
+
+    def place(self, age: IntArray) -> IntArray:
+        """The places of the steps numbered from the oldest, 0, to `num_stored` − 1."""
+        return (self._count - self.num_stored + age) % self.size
+
+    def add(self, obs: Array, action: Array, returns: FloatArray) -> None:
+        """Writes K steps over the oldest; of more than fit, the last."""
+        count = len(returns)
+        self._last_block = min(count, self.size)
+        places = np.arange(self._count + count - self._last_block, self._count + count) % self.size
+        for name, values in (("obs", obs), ("action", action), ("returns", returns)):
+            self.arrays[name][places] = values[count - self._last_block :]
+        self._count += count
+        self.num_stored = min(self._count, self.size)
+
+    def state_dict(self) -> StateDict:
+        """What is stored, and where it is written on."""
+        arrays = {name: array[: self.num_stored].copy() for name, array in self.arrays.items()}
+        return {"count": self._count, "last_block": self._last_block, "arrays": arrays}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores it."""
+        self._count, self._last_block = int(state["count"]), int(state["last_block"])
+        self.num_stored = min(self._count, self.size)
+        for name, array in self.arrays.items():
+            array[: self.num_stored] = state["arrays"][name]
+
+
+@final
+class EpisodeReturns(PastReturns):
+    """Puts episodes together from rollouts, and keeps their steps once their returns are known.
+
+    A return is computed over the whole episode before anything of it can be drawn, eq. 4 of
+    arXiv:1806.05635. Where the episode was truncated, the value of its last state stands for what
+    would have followed.
+    """
+
+    def __init__(
+        self, ring: ReturnRing, drawing: Drawing, gamma: float, batch_size: int, use_cer: bool
+    ) -> None:
+        self._ring = ring
+        self._drawing = drawing
+        self._gamma = gamma
+        self._batch_size = batch_size
+        self._use_cer = use_cer
+        self._running: dict[int, list[dict[str, Array]]] = {}
+        """By column of the rollout, the pieces of its running episode."""
+
+    @property
+    def num_stored(self) -> int:
+        """See `PastReturns`."""
+        return self._ring.num_stored
+
+    def add(self, rollout: Rollout, bootstrap_value: Tensor) -> None:
+        """See `PastReturns`."""
+        last_value = np.zeros(tuple(rollout.reward.shape), np.float32)
+        where = rollout.bootstrap_t.numpy(), rollout.bootstrap_n.numpy()
+        last_value[where] = bootstrap_value.numpy()
+        last_value[rollout.terminated.numpy()] = 0.0
+        done = rollout.done.numpy()
+        fields = {
+            "obs": rollout.obs.numpy(),
+            "action": rollout.action.numpy(),
+            "reward": rollout.reward.numpy(),
+        }
+        for n in range(done.shape[1]):
+            begin = 0
+            for end in (np.flatnonzero(done[:, n]) + 1).tolist():
+                self._extend(n, fields, begin, end)
+                self._finish(n, float(last_value[end - 1, n]))
+                begin = end
+            if begin < len(done):
+                self._extend(n, fields, begin, len(done))
+
+    def _extend(self, n: int, fields: dict[str, Array], begin: int, end: int) -> None:
+        piece = {name: values[begin:end, n].copy() for name, values in fields.items()}
+        self._running.setdefault(n, []).append(piece)
+
+    def _finish(self, n: int, last_value: float) -> None:
+        pieces = self._running.pop(n)
+        episode = {name: np.concatenate([p[name] for p in pieces]) for name in pieces[0]}
+        returns = np.empty_like(episode["reward"])
+        following = last_value
+        for t in range(len(returns) - 1, -1, -1):
+            following = episode["reward"][t] + self._gamma * following
+            returns[t] = following
+        self._ring.add(episode["obs"], episode["action"], returns)
+        self._drawing.added()
+
+    def forget_running(self) -> None:
+        """Drops what is known of episodes that have not come to their end."""
+        self._running.clear()
+
+    def sample(self, frame: int) -> Transitions:
+        """See `PastReturns`."""
+        places = self._drawing.draw(self._batch_size, frame)
+        if self._use_cer:
+            newest = self._ring.newest[-self._batch_size :]
+            places[len(places) - len(newest) :] = newest
+        arrays = {name: torch.from_numpy(a[places]) for name, a in self._ring.arrays.items()}
+        returns = arrays["returns"]
+        return Transitions(
+            obs=arrays["obs"],
+            action=arrays["action"],
+            reward=returns,
+            discount=torch.zeros_like(returns),
+            next_obs=arrays["obs"],
+            weight=self._drawing.weights(places, frame),
+            index=torch.from_numpy(places),
+        )
+
+    def report_errors(self, index: Tensor, error: Tensor) -> None:
+        """See `PastReturns`."""
+        self._drawing.report_errors(index.numpy(), error.numpy())
+
+    def state_dict(self) -> StateDict:
+        """Finished steps, running episodes, and how they are drawn."""
+        return {
+            "ring": self._ring.state_dict(),
+            "drawing": self._drawing.state_dict(),
+            "running": {n: list(pieces) for n, pieces in self._running.items()},
+        }
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores all of it."""
+        self._ring.load_state_dict(state["ring"])
+        self._drawing.load_state_dict(state["drawing"])
+        self._running = {int(n): list(pieces) for n, pieces in state["running"].items()}
+
+
+@final
+class WithPast(Memory[ImitationBatch]):
+    """An on-policy memory, with the returns of past episodes beside it."""
+
+    def __init__(self, present: Memory[Rollout], past: EpisodeReturns) -> None:
+        self._present = present
+        self._past = past
+
+    @classmethod
+    def build(cls, spec: MemorySpec, layout: MemoryLayout) -> "WithPast":
+        """Put around the memory that the spec names, with its `sil_replay_name`."""
+        assert isinstance(spec, OnPolicySpec)
+        assert spec.batch_size is not None
+        assert spec.max_size is not None
+        assert layout.replay is not None
+        ring = ReturnRing(spec.max_size, layout)
+        drawing = _drawing(spec, ring, layout.replay.seed)
+        gamma, batch_size = layout.replay.gamma, spec.batch_size
+        past = EpisodeReturns(ring, drawing, gamma, batch_size, spec.use_cer)
+        return cls(MEMORIES.load(spec.name).build(spec, layout), past)
+
+    def add(
+        self,
+        obs: Array,
+        act: Act,
+        reward: FloatArray,
+        terminated: BoolArray,
+        truncated: BoolArray,
+        next_obs: Array,
+    ) -> None:
+        """Adds to what is done just now."""
+        self._present.add(obs, act, reward, terminated, truncated, next_obs)
+
+    def ready(self) -> bool:
+        """Whether there is a rollout."""
+        return self._present.ready()
+
+    def take(self) -> ImitationBatch:
+        """The rollout, and the past to add it to and to draw from."""
+        return ImitationBatch(self._present.take(), self._past)
+
+    def break_off(self, next_obs: Array) -> None:
+        """Ends the running episodes as truncated.
+
+        What the past has of them is dropped. Their last steps, still to be learned from, have their
+        returns all the same: those depend on what follows only.
+        """
+        self._present.break_off(next_obs)
+        self._past.forget_running()
+
+    def state_dict(self) -> StateDict:
+        """Both."""
+        return {"present": self._present.state_dict(), "past": self._past.state_dict()}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores both."""
+        self._present.load_state_dict(state["present"])
+        self._past.load_state_dict(state["past"])
+
+
+def _drawing(spec: OnPolicySpec, ring: ReturnRing, seed: int) -> Drawing:
+    if spec.sil_replay_name == "PrioritizedReplay":
+        return Proportional(ring, seed, ALPHA, EPSILON, BETA)
+    return Uniform(ring, seed)
