@@ -1,13 +1,14 @@
 """Runs one case in one library and prints its training frames per second as JSON.
 
-python -m bench.contestant {lab|sb3} CASE
+python -m bench.contestant {lab|sb3} CASE [--frames N]
 """
 
+import argparse
 import json
-import sys
 import tempfile
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -92,8 +93,16 @@ LIBRARIES = {"lab": lab_speed, "sb3": sb3_speed}
 def main() -> None:
     """Measures what the arguments name."""
     warnings.simplefilter("ignore")
-    library, case = sys.argv[1:]
-    print(json.dumps({"frames_per_second": LIBRARIES[library](case, CASES[case])}))
+    parser = argparse.ArgumentParser()
+    parser.add_argument("library", choices=list(LIBRARIES))
+    parser.add_argument("case", choices=list(CASES))
+    parser.add_argument("--frames", type=int, help="in place of those of the case")
+    arguments = parser.parse_args()
+    case = CASES[arguments.case]
+    if arguments.frames is not None:
+        case = replace(case, frames=arguments.frames)
+    speed = LIBRARIES[arguments.library](arguments.case, case)
+    print(json.dumps({"frames_per_second": speed}))
 
 
 if __name__ == "__main__":
