@@ -6,49 +6,64 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Case:
-    """An on-policy algorithm with separate actor and critic, tanh, one optimizer for both."""
+    """An algorithm in an environment."""
 
     env: str
     num_envs: int
-    horizon: int
     frames: int
+    hidden: tuple[int, ...]
+    lr: float
+    gamma: float = 0.99
+
+    def spec(self) -> dict[str, Any]:
+        """The case as a spec of this lab."""
+        return {
+            "agent": self.agent(),
+            "env": {"name": self.env, "num_envs": self.num_envs, "max_frame": self.frames},
+            "meta": {"log_frequency": 10_000, "random_seed": 0},
+        }
+
+    def agent(self) -> dict[str, Any]:
+        """The block `agent` of the spec."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class OnPolicyCase(Case):
+    """Separate actor and critic, tanh, one optimizer setting for both."""
+
     hidden: tuple[int, ...] = (64, 64)
     lr: float = 3e-4
-    gamma: float = 0.99
+    horizon: int = 128
     gae_lambda: float = 0.95
     entropy_coef: float = 0.0
     value_coef: float = 0.5
     max_grad_norm: float = 0.5
 
-    def spec(self) -> dict[str, Any]:
-        """The case as a spec of this lab."""
+    def agent(self) -> dict[str, Any]:
+        """See `Case.agent`."""
         return {
-            "agent": {
-                "algorithm": {
-                    "gamma": self.gamma,
-                    "lam": self.gae_lambda,
-                    "entropy_coef_spec": constant(self.entropy_coef),
-                    "val_loss_coef": self.value_coef,
-                    **self.algorithm(),
-                },
-                "memory": {"name": "OnPolicyBatchReplay"},
-                "net": {
-                    "type": "MLPNet",
-                    "shared": False,
-                    "hid_layers": list(self.hidden),
-                    "hid_layers_activation": "tanh",
-                    "init_fn": "orthogonal_",
-                    "actor_init_std": 0.01,
-                    "critic_init_std": 1.0,
-                    "clip_grad_val": self.max_grad_norm,
-                    "use_same_optim": True,
-                    "loss_spec": {"name": "MSELoss"},
-                    "optim_spec": {"name": "GlobalAdam", "lr": self.lr, "eps": 1e-5},
-                    "gpu": False,
-                },
+            "algorithm": {
+                "gamma": self.gamma,
+                "lam": self.gae_lambda,
+                "entropy_coef_spec": constant(self.entropy_coef),
+                "val_loss_coef": self.value_coef,
+                **self.algorithm(),
             },
-            "env": {"name": self.env, "num_envs": self.num_envs, "max_frame": self.frames},
-            "meta": {"log_frequency": 10_000, "random_seed": 0},
+            "memory": {"name": "OnPolicyBatchReplay"},
+            "net": {
+                "type": "MLPNet",
+                "shared": False,
+                "hid_layers": list(self.hidden),
+                "hid_layers_activation": "tanh",
+                "init_fn": "orthogonal_",
+                "actor_init_std": 0.01,
+                "critic_init_std": 1.0,
+                "clip_grad_val": self.max_grad_norm,
+                "use_same_optim": True,
+                "loss_spec": {"name": "MSELoss"},
+                "optim_spec": {"name": "GlobalAdam", "lr": self.lr, "eps": 1e-5},
+            },
         }
 
     def algorithm(self) -> dict[str, Any]:
@@ -57,7 +72,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class PPOCase(Case):
+class PPOCase(OnPolicyCase):
     """PPO."""
 
     minibatch: int = 256
@@ -65,7 +80,7 @@ class PPOCase(Case):
     clip_eps: float = 0.2
 
     def algorithm(self) -> dict[str, Any]:
-        """See `Case.algorithm`."""
+        """See `OnPolicyCase.algorithm`."""
         return {
             "name": "PPO",
             "clip_eps_spec": constant(self.clip_eps),
@@ -76,12 +91,101 @@ class PPOCase(Case):
 
 
 @dataclass(frozen=True)
-class A2CCase(Case):
+class A2CCase(OnPolicyCase):
     """A2C: one gradient step per rollout."""
 
     def algorithm(self) -> dict[str, Any]:
-        """See `Case.algorithm`."""
+        """See `OnPolicyCase.algorithm`."""
         return {"name": "ActorCritic", "training_frequency": self.horizon}
+
+
+@dataclass(frozen=True)
+class OffPolicyCase(Case):
+    """Uniform replay, relu."""
+
+    batch: int = 256
+    buffer: int = 100_000
+    start: int = 1_000
+    frequency: int = 1
+    """Frames per gradient step."""
+
+    def net(self) -> dict[str, Any]:
+        """The keys of `agent.net` that are common to all."""
+        return {
+            "type": "MLPNet",
+            "hid_layers": list(self.hidden),
+            "hid_layers_activation": "relu",
+            "optim_spec": {"name": "GlobalAdam", "lr": self.lr},
+        }
+
+    def agent(self) -> dict[str, Any]:
+        """See `Case.agent`."""
+        return {
+            "algorithm": {
+                "gamma": self.gamma,
+                "training_frequency": self.frequency,
+                "training_start_step": self.start,
+                **self.algorithm(),
+            },
+            "memory": {"name": "Replay", "batch_size": self.batch, "max_size": self.buffer},
+            "net": {**self.net(), **self.target()},
+        }
+
+    def algorithm(self) -> dict[str, Any]:
+        """The keys of `agent.algorithm` that are not common to all."""
+        raise NotImplementedError
+
+    def target(self) -> dict[str, Any]:
+        """How the target network follows, and what else is in `agent.net`."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class DQNCase(OffPolicyCase):
+    """DQN, ε-greedy, with a target network that is copied."""
+
+    batch: int = 128
+    buffer: int = 10_000
+    frequency: int = 10
+    target_interval: int = 500
+    last_epsilon: float = 0.05
+    exploration_frames: int = 10_000
+    max_grad_norm: float = 10.0
+
+    def algorithm(self) -> dict[str, Any]:
+        """See `OffPolicyCase.algorithm`."""
+        decay = {
+            "name": "linear_decay",
+            "start_val": 1.0,
+            "end_val": self.last_epsilon,
+            "start_step": 0,
+            "end_step": self.exploration_frames,
+        }
+        return {"name": "DQN", "action_policy": "epsilon_greedy", "explore_var_spec": decay}
+
+    def target(self) -> dict[str, Any]:
+        """See `OffPolicyCase.target`."""
+        return {
+            "update_type": "replace",
+            "update_frequency": self.target_interval,
+            "clip_grad_val": self.max_grad_norm,
+            "loss_spec": {"name": "SmoothL1Loss"},
+        }
+
+
+@dataclass(frozen=True)
+class SACCase(OffPolicyCase):
+    """SAC with a tuned temperature, one gradient step per frame."""
+
+    tau: float = 0.005
+
+    def algorithm(self) -> dict[str, Any]:
+        """See `OffPolicyCase.algorithm`."""
+        return {"name": "SoftActorCritic"}
+
+    def target(self) -> dict[str, Any]:
+        """See `OffPolicyCase.target`."""
+        return {"update_type": "polyak", "polyak_coef": self.tau}
 
 
 def constant(value: float) -> dict[str, Any]:
@@ -89,9 +193,12 @@ def constant(value: float) -> dict[str, Any]:
     return {"name": "no_decay", "start_val": value}
 
 
-CASES: dict[str, PPOCase | A2CCase] = {
-    "ppo_cartpole": PPOCase("CartPole-v1", 8, 128, 200_000),
-    "ppo_cartpole_small": PPOCase("CartPole-v1", 4, 32, 80_000, minibatch=64),
-    "ppo_lunarlander": PPOCase("LunarLander-v3", 8, 128, 100_000),
-    "a2c_cartpole": A2CCase("CartPole-v1", 8, 5, 100_000, lr=7e-4, gae_lambda=1.0),
+CASES: dict[str, Case] = {
+    "ppo_cartpole": PPOCase("CartPole-v1", 8, 200_000),
+    "ppo_cartpole_small": PPOCase("CartPole-v1", 4, 80_000, horizon=32, minibatch=64),
+    "ppo_lunarlander": PPOCase("LunarLander-v3", 8, 100_000),
+    "a2c_cartpole": A2CCase("CartPole-v1", 8, 100_000, lr=7e-4, horizon=5, gae_lambda=1.0),
+    "dqn_cartpole": DQNCase("CartPole-v1", 1, 50_000, (120, 84), 2.5e-4),
+    "sac_pendulum": SACCase("Pendulum-v1", 1, 3_000, (256, 256), 3e-4),
+    "sac_halfcheetah": SACCase("HalfCheetah-v5", 1, 3_000, (256, 256), 3e-4),
 }

@@ -8,14 +8,24 @@ import json
 import tempfile
 import time
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bench.cases import CASES, A2CCase, PPOCase
+from bench.cases import (
+    CASES,
+    A2CCase,
+    Case,
+    DQNCase,
+    OffPolicyCase,
+    OnPolicyCase,
+    PPOCase,
+    SACCase,
+)
 
 
-def lab_speed(name: str, case: PPOCase | A2CCase) -> float:
+def lab_speed(name: str, case: Case) -> float:
     """Frames per second of a Session, rows and checkpoints included."""
     import torch
 
@@ -42,7 +52,7 @@ def lab_speed(name: str, case: PPOCase | A2CCase) -> float:
     return result.frame / seconds
 
 
-def sb3_speed(name: str, case: PPOCase | A2CCase) -> float:
+def sb3_speed(name: str, case: Case) -> float:
     """Frames per second of Stable-Baselines3's `learn`."""
     import torch
 
@@ -53,17 +63,21 @@ def sb3_speed(name: str, case: PPOCase | A2CCase) -> float:
     return model.num_timesteps / (time.perf_counter() - began)
 
 
-def sb3_model(case: PPOCase | A2CCase) -> Any:
+def sb3_model(case: Case) -> Any:
     """The same work in Stable-Baselines3."""
-    from stable_baselines3 import A2C, PPO
     from stable_baselines3.common.env_util import make_vec_env
 
-    hidden = list(case.hidden)
     env = make_vec_env(case.env, case.num_envs, seed=0)
-    common = {
-        "learning_rate": case.lr,
+    kind, arguments = SB3[type(case)](case)
+    common = {"learning_rate": case.lr, "gamma": case.gamma, "device": "cpu", "seed": 0}
+    return kind("MlpPolicy", env, **common, **arguments)
+
+
+def sb3_on_policy(case: OnPolicyCase) -> dict[str, Any]:
+    """The arguments that A2C and PPO share."""
+    hidden = list(case.hidden)
+    return {
         "n_steps": case.horizon,
-        "gamma": case.gamma,
         "gae_lambda": case.gae_lambda,
         "ent_coef": case.entropy_coef,
         "vf_coef": case.value_coef,
@@ -72,21 +86,63 @@ def sb3_model(case: PPOCase | A2CCase) -> Any:
             "net_arch": {"pi": hidden, "vf": hidden},
             "optimizer_kwargs": {"eps": 1e-5},
         },
-        "device": "cpu",
-        "seed": 0,
     }
-    if isinstance(case, A2CCase):
-        return A2C("MlpPolicy", env, use_rms_prop=False, **common)
-    return PPO(
-        "MlpPolicy",
-        env,
-        batch_size=case.minibatch,
-        n_epochs=case.epochs,
-        clip_range=case.clip_eps,
-        **common,
-    )
 
 
+def sb3_a2c(case: A2CCase) -> tuple[Any, dict[str, Any]]:
+    """A2C with Adam."""
+    from stable_baselines3 import A2C
+
+    return A2C, {"use_rms_prop": False, **sb3_on_policy(case)}
+
+
+def sb3_ppo(case: PPOCase) -> tuple[Any, dict[str, Any]]:
+    """PPO."""
+    from stable_baselines3 import PPO
+
+    own = {"batch_size": case.minibatch, "n_epochs": case.epochs, "clip_range": case.clip_eps}
+    return PPO, {**own, **sb3_on_policy(case)}
+
+
+def sb3_off_policy(case: OffPolicyCase) -> dict[str, Any]:
+    """The arguments that DQN and SAC share."""
+    return {
+        "buffer_size": case.buffer,
+        "learning_starts": case.start,
+        "batch_size": case.batch,
+        "train_freq": case.frequency,
+        "gradient_steps": 1,
+        "policy_kwargs": {"net_arch": list(case.hidden)},
+    }
+
+
+def sb3_dqn(case: DQNCase) -> tuple[Any, dict[str, Any]]:
+    """DQN."""
+    from stable_baselines3 import DQN
+
+    own = {
+        "tau": 1.0,
+        "target_update_interval": case.target_interval,
+        "max_grad_norm": case.max_grad_norm,
+        "exploration_fraction": case.exploration_frames / case.frames,
+        "exploration_final_eps": case.last_epsilon,
+    }
+    return DQN, {**own, **sb3_off_policy(case)}
+
+
+def sb3_sac(case: SACCase) -> tuple[Any, dict[str, Any]]:
+    """SAC."""
+    from stable_baselines3 import SAC
+
+    return SAC, {"tau": case.tau, **sb3_off_policy(case)}
+
+
+SB3: dict[type[Case], Callable[[Any], tuple[Any, dict[str, Any]]]] = {
+    A2CCase: sb3_a2c,
+    PPOCase: sb3_ppo,
+    DQNCase: sb3_dqn,
+    SACCase: sb3_sac,
+}
 LIBRARIES = {"lab": lab_speed, "sb3": sb3_speed}
 
 

@@ -6,6 +6,7 @@ from slm_lab.agent.algorithm.algorithm import Actor, Learner
 from slm_lab.agent.batch import Act
 from slm_lab.agent.describe import described
 from slm_lab.agent.memory.memory import Memory
+from slm_lab.agent.memory.step_log import StepLog
 from slm_lab.core.types import Array, BoolArray, FloatArray, StateDict
 
 
@@ -52,17 +53,27 @@ class Agent:
         if self.memory is not None:
             self.memory.break_off(next_obs)
 
+    @property
+    def log(self) -> StepLog | None:
+        """The steps of its memory, where they are so many that they are saved piece by piece."""
+        return None if self.memory is None else self.memory.log
+
     def state_dict(self) -> StateDict:
         """Everything that acting and learning depend on."""
-        return {
-            "actor": self.actor.state_dict(),
-            "learner": self.learner.state_dict(),
-            "memory": None if self.memory is None else self.memory.state_dict(),
-        }
+        memory = None if self.memory is None else self.memory.state_dict()
+        return {**self._halves(), "memory": memory}
+
+    def state_without_log(self) -> StateDict:
+        """The same, less the steps that `log` has."""
+        memory = None if self.memory is None else self.memory.state_without_log()
+        return {**self._halves(), "memory": memory}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores it in place."""
+        """Restores it in place; what is not in `state` is for `log` to load afterwards."""
         self.actor.load_state_dict(state["actor"])
         self.learner.load_state_dict(state["learner"])
         if self.memory is not None:
             self.memory.load_state_dict(state["memory"])
+
+    def _halves(self) -> StateDict:
+        return {"actor": self.actor.state_dict(), "learner": self.learner.state_dict()}

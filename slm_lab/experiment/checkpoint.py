@@ -1,8 +1,9 @@
 """Checkpoints: immutable files, and a manifest that is renamed into place last.
 
-Whatever happens while one is written (kill, full disk), the manifest before it stays whole, and
-with it everything it names. Files that no manifest names any more are deleted only when the next
-manifest is durable.
+Each part of the state is a file. The steps of a memory that keeps many are in several files, of
+which a checkpoint writes only what is new, see `segments`. Whatever happens while one is written
+(kill, full disk), the manifest before it stays whole, and with it everything it names. Files that
+no manifest names any more are deleted only when the next manifest is durable.
 """
 
 import hashlib
@@ -16,10 +17,12 @@ from typing import Any
 
 import torch
 
+from slm_lab.agent.memory.step_log import StepLog
 from slm_lab.core.errors import CheckpointError
 from slm_lab.core.types import StateDict
-from slm_lab.experiment.manifest import Manifest, manifest_path, read_manifest
+from slm_lab.experiment.manifest import Manifest, Segment, manifest_path, read_manifest
 from slm_lab.experiment.saveable import from_saveable, to_saveable
+from slm_lab.experiment.segments import check_whole, plan
 
 
 class CheckpointStore:
@@ -40,24 +43,25 @@ class CheckpointStore:
         rows: Mapping[str, int],
         parts: Mapping[str, StateDict],
         finished: bool = False,
+        log: StepLog | None = None,
     ) -> None:
         """Writes the parts and makes them the newest checkpoint.
 
         `rows` are the bytes of each file of rows that belong to it. A part that is not given keeps
-        the file it had. Raises CheckpointError when the disk does not take it; then the checkpoint
-        before stays the newest.
+        the file it had. Of `log` only what the checkpoint before has not is written, and what is
+        put together of its short files. Raises CheckpointError when the disk does not take it;
+        then the checkpoint before stays the newest.
         """
         previous = self.manifest()
         serial = 1 if previous is None else previous.serial + 1
-        kept = {} if previous is None else dict(previous.files)
+        files = {} if previous is None else dict(previous.files)
         written: list[Path] = []
         try:
-            files = {}
             for part, state in parts.items():
-                path = self._folder / f"{self._prefix}_{part}_{serial:06d}_{frame}.pt"
-                written.append(path)
-                files[part] = _write_state(path, state)
-            manifest = Manifest(frame, serial, dict(rows), finished, {**kept, **files})
+                name = f"{self._prefix}_{part}_{serial:06d}_{frame}.pt"
+                files[part] = self._write(name, state, written)
+            segments = () if log is None else self._save_log(log, previous, serial, written)
+            manifest = Manifest(frame, serial, dict(rows), finished, files, segments)
             temporary = self._manifest_path.with_suffix(".json.part")
             written.append(temporary)
             _write_durably(temporary, manifest.to_json().encode())
@@ -80,9 +84,25 @@ class CheckpointStore:
             ) from error
         self._delete_unnamed(manifest)
 
+    def _save_log(
+        self, log: StepLog, previous: Manifest | None, serial: int, written: list[Path]
+    ) -> tuple[Segment, ...]:
+        """Writes the steps that are new; the files of the next manifest, in their order."""
+        segments, new = plan(() if previous is None else previous.segments, log)
+        for steps in new:
+            name = f"{self._prefix}_steps_{serial:06d}_{steps.start}.pt"
+            file = self._write(name, log.content(steps.start, steps.stop), written)
+            segments.append(Segment(steps.start, steps.stop, **file))
+        return tuple(segments)
+
+    def _write(self, name: str, state: StateDict, written: list[Path]) -> dict[str, Any]:
+        """Writes a state and notes its path, before there is a file that might be left over."""
+        written.append(self._folder / name)
+        return _write_state(written[-1], state)
+
     def _delete_unnamed(self, manifest: Manifest) -> None:
         """Deletes the files that were superseded, and what a kill has left behind."""
-        named = {file["name"] for file in manifest.files.values()}
+        named = manifest.names
         own = re.compile(rf"{re.escape(self._prefix)}_[a-z]+_\d{{6,}}_\d+\.pt")
         for path in self._folder.iterdir():
             if own.fullmatch(path.name) and path.name not in named:
@@ -102,6 +122,15 @@ class CheckpointStore:
         if part not in manifest.files:
             raise CheckpointError(f"the checkpoint {self._manifest_path} has no part {part}")
         return read_state(self._folder, manifest.files[part])
+
+    def load_log(self, manifest: Manifest, log: StepLog) -> None:
+        """Puts back the steps of a memory whose other state has been loaded.
+
+        Raises CheckpointError when a file is not what was written, or a step is missing.
+        """
+        check_whole(manifest.segments, log, str(self._manifest_path))
+        for segment in manifest.segments:
+            log.load_content(read_state(self._folder, vars(segment)))
 
 
 def what_remains(manifest: Manifest | None) -> str:
@@ -128,7 +157,7 @@ def read_state(folder: Path, file: Mapping[str, Any]) -> StateDict:
 def _write_state(path: Path, state: StateDict) -> dict[str, Any]:
     buffer = io.BytesIO()
     torch.save(to_saveable(state), buffer)
-    content = buffer.getvalue()
+    content = buffer.getbuffer()  # not getvalue(): a copy of what may be large
     _write_durably(path, content)
     return {
         "name": path.name,
@@ -137,7 +166,7 @@ def _write_state(path: Path, state: StateDict) -> dict[str, Any]:
     }
 
 
-def _write_durably(path: Path, content: bytes) -> None:
+def _write_durably(path: Path, content: bytes | memoryview) -> None:
     with path.open("wb") as stream:
         stream.write(content)
         stream.flush()

@@ -2,13 +2,24 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from slm_lab.core.errors import CheckpointError
 
-FORMAT = 2
+FORMAT = 3
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A file of the steps of a memory that are numbered `first` to `end` − 1."""
+
+    first: int
+    end: int
+    name: str
+    bytes: int
+    sha256: str
 
 
 @dataclass(frozen=True)
@@ -25,10 +36,17 @@ class Manifest:
     """Whether the Session had come to its end."""
     files: Mapping[str, Mapping[str, Any]]
     """Part ("state", "best") to name, bytes and sha256 of its file."""
+    segments: tuple[Segment, ...]
+    """What holds the steps of a memory that keeps many, in the order in which they are loaded."""
+
+    @property
+    def names(self) -> set[str]:
+        """The names of all files."""
+        return {str(f["name"]) for f in self.files.values()} | {s.name for s in self.segments}
 
     def to_json(self) -> str:
         """The content of the manifest's file."""
-        return json.dumps({"format": FORMAT, **vars(self)})
+        return json.dumps({"format": FORMAT, **asdict(self)})
 
 
 def manifest_path(folder: Path, prefix: str) -> Path:
@@ -44,7 +62,7 @@ def read_manifest(path: Path) -> Manifest | None:
     try:
         content = json.loads(path.read_text())
         version = content.pop("format", None)
-        manifest = Manifest(**content) if version == FORMAT else None
+        manifest = _manifest(content) if version == FORMAT else None
         if manifest is not None:
             for file in manifest.files.values():
                 Path(file["name"]), str(file["sha256"])
@@ -57,3 +75,10 @@ def read_manifest(path: Path) -> Manifest | None:
     if manifest is None:
         raise CheckpointError(f"{path} has format {version}, this version reads {FORMAT}")
     return manifest
+
+
+def _manifest(content: dict[str, Any]) -> Manifest:
+    segments = tuple(Segment(**segment) for segment in content.pop("segments"))
+    for segment in segments:
+        range(segment.first, segment.end)
+    return Manifest(**content, segments=segments)

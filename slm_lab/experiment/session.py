@@ -57,6 +57,7 @@ class Session:
             self.env.action_space,
             self.env.num_envs,
             AgentSeeds(seeds.init, seeds.action, seeds.sampling),
+            scratch=paths.models,
         )
         slot = slice(index, index + 1)  # independent seeds: each has the whole budget to itself
         self.clock = Clock(board.clock_slots[slot], 0, spec.env.max_frame)
@@ -119,11 +120,11 @@ class Session:
         self.env.close()
 
     def state_dict(self) -> StateDict:
-        """Everything that the next step depends on."""
+        """Everything that the next step depends on, less the steps that the agent's log has."""
         return {
             "frame": self.clock.frame,
             "wall_t": self._wall_t(),
-            "agent": self.agent.state_dict(),
+            "agent": self.agent.state_without_log(),
             "env": self.env.state_dict(),
             "obs": self.env.obs.copy(),
             "tracker": self.tracker.state_dict(),
@@ -131,13 +132,11 @@ class Session:
         }
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Takes up a saved Session where it stood."""
+        """Takes up a saved Session where it stood; `_restore` does the rest."""
         self.clock.set(int(state["frame"]))
         self._wall_t_before = float(state["wall_t"])
         self.agent.load_state_dict(state["agent"])
         self.env.load_state_dict(state["env"])
-        if not self.env.exact_state:
-            self.agent.break_off(state["obs"])
         self.tracker.load_state_dict(state["tracker"])
         if self._evaluation is not None:
             self._evaluation.load_state_dict(state["evaluation"])
@@ -238,7 +237,7 @@ class Session:
         parts = {"state": self.state_dict()}
         if self._best is not None:
             parts["best"] = self._best
-        self._store.save(self.clock.frame, rows, parts, finished)
+        self._store.save(self.clock.frame, rows, parts, finished, self.agent.log)
         logger.info("checkpoint at frame %d: %s", self.clock.frame, ", ".join(parts))
         self._best = None
         self._last_save = time.perf_counter()
@@ -270,8 +269,12 @@ class Session:
         return f"at frame {self.clock.frame}; the state is in {path}; last good {kept}"
 
     def _restore(self, manifest: Manifest) -> None:
-        self.load_state_dict(self._store.load(manifest))
+        state = self._store.load(manifest)
+        self.load_state_dict(state)
+        if self.agent.log is not None:
+            self._store.load_log(manifest, self.agent.log)
         if not self.env.exact_state:
+            self.agent.break_off(state["obs"])
             logger.warning(
                 "the state of %s cannot be saved: going on with fresh episodes",
                 self.spec.env.name,

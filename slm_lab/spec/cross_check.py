@@ -15,9 +15,10 @@ from slm_lab.spec.schema.algorithm import (
     AlgorithmSpec,
     DQNBaseSpec,
     PPOSpec,
+    ReplayLearningSpec,
     SARSASpec,
 )
-from slm_lab.spec.schema.memory import MemorySpec, OnPolicySpec
+from slm_lab.spec.schema.memory import MemorySpec, OnPolicySpec, ReplaySpec
 from slm_lab.spec.schema.net import NetSpec, TorchArcNetSpec, given_keys
 
 Space: TypeAlias = Literal["discrete", "box", "multi_discrete", "multi_binary"]
@@ -159,6 +160,34 @@ def _rollout_holds_a_minibatch(blocks: Blocks) -> Iterator[Problem]:
         yield Problem(path, message, algorithm.minibatch_size, has_value=True)
 
 
+def _replay_holds_the_steps_of_a_return(blocks: Blocks) -> Iterator[Problem]:
+    algorithm, memory, env = blocks.algorithm, blocks.memory, blocks.env
+    if not isinstance(memory, ReplaySpec) or env is None:
+        return
+    num_steps = algorithm.num_step_returns if isinstance(algorithm, DQNBaseSpec) else 1
+    least = env.num_envs * num_steps
+    if memory.max_size < least:
+        message = (
+            f"must be >= num_envs × num_step_returns = {env.num_envs} × {num_steps} = {least}, "
+            "or no n-step return is ever whole"
+        )
+        yield Problem("agent.memory.max_size", message, memory.max_size, has_value=True)
+
+
+def _update_to_data_is_exact(blocks: Blocks) -> Iterator[Problem]:
+    algorithm = blocks.algorithm
+    if not isinstance(algorithm, ReplayLearningSpec) or algorithm.update_to_data is None:
+        return
+    given = {
+        "training_iter": algorithm.training_iter,
+        "training_batch_iter": algorithm.training_batch_iter,
+    }
+    for key, value in given.items():
+        if value != 1:
+            message = "must be 1 with update_to_data, which sets the number of gradient steps alone"
+            yield Problem(f"agent.algorithm.{key}", message, value, has_value=True)
+
+
 def _batch_norm_sees_more_than_one_sample(blocks: Blocks) -> Iterator[Problem]:
     algorithm, env, net = blocks.algorithm, blocks.env, blocks.net
     if not isinstance(algorithm, PPOSpec) or env is None or net is None or not net.batch_norm:
@@ -276,6 +305,8 @@ CHECKS: tuple[Callable[[Blocks], Iterator[Problem]], ...] = (
     _rollout_holds_a_minibatch,
     _memory_fits,
     _imitation_has_its_memory,
+    _replay_holds_the_steps_of_a_return,
+    _update_to_data_is_exact,
     _net_is_there,
     _arc_is_there,
     _batch_norm_sees_more_than_one_sample,

@@ -278,7 +278,13 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
     "ActorCritic": ACTOR_CRITIC,
     "SARSA": SARSA,
     "VanillaDQN": {
-        "uniform": Row(q_learning("VanillaDQN", agent__algorithm__update_to_data=0.25)),
+        "uniform": Row(
+            q_learning(
+                "VanillaDQN",
+                agent__algorithm__update_to_data=0.25,
+                agent__algorithm__training_batch_iter=1,
+            )
+        ),
         "prioritized": Row(q_learning("VanillaDQN", agent__memory=PRIORITIZED)),
     },
     "DQN": DQN,

@@ -9,6 +9,7 @@ from torch import Tensor
 from slm_lab.agent.batch import Act, ImitationBatch, PastReturns, Rollout, Transitions
 from slm_lab.agent.memory.drawing import Drawing, Proportional, Uniform
 from slm_lab.agent.memory.memory import Memory, MemoryLayout
+from slm_lab.agent.memory.step_log import StepLog
 from slm_lab.agent.schedule import Schedule
 from slm_lab.core.registry import MEMORIES
 from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray, StateDict
@@ -22,13 +23,12 @@ BETA = Schedule(ScheduleSpec(start_val=0.1))
 
 
 @final
-class ReturnRing:
+class ReturnRing(StepLog):
     """The newest `size` steps (obs, action, return) of finished episodes."""
 
     def __init__(self, size: int, layout: MemoryLayout) -> None:
         self.size = size
-        self.num_stored = 0
-        self._count = 0
+        self.count = 0
         self._last_block = 0
         self.arrays: dict[str, Array] = {
             "obs": np.zeros((size, *layout.obs_shape), layout.obs_dtype),
@@ -37,9 +37,19 @@ class ReturnRing:
         }
 
     @property
+    def capacity(self) -> int:
+        """See `StepLog`; each step here is one of one environment."""
+        return self.size
+
+    @property
+    def num_stored(self) -> int:
+        """Steps that can be drawn."""
+        return self.count - self.first
+
+    @property
     def newest(self) -> IntArray:
         """The places of what was added last."""
-        return np.arange(self._count - self._last_block, self._count) % self.size
+        return np.arange(self.count - self._last_block, self.count) % self.size
 
     @property
     def forgotten(self) -> IntArray:
@@ -48,29 +58,37 @@ class ReturnRing:
 
     def place(self, age: IntArray) -> IntArray:
         """The places of the steps numbered from the oldest, 0, to `num_stored` − 1."""
-        return (self._count - self.num_stored + age) % self.size
+        return (self.first + age) % self.size
 
     def add(self, obs: Array, action: Array, returns: FloatArray) -> None:
         """Writes K steps over the oldest; of more than fit, the last."""
         count = len(returns)
         self._last_block = min(count, self.size)
-        places = np.arange(self._count + count - self._last_block, self._count + count) % self.size
+        places = np.arange(self.count + count - self._last_block, self.count + count) % self.size
         for name, values in (("obs", obs), ("action", action), ("returns", returns)):
             self.arrays[name][places] = values[count - self._last_block :]
-        self._count += count
-        self.num_stored = min(self._count, self.size)
+        self.count += count
+
+    def content(self, first: int, end: int) -> StateDict:
+        """See `StepLog`."""
+        places = np.arange(first, end) % self.size
+        return {"first": first, **{name: array[places] for name, array in self.arrays.items()}}
+
+    def load_content(self, content: StateDict) -> None:
+        """See `StepLog`."""
+        end = int(content["first"]) + len(content["returns"])
+        first = max(int(content["first"]), self.first)
+        if first < end:
+            for name, array in self.arrays.items():
+                array[np.arange(first, end) % self.size] = content[name][first - end :]
 
     def state_dict(self) -> StateDict:
-        """What is stored, and where it is written on."""
-        arrays = {name: array[: self.num_stored].copy() for name, array in self.arrays.items()}
-        return {"count": self._count, "last_block": self._last_block, "arrays": arrays}
+        """Where it is written on."""
+        return {"count": self.count, "last_block": self._last_block}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores it."""
-        self._count, self._last_block = int(state["count"]), int(state["last_block"])
-        self.num_stored = min(self._count, self.size)
-        for name, array in self.arrays.items():
-            array[: self.num_stored] = state["arrays"][name]
+        """Restores that; `load_content` brings the steps."""
+        self.count, self._last_block = int(state["count"]), int(state["last_block"])
 
 
 @final
@@ -160,8 +178,18 @@ class EpisodeReturns(PastReturns):
         """See `PastReturns`."""
         self._drawing.report_errors(index.numpy(), error.numpy())
 
+    @property
+    def log(self) -> StepLog:
+        """The finished steps."""
+        return self._ring
+
     def state_dict(self) -> StateDict:
         """Finished steps, running episodes, and how they are drawn."""
+        steps = self._ring.content(self._ring.first, self._ring.count)
+        return {**self.state_without_log(), "steps": steps}
+
+    def state_without_log(self) -> StateDict:
+        """Running episodes, and how finished steps are drawn."""
         return {
             "ring": self._ring.state_dict(),
             "drawing": self._drawing.state_dict(),
@@ -169,8 +197,10 @@ class EpisodeReturns(PastReturns):
         }
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores all of it."""
+        """Restores all that is there."""
         self._ring.load_state_dict(state["ring"])
+        if "steps" in state:
+            self._ring.load_content(state["steps"])
         self._drawing.load_state_dict(state["drawing"])
         self._running = {int(n): list(pieces) for n, pieces in state["running"].items()}
 
@@ -225,9 +255,18 @@ class WithPast(Memory[ImitationBatch]):
         self._present.break_off(next_obs)
         self._past.forget_running()
 
+    @property
+    def log(self) -> StepLog:
+        """The steps of the past."""
+        return self._past.log
+
     def state_dict(self) -> StateDict:
         """Both."""
         return {"present": self._present.state_dict(), "past": self._past.state_dict()}
+
+    def state_without_log(self) -> StateDict:
+        """Both, less the steps of the past."""
+        return {"present": self._present.state_dict(), "past": self._past.state_without_log()}
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restores both."""

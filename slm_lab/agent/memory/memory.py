@@ -2,11 +2,13 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Generic, Self, TypeVar
 
 import numpy as np
 
 from slm_lab.agent.batch import Act
+from slm_lab.agent.memory.step_log import StepLog
 from slm_lab.agent.replay_plan import ReplayPlan
 from slm_lab.core.types import Array, BoolArray, FloatArray, StateDict
 from slm_lab.spec.schema.memory import MemorySpec
@@ -27,6 +29,13 @@ class MemoryLayout:
     action_dtype: np.dtype[np.generic]
     replay: ReplayPlan | None = None
     """Of memories that are drawn from; None for those that are used once."""
+    frame_stack: int = 1
+    """How many of the last frames an observation (L, …) consists of, the newest last; 1: no stack.
+
+    Within an episode each is the one before, moved on by one frame.
+    """
+    scratch: Path | None = None
+    """A folder for files that are of no use to anybody else and leave nothing behind."""
 
 
 class Memory(ABC, Generic[BatchT]):
@@ -64,10 +73,19 @@ class Memory(ABC, Generic[BatchT]):
         For a resumed run whose environments could not be put back where they were.
         """
 
+    @property
+    def log(self) -> StepLog | None:
+        """Its steps, where they are so many that a checkpoint has only the new ones written."""
+        return None
+
     @abstractmethod
     def state_dict(self) -> StateDict:
         """Everything that is waiting."""
 
+    def state_without_log(self) -> StateDict:
+        """The same, less the steps that `log` has."""
+        return self.state_dict()
+
     @abstractmethod
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores what was waiting."""
+        """Restores what was waiting; what is not in `state` is for `log` to load afterwards."""

@@ -8,9 +8,12 @@ from torch import Tensor
 from slm_lab.agent.batch import Act, Transitions, TransitionSource
 from slm_lab.agent.memory.drawing import Drawing, Proportional, Uniform
 from slm_lab.agent.memory.memory import Memory, MemoryLayout
+from slm_lab.agent.memory.step_log import StepLog
+from slm_lab.agent.memory.storage import Allocate, in_memory, mapped_in
 from slm_lab.agent.memory.transition_ring import TransitionRing
 from slm_lab.agent.replay_plan import ReplayPlan
 from slm_lab.agent.schedule import Schedule
+from slm_lab.core.errors import LabError
 from slm_lab.core.types import Array, BoolArray, FloatArray, StateDict
 from slm_lab.spec.schema.memory import MemorySpec, PrioritizedReplaySpec, ReplaySpec
 
@@ -25,7 +28,8 @@ class Replay(Memory[TransitionSource], TransitionSource):
 
     def __init__(self, spec: ReplaySpec, plan: ReplayPlan, layout: MemoryLayout) -> None:
         num_rows = spec.max_size // layout.num_envs
-        self._ring = TransitionRing(layout, num_rows, plan.gamma, plan.num_steps)
+        allocate = _allocate(spec, layout)
+        self._ring = TransitionRing(layout, num_rows, plan.gamma, plan.num_steps, allocate)
         self._drawing = _drawing(spec, self._ring, plan.seed)
         self._schedule = plan.schedule
         self._batch_size = spec.batch_size
@@ -84,19 +88,42 @@ class Replay(Memory[TransitionSource], TransitionSource):
         """Ends the running episodes as truncated."""
         self._ring.break_off(next_obs)
 
+    @property
+    def log(self) -> StepLog:
+        """The steps."""
+        return self._ring
+
     def state_dict(self) -> StateDict:
         """Everything: steps, generator, priorities."""
+        steps = self._ring.content(self._ring.first, self._ring.count)
+        return {**self.state_without_log(), "steps": steps}
+
+    def state_without_log(self) -> StateDict:
+        """Generator and priorities."""
         return {
             "num_stored": self.num_stored,
+            "num_batches": self.num_batches,
             "ring": self._ring.state_dict(),
             "drawing": self._drawing.state_dict(),
         }
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores it."""
+        """Restores it, and the steps if they are there."""
         self.num_stored = int(state["num_stored"])
+        self.num_batches = int(state["num_batches"])
         self._ring.load_state_dict(state["ring"])
         self._drawing.load_state_dict(state["drawing"])
+        if "steps" in state:
+            self._ring.load_content(state["steps"])
+
+
+def _allocate(spec: ReplaySpec, layout: MemoryLayout) -> Allocate:
+    if spec.storage == "memory":
+        return in_memory
+    if layout.scratch is None:
+        message = "needs a folder to keep its file in, which only a run has"
+        raise LabError(f'agent.memory.storage = "memmap": {message}; use "memory"')
+    return mapped_in(layout.scratch)
 
 
 def _drawing(spec: ReplaySpec, ring: TransitionRing, seed: int) -> Drawing:

@@ -6,6 +6,9 @@ import numpy as np
 
 from slm_lab.agent.batch import Act
 from slm_lab.agent.memory.memory import MemoryLayout
+from slm_lab.agent.memory.observations import FrameStacks, Observations, Plain
+from slm_lab.agent.memory.step_log import StepLog
+from slm_lab.agent.memory.storage import Allocate, in_memory
 from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray, StateDict
 
 
@@ -20,37 +23,51 @@ class Gathered(NamedTuple):
 
 
 @final
-class TransitionRing:
-    """The newest `num_rows` vector steps of N environments, in arrays that are allocated once.
+class TransitionRing(StepLog):
+    """The newest vector steps of N environments, in arrays that are allocated once.
 
-    A place (row, environment) is one number, row · N + environment. What follows a step is the
-    observation in the next row, except where an episode ended there: those last observations lie
-    apart. One row more than is kept takes the observations that the newest step led to.
+    Transitions are read back from the newest `num_rows` steps; those few before them are kept that
+    their observations reach back to. One row more takes what the newest step led to. A place
+    (row, environment) is one number, row · N + environment.
     """
 
-    def __init__(self, layout: MemoryLayout, num_rows: int, gamma: float, num_steps: int) -> None:
+    def __init__(
+        self,
+        layout: MemoryLayout,
+        num_rows: int,
+        gamma: float,
+        num_steps: int,
+        allocate: Allocate = in_memory,
+    ) -> None:
         self.num_rows = num_rows
         self.num_envs = layout.num_envs
         self.count = 0
-        """Vector steps added so far."""
-        self._gamma = gamma
-        self._num_steps = num_steps
-        self.size = (num_rows + 1) * layout.num_envs
+        kind = Plain if layout.frame_stack == 1 else FrameStacks
+        self._capacity = num_rows + layout.frame_stack - 1
+        self._ring_rows = self._capacity + 1
+        self.size = self._ring_rows * self.num_envs
         """Places, those of the row that is written next included."""
-        self._obs = np.zeros((self.size, *layout.obs_shape), layout.obs_dtype)
-        self._action = np.zeros((self.size, *layout.action_shape), layout.action_dtype)
-        self._reward = np.zeros(self.size, np.float32)
-        self._terminated = np.zeros(self.size, np.bool_)
-        self._done = np.zeros(self.size, np.bool_)
+        self._obs: Observations = kind(layout, self.size, allocate)
+        self._action = allocate((self.size, *layout.action_shape), layout.action_dtype)
+        self._reward = allocate((self.size,), np.dtype(np.float32))
+        self._terminated = allocate((self.size,), np.dtype(np.bool_))
+        self._done = allocate((self.size,), np.dtype(np.bool_))
         self._arrays: dict[str, Array] = {
-            "obs": self._obs,
             "action": self._action,
             "reward": self._reward,
             "terminated": self._terminated,
             "done": self._done,
         }
-        self._last_obs: dict[int, Array] = {}
-        """What an episode ended in, by the place of its last step."""
+        self._num_steps = num_steps
+        self._powers = (gamma ** np.arange(num_steps + 1)).astype(np.float32)
+        """γ^m"""
+        self._envs = np.arange(self.num_envs)
+        self._all_begin = np.ones(self.num_envs, np.bool_)
+
+    @property
+    def capacity(self) -> int:
+        """See `StepLog`."""
+        return self._capacity
 
     @property
     def num_stored(self) -> int:
@@ -60,16 +77,16 @@ class TransitionRing:
     @property
     def newest(self) -> IntArray:
         """(N,) the places of the newest step."""
-        return self._row(self.count - 1) * self.num_envs + np.arange(self.num_envs)
+        return self._first_place(self.count - 1) + self._envs
 
     @property
     def forgotten(self) -> IntArray:
-        """(N,) the places that are written next."""
-        return self._row(self.count) * self.num_envs + np.arange(self.num_envs)
+        """(N,) the places that could be read back before the newest step, and no longer."""
+        return self._first_place(self.count - 1 - self.num_rows) + self._envs
 
     def place(self, age: IntArray) -> IntArray:
         """The places of the transitions numbered (B,) from the oldest, 0, to `num_stored` − 1."""
-        oldest = self._row(max(self.count - self.num_rows, 0)) * self.num_envs
+        oldest = self._first_place(max(self.count - self.num_rows, 0))
         return (oldest + age) % self.size
 
     def add(
@@ -83,17 +100,16 @@ class TransitionRing:
     ) -> None:
         """Writes one step over the oldest."""
         here, following = self._places(self.count), self._places(self.count + 1)
-        self._obs[here] = obs
-        self._obs[following] = next_obs
+        begun = self._done[self._places(self.count - 1)] if self.count else self._all_begin
+        self._obs.write(here, following, begun, obs, next_obs)
         self._action[here] = act.action
         self._reward[here] = reward
         self._terminated[here] = terminated
-        np.logical_or(terminated, truncated, out=self._done[here])
-        if self._last_obs:
-            for place in range(following.start, following.stop):
-                self._last_obs.pop(place, None)
+        done = terminated | truncated
+        self._done[here] = done
         self.count += 1
-        self._keep_last_obs(self._done[here], next_obs)
+        if np.count_nonzero(done):
+            self._keep_last(done, next_obs)
 
     def break_off(self, next_obs: Array) -> None:
         """Ends the episodes that run on after the newest step, as truncated."""
@@ -101,89 +117,80 @@ class TransitionRing:
             here = self._places(self.count - 1)
             running = ~self._done[here]
             self._done[here] = True
-            self._keep_last_obs(running, next_obs)
+            self._keep_last(running, next_obs)
 
-    def _keep_last_obs(self, ended: BoolArray, next_obs: Array) -> None:
-        first = self._places(self.count - 1).start
-        for env in np.flatnonzero(ended):
-            self._last_obs[first + int(env)] = next_obs[env].copy()
+    def _keep_last(self, ended: BoolArray, next_obs: Array) -> None:
+        self._obs.keep_last(self.newest[ended], next_obs[ended])
 
     def gather(self, places: IntArray) -> Gathered:
         """The transitions at `places` (B,), each over up to n steps.
 
         Fewer where the episode ends, or where nothing newer is known yet.
         """
-        reward = self._reward[places]
+        reward = self._reward.take(places)
+        last: IntArray = places
+        steps: IntArray = np.ones(1, np.int64)
+        if self._num_steps > 1:
+            reward, steps, last = self._accumulate(places, reward)
+        return Gathered(
+            self._obs.at(places),
+            self._action.take(places, axis=0),
+            reward,
+            self._powers.take(steps) * ~self._terminated.take(last),
+            self._obs.after(last, self._done.take(last)),
+        )
+
+    def _accumulate(
+        self, places: IntArray, reward: FloatArray
+    ) -> tuple[FloatArray, IntArray, IntArray]:
+        """Σ γ^i r over the steps that follow, how many they are, and the place of the last."""
         steps: IntArray = np.ones(len(places), np.int64)
         last = places
-        if self._num_steps > 1:
-            reward, steps, last = self._accumulate(places)
-        discount = (self._gamma**steps * ~self._terminated[last]).astype(np.float32)
-        next_obs = self._obs[(last + self.num_envs) % self.size]
-        for index in np.flatnonzero(self._done[last]):
-            next_obs[index] = self._last_obs[int(last[index])]
-        return Gathered(self._obs[places], self._action[places], reward, discount, next_obs)
-
-    def _accumulate(self, places: IntArray) -> tuple[FloatArray, IntArray, IntArray]:
-        """Σ γ^i r over the steps that follow, how many they are, and the place of the last."""
-        reward = self._reward[places].copy()
-        steps = np.ones(len(places), np.int64)
-        last = places.copy()
-        newest_row = self._row(self.count - 1)
+        newest_row = self._first_place(self.count - 1) // self.num_envs
         for step in range(1, self._num_steps):
-            goes_on = ~self._done[last] & (last // self.num_envs != newest_row)
+            goes_on = ~self._done.take(last) & (last // self.num_envs != newest_row)
             last = np.where(goes_on, (last + self.num_envs) % self.size, last)
             # Where it does not go on the steps behind did not either, so the power is right.
-            reward += goes_on * np.float32(self._gamma**step) * self._reward[last]
+            reward += goes_on * self._powers[step] * self._reward.take(last)
             steps += goes_on
         return reward, steps, last
 
-    def content(self, since: int) -> StateDict:
-        """The steps numbered from `since` on that are still kept."""
-        first = max(since, self.count - self.num_rows, 0)
-        places = np.concatenate([np.arange(0), *map(self._numbers, range(first, self.count))])
-        ended = places[self._done[places]]
-        return {
-            "first": first,
-            **{name: array[places] for name, array in self._arrays.items()},
-            "last_obs": [self._last_obs[int(place)].copy() for place in ended],
-        }
+    def content(self, first: int, end: int) -> StateDict:
+        """See `StepLog`."""
+        places = self._places_of(first, end)
+        arrays = {name: array[places] for name, array in self._arrays.items()}
+        obs = self._obs.content(places, self._done[places])
+        return {"first": first, "steps": end - first, "arrays": arrays, "obs": obs}
 
     def load_content(self, content: StateDict) -> None:
-        """Puts steps back where they were, those that have been written over since excepted.
-
-        `load_state_dict` comes first, and segments in their order: a later one may hold the last
-        step of an earlier one anew.
-        """
-        first = int(content["first"])
-        end = first + len(content["reward"]) // self.num_envs
-        kept = max(first, self.count - self.num_rows)
-        skipped = (kept - first) * self.num_envs
-        places = np.concatenate([np.arange(0), *map(self._numbers, range(kept, end))])
+        """See `StepLog`; `load_state_dict` comes before."""
+        first = max(int(content["first"]), self.first)
+        end = int(content["first"]) + int(content["steps"])
+        if first >= end:
+            return
+        places = self._places_of(first, end)
+        skipped = (first - int(content["first"])) * self.num_envs
         for name, array in self._arrays.items():
-            array[places] = content[name][skipped:]
-        ended = np.flatnonzero(content["done"])
-        for index, last_obs in zip(ended, content["last_obs"], strict=True):
-            if index >= skipped:
-                self._last_obs[int(places[index - skipped])] = np.asarray(last_obs)
+            array[places] = content["arrays"][name][skipped:]
+        self._obs.load_content(places, self._done[places], content["obs"], skipped)
 
     def state_dict(self) -> StateDict:
-        """How much has been added, and the observations that the newest step led to."""
-        return {"count": self.count, "next_obs": self._obs[self._places(self.count)].copy()}
+        """How much has been added, and what the newest step led to."""
+        return {"count": self.count, "newest": self._obs.newest(self._places(self.count))}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores both; `load_content` the rest."""
+        """Restores both and forgets all steps; `load_content` brings them."""
         self.count = int(state["count"])
-        self._obs[self._places(self.count)] = state["next_obs"]
+        self._obs.load_newest(self._places(self.count), state["newest"])
 
-    def _row(self, step: int) -> int:
-        return step % (self.num_rows + 1)
+    def _first_place(self, step: int) -> int:
+        return step % self._ring_rows * self.num_envs
 
     def _places(self, step: int) -> slice:
-        first = self._row(step) * self.num_envs
+        first = self._first_place(step)
         return slice(first, first + self.num_envs)
 
-    def _numbers(self, step: int) -> IntArray:
-        """(N,) the places of a step."""
-        where = self._places(step)
-        return np.arange(where.start, where.stop)
+    def _places_of(self, first: int, end: int) -> IntArray:
+        """The places of the steps numbered `first` to `end` − 1, in their order."""
+        rows = np.arange(first, end) % self._ring_rows
+        return (rows[:, None] * self.num_envs + self._envs).ravel()

@@ -1,7 +1,5 @@
 """Replay memories against a plain list of transitions."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 import torch
@@ -12,74 +10,12 @@ from slm_lab.agent.batch import Act
 from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.agent.memory.replay import Replay
 from slm_lab.agent.memory.transition_ring import TransitionRing
-from slm_lab.agent.replay_plan import ReplayPlan, TrainingSchedule
 from slm_lab.spec.schema.memory import PrioritizedReplaySpec, ReplaySpec
 from slm_lab.spec.schema.schedule import ScheduleSpec
+from tests.unit.agent.stream import GAMMA, NUM_ENVS, assert_reads, fill, layout
 
-NUM_ENVS, GAMMA = 3, 0.9
-FLOAT, INT = np.dtype(np.float32), np.dtype(np.int64)
-
-
-def layout(num_steps=1, frequency=1, start=0, **schedule):
-    plan = ReplayPlan(TrainingSchedule(frequency, start, **schedule), GAMMA, num_steps, seed=0)
-    return MemoryLayout(1, NUM_ENVS, (2,), FLOAT, (), INT, plan)
-
-
-@dataclass
-class Plain:
-    """One step of one environment, as it was."""
-
-    obs: np.ndarray
-    action: int
-    reward: float
-    terminated: bool
-    truncated: bool
-    next_obs: np.ndarray
-
-
-def fill(add, seed, num_steps):
-    """Random steps with random endings, in buffers that are overwritten afterwards.
-
-    Returns the steps (t, n) as they were; a unique first number tells observations apart.
-    """
-    rng = np.random.default_rng(seed)
-    unique = iter(np.arange(1, 10**6, dtype=np.float32))
-
-    def draw():
-        return np.array([[next(unique), rng.normal()] for _ in range(NUM_ENVS)], np.float32)
-
-    obs, kept = draw(), []
-    for _ in range(num_steps):
-        terminated, truncated = rng.random(NUM_ENVS) < 0.15, rng.random(NUM_ENVS) < 0.15
-        next_obs, reward = draw(), rng.normal(size=NUM_ENVS).astype(np.float32)
-        action = rng.integers(0, 4, NUM_ENVS)
-        kept.append(
-            [
-                Plain(obs[n].copy(), int(action[n]), float(reward[n]), bool(terminated[n]),
-                      bool(truncated[n]), next_obs[n].copy())
-                for n in range(NUM_ENVS)
-            ]
-        )  # fmt: skip
-        none = np.zeros(NUM_ENVS, np.float32)
-        add(obs, Act(action, none, none, 0), reward, terminated, truncated, next_obs)
-        following = np.where((terminated | truncated)[:, None], draw(), next_obs)
-        for buffer in (obs, next_obs, reward, action):
-            buffer[:] = 99
-        obs = following
-    return kept
-
-
-def expected(kept, t, n, num_steps):
-    """Obs, action, n-step reward, discount and next obs of one transition, by a plain loop."""
-    reward, discount = 0.0, 1.0
-    for step in range(t, min(t + num_steps, len(kept))):
-        last = kept[step][n]
-        reward += discount * last.reward
-        discount *= GAMMA
-        if last.terminated or last.truncated:
-            break
-    first = kept[t][n]
-    return first.obs, first.action, reward, 0.0 if last.terminated else discount, last.next_obs
+STACKS = st.sampled_from([1, 2, 4])
+ENDS = st.sampled_from([0.0, 0.02, 0.15, 0.6])
 
 
 @given(
@@ -87,66 +23,112 @@ def expected(kept, t, n, num_steps):
     num_rows=st.integers(1, 12),
     count=st.integers(1, 40),
     num_steps=st.integers(1, 4),
+    stack=STACKS,
+    ends=ENDS,
+)
+@settings(max_examples=300)
+def test_a_ring_reads_back_the_newest_steps_whatever_its_size(
+    seed, num_rows, count, num_steps, stack, ends
+):
+    """Also the first stack of an episode, whatever it was filled with, and the last."""
+    ring = TransitionRing(layout(stack=stack), num_rows, GAMMA, num_steps)
+    kept = fill(ring.add, seed, count, stack, ends)
+    assert ring.num_stored == min(count, num_rows) * NUM_ENVS
+    assert_reads(ring, kept, num_steps)
+
+
+@pytest.mark.parametrize("stack", [1, 4])
+def test_what_was_forgotten_is_freed(stack):
+    ring = TransitionRing(layout(stack=stack), 10, GAMMA, 1)
+    fill(ring.add, 0, 200, stack, ends=0.5)
+    kept = ring.capacity * NUM_ENVS
+    assert 0 < len(ring._obs._last) <= kept
+    if stack > 1:
+        assert 0 < len(ring._obs._before) <= kept
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    cuts=st.lists(st.integers(1, 39), max_size=5),
+    count=st.integers(1, 40),
+    stack=STACKS,
+    ends=ENDS,
 )
 @settings(max_examples=150)
-def test_a_ring_reads_back_the_newest_steps_whatever_its_size(seed, num_rows, count, num_steps):
-    ring = TransitionRing(layout(), num_rows, GAMMA, num_steps)
-    kept = fill(ring.add, seed, count)
-    stored = min(count, num_rows)
-    assert ring.num_stored == stored * NUM_ENVS
-    got = ring.gather(ring.place(np.arange(ring.num_stored)))
-    for i in range(ring.num_stored):
-        t, n = count - stored + i // NUM_ENVS, i % NUM_ENVS
-        obs, action, reward, discount, next_obs = expected(kept, t, n, num_steps)
-        np.testing.assert_array_equal(got.obs[i], obs)
-        assert got.action[i] == action
-        assert got.reward[i] == pytest.approx(reward, abs=1e-5)
-        assert got.discount[i] == pytest.approx(discount, abs=1e-6)
-        np.testing.assert_array_equal(got.next_obs[i], next_obs)
-    assert len(ring._last_obs) <= ring.num_stored  # what was forgotten is freed
+def test_a_ring_put_together_from_segments_reads_the_same_and_goes_on_the_same(
+    seed, cuts, count, stack, ends
+):
+    """Each segment begins with the last step of the one before."""
+    ring = TransitionRing(layout(stack=stack), 8, GAMMA, 2)
+    segments, steps = [], []
+    end = 0
 
+    def save():
+        nonlocal end
+        segments.append(ring.content(max(end - 1, ring.first), ring.count))
+        end = ring.count
 
-@given(seed=st.integers(0, 10_000), count=st.integers(1, 30), cut=st.integers(0, 30))
-@settings(max_examples=60)
-def test_a_ring_put_together_from_segments_reads_the_same(seed, count, cut):
-    ring = TransitionRing(layout(), 8, GAMMA, 2)
-    segments = []
+    def add(obs, act, *rest):
+        step = [obs, Act(*(a.copy() for a in act[:3]), 0), *rest]
+        steps.append([step[0].copy(), step[1], *(array.copy() for array in rest)])
+        if len(steps) <= count:
+            ring.add(*step)
+            if ring.count in cuts:
+                save()
 
-    def add(*step):
-        ring.add(*step)
-        if ring.count == cut:
-            segments.append(ring.content(0))
-
-    fill(add, seed, count)
-    segments.append(ring.content(cut if segments else 0))
-    twin = TransitionRing(layout(), 8, GAMMA, 2)
+    fill(add, seed, count + 10, stack, ends)
+    save()
+    twin = TransitionRing(layout(stack=stack), 8, GAMMA, 2)
+    fill(twin.add, seed + 1, 13, stack)  # what it held before does not show
     twin.load_state_dict(ring.state_dict())
     for segment in segments:
         twin.load_content(segment)
+    assert_alike(ring, twin)
+    for step in steps[count:]:
+        ring.add(*step)
+        twin.add(*step)
+        assert_alike(ring, twin)
+
+
+def assert_alike(ring, twin):
     places = ring.place(np.arange(ring.num_stored))
     for ours, theirs in zip(ring.gather(places), twin.gather(places), strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
 
-def test_after_a_break_nothing_reaches_into_the_next_episodes():
-    ring = TransitionRing(layout(), 8, GAMMA, num_steps=3)
-    kept = fill(ring.add, 0, 3)
-    stop = np.full((NUM_ENVS, 2), 7.0, np.float32)
-    ring.break_off(stop)
+@pytest.mark.parametrize("stack", [1, 3])
+def test_after_a_break_nothing_reaches_into_the_next_episodes(stack):
+    ring = TransitionRing(layout(stack=stack), 8, GAMMA, num_steps=3)
+    kept = fill(ring.add, 0, 3, stack)
     running = [not (s.terminated or s.truncated) for s in kept[-1]]
-    fill(ring.add, 1, 3)
-    got = ring.gather(ring.place(np.arange(2 * NUM_ENVS, 3 * NUM_ENVS)))
-    for n in range(NUM_ENVS):
-        assert got.reward[n] == pytest.approx(kept[-1][n].reward)
-        np.testing.assert_array_equal(
-            got.next_obs[n], stop[n] if running[n] else kept[-1][n].next_obs
-        )
     assert any(running)
+    stop = np.stack([step.next_obs for step in kept[-1]])
+    ring.break_off(stop)
+    for step in kept[-1]:
+        step.truncated |= not step.terminated
+    assert_reads(ring, kept + fill(ring.add, 1, 3, stack), 3)
 
 
-def replay(model=ReplaySpec, num_steps=1, batch_size=16, max_size=60, schedule=None, **keys):
+def test_a_stack_is_stored_as_one_frame():
+    """A million steps of 84 × 84 bytes, four in a stack, are 7.06 GB and little more."""
+    asked = []
+
+    def allocate(shape, dtype):
+        asked.append(np.prod(shape, dtype=np.int64) * dtype.itemsize)
+        return np.broadcast_to(np.zeros((), dtype), shape)
+
+    atari = MemoryLayout(
+        1, 8, (4, 84, 84), np.dtype(np.uint8), (), np.dtype(np.int64), frame_stack=4
+    )
+    TransitionRing(atari, 10**6 // 8, GAMMA, 1, allocate)
+    assert sum(asked) < 7.08e9
+
+
+def replay(
+    model=ReplaySpec, num_steps=1, batch_size=16, max_size=60, schedule=None, stack=1, **keys
+):
     spec = model(batch_size=batch_size, max_size=max_size, **keys)
-    return Replay.build(spec, layout(num_steps, **(schedule or {})))
+    return Replay.build(spec, layout(num_steps, stack=stack, **(schedule or {})))
 
 
 def test_uniform_draws_reach_every_transition_alike():
@@ -212,12 +194,17 @@ def test_draws_are_in_proportion_to_the_errors_and_weights_undo_it():
     np.testing.assert_allclose(batch.weight.numpy(), probability.min() / probability, rtol=1e-5)
 
 
-def test_what_was_overwritten_cannot_be_drawn():
-    memory = prioritized()
-    fill(memory.add, 0, 47)
+@pytest.mark.parametrize("stack", [1, 4])
+@pytest.mark.parametrize("model", [ReplaySpec, PrioritizedReplaySpec])
+@pytest.mark.parametrize("count", [3, 20, 21, 23, 24, 47])
+def test_all_that_is_kept_can_be_drawn_and_nothing_else(model, stack, count):
+    """Also not the steps behind it that are there only for the stacks that reach back to them."""
+    memory = replay(model, batch_size=60, stack=stack)
+    fill(memory.add, 0, count, stack)
+    assert memory._ring.num_stored == 3 * min(count, 20)
     valid = set(memory._ring.place(np.arange(memory._ring.num_stored)).tolist())
-    drawn = {i for _ in range(200) for i in memory.sample(0).index.tolist()}
-    assert drawn <= valid
+    drawn = {i for _ in range(60) for i in memory.sample(0).index.tolist()}
+    assert drawn == valid
 
 
 @pytest.mark.parametrize("model", [ReplaySpec, PrioritizedReplaySpec])
@@ -227,7 +214,6 @@ def test_every_row_written_once_leaves_the_draws_as_they_were_after_a_reload(mod
     index = memory.sample(0).index
     memory.report_errors(index, torch.rand(len(index)))
     twin.load_state_dict(memory.state_dict())
-    twin._ring.load_content(memory._ring.content(0))
     for _ in range(5):
         ours, theirs = memory.sample(0), twin.sample(0)
         for name in ("obs", "action", "reward", "discount", "next_obs", "weight", "index"):

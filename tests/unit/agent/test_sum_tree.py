@@ -37,6 +37,7 @@ def test_rebuilding_equals_setting_one_by_one(size, seed):
     for index, priority in enumerate(priorities):
         one_by_one.set(np.array([index]), priority)
     at_once.rebuild(priorities)
+    assert one_by_one.total == at_once.total
     np.testing.assert_array_equal(one_by_one._nodes, at_once._nodes)
 
 
@@ -44,3 +45,12 @@ def test_draws_at_the_very_end_of_the_mass_find_a_leaf_that_has_some():
     tree = SumTree(5)
     tree.set(np.arange(5), np.array([0.1, 0.2, 0.3, 0.0, 0.0]))
     assert tree.find(np.array([0.0, np.nextafter(tree.total, 0), tree.total])).tolist() == [0, 2, 2]
+
+
+def test_what_is_set_a_thousand_times_without_a_question_is_not_kept_waiting():
+    tree, plain = SumTree(50), np.zeros(50)
+    for i in range(2500):
+        tree.set(np.array([i % 50]), float(i))
+        plain[i % 50] = i
+    assert len(tree._waiting) < 1000
+    assert tree.total == plain.sum()

@@ -6,7 +6,7 @@ import pytest
 
 from slm_lab.core.errors import CheckpointError
 from slm_lab.experiment.checkpoint import CheckpointStore, read_state
-from slm_lab.experiment.manifest import FORMAT, Manifest, manifest_path, read_manifest
+from slm_lab.experiment.manifest import FORMAT, Manifest, Segment, manifest_path, read_manifest
 
 PREFIX = "ppo_t0_s0"
 
@@ -58,9 +58,9 @@ def test_the_manifest_tells_size_and_checksum_of_every_file(store, tmp_path):
 
 
 def test_a_manifest_reads_back_as_it_was_written(tmp_path):
-    written = Manifest(
-        7, 3, {"a.csv": 9, "b.csv": 0}, True, {"state": {"name": "a.pt", "bytes": 1, "sha256": "0"}}
-    )
+    rows, files = {"a.csv": 9, "b.csv": 0}, {"state": {"name": "a.pt", "bytes": 1, "sha256": "0"}}
+    segments = (Segment(0, 5, "b.pt", 2, "1"), Segment(4, 9, "c.pt", 3, "2"))
+    written = Manifest(7, 3, rows, True, files, segments)
     path = manifest_path(tmp_path, PREFIX)
     path.write_text(written.to_json())
     assert read_manifest(path) == written
@@ -142,7 +142,14 @@ def test_a_state_file_that_is_gone_is_named(store, tmp_path):
 
 
 def changed(**fields):
-    good = {"format": FORMAT, "frame": 1, "serial": 1, "rows": {}, "finished": False}
+    good = {
+        "format": FORMAT,
+        "frame": 1,
+        "serial": 1,
+        "rows": {},
+        "finished": False,
+        "segments": [],
+    }
     return json.dumps({**good, "files": {}, **fields}).encode()
 
 
@@ -181,6 +188,20 @@ def test_a_manifest_that_is_broken_or_of_another_format_is_named_and_not_overwri
 @pytest.mark.parametrize("rows", [None, 3, [], {"a.csv": "many"}, {"a.csv": None}], ids=repr)
 def test_a_manifest_whose_rows_have_no_sizes_is_a_checkpoint_error(store, tmp_path, rows):
     manifest_path(tmp_path, PREFIX).write_bytes(changed(rows=rows))
+    with pytest.raises(CheckpointError, match="cannot read"):
+        store.manifest()
+
+
+SEGMENT = {"first": 0, "end": 1, "name": "a.pt", "bytes": 1, "sha256": ""}
+
+
+@pytest.mark.parametrize(
+    "segments",
+    [None, 3, [3], [{}], [{**SEGMENT, "first": "a"}], [{**SEGMENT, "end": None}]],
+    ids=repr,
+)
+def test_a_manifest_whose_segments_make_no_sense_is_a_checkpoint_error(store, tmp_path, segments):
+    manifest_path(tmp_path, PREFIX).write_bytes(changed(segments=segments))
     with pytest.raises(CheckpointError, match="cannot read"):
         store.manifest()
 

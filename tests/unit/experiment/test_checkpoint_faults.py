@@ -2,91 +2,15 @@
 
 import errno
 import os
-from collections.abc import Callable
-from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from slm_lab.core.errors import CheckpointError
 from slm_lab.experiment.checkpoint import CheckpointStore
+from tests.unit.experiment.disk import FaultyStream, Killed, faults, full_disk
 
 PREFIX = "ppo_t0_s0"
-CALLS = ["open", "write", "fsync", "replace"]
-
-
-class Killed(BaseException):
-    """What a kill looks like from inside: nothing catches it."""
-
-
-def full_disk():
-    return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-class Faults:
-    """Counts calls of the chosen kinds and raises at the n-th, before or after it is done."""
-
-    def __init__(self, error: Callable[[], BaseException], kinds, at: int, after: bool) -> None:
-        self.error, self.kinds, self.at, self.after, self.seen = error, kinds, at, after, 0
-        self.calls = []
-
-    def around(self, kind, call):
-        def faulty(*args, **kwargs):
-            self.calls.append(kind)
-            self.seen += kind in self.kinds
-            hit = kind in self.kinds and self.seen == self.at
-            if hit and not self.after:
-                raise self.error()
-            result = call(*args, **kwargs)
-            if hit:
-                if kind == "open":
-                    result.close()
-                raise self.error()
-            return result
-
-        return faulty
-
-
-class FaultyStream:
-    """A file whose writes are counted."""
-
-    def __init__(self, stream, faults: Faults) -> None:
-        self._stream = stream
-        self.write = faults.around("write", self.write_content)
-
-    def write_content(self, content):
-        return self._stream.write(content)
-
-    def flush(self):
-        self._stream.flush()
-
-    def fileno(self):
-        return self._stream.fileno()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *args):
-        self._stream.close()
-
-
-@contextmanager
-def faults(error, kinds=CALLS, at=0, after=False):
-    injected = Faults(error, kinds, at, after)
-    path_open = Path.open
-
-    def open_for_writing(path, mode="r", *args, **kwargs):
-        if "w" not in mode:
-            return path_open(path, mode, *args, **kwargs)
-        opened = injected.around("open", lambda: path_open(path, mode, *args, **kwargs))()
-        return FaultyStream(opened, injected)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Path, "open", open_for_writing)
-        patch.setattr(os, "fsync", injected.around("fsync", os.fsync))
-        patch.setattr(os, "replace", injected.around("replace", os.replace))
-        yield injected
 
 
 def state(frame):

@@ -1,0 +1,249 @@
+"""The observations of a ring of steps: each stored once, stacks of frames as single frames.
+
+A place (row, environment) of the ring is one number, row · N + environment; the step after the one
+at a place lies N places on, around the end. What an episode ended in would lie where the next one
+begins, so it is kept apart.
+"""
+
+from abc import ABC, abstractmethod
+from typing import final
+
+import numpy as np
+
+from slm_lab.agent.memory.memory import MemoryLayout
+from slm_lab.agent.memory.storage import Allocate
+from slm_lab.core.types import Array, BoolArray, IntArray, StateDict
+
+
+class Observations(ABC):
+    """What was observed at each place of a ring, and after it."""
+
+    history: int
+    """How many steps before one its observation reaches back."""
+
+    @abstractmethod
+    def write(
+        self, here: slice, following: slice, begun: BoolArray, obs: Array, next_obs: Array
+    ) -> None:
+        """A step (N, …) at the places `here` and what it led to at those after it.
+
+        `begun` (N,): whose episode begins here. What was at `following` before is forgotten.
+        """
+
+    @abstractmethod
+    def keep_last(self, places: IntArray, last_obs: Array) -> None:
+        """What the episodes that end with the steps at `places` (K,) ended in, (K, *obs_shape)."""
+
+    @abstractmethod
+    def at(self, places: IntArray) -> Array:
+        """The observations at `places` (B,), (B, *obs_shape)."""
+
+    @abstractmethod
+    def after(self, places: IntArray, ended: BoolArray) -> Array:
+        """What the steps at `places` (B,) led to; `ended` (B,): the episode ended there."""
+
+    @abstractmethod
+    def newest(self, following: slice) -> StateDict:
+        """A copy of what the newest step led to, at the places after it."""
+
+    @abstractmethod
+    def load_newest(self, following: slice, newest: StateDict) -> None:
+        """Forgets what is kept apart, and puts back what the newest step led to."""
+
+    @abstractmethod
+    def content(self, places: IntArray, done: BoolArray) -> StateDict:
+        """A copy of all that `places` (K,) hold; `done` (K,): where episodes ended."""
+
+    @abstractmethod
+    def load_content(
+        self, places: IntArray, done: BoolArray, content: StateDict, first: int
+    ) -> None:
+        """Puts `content` back but for its `first` places; `places` and `done` are those behind."""
+
+
+class KeptApart:
+    """Arrays of one shape at a few places."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> None:
+        self._nothing = np.zeros((0, *shape), dtype)
+        self._arrays: dict[int, Array] = {}
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    def put(self, places: IntArray, arrays: Array) -> None:
+        """Copies one array to each place."""
+        for place, array in zip(places.tolist(), arrays, strict=True):
+            self._arrays[place] = array.copy()
+
+    def get(self, place: int) -> Array:
+        """The array at a place."""
+        return self._arrays[place]
+
+    def stacked(self, places: IntArray) -> Array:
+        """(K, …), a copy."""
+        found = [self._arrays[place] for place in places.tolist()]
+        return np.stack(found) if found else self._nothing.copy()
+
+    def forget(self, places: slice) -> None:
+        """Drops what is there at these places."""
+        if self._arrays:
+            for place in range(places.start, places.stop):
+                self._arrays.pop(place, None)
+
+    def clear(self) -> None:
+        """Drops everything."""
+        self._arrays.clear()
+
+
+@final
+class Plain(Observations):
+    """Observations that have nothing in common with each other."""
+
+    history = 0
+
+    def __init__(self, layout: MemoryLayout, num_places: int, allocate: Allocate) -> None:
+        self._num_envs = layout.num_envs
+        self._obs = allocate((num_places, *layout.obs_shape), layout.obs_dtype)
+        self._last = KeptApart(layout.obs_shape, layout.obs_dtype)
+
+    def write(
+        self, here: slice, following: slice, begun: BoolArray, obs: Array, next_obs: Array
+    ) -> None:
+        """See `Observations`."""
+        self._obs[here] = obs
+        self._obs[following] = next_obs
+        self._last.forget(following)
+
+    def keep_last(self, places: IntArray, last_obs: Array) -> None:
+        """See `Observations`."""
+        self._last.put(places, last_obs)
+
+    def at(self, places: IntArray) -> Array:
+        """See `Observations`."""
+        return self._obs.take(places, axis=0)
+
+    def after(self, places: IntArray, ended: BoolArray) -> Array:
+        """See `Observations`."""
+        next_obs = self._obs.take(places + self._num_envs, axis=0, mode="wrap")
+        for index in np.flatnonzero(ended).tolist():
+            next_obs[index] = self._last.get(int(places[index]))
+        return next_obs
+
+    def newest(self, following: slice) -> StateDict:
+        """See `Observations`."""
+        return {"obs": self._obs[following].copy()}
+
+    def load_newest(self, following: slice, newest: StateDict) -> None:
+        """See `Observations`."""
+        self._last.clear()
+        self._obs[following] = newest["obs"]
+
+    def content(self, places: IntArray, done: BoolArray) -> StateDict:
+        """See `Observations`."""
+        return {"obs": self._obs[places], "last_obs": self._last.stacked(places[done])}
+
+    def load_content(
+        self, places: IntArray, done: BoolArray, content: StateDict, first: int
+    ) -> None:
+        """See `Observations`."""
+        self._obs[places] = content["obs"][first:]
+        ended = places[done]
+        self._last.put(ended, content["last_obs"][len(content["last_obs"]) - len(ended) :])
+
+
+@final
+class FrameStacks(Observations):
+    """Stacks (L, …) of the last L frames, the newest last, of which only the newest is stored.
+
+    What the first stack of an episode holds besides is kept apart, whatever it is filled with.
+    """
+
+    def __init__(self, layout: MemoryLayout, num_places: int, allocate: Allocate) -> None:
+        assert layout.obs_shape[0] == layout.frame_stack, "a stack leads with its frames"
+        self.history = layout.frame_stack - 1
+        self._num_envs = layout.num_envs
+        self._num_places = num_places
+        shape, dtype = layout.obs_shape[1:], layout.obs_dtype
+        self._frames = allocate((num_places, *shape), dtype)
+        self._depth = allocate((num_places,), np.dtype(np.int8))
+        """How many of the frames before it belong to the same episode, L − 1 at most."""
+        self._before = KeptApart((self.history, *shape), dtype)
+        """The frames before the first of an episode, as its first stack has them."""
+        self._last = KeptApart(shape, dtype)
+        self._back = np.arange(self.history, -1, -1)
+        """How many steps ago each frame of a stack was seen."""
+
+    def write(
+        self, here: slice, following: slice, begun: BoolArray, obs: Array, next_obs: Array
+    ) -> None:
+        """See `Observations`."""
+        self._last.forget(following)
+        self._before.forget(following)
+        self._frames[here] = obs[:, -1]
+        self._frames[following] = next_obs[:, -1]
+        if np.count_nonzero(begun):
+            self._depth[here][begun] = 0
+            first = np.flatnonzero(begun)
+            self._before.put(first + here.start, obs[first, :-1])
+        self._depth[following] = np.minimum(self._depth[here] + 1, self.history)
+
+    def keep_last(self, places: IntArray, last_obs: Array) -> None:
+        """See `Observations`."""
+        self._last.put(places, last_obs[:, -1])
+
+    def at(self, places: IntArray) -> Array:
+        """See `Observations`."""
+        return self._stacks(places, self._depth[places])
+
+    def after(self, places: IntArray, ended: BoolArray) -> Array:
+        """See `Observations`."""
+        depth = np.minimum(self._depth[places] + 1, self.history)
+        stacks = self._stacks(places + self._num_envs, depth)
+        for index in np.flatnonzero(ended).tolist():
+            stacks[index, -1] = self._last.get(int(places[index]))
+        return stacks
+
+    def _stacks(self, places: IntArray, depth: IntArray) -> Array:
+        """The stacks at `places` (B,), of whose frames the last 1 + `depth` (B,) are stored."""
+        back = np.minimum(self._back, depth[:, None])
+        stacks: Array = self._frames.take(
+            places[:, None] - back * self._num_envs, axis=0, mode="wrap"
+        )
+        for index in np.flatnonzero(depth < self.history).tolist():
+            known = int(depth[index])
+            begin = (int(places[index]) - known * self._num_envs) % self._num_places
+            stacks[index, : self.history - known] = self._before.get(begin)[known:]
+        return stacks
+
+    def newest(self, following: slice) -> StateDict:
+        """See `Observations`."""
+        return {"frames": self._frames[following].copy(), "depth": self._depth[following].copy()}
+
+    def load_newest(self, following: slice, newest: StateDict) -> None:
+        """See `Observations`."""
+        self._last.clear()
+        self._before.clear()
+        self._frames[following] = newest["frames"]
+        self._depth[following] = newest["depth"]
+
+    def content(self, places: IntArray, done: BoolArray) -> StateDict:
+        """See `Observations`."""
+        depth = self._depth[places]
+        return {
+            "frames": self._frames[places],
+            "depth": depth,
+            "before": self._before.stacked(places[depth == 0]),
+            "last_frames": self._last.stacked(places[done]),
+        }
+
+    def load_content(
+        self, places: IntArray, done: BoolArray, content: StateDict, first: int
+    ) -> None:
+        """See `Observations`."""
+        self._frames[places] = content["frames"][first:]
+        depth = content["depth"][first:]
+        self._depth[places] = depth
+        begun, ended = places[depth == 0], places[done]
+        self._before.put(begun, content["before"][len(content["before"]) - len(begun) :])
+        self._last.put(ended, content["last_frames"][len(content["last_frames"]) - len(ended) :])

@@ -1,0 +1,134 @@
+"""kill -9 and a full disk under a run that learns from replay."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+from contextlib import suppress
+
+import pytest
+
+from slm_lab.experiment.checkpoint import read_state
+from slm_lab.experiment.manifest import read_manifest
+from tests.faults.lab import (
+    call,
+    command,
+    manifest,
+    repeatable,
+    row_count,
+    rows_file,
+    run_folder,
+    started,
+    wait_until,
+    write_spec,
+)
+from tests.support import q_learning
+
+KILLS = 6
+TRAINING = 0.3
+"""Seconds: how soon after a new row a kill comes."""
+
+
+def spec(save_interval=0, max_size=3000, **memory):
+    return q_learning(
+        "DoubleDQN",
+        agent__memory={"name": "PrioritizedReplay", "batch_size": 16, "max_size": max_size,
+                       **memory},
+        env__num_envs=2,
+        env__max_frame=20_000,
+        meta__save_interval=save_interval,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    """The rows of the same run, never killed."""
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    write_spec(folder, spec(save_interval=60))
+    assert call(command(folder, "train"), folder).code == 0
+    return repeatable(rows_file(folder))
+
+
+def assert_whole(folder):
+    """The manifest can be read, and so can all it names."""
+    found, models = read_manifest(manifest(folder)), run_folder(folder) / "model"
+    for file in [*found.files.values(), *map(vars, found.segments)]:
+        assert read_state(models, file)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("storage", ["memory", "memmap"])
+def test_a_run_killed_again_and_again_has_the_rows_of_one_that_was_not(
+    storage, folder, uninterrupted
+):
+    write_spec(folder, spec(storage=storage))
+    rng = random.Random(storage)
+    mode = "train"
+    for _ in range(KILLS):
+        before = row_count(folder)
+        with started(folder, mode) as running:
+            wait_until(lambda: row_count(folder) > before + 3 or running.process.poll() is not None)  # noqa: B023
+            try:
+                running.process.wait(rng.uniform(0, TRAINING))
+            except subprocess.TimeoutExpired:
+                running.signal_group(signal.SIGKILL)
+            assert running.end().code in (-signal.SIGKILL, 0)
+        assert assert_whole(folder).segments
+        mode = "train@latest"
+    done = call(command(folder, mode), folder)
+    assert (done.code, done.err) == (0, "")
+    found = assert_whole(folder)
+    assert found.finished
+    left = {path.name for path in (run_folder(folder) / "model").iterdir()}
+    assert left == {manifest(folder).name, *found.names}
+    assert repeatable(rows_file(folder)) == uninterrupted
+
+
+@pytest.fixture
+def small_disk(folder):
+    """The folder of data on a disk of 3 MB."""
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("only root can mount a small disk")
+    data = folder / "data"
+    known = (data / "random_returns.json").read_text()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(data)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("cannot mount a small disk")
+    (data / "random_returns.json").write_text(known)
+    try:
+        yield data
+    finally:
+        subprocess.run(["umount", "--lazy", str(data)], check=True)
+
+
+@pytest.mark.slow
+def test_steps_that_find_no_room_cost_no_checkpoint(small_disk, folder, uninterrupted):
+    write_spec(folder, spec())
+    with started(folder) as running:
+        wait_until(lambda: row_count(folder) > 10)
+        with (small_disk / "ballast").open("wb", buffering=0) as stream, suppress(OSError):
+            while True:
+                stream.write(bytes(4096))
+        done = running.end()
+    assert done.code == 1
+    assert "No space left on device" in done.err
+    assert "Traceback" not in done.err
+    found = assert_whole(folder)
+    assert f"the last checkpoint, at frame {found.frame}, is intact" in done.err
+    subprocess.run(["mount", "-o", "remount,size=200m", str(small_disk)], check=True)
+    resumed = call(command(folder, "train@latest"), folder)
+    assert (resumed.code, resumed.err) == (0, "")
+    assert repeatable(rows_file(folder)) == uninterrupted
+
+
+@pytest.mark.slow
+def test_a_mapped_memory_that_finds_no_room_is_told_before_anything_is_trained(small_disk, folder):
+    write_spec(folder, spec(storage="memmap", max_size=1_000_000))
+    done = call(command(folder, "train"), folder)
+    assert done.code == 1
+    assert 'agent.memory.storage = "memmap": cannot keep 16.0 MB in' in done.err
+    assert "No space left on device" in done.err
+    assert "Traceback" not in done.err
+    assert row_count(folder) <= 0

@@ -1,0 +1,117 @@
+"""Random steps for memories, and what a plain list of them says."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from slm_lab.agent.batch import Act
+from slm_lab.agent.memory.memory import MemoryLayout
+from slm_lab.agent.replay_plan import ReplayPlan, TrainingSchedule
+
+NUM_ENVS, GAMMA = 3, 0.9
+INT = np.dtype(np.int64)
+
+
+def layout(num_steps=1, frequency=1, start=0, stack=1, scratch=None, **schedule):
+    """Observations are 2 floats, or stacks of frames of 2 × 2 bytes."""
+    plan = ReplayPlan(TrainingSchedule(frequency, start, **schedule), GAMMA, num_steps, seed=0)
+    shape, dtype = ((2,), np.float32) if stack == 1 else ((stack, 2, 2), np.uint8)
+    return MemoryLayout(
+        1, NUM_ENVS, shape, np.dtype(dtype), (), INT, plan, frame_stack=stack, scratch=scratch
+    )
+
+
+@dataclass
+class Plain:
+    """One step of one environment, as it was."""
+
+    obs: np.ndarray
+    action: int
+    reward: float
+    terminated: bool
+    truncated: bool
+    next_obs: np.ndarray
+
+
+class Numbers:
+    """Observations that a unique first number tells apart."""
+
+    def __init__(self, rng):
+        self.rng = rng
+        self.unique = iter(np.arange(1, 10**6, dtype=np.float32))
+
+    def first(self):
+        return np.array([[next(self.unique), self.rng.normal()] for _ in range(NUM_ENVS)], "f4")
+
+    def after(self, obs):
+        return self.first()
+
+
+class Stacks:
+    """The last frames; the first stack of an episode is filled with anything."""
+
+    def __init__(self, rng, stack):
+        self.rng, self.stack = rng, stack
+
+    def first(self):
+        return self.rng.integers(0, 256, (NUM_ENVS, self.stack, 2, 2), np.uint8)
+
+    def after(self, obs):
+        newest = self.rng.integers(0, 256, (NUM_ENVS, 1, 2, 2), np.uint8)
+        return np.concatenate([obs[:, 1:], newest], 1)
+
+
+def fill(add, seed, num_steps, stack=1, ends=0.15):
+    """Random steps with random endings, in buffers that are overwritten afterwards.
+
+    Returns the steps (t, n) as they were.
+    """
+    rng = np.random.default_rng(seed)
+    source = Numbers(rng) if stack == 1 else Stacks(rng, stack)
+    obs, kept = source.first(), []
+    for _ in range(num_steps):
+        terminated, truncated = rng.random(NUM_ENVS) < ends, rng.random(NUM_ENVS) < ends
+        next_obs, reward = source.after(obs), rng.normal(size=NUM_ENVS).astype(np.float32)
+        action = rng.integers(0, 4, NUM_ENVS)
+        kept.append(
+            [
+                Plain(obs[n].copy(), int(action[n]), float(reward[n]), bool(terminated[n]),
+                      bool(truncated[n]), next_obs[n].copy())
+                for n in range(NUM_ENVS)
+            ]
+        )  # fmt: skip
+        none = np.zeros(NUM_ENVS, np.float32)
+        add(obs, Act(action, none, none, 0), reward, terminated, truncated, next_obs)
+        done, following = terminated | truncated, next_obs.copy()
+        following[done] = source.first()[done]
+        for buffer in (obs, next_obs, reward, action):
+            buffer[:] = 99
+        obs = following
+    return kept
+
+
+def expected(kept, t, n, num_steps):
+    """Obs, action, n-step reward, discount and next obs of one transition, by a plain loop."""
+    reward, discount = 0.0, 1.0
+    for step in range(t, min(t + num_steps, len(kept))):
+        last = kept[step][n]
+        reward += discount * last.reward
+        discount *= GAMMA
+        if last.terminated or last.truncated:
+            break
+    first = kept[t][n]
+    return first.obs, first.action, reward, 0.0 if last.terminated else discount, last.next_obs
+
+
+def assert_reads(ring, kept, num_steps):
+    """Every transition that the ring has is the one that the list has."""
+    stored = ring.num_stored // NUM_ENVS
+    got = ring.gather(ring.place(np.arange(ring.num_stored)))
+    for i in range(ring.num_stored):
+        t, n = len(kept) - stored + i // NUM_ENVS, i % NUM_ENVS
+        obs, action, reward, discount, next_obs = expected(kept, t, n, num_steps)
+        np.testing.assert_array_equal(got.obs[i], obs)
+        assert got.action[i] == action
+        np.testing.assert_allclose(got.reward[i], reward, atol=1e-5)
+        np.testing.assert_allclose(got.discount[i], discount, atol=1e-6)
+        np.testing.assert_array_equal(got.next_obs[i], next_obs)
