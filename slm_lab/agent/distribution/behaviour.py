@@ -4,6 +4,7 @@ Each makes of the network's outputs the distribution that actions are really dra
 recorded log-probability is that of the behaviour, whatever it was.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any, TypeAlias, final
 
@@ -30,7 +31,7 @@ def behaviour(
 ) -> Behaviour:
     """The way of acting that `action_policy` names. Raises LabError where it does not fit."""
     if action_policy == "default" and family.greedy:
-        return lambda params, _: epsilon_greedy(family(params), 0.0)
+        return lambda params, _: EpsilonGreedy(params, 0.0)
     if action_policy == "default":
         return lambda params, _: family(params)
     if action_policy == "random":
@@ -40,24 +41,49 @@ def behaviour(
             f"agent.algorithm.action_policy = {action_policy!r}: chooses one of n actions, the "
             f'environment\'s are {action_space}; use "default" or "random"'
         )
-    rule = {"epsilon_greedy": epsilon_greedy, "boltzmann": boltzmann}[action_policy]
-    return lambda params, explore_var: rule(family(params), explore_var)
+    return {"epsilon_greedy": EpsilonGreedy, "boltzmann": boltzmann}[action_policy]
 
 
-def epsilon_greedy(policy: Distribution, epsilon: float) -> Categorical:
-    """The most likely of n actions with probability 1 − ε + ε/n, every other with ε/n."""
-    assert isinstance(policy, Categorical)
-    num_actions = policy.log_p.shape[-1]
-    probability = torch.full_like(policy.log_p, epsilon / num_actions)
-    greedy = policy.mode().unsqueeze(-1)
-    probability.scatter_add_(-1, greedy, torch.full_like(probability[..., :1], 1 - epsilon))
-    return Categorical(probability.log())
-
-
-def boltzmann(policy: Distribution, temperature: float) -> Categorical:
+def boltzmann(logits: Tensor, temperature: float) -> Categorical:
     """Each action with a probability proportional to p^(1/τ): for Q-values q, to e^(q/τ)."""
-    assert isinstance(policy, Categorical)
-    return Categorical(policy.log_p / max(temperature, COLDEST))
+    return Categorical(logits / max(temperature, COLDEST))
+
+
+@final
+class EpsilonGreedy(Distribution):
+    """The action with the largest of n logits (B, n), but with probability ε any of the n."""
+
+    def __init__(self, logits: Tensor, epsilon: float) -> None:
+        self._greedy = logits.argmax(-1)
+        self._num_actions = logits.shape[-1]
+        self._epsilon = epsilon
+        other = epsilon / self._num_actions
+        self._p_greedy, self._p_other = 1 - epsilon + other, other
+
+    def sample(self, generator: torch.Generator) -> Tensor:
+        """(B,) int64; whether to explore is drawn for each by itself."""
+        shape = self._greedy.shape
+        explores = torch.rand(shape, generator=generator) < self._epsilon
+        anything = torch.randint(self._num_actions, shape, generator=generator)
+        return torch.where(explores, anything, self._greedy)
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        """log(1 − ε + ε/n) of the greedy action, log(ε/n) of every other, (B,)."""
+        return torch.where(action == self._greedy, _log(self._p_greedy), _log(self._p_other))
+
+    def entropy(self) -> Tensor:
+        """−Σ p log p, (B,)."""
+        terms = [self._p_greedy, *[self._p_other] * (self._num_actions - 1)]
+        entropy = -sum(p * math.log(p) for p in terms if p > 0)
+        return torch.full(self._greedy.shape, entropy)
+
+    def mode(self) -> Tensor:
+        """(B,) int64."""
+        return self._greedy
+
+
+def _log(probability: float) -> float:
+    return math.log(probability) if probability > 0 else -math.inf
 
 
 @final

@@ -5,8 +5,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from slm_lab.agent.distribution.behaviour import behaviour, boltzmann, epsilon_greedy
-from slm_lab.agent.distribution.discrete import Categorical
+from slm_lab.agent.distribution.behaviour import EpsilonGreedy, behaviour, boltzmann
 from slm_lab.agent.distribution.family import distribution_family
 from slm_lab.core.errors import LabError
 from tests.support import parse, ppo, rows, run_session
@@ -25,14 +24,16 @@ def test_epsilon_greedy_takes_the_best_but_for_epsilon(epsilon):
     expected = torch.full((2, 4), epsilon / 4)
     expected[0, 1] += 1 - epsilon
     expected[1, 0] += 1 - epsilon
-    policy = epsilon_greedy(Categorical(LOGITS), epsilon)
+    policy = EpsilonGreedy(LOGITS, epsilon)
     torch.testing.assert_close(probabilities(policy), expected)
+    entropy = torch.special.entr(expected).sum(-1)
+    torch.testing.assert_close(policy.entropy(), entropy)
     draws = policy.sample(torch.Generator().manual_seed(0))
     assert epsilon > 0 or torch.equal(draws, LOGITS.argmax(-1))
 
 
 def test_epsilon_is_drawn_for_each_environment_by_itself():
-    policy = epsilon_greedy(Categorical(LOGITS[:1].expand(10_000, 4)), 0.4)
+    policy = EpsilonGreedy(LOGITS[:1].expand(10_000, 4), 0.4)
     draws = policy.sample(torch.Generator().manual_seed(0))
     share = (draws == 1).float().mean().item()
     assert share == pytest.approx(0.7, abs=0.02)
@@ -40,12 +41,12 @@ def test_epsilon_is_drawn_for_each_environment_by_itself():
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 4.0])
 def test_boltzmann_is_a_softmax_at_a_temperature(temperature):
-    policy = boltzmann(Categorical(LOGITS), temperature)
+    policy = boltzmann(LOGITS, temperature)
     torch.testing.assert_close(probabilities(policy), (LOGITS / temperature).softmax(-1))
 
 
 def test_boltzmann_at_zero_is_greedy():
-    policy = boltzmann(Categorical(LOGITS), 0.0)
+    policy = boltzmann(LOGITS, 0.0)
     draws = policy.sample(torch.Generator().manual_seed(0))
     assert torch.equal(draws, LOGITS.argmax(-1))
 

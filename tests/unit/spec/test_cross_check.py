@@ -48,7 +48,8 @@ def test_a_shared_net_may_repeat_the_optimizer_of_its_actor():
 
 def test_what_is_not_built_is_refused_only_beside_every_other_problem():
     raw = changed(SAC, agent__algorithm__name="CrossQ")
-    assert "agent.algorithm.name = 'CrossQ': CrossQ is not available yet" in messages(raw)
+    unavailable = "agent.net.type = 'TorchArcNet': TorchArcNet is not available yet"
+    assert messages(raw) == [unavailable]
     raw["agent"]["algorithm"]["policy_dealy"] = 2
     raw["agent"]["algorithm"]["policy_delay"] = 0
     found = messages(raw)
