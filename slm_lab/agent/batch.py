@@ -76,6 +76,8 @@ class Transitions:
     """(B, *obs_shape)"""
     action: Tensor
     """(B, *action_shape)"""
+    log_prob: Tensor
+    """(B,) log π(a|s) of the policy that acted; NaN where the memory does not keep it"""
     reward: Tensor
     """(B,) Σ_{i<m} γ^i r_{t+i} over the m ≤ n steps until the episode or what is known ends"""
     discount: Tensor

@@ -220,6 +220,7 @@ SOFT_ACTOR_CRITIC = {
         )
     ),
     "fixed_alpha": Row(soft("SoftActorCritic", agent__algorithm__fixed_alpha=0.2)),
+    "entropy_penalty": Row(soft("SoftActorCritic", agent__algorithm__entropy_penalty_coef=0.5)),
     "annealed_alpha": Row(soft("SoftActorCritic", agent__algorithm__fixed_alpha=decay(0.5, 0.1))),
     "spectral_norm": Row(
         soft("SoftActorCritic", **TWO_ACTIONS, agent__algorithm__spectral_norm=True)

@@ -52,6 +52,15 @@ def imitation_value_loss(value: Tensor, target: Tensor, weight: Tensor) -> Tenso
     return (weight * 0.5 * (target - value).clamp(min=0.0).square()).mean()
 
 
+def entropy_change(entropy: Tensor, old_log_prob: Tensor) -> Tensor:
+    """½ E[(H_π_old(s) − H_π(s))²], the entropy penalty of arXiv:2209.10081. All (B,).
+
+    −log π_old(a|s) of what was done stands for the old entropy: in the gradient, which is linear in
+    it, an estimate without bias.
+    """
+    return 0.5 * (-old_log_prob - entropy).square().mean()
+
+
 def approximate_kl(log_prob: Tensor, old_log_prob: Tensor) -> Tensor:
     """KL(π_old ‖ π) by the non-negative estimator (r − 1) − ln r, a scalar.
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner
+from slm_lab.agent.algorithm.loss import entropy_change
 from slm_lab.agent.algorithm.policy_parts import assemble, replay_plan
 from slm_lab.agent.algorithm.replay_loop import Update, replay
 from slm_lab.agent.algorithm.soft_parts import SoftParts, build_soft
@@ -105,10 +106,10 @@ class SoftLearner(Learner[TransitionSource]):
             }
             error = (raw_target - q[0]).cpu()
         if self.opt_step % self.spec.policy_delay == 0:
-            report |= self._update_actor(obs, alpha)
+            report |= self._update_actor(obs, batch.log_prob.to(device), alpha)
         return Update(report, error)
 
-    def _update_actor(self, obs: Tensor, alpha: float) -> dict[str, float]:
+    def _update_actor(self, obs: Tensor, old_log_prob: Tensor, alpha: float) -> dict[str, float]:
         """One step on −(E[Q(s, a)] + α H(s)), whose gradient needs none of the critics' weights."""
         self.actor.train(True)
         with self.critic.frozen():
@@ -117,7 +118,10 @@ class SoftLearner(Learner[TransitionSource]):
                 lambda action: self.critic.smaller(obs, action),
                 self.generator,
             )
-            step = self.actor.step(-(value + alpha * entropy).mean())
+            loss = -(value + alpha * entropy).mean()
+            if self.spec.entropy_penalty_coef > 0:
+                loss = loss + self.spec.entropy_penalty_coef * entropy_change(entropy, old_log_prob)
+            step = self.actor.step(loss)
         self.actor.train(False)
         self.temperature.update(entropy.detach())
         return {"policy_loss": step.loss, "entropy": entropy.mean().item()}

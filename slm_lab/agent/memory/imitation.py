@@ -167,6 +167,7 @@ class EpisodeReturns(PastReturns):
         return Transitions(
             obs=arrays["obs"],
             action=arrays["action"],
+            log_prob=torch.full_like(returns, torch.nan),
             reward=returns,
             discount=torch.zeros_like(returns),
             next_obs=arrays["obs"],

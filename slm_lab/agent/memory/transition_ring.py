@@ -17,6 +17,7 @@ class Gathered(NamedTuple):
 
     obs: Array
     action: Array
+    log_prob: FloatArray
     reward: FloatArray
     discount: FloatArray
     next_obs: Array
@@ -49,11 +50,13 @@ class TransitionRing(StepLog):
         """Places, those of the row that is written next included."""
         self._obs: Observations = kind(layout, self.size, allocate)
         self._action = allocate((self.size, *layout.action_shape), layout.action_dtype)
+        self._log_prob = allocate((self.size,), np.dtype(np.float32))
         self._reward = allocate((self.size,), np.dtype(np.float32))
         self._terminated = allocate((self.size,), np.dtype(np.bool_))
         self._done = allocate((self.size,), np.dtype(np.bool_))
         self._arrays: dict[str, Array] = {
             "action": self._action,
+            "log_prob": self._log_prob,
             "reward": self._reward,
             "terminated": self._terminated,
             "done": self._done,
@@ -103,6 +106,7 @@ class TransitionRing(StepLog):
         begun = self._done[self._places(self.count - 1)] if self.count else self._all_begin
         self._obs.write(here, following, begun, obs, next_obs)
         self._action[here] = act.action
+        self._log_prob[here] = act.log_prob
         self._reward[here] = reward
         self._terminated[here] = terminated
         done = terminated | truncated
@@ -135,6 +139,7 @@ class TransitionRing(StepLog):
         return Gathered(
             self._obs.at(places),
             self._action.take(places, axis=0),
+            self._log_prob.take(places),
             reward,
             self._powers.take(steps) * ~self._terminated.take(last),
             self._obs.after(last, self._done.take(last)),

@@ -58,6 +58,7 @@ def transitions():
     return Transitions(
         obs=torch.randn(4, 4, generator=generator),
         action=torch.tensor([0, 1, 1, 0]),
+        log_prob=torch.tensor([-0.1, -0.7, -1.2, -0.4]),
         reward=torch.tensor([1.0, -1.0, 0.5, 2.0]),
         discount=torch.tensor([0.9, 0.81, 0.0, 0.9]),
         next_obs=torch.randn(4, 4, generator=generator),

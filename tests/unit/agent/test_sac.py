@@ -13,6 +13,7 @@ from slm_lab.agent.algorithm.temperature import LogAlpha, TunedTemperature
 from slm_lab.agent.batch import Transitions
 from slm_lab.agent.build import build_agent
 from slm_lab.agent.distribution.continuous import TanhNormal
+from slm_lab.agent.distribution.discrete import Categorical
 from slm_lab.agent.net.batch_renorm import BatchRenorm1d
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.lr_schedule import ConstantRate
@@ -49,6 +50,7 @@ def transitions(obs_dim, action):
     return Transitions(
         obs=torch.randn(4, obs_dim, generator=generator),
         action=action,
+        log_prob=torch.tensor([-0.1, -0.7, -1.2, -0.4]),
         reward=torch.tensor([1.0, -1.0, 0.5, 2.0]),
         discount=torch.tensor([0.9, 0.9, 0.0, 0.9]),
         next_obs=torch.randn(4, obs_dim, generator=generator),
@@ -107,7 +109,7 @@ def test_the_actor_step_leaves_the_critics_as_they_are_and_needs_no_gradient_of_
     before, grad = learner.critic.optimizer.flat.vector.clone(), learner.critic.optimizer.flat.grad
     grad.fill_(7.0)
     actor = learner.actor.units.flats["actor"].vector.clone()
-    learner._update_actor(batch.obs, alpha=0.2)
+    learner._update_actor(batch.obs, batch.log_prob, alpha=0.2)
     assert torch.equal(learner.critic.optimizer.flat.vector, before)
     assert (grad == 7.0).all()
     assert not torch.equal(learner.actor.units.flats["actor"].vector, actor)
@@ -120,7 +122,7 @@ def test_the_actor_loss_is_minus_the_soft_value():
         log_p = learner.actor.policy(batch.obs).log_softmax(-1)
         q = torch.min(*(net(batch.obs)[0] for net in learner.critic._nets))
         expected = (log_p.exp() * (0.2 * log_p - q)).sum(-1).mean()
-    report = learner._update_actor(batch.obs, alpha=0.2)
+    report = learner._update_actor(batch.obs, batch.log_prob, alpha=0.2)
     assert report["policy_loss"] == pytest.approx(expected.item(), rel=1e-5)
 
 
@@ -293,3 +295,16 @@ def test_spectral_normalisation_draws_nothing_from_the_global_generator():
     assert torch.equal(torch.get_rng_state(), before)
     for name, flat in first.flats.items():
         assert torch.equal(flat.statistics, second.flats[name].statistics)
+
+
+def test_the_entropy_penalty_is_the_squared_change_from_the_policy_that_acted():
+    plain, penalised = learner_of(), learner_of(entropy_penalty_coef=0.5)
+    batch = transitions(4, DISCRETE)
+    with torch.no_grad():
+        entropy = Categorical(plain.actor.policy(batch.obs)).entropy()
+    change = 0.5 * ((-batch.log_prob - entropy) ** 2).mean()
+    losses = [
+        learner._update_actor(batch.obs, batch.log_prob, alpha=0.2)["policy_loss"]
+        for learner in (plain, penalised)
+    ]
+    assert losses[1] - losses[0] == pytest.approx(0.5 * change.item(), rel=1e-4)
