@@ -1,12 +1,12 @@
-"""What a graph can be drawn against and of: labels, units, and values of a session_df."""
+"""What a graph can be drawn against and of: labels, units, and values of rows."""
 
 from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-import pandas as pd
 
 from slm_lab.analysis.grid import Line
+from slm_lab.metrics.reader import Rows
 from slm_lab.metrics.row import COLUMNS
 from slm_lab.metrics.tracker import MA_WINDOW
 
@@ -46,9 +46,9 @@ EVAL_SPREAD = Axis("return_std", "eval_return_std", "standard deviation over its
 """Of the greedy episodes of one evaluation."""
 
 
-def learner_columns(df: pd.DataFrame) -> list[str]:
-    """The columns that learners and modes report and that have any value in `df`."""
-    return [c for c in df.columns if c not in _NOT_LEARNED and df[c].notna().any()]
+def learner_columns(rows: Rows) -> list[str]:
+    """The columns that learners and modes report and that have any value in `rows`."""
+    return [c for c in rows.columns if c not in _NOT_LEARNED and rows.has_values(c)]
 
 
 def learner_axis(column: str) -> Axis:
@@ -76,10 +76,10 @@ def wall_clock(longest: float) -> Axis:
     return Axis("wall_t", "wall_t", f"training time ({unit})", size)
 
 
-def line(df: pd.DataFrame, x: Axis, y: Axis) -> Line:
-    """The rows of `df` in which `y` has a finite value."""
-    if y.column not in df.columns:
+def line(rows: Rows, x: Axis, y: Axis) -> Line:
+    """The rows in which `y` has a finite value."""
+    if y.column not in rows.columns:
         return Line(np.empty(0), np.empty(0))
-    values = df[y.column].to_numpy(np.float64) / y.unit_size
+    values = rows[y.column] / y.unit_size
     known = np.isfinite(values)
-    return Line(df[x.column].to_numpy(np.float64)[known] / x.unit_size, values[known])
+    return Line(rows[x.column][known] / x.unit_size, values[known])

@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, final
 
 import numpy as np
-import pandas as pd
 
 from slm_lab.analysis.grid import Line, common_grid, on_grid
 from slm_lab.core.types import FloatArray
+from slm_lab.metrics.reader import Rows
 from slm_lab.metrics.tracker import MA_WINDOW
 
 SESSION_METRICS = (
@@ -87,17 +87,17 @@ class Scalar(NamedTuple):
     reason: str = ""
 
 
-def session_metrics(df: pd.DataFrame, random_return: float | None) -> SessionMetrics:
-    """The metrics of one session_df. Rows without a total_reward count for nothing."""
-    rows = df[df["total_reward"].notna()]
-    returns = rows["total_reward"].to_numpy(dtype=np.float64)
+def session_metrics(rows: Rows, random_return: float | None) -> SessionMetrics:
+    """The metrics of one Session's rows. Those without a total_reward count for nothing."""
+    known = ~np.isnan(rows["total_reward"])
+    returns = rows["total_reward"][known]
     scalars = dict.fromkeys(SESSION_METRICS, Scalar(None, _no_strength(returns, random_return)))
     if returns.size:
         scalars["total_reward_ma"] = Scalar(float(returns[-MA_WINDOW:].mean()))
     if returns.size and random_return is not None:
         strength = returns - random_return
         scale = _scale(returns, random_return)
-        frame, opt_step = (rows[name].to_numpy(np.float64) for name in ("frame", "opt_step"))
+        frame, opt_step = rows["frame"][known], rows["opt_step"][known]
         scalars |= {
             "strength": Scalar(float(strength.mean())),
             "max_strength": Scalar(float(strength.max())),
@@ -108,16 +108,16 @@ def session_metrics(df: pd.DataFrame, random_return: float | None) -> SessionMet
         }
     return SessionMetrics(
         **{name: scalar.value for name, scalar in scalars.items()},
-        frame=int(df["frame"].iloc[-1]) if len(df) else 0,
-        num_rows=len(rows),
+        frame=int(rows["frame"][-1]) if len(rows) else 0,
+        num_rows=returns.size,
         random_return=random_return,
         reasons={name: scalar.reason for name, scalar in scalars.items() if scalar.value is None},
     )
 
 
-def trial_metrics(dfs: Sequence[pd.DataFrame], random_return: float | None) -> TrialMetrics:
-    """The metrics of a Trial from the session_df of each of its Sessions."""
-    sessions = [session_metrics(df, random_return) for df in dfs]
+def trial_metrics(rows: Sequence[Rows], random_return: float | None) -> TrialMetrics:
+    """The metrics of a Trial from the rows of each of its Sessions."""
+    sessions = [session_metrics(each, random_return) for each in rows]
     scalars: dict[str, Scalar] = {}
     rests_on: dict[str, int] = {}
     for name in SESSION_METRICS:
@@ -127,12 +127,12 @@ def trial_metrics(dfs: Sequence[pd.DataFrame], random_return: float | None) -> T
         scalars[name] = (
             Scalar(float(np.mean(values))) if values else Scalar(None, why or "no Sessions")
         )
-    lines = [line for df in dfs if (line := _returns_over_frames(df)).x.size]
+    lines = [line for each in rows if (line := _returns_over_frames(each)).x.size]
     scalars["consistency"] = consistency(lines, random_return)
     rests_on["consistency"] = len(lines) if scalars["consistency"].value is not None else 0
     return TrialMetrics(
         **{name: scalar.value for name, scalar in scalars.items()},
-        num_sessions=len(dfs),
+        num_sessions=len(rows),
         rests_on=rests_on,
         random_return=random_return,
         reasons={name: scalar.reason for name, scalar in scalars.items() if scalar.value is None},
@@ -197,9 +197,9 @@ def _no_strength(returns: FloatArray, random_return: float | None) -> str:
     return _NOT_MEASURED if random_return is None else ""
 
 
-def _returns_over_frames(df: pd.DataFrame) -> Line:
-    rows = df[df["total_reward"].notna()]
-    return Line(rows["frame"].to_numpy(np.float64), rows["total_reward"].to_numpy(np.float64))
+def _returns_over_frames(rows: Rows) -> Line:
+    known = ~np.isnan(rows["total_reward"])
+    return Line(rows["frame"][known], rows["total_reward"][known])
 
 
 def _scale(returns: FloatArray, random_return: float) -> float:

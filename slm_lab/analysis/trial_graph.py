@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import pandas as pd
 
 from slm_lab.analysis.axis import (
     EVAL_RETURNS,
@@ -19,10 +18,10 @@ from slm_lab.analysis.axis import (
 )
 from slm_lab.analysis.figure import MAX_POINTS, Curve, Figure
 from slm_lab.analysis.grid import Line, Spread, common_grid, spread
-from slm_lab.analysis.load import load_session_df
 from slm_lab.analysis.render import write_figure
 from slm_lab.analysis.session_graph import decimate
 from slm_lab.core.types import IntArray
+from slm_lab.metrics.reader import Rows
 
 MAX_FAINT_LINES = 8
 """Up to so many Sessions are also drawn one by one, behind the mean."""
@@ -35,41 +34,39 @@ _LEARNER_COLUMNS = ("loss", "entropy", "explore_var")
 
 def draw_trial_graphs(
     out_dir: str | Path,
-    session_csvs: Sequence[str | Path],
+    rows: Sequence[Rows],
     prefix: str,
     title: str,
-    subtitle: str | None = None,
     *,
     which: Literal["all", "live"] = "all",
 ) -> list[Path]:
     """Draws the graphs of a Trial into the run folder `out_dir`; returns their paths.
 
+    `rows` has an entry for every Session, without rows where it has not started.
+
     Files are `{prefix}_trial_graph_{y}_vs_{x}.png` and `.html`: y `mean_returns` and
     `mean_returns_ma` against x `frames`, `total_frames` and `wall_t`, and `loss`, `entropy`,
     `explore_var` against `frames` where any Session has values. "live" draws the first two only.
-    A Session whose file is missing has not started. `subtitle` defaults to the number of Sessions.
     Raises OSError.
     """
-    out_dir = Path(out_dir)
-    dfs = _with_rows(session_csvs)
-    if subtitle is None:
-        subtitle = count_text(len(dfs), len(session_csvs))
-    return _draw(out_dir, dfs, _axes(dfs, which), prefix, title, subtitle)
+    begun = [each for each in rows if len(each)]
+    subtitle = count_text(len(begun), len(rows))
+    return _draw(Path(out_dir), begun, _axes(begun, which), prefix, title, subtitle)
 
 
 def draw_trial_eval_graph(
-    out_dir: str | Path, eval_csvs: Sequence[str | Path], prefix: str, title: str
+    out_dir: str | Path, evaluations: Sequence[Rows], prefix: str, title: str
 ) -> list[Path]:
-    """Draws `{prefix}_trial_graph_eval_mean_returns_vs_frames` of the Sessions' evaluation rows.
+    """Draws `{prefix}_trial_graph_eval_mean_returns_vs_frames` of every Session's evaluation rows.
 
     Returns the paths: none where no Session has a row. Raises OSError.
     """
-    dfs = _with_rows(eval_csvs)
-    if not dfs:
+    begun = [each for each in evaluations if len(each)]
+    if not begun:
         return []
-    subtitle = count_text(len(dfs), len(eval_csvs))
+    subtitle = count_text(len(begun), len(evaluations))
     axes = [(frames("per Session"), EVAL_RETURNS)]
-    return _draw(Path(out_dir), dfs, axes, prefix, title, subtitle)
+    return _draw(Path(out_dir), begun, axes, prefix, title, subtitle)
 
 
 def trial_figure(lines: Sequence[Line], x: Axis, y: Axis, title: str, subtitle: str) -> Figure:
@@ -97,15 +94,9 @@ def count_text(with_rows: int, planned: int) -> str:
     return f"{planned} {noun}" if with_rows == planned else f"{with_rows} of {planned} {noun}"
 
 
-def _with_rows(csvs: Sequence[str | Path]) -> list[pd.DataFrame]:
-    """The Sessions that have rows; one whose file is missing has not started."""
-    dfs = [load_session_df(csv) for csv in csvs if Path(csv).exists()]
-    return [df for df in dfs if len(df)]
-
-
 def _draw(
     out_dir: Path,
-    dfs: Sequence[pd.DataFrame],
+    rows: Sequence[Rows],
     axes: Sequence[tuple[Axis, Axis]],
     prefix: str,
     title: str,
@@ -113,20 +104,20 @@ def _draw(
 ) -> list[Path]:
     paths: list[Path] = []
     for x, y in axes:
-        figure = trial_figure([line(df, x, y) for df in dfs], x, y, title, subtitle)
+        figure = trial_figure([line(each, x, y) for each in rows], x, y, title, subtitle)
         stem = f"{prefix}_trial_graph_{y.file}_vs_{x.file}"
         paths += write_figure(figure, out_dir, stem, run_dir=out_dir)
     return paths
 
 
-def _axes(dfs: Sequence[pd.DataFrame], which: Literal["all", "live"]) -> list[tuple[Axis, Axis]]:
+def _axes(rows: Sequence[Rows], which: Literal["all", "live"]) -> list[tuple[Axis, Axis]]:
     per_session = frames("per Session")
     pairs = [(per_session, y) for y in RETURNS]
     if which == "live":
         return pairs
-    longest = max((float(df["wall_t"].max()) for df in dfs), default=0.0)
+    longest = max((float(each["wall_t"].max()) for each in rows), default=0.0)
     pairs += [(x, y) for x in (total_frames(), wall_clock(longest)) for y in RETURNS]
-    reported = [c for c in _LEARNER_COLUMNS if any(df[c].notna().any() for df in dfs)]
+    reported = [c for c in _LEARNER_COLUMNS if any(each.has_values(c) for each in rows)]
     return pairs + [(per_session, learner_axis(column)) for column in reported]
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from slm_lab.core.errors import UsageError
+from slm_lab.core.imports import importing
 from slm_lab.core.plugins import import_plugins
 from slm_lab.experiment.mode import Mode, parse_mode
 
@@ -32,7 +33,8 @@ def carry_out(asked: Asked) -> int:
     _refuse_foreign_options(asked, mode)
     import_plugins(asked.imports)
     if mode.run is None or mode.verb == "train":
-        from slm_lab.cli.run import run_spec
+        with importing():
+            from slm_lab.cli.run import run_spec
 
         return run_spec(
             asked.spec_file,
@@ -44,8 +46,9 @@ def carry_out(asked: Asked) -> int:
             asked.imports,
         )
     # Needs torch, which the process that only watches a training does without.
-    from slm_lab.cli.evaluate import Choice, enjoy, evaluate
-    from slm_lab.experiment.saved_run import SavedRunRequest
+    with importing():
+        from slm_lab.cli.evaluate import Choice, enjoy, evaluate
+        from slm_lab.experiment.saved_run import SavedRunRequest
 
     request = SavedRunRequest(
         asked.spec_file, asked.spec_name, mode.run, asked.sets, asked.seed, asked.data

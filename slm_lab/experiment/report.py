@@ -1,23 +1,19 @@
-"""What a Trial's parent makes of the rows that its Sessions write: metrics, graphs, events.
-
-Importing this module takes pandas, so the parent does it when there is something to report.
-"""
+"""What a Trial's parent makes of the rows that its Sessions write: metrics, graphs, events."""
 
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Literal, final
 
-import pandas as pd
-
 from slm_lab.analysis.atomic import write_atomically
-from slm_lab.analysis.load import load_session_df
 from slm_lab.analysis.metrics import TrialMetrics, session_metrics, trial_metrics
 from slm_lab.analysis.session_graph import draw_session_graphs
 from slm_lab.analysis.trial_graph import draw_trial_eval_graph, draw_trial_graphs
 from slm_lab.experiment.result import Ending, SessionResult, TrialResult
 from slm_lab.experiment.run_dir import RunDir
+from slm_lab.metrics.reader import NO_ROWS, Rows, read_rows
 from slm_lab.metrics.tensorboard import TensorBoardExporter
 from slm_lab.spec.schema.spec import Spec
 
@@ -40,63 +36,78 @@ class Reporter:
         ]
 
     def draw_live(self) -> None:
-        """The main graphs of what has been written so far."""
-        self._draw("live")
+        """The main graphs of what has been written so far; a full disk ends no training."""
+        try:
+            self._draw("live", self._rows(), self._evaluations())
+        except OSError as error:
+            logger.error("cannot draw the graphs: %s", error)
 
     def finish(self, sessions: Sequence[SessionResult], random_return: float | None) -> TrialResult:
         """Metrics of the Sessions that did not fail, graphs of all.
 
         A disk that takes no more of them hides neither the metrics nor what the Sessions reported.
         """
-        whole = [s.session for s in sessions if s.ending is not Ending.FAILED]
-        rows = {s: self._paths[s].rows for s in whole if self._paths[s].rows.exists()}
-        frames = {s: load_session_df(path) for s, path in rows.items()}
-        metrics = trial_metrics(list(frames.values()), random_return)
+        rows, evaluations = self._rows(), self._evaluations()
+        failed = {s.session for s in sessions if s.ending is Ending.FAILED}
+        whole = {session: each for session, each in rows.items() if session not in failed}
+        metrics = trial_metrics(list(whole.values()), random_return)
         try:
-            self._write_metrics(sessions, frames, metrics, random_return)
-            graphs = self._draw("all")
-            self._draw_sessions(list(frames))
+            with ExitStack() as closed_at_the_end:
+                for exporter in self._exporters:
+                    closed_at_the_end.enter_context(exporter)
+                for session, each in whole.items():
+                    played = evaluations.get(session)
+                    self._write_session_metrics(session, each, played, random_return)
+                self._write_trial_metrics(sessions, metrics)
+                graphs = self._draw("all", rows, evaluations)
+                for session, each in whole.items():
+                    self._draw_session(session, each, evaluations.get(session, NO_ROWS))
         except OSError as error:
             where = error.filename or self._run_dir.root
             problem = f"cannot write metrics and graphs: {error.strerror or error}: {where}"
             return TrialResult(tuple(sessions), metrics, (), problem)
         return TrialResult(tuple(sessions), metrics, tuple(graphs))
 
-    def _draw(self, which: Literal["all", "live"]) -> list[Path]:
-        """The Trial's graphs; a full disk must not end the training."""
-        try:
-            for exporter in self._exporters:
-                exporter.update()
-            root, prefix = self._run_dir.root, self._run_dir.trial_prefix(self._trial)
-            rows = [paths.rows for paths in self._paths]
-            eval_rows = [paths.eval_rows for paths in self._paths]
-            graphs = draw_trial_graphs(root, rows, prefix, self._title, which=which)
-            return graphs + draw_trial_eval_graph(root, eval_rows, prefix, self._title)
-        except OSError as error:
-            logger.error("cannot draw the graphs: %s", error)
-            return []
+    def _rows(self) -> dict[int, Rows]:
+        """By Session; one that has no file has not started."""
+        files = [paths.rows for paths in self._paths]
+        return {session: read_rows(file) for session, file in enumerate(files) if file.exists()}
 
-    def _draw_sessions(self, sessions: Sequence[int]) -> None:
-        for session in sessions:
-            paths = self._paths[session]
-            title = f"{self._title}, Session {session}"
-            draw_session_graphs(paths.graphs, paths.rows, paths.prefix, title, paths.eval_rows)
-        for exporter in self._exporters:
-            exporter.close()
+    def _evaluations(self) -> dict[int, Rows]:
+        files = [paths.eval_rows for paths in self._paths]
+        return {session: read_rows(file) for session, file in enumerate(files) if file.exists()}
 
-    def _write_metrics(
+    def _draw(
         self,
-        sessions: Sequence[SessionResult],
-        frames: Mapping[int, pd.DataFrame],
-        metrics: TrialMetrics,
-        random_return: float | None,
+        which: Literal["all", "live"],
+        rows: Mapping[int, Rows],
+        evaluations: Mapping[int, Rows],
+    ) -> list[Path]:
+        """The Trial's graphs; and events of what is new."""
+        for exporter in self._exporters:
+            exporter.update()
+        root, prefix = self._run_dir.root, self._run_dir.trial_prefix(self._trial)
+        sessions = range(len(self._paths))
+        every = [rows.get(session, NO_ROWS) for session in sessions]
+        graphs = draw_trial_graphs(root, every, prefix, self._title, which=which)
+        every = [evaluations.get(session, NO_ROWS) for session in sessions]
+        return graphs + draw_trial_eval_graph(root, every, prefix, self._title)
+
+    def _draw_session(self, session: int, rows: Rows, evaluations: Rows) -> None:
+        paths, title = self._paths[session], f"{self._title}, Session {session}"
+        draw_session_graphs(paths.graphs, rows, evaluations, paths.prefix, title)
+
+    def _write_session_metrics(
+        self, session: int, rows: Rows, evaluations: Rows | None, random_return: float | None
     ) -> None:
-        for session, df in frames.items():
-            paths = self._paths[session]
-            _write_json(paths.metrics, session_metrics(df, random_return).to_json())
-            if paths.eval_rows.exists():
-                eval_df = load_session_df(paths.eval_rows)
-                _write_json(paths.eval_metrics, session_metrics(eval_df, random_return).to_json())
+        paths = self._paths[session]
+        _write_json(paths.metrics, session_metrics(rows, random_return).to_json())
+        if evaluations is not None:
+            _write_json(paths.eval_metrics, session_metrics(evaluations, random_return).to_json())
+
+    def _write_trial_metrics(
+        self, sessions: Sequence[SessionResult], metrics: TrialMetrics
+    ) -> None:
         summary = {
             **metrics.to_json(),
             "max_session": self._spec.meta.max_session,

@@ -5,7 +5,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # a Session reports its end and has no need of pandas
+if TYPE_CHECKING:  # a Session, which reports its end, has no need of it
     from slm_lab.analysis.metrics import TrialMetrics
 
 

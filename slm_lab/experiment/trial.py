@@ -9,6 +9,7 @@ from functools import cached_property
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from slm_lab.core.imports import importing
 from slm_lab.experiment.baseline import cached_random_return, measure_main
 from slm_lab.experiment.launch.processes import SPAWN, TICK, Processes, end, start
 from slm_lab.experiment.manifest import read_manifest
@@ -107,8 +108,9 @@ class Trial:
 
     @cached_property
     def _reporter(self) -> "Reporter":
-        """Made when it is first needed: pandas and matplotlib would double the parent's size."""
-        from slm_lab.experiment.report import Reporter
+        """Made when it is first needed: matplotlib would double the parent's size."""
+        with importing():
+            from slm_lab.experiment.report import Reporter
 
         return Reporter(self.spec, self.run_dir, self.index)
 

@@ -12,6 +12,7 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
 from slm_lab.core.errors import LabError
+from slm_lab.core.imports import importing
 from slm_lab.core.plugins import import_plugins
 from slm_lab.experiment.progress import Board, Phase
 from slm_lab.experiment.run_dir import RunDir
@@ -104,12 +105,13 @@ class SessionLog(logging.FileHandler):
 
 
 def _run(task: SessionTask, board: Board) -> "SessionResult":
-    import torch
+    with importing():
+        import torch
 
-    import_plugins(task.imports)
+        import_plugins(task.imports)
+        from slm_lab.experiment.session import Session
+
     torch.set_num_threads(task.spec.meta.threads)
-    from slm_lab.experiment.session import Session
-
     session = Session(
         task.spec,
         task.session,

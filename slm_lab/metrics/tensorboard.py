@@ -5,10 +5,12 @@ they come and needs the `tensorboard` package alone.
 """
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, final
+
+from slm_lab.metrics.reader import column_names, parse_row
+from slm_lab.metrics.record import framed
 
 _NO_SCALARS = ("frame", "wall_t")  # they are the step and the time of every event
 
@@ -31,7 +33,7 @@ class TensorBoardExporter:
         self.csv_path = Path(csv_path)
         self.log_dir = Path(log_dir)
         self._started_at = started_at
-        self._columns: list[str] = []
+        self._columns: tuple[str, ...] = ()
         self._offset = 0
         self._last_line = b""
         self._events: _EventFile | None = None
@@ -42,10 +44,10 @@ class TensorBoardExporter:
             return 0
         lines = self._new_lines()
         if lines and not self._columns:
-            self._columns = lines.pop(0).decode().split(",")
+            self._columns = column_names(lines.pop(0))
         if not lines:
             return 0
-        rows = [_parse(self._columns, line) for line in lines]
+        rows = [self._filled_cells(line) for line in lines]
         if self._events is None:
             self._events = _EventFile(self.log_dir)
         if self._started_at is None:
@@ -91,24 +93,22 @@ class TensorBoardExporter:
 
     def _start_over(self) -> None:
         self.close()
-        self._columns, self._offset, self._last_line = [], 0, b""
+        self._columns, self._offset, self._last_line = (), 0, b""
 
-
-def _parse(columns: Sequence[str], line: bytes) -> dict[str, float]:
-    cells = line.decode().split(",")
-    return {name: float(cell) for name, cell in zip(columns, cells, strict=True) if cell}
+    def _filled_cells(self, line: bytes) -> dict[str, float]:
+        cells = zip(self._columns, parse_row(self._columns, line), strict=True)
+        return {name: cell for name, cell in cells if cell is not None}
 
 
 @final
 class _EventFile:
-    """One event file, in the record format of the `tensorboard` package.
+    """One event file, of the messages of the `tensorboard` package.
 
     Its EventFileWriter would write from a thread, where a full disk is noticed by nobody.
     """
 
     def __init__(self, log_dir: Path) -> None:
         from tensorboard.compat.proto import event_pb2, summary_pb2
-        from tensorboard.summary.writer.record_writer import RecordWriter
 
         self._event: Any = event_pb2.Event
         self._summary: Any = summary_pb2.Summary
@@ -116,7 +116,7 @@ class _EventFile:
         # TensorBoard reads the files of a folder in the order of their names.
         index = len(list(log_dir.glob("events.out.tfevents.*")))
         path = log_dir / f"events.out.tfevents.{index:06d}"
-        self._records: Any = RecordWriter(path.open("xb"))
+        self._file = open(path, "xb")  # noqa: SIM115 - open as long as self
         now = time.time()
         self._write(wall_time=now, file_version="brain.Event:2")
         if index > 0:
@@ -130,10 +130,10 @@ class _EventFile:
         self._write(wall_time=wall_time, step=step, summary=self._summary(value=values))
 
     def flush(self) -> None:
-        self._records.flush()
+        self._file.flush()
 
     def close(self) -> None:
-        self._records.close()
+        self._file.close()
 
     def _write(self, **fields: Any) -> None:
-        self._records.write(self._event(**fields).SerializeToString())
+        self._file.write(framed(self._event(**fields).SerializeToString()))

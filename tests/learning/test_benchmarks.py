@@ -4,9 +4,9 @@ from datetime import datetime
 
 import pytest
 
-from slm_lab.analysis.load import load_session_df
 from slm_lab.experiment.run_dir import RunDir
 from slm_lab.experiment.trial import Trial
+from slm_lab.metrics.reader import read_rows
 from slm_lab.spec.load import load_spec
 
 BENCHMARKS = {
@@ -33,7 +33,7 @@ def test_every_seed_reaches_the_threshold(file, tmp_path):
     result = Trial(spec, run_dir, root_seed=0).run()
     assert not result.failed
     finals = [
-        load_session_df(run_dir.session(0, s).rows)["total_reward_ma"].iloc[-1]
+        read_rows(run_dir.session(0, s).rows)["total_reward_ma"][-1]
         for s in range(spec.meta.max_session)
     ]
     assert min(finals) >= threshold, finals

@@ -1,22 +1,26 @@
 """Session CSVs for the tests of this room."""
 
 import numpy as np
-import pandas as pd
 
 from slm_lab.metrics.evaluation import EvaluationTracker
+from slm_lab.metrics.reader import Rows
 from slm_lab.metrics.row import BASE_COLUMNS
 from slm_lab.metrics.tracker import Tracker
 from slm_lab.metrics.writer import RowWriter
 
 
-def session_df(returns, frames=None, opt_steps=None):
-    """A session_df with one row per return (NaN: none yet), every 100 frames by default."""
-    rows = len(returns)
-    df = pd.DataFrame(np.nan, index=range(rows), columns=list(BASE_COLUMNS))
-    df["frame"] = np.arange(1, rows + 1) * 100 if frames is None else frames
-    df["opt_step"] = np.arange(1, rows + 1) * 10 if opt_steps is None else opt_steps
-    df["total_reward"] = np.asarray(returns, dtype=np.float64)
-    return df
+def session_rows(returns, frames=None, opt_steps=None):
+    """One row per return (NaN: none yet), every 100 frames by default."""
+    number = np.arange(1, len(returns) + 1)
+    filled = {
+        "frame": number * 100 if frames is None else frames,
+        "opt_step": number * 10 if opt_steps is None else opt_steps,
+        "total_reward": returns,
+    }
+    values = np.full((len(BASE_COLUMNS), len(returns)), np.nan)
+    for column, cells in filled.items():
+        values[BASE_COLUMNS.index(column)] = cells
+    return Rows(BASE_COLUMNS, values)
 
 
 def write_session(path, rows, *, seed=0, every=500, extra=("clip_eps",), learns=True):

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from slm_lab.analysis.metrics import SESSION_METRICS, session_metrics, trial_metrics
 
-from .session import session_df
+from .session import session_rows
 
 NAN = math.nan
 RETURNS = st.lists(st.floats(0, 1000), min_size=2, max_size=30).filter(lambda r: sum(r) > 1e-3)
 
 
 def test_metrics_of_four_rows_by_hand():
-    metrics = session_metrics(session_df([30.0, 50.0, 40.0, 70.0]), random_return=20.0)
+    metrics = session_metrics(session_rows([30.0, 50.0, 40.0, 70.0]), random_return=20.0)
     # s = 10, 30, 20, 50 at frames 100 … 400 and optimizer steps 10 … 40
     assert metrics.total_reward_ma == 190 / 4
     assert metrics.strength == 110 / 4
@@ -30,31 +30,31 @@ def test_metrics_of_four_rows_by_hand():
 
 
 def test_rows_before_the_first_return_are_left_out():
-    late = session_metrics(session_df([NAN, NAN, 30.0, 50.0]), 20.0)
-    alone = session_metrics(session_df([30.0, 50.0], [300, 400], [30, 40]), 20.0)
+    late = session_metrics(session_rows([NAN, NAN, 30.0, 50.0]), 20.0)
+    alone = session_metrics(session_rows([30.0, 50.0], [300, 400], [30, 40]), 20.0)
     assert late == alone
 
 
 def test_the_moving_average_is_over_the_last_hundred_returns():
-    metrics = session_metrics(session_df([NAN, *np.arange(150.0)]), None)
+    metrics = session_metrics(session_rows([NAN, *np.arange(150.0)]), None)
     assert metrics.total_reward_ma == np.mean(np.arange(50.0, 150.0))
 
 
 def test_rows_before_the_first_optimizer_step_do_not_count_for_training_efficiency():
-    metrics = session_metrics(session_df([5.0, 10.0, 30.0], opt_steps=[0, 4, 8]), 0.0)
+    metrics = session_metrics(session_rows([5.0, 10.0, 30.0], opt_steps=[0, 4, 8]), 0.0)
     assert metrics.training_efficiency == pytest.approx((10 / 4 + 30 / 8) / 40)
     assert metrics.sample_efficiency == pytest.approx((5 / 100 + 10 / 200 + 30 / 300) / 45)
 
 
 def test_without_an_optimizer_step_there_is_no_training_efficiency():
-    metrics = session_metrics(session_df([5.0, 10.0], opt_steps=[0, 0]), 0.0)
+    metrics = session_metrics(session_rows([5.0, 10.0], opt_steps=[0, 0]), 0.0)
     assert metrics.training_efficiency is None
     assert "first step" in metrics.reasons["training_efficiency"]
     assert metrics.sample_efficiency is not None
 
 
 def test_without_the_random_agents_return_only_the_moving_average_is_known():
-    metrics = session_metrics(session_df([5.0, 10.0]), None)
+    metrics = session_metrics(session_rows([5.0, 10.0]), None)
     assert metrics.total_reward_ma == 7.5
     assert set(metrics.reasons) == set(SESSION_METRICS) - {"total_reward_ma"}
     assert all("not measured" in reason for reason in metrics.reasons.values())
@@ -62,7 +62,7 @@ def test_without_the_random_agents_return_only_the_moving_average_is_known():
 
 @pytest.mark.parametrize("returns", [[], [NAN, NAN]])
 def test_without_a_return_every_metric_is_null_with_a_reason(returns):
-    metrics = session_metrics(session_df(returns), 1.0)
+    metrics = session_metrics(session_rows(returns), 1.0)
     assert all(getattr(metrics, name) is None for name in SESSION_METRICS)
     assert set(metrics.reasons) == set(SESSION_METRICS)
     assert metrics.num_rows == 0
@@ -78,7 +78,7 @@ def test_without_a_return_every_metric_is_null_with_a_reason(returns):
     ],
 )
 def test_a_ratio_over_nothing_or_over_opposite_signs_is_null(returns, reason):
-    metrics = session_metrics(session_df(returns), 7.0)
+    metrics = session_metrics(session_rows(returns), 7.0)
     for name in ("sample_efficiency", "training_efficiency"):
         assert getattr(metrics, name) is None
         assert reason in metrics.reasons[name]
@@ -88,14 +88,14 @@ def test_a_ratio_over_nothing_or_over_opposite_signs_is_null(returns, reason):
 
 def test_a_few_returns_a_little_below_the_random_agent_leave_the_ratios_their_meaning():
     # s = −1, 4, 5, 10: one twentieth of Σ|s| lies below
-    metrics = session_metrics(session_df([19.0, 24.0, 25.0, 30.0]), 20.0)
+    metrics = session_metrics(session_rows([19.0, 24.0, 25.0, 30.0]), 20.0)
     expected = (-1 / 100 + 4 / 200 + 5 / 300 + 10 / 400) / 18
     assert metrics.sample_efficiency == pytest.approx(expected)
     assert metrics.stability == 1.0
 
 
 def test_stability_takes_two_rows():
-    metrics = session_metrics(session_df([30.0]), 20.0)
+    metrics = session_metrics(session_rows([30.0]), 20.0)
     assert metrics.stability is None
     assert "two rows" in metrics.reasons["stability"]
     assert metrics.sample_efficiency == pytest.approx(1 / 100)
@@ -103,8 +103,8 @@ def test_stability_takes_two_rows():
 
 @given(returns=RETURNS, shift=st.integers(-1000, 1000))
 def test_shifting_all_returns_and_the_random_agents_alike_changes_no_strength(returns, shift):
-    here = session_metrics(session_df(returns), 0.0)
-    there = session_metrics(session_df(np.array(returns) + shift), float(shift))
+    here = session_metrics(session_rows(returns), 0.0)
+    there = session_metrics(session_rows(np.array(returns) + shift), float(shift))
     for name in ("strength", "max_strength", "final_strength", "sample_efficiency", "stability"):
         one, other = getattr(here, name), getattr(there, name)
         if one is not None and other is not None:
@@ -113,8 +113,8 @@ def test_shifting_all_returns_and_the_random_agents_alike_changes_no_strength(re
 
 @given(returns=RETURNS, factor=st.floats(0.01, 100))
 def test_ratios_do_not_depend_on_the_scale_of_rewards(returns, factor):
-    one = session_metrics(session_df(returns), 0.0)
-    other = session_metrics(session_df(np.array(returns) * factor), 0.0)
+    one = session_metrics(session_rows(returns), 0.0)
+    other = session_metrics(session_rows(np.array(returns) * factor), 0.0)
     for name in ("sample_efficiency", "training_efficiency", "stability"):
         if getattr(one, name) is None:
             assert one.reasons[name] == other.reasons[name]
@@ -125,7 +125,7 @@ def test_ratios_do_not_depend_on_the_scale_of_rewards(returns, factor):
 
 @given(returns=RETURNS)
 def test_efficiency_lies_between_those_of_the_first_and_the_last_row(returns):
-    metrics = session_metrics(session_df(returns), 0.0)
+    metrics = session_metrics(session_rows(returns), 0.0)
     assert 1 / (100 * len(returns)) * (1 - 1e-9) <= metrics.sample_efficiency
     assert metrics.sample_efficiency <= 1 / 100 * (1 + 1e-9)
 
@@ -133,21 +133,21 @@ def test_efficiency_lies_between_those_of_the_first_and_the_last_row(returns):
 @given(returns=RETURNS)
 def test_stability_is_one_when_returns_never_drop_and_never_more(returns):
     assume(sum(sorted(returns)[:-1]) > 1e-3)
-    assert session_metrics(session_df(sorted(returns)), 0.0).stability == 1.0
-    stability = session_metrics(session_df(returns), 0.0).stability
+    assert session_metrics(session_rows(sorted(returns)), 0.0).stability == 1.0
+    stability = session_metrics(session_rows(returns), 0.0).stability
     assert stability is None or -1e-9 <= stability <= 1.0
 
 
 @given(returns=RETURNS)
 def test_learning_the_same_later_is_less_sample_efficient(returns):
     frames = np.arange(1, len(returns) + 1) * 100
-    early = session_metrics(session_df(returns, frames), 0.0).sample_efficiency
-    late = session_metrics(session_df(returns, frames + 50), 0.0).sample_efficiency
+    early = session_metrics(session_rows(returns, frames), 0.0).sample_efficiency
+    late = session_metrics(session_rows(returns, frames + 50), 0.0).sample_efficiency
     assert late < early
 
 
 def test_trial_metrics_are_means_over_sessions():
-    dfs = [session_df([30.0, 50.0]), session_df([40.0, 80.0])]
+    dfs = [session_rows([30.0, 50.0]), session_rows([40.0, 80.0])]
     trial = trial_metrics(dfs, 20.0)
     one, other = (session_metrics(df, 20.0) for df in dfs)
     for name in SESSION_METRICS:
@@ -159,7 +159,9 @@ def test_trial_metrics_are_means_over_sessions():
 
 
 def test_trial_metrics_say_how_many_sessions_they_rest_on():
-    trial = trial_metrics([session_df([30.0, 50.0]), session_df([40.0]), session_df([])], 20.0)
+    trial = trial_metrics(
+        [session_rows([30.0, 50.0]), session_rows([40.0]), session_rows([])], 20.0
+    )
     assert trial.num_sessions == 3
     assert (trial.rests_on["strength"], trial.rests_on["stability"]) == (2, 1)
     assert trial.stability == 1.0
@@ -167,7 +169,7 @@ def test_trial_metrics_say_how_many_sessions_they_rest_on():
 
 
 def test_a_metric_that_no_session_has_is_null_with_the_sessions_reasons():
-    trial = trial_metrics([session_df([30.0]), session_df([])], 20.0)
+    trial = trial_metrics([session_rows([30.0]), session_rows([])], 20.0)
     assert trial.stability is None
     assert trial.reasons["stability"] == (
         "it takes two rows with a return to see a drop; no row has a return"
@@ -177,25 +179,25 @@ def test_a_metric_that_no_session_has_is_null_with_the_sessions_reasons():
 
 def test_consistency_interpolates_sessions_to_common_frames_first():
     straight = [10.0, 20.0, 30.0, 40.0]
-    shifted = session_df([15.0, 25.0, 35.0, 45.0], frames=[150, 250, 350, 450])
-    trial = trial_metrics([session_df(straight), shifted], 0.0)
+    shifted = session_rows([15.0, 25.0, 35.0, 45.0], frames=[150, 250, 350, 450])
+    trial = trial_metrics([session_rows(straight), shifted], 0.0)
     assert trial.consistency == pytest.approx(1.0)
 
 
 @given(returns=RETURNS, count=st.integers(2, 5))
 def test_equal_sessions_are_wholly_consistent(returns, count):
-    trial = trial_metrics([session_df(returns)] * count, 0.0)
+    trial = trial_metrics([session_rows(returns)] * count, 0.0)
     assert trial.consistency == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(
     ("dfs", "random_return", "reason"),
     [
-        ([session_df([1.0, 2.0])], 0.0, "two Sessions"),
-        ([session_df([1.0]), session_df([NAN])], 0.0, "two Sessions"),
-        ([session_df([1.0]), session_df([1.0], frames=[200])], 0.0, "no frames in common"),
-        ([session_df([1.0]), session_df([2.0])], None, "not measured"),
-        ([session_df([1.0]), session_df([2.0])], 5.0, "denominator is negative"),
+        ([session_rows([1.0, 2.0])], 0.0, "two Sessions"),
+        ([session_rows([1.0]), session_rows([NAN])], 0.0, "two Sessions"),
+        ([session_rows([1.0]), session_rows([1.0], frames=[200])], 0.0, "no frames in common"),
+        ([session_rows([1.0]), session_rows([2.0])], None, "not measured"),
+        ([session_rows([1.0]), session_rows([2.0])], 5.0, "denominator is negative"),
     ],
 )
 def test_consistency_is_null_where_it_has_no_meaning(dfs, random_return, reason):
@@ -206,6 +208,6 @@ def test_consistency_is_null_where_it_has_no_meaning(dfs, random_return, reason)
 
 
 def test_metrics_survive_json():
-    dfs = [session_df([30.0, 50.0]), session_df([])]
+    dfs = [session_rows([30.0, 50.0]), session_rows([])]
     for metrics in (session_metrics(dfs[1], 20.0), trial_metrics(dfs, 20.0)):
         assert json.loads(json.dumps(metrics.to_json(), allow_nan=False)) == metrics.to_json()

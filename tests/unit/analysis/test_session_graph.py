@@ -2,22 +2,26 @@ import numpy as np
 import pytest
 
 from slm_lab.analysis.grid import Line
-from slm_lab.analysis.load import load_session_df
 from slm_lab.analysis.session_graph import decimate, draw_session_graphs, session_overview
+from slm_lab.metrics.reader import NO_ROWS, read_rows
+from slm_lab.metrics.row import EVAL_COLUMNS
 
 from .session import write_evaluations, write_session
 
 FILES = ("p_t0_s0_session_graph_overview.png", "p_t0_s0_session_graph_overview.html")
 
 
-def overview(csv, eval_csv=None):
-    evaluations = None if eval_csv is None else load_session_df(eval_csv)
-    return session_overview(load_session_df(csv), "title", evaluations)
+def overview(csv, evaluations=NO_ROWS):
+    return session_overview(read_rows(csv), evaluations, "title")
+
+
+def draw(folder, csv, evaluations=NO_ROWS):
+    return draw_session_graphs(folder / "graph", read_rows(csv), evaluations, "p_t0_s0", "p")
 
 
 def test_a_session_has_one_picture_and_one_page(tmp_path):
     csv = write_session(tmp_path / "s.csv", 30)
-    paths = draw_session_graphs(tmp_path / "graph", csv, "p_t0_s0", "p · Env-v1")
+    paths = draw(tmp_path, csv)
     assert paths == [tmp_path / "graph" / name for name in FILES]
     assert set((tmp_path / "graph").iterdir()) == set(paths)
     assert (tmp_path / "plotly.min.js").exists()
@@ -25,16 +29,16 @@ def test_a_session_has_one_picture_and_one_page(tmp_path):
 
 def test_returns_share_a_panel_and_every_column_with_values_has_its_own_in_their_order(tmp_path):
     csv = write_session(tmp_path / "s.csv", 30, extra=("clip_eps", "approx_kl"))
-    df = load_session_df(csv)
-    returns, *columns = session_overview(df, "title").panels
+    rows = read_rows(csv)
+    returns, *columns = overview(csv).panels
     row, average = returns.curves
-    assert row.mean.tolist() == df["total_reward"].tolist()
-    assert average.mean.tolist() == df["total_reward_ma"].tolist()
+    assert row.mean.tolist() == rows["total_reward"].tolist()
+    assert average.mean.tolist() == rows["total_reward_ma"].tolist()
     assert (row.label, average.label) == ("", "100-row mean")
     assert [panel.title for panel in columns] == ["loss", "clipping range ε"]
     (loss,) = columns[0].curves
-    assert loss.mean.tolist() == df["loss"].tolist()
-    assert loss.x.tolist() == df["frame"].tolist()
+    assert loss.mean.tolist() == rows["loss"].tolist()
+    assert loss.x.tolist() == rows["frame"].tolist()
 
 
 @pytest.mark.parametrize("rows", [0, 1])
@@ -42,7 +46,7 @@ def test_a_session_that_has_hardly_begun_is_drawn(tmp_path, rows):
     csv = write_session(tmp_path / "s.csv", rows, learns=False)
     (panel,) = overview(csv).panels
     assert bool(panel.curves) == bool(rows)
-    paths = draw_session_graphs(tmp_path / "graph", csv, "p_t0_s0", "p")
+    paths = draw(tmp_path, csv)
     assert ("no values yet" in paths[1].read_text()) == (rows == 0)
 
 
@@ -58,28 +62,26 @@ def test_a_long_line_is_thinned_to_its_ends_and_points_between():
 @pytest.mark.parametrize("rows", [1, 5])
 def test_evaluations_have_a_panel_with_the_spread_of_their_episodes(tmp_path, rows):
     csv = write_session(tmp_path / "s.csv", 10)
-    eval_csv = write_evaluations(tmp_path / "e.csv", rows, spread=2.5)
-    panel = overview(csv, eval_csv).panels[1]
+    evaluations = read_rows(write_evaluations(tmp_path / "e.csv", rows, spread=2.5))
+    panel = overview(csv, evaluations).panels[1]
     (curve,) = panel.curves
     assert panel.title == "evaluation return"
     assert curve.mean.tolist() == list(range(1, rows + 1))
     assert curve.std.tolist() == [2.5] * rows
-    page = draw_session_graphs(tmp_path / "graph", csv, "p_t0_s0", "p", eval_csv)[1]
+    page = draw(tmp_path, csv, evaluations)[1]
     assert "evaluation return" in page.read_text()
 
 
 def test_without_evaluation_rows_there_is_no_panel_for_them(tmp_path):
     csv = write_session(tmp_path / "s.csv", 10)
-    empty = write_evaluations(tmp_path / "e.csv", 0)
+    empty = read_rows(write_evaluations(tmp_path / "e.csv", 0))
+    assert empty.columns == EVAL_COLUMNS
     assert len(overview(csv, empty).panels) == len(overview(csv).panels)
-    pages = [
-        draw_session_graphs(tmp_path / "graph", csv, "p_t0_s0", "p", eval_csv)[1].read_bytes()
-        for eval_csv in (None, tmp_path / "missing.csv", empty)
-    ]
-    assert pages[0] == pages[1] == pages[2]
+    assert draw(tmp_path, csv, empty)[1].read_bytes() == draw(tmp_path, csv)[1].read_bytes()
 
 
 def test_a_long_run_of_evaluations_keeps_mean_and_spread_together(tmp_path):
     csv = write_session(tmp_path / "s.csv", 1)
-    (curve,) = overview(csv, write_evaluations(tmp_path / "e.csv", 2500)).panels[1].curves
+    evaluations = read_rows(write_evaluations(tmp_path / "e.csv", 2500))
+    (curve,) = overview(csv, evaluations).panels[1].curves
     assert len(curve.x) == len(curve.mean) == len(curve.std) == 1000

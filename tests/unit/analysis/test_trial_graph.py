@@ -10,6 +10,7 @@ from slm_lab.analysis.trial_graph import (
     draw_trial_graphs,
     trial_figure,
 )
+from slm_lab.metrics.reader import NO_ROWS, read_rows
 
 from .session import write_evaluations, write_session
 
@@ -20,6 +21,18 @@ CLOCKS += ["mean_returns_vs_wall_t", "mean_returns_ma_vs_wall_t"]
 
 def figure_of(*lines):
     return trial_figure(lines, frames(), RETURNS[0], "title", "subtitle")
+
+
+def trained(folder, count, **options):
+    csv = folder / "trained.csv"
+    csv.unlink(missing_ok=True)
+    return read_rows(write_session(csv, count, **options))
+
+
+def evaluated(folder, count):
+    csv = folder / "evaluated.csv"
+    csv.unlink(missing_ok=True)
+    return read_rows(write_evaluations(csv, count))
 
 
 def flat(start, stop, y, step=1.0):
@@ -37,36 +50,36 @@ def expected(tmp_path, graphs):
 
 
 def test_all_graphs_of_a_trial_are_drawn_into_the_run_folder(tmp_path):
-    csvs = [write_session(tmp_path / f"s{i}.csv", 30, seed=i) for i in range(3)]
-    paths = draw_trial_graphs(tmp_path, csvs, "p_t0", "p · Env-v1")
+    rows = [trained(tmp_path, 30, seed=i) for i in range(3)]
+    paths = draw_trial_graphs(tmp_path, rows, "p_t0", "p · Env-v1")
     assert paths == expected(tmp_path, [*MAIN, *CLOCKS, "loss_vs_frames"])
     assert all(path.stat().st_size for path in paths)
 
 
 def test_while_training_only_the_two_main_graphs_are_drawn(tmp_path):
-    csvs = [write_session(tmp_path / "s0.csv", 5), tmp_path / "not_started.csv"]
-    paths = draw_trial_graphs(tmp_path, csvs, "p_t0", "p · Env-v1", which="live")
+    rows = [trained(tmp_path, 5), NO_ROWS]
+    paths = draw_trial_graphs(tmp_path, rows, "p_t0", "p · Env-v1", which="live")
     assert paths == expected(tmp_path, MAIN)
     assert "1 of 2 Sessions" in paths[1].read_text()
 
 
 def test_evaluations_have_a_graph_of_their_own(tmp_path):
-    csvs = [write_evaluations(tmp_path / f"s{i}.csv", n) for i, n in enumerate([3, 5, 0])]
-    paths = draw_trial_eval_graph(tmp_path, csvs, "p_t0", "p · Env-v1")
+    rows = [evaluated(tmp_path, count) for count in (3, 5, 0)]
+    paths = draw_trial_eval_graph(tmp_path, rows, "p_t0", "p · Env-v1")
     assert paths == expected(tmp_path, ["eval_mean_returns_vs_frames"])
     assert "2 of 3 Sessions" in paths[1].read_text()
 
 
 def test_without_evaluations_there_is_no_graph_of_them(tmp_path):
-    csvs = [write_evaluations(tmp_path / "s0.csv", 0), tmp_path / "not_started.csv"]
-    assert draw_trial_eval_graph(tmp_path, csvs, "p_t0", "p") == []
-    assert [path.name for path in tmp_path.iterdir()] == ["s0.csv"]
+    rows = [evaluated(tmp_path, 0), NO_ROWS]
+    assert draw_trial_eval_graph(tmp_path / "run", rows, "p_t0", "p") == []
+    assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("rows", [[], [0], [0, 0], [1, 0], [1, 30]])
-def test_a_trial_that_has_hardly_begun_can_be_drawn(tmp_path, rows):
-    csvs = [write_session(tmp_path / f"s{i}.csv", n, learns=False) for i, n in enumerate(rows)]
-    assert draw_trial_graphs(tmp_path, csvs, "p_t0", "p") == expected(tmp_path, [*MAIN, *CLOCKS])
+@pytest.mark.parametrize("counts", [[], [0], [0, 0], [1, 0], [1, 30]])
+def test_a_trial_that_has_hardly_begun_can_be_drawn(tmp_path, counts):
+    rows = [trained(tmp_path, count, learns=False) for count in counts]
+    assert draw_trial_graphs(tmp_path, rows, "p_t0", "p") == expected(tmp_path, [*MAIN, *CLOCKS])
 
 
 def test_sessions_with_the_same_rows_have_one_mean_with_a_band():

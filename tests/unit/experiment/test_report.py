@@ -1,0 +1,77 @@
+import json
+import subprocess
+import sys
+
+import pytest
+
+from slm_lab.analysis.metrics import SESSION_METRICS
+from slm_lab.experiment.report import Reporter
+from slm_lab.experiment.result import Ending, SessionResult
+from slm_lab.experiment.run_dir import RunDir
+from tests.support import parse, ppo
+from tests.unit.analysis.session import write_evaluations, write_session
+
+SPEC = ppo(meta__max_session=2)
+FINISHED = [SessionResult(session, Ending.FINISHED, 15_000) for session in range(2)]
+WATCH = """
+import json, sys
+from pathlib import Path
+import slm_lab.cli.run
+from slm_lab.experiment.report import Reporter
+from slm_lab.experiment.result import Ending, SessionResult
+from slm_lab.experiment.run_dir import RunDir
+from slm_lab.spec.load import parse_spec
+spec = parse_spec("small", json.loads(sys.argv[2]))
+reporter = Reporter(spec, RunDir(Path(sys.argv[1]), "small"), 0)
+reporter.draw_live()
+sessions = [SessionResult(session, Ending.FINISHED, 15_000) for session in range(2)]
+assert reporter.finish(sessions, 20.0).problem is None
+heavy = {"pandas", "plotly.io", "matplotlib.pyplot", "matplotlib.axes", "torch", "tensorflow"}
+assert not heavy & set(sys.modules), heavy & set(sys.modules)
+"""
+
+
+def reporter(root):
+    return Reporter(parse(SPEC), RunDir(root, "small"), 0)
+
+
+@pytest.fixture
+def root(tmp_path):
+    """The folder of a run of two Sessions, the first of which was evaluated."""
+    (tmp_path / "info").mkdir()
+    run_dir = RunDir(tmp_path, "small")
+    for session in range(2):
+        write_session(run_dir.session(0, session).rows, 30, seed=session)
+    write_evaluations(run_dir.session(0, 0).eval_rows, 3)
+    return tmp_path
+
+
+def test_the_parent_of_a_training_loads_no_library_that_it_does_not_need(root):
+    code = [sys.executable, "-W", "error", "-c", WATCH, str(root), json.dumps(SPEC)]
+    done = subprocess.run(code, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(list(root.rglob("*.png"))) == 10
+
+
+def test_metrics_rest_on_the_sessions_that_did_not_fail_and_graphs_on_all(root):
+    failed = SessionResult(1, Ending.FAILED, 15_000, "an error")
+    result = reporter(root).finish([FINISHED[0], failed], 20.0)
+    assert result.problem is None
+    assert result.metrics.num_sessions == 1
+    assert {result.metrics.rests_on[name] for name in SESSION_METRICS} == {1}
+    page = root / "small_t0_trial_graph_mean_returns_vs_frames.html"
+    assert "2 Sessions" in page.read_text()
+    assert {path.name for path in (root / "info").glob("*session_metrics*")} == {
+        "small_t0_s0_session_metrics_scalar_train.json",
+        "small_t0_s0_session_metrics_scalar_eval.json",
+    }
+
+
+def test_a_graph_that_cannot_be_written_is_a_problem_that_leaves_the_metrics(root):
+    (root / "plotly.min.js").mkdir()
+    watching = reporter(root)
+    watching.draw_live()
+    result = watching.finish(FINISHED, 20.0)
+    assert "cannot write metrics and graphs" in result.problem
+    assert result.metrics.num_sessions == 2
+    assert (root / "small_t0_trial_metrics_scalar.json").exists()
