@@ -21,5 +21,5 @@ def import_plugins(modules: Sequence[str]) -> None:
     for module in modules:
         try:
             importlib.import_module(module)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise UsageError(f"--import {module}: {import_failure(error)}") from error

@@ -126,7 +126,7 @@ class Registry:
         """What `target` names, and what is wrong with it, if anything."""
         try:
             part = load_target(target)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a module may even leave the program
             return None, f"cannot be used: {target} does not import: {import_failure(error)}"
         if self.built_by is None and not callable(part):
             return part, f"cannot be used: {target} is no class"
@@ -147,11 +147,12 @@ def load_target(target: str) -> Any:
     return part
 
 
-def import_failure(error: Exception) -> str:
+def import_failure(error: BaseException) -> str:
     """Why a module from outside does not import, and at which line of it, in one line of text."""
     if isinstance(error, LabError):
         return str(error)
     text = str(error) if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
+    text = " ".join(text.split())
     here = str(Path(__file__).parent)
     frames = [
         frame

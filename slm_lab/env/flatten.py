@@ -9,7 +9,7 @@ from gymnasium import Space, spaces
 
 from slm_lab.core.errors import SpecError
 from slm_lab.core.types import Array
-from slm_lab.env.observation import SUPPORTED, float32_box, unsupported
+from slm_lab.env.observation import SUPPORTED, float32_box, is_empty, unsupported
 
 Env: TypeAlias = gymnasium.Env[Any, Any]
 
@@ -42,7 +42,7 @@ def flatten_parts(env: Env, env_name: str) -> Env:
     problems = [
         unsupported(part, env_name, path)
         for path, part in _parts(env.observation_space)
-        if not isinstance(part, SUPPORTED)
+        if not isinstance(part, SUPPORTED) or is_empty(part)
     ]
     if problems:
         raise SpecError("env", problems)

@@ -12,7 +12,7 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 
 from slm_lab.core.errors import MissingExtraError, Problem, SpecError
-from slm_lab.core.registry import ENVS, nearest_name
+from slm_lab.core.registry import ENVS, import_failure, nearest_name
 from slm_lab.spec.replaced_envs import replaced_message
 
 
@@ -100,8 +100,9 @@ def find_env(name: str) -> GymnasiumSpec:
 def _import_registrar(module_name: str, name: str) -> None:
     try:
         importlib.import_module(module_name)
-    except ImportError as error:
-        message = f"the module {module_name} that should register it does not import: {error}"
+    except (Exception, SystemExit) as error:
+        why = import_failure(error)
+        message = f"the module {module_name} that should register it does not import: {why}"
         raise SpecError("env", [Problem("env.name", message, name, has_value=True)]) from error
 
 
@@ -109,8 +110,15 @@ def _register_plug_in(env_id: str) -> None:
     plug_in = ENVS.get(env_id)
     if plug_in is not None and plug_in.fault is not None:
         raise SpecError("env", [Problem("env.name", plug_in.fault, env_id, has_value=True)])
-    if plug_in is not None and env_id not in gymnasium.registry:
+    if plug_in is None:
+        return
+    known = gymnasium.registry.get(env_id)
+    if known is None:
         gymnasium.register(env_id, entry_point=plug_in.target)
+    elif known.entry_point != plug_in.target:
+        taken = f"is an id of Gymnasium's or of another package; {plug_in.target} offers it, too"
+        message = f"{taken}: one of the two needs another name"
+        raise SpecError("env", [Problem("env.name", message, env_id, has_value=True)])
 
 
 def _is_stub(entry: GymnasiumSpec) -> bool:

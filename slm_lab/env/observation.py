@@ -74,5 +74,13 @@ def unsupported(space: Space[Any], env_name: str, path: tuple[str, ...] = ()) ->
 
 
 def _kind(space: Space[Any]) -> str:
-    empty = isinstance(space, spaces.Dict | spaces.Tuple) and len(space.spaces) == 0
-    return f"{type(space).__name__} space{' without parts' if empty else ''}"
+    if isinstance(space, spaces.Dict | spaces.Tuple) and len(space.spaces) == 0:
+        return f"{type(space).__name__} space without parts"
+    if is_empty(space):
+        return f"{type(space).__name__} space of the shape {space.shape}, without a number in it"
+    return f"{type(space).__name__} space"
+
+
+def is_empty(space: Space[Any]) -> bool:
+    """Whether an observation of this space has no numbers."""
+    return 0 in (space.shape or ())

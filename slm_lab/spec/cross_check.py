@@ -142,8 +142,14 @@ def _actions_fit(blocks: Blocks) -> Iterator[Problem]:
     if pdtype != "default" and pdtype not in DISCRETE:
         message = f"chooses among discrete actions, and action_pdtype is {pdtype}"
         yield Problem("agent.algorithm.action_policy", message, policy, has_value=True)
-    if algorithm.explore_var_spec is None:
-        yield Problem("agent.algorithm.explore_var_spec", f"is missing: {policy} needs it")
+    schedule, path = algorithm.explore_var_spec, "agent.algorithm.explore_var_spec"
+    if schedule is None:
+        yield Problem(path, f"is missing: {policy} needs it")
+    elif policy == "epsilon_greedy":
+        for key, value in (("start_val", schedule.start_val), ("end_val", schedule.end_val)):
+            if value is not None and value > 1:
+                message = "must be <= 1: it is the probability of epsilon_greedy to explore"
+                yield Problem(f"{path}.{key}", message, value, has_value=True)
 
 
 def _rollout_holds_a_minibatch(blocks: Blocks) -> Iterator[Problem]:

@@ -15,6 +15,8 @@ LOG_STD_RANGE = (-20.0, 2.0)
 EDGE = 1e-6
 """How near to the edge of its support a density is evaluated: an action that was rounded onto the
 edge would have none."""
+LARGEST_LOG = 80.0
+"""The largest logarithm that is raised to a power of e: beyond 88 a float32 is infinite."""
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 
@@ -103,7 +105,7 @@ class LogNormal(Distribution):
 
     def sample(self, generator: torch.Generator) -> Tensor:
         """(B, A)."""
-        return self._low + self._normal.sample(generator).exp()
+        return self._low + self._normal.sample(generator).clamp(max=LARGEST_LOG).exp()
 
     def log_prob(self, action: Tensor) -> Tensor:
         """log N(x; μ, σ) − x with x = log(a − low), summed over A: (B,)."""
@@ -116,7 +118,8 @@ class LogNormal(Distribution):
 
     def mode(self) -> Tensor:
         """low + exp(μ − σ²), (B, A)."""
-        return self._low + (self._normal.mean - (2 * self._normal.log_std).exp()).exp()
+        log_mode = self._normal.mean - (2 * self._normal.log_std).exp()
+        return self._low + log_mode.clamp(max=LARGEST_LOG).exp()
 
 
 @final

@@ -213,3 +213,11 @@ def test_a_distribution_that_does_not_fit_is_refused_with_those_that_do():
     unbounded = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32)
     with pytest.raises(LabError, match="needs actions with a lower bound"):
         distribution_family(unbounded, "Beta")
+
+
+def test_a_log_normal_far_out_stays_finite():
+    policy = LogNormal(torch.full((4, 1), 500.0), torch.zeros(4, 1), torch.tensor([-1.0]))
+    actions = policy.sample(torch.Generator().manual_seed(0))
+    assert torch.isfinite(actions).all()
+    assert torch.isfinite(policy.log_prob(actions)).all()
+    assert torch.isfinite(policy.mode()).all()

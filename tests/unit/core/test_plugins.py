@@ -10,6 +10,8 @@ from slm_lab.core.plugins import import_plugins
 WRONG = {
     "no_dependency": ("import no_such_dependency", "No module named 'no_such_dependency' ("),
     "raises": ("x = 1\nx.y\n", "AttributeError: 'int' object has no attribute 'y' ("),
+    "leaves": ("import sys\nsys.exit(5)\n", "SystemExit: 5 ("),
+    "two_lines": ('raise ValueError("one\\ntwo")', "ValueError: one two ("),
     "no_python": ("x = = 1", "SyntaxError: invalid syntax (plug_in_no_python.py, line 1)"),
     "takes_a_name": (
         "from slm_lab.spec import builtin\n"

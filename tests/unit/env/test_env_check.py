@@ -52,6 +52,25 @@ def test_a_module_that_does_not_import_is_named(env_spec):
     assert "no_such_package" in problem.message
 
 
+def test_a_module_that_raises_while_it_is_imported_is_told_in_one_line(
+    env_spec, tmp_path, monkeypatch
+):
+    (tmp_path / "raises_on_import.py").write_text('raise ValueError("not\\nmine")')
+    monkeypatch.syspath_prepend(tmp_path)
+    (problem,) = check_env(env_spec("raises_on_import:Thing-v0"))
+    assert "does not import: ValueError: not mine (" in problem.message
+    assert "\n" not in problem.message
+
+
+def test_a_plug_in_that_offers_an_id_of_another_is_refused(env_spec):
+    ENVS.register("CartPole-v1", target="somebody.else:Thing")
+    try:
+        (problem,) = check_env(env_spec("CartPole-v1"))
+    finally:
+        del ENVS._entries["CartPole-v1"]
+    assert "somebody.else:Thing offers it, too" in problem.message
+
+
 @pytest.mark.parametrize(
     ("name", "kwargs", "path", "words"),
     [

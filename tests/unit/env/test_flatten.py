@@ -116,6 +116,7 @@ def test_an_environment_whose_observation_has_no_parts_stays_as_it_is():
 
 UNSUPPORTED = {
     "Text": spaces.Text(3),
+    "Box": spaces.Box(0, 1, (0,)),
     "Graph": spaces.Graph(spaces.Discrete(2), None),
     "Sequence": spaces.Sequence(spaces.Discrete(2)),
     "OneOf": spaces.OneOf([spaces.Discrete(2), spaces.Discrete(3)]),

@@ -223,3 +223,30 @@ def test_parsing_does_not_change_what_it_is_given(name):
 
 def test_max_run_belongs_to_distributed_training():
     assert not any("max_run" in message for message in messages(A3C))
+
+
+@pytest.mark.parametrize(
+    ("schedule", "wrong"),
+    [
+        ({"start_val": 3.0}, ["start_val"]),
+        (
+            {"name": "linear_decay", "start_val": 1.0, "end_val": 1.5, "end_step": 10},
+            ["end_val"],
+        ),
+        ({"start_val": 1.0}, []),
+    ],
+)
+def test_epsilon_is_a_probability_and_a_temperature_is_not(schedule, wrong):
+    keys = {"agent__algorithm__explore_var_spec": schedule}
+    greedy = messages(changed(PPO, **keys, agent__algorithm__action_policy="epsilon_greedy"))
+    path = "agent.algorithm.explore_var_spec"
+    assert [message.split(" = ")[0] for message in greedy] == [f"{path}.{key}" for key in wrong]
+    assert messages(changed(PPO, **keys, agent__algorithm__action_policy="boltzmann")) == []
+
+
+def test_an_exploration_variable_that_nothing_uses_is_noted():
+    raw = changed(PPO, agent__algorithm__explore_var_spec={"start_val": 0.5})
+    parsed = parse("s", raw)
+    assert parsed.problems == []
+    reason = 'action_policy "default" has no exploration variable'
+    assert parsed.legacy == [f"agent.algorithm.explore_var_spec ({reason})"]
