@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS, Registry
-from slm_lab.spec.schema.algorithm import EXPLORING, IMITATING
+from slm_lab.spec.schema.algorithm import IMITATING
 from slm_lab.spec.schema.block import Block
 from slm_lab.spec.schema.memory import OnPolicySpec
 from slm_lab.spec.schema.meta import MetaSpec
@@ -13,6 +13,7 @@ TOP_LEVEL = {
     "body": "one agent acts in one environment",
     "spec_params": "fill ${var} with -s var=value",
 }
+NOT_EXPLORING = ("default", "random")
 OF_IMITATION = ("sil_replay_name", "batch_size", "max_size", "use_cer")
 
 
@@ -48,11 +49,10 @@ def _legacy_of(
     model = entry.params if entry is not None else None
     if model is None or not issubclass(model, Block):
         return {}
-    if registry is ALGORITHMS and block.get("explore_var_spec") is not None:
-        policy = block.get("action_policy", "default")
-        if policy not in EXPLORING:
-            reason = f'action_policy "{policy}" has no exploration variable'
-            return {**model.LEGACY, "explore_var_spec": reason}
+    policy = block.get("action_policy", "default")
+    if isinstance(block.get("explore_var_spec"), Mapping) and policy in NOT_EXPLORING:
+        reason = f'action_policy "{policy}" has no exploration variable'
+        return {**model.LEGACY, "explore_var_spec": reason}
     algorithm = agent.get("algorithm")
     learner = str(algorithm.get("name")) if isinstance(algorithm, Mapping) else ""
     if learner in IMITATING or not issubclass(model, OnPolicySpec):
