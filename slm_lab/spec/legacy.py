@@ -1,10 +1,11 @@
-"""Keys that files from elsewhere carry and that mean nothing here: dropped, never silently."""
+"""Keys that files from elsewhere carry and that mean nothing here: told, never silent."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS, Registry
-from slm_lab.spec.schema.algorithm import IMITATING
+from slm_lab.spec.blocks import Blocks
+from slm_lab.spec.schema.algorithm import EXPLORING, IMITATING
 from slm_lab.spec.schema.block import Block
 from slm_lab.spec.schema.memory import OnPolicySpec
 from slm_lab.spec.schema.meta import MetaSpec
@@ -13,7 +14,6 @@ TOP_LEVEL = {
     "body": "one agent acts in one environment",
     "spec_params": "fill ${var} with -s var=value",
 }
-NOT_EXPLORING = ("default", "random")
 OF_IMITATION = ("sil_replay_name", "batch_size", "max_size", "use_cer")
 
 
@@ -40,6 +40,17 @@ def drop_legacy_keys(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]
     return spec, notes
 
 
+def without_effect(blocks: Blocks) -> list[str]:
+    """One "path (reason)" per key that is right as it stands, and changes nothing."""
+    algorithm = blocks.algorithm
+    if algorithm is None or algorithm.explore_var_spec is None:
+        return []
+    if algorithm.action_policy in EXPLORING:
+        return []
+    reason = f'action_policy "{algorithm.action_policy}" has no exploration variable'
+    return [f"agent.algorithm.explore_var_spec ({reason})"]
+
+
 def _legacy_of(
     registry: Registry, block: Mapping[str, Any], name_key: str, agent: Mapping[str, Any]
 ) -> Mapping[str, str]:
@@ -49,10 +60,6 @@ def _legacy_of(
     model = entry.params if entry is not None else None
     if model is None or not issubclass(model, Block):
         return {}
-    policy = block.get("action_policy", "default")
-    if isinstance(block.get("explore_var_spec"), Mapping) and policy in NOT_EXPLORING:
-        reason = f'action_policy "{policy}" has no exploration variable'
-        return {**model.LEGACY, "explore_var_spec": reason}
     algorithm = agent.get("algorithm")
     learner = str(algorithm.get("name")) if isinstance(algorithm, Mapping) else ""
     if learner in IMITATING or not issubclass(model, OnPolicySpec):

@@ -11,7 +11,7 @@ from slm_lab.spec import builtin as _builtin  # registers the lab's own parts  #
 from slm_lab.spec.availability import unavailable
 from slm_lab.spec.blocks import blocks_of, well_formed_blocks
 from slm_lab.spec.cross_check import cross_check
-from slm_lab.spec.legacy import drop_legacy_keys
+from slm_lab.spec.legacy import drop_legacy_keys, without_effect
 from slm_lab.spec.override import VARIABLE
 from slm_lab.spec.problems import problems_of
 from slm_lab.spec.read import not_json
@@ -41,6 +41,7 @@ def parse(name: str, raw: Mapping[str, Any]) -> Parsed:
     data["name"] = name
     spec, problems = validate(data)
     blocks = blocks_of(spec) if spec is not None else well_formed_blocks(data)
+    legacy += without_effect(blocks)
     problems += cross_check(blocks)
     problems += search_problems(data, partial(_validate_as_loaded, notes=legacy))
     problems += unavailable(blocks)
