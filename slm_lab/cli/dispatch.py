@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from slm_lab.cli.signals import signals_held_back, sigterm_as_ctrl_c
 from slm_lab.core.errors import UsageError
 from slm_lab.core.imports import importing
 from slm_lab.core.plugins import import_plugins
@@ -31,8 +32,9 @@ def carry_out(asked: Asked) -> int:
     """Runs, evaluates or shows; returns the exit code. Raises LabError for what cannot be done."""
     mode = parse_mode(asked.mode)
     _refuse_foreign_options(asked, mode)
-    import_plugins(asked.imports)
     if mode.run is None or mode.verb == "train":
+        imports = asked.imports if mode.run is None else _with_recorded(asked, mode.run)
+        import_plugins(imports)
         with importing():
             from slm_lab.cli.run import run_spec
 
@@ -43,20 +45,37 @@ def carry_out(asked: Asked) -> int:
             asked.sets,
             asked.seed,
             asked.data,
-            asked.imports,
+            imports,
         )
-    # Needs torch, which the process that only watches a training does without.
-    with importing():
-        from slm_lab.cli.evaluate import Choice, enjoy, evaluate
-        from slm_lab.experiment.saved_run import SavedRunRequest
+    with sigterm_as_ctrl_c():
+        return _look_at(asked, mode.verb, mode.run)
+
+
+def _look_at(asked: Asked, verb: str, run: str) -> int:
+    """Evaluates or shows what a run has saved; returns the exit code."""
+    with signals_held_back():
+        import_plugins(_with_recorded(asked, run))
+        # Needs torch, which the process that only watches a training does without.
+        with importing():
+            from slm_lab.cli.evaluate import Choice, enjoy, evaluate
+            from slm_lab.experiment.saved_run import SavedRunRequest
 
     request = SavedRunRequest(
-        asked.spec_file, asked.spec_name, mode.run, asked.sets, asked.seed, asked.data
+        asked.spec_file, asked.spec_name, run, asked.sets, asked.seed, asked.data
     )
     choice = Choice(asked.episodes, asked.which, asked.session)
-    if mode.verb == "eval":
+    if verb == "eval":
         return evaluate(request, choice)
     return enjoy(request, choice, asked.render)
+
+
+def _with_recorded(asked: Asked, run: str) -> tuple[str, ...]:
+    """The plug-ins that the run was started with, and those that were typed now."""
+    with importing():
+        from slm_lab.experiment.recorded import asked_spec_name, find_run, with_recorded_imports
+
+    name = asked_spec_name(asked.spec_file, asked.spec_name)
+    return with_recorded_imports(find_run(run, asked.data, name), asked.imports)
 
 
 def _refuse_foreign_options(asked: Asked, mode: Mode) -> None:

@@ -46,8 +46,12 @@ def evaluate(request: SavedRunRequest, choice: Choice) -> int:
     console = Console(file=sys.stdout)
     saved = SavedRun(request)
     torch.set_num_threads(saved.spec.meta.threads)
-    agents = [saved.load(session, choice.which) for session in saved.sessions(choice.session)]
+    asked = saved.sessions(choice.session)
+    begun = [session for session in asked if saved.has_checkpoint(session)]
+    agents = [saved.load(session, choice.which) for session in begun or asked]
     _introduce(console, "evaluating", saved, agents, choice.which)
+    for session in sorted({*asked} - {*begun}):
+        say(console, Text(f"Session {session} has no checkpoint yet: left out", "yellow"))
     count = choice.episodes or EVAL_EPISODES
     results = [Evaluated(agent, _play(console, saved, agent, count)) for agent in agents]
     console.print(_table(results))
@@ -151,10 +155,13 @@ def _introduce(
         if which is None and agent.which == "latest":
             note = f"Session {agent.session} has no best agent yet: its latest one plays"
             say(console, Text(note, "yellow"))
+        if agent.frame == 0:
+            note = f"Session {agent.session} stopped at frame 0: its agent has not been trained"
+            say(console, Text(note, "yellow"))
 
 
 def _table(results: Sequence[Evaluated]) -> Table:
-    """Returns and lengths, a row per Session and one for all."""
+    """Returns and lengths, a row per Session and one for all that have been trained."""
     table = Table(
         title="Episode returns",
         title_justify="left",
@@ -167,9 +174,10 @@ def _table(results: Sequence[Evaluated]) -> Table:
         table.add_column(name, justify="left" if name == "agent" else "right", no_wrap=True)
     for agent, episodes in results:
         table.add_row(str(agent.session), agent.which, f"{agent.frame:,}", *_numbers(episodes))
-    if len(results) > 1:
+    trained = [result.episodes for result in results if result.agent.frame > 0]
+    if len(trained) > 1:
         table.add_section()
-        together = join_episodes([result.episodes for result in results])
+        together = join_episodes(trained)
         table.add_row("all", "", "", *_numbers(together))
     return table
 

@@ -12,7 +12,7 @@ import numpy as np
 from slm_lab.analysis.atomic import write_atomically
 from slm_lab.core.errors import LabError
 from slm_lab.core.plugins import import_plugins
-from slm_lab.experiment.episodes import even_num_envs, play_episodes
+from slm_lab.experiment.episodes import even_num_envs, play_episodes, step_bound
 from slm_lab.experiment.worker import die_with_parent, let_signals_in
 
 if TYPE_CHECKING:
@@ -37,12 +37,15 @@ def measure_main(cache: Path, spec: "EnvSpec", imports: tuple[str, ...], parent:
     die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     let_signals_in()
-    import_plugins(imports)
     try:
+        import_plugins(imports)
         known = {**_measured(cache), _key(spec): measure_random_return(spec)}
         write_atomically(cache, json.dumps(known, indent=2, sort_keys=True).encode())
     except (LabError, OSError) as error:
         print(f"no return of the Random agent: {error}", file=sys.stderr)
+    except Exception as error:  # of the user's environment; the Sessions show the traceback
+        what = f"{spec.name} failed: {type(error).__name__}: {error}"
+        print(f"no return of the Random agent: {what}", file=sys.stderr)
 
 
 def _measured(cache: Path) -> dict[str, Any]:
@@ -72,7 +75,11 @@ def measure_random_return(spec: "EnvSpec", episodes: int = EPISODES) -> float:
     actions.seed(SEED)
     try:
         played = play_episodes(
-            env, lambda _: np.asarray(actions.sample()), episodes // num_envs, spec.name
+            env,
+            lambda _: np.asarray(actions.sample()),
+            episodes // num_envs,
+            spec.name,
+            step_bound(spec),
         )
     finally:
         env.close()

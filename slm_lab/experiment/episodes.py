@@ -1,6 +1,7 @@
 """Whole episodes, counted without a bias. Needs no torch: the Random agent is measured with it."""
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -9,8 +10,11 @@ from slm_lab.core.types import Array, FloatArray
 from slm_lab.env.step import FinishedEpisodes
 from slm_lab.env.vector_env import VectorEnv
 
+if TYPE_CHECKING:
+    from slm_lab.spec.schema.env import EnvSpec
+
 MAX_STEPS = 100_000
-"""Steps after which an episode is taken never to end."""
+"""Steps after which an episode that has no longer limit is taken never to end."""
 MAX_ENVS = 10
 """Environments that episodes are played in side by side, at most."""
 
@@ -20,11 +24,23 @@ def even_num_envs(episodes: int) -> int:
     return max(n for n in range(1, MAX_ENVS + 1) if episodes % n == 0)
 
 
+def step_bound(spec: "EnvSpec") -> int:
+    """Steps after which an episode is taken never to end: its own limit, or at least MAX_STEPS."""
+    from slm_lab.env.lookup import find_env
+
+    limit = find_env(spec.name).max_episode_steps if spec.max_t is None else spec.max_t
+    return max(MAX_STEPS, limit or 0)
+
+
 def play_episodes(
-    env: VectorEnv, choose_action: Callable[[Array], Array], per_env: int, name: str
+    env: VectorEnv,
+    choose_action: Callable[[Array], Array],
+    per_env: int,
+    name: str,
+    max_steps: int = MAX_STEPS,
 ) -> FinishedEpisodes:
     """Plays all of `finished_episodes`, of which there are per_env × num_envs."""
-    return join_episodes(list(finished_episodes(env, choose_action, per_env, name)))
+    return join_episodes(list(finished_episodes(env, choose_action, per_env, name, max_steps)))
 
 
 def join_episodes(parts: Sequence[FinishedEpisodes]) -> FinishedEpisodes:
@@ -37,18 +53,24 @@ def join_episodes(parts: Sequence[FinishedEpisodes]) -> FinishedEpisodes:
 
 
 def finished_episodes(
-    env: VectorEnv, choose_action: Callable[[Array], Array], per_env: int, name: str
+    env: VectorEnv,
+    choose_action: Callable[[Array], Array],
+    per_env: int,
+    name: str,
+    max_steps: int = MAX_STEPS,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[FinishedEpisodes]:
     """Yields fresh episodes as they end, `per_env` of every environment.
 
     Every environment contributes the same number: taking the first to finish would favour short
-    ones. Raises LabError where an episode of `name` does not end or its return is not finite.
+    ones. `stop` is asked before every step; where it says so, no more are played. Raises LabError
+    where an episode of `name` does not end in `max_steps` or its return is not finite.
     """
     counts = np.zeros(env.num_envs, np.int64)
     began = np.zeros(env.num_envs, np.int64)
-    now, next_check = 0, MAX_STEPS
+    now, next_check = 0, max_steps
     obs = env.reset()
-    while counts.min() < per_env:
+    while counts.min() < per_env and not stop():
         step = env.step(choose_action(obs))
         obs = step.obs
         now += 1
@@ -63,11 +85,11 @@ def finished_episodes(
                     index[wanted], episode_return[wanted], episode_length[wanted]
                 )
         if now >= next_check and counts.min() < per_env:
-            next_check = int(began[counts < per_env].min()) + MAX_STEPS
+            next_check = int(began[counts < per_env].min()) + max_steps
             if now >= next_check:
                 raise LabError(
-                    f"{name}: an episode did not end in {MAX_STEPS:,} steps; "
-                    "set env.max_t to bound it"
+                    f"{name}: an episode did not end in {max_steps:,} steps; "
+                    "bound it with env.max_t (a training keeps its own: start a new run)"
                 )
 
 

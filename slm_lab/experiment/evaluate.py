@@ -1,6 +1,6 @@
 """Greedy episodes of an agent, in environments that no training sees."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, final
 
 import numpy as np
@@ -10,7 +10,7 @@ from slm_lab.agent.build import build_agent
 from slm_lab.core.types import StateDict
 from slm_lab.env.make import make_env
 from slm_lab.env.step import FinishedEpisodes
-from slm_lab.experiment.episodes import finished_episodes, play_episodes
+from slm_lab.experiment.episodes import finished_episodes, join_episodes, step_bound
 from slm_lab.spec.schema.spec import Spec
 
 
@@ -31,6 +31,7 @@ class Evaluator:
             update={"num_envs": num_envs, "kwargs": {**spec.env.kwargs, **(env_kwargs or {})}}
         )
         self._name = f"evaluation on {spec.env.name}"
+        self._max_steps = step_bound(spec.env)
         self.env = make_env(env_spec, int(env_seed), training=False)
         try:
             self.env.reset()  # seeds the generators: before that there is no state to be saved
@@ -58,11 +59,14 @@ class Evaluator:
 
     def play(self, per_env: int) -> FinishedEpisodes:
         """`per_env` fresh episodes of every environment. Raises LabError where one never ends."""
-        return play_episodes(self.env, self._agent.actor.act_greedily, per_env, self._name)
+        return join_episodes(list(self.finished_episodes(per_env)))
 
-    def finished_episodes(self, per_env: int) -> Iterator[FinishedEpisodes]:
-        """The same, each episode as it ends."""
-        return finished_episodes(self.env, self._agent.actor.act_greedily, per_env, self._name)
+    def finished_episodes(
+        self, per_env: int, stop: Callable[[], bool] = lambda: False
+    ) -> Iterator[FinishedEpisodes]:
+        """The same, each episode as it ends; fewer where `stop` comes between."""
+        act = self._agent.actor.act_greedily
+        return finished_episodes(self.env, act, per_env, self._name, self._max_steps, stop)
 
     def state_dict(self) -> StateDict:
         """The generators. Weights and statistics are loaded before every evaluation."""

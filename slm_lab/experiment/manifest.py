@@ -61,6 +61,8 @@ def read_manifest(path: Path) -> Manifest | None:
     """
     try:
         content = json.loads(path.read_text())
+        if not isinstance(content, dict):
+            raise ValueError(f"it must hold an object {{...}}, not {json.dumps(content)[:40]}")
         version = content.pop("format", None)
         manifest = _manifest(content) if version == FORMAT else None
         if manifest is not None:

@@ -45,7 +45,8 @@ class Reporter:
     def finish(self, sessions: Sequence[SessionResult], random_return: float | None) -> TrialResult:
         """Metrics of the Sessions that did not fail, graphs of all.
 
-        A disk that takes no more of them hides neither the metrics nor what the Sessions reported.
+        Where all failed, the Trial's metrics of an earlier training stay. A disk that takes no
+        more of them hides neither the metrics nor what the Sessions reported.
         """
         rows, evaluations = self._rows(), self._evaluations()
         failed = {s.session for s in sessions if s.ending is Ending.FAILED}
@@ -58,7 +59,8 @@ class Reporter:
                 for session, each in whole.items():
                     played = evaluations.get(session)
                     self._write_session_metrics(session, each, played, random_return)
-                self._write_trial_metrics(sessions, metrics)
+                if whole or not self._run_dir.trial_metrics_file(self._trial).exists():
+                    self._write_trial_metrics(sessions, metrics)
                 graphs = self._draw("all", rows, evaluations)
                 for session, each in whole.items():
                     self._draw_session(session, each, evaluations.get(session, NO_ROWS))

@@ -1,9 +1,11 @@
 """Evaluation beside the training: `meta.rigorous_eval` environments that only evaluate."""
 
+from collections.abc import Callable
 from typing import final
 
 from slm_lab.core.types import StateDict
 from slm_lab.env.step import FinishedEpisodes
+from slm_lab.experiment.episodes import join_episodes
 from slm_lab.experiment.evaluate import Evaluator
 from slm_lab.metrics.evaluation import EvaluationTracker
 from slm_lab.spec.schema.spec import Spec
@@ -21,10 +23,18 @@ class RigorousEval:
         self.tracker = EvaluationTracker(spec.meta.eval_frequency)
         self._evaluator = Evaluator(spec, spec.meta.rigorous_eval, seed)
 
-    def play(self, snapshot: StateDict) -> FinishedEpisodes:
-        """The episodes of the agent in `snapshot`. Raises LabError where one does not end."""
+    def play(self, snapshot: StateDict, stop: Callable[[], bool]) -> FinishedEpisodes | None:
+        """The episodes of the agent in `snapshot`. Raises LabError where one does not end.
+
+        None where `stop` came before all had ended: then it is as if none had been begun.
+        """
+        before = self._evaluator.state_dict()
         self._evaluator.load_snapshot(snapshot)
-        return self._evaluator.play(1)
+        parts = list(self._evaluator.finished_episodes(1, stop))
+        if sum(len(part.env_index) for part in parts) < self._evaluator.env.num_envs:
+            self._evaluator.load_state_dict(before)
+            return None
+        return join_episodes(parts)
 
     def state_dict(self) -> StateDict:
         """What later evaluations depend on."""

@@ -16,6 +16,7 @@ from slm_lab.experiment.manifest import read_manifest
 from slm_lab.experiment.mode import parse_mode
 from slm_lab.experiment.progress import Board
 from slm_lab.experiment.provenance import provenance
+from slm_lab.experiment.recorded import RUN_BLOCK, find_run, recorded_seed
 from slm_lab.experiment.result import TrialResult
 from slm_lab.experiment.run_dir import RunDir
 from slm_lab.experiment.seeding import draw_root_seed
@@ -24,9 +25,6 @@ from slm_lab.spec.cross_check import action_space_problems
 from slm_lab.spec.load import load_spec
 from slm_lab.spec.profile import dev_profile
 from slm_lab.spec.schema.spec import Spec
-
-RUN_BLOCK = "_run"
-"""The key beside the spec, in the run folder's spec file, that says how the run came about."""
 
 MAY_CHANGE = ("env.max_frame", "meta.save_interval", "meta.stop_return", "meta.max_restart")
 """What `-s` may change when a run goes on: nothing that an earlier row depends on."""
@@ -71,7 +69,10 @@ class Run:
         else:
             self.run_dir = find_run(resume_from, request.data_dir, spec.name)
             self._lock = RunLock(self.run_dir.root)
-            self.spec, self.root_seed = self._continued(spec, request)
+            self.spec, self.root_seed, changed = self._continued(spec, request)
+            check_spaces(f"{self.run_dir.root}: {self.spec.name}", self.spec)
+            if changed:
+                self._write_specs(request, self._about())
             if self._has_ended():
                 self.notes += ("every Session has ended: only metrics and graphs are made anew",)
 
@@ -97,6 +98,11 @@ class Run:
         manifests = [read_manifest(self.run_dir.session(0, s).manifest) for s in sessions]
         return all(m and m.finished and m.frame >= self.spec.env.max_frame for m in manifests)
 
+    def _about(self) -> Mapping[str, Any]:
+        """How the run came about, as its own spec file says."""
+        about: Mapping[str, Any] = json.loads(self.run_dir.spec_file.read_text())[RUN_BLOCK]
+        return about
+
     def _write_specs(self, request: RunRequest, about: Mapping[str, Any]) -> None:
         origin = {
             "spec_file": request.spec_file,
@@ -110,15 +116,14 @@ class Run:
         )
         _write_json(self.run_dir.trial_spec_file(0), {self.spec.name: resolved})
 
-    def _continued(self, asked: Spec, request: RunRequest) -> tuple[Spec, int]:
-        """The spec that the run was started with, and its seed.
+    def _continued(self, asked: Spec, request: RunRequest) -> tuple[Spec, int, bool]:
+        """The spec that the run was started with, its seed, and whether `-s` changes the spec.
 
         What `-s` and `--seed` say is done or refused; where the file says something else by now,
         the run keeps what it was started with, and a note says so.
         """
         saved = load_spec(self.run_dir.spec_file, self.run_dir.spec_name)
-        seed = saved.meta.random_seed
-        assert seed is not None, "a run's own spec file always holds its seed"
+        seed = recorded_seed(self.run_dir, saved.meta.random_seed)
         explicit = {text.partition("=")[0] for text in request.sets}
         if request.seed is not None:
             explicit.add("meta.random_seed")
@@ -137,11 +142,9 @@ class Run:
             if not _is_set(path, explicit) and path != "meta.random_seed"
         )
         if not told:
-            return saved, seed
+            return saved, seed, False
         sets = [f"{path}={json.dumps(new)}" for path, _, new in told]
-        self.spec = load_spec(self.run_dir.spec_file, self.run_dir.spec_name, sets)
-        self._write_specs(request, json.loads(self.run_dir.spec_file.read_text())[RUN_BLOCK])
-        return self.spec, seed
+        return load_spec(self.run_dir.spec_file, self.run_dir.spec_name, sets), seed, True
 
 
 def check_spaces(where: str, spec: Spec) -> None:
@@ -151,16 +154,6 @@ def check_spaces(where: str, spec: Spec) -> None:
         problems = action_space_problems(spec.agent.algorithm, *describe_actions(spec.env))
     if problems:
         raise SpecError(where, problems)
-
-
-def find_run(target: str, data_dir: Path, spec_name: str) -> RunDir:
-    """The run folder that "latest", a path, or a name inside the data folder stands for."""
-    if target == "latest":
-        return RunDir.latest(data_dir, spec_name)
-    folder = Path(target)
-    if not folder.is_dir() and (data_dir / folder).is_dir():
-        folder = data_dir / folder
-    return RunDir.open(folder, spec_name)
 
 
 def with_seed(spec: Spec, seed: int) -> Spec:

@@ -9,11 +9,11 @@ from slm_lab.core.errors import CheckpointError, Problem, SpecError, UsageError
 from slm_lab.core.types import StateDict
 from slm_lab.experiment.checkpoint import CheckpointStore
 from slm_lab.experiment.evaluate import Evaluator
-from slm_lab.experiment.manifest import Manifest
-from slm_lab.experiment.run import differences, find_run
+from slm_lab.experiment.manifest import Manifest, read_manifest
+from slm_lab.experiment.recorded import asked_spec_name, find_run, recorded_seed
+from slm_lab.experiment.run import differences
 from slm_lab.experiment.seeding import session_seeds
-from slm_lab.spec.load import load_spec, spec_names
-from slm_lab.spec.read import find_file, read_file, shipped_name
+from slm_lab.spec.load import load_spec
 from slm_lab.spec.schema.spec import Spec
 
 Which: TypeAlias = Literal["best", "latest"]
@@ -64,7 +64,7 @@ class SavedRun:
 
         `seed` stands in for the run's root seed.
         """
-        name = _spec_name(request)
+        name = asked_spec_name(request.spec_file, request.spec_name)
         self.run_dir = find_run(request.run, request.data_dir, name)
         saved = load_spec(self.run_dir.spec_file, name)
         self.spec = load_spec(self.run_dir.spec_file, name, request.sets)
@@ -76,8 +76,7 @@ class SavedRun:
         if refused:
             raise SpecError(f"{self.run_dir.root}: what was set for a saved agent", refused)
         seed = saved.meta.random_seed if request.seed is None else request.seed
-        assert seed is not None, "a run's own spec file always holds its seed"
-        self.root_seed = seed
+        self.root_seed = recorded_seed(self.run_dir, seed)
 
     def evaluator(self, session: int, num_envs: int, spec: Spec | None = None) -> Evaluator:
         """Environments for the agents of a Session; `spec` stands in for the run's own."""
@@ -91,6 +90,10 @@ class SavedRun:
             raise UsageError(f"--session {only}: the run has the Sessions 0 to {count - 1}")
         return list(range(count)) if only is None else [only]
 
+    def has_checkpoint(self, session: int) -> bool:
+        """Whether anything of a Session has been saved yet."""
+        return read_manifest(self.run_dir.session(0, session).manifest) is not None
+
     def load(self, session: int, which: Which | None) -> SavedAgent:
         """The agent of a Session; by default the best one, or the latest where there is no best.
 
@@ -103,9 +106,11 @@ class SavedRun:
             chosen = self._choose(session, manifest, which)
             try:
                 state = store.load(manifest, PARTS[chosen])
-            except CheckpointError:
+            except CheckpointError as error:
                 before, manifest = manifest, store.manifest()
                 if manifest == before:  # else a training has replaced it meanwhile
+                    if chosen == "best" and _is_whole(store, manifest):
+                        raise CheckpointError(f"{error}; use --which latest") from error
                     raise
             else:
                 return SavedAgent(session, chosen, int(state["frame"]), state)
@@ -122,17 +127,13 @@ class SavedRun:
         return which
 
 
-def _spec_name(request: SavedRunRequest) -> str:
-    """The name of the spec; its file says nothing else, because the run has its own."""
-    path = find_file(request.spec_file)
-    names = spec_names(read_file(path))
-    if request.spec_name is not None:
-        return request.spec_name
-    if len(names) != 1:
-        listed = ", ".join(names) or "none"
-        problem = Problem("spec name", f"must be given; the file holds {listed}")
-        raise SpecError(shipped_name(path), [problem])
-    return names[0]
+def _is_whole(store: CheckpointStore, manifest: Manifest) -> bool:
+    """Whether the latest agent can be read."""
+    try:
+        store.load(manifest, PARTS["latest"])
+    except CheckpointError:
+        return False
+    return True
 
 
 def _why_refused(old: object) -> str:

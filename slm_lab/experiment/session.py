@@ -148,14 +148,18 @@ class Session:
         self._board.write(self.index, phase=Phase.RUNNING)
         self._show()
         logger.info("%s at frame %d", "starting" if fresh else "going on", self.clock.frame)
-        return self.env.reset() if fresh else self.env.obs
+        if fresh:
+            return self.env.reset()
+        if self._evaluation is not None and self._evaluation.tracker.due(self.clock.frame):
+            self._evaluate(self._evaluation)  # the one that a stop has dropped
+        return self.env.obs
 
     def _end(self) -> SessionResult:
         """The last rows and the last checkpoint."""
         finished = self.clock.exhausted or self._solved()
         evaluation = self._evaluation
         if finished and evaluation and self.clock.frame > evaluation.tracker.last_frame:
-            self._evaluate(evaluation)
+            finished = self._evaluate(evaluation)
         if finished and self.clock.frame > self.tracker.last_frame:
             self._log_row(save=False)
         self._save(finished)
@@ -169,13 +173,18 @@ class Session:
         target, best = self.spec.meta.stop_return, self.tracker.best_return_ma
         return target is not None and best is not None and best >= target
 
-    def _evaluate(self, evaluation: RigorousEval) -> None:
+    def _evaluate(self, evaluation: RigorousEval) -> bool:
         """One row of evaluation; remembers the best agent. It comes before the training row of the
-        same frame, so that the checkpoint there has it."""
+        same frame, so that the checkpoint there has it.
+
+        False where a stop was asked for: it is dropped, and made when the run goes on.
+        """
         began = time.perf_counter()
         snapshot = self._snapshot()
-        episodes = evaluation.play(snapshot)
+        episodes = evaluation.play(snapshot, lambda: self._board.stop_requested)
         self._started += time.perf_counter() - began  # evaluating is not training
+        if episodes is None:
+            return False
         row = evaluation.tracker.row(
             episodes.episode_return,
             episodes.episode_length,
@@ -189,6 +198,7 @@ class Session:
             self._rows.append(self.paths.eval_rows.name, row)
         if evaluation.tracker.improved:
             self._best = {**snapshot, "eval_return": evaluation.tracker.best_return}
+        return True
 
     def _log_row(self, save: bool = True) -> None:
         """One row; remembers the best agent; a checkpoint when the last one is old enough."""

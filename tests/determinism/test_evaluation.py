@@ -152,9 +152,9 @@ def test_the_time_of_evaluations_is_no_training_time(tmp_path, monkeypatch):
 
     play = RigorousEval.play
 
-    def slow_play(self, snapshot):
+    def slow_play(self, snapshot, stop):
         Time.now += 1000.0
-        return play(self, snapshot)
+        return play(self, snapshot, stop)
 
     monkeypatch.setattr("slm_lab.experiment.session.time", Time)
     monkeypatch.setattr(RigorousEval, "play", slow_play)
@@ -212,3 +212,35 @@ def test_a_dev_run_evaluates_with_few_environments_and_only_if_it_is_asked_to():
     assert dev_profile(evaluated("cartpole", rigorous_eval=50)).meta.rigorous_eval == 2
     assert dev_profile(evaluated("cartpole", rigorous_eval=1)).meta.rigorous_eval == 1
     assert dev_profile(spec_of("cartpole")).meta.rigorous_eval == 0
+
+
+@pytest.mark.parametrize("name", ["cartpole", "normalized", "random"])
+@pytest.mark.parametrize("at", [450, 1000])
+def test_a_stop_drops_the_evaluation_it_comes_in_which_is_made_when_the_run_goes_on(
+    name, at, tmp_path, monkeypatch
+):
+    """The stop comes at the second step of the evaluation at the first due frame from `at` on."""
+    spec = evaluated(name)
+    whole = run_session(spec, tmp_path / "whole")
+    play = RigorousEval.play
+    dropped = []
+
+    def play_with_a_stop(self, snapshot, stop):
+        if snapshot["frame"] < at:
+            return play(self, snapshot, stop)
+        asked = iter([False, False])
+        episodes = play(self, snapshot, lambda: next(asked, True))
+        dropped.append(snapshot["frame"])
+        monkeypatch.setattr(RigorousEval, "play", play)
+        session_of[0]._board.request_stop()
+        return episodes
+
+    monkeypatch.setattr(RigorousEval, "play", play_with_a_stop)
+    session_of = []
+    stopped = run_session(spec, tmp_path / "parts", on_row=session_of.append)
+    assert len(dropped) == 1
+    assert eval_rows(stopped)["frame"].max() < dropped[0] == stopped.clock.frame
+    resumed = run_session(spec, tmp_path / "parts", resume=True)
+    assert_frame_equal(eval_rows(resumed), eval_rows(whole), check_exact=True)
+    assert_frame_equal(rows(resumed), rows(whole), check_exact=True)
+    assert best(resumed)["frame"] == best(whole)["frame"]

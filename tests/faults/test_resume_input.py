@@ -161,3 +161,29 @@ def test_a_run_killed_before_its_spec_was_saved_is_no_run_to_go_on_with(copy):
     done = call(command(copy, "train@latest", "--seed", "1"), copy)
     assert done.code == 2
     assert "random_seed" in done.err, "it was not the older run that was taken"
+
+
+def test_a_manifest_that_holds_a_list_says_what_is_wrong(copy):
+    manifest(copy).write_text("[]")
+    done = call(command(copy, "train@latest"), copy)
+    assert done.code == 1
+    assert "must hold an object" in done.err
+
+
+def test_a_resumed_run_imports_what_it_was_started_with_and_else_touches_nothing(folder):
+    write_spec(folder, ppo(env__name="Mine-v0", env__max_frame=300))
+    plugin = folder / "mine.py"
+    plugin.write_text(
+        "import gymnasium\n"
+        "from gymnasium.envs.classic_control import CartPoleEnv\n"
+        "gymnasium.register('Mine-v0', entry_point=CartPoleEnv, max_episode_steps=50)\n"
+    )
+    assert call(command(folder, "train", "--import", "mine"), folder).code == 0
+    resumed = call(command(folder, "train@latest", "-s", "env.max_frame=600"), folder)
+    assert (resumed.code, resumed.err) == (0, "")
+    before = {p: p.read_bytes() for p in run_folder(folder).rglob("*.json")}
+    plugin.write_text("")  # now it registers nothing
+    refused = call(command(folder, "train@latest", "-s", "env.max_frame=900"), folder)
+    assert refused.code == 2
+    assert "Mine-v0" in refused.err
+    assert {p: p.read_bytes() for p in run_folder(folder).rglob("*.json")} == before

@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 import shutil
+import signal
 import sys
 
 import pytest
@@ -285,3 +286,66 @@ def test_a_checkpoint_that_a_training_replaces_meanwhile_is_read_anew(copy, part
     assert done.exit_code == 0
     assert not manifests
     assert part == "state" or done.output == expected
+
+
+def test_sessions_without_a_checkpoint_are_left_out_and_named(copy):
+    manifest(copy, 1).unlink()
+    done = lab(copy, "eval@latest", "--episodes", "2")
+    assert done.exit_code == 0
+    assert [row[0] for row in table(done.output)] == ["0"]
+    assert "Session 1 has no checkpoint yet: left out" in done.output
+    assert lab(copy, "eval@latest", "--session", "1").exit_code == 2
+
+
+def test_an_agent_that_never_trained_does_not_count_for_all(copy):
+    store = CheckpointStore(run_folder(copy) / "model", f"{NAME}_t0_s0")
+    state = store.load(store.manifest())
+    manifest(copy).unlink()
+    store.save(0, {}, {"state": {**state, "frame": 0}})
+    done = lab(copy, "eval@latest", "--episodes", "2")
+    assert [row[0] for row in table(done.output)] == ["0", "1"]
+    assert "Session 0 stopped at frame 0" in done.output
+
+
+def test_a_damaged_best_agent_has_the_latest_one_recommended(copy):
+    files = read_manifest(manifest(copy)).files
+    (run_folder(copy) / "model" / files["best"]["name"]).write_bytes(b"damaged")
+    assert "use --which latest" in lab(copy, "eval@latest").output
+    (run_folder(copy) / "model" / files["state"]["name"]).write_bytes(b"damaged")
+    assert "use --which latest" not in lab(copy, "eval@latest").output
+
+
+@pytest.mark.parametrize("mode", ["eval@latest", "enjoy@latest", "train@latest"])
+def test_a_run_whose_seed_was_taken_out_is_one_clear_message(copy, mode):
+    path = next(run_folder(copy).glob(f"{NAME}_spec.json"))
+    content = json.loads(path.read_text())
+    content[NAME]["meta"]["random_seed"] = None
+    path.write_text(json.dumps(content))
+    done = lab(copy, mode)
+    assert done.exit_code == 2
+    assert "meta.random_seed = null" in done.output
+
+
+@pytest.mark.parametrize("mode", ["eval@latest", "enjoy@latest"])
+def test_what_the_run_imported_is_imported_again(copy, mode):
+    path = next(run_folder(copy).glob(f"{NAME}_spec.json"))
+    content = json.loads(path.read_text())
+    content["_run"]["imports"] = ["a_plugin_that_is_gone"]
+    path.write_text(json.dumps(content))
+    done = lab(copy, mode)
+    assert done.exit_code == 2
+    assert "--import a_plugin_that_is_gone" in done.output
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_it_imports_waits_and_stops_the_command(copy, number):
+    (copy / "sends_a_signal.py").write_text(
+        "import os\n"
+        "try:\n"
+        f"    os.kill(os.getpid(), {int(number)})\n"
+        "    sum(range(1000))\n"
+        "except KeyboardInterrupt:\n"
+        "    raise ImportError('interrupted')\n"
+    )
+    done = call(command(copy, "eval@latest", "--import", "sends_a_signal"), copy)
+    assert (done.code, done.err.strip(), done.out) == (130, "stopped", "")

@@ -205,3 +205,18 @@ def test_a_cached_value_that_is_no_number_is_no_hit(tmp_path, measure_here, valu
     key = next(iter(json.loads(cache.read_text())))
     cache.write_text(json.dumps({key: value}))
     assert cached_random_return(cache, env_spec()) is None
+
+
+@pytest.mark.parametrize("plugin", [(), ("nowhere",)])
+def test_a_measurement_that_fails_is_one_line_that_names_the_reason(
+    tmp_path, measure_here, monkeypatch, capfd, plugin
+):
+    def crash(spec):
+        raise RuntimeError("boom")
+
+    measure_here(tmp_path / "other.json", env_spec(), 1.0)  # sets the scene
+    monkeypatch.setattr(baseline, "measure_random_return", crash)
+    measure_main(tmp_path / "random_returns.json", env_spec(), plugin, os.getppid())
+    (line,) = capfd.readouterr().err.splitlines()
+    reason = "--import nowhere" if plugin else "CartPole-v1 failed: RuntimeError: boom"
+    assert line.startswith(f"no return of the Random agent: {reason}")

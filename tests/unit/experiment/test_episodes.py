@@ -1,3 +1,4 @@
+import gymnasium
 import numpy as np
 import pytest
 from hypothesis import given
@@ -5,14 +6,16 @@ from hypothesis import strategies as st
 
 from slm_lab.core.errors import LabError
 from slm_lab.env.step import FinishedEpisodes
-from slm_lab.experiment import episodes
 from slm_lab.experiment.episodes import (
     MAX_ENVS,
+    MAX_STEPS,
     even_num_envs,
     finished_episodes,
     join_episodes,
     play_episodes,
+    step_bound,
 )
+from tests.support import parse, ppo
 
 
 class Countdown:
@@ -79,18 +82,16 @@ def test_parts_are_joined_in_their_order():
     assert joined.episode_length.tolist() == [2, 2, 3]
 
 
-def test_an_episode_that_does_not_end_is_given_up_with_the_fix(monkeypatch):
-    monkeypatch.setattr(episodes, "MAX_STEPS", 50)
+def test_an_episode_that_does_not_end_is_given_up_with_the_fix():
     env = Countdown([1, 51])
     with pytest.raises(LabError, match=r"Endless-v0.*50 steps.*env\.max_t"):
-        play_episodes(env, first, 3, "Endless-v0")
+        play_episodes(env, first, 3, "Endless-v0", max_steps=50)
     assert env.t == 50
 
 
 @pytest.mark.parametrize("per_env", [1, 7])
-def test_long_episodes_are_no_endless_ones_however_many(monkeypatch, per_env):
-    monkeypatch.setattr(episodes, "MAX_STEPS", 50)
-    played = play_episodes(Countdown([1, 49, 50]), first, per_env, "x")
+def test_long_episodes_are_no_endless_ones_however_many(per_env):
+    played = play_episodes(Countdown([1, 49, 50]), first, per_env, "x", max_steps=50)
     assert len(played.env_index) == 3 * per_env
 
 
@@ -106,3 +107,26 @@ def test_episodes_can_be_shared_equally_by_the_environments(count):
     assert count % num_envs == 0
     assert 1 <= num_envs <= MAX_ENVS
     assert not any(count % more == 0 for more in range(num_envs + 1, MAX_ENVS + 1))
+
+
+@pytest.mark.parametrize(
+    ("max_t", "bound"), [(None, MAX_STEPS), (7, MAX_STEPS), (MAX_STEPS + 1, MAX_STEPS + 1)]
+)
+def test_the_bound_is_never_less_than_the_limit_that_was_set(max_t, bound):
+    assert step_bound(parse(ppo(env__max_t=max_t)).env) == bound
+
+
+def test_the_bound_is_never_less_than_the_limit_of_the_environment():
+    gymnasium.register("Long-v0", entry_point="none:None", max_episode_steps=3 * MAX_STEPS)
+    try:
+        spec = parse(ppo()).env.model_copy(update={"name": "Long-v0"})
+        assert step_bound(spec) == 3 * MAX_STEPS
+    finally:
+        del gymnasium.registry["Long-v0"]
+
+
+def test_a_stop_is_heard_between_two_steps():
+    env = Countdown([2, 1000])
+    parts = list(finished_episodes(env, first, 3, "x", stop=lambda: env.t >= 5))
+    assert env.t == 5
+    assert [part.env_index.tolist() for part in parts] == [[0], [0]]

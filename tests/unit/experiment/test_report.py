@@ -75,3 +75,14 @@ def test_a_graph_that_cannot_be_written_is_a_problem_that_leaves_the_metrics(roo
     assert "cannot write metrics and graphs" in result.problem
     assert result.metrics.num_sessions == 2
     assert (root / "small_t0_trial_metrics_scalar.json").exists()
+
+
+def test_a_training_in_which_all_failed_leaves_the_metrics_of_the_one_before(root):
+    failed = [SessionResult(session, Ending.FAILED, 0, "an error") for session in range(2)]
+    file = root / "small_t0_trial_metrics_scalar.json"
+    reporter(root).finish(failed, 20.0)
+    assert json.loads(file.read_text())["num_sessions"] == 0
+    reporter(root).finish(FINISHED, 20.0)
+    before = file.read_bytes()
+    reporter(root).finish(failed, 20.0)
+    assert file.read_bytes() == before

@@ -1,0 +1,61 @@
+"""The run folder that a command names, and the plug-ins that its run was started with.
+
+They are imported before any spec is read: a spec may name parts that only they know.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from slm_lab.core.errors import Problem, SpecError
+from slm_lab.experiment.run_dir import RunDir
+from slm_lab.spec.load import spec_names
+from slm_lab.spec.read import find_file, read_file, shipped_name
+
+RUN_BLOCK = "_run"
+"""The key beside the spec, in the run folder's spec file, that says how the run came about."""
+
+
+def find_run(target: str, data_dir: Path, spec_name: str) -> RunDir:
+    """The run folder that "latest", a path, or a name inside the data folder stands for."""
+    if target == "latest":
+        return RunDir.latest(data_dir, spec_name)
+    folder = Path(target)
+    if not folder.is_dir() and (data_dir / folder).is_dir():
+        folder = data_dir / folder
+    return RunDir.open(folder, spec_name)
+
+
+def asked_spec_name(spec_file: str, spec_name: str | None) -> str:
+    """The name that was given, or that of the file's only spec. Raises SpecError."""
+    path = find_file(spec_file)
+    names = spec_names(read_file(path))
+    if spec_name is not None:
+        return spec_name
+    if len(names) != 1:
+        listed = ", ".join(names) or "none"
+        problem = Problem("spec name", f"must be given; the file holds {listed}")
+        raise SpecError(shipped_name(path), [problem])
+    return names[0]
+
+
+def with_recorded_imports(run_dir: RunDir, given: Sequence[str]) -> tuple[str, ...]:
+    """The modules that the run was started with, and after them those that are `given` now.
+
+    Raises SpecError where the run's own spec file does not hold a list of names.
+    """
+    about = read_file(run_dir.spec_file).get(RUN_BLOCK, {})
+    recorded = about.get("imports", []) if isinstance(about, dict) else None
+    if not isinstance(recorded, list) or not all(isinstance(name, str) for name in recorded):
+        problem = Problem(f"{RUN_BLOCK}.imports", "must be a list of module names")
+        raise SpecError(str(run_dir.spec_file), [problem])
+    return tuple(dict.fromkeys([*recorded, *given]))
+
+
+def recorded_seed(run_dir: RunDir, seed: int | None) -> int:
+    """The root seed in the run's own spec file. Raises SpecError where it was taken out."""
+    if seed is None:
+        problem = Problem(
+            "meta.random_seed", "the seed that the run was started with must stand here", None, True
+        )
+        raise SpecError(str(run_dir.spec_file), [problem])
+    return seed
