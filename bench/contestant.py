@@ -150,14 +150,14 @@ def main() -> None:
     """Measures what the arguments name."""
     warnings.simplefilter("ignore")
     parser = argparse.ArgumentParser()
-    parser.add_argument("library", choices=list(LIBRARIES))
+    parser.add_argument("contestant", choices=list(LIBRARIES))
     parser.add_argument("case", choices=list(CASES))
     parser.add_argument("--frames", type=int, help="in place of those of the case")
     arguments = parser.parse_args()
     case = CASES[arguments.case]
     if arguments.frames is not None:
         case = replace(case, frames=arguments.frames)
-    speed = LIBRARIES[arguments.library](arguments.case, case)
+    speed = LIBRARIES[arguments.contestant](arguments.case, case)
     print(json.dumps({"frames_per_second": speed}))
 
 
