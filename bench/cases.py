@@ -199,6 +199,7 @@ CASES: dict[str, Case] = {
     "ppo_lunarlander": PPOCase("LunarLander-v3", 8, 100_000),
     "a2c_cartpole": A2CCase("CartPole-v1", 8, 100_000, lr=7e-4, horizon=5, gae_lambda=1.0),
     "dqn_cartpole": DQNCase("CartPole-v1", 1, 50_000, (120, 84), 2.5e-4),
+    "dqn_cartpole_vector": DQNCase("CartPole-v1", 10, 100_000, (120, 84), 2.5e-4),
     "sac_pendulum": SACCase("Pendulum-v1", 1, 3_000, (256, 256), 3e-4),
     "sac_halfcheetah": SACCase("HalfCheetah-v5", 1, 3_000, (256, 256), 3e-4),
 }

@@ -110,7 +110,7 @@ def sb3_off_policy(case: OffPolicyCase) -> dict[str, Any]:
         "buffer_size": case.buffer,
         "learning_starts": case.start,
         "batch_size": case.batch,
-        "train_freq": case.frequency,
+        "train_freq": max(case.frequency // case.num_envs, 1),  # it counts vector steps
         "gradient_steps": 1,
         "policy_kwargs": {"net_arch": list(case.hidden)},
     }

@@ -1,9 +1,11 @@
 """What every net does, whatever its heads are for."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from slm_lab.agent.net.acting import act_forward
 from slm_lab.agent.net.batch_renorm import BatchRenorm1d
 from slm_lab.agent.net.build import build_net
 from slm_lab.core.registry import NETS
@@ -48,6 +50,15 @@ def test_there_is_one_output_per_head_with_its_width(case, size):
     outputs = build(case)(observations(case, size))
     assert [tuple(out.shape) for out in outputs] == [(size, width) for width in widths(case)]
     assert all(out.dtype == torch.float32 and out.isfinite().all() for out in outputs)
+
+
+@ALL
+@pytest.mark.parametrize("size", [1, 5])
+def test_an_actor_sees_the_same_outputs(case, size):
+    net, obs = build(case), observations(case, size)
+    acted = act_forward(net, obs.numpy(), torch.device("cpu"))
+    for left, right in zip(acted, net(obs), strict=True):
+        np.testing.assert_allclose(left, right.detach().numpy(), rtol=1e-4, atol=1e-5)
 
 
 @ALL

@@ -3,12 +3,11 @@
 from typing import Any, final
 
 import gymnasium
-from torch import Tensor
 
-from slm_lab.agent.distribution.behaviour import Behaviour, behaviour
-from slm_lab.agent.distribution.distribution import Distribution
+from slm_lab.agent.distribution.behaviour import Behaviour, Draws, behaviour
 from slm_lab.agent.distribution.family import DistributionFamily
 from slm_lab.agent.schedule import Schedule
+from slm_lab.core.types import FloatArray
 from slm_lab.spec.schema.algorithm import EXPLORING, AlgorithmSpec
 
 
@@ -37,6 +36,6 @@ class ActionPolicy:
         """ε or τ at the trial's clock `frame`; None where there is none."""
         return None if self._exploration is None else self._exploration.at(frame)
 
-    def __call__(self, params: Tensor, frame: int) -> Distribution:
+    def __call__(self, params: FloatArray, frame: int) -> Draws:
         """What actions are drawn from, given the network's outputs (B, param_dim)."""
         return self._way(params, self.explore_var(frame) or 0.0)

@@ -16,6 +16,7 @@ from slm_lab.agent.algorithm.algorithm import (
 from slm_lab.agent.algorithm.loss import ElementwiseLoss
 from slm_lab.agent.algorithm.policy_actor import PolicyActor
 from slm_lab.agent.distribution.family import DistributionFamily, distribution_family
+from slm_lab.agent.generators import Generators
 from slm_lab.agent.net.build import build_policy_only, build_policy_value, build_q_network
 from slm_lab.agent.net.policy_value import ActingNetwork, PolicyOnly, PolicyValue
 from slm_lab.agent.net.q_network import QNetwork
@@ -87,7 +88,7 @@ def assemble(
 ) -> AgentParts:
     """The learner with the actor that samples from its policy, or explores as the spec says."""
     action_policy = ActionPolicy.build(context.spec.algorithm, family, context.action_space)
-    actor = PolicyActor(network, family, action_policy, seeded_generator(context.seeds.action))
+    actor = PolicyActor(network, family, action_policy, Generators(context.seeds.action))
     action_dtype = np.dtype(family.action_dtype)
     return AgentParts(actor, learner, horizon, family.action_shape, action_dtype, replay)
 

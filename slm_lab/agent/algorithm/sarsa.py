@@ -11,12 +11,12 @@ from slm_lab.agent.algorithm.algorithm import (
     AgentParts,
     BuildContext,
     Learner,
-    seeded_generator,
 )
 from slm_lab.agent.algorithm.loss import ElementwiseLoss
 from slm_lab.agent.algorithm.policy_parts import assemble, build_loss, build_q
 from slm_lab.agent.algorithm.returns import n_step_returns
 from slm_lab.agent.batch import Rollout
+from slm_lab.agent.generators import Generators
 from slm_lab.agent.net.q_network import QNetwork
 from slm_lab.core.types import StateDict
 from slm_lab.spec.role import net_for_role
@@ -37,14 +37,14 @@ class SARSA(Learner[Rollout]):
         network: QNetwork,
         action_policy: ActionPolicy,
         value_loss_fn: ElementwiseLoss,
-        generator: torch.Generator,
+        generators: Generators,
     ) -> None:
         super().__init__(network.units)
         self.spec = spec
         self.network = network
         self._action_policy = action_policy
         self._value_loss_fn = value_loss_fn
-        self._generator = generator
+        self._generators = generators
 
     @classmethod
     def build(cls, context: BuildContext) -> AgentParts:
@@ -57,7 +57,7 @@ class SARSA(Learner[Rollout]):
             network,
             ActionPolicy.build(spec, family, context.action_space),
             build_loss(net_for_role(context.spec, "actor")),
-            seeded_generator(context.seeds.sampling),
+            Generators(context.seeds.sampling),
         )
         return assemble(context, network, family, learner, spec.training_frequency)
 
@@ -90,8 +90,8 @@ class SARSA(Learner[Rollout]):
     def _bootstrap_value(self, obs: Tensor, frame: int) -> Tensor:
         """Q(s', a') with a' as the actor would draw it, (K,)."""
         q = self.network.q(obs).cpu()
-        action = self._action_policy(q, frame).sample(self._generator)
-        return q.gather(-1, action.unsqueeze(-1)).squeeze(-1)
+        action, _ = self._action_policy(q.numpy(), frame).draw(self._generators)
+        return q.gather(-1, torch.from_numpy(action).unsqueeze(-1)).squeeze(-1)
 
     def _target(self, rollout: Rollout, q: Tensor, bootstrap_value: Tensor) -> Tensor:
         """r + γ Q(s', a'), (T·N,), from Q(s, a) of every step, (T·N,)."""
@@ -101,9 +101,9 @@ class SARSA(Learner[Rollout]):
         return n_step_returns(rollout.reward, next_value, *ends, self.spec.gamma, 1).flatten()
 
     def own_state(self) -> StateDict:
-        """The generator of the actions that were not taken."""
-        return {"generator": self._generator.get_state()}
+        """The generators of the actions that were not taken."""
+        return {"generators": self._generators.state_dict()}
 
     def load_own_state(self, state: StateDict) -> None:
         """Restores it."""
-        self._generator.set_state(state["generator"])
+        self._generators.load_state_dict(state["generators"])

@@ -1,12 +1,11 @@
 """Ways of acting on a policy: what `action_policy` names.
 
-Each makes of the network's outputs the distribution that actions are really drawn from, so that the
-recorded log-probability is that of the behaviour, whatever it was.
+Each makes of the network's outputs what actions are really drawn from, so that the recorded
+log-probability is that of the behaviour, whatever it was.
 """
 
-import math
 from collections.abc import Callable
-from typing import Any, TypeAlias, final
+from typing import Any, Protocol, TypeAlias, final
 
 import gymnasium
 import numpy as np
@@ -14,13 +13,23 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from slm_lab.agent.distribution.discrete import Categorical
+from slm_lab.agent.distribution.choice import EpsilonGreedy, softmax
 from slm_lab.agent.distribution.distribution import Distribution
 from slm_lab.agent.distribution.family import DistributionFamily
+from slm_lab.agent.generators import Generators
 from slm_lab.core.errors import LabError
+from slm_lab.core.types import Array, FloatArray
 
-Behaviour: TypeAlias = Callable[[Tensor, float], Distribution]
-"""From distribution parameters (B, param_dim) and the exploration variable to a distribution."""
+
+class Draws(Protocol):
+    """What the actions of a batch are drawn from."""
+
+    def draw(self, generators: Generators) -> tuple[Array, FloatArray]:
+        """Actions (B, *action_shape) and their log-probabilities (B,)."""
+
+
+Behaviour: TypeAlias = Callable[[FloatArray, float], Draws]
+"""From distribution parameters (B, param_dim) and the exploration variable to what is drawn."""
 
 COLDEST = 1e-6
 """The lowest temperature: at zero, where a schedule may end, Boltzmann is greedy."""
@@ -30,13 +39,16 @@ def behaviour(
     action_policy: str, family: DistributionFamily, action_space: gymnasium.Space[Any]
 ) -> Behaviour:
     """The way of acting that `action_policy` names. Raises LabError where it does not fit."""
+    is_choice = isinstance(action_space, spaces.Discrete)
     if action_policy == "default" and family.greedy:
-        return lambda params, _: EpsilonGreedy(params, 0.0)
+        return lambda logits, _: EpsilonGreedy(logits, 0.0)
+    if action_policy == "default" and is_choice:
+        return lambda logits, _: softmax(logits)
     if action_policy == "default":
-        return lambda params, _: family(params)
+        return lambda params, _: FromDistribution(family(torch.from_numpy(params)))
     if action_policy == "random":
         return _uniform(family, action_space)
-    if not isinstance(action_space, spaces.Discrete):
+    if not is_choice:
         raise LabError(
             f"agent.algorithm.action_policy = {action_policy!r}: chooses one of n actions, the "
             f'environment\'s are {action_space}; use "default" or "random"'
@@ -44,46 +56,23 @@ def behaviour(
     return {"epsilon_greedy": EpsilonGreedy, "boltzmann": boltzmann}[action_policy]
 
 
-def boltzmann(logits: Tensor, temperature: float) -> Categorical:
+def boltzmann(logits: FloatArray, temperature: float) -> Draws:
     """Each action with a probability proportional to p^(1/τ): for Q-values q, to e^(q/τ)."""
-    return Categorical(logits / max(temperature, COLDEST))
+    return softmax(logits, max(temperature, COLDEST))
 
 
 @final
-class EpsilonGreedy(Distribution):
-    """The action with the largest of n logits (B, n), but with probability ε any of the n."""
+class FromDistribution:
+    """A distribution of torch's numbers."""
 
-    def __init__(self, logits: Tensor, epsilon: float) -> None:
-        self._greedy = logits.argmax(-1)
-        self._num_actions = logits.shape[-1]
-        self._epsilon = epsilon
-        other = epsilon / self._num_actions
-        self._p_greedy, self._p_other = 1 - epsilon + other, other
+    def __init__(self, distribution: Distribution) -> None:
+        self._distribution = distribution
 
-    def sample(self, generator: torch.Generator) -> Tensor:
-        """(B,) int64; whether to explore is drawn for each by itself."""
-        shape = self._greedy.shape
-        explores = torch.rand(shape, generator=generator) < self._epsilon
-        anything = torch.randint(self._num_actions, shape, generator=generator)
-        return torch.where(explores, anything, self._greedy)
-
-    def log_prob(self, action: Tensor) -> Tensor:
-        """log(1 − ε + ε/n) of the greedy action, log(ε/n) of every other, (B,)."""
-        return torch.where(action == self._greedy, _log(self._p_greedy), _log(self._p_other))
-
-    def entropy(self) -> Tensor:
-        """−Σ p log p, (B,)."""
-        terms = [self._p_greedy, *[self._p_other] * (self._num_actions - 1)]
-        entropy = -sum(p * math.log(p) for p in terms if p > 0)
-        return torch.full(self._greedy.shape, entropy)
-
-    def mode(self) -> Tensor:
-        """(B,) int64."""
-        return self._greedy
-
-
-def _log(probability: float) -> float:
-    return math.log(probability) if probability > 0 else -math.inf
+    @torch.inference_mode()
+    def draw(self, generators: Generators) -> tuple[Array, FloatArray]:
+        """See `Draws`."""
+        action, log_prob = self._distribution.sample_with_log_prob(generators.tensor)
+        return action.numpy(), log_prob.numpy()
 
 
 @final
@@ -114,7 +103,8 @@ class UniformBox(Distribution):
 def _uniform(family: DistributionFamily, action_space: gymnasium.Space[Any]) -> Behaviour:
     """Every action as likely as every other, whatever the network says."""
     if not isinstance(action_space, spaces.Box):
-        return lambda params, _: family(torch.zeros_like(params))  # equal logits
+        equal = np.zeros_like
+        return lambda logits, _: FromDistribution(family(torch.from_numpy(equal(logits))))
     bounds = np.stack([action_space.low, action_space.high])
     if not np.isfinite(bounds).all():
         raise LabError(
@@ -122,4 +112,4 @@ def _uniform(family: DistributionFamily, action_space: gymnasium.Space[Any]) -> 
             f"environment's are {action_space}"
         )
     low, high = torch.as_tensor(bounds, dtype=torch.float32)
-    return lambda params, _: UniformBox(len(params), low, high)
+    return lambda params, _: FromDistribution(UniformBox(len(params), low, high))

@@ -6,8 +6,10 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from slm_lab.agent.net.acting import ArrayNet
 from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.core.errors import LabError
+from slm_lab.core.types import Array, FloatArray
 from slm_lab.spec.schema.net import DuelingMLPNetSpec
 
 
@@ -17,7 +19,7 @@ def dueling_q(value: Tensor, advantage: Tensor) -> Tensor:
 
 
 @final
-class DuelingMLPNet(nn.Module):
+class DuelingMLPNet(nn.Module, ArrayNet):
     """A multilayer perceptron with a head for the value and one for the advantages."""
 
     def __init__(
@@ -38,3 +40,11 @@ class DuelingMLPNet(nn.Module):
         """(B, D) to one (B, n)."""
         value, advantage = self.streams(obs)
         return (dueling_q(value, advantage),)
+
+    def forward_array(self, obs: Array) -> tuple[FloatArray, ...] | None:
+        """See `ArrayNet`."""
+        outputs = self.streams.forward_array(obs)
+        if outputs is None:
+            return None
+        value, advantage = outputs
+        return (value + advantage - advantage.mean(-1, keepdims=True),)

@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from slm_lab.core.types import FloatArray
+
 
 class Kernel(NamedTuple):
     """An activation as the node needs it."""
@@ -19,6 +21,8 @@ class Kernel(NamedTuple):
     """Activates a tensor in place and returns it."""
     backward: Callable[[Tensor, Tensor], Tensor]
     """(gradient of the output, output) to the gradient of the input."""
+    apply_array: Callable[[FloatArray], None]
+    """Activates an array in place."""
 
 
 def tanh_(x: Tensor) -> Tensor:
@@ -35,12 +39,31 @@ def _relu_backward(grad: Tensor, output: Tensor) -> Tensor:
     return grad_input
 
 
+def _tanh_array(x: FloatArray) -> None:
+    np.tanh(x, out=x)
+
+
+def _relu_array(x: FloatArray) -> None:
+    np.maximum(x, 0, out=x)
+
+
+def _sigmoid_array(x: FloatArray) -> None:
+    x *= 0.5  # σ(x) = (1 + tanh(x/2)) / 2 cannot overflow
+    np.tanh(x, out=x)
+    x += 1
+    x *= 0.5
+
+
 KERNELS: dict[str, Kernel] = {
-    "Tanh": Kernel(tanh_, torch.ops.aten.tanh_backward),
-    "ReLU": Kernel(torch.relu_, _relu_backward),
-    "Sigmoid": Kernel(torch.sigmoid_, torch.ops.aten.sigmoid_backward),
+    "Tanh": Kernel(tanh_, torch.ops.aten.tanh_backward, _tanh_array),
+    "ReLU": Kernel(torch.relu_, _relu_backward, _relu_array),
+    "Sigmoid": Kernel(torch.sigmoid_, torch.ops.aten.sigmoid_backward, _sigmoid_array),
 }
 """Activations whose derivative follows from their output, by class name in torch.nn."""
+
+
+NARROW = 8
+"""From how many times as many rows as columns on a product is computed the other way round."""
 
 
 def mlp_forward(
@@ -80,7 +103,7 @@ class MLPFunction(torch.autograd.Function):
 
         def take(layer: int, grad: Tensor, x: Tensor) -> None:
             if wanted[2 * layer]:
-                grads[2 * layer], grads[2 * layer + 1] = grad.t().mm(x), grad.sum(0)
+                grads[2 * layer], grads[2 * layer + 1] = _product(grad.t(), x), grad.sum(0)
 
         heads = range(num_hidden, len(weights))
         for layer, grad_output in zip(heads, grad_outputs, strict=True):
@@ -92,5 +115,12 @@ class MLPFunction(torch.autograd.Function):
             grad = ctx.kernel.backward(grad, hidden[layer + 1])
             take(layer, grad, hidden[layer])
             if layer > 0 or ctx.needs_input_grad[2]:
-                grad = grad.mm(weights[layer])
+                grad = _product(grad, weights[layer])
         return (None, None, grad if ctx.needs_input_grad[2] else None, *grads)
+
+
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    """a b; with few columns as (bᵀ aᵀ)ᵀ, in which the CPU's library is up to five times faster."""
+    if NARROW * b.shape[1] <= a.shape[0]:
+        return b.t().mm(a.t()).t()
+    return a.mm(b)

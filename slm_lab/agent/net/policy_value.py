@@ -3,12 +3,15 @@
 from abc import ABC, abstractmethod
 from typing import NamedTuple, Protocol, final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from slm_lab.agent.net.acting import ArrayNet, act_forward
 from slm_lab.agent.net.units import Units
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.optim.optimizer import Optimizer
+from slm_lab.core.types import Array, FloatArray
 
 
 class StepReport(NamedTuple):
@@ -22,16 +25,12 @@ class StepReport(NamedTuple):
 class ActingNetwork(Protocol):
     """What an actor needs of a network."""
 
-    device: torch.device
-
-    def act(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        """Distribution parameters (B, param_dim) and V(s) in units of return (B,)."""
-
-    def policy(self, obs: Tensor) -> Tensor:
-        """Distribution parameters (B, param_dim)."""
+    def act(self, obs: Array) -> tuple[FloatArray, FloatArray]:
+        """Distribution parameters (N, param_dim) and V(s) in units of return (N,)."""
 
 
-class PolicyHead(nn.Module):
+@final
+class PolicyHead(nn.Module, ArrayNet):
     """A network's policy output, with a learned scale that ignores the state behind it where there
     is one: ln σ of a normal distribution.
     """  # fmt: skip
@@ -47,6 +46,15 @@ class PolicyHead(nn.Module):
         if self.scale is not None:
             params = torch.cat([params, self.scale.expand(*params.shape[:-1], -1)], -1)
         return (params, *rest)
+
+    def forward_array(self, obs: Array) -> tuple[FloatArray, ...] | None:
+        """See `ArrayNet`."""
+        outputs = self.net.forward_array(obs) if isinstance(self.net, ArrayNet) else None
+        if outputs is None or self.scale is None:
+            return outputs
+        params, *rest = outputs
+        scale = self.scale.detach().numpy()
+        return (np.hstack([params, np.broadcast_to(scale, (len(params), len(scale)))]), *rest)
 
 
 class PolicyValue(ABC):
@@ -79,10 +87,14 @@ class PolicyValue(ABC):
     def train(self, mode: bool) -> None:
         """Whether normalisation layers use and update batch statistics."""
 
-    def act(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        """Distribution parameters (B, param_dim) and V(s) in units of return, (B,)."""
-        params, raw_value = self.forward(obs)
-        return params, self.transform.decode(raw_value)
+    @abstractmethod
+    def act(self, obs: Array) -> tuple[FloatArray, FloatArray]:
+        """Distribution parameters (N, param_dim) and V(s) in units of return, (N,)."""
+
+    def _as_returns(self, raw_value: FloatArray) -> FloatArray:
+        """(N, 1) to (N,)."""
+        returns: FloatArray = self.transform.decode(torch.from_numpy(raw_value[:, 0])).numpy()
+        return returns
 
     def value(self, obs: Tensor) -> Tensor:
         """V(s) in units of return, (B,)."""
@@ -104,6 +116,11 @@ class SharedPolicyValue(PolicyValue):
         """Both heads in one pass."""
         params, value = self._net.forward(obs)
         return params, value.squeeze(-1)
+
+    def act(self, obs: Array) -> tuple[FloatArray, FloatArray]:
+        """Both heads in one pass."""
+        params, raw_value = act_forward(self._net, obs, self.device)
+        return params, self._as_returns(raw_value)
 
     def policy(self, obs: Tensor) -> Tensor:
         """The policy head."""
@@ -146,6 +163,12 @@ class SeparatePolicyValue(PolicyValue):
         """One pass through each network."""
         return self.policy(obs), self.raw_value(obs)
 
+    def act(self, obs: Array) -> tuple[FloatArray, FloatArray]:
+        """One pass through each network."""
+        (params,) = act_forward(self._actor, obs, self.device)
+        (raw_value,) = act_forward(self._critic, obs, self.device)
+        return params, self._as_returns(raw_value)
+
     def policy(self, obs: Tensor) -> Tensor:
         """The actor."""
         return self._actor.forward(obs)[0]
@@ -183,10 +206,10 @@ class PolicyOnly:
         """Distribution parameters (B, param_dim)."""
         return self._net.forward(obs)[0]
 
-    def act(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        """Distribution parameters (B, param_dim), and NaN for the values that there are none of."""
-        params = self.policy(obs)
-        return params, params.new_full((len(params),), torch.nan)
+    def act(self, obs: Array) -> tuple[FloatArray, FloatArray]:
+        """Distribution parameters (N, param_dim), and NaN for the values that there are none of."""
+        (params,) = act_forward(self._net, obs, self.device)
+        return params, np.full(len(params), np.nan, np.float32)
 
     def step(self, policy_loss: Tensor) -> StepReport:
         """One gradient step."""

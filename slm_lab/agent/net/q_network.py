@@ -2,12 +2,15 @@
 
 from typing import final
 
+import numpy as np
 from torch import Tensor, nn
 
+from slm_lab.agent.net.acting import act_forward
 from slm_lab.agent.net.policy_value import StepReport
 from slm_lab.agent.net.target import Follower
 from slm_lab.agent.net.units import Units
 from slm_lab.agent.optim.optimizer import Optimizer
+from slm_lab.core.types import Array, FloatArray
 
 
 @final
@@ -34,14 +37,10 @@ class QNetwork:
         q: Tensor = self._target.forward(obs)[0]
         return q
 
-    def policy(self, obs: Tensor) -> Tensor:
-        """What an actor takes for logits, (B, n)."""
-        return self.q(obs)
-
-    def act(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        """Q of every action, (B, n), and of the best, (B,)."""
-        q = self.q(obs)
-        return q, q.amax(-1)
+    def act(self, obs: Array) -> tuple[FloatArray, FloatArray]:
+        """Q of every action, (N, n), and of the best, (N,)."""
+        (q,) = act_forward(self._net, obs, self.device)
+        return q, np.maximum.reduce(q, -1)
 
     def step(self, loss: Tensor) -> StepReport:
         """One gradient step; the target network may follow."""

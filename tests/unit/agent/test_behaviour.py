@@ -5,50 +5,75 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from slm_lab.agent.distribution.behaviour import EpsilonGreedy, behaviour, boltzmann
+from slm_lab.agent.distribution.behaviour import behaviour, boltzmann
+from slm_lab.agent.distribution.choice import Choice, EpsilonGreedy
 from slm_lab.agent.distribution.family import distribution_family
+from slm_lab.agent.generators import Generators
 from slm_lab.core.errors import LabError
 from tests.support import parse, ppo, rows, run_session
 
-LOGITS = torch.tensor([[0.0, 2.0, 1.0, -1.0], [3.0, 0.0, 0.0, 0.0]])
+LOGITS = np.array([[0.0, 2.0, 1.0, -1.0], [3.0, 0.0, 0.0, 0.0]], np.float32)
 DISCRETE = spaces.Discrete(4)
+MANY = 40_000
 
 
-def probabilities(policy):
-    actions = torch.arange(4)
-    return torch.stack([policy.log_prob(a.expand(2)).exp() for a in actions], -1)
+def frequencies(make, *variables):
+    """(2, 4) how often each action comes for either row of LOGITS, and log p of what came."""
+    shares, believed = [], []
+    for row in LOGITS:
+        action, log_prob = make(np.tile(row, (MANY, 1)), *variables).draw(Generators(0))
+        assert action.shape == log_prob.shape == (MANY,)
+        assert action.dtype == np.int64
+        assert log_prob.dtype == np.float32
+        shares.append(np.bincount(action, minlength=4) / MANY)
+        believed.append({int(a): float(p) for a, p in zip(action, log_prob, strict=True)})
+    return np.array(shares), believed
+
+
+def check_frequencies(make, variable, expected):
+    shares, believed = frequencies(make, variable)
+    np.testing.assert_allclose(shares, expected, atol=4 * 0.5 / MANY**0.5)
+    for row, log_probs in zip(expected, believed, strict=True):
+        assert set(log_probs) <= set(np.flatnonzero(row))
+        for action, log_prob in log_probs.items():
+            assert log_prob == pytest.approx(np.log(row[action]), abs=1e-5)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.2, 1.0])
 def test_epsilon_greedy_takes_the_best_but_for_epsilon(epsilon):
-    expected = torch.full((2, 4), epsilon / 4)
+    """By one draw for each environment: the shares are those of independent ones."""
+    expected = np.full((2, 4), epsilon / 4)
     expected[0, 1] += 1 - epsilon
     expected[1, 0] += 1 - epsilon
-    policy = EpsilonGreedy(LOGITS, epsilon)
-    torch.testing.assert_close(probabilities(policy), expected)
-    entropy = torch.special.entr(expected).sum(-1)
-    torch.testing.assert_close(policy.entropy(), entropy)
-    draws = policy.sample(torch.Generator().manual_seed(0))
-    assert epsilon > 0 or torch.equal(draws, LOGITS.argmax(-1))
-
-
-def test_epsilon_is_drawn_for_each_environment_by_itself():
-    policy = EpsilonGreedy(LOGITS[:1].expand(10_000, 4), 0.4)
-    draws = policy.sample(torch.Generator().manual_seed(0))
-    share = (draws == 1).float().mean().item()
-    assert share == pytest.approx(0.7, abs=0.02)
+    check_frequencies(EpsilonGreedy, epsilon, expected)
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 4.0])
 def test_boltzmann_is_a_softmax_at_a_temperature(temperature):
-    policy = boltzmann(LOGITS, temperature)
-    torch.testing.assert_close(probabilities(policy), (LOGITS / temperature).softmax(-1))
+    expected = torch.from_numpy(LOGITS / temperature).softmax(-1).numpy()
+    check_frequencies(boltzmann, temperature, expected)
 
 
 def test_boltzmann_at_zero_is_greedy():
-    policy = boltzmann(LOGITS, 0.0)
-    draws = policy.sample(torch.Generator().manual_seed(0))
-    assert torch.equal(draws, LOGITS.argmax(-1))
+    action, log_prob = boltzmann(LOGITS, 0.0).draw(Generators(0))
+    np.testing.assert_array_equal(action, LOGITS.argmax(-1))
+    np.testing.assert_array_equal(log_prob, np.zeros(2))
+
+
+def test_what_has_no_probability_is_never_chosen():
+    p = np.tile(np.array([0.0, 0.3, 0.0, 0.7, 0.0], np.float32), (MANY, 1))
+    action, _ = Choice(p).draw(Generators(0))
+    assert set(action.tolist()) == {1, 3}
+
+
+@pytest.mark.parametrize("name", ["default", "random"])
+def test_a_choice_is_believed_as_the_categorical_of_the_learner_has_it(name):
+    family = distribution_family(DISCRETE, "default")
+    logits = np.random.default_rng(0).normal(size=(100, 4)).astype(np.float32)
+    action, log_prob = behaviour(name, family, DISCRETE)(logits, 0.0).draw(Generators(0))
+    of_learner = family(torch.from_numpy(logits if name == "default" else 0 * logits))
+    expected = of_learner.log_prob(torch.from_numpy(action))
+    np.testing.assert_allclose(log_prob, expected.numpy(), atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -62,11 +87,10 @@ def test_boltzmann_at_zero_is_greedy():
 )
 def test_random_ignores_the_policy(space, log_prob):
     family = distribution_family(space, "default")
-    params = torch.randn(5, family.param_dim, generator=torch.Generator().manual_seed(0)) * 5
-    policy = behaviour("random", family, space)(params, 0.0)
-    actions = policy.sample(torch.Generator().manual_seed(0))
-    assert all(action in space for action in actions.numpy())
-    torch.testing.assert_close(policy.log_prob(actions), torch.full((5,), float(log_prob)))
+    params = np.random.default_rng(0).normal(size=(5, family.param_dim)).astype(np.float32) * 5
+    actions, log_probs = behaviour("random", family, space)(params, 0.0).draw(Generators(0))
+    assert all(action in space for action in actions)
+    np.testing.assert_allclose(log_probs, np.full(5, log_prob), rtol=1e-6)
 
 
 def test_what_cannot_be_done_is_refused_with_the_reason():

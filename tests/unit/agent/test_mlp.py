@@ -2,12 +2,15 @@
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from slm_lab.agent.net.acting import act_forward
 from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.agent.net.mlp_function import KERNELS, MLPFunction
+from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.core.errors import LabError
 from slm_lab.spec.role import net_for_role
 from tests.support import parse, ppo
@@ -31,11 +34,15 @@ def random_parameters(widths, heads):
 
 
 @pytest.mark.parametrize("name", KERNELS)
-@pytest.mark.parametrize(("widths", "heads"), [((3, 5, 4), (2, 1)), ((3, 5), (2,)), ((3,), (1,))])
-def test_the_written_out_gradient_is_the_numerical_one(name, widths, heads):
+@pytest.mark.parametrize(
+    ("widths", "heads", "size"),
+    [((3, 5, 4), (2, 1), 6), ((3, 5), (2,), 6), ((3,), (1,), 6), ((1, 9), (2,), 9)],
+)
+def test_the_written_out_gradient_is_the_numerical_one(name, widths, heads, size):
+    """The last has products so narrow that they are computed the other way round."""
     parameters = random_parameters(widths, heads)
     generator = torch.Generator().manual_seed(1)
-    obs = torch.randn(6, widths[0], generator=generator, dtype=torch.float64, requires_grad=True)
+    obs = torch.randn(size, widths[0], generator=generator, dtype=torch.float64, requires_grad=True)
 
     def function(obs, *parameters):
         return MLPFunction.apply(KERNELS[name], len(widths) - 1, obs, *parameters)
@@ -67,6 +74,46 @@ def test_without_gradients_the_outputs_are_the_same():
         acted = net_(obs)
     for left, right in zip(acted, net_(obs), strict=True):
         assert torch.equal(left, right)
+
+
+@pytest.mark.parametrize("rows", [1, 16, 5000])
+@pytest.mark.parametrize("changes", [{}, {"hid_layers": []}, {"layer_norm": True},
+                                     {"hid_layers_activation": "silu"},
+                                     {"hid_layers_activation": "sigmoid"},
+                                     {"hid_layers_activation": "relu"},
+                                     {"out_layer_activation": "tanh"}])  # fmt: skip
+def test_what_is_put_out_to_act_on_is_the_same(changes, rows):
+    net_ = net(**changes)
+    obs = torch.randn(rows, 4, generator=torch.Generator().manual_seed(0))
+    acted = act_forward(net_, obs.numpy(), torch.device("cpu"))
+    for left, right in zip(acted, net_(obs), strict=True):
+        np.testing.assert_allclose(left, right.detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_few_observations_are_left_to_numpy_and_many_to_torch():
+    net_ = net(hid_layers=[64, 64])
+    assert net_.forward_array(np.zeros((64, 4), np.float32)) is not None
+    assert net_.forward_array(np.zeros((65, 4), np.float32)) is None
+
+
+def test_acting_follows_the_parameters_wherever_they_are_put():
+    """After a step in place, and after the flat vector has been bound to other memory."""
+    net_ = net()
+    flat = FlatParameters(net_)
+    obs = np.ones((2, 4), np.float32)
+
+    def check():
+        (acted, _), (expected, _) = net_.forward_array(obs), net_(torch.from_numpy(obs))
+        np.testing.assert_allclose(acted, expected.detach().numpy(), rtol=1e-5, atol=1e-6)
+        return acted
+
+    first = check()
+    flat.vector.mul_(0.5)
+    second = check()
+    flat.rebind(flat.vector + 1, flat.statistics)
+    third = check()
+    assert not np.allclose(first, second)
+    assert not np.allclose(second, third)
 
 
 def test_an_input_without_gradient_is_left_alone():

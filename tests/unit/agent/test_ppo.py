@@ -236,11 +236,13 @@ def test_a_loss_that_is_not_finite_names_what_the_batch_held():
 def test_greedy_actions_are_the_mode_and_draw_nothing():
     agent, env = build()
     obs = env.reset()
-    state = agent.actor.state_dict()["generator"]
+    before = agent.actor.state_dict()["generators"]
     with torch.no_grad():
         expected = agent.learner.network.policy(torch.from_numpy(obs)).argmax(-1).numpy()
     assert (agent.actor.act_greedily(obs) == expected).all()
-    assert torch.equal(agent.actor.state_dict()["generator"], state)
+    after = agent.actor.state_dict()["generators"]
+    assert after["array"] == before["array"]
+    assert torch.equal(after["tensor"], before["tensor"])
 
 
 def test_an_act_has_one_entry_per_environment():

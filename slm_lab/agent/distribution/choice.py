@@ -1,0 +1,61 @@
+"""Choosing one of n actions, by NumPy.
+
+What an actor does in every vector step is done with a few numbers, and torch takes three times as
+long to get hold of them. Learning, which needs gradients, has `discrete.Categorical`.
+"""
+
+from typing import final
+
+import numpy as np
+
+from slm_lab.agent.generators import Generators
+from slm_lab.core.types import FloatArray, IntArray
+
+TINY = 1e-12
+"""Stands in for an ε of zero, under which nothing is explored."""
+
+
+@final
+class Choice:
+    """One of n actions in each of B states."""
+
+    def __init__(self, p: FloatArray) -> None:
+        self.p = p
+        """(B, n), how likely each is."""
+
+    def draw(self, generators: Generators) -> tuple[IntArray, FloatArray]:
+        """Actions (B,) int64 and the logarithm of how likely they were, (B,)."""
+        cumulative = np.add.accumulate(self.p, -1)
+        u = generators.array.random(len(self.p), np.float32)
+        # Those that are passed; never the last one, and none whose p is zero is stopped at.
+        action = np.add.reduce(cumulative <= (u * cumulative[:, -1])[:, None], -1)
+        return action, np.log(self.p[np.arange(len(action)), action])
+
+
+def softmax(logits: FloatArray, temperature: float = 1.0) -> Choice:
+    """p ∝ e^(l/τ) of logits (B, n)."""
+    p = logits - np.maximum.reduce(logits, -1, keepdims=True)
+    if temperature != 1.0:
+        p /= temperature
+    np.exp(p, out=p)
+    p /= np.add.reduce(p, -1, keepdims=True)
+    return Choice(p)
+
+
+@final
+class EpsilonGreedy:
+    """The action with the largest of n logits (B, n), but with probability ε any of the n."""
+
+    def __init__(self, logits: FloatArray, epsilon: float) -> None:
+        self._greedy = logits.argmax(-1)
+        self._num_actions = logits.shape[-1]
+        self._epsilon = epsilon
+
+    def draw(self, generators: Generators) -> tuple[IntArray, FloatArray]:
+        """See `Choice.draw`. One number u each says whether to explore, u < ε, and u/ε where to."""
+        epsilon, n = self._epsilon, self._num_actions
+        u = generators.array.random(len(self._greedy))
+        explored = (u / max(epsilon, TINY) * n).astype(np.int64)
+        action = np.where(u < epsilon, explored, self._greedy)
+        p = np.where(action == self._greedy, 1 - epsilon + epsilon / n, epsilon / n)
+        return action, np.log(p, dtype=np.float32)
