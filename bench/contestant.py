@@ -1,6 +1,6 @@
 """Runs one case in one library and prints its training frames per second as JSON.
 
-python -m bench.contestant {lab|sb3} CASE [--frames N]
+python -m bench.contestant {lab|sb3|floor} CASE [--frames N]
 """
 
 import argparse
@@ -143,7 +143,20 @@ SB3: dict[type[Case], Callable[[Any], tuple[Any, dict[str, Any]]]] = {
     DQNCase: sb3_dqn,
     SACCase: sb3_sac,
 }
-LIBRARIES = {"lab": lab_speed, "sb3": sb3_speed}
+
+
+def floor_speed(name: str, case: Case) -> float:
+    """Frames per second of the same written out by hand; there is none but for SAC."""
+    import torch
+
+    from bench.floor import sac_speed
+
+    torch.set_num_threads(1)
+    assert isinstance(case, SACCase), f"{name} has no floor"
+    return sac_speed(case)
+
+
+LIBRARIES = {"lab": lab_speed, "sb3": sb3_speed, "floor": floor_speed}
 
 
 def main() -> None:

@@ -2,8 +2,9 @@
 
 python -m bench.speed CASE… [--repeats 5]
 
-Both libraries run by turns, each time in a fresh process with one thread, so that a change in the
-machine's load meets both. What counts is the ratio of the medians.
+The libraries run by turns, each time in a fresh process with one thread, so that a change in the
+machine's load meets all. What counts is the ratio of the medians. SAC is also compared with the
+same written out by hand, the floor.
 """
 
 import argparse
@@ -13,7 +14,7 @@ import statistics
 import subprocess
 import sys
 
-from bench.cases import CASES
+from bench.cases import CASES, SACCase
 
 
 def measure(library: str, case: str) -> float:
@@ -36,17 +37,19 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()
     for case in arguments.cases:
-        speeds: dict[str, list[float]] = {"lab": [], "sb3": []}
+        others = ["sb3", "floor"] if isinstance(CASES[case], SACCase) else ["sb3"]
+        speeds: dict[str, list[float]] = {library: [] for library in ("lab", *others)}
         for _ in range(arguments.repeats):
             for library, seen in speeds.items():
                 seen.append(measure(library, case))
-                print(f"{case:20} {library:4} {seen[-1]:9,.0f} frames/s", flush=True)
-        lab, sb3 = (statistics.median(speeds[library]) for library in ("lab", "sb3"))
-        print(
-            f"{case:20} medians of {arguments.repeats}: lab {lab:,.0f}, "
-            f"Stable-Baselines3 {sb3:,.0f} frames/s, ratio {lab / sb3:.2f}",
-            flush=True,
-        )
+                print(f"{case:20} {library:5} {seen[-1]:9,.0f} frames/s", flush=True)
+        median = {library: statistics.median(seen) for library, seen in speeds.items()}
+        for other in others:
+            print(
+                f"{case:20} medians of {arguments.repeats}: lab {median['lab']:,.0f}, {other} "
+                f"{median[other]:,.0f} frames/s, ratio {median['lab'] / median[other]:.2f}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -19,8 +19,8 @@ class Kernel(NamedTuple):
 
     apply: Callable[[Tensor], Tensor]
     """Activates a tensor in place and returns it."""
-    backward: Callable[[Tensor, Tensor], Tensor]
-    """(gradient of the output, output) to the gradient of the input."""
+    backward_: Callable[[Tensor, Tensor], Tensor]
+    """(gradient of the output, output) to the gradient of the input, in the place of the first."""
     apply_array: Callable[[FloatArray], None]
     """Activates an array in place."""
 
@@ -34,9 +34,19 @@ def tanh_(x: Tensor) -> Tensor:
     return x
 
 
-def _relu_backward(grad: Tensor, output: Tensor) -> Tensor:
-    grad_input: Tensor = torch.ops.aten.threshold_backward(grad, output, 0)
-    return grad_input
+def _relu_backward_(grad: Tensor, output: Tensor) -> Tensor:
+    torch.ops.aten.threshold_backward.grad_input(grad, output, 0, grad_input=grad)
+    return grad
+
+
+def _tanh_backward_(grad: Tensor, output: Tensor) -> Tensor:
+    torch.ops.aten.tanh_backward.grad_input(grad, output, grad_input=grad)
+    return grad
+
+
+def _sigmoid_backward_(grad: Tensor, output: Tensor) -> Tensor:
+    torch.ops.aten.sigmoid_backward.grad_input(grad, output, grad_input=grad)
+    return grad
 
 
 def _tanh_array(x: FloatArray) -> None:
@@ -55,9 +65,9 @@ def _sigmoid_array(x: FloatArray) -> None:
 
 
 KERNELS: dict[str, Kernel] = {
-    "Tanh": Kernel(tanh_, torch.ops.aten.tanh_backward, _tanh_array),
-    "ReLU": Kernel(torch.relu_, _relu_backward, _relu_array),
-    "Sigmoid": Kernel(torch.sigmoid_, torch.ops.aten.sigmoid_backward, _sigmoid_array),
+    "Tanh": Kernel(tanh_, _tanh_backward_, _tanh_array),
+    "ReLU": Kernel(torch.relu_, _relu_backward_, _relu_array),
+    "Sigmoid": Kernel(torch.sigmoid_, _sigmoid_backward_, _sigmoid_array),
 }
 """Activations whose derivative follows from their output, by class name in torch.nn."""
 
@@ -112,7 +122,7 @@ class MLPFunction(torch.autograd.Function):
         for layer, grad_output in zip(heads[1:], grad_outputs[1:], strict=True):
             grad.addmm_(grad_output, weights[layer])
         for layer in reversed(range(num_hidden)):
-            grad = ctx.kernel.backward(grad, hidden[layer + 1])
+            grad = ctx.kernel.backward_(grad, hidden[layer + 1])
             take(layer, grad, hidden[layer])
             if layer > 0 or ctx.needs_input_grad[2]:
                 grad = _product(grad, weights[layer])

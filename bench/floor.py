@@ -1,0 +1,116 @@
+"""SAC written out for one environment by hand: what is left when a library is left out.
+
+Nothing is configurable, nothing is logged or saved. Tuned the usual ways: fused Adam, one call for
+all targets, no weight gradients of the critics in the loss of the actor, no graph where none is
+needed.
+"""
+
+import math
+import time
+from itertools import pairwise
+
+import gymnasium
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import mse_loss, softplus
+
+from bench.cases import SACCase
+
+
+def mlp(*widths: int) -> nn.Sequential:
+    """Linear layers with relu between them."""
+    layers = [layer for i, o in pairwise(widths) for layer in (nn.Linear(i, o), nn.ReLU())]
+    return nn.Sequential(*layers[:-1])
+
+
+def sample(actor: nn.Sequential, obs: Tensor) -> tuple[Tensor, Tensor]:
+    """A tanh-squashed action and its log-probability."""
+    mean, log_std = actor(obs).chunk(2, -1)
+    log_std = log_std.clamp(-20, 2)
+    noise = torch.randn_like(mean)
+    raw = mean + noise * log_std.exp()
+    normal = -0.5 * noise.square() - log_std - 0.5 * math.log(2 * math.pi)
+    return raw.tanh(), (normal - 2 * (math.log(2) - raw - softplus(-2 * raw))).sum(-1)
+
+
+class SAC:
+    """Networks, optimizers and one update."""
+
+    def __init__(self, case: SACCase, obs_dim: int, act_dim: int) -> None:
+        hidden = case.hidden
+        self.case = case
+        self.actor = mlp(obs_dim, *hidden, 2 * act_dim)
+        pairs = [[mlp(obs_dim + act_dim, *hidden, 1) for _ in range(2)] for _ in range(2)]
+        self.critics, self.targets = pairs
+        self.critic_weights = [p for q in self.critics for p in q.parameters()]
+        self.target_weights = [p for q in self.targets for p in q.parameters()]
+        torch._foreach_copy_([p.data for p in self.target_weights], self.critic_weights)
+        self.log_alpha = torch.zeros((), requires_grad=True)
+        self.target_entropy = -float(act_dim)
+        self.actor_adam = torch.optim.Adam(self.actor.parameters(), lr=case.lr, fused=True)
+        self.critic_adam = torch.optim.Adam(self.critic_weights, lr=case.lr, fused=True)
+        self.alpha_adam = torch.optim.Adam([self.log_alpha], lr=case.lr, fused=True)
+
+    def update(
+        self, obs: Tensor, action: Tensor, reward: Tensor, discount: Tensor, next_obs: Tensor
+    ) -> None:
+        """One step of critics, actor and temperature; the targets follow."""
+        alpha = self.log_alpha.exp().item()
+        with torch.no_grad():
+            next_action, log_prob = sample(self.actor, next_obs)
+            after = torch.cat([next_obs, next_action], -1)
+            first, second = (q(after).squeeze(-1) for q in self.targets)
+            target = reward + discount * (torch.min(first, second) - alpha * log_prob)
+        here = torch.cat([obs, action], -1)
+        loss = sum(mse_loss(q(here).squeeze(-1), target) for q in self.critics)
+        self.critic_adam.zero_grad()
+        loss.backward()  # type: ignore[union-attr]
+        self.critic_adam.step()
+        for weight in self.critic_weights:
+            weight.requires_grad_(False)
+        action, log_prob = sample(self.actor, obs)
+        own = torch.cat([obs, action], -1)
+        first, second = (q(own).squeeze(-1) for q in self.critics)
+        self.actor_adam.zero_grad()
+        (alpha * log_prob - torch.min(first, second)).mean().backward()
+        self.actor_adam.step()
+        for weight in self.critic_weights:
+            weight.requires_grad_(True)
+        self.alpha_adam.zero_grad()
+        (-self.log_alpha * (log_prob.detach().mean() + self.target_entropy)).backward()
+        self.alpha_adam.step()
+        with torch.no_grad():
+            torch._foreach_lerp_(self.target_weights, self.critic_weights, self.case.tau)
+
+
+def sac_speed(case: SACCase) -> float:
+    """Frames per second of the whole loop: acting, stepping, storing, sampling, updating."""
+    torch.manual_seed(0)
+    rng = np.random.default_rng(0)
+    env = gymnasium.make(case.env)
+    assert isinstance(env.action_space, gymnasium.spaces.Box)
+    assert env.observation_space.shape is not None
+    obs_dim, act_dim = env.observation_space.shape[0], env.action_space.shape[0]
+    middle = (env.action_space.high + env.action_space.low) / 2
+    half = (env.action_space.high - env.action_space.low) / 2
+    sac = SAC(case, obs_dim, act_dim)
+    widths = {"obs": (obs_dim,), "action": (act_dim,), "reward": (), "discount": (),
+              "next_obs": (obs_dim,)}  # fmt: skip
+    replay = {k: np.zeros((case.buffer, *shape), np.float32) for k, shape in widths.items()}
+    began = time.perf_counter()
+    obs, _ = env.reset(seed=0)
+    for frame in range(case.frames):
+        with torch.no_grad():
+            action = sample(sac.actor, torch.as_tensor(obs, dtype=torch.float32))[0].numpy()
+        next_obs, reward, terminated, truncated, _ = env.step(middle + half * action)
+        discount = case.gamma * (1 - terminated)
+        place = frame % case.buffer
+        row = (obs, action, reward, discount, next_obs)
+        for array, value in zip(replay.values(), row, strict=True):
+            array[place] = value
+        obs = env.reset()[0] if terminated or truncated else next_obs
+        if frame + 1 >= case.start:
+            index = rng.integers(0, min(frame + 1, case.buffer), case.batch)
+            sac.update(*(torch.from_numpy(array[index]) for array in replay.values()))
+    return case.frames / (time.perf_counter() - began)
