@@ -32,23 +32,29 @@ def carry_out(asked: Asked) -> int:
     """Runs, evaluates or shows; returns the exit code. Raises LabError for what cannot be done."""
     mode = parse_mode(asked.mode)
     _refuse_foreign_options(asked, mode)
-    if mode.run is None or mode.verb == "train":
+    with sigterm_as_ctrl_c():
+        if mode.run is None or mode.verb == "train":
+            return _train(asked, mode)
+        return _look_at(asked, mode.verb, mode.run)
+
+
+def _train(asked: Asked, mode: Mode) -> int:
+    """Begins a run or goes on with one; returns the exit code."""
+    with signals_held_back():
         imports = asked.imports if mode.run is None else _with_recorded(asked, mode.run)
         import_plugins(imports)
         with importing():
             from slm_lab.cli.run import run_spec
 
-        return run_spec(
-            asked.spec_file,
-            asked.spec_name,
-            asked.mode,
-            asked.sets,
-            asked.seed,
-            asked.data,
-            imports,
-        )
-    with sigterm_as_ctrl_c():
-        return _look_at(asked, mode.verb, mode.run)
+    return run_spec(
+        asked.spec_file,
+        asked.spec_name,
+        asked.mode,
+        asked.sets,
+        asked.seed,
+        asked.data,
+        imports,
+    )
 
 
 def _look_at(asked: Asked, verb: str, run: str) -> int:

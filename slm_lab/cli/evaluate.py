@@ -14,6 +14,7 @@ from rich.text import Text
 
 from slm_lab.cli.run import say
 from slm_lab.core.errors import LabError
+from slm_lab.env.check import why_not_shown
 from slm_lab.env.step import FinishedEpisodes
 from slm_lab.experiment.episodes import even_num_envs, join_episodes
 from slm_lab.experiment.evaluate import Evaluator
@@ -22,7 +23,7 @@ from slm_lab.experiment.saved_run import SavedAgent, SavedRun, SavedRunRequest, 
 EVAL_EPISODES = 100
 ENJOY_EPISODES = 5
 
-INVISIBLE = ("dummy", "offscreen")
+INVISIBLE = {"dummy", "offscreen"}
 """Video drivers of SDL that show nothing; it falls back on one where there is no display."""
 
 
@@ -103,7 +104,9 @@ def _stage(saved: SavedRun, agent: SavedAgent, render: bool) -> Evaluator:
         return saved.evaluator(agent.session, 1, spec)
     kwargs = {**env.kwargs, "render_mode": "human"}
     shown = spec.model_copy(update={"env": env.model_copy(update={"kwargs": kwargs})})
-    with _window_of(spec.env.name):
+    if (reason := why_not_shown(env)) is not None:
+        raise _no_window(env.name, reason)
+    with _window_of(env.name):
         return saved.evaluator(agent.session, 1, shown)
 
 
@@ -113,16 +116,40 @@ def _window_of(name: str) -> Iterator[None]:
 
     Every simulator has its own exceptions for it, so all of them are meant.
     """
+    chosen = os.environ.get("SDL_VIDEODRIVER")
+    try:
+        with _sdl_keeping_quiet(chosen):
+            yield
+            if _video_driver() in INVISIBLE - {chosen}:
+                raise LabError("there is no display")
+    except Exception as error:
+        raise _no_window(name, " ".join(str(error.__cause__ or error).split())) from error
+
+
+@contextmanager
+def _sdl_keeping_quiet(chosen: str | None) -> Iterator[None]:
+    """Has SDL not look for a display where there is none: it would print what it does not find."""
+    if chosen is not None or _has_display():
+        yield
+        return
+    os.environ["SDL_VIDEODRIVER"] = "dummy"
     try:
         yield
-        driver = _video_driver()
-        if driver in INVISIBLE and driver != os.environ.get("SDL_VIDEODRIVER"):
-            raise LabError("there is no display")
-    except Exception as error:
-        raise LabError(
-            f"--render: cannot open a window for {name}: {error}; leave --render out to play "
-            "without one"
-        ) from error
+    finally:
+        del os.environ["SDL_VIDEODRIVER"]
+
+
+def _has_display() -> bool:
+    """Whether there seems to be one; only Linux says so beforehand."""
+    names = ("DISPLAY", "WAYLAND_DISPLAY")
+    return sys.platform != "linux" or any(os.environ.get(name) for name in names)
+
+
+def _no_window(name: str, reason: str) -> LabError:
+    return LabError(
+        f"--render: cannot open a window for {name}: {reason}; leave --render out to play without "
+        "one"
+    )
 
 
 def _video_driver() -> str:

@@ -106,7 +106,7 @@ def run(
 ) -> None:
     """Train a spec; without arguments, PPO on CartPole. Or evaluate what a run has saved.
 
-    Exit codes: 0 all well, 1 a run failed, 2 bad input, 130 stopped by Ctrl-C.
+    Exit codes: 0 all well, 1 a run failed, 2 bad input, 130 stopped by Ctrl-C or SIGTERM.
     """
     with report_errors():
         from slm_lab.cli.dispatch import Asked, carry_out

@@ -1,4 +1,4 @@
-"""What Ctrl-C and SIGTERM do to a command that trains nothing: it clears up and ends."""
+"""What Ctrl-C and SIGTERM do to a command while it trains nothing: it clears up and ends."""
 
 import signal
 from collections.abc import Iterator

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from slm_lab.cli.errors import BAD_INPUT, report_errors
+from slm_lab.cli.signals import signals_held_back
 from slm_lab.core.plugins import import_plugins
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def check(
     from slm_lab.spec.read import shipped_files
 
     well = True
-    with report_errors():
+    with report_errors(), signals_held_back():
         import_plugins(imports or [])
     for file in files or shipped_files():
         try:
@@ -78,7 +79,8 @@ def show(
     with report_errors():
         from slm_lab.spec.load import load_spec
 
-        import_plugins(imports or [])
+        with signals_held_back():
+            import_plugins(imports or [])
         spec = load_spec(file, name, sets or [])
         _print_json({spec.name: spec.to_json()})
 
@@ -89,7 +91,8 @@ def schema(imports: Imports = None) -> None:
     with report_errors():
         from slm_lab.spec.json_schema import file_schema
 
-        import_plugins(imports or [])
+        with signals_held_back():
+            import_plugins(imports or [])
         _print_json(file_schema())
 
 

@@ -93,9 +93,12 @@ def make_async(
     make_one: Callable[[], gymnasium.Env[Any, Any]], num_envs: int, seed: int
 ) -> RawEnvs:
     """`num_envs` environments, each in a process of its own."""
-    return AsyncEnvs(
-        Workers(make_one, num_envs, AutoresetMode.SAME_STEP), env_seeds(seed, num_envs)
-    )
+    workers = Workers(make_one, num_envs, AutoresetMode.SAME_STEP)
+    try:
+        return AsyncEnvs(workers, env_seeds(seed, num_envs))
+    except BaseException:
+        workers.close()
+        raise
 
 
 class SameStepEnvs(RawEnvs):

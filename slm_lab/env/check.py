@@ -2,7 +2,7 @@
 
 import importlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
@@ -16,6 +16,9 @@ from slm_lab.spec.schema.env import EnvSpec
 
 OWN_WORDS = {"max_episode_steps": "max_t", "autoreset_mode": None, "num_envs": "num_envs"}
 """arguments of native vector environments that the lab sets, and the spec's word for them"""
+
+SHOWN_MODES = frozenset({"human", "rgb_array", "rgb_array_list"})
+"""render modes that can be seen in a window: Gymnasium puts one around images"""
 
 
 def check_env(spec: EnvSpec) -> list[Problem]:
@@ -58,6 +61,28 @@ def _check_kwargs(spec: EnvSpec, entry: GymnasiumSpec) -> list[Problem]:
         for key, value in spec.kwargs.items()
         if key not in accepted
     ]
+
+
+def why_not_shown(spec: EnvSpec) -> str | None:
+    """Why the environment can open no window (the render mode "human"); None: nothing is known.
+
+    Raises as `find_env`.
+    """
+    entry = find_env(spec.name)
+    try:
+        creator = _single_creator(entry)
+    except (ImportError, DependencyNotInstalled):
+        return None  # as for a missing extra
+    accepted = accepted_arguments(creator)
+    if accepted is not None and "render_mode" not in accepted:
+        return "it takes no render_mode"
+    metadata = getattr(creator, "metadata", None)  # a function has none
+    if not isinstance(metadata, Mapping):
+        return None
+    modes = metadata.get("render_modes", ())
+    if not SHOWN_MODES.isdisjoint(modes):
+        return None
+    return f'it has no render mode "human"; it has {", ".join(map(str, modes)) or "none at all"}'
 
 
 def _refusal(key: str, entry: GymnasiumSpec, accepted: set[str]) -> str:

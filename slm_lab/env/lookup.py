@@ -73,6 +73,8 @@ def known_warnings_ignored() -> Iterator[None]:
     with warnings.catch_warnings():
         # Gymnasium, about a Box given in float64 and kept in float32.
         warnings.filterwarnings("ignore", message=".*precision lowered by casting.*")
+        # Gymnasium, about the window that it opens for an environment that only makes images.
+        warnings.filterwarnings("ignore", message=".*for an environment that doesn't natively.*")
         # SWIG, when Box2D is imported; as an error it would even crash the interpreter.
         warnings.filterwarnings("ignore", "builtin type .* has no __module__", DeprecationWarning)
         yield

@@ -52,7 +52,7 @@ def make_env(spec: EnvSpec, seed: int, training: bool = True, gamma: float = 0.9
     raw = _make_raw(spec, entry, seed)
     try:
         return _wrap(spec, raw, training, gamma)
-    except Exception:
+    except BaseException:
         raw.close()
         raise
 

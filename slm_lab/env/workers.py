@@ -1,14 +1,18 @@
 """Environments in processes of their own, with observations in shared memory."""
 
 import functools
-import multiprocessing
+import os
 import queue
-from collections.abc import Callable, Iterable
+import signal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing import forkserver, resource_tracker
+from multiprocessing.process import BaseProcess
+from multiprocessing.util import Finalize
 from typing import Any
 
 import gymnasium
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
-from gymnasium.vector.async_vector_env import AsyncState
 
 from slm_lab.core.errors import LabError
 from slm_lab.core.types import Array, StateDict
@@ -17,6 +21,8 @@ from slm_lab.env.sync import step_failure_note
 
 START_METHOD = "forkserver"
 """fork would copy the locks of whatever threads the parent has; spawn imports everything anew"""
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 ERROR_TIMEOUT = 10.0
 """seconds to wait for the exception of a worker that has reported a failure"""
@@ -46,7 +52,12 @@ class Stateful(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class Workers(AsyncVectorEnv):
-    """Gymnasium's AsyncVectorEnv, whose exceptions say which environment failed and how."""
+    """Gymnasium's AsyncVectorEnv, whose exceptions say which environment failed and how.
+
+    The workers leave Ctrl-C and SIGTERM to this process, which often get the signal, too: it
+    decides what is to be done. Where it breaks off in the middle of a call they are killed by
+    `close`, because what they would answer next is not known any more.
+    """
 
     def __init__(
         self,
@@ -54,29 +65,88 @@ class Workers(AsyncVectorEnv):
         num_envs: int,
         autoreset_mode: AutoresetMode,
     ) -> None:
-        multiprocessing.get_context(START_METHOD).set_forkserver_preload([__name__])
+        forkserver.set_forkserver_preload([__name__])
+        resource_tracker.ensure_running()  # the first start would launch it, and clear the mask
         self._action: Array | None = None
-        super().__init__(
-            [functools.partial(_make_stateful, make_one, index) for index in range(num_envs)],
-            copy=False,
-            context=START_METHOD,
-            autoreset_mode=autoreset_mode,
-        )
+        self._in_call = True
+        self.processes = []
+        parent = os.getpid()
+        self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+        try:
+            super().__init__(
+                [
+                    functools.partial(_make_stateful, make_one, index, parent)
+                    for index in range(num_envs)
+                ],
+                copy=False,
+                context=START_METHOD,
+                autoreset_mode=autoreset_mode,
+            )
+        except BaseException:
+            _kill(self.processes)
+            raise
+        finally:
+            self._let_signals_in()
+        self._in_call = False
+        # Python ends its children with SIGTERM, which these do not mind, and waits for them.
+        Finalize(self, _kill, args=(self.processes,), exitpriority=0)
+
+    def _check_spaces(self) -> None:
+        """Where AsyncVectorEnv.__init__ begins to wait for the workers, all of which are known."""
+        self._let_signals_in()
+        check_spaces: Callable[[], None] = super()._check_spaces  # Gymnasium has not typed it
+        check_spaces()
+
+    def _let_signals_in(self) -> None:
+        """Ends the time in which a Ctrl-C would leave a worker that nobody knows of, and in which
+        the workers are started with the same mask: they undo it when they can take it."""
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+
+    @contextmanager
+    def _call(self) -> Iterator[None]:
+        """Around whatever the workers are asked and answer; that it broke off stays noted."""
+        self._in_call = True
+        yield
+        self._in_call = False
+
+    def reset(
+        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Array, dict[str, Any]]:
+        """See AsyncVectorEnv."""
+        with self._call():
+            return super().reset(seed=seed, options=options)
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """See AsyncVectorEnv."""
+        with self._call():
+            return super().call(name, *args, **kwargs)
 
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
         """See AsyncVectorEnv; remembers the actions for the message of a failure."""
         self._action = actions
         try:
-            return super().step(actions)
+            with self._call():
+                return super().step(actions)
         except (EOFError, ConnectionError) as error:
             raise LabError(self._death_notice()) from error
+
+    def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
+        """Lets the workers close their environments; kills them where a call was broken off."""
+        try:
+            if not (terminate or self._in_call):
+                super().close_extras(timeout)
+        except (EOFError, OSError):
+            pass  # one has died since: there is nothing to ask it any more
+        finally:
+            _kill(self.processes)
+            for pipe in self.parent_pipes:
+                pipe.close()
 
     def _death_notice(self) -> str:
         """Ends the other workers and says which one died and how."""
         for process in self.processes:
             process.join(DEATH_TIMEOUT / len(self.processes))
         dead = [(i, p.exitcode) for i, p in enumerate(self.processes) if p.exitcode is not None]
-        self._state = AsyncState.DEFAULT
         self.close(terminate=True)
         return "; ".join(
             f"the worker process of environment {index} died with exit code {code}"
@@ -104,7 +174,6 @@ class Workers(AsyncVectorEnv):
             index, error_type, error, trace = self.error_queue.get(timeout=ERROR_TIMEOUT)
         except queue.Empty:
             raise LabError(f"environment {failed[0]} failed without saying why") from None
-        self._state = AsyncState.DEFAULT  # nothing to wait for any more
         self.close(terminate=True)
         if not isinstance(error, Exception):
             error = error_type(error)
@@ -115,6 +184,21 @@ class Workers(AsyncVectorEnv):
 
 
 def _make_stateful(
-    make_one: Callable[[], gymnasium.Env[Any, Any]], index: int
+    make_one: Callable[[], gymnasium.Env[Any, Any]], index: int, parent: int
 ) -> gymnasium.Env[Any, Any]:
+    """The environment of one worker; the `parent` makes one, too, to look at its spaces."""
+    if os.getpid() != parent:
+        for number in STOP_SIGNALS:
+            # Not SIG_IGN: programs that an environment starts would inherit it.
+            signal.signal(number, lambda *_: None)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
     return Stateful(make_one(), index)
+
+
+def _kill(processes: Sequence[BaseProcess]) -> None:
+    """Ends those that still run."""
+    started = [process for process in processes if process.pid is not None]
+    for process in started:
+        process.kill()
+    for process in started:
+        process.join()

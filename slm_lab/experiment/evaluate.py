@@ -7,6 +7,7 @@ import numpy as np
 
 from slm_lab.agent.algorithm.algorithm import AgentSeeds
 from slm_lab.agent.build import build_agent
+from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.core.types import StateDict
 from slm_lab.env.make import make_env
 from slm_lab.env.step import FinishedEpisodes
@@ -46,16 +47,16 @@ class Evaluator:
             self.env.close()
             raise
 
+    @property
+    def networks(self) -> Mapping[str, FlatParameters]:
+        """The flat vectors of the agent's networks by name."""
+        return self._agent.learner.flats
+
     def load_snapshot(self, snapshot: StateDict) -> None:
         """Takes the weights ("flats") and "statistics" of a snapshot, as a "best" part holds."""
         for name, flat in self._agent.learner.flats.items():
             flat.load_state_dict(snapshot["flats"][name])
         self.env.statistics[:] = snapshot["statistics"]
-
-    def load_session(self, state: StateDict) -> None:
-        """Takes the weights and statistics out of a Session's whole state, a "state" part."""
-        self._agent.learner.load_state_dict(state["agent"]["learner"])
-        self.env.statistics[:] = state["env"]["statistics"]
 
     def play(self, per_env: int) -> FinishedEpisodes:
         """`per_env` fresh episodes of every environment. Raises LabError where one never ends."""
@@ -80,3 +81,13 @@ class Evaluator:
     def close(self) -> None:
         """Frees the environments."""
         self.env.close()
+
+
+def snapshot_of(state: StateDict) -> StateDict:
+    """What a "best" part holds, of the agent in a Session's whole state, a "state" part."""
+    units = state["agent"]["learner"]["units"]
+    return {
+        "frame": state["frame"],
+        "flats": {name: unit["flat"] for name, unit in units.items()},
+        "statistics": state["env"]["statistics"],
+    }

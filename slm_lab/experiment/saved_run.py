@@ -8,7 +8,8 @@ from typing import Literal, TypeAlias, final
 from slm_lab.core.errors import CheckpointError, Problem, SpecError, UsageError
 from slm_lab.core.types import StateDict
 from slm_lab.experiment.checkpoint import CheckpointStore
-from slm_lab.experiment.evaluate import Evaluator
+from slm_lab.experiment.evaluate import Evaluator, snapshot_of
+from slm_lab.experiment.fit import check_fits
 from slm_lab.experiment.manifest import Manifest, read_manifest
 from slm_lab.experiment.recorded import asked_spec_name, find_run, recorded_seed
 from slm_lab.experiment.run import differences
@@ -40,19 +41,22 @@ class SavedRunRequest:
 
 @dataclass(frozen=True)
 class SavedAgent:
-    """One agent of a run, as it was saved at `frame`."""
+    """One agent of the run in `folder`, as it was saved at `frame`."""
 
+    folder: Path
     session: int
     which: Which
     frame: int
-    state: StateDict
+    snapshot: StateDict
+    """Its weights and statistics."""
 
     def load_into(self, evaluator: Evaluator) -> None:
-        """Has `evaluator` act with its weights and statistics."""
-        if self.which == "best":
-            evaluator.load_snapshot(self.state)
-        else:
-            evaluator.load_session(self.state)
+        """Has `evaluator` act with them.
+
+        Raises CheckpointError where the spec in the folder was changed and builds other ones.
+        """
+        check_fits(self.snapshot, evaluator.networks, evaluator.env.statistics, self.folder)
+        evaluator.load_snapshot(self.snapshot)
 
 
 @final
@@ -113,7 +117,9 @@ class SavedRun:
                         raise CheckpointError(f"{error}; use --which latest") from error
                     raise
             else:
-                return SavedAgent(session, chosen, int(state["frame"]), state)
+                snapshot = state if chosen == "best" else snapshot_of(state)
+                frame = int(snapshot["frame"])
+                return SavedAgent(self.run_dir.root, session, chosen, frame, snapshot)
         raise UsageError(f"{self.run_dir.root}: Session {session} has no checkpoint yet")
 
     def _choose(self, session: int, manifest: Manifest, which: Which | None) -> Which:

@@ -13,6 +13,8 @@ from slm_lab.env.make import make_env
 from slm_lab.experiment.check import AgentChecks
 from slm_lab.experiment.checkpoint import CheckpointStore, what_remains
 from slm_lab.experiment.clock import Clock
+from slm_lab.experiment.evaluate import snapshot_of
+from slm_lab.experiment.fit import check_fits
 from slm_lab.experiment.manifest import Manifest
 from slm_lab.experiment.progress import Board, Phase
 from slm_lab.experiment.result import Ending, SessionResult
@@ -280,6 +282,8 @@ class Session:
 
     def _restore(self, manifest: Manifest) -> None:
         state = self._store.load(manifest)
+        built = self.agent.learner.flats, self.env.statistics
+        check_fits(snapshot_of(state), *built, self.paths.root)
         self.load_state_dict(state)
         if self.agent.log is not None:
             self._store.load_log(manifest, self.agent.log)

@@ -134,8 +134,7 @@ def _actions_fit(blocks: Blocks) -> Iterator[Problem]:
         return
     pdtype, policy = algorithm.action_pdtype, algorithm.action_policy
     if algorithm.PDTYPES is not None and pdtype not in algorithm.PDTYPES:
-        allowed = ", ".join(sorted(algorithm.PDTYPES))
-        message = f"{algorithm.name} cannot use it; use one of {allowed}"
+        message = f"{algorithm.name} cannot use it; {_usable_pdtypes(algorithm.PDTYPES, pdtype)}"
         yield Problem("agent.algorithm.action_pdtype", message, pdtype, has_value=True)
     if policy not in EXPLORING:
         return
@@ -150,6 +149,18 @@ def _actions_fit(blocks: Blocks) -> Iterator[Problem]:
             if value is not None and value > 1:
                 message = "must be <= 1: it is the probability of epsilon_greedy to explore"
                 yield Problem(f"{path}.{key}", message, value, has_value=True)
+
+
+def _usable_pdtypes(able: frozenset[str], given: str) -> str:
+    """What to use in action spaces of the kind that `given` is for; if there is nothing, in all."""
+    fitting = {space: sorted(names & able) for space, names in PDTYPES_OF_SPACE.items()}
+    of_given = {s: names for s, names in fitting.items() if given in PDTYPES_OF_SPACE[s] and names}
+    listed = [
+        f"{', '.join(names)} in a {space.replace('_', '-')} action space"
+        for space, names in (of_given or fitting).items()
+        if names
+    ]
+    return f"use default, or {'; '.join(listed)}"
 
 
 def _rollout_holds_a_minibatch(blocks: Blocks) -> Iterator[Problem]:

@@ -7,7 +7,7 @@ import torch
 from pandas.testing import assert_frame_equal
 
 from slm_lab.experiment.checkpoint import CheckpointStore
-from slm_lab.experiment.evaluate import Evaluator
+from slm_lab.experiment.evaluate import Evaluator, snapshot_of
 from slm_lab.experiment.rigorous_eval import RigorousEval
 from slm_lab.metrics.row import EVAL_COLUMNS
 from slm_lab.spec.profile import dev_profile
@@ -166,14 +166,13 @@ def test_the_time_of_evaluations_is_no_training_time(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_both_ways_to_load_an_agent_play_the_same_episodes_and_change_nothing(name, tmp_path):
+def test_both_parts_of_a_checkpoint_play_the_same_episodes_and_change_nothing(name, tmp_path):
     spec = spec_of(name)
     session = run_session(spec, tmp_path)
     played = []
-    for load in ("load_snapshot", "load_session"):
-        state = session._snapshot() if load == "load_snapshot" else session.state_dict()
+    for snapshot in (session._snapshot(), snapshot_of(session.state_dict())):
         evaluator = Evaluator(spec, 4, seed=3)
-        getattr(evaluator, load)(state)
+        evaluator.load_snapshot(snapshot)
         played.append(evaluator.play(2))
         np.testing.assert_array_equal(evaluator.env.statistics, session.env.statistics)
         evaluator.close()

@@ -187,3 +187,19 @@ def test_a_resumed_run_imports_what_it_was_started_with_and_else_touches_nothing
     assert refused.code == 2
     assert "Mine-v0" in refused.err
     assert {p: p.read_bytes() for p in run_folder(folder).rglob("*.json")} == before
+
+
+@pytest.mark.slow
+def test_a_spec_that_was_edited_to_build_another_agent_is_one_clear_line(copy):
+    path = run_folder(copy) / f"{NAME}_spec.json"
+    content = json.loads(path.read_text())
+    content[NAME]["agent"]["net"]["hid_layers"] = [32]
+    path.write_text(json.dumps(content))
+    rows = rows_file(copy).read_bytes()
+    done = call(command(copy, "train@latest", *LONGER), copy)
+    assert done.code == 1
+    (line,) = (line for line in done.err.splitlines() if "was saved as" in line)
+    assert line.startswith(f"{run_folder(copy)}: ")
+    assert "net.hidden.0.weight of the network actor was saved as 16×4 and is built as 32" in line
+    assert "Traceback" not in done.err
+    assert rows_file(copy).read_bytes() == rows

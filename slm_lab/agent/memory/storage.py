@@ -1,5 +1,6 @@
 """Where the arrays of a memory lie."""
 
+import errno
 import math
 import mmap
 import os
@@ -32,8 +33,7 @@ def mapped_in(folder: Path) -> Allocate:
         size = math.prod(shape) * dtype.itemsize
         try:
             with tempfile.TemporaryFile(dir=folder) as file:
-                # A page that finds no room on the disk when it is first written kills the process.
-                os.posix_fallocate(file.fileno(), 0, max(size, 1))
+                _take(file.fileno(), max(size, 1))
                 mapped = mmap.mmap(file.fileno(), max(size, 1))
         except OSError as error:
             raise LabError(
@@ -44,3 +44,19 @@ def mapped_in(folder: Path) -> Allocate:
         return np.frombuffer(mapped, dtype, count=math.prod(shape)).reshape(shape)
 
     return allocate
+
+
+def _take(descriptor: int, size: int) -> None:
+    """Makes an empty file `size` bytes long, and takes the room for them on the disk.
+
+    A page that finds no room when it is first written kills the process. Where the system cannot
+    take room in advance (macOS) it is only looked whether there is enough by now. Raises OSError.
+    """
+    take_room = getattr(os, "posix_fallocate", None)
+    if take_room is not None:
+        take_room(descriptor, 0, size)
+        return
+    disk = os.fstatvfs(descriptor)
+    if disk.f_bavail * disk.f_frsize < size:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    os.ftruncate(descriptor, size)

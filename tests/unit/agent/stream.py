@@ -12,12 +12,12 @@ NUM_ENVS, GAMMA = 3, 0.9
 INT = np.dtype(np.int64)
 
 
-def layout(num_steps=1, frequency=1, start=0, stack=1, scratch=None, **schedule):
+def layout(num_steps=1, frequency=1, start=0, stack=1, scratch=None, num_envs=NUM_ENVS, **schedule):
     """Observations are 2 floats, or stacks of frames of 2 × 2 bytes."""
     plan = ReplayPlan(TrainingSchedule(frequency, start, **schedule), GAMMA, num_steps, seed=0)
     shape, dtype = ((2,), np.float32) if stack == 1 else ((stack, 2, 2), np.uint8)
     return MemoryLayout(
-        1, NUM_ENVS, shape, np.dtype(dtype), (), INT, plan, frame_stack=stack, scratch=scratch
+        1, num_envs, shape, np.dtype(dtype), (), INT, plan, frame_stack=stack, scratch=scratch
     )
 
 
@@ -36,12 +36,14 @@ class Plain:
 class Numbers:
     """Observations that a unique first number tells apart."""
 
-    def __init__(self, rng):
-        self.rng = rng
+    def __init__(self, rng, num_envs):
+        self.rng, self.num_envs = rng, num_envs
         self.unique = iter(np.arange(1, 10**6, dtype=np.float32))
 
     def first(self):
-        return np.array([[next(self.unique), self.rng.normal()] for _ in range(NUM_ENVS)], "f4")
+        return np.array(
+            [[next(self.unique), self.rng.normal()] for _ in range(self.num_envs)], "f4"
+        )
 
     def after(self, obs):
         return self.first()
@@ -50,37 +52,37 @@ class Numbers:
 class Stacks:
     """The last frames; the first stack of an episode is filled with anything."""
 
-    def __init__(self, rng, stack):
-        self.rng, self.stack = rng, stack
+    def __init__(self, rng, num_envs, stack):
+        self.rng, self.num_envs, self.stack = rng, num_envs, stack
 
     def first(self):
-        return self.rng.integers(0, 256, (NUM_ENVS, self.stack, 2, 2), np.uint8)
+        return self.rng.integers(0, 256, (self.num_envs, self.stack, 2, 2), np.uint8)
 
     def after(self, obs):
-        newest = self.rng.integers(0, 256, (NUM_ENVS, 1, 2, 2), np.uint8)
+        newest = self.rng.integers(0, 256, (self.num_envs, 1, 2, 2), np.uint8)
         return np.concatenate([obs[:, 1:], newest], 1)
 
 
-def fill(add, seed, num_steps, stack=1, ends=0.15):
+def fill(add, seed, num_steps, stack=1, ends=0.15, num_envs=NUM_ENVS):
     """Random steps with random endings, in buffers that are overwritten afterwards.
 
     Returns the steps (t, n) as they were.
     """
     rng = np.random.default_rng(seed)
-    source = Numbers(rng) if stack == 1 else Stacks(rng, stack)
+    source = Numbers(rng, num_envs) if stack == 1 else Stacks(rng, num_envs, stack)
     obs, kept = source.first(), []
     for _ in range(num_steps):
-        terminated, truncated = rng.random(NUM_ENVS) < ends, rng.random(NUM_ENVS) < ends
-        next_obs, reward = source.after(obs), rng.normal(size=NUM_ENVS).astype(np.float32)
-        action = rng.integers(0, 4, NUM_ENVS)
+        terminated, truncated = rng.random(num_envs) < ends, rng.random(num_envs) < ends
+        next_obs, reward = source.after(obs), rng.normal(size=num_envs).astype(np.float32)
+        action = rng.integers(0, 4, num_envs)
         kept.append(
             [
                 Plain(obs[n].copy(), int(action[n]), float(reward[n]), bool(terminated[n]),
                       bool(truncated[n]), next_obs[n].copy())
-                for n in range(NUM_ENVS)
+                for n in range(num_envs)
             ]
         )  # fmt: skip
-        none = np.zeros(NUM_ENVS, np.float32)
+        none = np.zeros(num_envs, np.float32)
         add(obs, Act(action, none, none, 0), reward, terminated, truncated, next_obs)
         done, following = terminated | truncated, next_obs.copy()
         following[done] = source.first()[done]
@@ -105,10 +107,16 @@ def expected(kept, t, n, num_steps):
 
 def assert_reads(ring, kept, num_steps):
     """Every transition that the ring has is the one that the list has."""
-    stored = ring.num_stored // NUM_ENVS
-    got = ring.gather(ring.place(np.arange(ring.num_stored)))
-    for i in range(ring.num_stored):
-        t, n = len(kept) - stored + i // NUM_ENVS, i % NUM_ENVS
+    ages = np.arange(ring.num_stored)
+    assert_are(ring.gather(ring.place(ages)), ages, ring, kept, num_steps)
+
+
+def assert_are(got, ages, ring, kept, num_steps):
+    """The i-th transition of `got` is the one that the list has at `ages[i]`, the oldest being 0 of
+    those that the ring can have."""
+    stored = ring.num_stored // ring.num_envs
+    for i, age in enumerate(ages):
+        t, n = len(kept) - stored + age // ring.num_envs, age % ring.num_envs
         obs, action, reward, discount, next_obs = expected(kept, t, n, num_steps)
         np.testing.assert_array_equal(got.obs[i], obs)
         assert got.action[i] == action

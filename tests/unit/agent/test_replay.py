@@ -12,7 +12,7 @@ from slm_lab.agent.memory.replay import Replay
 from slm_lab.agent.memory.transition_ring import TransitionRing
 from slm_lab.spec.schema.memory import PrioritizedReplaySpec, ReplaySpec
 from slm_lab.spec.schema.schedule import ScheduleSpec
-from tests.unit.agent.stream import GAMMA, NUM_ENVS, assert_reads, fill, layout
+from tests.unit.agent.stream import GAMMA, NUM_ENVS, assert_are, assert_reads, fill, layout
 
 STACKS = st.sampled_from([1, 2, 4])
 ENDS = st.sampled_from([0.0, 0.02, 0.15, 0.6])
@@ -35,6 +35,34 @@ def test_a_ring_reads_back_the_newest_steps_whatever_its_size(
     kept = fill(ring.add, seed, count, stack, ends)
     assert ring.num_stored == min(count, num_rows) * NUM_ENVS
     assert_reads(ring, kept, num_steps)
+
+
+@given(
+    model=st.sampled_from([ReplaySpec, PrioritizedReplaySpec]),
+    num_envs=st.integers(1, 5),
+    seed=st.integers(0, 10_000),
+    num_rows=st.integers(4, 12),
+    count=st.integers(1, 50),
+    num_steps=st.integers(1, 4),
+    stack=STACKS,
+    ends=ENDS,
+)
+@settings(max_examples=200)
+def test_a_memory_draws_transitions_of_a_plain_list_over_several_wraps(
+    model, num_envs, seed, num_rows, count, num_steps, stack, ends
+):
+    """Whatever is drawn is what the list has there, for any number of environments."""
+    spec = model(batch_size=4, max_size=num_rows * num_envs)
+    memory = Replay.build(spec, layout(num_steps, stack=stack, num_envs=num_envs))
+    kept = fill(memory.add, seed, count, stack, ends, num_envs)
+    ring = memory._ring
+    assert ring.num_stored == min(count, num_rows) * num_envs
+    age_of = {int(place): age for age, place in enumerate(ring.place(np.arange(ring.num_stored)))}
+    for frame in range(4):
+        batch = memory.sample(frame)
+        ages = [age_of[place] for place in batch.index.tolist()]
+        assert_are(batch, ages, ring, kept, num_steps)
+        memory.report_errors(batch.index, batch.reward)
 
 
 @pytest.mark.parametrize("stack", [1, 4])
@@ -171,6 +199,43 @@ def blank_step():
     none = np.zeros(NUM_ENVS, np.float32)
     obs, false = np.zeros((NUM_ENVS, 2), np.float32), np.zeros(NUM_ENVS, np.bool_)
     return obs, Act(np.zeros(NUM_ENVS, np.int64), none, none, 0), none, false, false, obs
+
+
+def draws_by_priority(priority, draws):
+    """How often each was drawn, (K,), in batches of 256."""
+    alpha = 0.6
+    memory = replay(
+        PrioritizedReplaySpec, max_size=len(priority), batch_size=256, alpha=alpha, epsilon=0.0
+    )
+    fill(memory.add, 0, len(priority) // NUM_ENVS + 50)
+    places = memory._ring.place(np.arange(len(priority)))
+    memory.report_errors(torch.from_numpy(places), torch.from_numpy(priority ** (1 / alpha)))
+    counts = np.zeros(memory._ring.size)
+    for _ in range(draws // 256):
+        np.add.at(counts, memory.sample(0).index.numpy(), 1)
+    assert counts.sum() == counts[places].sum()
+    return counts[places]
+
+
+def chi_squared(counts, priority):
+    """Pearson's statistic of `counts` (K,), in units of what it reaches once in 1000 times.
+
+    The quantile is Wilson and Hilferty's, better than 0.1 % for so many degrees of freedom.
+    """
+    wanted = priority / priority.sum() * counts.sum()
+    freedom, z = len(counts) - 1, 3.0902
+    spread = 2 / (9 * freedom)
+    limit = freedom * (1 - spread + z * spread**0.5) ** 3
+    return ((counts - wanted) ** 2 / wanted).sum() / limit
+
+
+def test_a_thousand_priorities_over_three_orders_of_magnitude_are_drawn_as_often_as_they_say():
+    """And no other priorities would do, though draws by strata vary less than free ones."""
+    priority = np.random.default_rng(0).permutation(np.geomspace(1.0, 1000.0, 1002))
+    counts = draws_by_priority(priority, 200_000)
+    assert chi_squared(counts, priority) < 1
+    for wrong in (priority**0.95, priority**1.05, priority + 5.0, np.roll(priority, 1)):
+        assert chi_squared(counts, wrong) > 1
 
 
 def test_draws_are_in_proportion_to_the_errors_and_weights_undo_it():

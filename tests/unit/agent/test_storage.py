@@ -59,6 +59,29 @@ def test_a_full_disk_is_one_clear_error(tmp_path, monkeypatch):
         assert part in str(told.value)
 
 
+@pytest.fixture
+def no_fallocate(monkeypatch):
+    """As on macOS."""
+    monkeypatch.delattr(os, "posix_fallocate")
+
+
+@pytest.mark.usefixtures("no_fallocate")
+@pytest.mark.parametrize("shape", [(), (0,), (7,), (1 << 10, 3, 2)])
+def test_without_a_call_that_takes_disk_space_it_is_the_same_array(tmp_path, shape):
+    array = mapped_in(tmp_path)(shape, np.dtype("f4"))
+    np.testing.assert_array_equal(array, np.zeros(shape, "f4"), strict=True)
+    array[...] = 1
+    np.testing.assert_array_equal(array, np.ones(shape, "f4"), strict=True)
+
+
+@pytest.mark.usefixtures("no_fallocate")
+def test_without_such_a_call_a_disk_that_is_too_small_is_the_same_error(tmp_path):
+    disk = os.statvfs(tmp_path)
+    too_much = disk.f_blocks * disk.f_frsize + 1
+    with pytest.raises(LabError, match=r"agent.memory.storage .* No space left.*max_size"):
+        mapped_in(tmp_path)((too_much,), UINT8)
+
+
 def test_a_folder_that_is_not_there_is_the_same_error(tmp_path):
     with pytest.raises(LabError, match="No such file"):
         mapped_in(tmp_path / "missing")((3,), UINT8)

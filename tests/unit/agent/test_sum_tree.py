@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slm_lab.agent.memory.sum_tree import SumTree
@@ -28,6 +28,52 @@ def test_it_is_a_list_with_a_running_sum(size, seed):
     ends = np.cumsum(plain)
     assert (mass <= ends[found] + 1e-12).all()
     assert (mass >= ends[found] - plain[found] - 1e-12).all()
+
+
+PRIORITY = st.one_of(st.just(0.0), st.floats(1e-6, 1e6))
+OPERATIONS = st.one_of(
+    st.tuples(
+        st.just("set"),
+        st.lists(st.tuples(st.integers(0, 10**6), PRIORITY), min_size=1, max_size=40),
+    ),
+    st.tuples(st.just("set all to"), PRIORITY),
+    st.tuples(st.just("rebuild"), st.integers(0, 10**6)),
+    st.tuples(st.just("find"), st.lists(st.floats(0, 1, exclude_max=True), max_size=20)),
+)
+
+
+@given(st.integers(1, 70), st.lists(OPERATIONS, max_size=12))
+@settings(deadline=None, max_examples=200)
+def test_whatever_is_done_in_whatever_order_it_stays_that_list(size, operations):
+    """Sums are asked for in between or not at all, many leaves or few at a time."""
+    tree, plain = SumTree(size), np.zeros(size)
+    for name, argument in [*operations, ("find", [0.0, 0.3, 0.999])]:
+        if name == "set":
+            index = np.array([i % size for i, _ in argument])
+            tree.set(index, np.array([p for _, p in argument]))
+            for i, (_, priority) in zip(index, argument, strict=True):
+                plain[i] = priority
+        elif name == "set all to":
+            tree.set(np.arange(size), argument)
+            plain[:] = argument
+        elif name == "rebuild":
+            plain = np.random.default_rng(argument).random(size)
+            tree.rebuild(plain)
+        else:
+            agrees_with(tree, plain, np.array(argument))
+    np.testing.assert_array_equal(tree.priorities, plain)
+
+
+def agrees_with(tree, plain, share):
+    """The total, and what is found at these shares of it."""
+    assert tree.total == pytest.approx(plain.sum(), rel=1e-12)
+    if plain.sum() == 0:
+        return
+    mass, ends = share * tree.total, np.cumsum(plain)
+    slack = 1e-12 * plain.sum()
+    for m, found in zip(mass, tree.find(mass), strict=True):
+        assert plain[found] > 0
+        assert ends[found] - plain[found] - slack <= m <= ends[found] + slack
 
 
 @given(st.integers(1, 40), st.integers(0, 10_000))

@@ -6,8 +6,11 @@ import re
 import shutil
 import signal
 import sys
+from typing import ClassVar
 
+import gymnasium
 import pytest
+from gymnasium.envs.classic_control import CartPoleEnv
 from typer.testing import CliRunner
 
 from slm_lab.cli import evaluate
@@ -15,7 +18,7 @@ from slm_lab.cli.main import app
 from slm_lab.experiment.checkpoint import CheckpointStore
 from slm_lab.experiment.lock import RunLock
 from slm_lab.experiment.manifest import read_manifest
-from tests.faults.lab import NAME, call, command, manifest, run_folder, write_spec
+from tests.faults.lab import LAB, NAME, call, command, manifest, run_folder, write_spec
 from tests.support import ppo
 
 SPEC = ppo(meta__max_session=2, meta__rigorous_eval=2, meta__eval_frequency=200,
@@ -38,6 +41,18 @@ def trained(folder, spec):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     return trained(tmp_path_factory.mktemp("trained"), SPEC)
+
+
+def edited(folder, path, value):
+    """Changes the spec that the run folder keeps; the path is dotted."""
+    file = run_folder(folder) / f"{NAME}_spec.json"
+    content = json.loads(file.read_text())
+    *parents, last = path.split(".")
+    block = content[NAME]
+    for parent in parents:
+        block = block[parent]
+    block[last] = value
+    file.write_text(json.dumps(content))
 
 
 @pytest.fixture
@@ -203,9 +218,69 @@ def test_a_window_that_cannot_be_opened_is_one_clear_message(run, monkeypatch, s
     assert "episode 1" not in done.output
 
 
-def test_a_random_agent_is_evaluated_like_any_other(tmp_path):
-    folder = trained(tmp_path / "random", RANDOM)
-    first, again = (lab(folder, "eval@latest", "--episodes", "50").output for _ in range(2))
+def test_without_a_display_the_message_is_all_that_is_printed(run, monkeypatch):
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER", "XDG_RUNTIME_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    done = call(command(run, "enjoy@latest", "--render"), run)
+    assert (done.code, done.err) == (
+        1,
+        "--render: cannot open a window for CartPole-v1: there is no display; "
+        "leave --render out to play without one\n",
+    )
+
+
+class Blind(CartPoleEnv):
+    """Takes no render mode."""
+
+    def __init__(self):
+        super().__init__()
+
+
+class Wordy(CartPoleEnv):
+    """Can only be read."""
+
+    metadata: ClassVar = {"render_modes": ["ansi"]}
+
+
+class Broken(CartPoleEnv):
+    """Fails at length."""
+
+    def __init__(self, render_mode=None):
+        if render_mode is not None:
+            raise RuntimeError("no\ncontext")
+        super().__init__()
+
+
+@pytest.fixture(scope="module")
+def random_run(tmp_path_factory):
+    return trained(tmp_path_factory.mktemp("random"), RANDOM)
+
+
+@pytest.mark.parametrize(
+    ("env", "reason"),
+    [
+        (Blind, "it takes no render_mode"),
+        (Wordy, 'it has no render mode "human"; it has ansi'),
+        (Broken, "no context"),
+    ],
+)
+def test_an_environment_without_a_window_is_one_clear_line(random_run, tmp_path, env, reason):
+    folder = shutil.copytree(random_run, tmp_path / "copy")
+    edited(folder, "env.name", "Odd-v0")
+    gymnasium.register("Odd-v0", entry_point=env)
+    try:
+        done = lab(folder, "enjoy@latest", "--render")
+    finally:
+        del gymnasium.registry["Odd-v0"]
+    assert (done.exit_code, done.stderr) == (
+        1,
+        f"--render: cannot open a window for Odd-v0: {reason}; "
+        "leave --render out to play without one\n",
+    )
+
+
+def test_a_random_agent_is_evaluated_like_any_other(random_run):
+    first, again = (lab(random_run, "eval@latest", "--episodes", "50").output for _ in range(2))
     assert first == again
     assert 15 < float(table(first)[0][4]) < 30
 
@@ -326,6 +401,51 @@ def test_a_run_whose_seed_was_taken_out_is_one_clear_message(copy, mode):
     assert "meta.random_seed = null" in done.output
 
 
+EDITED = {
+    "a wider layer": (
+        "agent.net.hid_layers",
+        [32],
+        "net.hidden.0.weight of the network actor was saved as 16×4 and is built as 32×4",
+    ),
+    "one more layer": (
+        "agent.net.hid_layers",
+        [16, 8],
+        "net.heads.0.weight of the network actor was saved as 2×16 and is built as 2×8",
+    ),
+    "one network less": (
+        "agent.net.shared",
+        True,
+        "saved were the networks actor, critic, built are ",
+    ),
+    "another environment": (
+        "env.name",
+        "Acrobot-v1",
+        "net.hidden.0.weight of the network actor was saved as 16×4 and is built as 16×6",
+    ),
+    "no normaliser": ("env.normalize_obs", False, "were saved with 9 statistics and are built "),
+}
+
+
+@pytest.mark.parametrize("which", ["best", "latest"])
+@pytest.mark.parametrize("what", EDITED)
+def test_a_run_whose_spec_was_edited_to_build_another_agent_is_one_clear_line(copy, what, which):
+    path, value, difference = EDITED[what]
+    edited(copy, path, value)
+    done = lab(copy, "eval@latest", "--which", which, "--session", "0")
+    assert done.exit_code == 1
+    (line,) = (line for line in done.stderr.splitlines() if line)
+    assert line.startswith(f"{run_folder(copy)}: ")
+    assert difference in line
+    assert line.endswith("undo the change in its *_spec.json")
+
+
+def test_how_a_run_learned_does_not_matter_to_an_evaluation(copy):
+    options = ("--which", "latest", "--episodes", "4")
+    before = lab(copy, "eval@latest", *options).output
+    edited(copy, "agent.net.optim_spec", {"name": "RMSprop", "lr": 0.001})
+    assert lab(copy, "eval@latest", *options).output == before
+
+
 @pytest.mark.parametrize("mode", ["eval@latest", "enjoy@latest"])
 def test_what_the_run_imported_is_imported_again(copy, mode):
     path = next(run_folder(copy).glob(f"{NAME}_spec.json"))
@@ -337,8 +457,9 @@ def test_what_the_run_imported_is_imported_again(copy, mode):
     assert "--import a_plugin_that_is_gone" in done.output
 
 
+@pytest.mark.parametrize("mode", ["train", "train@latest", "eval@latest"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_while_it_imports_waits_and_stops_the_command(copy, number):
+def test_a_signal_while_it_imports_waits_and_stops_the_command(copy, number, mode):
     (copy / "sends_a_signal.py").write_text(
         "import os\n"
         "try:\n"
@@ -347,5 +468,22 @@ def test_a_signal_while_it_imports_waits_and_stops_the_command(copy, number):
         "except KeyboardInterrupt:\n"
         "    raise ImportError('interrupted')\n"
     )
-    done = call(command(copy, "eval@latest", "--import", "sends_a_signal"), copy)
-    assert (done.code, done.err.strip(), done.out) == (130, "stopped", "")
+    before = fingerprint(copy / "data")
+    done = call(command(copy, mode, "--import", "sends_a_signal"), copy)
+    assert (done.code, done.err, done.out) == (130, "stopped\n", "")
+    assert fingerprint(copy / "data") == before
+
+
+@pytest.mark.parametrize("command_name", ["check", "show", "schema"])
+def test_a_ctrl_c_while_a_spec_command_imports_is_the_same(tmp_path, command_name):
+    (tmp_path / "interrupted.py").write_text(
+        "import os, signal\n"
+        "try:\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    sum(range(1000))\n"
+        "except KeyboardInterrupt:\n"
+        "    raise ImportError('interrupted')\n"
+    )
+    words = [command_name] if command_name == "schema" else [command_name, "demo.json"]
+    done = call([str(LAB), "spec", *words, "--import", "interrupted"], tmp_path)
+    assert (done.code, done.err, done.out) == (130, "stopped\n", "")

@@ -8,7 +8,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slm_lab.core.errors import SpecError
+from slm_lab.core.errors import LabError, SpecError
 from slm_lab.env import state
 from slm_lab.env.flatten import flatten_parts
 from slm_lab.env.observation import ObservationConverter
@@ -170,6 +170,85 @@ def test_an_observation_that_is_no_vector_is_refused(build, registered, mode):
     name = registered("Odd-v0", lambda: Sampled(UNSUPPORTED["Graph"]))
     with pytest.raises(SpecError, match="its observations are a Graph space"):
         build(name, vectorization_mode=mode)
+
+
+POSE = spaces.Box(-1.0, 1.0, (2,))
+PAIR = spaces.Tuple([spaces.Discrete(3, start=1), spaces.MultiDiscrete([2, 4])])
+HONEST = {"pose": np.zeros(2), "pair": (3, np.array([1, 3]))}
+DISHONEST = {
+    "a key more": ({**HONEST, "time": 1}, '"time" is not in it; it has pose, pair'),
+    "a key less": ({"pose": np.zeros(2)}, '"pair" is missing; there are pose'),
+    "a part more": ({**HONEST, "pair": (1, [0, 0], 0)}, '"pair" has the length 3, its space 2'),
+    "a part less": ({**HONEST, "pair": (1,)}, '"pair" has the length 1, its space 2'),
+    "another shape": (
+        {**HONEST, "pose": np.zeros(3)},
+        r'"pose" has the shape (3,), its space (2,)',
+    ),
+    "too large a number": ({**HONEST, "pair": (4, [0, 0])}, '"pair.0" is 4, which is not in Disc'),
+    "too small a number": ({**HONEST, "pair": (0, [0, 0])}, '"pair.0" is 0, which is not in Disc'),
+    "half a number": ({**HONEST, "pair": (1.5, [0, 0])}, '"pair.0" is 1.5, which is not in Disc'),
+    "one of several": (
+        {**HONEST, "pair": (1, [0, -1])},
+        '"pair.1" is [0, -1], which is not in Mul',
+    ),
+    "no number": ({**HONEST, "pose": None}, '"pose" is None, no number'),
+    "lists of two lengths": ({**HONEST, "pose": [[1], [1, 2]]}, '"pose" is no array'),
+    "no tuple": ({**HONEST, "pair": 1}, '"pair" is of the type int, its space a Tuple'),
+    "no dict": (np.zeros(3), "the observation is of the type ndarray, its space a Dict"),
+}
+
+
+class Dishonest(Sampled):
+    """What it observes after its reset is `seen`."""
+
+    def __init__(self, seen):
+        super().__init__(spaces.Dict(pose=POSE, pair=PAIR))
+        self.seen = seen
+
+    def step(self, action):
+        return self.seen, 0.0, False, False, {}
+
+
+@pytest.mark.parametrize("what", DISHONEST)
+def test_an_observation_outside_its_space_is_told_with_environment_and_key(what):
+    seen, message = DISHONEST[what]
+    env = flatten_parts(Dishonest(seen), "Bad-v0")
+    env.reset(seed=0)
+    with pytest.raises(LabError, match=r"^Bad-v0 breaks its own observation space: ") as caught:
+        env.step(0)
+    assert message in str(caught.value)
+    assert "mend the environment" in str(caught.value)
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_such_an_environment_is_named_however_it_is_stepped(build, registered, mode):
+    seen, message = DISHONEST["a key more"]
+    env = build(registered("Bad-v0", lambda: Dishonest(seen)), vectorization_mode=mode)
+    env.reset()
+    with pytest.raises(LabError, match="Bad-v0 breaks its own observation space") as caught:
+        env.step(np.zeros(env.num_envs, np.int64))
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        HONEST,
+        {"pair": [np.array(3), [1, 3]], "pose": [0.0, 0.0]},
+        {"pair": (np.array([3]), np.array([[1, 3]])), "pose": np.zeros((2, 1), np.float64)},
+        {"pair": (np.uint8(3), (1, 3)), "pose": (0, 0)},
+    ],
+)
+def test_what_says_the_same_in_another_type_is_taken(seen):
+    env = flatten_parts(Dishonest(seen), "Fine-v0")
+    flat = spaces.flatten(spaces.Dict(pose=POSE, pair=PAIR), HONEST)
+    np.testing.assert_array_equal(env.step(0)[0], flat.astype(np.float32))
+
+
+def test_a_number_beyond_the_bounds_of_a_box_is_taken():
+    """Environments are careless there, and a network takes any number."""
+    env = flatten_parts(Dishonest({**HONEST, "pose": np.array([1.5, -7.0])}), "Careless-v0")
+    assert env.step(0)[0][:2].tolist() == [1.5, -7.0]
 
 
 class Walk(gymnasium.Env):

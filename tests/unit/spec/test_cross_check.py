@@ -9,7 +9,7 @@ from slm_lab.spec.load import parse_spec
 from slm_lab.spec.parse import parse
 from slm_lab.spec.replaced_envs import replaced_message, successor
 from slm_lab.spec.schema.algorithm import DQNSpec, PPOSpec, SoftActorCriticSpec
-from tests.unit.spec.spec_data import A3C, ALL, PPO, SAC, changed
+from tests.unit.spec.spec_data import A3C, ALL, DQN, PPO, SAC, changed
 
 
 def messages(raw):
@@ -134,6 +134,50 @@ def test_problems_come_in_the_same_order_every_time():
 )
 def test_the_action_space_decides_which_distributions_fit(algorithm, space, right):
     assert (action_space_problems(algorithm, space) == []) is right
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "given", "usable"),
+    [
+        ("PPO", "Argmax", "Categorical, GumbelSoftmax in a discrete action space"),
+        ("SoftActorCritic", "Beta", "Normal in a box action space"),
+        ("SoftActorCritic", "Argmax", "Categorical, GumbelSoftmax in a discrete action space"),
+        ("DoubleDQN", "GumbelSoftmax", "Argmax, Categorical in a discrete action space"),
+        ("DoubleDQN", "Normal", "Argmax, Categorical in a discrete action space"),
+        (
+            "SoftActorCritic",
+            "Bernoulli",
+            "Categorical, GumbelSoftmax in a discrete action space; Normal in a box action space",
+        ),
+    ],
+)
+def test_a_distribution_that_an_algorithm_cannot_use_has_those_of_its_kind_named(
+    algorithm, given, usable
+):
+    raw = {"PPO": PPO, "SoftActorCritic": SAC, "DoubleDQN": DQN}[algorithm]
+    raw = changed(raw, agent__algorithm__action_pdtype=given)
+    (message,) = (text for text in messages(raw) if "action_pdtype = " in text)
+    assert message == (
+        f"agent.algorithm.action_pdtype = '{given}': {algorithm} cannot use it; "
+        f"use default, or {usable}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("space", "fitting"),
+    [
+        ("discrete", "Categorical, GumbelSoftmax"),
+        ("box", "Beta, LogNormal, MultivariateNormal, Normal"),
+        ("multi_discrete", "MultiCategorical"),
+        ("multi_binary", "Bernoulli"),
+    ],
+)
+def test_a_distribution_of_another_space_has_those_of_the_space_at_hand_named(space, fitting):
+    given = "Normal" if space != "box" else "Categorical"
+    algorithm = PPOSpec(gamma=0.9, time_horizon=1, action_pdtype=given)
+    (problem,) = action_space_problems(algorithm, space)
+    kind = space.replace("_", "-")
+    assert problem.message == f"does not fit a {kind} action space; use default or {fitting}"
 
 
 @pytest.mark.parametrize(

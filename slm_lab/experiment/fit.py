@@ -1,0 +1,61 @@
+"""Whether a checkpoint is of what the spec in its run folder builds now.
+
+It is, unless somebody has edited that spec.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from slm_lab.agent.optim.flat import FlatParameters
+from slm_lab.core.errors import CheckpointError
+from slm_lab.core.types import FloatArray, StateDict
+
+
+def check_fits(
+    snapshot: StateDict,
+    networks: Mapping[str, FlatParameters],
+    statistics: FloatArray,
+    folder: Path,
+) -> None:
+    """Raises CheckpointError where a snapshot of the run in `folder` is of another agent.
+
+    `networks` (flat vectors by name) and the normalisers' `statistics` (S,) are what the spec
+    builds. The message names the folder and the first thing that differs.
+    """
+    difference = _difference_of_networks(snapshot["flats"], networks)
+    saved = len(snapshot["statistics"])
+    if difference is None and saved != len(statistics):
+        difference = (
+            f"the normalisers (env.normalize_obs, env.normalize_reward) were saved with {saved} "
+            f"statistics and are built with {len(statistics)}"
+        )
+    if difference is not None:
+        raise CheckpointError(
+            f"{folder}: the spec in it was changed and no longer builds the saved agent: "
+            f"{difference}; undo the change in its *_spec.json"
+        )
+
+
+def _difference_of_networks(
+    saved: Mapping[str, StateDict], built: Mapping[str, FlatParameters]
+) -> str | None:
+    if set(saved) != set(built):
+        return f"saved were the networks {_listed(saved)}, built are {_listed(built)}"
+    for network, flat in built.items():
+        before = {name: list(shape) for name, shape in saved[network]["layout"]}
+        now = {name: list(shape) for name, shape in flat.state_dict()["layout"]}
+        for layer in dict.fromkeys([*before, *now]):
+            if before.get(layer) != now.get(layer):
+                return (
+                    f"{layer} of the network {network} was saved as {_shown(before.get(layer))} "
+                    f"and is built as {_shown(now.get(layer))}"
+                )
+    return None
+
+
+def _listed(names: Mapping[str, object]) -> str:
+    return ", ".join(sorted(names)) or "none"
+
+
+def _shown(shape: Sequence[int] | None) -> str:
+    return "nothing" if shape is None else "×".join(map(str, shape)) or "a number"

@@ -1,0 +1,92 @@
+"""Ctrl-C and SIGTERM where environments run in processes of their own."""
+
+import shutil
+import signal
+
+import pytest
+
+from slm_lab.experiment.manifest import read_manifest
+from tests.faults.lab import (
+    all_gone,
+    call,
+    command,
+    manifest,
+    row_count,
+    started,
+    wait_until,
+    write_spec,
+)
+from tests.support import ppo
+
+SPEC = ppo(env__vectorization_mode="async", env__num_envs=2, env__max_frame=300)
+PROMPT = 10.0
+"""Seconds, on a busy machine; a process that waits for an answer that never comes takes longer."""
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, finished):
+    folder = tmp_path_factory.mktemp("trained")
+    (folder / "data").mkdir()
+    shutil.copy(finished[0] / "data" / "random_returns.json", folder / "data")
+    write_spec(folder, SPEC)
+    done = call(command(folder, "train"), folder)
+    assert (done.code, done.err) == (0, "")
+    return folder
+
+
+def forkservers(running):
+    return [child for child in running.children() if "forkserver" in " ".join(child.cmdline())]
+
+
+def workers(running):
+    """Those that have been forked from the forkserver."""
+    return [child for child in running.children() if child.ppid() != running.pid]
+
+
+MOMENTS = {
+    "the forkserver starts": lambda running: len(forkservers(running)) == 1,
+    "the first worker starts": lambda running: len(workers(running)) >= 1,
+    "it steps": lambda running: (
+        len(workers(running)) == 10
+        and all(worker.cpu_times().user > 0.05 for worker in workers(running))
+    ),
+}
+
+
+@pytest.mark.parametrize("group", [True, False], ids=["group", "alone"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "moment",
+    [
+        pytest.param("the forkserver starts", marks=pytest.mark.slow),
+        pytest.param("the first worker starts", marks=pytest.mark.slow),
+        "it steps",
+    ],
+)
+def test_an_evaluation_that_is_stopped_leaves_no_worker_and_no_traceback(
+    trained, moment, number, group
+):
+    with started(trained, "eval@latest", "--episodes", "100000") as running:
+        wait_until(lambda: MOMENTS[moment](running))
+        children = running.children()
+        if group:
+            running.signal_group(number)
+        else:
+            running.process.send_signal(number)
+        done = running.end(PROMPT)
+        wait_until(lambda: all_gone(children), timeout=3)
+    assert (done.code, done.err) == (130, "stopped\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_training_whose_workers_get_the_signal_too_is_saved(folder, number):
+    write_spec(folder, {**SPEC, "env": {**SPEC["env"], "max_frame": 1_000_000}})
+    with started(folder) as running:
+        wait_until(lambda: row_count(folder) > 2)
+        children = running.children()
+        running.signal_group(number)
+        done = running.end()
+        wait_until(lambda: all_gone(children), timeout=3)
+    assert (done.code, done.err) == (130, "")
+    assert read_manifest(manifest(folder)).frame > 0
