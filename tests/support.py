@@ -7,6 +7,8 @@ from typing import Any
 
 import pandas as pd
 
+from slm_lab.experiment.hogwild import Hogwild, Mode
+from slm_lab.experiment.launch.hogwild import global_state
 from slm_lab.experiment.launch.processes import SPAWN
 from slm_lab.experiment.progress import Board
 from slm_lab.experiment.run_dir import RunDir
@@ -126,19 +128,25 @@ def make_session(
     seed: int = 0,
     resume: bool = False,
     on_row: Callable[[Session], None] | None = None,
+    hogwild: Mode | None = None,
 ) -> Session:
-    """A Session that lives in `folder`, ready to run here."""
+    """A Session that lives in `folder`, ready to run here; with `hogwild` a crew of one."""
     run_dir = RunDir(folder, spec.name)
     for part in ("info", "model", "log", "graph"):
         (folder / part).mkdir(parents=True, exist_ok=True)
+    board, crew = Board.allocate(SPAWN, 1), None
+    if hogwild is not None:
+        common = global_state(spec, hogwild, run_dir, 0, seed, resume)
+        crew = Hogwild(board, 0, common)
     return Session(
         spec,
         0,
         session_seeds(seed, 0, 0),
         run_dir.session(0, 0),
-        Board.allocate(SPAWN, 1),
+        board,
         resume=resume,
         on_row=on_row,
+        crew=crew,
     )
 
 

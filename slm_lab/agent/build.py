@@ -9,7 +9,6 @@ from slm_lab.agent.agent import Agent
 from slm_lab.agent.algorithm.algorithm import AgentParts, AgentSeeds, BuildContext
 from slm_lab.agent.memory.imitation import WithPast
 from slm_lab.agent.memory.memory import Memory, MemoryLayout
-from slm_lab.agent.optim.sync import GradientSync, NoSync
 from slm_lab.core.registry import ALGORITHMS, MEMORIES
 from slm_lab.spec import builtin as _builtin  # registers the lab's own parts  # noqa: F401
 from slm_lab.spec.schema.agent import AgentSpec
@@ -22,7 +21,6 @@ def build_agent(
     action_space: gymnasium.Space[Any],
     num_envs: int,
     seeds: AgentSeeds,
-    sync: GradientSync | None = None,
     scratch: Path | None = None,
 ) -> Agent:
     """The agent that `spec` describes, for environments with these spaces of one environment.
@@ -30,7 +28,7 @@ def build_agent(
     `scratch` is a folder for files of its own, which leave nothing behind.
     Raises LabError when a part is unknown, not built yet, or does not fit the spaces.
     """
-    context = BuildContext(spec, observation_space, action_space, num_envs, seeds, sync or NoSync())
+    context = BuildContext(spec, observation_space, action_space, num_envs, seeds)
     parts: AgentParts = ALGORITHMS.load(spec.algorithm.name).build(context)
     return Agent(parts.actor, parts.learner, _build_memory(context, parts, scratch))
 

@@ -61,12 +61,18 @@ class Speed:
 
 
 class LiveDisplay:
-    """Shows a Board until it is left; `update` is called a few times a second."""
+    """Shows a Board until it is left; `update` is called a few times a second.
 
-    def __init__(self, console: Console, num_sessions: int, max_frame: int) -> None:
+    With `together` the Sessions share the budget of `max_frame` frames.
+    """
+
+    def __init__(
+        self, console: Console, num_sessions: int, max_frame: int, together: bool = False
+    ) -> None:
         self._console = console
         self._num_sessions = num_sessions
         self._max_frame = max_frame
+        self._together = together
         self._speeds = [Speed() for _ in range(num_sessions)]
         self._said: list[tuple[float, Phase]] = [(0.0, Phase.WAITING)] * num_sessions
         self._note = ""
@@ -127,15 +133,33 @@ class LiveDisplay:
         for index, (progress, speed) in enumerate(zip(sessions, speeds, strict=True)):
             word, style = PHASES[progress.phase]
             table.add_row(
-                f"Session {index}",
+                f"Session {index}{restarted(progress)}",
                 *([ProgressBar(self._max_frame, progress.frame)] if with_bar else []),
                 self._frames(progress.frame),
                 number(speed, ",.0f") if progress.phase is Phase.RUNNING else "",
                 number(progress.total_reward_ma, ".1f"),
                 number(progress.best, ".1f"),
-                Text(word, style=style) if word else self._left(progress.frame, speed),
+                Text(word, style=style) if word else self._left_alone(progress.frame, speed),
+            )
+        if self._together:
+            total, together = self._sum(sessions, speeds)
+            table.add_row(
+                "together",
+                *([ProgressBar(self._max_frame, total)] if with_bar else []),
+                self._frames(total),
+                number(together, ",.0f"),
+                "",
+                "",
+                self._left(total, together),
             )
         return table
+
+    def _sum(
+        self, sessions: list[SessionProgress], speeds: list[float | None]
+    ) -> tuple[int, float | None]:
+        """Frames of all, and what runs makes in a second."""
+        known = [speed for speed in speeds if speed is not None]
+        return sum(each.frame for each in sessions), sum(known) if known else None
 
     def _log(self, index: int, progress: SessionProgress, speed: float | None, now: float) -> None:
         """A line now and then, and at every turn."""
@@ -155,7 +179,8 @@ class LiveDisplay:
             + (f", {number(speed, ',.0f')} frames/s" if running else "")
             + f", return {number(progress.total_reward_ma, '.1f')}"
             + f", best {number(progress.best, '.1f')}"
-            + f", {word or self._left(progress.frame, speed) + ' left'}"
+            + (f", {word}" if word else self._said_to_be_left(progress.frame, speed))
+            + restarted(progress)
         )
 
     def _say(self, line: str) -> None:
@@ -164,12 +189,23 @@ class LiveDisplay:
     def _frames(self, frame: int) -> str:
         return f"{frame:,} / {short(self._max_frame)}"
 
+    def _left_alone(self, frame: int, speed: float | None) -> str:
+        return "" if self._together else self._left(frame, speed)
+
+    def _said_to_be_left(self, frame: int, speed: float | None) -> str:
+        return "" if self._together else f", {self._left(frame, speed)} left"
+
     def _left(self, frame: int, speed: float | None) -> str:
         if not speed:
             return "–"
         minutes, seconds = divmod(max(int((self._max_frame - frame) / speed), 0), 60)
         hours, minutes = divmod(minutes, 60)
         return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+def restarted(progress: SessionProgress) -> str:
+    """How often, if ever."""
+    return f" (restarted {progress.restarts}×)" if progress.restarts else ""
 
 
 def number(value: float | None, form: str) -> str:

@@ -61,7 +61,8 @@ def run_spec(
     )
     for note in run.notes:
         say(console, Text(note, "yellow"))
-    with LiveDisplay(console, spec.meta.max_session, spec.env.max_frame) as display:
+    together = spec.meta.distributed is not False
+    with LiveDisplay(console, spec.meta.max_session, spec.env.max_frame, together) as display:
         result = run.start(display.update)
     _show_failures(result)
     _show_metrics(console, result)

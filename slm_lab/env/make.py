@@ -131,6 +131,7 @@ def _wrap(spec: EnvSpec, raw: RawEnvs, training: bool, gamma: float) -> VectorEn
     obs_length = RunningStatistics.length(obs_size) if normalizes_obs else 0
     reward_length = RunningStatistics.length(1) if spec.normalize_reward else 0
     statistics = np.zeros(obs_length + reward_length)
+    blocks = (slice(0, obs_length), slice(obs_length, obs_length + reward_length))
     obs_normalizer = reward_normalizer = None
     if normalizes_obs:
         obs_statistics = RunningStatistics(statistics[:obs_length], obs_size)
@@ -145,5 +146,6 @@ def _wrap(spec: EnvSpec, raw: RawEnvs, training: bool, gamma: float) -> VectorEn
         reward=RewardConverter(spec.reward_scale, reward_normalizer, spec.clip_reward, training),
         normalizer=obs_normalizer,
         statistics=statistics,
+        moments=tuple(block for block in blocks if block.start < block.stop),
         training=training,
     )

@@ -28,6 +28,7 @@ class PipelineEnv(VectorEnv):
         reward: RewardConverter,
         normalizer: ObservationNormalizer | None,
         statistics: FloatArray,
+        moments: tuple[slice, ...],
         training: bool,
     ) -> None:
         self.num_envs = raw.num_envs
@@ -37,6 +38,7 @@ class PipelineEnv(VectorEnv):
         )
         self.action_space = action.space
         self.statistics = statistics
+        self.moments = moments
         self._raw = raw
         self._observation, self._action, self._reward = observation, action, reward
         self._normalizer = normalizer

@@ -27,6 +27,9 @@ class VectorEnv(ABC):
     It is live: assigning into it, as in `evaluation.statistics[:] = training.statistics`,
     changes how the next observation is normalised."""
 
+    moments: tuple[slice, ...]
+    """Where in `statistics` running moments are, [count, mean (D), M2 (D)] each."""
+
     @property
     @abstractmethod
     def obs(self) -> Array:

@@ -1,4 +1,4 @@
-"""What the live display shows: numbers that Sessions write and the Trial's parent reads."""
+"""Shared memory between a Trial's parent and its Sessions: what is shown, and what is agreed on."""
 
 import ctypes
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Phase(IntEnum):
     STOPPED = 5
 
 
-FIELDS = ("phase", "fps", "total_reward", "total_reward_ma", "best")
+FIELDS = ("phase", "restarts", "fps", "total_reward", "total_reward_ma", "best")
 
 
 @dataclass(frozen=True)
@@ -31,34 +31,44 @@ class SessionProgress:
 
     phase: Phase
     frame: int
+    restarts: int
+    """How often its process died and was replaced."""
     fps: float | None
     total_reward: float | None
     total_reward_ma: float | None
     best: float | None
 
 
-class Board:
-    """Shared memory of one Trial: a clock slot and a few numbers per Session, and a stop flag.
+FLAGS = ("stop", "solved", "save")
+SLOTS = ("frame", "arrived", "copied")
 
-    Every cell has one writer, so there is no lock that a dying process could keep.
+
+class Board:
+    """Shared memory of one Trial: counts and a few numbers per Session, and flags for all.
+
+    Every cell has one writer (a flag is only ever raised), so there is no lock that a dying process
+    could keep.
     """
 
     def __init__(self, raw: Any, num_sessions: int) -> None:
         self.raw = raw
-        size = num_sessions * 8
-        self.clock_slots: IntArray = np.frombuffer(raw, np.int64, num_sessions, 0)
+        self.num_sessions = num_sessions
         count = num_sessions * len(FIELDS)
-        self._cells: FloatArray = np.frombuffer(raw, np.float64, count, size).reshape(
-            num_sessions, len(FIELDS)
-        )
-        self._stop = np.frombuffer(raw, np.int64, 1, size + count * 8)
+        self._flags: IntArray = np.frombuffer(raw, np.int64, len(FLAGS))
+        slots: IntArray = np.frombuffer(raw, np.int64, num_sessions * len(SLOTS), 8 * len(FLAGS))
+        self.clock_slots, self.arrived, self.copied = slots.reshape(len(SLOTS), num_sessions)
+        """(W,) each: frames; the checkpoint that a Session stands still for; the one it kept."""
+        offset = 8 * (len(FLAGS) + num_sessions * len(SLOTS))
+        cells: FloatArray = np.frombuffer(raw, np.float64, count, offset)
+        self._cells = cells.reshape(num_sessions, len(FIELDS))
 
     @classmethod
     def allocate(cls, context: SpawnContext, num_sessions: int) -> "Board":
         """A fresh board in shared memory; `board.raw` travels to spawned processes."""
-        raw = context.RawArray(ctypes.c_int64, num_sessions * (1 + len(FIELDS)) + 1)
+        size = len(FLAGS) + num_sessions * (len(SLOTS) + len(FIELDS))
+        raw = context.RawArray(ctypes.c_int64, size)
         board = cls(raw, num_sessions)
-        board._cells[:, 1:] = np.nan
+        board._cells[:, 2:] = np.nan
         return board
 
     def write(self, session: int, **numbers: float | None) -> None:
@@ -68,16 +78,40 @@ class Board:
 
     def read(self, session: int) -> SessionProgress:
         """What a Session last wrote."""
-        phase, *numbers = (float(cell) for cell in self._cells[session])
+        phase, restarts, *numbers = (float(cell) for cell in self._cells[session])
         fps, reward, reward_ma, best = (None if np.isnan(n) else n for n in numbers)
         frame = int(self.clock_slots[session])
-        return SessionProgress(Phase(int(phase)), frame, fps, reward, reward_ma, best)
+        return SessionProgress(
+            Phase(int(phase)), frame, int(restarts), fps, reward, reward_ma, best
+        )
+
+    def phase(self, session: int) -> Phase:
+        """Where a Session stands."""
+        return Phase(int(self._cells[session, 0]))
 
     def request_stop(self) -> None:
         """Asks every Session to save and end at its next step."""
-        self._stop[0] = 1
+        self._flags[0] = 1
 
     @property
     def stop_requested(self) -> bool:
         """Whether `request_stop` was called, in any process."""
-        return bool(self._stop[0])
+        return bool(self._flags[0])
+
+    def declare_solved(self) -> None:
+        """Tells all that the return was reached at which the training ends."""
+        self._flags[1] = 1
+
+    @property
+    def solved(self) -> bool:
+        """Whether `declare_solved` was called, in any process."""
+        return bool(self._flags[1])
+
+    def request_save(self) -> None:
+        """Asks the Sessions of one training for a checkpoint that they make together."""
+        self._flags[2] += 1
+
+    @property
+    def save_requested(self) -> int:
+        """How many such checkpoints were asked for."""
+        return int(self._flags[2])

@@ -28,6 +28,8 @@ class SessionResult:
     """The message or traceback of a failure."""
     exit_code: int | None = None
     """Of the process; negative: the signal that killed it."""
+    restarts: int = 0
+    """How often its process died and was replaced."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from slm_lab.core.types import Array, StateDict
 from slm_lab.env.make import make_env
 from slm_lab.experiment.check import AgentChecks
 from slm_lab.experiment.checkpoint import CheckpointStore, what_remains
-from slm_lab.experiment.clock import Clock
+from slm_lab.experiment.crew import Alone, Crew
 from slm_lab.experiment.evaluate import snapshot_of
 from slm_lab.experiment.fit import check_fits
 from slm_lab.experiment.manifest import Manifest
@@ -21,6 +21,7 @@ from slm_lab.experiment.result import Ending, SessionResult
 from slm_lab.experiment.rigorous_eval import RigorousEval
 from slm_lab.experiment.run_dir import SessionPaths
 from slm_lab.experiment.seeding import SessionSeeds
+from slm_lab.metrics.reader import NO_ROWS, read_rows
 from slm_lab.metrics.tracker import Tracker
 from slm_lab.metrics.writer import RowFiles
 from slm_lab.spec.schema.spec import Spec
@@ -47,6 +48,8 @@ class Session:
         resume: bool = False,
         checked: bool = False,
         on_row: Callable[["Session"], None] | None = None,
+        crew: Crew | None = None,
+        replaces: str | None = None,
     ) -> None:
         self.spec = spec
         self.index = index
@@ -61,11 +64,10 @@ class Session:
             AgentSeeds(seeds.init, seeds.action, seeds.sampling),
             scratch=paths.models,
         )
-        slot = slice(index, index + 1)  # independent seeds: each has the whole budget to itself
-        self.clock = Clock(board.clock_slots[slot], 0, spec.env.max_frame)
-        self.tracker = Tracker(
-            self.env.num_envs, spec.meta.log_frequency, self.agent.learner.metric_names
-        )
+        self._crew = Alone(board, index) if crew is None else crew
+        self.clock = self._crew.clock(spec.env.max_frame)
+        columns_added = (*self.agent.learner.metric_names, *self._crew.columns)
+        self.tracker = Tracker(self.env.num_envs, spec.meta.log_frequency, columns_added)
         rigorous = spec.meta.rigorous_eval > 0
         self._evaluation = RigorousEval(spec, seeds.rigorous_eval) if rigorous else None
         self._board = board
@@ -75,14 +77,23 @@ class Session:
         self._best: StateDict | None = None
         self._wall_t_before = 0.0
         self._started = self._last_save = time.perf_counter()
-        manifest = self._store.manifest() if resume else None
+        self._frame_before = self.clock.frame
+        manifest = self._store.manifest() if resume or replaces is not None else None
         if manifest is not None:
             self._restore(manifest)
+        sizes = None if manifest is None else manifest.rows
         columns = {paths.rows.name: self.tracker.columns}
         if self._evaluation is not None:
             columns[paths.eval_rows.name] = self._evaluation.tracker.columns
+        if replaces is not None:
+            logger.warning("Session %d is replaced: %s", index, replaces)
+            sizes = RowFiles.whole_lines(paths.info, columns)
+            self._take_over(manifest)
         with self._writing_rows():
-            self._rows = RowFiles(paths.info, columns, manifest.rows if manifest else None)
+            self._rows = RowFiles(paths.info, columns, sizes)
+        self._crew.join(self.agent, self.env)
+        if manifest is None:
+            self.agent.learner.weights_replaced()
 
     def run(self) -> SessionResult:
         """Trains until the budget is spent, the target return is reached, or a stop is asked for.
@@ -91,9 +102,13 @@ class Session:
         """
         agent, env, clock, tracker = self.agent, self.env, self.clock, self.tracker
         evaluation = self._evaluation
+        crew = self._crew
         obs = self._begin()
         try:
             while not (clock.exhausted or self._board.stop_requested or self._solved()):
+                if crew.asks_to_save:
+                    self._save_together()
+                crew.refresh()
                 act = agent.act(obs, clock.total_frame)
                 step = env.step(act.action)
                 clock.tick(env.num_envs)
@@ -101,6 +116,7 @@ class Session:
                 obs = step.obs
                 report = agent.learn(clock.total_frame)
                 if report is not None:
+                    crew.learned()
                     tracker.track_update(report)
                     if self._checks is not None:
                         self._checks.after_learning()
@@ -125,6 +141,7 @@ class Session:
         """Everything that the next step depends on, less the steps that the agent's log has."""
         return {
             "frame": self.clock.frame,
+            "total_frame": self.clock.total_frame,
             "wall_t": self._wall_t(),
             "agent": self.agent.state_without_log(),
             "env": self.env.state_dict(),
@@ -147,6 +164,7 @@ class Session:
         """The first observations: of fresh episodes, or of those that were saved."""
         fresh = self.clock.frame == 0
         self._started = self._last_save = time.perf_counter()
+        self._crew.enter()
         self._board.write(self.index, phase=Phase.RUNNING)
         self._show()
         logger.info("%s at frame %d", "starting" if fresh else "going on", self.clock.frame)
@@ -164,7 +182,7 @@ class Session:
             finished = self._evaluate(evaluation)
         if finished and self.clock.frame > self.tracker.last_frame:
             self._log_row(save=False)
-        self._save(finished)
+        self._save(finished, self._crew.end_together(self.state_dict))
         if finished and self._checks is not None:
             self._checks.at_end()
         ending = Ending.FINISHED if finished else Ending.INTERRUPTED
@@ -173,7 +191,12 @@ class Session:
 
     def _solved(self) -> bool:
         target, best = self.spec.meta.stop_return, self.tracker.best_return_ma
-        return target is not None and best is not None and best >= target
+        if target is None:
+            return False
+        if best is not None and best >= target:
+            self._crew.declare_solved()
+            return True
+        return self._crew.solved
 
     def _evaluate(self, evaluation: RigorousEval) -> bool:
         """One row of evaluation; remembers the best agent. It comes before the training row of the
@@ -204,10 +227,12 @@ class Session:
 
     def _log_row(self, save: bool = True) -> None:
         """One row; remembers the best agent; a checkpoint when the last one is old enough."""
+        wall_t = self._wall_t()
+        self.tracker.track_update(self._crew.report(wall_t - self.tracker.last_wall_t))
         row = self.tracker.row(
             frame=self.clock.frame,
             total_frame=self.clock.total_frame,
-            wall_t=self._wall_t(),
+            wall_t=wall_t,
             opt_step=self.agent.learner.opt_step,
             explore_var=self.agent.actor.explore_var,
         )
@@ -221,7 +246,8 @@ class Session:
         self._show()
         if self._on_row is not None:
             self._on_row(self)
-        if save and time.perf_counter() - self._last_save >= self.spec.meta.save_interval:
+        due = time.perf_counter() - self._last_save >= self.spec.meta.save_interval
+        if save and due and self._crew.saves_at_rows:
             self._save(finished=False)
 
     def _show(self) -> None:
@@ -238,7 +264,12 @@ class Session:
                 best=best,
             )
 
-    def _save(self, finished: bool) -> None:
+    def _save_together(self) -> None:
+        state = self._crew.save_together(self.state_dict)
+        if state is not None:
+            self._save(False, state)
+
+    def _save(self, finished: bool, state: StateDict | None = None) -> None:
         """A checkpoint: the rows first, so that the manifest never names rows that are not there.
 
         The best agent is written with it, not at the row that found it: between two checkpoints
@@ -246,7 +277,7 @@ class Session:
         """
         with self._writing_rows():
             rows = self._rows.sync()
-        parts = {"state": self.state_dict()}
+        parts = {"state": self.state_dict() if state is None else state}
         if self._best is not None:
             parts["best"] = self._best
         self._store.save(self.clock.frame, rows, parts, finished, self.agent.log)
@@ -293,6 +324,19 @@ class Session:
                 "the state of %s cannot be saved: going on with fresh episodes",
                 self.spec.env.name,
             )
+
+    def _take_over(self, manifest: Manifest | None) -> None:
+        """Goes on where another process died: with its frames and rows, in fresh episodes."""
+        self.clock.set(self._frame_before)
+        rows_file = self.paths.rows
+        rows = read_rows(rows_file) if rows_file.exists() else NO_ROWS
+        self.tracker.catch_up(rows)
+        if len(rows):
+            self.agent.learner.opt_step = int(rows["opt_step"][-1])
+            self._wall_t_before = float(rows["wall_t"][-1])
+        if manifest is not None:
+            self.agent.break_off(self.env.obs)
+        self.env.reset()
 
     def _wall_t(self) -> float:
         return self._wall_t_before + time.perf_counter() - self._started

@@ -5,6 +5,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from slm_lab.experiment.worker import STOP_SIGNALS, SessionTask
 from slm_lab.spec.schema.spec import Spec
 
 if TYPE_CHECKING:
+    from slm_lab.experiment.hogwild import Mode
     from slm_lab.experiment.report import Reporter
 
 DRAW_INTERVAL = 30.0
@@ -70,9 +72,30 @@ class Trial:
         tasks = [self._task(session) for session in range(self.spec.meta.max_session)]
         done = {} if not self._resume else self._finished_before(tasks)
         open_tasks = [task for task in tasks if task.session not in done]
-        processes = Processes(open_tasks, self.board, len(os.sched_getaffinity(0)))
-        results = processes.run(self._tick)
+        mode = self.spec.meta.distributed
+        if open_tasks and mode in ("shared", "synced"):
+            results = self._run_workers(open_tasks, mode)
+        else:
+            processes = Processes(open_tasks, self.board, len(os.sched_getaffinity(0)))
+            results = processes.run(self._tick)
         return sorted([*done.values(), *results], key=lambda result: result.session)
+
+    def _run_workers(self, tasks: Sequence[SessionTask], mode: "Mode") -> list[SessionResult]:
+        """All at once, on what they share; those that die are replaced."""
+        with importing():  # torch, which the parent of independent Sessions can do without
+            from slm_lab.experiment.launch.hogwild import Checkpoints, global_state
+
+        where = self.run_dir, self.index, self._root_seed
+        common = global_state(self.spec, mode, *where, self._resume)
+        checkpoints = Checkpoints(self.board, self.spec.meta.save_interval)
+
+        def tick() -> None:
+            checkpoints.tick()
+            self._tick()
+
+        shared = [replace(task, common=common) for task in tasks]
+        meta = self.spec.meta
+        return Processes(shared, self.board, len(shared), meta.max_restart).run(tick)
 
     def _task(self, session: int) -> SessionTask:
         return SessionTask(
@@ -90,11 +113,18 @@ class Trial:
     def _finished_before(self, tasks: Sequence[SessionTask]) -> dict[int, SessionResult]:
         """The Sessions that had come to their end before the run was resumed."""
         done = {}
+        manifests = {
+            task.session: read_manifest(self._paths(task.session).manifest) for task in tasks
+        }
+        together = sum(manifest.frame for manifest in manifests.values() if manifest)
         for task in tasks:
-            manifest = read_manifest(self._paths(task.session).manifest)
-            if manifest and manifest.finished and manifest.frame >= self.spec.env.max_frame:
+            manifest = manifests[task.session]
+            if manifest is None:
+                continue
+            self.board.clock_slots[task.session] = manifest.frame
+            frames = together if self.spec.meta.distributed else manifest.frame
+            if manifest.finished and frames >= self.spec.env.max_frame:
                 done[task.session] = SessionResult(task.session, Ending.FINISHED, manifest.frame)
-                self.board.clock_slots[task.session] = manifest.frame
                 self.board.write(task.session, phase=Phase.DONE)
         return done
 

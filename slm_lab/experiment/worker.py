@@ -19,6 +19,7 @@ from slm_lab.experiment.run_dir import RunDir
 from slm_lab.experiment.seeding import session_seeds
 
 if TYPE_CHECKING:
+    from slm_lab.experiment.hogwild import GlobalState
     from slm_lab.experiment.result import SessionResult
     from slm_lab.spec.schema.spec import Spec
 
@@ -40,6 +41,10 @@ class SessionTask:
     checked: bool = False
     imports: tuple[str, ...] = ()
     """Modules that register plug-ins."""
+    common: "GlobalState | None" = None
+    """What Hogwild! workers share."""
+    replaces: str | None = None
+    """How the process died that this one replaces."""
 
 
 def session_main(task: SessionTask, raw_board: Any, connection: Connection, parent: int) -> None:
@@ -109,6 +114,7 @@ def _run(task: SessionTask, board: Board) -> "SessionResult":
         import torch
 
         import_plugins(task.imports)
+        from slm_lab.experiment.hogwild import Hogwild
         from slm_lab.experiment.session import Session
 
     torch.set_num_threads(task.spec.meta.threads)
@@ -120,6 +126,8 @@ def _run(task: SessionTask, board: Board) -> "SessionResult":
         board,
         task.resume,
         task.checked,
+        crew=None if task.common is None else Hogwild(board, task.session, task.common),
+        replaces=task.replaces,
     )
     try:
         return session.run()

@@ -57,6 +57,8 @@ _EXTRA = (
     Column("sil_share", "1", "share of past steps whose return was better than the critic expects"),
     Column("alpha", "1", "entropy temperature α"),
     Column("staleness_p50", "updates", "median of updates others made while a gradient was made"),
+    Column("staleness_p95", "updates", "95 % of gradients were at most so stale"),
+    Column("updates_per_s", "steps/s", "optimizer steps over seconds since the last row"),
     Column("policy_lag", "versions", "versions between the policy that acted and the learner's"),
 )
 

@@ -10,6 +10,7 @@ import numpy as np
 from slm_lab.core.column import Column
 from slm_lab.core.errors import CheckpointError, LabError
 from slm_lab.core.types import FloatArray, IntArray, StateDict
+from slm_lab.metrics.reader import Rows
 from slm_lab.metrics.row import BASE_COLUMNS, Cell, Row, resolve_columns, suggest
 
 MA_WINDOW = 100
@@ -43,7 +44,7 @@ class Tracker:
 
         self._log_frequency = log_frequency
         self._next_due = log_frequency
-        self._last_wall_t = 0.0
+        self.last_wall_t = 0.0
         self._episodes = 0
         self._has_episode = np.zeros(num_envs, dtype=np.bool_)
         self._episode_return = np.zeros(num_envs, dtype=np.float64)
@@ -110,7 +111,7 @@ class Tracker:
         """Closes the interval and returns its row; `wall_t` is training time in seconds."""
         total_reward = self._mean_over_envs(self._episode_return)
         total_reward_ma = self._moving_average(total_reward)
-        seconds = wall_t - self._last_wall_t
+        seconds = wall_t - self.last_wall_t
         cells: dict[str, Cell] = dict.fromkeys(self.columns)
         cells |= {
             "frame": int(frame),
@@ -144,7 +145,7 @@ class Tracker:
             "columns": list(self.columns),
             "last_row": None if self.last_row is None else list(self.last_row.cells),
             "last_frame": self.last_frame,
-            "last_wall_t": self._last_wall_t,
+            "last_wall_t": self.last_wall_t,
             "best_return_ma": self.best_return_ma,
             "improved": self.improved,
             "episodes": self._episodes,
@@ -155,6 +156,21 @@ class Tracker:
             "sums": [self._sums[name] for name in self._reported],
             "counts": [self._counts[name] for name in self._reported],
         }
+
+    def catch_up(self, rows: Rows) -> None:
+        """Goes on after `rows` that another process has written, whose state is lost with it."""
+        if not len(rows):
+            return
+        last = {name: float(rows[name][-1]) for name in ("frame", "wall_t", "epi")}
+        returns = rows["total_reward"]
+        averages = rows["total_reward_ma"]
+        self.last_frame, self.last_wall_t = int(last["frame"]), last["wall_t"]
+        self._episodes = int(last["epi"])
+        self._next_due = next_multiple(self.last_frame, self._log_frequency)
+        recent = returns[~np.isnan(returns)][-MA_WINDOW:]
+        self._recent_returns = deque(recent.tolist(), maxlen=MA_WINDOW)
+        if not np.isnan(averages).all():
+            self.best_return_ma = float(np.nanmax(averages))
 
     def load_state_dict(self, state: StateDict) -> None:
         """Goes on from `state`. `log_frequency` may differ from the one it was saved under.
@@ -185,7 +201,7 @@ class Tracker:
         self._close(last_row, state["last_frame"], state["last_wall_t"])
 
     def _close(self, row: Row | None, frame: int, wall_t: float) -> None:
-        self.last_row, self.last_frame, self._last_wall_t = row, frame, wall_t
+        self.last_row, self.last_frame, self.last_wall_t = row, frame, wall_t
         self._next_due = next_multiple(frame, self._log_frequency)
 
     def _mean_over_envs(self, values: FloatArray | IntArray) -> float | None:

@@ -1,7 +1,7 @@
 """Appends rows to a session CSV so that a crash at any moment leaves whole lines behind."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self, final
@@ -102,6 +102,12 @@ class RowFiles:
         except BaseException:
             self.close()
             raise
+
+    @staticmethod
+    def whole_lines(folder: Path, names: Iterable[str]) -> dict[str, int]:
+        """The bytes of each file up to the end of its last whole line."""
+        files = [(name, folder / name) for name in names]
+        return {n: f.read_bytes().rfind(b"\n") + 1 if f.exists() else 0 for n, f in files}
 
     def append(self, name: str, row: Row) -> None:
         """Adds a line to the file `name`."""

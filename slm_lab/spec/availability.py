@@ -37,7 +37,7 @@ NOT_BUILT = (
     Row(
         "meta.distributed",
         lambda b: b.meta and b.meta.distributed,
-        lambda value: value is not False,
+        lambda value: value in ("all_reduce", "actor_learner"),
         lambda value: f'distributed "{value}"',
     ),
     Row(

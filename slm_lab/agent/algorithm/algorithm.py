@@ -12,7 +12,6 @@ import torch
 from slm_lab.agent.batch import Act
 from slm_lab.agent.net.units import Units
 from slm_lab.agent.optim.flat import FlatParameters
-from slm_lab.agent.optim.sync import GradientSync
 from slm_lab.agent.replay_plan import ReplayPlan
 from slm_lab.core.column import Column
 from slm_lab.core.types import Array, StateDict
@@ -87,6 +86,9 @@ class Learner(ABC, Generic[BatchT]):
     def load_own_state(self, state: StateDict) -> None:
         """Restores `own_state`."""
 
+    def weights_replaced(self) -> None:
+        """Brings up to date what follows the weights, after they were replaced from outside."""
+
     def state_dict(self) -> StateDict:
         """Networks, optimizers, counters and `own_state`."""
         return {
@@ -122,7 +124,6 @@ class BuildContext:
     action_space: gymnasium.Space[Any]
     num_envs: int
     seeds: AgentSeeds
-    sync: GradientSync
 
     @property
     def obs_shape(self) -> tuple[int, ...]:

@@ -46,7 +46,6 @@ def build_with_critic(context: BuildContext, transform: ValueTransform) -> Criti
         context.obs_shape,
         transform,
         seeded_generator(context.seeds.init),
-        context.sync,
     )
     return CriticParts(network, family, build_loss(net_for_role(context.spec, "critic")))
 
@@ -56,9 +55,7 @@ def build_q(context: BuildContext) -> tuple[QNetwork, DistributionFamily]:
     pdtype = context.spec.algorithm.action_pdtype
     family = distribution_family(context.action_space, "Argmax" if pdtype == "default" else pdtype)
     generator = seeded_generator(context.seeds.init)
-    network = build_q_network(
-        context.spec, family.param_dim, context.obs_shape, generator, context.sync
-    )
+    network = build_q_network(context.spec, family.param_dim, context.obs_shape, generator)
     return network, family
 
 
@@ -74,7 +71,7 @@ def build_without_critic(context: BuildContext) -> tuple[PolicyOnly, Distributio
     """A policy alone."""
     family = distribution_family(context.action_space, context.spec.algorithm.action_pdtype)
     generator = seeded_generator(context.seeds.init)
-    network = build_policy_only(context.spec, family, context.obs_shape, generator, context.sync)
+    network = build_policy_only(context.spec, family, context.obs_shape, generator)
     return network, family
 
 

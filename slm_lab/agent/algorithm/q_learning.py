@@ -76,6 +76,10 @@ class QLearner(Learner[TransitionSource]):
             report = {"loss": step.loss, "grad_norm": step.grad_norm, "q_value": q.mean().item()}
             return Update(report, (target - q).cpu())
 
+    def weights_replaced(self) -> None:
+        """The target network becomes equal again."""
+        self.network.follower.catch_up()
+
     def own_state(self) -> StateDict:
         """The target network."""
         return {"follower": self.network.follower.state_dict()}

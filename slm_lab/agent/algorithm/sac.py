@@ -126,6 +126,11 @@ class SoftLearner(Learner[TransitionSource]):
         self.temperature.update(entropy.detach())
         return {"policy_loss": step.loss, "entropy": entropy.mean().item()}
 
+    def weights_replaced(self) -> None:
+        """The targets become equal again."""
+        if self.critic.follower is not None:
+            self.critic.follower.catch_up()
+
     def own_state(self) -> StateDict:
         """The targets, and the generator of the actions that are averaged over."""
         follower = self.critic.follower

@@ -69,7 +69,7 @@ def build_soft(
     discrete = isinstance(context.action_space, spaces.Discrete)
     family, policy = _policy(context.action_space, spec.action_pdtype)
     generator = seeded_generator(context.seeds.init)
-    actor = build_policy_only(agent, family, context.obs_shape, generator, context.sync)
+    actor = build_policy_only(agent, family, context.obs_shape, generator)
     critic = build_twin_q(
         agent,
         context.obs_shape,
@@ -79,7 +79,6 @@ def build_soft(
         spec.symlog,
         spec.spectral_norm,
         generator,
-        context.sync,
     )
     return SoftParts(
         actor,
@@ -111,9 +110,9 @@ def _temperature(
     optim_spec = net_spec.optim_spec.model_copy(update={"args": args})
     own = net_spec.model_copy(update={"optim_spec": optim_spec, "clip_grad_val": None})
     log_alpha = LogAlpha()
-    optimizer = build_optimizer(own, FlatParameters(log_alpha), context.sync)
     bounds = spec.log_alpha_min, spec.log_alpha_max
-    return TunedTemperature(log_alpha, optimizer, _target_entropy(spec, family), bounds)
+    optimizer = build_optimizer(own, FlatParameters(log_alpha), bounds)
+    return TunedTemperature(log_alpha, optimizer, _target_entropy(spec, family))
 
 
 def _target_entropy(spec: EntropyRegularisedSpec, family: DistributionFamily) -> float:

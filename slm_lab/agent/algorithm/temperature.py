@@ -60,7 +60,7 @@ class TunedTemperature(Temperature):
     """α rises while the entropy is below its target and falls while it is above.
 
     One gradient step on ln α (H − H̄): eq. 18 of arXiv:1812.05905 with ln α for α, as its authors'
-    code has it. ln α stays between two bounds.
+    code has it. Its optimizer keeps ln α between two bounds.
     """
 
     def __init__(
@@ -68,12 +68,10 @@ class TunedTemperature(Temperature):
         log_alpha: LogAlpha,
         optimizer: Optimizer,
         target_entropy: float,
-        bounds: tuple[float, float],
     ) -> None:
         self._log_alpha = log_alpha
         self._optimizer = optimizer
         self._target_entropy = target_entropy
-        self._bounds = bounds
 
     @property
     def optimizer(self) -> Optimizer:
@@ -88,5 +86,3 @@ class TunedTemperature(Temperature):
         """See `Temperature.update`."""
         surplus = entropy.mean() - self._target_entropy
         self._optimizer.step(self._log_alpha.value * surplus)
-        with torch.no_grad():
-            self._log_alpha.value.clamp_(*self._bounds)

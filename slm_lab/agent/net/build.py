@@ -19,7 +19,6 @@ from slm_lab.agent.net.twin_q import TwinQ
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.optim.build import build_optimizer
 from slm_lab.agent.optim.flat import FlatParameters
-from slm_lab.agent.optim.sync import GradientSync
 from slm_lab.core.errors import LabError
 from slm_lab.core.registry import NETS
 from slm_lab.spec.role import net_for_role
@@ -33,13 +32,12 @@ def build_policy_value(
     obs_shape: tuple[int, ...],
     transform: ValueTransform,
     generator: torch.Generator,
-    sync: GradientSync,
 ) -> PolicyValue:
     """Actor and critic as the net spec asks: one body or two, initialised from `generator`.
 
     They are in the mode for acting; a learner sets the other for as long as it learns.
     """
-    network = _build(spec, family, obs_shape, transform, generator, sync)
+    network = _build(spec, family, obs_shape, transform, generator)
     network.train(False)
     return network
 
@@ -50,7 +48,6 @@ def _build(
     obs_shape: tuple[int, ...],
     transform: ValueTransform,
     generator: torch.Generator,
-    sync: GradientSync,
 ) -> PolicyValue:
     actor_spec = net_for_role(spec, "actor")
     critic_spec = net_for_role(spec, "critic")
@@ -64,7 +61,7 @@ def _build(
         )
         net = PolicyHead(body, scale)
         flat = FlatParameters(nn.ModuleList([net, transform]).to(device))
-        return SharedPolicyValue(net, transform, build_optimizer(actor_spec, flat, sync))
+        return SharedPolicyValue(net, transform, build_optimizer(actor_spec, flat))
     actor = PolicyHead(
         build_net(actor_spec, obs_shape, [policy_dim], [actor_gain], generator), scale
     )
@@ -75,8 +72,8 @@ def _build(
         actor,
         critic,
         transform,
-        build_optimizer(actor_spec, actor_flat, sync),
-        build_optimizer(critic_spec, critic_flat, sync),
+        build_optimizer(actor_spec, actor_flat),
+        build_optimizer(critic_spec, critic_flat),
     )
 
 
@@ -85,7 +82,6 @@ def build_policy_only(
     family: DistributionFamily,
     obs_shape: tuple[int, ...],
     generator: torch.Generator,
-    sync: GradientSync,
 ) -> PolicyOnly:
     """A policy without a critic, initialised from `generator`."""
     net_spec = net_for_role(spec, "actor")
@@ -94,7 +90,7 @@ def build_policy_only(
     body = build_net(net_spec, obs_shape, [policy_dim], [net_spec.init_std], generator)
     net = PolicyHead(body, scale)
     flat = FlatParameters(net.to(resolve_device(net_spec.gpu)))
-    network = PolicyOnly(net, build_optimizer(net_spec, flat, sync))
+    network = PolicyOnly(net, build_optimizer(net_spec, flat))
     network.train(False)
     return network
 
@@ -104,7 +100,6 @@ def build_q_network(
     num_actions: int,
     obs_shape: tuple[int, ...],
     generator: torch.Generator,
-    sync: GradientSync,
 ) -> QNetwork:
     """Q(s, ·) and its target, initialised from `generator` and equal."""
     net_spec = net_for_role(spec, "actor")
@@ -113,7 +108,7 @@ def build_q_network(
     net = build_net(net_spec, obs_shape, *heads, generator).to(device).train(False)
     twin = build_net(net_spec, obs_shape, *heads, generator).to(device).train(False)
     online, target = FlatParameters(net), FlatParameters(twin)
-    optimizer = build_optimizer(net_spec, online, sync)
+    optimizer = build_optimizer(net_spec, online)
     return QNetwork(net, twin, optimizer, Follower(online, target, net_spec))
 
 
@@ -126,7 +121,6 @@ def build_twin_q(
     use_symlog: bool,
     spectral_norm: bool,
     generator: torch.Generator,
-    sync: GradientSync,
 ) -> TwinQ:
     """Two critics, and their targets if there are to be any, equal to them.
 
@@ -152,7 +146,7 @@ def build_twin_q(
 
     online, transform = pair(), ValueTransform(use_symlog, normalize=False)
     flat = FlatParameters(online)
-    optimizer = build_optimizer(net_spec, flat, sync)
+    optimizer = build_optimizer(net_spec, flat)
     if not targets:
         return TwinQ(online, None, discrete, transform, optimizer, None)
     twins = pair()

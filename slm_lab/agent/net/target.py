@@ -25,7 +25,11 @@ class Follower:
         self._tau = spec.polyak_coef if spec.update_type == "polyak" else 1.0
         self._every_step = spec.update_type == "polyak" and spec.update_frequency == 1
         self._last_frame = 0
-        target.copy_(online)
+        self.catch_up()
+
+    def catch_up(self) -> None:
+        """Makes the target equal to the online network."""
+        self._target.copy_(self._online)
 
     def after_step(self) -> None:
         """Call it after each gradient step."""

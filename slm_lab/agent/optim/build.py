@@ -10,7 +10,6 @@ from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.lr_schedule import build_learning_rate
 from slm_lab.agent.optim.optimizer import Optimizer
 from slm_lab.agent.optim.rule import Adam, RMSprop, TorchRule, UpdateRule
-from slm_lab.agent.optim.sync import GradientSync
 from slm_lab.core.errors import LabError
 from slm_lab.spec.schema.net import NetSpec
 
@@ -18,8 +17,13 @@ IMPLEMENTATION_ARGS = ("foreach", "fused")
 """Arguments of torch optimizers that choose an implementation and change no formula."""
 
 
-def build_optimizer(spec: NetSpec, flat: FlatParameters, sync: GradientSync) -> Optimizer:
-    """The optimizer that a net spec, resolved for one role, asks for."""
+def build_optimizer(
+    spec: NetSpec, flat: FlatParameters, bounds: tuple[float, float] | None = None
+) -> Optimizer:
+    """The optimizer that a net spec, resolved for one role, asks for.
+
+    With `bounds` no parameter leaves them.
+    """
     args = dict(spec.optim_spec.args)
     lr = float(args.pop("lr"))
     schedule = spec.lr_scheduler_spec
@@ -30,7 +34,7 @@ def build_optimizer(spec: NetSpec, flat: FlatParameters, sync: GradientSync) -> 
             learning_rate = build_learning_rate(lr, schedule.name, schedule.args)
     with refusals_told("agent.net.optim_spec", spec.optim_spec.name):
         rule = build_rule(spec.optim_spec.name, args, flat)
-    return Optimizer(flat, rule, learning_rate, spec.clip_grad_val, sync)
+    return Optimizer(flat, rule, learning_rate, spec.clip_grad_val, bounds)
 
 
 @contextmanager

@@ -14,6 +14,9 @@ from torch import Tensor, nn
 from slm_lab.core.errors import CheckpointError
 from slm_lab.core.types import StateDict
 
+MOMENTS = ("count", "mean", "m2")
+"""Buffers that one module has under these names, in this order, merge as running moments do."""
+
 
 class FlatParameters:
     """Owns the storage behind the parameters, gradients and float buffers of one network.
@@ -39,6 +42,8 @@ class FlatParameters:
         device = values[0].device if values else torch.device("cpu")
         self._shapes = [v.shape for v in values]
         self._statistic_shapes = [s.shape for s in stats]
+        self.moments = _moments([key for *_, key in self._buffers], self._statistic_shapes)
+        """Places in `statistics` of running moments, see `core.moments`."""
         self.vector = _concatenate(values, device)
         self.grad = torch.zeros_like(self.vector)
         self.statistics = _concatenate(stats, device)
@@ -132,6 +137,16 @@ class FlatParameters:
         statistics = _split(self.statistics, self._statistic_shapes)
         for (_, owner, key), part in zip(self._buffers, statistics, strict=True):
             setattr(owner, key, part)
+
+
+def _moments(keys: list[str], shapes: list[torch.Size]) -> list[slice]:
+    """Where buffers named count, mean and m2 follow each other, [count, mean (D), M2 (D)]."""
+    sizes = [shape.numel() for shape in shapes]
+    return [
+        slice(sum(sizes[:first]), sum(sizes[: first + len(MOMENTS)]))
+        for first in range(len(keys))
+        if tuple(keys[first : first + len(MOMENTS)]) == MOMENTS
+    ]
 
 
 def _concatenate(parts: list[Tensor], device: torch.device) -> Tensor:

@@ -1,14 +1,15 @@
 """The optimizer an algorithm sees: `optimizer.step(loss)`, and nothing of parallel modes."""
 
 import math
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.lr_schedule import LearningRate
-from slm_lab.agent.optim.rule import UpdateRule
-from slm_lab.agent.optim.sync import GradientSync
+from slm_lab.agent.optim.rule import TensorStateRule, UpdateRule
+from slm_lab.agent.optim.sync import GradientSync, NoSync
 from slm_lab.core.errors import NonFiniteLossError
 from slm_lab.core.types import StateDict
 
@@ -22,14 +23,33 @@ class Optimizer:
         rule: UpdateRule,
         learning_rate: LearningRate,
         clip_grad_val: float | None,
-        sync: GradientSync,
+        bounds: tuple[float, float] | None = None,
     ) -> None:
         self.flat = flat
         self.learning_rate = learning_rate
         self._rule = rule
         self._clip_grad_val = clip_grad_val
-        self._sync = sync
+        self._bounds = bounds
+        self._sync: GradientSync = NoSync()
         self._norm = 0.0
+
+    def join(self, sync: GradientSync, state: Mapping[str, Tensor] | None = None) -> None:
+        """Has the steps go through `sync` from now on; `state` is shared state to go on with.
+
+        Raises TypeError for a rule whose state cannot be shared.
+        """
+        if state is not None:
+            self._shareable_rule().bind(state)
+        self._sync = sync
+
+    def shareable_state(self) -> Mapping[str, Tensor]:
+        """The rule's state, tensor by tensor. Raises TypeError where it cannot be shared."""
+        return self._shareable_rule().state
+
+    def _shareable_rule(self) -> TensorStateRule:
+        if not isinstance(self._rule, TensorStateRule):
+            raise TypeError(f"the state of {type(self._rule).__name__} cannot be shared")
+        return self._rule
 
     def step(self, loss: Tensor) -> tuple[float, float]:
         """Minimises a scalar loss by one step; returns what `backward` returns and raises."""
@@ -60,11 +80,14 @@ class Optimizer:
 
     @torch.no_grad()
     def apply(self) -> None:
-        """Clips the gradient that `backward` left, and takes the step."""
+        """Clips the gradient that `backward` left, and takes the step; values stay in bounds."""
         flat = self.flat
         if self._clip_grad_val is not None and self._norm > self._clip_grad_val:
             flat.grad.mul_(self._clip_grad_val / self._norm)
-        self._rule.apply(flat, self.learning_rate.value)
+        vector, grad = self._sync.stepped(flat)
+        self._rule.apply(vector, grad, self.learning_rate.value)
+        if self._bounds is not None:
+            vector.clamp_(*self._bounds)
         self._sync.after_step(flat)
 
     def state_dict(self) -> StateDict:
@@ -73,6 +96,7 @@ class Optimizer:
 
     @torch.no_grad()
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores all of it in place."""
+        """Restores all of it in place; without moments where those are kept elsewhere."""
         self.flat.load_state_dict(state["flat"])
-        self._rule.load_state_dict(state["rule"])
+        if state["rule"] is not None:
+            self._rule.load_state_dict(state["rule"])

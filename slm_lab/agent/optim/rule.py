@@ -7,6 +7,7 @@ optimizer runs as it is, over the flat vector or, where it needs shapes, over th
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -17,11 +18,11 @@ from slm_lab.core.types import StateDict
 
 
 class UpdateRule(ABC):
-    """Changes `flat.vector` in place by `flat.grad`."""
+    """Changes a vector of parameters in place by its gradient."""
 
     @abstractmethod
-    def apply(self, flat: FlatParameters, lr: float) -> None:
-        """One step with learning rate `lr`. Runs without autograd."""
+    def apply(self, vector: Tensor, grad: Tensor, lr: float) -> None:
+        """One step on `vector` (P,) with `grad` (P,) and learning rate `lr`, without autograd."""
 
     @abstractmethod
     def state_dict(self) -> StateDict:
@@ -36,6 +37,12 @@ class TensorStateRule(UpdateRule):
     """A rule whose whole state is a dict of tensors, loaded in place so that sharing survives."""
 
     state: dict[str, Tensor]
+
+    def bind(self, state: Mapping[str, Tensor]) -> None:
+        """Goes on with other tensors of the same names, and with what stands in them."""
+        if state.keys() != self.state.keys():
+            raise ValueError(f"cannot bind {list(self.state)} to {list(state)}")
+        self.state = dict(state)
 
     def state_dict(self) -> StateDict:
         """Clones of every state tensor, on the CPU."""
@@ -74,13 +81,13 @@ class Adam(TensorStateRule):
         self.state = {name: torch.zeros_like(flat.vector) for name in names}
         self.state["step"] = torch.zeros((), device=flat.vector.device)
 
-    def apply(self, flat: FlatParameters, lr: float) -> None:
+    def apply(self, vector: Tensor, grad: Tensor, lr: float) -> None:
         """θ ← θ − lr · m̂ / (√v̂ + ε)."""
         state = self.state
         state["step"].add_(1)
         self._kernel(
-            [flat.vector],
-            [flat.grad],
+            [vector],
+            [grad],
             [state["exp_avg"]],
             [state["exp_avg_sq"]],
             [state["max_exp_avg_sq"]] if self._amsgrad else [],
@@ -121,11 +128,11 @@ class RMSprop(TensorStateRule):
         ]
         self.state = {name: torch.zeros_like(flat.vector) for name in names}
 
-    def apply(self, flat: FlatParameters, lr: float) -> None:
+    def apply(self, vector: Tensor, grad: Tensor, lr: float) -> None:
         """θ ← θ − lr · g / (√E[g²] + ε)."""
-        grad = -flat.grad if self._maximize else flat.grad
+        grad = -grad if self._maximize else grad
         if self._weight_decay:
-            grad = grad.add(flat.vector, alpha=self._weight_decay)
+            grad = grad.add(vector, alpha=self._weight_decay)
         square_avg = self.state["square_avg"]
         square_avg.mul_(self._alpha).addcmul_(grad, grad, value=1 - self._alpha)
         if self._centered:
@@ -137,13 +144,16 @@ class RMSprop(TensorStateRule):
         if self._momentum > 0:
             buffer = self.state["momentum_buffer"]
             buffer.mul_(self._momentum).addcdiv_(grad, scale)
-            flat.vector.add_(buffer, alpha=-lr)
+            vector.add_(buffer, alpha=-lr)
         else:
-            flat.vector.addcdiv_(grad, scale, value=-lr)
+            vector.addcdiv_(grad, scale, value=-lr)
 
 
 class TorchRule(UpdateRule):
-    """Any other torch.optim optimizer, given the flat vector or the views that need shapes."""
+    """Any other torch.optim optimizer, given the flat vector or the views that need shapes.
+
+    It keeps to the vector and gradient of the network that it was made for.
+    """
 
     def __init__(
         self, flat: FlatParameters, optimizer: type[torch.optim.Optimizer], **args: Any
@@ -156,7 +166,7 @@ class TorchRule(UpdateRule):
             parameters = [whole]
         self._optimizer = optimizer(parameters, **args)
 
-    def apply(self, flat: FlatParameters, lr: float) -> None:
+    def apply(self, vector: Tensor, grad: Tensor, lr: float) -> None:
         """One step of the torch optimizer."""
         for group in self._optimizer.param_groups:
             group["lr"] = lr

@@ -1,4 +1,4 @@
-"""Independent Sessions in spawned processes, at most as many at once as there are cores."""
+"""Sessions in spawned processes: independent ones, or workers that are replaced when they die."""
 
 import multiprocessing
 import os
@@ -44,10 +44,23 @@ def end(process: SpawnProcess) -> None:
 
 
 class Processes:
-    """Runs tasks, one process each, and watches them until all have ended."""
+    """Runs tasks, one process each, and watches them until all have ended.
 
-    def __init__(self, tasks: Sequence[SessionTask], board: Board, max_parallel: int) -> None:
+    A process that dies after it has made frames is replaced, up to `max_restart` times each.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[SessionTask],
+        board: Board,
+        max_parallel: int,
+        max_restart: int = 0,
+    ) -> None:
         self._waiting = deque(tasks)
+        self._tasks = {task.session: task for task in tasks}
+        self._began_at: dict[int, int] = {}
+        self._restarts = {task.session: 0 for task in tasks}
+        self._max_restart = max_restart
         self._board = board
         self._max_parallel = max_parallel
         self._running: dict[int, tuple[SpawnProcess, Connection]] = {}
@@ -92,6 +105,7 @@ class Processes:
                 name=f"session-{task.session}",
             )
             self._running[task.session] = (process, ours)
+            self._began_at[task.session] = int(self._board.clock_slots[task.session])
             start(process)
             theirs.close()
 
@@ -105,8 +119,25 @@ class Processes:
             pipe.close()
             if result is None:
                 result = _died(session, process.exitcode, self._board)
-            self._results.append(replace(result, exit_code=process.exitcode))
             del self._running[session]
+            if result.ending is Ending.FAILED and self._may_be_replaced(session, process):
+                self._replace(session, str(result.error))
+                continue
+            restarts = self._restarts[session]
+            self._results.append(replace(result, exit_code=process.exitcode, restarts=restarts))
+
+    def _may_be_replaced(self, session: int, process: SpawnProcess) -> bool:
+        """Not one that failed by itself before its first step: the next would fail as well."""
+        was_killed = (process.exitcode or 0) < 0
+        made_frames = self._board.clock_slots[session] > self._began_at[session]
+        left = self._restarts[session] < self._max_restart
+        return (was_killed or bool(made_frames)) and left and not self._board.stop_requested
+
+    def _replace(self, session: int, error: str) -> None:
+        self._restarts[session] += 1
+        self._board.write(session, phase=Phase.WAITING, restarts=self._restarts[session])
+        task = replace(self._tasks[session], resume=False, replaces=error)
+        self._waiting.append(task)
 
 
 def _receive(pipe: Connection) -> SessionResult | None:

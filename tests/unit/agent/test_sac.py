@@ -19,7 +19,6 @@ from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.lr_schedule import ConstantRate
 from slm_lab.agent.optim.optimizer import Optimizer
 from slm_lab.agent.optim.rule import Adam
-from slm_lab.agent.optim.sync import NoSync
 from slm_lab.env.make import make_env
 from tests.support import parse, ppo
 from tests.unit.agent.test_q_learning import OneBatch
@@ -179,8 +178,8 @@ def test_gradients_of_the_squashed_value_reach_mean_and_deviation():
 def tuned(target_entropy, bounds=(-20.0, 2.0)):
     log_alpha = LogAlpha()
     flat = FlatParameters(log_alpha)
-    optimizer = Optimizer(flat, Adam(flat), ConstantRate(0.1), None, NoSync())
-    return TunedTemperature(log_alpha, optimizer, target_entropy, bounds)
+    optimizer = Optimizer(flat, Adam(flat), ConstantRate(0.1), None, bounds)
+    return TunedTemperature(log_alpha, optimizer, target_entropy)
 
 
 def test_the_temperature_rises_while_there_is_too_little_entropy_and_falls_otherwise():

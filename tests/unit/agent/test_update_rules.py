@@ -66,7 +66,7 @@ def torch_reference(name: str, args: dict, clip: float | None) -> torch.Tensor:
 
 def flat_optimizer(net: nn.Module, name: str, args: dict, clip: float | None = None) -> Optimizer:
     flat = FlatParameters(net)
-    return Optimizer(flat, build_rule(name, args, flat), ConstantRate(1e-2), clip, NoSync())
+    return Optimizer(flat, build_rule(name, args, flat), ConstantRate(1e-2), clip)
 
 
 @pytest.mark.parametrize(("name", "args"), CASES, ids=str)
@@ -149,7 +149,8 @@ def test_the_exchange_comes_before_the_clip():
     net = network()
     flat = FlatParameters(net)
     rule = build_rule("SGD", {}, flat)
-    optimizer = Optimizer(flat, rule, ConstantRate(1e-2), 1e-3, Doubling())
+    optimizer = Optimizer(flat, rule, ConstantRate(1e-2), 1e-3)
+    optimizer.join(Doubling())
     _, norm = optimizer.step(loss_of(net, batches()[0]))
     assert norm > 2e-3
     assert seen == [pytest.approx(1e-3, rel=1e-4)]

@@ -32,13 +32,13 @@ def board_of(*phases, frame=0):
     return board
 
 
-def shown(board, width, height=25, **console):
+def shown(board, width, height=25, together=False, **console):
     """The text of everything that is written to a terminal of this size."""
     out = io.StringIO()
     terminal = Console(
         file=out, force_terminal=True, width=width, height=height, color_system=None, **console
     )
-    with LiveDisplay(terminal, len(board.clock_slots), MAX_FRAME) as display:
+    with LiveDisplay(terminal, len(board.clock_slots), MAX_FRAME, together) as display:
         display.update(board)
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue())
 
@@ -62,6 +62,22 @@ def test_on_80_columns_no_number_and_no_word_is_cut(phase):
     for word in ("Session 0", "10,000,000 / 10M", "-1234.5", "-200.1", "waits"):
         assert word in text
     assert all(len(line) <= 80 for line in text.splitlines())
+
+
+def test_sessions_that_share_a_budget_are_summed_up():
+    text = shown(board_of(Phase.RUNNING, Phase.RUNNING, frame=3_000_000), 80, together=True)
+    (line,) = (line for line in text.splitlines() if "together" in line)
+    assert "6,000,000 / 10M" in line
+    assert "together" not in shown(board_of(Phase.RUNNING), 80)
+
+
+def test_a_session_that_was_replaced_says_how_often():
+    board = board_of(Phase.RUNNING, Phase.RUNNING)
+    board.write(1, restarts=2)
+    text = shown(board, 100)
+    assert "Session 1 (restarted 2×)" in text
+    assert "Session 0 (" not in text
+    assert logged(board, lambda: board.write(1, phase=Phase.DONE))[-1].endswith("(restarted 2×)")
 
 
 @pytest.mark.parametrize("width", [*range(1, 12), 20, 40, 60, 71, 72, 79, 81, 120, 300])

@@ -9,7 +9,7 @@ from slm_lab.experiment.clock import Clock
 from slm_lab.experiment.progress import FIELDS, Board, Phase, SessionProgress
 
 SPAWN = multiprocessing.get_context("spawn")
-NUMBERS = FIELDS[1:]
+NUMBERS = FIELDS[2:]
 
 
 def play_session(raw, num_sessions, session):
@@ -34,7 +34,7 @@ def run_in_spawned_processes(target, *arguments):
 
 def test_a_fresh_board_has_waiting_sessions_without_numbers():
     board = Board.allocate(SPAWN, 3)
-    waiting = SessionProgress(Phase.WAITING, 0, None, None, None, None)
+    waiting = SessionProgress(Phase.WAITING, 0, 0, None, None, None, None)
     assert [board.read(session) for session in range(3)] == [waiting] * 3
     assert not board.stop_requested
 
@@ -48,7 +48,7 @@ def test_what_spawned_sessions_write_is_seen_by_the_parent():
         assert (seen.fps, seen.best) == (1000.5 + session, -1e300)
         assert seen.total_reward is None
         assert seen.frame == 2**53 + 1 + session
-    assert board.read(1) == SessionProgress(Phase.WAITING, 0, None, None, None, None)
+    assert board.read(1) == SessionProgress(Phase.WAITING, 0, 0, None, None, None, None)
     assert not board.stop_requested
 
 
@@ -77,7 +77,7 @@ def test_a_session_reads_as_it_last_wrote_and_none_stays_none(history):
         board.write(session, **numbers)
         expected[session].update(numbers)
     for session in range(4):
-        assert board.read(session) == SessionProgress(Phase.WAITING, 0, **expected[session])
+        assert board.read(session) == SessionProgress(Phase.WAITING, 0, 0, **expected[session])
 
 
 def test_a_number_that_is_nan_reads_as_none():
@@ -98,7 +98,7 @@ def test_a_field_that_does_not_exist_is_refused():
     board = Board.allocate(SPAWN, 1)
     with pytest.raises(ValueError, match="not in"):
         board.write(0, speed=1.0)
-    assert board.read(0) == SessionProgress(Phase.WAITING, 0, None, None, None, None)
+    assert board.read(0) == SessionProgress(Phase.WAITING, 0, 0, None, None, None, None)
 
 
 @settings(deadline=None)

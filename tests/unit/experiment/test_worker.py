@@ -45,7 +45,7 @@ def failing(monkeypatch):
 
     def fail_with(error, closed=None):
         class FailingSession:
-            def __init__(self, spec, index, seeds, paths, board, *args):
+            def __init__(self, spec, index, seeds, paths, board, *args, **options):
                 self.board, self.index = board, index
 
             def run(self):

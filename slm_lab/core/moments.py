@@ -1,0 +1,47 @@
+"""Merging running statistics that several processes went on with from the same values."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from slm_lab.core.types import FloatArray
+
+
+def merged(
+    total: FloatArray, before: FloatArray, after: FloatArray, moments: Sequence[slice]
+) -> FloatArray:
+    """What `total` becomes when someone has gone from `before` to `after`; all (S,), new.
+
+    `moments` are the places of running moments, [count, mean (D), M2 (D)] each: they become those
+    of all that both have seen. Everything else moves by what it was moved by. Where `total` is
+    still what it was before, the result is `after`, to the last bit.
+    """
+    if np.array_equal(total, before):
+        return after.copy()
+    result: FloatArray = total + (after - before)
+    for place in moments:
+        result[place] = _merged_moments(total[place], before[place], after[place])
+    return result
+
+
+def _merged_moments(total: FloatArray, before: FloatArray, after: FloatArray) -> FloatArray:
+    """Eq. 2.1 of Chan, Golub & LeVeque (1979), twice: what is new, and all together.
+
+    With n counts, δ the difference of two means:
+
+        mean = mean_a + δ n_b / n,   M2 = M2_a + M2_b + δ² n_a n_b / n
+    """
+    size = len(total) // 2
+    n, n_before, n_after = float(total[0]), float(before[0]), float(after[0])
+    n_new = n_after - n_before
+    if n_new <= 0:
+        return total.copy()
+    mean, m2 = slice(1, 1 + size), slice(1 + size, None)
+    shift = (after[mean] - before[mean]) * (n_after / n_new)  # mean of what is new − mean before
+    new_m2 = after[m2] - before[m2] - shift * shift * (n_before * n_new / n_after)
+    delta = before[mean] + shift - total[mean]
+    result = np.empty_like(total)
+    result[0] = n + n_new
+    result[mean] = total[mean] + delta * (n_new / (n + n_new))
+    result[m2] = total[m2] + np.maximum(new_m2, 0) + delta * delta * (n * n_new / (n + n_new))
+    return result

@@ -1,0 +1,61 @@
+"""Every algorithm trains under Hogwild! without a line of its own."""
+
+import pytest
+import torch
+from pandas.testing import assert_frame_equal
+
+from slm_lab.experiment.hogwild import Hogwild
+from tests.contract.runs import vectors
+from tests.contract.table import ALGORITHM_ROWS, Row, cases
+from tests.support import rows, run_session
+
+EVERY = pytest.mark.parametrize("case", cases(ALGORITHM_ROWS))
+BOTH = pytest.mark.parametrize("mode", ["shared", "synced"])
+
+
+@pytest.fixture
+def spec(case):
+    """The spec of a row, with an optimizer whose state can be shared."""
+    data = ALGORITHM_ROWS[case[0]][case[1]].data
+    net = data["agent"].get("net")
+    if net is None or net["optim_spec"]["name"].startswith("Global"):
+        return Row(data).spec
+    optim_spec = {"name": "GlobalAdam", "lr": 1e-3}
+    return Row({**data, "agent": {**data["agent"], "net": {**net, "optim_spec": optim_spec}}}).spec
+
+
+@pytest.fixture
+def whole(case, spec, whole_runs, tmp_path):
+    """The rows and weights of the run of `spec` without a crew."""
+    if spec == ALGORITHM_ROWS[case[0]][case[1]].spec:
+        run = whole_runs.get(*case)
+        return run.rows, run.vectors
+    session = run_session(spec, tmp_path / "whole")
+    return rows(session), vectors(session)
+
+
+def check_is(whole, session):
+    """Rows, less the columns that only a crew has, and weights, to the last bit."""
+    expected, expected_vectors = whole
+    own = rows(session).drop(columns=list(Hogwild.columns))
+    assert_frame_equal(own, expected, check_exact=True)
+    for part, vector in vectors(session).items():
+        assert torch.equal(vector, expected_vectors[part])
+
+
+@BOTH
+@EVERY
+def test_one_worker_trains_as_if_there_were_no_crew(spec, whole, mode, tmp_path):
+    check_is(whole, run_session(spec, tmp_path, hogwild=mode))
+
+
+@BOTH
+@pytest.mark.parametrize("case", [(name, next(iter(v))) for name, v in ALGORITHM_ROWS.items()])
+def test_one_worker_that_is_resumed_goes_on_as_if_nothing_had_happened(spec, whole, mode, tmp_path):
+    def stop(session):
+        if session.clock.frame >= 300:
+            session._board.request_stop()
+
+    stopped = run_session(spec, tmp_path, on_row=stop, hogwild=mode)
+    assert 300 <= stopped.clock.frame < 400
+    check_is(whole, run_session(spec, tmp_path, resume=True, hogwild=mode))

@@ -1,0 +1,204 @@
+"""Steps on parameters that several workers share, taken in turn in this process."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from slm_lab.agent.net.value_transform import ValueTransform
+from slm_lab.agent.optim.build import build_rule
+from slm_lab.agent.optim.flat import FlatParameters
+from slm_lab.agent.optim.hogwild import GlobalUnit, SharedSync, SyncedSync, load_unit
+from slm_lab.agent.optim.lr_schedule import ConstantRate
+from slm_lab.agent.optim.optimizer import Optimizer
+from slm_lab.core.errors import LabError
+
+RULES = ["GlobalAdam", "GlobalRMSprop"]
+BOTH = pytest.mark.parametrize("kind", [SharedSync, SyncedSync])
+
+
+def network(seed=0):
+    net = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1))
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.normal_(generator=generator)
+    return net
+
+
+def optimizer_of(net, rule="GlobalAdam", clip=None):
+    flat = FlatParameters(net)
+    return Optimizer(flat, build_rule(rule, {}, flat), ConstantRate(1e-2), clip)
+
+
+def batch(seed):
+    return torch.randn(16, 3, generator=torch.Generator().manual_seed(100 + seed))
+
+
+def loss(net, seed):
+    return net(batch(seed)).square().mean()
+
+
+class Worker:
+    """A network of its own that has joined."""
+
+    def __init__(self, unit, kind, index, rule="GlobalAdam", clip=None):
+        self.net = network(seed=50 + index)  # which it gives up for what all have
+        self.optimizer = optimizer_of(self.net, rule, clip)
+        self.sync = kind(unit, index)
+        self.sync.join(self.optimizer)
+
+    def step(self, seed):
+        self.optimizer.step(loss(self.net, seed))
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("clip", [None, 0.5])
+def test_synced_workers_in_turn_are_plain_updates_on_the_weights_that_each_had_pulled(rule, clip):
+    """By hand: worker 1's first gradient is of the weights before worker 0's step."""
+    unit = GlobalUnit.of(optimizer_of(network(), rule), 2)
+    workers = [Worker(unit, SyncedSync, index, rule, clip) for index in range(2)]
+    pulled = [network(), network()]
+    plain_net = network()
+    plain = optimizer_of(plain_net, rule, clip)
+    for turn in range(6):
+        who = turn % 2
+        workers[who].step(turn)
+        plain.flat.grad.copy_(gradient(pulled[who], turn, clip))
+        plain._norm = 0.0  # it is clipped already
+        plain.apply()
+        assert torch.equal(unit.vector, plain.flat.vector)
+        pulled[who].load_state_dict(plain_net.state_dict())
+
+
+def gradient(net, seed, clip):
+    """By plain autograd, clipped as torch clips."""
+    net.zero_grad()
+    loss(net, seed).backward()
+    flat = torch.cat([p.grad.reshape(-1) for p in net.parameters()])
+    norm = torch.linalg.vector_norm(flat).item()
+    return flat if clip is None or norm <= clip else flat * (clip / norm)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_what_is_applied_is_the_gradient_of_the_step_and_of_no_step_before(rule):
+    """The classic fault: gradients that are never set to zero pile up."""
+    unit = GlobalUnit.of(optimizer_of(network(), rule), 1)
+    worker = Worker(unit, SyncedSync, 0, rule)
+    applied = []
+
+    class Recording(type(worker.optimizer._rule)):
+        def apply(self, vector, grad, lr):
+            applied.append(grad.clone())
+            super().apply(vector, grad, lr)
+
+    worker.optimizer._rule.__class__ = Recording
+    for seed in range(500):
+        twin = network()
+        twin.load_state_dict(worker.net.state_dict())
+        expected = gradient(twin, seed % 7, None)
+        worker.step(seed % 7)
+        torch.testing.assert_close(applied[-1], expected, rtol=0, atol=0)
+
+
+def test_shared_workers_see_each_others_steps_at_once():
+    unit = GlobalUnit.of(optimizer_of(network()), 2)
+    first, second = (Worker(unit, SharedSync, index) for index in range(2))
+    plain_net = network()
+    plain = optimizer_of(plain_net)
+    for turn in range(6):
+        (first, second)[turn % 2].step(turn)
+        plain.step(loss(plain_net, turn))
+        for worker in (first, second):
+            assert torch.equal(worker.optimizer.flat.vector, plain.flat.vector)
+            worker.optimizer.flat.check()
+    assert first.net[0].weight.data_ptr() == second.net[0].weight.data_ptr()
+    assert first.optimizer.flat.grad.data_ptr() != second.optimizer.flat.grad.data_ptr()
+
+
+@BOTH
+def test_staleness_is_what_others_did_since_the_weights_were_read(kind):
+    unit = GlobalUnit.of(optimizer_of(network()), 3)
+    workers = [Worker(unit, kind, index) for index in range(3)]
+    for who in (0, 1, 1, 2, 0, 0):
+        workers[who].step(0)
+    assert [worker.sync.staleness for worker in workers] == [[0, 3, 0], [1, 0], [3]]
+    assert unit.updates.tolist() == [3, 2, 1]
+
+
+def test_a_network_elsewhere_sends_its_gradient_and_gets_the_weights_back():
+    """A second vector on the CPU stands in for another device."""
+    unit = GlobalUnit.of(optimizer_of(network()), 1)
+    worker, plain_net = Worker(unit, SyncedSync, 0), network()
+    plain = optimizer_of(plain_net)
+    for seed in range(5):
+        worker.step(seed)
+        plain.step(loss(plain_net, seed))
+    assert worker.optimizer.flat.vector.data_ptr() != unit.vector.data_ptr()
+    assert torch.equal(worker.optimizer.flat.vector, unit.vector)
+    assert torch.equal(unit.vector, plain.flat.vector)
+
+
+def test_values_stay_in_their_bounds_in_shared_memory_too():
+    net = network()
+    flat = FlatParameters(net)
+    optimizer = Optimizer(flat, build_rule("GlobalAdam", {}, flat), ConstantRate(1e-2), None,
+                          bounds=(-0.1, 0.1))  # fmt: skip
+    unit = GlobalUnit.of(optimizer, 1)
+    SyncedSync(unit, 0).join(optimizer)
+    optimizer.step(loss(net, 0))
+    assert unit.vector.abs().max() <= 0.1
+    assert torch.equal(unit.vector, flat.vector)
+
+
+def test_synced_statistics_are_those_of_what_all_have_seen():
+    def transform():
+        return nn.ModuleList([network(), ValueTransform(use_symlog=False, normalize=True)])
+
+    nets = [transform() for _ in range(2)]
+    optimizers = [optimizer_of(net) for net in nets]
+    unit = GlobalUnit.of(optimizers[0], 2)
+    syncs = [SyncedSync(unit, index) for index in range(2)]
+    for sync, optimizer in zip(syncs, optimizers, strict=True):
+        sync.join(optimizer)
+    alone = ValueTransform(use_symlog=False, normalize=True)
+    for turn in range(6):
+        returns = torch.randn(20, generator=torch.Generator().manual_seed(turn)) + turn
+        nets[turn % 2][1].update(returns)
+        alone.update(returns)
+        optimizers[turn % 2].step(loss(nets[turn % 2][0], turn))
+    torch.testing.assert_close(unit.statistics, torch.stack([*alone.buffers()]))
+
+
+def test_what_was_saved_comes_back_into_shared_memory():
+    unit = GlobalUnit.of(optimizer_of(network()), 1)
+    worker = Worker(unit, SyncedSync, 0)
+    worker.step(0)
+    saved = worker.optimizer.state_dict()
+    other = GlobalUnit.of(optimizer_of(network(seed=9)), 1)
+    load_unit(other, saved)
+    assert torch.equal(other.vector, unit.vector)
+    assert all(torch.equal(other.moments[name], tensor) for name, tensor in unit.moments.items())
+    assert all(t.is_shared() for t in (other.vector, other.updates, *other.moments.values()))
+
+
+def test_an_optimizer_whose_state_is_its_own_cannot_be_shared():
+    with pytest.raises(TypeError, match="cannot be shared"):
+        GlobalUnit.of(optimizer_of(network(), "SGD"), 1)
+
+
+def test_a_full_shared_memory_is_told_with_what_to_do(monkeypatch):
+    def full(self):
+        raise RuntimeError("unable to allocate shared memory(shm): No space left on device (28)")
+
+    monkeypatch.setattr(torch.Tensor, "share_memory_", full)
+    with pytest.raises(LabError, match="make room there"):
+        GlobalUnit.of(optimizer_of(network()), 1)
+
+
+def test_moments_are_found_among_the_statistics():
+    flat = FlatParameters(
+        nn.ModuleList([nn.BatchNorm1d(3), ValueTransform(use_symlog=False, normalize=True)])
+    )
+    assert flat.moments == [slice(6, 9)]
+    assert np.isclose(flat.statistics[flat.moments[0]].numpy(), 0).all()

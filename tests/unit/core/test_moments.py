@@ -1,0 +1,64 @@
+"""Running statistics that several processes went on with are merged as if one had seen all."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slm_lab.core.moments import merged
+
+SIZE = 3
+
+
+def moments(rows):
+    """[count, mean, M2] of rows (B, SIZE), computed at once."""
+    if not len(rows):
+        return np.zeros(1 + 2 * SIZE)
+    mean = rows.mean(0)
+    return np.concatenate([[len(rows)], mean, ((rows - mean) ** 2).sum(0)])
+
+
+@given(
+    counts=st.tuples(*[st.integers(0, 30)] * 3),
+    seed=st.integers(0, 2**32 - 1),
+    shift=st.sampled_from([0.0, 100.0]),
+)
+def test_merging_what_two_have_added_gives_the_moments_of_all(counts, seed, shift):
+    rng = np.random.default_rng(seed)
+    common, mine, others = (rng.normal(size=(n, SIZE)) + shift * i for i, n in enumerate(counts))
+    before = moments(common)
+    total = moments(np.concatenate([common, others]))
+    after = moments(np.concatenate([common, mine]))
+    result = merged(total, before, after, [slice(0, 1 + 2 * SIZE)])
+    expected = moments(np.concatenate([common, others, mine]))
+    np.testing.assert_allclose(result, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_what_are_no_moments_moves_by_what_it_was_moved_by():
+    result = merged(np.array([1.0, 5.0]), np.array([1.0, 4.0]), np.array([1.5, 4.25]), [])
+    np.testing.assert_array_equal(result, [1.5, 5.25])
+
+
+@pytest.mark.parametrize("moments_at", [[], [slice(0, 3)]])
+def test_where_nobody_else_added_anything_the_result_is_what_one_has_to_the_last_bit(moments_at):
+    before, after = np.array([3.0, 0.1, 0.7]), np.array([4.0, 0.1 + 1e-17, 1 / 3])
+    result = merged(before.copy(), before, after, moments_at)
+    np.testing.assert_array_equal(result, after)
+    assert result is not after
+
+
+def test_many_processes_that_take_turns_lose_nothing():
+    rng = np.random.default_rng(0)
+    total, seen = moments(np.empty((0, SIZE))), []
+    pulled = [total.copy() for _ in range(3)]
+    own = [np.empty((0, SIZE)) for _ in range(3)]
+    for turn in range(60):
+        who = turn % 3
+        batch = rng.normal(size=(4, SIZE)) * (1 + who) + turn
+        seen.append(batch)
+        # What this process knows: what it had pulled, and its batch.
+        after = merged(pulled[who], np.zeros(1 + 2 * SIZE), moments(batch), [slice(0, 7)])
+        total = merged(total, pulled[who], after, [slice(0, 7)])
+        pulled[who] = total.copy()
+        own[who] = batch
+    np.testing.assert_allclose(total, moments(np.concatenate(seen)), rtol=1e-9)
