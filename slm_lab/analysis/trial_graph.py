@@ -29,7 +29,7 @@ MAX_FAINT_LINES = 8
 MAX_RAGGED = 0.02
 """Ends of the axis, as a share of it, that are left out when not all Sessions reach into them."""
 
-_LEARNER_COLUMNS = ("loss", "entropy", "explore_var")
+_LEARNER_COLUMNS = ("loss", "entropy", "explore_var", "staleness_p50", "staleness_p95")
 
 
 def draw_trial_graphs(
@@ -46,7 +46,8 @@ def draw_trial_graphs(
 
     Files are `{prefix}_trial_graph_{y}_vs_{x}.png` and `.html`: y `mean_returns` and
     `mean_returns_ma` against x `frames`, `total_frames` and `wall_t`, and `loss`, `entropy`,
-    `explore_var` against `frames` where any Session has values. "live" draws the first two only.
+    `explore_var` and the staleness of gradients against `frames` where any Session has values.
+    "live" draws the first two only.
     Raises OSError.
     """
     begun = [each for each in rows if len(each)]
@@ -117,7 +118,9 @@ def _axes(rows: Sequence[Rows], which: Literal["all", "live"]) -> list[tuple[Axi
         return pairs
     longest = max((float(each["wall_t"].max()) for each in rows), default=0.0)
     pairs += [(x, y) for x in (total_frames(), wall_clock(longest)) for y in RETURNS]
-    reported = [c for c in _LEARNER_COLUMNS if any(each.has_values(c) for each in rows)]
+    reported = [
+        c for c in _LEARNER_COLUMNS if any(c in r.columns and r.has_values(c) for r in rows)
+    ]
     return pairs + [(per_session, learner_axis(column)) for column in reported]
 
 

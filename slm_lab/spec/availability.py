@@ -18,6 +18,7 @@ class Row(NamedTuple):
     given: Callable[[Blocks], object]
     missing: Callable[[object], bool]
     name: Callable[[object], str]
+    which: str = "any value but the default"
 
 
 NOT_BUILT = (
@@ -33,12 +34,19 @@ NOT_BUILT = (
         lambda value: value is not None,
         lambda _: "image_downsize",
     ),
-    Row("env.backend", lambda b: b.env and b.env.backend, lambda value: value == "envpool", str),
+    Row(
+        "env.backend",
+        lambda b: b.env and b.env.backend,
+        lambda value: value == "envpool",
+        str,
+        '"envpool"',
+    ),
     Row(
         "meta.distributed",
         lambda b: b.meta and b.meta.distributed,
         lambda value: value in ("all_reduce", "actor_learner"),
         lambda value: f'distributed "{value}"',
+        '"all_reduce", "actor_learner"',
     ),
     Row(
         "meta.cluster",

@@ -291,8 +291,7 @@ def _not_built() -> Iterator[str]:
         names = [name for name, _ in _models(registry) if _availability(registry, name)]
         if names:
             yield f"- {word}: {', '.join(f'`{name}`' for name in names)}"
-    paths = ", ".join(f"`{row.path}`" for row in NOT_BUILT)
-    yield f"- values other than the default of {paths}"
+    yield from (f"- `{row.path}`: {row.which}" for row in NOT_BUILT)
     yield "- the search mode\n"
 
 

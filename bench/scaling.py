@@ -1,0 +1,160 @@
+"""How Hogwild! scales: 1, 2 and 4 workers by turns, and what an exchange of weights costs.
+
+python -m bench.scaling [CASE…] [--workers 1 2 4] [--repeats 3]
+
+What counts is what all workers make in a second once all of them run, against one worker in the
+same mode. `independent` are as many Sessions that have nothing to do with each other: no mode can
+do better on the machine.
+"""
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+from bench.cases import A2CCase, Case, SACCase
+from slm_lab.agent.optim.build import build_rule
+from slm_lab.agent.optim.flat import FlatParameters
+from slm_lab.agent.optim.hogwild import GlobalUnit, SharedSync, SyncedSync
+from slm_lab.agent.optim.lr_schedule import ConstantRate
+from slm_lab.agent.optim.optimizer import Optimizer
+from slm_lab.experiment.progress import Board
+from slm_lab.experiment.run_dir import RunDir
+from slm_lab.experiment.trial import Trial
+from slm_lab.metrics.reader import read_rows
+from slm_lab.spec.load import parse_spec
+
+CASES: dict[str, tuple[Case, str]] = {
+    "a3c_lunarlander": (A2CCase("LunarLander-v3", 8, 200_000, horizon=32, lr=7e-4), "synced"),
+    "async_sac_pendulum": (SACCase("Pendulum-v1", 1, 6_000, (256, 256), 3e-4), "shared"),
+    "async_sac_halfcheetah": (SACCase("HalfCheetah-v5", 1, 6_000, (256, 256), 3e-4), "shared"),
+}
+"""Frames are those of each worker."""
+STEPS = 2_000
+"""Optimizer steps over which the cost of an exchange is measured."""
+
+
+class Speed(NamedTuple):
+    """What all workers make together in a second."""
+
+    frames: float
+    updates: float
+
+
+class Watch:
+    """Notes how far the workers are."""
+
+    def __init__(self, start: int) -> None:
+        self._start = start
+        self.seen: list[tuple[float, int]] = []
+        """Time and frames of all, since each had made `start`."""
+        self._over = False
+
+    def __call__(self, board: Board) -> None:
+        """To be called a few times a second."""
+        slots = board.clock_slots
+        begun = bool((slots >= self._start).all())
+        running = all(board.read(s).phase.name == "RUNNING" for s in range(len(slots)))
+        self._over = self._over or (begun and not running)
+        if begun and not self._over:
+            self.seen.append((time.perf_counter(), int(slots.sum())))
+
+
+def measure(case: Case, mode: str | bool, workers: int) -> Speed:
+    """One training of so many workers, from their first updates to the end of the first."""
+    spec = replace(case, frames=case.frames).spec()
+    frames = case.frames if mode is False else case.frames * workers
+    spec["env"]["max_frame"] = frames
+    spec["meta"] |= {"distributed": mode, "max_session": workers, "log_frequency": 500}
+    start = getattr(case, "start", 0) + 500
+    with tempfile.TemporaryDirectory() as folder:
+        run_dir = RunDir.create(Path(folder), "scaling", datetime.now())
+        watch = Watch(start)
+        result = Trial(parse_spec("scaling", spec), run_dir, 0, on_tick=watch).run()
+        assert not result.failed, result.failed
+        rows = [read_rows(run_dir.session(0, s).rows) for s in range(workers)]
+    (began, first), (ended, last) = watch.seen[0], watch.seen[-1]
+    updates = 0.0
+    for each in rows:
+        trained = each["frame"] >= start
+        steps, seconds = each["opt_step"][trained], each["wall_t"][trained]
+        updates += float(np.ptp(steps) / np.ptp(seconds))
+    return Speed((last - first) / (ended - began), updates)
+
+
+def scaling(name: str, workers: list[int], repeats: int) -> None:
+    """Prints medians of one case: every number of workers in its mode, and independent ones."""
+    case, mode = CASES[name]
+    plans: list[tuple[str, str | bool, int]] = [(mode, mode, count) for count in workers]
+    plans += [("independent", False, count) for count in workers]
+    speeds: dict[tuple[str, int], list[Speed]] = {(label, n): [] for label, _, n in plans}
+    for _ in range(repeats):
+        for label, distributed, count in plans:
+            speed = measure(case, distributed, count)
+            speeds[label, count].append(speed)
+            print(f"{name} {label:11} {count}  {speed.frames:10,.0f} frames/s "
+                  f"{speed.updates:8,.1f} updates/s", flush=True)  # fmt: skip
+    print(f"{name}: medians of {repeats}, and how many times those of one worker")
+    for (label, count), seen in speeds.items():
+        frames = statistics.median(speed.frames for speed in seen)
+        updates = statistics.median(speed.updates for speed in seen)
+        one = statistics.median(speed.updates for speed in speeds[label, workers[0]])
+        print(f"  {label:11} {count}  {frames:10,.0f} frames/s {updates:8,.1f} updates/s "
+              f"{updates / one:6.2f}")  # fmt: skip
+
+
+def exchange() -> None:
+    """Prints what a step on a [256, 256] network costs alone, and in either mode."""
+    torch.set_num_threads(1)
+
+    def optimizer() -> Optimizer:
+        net = nn.Sequential(nn.Linear(17, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(),
+                            nn.Linear(256, 6))  # fmt: skip
+        flat = FlatParameters(net)
+        return Optimizer(flat, build_rule("GlobalAdam", {}, flat), ConstantRate(1e-4), None)
+
+    plain = optimizer()
+    unit = GlobalUnit.of(plain, 2)
+    joined = {}
+    for name, kind in (("shared", SharedSync), ("synced", SyncedSync)):
+        joined[name] = optimizer()
+        kind(unit, 0).join(joined[name])
+    steps: dict[str, Callable[[], Any]] = {"plain": plain.apply}
+    steps |= {name: each.apply for name, each in joined.items()}
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    for _ in range(20):
+        for name, step in steps.items():
+            began = time.perf_counter()
+            for _ in range(STEPS // 20):
+                step()
+            times[name].append((time.perf_counter() - began) / (STEPS // 20) * 1e6)
+    median = {name: statistics.median(each) for name, each in times.items()}
+    print(f"an optimizer step on {plain.flat.vector.numel():,} parameters, medians:")
+    for name, microseconds in median.items():
+        above = microseconds - median["plain"]
+        print(f"  {name:7} {microseconds:6.1f} µs" + (f"  (+{above:.1f})" if above else ""))
+
+
+def main() -> None:
+    """Measures what the arguments name."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("cases", nargs="*", choices=[[], *CASES], metavar="CASE")
+    parser.add_argument("--workers", nargs="+", type=int, default=[1, 2, 4])
+    parser.add_argument("--repeats", type=int, default=3)
+    arguments = parser.parse_args()
+    exchange()
+    for name in arguments.cases or list(CASES)[:2]:
+        scaling(name, arguments.workers, arguments.repeats)
+
+
+if __name__ == "__main__":
+    main()
