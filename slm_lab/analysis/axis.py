@@ -32,8 +32,8 @@ _LABELS = {
     "approx_kl": "approximate KL",
     "clip_eps": "clipping range ε",
     "alpha": "temperature α",
-    "staleness_p50": "staleness of gradients, median",
-    "staleness_p95": "staleness of gradients, 95 % quantile",
+    "staleness_p50": "staleness, median",
+    "staleness_p95": "staleness, 95 % quantile",
 }
 
 RETURNS = (
