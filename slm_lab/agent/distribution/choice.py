@@ -11,9 +11,6 @@ import numpy as np
 from slm_lab.agent.generators import Generators
 from slm_lab.core.types import FloatArray, IntArray
 
-TINY = 1e-12
-"""Stands in for an ε of zero, under which nothing is explored."""
-
 
 @final
 class Choice:
@@ -54,8 +51,10 @@ class EpsilonGreedy:
     def draw(self, generators: Generators) -> tuple[IntArray, FloatArray]:
         """See `Choice.draw`. One number u each says whether to explore, u < ε, and u/ε where to."""
         epsilon, n = self._epsilon, self._num_actions
-        u = generators.array.random(len(self._greedy))
-        explored = (u / max(epsilon, TINY) * n).astype(np.int64)
-        action = np.where(u < epsilon, explored, self._greedy)
+        action = self._greedy
+        u = generators.array.random(len(action))
+        explores = u < epsilon
+        if np.count_nonzero(explores):
+            action = np.where(explores, (u / epsilon * n).astype(np.int64), action)
         p = np.where(action == self._greedy, 1 - epsilon + epsilon / n, epsilon / n)
         return action, np.log(p, dtype=np.float32)
