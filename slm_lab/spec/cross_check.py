@@ -191,6 +191,18 @@ def _replay_holds_the_steps_of_a_return(blocks: Blocks) -> Iterator[Problem]:
         yield Problem("agent.memory.max_size", message, memory.max_size, has_value=True)
 
 
+def _newest_steps_leave_room(blocks: Blocks) -> Iterator[Problem]:
+    memory, env = blocks.memory, blocks.env
+    if not isinstance(memory, ReplaySpec) or env is None or not memory.use_cer:
+        return
+    if memory.batch_size <= env.num_envs:
+        message = (
+            f"must be > env.num_envs = {env.num_envs} with use_cer: the newest step of every "
+            "environment is part of each batch, and would fill it"
+        )
+        yield Problem("agent.memory.batch_size", message, memory.batch_size, has_value=True)
+
+
 def _update_to_data_is_exact(blocks: Blocks) -> Iterator[Problem]:
     algorithm = blocks.algorithm
     if not isinstance(algorithm, ReplayLearningSpec) or algorithm.update_to_data is None:
@@ -323,6 +335,7 @@ CHECKS: tuple[Callable[[Blocks], Iterator[Problem]], ...] = (
     _memory_fits,
     _imitation_has_its_memory,
     _replay_holds_the_steps_of_a_return,
+    _newest_steps_leave_room,
     _update_to_data_is_exact,
     _net_is_there,
     _arc_is_there,

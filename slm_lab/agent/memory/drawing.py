@@ -11,6 +11,9 @@ from slm_lab.agent.memory.sum_tree import SumTree
 from slm_lab.agent.schedule import Schedule
 from slm_lab.core.types import FloatArray, IntArray, StateDict
 
+LEAST_PRIORITY = 1e-12
+"""No transition has less, whatever its error and ε, so that each can be drawn again."""
+
 
 class Ring(Protocol):
     """What a drawing has to know of a ring: places are numbers from 0 to `size` − 1."""
@@ -135,6 +138,7 @@ class Proportional(Drawing):
     def report_errors(self, places: IntArray, error: FloatArray) -> None:
         """p ← (|error| + ε)^α."""
         priority = (np.abs(error).astype(np.float64) + self._epsilon) ** self._alpha
+        priority = np.maximum(priority, LEAST_PRIORITY)
         self._greatest = max(self._greatest, float(priority.max()))
         self._tree.set(places, priority)
 

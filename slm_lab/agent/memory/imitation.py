@@ -97,7 +97,7 @@ class EpisodeReturns(PastReturns):
 
     A return is computed over the whole episode before anything of it can be drawn, eq. 4 of
     arXiv:1806.05635. Where the episode was truncated, the value of its last state stands for what
-    would have followed.
+    would have followed. With `use_cer` the last step of the newest episode is part of every batch.
     """
 
     def __init__(
@@ -160,8 +160,7 @@ class EpisodeReturns(PastReturns):
         """See `PastReturns`."""
         places = self._drawing.draw(self._batch_size, frame)
         if self._use_cer:
-            newest = self._ring.newest[-self._batch_size :]
-            places[len(places) - len(newest) :] = newest
+            places[-1] = self._ring.newest[-1]  # a whole episode would leave no room for the past
         arrays = {name: torch.from_numpy(a[places]) for name, a in self._ring.arrays.items()}
         returns = arrays["returns"]
         return Transitions(

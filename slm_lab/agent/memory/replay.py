@@ -71,7 +71,7 @@ class Replay(Memory[TransitionSource], TransitionSource):
         """See `TransitionSource`."""
         places = self._drawing.draw(self._batch_size, frame)
         if self._use_cer:
-            newest = self._ring.newest[: self._batch_size]
+            newest = self._ring.newest
             places[len(places) - len(newest) :] = newest
         gathered = self._ring.gather(places)
         return Transitions(

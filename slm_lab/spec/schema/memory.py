@@ -64,7 +64,9 @@ class ReplaySpec(MemorySpec):
     batch_size: Int = Field(ge=1, description="transitions per batch B")
     max_size: Int = Field(ge=1, description="transitions kept, the oldest go first")
     use_cer: bool = Field(
-        False, description="combined experience replay: every batch holds the newest transition"
+        False,
+        description="combined experience replay: every batch holds the newest step of every "
+        "environment",
     )
     storage: Literal["memory", "memmap"] = Field(
         "memory", description="where the ring lies: in memory, or in a file that is mapped"

@@ -195,6 +195,18 @@ def test_new_transitions_are_as_likely_as_the_most_surprising_one():
     np.testing.assert_array_equal(priorities[memory._ring.forgotten], 0.0)
 
 
+def test_errors_of_zero_without_an_epsilon_leave_every_transition_drawable_and_weights_finite():
+    memory = prioritized(epsilon=0.0, beta=ScheduleSpec(start_val=1.0))
+    fill(memory.add, 0, 10)
+    index = memory.sample(0).index.unique()
+    for _ in range(20):
+        index = torch.cat([index, memory.sample(0).index]).unique()
+    memory.report_errors(index, torch.zeros(len(index)))
+    drawn = torch.cat([memory.sample(0).index for _ in range(20)])
+    assert len(drawn.unique()) > 1
+    assert torch.isfinite(memory.sample(0).weight).all()
+
+
 def blank_step():
     none = np.zeros(NUM_ENVS, np.float32)
     obs, false = np.zeros((NUM_ENVS, 2), np.float32), np.zeros(NUM_ENVS, np.bool_)

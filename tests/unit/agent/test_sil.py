@@ -90,6 +90,18 @@ def test_returns_are_those_of_whole_episodes_however_rollouts_cut_them(seed, num
         assert stored[key] == pytest.approx(value, rel=1e-4, abs=1e-4)
 
 
+def test_combined_replay_brings_one_new_step_and_leaves_the_rest_to_the_past():
+    ring = ReturnRing(1000, LAYOUT)
+    memory = EpisodeReturns(ring, Uniform(ring, 0), GAMMA, batch_size=8, use_cer=True)
+    for episode in range(50):
+        shape = (20, *LAYOUT.obs_shape)
+        returns = 100 * episode + np.arange(20, dtype=np.float32)
+        ring.add(np.zeros(shape, np.float32), np.zeros(20, LAYOUT.action_dtype), returns)
+    drawn = memory.sample(0).reward
+    assert drawn[-1] == 4919
+    assert (drawn[:-1] < 4900).any()
+
+
 def test_a_full_ring_keeps_the_newest_steps():
     ring = ReturnRing(5, LAYOUT)
     for block in ([1, 2, 3], [4, 5, 6, 7], [8], list(range(10, 20))):

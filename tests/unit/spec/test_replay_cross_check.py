@@ -33,6 +33,14 @@ def test_a_memory_holds_all_steps_of_a_return_of_every_environment(num_envs, num
         assert f"{num_envs} × {num_steps} = {least}" in told
 
 
+@pytest.mark.parametrize("num_envs", [1, 4])
+def test_the_newest_steps_leave_room_for_older_ones_in_a_batch(num_envs):
+    changes = {"agent__memory__use_cer": True, "env__num_envs": num_envs}
+    assert problems(**changes, agent__memory__batch_size=num_envs + 1) == []
+    (told,) = problems(**changes, agent__memory__batch_size=num_envs)
+    assert told.startswith(f"agent.memory.batch_size = {num_envs}: must be > env.num_envs")
+
+
 @pytest.mark.parametrize("key", ["training_iter", "training_batch_iter"])
 def test_an_exact_ratio_leaves_no_other_number_of_gradient_steps(key):
     path = f"agent__algorithm__{key}"
