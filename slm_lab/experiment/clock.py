@@ -28,6 +28,11 @@ class Clock:
         return self.frame if self._alone else int(self._slots.sum())
 
     @property
+    def frames(self) -> list[int]:
+        """Of every Session, this one's among them."""
+        return [int(frame) for frame in self._slots]
+
+    @property
     def exhausted(self) -> bool:
         """Whether the budget is spent, so that no further step may begin."""
         return self.total_frame >= self._max_frame

@@ -27,7 +27,11 @@ class Crew(ABC):
 
     @abstractmethod
     def enter(self) -> None:
-        """Waits, for a bounded time, until the first step may be taken."""
+        """Waits, for a bounded time, until the next step may be taken."""
+
+    @abstractmethod
+    def stand_aside(self) -> None:
+        """Until `enter`, this Session changes nothing that all have: none need wait for it."""
 
     @abstractmethod
     def refresh(self) -> None:
@@ -55,7 +59,7 @@ class Crew(ABC):
     def save_together(self, copy: Callable[[], StateDict]) -> StateDict | None:
         """Stands still with all others while each makes a `copy` of its state, which is returned.
 
-        None where someone did not come in time: then nothing is to be saved. The optimizers'
+        None where someone did not stand still in time: then nothing is to be saved. The optimizers'
         state, which all have in common, is in the copy of one only.
         """
 
@@ -89,6 +93,9 @@ class Alone(Crew):
 
     def enter(self) -> None:
         """Waits for nobody."""
+
+    def stand_aside(self) -> None:
+        """Nobody waits."""
 
     def refresh(self) -> None:
         """Nothing to do."""

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, final
 
@@ -24,14 +24,14 @@ from slm_lab.core.types import StateDict
 from slm_lab.env.vector_env import VectorEnv
 from slm_lab.experiment.clock import Clock
 from slm_lab.experiment.crew import Crew
-from slm_lab.experiment.progress import Board, Phase
+from slm_lab.experiment.progress import ASIDE, END, Board, Phase
 
 logger = logging.getLogger(__name__)
 
 PARK_SECONDS = 5.0
 """How long a worker stands still at most until all others do."""
-END = np.iinfo(np.int64).max
-"""The checkpoint that is made at the end, whichever was the last before it."""
+STOP_SECONDS = 1.0
+"""The same where the user waits for the end."""
 POLL = 0.0005
 """Seconds between two looks while standing still."""
 
@@ -107,16 +107,17 @@ class Hogwild(Crew):
 
     def enter(self) -> None:
         """Not while the others stand still for a checkpoint."""
-        self._wait(lambda: not any(self._stand_still()))
-        wanted = self._board.save_requested
-        done = bool((self._board.copied >= wanted).any())
-        self._saved = wanted if done else wanted - 1
+        board, me = self._board, self._session
+        wanted = board.save_requested
+        self._wait(lambda: not any(self._copies(other, wanted) for other in self._others()))
+        wanted = board.save_requested
+        over = bool((board.copied == wanted).any())
+        board.copied[me] = self._saved = wanted if over else wanted - 1
+        board.arrived[me] = 0
 
-    def _stand_still(self) -> Iterable[bool]:
-        """For each of the others whether it waits for a checkpoint to be copied."""
-        wanted = self._board.save_requested
-        for other in self._others():
-            yield self._board.arrived[other] == wanted > self._board.copied[other]
+    def stand_aside(self) -> None:
+        """See `Crew`."""
+        self._board.copied[self._session] = self._board.arrived[self._session] = ASIDE
 
     def refresh(self) -> None:
         """See `Crew`."""
@@ -162,33 +163,61 @@ class Hogwild(Crew):
 
     def save_together(self, copy: Callable[[], StateDict]) -> StateDict | None:
         """See `Crew`. Without a lock: everyone looks at what the others have written down."""
-        self._saved = wanted = self._board.save_requested
-        if not self._arrive(wanted):
+        board, me = self._board, self._session
+        began = time.perf_counter()
+        self._saved = wanted = board.save_requested
+        board.arrived[me] = wanted
+        state = self._copy_where_all_stand_still(wanted, copy)
+        if state is None:
+            board.arrived[me] = 0  # first, so that nobody takes it to stand still any more
             logger.warning("no checkpoint: not all workers stood still within %g s", PARK_SECONDS)
-            self._board.copied[self._session] = wanted
-            return None
-        state = self._copy(copy)
-        self._board.copied[self._session] = wanted
-        self._wait(lambda: all(self._board.copied[o] >= wanted for o in self._others()))
+        board.copied[me] = wanted
+        if state is not None:
+            self._wait(lambda: all(self._is_done(other, wanted) for other in self._others()))
+        board.arrived[me] = 0
+        board.parked[me] = int((time.perf_counter() - began) * 1e6)
         return state
+
+    def _copy_where_all_stand_still(
+        self, wanted: int, copy: Callable[[], StateDict]
+    ) -> StateDict | None:
+        """None where someone has gone on: its clock ticks before it changes a weight."""
+        slots = self._board.clock_slots
+        self._wait(lambda: self._all_stand_still(wanted) or self._some_went_on(wanted))
+        frames = slots.copy()
+        if not self._all_stand_still(wanted):
+            return None
+        state = self._copy(wanted, copy)
+        return state if np.array_equal(slots, frames) else None
 
     def end_together(self, copy: Callable[[], StateDict]) -> StateDict:
         """See `Crew`."""
-        self._arrive(END)
-        state = self._copy(copy)
+        self._board.arrived[self._session] = END
+        seconds = STOP_SECONDS if self._board.stop_requested else PARK_SECONDS
+        self._wait(lambda: self._all_stand_still(END), seconds)
+        state = self._copy(END, copy)
         self._board.copied[self._session] = END
         return state
 
-    def _arrive(self, wanted: int) -> bool:
-        """Whether all stand still that are running."""
-        self._board.arrived[self._session] = wanted
-        return self._wait(lambda: all(self._board.arrived[o] >= wanted for o in self._others()))
+    def _all_stand_still(self, wanted: int) -> bool:
+        return all(self._board.arrived[other] >= min(wanted, ASIDE) for other in self._others())
 
-    def _copy(self, copy: Callable[[], StateDict]) -> StateDict:
-        """The optimizers' state is in the copy of the first worker that runs."""
+    def _some_went_on(self, wanted: int) -> bool:
+        """Whether it is too late: someone is done with the checkpoint, or has given it up."""
+        board = self._board
+        return any(board.copied[o] >= wanted > board.arrived[o] for o in self._others())
+
+    def _copies(self, other: int, wanted: int) -> bool:
+        return bool(self._board.arrived[other] == wanted > self._board.copied[other])
+
+    def _is_done(self, other: int, wanted: int) -> bool:
+        return bool(self._board.copied[other] >= wanted or self._board.arrived[other] == END)
+
+    def _copy(self, wanted: int, copy: Callable[[], StateDict]) -> StateDict:
+        """The optimizers' state is in the copy of the first worker that makes one."""
         self._pull()
         state = copy()
-        if any(other < self._session for other in self._others()):
+        if any(o < self._session and self._board.arrived[o] >= wanted for o in self._others()):
             for unit in state["agent"]["learner"]["units"].values():
                 unit["rule"] = None
         return state
@@ -198,8 +227,8 @@ class Hogwild(Crew):
         sessions = range(self._board.num_sessions)
         return [s for s in sessions if s != self._session and self._board.phase(s) == running]
 
-    def _wait(self, until: Callable[[], bool], seconds: float = PARK_SECONDS) -> bool:
-        deadline = time.perf_counter() + seconds
+    def _wait(self, until: Callable[[], bool], seconds: float | None = None) -> bool:
+        deadline = time.perf_counter() + (PARK_SECONDS if seconds is None else seconds)
         while not until():
             if time.perf_counter() > deadline:
                 return False

@@ -39,8 +39,13 @@ class SessionProgress:
     best: float | None
 
 
+END = int(np.iinfo(np.int64).max)
+"""The checkpoint that is made at the end, whichever was the last before it."""
+ASIDE = END - 1
+"""The checkpoint of one that takes part in none and changes nothing meanwhile."""
+
 FLAGS = ("stop", "solved", "save")
-SLOTS = ("frame", "arrived", "copied")
+SLOTS = ("frame", "arrived", "copied", "parked")
 
 
 class Board:
@@ -56,8 +61,11 @@ class Board:
         count = num_sessions * len(FIELDS)
         self._flags: IntArray = np.frombuffer(raw, np.int64, len(FLAGS))
         slots: IntArray = np.frombuffer(raw, np.int64, num_sessions * len(SLOTS), 8 * len(FLAGS))
-        self.clock_slots, self.arrived, self.copied = slots.reshape(len(SLOTS), num_sessions)
-        """(W,) each: frames; the checkpoint that a Session stands still for; the one it kept."""
+        self.clock_slots, self.arrived, self.copied, self.parked = slots.reshape(
+            len(SLOTS), num_sessions
+        )
+        """(W,) each: frames; the checkpoint that a Session stands still for, 0 while it steps; the
+        last one that it is done with; µs for which it stood still last."""
         offset = 8 * (len(FLAGS) + num_sessions * len(SLOTS))
         cells: FloatArray = np.frombuffer(raw, np.float64, count, offset)
         self._cells = cells.reshape(num_sessions, len(FIELDS))

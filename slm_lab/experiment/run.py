@@ -1,7 +1,7 @@
 """From a request on the command line to a trained Trial in its run folder."""
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -20,7 +20,7 @@ from slm_lab.experiment.recorded import RUN_BLOCK, find_run, recorded_seed
 from slm_lab.experiment.result import TrialResult
 from slm_lab.experiment.run_dir import RunDir
 from slm_lab.experiment.seeding import draw_root_seed
-from slm_lab.experiment.trial import Trial
+from slm_lab.experiment.trial import Trial, have_ended
 from slm_lab.spec.cross_check import action_space_problems
 from slm_lab.spec.load import load_spec
 from slm_lab.spec.profile import dev_profile
@@ -76,6 +76,8 @@ class Run:
             if self._has_ended():
                 self.notes += ("every Session has ended: only metrics and graphs are made anew",)
 
+        self.notes += tuple(_about_devices(self.spec))
+
     def start(self, on_tick: Callable[[Board], None]) -> TrialResult:
         """Trains to the end of the budget."""
         trial = Trial(
@@ -96,7 +98,7 @@ class Run:
         """Whether no Session has frames left to train."""
         sessions = range(self.spec.meta.max_session)
         manifests = [read_manifest(self.run_dir.session(0, s).manifest) for s in sessions]
-        return all(m and m.finished and m.frame >= self.spec.env.max_frame for m in manifests)
+        return all(have_ended(self.spec, manifests))
 
     def _about(self) -> Mapping[str, Any]:
         """How the run came about, as its own spec file says."""
@@ -145,6 +147,16 @@ class Run:
             return saved, seed, False
         sets = [f"{path}={json.dumps(new)}" for path, _, new in told]
         return load_spec(self.run_dir.spec_file, self.run_dir.spec_name, sets), seed, True
+
+
+def _about_devices(spec: Spec) -> Iterator[str]:
+    nets = {"agent.net": spec.agent.net, "agent.critic_net": spec.agent.critic_net}
+    for path, net in nets.items():
+        if spec.meta.distributed == "shared" and net is not None and net.gpu == "auto":
+            yield (
+                f'{path}.gpu = "auto": the CPU, where the weights are with distributed "shared"; '
+                "true keeps a replica of them on a GPU"
+            )
 
 
 def check_spaces(where: str, spec: Spec) -> None:

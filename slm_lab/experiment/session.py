@@ -77,7 +77,6 @@ class Session:
         self._best: StateDict | None = None
         self._wall_t_before = 0.0
         self._started = self._last_save = time.perf_counter()
-        self._frame_before = self.clock.frame
         manifest = self._store.manifest() if resume or replaces is not None else None
         if manifest is not None:
             self._restore(manifest)
@@ -87,10 +86,11 @@ class Session:
             columns[paths.eval_rows.name] = self._evaluation.tracker.columns
         if replaces is not None:
             logger.warning("Session %d is replaced: %s", index, replaces)
-            sizes = RowFiles.whole_lines(paths.info, columns)
-            self._take_over(manifest)
+            sizes = RowFiles.whole_lines(paths.info, columns, self.clock.frame)
         with self._writing_rows():
             self._rows = RowFiles(paths.info, columns, sizes)
+        if replaces is not None:
+            self._take_over(manifest)
         self._crew.join(self.agent, self.env)
         if manifest is None:
             self.agent.learner.weights_replaced()
@@ -141,7 +141,7 @@ class Session:
         """Everything that the next step depends on, less the steps that the agent's log has."""
         return {
             "frame": self.clock.frame,
-            "total_frame": self.clock.total_frame,
+            "frames": self.clock.frames,
             "wall_t": self._wall_t(),
             "agent": self.agent.state_without_log(),
             "env": self.env.state_dict(),
@@ -151,8 +151,11 @@ class Session:
         }
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Takes up a saved Session where it stood; `_restore` does the rest."""
-        self.clock.set(int(state["frame"]))
+        """Takes up a saved Session where it stood; `_restore` does the rest.
+
+        The clock never goes back: others look at it, and another process may have gone further.
+        """
+        self.clock.set(max(self.clock.frame, int(state["frame"])))
         self._wall_t_before = float(state["wall_t"])
         self.agent.load_state_dict(state["agent"])
         self.env.load_state_dict(state["env"])
@@ -206,7 +209,9 @@ class Session:
         """
         began = time.perf_counter()
         snapshot = self._snapshot()
+        self._crew.stand_aside()
         episodes = evaluation.play(snapshot, lambda: self._board.stop_requested)
+        self._crew.enter()
         self._started += time.perf_counter() - began  # evaluating is not training
         if episodes is None:
             return False
@@ -327,7 +332,6 @@ class Session:
 
     def _take_over(self, manifest: Manifest | None) -> None:
         """Goes on where another process died: with its frames and rows, in fresh episodes."""
-        self.clock.set(self._frame_before)
         rows_file = self.paths.rows
         rows = read_rows(rows_file) if rows_file.exists() else NO_ROWS
         self.tracker.catch_up(rows)

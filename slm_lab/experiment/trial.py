@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from slm_lab.core.imports import importing
 from slm_lab.experiment.baseline import cached_random_return, measure_main
 from slm_lab.experiment.launch.processes import SPAWN, TICK, Processes, end, start
-from slm_lab.experiment.manifest import read_manifest
+from slm_lab.experiment.manifest import Manifest, read_manifest
 from slm_lab.experiment.progress import Board, Phase
 from slm_lab.experiment.result import Ending, SessionResult, TrialResult
 from slm_lab.experiment.run_dir import RunDir, SessionPaths
@@ -83,19 +83,28 @@ class Trial:
     def _run_workers(self, tasks: Sequence[SessionTask], mode: "Mode") -> list[SessionResult]:
         """All at once, on what they share; those that die are replaced."""
         with importing():  # torch, which the parent of independent Sessions can do without
-            from slm_lab.experiment.launch.hogwild import Checkpoints, global_state
+            from slm_lab.experiment.launch.hogwild import (
+                STOP_SECONDS,
+                Checkpoints,
+                as_left_off,
+                global_state,
+                of_workers,
+            )
 
         where = self.run_dir, self.index, self._root_seed
         common = global_state(self.spec, mode, *where, self._resume)
+        tasks = as_left_off(tasks, self.board) if self._resume else tasks
         checkpoints = Checkpoints(self.board, self.spec.meta.save_interval)
 
         def tick() -> None:
             checkpoints.tick()
             self._tick()
 
-        shared = [replace(task, common=common) for task in tasks]
+        spec = of_workers(self.spec, mode)
+        shared = [replace(task, spec=spec, common=common) for task in tasks]
         meta = self.spec.meta
-        return Processes(shared, self.board, len(shared), meta.max_restart).run(tick)
+        limits = len(shared), meta.max_restart, STOP_SECONDS
+        return Processes(shared, self.board, *limits).run(tick)
 
     def _task(self, session: int) -> SessionTask:
         return SessionTask(
@@ -113,17 +122,13 @@ class Trial:
     def _finished_before(self, tasks: Sequence[SessionTask]) -> dict[int, SessionResult]:
         """The Sessions that had come to their end before the run was resumed."""
         done = {}
-        manifests = {
-            task.session: read_manifest(self._paths(task.session).manifest) for task in tasks
-        }
-        together = sum(manifest.frame for manifest in manifests.values() if manifest)
-        for task in tasks:
-            manifest = manifests[task.session]
-            if manifest is None:
-                continue
-            self.board.clock_slots[task.session] = manifest.frame
-            frames = together if self.spec.meta.distributed else manifest.frame
-            if manifest.finished and frames >= self.spec.env.max_frame:
+        manifests = [read_manifest(self._paths(task.session).manifest) for task in tasks]
+        for task, manifest, over in zip(
+            tasks, manifests, have_ended(self.spec, manifests), strict=True
+        ):
+            if manifest is not None:
+                self.board.clock_slots[task.session] = manifest.frame
+            if manifest is not None and over:
                 done[task.session] = SessionResult(task.session, Ending.FINISHED, manifest.frame)
                 self.board.write(task.session, phase=Phase.DONE)
         return done
@@ -174,6 +179,18 @@ class Trial:
             yield result
         finally:
             end(process)
+
+
+def have_ended(spec: Spec, manifests: Sequence[Manifest | None]) -> list[bool]:
+    """For each Session whether it has come to its end and there are no frames left to train."""
+    together = sum(manifest.frame for manifest in manifests if manifest is not None)
+
+    def has_ended(manifest: Manifest | None) -> bool:
+        if manifest is None or not manifest.finished:
+            return False
+        return (together if spec.meta.distributed else manifest.frame) >= spec.env.max_frame
+
+    return [has_ended(manifest) for manifest in manifests]
 
 
 @contextmanager

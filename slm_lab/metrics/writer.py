@@ -90,7 +90,7 @@ class RowFiles:
     ) -> None:
         self._writers: dict[str, RowWriter] = {}
         for name in columns:
-            if sizes is None:
+            if sizes is None or sizes.get(name) == 0:
                 (folder / name).unlink(missing_ok=True)
             elif name in sizes:
                 truncate_rows(folder / name, sizes[name])
@@ -104,10 +104,9 @@ class RowFiles:
             raise
 
     @staticmethod
-    def whole_lines(folder: Path, names: Iterable[str]) -> dict[str, int]:
-        """The bytes of each file up to the end of its last whole line."""
-        files = [(name, folder / name) for name in names]
-        return {n: f.read_bytes().rfind(b"\n") + 1 if f.exists() else 0 for n, f in files}
+    def whole_lines(folder: Path, names: Iterable[str], frame: int) -> dict[str, int]:
+        """The bytes of each file up to the end of its last whole line that is not after `frame`."""
+        return {name: _size_at(folder / name, frame) for name in names}
 
     def append(self, name: str, row: Row) -> None:
         """Adds a line to the file `name`."""
@@ -149,6 +148,13 @@ def truncate_rows(path: str | Path, size: int) -> None:
                 )
         file.truncate(size)
         os.fsync(file.fileno())
+
+
+def _size_at(path: Path, frame: int) -> int:
+    content = path.read_bytes() if path.exists() else b""
+    header, *lines = content.splitlines(keepends=True) or [b""]
+    kept = [line for line in lines if line.endswith(b"\n") and int(line.split(b",")[0]) <= frame]
+    return len(header + b"".join(kept)) if header.endswith(b"\n") else 0
 
 
 def _check_continuable(path: Path, header: bytes) -> None:

@@ -1,21 +1,36 @@
 """What a Trial's parent does for Hogwild! workers: makes what they share, and asks them to save."""
 
+import os
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 from typing import final
+
+import numpy as np
 
 from slm_lab.agent.algorithm.algorithm import AgentSeeds
 from slm_lab.agent.build import build_agent
+from slm_lab.agent.net.device import resolve_device
+from slm_lab.core.errors import LabError
+from slm_lab.core.types import StateDict
 from slm_lab.env.make import make_env
 from slm_lab.experiment.checkpoint import CheckpointStore
 from slm_lab.experiment.hogwild import GlobalState, Mode
 from slm_lab.experiment.progress import Board, Phase
 from slm_lab.experiment.run_dir import RunDir
 from slm_lab.experiment.seeding import session_seeds
+from slm_lab.experiment.worker import SessionTask
 from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.spec import Spec
 
 SHORTEST_INTERVAL = 1.0
 """Seconds between two checkpoints at least: all workers stand still for them."""
+PAUSE_SHARE = 0.01
+"""The share of the time that they may stand still: where it takes long, it is done less often."""
+STOP_SECONDS = 5.0
+"""How long a worker may take to come to the end of its step when the user waits for it."""
 
 
 def global_state(
@@ -24,8 +39,11 @@ def global_state(
     """Weights, optimizer state and statistics as the first worker alone would begin with them.
 
     With `resume` they are those of the newest checkpoint that has them.
-    Raises LabError where shared memory has no room for them.
+    Raises LabError where shared memory has no room for them, or a GPU is required and missing.
     """
+    for net in (spec.agent.net, spec.agent.critic_net):
+        if net is not None:
+            resolve_device(net.gpu)
     seeds = session_seeds(root_seed, trial, 0)
     one = spec.env.model_copy(update={"num_envs": 1, "vectorization_mode": "sync"})
     env = make_env(one, seeds.env, gamma=spec.agent.algorithm.gamma or 1.0)
@@ -39,6 +57,9 @@ def global_state(
             scratch=run_dir.session(trial, 0).models,
         )
         state = GlobalState.of(mode, agent, env, spec.meta.max_session)
+    except LabError:
+        _clear_shared_memory()
+        raise
     finally:
         env.close()
     if resume:
@@ -46,22 +67,65 @@ def global_state(
     return state
 
 
-def _on_cpu(agent: AgentSpec) -> AgentSpec:
+def of_workers(spec: Spec, mode: Mode) -> Spec:
+    """What the workers are built from: "shared" is on the CPU unless a GPU is required."""
+    if mode == "synced":
+        return spec
+    return spec.model_copy(update={"agent": _on_cpu(spec.agent, only="auto")})
+
+
+def _on_cpu(agent: AgentSpec, only: object = None) -> AgentSpec:
+    """With all nets on the CPU, or those whose `gpu` is `only`."""
     nets = {"net": agent.net, "critic_net": agent.critic_net}
-    moved = {k: n.model_copy(update={"gpu": False}) for k, n in nets.items() if n is not None}
+    moved = {
+        key: net.model_copy(update={"gpu": False})
+        for key, net in nets.items()
+        if net is not None and only in (None, net.gpu)
+    }
     return agent.model_copy(update=moved)
+
+
+def _clear_shared_memory() -> None:
+    """torch leaves the file behind for which there was no room; it keeps no other by name."""
+    for path in Path("/dev/shm").glob(f"torch_{os.getpid()}_*"):
+        with suppress(OSError):
+            path.unlink()
 
 
 def _restore(state: GlobalState, spec: Spec, run_dir: RunDir, trial: int) -> None:
     newest = -1
-    for session in range(spec.meta.max_session):
+    for saved in _saved(run_dir, trial, spec.meta.max_session):
+        total = sum(saved["frames"])
+        if state.is_in(saved) and total >= newest:  # the later worker came later, if both have it
+            newest = total
+            state.load(saved)
+
+
+def _saved(run_dir: RunDir, trial: int, num_sessions: int) -> Iterator[StateDict]:
+    """The checkpoints of the workers that have one."""
+    for session in range(num_sessions):
         paths = run_dir.session(trial, session)
         store = CheckpointStore(paths.models, paths.prefix)
         manifest = store.manifest()
-        saved = None if manifest is None else store.load(manifest)
-        if saved is not None and state.is_in(saved) and saved["total_frame"] > newest:
-            newest = int(saved["total_frame"])
-            state.load(saved)
+        if manifest is not None:
+            yield store.load(manifest)
+
+
+def as_left_off(tasks: Sequence[SessionTask], board: Board) -> list[SessionTask]:
+    """The tasks of a resumed run, whose own checkpoints have set the clocks of `board`.
+
+    Where another worker's checkpoint knows of more frames than one's own, because that one had died
+    or died while saving, it goes on as one that is replaced: the total never goes back.
+    """
+    one, own = tasks[0], board.clock_slots.copy()
+    for saved in _saved(one.run_dir, one.trial, one.num_sessions):
+        np.maximum(board.clock_slots, saved["frames"], out=board.clock_slots)
+    behind = board.clock_slots > own
+    why = "its last checkpoint is older than that of the others"
+    return [
+        replace(task, resume=False, replaces=why) if behind[task.session] else task
+        for task in tasks
+    ]
 
 
 @final
@@ -70,7 +134,7 @@ class Checkpoints:
 
     def __init__(self, board: Board, interval: float) -> None:
         self._board = board
-        self._interval = max(interval, SHORTEST_INTERVAL)
+        self._shortest = max(interval, SHORTEST_INTERVAL)
         self._last = time.monotonic()
 
     def tick(self) -> None:
@@ -78,6 +142,7 @@ class Checkpoints:
         board = self._board
         running = [s for s in range(board.num_sessions) if board.phase(s) == Phase.RUNNING]
         pending = any(board.copied[session] < board.save_requested for session in running)
-        if running and not pending and time.monotonic() - self._last >= self._interval:
+        interval = max(self._shortest, board.parked.max() / 1e6 / PAUSE_SHARE)
+        if running and not pending and time.monotonic() - self._last >= interval:
             board.request_save()
             self._last = time.monotonic()

@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -10,7 +11,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from multiprocessing.resource_tracker import ensure_running
 
-from slm_lab.experiment.progress import Board, Phase
+from slm_lab.experiment.progress import END, Board, Phase
 from slm_lab.experiment.result import Ending, SessionResult
 from slm_lab.experiment.worker import STOP_SIGNALS, SessionTask, session_main
 
@@ -46,7 +47,9 @@ def end(process: SpawnProcess) -> None:
 class Processes:
     """Runs tasks, one process each, and watches them until all have ended.
 
-    A process that dies after it has made frames is replaced, up to `max_restart` times each.
+    A process that dies after it has made frames is replaced, up to `max_restart` times each. When a
+    stop is asked for, those that have not begun are killed; those that have not come to the end of
+    their step within `stop_seconds` as well. Without `stop_seconds` it waits for all.
     """
 
     def __init__(
@@ -55,12 +58,16 @@ class Processes:
         board: Board,
         max_parallel: int,
         max_restart: int = 0,
+        stop_seconds: float | None = None,
     ) -> None:
         self._waiting = deque(tasks)
         self._tasks = {task.session: task for task in tasks}
         self._began_at: dict[int, int] = {}
         self._restarts = {task.session: 0 for task in tasks}
         self._max_restart = max_restart
+        self._stop_seconds = stop_seconds
+        self._stop_seen: float | None = None
+        self._given_up: set[int] = set()
         self._board = board
         self._max_parallel = max_parallel
         self._running: dict[int, tuple[SpawnProcess, Connection]] = {}
@@ -78,6 +85,7 @@ class Processes:
                 pipes = [pipe for _, pipe in self._running.values()]
                 wait([*sentinels, *pipes], TICK)
                 self._collect()
+                self._give_up_late()
                 on_tick()
         finally:
             self.kill()
@@ -93,8 +101,7 @@ class Processes:
     def _start_waiting(self) -> None:
         if self._board.stop_requested:
             for task in self._waiting:
-                self._board.write(task.session, phase=Phase.STOPPED)
-                self._results.append(SessionResult(task.session, Ending.INTERRUPTED, 0))
+                self._results.append(self._interrupted(task.session))
             self._waiting.clear()
         while self._waiting and len(self._running) < self._max_parallel:
             task = self._waiting.popleft()
@@ -117,7 +124,9 @@ class Processes:
             process.join(EXIT_SECONDS)
             end(process)  # has said its last word and still hangs; no effect once it is gone
             pipe.close()
-            if result is None:
+            if result is None and session in self._given_up:
+                result = self._interrupted(session)
+            elif result is None:
                 result = _died(session, process.exitcode, self._board)
             del self._running[session]
             if result.ending is Ending.FAILED and self._may_be_replaced(session, process):
@@ -125,6 +134,24 @@ class Processes:
                 continue
             restarts = self._restarts[session]
             self._results.append(replace(result, exit_code=process.exitcode, restarts=restarts))
+
+    def _give_up_late(self) -> None:
+        if self._stop_seconds is None or not self._board.stop_requested:
+            return
+        now = time.monotonic()
+        self._stop_seen = now if self._stop_seen is None else self._stop_seen
+        late = now - self._stop_seen > self._stop_seconds
+        for session, (process, _) in self._running.items():
+            phase = self._board.phase(session)
+            steps = phase is Phase.RUNNING and self._board.arrived[session] != END
+            if phase in (Phase.WAITING, Phase.STARTING) or (late and steps):
+                self._given_up.add(session)
+                process.kill()
+
+    def _interrupted(self, session: int) -> SessionResult:
+        self._board.write(session, phase=Phase.STOPPED)
+        frame, restarts = int(self._board.clock_slots[session]), self._restarts[session]
+        return SessionResult(session, Ending.INTERRUPTED, frame, restarts=restarts)
 
     def _may_be_replaced(self, session: int, process: SpawnProcess) -> bool:
         """Not one that failed by itself before its first step: the next would fail as well."""

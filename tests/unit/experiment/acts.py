@@ -41,6 +41,30 @@ def hang(task, raw_board, connection, parent):
     signal.pause()
 
 
+def die_after_frames(task, raw_board, connection, parent):
+    """A frame further than the one before, whose death it knows of."""
+    board = Board(raw_board, task.num_sessions)
+    assert bool(task.replaces) == bool(board.clock_slots[task.session])
+    board.clock_slots[task.session] += 1
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_at_once(task, raw_board, connection, parent):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def fail_at_once(task, raw_board, connection, parent):
+    connection.send(SessionResult(task.session, Ending.FAILED, 0, "it cannot begin"))
+    sys.exit(1)
+
+
+def begin(task, raw_board, connection, parent):
+    board = Board(raw_board, task.num_sessions)
+    board.clock_slots[task.session] = 7
+    board.write(task.session, phase=Phase.STARTING)
+    signal.pause()
+
+
 def note_signals(folder):
     """Opens itself to signals only when told to, and notes what came."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -51,7 +75,8 @@ def note_signals(folder):
 
 
 ACTS = {act.__name__: act for act in (
-    finish, leave, hang_after_the_result, break_the_pipe, wait_for_the_stop, hang
+    finish, leave, hang_after_the_result, break_the_pipe, wait_for_the_stop, hang,
+    die_after_frames, die_at_once, fail_at_once, begin,
 )}  # fmt: skip
 
 
