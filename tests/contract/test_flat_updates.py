@@ -23,11 +23,11 @@ class PerParameterOptimizer(Optimizer):
     The flat vector gets the values after every step, for those who copy it or average with it.
     """
 
-    def __init__(self, spec, flat):
+    def __init__(self, spec, flat, bounds):
         args = dict(spec.optim_spec.args)
         schedule = spec.lr_scheduler_spec
         named = (None, {}) if schedule is None else (schedule.name, schedule.args)
-        super().__init__(flat, None, build_learning_rate(args["lr"], *named), None, None)
+        super().__init__(flat, None, build_learning_rate(args["lr"], *named), None, bounds)
         self.parameters = flat.views
         for parameter in self.parameters:  # off the flat vector, each with storage of its own
             parameter.data = parameter.data.clone()
@@ -50,6 +50,8 @@ class PerParameterOptimizer(Optimizer):
         self.optimizer.step()
         self.num_steps += 1
         with torch.no_grad():
+            for parameter in self.parameters if self._bounds is not None else ():
+                parameter.clamp_(*self._bounds)
             self.flat.vector.copy_(nn.utils.parameters_to_vector(self.parameters))
 
     def state_dict(self):
@@ -62,8 +64,8 @@ def build_per_parameter(monkeypatch):
         ALGORITHMS.load(name)  # now: a module imported below would keep what it finds there
     optimizers = []
 
-    def build(net_spec, flat: FlatParameters, sync):
-        optimizers.append(PerParameterOptimizer(net_spec, flat))
+    def build(net_spec, flat: FlatParameters, bounds=None):
+        optimizers.append(PerParameterOptimizer(net_spec, flat, bounds))
         return optimizers[-1]
 
     rooms = [module for name, module in sys.modules.items() if name.startswith("slm_lab.agent.")]

@@ -129,7 +129,7 @@ TO_ZERO = {"agent__net__lr_scheduler_spec": {"name": "LinearToZero", "frame": 12
 @pytest.mark.parametrize("pdtype", ["Normal", "Beta", "LogNormal", "MultivariateNormal"])
 @pytest.mark.parametrize(
     ("learner", "frames", "changes"),
-    [("PPO", 12_000, adam(1e-2) | TO_ZERO), ("ActorCritic", 20_000, adam(5e-3))],
+    [("PPO", 12_000, adam(5e-3) | TO_ZERO), ("ActorCritic", 20_000, adam(5e-3))],
 )
 def test_every_distribution_of_continuous_actions_finds_the_point(
     learner, frames, changes, pdtype, tmp_path
