@@ -12,7 +12,6 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -71,7 +70,7 @@ class Watch:
 
 def measure(case: Case, mode: str | bool, workers: int) -> Speed:
     """One training of so many workers, from their first updates to the end of the first."""
-    spec = replace(case, frames=case.frames).spec()
+    spec = case.spec()
     frames = case.frames if mode is False else case.frames * workers
     spec["env"]["max_frame"] = frames
     spec["meta"] |= {"distributed": mode, "max_session": workers, "log_frequency": 500}

@@ -87,7 +87,8 @@ EVAL_COLUMNS: tuple[str, ...] = (
 """The columns of a CSV of evaluations: the training's clocks, and what was evaluated there."""
 
 TIMING_COLUMNS: tuple[str, ...] = ("wall_t", "fps")
-"""The only columns that differ between two runs of one spec and seed."""
+"""The only columns that differ between two runs of one spec and seed, but for those of Hogwild!
+workers, whose order nothing fixes."""
 
 
 @final
