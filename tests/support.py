@@ -136,7 +136,7 @@ def make_session(
         (folder / part).mkdir(parents=True, exist_ok=True)
     board, crew = Board.allocate(SPAWN, 1), None
     if hogwild is not None:
-        common = global_state(spec, hogwild, run_dir, 0, seed, resume)
+        common = global_state(spec, hogwild, run_dir, 0, range(1), seed, resume)
         crew = Hogwild(board, 0, common)
     return Session(
         spec,

@@ -37,6 +37,19 @@ def on_grid(lines: Sequence[Line], grid: FloatArray) -> FloatArray:
     return np.stack([np.interp(grid, x, y, left=np.nan, right=np.nan) for x, y in lines])
 
 
+def mean_lines(lines: Sequence[Line], group_of: Sequence[int]) -> list[Line]:
+    """For each group of lines their mean, where more than half of those with points have data."""
+    means = []
+    for group in dict.fromkeys(group_of):
+        members = [line for line, its in zip(lines, group_of, strict=True) if its == group]
+        members = [line for line in members if line.x.size]
+        if members:
+            over = spread(members, common_grid(members))
+            enough = 2 * over.sessions > len(members)
+            means.append(Line(over.x[enough], over.mean[enough]))
+    return means
+
+
 def spread(lines: Sequence[Line], grid: FloatArray) -> Spread:
     """Mean and spread at each grid point over the Sessions that have data there."""
     values = on_grid(lines, grid)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from slm_lab.analysis.grid import Line, common_grid, on_grid
+from slm_lab.analysis.grid import Line, common_grid, mean_lines, on_grid
 from slm_lab.core.types import FloatArray
 from slm_lab.metrics.reader import Rows
 from slm_lab.metrics.tracker import MA_WINDOW
@@ -115,8 +115,14 @@ def session_metrics(rows: Rows, random_return: float | None) -> SessionMetrics:
     )
 
 
-def trial_metrics(rows: Sequence[Rows], random_return: float | None) -> TrialMetrics:
-    """The metrics of a Trial from the rows of each of its Sessions."""
+def trial_metrics(
+    rows: Sequence[Rows], random_return: float | None, run_of: Sequence[int] | None = None
+) -> TrialMetrics:
+    """The metrics of a Trial from the rows of each of its Sessions.
+
+    Where one training was run several times over, `run_of` says for each Session in which run it
+    was a worker; then consistency is that of the runs, each the mean of its Sessions.
+    """
     sessions = [session_metrics(each, random_return) for each in rows]
     scalars: dict[str, Scalar] = {}
     rests_on: dict[str, int] = {}
@@ -127,9 +133,12 @@ def trial_metrics(rows: Sequence[Rows], random_return: float | None) -> TrialMet
         scalars[name] = (
             Scalar(float(np.mean(values))) if values else Scalar(None, why or "no Sessions")
         )
-    lines = [line for each in rows if (line := _returns_over_frames(each)).x.size]
+    lines = [_returns_over_frames(each) for each in rows]
+    rests_on["consistency"] = sum(line.x.size > 0 for line in lines)
+    lines = [line for line in lines if line.x.size] if run_of is None else mean_lines(lines, run_of)
     scalars["consistency"] = consistency(lines, random_return)
-    rests_on["consistency"] = len(lines) if scalars["consistency"].value is not None else 0
+    if scalars["consistency"].value is None:
+        rests_on["consistency"] = 0
     return TrialMetrics(
         **{name: scalar.value for name, scalar in scalars.items()},
         num_sessions=len(rows),
@@ -174,7 +183,7 @@ def consistency(lines: Sequence[Line], random_return: float | None) -> Scalar:
     if random_return is None:
         return Scalar(None, _NOT_MEASURED)
     if len(lines) < 2:
-        return Scalar(None, "it takes two Sessions with returns to see how they differ")
+        return Scalar(None, "it takes two Sessions (or runs) with returns to see how they differ")
     first, last = max(line.x[0] for line in lines), min(line.x[-1] for line in lines)
     grid = common_grid(lines)
     grid = grid[(first <= grid) & (grid <= last)]

@@ -17,7 +17,7 @@ from slm_lab.analysis.axis import (
     wall_clock,
 )
 from slm_lab.analysis.figure import MAX_POINTS, Curve, Figure
-from slm_lab.analysis.grid import Line, Spread, common_grid, spread
+from slm_lab.analysis.grid import Line, Spread, common_grid, mean_lines, spread
 from slm_lab.analysis.render import write_figure
 from slm_lab.analysis.session_graph import decimate
 from slm_lab.core.types import IntArray
@@ -29,7 +29,9 @@ MAX_FAINT_LINES = 8
 MAX_RAGGED = 0.02
 """Ends of the axis, as a share of it, that are left out when not all Sessions reach into them."""
 
-_LEARNER_COLUMNS = ("loss", "entropy", "explore_var", "staleness_p50", "staleness_p95")
+_LEARNER_COLUMNS = (
+    "loss", "entropy", "explore_var", "staleness_p50", "staleness_p95", "updates_per_s",
+)  # fmt: skip
 
 
 def draw_trial_graphs(
@@ -39,39 +41,46 @@ def draw_trial_graphs(
     title: str,
     *,
     which: Literal["all", "live"] = "all",
+    run_of: Sequence[int] | None = None,
 ) -> list[Path]:
     """Draws the graphs of a Trial into the run folder `out_dir`; returns their paths.
 
-    `rows` has an entry for every Session, without rows where it has not started.
+    `rows` has an entry for every Session, without rows where it has not started. Where one training
+    was run several times over, `run_of` says for each Session in which run it was a worker: mean
+    and band are then those of the runs, each the mean of its Sessions.
 
     Files are `{prefix}_trial_graph_{y}_vs_{x}.png` and `.html`: y `mean_returns` and
     `mean_returns_ma` against x `frames`, `total_frames` and `wall_t`, and `loss`, `entropy`,
-    `explore_var` and the staleness of gradients against `frames` where any Session has values.
+    `explore_var`, the staleness of gradients and the updates per second against `frames` where any
+    Session has values.
     "live" draws the first two only.
     Raises OSError.
     """
-    begun = [each for each in rows if len(each)]
-    subtitle = count_text(len(begun), len(rows))
-    return _draw(Path(out_dir), begun, _axes(begun, which), prefix, title, subtitle)
+    axes = _axes([each for each in rows if len(each)], which)
+    return _draw(Path(out_dir), rows, axes, prefix, title, run_of)
 
 
 def draw_trial_eval_graph(
-    out_dir: str | Path, evaluations: Sequence[Rows], prefix: str, title: str
+    out_dir: str | Path,
+    evaluations: Sequence[Rows],
+    prefix: str,
+    title: str,
+    run_of: Sequence[int] | None = None,
 ) -> list[Path]:
     """Draws `{prefix}_trial_graph_eval_mean_returns_vs_frames` of every Session's evaluation rows.
 
     Returns the paths: none where no Session has a row. Raises OSError.
     """
-    begun = [each for each in evaluations if len(each)]
-    if not begun:
+    if not any(len(each) for each in evaluations):
         return []
-    subtitle = count_text(len(begun), len(evaluations))
     axes = [(frames("per Session"), EVAL_RETURNS)]
-    return _draw(Path(out_dir), begun, axes, prefix, title, subtitle)
+    return _draw(Path(out_dir), evaluations, axes, prefix, title, run_of)
 
 
-def trial_figure(lines: Sequence[Line], x: Axis, y: Axis, title: str, subtitle: str) -> Figure:
-    """Mean and band over the Sessions' lines, of which those without points are left out."""
+def trial_figure(
+    lines: Sequence[Line], x: Axis, y: Axis, title: str, subtitle: str, of: str = "Session"
+) -> Figure:
+    """Mean and band over the lines, each `of` a Session, say; those without points are left out."""
     lines = [one for one in lines if one.x.size]
     if not lines:
         return Figure(title, subtitle, x.label, y.label, (), "no values yet")
@@ -82,10 +91,10 @@ def trial_figure(lines: Sequence[Line], x: Axis, y: Axis, title: str, subtitle: 
     if len(lines) <= MAX_FAINT_LINES:
         faint = [decimate(one) for one in lines]
         curves += [
-            Curve("" if i else "each Session", one.x, one.y, style="faint")
+            Curve("" if i else f"each {of}", one.x, one.y, style="faint")
             for i, one in enumerate(faint)
         ]
-    curves += _mean_curves(spread(lines, common_grid(lines, MAX_POINTS)), len(lines))
+    curves += _mean_curves(spread(lines, common_grid(lines, MAX_POINTS)), len(lines), of)
     return Figure(title, subtitle, x.label, y.label, tuple(curves))
 
 
@@ -101,11 +110,17 @@ def _draw(
     axes: Sequence[tuple[Axis, Axis]],
     prefix: str,
     title: str,
-    subtitle: str,
+    run_of: Sequence[int] | None,
 ) -> list[Path]:
+    subtitle = count_text(sum(len(each) > 0 for each in rows), len(rows))
+    if run_of is not None:
+        subtitle += f", workers of {len(set(run_of))} runs"
+    of = "Session" if run_of is None else "run"
     paths: list[Path] = []
     for x, y in axes:
-        figure = trial_figure([line(each, x, y) for each in rows], x, y, title, subtitle)
+        lines = [line(each, x, y) for each in rows]
+        lines = lines if run_of is None else mean_lines(lines, run_of)
+        figure = trial_figure(lines, x, y, title, subtitle, of)
         stem = f"{prefix}_trial_graph_{y.file}_vs_{x.file}"
         paths += write_figure(figure, out_dir, stem, run_dir=out_dir)
     return paths
@@ -124,28 +139,28 @@ def _axes(rows: Sequence[Rows], which: Literal["all", "live"]) -> list[tuple[Axi
     return pairs + [(per_session, learner_axis(column)) for column in reported]
 
 
-def _mean_curves(over: Spread, num_sessions: int) -> list[Curve]:
-    """A solid mean with its band where all Sessions have data, a dashed mean where only some do."""
-    over = _without_ragged_ends(over, num_sessions)
-    full = over.sessions == num_sessions
+def _mean_curves(over: Spread, num_lines: int, of: str) -> list[Curve]:
+    """A solid mean with its band where all lines have data, a dashed mean where only some do."""
+    over = _without_ragged_ends(over, num_lines)
+    full = over.sessions == num_lines
     curves: list[Curve] = []
     if full.any():
         mean, std = np.where(full, over.mean, np.nan), np.where(full, over.std, np.nan)
-        curves.append(Curve(f"mean ± 1 std of {num_sessions} Sessions", over.x, mean, std))
+        curves.append(Curve(f"mean ± 1 std of {num_lines} {of}s", over.x, mean, std))
     if not full.all():
         # Widened by a point on each side, so that the dashed line meets the solid one.
         partly = ~full
         partly[1:] |= ~full[:-1]
         partly[:-1] |= ~full[1:]
         mean = np.where(partly, over.mean, np.nan)
-        curves.append(Curve(_partly_label(over.sessions[~full]), over.x, mean, style="dashed"))
+        curves.append(Curve(_partly_label(over.sessions[~full], of), over.x, mean, style="dashed"))
     return curves
 
 
-def _partly_label(count: IntArray) -> str:
+def _partly_label(count: IntArray, of: str) -> str:
     fewest, most = int(count.min()), int(count.max())
     number = f"{fewest}" if fewest == most else f"{fewest}–{most}"
-    return f"mean of {number} Session{'' if most == 1 else 's'}"
+    return f"mean of {number} {of}{'' if most == 1 else 's'}"
 
 
 def _without_ragged_ends(over: Spread, num_sessions: int) -> Spread:

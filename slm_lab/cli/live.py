@@ -2,6 +2,7 @@
 
 import time
 from collections import deque
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
@@ -32,6 +33,7 @@ PHASES = {
     Phase.FAILED: ("failed", "bold red"),
     Phase.STOPPED: ("stopped", "yellow"),
 }
+BUSY = (Phase.STARTING, Phase.RUNNING)
 OVER = (Phase.DONE, Phase.FAILED, Phase.STOPPED)
 
 STOPPING = "saving, then stopping; Ctrl-C again ends at once"
@@ -63,16 +65,16 @@ class Speed:
 class LiveDisplay:
     """Shows a Board until it is left; `update` is called a few times a second.
 
-    With `together` the Sessions share the budget of `max_frame` frames.
+    `trainings` are the Sessions by the trainings that they are part of. Those of one share its
+    budget of `max_frame` frames, and where there are several, one runs after the other.
     """
 
-    def __init__(
-        self, console: Console, num_sessions: int, max_frame: int, together: bool = False
-    ) -> None:
+    def __init__(self, console: Console, trainings: Sequence[range], max_frame: int) -> None:
+        num_sessions = sum(len(workers) for workers in trainings)
         self._console = console
-        self._num_sessions = num_sessions
+        self._trainings = trainings
         self._max_frame = max_frame
-        self._together = together
+        self._together = max(len(workers) for workers in trainings) > 1
         self._speeds = [Speed() for _ in range(num_sessions)]
         self._said: list[tuple[float, Phase]] = [(0.0, Phase.WAITING)] * num_sessions
         self._note = ""
@@ -101,7 +103,7 @@ class LiveDisplay:
     def update(self, board: Board) -> None:
         """Shows how things stand."""
         now = time.monotonic()
-        sessions = [board.read(i) for i in range(self._num_sessions)]
+        sessions = [board.read(i) for i in range(len(self._speeds))]
         speeds = [
             speed.update(progress.frame, now) if progress.phase is Phase.RUNNING else None
             for speed, progress in zip(self._speeds, sessions, strict=True)
@@ -128,9 +130,12 @@ class LiveDisplay:
         frames = len(self._frames(self._max_frame))
         for width in (frames, 8, 7, 7, 7):  # so that nothing moves when a number grows
             table.add_column(justify="right", no_wrap=True, min_width=width)
-        names = ("", *([""] if with_bar else []), "frames", "frames/s", "return", "best", "left")
-        table.add_row(*(Text(name, style="dim") for name in names))
-        for index, (progress, speed) in enumerate(zip(sessions, speeds, strict=True)):
+        number_of_run, shown = self._current(sessions)
+        names = ("frames", "frames/s", "return", "best", "left")
+        header = (number_of_run, *([""] if with_bar else []), *names)
+        table.add_row(*(Text(name, style="dim") for name in header))
+        for index in shown:
+            progress, speed = sessions[index], speeds[index]
             word, style = PHASES[progress.phase]
             table.add_row(
                 f"Session {index}{restarted(progress)}",
@@ -142,7 +147,7 @@ class LiveDisplay:
                 Text(word, style=style) if word else self._left_alone(progress.frame, speed),
             )
         if self._together:
-            total, together = self._sum(sessions, speeds)
+            total, together = self._sum(sessions[shown.start : shown.stop], speeds)
             table.add_row(
                 "together",
                 *([ProgressBar(self._max_frame, total)] if with_bar else []),
@@ -153,6 +158,16 @@ class LiveDisplay:
                 self._left(total, together),
             )
         return table
+
+    def _current(self, sessions: list[SessionProgress]) -> tuple[str, range]:
+        """The Sessions to show: of several trainings by workers the one that came last."""
+        if not self._together or len(self._trainings) == 1:
+            return "", range(len(sessions))
+        last = 0
+        for run, workers in enumerate(self._trainings):
+            if any(sessions[s].frame or sessions[s].phase in BUSY for s in workers):
+                last = run
+        return f"run {last + 1} of {len(self._trainings)}", self._trainings[last]
 
     def _sum(
         self, sessions: list[SessionProgress], speeds: list[float | None]

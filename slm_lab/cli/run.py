@@ -13,6 +13,7 @@ from slm_lab.cli.errors import FAILED, INTERRUPTED
 from slm_lab.cli.live import LiveDisplay, number
 from slm_lab.experiment.result import Ending, TrialResult
 from slm_lab.experiment.run import Run, RunRequest
+from slm_lab.spec.schema.meta import MetaSpec
 
 SHOWN_METRICS = (
     ("total_reward_ma", "return, mean of the last 100 rows"),
@@ -25,6 +26,12 @@ SHOWN_METRICS = (
     ("consistency", "consistency"),
 )
 
+SHOWN_SPEEDS = (
+    ("frames_per_s", "frames/s of a training"),
+    ("updates_per_s", "gradient steps/s of a training"),
+    ("staleness_p50", "staleness of gradients, median"),
+    ("staleness_p95", "staleness of gradients, 95 % quantile"),
+)
 
 MAIN_GRAPHS = (
     "_trial_graph_mean_returns_ma_vs_frames",
@@ -55,14 +62,13 @@ def run_spec(
             f"{verb} ",
             (spec.name, "bold"),
             f": {spec.agent.algorithm.name} on {spec.env.name}, "
-            f"{spec.meta.max_session} Session{'s' if spec.meta.max_session > 1 else ''}, "
+            f"{sessions_text(spec.meta)}, "
             f"seed {run.root_seed}\nrun folder {run.run_dir.root}",
         ),
     )
     for note in run.notes:
         say(console, Text(note, "yellow"))
-    together = spec.meta.distributed is not False
-    with LiveDisplay(console, spec.meta.max_session, spec.env.max_frame, together) as display:
+    with LiveDisplay(console, spec.meta.trainings, spec.env.max_frame) as display:
         result = run.start(display.update)
     _show_failures(result)
     _show_metrics(console, result)
@@ -72,6 +78,15 @@ def run_spec(
     if result.failed or result.problem:
         return FAILED
     return INTERRUPTED if result.interrupted else 0
+
+
+def sessions_text(meta: MetaSpec) -> str:
+    """How many Sessions there are, and what they do together."""
+    sessions = f"{meta.max_session} Session{'s' if meta.max_session > 1 else ''}"
+    if meta.distributed is False:
+        return sessions
+    runs = f", {meta.max_run} runs one after the other" if meta.max_run > 1 else ""
+    return f'{sessions} together ("{meta.distributed}"){runs}'
 
 
 def say(console: Console, line: str | Text) -> None:
@@ -97,6 +112,10 @@ def _show_metrics(console: Console, result: TrialResult) -> None:
     for name, words in SHOWN_METRICS:
         value = number(getattr(metrics, name), ".5g")
         table.add_row(words, value, f"{metrics.rests_on[name]} of {len(result.sessions)}")
+    for name, words in SHOWN_SPEEDS:
+        speed = getattr(result.throughput, name)
+        if speed is not None:
+            table.add_row(words, number(speed, ".5g"), "")
     if metrics.random_return is not None:
         table.add_row("return of the Random agent", number(metrics.random_return, ".5g"), "")
     console.print(table)

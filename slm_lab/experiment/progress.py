@@ -1,6 +1,7 @@
 """Shared memory between a Trial's parent and its Sessions: what is shown, and what is agreed on."""
 
 import ctypes
+from copy import copy
 from dataclasses import dataclass
 from enum import IntEnum
 from multiprocessing.context import SpawnContext
@@ -44,8 +45,8 @@ END = int(np.iinfo(np.int64).max)
 ASIDE = END - 1
 """The checkpoint of one that takes part in none and changes nothing meanwhile."""
 
-FLAGS = ("stop", "solved", "save")
-SLOTS = ("frame", "arrived", "copied", "parked")
+FLAGS = ("stop", "save")
+SLOTS = ("frame", "arrived", "copied", "parked", "solved")
 
 
 class Board:
@@ -57,18 +58,20 @@ class Board:
 
     def __init__(self, raw: Any, num_sessions: int) -> None:
         self.raw = raw
-        self.num_sessions = num_sessions
         count = num_sessions * len(FIELDS)
         self._flags: IntArray = np.frombuffer(raw, np.int64, len(FLAGS))
         slots: IntArray = np.frombuffer(raw, np.int64, num_sessions * len(SLOTS), 8 * len(FLAGS))
-        self.clock_slots, self.arrived, self.copied, self.parked = slots.reshape(
-            len(SLOTS), num_sessions
-        )
-        """(W,) each: frames; the checkpoint that a Session stands still for, 0 while it steps; the
-        last one that it is done with; µs for which it stood still last."""
         offset = 8 * (len(FLAGS) + num_sessions * len(SLOTS))
         cells: FloatArray = np.frombuffer(raw, np.float64, count, offset)
-        self._cells = cells.reshape(num_sessions, len(FIELDS))
+        self._show(slots.reshape(len(SLOTS), -1), cells.reshape(-1, len(FIELDS)))
+
+    def _show(self, slots: IntArray, cells: FloatArray) -> None:
+        self.num_sessions = len(cells)
+        self._slots, self._cells = slots, cells
+        self.clock_slots, self.arrived, self.copied, self.parked, self.solved = slots
+        """(W,) each: frames; the checkpoint that a Session stands still for, 0 while it steps; the
+        last one that it is done with; µs for which it stood still last; 1 once it has reached the
+        return at which the training ends."""
 
     @classmethod
     def allocate(cls, context: SpawnContext, num_sessions: int) -> "Board":
@@ -78,6 +81,12 @@ class Board:
         board = cls(raw, num_sessions)
         board._cells[:, 2:] = np.nan
         return board
+
+    def part(self, sessions: range) -> "Board":
+        """The same memory, of some Sessions that follow each other only: the first of them is 0."""
+        part, cut = copy(self), slice(sessions.start, sessions.stop)
+        part._show(self._slots[:, cut], self._cells[cut])
+        return part
 
     def write(self, session: int, **numbers: float | None) -> None:
         """Sets some of a Session's fields."""
@@ -106,20 +115,11 @@ class Board:
         """Whether `request_stop` was called, in any process."""
         return bool(self._flags[0])
 
-    def declare_solved(self) -> None:
-        """Tells all that the return was reached at which the training ends."""
-        self._flags[1] = 1
-
-    @property
-    def solved(self) -> bool:
-        """Whether `declare_solved` was called, in any process."""
-        return bool(self._flags[1])
-
     def request_save(self) -> None:
         """Asks the Sessions of one training for a checkpoint that they make together."""
-        self._flags[2] += 1
+        self._flags[1] += 1
 
     @property
     def save_requested(self) -> int:
         """How many such checkpoints were asked for."""
-        return int(self._flags[2])
+        return int(self._flags[1])

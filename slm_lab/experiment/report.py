@@ -10,6 +10,7 @@ from typing import Literal, final
 from slm_lab.analysis.atomic import write_atomically
 from slm_lab.analysis.metrics import TrialMetrics, session_metrics, trial_metrics
 from slm_lab.analysis.session_graph import draw_session_graphs
+from slm_lab.analysis.throughput import Throughput, throughput
 from slm_lab.analysis.trial_graph import draw_trial_eval_graph, draw_trial_graphs
 from slm_lab.experiment.result import Ending, SessionResult, TrialResult
 from slm_lab.experiment.run_dir import RunDir
@@ -29,7 +30,8 @@ class Reporter:
         self._run_dir = run_dir
         self._trial = trial
         self._title = f"{spec.name} on {spec.env.name}"
-        self._paths = [run_dir.session(trial, s) for s in range(spec.meta.max_session)]
+        self._paths = [run_dir.session(trial, s) for s in range(spec.meta.num_sessions)]
+        self._training_of = [n for n, crew in enumerate(spec.meta.trainings) for _ in crew]
         self._exporters = [TensorBoardExporter(p.rows, p.tensorboard) for p in self._paths]
         self._exporters += [
             TensorBoardExporter(p.eval_rows, p.eval_tensorboard) for p in self._paths
@@ -51,7 +53,10 @@ class Reporter:
         rows, evaluations = self._rows(), self._evaluations()
         failed = {s.session for s in sessions if s.ending is Ending.FAILED}
         whole = {session: each for session, each in rows.items() if session not in failed}
-        metrics = trial_metrics(list(whole.values()), random_return)
+        every, trainings = list(whole.values()), [self._training_of[session] for session in whole]
+        run_of = trainings if self._repeated else None
+        metrics = trial_metrics(every, random_return, run_of)
+        speed = throughput(every, trainings)
         try:
             with ExitStack() as closed_at_the_end:
                 for exporter in self._exporters:
@@ -60,15 +65,15 @@ class Reporter:
                     played = evaluations.get(session)
                     self._write_session_metrics(session, each, played, random_return)
                 if whole or not self._run_dir.trial_metrics_file(self._trial).exists():
-                    self._write_trial_metrics(sessions, metrics)
+                    self._write_trial_metrics(sessions, metrics, speed)
                 graphs = self._draw("all", rows, evaluations)
                 for session, each in whole.items():
                     self._draw_session(session, each, evaluations.get(session, NO_ROWS))
         except OSError as error:
             where = error.filename or self._run_dir.root
             problem = f"cannot write metrics and graphs: {error.strerror or error}: {where}"
-            return TrialResult(tuple(sessions), metrics, (), problem)
-        return TrialResult(tuple(sessions), metrics, tuple(graphs))
+            return TrialResult(tuple(sessions), metrics, speed, (), problem)
+        return TrialResult(tuple(sessions), metrics, speed, tuple(graphs))
 
     def _rows(self) -> dict[int, Rows]:
         """By Session; one that has no file has not started."""
@@ -91,9 +96,15 @@ class Reporter:
         root, prefix = self._run_dir.root, self._run_dir.trial_prefix(self._trial)
         sessions = range(len(self._paths))
         every = [rows.get(session, NO_ROWS) for session in sessions]
-        graphs = draw_trial_graphs(root, every, prefix, self._title, which=which)
+        run_of = self._training_of if self._repeated else None
+        graphs = draw_trial_graphs(root, every, prefix, self._title, which=which, run_of=run_of)
         every = [evaluations.get(session, NO_ROWS) for session in sessions]
-        return graphs + draw_trial_eval_graph(root, every, prefix, self._title)
+        return graphs + draw_trial_eval_graph(root, every, prefix, self._title, run_of)
+
+    @property
+    def _repeated(self) -> bool:
+        """Whether one training was run several times over."""
+        return self._spec.meta.max_run > 1
 
     def _draw_session(self, session: int, rows: Rows, evaluations: Rows) -> None:
         paths, title = self._paths[session], f"{self._title}, Session {session}"
@@ -108,11 +119,13 @@ class Reporter:
             _write_json(paths.eval_metrics, session_metrics(evaluations, random_return).to_json())
 
     def _write_trial_metrics(
-        self, sessions: Sequence[SessionResult], metrics: TrialMetrics
+        self, sessions: Sequence[SessionResult], metrics: TrialMetrics, speed: Throughput
     ) -> None:
         summary = {
             **metrics.to_json(),
+            "throughput": speed.to_json(),
             "max_session": self._spec.meta.max_session,
+            "max_run": self._spec.meta.max_run,
             "sessions": [vars(session) for session in sessions],
         }
         file = self._run_dir.trial_metrics_file(self._trial)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # a Session, which reports its end, has no need of it
     from slm_lab.analysis.metrics import TrialMetrics
+    from slm_lab.analysis.throughput import Throughput
 
 
 class Ending(StrEnum):
@@ -38,6 +39,7 @@ class TrialResult:
 
     sessions: tuple[SessionResult, ...]
     metrics: "TrialMetrics"
+    throughput: "Throughput"
     graphs: tuple[Path, ...]
     problem: str | None = None
     """Why metrics or graphs could not be written."""

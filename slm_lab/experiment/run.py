@@ -12,7 +12,6 @@ from slm_lab.core.errors import Problem, SpecError
 from slm_lab.env.check import check_env
 from slm_lab.env.make import describe_actions
 from slm_lab.experiment.lock import RunLock
-from slm_lab.experiment.manifest import read_manifest
 from slm_lab.experiment.mode import parse_mode
 from slm_lab.experiment.progress import Board
 from slm_lab.experiment.provenance import provenance
@@ -96,9 +95,8 @@ class Run:
 
     def _has_ended(self) -> bool:
         """Whether no Session has frames left to train."""
-        sessions = range(self.spec.meta.max_session)
-        manifests = [read_manifest(self.run_dir.session(0, s).manifest) for s in sessions]
-        return all(have_ended(self.spec, manifests))
+        ended, _ = have_ended(self.spec, self.run_dir, 0)
+        return all(ended)
 
     def _about(self) -> Mapping[str, Any]:
         """How the run came about, as its own spec file says."""

@@ -89,7 +89,7 @@ class SavedRun:
 
     def sessions(self, only: int | None) -> list[int]:
         """The Sessions to look at: all, or the one that was asked for. Raises UsageError."""
-        count = self.spec.meta.max_session
+        count = self.spec.meta.num_sessions
         if only is not None and only >= count:
             raise UsageError(f"--session {only}: the run has the Sessions 0 to {count - 1}")
         return list(range(count)) if only is None else [only]

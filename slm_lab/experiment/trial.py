@@ -16,7 +16,7 @@ from slm_lab.experiment.launch.processes import SPAWN, TICK, Processes, end, sta
 from slm_lab.experiment.manifest import Manifest, read_manifest
 from slm_lab.experiment.progress import Board, Phase
 from slm_lab.experiment.result import Ending, SessionResult, TrialResult
-from slm_lab.experiment.run_dir import RunDir, SessionPaths
+from slm_lab.experiment.run_dir import RunDir
 from slm_lab.experiment.worker import STOP_SIGNALS, SessionTask
 from slm_lab.spec.schema.spec import Spec
 
@@ -33,7 +33,7 @@ BASELINE_SECONDS = 600.0
 
 
 class Trial:
-    """Runs `meta.max_session` Sessions of one spec, each in its own process.
+    """Runs the Sessions of one spec, each in its own process.
 
     `on_tick` is called a few times a second with the board that the Sessions write to.
     """
@@ -60,7 +60,7 @@ class Trial:
         self._cache = run_dir.root.parent / "random_returns.json"
         self._last_draw = time.monotonic()
         self._draw_pause = DRAW_INTERVAL
-        self.board = Board.allocate(SPAWN, spec.meta.max_session)
+        self.board = Board.allocate(SPAWN, spec.meta.num_sessions)
 
     def run(self) -> TrialResult:
         """Trains, then writes metrics and graphs. Ctrl-C saves all Sessions and ends early."""
@@ -69,19 +69,24 @@ class Trial:
             return self._reporter.finish(sessions, random_return())
 
     def _run_sessions(self) -> list[SessionResult]:
-        tasks = [self._task(session) for session in range(self.spec.meta.max_session)]
-        done = {} if not self._resume else self._finished_before(tasks)
-        open_tasks = [task for task in tasks if task.session not in done]
-        mode = self.spec.meta.distributed
-        if open_tasks and mode in ("shared", "synced"):
-            results = self._run_workers(open_tasks, mode)
+        meta = self.spec.meta
+        results = self._finished_before() if self._resume else []
+        done = {result.session for result in results}
+        tasks = [self._task(s) for s in range(meta.num_sessions) if s not in done]
+        if meta.distributed in ("shared", "synced"):
+            for workers in meta.trainings:
+                crew = [replace(t, workers=workers) for t in tasks if t.session in workers]
+                results += self._run_workers(crew, meta.distributed) if crew else []
         else:
-            processes = Processes(open_tasks, self.board, len(os.sched_getaffinity(0)))
-            results = processes.run(self._tick)
-        return sorted([*done.values(), *results], key=lambda result: result.session)
+            processes = Processes(tasks, self.board, len(os.sched_getaffinity(0)))
+            results += processes.run(self._tick)
+        return sorted(results, key=lambda result: result.session)
 
     def _run_workers(self, tasks: Sequence[SessionTask], mode: "Mode") -> list[SessionResult]:
-        """All at once, on what they share; those that die are replaced."""
+        """Those of one training all at once, on what they share; those that die are replaced."""
+        meta = self.spec.meta
+        if self.board.stop_requested:
+            return Processes(tasks, self.board, 0).run(self._tick)  # none is started any more
         with importing():  # torch, which the parent of independent Sessions can do without
             from slm_lab.experiment.launch.hogwild import (
                 STOP_SECONDS,
@@ -91,10 +96,12 @@ class Trial:
                 of_workers,
             )
 
-        where = self.run_dir, self.index, self._root_seed
-        common = global_state(self.spec, mode, *where, self._resume)
-        tasks = as_left_off(tasks, self.board) if self._resume else tasks
-        checkpoints = Checkpoints(self.board, self.spec.meta.save_interval)
+        workers = tasks[0].workers
+        where = self.run_dir, self.index, workers
+        common = global_state(self.spec, mode, *where, self._root_seed, self._resume)
+        board = self.board.part(workers)
+        tasks = as_left_off(tasks, board) if self._resume else tasks
+        checkpoints = Checkpoints(board, meta.save_interval)
 
         def tick() -> None:
             checkpoints.tick()
@@ -102,7 +109,6 @@ class Trial:
 
         spec = of_workers(self.spec, mode)
         shared = [replace(task, spec=spec, common=common) for task in tasks]
-        meta = self.spec.meta
         limits = len(shared), meta.max_restart, STOP_SECONDS
         return Processes(shared, self.board, *limits).run(tick)
 
@@ -113,24 +119,22 @@ class Trial:
             self._root_seed,
             self.index,
             session,
-            self.spec.meta.max_session,
+            self.spec.meta.num_sessions,
             self._resume,
             self._checked,
             self._imports,
         )
 
-    def _finished_before(self, tasks: Sequence[SessionTask]) -> dict[int, SessionResult]:
+    def _finished_before(self) -> list[SessionResult]:
         """The Sessions that had come to their end before the run was resumed."""
-        done = {}
-        manifests = [read_manifest(self._paths(task.session).manifest) for task in tasks]
-        for task, manifest, over in zip(
-            tasks, manifests, have_ended(self.spec, manifests), strict=True
-        ):
+        done = []
+        ended, manifests = have_ended(self.spec, self.run_dir, self.index)
+        for session, (manifest, over) in enumerate(zip(manifests, ended, strict=True)):
             if manifest is not None:
-                self.board.clock_slots[task.session] = manifest.frame
+                self.board.clock_slots[session] = manifest.frame
             if manifest is not None and over:
-                done[task.session] = SessionResult(task.session, Ending.FINISHED, manifest.frame)
-                self.board.write(task.session, phase=Phase.DONE)
+                done.append(SessionResult(session, Ending.FINISHED, manifest.frame))
+                self.board.write(session, phase=Phase.DONE)
         return done
 
     def _tick(self) -> None:
@@ -148,9 +152,6 @@ class Trial:
             from slm_lab.experiment.report import Reporter
 
         return Reporter(self.spec, self.run_dir, self.index)
-
-    def _paths(self, session: int) -> SessionPaths:
-        return self.run_dir.session(self.index, session)
 
     @contextmanager
     def _baseline(self) -> Iterator[Callable[[], float | None]]:
@@ -181,16 +182,19 @@ class Trial:
             end(process)
 
 
-def have_ended(spec: Spec, manifests: Sequence[Manifest | None]) -> list[bool]:
-    """For each Session whether it has come to its end and there are no frames left to train."""
-    together = sum(manifest.frame for manifest in manifests if manifest is not None)
-
-    def has_ended(manifest: Manifest | None) -> bool:
-        if manifest is None or not manifest.finished:
-            return False
-        return (together if spec.meta.distributed else manifest.frame) >= spec.env.max_frame
-
-    return [has_ended(manifest) for manifest in manifests]
+def have_ended(
+    spec: Spec, run_dir: RunDir, trial: int
+) -> tuple[list[bool], list[Manifest | None]]:
+    """For each Session whether it has come to its end and there are no frames left to train; and
+    its newest checkpoint."""
+    sessions = range(spec.meta.num_sessions)
+    manifests = [read_manifest(run_dir.session(trial, session).manifest) for session in sessions]
+    ended: list[bool] = []
+    for workers in spec.meta.trainings:
+        saved = [manifests[session] for session in workers]
+        over = sum(each.frame for each in saved if each is not None) >= spec.env.max_frame
+        ended += [over and each is not None and each.finished for each in saved]
+    return ended, manifests
 
 
 @contextmanager

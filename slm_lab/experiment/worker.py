@@ -37,12 +37,15 @@ class SessionTask:
     trial: int
     session: int
     num_sessions: int
+    """Of the Trial."""
     resume: bool
     checked: bool = False
     imports: tuple[str, ...] = ()
     """Modules that register plug-ins."""
+    workers: range = range(0)
+    """The Sessions that train one agent together, this one among them; none: it trains alone."""
     common: "GlobalState | None" = None
-    """What Hogwild! workers share."""
+    """What they share."""
     replaces: str | None = None
     """How the process died that this one replaces."""
 
@@ -117,6 +120,10 @@ def _run(task: SessionTask, board: Board) -> "SessionResult":
         from slm_lab.experiment.hogwild import Hogwild
         from slm_lab.experiment.session import Session
 
+    crew = None
+    if task.common is not None:
+        worker = task.workers.index(task.session)
+        crew = Hogwild(board.part(task.workers), worker, task.common)
     torch.set_num_threads(task.spec.meta.threads)
     session = Session(
         task.spec,
@@ -126,7 +133,7 @@ def _run(task: SessionTask, board: Board) -> "SessionResult":
         board,
         task.resume,
         task.checked,
-        crew=None if task.common is None else Hogwild(board, task.session, task.common),
+        crew=crew,
         replaces=task.replaces,
     )
     try:

@@ -49,12 +49,6 @@ NOT_BUILT = (
         '"all_reduce", "actor_learner"',
     ),
     Row(
-        "meta.max_run",
-        lambda b: b.meta and b.meta.max_run,
-        lambda value: value != 1,
-        lambda _: "repeating a distributed training",
-    ),
-    Row(
         "meta.cluster",
         lambda b: b.meta and b.meta.cluster,
         lambda value: value is not None,

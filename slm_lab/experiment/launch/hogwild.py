@@ -34,9 +34,16 @@ STOP_SECONDS = 5.0
 
 
 def global_state(
-    spec: Spec, mode: Mode, run_dir: RunDir, trial: int, root_seed: int, resume: bool
+    spec: Spec,
+    mode: Mode,
+    run_dir: RunDir,
+    trial: int,
+    workers: range,
+    root_seed: int,
+    resume: bool,
 ) -> GlobalState:
-    """Weights, optimizer state and statistics as the first worker alone would begin with them.
+    """Weights, optimizer state and statistics as the first of the Sessions `workers` alone would
+    begin with them.
 
     With `resume` they are those of the newest checkpoint that has them.
     Raises LabError where shared memory has no room for them, or a GPU is required and missing.
@@ -44,7 +51,8 @@ def global_state(
     for net in (spec.agent.net, spec.agent.critic_net):
         if net is not None:
             resolve_device(net.gpu)
-    seeds = session_seeds(root_seed, trial, 0)
+    first = workers.start
+    seeds = session_seeds(root_seed, trial, first)
     one = spec.env.model_copy(update={"num_envs": 1, "vectorization_mode": "sync"})
     env = make_env(one, seeds.env, gamma=spec.agent.algorithm.gamma or 1.0)
     try:
@@ -54,16 +62,16 @@ def global_state(
             env.action_space,
             env.num_envs,
             AgentSeeds(seeds.init, seeds.action, seeds.sampling),
-            scratch=run_dir.session(trial, 0).models,
+            scratch=run_dir.session(trial, first).models,
         )
-        state = GlobalState.of(mode, agent, env, spec.meta.max_session)
+        state = GlobalState.of(mode, agent, env, len(workers))
     except LabError:
         _clear_shared_memory()
         raise
     finally:
         env.close()
     if resume:
-        _restore(state, spec, run_dir, trial)
+        _restore(state, run_dir, trial, workers)
     return state
 
 
@@ -92,18 +100,18 @@ def _clear_shared_memory() -> None:
             path.unlink()
 
 
-def _restore(state: GlobalState, spec: Spec, run_dir: RunDir, trial: int) -> None:
+def _restore(state: GlobalState, run_dir: RunDir, trial: int, workers: range) -> None:
     newest = -1
-    for saved in _saved(run_dir, trial, spec.meta.max_session):
+    for saved in _saved(run_dir, trial, workers):
         total = sum(saved["frames"])
         if state.is_in(saved) and total >= newest:  # the later worker came later, if both have it
             newest = total
             state.load(saved)
 
 
-def _saved(run_dir: RunDir, trial: int, num_sessions: int) -> Iterator[StateDict]:
+def _saved(run_dir: RunDir, trial: int, workers: range) -> Iterator[StateDict]:
     """The checkpoints of the workers that have one."""
-    for session in range(num_sessions):
+    for session in workers:
         paths = run_dir.session(trial, session)
         store = CheckpointStore(paths.models, paths.prefix)
         manifest = store.manifest()
@@ -112,18 +120,20 @@ def _saved(run_dir: RunDir, trial: int, num_sessions: int) -> Iterator[StateDict
 
 
 def as_left_off(tasks: Sequence[SessionTask], board: Board) -> list[SessionTask]:
-    """The tasks of a resumed run, whose own checkpoints have set the clocks of `board`.
+    """The tasks of a resumed training, whose checkpoints have set the clocks of its `board`.
 
     Where another worker's checkpoint knows of more frames than one's own, because that one had died
     or died while saving, it goes on as one that is replaced: the total never goes back.
     """
     one, own = tasks[0], board.clock_slots.copy()
-    for saved in _saved(one.run_dir, one.trial, one.num_sessions):
+    for saved in _saved(one.run_dir, one.trial, one.workers):
         np.maximum(board.clock_slots, saved["frames"], out=board.clock_slots)
     behind = board.clock_slots > own
     why = "its last checkpoint is older than that of the others"
     return [
-        replace(task, resume=False, replaces=why) if behind[task.session] else task
+        replace(task, resume=False, replaces=why)
+        if behind[task.workers.index(task.session)]
+        else task
         for task in tasks
     ]
 

@@ -118,6 +118,18 @@ class MetaSpec(Block):
         None, description="arguments of ASHA, or `name` and arguments of another Tune scheduler"
     )
 
+    @property
+    def num_sessions(self) -> int:
+        """Of one Trial."""
+        return self.max_session * self.max_run
+
+    @property
+    def trainings(self) -> list[range]:
+        """The Sessions of one Trial by the trainings that they are part of: each is one of its own,
+        or `max_session` are the workers of one."""
+        size = 1 if self.distributed is False else self.max_session
+        return [range(first, first + size) for first in range(0, self.num_sessions, size)]
+
     @field_validator("search_scheduler")
     @classmethod
     def _known_scheduler(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -32,13 +32,18 @@ def board_of(*phases, frame=0):
     return board
 
 
-def shown(board, width, height=25, together=False, **console):
+def alone(board):
+    """Every Session is a training of its own."""
+    return [range(session, session + 1) for session in range(board.num_sessions)]
+
+
+def shown(board, width, height=25, trainings=None, **console):
     """The text of everything that is written to a terminal of this size."""
     out = io.StringIO()
     terminal = Console(
         file=out, force_terminal=True, width=width, height=height, color_system=None, **console
     )
-    with LiveDisplay(terminal, len(board.clock_slots), MAX_FRAME, together) as display:
+    with LiveDisplay(terminal, trainings or alone(board), MAX_FRAME) as display:
         display.update(board)
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue())
 
@@ -47,7 +52,7 @@ def logged(board, *changes):
     """The lines that are written where there is no terminal, after each of the changes."""
     out = io.StringIO()
     console = Console(file=out, width=80)
-    with LiveDisplay(console, len(board.clock_slots), MAX_FRAME) as display:
+    with LiveDisplay(console, alone(board), MAX_FRAME) as display:
         display.update(board)
         for change in changes:
             change()
@@ -65,10 +70,31 @@ def test_on_80_columns_no_number_and_no_word_is_cut(phase):
 
 
 def test_sessions_that_share_a_budget_are_summed_up():
-    text = shown(board_of(Phase.RUNNING, Phase.RUNNING, frame=3_000_000), 80, together=True)
+    board = board_of(Phase.RUNNING, Phase.RUNNING, frame=3_000_000)
+    text = shown(board, 80, trainings=[range(2)])
     (line,) = (line for line in text.splitlines() if "together" in line)
     assert "6,000,000 / 10M" in line
     assert "together" not in shown(board_of(Phase.RUNNING), 80)
+
+
+@pytest.mark.parametrize(
+    ("phases", "run", "sessions"),
+    [
+        ([Phase.WAITING] * 4, 1, {"0", "1"}),
+        ([Phase.RUNNING, Phase.STARTING, Phase.WAITING, Phase.WAITING], 1, {"0", "1"}),
+        ([Phase.DONE, Phase.DONE, Phase.WAITING, Phase.RUNNING], 2, {"2", "3"}),
+    ],
+)
+def test_of_trainings_that_follow_each_other_the_current_one_is_shown(phases, run, sessions):
+    text = shown(board_of(*phases), 80, trainings=[range(2), range(2, 4)])
+    assert f"run {run} of 2" in text
+    assert set(re.findall(r"Session (\d)", text)) == sessions
+
+
+def test_what_workers_make_together_is_that_of_the_current_run():
+    board = board_of(Phase.DONE, Phase.DONE, Phase.RUNNING, Phase.WAITING, frame=3_000_000)
+    text = shown(board, 80, trainings=[range(2), range(2, 4)])
+    assert "6,000,000 / 10M" in text
 
 
 def test_a_session_that_was_replaced_says_how_often():

@@ -299,7 +299,8 @@ def test_workers_stand_still_once_a_second_at_most(monkeypatch, interval, due):
 
 def tasks_of(folder, spec, count):
     run_dir = RunDir(folder, spec.name)
-    return [SessionTask(spec, run_dir, 0, 0, s, count, resume=True) for s in range(count)]
+    workers = range(count)
+    return [SessionTask(spec, run_dir, 0, 0, s, count, True, workers=workers) for s in workers]
 
 
 def test_a_worker_whose_checkpoint_is_older_goes_on_from_the_frames_that_the_others_know_of(
@@ -323,9 +324,8 @@ def test_what_torch_leaves_where_shared_memory_is_full_is_cleared(tmp_path, monk
         raise RuntimeError("No space left on device (28)")
 
     monkeypatch.setattr(torch.Tensor, "share_memory_", full)
-    where = RunDir(tmp_path, SPEC.name), 0, 0
     with pytest.raises(launch.LabError, match="make room there"):
-        global_state(SPEC, "shared", *where, False)
+        global_state(SPEC, "shared", RunDir(tmp_path, SPEC.name), 0, range(1), 0, False)
     assert cleared
 
 

@@ -266,8 +266,10 @@ def test_parsing_does_not_change_what_it_is_given(name):
 
 
 def test_max_run_belongs_to_distributed_training():
-    (told,) = (message for message in messages(A3C) if "max_run" in message)
-    assert told.endswith("is not available yet")  # and nothing against the combination
+    assert not [message for message in messages(A3C) if "max_run" in message]
+    alone = changed(A3C, meta__distributed=False, meta__max_run=2)
+    (told,) = (message for message in messages(alone) if "max_run" in message)
+    assert "set max_session instead" in told
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,56 @@
+"""How fast a Trial trained, and how stale its gradients were."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, final
+
+import numpy as np
+
+from slm_lab.metrics.reader import Rows
+
+
+@final
+@dataclass(frozen=True)
+class Throughput:
+    """Of one training, with all its workers; the mean where a Trial holds several.
+
+    None where there is nothing to measure it by.
+    """
+
+    frames_per_s: float | None
+    updates_per_s: float | None
+    """Gradient steps per second."""
+    staleness_p50: float | None
+    """Mean over all rows of the median, and of the 95 % quantile: updates between pull and push."""
+    staleness_p95: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain numbers and None."""
+        return asdict(self)
+
+
+def throughput(rows: Sequence[Rows], training_of: Sequence[int]) -> Throughput:
+    """Of a Trial's Sessions; `training_of` says for each which training it was part of.
+
+    A Session's speed is what its last row counts over its training time; those of workers add up.
+    """
+    return Throughput(
+        _per_second(rows, training_of, "frame"),
+        _per_second(rows, training_of, "opt_step"),
+        _mean(rows, "staleness_p50"),
+        _mean(rows, "staleness_p95"),
+    )
+
+
+def _per_second(rows: Sequence[Rows], training_of: Sequence[int], count: str) -> float | None:
+    speeds: dict[int, float] = {}
+    for each, training in zip(rows, training_of, strict=True):
+        if len(each) and each["wall_t"][-1] > 0:
+            speed = float(each[count][-1] / each["wall_t"][-1])
+            speeds[training] = speeds.get(training, 0.0) + speed
+    return float(np.mean(list(speeds.values()))) if speeds else None
+
+
+def _mean(rows: Sequence[Rows], column: str) -> float | None:
+    known = [each[column] for each in rows if column in each.columns and each.has_values(column)]
+    return float(np.nanmean(np.concatenate(known))) if known else None

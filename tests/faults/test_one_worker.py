@@ -1,0 +1,38 @@
+"""A single Hogwild! worker, through the real launcher, is the Session that it would be without."""
+
+import pytest
+
+from slm_lab.experiment.hogwild import Hogwild
+from tests.contract.table import ALGORITHM_ROWS
+from tests.faults.lab import call, command, rows_file, write_spec
+
+QUICK = "ActorCritic"
+GLOBAL_ADAM = {"name": "GlobalAdam", "lr": 1e-3}
+LEARNING = [name for name, rows in ALGORITHM_ROWS.items() if next(iter(rows.values())).learns]
+
+
+def columns(folder, spec, distributed):
+    """What a run of `spec` writes into each column that a lone Session has, as text."""
+    agent = spec["agent"]
+    net = {**agent["net"], "optim_spec": GLOBAL_ADAM}
+    spec = {**spec, "agent": {**agent, "net": net}}
+    meta = {**spec["meta"], "distributed": distributed, "max_session": 1}
+    write_spec(folder, {**spec, "meta": meta, "env": {**spec["env"], "max_frame": 600}})
+    done = call(command(folder, "train", "--seed", "3"), folder)
+    assert (done.code, done.err) == (0, "")
+    names, *rows = (line.split(",") for line in rows_file(folder).read_text().splitlines())
+    assert len(rows) > 2
+    cells = zip(names, zip(*rows, strict=True), strict=True)
+    timed = ("wall_t", "fps", *Hogwild.columns)
+    return {name: column for name, column in cells if name not in timed}
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [pytest.param(name, marks=() if name == QUICK else pytest.mark.slow) for name in LEARNING],
+)
+def test_one_worker_writes_what_a_session_without_workers_writes(folder, algorithm):
+    spec = next(iter(ALGORITHM_ROWS[algorithm].values())).data
+    alone = columns(folder / "alone", spec, False)
+    for mode in ("shared", "synced"):
+        assert columns(folder / mode, spec, mode) == alone
