@@ -12,7 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from slm_lab.experiment.progress import Board, Phase, SessionProgress
+from slm_lab.experiment.progress import TO_BEGIN, Board, Phase, SessionProgress
 
 LOG_INTERVAL = 5.0
 """Seconds between two plain log lines of one Session."""
@@ -28,12 +28,13 @@ ROOM_FOR_BAR = 72
 PHASES = {
     Phase.WAITING: ("waits", "dim"),
     Phase.STARTING: ("starts", "dim"),
+    Phase.READY: ("ready", "dim"),
     Phase.RUNNING: ("", ""),
     Phase.DONE: ("done", "green"),
     Phase.FAILED: ("failed", "bold red"),
     Phase.STOPPED: ("stopped", "yellow"),
 }
-BUSY = (Phase.STARTING, Phase.RUNNING)
+BUSY = (Phase.STARTING, Phase.READY, Phase.RUNNING)
 OVER = (Phase.DONE, Phase.FAILED, Phase.STOPPED)
 
 STOPPING = "saving, then stopping; Ctrl-C again ends at once"
@@ -183,7 +184,7 @@ class LiveDisplay:
         if progress.phase is phase and (not running or now - when < LOG_INTERVAL):
             return
         self._said[index] = (now, progress.phase)
-        if progress.phase in (Phase.WAITING, Phase.STARTING):
+        if progress.phase in TO_BEGIN:
             return
         if running and progress.phase is not phase:
             self._say(f"Session {index}: started")

@@ -26,6 +26,10 @@ class Crew(ABC):
         """Makes weights and statistics of a fresh or restored Session those of all."""
 
     @abstractmethod
+    def assemble(self) -> None:
+        """Before the first step waits, for a bounded time, until the others can take theirs."""
+
+    @abstractmethod
     def enter(self) -> None:
         """Waits, for a bounded time, until the next step may be taken."""
 
@@ -90,6 +94,9 @@ class Alone(Crew):
 
     def join(self, agent: Agent, env: VectorEnv) -> None:
         """Leaves everything as it is."""
+
+    def assemble(self) -> None:
+        """Waits for nobody."""
 
     def enter(self) -> None:
         """Waits for nobody."""

@@ -19,6 +19,7 @@ from slm_lab.agent.optim.hogwild import (
     into_shared_memory,
     load_unit,
 )
+from slm_lab.agent.optim.optimizer import Optimizer
 from slm_lab.core.moments import merged
 from slm_lab.core.types import StateDict
 from slm_lab.env.vector_env import VectorEnv
@@ -28,6 +29,8 @@ from slm_lab.experiment.progress import ASIDE, END, Board, Phase
 
 logger = logging.getLogger(__name__)
 
+START_SECONDS = 60.0
+"""How long a worker waits at most for the others to start: many share the cores while they do."""
 PARK_SECONDS = 5.0
 """How long a worker stands still at most until all others do."""
 STOP_SECONDS = 1.0
@@ -70,6 +73,11 @@ class GlobalState:
         return all(unit["rule"] is not None for unit in units.values())
 
 
+def is_on_cpu(optimizer: Optimizer) -> bool:
+    """Whether the network can be the global one, which is in the memory of the CPU."""
+    return optimizer.flat.vector.device.type == "cpu"
+
+
 @final
 class Hogwild(Crew):
     """A worker among W."""
@@ -92,8 +100,8 @@ class Hogwild(Crew):
         self._agent, self._env = agent, env
         self._syncs: dict[str, HogwildSync] = {}
         for name, optimizer in agent.learner.units.optimizers.items():
-            on_cpu = optimizer.flat.vector.device.type == "cpu"
-            kind = SharedSync if self._state.mode == "shared" and on_cpu else SyncedSync
+            in_place = self._state.mode == "shared" and is_on_cpu(optimizer)
+            kind = SharedSync if in_place else SyncedSync
             sync = kind(self._state.units[name], self._session)
             sync.join(optimizer)
             self._syncs[name] = sync
@@ -104,6 +112,15 @@ class Hogwild(Crew):
         self._opt_step = agent.learner.opt_step
         self._pulled = self._total.copy()
         env.statistics[:] = self._pulled
+
+    def assemble(self) -> None:
+        """So that none spends the budget alone. One that comes later finds the others running."""
+        self._board.write(self._session, phase=Phase.READY)
+        self._wait(self._may_begin, START_SECONDS)
+
+    def _may_begin(self) -> bool:
+        phases = [self._board.phase(session) for session in range(self._board.num_sessions)]
+        return Phase.RUNNING in phases or not {Phase.WAITING, Phase.STARTING} & {*phases}
 
     def enter(self) -> None:
         """Not while the others stand still for a checkpoint."""

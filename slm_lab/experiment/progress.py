@@ -21,6 +21,12 @@ class Phase(IntEnum):
     DONE = 3
     FAILED = 4
     STOPPED = 5
+    READY = 6
+    """For its first step, once the others are."""
+
+
+TO_BEGIN = (Phase.WAITING, Phase.STARTING, Phase.READY)
+"""Those in which no step has been taken yet."""
 
 
 FIELDS = ("phase", "restarts", "fps", "total_reward", "total_reward_ma", "best")

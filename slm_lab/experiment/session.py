@@ -63,6 +63,7 @@ class Session:
             self.env.num_envs,
             AgentSeeds(seeds.init, seeds.action, seeds.sampling),
             scratch=paths.models,
+            frame_stack=self.env.frame_stack,
         )
         self._crew = Alone(board, index) if crew is None else crew
         self.clock = self._crew.clock(spec.env.max_frame)
@@ -114,6 +115,7 @@ class Session:
                 clock.tick(env.num_envs)
                 agent.observe(obs, act, step.reward, step.terminated, step.truncated, step.next_obs)
                 obs = step.obs
+                crew.refresh()
                 report = agent.learn(clock.total_frame)
                 if report is not None:
                     crew.learned()
@@ -166,6 +168,7 @@ class Session:
     def _begin(self) -> Array:
         """The first observations: of fresh episodes, or of those that were saved."""
         fresh = self.clock.frame == 0
+        self._crew.assemble()
         self._started = self._last_save = time.perf_counter()
         self._crew.enter()
         self._board.write(self.index, phase=Phase.RUNNING)

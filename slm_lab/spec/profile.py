@@ -12,16 +12,19 @@ DEV_EVAL_ENVS = 2
 
 
 def dev_profile(spec: Spec) -> Spec:
-    """The same spec with a frame budget of a few training events, at most two Sessions, one
+    """The same spec with a frame budget of a few training events each, at most two Sessions, one
     trial, at most two evaluation environments, and rows often enough for a graph. Nothing that the
     agent computes is changed."""
     num_envs = spec.env.num_envs
-    max_frame = min(spec.env.max_frame, DEV_TRAININGS * _frames_per_training(spec))
-    per_row = max(1, max_frame // DEV_ROWS)
+    sessions = min(spec.meta.max_session, DEV_SESSIONS)
+    workers = 1 if spec.meta.distributed is False else sessions
+    enough = DEV_TRAININGS * _frames_per_training(spec)
+    max_frame = min(spec.env.max_frame, enough * workers)
+    per_row = max(1, max_frame // workers // DEV_ROWS)
     env = spec.env.model_copy(update={"max_frame": max(max_frame, num_envs)})
     meta = spec.meta.model_copy(
         update={
-            "max_session": min(spec.meta.max_session, DEV_SESSIONS),
+            "max_session": sessions,
             "max_trial": 1,
             "max_run": 1,
             "log_frequency": min(spec.meta.log_frequency, per_row),

@@ -4,6 +4,7 @@ import pytest
 import torch
 from pandas.testing import assert_frame_equal
 
+from slm_lab.experiment import hogwild
 from slm_lab.experiment.hogwild import Hogwild
 from tests.contract.runs import vectors
 from tests.contract.table import ALGORITHM_ROWS, Row, cases
@@ -49,8 +50,25 @@ def test_one_worker_trains_as_if_there_were_no_crew(spec, whole, mode, tmp_path)
     check_is(whole, run_session(spec, tmp_path, hogwild=mode))
 
 
+ONE_EACH = pytest.mark.parametrize(
+    "case", [(name, next(iter(rows))) for name, rows in ALGORITHM_ROWS.items()]
+)
+
+
+@ONE_EACH
+def test_a_replica_that_is_refreshed_is_the_global_network(spec, whole, tmp_path, monkeypatch):
+    """A second vector on the CPU stands for one on a GPU."""
+    monkeypatch.setattr(hogwild, "is_on_cpu", lambda optimizer: False)
+    session = run_session(spec, tmp_path, hogwild="shared")
+    for name, optimizer in session.agent.learner.units.optimizers.items():
+        unit = session._crew._state.units[name]
+        assert optimizer.flat.vector.data_ptr() != unit.vector.data_ptr()
+        assert torch.equal(optimizer.flat.vector, unit.vector)
+    check_is(whole, session)
+
+
 @BOTH
-@pytest.mark.parametrize("case", [(name, next(iter(v))) for name, v in ALGORITHM_ROWS.items()])
+@ONE_EACH
 def test_one_worker_that_is_resumed_goes_on_as_if_nothing_had_happened(spec, whole, mode, tmp_path):
     def stop(session):
         if session.clock.frame >= 300:

@@ -16,8 +16,11 @@ def columns(folder, spec, distributed):
     agent = spec["agent"]
     net = {**agent["net"], "optim_spec": GLOBAL_ADAM}
     spec = {**spec, "agent": {**agent, "net": net}}
+    env = {**spec["env"], "max_frame": 600}
+    if env["name"].startswith("Probe"):  # known to the tests' own process only
+        env["name"] = "Pendulum-v1"
     meta = {**spec["meta"], "distributed": distributed, "max_session": 1}
-    write_spec(folder, {**spec, "meta": meta, "env": {**spec["env"], "max_frame": 600}})
+    write_spec(folder, {**spec, "meta": meta, "env": env})
     done = call(command(folder, "train", "--seed", "3"), folder)
     assert (done.code, done.err) == (0, "")
     names, *rows = (line.split(",") for line in rows_file(folder).read_text().splitlines())

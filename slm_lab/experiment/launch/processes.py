@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from multiprocessing.resource_tracker import ensure_running
 
-from slm_lab.experiment.progress import END, Board, Phase
+from slm_lab.experiment.progress import END, TO_BEGIN, Board, Phase
 from slm_lab.experiment.result import Ending, SessionResult
 from slm_lab.experiment.worker import STOP_SIGNALS, SessionTask, session_main
 
@@ -144,7 +144,7 @@ class Processes:
         for session, (process, _) in self._running.items():
             phase = self._board.phase(session)
             steps = phase is Phase.RUNNING and self._board.arrived[session] != END
-            if phase in (Phase.WAITING, Phase.STARTING) or (late and steps):
+            if phase in TO_BEGIN or (late and steps):
                 self._given_up.add(session)
                 process.kill()
 

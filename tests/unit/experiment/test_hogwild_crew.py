@@ -96,6 +96,40 @@ def thread(target):
         assert errors == []
 
 
+def test_workers_begin_when_all_are_ready(crews):
+    board, made = crews(3)
+    board.write(0, phase=Phase.STARTING)
+    board.write(1, phase=Phase.STARTING)
+    board.write(2, phase=Phase.FAILED)
+    began = []
+
+    def begin():
+        made[0].assemble()
+        began.append(board.phase(1))
+
+    with thread(begin):
+        wait_until(lambda: board.phase(0) is Phase.READY)
+        assert not made[0]._may_begin()
+        made[1].assemble()
+    assert began == [Phase.READY]
+
+
+def test_one_that_comes_later_waits_for_nobody_who_starts(crews):
+    board, made = crews(3)
+    board.write(0, phase=Phase.STARTING)
+    board.write(2, phase=Phase.WAITING)
+    made[0].assemble()
+    assert board.phase(2) is Phase.WAITING
+
+
+def test_one_that_never_starts_is_waited_for_a_bounded_time(crews, monkeypatch):
+    monkeypatch.setattr(hogwild, "START_SECONDS", 0.05)
+    board, made = crews(2)
+    board.write(1, phase=Phase.STARTING)
+    made[0].assemble()
+    assert board.phase(0) is Phase.READY
+
+
 def test_copies_are_made_only_while_all_stand_still(crews, monkeypatch):
     """Each worker steps as fast as it can, adding one to a word that no other may see half-done."""
     monkeypatch.setattr(hogwild, "PARK_SECONDS", 2 * TIMEOUT)  # the machine may stop us for long
