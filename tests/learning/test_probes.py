@@ -83,6 +83,25 @@ def test_the_policy_learns_to_look_before_it_acts(variant, tmp_path):
     assert final_return(session) > 0.8 * 8
 
 
+IMAGE_NETS: dict[str, dict[str, Any]] = {
+    "ConvNet": {"conv_hid_layers": [[8, 4, 2]], "fc_hid_layers": [16]},
+    "TorchArcNet": {
+        "arc": {"modules": {"body": {"Sequential": [
+            {"LazyConv2d": {"out_channels": 8, "kernel_size": 4, "stride": 2}}, {"SiLU": None},
+            {"Flatten": None}, {"LazyLinear": {"out_features": 16}}, {"Tanh": None},
+        ]}}},
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("net", IMAGE_NETS)
+def test_the_policy_learns_to_look_at_images(net, tmp_path):
+    optim = {"name": "GlobalAdam", "lr": 3e-3}
+    block = {"type": net, **IMAGE_NETS[net], "normalize": True, "optim_spec": optim}
+    session = train("ProbeMatchImage-v0", tmp_path, seed=0, frames=4000, agent__net=block)
+    assert final_return(session) > 3.5  # of 4
+
+
 @pytest.mark.parametrize("log_std_init", [None, -0.5])
 def test_a_continuous_policy_climbs(log_std_init, tmp_path):
     session = train(

@@ -18,8 +18,11 @@ DIRECT: dict[str, Activation] = {
 """Functions for the commonest: calling a module costs more than they do."""
 
 
-def activation_function(name: str | None) -> Activation | None:
-    """The function behind an activation of torch.nn, over the last dimension; None for None."""
+def activation_function(name: str | None, dim: int = -1) -> Activation | None:
+    """The function behind an activation of torch.nn; None for None.
+
+    One that looks at several features together finds them in the dimension `dim`.
+    """
     if name is None:
         return None
     known = activation_class(name)
@@ -29,5 +32,5 @@ def activation_function(name: str | None) -> Activation | None:
         return DIRECT[known]
     cls: type[nn.Module] = getattr(nn, known)
     if "dim" in inspect.signature(cls).parameters:
-        return cls(dim=-1)
+        return cls(dim=dim)
     return cls()

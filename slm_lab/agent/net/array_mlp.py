@@ -31,7 +31,7 @@ class ArrayMLP:
         self._activate = activate
         self._num_hidden = num_hidden
         self._parameters = parameters
-        self._most_rows = LARGEST // max(weight.numel() for weight in parameters[::2])
+        self._most_rows = LARGEST // max((weight.numel() for weight in parameters[::2]), default=1)
         self._where = 0
         self._layers: list[tuple[FloatArray, FloatArray]] = []
 

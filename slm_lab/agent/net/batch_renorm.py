@@ -12,7 +12,7 @@ MAX_SHIFT = 5.0
 
 
 @final
-class BatchRenorm1d(nn.Module):
+class BatchRenorm(nn.Module):
     """Normalises with the batch's moments, corrected towards the running ones.
 
     x̂ = (x − μ_B)/σ_B · r + d with r = σ_B/σ and d = (μ_B − μ)/σ, both clipped and constant for the
@@ -39,6 +39,14 @@ class BatchRenorm1d(nn.Module):
         self.register_buffer("num_batches", torch.zeros(()))  # a float, as all that is shared
 
     def forward(self, x: Tensor) -> Tensor:
+        """(B, num_features, …) to the same; the moments of a feature are over all the rest."""
+        if x.dim() == 2:
+            return self._normalised(x)
+        last = x.movedim(1, -1)  # of an image in channels_last, rows without a copy
+        rows = self._normalised(last.reshape(-1, last.shape[-1]))
+        return rows.view(last.shape).movedim(-1, 1)
+
+    def _normalised(self, x: Tensor) -> Tensor:
         """(B, num_features) to the same."""
         mean, var, num_batches = (
             self.get_buffer(name) for name in ("running_mean", "running_var", "num_batches")

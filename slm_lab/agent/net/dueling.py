@@ -7,10 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from slm_lab.agent.net.acting import ArrayNet
+from slm_lab.agent.net.conv import ConvNet
 from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.core.errors import LabError
 from slm_lab.core.types import Array, FloatArray
-from slm_lab.spec.schema.net import DuelingMLPNetSpec
+from slm_lab.spec.schema.net import DuelingConvNetSpec, DuelingMLPNetSpec, NetSpec
 
 
 def dueling_q(value: Tensor, advantage: Tensor) -> Tensor:
@@ -31,15 +32,12 @@ class DuelingMLPNet(nn.Module, ArrayNet):
         generator: torch.Generator,
     ) -> None:
         super().__init__()
-        if len(head_dims) != 1:
-            raise LabError("agent.net.type = DuelingMLPNet: has one output, the Q of each action")
-        (num_actions,), (gain,) = head_dims, head_gains
-        self.streams = MLPNet(spec, obs_shape, [1, num_actions], [gain, gain], generator)
+        dims, gains = _two_heads(spec, head_dims, head_gains)
+        self.streams = MLPNet(spec, obs_shape, dims, gains, generator)
 
     def forward(self, obs: Tensor) -> tuple[Tensor]:
         """(B, D) to one (B, n)."""
-        value, advantage = self.streams(obs)
-        return (dueling_q(value, advantage),)
+        return (dueling_q(*self.streams(obs)),)
 
     def forward_array(self, obs: Array) -> tuple[FloatArray, ...] | None:
         """See `ArrayNet`."""
@@ -48,3 +46,34 @@ class DuelingMLPNet(nn.Module, ArrayNet):
             return None
         value, advantage = outputs
         return (value + advantage - advantage.mean(-1, keepdims=True),)
+
+
+@final
+class DuelingConvNet(nn.Module):
+    """A ConvNet with a head for the value and one for the advantages."""
+
+    def __init__(
+        self,
+        spec: DuelingConvNetSpec,
+        obs_shape: tuple[int, ...],
+        head_dims: Sequence[int],
+        head_gains: Sequence[float | None],
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__()
+        dims, gains = _two_heads(spec, head_dims, head_gains)
+        self.streams = ConvNet(spec, obs_shape, dims, gains, generator)
+
+    def forward(self, obs: Tensor) -> tuple[Tensor]:
+        """(B, C, H, W) to one (B, n)."""
+        return (dueling_q(*self.streams(obs)),)
+
+
+def _two_heads(
+    spec: NetSpec, head_dims: Sequence[int], head_gains: Sequence[float | None]
+) -> tuple[list[int], list[float | None]]:
+    """Widths and gains of the two streams that the one output is made of."""
+    if len(head_dims) != 1:
+        raise LabError(f"agent.net.type = {spec.type}: has one output, the Q of each action")
+    (num_actions,), (gain,) = head_dims, head_gains
+    return [1, num_actions], [gain, gain]

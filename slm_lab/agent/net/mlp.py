@@ -8,14 +8,15 @@ import torch
 from torch import Tensor, nn
 
 from slm_lab.agent.net.acting import ArrayNet
-from slm_lab.agent.net.activation import Activation, activation_function
+from slm_lab.agent.net.activation import activation_function
 from slm_lab.agent.net.array_mlp import ArrayMLP
-from slm_lab.agent.net.batch_renorm import BatchRenorm1d
+from slm_lab.agent.net.batch_renorm import BatchRenorm
 from slm_lab.agent.net.init import EmptyLinear, Norm, hidden_gain, init_linear, init_norm
+from slm_lab.agent.net.inputs import as_floats
 from slm_lab.agent.net.mlp_function import KERNELS, MLPFunction, mlp_forward
 from slm_lab.core.errors import LabError
 from slm_lab.core.types import Array, FloatArray
-from slm_lab.spec.schema.net import MLPNetSpec
+from slm_lab.spec.schema.net import MLPNetSpec, NetSpec
 from slm_lab.spec.torch_table import activation_class
 
 
@@ -37,8 +38,8 @@ class MLPNet(nn.Module, ArrayNet):
         super().__init__()
         if len(obs_shape) != 1:
             raise LabError(
-                f"agent.net.type = MLPNet: takes observations that are vectors, the environment's "
-                f"have the shape {obs_shape}; images need ConvNet"
+                f"agent.net.type = {spec.type}: takes observations that are vectors, the "
+                f"environment's have the shape {obs_shape}; images need ConvNet"
             )
         widths = [obs_shape[0], *spec.hid_layers]
         pairs = list(pairwise(widths))
@@ -56,7 +57,8 @@ class MLPNet(nn.Module, ArrayNet):
             else:
                 _init(head, "orthogonal_", head_gain, generator)
         self._activation = activation_function(spec.hid_layers_activation)
-        self._out_activations = _out_activations(spec.out_layer_activation, len(head_dims))
+        names = per_head(spec.out_layer_activation, len(head_dims))
+        self._out_activations = [activation_function(name) for name in names]
         self._has_out_activation = any(f is not None for f in self._out_activations)
         # A plain tuple: attribute look-ups on modules cost as much as the small products.
         self._parameters_in_order = tuple(
@@ -77,6 +79,7 @@ class MLPNet(nn.Module, ArrayNet):
 
     def forward(self, obs: Tensor) -> tuple[Tensor, ...]:
         """(B, D) to one (B, head_dim) per head."""
+        obs = as_floats(obs)
         if self._kernel is None:
             outputs = self._layer_by_layer(obs)
         elif torch.is_grad_enabled():
@@ -100,6 +103,11 @@ class MLPNet(nn.Module, ArrayNet):
 
     def _layer_by_layer(self, obs: Tensor) -> tuple[Tensor, ...]:
         """The same by autograd: any activation, with or without normalisation layers."""
+        x = self.features(obs)
+        return tuple(head(x) for head in self.heads)
+
+    def features(self, obs: Tensor) -> Tensor:
+        """(B, D) to what the last hidden layer puts out, (B, width), layer by layer."""
         x = obs
         per_layer = len(self.norms) // max(len(self.hidden), 1)
         for index, layer in enumerate(self.hidden):
@@ -108,7 +116,20 @@ class MLPNet(nn.Module, ArrayNet):
                 x = norm(x)
             if self._activation is not None:
                 x = self._activation(x)
-        return tuple(head(x) for head in self.heads)
+        return x
+
+
+def as_mlp(spec: NetSpec, hid_layers: Sequence[int]) -> MLPNetSpec:
+    """The keys of every net in `spec`, for a multilayer perceptron that is a part of that net."""
+    return MLPNetSpec(
+        type=spec.type,
+        hid_layers=tuple(hid_layers),
+        hid_layers_activation=spec.hid_layers_activation,
+        out_layer_activation=spec.out_layer_activation,
+        init_fn=spec.init_fn,
+        layer_norm=spec.layer_norm,
+        batch_norm=spec.batch_norm,
+    )
 
 
 def _weights(layer: nn.Module) -> tuple[Tensor, Tensor]:
@@ -124,7 +145,7 @@ def _init(layer: nn.Module, init_fn: str | None, gain: float, generator: torch.G
 def _norms(spec: MLPNetSpec, width: int) -> list[Norm]:
     norms: list[Norm] = []
     if spec.batch_norm == "renorm":
-        norms.append(BatchRenorm1d(width))
+        norms.append(BatchRenorm(width))
     elif spec.batch_norm:
         norms.append(nn.BatchNorm1d(width))
     if spec.layer_norm:
@@ -132,13 +153,12 @@ def _norms(spec: MLPNetSpec, width: int) -> list[Norm]:
     return norms
 
 
-def _out_activations(
-    names: str | Sequence[str | None] | None, num_heads: int
-) -> list[Activation | None]:
+def per_head(names: str | Sequence[str | None] | None, num_heads: int) -> list[str | None]:
+    """The activation of each head; raises LabError where they are more or fewer."""
     listed = [names] * num_heads if names is None or isinstance(names, str) else list(names)
     if len(listed) != num_heads:
         raise LabError(
             f"agent.net.out_layer_activation: names {len(listed)} activations, the network has "
             f"{num_heads} heads"
         )
-    return [activation_function(name) for name in listed]
+    return listed

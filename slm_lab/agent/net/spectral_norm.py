@@ -4,6 +4,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations
 
+from slm_lab.agent.net.init import Linear
 from slm_lab.agent.net.mlp import MLPNet
 
 POWER_ITERATIONS = 15
@@ -13,11 +14,13 @@ POWER_ITERATIONS = 15
 def normalise_spectrum(net: nn.Module, generator: torch.Generator) -> None:
     """Divides the weight of every linear layer by an estimate of its largest singular value.
 
+    The weight of a convolution counts as a matrix (out, in × kernel), as in the paper, section 3.
     The singular vectors are buffers of the network and begin as `generator` draws them.
     """
-    if isinstance(net, MLPNet):
-        net.use_layers()
-    linear = [module for module in net.modules() if isinstance(module, nn.Linear)]
+    for module in net.modules():
+        if isinstance(module, MLPNet):
+            module.use_layers()
+    linear = [module for module in net.modules() if isinstance(module, Linear)]
     with torch.random.fork_rng(devices=[]):  # torch draws them first, from the global generator
         for layer in linear:
             parametrizations.spectral_norm(layer)

@@ -12,6 +12,27 @@ from slm_lab.spec.torch_table import argument_problems, entries, with_whole_numb
 
 ONE_BODY = "only one body is built: {input: x, modules: {body: [x]}, output: body}"
 
+BY_CHANCE = "draws from torch's global generator, whose numbers are not those of random_seed"
+RECURRENT = "keeps a state from step to step; use RecurrentNet"
+NOT_ONE = "takes or gives more than one tensor, and the layers of a body pass on one"
+ATTENTION = "looks at sequences, and an observation is none"
+SEVERAL_GPUS = "is for several GPUs"
+REFUSED = {
+    **dict.fromkeys(("Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout",
+                     "FeatureAlphaDropout", "RReLU", "FractionalMaxPool2d", "FractionalMaxPool3d"),
+                    BY_CHANCE),
+    **dict.fromkeys(("GRU", "GRUCell", "LSTM", "LSTMCell", "RNN", "RNNBase", "RNNCell",
+                     "RNNCellBase"), RECURRENT),
+    **dict.fromkeys(("Bilinear", "CosineSimilarity", "PairwiseDistance", "MaxUnpool1d",
+                     "MaxUnpool2d", "MaxUnpool3d", "NLLLoss2d"), NOT_ONE),
+    **dict.fromkeys(("MultiheadAttention", "Transformer", "TransformerDecoder",
+                     "TransformerDecoderLayer", "TransformerEncoder", "TransformerEncoderLayer"),
+                    ATTENTION),
+    **dict.fromkeys(("Embedding", "EmbeddingBag"), "takes indices, and observations are floats"),
+    **dict.fromkeys(("DataParallel", "SyncBatchNorm"), SEVERAL_GPUS),
+}  # fmt: skip
+"""Modules of torch.nn that cannot be a layer of a body, and why."""
+
 
 class Layer(NamedTuple):
     """One layer: the name of a torch.nn class (or LazyBatchRenorm1d), and its arguments."""
@@ -29,6 +50,8 @@ def _layer_problems(index: int, row: Any) -> list[InitErrorDetails]:
     if name not in known:
         message = unknown_name("layer", str(name), list(known))
         return [refusal((index, str(name)), message, args)]
+    if reason := REFUSED.get(name):
+        return [refusal((index, name), f"cannot be a layer here: it {reason}", args)]
     if args is not None and not isinstance(args, Mapping):
         return [refusal((index, name), "must be a block {…} of arguments, or null", args)]
     return [

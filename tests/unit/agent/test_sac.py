@@ -14,7 +14,7 @@ from slm_lab.agent.batch import Transitions
 from slm_lab.agent.build import build_agent
 from slm_lab.agent.distribution.continuous import TanhNormal
 from slm_lab.agent.distribution.discrete import Categorical
-from slm_lab.agent.net.batch_renorm import BatchRenorm1d
+from slm_lab.agent.net.batch_renorm import BatchRenorm
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.lr_schedule import ConstantRate
 from slm_lab.agent.optim.optimizer import Optimizer
@@ -245,7 +245,7 @@ def test_crossq_predicts_both_states_from_one_batch():
 
 
 def test_batch_renorm_is_batch_norm_while_it_warms_up():
-    ours, theirs = BatchRenorm1d(5), torch.nn.BatchNorm1d(5, eps=1e-3, momentum=0.01)
+    ours, theirs = BatchRenorm(5), torch.nn.BatchNorm1d(5, eps=1e-3, momentum=0.01)
     x = torch.randn(64, 5, generator=torch.Generator().manual_seed(0)) * 3 + 1
     torch.testing.assert_close(ours(x), theirs(x))
     torch.testing.assert_close(ours.running_mean, theirs.running_mean)
@@ -257,7 +257,7 @@ def test_batch_renorm_is_batch_norm_while_it_warms_up():
 
 def test_batch_renorm_normalises_with_the_running_moments_once_it_is_warm():
     """Where nothing is clipped, x̂ = (x − μ)/σ, although the gradient is that of the batch."""
-    layer = BatchRenorm1d(3, warmup_steps=0)
+    layer = BatchRenorm(3, warmup_steps=0)
     mean, var = torch.tensor([0.5, -0.5, 0.0]), torch.tensor([2.0, 1.0, 0.5])
     layer.running_mean.copy_(mean)
     layer.running_var.copy_(var)
@@ -266,7 +266,7 @@ def test_batch_renorm_normalises_with_the_running_moments_once_it_is_warm():
 
 
 def test_batch_renorm_corrects_no_further_than_its_bounds():
-    layer = BatchRenorm1d(1, warmup_steps=0)
+    layer = BatchRenorm(1, warmup_steps=0)
     x = torch.randn(256, 1, generator=torch.Generator().manual_seed(0)) * 100 + 1000
     plain = (x - x.mean()) / (x.var(correction=0) + 1e-3).sqrt()
     torch.testing.assert_close(layer(x), plain * 3 + 5)

@@ -1,0 +1,48 @@
+"""A net whose outputs have hidden layers of their own."""
+
+from collections.abc import Sequence
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from slm_lab.agent.net.inputs import as_floats
+from slm_lab.agent.net.mlp import MLPNet, as_mlp, per_head
+from slm_lab.core.errors import LabError
+from slm_lab.spec.schema.net import HydraMLPNetSpec
+
+
+@final
+class HydraMLPNet(nn.Module):
+    """Hidden layers that all outputs share, then a multilayer perceptron for each output."""
+
+    def __init__(
+        self,
+        spec: HydraMLPNetSpec,
+        obs_shape: tuple[int, ...],
+        head_dims: Sequence[int],
+        head_gains: Sequence[float | None],
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__()
+        trunk, stacks, num_outputs = spec.trunk(), spec.tails(), len(head_dims)
+        stacks = stacks * num_outputs if len(stacks) == 1 else stacks
+        if len(stacks) != num_outputs:
+            raise LabError(
+                f"agent.net.hid_layers.2: has {len(stacks)} tails, and this network needs "
+                f"{num_outputs}; give one list for all outputs, or one list each (with shared: "
+                "policy, value)"
+            )
+        plain = as_mlp(spec, trunk).model_copy(update={"out_layer_activation": None})
+        self.trunk = MLPNet(plain, obs_shape, [], [], generator)
+        features = trunk[-1:] or obs_shape
+        self.tails = nn.ModuleList()
+        activations = per_head(spec.out_layer_activation, num_outputs)
+        for stack, name, dim, gain in zip(stacks, activations, head_dims, head_gains, strict=True):
+            own = as_mlp(spec, stack).model_copy(update={"out_layer_activation": name})
+            self.tails.append(MLPNet(own, features, [dim], [gain], generator))
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, ...]:
+        """(B, D) to one (B, head_dim) per output."""
+        features = self.trunk.features(as_floats(obs))
+        return tuple(tail(features)[0] for tail in self.tails)

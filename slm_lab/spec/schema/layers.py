@@ -1,0 +1,96 @@
+"""Lists of layers as net blocks write them: stacks of units, and convolutions."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, NamedTuple, TypeAlias
+
+from pydantic import AfterValidator
+
+from slm_lab.spec.schema.block import refuse
+from slm_lab.spec.schema.types import AnyList
+
+Stack: TypeAlias = tuple[int, ...]
+"""Units per layer."""
+
+Pair: TypeAlias = tuple[int, int]
+"""Of height and width."""
+
+
+def _whole(item: Any, least: int) -> bool:
+    return isinstance(item, int) and not isinstance(item, bool) and item >= least
+
+
+def stacks_of(part: Any) -> tuple[Stack, ...]:
+    """[…] as one stack, [[…], …] as several. Raises ValueError for anything else."""
+    if not isinstance(part, list | tuple):
+        raise ValueError("not a list")
+    nested = bool(part) and all(isinstance(item, list | tuple) for item in part)
+    stacks = part if nested else [part]
+    if not all(_whole(size, 1) for stack in stacks for size in stack):
+        raise ValueError("not units per layer")
+    return tuple(tuple(stack) for stack in stacks)
+
+
+def _hydra_layers(value: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Heads, body and tails: [[…] or [[…]], […], [[…], …] or […]]."""
+    shape = "must be three lists of units per layer: [heads, body, tails]"
+    try:
+        heads, body, _ = (stacks_of(part) for part in value)
+    except ValueError:
+        raise refuse(shape) from None
+    if len(body) != 1:
+        raise refuse(shape)
+    if len(heads) != 1:
+        raise refuse("has several heads, and an agent has one observation: give one list")
+    return value
+
+
+HydraLayers: TypeAlias = Annotated[AnyList, AfterValidator(_hydra_layers)]
+"""[heads, body, tails] of a net with several outputs."""
+
+
+class ConvLayer(NamedTuple):
+    """One convolution; sizes are (height, width)."""
+
+    out_channels: int
+    kernel: Pair
+    stride: Pair = (1, 1)
+    padding: Pair = (0, 0)
+    dilation: Pair = (1, 1)
+
+    @classmethod
+    def of(cls, row: Sequence[Any]) -> "ConvLayer":
+        """From a row of a spec."""
+        out_channels, *sizes = row
+        return cls(out_channels, *((s, s) if isinstance(s, int) else tuple(s) for s in sizes))
+
+    @property
+    def reach(self) -> Pair:
+        """Height and width of what one output looks at."""
+        height, width = (d * (k - 1) + 1 for d, k in zip(self.dilation, self.kernel, strict=True))
+        return height, width
+
+    def size_after(self, size: Pair) -> Pair | None:
+        """Height and width of the output for an input of `size`; None where it is too small."""
+        both = zip(size, self.padding, self.reach, self.stride, strict=True)
+        height, width = (1 + (n + 2 * p - reach) // s for n, p, reach, s in both)
+        return (height, width) if height > 0 and width > 0 else None
+
+
+def _conv_layers(rows: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Each [out, kernel, stride, padding, dilation]; sizes may be pairs."""
+
+    def size(item: Any, least: int) -> bool:
+        if isinstance(item, list):
+            return len(item) == 2 and all(_whole(part, least) for part in item)
+        return _whole(item, least)
+
+    least = (1, 1, 1, 0, 1)
+    for row in rows:
+        right = isinstance(row, list) and 2 <= len(row) <= 5 and _whole(row[0], 1)
+        if not right or not all(size(item, low) for item, low in zip(row, least, strict=False)):
+            raise refuse("every layer must be [out, kernel, stride, padding, dilation]")
+    return rows
+
+
+ConvLayers: TypeAlias = Annotated[AnyList, AfterValidator(_conv_layers)]
+"""One row per convolution."""

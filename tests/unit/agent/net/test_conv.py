@@ -1,0 +1,214 @@
+"""Convolutional nets against what everybody writes with torch.nn."""
+
+import pytest
+import torch
+from torch import nn
+
+from slm_lab.agent.net.batch_renorm import BatchRenorm
+from slm_lab.agent.net.dueling import dueling_q
+from slm_lab.agent.net.inputs import image_input
+from slm_lab.agent.net.spectral_norm import normalise_spectrum
+from slm_lab.agent.optim.flat import FlatParameters
+from slm_lab.core.errors import LabError
+from slm_lab.spec.schema.layers import ConvLayer
+from tests.unit.agent.net.building import (
+    TwoHeads,
+    assert_same_function,
+    build,
+    copy_parameters,
+    images,
+)
+
+SHAPE = (3, 14, 12)
+KEYS = {"conv_hid_layers": [[4, 5, 2], [6, 3, 1, 1]], "fc_hid_layers": [7], "normalize": True}
+
+
+def conv_net(kind="ConvNet", shape=SHAPE, heads=(3, 1), **keys):
+    return build(kind, shape, heads, **{**KEYS, **keys})
+
+
+PLAIN = [
+    (
+        {},
+        lambda: [nn.Conv2d(3, 4, 5, 2), nn.ReLU(), nn.Conv2d(4, 6, 3, 1, 1), nn.ReLU(),
+                 nn.Flatten(), nn.Linear(6 * 5 * 4, 7), nn.ReLU()],
+        7,
+    ),
+    (
+        {"conv_hid_layers": [[4, [5, 3], [2, 1], [1, 2], [1, 3]], [5, 2, 2, 0, 4]],
+         "fc_hid_layers": [], "hid_layers_activation": "tanh"},
+        lambda: [nn.Conv2d(3, 4, (5, 3), (2, 1), (1, 2), (1, 3)), nn.Tanh(),
+                 nn.Conv2d(4, 5, 2, 2, 0, 4), nn.Tanh(), nn.Flatten()],
+        5 * 1 * 3,
+    ),
+    (
+        {"batch_norm": True, "layer_norm": True, "hid_layers_activation": "silu"},
+        lambda: [nn.Conv2d(3, 4, 5, 2), nn.BatchNorm2d(4), nn.GroupNorm(1, 4), nn.SiLU(),
+                 nn.Conv2d(4, 6, 3, 1, 1), nn.BatchNorm2d(6), nn.GroupNorm(1, 6), nn.SiLU(),
+                 nn.Flatten(), nn.Linear(120, 7), nn.BatchNorm1d(7), nn.LayerNorm(7), nn.SiLU()],
+        7,
+    ),
+    (
+        {"conv_hid_layers": [[4, 14]], "hid_layers_activation": "softmax"},
+        lambda: [nn.Conv2d(3, 4, 14), nn.Softmax(1), nn.Flatten(), nn.Linear(4, 7), nn.Softmax(1)],
+        7,
+    ),
+]  # fmt: skip
+
+
+def named_in_order(net):
+    """Parameters in the order in which the layers of a plain net have them."""
+    convs, norms = net.body.convs, net.body.norms
+    for conv, norm in zip(convs, norms, strict=True):
+        yield from (conv, norm)
+    per_layer = len(net.tail.norms) // max(len(net.tail.hidden), 1)
+    for index, layer in enumerate(net.tail.hidden):
+        yield layer
+        yield from net.tail.norms[index * per_layer : (index + 1) * per_layer]
+    yield from net.tail.heads
+
+
+@pytest.mark.parametrize(("keys", "layers", "width"), PLAIN)
+def test_outputs_and_gradients_are_those_of_the_layers_of_torch(keys, layers, width):
+    """The twin works in torch's own memory format, so the format changes nothing either."""
+    shape = (3, 14, 14) if keys.get("conv_hid_layers") == [[4, 14]] else SHAPE
+    net = nn.Module.train(conv_net(shape=shape, **keys))
+    twin = TwoHeads(nn.Sequential(*layers()), width)
+    ordered = nn.ModuleList(named_in_order(net))
+    copy_parameters(ordered, twin)
+    obs = images(shape)
+    ordered.forward = net.forward
+    assert_same_function(ordered, twin, obs, obs.float() / 255)
+
+
+def test_what_flows_through_the_convolutions_is_in_channels_last():
+    net, seen = conv_net(batch_norm=True, layer_norm=True, hid_layers_activation="elu"), []
+    for module in [*net.body.convs, *net.body.norms]:
+        module.register_forward_hook(lambda _module, _inputs, out: seen.append(out))
+    FlatParameters(net)
+    net(images(SHAPE))
+    assert len(seen) == 4
+    assert all(x.is_contiguous(memory_format=torch.channels_last) for x in seen)
+    assert not any(x.is_contiguous() for x in seen)
+
+
+def test_bytes_are_taken_as_the_floats_they_are():
+    obs = images(SHAPE)
+    before = obs.clone()
+    for normalize in (True, False):
+        net = conv_net(normalize=normalize)
+        for left, right in zip(net(obs), net(obs.float()), strict=True):
+            assert torch.equal(left, right)
+    scaled, plain = conv_net()(obs), conv_net(normalize=False)(obs.float() / 255)
+    for left, right in zip(scaled, plain, strict=True):
+        torch.testing.assert_close(left, right)
+    assert torch.equal(obs, before)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32, torch.float64])
+def test_an_image_keeps_its_numbers_and_its_shape(dtype):
+    obs = images(SHAPE).to(dtype)
+    x = image_input(obs, normalize=False)
+    assert x.dtype == (torch.float32 if dtype == torch.uint8 else dtype)
+    assert x.is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(image_input(obs, normalize=True), obs.to(x.dtype) / 255)
+    assert torch.equal(x, obs.to(x.dtype))
+
+
+def test_q_is_the_value_and_what_an_action_has_over_the_others():
+    net, obs = conv_net("DuelingConvNet", heads=[4]), images(SHAPE)
+    (q,) = net(obs)
+    value, advantage = net.streams(obs)
+    assert q.shape == (8, 4)
+    torch.testing.assert_close(q, dueling_q(value, advantage))
+    torch.testing.assert_close(q.mean(-1, keepdim=True), value)
+    torch.testing.assert_close(q.argmax(-1), advantage.argmax(-1))
+
+
+@pytest.mark.parametrize(
+    "row", [[8, 3], [8, [5, 2], 3, [1, 0], 2], [8, 1, 4], [8, 2, 5, 0, 7], [8, 4, 2, 1]]
+)
+def test_the_size_after_a_convolution_is_the_one_that_torch_makes(row):
+    layer = ConvLayer.of(row)
+    conv = nn.Conv2d(1, *layer)
+    for size in [(height, 13 - height) for height in range(1, 13)]:
+        try:
+            made = tuple(conv(torch.zeros(1, 1, *size)).shape[-2:])
+        except RuntimeError:  # too small
+            made = None
+        assert layer.size_after(size) == made
+
+
+@pytest.mark.parametrize(
+    ("shape", "keys", "message"),
+    [
+        ((4,), {}, r"agent.net.type = ConvNet: .* the shape \(4,\); vectors need MLPNet"),
+        ((84, 84), {}, r"shape \(84, 84\); wrap it so that the channels are there, and come first"),
+        ((84, 84, 3), {}, r"shape \(84, 84, 3\); wrap it so that the channels are there, and come"),
+        ((4, 3, 84, 84), {}, r"shape \(4, 3, 84, 84\); several frames .* env.frame_op \"concat\""),
+        ((3, 4, 9), {}, r"conv_hid_layers.0: a kernel that reaches over \(5, 5\) .* \(3, 4, 9\)"),
+        (
+            (3, 12, 12),
+            {"conv_hid_layers": [[4, 4, 2], [6, 3, 1, 0, 3]]},
+            r"conv_hid_layers.1: a kernel that reaches over \(7, 7\) .* shape \(4, 5, 5\)",
+        ),
+    ],
+)
+def test_observations_that_do_not_fit_are_refused_with_the_place_and_the_shape(
+    shape, keys, message
+):
+    with pytest.raises(LabError, match=message):
+        conv_net(shape=shape, **keys)
+
+
+def test_two_outputs_of_a_dueling_net_are_refused():
+    with pytest.raises(LabError, match="type = DuelingConvNet: has one output"):
+        conv_net("DuelingConvNet")
+
+
+def test_the_weights_of_convolutions_can_be_normalised_too():
+    """As matrices (out, in × kernel); the heads, which are linear layers, as they are."""
+    net = conv_net()
+    normalise_spectrum(net, torch.Generator().manual_seed(0))
+    layers = [*net.body.convs, *net.tail.hidden, *net.tail.heads]
+    for layer in layers:
+        norm = torch.linalg.matrix_norm(layer.weight.flatten(1), 2)
+        torch.testing.assert_close(norm, torch.ones(()), rtol=0.02, atol=0)
+    flat = FlatParameters(net)
+    sum(out.sum() for out in net(images(SHAPE))).backward()
+    assert all(p.grad.abs().max() > 0 for p in flat.views)
+
+
+@pytest.mark.parametrize("warmup_steps", [0, 10])
+def test_the_moments_of_a_channel_are_over_all_of_its_places(warmup_steps):
+    image = torch.randn(4, 3, 5, 6, generator=torch.Generator().manual_seed(0)) * 3 + 1
+    rows = image.permute(0, 2, 3, 1).reshape(-1, 3)
+    of_images, of_rows = (BatchRenorm(3, warmup_steps=warmup_steps) for _ in range(2))
+    for _ in range(2):
+        expected = of_rows(rows).view(4, 5, 6, 3).permute(0, 3, 1, 2)
+        torch.testing.assert_close(of_images(image), expected)
+    torch.testing.assert_close(of_images.running_var, of_rows.running_var)
+
+
+def test_initialisation_has_the_range_of_torch_or_the_gain_of_the_activation():
+    spec = {"conv_hid_layers": [[64, 3]], "hid_layers_activation": "relu"}
+    weight = conv_net(**spec).body.convs[0].weight
+    assert 0.95 / 27**0.5 < weight.abs().max() <= 1 / 27**0.5
+    conv = conv_net(**{**spec, "conv_hid_layers": [[6, 3]]}, init_fn="orthogonal_").body.convs[0]
+    rows = conv.weight.flatten(1)
+    torch.testing.assert_close(rows @ rows.t(), 2 * torch.eye(6), atol=1e-5, rtol=0)
+    assert (conv.bias == 0).all()
+
+
+def test_the_features_of_no_convolution_are_the_numbers_of_the_image():
+    obs = images(SHAPE)
+    features = conv_net(conv_hid_layers=[]).body(obs)
+    torch.testing.assert_close(features, (obs.float() / 255).flatten(1))
+
+
+def test_a_perceptron_takes_bytes_too():
+    """The memory of an Atari machine is a vector of them."""
+    net = build("MLPNet", (6,), hid_layers=[5])
+    obs = images((6,))
+    for left, right in zip(net(obs), net(obs.float()), strict=True):
+        assert torch.equal(left, right)

@@ -1,0 +1,103 @@
+"""A perceptron whose outputs have hidden layers of their own."""
+
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import Tensor, nn
+
+from slm_lab.core.errors import LabError
+from tests.unit.agent.net.building import assert_same_function, build, copy_parameters, images
+
+TANH = {"hid_layers_activation": "tanh"}
+
+
+def hydra(hid_layers, heads=(3, 1), **keys):
+    return build("HydraMLPNet", (4,), heads, hid_layers=hid_layers, **{**TANH, **keys})
+
+
+class Plain(nn.Module):
+    """A trunk, and a stack of layers for each output."""
+
+    def __init__(self, trunk: list[nn.Module], tails: list[list[nn.Module]]) -> None:
+        super().__init__()
+        self.trunk = nn.Sequential(*trunk)
+        self.tails = nn.ModuleList([nn.Sequential(*tail) for tail in tails])
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        features = self.trunk(x)
+        return tuple(tail(features) for tail in self.tails)
+
+
+CASES = [
+    (
+        [[8], [6], [5]],
+        lambda: Plain(
+            [nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 6), nn.Tanh()],
+            [[nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, dim)] for dim in (3, 1)],
+        ),
+    ),
+    (
+        [[[8]], [], [[], [5, 7]]],
+        lambda: Plain(
+            [nn.Linear(4, 8), nn.Tanh()],
+            [
+                [nn.Linear(8, 3)],
+                [nn.Linear(8, 5), nn.Tanh(), nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 1)],
+            ],
+        ),
+    ),
+    (
+        [[], [], [[6]]],
+        lambda: Plain([], [[nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, dim)] for dim in (3, 1)]),
+    ),
+]
+
+
+@pytest.mark.parametrize(("hid_layers", "plain"), CASES)
+def test_outputs_and_gradients_are_those_of_the_layers_of_torch(hid_layers, plain):
+    net, twin = hydra(hid_layers), plain()
+    copy_parameters(net, twin)
+    obs = torch.randn(8, 4, generator=torch.Generator().manual_seed(1))
+    assert_same_function(net, twin, obs, obs)
+
+
+def test_with_one_output_it_is_a_perceptron():
+    obs = torch.randn(8, 4, generator=torch.Generator().manual_seed(1))
+    twin = build("MLPNet", (4,), [3], hid_layers=[8, 6, 5], **TANH)
+    (left,), (right,) = hydra([[8], [6], [5]], [3])(obs), twin(obs)
+    torch.testing.assert_close(left, right)
+
+
+def test_each_output_has_its_own_activation():
+    obs = 100 * torch.randn(64, 4, generator=torch.Generator().manual_seed(1))
+    first, second = hydra([[8], [], []], out_layer_activation=["sigmoid", None])(obs)
+    assert 0 <= first.min() < first.max() <= 1
+    assert second.min() < 0
+
+
+def test_bytes_are_taken_as_the_floats_they_are():
+    obs, net = images((4,)), hydra([[8], [6], [5]])
+    for left, right in zip(net(obs), net(obs.float()), strict=True):
+        assert torch.equal(left, right)
+
+
+@pytest.mark.parametrize(("heads", "tails"), [([3], 2), ([3, 1], 3)])
+def test_more_tails_than_outputs_are_refused(heads, tails):
+    needed = f"hid_layers.2: has {tails} tails, and this network needs {len(heads)}"
+    with pytest.raises(LabError, match=needed):
+        hydra([[8], [6], [[5]] * tails], heads)
+
+
+@pytest.mark.parametrize(
+    ("hid_layers", "message"),
+    [
+        ([[[8], [8]], [6], [5]], "has several heads, and an agent has one observation"),
+        ([[8], [[6], [6]], [5]], "must be three lists of units per layer"),
+        ([[8], [6]], "must be three lists of units per layer"),
+        ([[8], [0], [5]], "must be three lists of units per layer"),
+        ([8, [6], [5]], "must be three lists of units per layer"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(hid_layers, message):
+    with pytest.raises(ValidationError, match=message):
+        hydra(hid_layers)
