@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import numpy as np
+
 from slm_lab.agent.algorithm.algorithm import Actor, Learner
 from slm_lab.agent.batch import Act
 from slm_lab.agent.describe import described
@@ -32,6 +34,9 @@ class Agent:
         next_obs: Array,
     ) -> None:
         """Remembers one vector step; `next_obs` is what each step really ended in."""
+        if act.recalled is not None:
+            obs, next_obs = act.recalled.rows(obs, next_obs)
+            self.actor.end_episodes(terminated | truncated)
         if self.memory is not None:
             self.memory.add(obs, act, reward, terminated, truncated, next_obs)
 
@@ -51,7 +56,8 @@ class Agent:
     def break_off(self, next_obs: Array) -> None:
         """Ends the running episodes as truncated: the environments begin afresh."""
         if self.memory is not None:
-            self.memory.break_off(next_obs)
+            self.memory.break_off(self.actor.seen(next_obs))
+        self.actor.end_episodes(np.ones(len(next_obs), np.bool_))
 
     @property
     def log(self) -> StepLog | None:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from slm_lab.agent.recall import Recalled
 from slm_lab.core.types import Array, FloatArray
 
 
@@ -20,6 +21,8 @@ class Act(NamedTuple):
     """(N,) V(s) in units of return; NaN where the algorithm has no critic."""
     version: int
     """How many learner updates the acting weights had seen."""
+    recalled: Recalled | None = None
+    """The recurrent state around the step, where there is one."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,9 @@ class TransitionSource(ABC):
     """Batches that this event is to draw."""
     num_stored: int
     """Transitions stored so far, those that are forgotten included: the Session's own clock."""
+    num_trained_on: int
+    """Those of them that the gradient steps so far are counted against: not what was gathered
+    before training began."""
 
     @abstractmethod
     def sample(self, frame: int) -> Transitions:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import numpy as np
 
 from slm_lab.agent.agent import Agent
 from slm_lab.agent.algorithm.algorithm import AgentParts, AgentSeeds, BuildContext
@@ -22,31 +23,35 @@ def build_agent(
     num_envs: int,
     seeds: AgentSeeds,
     scratch: Path | None = None,
+    frame_stack: int = 1,
 ) -> Agent:
     """The agent that `spec` describes, for environments with these spaces of one environment.
 
+    `frame_stack` is of how many frames an observation consists, which a memory stores once each.
     `scratch` is a folder for files of its own, which leave nothing behind.
     Raises LabError when a part is unknown, not built yet, or does not fit the spaces.
     """
     context = BuildContext(spec, observation_space, action_space, num_envs, seeds)
     parts: AgentParts = ALGORITHMS.load(spec.algorithm.name).build(context)
-    return Agent(parts.actor, parts.learner, _build_memory(context, parts, scratch))
+    return Agent(parts.actor, parts.learner, _build_memory(context, parts, scratch, frame_stack))
 
 
 def _build_memory(
-    context: BuildContext, parts: AgentParts, scratch: Path | None
+    context: BuildContext, parts: AgentParts, scratch: Path | None, frame_stack: int
 ) -> Memory[Any] | None:
     if context.spec.memory is None:
         return None
+    obs_shape, recall = context.obs_shape, parts.recall
     layout = MemoryLayout(
         parts.horizon,
         context.num_envs,
-        context.obs_shape,
-        context.obs_dtype,
+        obs_shape if recall is None else (obs_shape[0] + recall.row_size,),
+        context.obs_dtype if recall is None else np.dtype(np.float32),
         parts.action_shape,
         parts.action_dtype,
         parts.replay,
-        scratch=scratch,
+        frame_stack,
+        scratch,
     )
     return _kind(context.spec.memory).build(context.spec.memory, layout)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from slm_lab.core.errors import LabError
-from slm_lab.core.types import Array, FloatArray
+from slm_lab.core.types import Array, BoolArray, FloatArray
 from slm_lab.env.step import FinishedEpisodes
 from slm_lab.env.vector_env import VectorEnv
 
@@ -59,12 +59,14 @@ def finished_episodes(
     name: str,
     max_steps: int = MAX_STEPS,
     stop: Callable[[], bool] = lambda: False,
+    ended: Callable[[BoolArray], None] = lambda which: None,
 ) -> Iterator[FinishedEpisodes]:
     """Yields fresh episodes as they end, `per_env` of every environment.
 
     Every environment contributes the same number: taking the first to finish would favour short
-    ones. `stop` is asked before every step; where it says so, no more are played. Raises LabError
-    where an episode of `name` does not end in `max_steps` or its return is not finite.
+    ones. `stop` is asked before every step; where it says so, no more are played. `ended` is told
+    after every step which episodes (N,) end with it. Raises LabError where an episode of `name`
+    does not end in `max_steps` or its return is not finite.
     """
     counts = np.zeros(env.num_envs, np.int64)
     began = np.zeros(env.num_envs, np.int64)
@@ -73,6 +75,7 @@ def finished_episodes(
     while counts.min() < per_env and not stop():
         step = env.step(choose_action(obs))
         obs = step.obs
+        ended(step.terminated | step.truncated)
         now += 1
         if step.finished is not None:
             index, episode_return, episode_length = step.finished

@@ -66,8 +66,12 @@ class Evaluator:
         self, per_env: int, stop: Callable[[], bool] = lambda: False
     ) -> Iterator[FinishedEpisodes]:
         """The same, each episode as it ends; fewer where `stop` comes between."""
-        act = self._agent.actor.act_greedily
-        return finished_episodes(self.env, act, per_env, self._name, self._max_steps, stop)
+        actor = self._agent.actor
+        actor.end_episodes(np.ones(self.env.num_envs, np.bool_))
+        limits = self._name, self._max_steps, stop
+        return finished_episodes(
+            self.env, actor.act_greedily, per_env, *limits, ended=actor.end_episodes
+        )
 
     def state_dict(self) -> StateDict:
         """The generators. Weights and statistics are loaded before every evaluation."""

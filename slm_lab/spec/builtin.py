@@ -39,13 +39,13 @@ def register_builtin_parts() -> None:
     MEMORIES.register("PrioritizedReplay", memory.PrioritizedReplaySpec, replay)
 
     NETS.register("MLPNet", net.MLPNetSpec, "slm_lab.agent.net.mlp:MLPNet")
-    NETS.register("HydraMLPNet", net.HydraMLPNetSpec)
-    dueling = "slm_lab.agent.net.dueling:DuelingMLPNet"
-    NETS.register("DuelingMLPNet", net.DuelingMLPNetSpec, dueling)
-    NETS.register("ConvNet", net.ConvNetSpec)
-    NETS.register("DuelingConvNet", net.DuelingConvNetSpec)
-    NETS.register("RecurrentNet", net.RecurrentNetSpec)
-    NETS.register("TorchArcNet", net.TorchArcNetSpec)
+    NETS.register("HydraMLPNet", net.HydraMLPNetSpec, "slm_lab.agent.net.hydra:HydraMLPNet")
+    dueling = "slm_lab.agent.net.dueling"
+    NETS.register("DuelingMLPNet", net.DuelingMLPNetSpec, f"{dueling}:DuelingMLPNet")
+    NETS.register("ConvNet", net.ConvNetSpec, "slm_lab.agent.net.conv:ConvNet")
+    NETS.register("DuelingConvNet", net.DuelingConvNetSpec, f"{dueling}:DuelingConvNet")
+    NETS.register("RecurrentNet", net.RecurrentNetSpec, "slm_lab.agent.net.recurrent:RecurrentNet")
+    NETS.register("TorchArcNet", net.TorchArcNetSpec, "slm_lab.agent.net.torch_arc:TorchArcNet")
 
 
 register_builtin_parts()

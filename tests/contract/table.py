@@ -26,6 +26,7 @@ TWO_ACTIONS = {"env__name": "ProbeReachPoint-v0"}
 CHOICES = {"env__name": "ProbeMatchChoices-v0"}
 BITS = {"env__name": "ProbeMatchBits-v0"}
 PARTS = {"env__name": "ProbeMatchParts-v0"}
+IMAGES = {"env__name": "ProbeMatchImage-v0"}
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,53 @@ def random(**env: Any) -> Data:
 GENTLE = {"agent__net__optim_spec": {"name": "SGD", "lr": 1e-2, "momentum": 0.9}}
 NORM_LAYERS = {"agent__net__layer_norm": True, "agent__net__batch_norm": True, **GENTLE}
 
+# For images of (2, 12, 12): (4, 5, 5), (6, 3, 3), 54 features.
+RECURRENT: Data = {
+    "fc_hid_layers": [12], "hid_layers_activation": "tanh", "rnn_hidden_size": 6, "seq_len": 8
+}  # fmt: skip
+CONV: Data = {
+    "conv_hid_layers": [[4, 4, 2], [6, 3, 1, 0, 1]],
+    "fc_hid_layers": [8],
+    "hid_layers_activation": "relu",
+    "init_fn": "orthogonal_",
+    "normalize": True,
+}
+
+TANH = {"hid_layers_activation": "tanh", "init_fn": "orthogonal_"}
+
+
+def layer(name: str, **args: Any) -> Data:
+    """A layer of an arc."""
+    return {name: args or None}
+
+
+def arc(*layers: Data) -> Data:
+    """One body of these layers."""
+    graph = {"input": "x", "modules": {"body": ["x"]}, "output": "body"}
+    return {"modules": {"body": {"Sequential": list(layers)}}, "graph": graph}
+
+
+PERCEPTRON = arc(
+    layer("LazyLinear", out_features=8), layer("Tanh"),
+    layer("LazyLinear", out_features=6), layer("Tanh"),
+)  # fmt: skip
+CONVOLUTIONS = arc(
+    layer("LazyConv2d", out_channels=4, kernel_size=4, stride=2), layer("ReLU"),
+    layer("Flatten"), layer("LazyLinear", out_features=8), layer("ReLU"),
+)  # fmt: skip
+RENORMALISED = arc(
+    layer("LazyLinear", out_features=8), layer("SiLU"),
+    layer("LazyBatchRenorm1d", warmup_steps=4, momentum=0.1),
+    layer("LazyLinear", out_features=6), layer("LayerNorm", normalized_shape=[6]), layer("SELU"),
+)  # fmt: skip
+
+
+def net(kind: str, block: Data, **changes: Any) -> Data:
+    """Another net with the optimizer of the small specs."""
+    optim = {"clip_grad_val": 0.5, "optim_spec": {"name": "GlobalAdam", "lr": 1e-3}}
+    return {"agent__net": {"type": kind, **optim, **block, **changes}}
+
+
 PPO = {
     "separate": Row(ppo()),
     "shared": Row(ppo(agent__net__shared=True)),
@@ -120,9 +168,20 @@ PPO = {
         )
     ),
     "norm_layers": Row(ppo(**NORM_LAYERS)),
+    "images": Row(ppo(**IMAGES, **net("ConvNet", CONV))),
+    "recurrent": Row(ppo(**net("RecurrentNet", RECURRENT))),
+    "recurrent_shared_lstm": Row(
+        ppo(**net("RecurrentNet", RECURRENT, shared=True, cell_type="LSTM"))
+    ),
+    "hydra": Row(
+        ppo(**net("HydraMLPNet", {**TANH, "hid_layers": [[8], [6], [[5], []]]}, shared=True))
+    ),
+    "arc": Row(ppo(**net("TorchArcNet", {"arc": PERCEPTRON, "critic_arc": RENORMALISED}))),
+    "arc_images": Row(ppo(**IMAGES, **net("TorchArcNet", {"arc": CONVOLUTIONS}, shared=True))),
 }
 
 REINFORCE = {
+    "recurrent": Row(reinforce(**net("RecurrentNet", RECURRENT))),
     "discrete": Row(reinforce()),
     "continuous": Row(reinforce(**{**CONTINUOUS, "env__max_t": 20}), bounded=False),
     "multi_discrete": Row(reinforce(**CHOICES)),
@@ -143,6 +202,7 @@ EPISODES: Data = {
 }
 
 ACTOR_CRITIC = {
+    "recurrent": Row(actor_critic(**net("RecurrentNet", RECURRENT))),
     "gae": Row(actor_critic()),
     "n_step": Row(
         actor_critic(
@@ -204,6 +264,12 @@ DOUBLE_DQN = {
         )
     ),
     "norm_layers": Row(q_learning("DoubleDQN", **NORM_LAYERS)),
+    "recurrent": Row(
+        q_learning("DoubleDQN", **net("RecurrentNet", RECURRENT, burn_in=2, update_frequency=64))
+    ),
+    "images": Row(
+        q_learning("DoubleDQN", **IMAGES, **net("DuelingConvNet", CONV, update_frequency=64))
+    ),
 }
 
 SOFT_ACTOR_CRITIC = {
@@ -225,11 +291,20 @@ SOFT_ACTOR_CRITIC = {
     "spectral_norm": Row(
         soft("SoftActorCritic", **TWO_ACTIONS, agent__algorithm__spectral_norm=True)
     ),
+    "images_spectral_norm": Row(
+        soft(
+            "SoftActorCritic",
+            **IMAGES,
+            **net("ConvNet", CONV, update_type="polyak", polyak_coef=0.05),
+            agent__algorithm__spectral_norm=True,
+        )
+    ),
 }
 
 CROSS_Q = {
     "continuous": Row(soft("CrossQ", **TWO_ACTIONS, **GENTLE)),
     "discrete": Row(soft("CrossQ", **GENTLE)),
+    "images": Row(soft("CrossQ", **IMAGES, **net("ConvNet", CONV), **GENTLE)),
 }
 
 SELF_IMITATION = {
@@ -347,11 +422,22 @@ class NetRow:
     block: Data
     obs_shape: tuple[int, ...]
     heads: tuple[int, ...] = (3, 1)
+    recalled: int = 0
+    """What it sees behind an observation: recurrent state and mark."""
 
 
-MLP = {"hid_layers": [8, 6], "hid_layers_activation": "tanh", "init_fn": "orthogonal_"}
+IMAGE = (2, 12, 12)
+SMOOTH = {**CONV, "hid_layers_activation": "tanh"}  # no corners, which small differences jump over
+MLP = {**TANH, "hid_layers": [8, 6]}
 
 NET_ROWS: dict[str, dict[str, NetRow]] = {
+    "RecurrentNet": {
+        "gru": NetRow(RECURRENT, (4,), recalled=7),
+        "lstm_of_two_layers": NetRow(
+            {**RECURRENT, "cell_type": "LSTM", "rnn_num_layers": 2}, (4,), recalled=25
+        ),
+        "rnn_alone": NetRow({**RECURRENT, "cell_type": "RNN", "fc_hid_layers": []}, (4,), (3,), 7),
+    },
     "MLPNet": {
         "tanh": NetRow(MLP, (4,)),
         "relu_by_torch": NetRow({"hid_layers": [16], "hid_layers_activation": "relu"}, (4,)),
@@ -364,6 +450,27 @@ NET_ROWS: dict[str, dict[str, NetRow]] = {
     "DuelingMLPNet": {
         "tanh": NetRow(MLP, (4,), heads=(3,)),
         "batch_norm": NetRow({**MLP, "batch_norm": True}, (4,), heads=(3,)),
+    },
+    "HydraMLPNet": {
+        "alike": NetRow({**MLP, "hid_layers": [[8], [6], [5]]}, (4,)),
+        "each_its_own": NetRow({**MLP, "hid_layers": [[], [6], [[], [5, 5]]]}, (4,)),
+        "nothing_shared": NetRow({**MLP, "hid_layers": [[], [], [[5], [5]]]}, (4,)),
+        "batch_norm": NetRow({**MLP, "hid_layers": [[8], [6], [5]], "batch_norm": True}, (4,)),
+    },
+    "ConvNet": {
+        "relu": NetRow(CONV, IMAGE),
+        "dilated": NetRow({**CONV, "conv_hid_layers": [[4, [3, 5], 1, 2, [2, 1]]]}, IMAGE),
+        "no_convolution": NetRow({**CONV, "conv_hid_layers": []}, IMAGE),
+        "one_channel": NetRow(SMOOTH, (1, 12, 12)),
+        "layer_norm": NetRow({**SMOOTH, "layer_norm": True}, IMAGE),
+        "batch_norm": NetRow({**SMOOTH, "batch_norm": True}, IMAGE),
+        "batch_renorm": NetRow({**SMOOTH, "batch_norm": "renorm"}, IMAGE),
+    },
+    "DuelingConvNet": {"relu": NetRow(CONV, IMAGE, heads=(3,))},
+    "TorchArcNet": {
+        "perceptron": NetRow({"arc": PERCEPTRON}, (4,)),
+        "convolutions": NetRow({"arc": CONVOLUTIONS}, IMAGE),
+        "renormalised": NetRow({"arc": RENORMALISED, "init_fn": "orthogonal_"}, (4,)),
     },
 }
 

@@ -6,14 +6,14 @@ import torch
 from torch import nn
 
 from slm_lab.agent.net.acting import act_forward
-from slm_lab.agent.net.batch_renorm import BatchRenorm1d
+from slm_lab.agent.net.batch_renorm import BatchRenorm
 from slm_lab.agent.net.build import build_net
 from slm_lab.core.registry import NETS
 from slm_lab.spec import builtin as _builtin  # registers the lab's own parts  # noqa: F401
 from tests.contract.runs import global_generators, poison_global_generators
 from tests.contract.table import NET_ROWS, cases
 
-NORMALISING = (nn.modules.batchnorm._BatchNorm, BatchRenorm1d)
+NORMALISING = (nn.modules.batchnorm._BatchNorm, BatchRenorm)
 ALL = pytest.mark.parametrize("case", cases(NET_ROWS))
 
 
@@ -29,9 +29,11 @@ def build(case, seed=0, gains=None):
     return net
 
 
-def observations(case, size, seed=0):
+def observations(case, size, seed=17):  # not that of the weights
     name, variant = case
-    shape = (size, *NET_ROWS[name][variant].obs_shape)
+    row = NET_ROWS[name][variant]
+    *lead, last = row.obs_shape
+    shape = (size, *lead, last + row.recalled)
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
@@ -57,7 +59,7 @@ def test_there_is_one_output_per_head_with_its_width(case, size):
 def test_an_actor_sees_the_same_outputs(case, size):
     net, obs = build(case), observations(case, size)
     acted = act_forward(net, obs.numpy(), torch.device("cpu"))
-    for left, right in zip(acted, net(obs), strict=True):
+    for left, right in zip(acted[: len(widths(case))], net(obs), strict=True):
         np.testing.assert_allclose(left, right.detach().numpy(), rtol=1e-4, atol=1e-5)
 
 
@@ -156,7 +158,10 @@ def test_it_puts_out_the_same_with_and_without_gradients(case, context, size):
     for one, other in zip(with_gradients, without, strict=True):
         assert one.requires_grad
         assert not other.requires_grad
-        assert torch.equal(one, other)
+        if case == ("RecurrentNet", "lstm_of_two_layers"):  # torch has a kernel for inference alone
+            torch.testing.assert_close(one, other)
+        else:
+            assert torch.equal(one, other)
 
 
 @ALL

@@ -205,6 +205,57 @@ class ReachPoint(gymnasium.Env[Obs, Any]):
         return self._draw(), reward, self._t == 4, False, {}
 
 
+class MatchImage(gymnasium.Env[Any, Any]):
+    """Four steps, two frames of noise in which one half is bright: 0 the left, 1 the right.
+    Reward +1 for the action of that name, else −1."""
+
+    observation_space = spaces.Box(0, 255, (2, 12, 12), np.uint8)
+    action_space = spaces.Discrete(2)
+
+    def _draw(self) -> NDArray[np.uint8]:
+        self._half = int(self.np_random.integers(2))
+        self._obs = self.np_random.integers(0, 100, (2, 12, 12)).astype(np.uint8)
+        self._obs[:, :, 6 * self._half : 6 * self._half + 6] += 100
+        return self._obs.copy()
+
+    def reset(self, *, seed=None, options=None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._t = 0
+        return self._draw(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self._t += 1
+        reward = 1.0 if int(action) == self._half else -1.0
+        return self._draw(), reward, self._t == 4, False, {}
+
+
+class RecallCue(gymnasium.Env[Obs, Any]):
+    """Six steps; the first observation shows ±1, the last asks for it: reward ±1. Probes memory.
+
+    In between there is noise. Whoever has forgotten the cue gets 0 in the mean.
+    """
+
+    observation_space = spaces.Box(-1.0, 1.0, (3,), np.float32)
+    action_space = spaces.Discrete(2)
+    LENGTH = 6
+
+    def reset(self, *, seed=None, options=None) -> tuple[Obs, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._cue, self._t = int(self.np_random.integers(2)), 0
+        return self._obs(2.0 * self._cue - 1.0), {}
+
+    def step(self, action: Any) -> StepResult:
+        self._t += 1
+        if self._t < self.LENGTH:
+            return self._obs(0.0), 0.0, False, False, {}
+        reward = 1.0 if int(action) == self._cue else -1.0
+        return self._obs(0.0), reward, True, False, {}
+
+    def _obs(self, cue: float) -> Obs:
+        asked = float(self._t == self.LENGTH - 1)
+        return np.array([cue, asked, self.np_random.uniform(-1, 1)], np.float32)
+
+
 PROBES: dict[str, type[gymnasium.Env[Any, Any]]] = {
     "ProbeConstantReward-v0": ConstantReward,
     "ProbeRewardIsObs-v0": RewardIsObs,
@@ -216,6 +267,8 @@ PROBES: dict[str, type[gymnasium.Env[Any, Any]]] = {
     "ProbeMatchBits-v0": MatchBits,
     "ProbeMatchParts-v0": MatchParts,
     "ProbeReachPoint-v0": ReachPoint,
+    "ProbeRecallCue-v0": RecallCue,
+    "ProbeMatchImage-v0": MatchImage,
 }
 
 

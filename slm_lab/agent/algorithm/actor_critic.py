@@ -9,6 +9,7 @@ from slm_lab.agent.algorithm.policy_parts import CriticParts, assemble, build_wi
 from slm_lab.agent.algorithm.returns import gae, n_step_returns
 from slm_lab.agent.batch import Rollout
 from slm_lab.agent.net.value_transform import ValueTransform
+from slm_lab.agent.recall import in_rows, obs_in_rows
 from slm_lab.agent.schedule import Schedule
 from slm_lab.spec.schema.algorithm import ActorCriticSpec
 
@@ -44,19 +45,19 @@ class ActorCritic(Learner[Rollout]):
 
     def learn(self, batch: Rollout, frame: int) -> dict[str, float]:
         """One step on −log π(a|s) Â + c₁ L^VF − c₂ S over the whole rollout."""
-        network, device = self.network, self.network.device
+        network, device, recall = self.network, self.network.device, self.network.recall
         self.units.set_frame(frame)
         entropy_coef = self._entropy_coef.at(frame)
         with torch.no_grad():
             returns = self._returns(batch)
-            advantage = (returns - batch.value).flatten().to(device)
+            advantage = in_rows(returns - batch.value, recall).to(device)
             network.transform.update(returns.to(device))
-            raw_target = network.transform.encode(returns.flatten().to(device))
+            raw_target = network.transform.encode(in_rows(returns, recall).to(device))
 
         network.train(True)
-        params, raw_value = network.forward(batch.obs.flatten(0, 1).to(device))
+        params, raw_value = network.forward(obs_in_rows(batch.obs, recall).to(device))
         policy = self.family(params)
-        log_prob = policy.log_prob(batch.action.flatten(0, 1).to(device))
+        log_prob = policy.log_prob(in_rows(batch.action, recall).to(device))
         entropy = policy.entropy().mean()
         policy_loss = policy_gradient_loss(log_prob, advantage)
         value_loss = self._value_loss_fn(raw_value, raw_target).mean()

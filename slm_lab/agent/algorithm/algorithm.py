@@ -12,9 +12,10 @@ import torch
 from slm_lab.agent.batch import Act
 from slm_lab.agent.net.units import Units
 from slm_lab.agent.optim.flat import FlatParameters
+from slm_lab.agent.recall import RecallSpec
 from slm_lab.agent.replay_plan import ReplayPlan
 from slm_lab.core.column import Column
-from slm_lab.core.types import Array, StateDict
+from slm_lab.core.types import Array, BoolArray, StateDict
 from slm_lab.spec.schema.agent import AgentSpec
 
 BatchT = TypeVar("BatchT", contravariant=True)
@@ -35,6 +36,13 @@ class Actor(ABC):
     @abstractmethod
     def act_greedily(self, obs: Array) -> Array:
         """The most likely actions, (N, *action_shape); draws nothing."""
+
+    def end_episodes(self, ended: BoolArray) -> None:
+        """Forgets what it remembers of the episodes (N,) that have ended."""
+
+    def seen(self, obs: Array) -> Array:
+        """Observations as a memory holds them, with the recurrent state if there is one."""
+        return obs
 
     @abstractmethod
     def state_dict(self) -> StateDict:
@@ -150,6 +158,8 @@ class AgentParts(NamedTuple):
     action_dtype: np.dtype[np.generic]
     replay: ReplayPlan | None = None
     """How it replays, if it does."""
+    recall: RecallSpec | None = None
+    """What its networks remember, if they do."""
 
 
 def seeded_generator(seed: int) -> torch.Generator:

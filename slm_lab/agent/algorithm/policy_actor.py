@@ -8,7 +8,8 @@ from slm_lab.agent.batch import Act
 from slm_lab.agent.distribution.family import DistributionFamily
 from slm_lab.agent.generators import Generators
 from slm_lab.agent.net.policy_value import ActingNetwork
-from slm_lab.core.types import Array, StateDict
+from slm_lab.agent.recall import Recall
+from slm_lab.core.types import Array, BoolArray, StateDict
 
 
 class PolicyActor(Actor):
@@ -20,33 +21,55 @@ class PolicyActor(Actor):
         family: DistributionFamily,
         action_policy: ActionPolicy,
         generators: Generators,
+        recall: Recall | None = None,
     ) -> None:
         self._network = network
         self._family = family
         self._action_policy = action_policy
         self._generators = generators
+        self._recall = recall
         self.version = 0
         self.explore_var = action_policy.explore_var(0)
 
     def act(self, obs: Array, frame: int) -> Act:
         """One forward pass for all environments."""
         self.explore_var = self._action_policy.explore_var(frame)
-        params, value = self._network.act(obs)
+        params, value, state = self._network.act(self.seen(obs))
         action, log_prob = self._action_policy(params, frame).draw(self._generators)
-        return Act(action, log_prob, value, self.version)
+        recalled = None
+        if self._recall is not None and state is not None:
+            recalled = self._recall.move_on(state)
+        return Act(action, log_prob, value, self.version, recalled)
 
     @torch.inference_mode()
     def act_greedily(self, obs: Array) -> Array:
         """The mode of the policy."""
-        params, _ = self._network.act(obs)
+        params, _, state = self._network.act(self.seen(obs))
+        if self._recall is not None and state is not None:
+            self._recall.move_on(state)
         action: Array = self._family(torch.from_numpy(params)).mode().numpy()
         return action
 
+    def seen(self, obs: Array) -> Array:
+        """See `Actor.seen`."""
+        return obs if self._recall is None else self._recall.rows(obs)
+
+    def end_episodes(self, ended: BoolArray) -> None:
+        """See `Actor.end_episodes`."""
+        if self._recall is not None:
+            self._recall.forget(ended)
+
     def state_dict(self) -> StateDict:
-        """The generators of the actions."""
-        return {"generators": self._generators.state_dict(), "version": self.version}
+        """The generators of the actions, and what is remembered."""
+        return {
+            "generators": self._generators.state_dict(),
+            "version": self.version,
+            "recall": None if self._recall is None else self._recall.state_dict(),
+        }
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores the generators."""
+        """Restores both."""
         self._generators.load_state_dict(state["generators"])
         self.version = int(state["version"])
+        if self._recall is not None:
+            self._recall.load_state_dict(state["recall"])

@@ -22,6 +22,7 @@ from slm_lab.agent.net.policy_value import ActingNetwork, PolicyOnly, PolicyValu
 from slm_lab.agent.net.q_network import QNetwork
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.optim.build import refusals_told
+from slm_lab.agent.recall import Recall, RecallSpec
 from slm_lab.agent.replay_plan import ReplayPlan, TrainingSchedule
 from slm_lab.spec.role import net_for_role
 from slm_lab.spec.schema.algorithm import ReplayLearningSpec
@@ -85,12 +86,20 @@ def assemble(
 ) -> AgentParts:
     """The learner with the actor that samples from its policy, or explores as the spec says."""
     action_policy = ActionPolicy.build(context.spec.algorithm, family, context.action_space)
-    actor = PolicyActor(network, family, action_policy, Generators(context.seeds.action))
+    recall = network.recall
+    state = None if recall is None else Recall(context.num_envs, recall.state_size)
+    generators = Generators(context.seeds.action)
+    actor = PolicyActor(network, family, action_policy, generators, state)
     action_dtype = np.dtype(family.action_dtype)
-    return AgentParts(actor, learner, horizon, family.action_shape, action_dtype, replay)
+    return AgentParts(actor, learner, horizon, family.action_shape, action_dtype, replay, recall)
 
 
-def replay_plan(context: BuildContext, spec: ReplayLearningSpec, num_steps: int = 1) -> ReplayPlan:
+def replay_plan(
+    context: BuildContext,
+    spec: ReplayLearningSpec,
+    num_steps: int = 1,
+    recall: RecallSpec | None = None,
+) -> ReplayPlan:
     """When and on what an algorithm with these keys trains."""
     schedule = TrainingSchedule(
         spec.training_frequency,
@@ -98,4 +107,4 @@ def replay_plan(context: BuildContext, spec: ReplayLearningSpec, num_steps: int 
         spec.training_batch_iter,
         spec.update_to_data,
     )
-    return ReplayPlan(schedule, spec.gamma, num_steps, context.seeds.sampling)
+    return ReplayPlan(schedule, spec.gamma, num_steps, context.seeds.sampling, recall)

@@ -26,6 +26,7 @@ from slm_lab.agent.algorithm.returns import gae
 from slm_lab.agent.batch import Rollout
 from slm_lab.agent.net.return_range import ReturnRange
 from slm_lab.agent.net.value_transform import ValueTransform
+from slm_lab.agent.recall import in_rows, obs_in_rows, shuffled
 from slm_lab.agent.schedule import Schedule
 from slm_lab.core.types import StateDict
 from slm_lab.spec.schema.algorithm import PPOSpec
@@ -129,15 +130,15 @@ class PPO(Learner[Rollout]):
         """Every sample once per epoch, in a fresh order each time."""
         size = len(samples.obs)
         for _ in range(self.spec.training_epoch):
-            order = torch.randperm(size, generator=self._generator).to(self.network.device)
-            shuffled = samples.take(order)
+            order = shuffled(size, self.network.recall, self._generator).to(self.network.device)
+            in_order = samples.take(order)
             for start in range(0, size, self.spec.minibatch_size):
-                yield shuffled.slice(start, start + self.spec.minibatch_size)
+                yield in_order.slice(start, start + self.spec.minibatch_size)
 
     @torch.no_grad()
     def _prepare(self, rollout: Rollout) -> tuple[Samples, float]:
         """Advantages and value targets, flattened; and how well the critic predicted."""
-        device = self.network.device
+        device, recall = self.network.device, self.network.recall
         bootstrap_value = self.network.value(rollout.bootstrap_obs.to(device)).cpu()
         advantage = gae(
             rollout.reward,
@@ -153,15 +154,15 @@ class PPO(Learner[Rollout]):
             advantage = advantage / self._return_range.update(returns)
         transform = self.network.transform
         # In the units of the critic that acted: to clip against, it must be what was put out then.
-        old_raw_value = transform.encode(rollout.value.flatten().to(device))
+        old_raw_value = transform.encode(in_rows(rollout.value, recall).to(device))
         transform.update(returns.to(device))
         samples = Samples(
-            rollout.obs.flatten(0, 1).to(device),
-            rollout.action.flatten(0, 1).to(device),
-            rollout.log_prob.flatten().to(device),
-            advantage.flatten().to(device),
+            obs_in_rows(rollout.obs, recall).to(device),
+            in_rows(rollout.action, recall).to(device),
+            in_rows(rollout.log_prob, recall).to(device),
+            in_rows(advantage, recall).to(device),
             old_raw_value,
-            transform.encode(returns.flatten().to(device)),
+            transform.encode(in_rows(returns, recall).to(device)),
         )
         return samples, explained_variance(rollout.value, returns).item()
 

@@ -9,6 +9,7 @@ from slm_lab.agent.algorithm.returns import discounted_returns
 from slm_lab.agent.batch import Rollout
 from slm_lab.agent.distribution.family import DistributionFamily
 from slm_lab.agent.net.policy_value import PolicyOnly
+from slm_lab.agent.recall import in_rows, obs_in_rows
 from slm_lab.agent.schedule import Schedule
 from slm_lab.spec.schema.algorithm import ReinforceSpec
 
@@ -41,17 +42,18 @@ class Reinforce(Learner[Rollout]):
 
     def learn(self, batch: Rollout, frame: int) -> dict[str, float]:
         """One step on −log π(a|s) G − c S over the whole batch."""
-        network, device = self.network, self.network.device
+        network, device, recall = self.network, self.network.device, self.network.recall
         self.units.set_frame(frame)
         entropy_coef = self._entropy_coef.at(frame)
         with torch.no_grad():
-            returns = discounted_returns(batch.reward, batch.done, self.spec.gamma).flatten()
+            returns = discounted_returns(batch.reward, batch.done, self.spec.gamma)
+            returns = in_rows(returns, recall)
             if self.spec.center_return:
                 returns = returns - returns.mean()
 
         network.train(True)
-        policy = self._family(network.policy(batch.obs.flatten(0, 1).to(device)))
-        log_prob = policy.log_prob(batch.action.flatten(0, 1).to(device))
+        policy = self._family(network.policy(obs_in_rows(batch.obs, recall).to(device)))
+        log_prob = policy.log_prob(in_rows(batch.action, recall).to(device))
         entropy = policy.entropy().mean()
         policy_loss = policy_gradient_loss(log_prob, returns.to(device))
         step = network.step(self.spec.policy_loss_coef * policy_loss - entropy_coef * entropy)

@@ -13,12 +13,14 @@ from slm_lab.agent.net.policy_value import (
     SharedPolicyValue,
 )
 from slm_lab.agent.net.q_network import QNetwork
+from slm_lab.agent.net.recurrent import RecurrentNet
 from slm_lab.agent.net.spectral_norm import normalise_spectrum
 from slm_lab.agent.net.target import Follower
 from slm_lab.agent.net.twin_q import TwinQ
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.optim.build import build_optimizer
 from slm_lab.agent.optim.flat import FlatParameters
+from slm_lab.agent.recall import RecallSpec
 from slm_lab.core.errors import LabError
 from slm_lab.core.registry import NETS
 from slm_lab.spec.role import net_for_role
@@ -61,10 +63,9 @@ def _build(
         )
         net = PolicyHead(body, scale)
         flat = FlatParameters(nn.ModuleList([net, transform]).to(device))
-        return SharedPolicyValue(net, transform, build_optimizer(actor_spec, flat))
-    actor = PolicyHead(
-        build_net(actor_spec, obs_shape, [policy_dim], [actor_gain], generator), scale
-    )
+        return SharedPolicyValue(net, transform, build_optimizer(actor_spec, flat), recall_of(body))
+    body = build_net(actor_spec, obs_shape, [policy_dim], [actor_gain], generator)
+    actor = PolicyHead(body, scale)
     critic = build_net(critic_spec, obs_shape, [1], [critic_gain], generator)
     actor_flat = FlatParameters(actor.to(device))
     critic_flat = FlatParameters(nn.ModuleList([critic, transform]).to(device))
@@ -74,6 +75,7 @@ def _build(
         transform,
         build_optimizer(actor_spec, actor_flat),
         build_optimizer(critic_spec, critic_flat),
+        recall_of(body, critic),
     )
 
 
@@ -90,7 +92,7 @@ def build_policy_only(
     body = build_net(net_spec, obs_shape, [policy_dim], [net_spec.init_std], generator)
     net = PolicyHead(body, scale)
     flat = FlatParameters(net.to(resolve_device(net_spec.gpu)))
-    network = PolicyOnly(net, build_optimizer(net_spec, flat))
+    network = PolicyOnly(net, build_optimizer(net_spec, flat), recall_of(body))
     network.train(False)
     return network
 
@@ -109,7 +111,7 @@ def build_q_network(
     twin = build_net(net_spec, obs_shape, *heads, generator).to(device).train(False)
     online, target = FlatParameters(net), FlatParameters(twin)
     optimizer = build_optimizer(net_spec, online)
-    return QNetwork(net, twin, optimizer, Follower(online, target, net_spec))
+    return QNetwork(net, twin, optimizer, Follower(online, target, net_spec), recall_of(net))
 
 
 def build_twin_q(
@@ -168,6 +170,23 @@ def build_net(
     """
     net: nn.Module = NETS.load(spec.type)(spec, obs_shape, head_dims, head_gains, generator)
     return net
+
+
+def recall_of(*nets: nn.Module) -> RecallSpec | None:
+    """What networks that see the same rows remember: each has its part of the state.
+
+    Raises LabError where only one of them remembers anything.
+    """
+    recurrent = [net for net in nets if isinstance(net, RecurrentNet)]
+    if not recurrent:
+        return None
+    if len(recurrent) < len(nets):
+        raise LabError("agent.critic_net.type: RecurrentNet for both, actor and critic, or neither")
+    total = 0
+    for net in recurrent:
+        net.place_state(total)
+        total += net.state_size
+    return RecallSpec(total, recurrent[0].stretch, recurrent[0].burn_in)
 
 
 def _free_scale(spec: NetSpec, family: DistributionFamily) -> Tensor | None:

@@ -11,6 +11,7 @@ from slm_lab.agent.net.acting import ArrayNet, act_forward
 from slm_lab.agent.net.units import Units
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.optim.optimizer import Optimizer
+from slm_lab.agent.recall import RecallSpec
 from slm_lab.core.types import Array, FloatArray
 
 
@@ -22,11 +23,26 @@ class StepReport(NamedTuple):
     """Before clipping; over both networks where there are two."""
 
 
+class Output(NamedTuple):
+    """What an actor learns from a network."""
+
+    params: FloatArray
+    """(N, param_dim) of the distribution of actions"""
+    value: FloatArray
+    """(N,) V(s) in units of return; NaN where there is no critic"""
+    state: FloatArray | None = None
+    """(N, H) the recurrent state after it"""
+
+
 class ActingNetwork(Protocol):
     """What an actor needs of a network."""
 
-    def act(self, obs: Array) -> tuple[FloatArray, FloatArray]:
-        """Distribution parameters (N, param_dim) and V(s) in units of return (N,)."""
+    @property
+    def recall(self) -> RecallSpec | None:
+        """What it remembers of an episode; None: nothing."""
+
+    def act(self, obs: Array) -> Output:
+        """For observations, or rows where there is something to recall."""
 
 
 @final
@@ -66,6 +82,7 @@ class PolicyValue(ABC):
     transform: ValueTransform
     units: Units
     device: torch.device
+    recall: RecallSpec | None
 
     @abstractmethod
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
@@ -88,8 +105,8 @@ class PolicyValue(ABC):
         """Whether normalisation layers use and update batch statistics."""
 
     @abstractmethod
-    def act(self, obs: Array) -> tuple[FloatArray, FloatArray]:
-        """Distribution parameters (N, param_dim) and V(s) in units of return, (N,)."""
+    def act(self, obs: Array) -> Output:
+        """See `ActingNetwork`."""
 
     def _as_returns(self, raw_value: FloatArray) -> FloatArray:
         """(N, 1) to (N,)."""
@@ -105,10 +122,17 @@ class PolicyValue(ABC):
 class SharedPolicyValue(PolicyValue):
     """One body with a policy head and a value head, and one optimizer."""
 
-    def __init__(self, net: PolicyHead, transform: ValueTransform, optimizer: Optimizer) -> None:
+    def __init__(
+        self,
+        net: PolicyHead,
+        transform: ValueTransform,
+        optimizer: Optimizer,
+        recall: RecallSpec | None,
+    ) -> None:
         self._net = net
         self._optimizer = optimizer
         self.transform = transform
+        self.recall = recall
         self.units = Units({"actor_critic": optimizer})
         self.device = optimizer.flat.vector.device
 
@@ -117,10 +141,10 @@ class SharedPolicyValue(PolicyValue):
         params, value = self._net.forward(obs)
         return params, value.squeeze(-1)
 
-    def act(self, obs: Array) -> tuple[FloatArray, FloatArray]:
+    def act(self, obs: Array) -> Output:
         """Both heads in one pass."""
-        params, raw_value = act_forward(self._net, obs, self.device)
-        return params, self._as_returns(raw_value)
+        params, raw_value, *state = act_forward(self._net, obs, self.device)
+        return Output(params, self._as_returns(raw_value), *state)
 
     def policy(self, obs: Tensor) -> Tensor:
         """The policy head."""
@@ -150,12 +174,14 @@ class SeparatePolicyValue(PolicyValue):
         transform: ValueTransform,
         actor_optimizer: Optimizer,
         critic_optimizer: Optimizer,
+        recall: RecallSpec | None,
     ) -> None:
         self._actor = actor
         self._critic = critic
         self._actor_optimizer = actor_optimizer
         self._critic_optimizer = critic_optimizer
         self.transform = transform
+        self.recall = recall
         self.units = Units({"actor": actor_optimizer, "critic": critic_optimizer})
         self.device = actor_optimizer.flat.vector.device
 
@@ -163,11 +189,12 @@ class SeparatePolicyValue(PolicyValue):
         """One pass through each network."""
         return self.policy(obs), self.raw_value(obs)
 
-    def act(self, obs: Array) -> tuple[FloatArray, FloatArray]:
+    def act(self, obs: Array) -> Output:
         """One pass through each network."""
-        (params,) = act_forward(self._actor, obs, self.device)
-        (raw_value,) = act_forward(self._critic, obs, self.device)
-        return params, self._as_returns(raw_value)
+        params, *own = act_forward(self._actor, obs, self.device)
+        raw_value, *of_critic = act_forward(self._critic, obs, self.device)
+        state = np.hstack([*own, *of_critic]) if own else None
+        return Output(params, self._as_returns(raw_value), state)
 
     def policy(self, obs: Tensor) -> Tensor:
         """The actor."""
@@ -196,9 +223,10 @@ class SeparatePolicyValue(PolicyValue):
 class PolicyOnly:
     """π(a|s) without a value function."""
 
-    def __init__(self, net: PolicyHead, optimizer: Optimizer) -> None:
+    def __init__(self, net: PolicyHead, optimizer: Optimizer, recall: RecallSpec | None) -> None:
         self._net = net
         self._optimizer = optimizer
+        self.recall = recall
         self.units = Units({"actor": optimizer})
         self.device = optimizer.flat.vector.device
 
@@ -206,10 +234,10 @@ class PolicyOnly:
         """Distribution parameters (B, param_dim)."""
         return self._net.forward(obs)[0]
 
-    def act(self, obs: Array) -> tuple[FloatArray, FloatArray]:
-        """Distribution parameters (N, param_dim), and NaN for the values that there are none of."""
-        (params,) = act_forward(self._net, obs, self.device)
-        return params, np.full(len(params), np.nan, np.float32)
+    def act(self, obs: Array) -> Output:
+        """Without values."""
+        params, *state = act_forward(self._net, obs, self.device)
+        return Output(params, np.full(len(params), np.nan, np.float32), *state)
 
     def step(self, policy_loss: Tensor) -> StepReport:
         """One gradient step."""

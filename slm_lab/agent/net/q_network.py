@@ -6,11 +6,12 @@ import numpy as np
 from torch import Tensor, nn
 
 from slm_lab.agent.net.acting import act_forward
-from slm_lab.agent.net.policy_value import StepReport
+from slm_lab.agent.net.policy_value import Output, StepReport
 from slm_lab.agent.net.target import Follower
 from slm_lab.agent.net.units import Units
 from slm_lab.agent.optim.optimizer import Optimizer
-from slm_lab.core.types import Array, FloatArray
+from slm_lab.agent.recall import RecallSpec
+from slm_lab.core.types import Array
 
 
 @final
@@ -18,8 +19,14 @@ class QNetwork:
     """An action-value function as actor and learner see it."""
 
     def __init__(
-        self, net: nn.Module, target: nn.Module, optimizer: Optimizer, follower: Follower
+        self,
+        net: nn.Module,
+        target: nn.Module,
+        optimizer: Optimizer,
+        follower: Follower,
+        recall: RecallSpec | None,
     ) -> None:
+        self.recall = recall
         self._net = net
         self._target = target
         self._optimizer = optimizer
@@ -37,10 +44,10 @@ class QNetwork:
         q: Tensor = self._target.forward(obs)[0]
         return q
 
-    def act(self, obs: Array) -> tuple[FloatArray, FloatArray]:
+    def act(self, obs: Array) -> Output:
         """Q of every action, (N, n), and of the best, (N,)."""
-        (q,) = act_forward(self._net, obs, self.device)
-        return q, np.maximum.reduce(q, -1)
+        q, *state = act_forward(self._net, obs, self.device)
+        return Output(q, np.maximum.reduce(q, -1), *state)
 
     def step(self, loss: Tensor) -> StepReport:
         """One gradient step; the target network may follow."""

@@ -19,8 +19,9 @@ from pydantic_core import CoreSchema, InitErrorDetails
 
 from slm_lab.spec.schema.arc import ArcSpec
 from slm_lab.spec.schema.block import Block, refusal, refuse, refuse_all
+from slm_lab.spec.schema.layers import ConvLayer, ConvLayers, HydraLayers, Stack, stacks_of
 from slm_lab.spec.schema.optim import LossSpec, LRSchedulerSpec, OptimSpec
-from slm_lab.spec.schema.types import AnyList, BatchNorm, Gpu, Int, IntList
+from slm_lab.spec.schema.types import BatchNorm, Gpu, Int, IntList
 from slm_lab.spec.schema.wording import unknown_name
 from slm_lab.spec.torch_table import activation_class, activation_refusal, activations, initialisers
 
@@ -252,59 +253,63 @@ class DuelingMLPNetSpec(MLPNetSpec):
     type: str = Field("DuelingMLPNet", description="kind of net")
 
 
-def _hydra_layers(value: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Heads, body and tails: [[…] or [[…], …], […], [[…], …] or […]]."""
-
-    def plain(item: Any) -> bool:
-        if isinstance(item, list):
-            return all(plain(part) for part in item)
-        return isinstance(item, int) and not isinstance(item, bool) and item >= 1
-
-    if len(value) != 3 or not all(isinstance(part, list) and plain(part) for part in value):
-        raise refuse("must be three lists of units per layer: heads, body, tails")
-    return value
-
-
 class HydraMLPNetSpec(NetSpec):
-    """A body with several heads and tails."""
+    """Layers that all outputs share, then hidden layers of its own for each output.
+
+    The outputs are those of the algorithm: the policy and the value with `shared`, in this order,
+    otherwise one per net. There is one observation, so one head, which the body follows.
+    """
+
+    LEGACY: ClassVar[Mapping[str, str]] = MLPNetSpec.LEGACY
 
     type: str = Field("HydraMLPNet", description="kind of net")
-    hid_layers: Annotated[AnyList, AfterValidator(_hydra_layers)] = Field(
-        description="units per layer of [heads, body, tails], each a list, or a list of lists"
+    hid_layers: HydraLayers = Field(
+        description="units per layer of [heads, body, tails]; tails: one list for every output "
+        "alike, or one list per output, as [[64], [64], [[32], [16, 16]]]"
     )
 
+    def trunk(self) -> Stack:
+        """What all outputs share."""
+        heads, body = (stacks_of(part) for part in self.hid_layers[:2])
+        return (*heads[0], *body[0])
 
-def _conv_layers(rows: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Each [out, kernel, stride, padding, dilation]; sizes may be pairs."""
-
-    def size(item: Any, least: int) -> bool:
-        if isinstance(item, list):
-            return len(item) == 2 and all(size(part, least) for part in item)
-        return isinstance(item, int) and not isinstance(item, bool) and item >= least
-
-    least = (1, 1, 1, 0, 1)
-    for row in rows:
-        right = isinstance(row, list) and 2 <= len(row) <= 5
-        if not right or not all(size(item, low) for item, low in zip(row, least, strict=False)):
-            raise refuse("every layer must be [out, kernel, stride, padding, dilation]")
-    return rows
+    def tails(self) -> tuple[Stack, ...]:
+        """What each output has for itself; one for all alike."""
+        return stacks_of(self.hid_layers[2])
 
 
 class ConvNetSpec(NetSpec):
-    """Convolutions over images, then fully connected layers."""
+    """Convolutions over images (C, H, W), then fully connected layers.
+
+    `layer_norm` normalises an image over all of its numbers and scales it by channel.
+    """
 
     type: str = Field("ConvNet", description="kind of net")
-    conv_hid_layers: Annotated[AnyList, AfterValidator(_conv_layers)] = Field(
-        description="one [out channels, kernel, stride, padding, dilation] per layer"
+    conv_hid_layers: ConvLayers = Field(
+        description="one [out channels, kernel, stride, padding, dilation] per layer, the last "
+        "three 1, 0, 1 by default; sizes are numbers or [height, width]"
     )
     fc_hid_layers: Widths = Field((), description="units per fully connected layer after them")
     normalize: bool = Field(False, description="divide the image by 255")
+
+    def conv_layers(self) -> list[ConvLayer]:
+        """The convolutions in order."""
+        return [ConvLayer.of(row) for row in self.conv_hid_layers]
 
 
 class DuelingConvNetSpec(ConvNetSpec):
     """Convolutions, then a value and an advantage stream (arXiv:1511.06581)."""
 
     type: str = Field("DuelingConvNet", description="kind of net")
+
+
+def _one_way(value: bool) -> bool:
+    if value:
+        raise refuse("must be false: an agent acts before it can read what is still to come")
+    return value
+
+
+OneDirection: TypeAlias = Annotated[bool, AfterValidator(_one_way)]
 
 
 class RecurrentNetSpec(NetSpec):
@@ -317,16 +322,58 @@ class RecurrentNetSpec(NetSpec):
     fc_hid_layers: Widths = Field((), description="units per fully connected layer before the cell")
     rnn_hidden_size: Int = Field(64, ge=1, description="units of the recurrent state")
     rnn_num_layers: Int = Field(1, ge=1, description="recurrent layers")
-    bidirectional: bool = Field(False, description="read the sequence in both directions")
-    seq_len: Int = Field(4, ge=1, description="length of the sequences trained on, steps")
+    bidirectional: OneDirection = Field(
+        False, description="must be false: an agent cannot read what is still to come"
+    )
+    seq_len: Int = Field(
+        4, ge=1, description="steps over which gradients flow back: the length of a sequence"
+    )
+    burn_in: Int = Field(
+        0,
+        ge=0,
+        description="replay memories: steps at the beginning of a sequence that bring the stored "
+        "state up to date and are not learned from",
+    )
+
+    @property
+    def state_size(self) -> int:
+        """Numbers of the recurrent state; an LSTM has two of a kind."""
+        return self.rnn_num_layers * self.rnn_hidden_size * (2 if self.cell_type == "LSTM" else 1)
+
+    @model_validator(mode="after")
+    def _learns_from_something(self) -> Self:
+        if self.burn_in >= self.seq_len:
+            message = f"must be below seq_len ({self.seq_len}): the rest is learned from"
+            raise refuse_all("burn_in", [refusal(("burn_in",), message, self.burn_in)])
+        return self
+
+
+def _in_the_arc(value: bool) -> bool:
+    if value:
+        raise refuse("must be false: write the layer into the arc, where it belongs")
+    return value
+
+
+NotBesideArc: TypeAlias = Annotated[bool, AfterValidator(_in_the_arc)]
+"""A layer that other nets add, and that an arc names where it wants it."""
 
 
 class TorchArcNetSpec(NetSpec):
-    """A body written as a list of torch.nn layers."""
+    """A body written as a list of torch.nn layers; linear output layers follow it.
 
-    LEGACY: ClassVar[Mapping[str, str]] = MLPNetSpec.LEGACY
+    `init_fn` fills linear layers and convolutions, with the gain of the activation that follows.
+    """
+
+    LEGACY: ClassVar[Mapping[str, str]] = {
+        "hid_layers_activation": "the arc names its activations",
+    }
 
     type: str = Field("TorchArcNet", description="kind of net")
+    layer_norm: NotBesideArc = Field(False, description="LayerNorm stands in the arc")
+    batch_norm: NotBesideArc = Field(False, description="LazyBatchNorm1d stands in the arc")
+    normalize: bool = Field(
+        False, description="divide images by 255; other observations stay as they are"
+    )
     arc: ArcSpec | None = Field(
         None, description="the body; required, here or as actor_arc and critic_arc"
     )

@@ -1,0 +1,131 @@
+"""A net with a memory.
+
+It sees rows: an observation, the recurrent state that the actor was in when it made it, and a mark
+that is not zero where the row begins by itself, from that state. Any other row continues the one
+before it. So a batch tells by itself which sequences it consists of, as long as the rows of a
+sequence follow each other; an actor's rows all begin by themselves.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
+
+from slm_lab.agent.net.acting import ArrayNet
+from slm_lab.agent.net.init import init_recurrent
+from slm_lab.agent.net.mlp import MLPNet, as_mlp
+from slm_lab.core.errors import LabError
+from slm_lab.core.types import Array, FloatArray
+from slm_lab.spec.schema.net import RecurrentNetSpec
+
+
+class EmptyGRU(nn.GRU):
+    """Built without drawing from the global generator."""
+
+    def reset_parameters(self) -> None:
+        """Leaves the memory as it is, to be filled by `init_recurrent`."""
+
+
+class EmptyLSTM(nn.LSTM):
+    """Built without drawing from the global generator."""
+
+    def reset_parameters(self) -> None:
+        """Leaves the memory as it is, to be filled by `init_recurrent`."""
+
+
+class EmptyRNN(nn.RNN):
+    """Built without drawing from the global generator."""
+
+    def reset_parameters(self) -> None:
+        """Leaves the memory as it is, to be filled by `init_recurrent`."""
+
+
+CELLS: dict[str, Callable[..., nn.RNNBase]] = {
+    "GRU": EmptyGRU,
+    "LSTM": EmptyLSTM,
+    "RNN": EmptyRNN,
+}
+
+
+@final
+class RecurrentNet(nn.Module, ArrayNet):
+    """Hidden layers, recurrent ones, and one linear head per output."""
+
+    def __init__(
+        self,
+        spec: RecurrentNetSpec,
+        obs_shape: tuple[int, ...],
+        head_dims: Sequence[int],
+        head_gains: Sequence[float | None],
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__()
+        if len(obs_shape) != 1:
+            raise LabError(
+                "agent.net.type = RecurrentNet: takes observations that are vectors, the "
+                f"environment's have the shape {obs_shape}; images need ConvNet"
+            )
+        plain = as_mlp(spec, spec.fc_hid_layers).model_copy(update={"out_layer_activation": None})
+        self.body = MLPNet(plain, obs_shape, [], [], generator)
+        width = spec.fc_hid_layers[-1] if spec.fc_hid_layers else obs_shape[0]
+        self._sizes = (spec.rnn_num_layers, spec.rnn_hidden_size)
+        self.cell = CELLS[spec.cell_type](
+            width, spec.rnn_hidden_size, spec.rnn_num_layers, batch_first=True
+        )
+        init_recurrent(self.cell, spec.init_fn, generator)
+        features = (spec.rnn_hidden_size,)
+        self.tail = MLPNet(as_mlp(spec, ()), features, head_dims, head_gains, generator)
+        self.state_size = spec.state_size
+        self.stretch, self.burn_in = spec.seq_len, spec.burn_in
+        self._obs_size = obs_shape[0]
+        self.place_state(0)
+
+    def place_state(self, first: int) -> None:
+        """Where its own part of a row's state begins: other nets may have parts there, too."""
+        begin = self._obs_size + first
+        self._state_at = slice(begin, begin + self.state_size)
+
+    def forward(self, rows: Tensor) -> tuple[Tensor, ...]:
+        """(B, D + H + 1) to one (B, head_dim) per head."""
+        begins = rows[:, -1] != 0
+        begins[0] = True
+        (begin,) = begins.nonzero(as_tuple=True)
+        lengths = torch.diff(begin, append=begin.new_tensor([len(rows)])).tolist()
+        features, _ = self._unroll(rows, lengths, self._as_hidden(rows[begin, self._state_at]))
+        return self.tail.forward(features)
+
+    def forward_array(self, obs: Array) -> tuple[FloatArray, ...]:
+        """The same of rows that all begin by themselves, and the state (B, H) after each."""
+        with torch.inference_mode():
+            device = next(self.cell.parameters()).device
+            rows = torch.from_numpy(obs).to(device)
+            hidden = self._as_hidden(rows[:, self._state_at])
+            features, hidden = self._unroll(rows, [1] * len(rows), hidden)
+            outputs = (*self.tail.forward(features), self._as_state(hidden))
+            return tuple(output.cpu().numpy() for output in outputs)
+
+    def _unroll(self, rows: Tensor, lengths: list[int], hidden: Any) -> tuple[Tensor, Any]:
+        """What the last recurrent layer puts out, (B, W), and the hidden state at the ends."""
+        x = self.body.features(rows[:, : self._obs_size])
+        longest = max(lengths)
+        if longest == min(lengths):  # a view: nothing has to be packed
+            features, hidden = self.cell(x.view(-1, longest, x.shape[-1]), hidden)
+            return features.flatten(0, 1), hidden
+        packed = pack_sequence(list(torch.split(x, lengths)), enforce_sorted=False)
+        features, hidden = self.cell(packed, hidden)
+        padded, _ = pad_packed_sequence(features, batch_first=True)
+        steps = torch.arange(longest, device=rows.device)
+        return padded[steps < torch.tensor(lengths, device=rows.device)[:, None]], hidden
+
+    def _as_hidden(self, state: Tensor) -> Any:
+        """(S, H) to what the cell takes: (layers, S, W), or a pair of them for an LSTM."""
+        layers, size = self._sizes
+        parts = state.reshape(len(state), -1, layers, size).permute(1, 2, 0, 3).contiguous()
+        return (parts[0], parts[1]) if len(parts) == 2 else parts[0]
+
+    def _as_state(self, hidden: Any) -> Tensor:
+        """The other way round."""
+        parts = torch.stack(hidden) if isinstance(hidden, tuple) else hidden.unsqueeze(0)
+        return parts.permute(2, 0, 1, 3).flatten(1)

@@ -1,0 +1,74 @@
+"""What only a net with a memory can learn."""
+
+import pytest
+
+from tests.learning.probe_envs import register_probes
+from tests.support import actor_critic, make_session, parse, ppo, q_learning, reinforce
+
+register_probes()
+
+MLP = {"type": "MLPNet", "hid_layers": [32], "hid_layers_activation": "tanh"}
+RECURRENT = {
+    "type": "RecurrentNet",
+    "fc_hid_layers": [16],
+    "hid_layers_activation": "tanh",
+    "rnn_hidden_size": 16,
+    "seq_len": 6,
+    "init_fn": "orthogonal_",
+}
+OPTIMIZER = {"optim_spec": {"name": "GlobalAdam", "lr": 5e-3}}
+LSTM = {**RECURRENT, "cell_type": "LSTM"}
+EPSILON = {
+    "name": "linear_decay", "start_val": 1.0, "end_val": 0.05, "start_step": 0, "end_step": 20_000
+}  # fmt: skip
+
+LEARNERS = {
+    "PPO": (ppo, 30_000, {"agent__algorithm__time_horizon": 24, "env__num_envs": 16,
+                          "agent__algorithm__minibatch_size": 96}),
+    "ActorCritic": (actor_critic, 60_000, {"agent__algorithm__training_frequency": 12,
+                                           "env__num_envs": 16}),
+    "Reinforce": (reinforce, 60_000, {"agent__algorithm__training_frequency": 16,
+                                      "env__num_envs": 8}),
+    "DQN": (lambda **changes: q_learning("DQN", **changes), 30_000, {
+        "agent__algorithm__action_policy": "epsilon_greedy",
+        "agent__algorithm__explore_var_spec": EPSILON,
+        "agent__algorithm__training_start_step": 500,
+        "agent__memory": {"name": "Replay", "batch_size": 96, "max_size": 20_000}}),
+}  # fmt: skip
+
+
+def final_return(folder, learner, net, seed):
+    """The mean return of the last tenth of the training."""
+    make, frames, settings = LEARNERS[learner]
+    data = make(
+        env__name="ProbeRecallCue-v0",
+        env__max_frame=frames,
+        meta__log_frequency=frames // 50,
+        meta__save_interval=1000,
+        **settings,
+    )
+    own = {k: v for k, v in data["agent"]["net"].items() if k not in ("type", "hid_layers")}
+    data = {**data, "agent": {**data["agent"], "net": {**own, **OPTIMIZER, **net}}}
+    session, returns = make_session(parse(data), folder, seed=seed), []
+    session._on_row = lambda made: returns.append(made.tracker.last_row["total_reward"])
+    session.run()
+    session.close()
+    last = returns[-5:]
+    return sum(last) / len(last)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_a_recurrent_net_recalls_what_it_saw_at_the_beginning(learner, seed, tmp_path):
+    assert final_return(tmp_path, learner, RECURRENT, seed) > 0.8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_net_without_memory_cannot(seed, tmp_path):
+    assert final_return(tmp_path, "PPO", MLP, seed) < 0.4
+
+
+def test_ppo_with_an_lstm_recalls_it(tmp_path):
+    assert final_return(tmp_path, "PPO", LSTM, 0) > 0.8
