@@ -3,6 +3,8 @@
 import math
 from dataclasses import dataclass
 
+from slm_lab.agent.recall import RecallSpec
+
 
 @dataclass(frozen=True)
 class TrainingSchedule:
@@ -27,10 +29,28 @@ class TrainingSchedule:
         crosses = after // self.frequency > before // self.frequency
         return self.batches_per_event if crosses else 0
 
+    def before_training(self, num_envs: int) -> int:
+        """Transitions stored before those that the gradient steps are counted against.
+
+        Those are all after `start` with `update_to_data`; otherwise every event stands for as many
+        as lie between two events, the first one too.
+        """
+        if self.update_to_data is not None:
+            return self.start
+        first = _up_to_multiple(max(self.start, 1), num_envs)
+        if not self.due(first - num_envs, first):
+            first = _up_to_multiple(_up_to_multiple(first, self.frequency), num_envs)
+        return first - max(self.frequency, num_envs)
+
     def _owed(self, stored: int) -> int:
         """Batches owed in all, counted from `start`; stateless, so nothing is lost on resume."""
         ratio = self.update_to_data or 0.0
         return math.floor(ratio * max(stored - self.start, 0) + 1e-9)
+
+
+def _up_to_multiple(count: int, unit: int) -> int:
+    """The least multiple of `unit` that is not below `count`."""
+    return -(-count // unit) * unit
 
 
 @dataclass(frozen=True)
@@ -42,3 +62,5 @@ class ReplayPlan:
     num_steps: int
     """n of n-step returns."""
     seed: int
+    recall: RecallSpec | None = None
+    """What the networks remember: then sequences are drawn, not single steps."""

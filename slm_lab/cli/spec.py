@@ -121,6 +121,8 @@ def _report(checked: "Checked") -> bool:
         notes.append(f"template: needs {needed}")
     if checked.legacy:
         notes.append(f"ignored: {'; '.join(checked.legacy)}")
+    if checked.doubts:
+        notes.append(f"doubtful: {'; '.join(checked.doubts)}")
     note = f" ({'. '.join(notes)})" if notes else ""
     typer.echo(f"{checked.where}: ok{note}")
     return True

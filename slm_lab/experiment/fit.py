@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from slm_lab.agent.optim.flat import FlatParameters
+from slm_lab.agent.optim.optimizer import Optimizer
 from slm_lab.core.errors import CheckpointError
 from slm_lab.core.types import FloatArray, StateDict
 
@@ -29,6 +30,23 @@ def check_fits(
             f"the normalisers (env.normalize_obs, env.normalize_reward) were saved with {saved} "
             f"statistics and are built with {len(statistics)}"
         )
+    _refuse(folder, difference)
+
+
+def check_optimizers(
+    saved: Mapping[str, StateDict], built: Mapping[str, Optimizer], folder: Path
+) -> None:
+    """Raises CheckpointError where the run in `folder` was saved with other optimizers.
+
+    `saved` and `built` are by the network that is optimized, as in `Units`.
+    """
+    for network, optimizer in built.items():
+        misfit = optimizer.misfit(saved[network])
+        if misfit is not None:
+            _refuse(folder, f"the optimizer of the network {network} (optim_spec) was {misfit}")
+
+
+def _refuse(folder: Path, difference: str | None) -> None:
     if difference is not None:
         raise CheckpointError(
             f"{folder}: the spec in it was changed and no longer builds the saved agent: "

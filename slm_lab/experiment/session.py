@@ -14,7 +14,7 @@ from slm_lab.experiment.check import AgentChecks
 from slm_lab.experiment.checkpoint import CheckpointStore, what_remains
 from slm_lab.experiment.crew import Alone, Crew
 from slm_lab.experiment.evaluate import snapshot_of
-from slm_lab.experiment.fit import check_fits
+from slm_lab.experiment.fit import check_fits, check_optimizers
 from slm_lab.experiment.manifest import Manifest
 from slm_lab.experiment.progress import Board, Phase
 from slm_lab.experiment.result import Ending, SessionResult
@@ -323,6 +323,8 @@ class Session:
         state = self._store.load(manifest)
         built = self.agent.learner.flats, self.env.statistics
         check_fits(snapshot_of(state), *built, self.paths.root)
+        saved, optimizers = state["agent"]["learner"]["units"], self.agent.learner.units.optimizers
+        check_optimizers(saved, optimizers, self.paths.root)
         self.load_state_dict(state)
         if self.agent.log is not None:
             self._store.load_log(manifest, self.agent.log)

@@ -51,7 +51,7 @@ _EXTRA = (
     Column("approx_kl", "nat", "estimate of KL(behaviour policy ‖ current policy)"),
     Column("explained_variance", "1", "1 − Var(returns − value) / Var(returns); 1 is perfect"),
     Column("q_value", "reward", "mean of Q(s, a) over the batches learned from, discounted"),
-    Column("update_to_data", "1", "gradient steps per frame so far"),
+    Column("update_to_data", "1", "gradient steps per frame since training began"),
     Column("sil_policy_loss", "1", "self-imitation: the policy's term, before its coefficient"),
     Column("sil_value_loss", "1", "self-imitation: the critic's term, before its coefficient"),
     Column("sil_share", "1", "share of past steps whose return was better than the critic expects"),

@@ -22,6 +22,7 @@ class Checked(NamedTuple):
     """the `${var}` that have no value yet; what stands in their places is not checked"""
     env: EnvSpec | None
     """for the second pass; None where env has problems or variables"""
+    doubts: Sequence[str] = ()
 
 
 def check_file(file: str | Path, sets: Sequence[str] = ()) -> list[Checked]:
@@ -42,5 +43,5 @@ def check_file(file: str | Path, sets: Sequence[str] = ()) -> list[Checked]:
         parsed = parse_template(name, raw) if left else parse(name, raw)
         where = f"{shipped_name(path)}: {name}"
         all_problems = [*setting_problems, *parsed.problems]
-        found.append(Checked(where, all_problems, parsed.legacy, left, parsed.env))
+        found.append(Checked(where, all_problems, parsed.legacy, left, parsed.env, parsed.doubts))
     return found

@@ -1,31 +1,30 @@
-"""What has to fit between the blocks of a spec: algorithm, memory, nets, optimizers, modes."""
+"""What has to fit between the blocks of a spec: algorithm, memory, nets, optimizers, modes.
 
-from collections.abc import Callable, Iterator
+What concerns nets is in `cross_check_nets` and, with a memory, `cross_check_recurrent`; what
+concerns replay in `cross_check_replay`.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, TypeAlias
 
 from slm_lab.core.errors import Problem
 from slm_lab.core.registry import MEMORIES
 from slm_lab.spec.blocks import Blocks
-from slm_lab.spec.role import optimizer_paths
+from slm_lab.spec.cross_check_nets import net_problems
+from slm_lab.spec.cross_check_recurrent import recurrent_problems
+from slm_lab.spec.cross_check_replay import replay_problems
 from slm_lab.spec.schema.algorithm import (
     CONTINUOUS,
     DISCRETE,
     EXPLORING,
     IMITATING,
     AlgorithmSpec,
-    DQNBaseSpec,
+    EntropyRegularisedSpec,
     PPOSpec,
-    ReplayLearningSpec,
-    SARSASpec,
 )
-from slm_lab.spec.schema.memory import MemorySpec, OnPolicySpec, ReplaySpec
-from slm_lab.spec.schema.net import NetSpec, TorchArcNetSpec, given_keys
+from slm_lab.spec.schema.memory import MemorySpec, OnPolicySpec
 
 Space: TypeAlias = Literal["discrete", "box", "multi_discrete", "multi_binary"]
-
-GLOBAL_TWIN = {"Adam": "GlobalAdam", "RMSprop": "GlobalRMSprop"}
-OF_THE_HEAD = ("init_std", "optim_spec", "lr_scheduler_spec", "loss_spec", "out_layer_activation")
-"""What a critic can have for itself although it shares the body."""
 
 PDTYPES_OF_SPACE: dict[Space, frozenset[str]] = {
     "discrete": DISCRETE,
@@ -65,7 +64,18 @@ def action_space_problems(
         )
         path = "agent.algorithm.action_policy"
         return [Problem(path, message, algorithm.action_policy, has_value=True)]
-    return _missing_bounds(algorithm, has_low, has_high)
+    return [*_of_discrete_actions(algorithm, space), *_missing_bounds(algorithm, has_low, has_high)]
+
+
+def _of_discrete_actions(algorithm: AlgorithmSpec, space: Space) -> Iterator[Problem]:
+    """What makes no sense where an action is no choice."""
+    if not isinstance(algorithm, EntropyRegularisedSpec) or space == "discrete":
+        return
+    if algorithm.entropy_penalty_coef > 0:
+        # Their entropy is known from one sample only, whose spread the square would punish too.
+        message = "is for discrete actions, and the environment's are continuous; remove it"
+        path = "agent.algorithm.entropy_penalty_coef"
+        yield Problem(path, message, algorithm.entropy_penalty_coef, has_value=True)
 
 
 def _missing_bounds(algorithm: AlgorithmSpec, has_low: bool, has_high: bool) -> list[Problem]:
@@ -84,48 +94,6 @@ def _missing_bounds(algorithm: AlgorithmSpec, has_low: bool, has_high: bool) -> 
         path = "agent.algorithm.action_policy"
         problems.append(Problem(path, message, policy, has_value=True))
     return problems
-
-
-def _memory_fits(blocks: Blocks) -> Iterator[Problem]:
-    algorithm, memory = blocks.algorithm, blocks.memory
-    if algorithm is None or algorithm.MEMORY is None or "memory" in blocks.malformed:
-        return
-    fitting = ", ".join(name for name in MEMORIES.names() if _suits(algorithm, name))
-    if memory is None:
-        yield Problem("agent.memory", f"is missing: {algorithm.name} learns from {fitting}")
-    elif not algorithm.learns_from(type(memory)):
-        message = f"does not suit {algorithm.name}, which learns from {fitting}"
-        yield Problem("agent.memory.name", message, memory.name, has_value=True)
-
-
-def _suits(algorithm: AlgorithmSpec, memory: str) -> bool:
-    entry = MEMORIES.get(memory)
-    model = entry.params if entry is not None else None
-    return model is not None and issubclass(model, MemorySpec) and algorithm.learns_from(model)
-
-
-def _imitation_has_its_memory(blocks: Blocks) -> Iterator[Problem]:
-    algorithm, memory = blocks.algorithm, blocks.memory
-    if algorithm is None or algorithm.name not in IMITATING or not isinstance(memory, OnPolicySpec):
-        return
-    given = {
-        "sil_replay_name": memory.sil_replay_name,
-        "batch_size": memory.batch_size,
-        "max_size": memory.max_size,
-    }
-    for key, value in given.items():
-        if value is None:
-            yield Problem(
-                f"agent.memory.{key}", f"is missing: {algorithm.name} keeps a replay memory"
-            )
-
-
-def _net_is_there(blocks: Blocks) -> Iterator[Problem]:
-    algorithm = blocks.algorithm
-    if algorithm is None or not algorithm.NEEDS_NET or "net" in blocks.malformed:
-        return
-    if blocks.net is None:
-        yield Problem("agent.net", f"is missing: {algorithm.name} needs a net")
 
 
 def _actions_fit(blocks: Blocks) -> Iterator[Problem]:
@@ -177,149 +145,42 @@ def _rollout_holds_a_minibatch(blocks: Blocks) -> Iterator[Problem]:
         yield Problem(path, message, algorithm.minibatch_size, has_value=True)
 
 
-def _replay_holds_the_steps_of_a_return(blocks: Blocks) -> Iterator[Problem]:
-    algorithm, memory, env = blocks.algorithm, blocks.memory, blocks.env
-    if not isinstance(memory, ReplaySpec) or env is None:
+def _memory_fits(blocks: Blocks) -> Iterator[Problem]:
+    algorithm, memory = blocks.algorithm, blocks.memory
+    if algorithm is None or algorithm.MEMORY is None or "memory" in blocks.malformed:
         return
-    num_steps = algorithm.num_step_returns if isinstance(algorithm, DQNBaseSpec) else 1
-    least = env.num_envs * num_steps
-    if memory.max_size < least:
-        message = (
-            f"must be >= num_envs × num_step_returns = {env.num_envs} × {num_steps} = {least}, "
-            "or no n-step return is ever whole"
-        )
-        yield Problem("agent.memory.max_size", message, memory.max_size, has_value=True)
+    fitting = ", ".join(name for name in MEMORIES.names() if _suits(algorithm, name))
+    if memory is None:
+        yield Problem("agent.memory", f"is missing: {algorithm.name} learns from {fitting}")
+    elif not algorithm.learns_from(type(memory)):
+        message = f"does not suit {algorithm.name}, which learns from {fitting}"
+        yield Problem("agent.memory.name", message, memory.name, has_value=True)
 
 
-def _newest_steps_leave_room(blocks: Blocks) -> Iterator[Problem]:
-    memory, env = blocks.memory, blocks.env
-    if not isinstance(memory, ReplaySpec) or env is None or not memory.use_cer:
-        return
-    if memory.batch_size <= env.num_envs:
-        message = (
-            f"must be > env.num_envs = {env.num_envs} with use_cer: the newest step of every "
-            "environment is part of each batch, and would fill it"
-        )
-        yield Problem("agent.memory.batch_size", message, memory.batch_size, has_value=True)
+def _suits(algorithm: AlgorithmSpec, memory: str) -> bool:
+    entry = MEMORIES.get(memory)
+    model = entry.params if entry is not None else None
+    return model is not None and issubclass(model, MemorySpec) and algorithm.learns_from(model)
 
 
-def _update_to_data_is_exact(blocks: Blocks) -> Iterator[Problem]:
-    algorithm = blocks.algorithm
-    if not isinstance(algorithm, ReplayLearningSpec) or algorithm.update_to_data is None:
+def _imitation_has_its_memory(blocks: Blocks) -> Iterator[Problem]:
+    algorithm, memory = blocks.algorithm, blocks.memory
+    if algorithm is None or algorithm.name not in IMITATING or not isinstance(memory, OnPolicySpec):
         return
     given = {
-        "training_iter": algorithm.training_iter,
-        "training_batch_iter": algorithm.training_batch_iter,
+        "sil_replay_name": memory.sil_replay_name,
+        "batch_size": memory.batch_size,
+        "max_size": memory.max_size,
     }
     for key, value in given.items():
-        if value != 1:
-            message = "must be 1 with update_to_data, which sets the number of gradient steps alone"
-            yield Problem(f"agent.algorithm.{key}", message, value, has_value=True)
-
-
-def _batch_norm_sees_more_than_one_sample(blocks: Blocks) -> Iterator[Problem]:
-    algorithm, env, net = blocks.algorithm, blocks.env, blocks.net
-    if not isinstance(algorithm, PPOSpec) or env is None or net is None or not net.batch_norm:
-        return
-    rest = algorithm.time_horizon * env.num_envs % algorithm.minibatch_size
-    if rest == 1 or algorithm.minibatch_size == 1:
-        message = "leaves a minibatch of one sample, which batch_norm cannot normalise"
-        path, size = "agent.algorithm.minibatch_size", algorithm.minibatch_size
-        yield Problem(path, message, size, has_value=True)
-
-
-def _dueling_needs_q_values(blocks: Blocks) -> Iterator[Problem]:
-    algorithm, net = blocks.algorithm, blocks.net
-    if algorithm is None or net is None or not net.type.startswith("Dueling"):
-        return
-    if algorithm.MEMORY is not None and not isinstance(algorithm, DQNBaseSpec | SARSASpec):
-        message = f"splits Q into value and advantage, and {algorithm.name} has no Q to split"
-        yield Problem("agent.net.type", message, net.type, has_value=True)
-
-
-def _shared_body_has_one_optimizer(blocks: Blocks) -> Iterator[Problem]:
-    net = blocks.net
-    if net is None or not net.shared:
-        return
-    if blocks.critic_net is not None:
-        message = "cannot be given with agent.net.shared: actor and critic are one net"
-        yield Problem("agent.critic_net", message)
-    for key in ("optim_spec", "lr_scheduler_spec"):
-        path = f"agent.net.critic_{key}"
-        if f"critic_{key}" in net.variants and not _same_for_both(net, key):
-            message = "differs from the actor's, but a shared net has one optimizer; remove it"
-            yield Problem(path, message, net.variants[f"critic_{key}"], has_value=True)
-    for key in sorted(set(net.role_keys("critic")) - set(OF_THE_HEAD)):
-        message = "cannot be given with shared: the critic has the actor's body"
-        yield Problem(
-            f"agent.net.critic_{key}", message, net.variants[f"critic_{key}"], has_value=True
-        )
-
-
-def _same_optimizer_means_same(blocks: Blocks) -> Iterator[Problem]:
-    net = blocks.net
-    if net is None or net.shared or not net.use_same_optim:
-        return
-    for key in ("optim_spec", "lr_scheduler_spec"):
-        if f"critic_{key}" in net.variants and not _same_for_both(net, key):
-            message = "differs from the actor's, but use_same_optim is true; remove one of the two"
-            path = f"agent.net.critic_{key}"
-            yield Problem(path, message, net.variants[f"critic_{key}"], has_value=True)
-
-
-def _same_for_both(net: NetSpec, key: str) -> bool:
-    """Whether actor and critic have equal `key`, defaults written out."""
-
-    def resolved(role_keys: dict[str, object]) -> object:
-        whole = type(net).model_validate({**net.own_keys(), **role_keys})
-        return whole.model_dump(mode="json")[key]
-
-    return resolved(net.role_keys("actor")) == resolved(net.role_keys("critic"))
-
-
-def _each_role_has_an_optimizer(blocks: Blocks) -> Iterator[Problem]:
-    net = blocks.net
-    if net is None or net.shared or net.use_same_optim or blocks.critic_net is not None:
-        return
-    given = given_keys(net)
-    if "optim_spec" in given:
-        return
-    for role, other in (("actor", "critic"), ("critic", "actor")):
-        if f"{role}_optim_spec" not in given and f"{other}_optim_spec" in given:
-            message = f"is missing: only {other}_optim_spec is given; or set use_same_optim"
-            yield Problem(f"agent.net.{role}_optim_spec", message)
-
-
-def _hogwild_needs_global_optimizers(blocks: Blocks) -> Iterator[Problem]:
-    meta = blocks.meta
-    if meta is None or meta.distributed not in ("shared", "synced"):
-        return
-    for path, optim in optimizer_paths(blocks.net, blocks.critic_net):
-        if not optim.name.startswith("Global"):
-            fix = GLOBAL_TWIN.get(optim.name, "GlobalAdam or GlobalRMSprop")
-            message = (
-                f'keeps its state in one process; with distributed "{meta.distributed}" use {fix}'
+        if value is None:
+            yield Problem(
+                f"agent.memory.{key}", f"is missing: {algorithm.name} keeps a replay memory"
             )
-            yield Problem(f"{path}.name", message, optim.name, has_value=True)
-
-
-def _polyak_has_a_coefficient(blocks: Blocks) -> Iterator[Problem]:
-    for path, net in (("agent.net", blocks.net), ("agent.critic_net", blocks.critic_net)):
-        if net is not None and net.update_type == "polyak" and net.polyak_coef == 0:
-            message = 'must be > 0 with update_type "polyak": at 0 the target never moves'
-            yield Problem(f"{path}.polyak_coef", message, net.polyak_coef, has_value=True)
-
-
-def _arc_is_there(blocks: Blocks) -> Iterator[Problem]:
-    net, critic = blocks.net, blocks.critic_net
-    if isinstance(net, TorchArcNetSpec) and net.arc is None:
-        roles = set(net.variants) & {"actor_arc", "critic_arc"}
-        if critic is not None:
-            roles.add("critic_arc")
-        if roles != {"actor_arc", "critic_arc"}:
-            yield Problem("agent.net.arc", "is missing: the body of a TorchArcNet")
-    if isinstance(critic, TorchArcNetSpec) and critic.arc is None:
-        yield Problem("agent.critic_net.arc", "is missing: the body of a TorchArcNet")
+    size, batch = memory.max_size, memory.batch_size
+    if size is not None and batch is not None and size < batch:
+        message = f"must be >= batch_size ({batch})"
+        yield Problem("agent.memory.max_size", message, size, has_value=True)
 
 
 def _runs_are_of_a_distributed_training(blocks: Blocks) -> Iterator[Problem]:
@@ -329,22 +190,13 @@ def _runs_are_of_a_distributed_training(blocks: Blocks) -> Iterator[Problem]:
         yield Problem("meta.max_run", message, meta.max_run, has_value=True)
 
 
-CHECKS: tuple[Callable[[Blocks], Iterator[Problem]], ...] = (
+CHECKS: tuple[Callable[[Blocks], Iterable[Problem]], ...] = (
     _actions_fit,
     _rollout_holds_a_minibatch,
     _memory_fits,
     _imitation_has_its_memory,
-    _replay_holds_the_steps_of_a_return,
-    _newest_steps_leave_room,
-    _update_to_data_is_exact,
-    _net_is_there,
-    _arc_is_there,
-    _batch_norm_sees_more_than_one_sample,
-    _dueling_needs_q_values,
-    _shared_body_has_one_optimizer,
-    _same_optimizer_means_same,
-    _each_role_has_an_optimizer,
-    _polyak_has_a_coefficient,
-    _hogwild_needs_global_optimizers,
+    replay_problems,
+    net_problems,
+    recurrent_problems,
     _runs_are_of_a_distributed_training,
 )

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS, Registry
-from slm_lab.spec.blocks import Blocks
-from slm_lab.spec.schema.algorithm import EXPLORING, IMITATING
+from slm_lab.spec.schema.algorithm import IMITATING
 from slm_lab.spec.schema.block import Block
 from slm_lab.spec.schema.memory import OnPolicySpec
 from slm_lab.spec.schema.meta import MetaSpec
@@ -38,17 +37,6 @@ def drop_legacy_keys(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]
     if isinstance(spec.get("meta"), Mapping):
         spec["meta"] = _without(spec["meta"], MetaSpec.LEGACY, "meta.", notes)
     return spec, notes
-
-
-def without_effect(blocks: Blocks) -> list[str]:
-    """One "path (reason)" per key that is right as it stands, and changes nothing."""
-    algorithm = blocks.algorithm
-    if algorithm is None or algorithm.explore_var_spec is None:
-        return []
-    if algorithm.action_policy in EXPLORING:
-        return []
-    reason = f'action_policy "{algorithm.action_policy}" has no exploration variable'
-    return [f"agent.algorithm.explore_var_spec ({reason})"]
 
 
 def _legacy_of(

@@ -40,7 +40,7 @@ def load_spec(
     where = shipped_name(path)
     name = _chosen(where, content, name)
     loaded = _loaded(name, content[name], sets, overrides or {})
-    _warn_of_legacy(where, [loaded])
+    _warn(where, [loaded])
     return _spec_or_error(f"{where}: {name}", loaded)
 
 
@@ -51,14 +51,14 @@ def load_specs(file: str | Path, sets: Sequence[str] = ()) -> dict[str, Spec]:
     content = read_file(path)
     where = shipped_name(path)
     loaded = {name: _loaded(name, content[name], sets, {}) for name in spec_names(content)}
-    _warn_of_legacy(where, list(loaded.values()))
+    _warn(where, list(loaded.values()))
     return {name: _spec_or_error(f"{where}: {name}", one) for name, one in loaded.items()}
 
 
 def parse_spec(name: str, raw: Mapping[str, Any]) -> Spec:
     """A spec from JSON data, as from `Spec.to_json`. Raises SpecError."""
     parsed = parse(name, raw)
-    _warn_of_legacy(name, [parsed])
+    _warn(name, [parsed])
     return _spec_or_error(name, parsed)
 
 
@@ -139,8 +139,11 @@ def _spec_or_error(where: str, parsed: Parsed) -> Spec:
     return parsed.spec
 
 
-def _warn_of_legacy(where: str, parsed: Sequence[Parsed]) -> None:
-    """One line per file, whatever the number of specs and keys."""
-    notes = list(dict.fromkeys(note for one in parsed for note in one.legacy))
-    if notes:
-        logger.warning("%s: keys without meaning here are ignored: %s", where, "; ".join(notes))
+def _warn(where: str, parsed: Sequence[Parsed]) -> None:
+    """One line per file and kind, whatever the number of specs and keys."""
+    ignored = list(dict.fromkeys(note for one in parsed for note in one.legacy))
+    if ignored:
+        logger.warning("%s: keys without meaning here are ignored: %s", where, "; ".join(ignored))
+    doubtful = list(dict.fromkeys(d for one in parsed if not one.problems for d in one.doubts))
+    if doubtful:
+        logger.warning("%s: is this meant? %s", where, "; ".join(doubtful))

@@ -11,7 +11,9 @@ from slm_lab.spec import builtin as _builtin  # registers the lab's own parts  #
 from slm_lab.spec.availability import unavailable
 from slm_lab.spec.blocks import blocks_of, well_formed_blocks
 from slm_lab.spec.cross_check import cross_check
-from slm_lab.spec.legacy import drop_legacy_keys, without_effect
+from slm_lab.spec.doubts import doubts
+from slm_lab.spec.legacy import drop_legacy_keys
+from slm_lab.spec.no_effect import without_effect
 from slm_lab.spec.override import VARIABLE
 from slm_lab.spec.problems import problems_of
 from slm_lab.spec.read import not_json
@@ -21,13 +23,15 @@ from slm_lab.spec.search import search_problems
 
 
 class Parsed(NamedTuple):
-    """A spec or its problems, and the keys in it that mean nothing."""
+    """A spec or its problems, the keys in it that mean nothing, and what looks like a mistake."""
 
     spec: Spec | None
     problems: Sequence[Problem]
     legacy: Sequence[str]
     env: EnvSpec | None
     """the environment, also where other blocks have problems"""
+    doubts: Sequence[str] = ()
+    """what can be done and is hardly what was meant"""
 
 
 def parse(name: str, raw: Mapping[str, Any]) -> Parsed:
@@ -45,7 +49,7 @@ def parse(name: str, raw: Mapping[str, Any]) -> Parsed:
     problems += cross_check(blocks)
     problems += search_problems(data, partial(_validate_as_loaded, notes=legacy))
     problems += unavailable(blocks)
-    return Parsed(None if problems else spec, problems, legacy, blocks.env)
+    return Parsed(None if problems else spec, problems, legacy, blocks.env, doubts(blocks))
 
 
 def _validate_as_loaded(
@@ -71,7 +75,7 @@ def parse_template(name: str, raw: Mapping[str, Any]) -> Parsed:
     place is taken for right. `spec` is None."""
     parsed = parse(name, raw)
     problems = [p for p in parsed.problems if not (p.has_value and _holds_variable(p.value))]
-    return Parsed(None, problems, parsed.legacy, None)
+    return Parsed(None, problems, parsed.legacy, None, parsed.doubts)
 
 
 def _holds_variable(value: object) -> bool:

@@ -15,6 +15,7 @@ from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS, Registry
 from slm_lab.spec import builtin as _builtin  # registers the lab's own parts  # noqa: F401
 from slm_lab.spec.availability import NOT_BUILT
 from slm_lab.spec.legacy import OF_IMITATION, TOP_LEVEL
+from slm_lab.spec.no_effect import TARGET_KEYS
 from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.algorithm import AlgorithmSpec
 from slm_lab.spec.schema.block import Block
@@ -277,6 +278,28 @@ def _old_files() -> Iterator[str]:
     yield f"| {keys} of on-policy memories | only SIL and PPOSIL replay |"
     for key, reason in MetaSpec.LEGACY.items():
         yield f"| `meta.{key}` | {reason} |"
+    yield ""
+    yield from _without_effect()
+
+
+def _without_effect() -> Iterator[str]:
+    yield (
+        "These are part of the language and change nothing where they stand. Another value than "
+        "the default is told in the same line; what would mislead is refused.\n"
+    )
+    yield "| key | where it changes nothing |\n|---|---|"
+    algorithms = [(n, m) for n, m in _models(ALGORITHMS) if issubclass(m, AlgorithmSpec)]
+    targets = ", ".join(f"`{key}`" for key in TARGET_KEYS)
+    without = ", ".join(name for name, model in algorithms if model.HAS_TARGETS is False)
+    yield f"| {targets} of a net | {without}: no target networks |"
+    yield "| `agent.memory`, `agent.net`, `agent.critic_net` | Random: it learns nothing |"
+    yield '| `polyak_coef` of a net | `update_type` "replace" |'
+    one = ", ".join(name for name, model in algorithms if model.CRITIC == "none")
+    yield f"| `shared`, `use_same_optim`, `critic_*` of a net | {one}: one net and no critic |"
+    yield "| `use_same_optim` of a net | beside `agent.critic_net`, which has its own optimizer |"
+    yield "| `explore_var_spec` | `action_policy` other than epsilon_greedy and boltzmann |"
+    yield "| `training_frequency` | beside `update_to_data` |"
+    yield "| `log_alpha_min`, `log_alpha_max` | beside `fixed_alpha` |"
     yield ""
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from slm_lab.core.errors import LabError
 from slm_lab.spec.schema.agent import AgentSpec
+from slm_lab.spec.schema.algorithm import AlgorithmSpec
 from slm_lab.spec.schema.net import ROLES, NetSpec, Role
 from slm_lab.spec.schema.optim import OptimSpec
 
@@ -26,6 +27,11 @@ def net_for_role(agent: AgentSpec, role: Role) -> NetSpec:
         actor = _folded(agent.net, "actor").model_dump(mode="json")
         return _folded(agent.net, role, {key: actor[key] for key in OPTIMIZER_KEYS})
     return _folded(agent.net, role)
+
+
+def targets_role(algorithm: AlgorithmSpec) -> Role:
+    """The role whose nets have target networks that follow them, if any have."""
+    return "critic" if algorithm.CRITIC == "apart" else "actor"
 
 
 def optimizer_paths(

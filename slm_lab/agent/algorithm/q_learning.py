@@ -35,7 +35,7 @@ class QLearner(Learner[TransitionSource]):
         assert isinstance(spec, DQNBaseSpec)
         network, family = build_q(context)
         learner = cls(spec, network, build_loss(net_for_role(context.spec, "actor")))
-        plan = replay_plan(context, spec, spec.num_step_returns)
+        plan = replay_plan(context, spec, spec.num_step_returns, network.recall)
         return assemble(context, network, family, learner, replay=plan)
 
     @abstractmethod
@@ -55,7 +55,7 @@ class QLearner(Learner[TransitionSource]):
         self.version += 1
         return {
             **report,
-            "update_to_data": self.opt_step / batch.num_stored,
+            "update_to_data": self.opt_step / batch.num_trained_on,
             "lr": self.units.lr,
         }
 

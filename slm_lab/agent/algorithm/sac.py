@@ -77,7 +77,7 @@ class SoftLearner(Learner[TransitionSource]):
         self.version += 1
         return {
             **report,
-            "update_to_data": self.opt_step / batch.num_stored,
+            "update_to_data": self.opt_step / batch.num_trained_on,
             "lr": self.units.lr,
         }
 

@@ -93,7 +93,7 @@ def build_soft(
 
 def _policy(space: gymnasium.Space[Any], pdtype: str) -> tuple[DistributionFamily, SoftPolicy]:
     if not isinstance(space, spaces.Discrete):
-        return squashed_family(space), squashed
+        return squashed_family(space, pdtype), squashed
     family = distribution_family(space, pdtype)
     return family, gumbel_softmax if pdtype == "GumbelSoftmax" else exact
 
@@ -109,7 +109,7 @@ def _temperature(
         args["lr"] = spec.alpha_lr
     optim_spec = net_spec.optim_spec.model_copy(update={"args": args})
     own = net_spec.model_copy(update={"optim_spec": optim_spec, "clip_grad_val": None})
-    log_alpha = LogAlpha()
+    log_alpha = LogAlpha(min(0.0, spec.log_alpha_max))
     bounds = spec.log_alpha_min, spec.log_alpha_max
     optimizer = build_optimizer(own, FlatParameters(log_alpha), bounds)
     return TunedTemperature(log_alpha, optimizer, _target_entropy(spec, family))

@@ -48,11 +48,11 @@ class ScheduledTemperature(Temperature):
 
 
 class LogAlpha(nn.Module):
-    """One trained number, ln α, which begins at 0."""
+    """One trained number, ln α, and where it begins."""
 
-    def __init__(self) -> None:
+    def __init__(self, start: float = 0.0) -> None:
         super().__init__()
-        self.value = nn.Parameter(torch.zeros(()))
+        self.value = nn.Parameter(torch.tensor(start))
 
 
 @final

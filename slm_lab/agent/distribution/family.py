@@ -143,15 +143,22 @@ def _bound(values: np.ndarray[Any, Any], pdtype: str, which: str) -> Tensor:
     return torch.as_tensor(values, dtype=torch.float32)
 
 
-def squashed_family(action_space: Space) -> DistributionFamily:
-    """TanhNormal, for actions that are bounded on both sides.
-
-    Raises LabError where they are not.
-    """
+def squashed_family(action_space: Space, pdtype: str = "default") -> DistributionFamily:
+    """TanhNormal, for actions that are bounded on both sides; what soft actor-critic has for the
+    `pdtype` "Normal". Raises LabError where they are not, or where another is asked for."""
+    given = f"agent.algorithm.action_pdtype = {pdtype!r}"
+    if pdtype not in ("default", "Normal"):
+        raise LabError(f'{given}: no squashed distribution; use "default" or "Normal"')
     if not isinstance(action_space, spaces.Box):
-        raise LabError(f"no squashed distribution for the action space {action_space}")
+        raise LabError(
+            f"{given}: a squashed distribution is for continuous actions, the environment's are "
+            f"{action_space}; use another algorithm"
+        )
     if not np.isfinite([action_space.low, action_space.high]).all():
-        raise LabError(f"needs actions with two bounds each, the environment's are {action_space}")
+        raise LabError(
+            f"{given}: a squashed distribution needs actions with two bounds each, the "
+            f"environment's are {action_space}; use another algorithm"
+        )
     (size,) = action_space.shape
     return DistributionFamily(
         lambda params: TanhNormal(*params.chunk(2, -1)), 2 * size, (size,), np.float32

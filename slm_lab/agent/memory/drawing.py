@@ -1,13 +1,14 @@
 """Which transitions of a ring are drawn, and how much each counts."""
 
 from abc import ABC, abstractmethod
-from typing import Protocol, final
+from typing import NamedTuple, Protocol, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from slm_lab.agent.memory.sum_tree import SumTree
+from slm_lab.agent.recall import RecallSpec
 from slm_lab.agent.schedule import Schedule
 from slm_lab.core.types import FloatArray, IntArray, StateDict
 
@@ -36,6 +37,24 @@ class Ring(Protocol):
         """The places (B,) of those numbered from the oldest, 0, to `num_stored` − 1."""
 
 
+NOTHING = np.arange(0)
+
+
+class Drawn(NamedTuple):
+    """B places of a ring."""
+
+    places: IntArray
+    """(B,), those that were asked for last"""
+    weight: Tensor
+    """(B,) importance of the sample at each place, the largest 1"""
+
+
+class StepRing(Ring, Protocol):
+    """One that is added to vector step by vector step; the places of a step follow each other."""
+
+    num_envs: int
+
+
 class Drawing(ABC):
     """A way of drawing places from a ring, with a generator of its own."""
 
@@ -44,12 +63,9 @@ class Drawing(ABC):
         """Takes note of the step that the ring has just been given."""
 
     @abstractmethod
-    def draw(self, size: int, frame: int) -> IntArray:
-        """`size` places, with replacement, at the trial's clock `frame`."""
-
-    @abstractmethod
-    def weights(self, places: IntArray, frame: int) -> Tensor:
-        """(B,) importance of samples at `places`, the largest 1."""
+    def draw(self, size: int, frame: int, given: IntArray = NOTHING) -> Drawn:
+        """`size` places at the trial's clock `frame`: drawn with replacement, but for those `given`
+        (K,), which come last."""
 
     @abstractmethod
     def report_errors(self, places: IntArray, error: FloatArray) -> None:
@@ -76,15 +92,52 @@ class Uniform(Drawing):
     def added(self) -> None:
         """Changes nothing."""
 
-    def draw(self, size: int, frame: int) -> IntArray:
-        """See `Drawing.draw`."""
-        return self._ring.place(self._generator.integers(0, self._ring.num_stored, size))
+    def draw(self, size: int, frame: int, given: IntArray = NOTHING) -> Drawn:
+        """See `Drawing.draw`; weights are ones."""
+        ages = self._generator.integers(0, self._ring.num_stored, size - len(given))
+        if len(self._ones) != size:
+            self._ones = torch.ones(size)
+        return Drawn(_joined(self._ring.place(ages), given), self._ones)
 
-    def weights(self, places: IntArray, frame: int) -> Tensor:
-        """Ones."""
-        if len(self._ones) != len(places):
-            self._ones = torch.ones(len(places))
-        return self._ones
+    def report_errors(self, places: IntArray, error: FloatArray) -> None:
+        """Changes nothing."""
+
+    def state_dict(self) -> StateDict:
+        """The generator."""
+        return {"generator": self._generator.bit_generator.state}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores it."""
+        self._generator.bit_generator.state = state["generator"]
+
+
+@final
+class Sequences(Drawing):
+    """Stretches of one environment that follow each other, each as likely as every other.
+
+    They may reach over the end of an episode. The first steps of each only bring the recurrent
+    state up to date: they weigh nothing (burn-in, Kapturowski et al., "R2D2", 2019).
+    """
+
+    def __init__(self, ring: StepRing, seed: int, recall: RecallSpec) -> None:
+        self._ring = ring
+        self._generator = np.random.default_rng(seed)
+        self._length = recall.stretch
+        self._steps = np.arange(self._length) * ring.num_envs
+        self._weight = torch.full((self._length,), self._length / (self._length - recall.burn_in))
+        self._weight[: recall.burn_in] = 0.0
+
+    def added(self) -> None:
+        """Changes nothing."""
+
+    def draw(self, size: int, frame: int, given: IntArray = NOTHING) -> Drawn:
+        """See `Drawing.draw`: `size` / L sequences, one after the other. None can be given."""
+        assert not len(given), "single steps are no sequences"
+        ring, count = self._ring, size // self._length
+        last_begin = ring.num_stored - (self._length - 1) * ring.num_envs
+        begin = self._generator.integers(0, last_begin, count)
+        ages = (begin[:, None] + self._steps).ravel()
+        return Drawn(ring.place(ages), self._weight.repeat(count))
 
     def report_errors(self, places: IntArray, error: FloatArray) -> None:
         """Changes nothing."""
@@ -122,18 +175,23 @@ class Proportional(Drawing):
         self._tree.set(self._ring.forgotten, 0.0)
         self._tree.set(self._ring.newest, self._greatest)
 
-    def draw(self, size: int, frame: int) -> IntArray:
-        """See `Drawing.draw`; stratum k is [k/size, (k + 1)/size) of the mass."""
-        mass = (np.arange(size) + self._generator.random(size)) * (self._tree.total / size)
-        return self._tree.find(mass)
+    def draw(self, size: int, frame: int, given: IntArray = NOTHING) -> Drawn:
+        """See `Drawing.draw`; stratum k of n is [k/n, (k + 1)/n) of the mass.
 
-    def weights(self, places: IntArray, frame: int) -> Tensor:
-        """(1 / (n P(i)))^β, divided by the largest of the batch."""
+        A weight is (1 / (N P(i)))^β, divided by the largest of the batch. The places given were not
+        drawn by their priority, so there is no bias of theirs to undo: they count as a uniform draw
+        would, P(i) = 1/N, which is what they weigh in a memory that is drawn from uniformly.
+        """
+        count = size - len(given)
+        total = self._tree.total
+        mass = (np.arange(count) + self._generator.random(count)) * (total / max(count, 1))
+        places = _joined(self._tree.find(mass), given)
         if self._beta is None:
-            return torch.ones(len(places))
+            return Drawn(places, torch.ones(size))
         priority = self._tree.priorities[places]
+        priority[count:] = total / self._ring.num_stored
         weight = (priority / priority.min()) ** -self._beta.at(frame)
-        return torch.from_numpy(weight.astype(np.float32))
+        return Drawn(places, torch.from_numpy(weight.astype(np.float32)))
 
     def report_errors(self, places: IntArray, error: FloatArray) -> None:
         """p ← (|error| + ε)^α."""
@@ -155,3 +213,7 @@ class Proportional(Drawing):
         self._generator.bit_generator.state = state["generator"]
         self._greatest = float(state["greatest"])
         self._tree.rebuild(state["priorities"])
+
+
+def _joined(drawn: IntArray, given: IntArray) -> IntArray:
+    return np.concatenate([drawn, given]) if len(given) else drawn

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from slm_lab.agent.batch import Act, ImitationBatch, PastReturns, Rollout, Transitions
-from slm_lab.agent.memory.drawing import Drawing, Proportional, Uniform
+from slm_lab.agent.memory.drawing import NOTHING, Drawing, Proportional, Uniform
 from slm_lab.agent.memory.memory import Memory, MemoryLayout
 from slm_lab.agent.memory.step_log import StepLog
 from slm_lab.agent.schedule import Schedule
@@ -158,9 +158,9 @@ class EpisodeReturns(PastReturns):
 
     def sample(self, frame: int) -> Transitions:
         """See `PastReturns`."""
-        places = self._drawing.draw(self._batch_size, frame)
-        if self._use_cer:
-            places[-1] = self._ring.newest[-1]  # a whole episode would leave no room for the past
+        # The last step only: a whole episode would leave no room for the past.
+        newest = self._ring.newest[-1:] if self._use_cer else NOTHING
+        places, weight = self._drawing.draw(self._batch_size, frame, newest)
         arrays = {name: torch.from_numpy(a[places]) for name, a in self._ring.arrays.items()}
         returns = arrays["returns"]
         return Transitions(
@@ -170,7 +170,7 @@ class EpisodeReturns(PastReturns):
             reward=returns,
             discount=torch.zeros_like(returns),
             next_obs=arrays["obs"],
-            weight=self._drawing.weights(places, frame),
+            weight=weight,
             index=torch.from_numpy(places),
         )
 

@@ -30,7 +30,8 @@ class MemoryLayout:
     replay: ReplayPlan | None = None
     """Of memories that are drawn from; None for those that are used once."""
     frame_stack: int = 1
-    """How many of the last frames an observation (L, …) consists of, the newest last; 1: no stack.
+    """How many of the last frames an observation consists of, in equal parts of its first axis, the
+    newest last; 1: no stack.
 
     Within an episode each is the one before, moved on by one frame.
     """

@@ -154,17 +154,21 @@ class Plain(Observations):
 
 @final
 class FrameStacks(Observations):
-    """Stacks (L, …) of the last L frames, the newest last, of which only the newest is stored.
+    """The last L frames in equal parts of the first axis, the newest last, of which only the newest
+    is stored: (L, …) or, where frames have channels, (L·C, …).
 
     What the first stack of an episode holds besides is kept apart, whatever it is filled with.
     """
 
     def __init__(self, layout: MemoryLayout, num_places: int, allocate: Allocate) -> None:
-        assert layout.obs_shape[0] == layout.frame_stack, "a stack leads with its frames"
+        length, (leading, *rest) = layout.frame_stack, layout.obs_shape
+        assert leading % length == 0, "a stack leads with its frames"
+        self._obs_shape = layout.obs_shape
+        self._stack_shape = (length, leading // length, *rest)
         self.history = layout.frame_stack - 1
         self._num_envs = layout.num_envs
         self._num_places = num_places
-        shape, dtype = layout.obs_shape[1:], layout.obs_dtype
+        shape, dtype = self._stack_shape[1:], layout.obs_dtype
         self._frames = allocate((num_places, *shape), dtype)
         self._depth = allocate((num_places,), np.dtype(np.int8))
         """How many of the frames before it belong to the same episode, L − 1 at most."""
@@ -180,21 +184,22 @@ class FrameStacks(Observations):
         """See `Observations`."""
         self._last.forget(following)
         self._before.forget(following)
-        self._frames[here] = obs[:, -1]
-        self._frames[following] = next_obs[:, -1]
+        frames = self._split(obs)
+        self._frames[here] = frames[:, -1]
+        self._frames[following] = self._split(next_obs)[:, -1]
         if np.count_nonzero(begun):
             self._depth[here][begun] = 0
             first = np.flatnonzero(begun)
-            self._before.put(first + here.start, obs[first, :-1])
+            self._before.put(first + here.start, frames[first, :-1])
         self._depth[following] = np.minimum(self._depth[here] + 1, self.history)
 
     def keep_last(self, places: IntArray, last_obs: Array) -> None:
         """See `Observations`."""
-        self._last.put(places, last_obs[:, -1])
+        self._last.put(places, self._split(last_obs)[:, -1])
 
     def at(self, places: IntArray) -> Array:
         """See `Observations`."""
-        return self._stacks(places, self._depth[places])
+        return self._joined(self._stacks(places, self._depth[places]))
 
     def after(self, places: IntArray, ended: BoolArray) -> Array:
         """See `Observations`."""
@@ -202,7 +207,14 @@ class FrameStacks(Observations):
         stacks = self._stacks(places + self._num_envs, depth)
         for index in np.flatnonzero(ended).tolist():
             stacks[index, -1] = self._last.get(int(places[index]))
-        return stacks
+        return self._joined(stacks)
+
+    def _split(self, obs: Array) -> Array:
+        """Observations (B, *obs_shape) as (B, L, *frame)."""
+        return obs.reshape(len(obs), *self._stack_shape)
+
+    def _joined(self, stacks: Array) -> Array:
+        return stacks.reshape(len(stacks), *self._obs_shape)
 
     def _stacks(self, places: IntArray, depth: IntArray) -> Array:
         """The stacks at `places` (B,), of whose frames the last 1 + `depth` (B,) are stored."""

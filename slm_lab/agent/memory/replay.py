@@ -6,11 +6,12 @@ import torch
 from torch import Tensor
 
 from slm_lab.agent.batch import Act, Transitions, TransitionSource
-from slm_lab.agent.memory.drawing import Drawing, Proportional, Uniform
+from slm_lab.agent.memory.drawing import NOTHING, Drawing, Proportional, Sequences, Uniform
 from slm_lab.agent.memory.memory import Memory, MemoryLayout
 from slm_lab.agent.memory.step_log import StepLog
 from slm_lab.agent.memory.storage import Allocate, in_memory, mapped_in
 from slm_lab.agent.memory.transition_ring import TransitionRing
+from slm_lab.agent.recall import begin_sequences
 from slm_lab.agent.replay_plan import ReplayPlan
 from slm_lab.agent.schedule import Schedule
 from slm_lab.core.errors import LabError
@@ -30,12 +31,15 @@ class Replay(Memory[TransitionSource], TransitionSource):
         num_rows = spec.max_size // layout.num_envs
         allocate = _allocate(spec, layout)
         self._ring = TransitionRing(layout, num_rows, plan.gamma, plan.num_steps, allocate)
-        self._drawing = _drawing(spec, self._ring, plan.seed)
+        self._drawing = _drawing(spec, self._ring, plan)
+        self._recall = plan.recall
         self._schedule = plan.schedule
+        self._before_training = plan.schedule.before_training(layout.num_envs)
         self._batch_size = spec.batch_size
         self._use_cer = spec.use_cer
         self.num_batches = 0
         self.num_stored = 0
+        self.num_trained_on = 0
 
     @classmethod
     def build(cls, spec: MemorySpec, layout: MemoryLayout) -> "Replay":
@@ -58,6 +62,7 @@ class Replay(Memory[TransitionSource], TransitionSource):
         self._drawing.added()
         before, self.num_stored = self.num_stored, self.num_stored + len(reward)
         self.num_batches = self._schedule.due(before, self.num_stored)
+        self.num_trained_on = max(self.num_stored - self._before_training, 0)
 
     def ready(self) -> bool:
         """Whether the newest step has made a training event due."""
@@ -69,14 +74,14 @@ class Replay(Memory[TransitionSource], TransitionSource):
 
     def sample(self, frame: int) -> Transitions:
         """See `TransitionSource`."""
-        places = self._drawing.draw(self._batch_size, frame)
-        if self._use_cer:
-            newest = self._ring.newest
-            places[len(places) - len(newest) :] = newest
+        newest = self._ring.newest if self._use_cer else NOTHING
+        places, weight = self._drawing.draw(self._batch_size, frame, newest)
         gathered = self._ring.gather(places)
+        if self._recall is not None:
+            begin_sequences(gathered.obs, gathered.next_obs, self._recall.stretch)
         return Transitions(
             **{name: torch.from_numpy(array) for name, array in gathered._asdict().items()},
-            weight=self._drawing.weights(places, frame),
+            weight=weight,
             index=torch.from_numpy(places),
         )
 
@@ -111,6 +116,7 @@ class Replay(Memory[TransitionSource], TransitionSource):
         """Restores it, and the steps if they are there."""
         self.num_stored = int(state["num_stored"])
         self.num_batches = int(state["num_batches"])
+        self.num_trained_on = max(self.num_stored - self._before_training, 0)
         self._ring.load_state_dict(state["ring"])
         self._drawing.load_state_dict(state["drawing"])
         if "steps" in state:
@@ -126,8 +132,10 @@ def _allocate(spec: ReplaySpec, layout: MemoryLayout) -> Allocate:
     return mapped_in(layout.scratch)
 
 
-def _drawing(spec: ReplaySpec, ring: TransitionRing, seed: int) -> Drawing:
+def _drawing(spec: ReplaySpec, ring: TransitionRing, plan: ReplayPlan) -> Drawing:
+    if plan.recall is not None:
+        return Sequences(ring, plan.seed, plan.recall)
     if isinstance(spec, PrioritizedReplaySpec):
         beta = None if spec.beta is None else Schedule(spec.beta)
-        return Proportional(ring, seed, spec.alpha, spec.epsilon, beta)
-    return Uniform(ring, seed)
+        return Proportional(ring, plan.seed, spec.alpha, spec.epsilon, beta)
+    return Uniform(ring, plan.seed)

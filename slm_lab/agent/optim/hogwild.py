@@ -16,6 +16,7 @@ from torch import Tensor
 
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.optimizer import Optimizer
+from slm_lab.agent.optim.rule import misfit_of, refuse_misfit
 from slm_lab.agent.optim.sync import GradientSync
 from slm_lab.core.errors import LabError
 from slm_lab.core.moments import merged
@@ -150,7 +151,9 @@ class SyncedSync(HogwildSync):
 
 
 def load_unit(unit: GlobalUnit, saved: StateDict) -> None:
-    """Puts what `Optimizer.state_dict` saved back into shared memory."""
+    """Puts what `Optimizer.state_dict` saved back into shared memory. Raises CheckpointError for
+    the moments of another update rule."""
+    refuse_misfit(misfit_of(saved["rule"], unit.moments))
     unit.vector.copy_(saved["flat"]["vector"])
     unit.statistics.copy_(saved["flat"]["statistics"])
     for name, tensor in unit.moments.items():

@@ -94,9 +94,16 @@ class Optimizer:
         """The flat vector and the rule's moments; the learning rate follows from the clock."""
         return {"flat": self.flat.state_dict(), "rule": self._rule.state_dict()}
 
+    def misfit(self, state: StateDict) -> str | None:
+        """How the saved moments are those of another rule; None where they fit."""
+        return None if state["rule"] is None else self._rule.misfit(state["rule"])
+
     @torch.no_grad()
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores all of it in place; without moments where those are kept elsewhere."""
+        """Restores all of it in place; without moments where those are kept elsewhere.
+
+        Raises CheckpointError for the moments of another update rule.
+        """
         self.flat.load_state_dict(state["flat"])
         if state["rule"] is not None:
             self._rule.load_state_dict(state["rule"])

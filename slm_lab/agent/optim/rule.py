@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from slm_lab.agent.optim.flat import FlatParameters
+from slm_lab.core.errors import CheckpointError
 from slm_lab.core.types import StateDict
 
 
@@ -29,8 +30,17 @@ class UpdateRule(ABC):
         """Copies of the moments and step count."""
 
     @abstractmethod
+    def misfit(self, state: StateDict) -> str | None:
+        """How a saved state is one of another rule ("saved as …, built as …"); None if it fits."""
+
     def load_state_dict(self, state: StateDict) -> None:
-        """Copies a saved state in place."""
+        """Copies a saved state in place. Raises CheckpointError for that of another rule."""
+        refuse_misfit(self.misfit(state))
+        self._load(state)
+
+    @abstractmethod
+    def _load(self, state: StateDict) -> None:
+        """Copies a state that fits."""
 
 
 class TensorStateRule(UpdateRule):
@@ -48,8 +58,11 @@ class TensorStateRule(UpdateRule):
         """Clones of every state tensor, on the CPU."""
         return {name: tensor.cpu().clone() for name, tensor in self.state.items()}
 
-    def load_state_dict(self, state: StateDict) -> None:
-        """Copies into the existing tensors."""
+    def misfit(self, state: StateDict) -> str | None:
+        """See `UpdateRule.misfit`; known by the names of the tensors."""
+        return misfit_of(state, self.state)
+
+    def _load(self, state: StateDict) -> None:
         for name, tensor in self.state.items():
             tensor.copy_(state[name])
 
@@ -176,13 +189,18 @@ class TorchRule(UpdateRule):
         """The optimizer's own state, copied."""
         saved = self._optimizer.state_dict()["state"]
         return {
+            "optimizer": type(self._optimizer).__name__,
             "state": {
                 index: {k: v.clone() if isinstance(v, Tensor) else v for k, v in entry.items()}
                 for index, entry in saved.items()
-            }
+            },
         }
 
-    def load_state_dict(self, state: StateDict) -> None:
+    def misfit(self, state: StateDict) -> str | None:
+        """See `UpdateRule.misfit`; known by the name of the optimizer."""
+        return misfit_of(state, self.state_dict())
+
+    def _load(self, state: StateDict) -> None:
         """Restores the optimizer's state; its arguments stay those of the spec."""
         groups = self._optimizer.state_dict()["param_groups"]
         self._optimizer.load_state_dict({"state": state["state"], "param_groups": groups})
@@ -190,3 +208,23 @@ class TorchRule(UpdateRule):
 
 SHAPED_OPTIMIZERS: tuple[type[torch.optim.Optimizer], ...] = (torch.optim.Adafactor,)
 """Those whose formulas look at the shape of a parameter."""
+
+
+def misfit_of(saved: Mapping[str, Any], built: Mapping[str, Any]) -> str | None:
+    """See `UpdateRule.misfit`: whether two states are of the same rule."""
+    before, now = _told(saved), _told(built)
+    return None if before == now else f"saved as {before} and is built as {now}"
+
+
+def refuse_misfit(misfit: str | None) -> None:
+    """Raises CheckpointError where there is a misfit."""
+    if misfit is not None:
+        raise CheckpointError(
+            f"the state of an optimizer was {misfit}: the spec of the run was changed since; undo "
+            "the change of its optim_spec"
+        )
+
+
+def _told(state: Mapping[str, Any]) -> str:
+    """What a state is: of a torch optimizer its name, of the lab's own rules their tensors."""
+    return str(state["optimizer"]) if "optimizer" in state else ", ".join(sorted(state))

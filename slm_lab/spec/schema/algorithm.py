@@ -15,6 +15,8 @@ ActionPdtype: TypeAlias = Literal[
     "GumbelSoftmax", "MultiCategorical", "Bernoulli",
 ]  # fmt: skip
 ActionPolicy: TypeAlias = Literal["default", "random", "epsilon_greedy", "boltzmann"]
+Critic: TypeAlias = Literal["none", "may_share", "apart"]
+"""There is one network; the critic may have the actor's body; it never has."""
 
 CONTINUOUS = frozenset({"Normal", "Beta", "LogNormal", "MultivariateNormal"})
 DISCRETE = frozenset({"Categorical", "Argmax", "GumbelSoftmax"})
@@ -47,6 +49,12 @@ class AlgorithmSpec(Block):
 
     NEEDS_BOUNDS: ClassVar[bool] = False
     """Whether continuous actions must be bounded on both sides."""
+
+    CRITIC: ClassVar[Critic | None] = None
+    """What critic it has beside its actor; None (a plug-in): not known."""
+
+    HAS_TARGETS: ClassVar[bool | None] = None
+    """Whether target networks follow its networks; None (a plug-in): not known."""
 
     name: str = Field(description="algorithm")
     action_pdtype: ActionPdtype = Field(
@@ -108,6 +116,8 @@ class ReinforceSpec(OnPolicyLearningSpec):
     """Monte-Carlo policy gradient (Williams 1992)."""
 
     PDTYPES: ClassVar[frozenset[str] | None] = OF_POLICIES
+    CRITIC: ClassVar[Critic | None] = "none"
+    HAS_TARGETS: ClassVar[bool | None] = False
 
     name: str = Field("Reinforce", description="algorithm")
     center_return: bool = Field(False, description="subtract the mean return of the batch")
@@ -119,6 +129,8 @@ class SARSASpec(OnPolicyLearningSpec):
     """On-policy temporal difference learning of Q, explored ε-greedily or by Boltzmann."""
 
     PDTYPES: ClassVar[frozenset[str] | None] = OF_Q_VALUES
+    CRITIC: ClassVar[Critic | None] = "none"
+    HAS_TARGETS: ClassVar[bool | None] = False
 
     name: str = Field("SARSA", description="algorithm")
 
@@ -128,6 +140,8 @@ class ActorCriticSpec(OnPolicyLearningSpec):
     plain returns. Advantages are not standardised."""
 
     PDTYPES: ClassVar[frozenset[str] | None] = OF_POLICIES
+    CRITIC: ClassVar[Critic | None] = "may_share"
+    HAS_TARGETS: ClassVar[bool | None] = False
 
     name: str = Field("ActorCritic", description="algorithm")
     lam: float | None = Field(None, ge=0, le=1, description="λ of GAE (arXiv:1506.02438)")
@@ -154,6 +168,8 @@ class PPOSpec(LearningSpec):
     MEMORY: ClassVar[Family | None] = "on_policy"
     MEMORY_MODEL: ClassVar[type[MemorySpec]] = OnPolicyBatchReplaySpec
     PDTYPES: ClassVar[frozenset[str] | None] = OF_POLICIES
+    CRITIC: ClassVar[Critic | None] = "may_share"
+    HAS_TARGETS: ClassVar[bool | None] = False
     ALIASES: ClassVar[Mapping[str, str]] = {"clip_val_loss": "clip_vloss"}
     LEGACY: ClassVar[Mapping[str, str]] = {
         "training_frequency": "PPO trains every time_horizon steps"
@@ -213,12 +229,16 @@ class DQNBaseSpec(ReplayLearningSpec):
     """What the Q-learning algorithms share."""
 
     PDTYPES: ClassVar[frozenset[str] | None] = OF_Q_VALUES
+    CRITIC: ClassVar[Critic | None] = "none"
+    HAS_TARGETS: ClassVar[bool | None] = True
 
     num_step_returns: Int = Field(1, ge=1, description="n of n-step targets")
 
 
 class VanillaDQNSpec(DQNBaseSpec):
     """Q-learning with a replay memory, without a target network."""
+
+    HAS_TARGETS: ClassVar[bool | None] = False
 
     name: str = Field("VanillaDQN", description="algorithm")
 
@@ -240,6 +260,7 @@ class EntropyRegularisedSpec(ReplayLearningSpec):
 
     PDTYPES: ClassVar[frozenset[str] | None] = OF_SAC
     NEEDS_BOUNDS: ClassVar[bool] = True
+    CRITIC: ClassVar[Critic | None] = "apart"
 
     target_entropy: AutoOrNumber = Field(
         "auto", description="entropy that α is tuned for, nats; auto: −A, or by the action count"
@@ -250,16 +271,28 @@ class EntropyRegularisedSpec(ReplayLearningSpec):
     fixed_alpha: Constant | None = Field(
         None, description="α, not tuned: a number, or a schedule that anneals it"
     )
-    log_alpha_min: float = Field(-20.0, description="least ln α")
-    log_alpha_max: float = Field(2.0, description="greatest ln α")
+    log_alpha_min: float = Field(-20.0, description="least ln α, ≤ 0: α begins at 1")
+    log_alpha_max: float = Field(
+        2.0, description="greatest ln α; below 0, α begins at e to this power instead of at 1"
+    )
     policy_delay: Int = Field(1, ge=1, description="critic updates per actor update")
     entropy_penalty_coef: float = Field(
-        0.0, ge=0, description="weight of the penalty on changes of the entropy (discrete actions)"
+        0.0,
+        ge=0,
+        description="weight of the penalty on changes of the entropy, arXiv:2209.10081; refused "
+        "for continuous actions",
     )
     symlog: bool = Field(
         False, description="values learnt as sign(x) ln(1 + |x|), arXiv:2301.04104"
     )
     spectral_norm: bool = Field(False, description="spectral normalisation of the critics")
+
+    @field_validator("log_alpha_min")
+    @classmethod
+    def _a_logarithm(cls, value: float) -> float:
+        if value > 0:
+            raise refuse("must be <= 0: it is ln α, and α begins at 1")
+        return value
 
     @field_validator("log_alpha_max")
     @classmethod
@@ -269,15 +302,31 @@ class EntropyRegularisedSpec(ReplayLearningSpec):
             raise refuse(f"must be > log_alpha_min ({least:g})")
         return value
 
+    @model_validator(mode="after")
+    def _tuned_or_fixed(self) -> Self:
+        if self.fixed_alpha is None:
+            return self
+        asked = {"target_entropy": "auto", "alpha_lr": None}
+        given = {key: getattr(self, key) for key in asked}
+        message = "tunes α, and fixed_alpha sets it; remove one of the two"
+        wrong = [refusal((k,), message, v) for k, v in given.items() if v != asked[k]]
+        if wrong:
+            raise refuse_all("EntropyRegularisedSpec", wrong)
+        return self
+
 
 class SoftActorCriticSpec(EntropyRegularisedSpec):
     """Soft actor-critic (arXiv:1812.05905), for continuous and discrete actions."""
+
+    HAS_TARGETS: ClassVar[bool | None] = True
 
     name: str = Field("SoftActorCritic", description="algorithm")
 
 
 class CrossQSpec(EntropyRegularisedSpec):
     """CrossQ (arXiv:1902.05605): no target networks, batch-normalised critics."""
+
+    HAS_TARGETS: ClassVar[bool | None] = False
 
     name: str = Field("CrossQ", description="algorithm")
 

@@ -56,11 +56,13 @@ class EnvSpec(Block):
         None, description='rewards multiplied by this; "sign": to −1, 0, 1'
     )
     frame_op: Literal["stack", "concat"] | None = Field(
-        None, description="how the last frame_op_len observations are joined"
+        None,
+        description="the last frame_op_len observations as one: along a new first axis, or along "
+        "the first axis that there is",
     )
     frame_op_len: Int | None = Field(None, ge=1, description="observations joined")
     image_downsize: ImageSize | None = Field(
-        None, description="images resized to [width, height] in pixels"
+        None, description="images resized to [width, height] in pixels, by area"
     )
     vectorization_mode: Literal["native", "sync", "async"] | None = Field(
         None, description="how copies are stepped; null: native where there is one, else sync"

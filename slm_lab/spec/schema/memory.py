@@ -5,7 +5,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from slm_lab.spec.schema.block import Block, refusal, refuse_all
-from slm_lab.spec.schema.schedule import ScheduleSpec
+from slm_lab.spec.schema.schedule import Fraction
 from slm_lab.spec.schema.types import Int
 
 Family = Literal["on_policy", "replay"]
@@ -66,7 +66,7 @@ class ReplaySpec(MemorySpec):
     use_cer: bool = Field(
         False,
         description="combined experience replay: every batch holds the newest step of every "
-        "environment",
+        "environment, with the weight of a uniform draw",
     )
     storage: Literal["memory", "memmap"] = Field(
         "memory", description="where the ring lies: in memory, or in a file that is mapped"
@@ -86,6 +86,8 @@ class PrioritizedReplaySpec(ReplaySpec):
     name: str = Field("PrioritizedReplay", description="kind of memory")
     alpha: float = Field(0.6, ge=0, le=1, description="α: 0 draws uniformly, 1 by error")
     epsilon: float = Field(1e-4, ge=0, description="ε added to every error")
-    beta: ScheduleSpec | None = Field(
-        None, description="β of the importance weights over the run; null: no weights"
+    beta: Fraction | None = Field(
+        None,
+        description="β of the importance weights over the run, 0 to 1 (whole correction); null: no "
+        "weights",
     )

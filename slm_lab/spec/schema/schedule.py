@@ -68,6 +68,11 @@ NonNegative: TypeAlias = Annotated[
 ]
 """A schedule of values >= 0."""
 
+Fraction: TypeAlias = Annotated[
+    ScheduleSpec, AfterValidator(_both_values(lambda value: 0 <= value <= 1, "must be in [0, 1]"))
+]
+"""A schedule of values between 0 and 1."""
+
 
 def _number_as_constant(value: Any) -> Any:
     return value if isinstance(value, Mapping | BaseModel) else {"start_val": value}

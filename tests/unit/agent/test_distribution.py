@@ -15,7 +15,7 @@ from slm_lab.agent.distribution.continuous import (
     MultivariateNormal,
 )
 from slm_lab.agent.distribution.discrete import Bernoulli, Categorical, MultiCategorical
-from slm_lab.agent.distribution.family import FAMILIES, distribution_family
+from slm_lab.agent.distribution.family import FAMILIES, distribution_family, squashed_family
 from slm_lab.core.errors import LabError
 
 LOW, HIGH = torch.tensor([-1.0, -1.0, 0.0]), torch.tensor([1.0, 1.0, 4.0])
@@ -221,3 +221,26 @@ def test_a_log_normal_far_out_stays_finite():
     assert torch.isfinite(actions).all()
     assert torch.isfinite(policy.log_prob(actions)).all()
     assert torch.isfinite(policy.mode()).all()
+
+
+@pytest.mark.parametrize(
+    ("space", "pdtype", "told"),
+    [
+        (spaces.Box(-np.inf, np.inf, (2,)), "default", "needs actions with two bounds each"),
+        (spaces.Box(-1.0, np.inf, (2,)), "Normal", "needs actions with two bounds each"),
+        (spaces.MultiDiscrete([2, 3]), "default", "is for continuous actions"),
+        (spaces.Box(-1.0, 1.0, (2,)), "Beta", 'use "default" or "Normal"'),
+    ],
+)
+def test_what_cannot_be_squashed_is_refused_at_its_place_in_the_spec(space, pdtype, told):
+    with pytest.raises(LabError) as caught:
+        squashed_family(space, pdtype)
+    assert str(caught.value).startswith(f"agent.algorithm.action_pdtype = '{pdtype}': ")
+    assert told in str(caught.value)
+
+
+def test_bounded_actions_are_squashed_between_minus_one_and_one():
+    family = squashed_family(spaces.Box(-3.0, 7.0, (2,)))
+    action = family(torch.full((5, 4), 9.0)).sample(torch.Generator().manual_seed(0))
+    assert family.param_dim == 4
+    assert action.abs().max() <= 1.0

@@ -41,7 +41,7 @@ def dqn(name, **net):
 class OneBatch(TransitionSource):
     """Hands out the same batch, and keeps the errors it is told."""
 
-    num_batches, num_stored = 1, 10
+    num_batches, num_stored, num_trained_on = 1, 10, 8
 
     def __init__(self, batch):
         self.batch = batch
@@ -101,7 +101,7 @@ def test_the_loss_is_the_weighted_squared_error_of_the_target(name):
     assert report["q_value"] == pytest.approx(q.mean(), rel=1e-5)
     np.testing.assert_allclose(source.error.numpy(), target - q, rtol=1e-4, atol=1e-6)
     assert torch.equal(source.index, batch.index)
-    assert report["update_to_data"] == pytest.approx(1 / 10)
+    assert report["update_to_data"] == pytest.approx(1 / 8)
 
 
 def test_the_three_do_differ():

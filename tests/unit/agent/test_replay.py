@@ -179,6 +179,73 @@ def test_combined_replay_puts_the_newest_transitions_into_every_batch():
         assert newest <= set(memory.sample(0).obs[:, 0].tolist())
 
 
+def with_errors(memory, error):
+    """The places of all that is stored, oldest first, once each has this error, (K,)."""
+    places = memory._ring.place(np.arange(memory._ring.num_stored))
+    memory.report_errors(torch.from_numpy(places), torch.from_numpy(error))
+    return places
+
+
+def combined(model, batch_size=12, **keys):
+    """A memory of 60 transitions, the newest part of every batch, and the errors 1 to 60."""
+    if model is PrioritizedReplaySpec:
+        keys = {"alpha": 1.0, "epsilon": 0.0, "beta": ScheduleSpec(start_val=1.0), **keys}
+    memory = replay(model, batch_size=batch_size, max_size=60, use_cer=True, **keys)
+    fill(memory.add, 0, 30)
+    return memory, with_errors(memory, np.arange(1.0, 61.0))
+
+
+@pytest.mark.parametrize("model", [ReplaySpec, PrioritizedReplaySpec])
+def test_the_newest_transitions_take_the_place_of_no_others(model):
+    """What is left of a batch is drawn from all that is stored, as without them."""
+    memory, places = (
+        combined(model, alpha=0.0) if model is PrioritizedReplaySpec else combined(model)
+    )
+    counts = np.zeros(memory._ring.size)
+    for _ in range(1000):
+        index = memory.sample(0).index.numpy()
+        np.testing.assert_array_equal(index[-NUM_ENVS:], memory._ring.newest)
+        np.add.at(counts, index[:-NUM_ENVS], 1)
+    assert counts.sum() == counts[places].sum()
+    assert chi_squared(counts[places], np.ones(60)) < 1
+
+
+def test_the_newest_transitions_weigh_what_a_uniform_draw_does():
+    """They were not drawn by their priority, so there is no bias to undo: with β = 1 the weights of
+    all others stand to theirs as 1 / (N P(i)) to 1."""
+    memory, places = combined(PrioritizedReplaySpec)
+    probability = np.zeros(memory._ring.size)
+    probability[places] = np.arange(1.0, 61.0) / np.arange(1.0, 61.0).sum()
+    for _ in range(20):
+        batch = memory.sample(0)
+        weight, index = batch.weight.numpy(), batch.index.numpy()
+        assert weight.max() == 1.0
+        np.testing.assert_array_equal(weight[-NUM_ENVS:], weight[-1])
+        relative = weight / weight[-1]
+        drawn = slice(0, -NUM_ENVS)
+        np.testing.assert_allclose(relative[drawn], 1 / (60 * probability[index[drawn]]), rtol=1e-5)
+
+
+def test_combined_prioritised_replay_estimates_what_combined_uniform_replay_does():
+    """With the whole correction: the mean of anything over weighted batches, on average."""
+    value = np.random.default_rng(0).normal(size=60)
+    means = []
+    for model in (ReplaySpec, PrioritizedReplaySpec):
+        memory, places = combined(model)
+        value_at = np.zeros(memory._ring.size)
+        value_at[places] = value
+        found = []
+        for _ in range(3000):
+            batch = memory.sample(0)
+            weight = (batch.weight / batch.weight[-1]).numpy()
+            found.append((weight * value_at[batch.index.numpy()]).mean())
+        means.append((np.mean(found), np.std(found) / len(found) ** 0.5))
+    (uniform, error), (by_priority, other_error) = means
+    assert abs(uniform - by_priority) < 4 * (error + other_error)
+    newest = value[-NUM_ENVS:].sum() / 12 + value.mean() * (12 - NUM_ENVS) / 12
+    assert abs(by_priority - newest) < 4 * other_error
+
+
 def prioritized(**keys):
     return replay(PrioritizedReplaySpec, max_size=60, batch_size=60, **keys)
 
@@ -320,3 +387,52 @@ def test_training_falls_due_as_the_spec_says(schedule, events):
 
     fill(add, 0, 10)
     assert seen == events
+
+
+@pytest.mark.parametrize("start", [0, 1, 10, 12, 100])
+@pytest.mark.parametrize(
+    ("schedule", "ratio"),
+    [
+        ({"frequency": 1}, 1 / 3),  # at most one event per step of three environments
+        ({"frequency": 3, "batches_per_event": 4}, 4 / 3),
+        ({"frequency": 12, "batches_per_event": 2}, 2 / 12),
+        ({"frequency": 1, "update_to_data": 0.5}, 0.5),
+        ({"frequency": 1, "update_to_data": 2.0}, 2.0),
+        ({"frequency": 16, "update_to_data": 0.25}, 0.25),
+    ],
+)
+def test_batches_per_transition_since_training_began_are_what_the_spec_amounts_to(
+    start, schedule, ratio
+):
+    """From the first event on, however long the memory was filled before, and after a reload."""
+    memory = replay(schedule={**schedule, "start": start})
+    drawn, ratios = 0, []
+
+    def add(*step):
+        nonlocal drawn
+        memory.add(*step)
+        if memory.ready():
+            drawn += memory.num_batches
+            ratios.append((drawn, memory.num_trained_on))
+
+    fill(add, 0, 80)
+    assert len(ratios) > 5
+    for batches, transitions in ratios:
+        due = ratio * transitions
+        assert batches == (int(due) if "update_to_data" in schedule else pytest.approx(due))
+    twin = replay(schedule={**schedule, "start": start})
+    twin.load_state_dict(memory.state_dict())
+    assert twin.num_trained_on == memory.num_trained_on > 0
+
+
+def test_events_that_are_not_equally_far_apart_are_so_on_average():
+    memory = replay(schedule={"frequency": 10, "start": 25})
+    drawn = 0
+
+    def add(*step):
+        nonlocal drawn
+        memory.add(*step)
+        drawn += memory.num_batches
+
+    fill(add, 0, 400)
+    assert drawn / memory.num_trained_on == pytest.approx(1 / 10, rel=0.01)

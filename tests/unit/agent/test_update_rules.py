@@ -9,10 +9,13 @@ from torch import nn
 from slm_lab.agent.net.policy_value import SeparatePolicyValue
 from slm_lab.agent.optim.build import build_rule
 from slm_lab.agent.optim.flat import FlatParameters
+from slm_lab.agent.optim.hogwild import GlobalUnit, load_unit
 from slm_lab.agent.optim.lr_schedule import ConstantRate
 from slm_lab.agent.optim.optimizer import Optimizer
+from slm_lab.agent.optim.rule import UpdateRule
 from slm_lab.agent.optim.sync import NoSync
-from slm_lab.core.errors import NonFiniteLossError
+from slm_lab.core.errors import CheckpointError, NonFiniteLossError
+from tests.contract.playing import same
 
 UPDATES = 30
 
@@ -165,3 +168,56 @@ def test_neither_network_moves_where_one_loss_is_not_finite():
     with pytest.raises(NonFiniteLossError):
         pair.step(loss_of(actor, batch), loss_of(critic, batch) * math.nan)
     assert all(torch.equal(u.flat.vector, b) for u, b in zip(units, before, strict=True))
+
+
+def rule_of(name: str, args: dict, steps: int = 2) -> tuple[UpdateRule, FlatParameters]:
+    flat = FlatParameters(network())
+    rule = build_rule(name, args, flat)
+    for _ in range(steps):
+        flat.grad.fill_(0.1)
+        rule.apply(flat.vector, flat.grad, 1e-3)
+    return rule, flat
+
+
+@pytest.mark.parametrize(
+    ("saved", "built", "told"),
+    [
+        (("Adam", {}), ("RMSprop", {}), "as exp_avg, exp_avg_sq, step and is built as square_avg"),
+        (("Adam", {}), ("Adam", {"amsgrad": True}), "is built as exp_avg, exp_avg_sq, max_exp_avg"),
+        (("RMSprop", {"momentum": 0.9}), ("RMSprop", {}), "momentum_buffer, square_avg and is"),
+        (("NAdam", {}), ("Adagrad", {}), "saved as NAdam and is built as Adagrad"),
+        (("SGD", {"momentum": 0.9}), ("Adam", {}), "saved as SGD and is built as exp_avg"),
+        (("RMSprop", {}), ("SGD", {}), "saved as square_avg and is built as SGD"),
+    ],
+)
+def test_the_state_of_another_rule_is_refused_and_changes_nothing(saved, built, told):
+    state = rule_of(*saved)[0].state_dict()
+    rule, _ = rule_of(*built)
+    before = rule.state_dict()
+    assert told in rule.misfit(state)
+    with pytest.raises(CheckpointError, match=r"optimizer was saved as .*undo the change of its"):
+        rule.load_state_dict(state)
+    assert same(rule.state_dict(), before)
+
+
+@pytest.mark.parametrize(("name", "args"), CASES)
+@pytest.mark.parametrize("steps", [0, 2])
+def test_the_state_of_the_same_rule_is_loaded(name, args, steps):
+    """Also one that was saved before the first step."""
+    state = rule_of(name, args, steps)[0].state_dict()
+    rule, _ = rule_of(name, args)
+    assert rule.misfit(state) is None
+    rule.load_state_dict(state)
+    assert same(rule.state_dict(), state)
+
+
+def test_shared_moments_take_no_others():
+    flat = FlatParameters(network())
+    optimizer = Optimizer(flat, build_rule("RMSprop", {}, flat), ConstantRate(0.1), None)
+    unit = GlobalUnit.of(optimizer, 1)
+    before = unit.vector.clone()
+    state = {"flat": flat.state_dict(), "rule": rule_of("Adam", {})[0].state_dict()}
+    state["flat"]["vector"] += 1.0
+    with pytest.raises(CheckpointError, match="is built as square_avg"):
+        load_unit(unit, state)
+    assert torch.equal(unit.vector, before)

@@ -8,7 +8,7 @@ from slm_lab.spec.cross_check import action_space_problems
 from slm_lab.spec.load import parse_spec
 from slm_lab.spec.parse import parse
 from slm_lab.spec.replaced_envs import replaced_message, successor
-from slm_lab.spec.schema.algorithm import DQNSpec, PPOSpec, SoftActorCriticSpec
+from slm_lab.spec.schema.algorithm import CrossQSpec, DQNSpec, PPOSpec, SoftActorCriticSpec
 from tests.unit.spec.spec_data import A3C, ALL, DQN, PPO, SAC, changed
 
 
@@ -47,8 +47,8 @@ def test_a_shared_net_may_repeat_the_optimizer_of_its_actor():
 
 
 def test_what_is_not_built_is_refused_only_beside_every_other_problem():
-    raw = changed(SAC, agent__algorithm__name="CrossQ")
-    unavailable = "agent.net.type = 'TorchArcNet': TorchArcNet is not available yet"
+    raw = changed(SAC, agent__algorithm__name="CrossQ", meta__cluster="auto")
+    unavailable = "meta.cluster = 'auto': running on a cluster is not available yet"
     assert messages(raw) == [unavailable]
     raw["agent"]["algorithm"]["policy_dealy"] = 2
     raw["agent"]["algorithm"]["policy_delay"] = 0
@@ -64,7 +64,6 @@ def test_what_is_not_built_is_refused_only_beside_every_other_problem():
         ("meta__cluster", "auto"),
         ("meta__record_video", 1000),
         ("env__backend", "envpool"),
-        ("env__image_downsize", [84, 84]),
     ],
 )
 def test_every_row_of_the_table_refuses_by_name(path, value):
@@ -195,6 +194,18 @@ def test_a_distribution_of_another_space_has_those_of_the_space_at_hand_named(sp
 def test_what_draws_between_bounds_is_refused_where_there_are_none(keys, has_low, has_high, right):
     algorithm = PPOSpec(gamma=0.9, time_horizon=1, **keys)
     assert (action_space_problems(algorithm, "box", has_low, has_high) == []) is right
+
+
+@pytest.mark.parametrize("model", [SoftActorCriticSpec, CrossQSpec])
+def test_the_penalty_on_entropy_is_for_discrete_actions(model):
+    algorithm = model(gamma=0.9, entropy_penalty_coef=0.5)
+    assert action_space_problems(algorithm, "discrete") == []
+    (problem,) = action_space_problems(algorithm, "box")
+    assert str(problem) == (
+        "agent.algorithm.entropy_penalty_coef = 0.5: is for discrete actions, and the "
+        "environment's are continuous; remove it"
+    )
+    assert action_space_problems(model(gamma=0.9), "box") == []
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,18 @@
 import pytest
 
 from slm_lab.core.errors import SpecError
-from tests.support import parse, q_learning
+from slm_lab.spec.load import parse_spec
+from slm_lab.spec.profile import dev_profile
+from tests.support import actor_critic, parse, ppo, q_learning, soft
 
 
 def problems(**changes):
+    return problems_of(q_learning("DQN", **changes))
+
+
+def problems_of(raw):
     try:
-        parse(q_learning("DQN", **changes))
+        parse(raw)
     except SpecError as error:
         return [str(problem) for problem in error.problems]
     return []
@@ -50,3 +56,86 @@ def test_an_exact_ratio_leaves_no_other_number_of_gradient_steps(key):
     (told,) = problems(**{**ones, path: 3}, **exact)
     assert told.startswith(f"agent.algorithm.{key} = 3: must be 1 with update_to_data")
     assert problems(**{**ones, path: 3}) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "most"), [("training_start_step", 999), ("training_frequency", 1000)]
+)
+def test_learning_begins_before_the_run_ends(key, most):
+    path = f"agent__algorithm__{key}"
+    assert problems(**{path: most}) == []
+    (told,) = problems(**{path: most + 1})
+    assert told.startswith(f"agent.algorithm.{key} = {most + 1}: must be <")
+    assert told.endswith("env.max_frame (1000), or the run ends before anything is learned")
+
+
+@pytest.mark.parametrize(
+    ("start", "max_frame"), [(0, 10), (900, 1000), (99_999, 100_000), (5000, 1e6)]
+)
+@pytest.mark.parametrize("num_envs", [1, 16])
+def test_a_spec_made_short_still_learns_and_loads_again(start, max_frame, num_envs):
+    raw = q_learning(
+        "DQN",
+        agent__algorithm__training_start_step=start,
+        agent__algorithm__training_frequency=4,
+        env__num_envs=num_envs,
+        env__max_frame=max_frame,
+    )
+    short = dev_profile(parse_spec("s", raw))
+    assert short.env.max_frame > start
+    assert parse_spec("s", short.to_json()) == short
+
+
+def prioritized(beta):
+    memory = {"name": "PrioritizedReplay", "batch_size": 16, "max_size": 200, "beta": beta}
+    return problems(agent__memory=memory)
+
+
+@pytest.mark.parametrize(
+    ("beta", "wrong"),
+    [
+        ({"start_val": 1.0}, []),
+        ({"start_val": 1.1}, ["start_val"]),
+        ({"start_val": -0.1}, ["start_val"]),
+        ({"name": "linear_decay", "start_val": 0.4, "end_val": 1.0, "end_step": 9}, []),
+        ({"name": "linear_decay", "start_val": 0.4, "end_val": 1.5, "end_step": 9}, ["end_val"]),
+    ],
+)
+def test_the_correction_of_a_bias_is_between_none_and_whole(beta, wrong):
+    found = prioritized(beta)
+    assert [text.split(" = ")[0] for text in found] == [f"agent.memory.beta.{key}" for key in wrong]
+    assert all(text.endswith("must be in [0, 1]") for text in found)
+
+
+@pytest.mark.parametrize("raw", [q_learning("DQN"), actor_critic(), ppo()])
+def test_a_memory_holds_a_batch(raw):
+    """That of self-imitation too."""
+    if raw["agent"]["algorithm"]["name"] in ("ActorCritic", "PPO"):
+        raw["agent"]["algorithm"]["name"] = {"ActorCritic": "SIL"}.get(
+            raw["agent"]["algorithm"]["name"], "PPOSIL"
+        )
+        raw["agent"]["memory"]["sil_replay_name"] = "Replay"
+    raw["agent"]["memory"] |= {"batch_size": 64, "max_size": 64}
+    assert problems_of(raw) == []
+    raw["agent"]["memory"]["max_size"] = 63
+    assert problems_of(raw) == ["agent.memory.max_size = 63: must be >= batch_size (64)"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "wrong"),
+    [
+        ({"log_alpha_min": -5.0, "log_alpha_max": 0.5}, []),
+        ({"log_alpha_min": 0.0}, []),
+        ({"log_alpha_min": -5.0, "log_alpha_max": -1.0}, []),
+        ({"log_alpha_min": 0.01}, ["log_alpha_min = 0.01: must be <= 0: it is ln α"]),
+        ({"log_alpha_min": -1.0, "log_alpha_max": -1.0}, ["log_alpha_max = -1.0: must be > log"]),
+        ({"log_alpha_min": -1.0, "log_alpha_max": -2.0}, ["log_alpha_max = -2.0: must be > log"]),
+    ],
+)
+def test_the_bounds_of_the_temperature_are_logarithms_in_order(keys, wrong):
+    raw = soft("SoftActorCritic")
+    raw["agent"]["algorithm"] |= keys
+    found = problems_of(raw)
+    assert len(found) == len(wrong)
+    for text, start in zip(found, wrong, strict=True):
+        assert text.startswith(f"agent.algorithm.{start}")

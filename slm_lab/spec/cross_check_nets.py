@@ -1,0 +1,165 @@
+"""What has to fit between the nets of a spec, their optimizers, and what asks for them."""
+
+from collections.abc import Iterator
+
+from slm_lab.core.errors import Problem
+from slm_lab.spec.blocks import Blocks
+from slm_lab.spec.role import OPTIMIZER_KEYS, optimizer_paths
+from slm_lab.spec.schema.algorithm import DQNBaseSpec, PPOSpec, SARSASpec
+from slm_lab.spec.schema.net import NetSpec, TorchArcNetSpec, given_keys
+
+GLOBAL_TWIN = {"Adam": "GlobalAdam", "RMSprop": "GlobalRMSprop"}
+OF_THE_HEAD = ("init_std", "optim_spec", "lr_scheduler_spec", "loss_spec", "out_layer_activation")
+"""What a critic can have for itself although it shares the body."""
+
+
+def net_problems(blocks: Blocks) -> list[Problem]:
+    """Everything that does not fit together, in the order of the file."""
+    return [problem for check in CHECKS for problem in check(blocks)]
+
+
+def _net_is_there(blocks: Blocks) -> Iterator[Problem]:
+    algorithm = blocks.algorithm
+    if algorithm is None or not algorithm.NEEDS_NET or "net" in blocks.malformed:
+        return
+    if blocks.net is None:
+        yield Problem("agent.net", f"is missing: {algorithm.name} needs a net")
+
+
+def _arc_is_there(blocks: Blocks) -> Iterator[Problem]:
+    net, critic = blocks.net, blocks.critic_net
+    if isinstance(net, TorchArcNetSpec) and net.arc is None:
+        roles = set(net.variants) & {"actor_arc", "critic_arc"}
+        if critic is not None:
+            roles.add("critic_arc")
+        if roles != {"actor_arc", "critic_arc"}:
+            yield Problem("agent.net.arc", "is missing: the body of a TorchArcNet")
+    if isinstance(critic, TorchArcNetSpec) and critic.arc is None:
+        yield Problem("agent.critic_net.arc", "is missing: the body of a TorchArcNet")
+
+
+def _batch_norm_sees_more_than_one_sample(blocks: Blocks) -> Iterator[Problem]:
+    algorithm, env, net = blocks.algorithm, blocks.env, blocks.net
+    if not isinstance(algorithm, PPOSpec) or env is None or net is None or not net.batch_norm:
+        return
+    rest = algorithm.time_horizon * env.num_envs % algorithm.minibatch_size
+    if rest == 1 or algorithm.minibatch_size == 1:
+        message = "leaves a minibatch of one sample, which batch_norm cannot normalise"
+        path, size = "agent.algorithm.minibatch_size", algorithm.minibatch_size
+        yield Problem(path, message, size, has_value=True)
+
+
+def _dueling_needs_q_values(blocks: Blocks) -> Iterator[Problem]:
+    algorithm, net = blocks.algorithm, blocks.net
+    if algorithm is None or net is None or not net.type.startswith("Dueling"):
+        return
+    if algorithm.MEMORY is not None and not isinstance(algorithm, DQNBaseSpec | SARSASpec):
+        message = f"splits Q into value and advantage, and {algorithm.name} has no Q to split"
+        yield Problem("agent.net.type", message, net.type, has_value=True)
+
+
+def _nets_are_those_of_the_algorithm(blocks: Blocks) -> Iterator[Problem]:
+    algorithm, net = blocks.algorithm, blocks.net
+    if algorithm is None:
+        return
+    if algorithm.CRITIC == "apart" and net is not None and net.shared:
+        message = f"{algorithm.name} has its critics apart from the actor; set it to false"
+        yield Problem("agent.net.shared", message, True, has_value=True)
+    if algorithm.CRITIC == "none" and blocks.critic_net is not None:
+        message = f"{algorithm.name} has one net, agent.net, and no critic; remove the block"
+        yield Problem("agent.critic_net", message)
+
+
+def _shared_body_has_one_optimizer(blocks: Blocks) -> Iterator[Problem]:
+    net = blocks.net
+    if net is None or not net.shared or _has_no_body_to_share(blocks):
+        return
+    if blocks.critic_net is not None:
+        message = "cannot be given with agent.net.shared: actor and critic are one net"
+        yield Problem("agent.critic_net", message)
+    for key in OPTIMIZER_KEYS:
+        path = f"agent.net.critic_{key}"
+        if f"critic_{key}" in net.variants and not _same_for_both(net, key):
+            message = "differs from the actor's, but a shared net has one optimizer; remove it"
+            yield Problem(path, message, net.variants[f"critic_{key}"], has_value=True)
+    for key in sorted(set(net.role_keys("critic")) - set(OF_THE_HEAD)):
+        message = "cannot be given with shared: the critic has the actor's body"
+        yield Problem(
+            f"agent.net.critic_{key}", message, net.variants[f"critic_{key}"], has_value=True
+        )
+
+
+def _has_no_body_to_share(blocks: Blocks) -> bool:
+    return blocks.algorithm is not None and blocks.algorithm.CRITIC in ("none", "apart")
+
+
+def _same_optimizer_means_same(blocks: Blocks) -> Iterator[Problem]:
+    net = blocks.net
+    if net is None or net.shared or not net.use_same_optim:
+        return
+    for key in OPTIMIZER_KEYS:
+        if f"critic_{key}" in net.variants and not _same_for_both(net, key):
+            message = "differs from the actor's, but use_same_optim is true; remove one of the two"
+            path = f"agent.net.critic_{key}"
+            yield Problem(path, message, net.variants[f"critic_{key}"], has_value=True)
+
+
+def _same_for_both(net: NetSpec, key: str) -> bool:
+    """Whether actor and critic have equal `key`, defaults written out."""
+
+    def resolved(role_keys: dict[str, object]) -> object:
+        whole = type(net).model_validate({**net.own_keys(), **role_keys})
+        return whole.model_dump(mode="json")[key]
+
+    return resolved(net.role_keys("actor")) == resolved(net.role_keys("critic"))
+
+
+def _each_role_has_an_optimizer(blocks: Blocks) -> Iterator[Problem]:
+    net = blocks.net
+    if net is None or net.shared or net.use_same_optim or blocks.critic_net is not None:
+        return
+    given = given_keys(net)
+    if "optim_spec" in given:
+        return
+    roles = (("actor", "critic"), ("critic", "actor"))
+    one_net = blocks.algorithm is not None and blocks.algorithm.CRITIC == "none"
+    for role, other in roles[:1] if one_net else roles:
+        if f"{role}_optim_spec" not in given and f"{other}_optim_spec" in given:
+            message = f"is missing: only {other}_optim_spec is given; or set use_same_optim"
+            yield Problem(f"agent.net.{role}_optim_spec", message)
+
+
+def _polyak_has_a_coefficient(blocks: Blocks) -> Iterator[Problem]:
+    if blocks.algorithm is not None and blocks.algorithm.HAS_TARGETS is False:
+        return
+    for path, net in (("agent.net", blocks.net), ("agent.critic_net", blocks.critic_net)):
+        if net is not None and net.update_type == "polyak" and net.polyak_coef == 0:
+            message = 'must be > 0 with update_type "polyak": at 0 the target never moves'
+            yield Problem(f"{path}.polyak_coef", message, net.polyak_coef, has_value=True)
+
+
+def _hogwild_needs_global_optimizers(blocks: Blocks) -> Iterator[Problem]:
+    meta = blocks.meta
+    if meta is None or meta.distributed not in ("shared", "synced"):
+        return
+    for path, optim in optimizer_paths(blocks.net, blocks.critic_net):
+        if not optim.name.startswith("Global"):
+            fix = GLOBAL_TWIN.get(optim.name, "GlobalAdam or GlobalRMSprop")
+            message = (
+                f'keeps its state in one process; with distributed "{meta.distributed}" use {fix}'
+            )
+            yield Problem(f"{path}.name", message, optim.name, has_value=True)
+
+
+CHECKS = (
+    _net_is_there,
+    _arc_is_there,
+    _batch_norm_sees_more_than_one_sample,
+    _dueling_needs_q_values,
+    _nets_are_those_of_the_algorithm,
+    _shared_body_has_one_optimizer,
+    _same_optimizer_means_same,
+    _each_role_has_an_optimizer,
+    _polyak_has_a_coefficient,
+    _hogwild_needs_global_optimizers,
+)

@@ -1,0 +1,82 @@
+"""What a spec asks for that can be done, and is hardly what was meant: told before it runs."""
+
+import math
+from collections.abc import Iterator
+
+from slm_lab.core.errors import Problem
+from slm_lab.spec.blocks import Blocks
+from slm_lab.spec.role import net_for_role, targets_role
+from slm_lab.spec.schema.agent import AgentSpec
+from slm_lab.spec.schema.algorithm import EXPLORING, DQNBaseSpec, ReplayLearningSpec, SARSASpec
+from slm_lab.spec.schema.net import NetSpec
+
+
+def doubts(blocks: Blocks) -> list[str]:
+    """One line each, in the order of the file."""
+    return [str(doubt) for check in CHECKS for doubt in check(blocks)]
+
+
+def _nothing_is_explored(blocks: Blocks) -> Iterator[Problem]:
+    algorithm = blocks.algorithm
+    if algorithm is None:
+        return
+    greedy = algorithm.action_pdtype in ("default", "Argmax")
+    of_values = isinstance(algorithm, DQNBaseSpec | SARSASpec)
+    if of_values and greedy and algorithm.action_policy == "default":
+        message = (
+            "takes the best action every time, so nothing is explored; use epsilon_greedy or "
+            "boltzmann with an explore_var_spec"
+        )
+        path = "agent.algorithm.action_policy"
+        yield Problem(path, message, algorithm.action_policy, has_value=True)
+    schedule = algorithm.explore_var_spec
+    if algorithm.action_policy in EXPLORING and schedule is not None:
+        end = None if schedule.name == "no_decay" else schedule.end_val
+        if schedule.start_val == 0 and end in (0, None):
+            path = "agent.algorithm.explore_var_spec.start_val"
+            yield Problem(path, "and 0 to the end, so nothing is explored", 0, has_value=True)
+
+
+def _targets_lag_behind(blocks: Blocks) -> Iterator[Problem]:
+    """Whether a target network is ever another than the net that it is a copy of."""
+    algorithm, env, net = blocks.algorithm, blocks.env, blocks.net
+    if not isinstance(algorithm, ReplayLearningSpec) or not algorithm.HAS_TARGETS:
+        return
+    if net is None or env is None or "critic_net" in blocks.malformed:
+        return
+    role = targets_role(algorithm)
+    agent = AgentSpec(algorithm=algorithm, net=net, critic_net=blocks.critic_net)
+    followed = net_for_role(agent, role)
+    block = "agent.critic_net" if role == "critic" and blocks.critic_net else "agent.net"
+    if followed.update_type == "polyak" and followed.polyak_coef < 1:
+        return
+    frames = _frames_between_events(algorithm, env.num_envs)
+    if followed.update_frequency > frames:
+        return
+    message = (
+        f"the net is copied after every training event, {frames} frames or more after the one "
+        f"before, so the target network {_difference(algorithm, followed, frames)}; set a larger "
+        'update_frequency, or update_type "polyak" with a small polyak_coef'
+    )
+    yield Problem(f"{block}.update_frequency", message, followed.update_frequency, has_value=True)
+
+
+def _frames_between_events(algorithm: ReplayLearningSpec, num_envs: int) -> int:
+    """The fewest frames that lie between two training events."""
+    if algorithm.update_to_data is not None:
+        return max(1, math.floor(1 / (algorithm.update_to_data * num_envs))) * num_envs
+    return max(1, algorithm.training_frequency // num_envs) * num_envs
+
+
+def _difference(algorithm: ReplayLearningSpec, net: NetSpec, frames: int) -> str:
+    """How far a target network differs from its net that is copied in every event."""
+    if algorithm.update_to_data is not None:
+        steps = math.ceil(algorithm.update_to_data * frames)
+    else:
+        steps = algorithm.training_iter * algorithm.training_batch_iter
+    if steps == 1 or (net.update_type == "polyak" and net.update_frequency == 1):
+        return "never differs from it"
+    return f"stands still for the {steps} gradient steps of one event only"
+
+
+CHECKS = (_nothing_is_explored, _targets_lag_behind)

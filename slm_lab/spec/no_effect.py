@@ -1,0 +1,136 @@
+"""Keys that are right as they stand, and change nothing: told, never silent.
+
+A value that equals the default asks for nothing and is not told: a spec with every default written
+out has such keys by the dozen.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
+
+from slm_lab.spec.blocks import Blocks
+from slm_lab.spec.role import targets_role
+from slm_lab.spec.schema.algorithm import (
+    EXPLORING,
+    AlgorithmSpec,
+    EntropyRegularisedSpec,
+    RandomSpec,
+    ReplayLearningSpec,
+)
+from slm_lab.spec.schema.block import Block
+from slm_lab.spec.schema.net import ROLES, NetSpec
+
+TARGET_KEYS = ("update_type", "update_frequency", "polyak_coef")
+"""How a target network follows."""
+
+Note: TypeAlias = tuple[str, str]
+"""A path of the spec, and why what stands there changes nothing."""
+
+
+def without_effect(blocks: Blocks) -> list[str]:
+    """One "path (reason)" per key."""
+    return [f"{path} ({reason})" for check in CHECKS for path, reason in check(blocks)]
+
+
+def _exploration(blocks: Blocks) -> Iterator[Note]:
+    algorithm = blocks.algorithm
+    if algorithm is None or algorithm.explore_var_spec is None:
+        return
+    if algorithm.action_policy not in EXPLORING:
+        reason = f'action_policy "{algorithm.action_policy}" has no exploration variable'
+        yield "agent.algorithm.explore_var_spec", reason
+
+
+def _nothing_to_learn(blocks: Blocks) -> Iterator[Note]:
+    if not isinstance(blocks.algorithm, RandomSpec):
+        return
+    parts = {"memory": blocks.memory, "net": blocks.net, "critic_net": blocks.critic_net}
+    for key, part in parts.items():
+        if part is not None:
+            yield f"agent.{key}", f"{blocks.algorithm.name} learns nothing"
+
+
+def _ratio(blocks: Blocks) -> Iterator[Note]:
+    algorithm = blocks.algorithm
+    if not isinstance(algorithm, ReplayLearningSpec) or algorithm.update_to_data is None:
+        return
+    if _asks(algorithm, "training_frequency"):
+        yield "agent.algorithm.training_frequency", "update_to_data says when there is training"
+
+
+def _bounds_of_alpha(blocks: Blocks) -> Iterator[Note]:
+    algorithm = blocks.algorithm
+    if not isinstance(algorithm, EntropyRegularisedSpec) or algorithm.fixed_alpha is None:
+        return
+    for key in ("log_alpha_min", "log_alpha_max"):
+        if _asks(algorithm, key):
+            yield f"agent.algorithm.{key}", "bounds an α that is tuned, and fixed_alpha sets it"
+
+
+def _one_net(blocks: Blocks) -> Iterator[Note]:
+    algorithm, net = blocks.algorithm, blocks.net
+    if algorithm is None or net is None or algorithm.CRITIC != "none":
+        return
+    reason = f"{algorithm.name} has one net and no critic"
+    own = [key for key in ("shared", "use_same_optim") if _asks(net, key)]
+    of_critic = [f"critic_{key}" for key in net.role_keys("critic") if key not in TARGET_KEYS]
+    for key in (*own, *of_critic):
+        yield f"agent.net.{key}", reason
+
+
+def _one_optimizer(blocks: Blocks) -> Iterator[Note]:
+    net = blocks.net
+    if blocks.critic_net is not None and net is not None and net.use_same_optim:
+        yield "agent.net.use_same_optim", "agent.critic_net has its own optimizer"
+
+
+def _targets(blocks: Blocks) -> Iterator[Note]:
+    algorithm = blocks.algorithm
+    if algorithm is None or algorithm.HAS_TARGETS is None:
+        return
+    for path, net in (("agent.net", blocks.net), ("agent.critic_net", blocks.critic_net)):
+        if net is None:
+            continue
+        for key in _asked_of(net, TARGET_KEYS):
+            reason = _unused(algorithm, blocks, net, key)
+            if reason:
+                yield f"{path}.{key}", reason
+
+
+def _unused(algorithm: AlgorithmSpec, blocks: Blocks, net: NetSpec, key: str) -> str:
+    """Why a key of target networks changes nothing; "" where it does."""
+    if not algorithm.HAS_TARGETS:
+        return f"{algorithm.name} has no target networks"
+    role = targets_role(algorithm)
+    if role == "critic" and net is blocks.net and blocks.critic_net is not None:
+        return "target networks follow the nets of agent.critic_net"
+    if any(key.startswith(f"{other}_") for other in ROLES if other != role):
+        return f"target networks of {algorithm.name} follow its {role}"
+    update_type = net.role_keys(role).get("update_type", net.update_type)
+    if key.endswith("polyak_coef") and update_type == "replace":
+        return 'update_type "replace" copies'
+    return ""
+
+
+def _asks(block: Block, key: str) -> bool:
+    """Whether a block has another value than the default."""
+    asked: bool = getattr(block, key) != type(block).model_fields[key].default
+    return asked
+
+
+def _asked_of(net: NetSpec, keys: Sequence[str]) -> Iterator[str]:
+    """Those of `keys` that ask for something, and their variants for one role."""
+    for key in keys:
+        if _asks(net, key):
+            yield key
+        yield from (f"{role}_{key}" for role in ROLES if key in net.role_keys(role))
+
+
+CHECKS = (
+    _exploration,
+    _nothing_to_learn,
+    _ratio,
+    _bounds_of_alpha,
+    _one_net,
+    _one_optimizer,
+    _targets,
+)

@@ -1,0 +1,361 @@
+"""Every off-policy update is one step down the gradient of its loss, written here in NumPy.
+
+The losses are functions of the weights, in float64 and without autograd; their gradients are taken
+by central differences. So a target that is not held fixed shows as well as one that is wrong.
+"""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from slm_lab.agent.algorithm.algorithm import AgentSeeds
+from slm_lab.agent.batch import ImitationBatch, PastReturns, Transitions
+from slm_lab.agent.build import build_agent
+from slm_lab.env.make import make_env
+from tests.support import actor_critic, parse, q_learning, sarsa, soft
+from tests.unit.agent.test_q_learning import OneBatch, rollout
+
+GAMMA = 0.9
+LR = {"agent__net__optim_spec": {"name": "SGD", "lr": 0.5}}
+SMALL = {
+    "agent__algorithm__gamma": GAMMA,
+    "agent__net__hid_layers": [5],
+    "agent__net__init_fn": "xavier_uniform_",
+    "agent__net__clip_grad_val": None,
+    **LR,
+}
+DISCRETE, CONTINUOUS = {}, {"env__name": "Pendulum-v1"}
+ALPHA_LR = 0.3
+
+
+def learner_of(raw):
+    spec = parse(raw)
+    env = make_env(spec.env, 0)
+    spaces = env.observation_space, env.action_space
+    return build_agent(spec.agent, *spaces, env.num_envs, AgentSeeds(0, 1, 2)).learner
+
+
+def transitions(continuous=False):
+    generator = torch.Generator().manual_seed(3)
+    size, action = (3, torch.tensor([[0.1], [-0.7], [0.9], [0.0]])) if continuous else (
+        4, torch.tensor([0, 1, 1, 0])
+    )  # fmt: skip
+    return Transitions(
+        obs=torch.randn(4, size, generator=generator),
+        action=action,
+        log_prob=torch.tensor([-0.1, -0.7, -1.2, -0.4]),
+        reward=torch.tensor([1.0, -1.0, 0.5, 2.0]),
+        discount=torch.tensor([0.9, 0.81, 0.0, 0.9]),
+        next_obs=torch.randn(4, size, generator=generator),
+        weight=torch.tensor([1.0, 0.5, 0.25, 0.8]),
+        index=torch.tensor([5, 6, 7, 8]),
+    )
+
+
+class Numbers:
+    """The fields of a batch as float64, actions as they are."""
+
+    def __init__(self, batch):
+        for name in ("obs", "reward", "discount", "next_obs", "weight"):
+            setattr(self, name, getattr(batch, name).numpy().astype(np.float64))
+        self.action = batch.action.numpy()
+
+
+def weights(flat):
+    return flat.vector.numpy().astype(np.float64)
+
+
+def named(flat, vector):
+    """The parts of a flat vector by the names that its layout gives them."""
+    parts, begin = {}, 0
+    for name, shape in flat.state_dict()["layout"]:
+        size = math.prod(shape)
+        if begin < len(vector):
+            parts[name] = vector[begin : begin + size].reshape(shape)
+        begin += size
+    return parts
+
+
+def mlp(parts, prefix, x):
+    """One hidden layer of tanh, one head."""
+    hidden = np.tanh(x @ parts[f"{prefix}hidden.0.weight"].T + parts[f"{prefix}hidden.0.bias"])
+    return hidden @ parts[f"{prefix}heads.0.weight"].T + parts[f"{prefix}heads.0.bias"]
+
+
+def gradient(loss, at):
+    """By central differences."""
+    found = np.empty_like(at)
+    for i in range(len(at)):
+        step = np.zeros_like(at)
+        step[i] = 1e-5
+        found[i] = (loss(at + step) - loss(at - step)) / 2e-5
+    return found
+
+
+def assert_stepped(flat, before, loss, lr=0.5):
+    """Whether the weights are where one step down the gradient of `loss` leads, and have moved."""
+    step = -lr * gradient(loss, before)
+    assert np.abs(step).max() > 1e-3
+    np.testing.assert_allclose(weights(flat) - before, step, rtol=2e-3, atol=2e-6)
+
+
+def log_softmax(logits):
+    shifted = logits - logits.max(-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+
+
+@pytest.mark.parametrize("name", ["VanillaDQN", "DQN", "DoubleDQN"])
+def test_q_learning_holds_the_value_of_the_next_state_fixed(name):
+    learner = learner_of(q_learning(name, **SMALL))
+    flat, target_flat = learner.flats["q"], learner.network.follower._target
+    with torch.no_grad():
+        target_flat.vector.mul_(-0.7)
+    batch = transitions()
+    b, rows, before = Numbers(batch), np.arange(4), weights(flat)
+    online = mlp(named(flat, before), "", b.next_obs)
+    target = mlp(named(flat, weights(target_flat)), "", b.next_obs)
+    next_value = {
+        "VanillaDQN": online.max(-1),
+        "DQN": target.max(-1),
+        "DoubleDQN": target[rows, online.argmax(-1)],
+    }[name]
+    y = b.reward + b.discount * next_value
+
+    def loss(theta):
+        q = mlp(named(flat, theta), "", b.obs)[rows, b.action]
+        return (b.weight * (q - y) ** 2).mean()
+
+    learner.learn(OneBatch(batch), 0)
+    assert_stepped(flat, before, loss)
+
+
+def test_sarsa_holds_the_value_of_the_next_action_fixed():
+    greedy = {"agent__algorithm__action_policy": "default",
+              "agent__algorithm__explore_var_spec": None}  # fmt: skip
+    learner = learner_of(sarsa(**SMALL, **greedy))
+    flat, batch = learner.flats["q"], rollout()
+    before, obs = weights(flat), batch.obs.numpy().astype(np.float64).reshape(6, 4)
+    action, reward = batch.action.numpy().reshape(6), batch.reward.numpy().reshape(6)
+    q = mlp(named(flat, before), "", obs)[np.arange(6), action]
+    beyond = mlp(named(flat, before), "", batch.bootstrap_obs.numpy().astype(np.float64)).max(-1)
+    # By step and environment: (0, 1) is truncated, (1, 0) terminated, the last two are cut.
+    following = np.array([q[2], beyond[0], 0.0, q[5], beyond[1], beyond[2]])
+    y = reward + GAMMA * following
+
+    def loss(theta):
+        return ((mlp(named(flat, theta), "", obs)[np.arange(6), action] - y) ** 2).mean()
+
+    learner.learn(batch, 0)
+    assert_stepped(flat, before, loss)
+
+
+class Policy:
+    """What is expected of a soft policy's actions, from what its network puts out."""
+
+    def __init__(self, learner, continuous):
+        self.flat, self.continuous = learner.flats["actor"], continuous
+        self.generator = torch.Generator()
+        self.generator.set_state(learner.generator.get_state())
+
+    def noise(self):
+        """That of the next action which the learner averages over."""
+        return torch.empty(4, 1).normal_(generator=self.generator).numpy().astype(np.float64)
+
+    def expect(self, theta, obs, q, noise):
+        """E[Q] and the entropy (B,); `q` has values (B, n), or takes actions (B, 1)."""
+        out = mlp(named(self.flat, theta), "net.", obs)
+        if not self.continuous:
+            log_p = log_softmax(out)
+            return (np.exp(log_p) * q(None)).sum(-1), -(np.exp(log_p) * log_p).sum(-1)
+        mean, log_std = out[:, :1], out[:, 1:]
+        action = np.tanh(mean + np.exp(log_std) * noise)
+        log_prob = -0.5 * noise**2 - log_std - 0.5 * math.log(2 * math.pi)
+        return q(action), -(log_prob - np.log(1 - action**2)).sum(-1)
+
+
+def critics(flat, theta, obs, action, taken=None, net=mlp):
+    """Both critics: of actions (B, 1), of all discrete ones, or of those `taken` (B,)."""
+    x = obs if action is None else np.concatenate([obs, action], -1)
+    both = [net(named(flat, theta), f"{i}.", x) for i in range(2)]
+    if action is not None:
+        return [q[:, 0] for q in both]
+    return both if taken is None else [q[np.arange(len(taken)), taken] for q in both]
+
+
+def soft_learner(name, env, **algorithm):
+    keys = {f"agent__algorithm__{key}": value for key, value in algorithm.items()}
+    return learner_of(soft(name, **SMALL, **env, agent__algorithm__alpha_lr=ALPHA_LR, **keys))
+
+
+def of_taken(b, continuous):
+    """The arguments `action` and `taken` of `critics` for what was done."""
+    return (b.action.astype(np.float64), None) if continuous else (None, b.action)
+
+
+def target_entropy(continuous):
+    return -1.0 if continuous else 0.98 * math.log(2)
+
+
+@pytest.mark.parametrize(("env", "continuous"), [(DISCRETE, False), (CONTINUOUS, True)])
+def test_soft_actor_critic_steps_down_its_three_losses(env, continuous):
+    learner, batch = soft_learner("SoftActorCritic", env), transitions(continuous)
+    actor, critic, log_alpha = (learner.flats[name] for name in ("actor", "critic", "alpha"))
+    with torch.no_grad():
+        learner.critic.follower._target.vector.mul_(-0.5)
+        log_alpha.vector.fill_(-1.5)
+    alpha, b, policy = math.exp(-1.5), Numbers(batch), Policy(learner, continuous)
+    first, second = policy.noise(), policy.noise()
+    target, before = weights(learner.critic.follower._target), weights(critic)
+    actor_before = weights(actor)
+
+    value, entropy = policy.expect(
+        actor_before,
+        b.next_obs,
+        lambda action: np.minimum(*critics(critic, target, b.next_obs, action)),
+        first,
+    )
+    y = b.reward + b.discount * (value + alpha * entropy)
+
+    def critic_loss(theta):
+        q = critics(critic, theta, b.obs, *of_taken(b, continuous))
+        return sum((b.weight * (each - y) ** 2).mean() for each in q)
+
+    def actor_loss(theta):
+        value, entropy = policy.expect(
+            theta,
+            b.obs,
+            lambda action: np.minimum(*critics(critic, weights(critic), b.obs, action)),
+            second,
+        )
+        return -(value + alpha * entropy).mean()
+
+    _, entropy = policy.expect(actor_before, b.obs, lambda _: np.zeros((4, 2)), second)
+    learner.learn(OneBatch(batch), 0)
+    assert_stepped(critic, before, critic_loss)
+    assert_stepped(actor, actor_before, actor_loss)
+    surplus = entropy.mean() - target_entropy(continuous)
+    assert abs(surplus) > 1e-2
+    assert log_alpha.vector.item() == pytest.approx(-1.5 - ALPHA_LR * surplus, rel=1e-4)
+
+
+def batch_normed(parts, prefix, x):
+    """As `mlp`, each hidden unit normalised over the batch first."""
+    hidden = x @ parts[f"{prefix}hidden.0.weight"].T + parts[f"{prefix}hidden.0.bias"]
+    normal = (hidden - hidden.mean(0)) / np.sqrt(hidden.var(0) + 1e-3)
+    return head_of(parts, prefix, normal)
+
+
+def head_of(parts, prefix, normal):
+    normal = normal * parts[f"{prefix}norms.0.weight"] + parts[f"{prefix}norms.0.bias"]
+    return np.tanh(normal) @ parts[f"{prefix}heads.0.weight"].T + parts[f"{prefix}heads.0.bias"]
+
+
+def running_moments(parts, prefix, x):
+    """After one batch `x`: a hundredth of its moments, the rest those of a standard normal."""
+    hidden = x @ parts[f"{prefix}hidden.0.weight"].T + parts[f"{prefix}hidden.0.bias"]
+    return 0.01 * hidden.mean(0), 0.99 + 0.01 * hidden.var(0)
+
+
+@pytest.mark.parametrize(("env", "continuous"), [(DISCRETE, False), (CONTINUOUS, True)])
+def test_crossq_steps_down_its_losses_through_the_statistics_of_the_joint_batch(env, continuous):
+    learner, batch = soft_learner("CrossQ", env), transitions(continuous)
+    actor, critic = learner.flats["actor"], learner.flats["critic"]
+    b, policy = Numbers(batch), Policy(learner, continuous)
+    first, second = policy.noise(), policy.noise()
+    before, actor_before = weights(critic), weights(actor)
+    seen = []
+
+    def joint(theta, next_action):
+        """The critics of this state and of the next, from one batch of both."""
+        actions = None if next_action is None else np.concatenate([b.action, next_action])
+        both = np.concatenate([b.obs, b.next_obs])
+        seen[:] = [both if actions is None else np.concatenate([both, actions], -1), next_action]
+        q = critics(critic, theta, both, actions, net=batch_normed)
+        now = [each[:4] if continuous else each[np.arange(4), b.action] for each in q]
+        return now, np.minimum(*(each[4:] for each in q))
+
+    value, entropy = policy.expect(
+        actor_before, b.next_obs, lambda action: joint(before, action)[1], first
+    )
+    y = b.reward + b.discount * (value + 1.0 * entropy)  # α begins at 1
+    inputs, next_action = seen
+
+    def critic_loss(theta):
+        return sum((b.weight * (q - y) ** 2).mean() for q in joint(theta, next_action)[0])
+
+    moments = {f"{i}.": running_moments(named(critic, before), f"{i}.", inputs) for i in range(2)}
+
+    def as_running(parts, prefix, x):
+        mean, var = moments[prefix]
+        hidden = x @ parts[f"{prefix}hidden.0.weight"].T + parts[f"{prefix}hidden.0.bias"]
+        return head_of(parts, prefix, (hidden - mean) / np.sqrt(var + 1e-3))
+
+    def actor_loss(theta):
+        value, entropy = policy.expect(
+            theta,
+            b.obs,
+            lambda action: np.minimum(
+                *critics(critic, weights(critic), b.obs, action, net=as_running)
+            ),
+            second,
+        )
+        return -(value + 1.0 * entropy).mean()
+
+    learner.learn(OneBatch(batch), 0)
+    assert_stepped(critic, before, critic_loss)
+    assert_stepped(actor, actor_before, actor_loss)
+
+
+class Past(PastReturns):
+    """Hands out the same steps, and keeps what it is told of them."""
+
+    num_stored = 4
+
+    def __init__(self, batch):
+        self.batch = batch
+
+    def add(self, rollout, bootstrap_value):
+        pass
+
+    def sample(self, frame):
+        return self.batch
+
+    def report_errors(self, index, error):
+        self.error = error.numpy()
+
+
+def test_self_imitation_steps_down_its_two_losses_where_the_past_was_better():
+    coefficients = {"sil_policy_loss_coef": 0.7, "sil_val_loss_coef": 0.4}
+    memory = {"name": "OnPolicyBatchReplay", "sil_replay_name": "Replay", "batch_size": 4,
+              "max_size": 100}  # fmt: skip
+    learner = learner_of(
+        actor_critic(
+            **SMALL,
+            agent__algorithm__name="SIL",
+            agent__memory=memory,
+            **{f"agent__algorithm__{key}": value for key, value in coefficients.items()},
+        )
+    )
+    actor, critic, batch = learner.flats["actor"], learner.flats["critic"], transitions()
+    b, before, critic_before = Numbers(batch), weights(actor), weights(critic)
+
+    def gain(theta):
+        """(R − V)₊, the reward of a past step being its whole return."""
+        return np.maximum(b.reward - mlp(named(critic, theta), "0.", b.obs)[:, 0], 0.0)
+
+    fixed = gain(critic_before)
+    assert 0 < (fixed > 0).sum() < 4
+
+    def policy_loss(theta):
+        log_p = log_softmax(mlp(named(actor, theta), "net.", b.obs))[np.arange(4), b.action]
+        return -0.7 * (b.weight * log_p * fixed).mean()
+
+    past = Past(batch)
+    learner._imitate(ImitationBatch(None, past), 0)
+    assert_stepped(actor, before, policy_loss)
+    assert_stepped(
+        critic, critic_before, lambda theta: 0.4 * (b.weight * 0.5 * gain(theta) ** 2).mean()
+    )
+    np.testing.assert_allclose(past.error, fixed, rtol=1e-4)

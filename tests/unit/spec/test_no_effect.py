@@ -1,0 +1,180 @@
+"""Keys that change nothing: harmless ones are told in one line, misleading ones refused."""
+
+import json
+import logging
+
+import pytest
+
+from slm_lab.spec.load import load_spec, parse_spec
+from slm_lab.spec.parse import parse
+from slm_lab.spec.read import shipped_files
+from tests.support import actor_critic, ppo, q_learning, reinforce, sarsa, soft
+
+FOLLOWING = {"update_type": "polyak", "update_frequency": 8, "polyak_coef": 0.01}
+DEFAULTS = {
+    "shared": False,
+    "use_same_optim": False,
+    "update_type": "replace",
+    "update_frequency": 1,
+    "polyak_coef": 0.0,
+}
+WITHOUT_TARGETS = {
+    "PPO": ppo(),
+    "ActorCritic": actor_critic(),
+    "Reinforce": reinforce(),
+    "SARSA": sarsa(),
+    "VanillaDQN": q_learning("VanillaDQN", agent__net__update_frequency=1),
+    "CrossQ": soft("CrossQ"),
+}
+WITH_TARGETS = {
+    "DQN": q_learning("DQN"),
+    "DoubleDQN": q_learning("DoubleDQN"),
+    "SoftActorCritic": soft("SoftActorCritic"),
+}
+EVERY = {**WITHOUT_TARGETS, **WITH_TARGETS}
+ONE_NET = ("Reinforce", "SARSA", "VanillaDQN", "DQN", "DoubleDQN")
+
+
+def with_net(raw, **keys):
+    agent = raw["agent"]
+    return {**raw, "agent": {**agent, "net": {**agent["net"], **keys}}}
+
+
+def with_algorithm(raw, **keys):
+    agent = raw["agent"]
+    return {**raw, "agent": {**agent, "algorithm": {**agent["algorithm"], **keys}}}
+
+
+def told(raw):
+    """Paths of keys without effect; the spec has to load."""
+    parsed = parse("s", raw)
+    assert [str(problem) for problem in parsed.problems] == []
+    return [note.split(" ")[0] for note in parsed.legacy]
+
+
+def problems(raw):
+    return [str(problem) for problem in parse("s", raw).problems]
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_default_values_ask_for_nothing_and_are_not_told(name):
+    following = {key: EVERY[name]["agent"]["net"][key] for key in FOLLOWING
+                 if key in EVERY[name]["agent"]["net"]}  # fmt: skip
+    assert told(with_net(EVERY[name], **{**DEFAULTS, **following})) == []
+
+
+@pytest.mark.parametrize("path", shipped_files(), ids=lambda path: path.stem)
+def test_no_shipped_spec_is_warned_of(path, caplog):
+    with caplog.at_level(logging.WARNING):
+        for name in json.loads(path.read_text()):
+            load_spec(path, name)
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize("name", WITHOUT_TARGETS)
+def test_an_algorithm_without_target_networks_tells_what_would_move_them(name):
+    raw = with_net(WITHOUT_TARGETS[name], **FOLLOWING)
+    assert told(raw) == [f"agent.net.{key}" for key in FOLLOWING]
+    assert f"{name} has no target networks" in parse("s", raw).legacy[0]
+    assert told(with_net(raw, polyak_coef=0.0)) == told(raw)[:2], "it needs no coefficient either"
+
+
+@pytest.mark.parametrize("name", WITH_TARGETS)
+def test_an_algorithm_with_target_networks_uses_what_moves_them(name):
+    assert told(with_net(WITH_TARGETS[name], **FOLLOWING)) == []
+
+
+def test_a_copy_has_no_use_for_a_coefficient():
+    raw = with_net(WITH_TARGETS["DQN"], update_type="replace", polyak_coef=0.01)
+    assert told(raw) == ["agent.net.polyak_coef"]
+
+
+def test_targets_follow_the_nets_of_the_critic_block():
+    """What the other block says of them is not used, and the critic block is asked alone."""
+    raw = soft("SoftActorCritic")
+    critic = {"type": "MLPNet", "hid_layers": [8]}
+    raw["agent"]["critic_net"] = {**critic, **FOLLOWING}
+    assert told(raw) == ["agent.net.update_type", "agent.net.polyak_coef"]
+    raw["agent"]["net"] = {**critic, "actor_update_frequency": 3}
+    assert told(raw) == ["agent.net.actor_update_frequency"]
+
+
+def test_the_role_whose_nets_have_targets_is_asked():
+    soft_raw, q_raw = WITH_TARGETS["SoftActorCritic"], WITH_TARGETS["DQN"]
+    assert told(with_net(soft_raw, critic_update_frequency=3)) == []
+    assert told(with_net(soft_raw, actor_update_frequency=3)) == [
+        "agent.net.actor_update_frequency"
+    ]
+    assert told(with_net(q_raw, actor_update_frequency=32)) == []
+    assert told(with_net(q_raw, critic_update_frequency=3)) == ["agent.net.critic_update_frequency"]
+
+
+@pytest.mark.parametrize("name", ONE_NET)
+def test_an_algorithm_with_one_net_tells_what_is_for_two(name):
+    raw = with_net(EVERY[name], shared=True, use_same_optim=True, critic_init_std=1.0)
+    paths = ["agent.net.shared", "agent.net.use_same_optim", "agent.net.critic_init_std"]
+    assert told(raw) == paths
+
+
+@pytest.mark.parametrize("name", ONE_NET)
+def test_an_algorithm_with_one_net_refuses_a_block_for_a_second(name):
+    raw = EVERY[name]
+    critic = {"type": "MLPNet", "hid_layers": [8]}
+    (only,) = problems({**raw, "agent": {**raw["agent"], "critic_net": critic}})
+    assert only == (
+        f"agent.critic_net: {name} has one net, agent.net, and no critic; remove the block"
+    )
+
+
+@pytest.mark.parametrize("name", ["SoftActorCritic", "CrossQ"])
+def test_critics_that_are_apart_share_no_body(name):
+    (only,) = problems(with_net(EVERY[name], shared=True))
+    assert only == (
+        f"agent.net.shared = true: {name} has its critics apart from the actor; set it to false"
+    )
+
+
+@pytest.mark.parametrize("name", ["PPO", "SoftActorCritic"])
+def test_a_block_for_the_critic_has_its_own_optimizer(name):
+    raw = with_net(EVERY[name], use_same_optim=True, update_type="replace", polyak_coef=0.0)
+    assert told(raw) == []
+    raw["agent"]["critic_net"] = {"type": "MLPNet", "hid_layers": [8]}
+    assert told(raw) == ["agent.net.use_same_optim"]
+
+
+@pytest.mark.parametrize("name", ["SoftActorCritic", "CrossQ"])
+@pytest.mark.parametrize("fixed", [0.2, {"start_val": 0.5}])
+def test_a_fixed_temperature_refuses_what_would_tune_it(name, fixed):
+    raw = with_algorithm(EVERY[name], fixed_alpha=fixed)
+    assert told(with_algorithm(raw, target_entropy="auto", alpha_lr=None)) == []
+    for key, value in (("target_entropy", -2.0), ("alpha_lr", 1e-3)):
+        (only,) = problems(with_algorithm(raw, **{key: value}))
+        assert only == (
+            f"agent.algorithm.{key} = {value}: tunes α, and fixed_alpha sets it; remove one of "
+            "the two"
+        )
+    bounded = with_algorithm(raw, log_alpha_min=-5.0, log_alpha_max=1.0)
+    assert told(bounded) == ["agent.algorithm.log_alpha_min", "agent.algorithm.log_alpha_max"]
+    tuned = with_algorithm(bounded, fixed_alpha=None, alpha_lr=1e-3, target_entropy=0.5)
+    assert told(tuned) == []
+
+
+def test_what_learns_nothing_tells_what_is_there_to_learn_with():
+    raw = ppo(agent__algorithm={"name": "Random"})
+    assert told(raw) == ["agent.memory", "agent.net"]
+    assert told({**raw, "agent": {"algorithm": {"name": "Random"}}}) == []
+
+
+def test_an_exact_ratio_tells_a_frequency():
+    raw = with_algorithm(WITH_TARGETS["DQN"], training_batch_iter=1, update_to_data=0.5)
+    assert told(raw) == ["agent.algorithm.training_frequency"]
+    assert told(with_algorithm(raw, training_frequency=1)) == []
+
+
+def test_whatever_changes_nothing_is_one_line_for_a_file(caplog):
+    raw = with_net(WITHOUT_TARGETS["VanillaDQN"], **FOLLOWING, shared=True)
+    with caplog.at_level(logging.WARNING):
+        parse_spec("s", raw)
+    (line,) = caplog.messages
+    assert line.startswith("s: keys without meaning here are ignored: agent.net.shared (")
+    assert all(f"agent.net.{key} (" in line for key in FOLLOWING)
