@@ -1,6 +1,7 @@
 """Valid specs that the tests start from, one per corner of the language."""
 
 import copy
+from pathlib import Path
 from typing import Any
 
 PPO: dict[str, Any] = {
@@ -230,3 +231,8 @@ def set_at(tree: Any, path: list[str], value: Any) -> None:
         tree[int(path[-1])] = value
     else:
         tree[path[-1]] = value
+
+
+def fillings(path: Path) -> list[str]:
+    """What `-s` has to be given for the templates of a shipped file."""
+    return ["env=CartPole-v1"] if "${env}" in path.read_text() else []

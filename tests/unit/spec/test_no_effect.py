@@ -9,6 +9,7 @@ from slm_lab.spec.load import load_spec, parse_spec
 from slm_lab.spec.parse import parse
 from slm_lab.spec.read import shipped_files
 from tests.support import actor_critic, ppo, q_learning, reinforce, sarsa, soft
+from tests.unit.spec.spec_data import fillings
 
 FOLLOWING = {"update_type": "polyak", "update_frequency": 8, "polyak_coef": 0.01}
 DEFAULTS = {
@@ -67,7 +68,7 @@ def test_default_values_ask_for_nothing_and_are_not_told(name):
 def test_no_shipped_spec_is_warned_of(path, caplog):
     with caplog.at_level(logging.WARNING):
         for name in json.loads(path.read_text()):
-            load_spec(path, name)
+            load_spec(path, name, fillings(path))
     assert caplog.messages == []
 
 

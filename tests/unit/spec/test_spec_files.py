@@ -9,7 +9,7 @@ from slm_lab.core.errors import SpecError
 from slm_lab.spec.check import check_file
 from slm_lab.spec.load import load_spec, load_specs, parse_spec, spec_names
 from slm_lab.spec.read import find_file, read_file, shipped_files
-from tests.unit.spec.spec_data import ALL, PPO, RANDOM, changed
+from tests.unit.spec.spec_data import ALL, PPO, RANDOM, changed, fillings
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def message(action, *args, **kwargs):
 
 @pytest.mark.parametrize("path", shipped_files(), ids=lambda path: path.stem)
 def test_every_shipped_spec_loads_and_survives_a_round_trip(path):
-    for name, spec in load_specs(path).items():
+    for name, spec in load_specs(path, fillings(path)).items():
         data = json.loads(json.dumps(spec.to_json()))
         assert parse_spec(name, data) == spec
 
