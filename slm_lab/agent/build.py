@@ -50,7 +50,7 @@ def _build_memory(
         parts.action_shape,
         parts.action_dtype,
         parts.replay,
-        frame_stack,
+        frame_stack if recall is None else 1,
         scratch,
     )
     return _kind(context.spec.memory).build(context.spec.memory, layout)

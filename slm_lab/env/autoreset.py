@@ -7,7 +7,7 @@ episode, a step that no agent took. CartPole, native but NEXT_STEP, is stepped b
 
 import importlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import gymnasium
@@ -17,7 +17,7 @@ from gymnasium.vector import AutoresetMode
 
 from slm_lab.core.types import Array, IntArray, StateDict
 from slm_lab.env.cartpole import CartPoleEnvs
-from slm_lab.env.raw import RawEnvs, RawStep, env_seeds
+from slm_lab.env.raw import GOES_ON, RawEnvs, RawStep, env_seeds
 from slm_lab.env.workers import Workers
 
 GymnasiumVectorEnv: TypeAlias = gymnasium.vector.VectorEnv[Any, Any, Any]
@@ -26,6 +26,9 @@ Mode: TypeAlias = Literal["native", "sync", "async"]
 
 OUR_CARTPOLE = "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv"
 """the vector entry point that CartPoleEnvs stands in for"""
+
+ONLY_SINGLE = frozenset({"render_mode", "mode", "difficulty"})
+"""keys that no native version knows: rendering, and the variants of an Atari game"""
 
 NATIVE_PARTS = "the observations of its native vector version come in parts (Dict or Tuple)"
 """why a native version is not used after all, once made; single environments flatten theirs"""
@@ -38,8 +41,7 @@ def choose_mode(requested: Mode | None, kwargs: Mapping[str, Any], entry: Gymnas
     """
     if requested is not None:
         return requested
-    # Rendering is the business of single environments.
-    if "render_mode" not in kwargs and why_not_native(entry) is None:
+    if ONLY_SINGLE.isdisjoint(kwargs) and why_not_native(entry) is None:
         return "native"
     return "sync"
 
@@ -86,7 +88,7 @@ def make_native(
     env = vector_creator(entry)(
         num_envs=num_envs, autoreset_mode=AutoresetMode.SAME_STEP, **arguments
     )
-    return SameStepEnvs(env, env_seeds(seed, 1)[0])
+    return SameStepEnvs(env, seed)
 
 
 def make_async(
@@ -95,7 +97,7 @@ def make_async(
     """`num_envs` environments, each in a process of its own."""
     workers = Workers(make_one, num_envs, AutoresetMode.SAME_STEP)
     try:
-        return AsyncEnvs(workers, env_seeds(seed, num_envs))
+        return AsyncEnvs(workers, seed)
     except BaseException:
         workers.close()
         raise
@@ -104,13 +106,19 @@ def make_async(
 class SameStepEnvs(RawEnvs):
     """A Gymnasium vector environment in SAME_STEP mode."""
 
-    def __init__(self, env: GymnasiumVectorEnv, seed: int | list[int]) -> None:
+    def __init__(self, env: GymnasiumVectorEnv, seed: int) -> None:
         self.num_envs = env.num_envs
         self.observation_space = env.single_observation_space
         self.action_space = env.single_action_space
         self.exact_state = False
         self._env = env
-        self._seed: Any = seed  # a list where the environment takes one, for which no type exists
+        self._root_seed = seed
+        self._steps = 0
+        self._seed = self._seeds(seed)  # None once it has been used
+
+    def _seeds(self, seed: int | Sequence[int]) -> Any:
+        """What the first `reset` takes: one seed here, one per environment where that is known."""
+        return env_seeds(seed, 1)[0]
 
     def reset(self) -> Array:
         """Resets them all, the first time with the seed."""
@@ -122,19 +130,23 @@ class SameStepEnvs(RawEnvs):
         """Steps them all and picks the final observations out of the infos."""
         obs, reward, terminated, truncated, info = self._env.step(action)
         obs, reward = np.array(obs), np.asarray(reward, np.float64)
+        self._steps += 1
         done = terminated | truncated
         if not np.count_nonzero(done):
             return RawStep(obs, reward, terminated, truncated, None, None)
         done_index = done.nonzero()[0]
         final_obs = _final_rows(info["final_obs"], done_index)
-        return RawStep(obs, reward, terminated, truncated, done_index, final_obs)
+        over = ~info[GOES_ON][done_index] if GOES_ON in info else None
+        return RawStep(obs, reward, terminated, truncated, done_index, final_obs, over)
 
     def state_dict(self) -> StateDict:
-        """Empty: vector environments written in C have no state to be read."""
-        return {}
+        """The steps so far: vector environments written in C have no state to be read."""
+        return {"steps": self._steps}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Nothing to restore; this object's own seed begins the fresh episodes."""
+        """Has the fresh episodes begin from seeds that were not used before."""
+        self._steps = state["steps"]
+        self._seed = self._seeds([self._root_seed, self._steps])
 
     def close(self) -> None:
         """Closes them all."""
@@ -144,10 +156,13 @@ class SameStepEnvs(RawEnvs):
 class AsyncEnvs(SameStepEnvs):
     """Environments in worker processes, whose state can be asked for."""
 
-    def __init__(self, workers: Workers, seeds: list[int]) -> None:
-        super().__init__(workers, seeds)
+    def __init__(self, workers: Workers, seed: int) -> None:
+        super().__init__(workers, seed)
         self._workers = workers
         self.exact_state = workers.has_exact_state()
+
+    def _seeds(self, seed: int | Sequence[int]) -> list[int]:
+        return env_seeds(seed, self.num_envs)
 
     def state_dict(self) -> StateDict:
         """One state per environment, see `state`."""

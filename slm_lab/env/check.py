@@ -10,7 +10,9 @@ from gymnasium.error import DependencyNotInstalled
 
 from slm_lab.core.errors import MissingExtraError, Problem, SpecError
 from slm_lab.core.registry import nearest_name
+from slm_lab.env.atari import atari_problems, is_atari
 from slm_lab.env.autoreset import choose_mode, vector_creator, why_not_native
+from slm_lab.env.film import IMAGES
 from slm_lab.env.lookup import find_env, known_warnings_ignored
 from slm_lab.spec.schema.env import EnvSpec
 
@@ -45,9 +47,11 @@ def native_refused(reason: str) -> Problem:
 
 
 def _check_kwargs(spec: EnvSpec, entry: GymnasiumSpec) -> list[Problem]:
+    mode = choose_mode(spec.vectorization_mode, spec.kwargs, entry)
+    if is_atari(entry):
+        return atari_problems(spec, entry, mode)
     if not spec.kwargs:
         return []
-    mode = choose_mode(spec.vectorization_mode, spec.kwargs, entry)
     try:
         creator = vector_creator(entry) if mode == "native" else _single_creator(entry)
     except (ImportError, DependencyNotInstalled):
@@ -68,6 +72,18 @@ def why_not_shown(spec: EnvSpec) -> str | None:
 
     Raises as `find_env`.
     """
+    return _why_not_drawn(spec, "human", SHOWN_MODES)
+
+
+def why_not_filmed(spec: EnvSpec) -> str | None:
+    """Why the environment gives no images (the render mode "rgb_array"); None: nothing is known.
+
+    Raises as `find_env`.
+    """
+    return _why_not_drawn(spec, IMAGES, frozenset({IMAGES}))
+
+
+def _why_not_drawn(spec: EnvSpec, wanted: str, modes_for_it: frozenset[str]) -> str | None:
     entry = find_env(spec.name)
     try:
         creator = _single_creator(entry)
@@ -80,9 +96,9 @@ def why_not_shown(spec: EnvSpec) -> str | None:
     if not isinstance(metadata, Mapping):
         return None
     modes = metadata.get("render_modes", ())
-    if not SHOWN_MODES.isdisjoint(modes):
+    if not modes_for_it.isdisjoint(modes):
         return None
-    return f'it has no render mode "human"; it has {", ".join(map(str, modes)) or "none at all"}'
+    return f'it has no render mode "{wanted}"; it has {", ".join(map(str, modes)) or "none at all"}'
 
 
 def _refusal(key: str, entry: GymnasiumSpec, accepted: set[str]) -> str:

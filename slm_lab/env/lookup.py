@@ -13,6 +13,7 @@ from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 
 from slm_lab.core.errors import MissingExtraError, Problem, SpecError
 from slm_lab.core.registry import ENVS, import_failure, nearest_name
+from slm_lab.env.atari import without_own_skip
 from slm_lab.spec.replaced_envs import replaced_message
 
 
@@ -52,10 +53,14 @@ class Extra:
         installed = importlib.util.find_spec(self.module) is not None
         if installed and self.registers:
             importlib.import_module(self.module)
-        if not installed and not self.has_successor:
-            raise MissingExtraError(
-                f'{self.module} is not installed; run: pip install "slm-lab[{self.name}]"'
-            )
+        if not self.has_successor:
+            require(self.module, self.name)
+
+
+def require(module: str, extra: str) -> None:
+    """Raises MissingExtraError where `module`, which the `extra` brings, is not installed."""
+    if importlib.util.find_spec(module) is None:
+        raise MissingExtraError(f'{module} is not installed; run: pip install "slm-lab[{extra}]"')
 
 
 EXTRAS = (
@@ -96,7 +101,7 @@ def find_env(name: str) -> GymnasiumSpec:
     entry = gymnasium.registry.get(env_id)
     if entry is None or _is_stub(entry):
         raise SpecError("env", [_unknown(name, env_id)])
-    return entry
+    return without_own_skip(entry) if "NoFrameskip-" in env_id else entry
 
 
 def _import_registrar(module_name: str, name: str) -> None:

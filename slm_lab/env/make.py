@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import gymnasium
@@ -14,10 +14,14 @@ from gymnasium.error import DependencyNotInstalled
 
 from slm_lab.core.errors import LabError, MissingExtraError, SpecError
 from slm_lab.env.action import ActionConverter
+from slm_lab.env.atari import AtariKeys, atari_keys, is_atari, make_native_atari
 from slm_lab.env.autoreset import NATIVE_PARTS, choose_mode, make_async, make_native
 from slm_lab.env.check import check_env, native_refused
+from slm_lab.env.film import ATARI_FPS, Film, Filmed
 from slm_lab.env.flatten import COMPOSITE, flatten_parts
-from slm_lab.env.lookup import find_env, known_warnings_ignored
+from slm_lab.env.frames import FrameJoiner
+from slm_lab.env.lookup import find_env, known_warnings_ignored, require
+from slm_lab.env.mujoco_log import log_mujoco_warnings
 from slm_lab.env.normalize import ObservationNormalizer, RewardNormalizer, RunningStatistics
 from slm_lab.env.observation import ObservationConverter
 from slm_lab.env.pipeline import PipelineEnv
@@ -37,21 +41,29 @@ ACTION_KINDS: dict[type[gymnasium.Space[Any]], ActionKind] = {
 }
 
 
-def make_env(spec: EnvSpec, seed: int, training: bool = True, gamma: float = 0.99) -> VectorEnv:
+def make_env(
+    spec: EnvSpec,
+    seed: int,
+    training: bool = True,
+    gamma: float = 0.99,
+    film: Film | None = None,
+) -> VectorEnv:
     """The `spec.num_envs` environments of `spec`, seeded from `seed`, not reset yet.
 
     With `training` False the normalisers' statistics are frozen. `gamma` is the discount per
-    step that reward normalisation measures returns with. Raises SpecError for what the
-    environment does not know or the lab does not support, MissingExtraError for a simulator that
-    is not installed.
+    step that reward normalisation measures returns with. A `film` is shown what the environment
+    looks like: there must be one only, in the mode "sync" and with images to give. Raises
+    SpecError for what the environment does not know or the lab does not support,
+    MissingExtraError for a simulator that is not installed.
     """
     entry = find_env(spec.name)
     problems = check_env(spec)
     if problems:
         raise SpecError("env", problems)
-    raw = _make_raw(spec, entry, seed)
+    game = atari_keys(spec, entry) if is_atari(entry) else None
+    raw = _make_raw(spec, entry, game, seed, film)
     try:
-        return _wrap(spec, raw, training, gamma)
+        return _wrap(spec, game, raw, training, gamma)
     except BaseException:
         raw.close()
         raise
@@ -78,9 +90,11 @@ def describe_actions(spec: EnvSpec) -> Actions:
         env.close()
 
 
-def _make_raw(spec: EnvSpec, entry: GymnasiumSpec, seed: int) -> RawEnvs:
+def _make_raw(
+    spec: EnvSpec, entry: GymnasiumSpec, game: AtariKeys | None, seed: int, film: Film | None
+) -> RawEnvs:
     try:
-        return _vectorise(spec, entry, seed)
+        return _vectorise(spec, entry, game, seed, film)
     except DependencyNotInstalled as error:
         raise MissingExtraError(f"{entry.id} cannot be made: {error}") from error
     except LabError:
@@ -91,8 +105,12 @@ def _make_raw(spec: EnvSpec, entry: GymnasiumSpec, seed: int) -> RawEnvs:
         raise LabError(message) from error
 
 
-def _vectorise(spec: EnvSpec, entry: GymnasiumSpec, seed: int) -> RawEnvs:
+def _vectorise(
+    spec: EnvSpec, entry: GymnasiumSpec, game: AtariKeys | None, seed: int, film: Film | None
+) -> RawEnvs:
     mode = choose_mode(spec.vectorization_mode, spec.kwargs, entry)
+    if mode == "native" and game is not None:
+        return make_native_atari(game, entry, spec.num_envs, seed)
     if mode == "native":
         native = make_native(entry, spec.num_envs, seed, spec.max_t, spec.kwargs)
         if not isinstance(native.observation_space, COMPOSITE):
@@ -100,9 +118,16 @@ def _vectorise(spec: EnvSpec, entry: GymnasiumSpec, seed: int) -> RawEnvs:
         native.close()
         if spec.vectorization_mode == "native":
             raise SpecError("env", [native_refused(NATIVE_PARTS)])
-    make_one = functools.partial(make_single, spec.name, entry, spec.max_t, dict(spec.kwargs))
+    make_one: Callable[[], gymnasium.Env[Any, Any]]
+    if game is None:
+        make_one = functools.partial(make_single, spec.name, entry, spec.max_t, dict(spec.kwargs))
+    else:
+        make_one = functools.partial(make_single_game, entry, game)
     if mode == "async":
         return make_async(make_one, spec.num_envs, seed)
+    if film is not None:
+        fps = None if game is None else ATARI_FPS / game.frameskip
+        return SyncEnvs([Filmed(make_one(), spec.name, film, fps)], env_seeds(seed, 1))
     return SyncEnvs([make_one() for _ in range(spec.num_envs)], env_seeds(seed, spec.num_envs))
 
 
@@ -113,8 +138,9 @@ def make_single(
 
     Gymnasium's runtime checks are left out (speed). Raises SpecError as `flatten_parts`.
     """
-    entry = dataclasses.replace(entry, order_enforce=False, disable_env_checker=True)
+    entry = unchecked(entry)
     with known_warnings_ignored():
+        log_mujoco_warnings(entry)
         env = gymnasium.make(entry, max_episode_steps=max_t, **kwargs)
     try:
         return flatten_parts(env, name)
@@ -123,8 +149,25 @@ def make_single(
         raise
 
 
-def _wrap(spec: EnvSpec, raw: RawEnvs, training: bool, gamma: float) -> VectorEnv:
-    observation = ObservationConverter(raw.observation_space, spec.name)
+def make_single_game(entry: GymnasiumSpec, game: AtariKeys) -> gymnasium.Env[Any, Any]:
+    """One Atari game. Raises MissingExtraError without OpenCV, which resizes its frames."""
+    require("cv2", "atari")
+    from slm_lab.env.atari_game import make_game
+
+    return make_game(unchecked(entry), game)
+
+
+def unchecked(entry: GymnasiumSpec) -> GymnasiumSpec:
+    """The same without Gymnasium's runtime checks."""
+    return dataclasses.replace(entry, order_enforce=False, disable_env_checker=True)
+
+
+def _wrap(
+    spec: EnvSpec, game: AtariKeys | None, raw: RawEnvs, training: bool, gamma: float
+) -> VectorEnv:
+    # A game resizes and stacks its frames itself.
+    image_size = spec.image_downsize if game is None else None
+    observation = ObservationConverter(raw.observation_space, spec.name, image_size)
     # Images are scaled by the net, not normalised.
     normalizes_obs = spec.normalize_obs and observation.space.dtype != np.uint8
     obs_size = math.prod(observation.space.shape or ()) if normalizes_obs else 0
@@ -139,13 +182,33 @@ def _wrap(spec: EnvSpec, raw: RawEnvs, training: bool, gamma: float) -> VectorEn
     if spec.normalize_reward:
         reward_statistics = RunningStatistics(statistics[obs_length:], 1)
         reward_normalizer = RewardNormalizer(reward_statistics, gamma, raw.num_envs)
+    space = observation.space
+    joiner = _joiner(spec, game, space if obs_normalizer is None else obs_normalizer.space(space))
+    frames_of_a_game = 1 if game is None else game.stack_num
     return PipelineEnv(
         raw,
         observation=observation,
         action=ActionConverter(raw.action_space, spec.name),
-        reward=RewardConverter(spec.reward_scale, reward_normalizer, spec.clip_reward, training),
+        reward=RewardConverter(
+            spec.reward_scale,
+            reward_normalizer,
+            spec.clip_reward,
+            training,
+            sign_first=game is not None and bool(game.reward_clipping),
+        ),
         normalizer=obs_normalizer,
+        joiner=joiner,
+        frame_stack=frames_of_a_game if joiner is None else joiner.length,
         statistics=statistics,
         moments=tuple(block for block in blocks if block.start < block.stop),
         training=training,
     )
+
+
+def _joiner(
+    spec: EnvSpec, game: AtariKeys | None, frame: gymnasium.Space[Any]
+) -> FrameJoiner | None:
+    """What joins frames outside of the environment; a game does it itself."""
+    if game is not None or spec.frame_op is None or spec.frame_op_len is None:
+        return None
+    return FrameJoiner(spec.frame_op, spec.frame_op_len, frame)

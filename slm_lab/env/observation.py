@@ -7,23 +7,34 @@ from gymnasium import Space, spaces
 
 from slm_lab.core.errors import Problem, SpecError
 from slm_lab.core.types import Array
+from slm_lab.env.image import ImageConverter, is_image
 
 SUPPORTED = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 """what an observation, or a part of one, can be"""
 
 
 class ObservationConverter:
-    """Box → float32 (uint8 stays uint8), MultiBinary → float32, Discrete → one-hot float32,
-    MultiDiscrete → its one-hots side by side. Other spaces are refused with a SpecError; those in
-    parts are made one Box before, see `flatten`.
-    """  # fmt: skip
+    """Box → float32 (uint8 stays uint8), images → (C, H, W) uint8, MultiBinary → float32, Discrete
+    → one-hot float32, MultiDiscrete → its one-hots side by side. Other spaces are refused with a
+    SpecError; those in parts are made one Box before, see `flatten`.
+
+    `image_size` is (width, height); where it is given and there are no images, it is refused, too.
+    """
 
     space: Space[Any]
     """of one environment, as the agent sees it"""
 
-    def __init__(self, raw_space: Space[Any], env_name: str) -> None:
+    def __init__(
+        self, raw_space: Space[Any], env_name: str, image_size: tuple[int, ...] | None = None
+    ) -> None:
         self._first_column: Array | None = None  # where the one-hot of each component begins
-        if isinstance(raw_space, spaces.Box):
+        self._image: ImageConverter | None = None
+        if isinstance(raw_space, spaces.Box) and is_image(raw_space):
+            self._image = ImageConverter(raw_space, image_size)
+            self.space = self._image.space
+        elif image_size is not None:
+            raise SpecError("env", [_no_image(raw_space, image_size)])
+        elif isinstance(raw_space, spaces.Box):
             self.space = raw_space if raw_space.dtype == np.uint8 else float32_box(raw_space)
         elif isinstance(raw_space, spaces.MultiBinary):
             self.space = spaces.Box(0.0, 1.0, raw_space.shape, np.float32)
@@ -37,6 +48,8 @@ class ObservationConverter:
 
     def convert(self, raw_obs: Array) -> Array:
         """Raw observations of B environments → (B, ...), in the shape and type of `space`."""
+        if self._image is not None:
+            return self._image.convert(raw_obs)
         if self._first_column is None:
             return raw_obs.astype(self._dtype, copy=False)
         columns = raw_obs.reshape(len(raw_obs), -1) + self._first_column
@@ -71,6 +84,12 @@ def unsupported(space: Space[Any], env_name: str, path: tuple[str, ...] = ()) ->
         env_name,
         has_value=True,
     )
+
+
+def _no_image(space: Space[Any], size: tuple[int, ...]) -> Problem:
+    given = f"a {_kind(space)}" if space.shape is None else f"{space.dtype} of shape {space.shape}"
+    message = f"only images can be resized; its observations are {given}"
+    return Problem("env.image_downsize", message, list(size), has_value=True)
 
 
 def _kind(space: Space[Any]) -> str:

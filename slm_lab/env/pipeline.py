@@ -5,12 +5,15 @@ import numpy as np
 from slm_lab.core.errors import CheckpointError
 from slm_lab.core.types import Array, FloatArray, IntArray, StateDict
 from slm_lab.env.action import ActionConverter
+from slm_lab.env.frames import FrameJoiner
 from slm_lab.env.normalize import ObservationNormalizer
 from slm_lab.env.observation import ObservationConverter
 from slm_lab.env.raw import RawEnvs
 from slm_lab.env.reward import RewardConverter
 from slm_lab.env.step import FinishedEpisodes, Step
 from slm_lab.env.vector_env import VectorEnv
+
+NOBODY: IntArray = np.zeros(0, np.int64)
 
 
 class PipelineEnv(VectorEnv):
@@ -27,21 +30,24 @@ class PipelineEnv(VectorEnv):
         action: ActionConverter,
         reward: RewardConverter,
         normalizer: ObservationNormalizer | None,
+        joiner: FrameJoiner | None,
+        frame_stack: int,
         statistics: FloatArray,
         moments: tuple[slice, ...],
         training: bool,
     ) -> None:
         self.num_envs = raw.num_envs
         self.exact_state = raw.exact_state
-        self.observation_space = (
-            observation.space if normalizer is None else normalizer.space(observation.space)
-        )
+        space = observation.space if normalizer is None else normalizer.space(observation.space)
+        self.observation_space = space if joiner is None else joiner.space
+        self.frame_stack = frame_stack
         self.action_space = action.space
         self.statistics = statistics
         self.moments = moments
         self._raw = raw
         self._observation, self._action, self._reward = observation, action, reward
         self._normalizer = normalizer
+        self._joiner = joiner
         self._training = training
         self._obs: Array | None = None
         self._episode_return = np.zeros(self.num_envs)
@@ -59,24 +65,29 @@ class PipelineEnv(VectorEnv):
         self._episode_return[:] = 0.0
         self._began[:] = self._now
         self._reward.end_episodes(slice(None))
-        self._obs = self._observe(self._raw.reset())
+        frames = self._observe(self._raw.reset())
+        self._obs = frames if self._joiner is None else self._joiner.begin(frames)
         return self._obs
 
     def step(self, action: Array) -> Step:
         """See `VectorEnv.step`."""
-        obs, reward, terminated, truncated, done_index, final_obs = self._raw.step(
-            self._action.convert(action)
-        )
+        raw = self._raw.step(self._action.convert(action))
         self._now += 1
-        np.add(self._episode_return, reward, self._episode_return)
-        seen_reward = self._reward.convert(reward)
-        self._obs = next_obs = seen_obs = self._observe(obs)
-        finished = None
-        if done_index is not None and final_obs is not None:
-            next_obs = seen_obs.copy()
-            next_obs[done_index] = self._normalize(self._observation.convert(final_obs))
-            finished = self._finish_episodes(done_index)
-        return Step(seen_obs, next_obs, seen_reward, terminated, truncated, finished)
+        np.add(self._episode_return, raw.reward, self._episode_return)
+        reward = self._reward.convert(raw.reward)
+        obs = next_obs = self._observe(raw.obs)
+        over, finished = NOBODY, None
+        if raw.done_index is not None:
+            self._reward.end_episodes(raw.done_index)
+            over, final_obs = raw.ended()
+            if len(over):
+                next_obs = obs.copy()
+                next_obs[over] = self._normalize(self._observation.convert(final_obs))
+                finished = self._finish_episodes(over)
+        if self._joiner is not None:
+            next_obs, obs = self._joiner.follow_and_begin(self.obs, next_obs, obs, over)
+        self._obs = obs
+        return Step(obs, next_obs, reward, raw.terminated, raw.truncated, finished)
 
     def _observe(self, raw_obs: Array) -> Array:
         """Observations to act on: counted once, here, and normalised with what was counted."""
@@ -96,7 +107,6 @@ class PipelineEnv(VectorEnv):
         )
         self._episode_return[index] = 0.0
         self._began[index] = self._now
-        self._reward.end_episodes(index)
         return finished
 
     def state_dict(self) -> StateDict:

@@ -5,6 +5,7 @@ final observation and, in the same step, the first observation of the next episo
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -12,20 +13,35 @@ import numpy as np
 
 from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray, StateDict
 
+GOES_ON = "episode_goes_on"
+"""A key of the info that `reset` of a single environment returns after a `terminated` that ended
+the episode for the learner only, as a lost life does: True, and the observation is the last one."""
+
 
 class RawStep(NamedTuple):
-    """One step; K of the N episodes ended in it. `reward` may be reused by the next step."""
+    """One step, after which K of the N rows are done. `reward` may be reused by the next step."""
 
     obs: Array
-    """(N, ...) fresh; rows of ended episodes hold the first observation of the next one"""
+    """(N, ...) fresh; rows whose episode is over hold the first observation of the next one"""
     reward: FloatArray
     """(N,) float64"""
     terminated: BoolArray
     truncated: BoolArray
     done_index: IntArray | None
-    """(K,) which episodes ended, ascending; None when none did"""
+    """(K,) which rows are terminated or truncated, ascending; None when none is"""
     final_obs: Array | None
-    """(K, ...) what those episodes ended in"""
+    """(K, ...) what their steps ended in"""
+    over: BoolArray | None = None
+    """(K,) whose episode is over as the environment counts it, so that a new one has begun;
+    elsewhere it goes on from `final_obs`, as a game does after a lost life. None: all are over"""
+
+    def ended(self) -> tuple[IntArray, Array]:
+        """(R,) whose episode is over, and (R, ...) what it ended in. Only after a done."""
+        assert self.done_index is not None
+        assert self.final_obs is not None
+        if self.over is None:
+            return self.done_index, self.final_obs
+        return self.done_index[self.over], self.final_obs[self.over]
 
 
 class RawEnvs(ABC):
@@ -57,7 +73,7 @@ class RawEnvs(ABC):
         """Frees what the environments hold."""
 
 
-def env_seeds(seed: int, num_envs: int) -> list[int]:
+def env_seeds(seed: int | Sequence[int], num_envs: int) -> list[int]:
     """One independent seed per environment, the i-th not depending on `num_envs`.
 
     31 bits each, because some simulators keep their seed in a C int.

@@ -11,9 +11,10 @@ divisor can be close to zero (the same bound as OpenAI Baselines)"""
 
 
 class RewardConverter:
-    """Scales, then normalises, then clips, each where asked for; all in float64.
+    """Takes the sign, scales, normalises, clips, each where asked for; all in float64.
 
-    `scale` is a factor or "sign" (−1, 0, 1); `clip` a bound c for [−c, c] or "sign".
+    `scale` is a factor or "sign" (−1, 0, 1); `clip` a bound c for [−c, c] or "sign". With
+    `sign_first` all begins with −1, 0 or 1, as in Atari games.
     """
 
     def __init__(
@@ -22,7 +23,9 @@ class RewardConverter:
         normalizer: RewardNormalizer | None,
         clip: float | str | None,
         training: bool,
+        sign_first: bool = False,
     ) -> None:
+        self._sign_first = sign_first
         self._scale = scale
         self._normalizer = normalizer
         self._clip = NORMALIZED_CLIP if clip is None and normalizer is not None else clip
@@ -30,7 +33,7 @@ class RewardConverter:
 
     def convert(self, raw_reward: FloatArray) -> FloatArray:
         """Rewards (N,) of one step → (N,) float32."""
-        reward = raw_reward
+        reward = np.sign(raw_reward) if self._sign_first else raw_reward
         if self._scale is not None:
             reward = np.sign(reward) if isinstance(self._scale, str) else reward * self._scale
         if self._normalizer is not None:

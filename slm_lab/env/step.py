@@ -6,7 +6,10 @@ from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray
 
 
 class FinishedEpisodes(NamedTuple):
-    """The K ≥ 1 episodes that ended in a step, as the environment scored them."""
+    """The K ≥ 1 episodes that ended in a step, as the environment scored them.
+
+    Whole ones: a lost life that terminates for the learner does not end the episode.
+    """
 
     env_index: IntArray
     """(K,) which environment each episode ran in, ascending"""
@@ -26,8 +29,8 @@ class Step(NamedTuple):
     reward: FloatArray
     """(N,) float32, as the learner sees it"""
     terminated: BoolArray
-    """(N,) the episode ended by itself: no bootstrap"""
+    """(N,) the episode ended by itself, or a life was lost where that counts: no bootstrap"""
     truncated: BoolArray
     """(N,) the episode was cut off, by a time limit say: bootstrap from `next_obs`"""
     finished: FinishedEpisodes | None
-    """the episodes that ended in this step, or None"""
+    """the whole episodes that ended in this step, or None"""

@@ -7,7 +7,7 @@ import gymnasium
 import numpy as np
 
 from slm_lab.core.types import Array, StateDict
-from slm_lab.env.raw import RawEnvs, RawStep
+from slm_lab.env.raw import GOES_ON, RawEnvs, RawStep
 from slm_lab.env.state import has_exact_state, load_env_state, save_env_state
 
 
@@ -15,7 +15,8 @@ class SyncEnvs(RawEnvs):
     """A plain loop over `gymnasium.Env` objects that writes into arrays.
 
     Reset, where an episode ended, happens after all environments have stepped; each has its own
-    generator, so the order does not matter. Infos are not collected.
+    generator, so the order does not matter. Infos are not collected, see `GOES_ON` for the one
+    thing that is read in them.
     """
 
     def __init__(self, envs: Sequence[gymnasium.Env[Any, Any]], seeds: Sequence[int]) -> None:
@@ -39,7 +40,7 @@ class SyncEnvs(RawEnvs):
         return obs
 
     def step(self, action: Array) -> RawStep:
-        """Steps one environment after another, then resets those whose episode ended."""
+        """Steps one environment after another, then resets those that are done."""
         obs = np.empty(self._obs_shape, self._obs_dtype)
         reward = np.empty(self.num_envs)
         terminated = np.empty(self.num_envs, np.bool_)
@@ -59,9 +60,11 @@ class SyncEnvs(RawEnvs):
             return RawStep(obs, reward, terminated, truncated, None, None)
         done_index = done.nonzero()[0]
         final_obs = obs[done_index]
-        for ended in done_index:
-            obs[ended], _ = self._envs[ended].reset()
-        return RawStep(obs, reward, terminated, truncated, done_index, final_obs)
+        over = np.ones(len(done_index), np.bool_)
+        for k, ended in enumerate(done_index):
+            obs[ended], info = self._envs[ended].reset()
+            over[k] = not info.get(GOES_ON, False)
+        return RawStep(obs, reward, terminated, truncated, done_index, final_obs, over)
 
     def state_dict(self) -> StateDict:
         """One state per environment, see `state`."""

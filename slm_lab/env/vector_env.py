@@ -30,6 +30,10 @@ class VectorEnv(ABC):
     moments: tuple[slice, ...]
     """Where in `statistics` running moments are, [count, mean (D), M2 (D)] each."""
 
+    frame_stack: int
+    """How many of the last frames an observation consists of, in equal parts of its first axis,
+    the newest last; within an episode each observation is the one before, moved on by one frame."""
+
     @property
     @abstractmethod
     def obs(self) -> Array:

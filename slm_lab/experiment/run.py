@@ -11,6 +11,7 @@ from slm_lab.analysis.atomic import write_atomically
 from slm_lab.core.errors import Problem, SpecError
 from slm_lab.env.check import check_env
 from slm_lab.env.make import describe_actions
+from slm_lab.env.record import env_record
 from slm_lab.experiment.lock import RunLock
 from slm_lab.experiment.mode import parse_mode
 from slm_lab.experiment.progress import Board
@@ -64,7 +65,8 @@ class Run:
             self.spec = with_seed(spec, self.root_seed)
             self.run_dir = RunDir.create(request.data_dir, spec.name, datetime.now())
             self._lock = RunLock(self.run_dir.root)
-            self._write_specs(request, provenance(self.root_seed))
+            environment = env_record(self.spec.env)
+            self._write_specs(request, {**provenance(self.root_seed), "environment": environment})
         else:
             self.run_dir = find_run(resume_from, request.data_dir, spec.name)
             self._lock = RunLock(self.run_dir.root)

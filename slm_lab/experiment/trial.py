@@ -182,9 +182,7 @@ class Trial:
             end(process)
 
 
-def have_ended(
-    spec: Spec, run_dir: RunDir, trial: int
-) -> tuple[list[bool], list[Manifest | None]]:
+def have_ended(spec: Spec, run_dir: RunDir, trial: int) -> tuple[list[bool], list[Manifest | None]]:
     """For each Session whether it has come to its end and there are no frames left to train; and
     its newest checkpoint."""
     sessions = range(spec.meta.num_sessions)

@@ -23,18 +23,6 @@ class Row(NamedTuple):
 
 NOT_BUILT = (
     Row(
-        "env.frame_op",
-        lambda b: b.env and b.env.frame_op,
-        lambda value: value is not None,
-        lambda value: f"joining frames by {value}",
-    ),
-    Row(
-        "env.image_downsize",
-        lambda b: b.env and b.env.image_downsize,
-        lambda value: value is not None,
-        lambda _: "image_downsize",
-    ),
-    Row(
         "env.backend",
         lambda b: b.env and b.env.backend,
         lambda value: value == "envpool",
@@ -53,12 +41,6 @@ NOT_BUILT = (
         lambda b: b.meta and b.meta.cluster,
         lambda value: value is not None,
         lambda _: "running on a cluster",
-    ),
-    Row(
-        "meta.record_video",
-        lambda b: b.meta and b.meta.record_video,
-        lambda value: value is not None,
-        lambda _: "record_video",
     ),
 )
 

@@ -108,6 +108,7 @@ def test_the_spec_file_of_a_run_has_the_seed_the_versions_and_the_command(finish
     assert about["random_seed"] == saved[NAME]["meta"]["random_seed"] == 0
     assert "torch" in about["packages"]
     assert "git_sha" in about
+    assert about["environment"]["id"] == saved[NAME]["env"]["name"]
     assert json.loads((root / f"{NAME}_t0_spec.json").read_text()) == {NAME: saved[NAME]}
 
 

@@ -184,14 +184,26 @@ class FrameStacks(Observations):
         """See `Observations`."""
         self._last.forget(following)
         self._before.forget(following)
-        frames = self._split(obs)
-        self._frames[here] = frames[:, -1]
-        self._frames[following] = self._split(next_obs)[:, -1]
+        stacks = self._split(obs)
         if np.count_nonzero(begun):
-            self._depth[here][begun] = 0
             first = np.flatnonzero(begun)
-            self._before.put(first + here.start, frames[first, :-1])
+            first = first[~self._goes_on(first + here.start, stacks[first])]
+            self._depth[first + here.start] = 0
+            self._before.put(first + here.start, stacks[first, :-1])
+        self._frames[here] = stacks[:, -1]
+        self._frames[following] = self._split(next_obs)[:, -1]
         self._depth[following] = np.minimum(self._depth[here] + 1, self.history)
+
+    def _goes_on(self, places: IntArray, stacks: Array) -> BoolArray:
+        """(K,) whether the `stacks` (K, L, …) that begin an episode at `places` lie there already.
+
+        So it is where an episode ended for the learner only, as with a lost life in a game.
+        """
+        goes_on = self._depth[places] > 0
+        known = places[goes_on]
+        same = self._stacks(known, self._depth[known]) == stacks[goes_on]
+        goes_on[goes_on] = same.all(axis=tuple(range(1, same.ndim)))
+        return goes_on
 
     def keep_last(self, places: IntArray, last_obs: Array) -> None:
         """See `Observations`."""

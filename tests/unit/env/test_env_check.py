@@ -34,7 +34,6 @@ def test_what_can_be_made_has_no_problems(env_spec, name):
         ("Taxi-v3", "Taxi-v4"),
         ("Ant-v3", "use Ant-v5"),
         ("RoboschoolAnt-v1", "its simulator is gone; use Ant-v5"),
-        ("PongNoFrameskip-v4", "its simulator is gone; use ALE/Pong-v5"),
     ],
 )
 def test_an_unknown_name_is_refused_with_the_nearest(env_spec, build, name, hint):
@@ -44,6 +43,13 @@ def test_an_unknown_name_is_refused_with_the_nearest(env_spec, build, name, hint
     assert hint in problem.message
     with pytest.raises(SpecError, match=hint):
         build(name)
+
+
+def test_an_old_atari_name_is_replaced_where_ale_py_is_not_installed(env_spec, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda module: None)
+    monkeypatch.setattr(gymnasium, "registry", {})
+    (problem,) = check_env(env_spec("PongNoFrameskip-v4"))
+    assert "its simulator is gone; use ALE/Pong-v5" in problem.message
 
 
 def test_a_module_that_does_not_import_is_named(env_spec):

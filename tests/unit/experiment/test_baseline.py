@@ -37,6 +37,8 @@ class Countdown:
         self.t += 1
         ended = np.array([i for i in range(self.num_envs) if self.t % (i + 1) == 0])
         self.finished = FinishedEpisodes(ended, ended * 10.0, ended + 1)
+        self.terminated = np.isin(np.arange(self.num_envs), ended)
+        self.truncated = np.zeros(self.num_envs, bool)
         return self
 
     def close(self):

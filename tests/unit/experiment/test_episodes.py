@@ -33,7 +33,9 @@ class Countdown:
         np.testing.assert_array_equal(action, self._obs()[:, 0])
         self.t += 1
         self.obs, self.finished = self._obs(), None
-        ended = np.flatnonzero(self.t % self.lengths == 0)
+        self.terminated = self.t % self.lengths == 0
+        self.truncated = np.zeros(self.num_envs, bool)
+        ended = np.flatnonzero(self.terminated)
         if ended.size:
             value = 100.0 * ended + self.count[ended]
             if self.returns is not None:
@@ -51,6 +53,12 @@ def first(obs):
 
 
 lengths = st.lists(st.integers(1, 9), min_size=1, max_size=6)
+
+
+def test_what_ends_is_told_after_every_step():
+    told = []
+    list(finished_episodes(Countdown([1, 2]), first, 2, "x", ended=lambda e: told.append(e.copy())))
+    assert np.stack(told).tolist() == [[True, False], [True, True]] * 2
 
 
 @given(lengths, st.integers(1, 4))

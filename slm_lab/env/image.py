@@ -1,0 +1,55 @@
+"""Images: channels first, and in the size that the spec asks for."""
+
+from typing import Any
+
+import numpy as np
+from gymnasium import Space, spaces
+from PIL import Image
+
+from slm_lab.core.types import Array
+
+
+def is_image(space: Space[Any]) -> bool:
+    """Whether observations are images: bytes (H, W), (H, W, C) or (C, H, W), or a stack of frames
+    (L, H, W, C)."""
+    return (
+        isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) in (2, 3, 4)
+    )
+
+
+class ImageConverter:
+    """Images of any layout → (C, H, W) uint8, the frames of a stack as channels of one image.
+
+    Channels are where the shape is shorter, first or last; last where both are the same. `size` is
+    (width, height) in pixels: every pixel of the result is the mean of those that it covers.
+    """
+
+    def __init__(self, raw_space: spaces.Box, size: tuple[int, ...] | None) -> None:
+        shape = raw_space.shape
+        self._ndim = len(shape)
+        self._channels_last = self._ndim == 4 or (self._ndim == 3 and shape[2] <= shape[0])
+        channels, height, width = self._first(np.empty((1, *shape), np.uint8)).shape[1:]
+        self._size = None if size is None or size == (width, height) else (size[0], size[1])
+        if self._size is not None:
+            width, height = self._size
+        low, high = raw_space.low.min(), raw_space.high.max()
+        self.space = spaces.Box(low, high, (channels, height, width), np.uint8)
+
+    def convert(self, images: Array) -> Array:
+        """Images (B, …) in the layout of the environment → (B, C, H, W)."""
+        images = self._first(images)
+        return images if self._size is None else self._resized(images, self._size)
+
+    def _first(self, images: Array) -> Array:
+        if self._ndim == 2:
+            return images[:, None]
+        if self._channels_last:
+            images = np.ascontiguousarray(np.moveaxis(images, -1, -3))
+        return images.reshape(len(images), -1, *images.shape[-2:])
+
+    def _resized(self, images: Array, size: tuple[int, int]) -> Array:
+        resized = np.empty((*images.shape[:2], size[1], size[0]), np.uint8)
+        for image, channels in zip(images, resized, strict=True):
+            for channel, plane in zip(image, channels, strict=True):
+                plane[...] = Image.fromarray(channel).resize(size, Image.Resampling.BOX)
+        return resized

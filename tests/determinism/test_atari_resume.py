@@ -1,0 +1,74 @@
+"""A training on Pong: stopped and resumed it is the uninterrupted one, in single environments."""
+
+import pytest
+import torch
+from pandas.testing import assert_frame_equal
+
+from slm_lab.agent.memory.observations import FrameStacks
+from tests.contract.runs import vectors
+from tests.support import parse, ppo, q_learning, rows, run_session
+
+pytest.importorskip("ale_py")
+pytest.importorskip("cv2")
+
+NET = {
+    "type": "ConvNet",
+    "conv_hid_layers": [[4, 5, 3, 0, 1]],
+    "fc_hid_layers": [16],
+    "hid_layers_activation": "relu",
+    "normalize": True,
+    "optim_spec": {"name": "GlobalAdam", "lr": 1e-3},
+}
+PONG = {
+    "name": "ALE/Pong-v5",
+    "num_envs": 2,
+    "max_frame": 480,
+    "image_downsize": [24, 20],
+    "max_t": 70,
+}
+KEYS = {"agent__net": NET, "meta__log_frequency": 80}
+SPECS = {
+    "PPO": ppo(env={**PONG, "vectorization_mode": "sync"}, **KEYS),
+    "DoubleDQN": q_learning(
+        "DoubleDQN",
+        env={**PONG, "vectorization_mode": "sync"},
+        agent__net={**NET, "update_type": "replace", "update_frequency": 64},
+        meta__log_frequency=80,
+    ),
+}
+
+
+def stop(session):
+    if session.clock.frame >= 240:
+        session._board.request_stop()
+
+
+@pytest.mark.parametrize("algorithm", SPECS)
+def test_a_resumed_run_equals_the_uninterrupted_one(algorithm, tmp_path):
+    spec = parse(SPECS[algorithm])
+    whole = run_session(spec, tmp_path / "whole")
+    stopped = run_session(spec, tmp_path / "parts", on_row=stop)
+    assert stopped.env.exact_state
+    resumed = run_session(spec, tmp_path / "parts", resume=True)
+    assert_frame_equal(rows(resumed), rows(whole), check_exact=True)
+    assert rows(whole)["total_reward"].notna().any()
+    for part, vector in vectors(whole).items():
+        assert torch.equal(vectors(resumed)[part], vector)
+
+
+def test_native_games_go_on_with_new_ones_and_a_memory_of_single_frames(tmp_path, caplog):
+    spec = parse(
+        q_learning(
+            "DoubleDQN",
+            env=PONG,
+            agent__net={**NET, "update_type": "replace"},
+            meta__log_frequency=80,
+        )
+    )
+    run_session(spec, tmp_path, on_row=stop)
+    resumed = run_session(spec, tmp_path, resume=True)
+    assert "the state of ALE/Pong-v5 cannot be saved: going on with fresh episodes" in caplog.text
+    assert resumed.clock.frame == 480
+    ring = resumed.agent.memory._ring
+    assert isinstance(ring._obs, FrameStacks)
+    assert ring._obs._frames.shape[1:] == (1, 20, 24)

@@ -1,0 +1,85 @@
+"""Images: channels first, in the size that is asked for."""
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slm_lab.core.errors import SpecError
+from slm_lab.env.image import ImageConverter
+
+
+def image_space(*shape):
+    return spaces.Box(0, 255, shape, np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("shape", "seen", "moved"),
+    [
+        ((6, 8), (1, 6, 8), lambda images: images[:, None]),
+        ((6, 8, 1), (1, 6, 8), lambda images: images.transpose(0, 3, 1, 2)),
+        ((6, 8, 3), (3, 6, 8), lambda images: images.transpose(0, 3, 1, 2)),
+        ((7, 7, 7), (7, 7, 7), lambda images: images.transpose(0, 3, 1, 2)),
+        ((4, 6, 8), (4, 6, 8), lambda images: images),
+        ((2, 6, 8, 3), (6, 6, 8), lambda i: i.transpose(0, 1, 4, 2, 3).reshape(-1, 6, 6, 8)),
+    ],
+)
+def test_channels_come_first_wherever_they_were(shape, seen, moved):
+    converter = ImageConverter(image_space(*shape), None)
+    assert converter.space == image_space(*seen)
+    images = np.random.default_rng(0).integers(0, 256, (5, *shape), np.uint8)
+    converted = converter.convert(images)
+    np.testing.assert_array_equal(converted, moved(images), strict=True)
+    assert converted.flags.c_contiguous
+
+
+@given(st.integers(1, 4), st.integers(1, 4), st.sampled_from([(), (1,), (3,)]), st.integers(0, 99))
+def test_a_smaller_pixel_is_the_mean_of_those_it_covers(down, across, colours, seed):
+    shape = (5 * down, 3 * across, *colours)
+    converter = ImageConverter(image_space(*shape), (3, 5))
+    images = np.random.default_rng(seed).integers(0, 256, (2, *shape), np.uint8)
+    planes = ImageConverter(image_space(*shape), None).convert(images)
+    channels = planes.shape[1]
+    mean = planes.reshape(2, channels, 5, down, 3, across).mean((3, 5))
+    seen = converter.convert(images)
+    assert converter.space.shape == seen.shape[1:] == (channels, 5, 3)
+    # The two axes are rounded one after the other.
+    assert np.abs(seen.astype(float) - mean).max() <= 1.0
+
+
+def test_the_width_is_named_before_the_height(build):
+    class Picture(gymnasium.Env):
+        observation_space = image_space(20, 30, 3)
+        action_space = spaces.Discrete(2)
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            self.value = 0
+            return self.look(), {}
+
+        def step(self, action):
+            self.value += 10
+            return self.look(), 0.0, self.value == 50, False, {}
+
+        def look(self):
+            return np.full((20, 30, 3), self.value, np.uint8)
+
+    gymnasium.register("Picture-v0", entry_point=Picture)
+    try:
+        keys = {"image_downsize": [15, 10], "frame_op": "concat", "frame_op_len": 2}
+        env = build("Picture-v0", num_envs=2, **keys)
+    finally:
+        del gymnasium.registry["Picture-v0"]
+    assert env.observation_space == image_space(6, 10, 15)
+    obs = env.reset()
+    steps = [env.step(np.zeros(2, np.int64)) for _ in range(5)]
+    values = [array[0, [0, 3], 0, 0].tolist() for array in (obs, *(s.next_obs for s in steps))]
+    assert values == [[0, 0], [0, 10], [10, 20], [20, 30], [30, 40], [40, 50]]
+    np.testing.assert_array_equal(steps[-1].obs, 0)
+
+
+def test_resizing_what_is_no_image_is_refused(build):
+    with pytest.raises(SpecError, match=r"env.image_downsize = \[8, 8\]: only images .* \(4,\)"):
+        build("CartPole-v1", image_downsize=[8, 8])
