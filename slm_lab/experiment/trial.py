@@ -89,6 +89,7 @@ class Trial:
             return Processes(tasks, self.board, 0).run(self._tick)  # none is started any more
         with importing():  # torch, which the parent of independent Sessions can do without
             from slm_lab.experiment.launch.hogwild import (
+                HANG_SECONDS,
                 STOP_SECONDS,
                 Checkpoints,
                 as_left_off,
@@ -103,14 +104,18 @@ class Trial:
         tasks = as_left_off(tasks, board) if self._resume else tasks
         checkpoints = Checkpoints(board, meta.save_interval)
 
-        def tick() -> None:
-            checkpoints.tick()
-            self._tick()
-
         spec = of_workers(self.spec, mode)
         shared = [replace(task, spec=spec, common=common) for task in tasks]
         limits = len(shared), meta.max_restart, STOP_SECONDS
-        return Processes(shared, self.board, *limits).run(tick)
+        processes = Processes(shared, self.board, *limits)
+
+        def tick() -> None:
+            for worker in checkpoints.tick():
+                why = f"its step has not come to an end for {HANG_SECONDS:g} s"
+                processes.end_hung(workers[worker], why)
+            self._tick()
+
+        return processes.run(tick)
 
     def _task(self, session: int) -> SessionTask:
         return SessionTask(

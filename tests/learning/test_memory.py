@@ -19,17 +19,18 @@ RECURRENT = {
 OPTIMIZER = {"optim_spec": {"name": "GlobalAdam", "lr": 5e-3}}
 LSTM = {**RECURRENT, "cell_type": "LSTM"}
 EPSILON = {
-    "name": "linear_decay", "start_val": 1.0, "end_val": 0.05, "start_step": 0, "end_step": 20_000
+    "name": "linear_decay", "start_val": 1.0, "end_val": 0.05, "start_step": 0, "end_step": 8_000
 }  # fmt: skip
 
 LEARNERS = {
     "PPO": (ppo, 12_000, {"agent__algorithm__time_horizon": 24, "env__num_envs": 16,
                           "agent__algorithm__minibatch_size": 96}),
-    "ActorCritic": (actor_critic, 60_000, {"agent__algorithm__training_frequency": 12,
+    "ActorCritic": (actor_critic, 40_000, {"agent__algorithm__training_frequency": 12,
                                            "env__num_envs": 16}),
-    "Reinforce": (reinforce, 60_000, {"agent__algorithm__training_frequency": 16,
+    "Reinforce": (reinforce, 40_000, {"agent__algorithm__training_frequency": 16,
                                       "env__num_envs": 8}),
-    "DQN": (lambda **changes: q_learning("DQN", **changes), 30_000, {
+    "DQN": (lambda **changes: q_learning("DQN", **changes), 16_000, {
+        "agent__algorithm__training_frequency": 16,
         "agent__algorithm__action_policy": "epsilon_greedy",
         "agent__algorithm__explore_var_spec": EPSILON,
         "agent__algorithm__training_start_step": 500,

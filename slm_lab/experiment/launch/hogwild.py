@@ -29,6 +29,8 @@ SHORTEST_INTERVAL = 1.0
 """Seconds between two checkpoints at least: all workers stand still for them."""
 PAUSE_SHARE = 0.01
 """The share of the time that they may stand still: where it takes long, it is done less often."""
+HANG_SECONDS = 300.0
+"""How long a worker may take to come to the end of its step until it is taken to hang."""
 STOP_SECONDS = 5.0
 """How long a worker may take to come to the end of its step when the user waits for it."""
 
@@ -147,12 +149,14 @@ class Checkpoints:
         self._shortest = max(interval, SHORTEST_INTERVAL)
         self._last = time.monotonic()
 
-    def tick(self) -> None:
-        """To be called a few times a second."""
+    def tick(self) -> list[int]:
+        """To be called a few times a second; returns the workers that hang."""
         board = self._board
         running = [s for s in range(board.num_sessions) if board.phase(s) == Phase.RUNNING]
-        pending = any(board.copied[session] < board.save_requested for session in running)
+        pending = [s for s in running if board.copied[s] < board.save_requested]
         interval = max(self._shortest, board.parked.max() / 1e6 / PAUSE_SHARE)
-        if running and not pending and time.monotonic() - self._last >= interval:
+        since = time.monotonic() - self._last
+        if running and not pending and since >= interval:
             board.request_save()
             self._last = time.monotonic()
+        return pending if since >= HANG_SECONDS else []

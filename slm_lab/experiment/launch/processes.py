@@ -68,6 +68,7 @@ class Processes:
         self._stop_seconds = stop_seconds
         self._stop_seen: float | None = None
         self._given_up: set[int] = set()
+        self._hung: dict[int, str] = {}
         self._board = board
         self._max_parallel = max_parallel
         self._running: dict[int, tuple[SpawnProcess, Connection]] = {}
@@ -90,6 +91,12 @@ class Processes:
         finally:
             self.kill()
         return sorted(self._results, key=lambda result: result.session)
+
+    def end_hung(self, session: int, why: str) -> None:
+        """Kills a process that will not come to an end; it has died of `why`."""
+        if session in self._running:
+            self._hung[session] = why
+            self._running[session][0].kill()
 
     def kill(self) -> None:
         """Kills whatever still runs."""
@@ -127,7 +134,8 @@ class Processes:
             if result is None and session in self._given_up:
                 result = self._interrupted(session)
             elif result is None:
-                result = _died(session, process.exitcode, self._board)
+                why = self._hung.pop(session, None) or _cause(process.exitcode)
+                result = _died(session, why, self._board)
             del self._running[session]
             if result.ending is Ending.FAILED and self._may_be_replaced(session, process):
                 self._replace(session, str(result.error))
@@ -178,10 +186,11 @@ def _receive(pipe: Connection) -> SessionResult | None:
     return None
 
 
-def _died(session: int, exit_code: int | None, board: Board) -> SessionResult:
-    board.write(session, phase=Phase.FAILED)
+def _cause(exit_code: int | None) -> str:
     how = f"was killed by signal {-exit_code}" if exit_code and exit_code < 0 else "ended early"
-    frame = int(board.clock_slots[session])
-    return SessionResult(
-        session, Ending.FAILED, frame, f"the process {how} (exit code {exit_code})"
-    )
+    return f"the process {how} (exit code {exit_code})"
+
+
+def _died(session: int, why: str, board: Board) -> SessionResult:
+    board.write(session, phase=Phase.FAILED)
+    return SessionResult(session, Ending.FAILED, int(board.clock_slots[session]), why)

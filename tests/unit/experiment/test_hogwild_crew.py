@@ -316,6 +316,24 @@ def test_a_checkpoint_is_asked_for_when_the_last_one_is_done_and_old_enough(monk
     assert requested_at(210) == 3
 
 
+def test_a_worker_that_does_not_come_to_a_checkpoint_for_minutes_hangs(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(launch.time, "monotonic", lambda: now[0])
+    board = Board.allocate(SPAWN, 3)
+    checkpoints = Checkpoints(board, 10.0)
+    for session in (0, 1):
+        board.write(session, phase=Phase.RUNNING)
+    now[0] = 110.0
+    assert checkpoints.tick() == []
+    board.copied[0] = board.save_requested
+    now[0] = 110.0 + launch.HANG_SECONDS - 0.1
+    assert checkpoints.tick() == []
+    now[0] += 0.2
+    assert checkpoints.tick() == [1]
+    board.copied[1] = board.save_requested
+    assert checkpoints.tick() == []
+
+
 @pytest.mark.parametrize(("interval", "due"), [(0, 1.0), (30, 30.0)])
 def test_workers_stand_still_once_a_second_at_most(monkeypatch, interval, due):
     now = [0.0]
@@ -402,6 +420,17 @@ def test_a_worker_that_fails_before_its_first_step_is_not_replaced(make):
     launcher, _ = make(fail_at_once, max_restart=5)
     (failed,) = launcher.run(nothing)
     assert (failed.ending, failed.restarts, failed.error) == (Ending.FAILED, 0, "it cannot begin")
+
+
+def test_a_worker_that_hangs_is_ended_and_replaced_and_the_reason_is_told(make):
+    launcher, board = make(hang, max_restart=1)
+
+    def tick():
+        if board.phase(0) is Phase.RUNNING:
+            launcher.end_hung(0, "it hangs")
+
+    (hung,) = launcher.run(tick)
+    assert (hung.ending, hung.restarts, hung.error) == (Ending.FAILED, 1, "it hangs")
 
 
 def test_no_worker_is_replaced_once_a_stop_was_asked_for(make):

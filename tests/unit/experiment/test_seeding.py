@@ -28,7 +28,7 @@ def test_every_session_trial_part_and_root_has_a_seed_of_its_own():
         for place in PLACES
         for seed in astuple(session_seeds(root, *place))
     ]
-    assert len(seeds) == 20 * 36 * 6
+    assert len(seeds) == 20 * 36 * 7
     assert len(set(seeds)) == len(seeds)
 
 
