@@ -19,9 +19,18 @@ class Case:
         """The case as a spec of this lab."""
         return {
             "agent": self.agent(),
-            "env": {"name": self.env, "num_envs": self.num_envs, "max_frame": self.frames},
+            "env": {
+                "name": self.env,
+                "num_envs": self.num_envs,
+                "max_frame": self.frames,
+                **self.env_keys(),
+            },
             "meta": {"log_frequency": 10_000, "random_seed": 0},
         }
+
+    def env_keys(self) -> dict[str, Any]:
+        """What else is in the block `env`."""
+        return {}
 
     def agent(self) -> dict[str, Any]:
         """The block `agent` of the spec."""
@@ -52,18 +61,24 @@ class OnPolicyCase(Case):
             },
             "memory": {"name": "OnPolicyBatchReplay"},
             "net": {
-                "type": "MLPNet",
-                "shared": False,
-                "hid_layers": list(self.hidden),
-                "hid_layers_activation": "tanh",
                 "init_fn": "orthogonal_",
                 "actor_init_std": 0.01,
                 "critic_init_std": 1.0,
                 "clip_grad_val": self.max_grad_norm,
-                "use_same_optim": True,
                 "loss_spec": {"name": "MSELoss"},
                 "optim_spec": {"name": "GlobalAdam", "lr": self.lr, "eps": 1e-5},
+                **self.layers(),
             },
+        }
+
+    def layers(self) -> dict[str, Any]:
+        """The kind of net and its layers."""
+        return {
+            "type": "MLPNet",
+            "shared": False,
+            "hid_layers": list(self.hidden),
+            "hid_layers_activation": "tanh",
+            "use_same_optim": True,
         }
 
     def algorithm(self) -> dict[str, Any]:
@@ -87,6 +102,39 @@ class PPOCase(OnPolicyCase):
             "time_horizon": self.horizon,
             "minibatch_size": self.minibatch,
             "training_epoch": self.epochs,
+        }
+
+
+@dataclass(frozen=True)
+class MujocoPPOCase(PPOCase):
+    """PPO on normalised observations and rewards, with a σ that does not depend on the state."""
+
+    def env_keys(self) -> dict[str, Any]:
+        """See `Case.env_keys`."""
+        return {"normalize_obs": True, "normalize_reward": True}
+
+    def layers(self) -> dict[str, Any]:
+        """See `OnPolicyCase.layers`."""
+        return {**super().layers(), "log_std_init": 0.0}
+
+
+@dataclass(frozen=True)
+class AtariPPOCase(PPOCase):
+    """PPO on images, with one network: that of Mnih et al. (2015)."""
+
+    def env_keys(self) -> dict[str, Any]:
+        """See `Case.env_keys`."""
+        return {"life_loss_info": True, "num_threads": 1}
+
+    def layers(self) -> dict[str, Any]:
+        """See `OnPolicyCase.layers`."""
+        return {
+            "type": "ConvNet",
+            "shared": True,
+            "normalize": True,
+            "conv_hid_layers": [[32, 8, 4], [64, 4, 2], [64, 3, 1]],
+            "fc_hid_layers": [512],
+            "hid_layers_activation": "relu",
         }
 
 
@@ -197,6 +245,8 @@ CASES: dict[str, Case] = {
     "ppo_cartpole": PPOCase("CartPole-v1", 8, 200_000),
     "ppo_cartpole_small": PPOCase("CartPole-v1", 4, 80_000, horizon=32, minibatch=64),
     "ppo_lunarlander": PPOCase("LunarLander-v3", 8, 100_000),
+    "ppo_hopper": MujocoPPOCase("Hopper-v5", 4, 20_480, horizon=512, minibatch=64, epochs=10),
+    "ppo_pong": AtariPPOCase("ALE/Pong-v5", 8, 6_144, lr=2.5e-4, entropy_coef=0.01, clip_eps=0.1),
     "a2c_cartpole": A2CCase("CartPole-v1", 8, 100_000, lr=7e-4, horizon=5, gae_lambda=1.0),
     "dqn_cartpole": DQNCase("CartPole-v1", 1, 50_000, (120, 84), 2.5e-4),
     "dqn_cartpole_vector": DQNCase("CartPole-v1", 10, 100_000, (120, 84), 2.5e-4),

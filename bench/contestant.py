@@ -16,8 +16,10 @@ from typing import Any
 from bench.cases import (
     CASES,
     A2CCase,
+    AtariPPOCase,
     Case,
     DQNCase,
+    MujocoPPOCase,
     OffPolicyCase,
     OnPolicyCase,
     PPOCase,
@@ -66,11 +68,28 @@ def sb3_speed(name: str, case: Case) -> float:
 def sb3_model(case: Case) -> Any:
     """The same work in Stable-Baselines3."""
     from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.vec_env import VecNormalize
 
-    env = make_vec_env(case.env, case.num_envs, seed=0)
     kind, arguments = SB3[type(case)](case)
     common = {"learning_rate": case.lr, "gamma": case.gamma, "device": "cpu", "seed": 0}
+    if isinstance(case, AtariPPOCase):
+        return kind("CnnPolicy", sb3_atari(case), **common, **arguments)
+    env = make_vec_env(case.env, case.num_envs, seed=0)
+    if isinstance(case, MujocoPPOCase):
+        env = VecNormalize(env, gamma=case.gamma)
     return kind("MlpPolicy", env, **common, **arguments)
+
+
+def sb3_atari(case: AtariPPOCase) -> Any:
+    """A game with sticky actions, four frames per action and four of them in an observation."""
+    import ale_py
+    import gymnasium
+    from stable_baselines3.common.env_util import make_atari_env
+    from stable_baselines3.common.vec_env import VecFrameStack
+
+    gymnasium.register_envs(ale_py)
+    plain = {"frameskip": 1, "repeat_action_probability": 0.25}
+    return VecFrameStack(make_atari_env(case.env, case.num_envs, seed=0, env_kwargs=plain), 4)
 
 
 def sb3_on_policy(case: OnPolicyCase) -> dict[str, Any]:
@@ -102,6 +121,12 @@ def sb3_ppo(case: PPOCase) -> tuple[Any, dict[str, Any]]:
 
     own = {"batch_size": case.minibatch, "n_epochs": case.epochs, "clip_range": case.clip_eps}
     return PPO, {**own, **sb3_on_policy(case)}
+
+
+def sb3_atari_ppo(case: AtariPPOCase) -> tuple[Any, dict[str, Any]]:
+    """PPO with the network that is SB3's own for images."""
+    kind, arguments = sb3_ppo(case)
+    return kind, {**arguments, "policy_kwargs": {"optimizer_kwargs": {"eps": 1e-5}}}
 
 
 def sb3_off_policy(case: OffPolicyCase) -> dict[str, Any]:
@@ -140,6 +165,8 @@ def sb3_sac(case: SACCase) -> tuple[Any, dict[str, Any]]:
 SB3: dict[type[Case], Callable[[Any], tuple[Any, dict[str, Any]]]] = {
     A2CCase: sb3_a2c,
     PPOCase: sb3_ppo,
+    MujocoPPOCase: sb3_ppo,
+    AtariPPOCase: sb3_atari_ppo,
     DQNCase: sb3_dqn,
     SACCase: sb3_sac,
 }

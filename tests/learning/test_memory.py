@@ -23,7 +23,7 @@ EPSILON = {
 }  # fmt: skip
 
 LEARNERS = {
-    "PPO": (ppo, 12_000, {"agent__algorithm__time_horizon": 24, "env__num_envs": 16,
+    "PPO": (ppo, 8_000, {"agent__algorithm__time_horizon": 24, "env__num_envs": 16,
                           "agent__algorithm__minibatch_size": 96}),
     "ActorCritic": (actor_critic, 40_000, {"agent__algorithm__training_frequency": 12,
                                            "env__num_envs": 16}),
