@@ -34,6 +34,7 @@ _LABELS = {
     "alpha": "temperature α",
     "staleness_p50": "staleness, median",
     "staleness_p95": "staleness, 95 % quantile",
+    "updates_per_s": "gradient steps of a Session",
 }
 
 RETURNS = (

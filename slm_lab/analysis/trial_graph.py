@@ -26,7 +26,7 @@ from slm_lab.metrics.reader import Rows
 MAX_FAINT_LINES = 8
 """Up to so many Sessions are also drawn one by one, behind the mean."""
 
-MAX_RAGGED = 0.02
+MAX_RAGGED = 0.05
 """Ends of the axis, as a share of it, that are left out when not all Sessions reach into them."""
 
 _LEARNER_COLUMNS = (

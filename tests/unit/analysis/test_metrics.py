@@ -211,3 +211,12 @@ def test_metrics_survive_json():
     dfs = [session_rows([30.0, 50.0]), session_rows([])]
     for metrics in (session_metrics(dfs[1], 20.0), trial_metrics(dfs, 20.0)):
         assert json.loads(json.dumps(metrics.to_json(), allow_nan=False)) == metrics.to_json()
+
+
+def test_consistency_of_a_repeated_training_is_that_of_its_runs():
+    """The workers differ, the means of the two runs do not."""
+    low, high = session_rows([20.0, 30.0]), session_rows([40.0, 50.0])
+    repeated = trial_metrics([low, high, high, low], 0.0, run_of=[0, 0, 1, 1])
+    assert repeated.consistency == pytest.approx(1.0)
+    assert repeated.rests_on["consistency"] == 4
+    assert trial_metrics([low, high, high, low], 0.0).consistency < 1.0

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from slm_lab.analysis.axis import RETURNS, frames, wall_clock
+from slm_lab.analysis.axis import RETURNS, frames, line, wall_clock
 from slm_lab.analysis.figure import MAX_POINTS
-from slm_lab.analysis.grid import Line
+from slm_lab.analysis.grid import Line, common_grid, mean_lines, spread
 from slm_lab.analysis.trial_graph import (
     count_text,
     draw_trial_eval_graph,
@@ -139,3 +139,26 @@ def test_the_wall_clock_has_a_unit_that_suits_its_length(seconds, label):
 )
 def test_the_subtitle_counts_sessions(with_rows, planned, text):
     assert count_text(with_rows, planned) == text
+
+
+def test_where_a_training_was_repeated_the_lines_are_the_means_of_the_runs(tmp_path):
+    """Two runs of two workers: the band is that of two lines, whatever lies between workers."""
+    rows = [trained(tmp_path, 30, seed=i) for i in range(4)]
+    draw_trial_graphs(tmp_path, rows, "p_t0", "p", which="live", run_of=[0, 0, 1, 1])
+    page = (tmp_path / "p_t0_trial_graph_mean_returns_vs_frames.html").read_text()
+    assert "4 Sessions, workers of 2 runs" in page
+    assert "of 2 runs" in page
+    lines = [line(each, frames(), RETURNS[0]) for each in rows]
+    first, second = mean_lines(lines, [0, 0, 1, 1])
+    figure = trial_figure([first, second], frames(), RETURNS[0], "t", "s", "run")
+    (mean,) = (curve for curve in figure.curves if curve.style == "solid")
+    np.testing.assert_allclose(mean.mean, spread(lines, common_grid(lines)).mean)
+
+
+def test_the_mean_of_a_run_goes_as_far_as_more_than_half_of_its_workers():
+    one, other, short = flat(0, 10, 1.0), flat(0, 10, 3.0), flat(0, 4, 8.0)
+    (mean,) = mean_lines([one, other, short], [0, 0, 0])
+    assert (mean.x[-1], mean.y[0], mean.y[-1]) == (10, 4.0, 2.0)
+    (cut,) = mean_lines([one, short], [7, 7])
+    assert cut.x[-1] == 4
+    assert len(mean_lines([one, Line(np.empty(0), np.empty(0))], [0, 1])) == 1

@@ -1,0 +1,37 @@
+import pytest
+
+from slm_lab.analysis.throughput import throughput
+from slm_lab.metrics.reader import NO_ROWS, read_rows
+
+from .session import write_session
+
+
+def rows_of(folder, frame, opt_step, wall_t, **staleness):
+    csv = folder / f"{frame}_{opt_step}.csv"
+    names = ["frame", "total_frame", "wall_t", "opt_step", *staleness]
+    cells = [frame, frame, wall_t, opt_step, *staleness.values()]
+    csv.write_text(",".join(names) + "\n" + ",".join(map(str, cells)) + "\n")
+    return read_rows(csv)
+
+
+def test_workers_add_up_and_repeated_trainings_are_averaged(tmp_path):
+    workers = [rows_of(tmp_path, 1000 * (i + 1), 10 * (i + 1), 10.0) for i in range(4)]
+    speed = throughput(workers, [0, 0, 1, 1])
+    assert speed.frames_per_s == pytest.approx((300 + 700) / 2)
+    assert speed.updates_per_s == pytest.approx((3 + 7) / 2)
+    assert throughput(workers, [0, 1, 2, 3]).frames_per_s == pytest.approx(250)
+    assert (speed.staleness_p50, speed.staleness_p95) == (None, None)
+
+
+def test_staleness_is_the_mean_over_all_rows_that_have_it(tmp_path):
+    known = [rows_of(tmp_path, i, i, 1.0, staleness_p50=i, staleness_p95=3 * i) for i in (1, 3)]
+    speed = throughput([*known, rows_of(tmp_path, 9, 9, 1.0)], [0, 0, 0])
+    assert (speed.staleness_p50, speed.staleness_p95) == (2.0, 6.0)
+
+
+def test_where_nothing_was_written_there_is_nothing_to_measure_by(tmp_path):
+    assert set(throughput([NO_ROWS, NO_ROWS], [0, 1]).to_json().values()) == {None}
+    real = read_rows(write_session(tmp_path / "s.csv", 5))
+    assert throughput([real, NO_ROWS], [0, 0]).frames_per_s == pytest.approx(
+        real["frame"][-1] / real["wall_t"][-1]
+    )
