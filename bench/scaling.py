@@ -34,7 +34,6 @@ from slm_lab.spec.load import parse_spec
 
 CASES: dict[str, tuple[Case, str]] = {
     "a3c_lunarlander": (A2CCase("LunarLander-v3", 8, 200_000, horizon=32, lr=7e-4), "synced"),
-    "async_sac_pendulum": (SACCase("Pendulum-v1", 1, 6_000, (256, 256), 3e-4), "shared"),
     "async_sac_halfcheetah": (SACCase("HalfCheetah-v5", 1, 6_000, (256, 256), 3e-4), "shared"),
 }
 """Frames are those of each worker."""
@@ -82,9 +81,10 @@ def measure(case: Case, mode: str | bool, workers: int) -> Speed:
         assert not result.failed, result.failed
         rows = [read_rows(run_dir.session(0, s).rows) for s in range(workers)]
     (began, first), (ended, last) = watch.seen[0], watch.seen[-1]
+    all_run = min(float(each["wall_t"][-1]) for each in rows)  # they begin together
     updates = 0.0
     for each in rows:
-        trained = each["frame"] >= start
+        trained = (each["frame"] >= start) & (each["wall_t"] <= all_run)
         steps, seconds = each["opt_step"][trained], each["wall_t"][trained]
         updates += float(np.ptp(steps) / np.ptp(seconds))
     return Speed((last - first) / (ended - began), updates)
@@ -102,13 +102,15 @@ def scaling(name: str, workers: list[int], repeats: int) -> None:
             speeds[label, count].append(speed)
             print(f"{name} {label:11} {count}  {speed.frames:10,.0f} frames/s "
                   f"{speed.updates:8,.1f} updates/s", flush=True)  # fmt: skip
-    print(f"{name}: medians of {repeats}, and how many times those of one worker")
+    base = workers[0]
+    print(f"{name}: medians of {repeats}; updates/s over those of {base}, and efficiency")
     for (label, count), seen in speeds.items():
         frames = statistics.median(speed.frames for speed in seen)
         updates = statistics.median(speed.updates for speed in seen)
-        one = statistics.median(speed.updates for speed in speeds[label, workers[0]])
+        one = statistics.median(speed.updates for speed in speeds[label, base])
+        ratio = updates / one
         print(f"  {label:11} {count}  {frames:10,.0f} frames/s {updates:8,.1f} updates/s "
-              f"{updates / one:6.2f}")  # fmt: skip
+              f"{ratio:6.2f} {ratio * base / count:5.0%}")  # fmt: skip
 
 
 def exchange() -> None:
@@ -151,7 +153,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     arguments = parser.parse_args()
     exchange()
-    for name in arguments.cases or list(CASES)[:2]:
+    for name in arguments.cases or list(CASES):
         scaling(name, arguments.workers, arguments.repeats)
 
 

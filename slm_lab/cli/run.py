@@ -148,6 +148,9 @@ def _show_failures(result: TrialResult) -> None:
             f"(exit code {session.exit_code}):\n{session.error}",
             file=sys.stderr,
         )
+    for session in result.sessions:
+        if session.ending is Ending.INTERRUPTED and session.error is not None:
+            print(f"Session {session.session}: {session.error}", file=sys.stderr)
     if result.failed:
         whole = sum(s.ending is not Ending.FAILED for s in result.sessions)
         print(

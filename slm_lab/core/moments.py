@@ -8,17 +8,22 @@ from slm_lab.core.types import FloatArray
 
 
 def merged(
-    total: FloatArray, before: FloatArray, after: FloatArray, moments: Sequence[slice]
+    total: FloatArray,
+    before: FloatArray,
+    after: FloatArray,
+    moments: Sequence[slice],
+    share: float = 1.0,
 ) -> FloatArray:
     """What `total` becomes when someone has gone from `before` to `after`; all (S,), new.
 
     `moments` are the places of running moments, [count, mean (D), M2 (D)] each: they become those
-    of all that both have seen. Everything else moves by what it was moved by. Where `total` is
-    still what it was before, the result is `after`, to the last bit.
+    of all that both have seen. Everything else, running averages that decay, moves towards `after`
+    by that `share` of the way: it stays between the two, as a variance must. Where `total` is still
+    what it was before, the result is `after`, to the last bit.
     """
     if np.array_equal(total, before):
         return after.copy()
-    result: FloatArray = total + (after - before)
+    result: FloatArray = total + share * (after - total)
     for place in moments:
         result[place] = _merged_moments(total[place], before[place], after[place])
     return result

@@ -68,6 +68,10 @@ class Crew(ABC):
         """
 
     @abstractmethod
+    def paused(self, seconds: float) -> None:
+        """Tells how long the last checkpoint has kept this Session from training."""
+
+    @abstractmethod
     def end_together(self, copy: Callable[[], StateDict]) -> StateDict:
         """The same at the end: the copy is made even if someone does not come in time."""
 
@@ -127,6 +131,9 @@ class Alone(Crew):
     def save_together(self, copy: Callable[[], StateDict]) -> StateDict:
         """The copy."""
         return copy()
+
+    def paused(self, seconds: float) -> None:
+        """Nobody asks."""
 
     def end_together(self, copy: Callable[[], StateDict]) -> StateDict:
         """The copy."""

@@ -20,6 +20,7 @@ from slm_lab.agent.optim.hogwild import (
     load_unit,
 )
 from slm_lab.agent.optim.optimizer import Optimizer
+from slm_lab.core.errors import NonFiniteLossError
 from slm_lab.core.moments import merged
 from slm_lab.core.types import StateDict
 from slm_lab.env.vector_env import VectorEnv
@@ -148,9 +149,17 @@ class Hogwild(Crew):
                 sync.refresh(units[name].flat)
 
     def learned(self) -> None:
-        """Merges the statistics of the environments into those of all."""
+        """Merges the statistics of the environments into those of all.
+
+        Raises NonFiniteLossError for statistics that would spoil those of all.
+        """
         if len(self._pulled):
             own = self._env.statistics
+            if not np.isfinite(own).all():
+                raise NonFiniteLossError(
+                    "the running statistics of observations or rewards are not finite: the "
+                    "environment gave a number that is not"
+                )
             self._pulled = merged(self._total, self._pulled, own, self._env.moments)
             self._total[:] = self._pulled
             own[:] = self._pulled
@@ -162,11 +171,11 @@ class Hogwild(Crew):
             sync.staleness.clear()
         steps = self._agent.learner.opt_step
         taken, self._opt_step = steps - self._opt_step, steps
-        if not staleness:
-            return {}
-        median, most = np.percentile(staleness, [50, 95])
-        report = {"staleness_p50": float(median), "staleness_p95": float(most)}
-        return report | ({"updates_per_s": taken / seconds} if seconds > 0 else {})
+        report = {"updates_per_s": taken / seconds} if seconds > 0 else {}
+        if staleness:
+            median, most = np.percentile(staleness, [50, 95])
+            report |= {"staleness_p50": float(median), "staleness_p95": float(most)}
+        return report
 
     @property
     def saves_at_rows(self) -> bool:
@@ -192,8 +201,12 @@ class Hogwild(Crew):
         if state is not None:
             self._wait(lambda: all(self._is_done(other, wanted) for other in self._others()))
         board.arrived[me] = 0
-        board.parked[me] = int((time.perf_counter() - began) * 1e6)
+        self.paused(time.perf_counter() - began)
         return state
+
+    def paused(self, seconds: float) -> None:
+        """See `Crew`."""
+        self._board.parked[self._session] = int(seconds * 1e6)
 
     def _copy_where_all_stand_still(
         self, wanted: int, copy: Callable[[], StateDict]

@@ -76,8 +76,8 @@ class Board:
         self._slots, self._cells = slots, cells
         self.clock_slots, self.arrived, self.copied, self.parked, self.solved = slots
         """(W,) each: frames; the checkpoint that a Session stands still for, 0 while it steps; the
-        last one that it is done with; µs for which it stood still last; 1 once it has reached the
-        return at which the training ends."""
+        last one that it is done with; µs for which the last one kept it from training; 1 once it
+        has reached the return at which the training ends."""
 
     @classmethod
     def allocate(cls, context: SpawnContext, num_sessions: int) -> "Board":

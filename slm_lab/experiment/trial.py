@@ -10,6 +10,7 @@ from functools import cached_property
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from slm_lab.core.errors import LabError
 from slm_lab.core.imports import importing
 from slm_lab.experiment.baseline import cached_random_return, measure_main
 from slm_lab.experiment.launch.processes import SPAWN, TICK, Processes, end, start
@@ -76,11 +77,22 @@ class Trial:
         if meta.distributed in ("shared", "synced"):
             for workers in meta.trainings:
                 crew = [replace(t, workers=workers) for t in tasks if t.session in workers]
-                results += self._run_workers(crew, meta.distributed) if crew else []
+                results += self._run_training(crew, meta.distributed) if crew else []
         else:
             processes = Processes(tasks, self.board, len(os.sched_getaffinity(0)))
             results += processes.run(self._tick)
         return sorted(results, key=lambda result: result.session)
+
+    def _run_training(self, tasks: Sequence[SessionTask], mode: "Mode") -> list[SessionResult]:
+        """One of several; where it cannot begin, those before it are not lost."""
+        try:
+            return self._run_workers(tasks, mode)
+        except LabError as error:
+            if tasks[0].workers.start == 0:
+                raise
+            for task in tasks:
+                self.board.write(task.session, phase=Phase.FAILED)
+            return [SessionResult(t.session, Ending.FAILED, 0, str(error)) for t in tasks]
 
     def _run_workers(self, tasks: Sequence[SessionTask], mode: "Mode") -> list[SessionResult]:
         """Those of one training all at once, on what they share; those that die are replaced."""

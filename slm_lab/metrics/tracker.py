@@ -158,19 +158,19 @@ class Tracker:
         }
 
     def catch_up(self, rows: Rows) -> None:
-        """Goes on after `rows` that another process has written, whose state is lost with it."""
+        """Goes on after `rows` that another process has written, whose state is lost with it.
+
+        The best return stays that of the last checkpoint, which has the best agent, too.
+        """
         if not len(rows):
             return
         last = {name: float(rows[name][-1]) for name in ("frame", "wall_t", "epi")}
         returns = rows["total_reward"]
-        averages = rows["total_reward_ma"]
         self.last_frame, self.last_wall_t = int(last["frame"]), last["wall_t"]
         self._episodes = int(last["epi"])
         self._next_due = next_multiple(self.last_frame, self._log_frequency)
         recent = returns[~np.isnan(returns)][-MA_WINDOW:]
         self._recent_returns = deque(recent.tolist(), maxlen=MA_WINDOW)
-        if not np.isnan(averages).all():
-            self.best_return_ma = float(np.nanmax(averages))
 
     def load_state_dict(self, state: StateDict) -> None:
         """Goes on from `state`. `log_frequency` may differ from the one it was saved under.

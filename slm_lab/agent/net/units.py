@@ -24,9 +24,9 @@ class Units:
         return next(iter(self.optimizers.values())).learning_rate.value
 
     def set_frame(self, frame: int) -> None:
-        """Tells the learning-rate schedules where the run is."""
+        """Tells the learning-rate schedules where the run is: a training event begins."""
         for optimizer in self.optimizers.values():
-            optimizer.learning_rate.set_frame(frame)
+            optimizer.begin_event(frame)
 
     def state_dict(self) -> StateDict:
         """Parameters, statistics and optimizer state of every unit."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,7 +19,7 @@ from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.optimizer import Optimizer
 from slm_lab.agent.optim.rule import misfit_of, refuse_misfit
 from slm_lab.agent.optim.sync import GradientSync
-from slm_lab.core.errors import LabError
+from slm_lab.core.errors import LabError, NonFiniteLossError
 from slm_lab.core.moments import merged
 from slm_lab.core.types import StateDict
 
@@ -77,6 +78,10 @@ class HogwildSync(GradientSync):
         self._seen = self._of_others()
 
     @abstractmethod
+    def begin(self) -> None:
+        """See `GradientSync`."""
+
+    @abstractmethod
     def join(self, optimizer: Optimizer) -> None:
         """Makes the unit of a fresh agent one with the global one."""
 
@@ -115,6 +120,10 @@ class SharedSync(HogwildSync):
         optimizer.flat.rebind(self.unit.vector, self.unit.statistics)
         optimizer.join(self, self.unit.moments)
 
+    def begin(self) -> None:
+        """Every forward pass reads the newest weights."""
+        self._seen = self._of_others()
+
     def _pull(self, flat: FlatParameters) -> None:
         """There is nothing to pull."""
 
@@ -123,8 +132,8 @@ class SharedSync(HogwildSync):
 class SyncedSync(HogwildSync):
     """ "synced": the worker has weights of its own, which it replaces after each step.
 
-    They may live on another device. Running statistics are merged: what this worker has added is
-    added to those of all.
+    They may live on another device. Running statistics are merged: moments become those of all that
+    was seen, averages that decay move a W-th of the way for each of W workers.
     """
 
     def __init__(self, unit: GlobalUnit, worker: int) -> None:
@@ -137,6 +146,9 @@ class SyncedSync(HogwildSync):
         optimizer.flat.vector.copy_(self.unit.vector)
         optimizer.flat.statistics.copy_(self.unit.statistics)
 
+    def begin(self) -> None:
+        """The weights are those of the last pull."""
+
     def _pull(self, flat: FlatParameters) -> None:
         flat.vector.copy_(self.unit.vector)
         if len(self._pulled):
@@ -145,7 +157,10 @@ class SyncedSync(HogwildSync):
     def _exchange_statistics(self, flat: FlatParameters) -> None:
         total = self.unit.statistics.numpy()
         own = flat.statistics.cpu().numpy()
-        self._pulled = merged(total, self._pulled, own, flat.moments)
+        if not np.isfinite(own).all():
+            raise NonFiniteLossError("running statistics of a network are not finite")
+        share = 1 / len(self._updates)
+        self._pulled = merged(total, self._pulled, own, flat.moments, share)
         total[:] = self._pulled
         flat.statistics.copy_(self.unit.statistics)
 

@@ -51,6 +51,11 @@ class Optimizer:
             raise TypeError(f"the state of {type(self._rule).__name__} cannot be shared")
         return self._rule
 
+    def begin_event(self, frame: int) -> None:
+        """Before a training event at the trial's clock: for the learning rate, and who shares."""
+        self.learning_rate.set_frame(frame)
+        self._sync.begin()
+
     def step(self, loss: Tensor) -> tuple[float, float]:
         """Minimises a scalar loss by one step; returns what `backward` returns and raises."""
         report = self.backward(loss)

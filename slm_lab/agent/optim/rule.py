@@ -151,7 +151,9 @@ class RMSprop(TensorStateRule):
         if self._centered:
             grad_avg = self.state["grad_avg"]
             grad_avg.lerp_(grad, 1 - self._alpha)
-            scale = square_avg.addcmul(grad_avg, grad_avg, value=-1).sqrt_().add_(self._eps)
+            variance = square_avg.addcmul(grad_avg, grad_avg, value=-1)
+            # Below zero by rounding, or where two workers have written the averages at once.
+            scale = variance.clamp_(min=0.0).sqrt_().add_(self._eps)
         else:
             scale = square_avg.sqrt().add_(self._eps)
         if self._momentum > 0:

@@ -10,6 +10,9 @@ from slm_lab.agent.optim.flat import FlatParameters
 class GradientSync(Protocol):
     """What a way of parallel training does around each step of one optimizer."""
 
+    def begin(self) -> None:
+        """A training event begins."""
+
     def before_step(self, flat: FlatParameters) -> None:
         """After backward, before clipping: `flat.grad` may be replaced in place."""
 
@@ -23,6 +26,9 @@ class GradientSync(Protocol):
 @final
 class NoSync:
     """Independent training: nothing is exchanged."""
+
+    def begin(self) -> None:
+        """Nothing to note."""
 
     def before_step(self, flat: FlatParameters) -> None:
         """Leaves the gradient as it is."""

@@ -28,7 +28,7 @@ from slm_lab.spec.schema.spec import Spec
 SHORTEST_INTERVAL = 1.0
 """Seconds between two checkpoints at least: all workers stand still for them."""
 PAUSE_SHARE = 0.01
-"""The share of the time that they may stand still: where it takes long, it is done less often."""
+"""The share of the time that checkpoints may take: where they take long, there are fewer."""
 HANG_SECONDS = 300.0
 """How long a worker may take to come to the end of its step until it is taken to hang."""
 STOP_SECONDS = 5.0
@@ -154,7 +154,8 @@ class Checkpoints:
         board = self._board
         running = [s for s in range(board.num_sessions) if board.phase(s) == Phase.RUNNING]
         pending = [s for s in running if board.copied[s] < board.save_requested]
-        interval = max(self._shortest, board.parked.max() / 1e6 / PAUSE_SHARE)
+        longest = max((int(board.parked[session]) for session in running), default=0)
+        interval = max(self._shortest, longest / 1e6 / PAUSE_SHARE)
         since = time.monotonic() - self._last
         if running and not pending and since >= interval:
             board.request_save()

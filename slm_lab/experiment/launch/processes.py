@@ -119,7 +119,7 @@ class Processes:
                 name=f"session-{task.session}",
             )
             self._running[task.session] = (process, ours)
-            self._began_at[task.session] = int(self._board.clock_slots[task.session])
+            self._began_at.setdefault(task.session, int(self._board.clock_slots[task.session]))
             start(process)
             theirs.close()
 
@@ -132,7 +132,7 @@ class Processes:
             end(process)  # has said its last word and still hangs; no effect once it is gone
             pipe.close()
             if result is None and session in self._given_up:
-                result = self._interrupted(session)
+                result = replace(self._interrupted(session), error=self._lost(session))
             elif result is None:
                 why = self._hung.pop(session, None) or _cause(process.exitcode)
                 result = _died(session, why, self._board)
@@ -160,6 +160,15 @@ class Processes:
         self._board.write(session, phase=Phase.STOPPED)
         frame, restarts = int(self._board.clock_slots[session]), self._restarts[session]
         return SessionResult(session, Ending.INTERRUPTED, frame, restarts=restarts)
+
+    def _lost(self, session: int) -> str | None:
+        """What a kill after a stop has cost, if it has cost anything."""
+        if self._board.clock_slots[session] == self._began_at[session]:
+            return None
+        return (
+            f"its step did not end within {self._stop_seconds:g} s of the stop: what it has done "
+            "since its last checkpoint is lost"
+        )
 
     def _may_be_replaced(self, session: int, process: SpawnProcess) -> bool:
         """Not one that failed by itself before its first step: the next would fail as well."""

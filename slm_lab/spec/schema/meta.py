@@ -82,7 +82,10 @@ class MetaSpec(Block):
         None, ge=0, description="root seed of everything; null: drawn, and written down"
     )
     save_interval: float = Field(
-        10.0, ge=0, description="least seconds between checkpoints; 0: one at every row"
+        10.0,
+        ge=0,
+        description="least seconds between checkpoints; 0: one at every row, of Hogwild! workers "
+        "one a second",
     )
     threads: Int = Field(1, ge=1, description="torch threads per process")
     stop_return: float | None = Field(
@@ -129,6 +132,10 @@ class MetaSpec(Block):
         or `max_session` are the workers of one."""
         size = 1 if self.distributed is False else self.max_session
         return [range(first, first + size) for first in range(0, self.num_sessions, size)]
+
+    def is_first_of_training(self, session: int) -> bool:
+        """Whether a Session trains alone, or is the first of those that train together."""
+        return any(session == training[0] for training in self.trainings)
 
     @field_validator("search_scheduler")
     @classmethod

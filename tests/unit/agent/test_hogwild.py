@@ -11,7 +11,7 @@ from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.hogwild import GlobalUnit, SharedSync, SyncedSync, load_unit
 from slm_lab.agent.optim.lr_schedule import ConstantRate
 from slm_lab.agent.optim.optimizer import Optimizer
-from slm_lab.core.errors import LabError
+from slm_lab.core.errors import LabError, NonFiniteLossError
 
 RULES = ["GlobalAdam", "GlobalRMSprop"]
 BOTH = pytest.mark.parametrize("kind", [SharedSync, SyncedSync])
@@ -114,6 +114,42 @@ def test_shared_workers_see_each_others_steps_at_once():
             worker.optimizer.flat.check()
     assert first.net[0].weight.data_ptr() == second.net[0].weight.data_ptr()
     assert first.optimizer.flat.grad.data_ptr() != second.optimizer.flat.grad.data_ptr()
+
+
+def test_in_shared_memory_weights_are_read_when_a_training_event_begins():
+    unit = GlobalUnit.of(optimizer_of(network()), 2)
+    one, other = (Worker(unit, SharedSync, index) for index in range(2))
+    other.step(0)
+    other.step(1)
+    one.optimizer.begin_event(0)
+    one.step(2)
+    assert one.sync.staleness == [0], "what came before was read"
+    one.optimizer.begin_event(0)
+    other.step(3)
+    one.step(4)
+    assert one.sync.staleness == [0, 1]
+
+
+def test_statistics_of_a_network_that_are_not_finite_reach_nobody():
+    net = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
+    unit = GlobalUnit.of(optimizer_of(net), 2)
+    worker = SyncedSync(unit, 0)
+    optimizer = optimizer_of(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)))
+    worker.join(optimizer)
+    optimizer.flat.statistics[0] = torch.nan
+    with pytest.raises(NonFiniteLossError, match="running statistics"):
+        worker.refresh(optimizer.flat)
+    assert unit.statistics.isfinite().all()
+
+
+def test_centered_averages_that_two_have_written_at_once_give_no_nan():
+    """The square average of one, the average of another: their difference is no variance."""
+    net = network()
+    flat = FlatParameters(net)
+    rule = build_rule("GlobalRMSprop", {"centered": True}, flat)
+    rule.state["grad_avg"].fill_(10.0)
+    rule.apply(flat.vector, torch.ones_like(flat.grad), 1e-3)
+    assert flat.vector.isfinite().all()
 
 
 @BOTH

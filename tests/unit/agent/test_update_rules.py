@@ -162,7 +162,7 @@ def test_the_exchange_comes_before_the_clip():
 def test_neither_network_moves_where_one_loss_is_not_finite():
     actor, critic = network(), network()
     units = [flat_optimizer(net, "Adam", {}) for net in (actor, critic)]
-    pair = SeparatePolicyValue(None, None, None, *units)
+    pair = SeparatePolicyValue(None, None, None, *units, None)
     before = [unit.flat.vector.clone() for unit in units]
     batch = batches()[0]
     with pytest.raises(NonFiniteLossError):

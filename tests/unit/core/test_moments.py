@@ -34,9 +34,24 @@ def test_merging_what_two_have_added_gives_the_moments_of_all(counts, seed, shif
     np.testing.assert_allclose(result, expected, rtol=1e-6, atol=1e-6)
 
 
-def test_what_are_no_moments_moves_by_what_it_was_moved_by():
-    result = merged(np.array([1.0, 5.0]), np.array([1.0, 4.0]), np.array([1.5, 4.25]), [])
-    np.testing.assert_array_equal(result, [1.5, 5.25])
+def test_what_are_no_moments_moves_by_its_share_of_the_way():
+    result = merged(np.array([1.0, 5.0]), np.array([1.0, 4.0]), np.array([1.5, 4.0]), [], 0.25)
+    np.testing.assert_array_equal(result, [1.125, 4.75])
+
+
+@given(st.integers(2, 16), st.integers(1, 5), st.integers(0, 1000))
+def test_a_variance_that_many_workers_average_stays_a_variance(num_workers, steps, seed):
+    """Batch normalisation whose first batches are much calmer than the value it begins with."""
+    rng = np.random.default_rng(seed)
+    total = np.ones(1)
+    pulled = [total.copy() for _ in range(num_workers)]
+    for _ in range(6 * num_workers):
+        who = rng.integers(num_workers)
+        own = pulled[who]
+        for _ in range(steps):
+            own = 0.9 * own + 0.1 * rng.uniform(0, 0.02, 1)
+        total = pulled[who] = merged(total, pulled[who], own, [], 1 / num_workers)
+        assert 0 < total[0] <= 1
 
 
 @pytest.mark.parametrize("moments_at", [[], [slice(0, 3)]])

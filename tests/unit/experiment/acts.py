@@ -49,6 +49,14 @@ def die_after_frames(task, raw_board, connection, parent):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def die_then_fail_to_begin(task, raw_board, connection, parent):
+    """The first makes a frame and dies; those that replace it cannot even begin."""
+    if not task.replaces:
+        Board(raw_board, task.num_sessions).clock_slots[task.session] += 1
+        os.kill(os.getpid(), signal.SIGKILL)
+    fail_at_once(task, raw_board, connection, parent)
+
+
 def die_at_once(task, raw_board, connection, parent):
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -76,7 +84,7 @@ def note_signals(folder):
 
 ACTS = {act.__name__: act for act in (
     finish, leave, hang_after_the_result, break_the_pipe, wait_for_the_stop, hang,
-    die_after_frames, die_at_once, fail_at_once, begin,
+    die_after_frames, die_then_fail_to_begin, die_at_once, fail_at_once, begin,
 )}  # fmt: skip
 
 

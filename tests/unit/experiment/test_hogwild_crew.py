@@ -3,11 +3,13 @@
 import signal
 import threading
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
+from slm_lab.core.errors import NonFiniteLossError
 from slm_lab.experiment import hogwild
 from slm_lab.experiment.hogwild import GlobalState, Hogwild
 from slm_lab.experiment.launch import hogwild as launch
@@ -25,6 +27,7 @@ from tests.unit.experiment.acts import (
     begin,
     die_after_frames,
     die_at_once,
+    die_then_fail_to_begin,
     fail_at_once,
     finish,
     hang,
@@ -292,6 +295,22 @@ def test_the_end_is_copied_even_if_someone_does_not_come_and_then_by_the_first_t
     assert rule_of(made[1].end_together(state)) is not None
 
 
+def test_statistics_that_are_not_finite_are_not_merged_into_those_of_all(crews):
+    _, made = crews(2)
+    crew = made[0]
+    crew._pulled = crew._total = np.zeros(3)
+    own = np.array([1.0, np.nan, 0.0])
+    crew._env = SimpleNamespace(statistics=own, moments=(slice(0, 3),))
+    with pytest.raises(NonFiniteLossError, match="not finite"):
+        crew.learned()
+    assert (crew._total == 0).all()
+
+
+def test_a_row_without_a_gradient_step_says_that_there_was_none(crews):
+    _, made = crews(1)
+    assert made[0].report(2.0) == {"updates_per_s": 0.0}
+
+
 def test_a_checkpoint_is_asked_for_when_the_last_one_is_done_and_old_enough(monkeypatch):
     now = [100.0]
     monkeypatch.setattr(launch.time, "monotonic", lambda: now[0])
@@ -311,7 +330,8 @@ def test_a_checkpoint_is_asked_for_when_the_last_one_is_done_and_old_enough(monk
     assert requested_at(159) == 1
     assert requested_at(160) == 2
     board.copied[0] = 2
-    board.parked[1] = 500_000
+    board.parked[0] = 500_000
+    board.parked[1] = 900_000  # of one that does not run any more
     assert requested_at(209) == 2, "half a second of standing still is paid off in 50"
     assert requested_at(210) == 3
 
@@ -420,6 +440,12 @@ def test_a_worker_that_fails_before_its_first_step_is_not_replaced(make):
     launcher, _ = make(fail_at_once, max_restart=5)
     (failed,) = launcher.run(nothing)
     assert (failed.ending, failed.restarts, failed.error) == (Ending.FAILED, 0, "it cannot begin")
+
+
+def test_a_worker_that_has_stepped_is_replaced_though_its_replacement_cannot_begin(make):
+    launcher, _ = make(die_then_fail_to_begin, max_restart=2)
+    (failed,) = launcher.run(nothing)
+    assert (failed.ending, failed.restarts, failed.frame) == (Ending.FAILED, 2, 0)
 
 
 def test_a_worker_that_hangs_is_ended_and_replaced_and_the_reason_is_told(make):

@@ -1,5 +1,7 @@
 """A file that players and imageio can read, or none."""
 
+from collections import deque
+
 import numpy as np
 import pytest
 
@@ -70,8 +72,7 @@ def test_what_cannot_be_written_is_one_clear_line(tmp_path):
     images = frames(50, 320, 480)
     file = VideoFile(path, images[0], 10.0)
     with pytest.raises(LabError, match=r"^\S*/a\.mp4 cannot be written: ffmpeg: [^\n]+$"):
-        for image in images:
-            file.write(image)
+        deque(map(file.write, images))
     (tmp_path / ".a.mp4").rmdir()
     file.drop()
     assert list(tmp_path.iterdir()) == []
