@@ -109,10 +109,14 @@ def obs_in_rows(obs: Tensor, recall: RecallSpec | None) -> Tensor:
     return rows.flatten(0, 1)
 
 
-def shuffled(size: int, recall: RecallSpec | None, generator: torch.Generator) -> Tensor:
-    """An order of `size` rows (B,) at random, in which the rows of a sequence stay together."""
+def shuffled(rows: Tensor, recall: RecallSpec | None, generator: torch.Generator) -> Tensor:
+    """An order of `rows` (B, …) at random, in which those of a sequence stay together."""
+    size = len(rows)
     if recall is None:
         return torch.randperm(size, generator=generator)
-    order = torch.randperm(-(-size // recall.stretch), generator=generator)
-    rows = (order[:, None] * recall.stretch + torch.arange(recall.stretch)).flatten()
-    return rows[rows < size]
+    (begin,) = (rows[:, -1] != 0).cpu().nonzero(as_tuple=True)
+    lengths = torch.diff(begin, append=torch.tensor([size]))
+    order = torch.randperm(len(begin), generator=generator)
+    begin, lengths = begin[order], lengths[order]
+    before = lengths.cumsum(0) - lengths
+    return torch.arange(size) + torch.repeat_interleave(begin - before, lengths)

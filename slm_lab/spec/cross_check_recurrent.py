@@ -21,7 +21,7 @@ def recurrent_problems(blocks: Blocks) -> list[Problem]:
     net = blocks.net
     if not isinstance(net, RecurrentNetSpec):
         if isinstance(blocks.critic_net, RecurrentNetSpec) and net is not None:
-            return [_both_or_neither(net.type)]
+            return [_both_or_neither(blocks.critic_net.type)]
         return []
     checks = (_algorithm, _critic, _replayed_steps, _replayed_sequences)
     return [problem for check in checks for problem in check(blocks, net)]
@@ -81,7 +81,9 @@ def _replayed_sequences(blocks: Blocks, net: RecurrentNetSpec) -> Iterator[Probl
         yield Problem("agent.memory.batch_size", message, memory.batch_size, has_value=True)
     if isinstance(algorithm, DQNBaseSpec) and env is not None:
         needed = net.seq_len * env.num_envs
-        if max(algorithm.training_start_step, algorithm.training_frequency) < needed:
+        exact = algorithm.update_to_data is not None  # then events follow no frequency
+        first = max(algorithm.training_start_step, 0 if exact else algorithm.training_frequency)
+        if first < needed:
             message = f"must be at least {needed}: seq_len × num_envs, one sequence of each"
             path = "agent.algorithm.training_start_step"
             yield Problem(path, message, algorithm.training_start_step, has_value=True)

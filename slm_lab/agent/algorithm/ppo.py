@@ -130,8 +130,8 @@ class PPO(Learner[Rollout]):
         """Every sample once per epoch, in a fresh order each time."""
         size = len(samples.obs)
         for _ in range(self.spec.training_epoch):
-            order = shuffled(size, self.network.recall, self._generator).to(self.network.device)
-            in_order = samples.take(order)
+            order = shuffled(samples.obs, self.network.recall, self._generator)
+            in_order = samples.take(order.to(self.network.device))
             for start in range(0, size, self.spec.minibatch_size):
                 yield in_order.slice(start, start + self.spec.minibatch_size)
 

@@ -69,7 +69,7 @@ class PolicyHead(nn.Module, ArrayNet):
         if outputs is None or self.scale is None:
             return outputs
         params, *rest = outputs
-        scale = self.scale.detach().numpy()
+        scale = self.scale.detach().cpu().numpy()
         return (np.hstack([params, np.broadcast_to(scale, (len(params), len(scale)))]), *rest)
 
 

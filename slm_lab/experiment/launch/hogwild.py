@@ -59,12 +59,11 @@ def global_state(
     env = make_env(one, seeds.env, gamma=spec.agent.algorithm.gamma or 1.0)
     try:
         agent = build_agent(
-            _on_cpu(spec.agent),
+            _on_cpu(spec.agent.model_copy(update={"memory": None})),
             env.observation_space,
             env.action_space,
             env.num_envs,
             AgentSeeds(seeds.init, seeds.action, seeds.sampling),
-            scratch=run_dir.session(trial, first).models,
         )
         state = GlobalState.of(mode, agent, env, len(workers))
     except LabError:

@@ -8,9 +8,11 @@ from torch import nn
 from slm_lab.agent.memory.drawing import Sequences
 from slm_lab.agent.net.recurrent import RecurrentNet
 from slm_lab.agent.recall import Recalled, RecallSpec, as_rows, in_rows, obs_in_rows, shuffled
+from slm_lab.experiment.evaluate import Evaluator
 from slm_lab.spec.schema.net import RecurrentNetSpec
 from tests.contract.playing import Play
 from tests.contract.table import ALGORITHM_ROWS
+from tests.support import parse
 
 D, H = 4, 6
 CELLS = ("GRU", "LSTM", "RNN")
@@ -180,14 +182,78 @@ def test_rows_of_a_rollout_follow_their_environment_and_begin_anew_after_every_s
     assert torch.equal(in_rows(obs[..., 1], recall), rows[:, 1])
 
 
-@pytest.mark.parametrize("size", [12, 14])
-def test_a_shuffled_order_has_every_row_once_and_keeps_sequences_together(size):
-    generator = torch.Generator().manual_seed(0)
-    order = shuffled(size, RecallSpec(1, 4), generator)
-    assert sorted(order.tolist()) == list(range(size))
-    whole = [list(range(first, min(first + 4, size))) for first in range(0, size, 4)]
-    text = str(order.tolist())[1:-1]
-    assert all(str(one)[1:-1] in text for one in whole)
+@pytest.mark.parametrize(("steps", "stretch"), [(12, 4), (14, 4), (3, 4), (5, 2)])
+def test_a_shuffled_order_has_every_row_once_and_keeps_sequences_together(steps, stretch):
+    recall = RecallSpec(1, stretch)
+    obs = torch.zeros(steps, 3, 2)
+    obs[2, 1, -1] = 1.0  # where an episode begins
+    rows = obs_in_rows(obs, recall)
+    order = shuffled(rows, recall, torch.Generator().manual_seed(0))
+    assert sorted(order.tolist()) == list(range(3 * steps))
+    assert order.tolist() != list(range(3 * steps))
+    continues = rows[order, -1] == 0
+    assert (order[1:] == order[:-1] + 1)[continues[1:]].all()
+    assert not continues[0]
+
+
+@pytest.mark.parametrize(("horizon", "minibatch"), [(16, 32), (10, 40), (11, 15)])
+def test_every_minibatch_of_ppo_is_what_the_actor_saw(horizon, minibatch):
+    """Whatever divides what: sequences of 8 steps, rollouts and minibatches of others."""
+    data = ALGORITHM_ROWS["PPO"]["recurrent"].data
+    algorithm = data["agent"]["algorithm"]
+    own = {"time_horizon": horizon, "minibatch_size": minibatch}
+    spec = parse({**data, "agent": {**data["agent"], "algorithm": {**algorithm, **own}}})
+    play = Play(spec)
+    learner, memory = play.agent.learner, play.agent.memory
+    for _ in range(horizon):
+        play.step()
+    samples, _ = learner._prepare(memory.take())
+    seen = 0
+    for batch in learner._minibatches(samples):
+        log_prob = learner.family(learner.network.policy(batch.obs)).log_prob(batch.action)
+        torch.testing.assert_close(log_prob, batch.log_prob, rtol=1e-4, atol=1e-5)
+        seen += len(batch.obs)
+    assert seen == spec.agent.algorithm.training_epoch * horizon * play.env.num_envs
+    play.env.close()
+
+
+def test_an_actor_forgets_when_its_episodes_are_broken_off():
+    play = Play(ALGORITHM_ROWS["PPO"]["recurrent"].spec)
+    for _ in range(5):
+        play.step()
+    assert play.agent.actor.state_dict()["recall"]["state"].any()
+    play.agent.break_off(play.obs)
+    recall = play.agent.actor.state_dict()["recall"]
+    assert not recall["state"].any()
+    assert recall["begins"].all()
+    play.env.close()
+
+
+def test_an_evaluation_forgets_at_the_end_of_every_episode(monkeypatch):
+    spec = ALGORITHM_ROWS["PPO"]["recurrent"].spec
+    evaluator = Evaluator(spec, 2, seed=0)
+    actor, env, begun = evaluator._agent.actor, evaluator.env, []
+    act, step, ended = actor.act_greedily, env.step, np.ones(2, bool)
+
+    def acting(obs):
+        recall = actor.state_dict()["recall"]
+        np.testing.assert_array_equal(recall["begins"], ended)
+        assert not recall["state"][ended].any()
+        begun.append(ended.sum())
+        return act(obs)
+
+    def stepping(action):
+        made = step(action)
+        ended[:] = made.terminated | made.truncated
+        return made
+
+    monkeypatch.setattr(actor, "act_greedily", acting)
+    monkeypatch.setattr(env, "step", stepping)
+    for _ in range(2):
+        ended[:] = True
+        evaluator.play(2)
+    assert sum(begun) >= 8
+    evaluator.close()
 
 
 class Steps:

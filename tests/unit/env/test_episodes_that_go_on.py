@@ -74,3 +74,15 @@ def test_a_reset_that_is_asked_for_begins_a_new_episode(build, lives):
         env.step(np.zeros(1, np.int64))
     assert env.obs == 3
     assert env.reset() == 0
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_the_step_limit_counts_on_through_a_lost_life(build, lives, mode):
+    env = build(lives, num_envs=1, vectorization_mode=mode, max_t=5)
+    env.reset()
+    ends = []
+    for _ in range(10):
+        step = env.step(np.zeros(1, np.int64))
+        ends.append((bool(step.terminated[0]), bool(step.truncated[0]), step.finished is not None))
+    nothing, life, cut = (False, False, False), (True, False, False), (False, True, True)
+    assert ends == [nothing, nothing, life, nothing, cut] * 2

@@ -21,7 +21,7 @@ from slm_lab.experiment.result import Ending
 from slm_lab.experiment.run_dir import RunDir
 from slm_lab.experiment.worker import SessionTask
 from tests.faults.lab import wait_until
-from tests.support import actor_critic, make_session, parse, ppo
+from tests.support import actor_critic, make_session, parse, ppo, soft
 from tests.unit.experiment.acts import (
     act,
     begin,
@@ -386,6 +386,13 @@ def test_a_worker_whose_checkpoint_is_older_goes_on_from_the_frames_that_the_oth
     assert board.clock_slots.tolist() == [400, 300, 50]
     assert [task.resume for task in tasks] == [True, True, False]
     assert tasks[2].replaces is not None
+
+
+def test_the_parent_of_workers_has_no_replay_memory_of_its_own(tmp_path):
+    memory = {"name": "Replay", "batch_size": 16, "max_size": 10**13}  # no machine has so much
+    spec = parse(soft("SoftActorCritic", agent__memory=memory, meta__distributed="shared"))
+    state = global_state(spec, "shared", RunDir(tmp_path, spec.name), 0, range(2), 0, False)
+    assert set(state.units) >= {"actor", "critic"}
 
 
 def test_what_torch_leaves_where_shared_memory_is_full_is_cleared(tmp_path, monkeypatch):

@@ -62,7 +62,6 @@ def test_what_is_not_built_is_refused_only_beside_every_other_problem():
     [
         ("meta__distributed", "all_reduce"),
         ("meta__cluster", "auto"),
-        ("meta__record_video", 1000),
         ("env__backend", "envpool"),
     ],
 )

@@ -68,7 +68,9 @@ def test_actor_and_critic_remember_both_or_neither():
     other = ppo()
     other["agent"] = {**other["agent"], "critic_net": recurrent(ppo())["agent"]["net"]}
     for spec in (one, other):
-        assert "or neither is" in problems(spec)["agent.critic_net.type"]
+        told, given = problems(spec)["agent.critic_net.type"], spec["agent"]["critic_net"]["type"]
+        assert "or neither is" in told
+        assert given in told
     assert (
         "set seq_len instead"
         in problems(recurrent(ppo(), critic_seq_len=4))["agent.net.critic_seq_len"]
