@@ -26,6 +26,7 @@ class Asked:
     which: Literal["best", "latest"] | None
     session: int | None
     render: bool
+    video: bool
 
 
 def carry_out(asked: Asked) -> int:
@@ -72,7 +73,7 @@ def _look_at(asked: Asked, verb: str, run: str) -> int:
     choice = Choice(asked.episodes, asked.which, asked.session)
     if verb == "eval":
         return evaluate(request, choice)
-    return enjoy(request, choice, asked.render)
+    return enjoy(request, choice, asked.render, asked.video)
 
 
 def _with_recorded(asked: Asked, run: str) -> tuple[str, ...]:
@@ -91,6 +92,7 @@ def _refuse_foreign_options(asked: Asked, mode: Mode) -> None:
         "--which": asked.which is not None,
         "--session": asked.session is not None,
         "--render": asked.render,
+        "--video": asked.video,
     }
     of = {"eval": ("--episodes", "--which", "--session"), "enjoy": tuple(given)}
     for option, is_given in given.items():
@@ -101,3 +103,5 @@ def _refuse_foreign_options(asked: Asked, mode: Mode) -> None:
             raise UsageError(
                 f"{option} means nothing to the mode {asked.mode}; it is for {fitting}"
             )
+    if asked.render and asked.video:
+        raise UsageError("--render and --video do not go together: leave one of them out")

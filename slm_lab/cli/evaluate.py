@@ -3,7 +3,8 @@
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -15,10 +16,12 @@ from rich.text import Text
 from slm_lab.cli.run import say
 from slm_lab.core.errors import LabError
 from slm_lab.env.check import why_not_shown
+from slm_lab.env.film import Film, has_display, headless
 from slm_lab.env.step import FinishedEpisodes
 from slm_lab.experiment.episodes import even_num_envs, join_episodes
 from slm_lab.experiment.evaluate import Evaluator
 from slm_lab.experiment.saved_run import SavedAgent, SavedRun, SavedRunRequest, Which
+from slm_lab.experiment.video import VideoFilm, filmed_spec
 
 EVAL_EPISODES = 100
 ENJOY_EPISODES = 5
@@ -59,10 +62,11 @@ def evaluate(request: SavedRunRequest, choice: Choice) -> int:
     return 0
 
 
-def enjoy(request: SavedRunRequest, choice: Choice, render: bool) -> int:
-    """Plays episodes of one agent, in a window with `render`; returns the exit code.
+def enjoy(request: SavedRunRequest, choice: Choice, render: bool, video: bool) -> int:
+    """Plays episodes of one agent, in a window with `render`, each into a file of the current
+    folder with `video`; returns the exit code.
 
-    Raises LabError, also where no window can be opened.
+    Raises LabError, also where no window can be opened or nothing can be drawn.
     """
     console = Console(file=sys.stdout)
     saved = SavedRun(request)
@@ -70,14 +74,26 @@ def enjoy(request: SavedRunRequest, choice: Choice, render: bool) -> int:
     (session,) = saved.sessions(choice.session or 0)
     agent = saved.load(session, choice.which)
     _introduce(console, "enjoying", saved, [agent], choice.which)
-    with closing(_stage(saved, agent, render)) as evaluator:
+    with (
+        headless() if video else nullcontext(),
+        closing(VideoFilm(lambda number: _video_path(agent, number))) as film,
+        closing(_stage(saved, agent, render, film if video else None)) as evaluator,
+    ):
         agent.load_into(evaluator)
         for number, episode in enumerate(
             evaluator.finished_episodes(choice.episodes or ENJOY_EPISODES), start=1
         ):
             (episode_return,), (length,) = episode.episode_return, episode.episode_length
-            say(console, f"episode {number}: return {episode_return:.6g}, {length:,} steps")
+            said = f"episode {number}: return {episode_return:.6g}, {length:,} steps"
+            say(console, f"{said}, {film.finished[-1]}" if video else said)
     return 0
+
+
+def _video_path(agent: SavedAgent, number: int) -> Path:
+    """In the current folder: the folder of a run is not touched by looking at it."""
+    run = agent.folder.resolve().name
+    name = f"{run}_s{agent.session}_{agent.which}_{agent.frame}_episode{number}.mp4"
+    return Path.cwd() / name
 
 
 def _play(console: Console, saved: SavedRun, agent: SavedAgent, count: int) -> FinishedEpisodes:
@@ -96,8 +112,10 @@ def _play(console: Console, saved: SavedRun, agent: SavedAgent, count: int) -> F
     return join_episodes(parts)
 
 
-def _stage(saved: SavedRun, agent: SavedAgent, render: bool) -> Evaluator:
-    """One environment, with its window open if it has one."""
+def _stage(saved: SavedRun, agent: SavedAgent, render: bool, film: Film | None) -> Evaluator:
+    """One environment, with its window open if it has one, or shown to a film."""
+    if film is not None:
+        return saved.evaluator(agent.session, 1, filmed_spec(saved.spec), film)
     env = saved.spec.env.model_copy(update={"vectorization_mode": "sync"})
     spec = saved.spec.model_copy(update={"env": env})
     if not render:
@@ -129,7 +147,7 @@ def _window_of(name: str) -> Iterator[None]:
 @contextmanager
 def _sdl_keeping_quiet(chosen: str | None) -> Iterator[None]:
     """Has SDL not look for a display where there is none: it would print what it does not find."""
-    if chosen is not None or _has_display():
+    if chosen is not None or has_display():
         yield
         return
     os.environ["SDL_VIDEODRIVER"] = "dummy"
@@ -137,12 +155,6 @@ def _sdl_keeping_quiet(chosen: str | None) -> Iterator[None]:
         yield
     finally:
         del os.environ["SDL_VIDEODRIVER"]
-
-
-def _has_display() -> bool:
-    """Whether there seems to be one; only Linux says so beforehand."""
-    names = ("DISPLAY", "WAYLAND_DISPLAY")
-    return sys.platform != "linux" or any(os.environ.get(name) for name in names)
 
 
 def _no_window(name: str, reason: str) -> LabError:

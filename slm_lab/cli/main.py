@@ -103,6 +103,14 @@ def run(
         bool,
         typer.Option("--render", help="enjoy@: in a window.", rich_help_panel=OF_SAVED_AGENTS),
     ] = False,
+    video: Annotated[
+        bool,
+        typer.Option(
+            "--video",
+            help="enjoy@: each episode as an mp4 file in the current folder, without a screen.",
+            rich_help_panel=OF_SAVED_AGENTS,
+        ),
+    ] = False,
 ) -> None:
     """Train a spec; without arguments, PPO on CartPole. Or evaluate what a run has saved.
 
@@ -126,6 +134,7 @@ def run(
                 which,
                 session,
                 render,
+                video,
             )
         )
     raise typer.Exit(code)

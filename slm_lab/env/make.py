@@ -20,6 +20,7 @@ from slm_lab.env.check import check_env, native_refused
 from slm_lab.env.film import ATARI_FPS, Film, Filmed
 from slm_lab.env.flatten import COMPOSITE, flatten_parts
 from slm_lab.env.frames import FrameJoiner
+from slm_lab.env.image import is_image
 from slm_lab.env.lookup import find_env, known_warnings_ignored, require
 from slm_lab.env.mujoco_log import log_mujoco_warnings
 from slm_lab.env.normalize import ObservationNormalizer, RewardNormalizer, RunningStatistics
@@ -28,6 +29,7 @@ from slm_lab.env.pipeline import PipelineEnv
 from slm_lab.env.raw import RawEnvs, env_seeds
 from slm_lab.env.reward import RewardConverter
 from slm_lab.env.sync import SyncEnvs
+from slm_lab.env.time_limit import TimeLimit
 from slm_lab.env.vector_env import VectorEnv
 from slm_lab.spec.schema.env import EnvSpec
 
@@ -109,6 +111,7 @@ def _vectorise(
     spec: EnvSpec, entry: GymnasiumSpec, game: AtariKeys | None, seed: int, film: Film | None
 ) -> RawEnvs:
     mode = choose_mode(spec.vectorization_mode, spec.kwargs, entry)
+    assert film is None or (mode, spec.num_envs) == ("sync", 1), "a film is of one environment"
     if mode == "native" and game is not None:
         return make_native_atari(game, entry, spec.num_envs, seed)
     if mode == "native":
@@ -141,7 +144,10 @@ def make_single(
     entry = unchecked(entry)
     with known_warnings_ignored():
         log_mujoco_warnings(entry)
-        env = gymnasium.make(entry, max_episode_steps=max_t, **kwargs)
+        env = gymnasium.make(entry, max_episode_steps=-1, **kwargs)
+    limit = entry.max_episode_steps if max_t is None else max_t
+    if limit is not None:
+        env = TimeLimit(env, limit)
     try:
         return flatten_parts(env, name)
     except SpecError:
@@ -169,7 +175,7 @@ def _wrap(
     image_size = spec.image_downsize if game is None else None
     observation = ObservationConverter(raw.observation_space, spec.name, image_size)
     # Images are scaled by the net, not normalised.
-    normalizes_obs = spec.normalize_obs and observation.space.dtype != np.uint8
+    normalizes_obs = spec.normalize_obs and not is_image(observation.space)
     obs_size = math.prod(observation.space.shape or ()) if normalizes_obs else 0
     obs_length = RunningStatistics.length(obs_size) if normalizes_obs else 0
     reward_length = RunningStatistics.length(1) if spec.normalize_reward else 0

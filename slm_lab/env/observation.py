@@ -15,8 +15,9 @@ SUPPORTED = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBina
 
 class ObservationConverter:
     """Box → float32 (uint8 stays uint8), images → (C, H, W) uint8, MultiBinary → float32, Discrete
-    → one-hot float32, MultiDiscrete → its one-hots side by side. Other spaces are refused with a
-    SpecError; those in parts are made one Box before, see `flatten`.
+    → one-hot float32, MultiDiscrete → its one-hots side by side. A number and a matrix become
+    vectors, which is what nets take. Other spaces are refused with a SpecError; those in parts are
+    made one Box before, see `flatten`.
 
     `image_size` is (width, height); where it is given and there are no images, it is refused, too.
     """
@@ -35,9 +36,10 @@ class ObservationConverter:
         elif image_size is not None:
             raise SpecError("env", [_no_image(raw_space, image_size)])
         elif isinstance(raw_space, spaces.Box):
-            self.space = raw_space if raw_space.dtype == np.uint8 else float32_box(raw_space)
+            box = raw_space if raw_space.dtype == np.uint8 else float32_box(raw_space)
+            self.space = _no_matrix(box)
         elif isinstance(raw_space, spaces.MultiBinary):
-            self.space = spaces.Box(0.0, 1.0, raw_space.shape, np.float32)
+            self.space = _no_matrix(spaces.Box(0.0, 1.0, raw_space.shape, np.float32))
         elif isinstance(raw_space, spaces.Discrete | spaces.MultiDiscrete):
             start, sizes = _discrete_parts(raw_space)
             self._first_column = np.cumsum(sizes) - sizes - start
@@ -45,13 +47,15 @@ class ObservationConverter:
         else:
             raise SpecError("env", [unsupported(raw_space, env_name)])
         self._dtype = self.space.dtype
+        self._shape = None if self.space.shape == raw_space.shape else self.space.shape
 
     def convert(self, raw_obs: Array) -> Array:
         """Raw observations of B environments → (B, ...), in the shape and type of `space`."""
         if self._image is not None:
             return self._image.convert(raw_obs)
         if self._first_column is None:
-            return raw_obs.astype(self._dtype, copy=False)
+            obs = raw_obs.astype(self._dtype, copy=False)
+            return obs if self._shape is None else obs.reshape(len(obs), *self._shape)
         columns = raw_obs.reshape(len(raw_obs), -1) + self._first_column
         one_hot = np.zeros((len(raw_obs), *(self.space.shape or ())), np.float32)
         np.put_along_axis(one_hot, columns, 1.0, axis=1)
@@ -65,6 +69,14 @@ def _discrete_parts(space: spaces.Discrete | spaces.MultiDiscrete) -> tuple[Arra
     return space.start.ravel().astype(np.int64), space.nvec.ravel().astype(np.int64)
 
 
+def _no_matrix(box: spaces.Box) -> spaces.Box:
+    """The same as a vector, if it is a matrix or a number."""
+    if len(box.shape) not in (0, 2):
+        return box
+    assert box.dtype is not None
+    return spaces.Box(box.low.ravel(), box.high.ravel(), dtype=box.dtype.type)
+
+
 def float32_box(box: spaces.Box) -> spaces.Box:
     """The same bounds in float32; one too large for it is infinite."""
     with np.errstate(over="ignore"):
@@ -75,7 +87,9 @@ def float32_box(box: spaces.Box) -> spaces.Box:
 def unsupported(space: Space[Any], env_name: str, path: tuple[str, ...] = ()) -> Problem:
     """That observations, or the part that the keys `path` lead to, are a `space`."""
     subject = f'its observation "{".".join(path)}" is' if path else "its observations are"
-    remedy = "leaves this part out" if path else "observes one of these"
+    remedy = "observes one of these"
+    if path:
+        remedy = "leaves this part out, as gymnasium.wrappers.FilterObservation does"
     return Problem(
         "env.name",
         f"{subject} a {_kind(space)}, which is not supported; supported are Box, Discrete, "

@@ -14,6 +14,7 @@ import gymnasium
 import numpy as np
 
 from slm_lab.core.types import StateDict
+from slm_lab.env import mujoco_state
 
 Env = gymnasium.Env[Any, Any]
 
@@ -24,6 +25,8 @@ class StateAdapter:
 
     save: Callable[[Any], StateDict]
     load: Callable[[Any, StateDict], None]
+    fits: Callable[[Any], bool] = lambda _: True
+    """Whether this very environment can be saved exactly."""
 
 
 def attributes(*names: str) -> StateAdapter:
@@ -39,7 +42,29 @@ def attributes(*names: str) -> StateAdapter:
     return StateAdapter(save, load)
 
 
+def _draws_nothing(env: Any) -> bool:
+    """ALE keeps the action that a sticky one repeats to itself; `AtariGame` has its own."""
+    return bool(env.ale.getFloat("repeat_action_probability") == 0.0)
+
+
+def _save_game(env: Any) -> StateDict:
+    state = env.ale.cloneState(include_rng=True)
+    return {"ale": np.frombuffer(state.serialize(), np.uint8).copy()}
+
+
+def _load_game(env: Any, state: StateDict) -> None:
+    from ale_py import ALEState
+
+    env.ale.restoreState(ALEState(state["ale"].tobytes()))
+
+
+def _end_checks(checker: Any) -> None:
+    """Gymnasium's checks look at the first steps only and compare each with the one before."""
+    checker.checked_reset = checker.checked_step = checker.checked_data_reuse = True
+
+
 ENV_ADAPTERS: dict[str, StateAdapter] = {
+    "ale_py.env:AtariEnv": StateAdapter(_save_game, _load_game, _draws_nothing),
     "gymnasium.envs.classic_control.acrobot:AcrobotEnv": attributes("state"),
     "gymnasium.envs.classic_control.cartpole:CartPoleEnv": attributes(
         "state", "steps_beyond_terminated"
@@ -49,21 +74,36 @@ ENV_ADAPTERS: dict[str, StateAdapter] = {
     ),
     "gymnasium.envs.classic_control.mountain_car:MountainCarEnv": attributes("state"),
     "gymnasium.envs.classic_control.pendulum:PendulumEnv": attributes("state", "last_u"),
+    **dict.fromkeys(
+        (f"gymnasium.envs.mujoco.{name}" for name in mujoco_state.CLASSES),
+        StateAdapter(
+            mujoco_state.save_simulation,
+            mujoco_state.load_simulation,
+            mujoco_state.is_all_simulation,
+        ),
+    ),
 }
 
 WRAPPER_ADAPTERS: dict[str, StateAdapter] = {
+    "slm_lab.env.atari_game:AtariGame": attributes(
+        "_screens", "_stack", "_elapsed", "_lives", "_goes_on", "_held", "_held_strength"
+    ),
     "slm_lab.env.flatten:FlatObservation": attributes(),
     "gymnasium.wrappers.common:OrderEnforcing": attributes("_has_reset"),
-    "gymnasium.wrappers.common:PassiveEnvChecker": attributes("checked_reset", "checked_step"),
+    "gymnasium.wrappers.common:PassiveEnvChecker": StateAdapter(
+        save=lambda _: {}, load=lambda checker, _: _end_checks(checker)
+    ),
     "gymnasium.wrappers.common:TimeLimit": attributes("_elapsed_steps"),
+    "slm_lab.env.time_limit:TimeLimit": attributes("_elapsed_steps"),
 }
 
 
 def has_exact_state(env: Env) -> bool:
-    """Whether the environment and all of its wrappers have an adapter."""
-    return _key(env.unwrapped) in ENV_ADAPTERS and all(
-        _key(wrapper) in WRAPPER_ADAPTERS for wrapper in _wrappers(env)
-    )
+    """Whether the environment and all of its wrappers have an adapter that fits."""
+    adapter = ENV_ADAPTERS.get(_key(env.unwrapped))
+    if adapter is None or not adapter.fits(env.unwrapped):
+        return False
+    return all(_key(wrapper) in WRAPPER_ADAPTERS for wrapper in _wrappers(env))
 
 
 def save_env_state(env: Env) -> StateDict:

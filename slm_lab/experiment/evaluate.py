@@ -1,7 +1,7 @@
 """Greedy episodes of an agent, in environments that no training sees."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, final
+from typing import final
 
 import numpy as np
 
@@ -9,6 +9,7 @@ from slm_lab.agent.algorithm.algorithm import AgentSeeds
 from slm_lab.agent.build import build_agent
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.core.types import StateDict
+from slm_lab.env.film import Film
 from slm_lab.env.make import make_env
 from slm_lab.env.step import FinishedEpisodes
 from slm_lab.experiment.episodes import finished_episodes, join_episodes, step_bound
@@ -21,19 +22,15 @@ class Evaluator:
 
     Weights and the normalisers' statistics are loaded from a training and stay as they are; there
     is no memory. What is drawn (first states, the Random agent's actions) comes from generators
-    that hang on `seed` alone. `env_kwargs` are further arguments of the environment.
+    that hang on `seed` alone. `film` is shown the episodes of a single environment, see `make_env`.
     """
 
-    def __init__(
-        self, spec: Spec, num_envs: int, seed: int, env_kwargs: Mapping[str, Any] | None = None
-    ) -> None:
+    def __init__(self, spec: Spec, num_envs: int, seed: int, film: Film | None = None) -> None:
         env_seed, *agent_seeds = np.random.SeedSequence(seed).generate_state(4)
-        env_spec = spec.env.model_copy(
-            update={"num_envs": num_envs, "kwargs": {**spec.env.kwargs, **(env_kwargs or {})}}
-        )
+        env_spec = spec.env.model_copy(update={"num_envs": num_envs})
         self._name = f"evaluation on {spec.env.name}"
         self._max_steps = step_bound(spec.env)
-        self.env = make_env(env_spec, int(env_seed), training=False)
+        self.env = make_env(env_spec, int(env_seed), training=False, film=film)
         try:
             self.env.reset()  # seeds the generators: before that there is no state to be saved
             self._agent = build_agent(

@@ -9,7 +9,7 @@ from typing import Any
 
 from slm_lab.analysis.atomic import write_atomically
 from slm_lab.core.errors import Problem, SpecError
-from slm_lab.env.check import check_env
+from slm_lab.env.check import check_env, why_not_filmed
 from slm_lab.env.make import describe_actions
 from slm_lab.env.record import env_record
 from slm_lab.experiment.lock import RunLock
@@ -26,7 +26,13 @@ from slm_lab.spec.load import load_spec
 from slm_lab.spec.profile import dev_profile
 from slm_lab.spec.schema.spec import Spec
 
-MAY_CHANGE = ("env.max_frame", "meta.save_interval", "meta.stop_return", "meta.max_restart")
+MAY_CHANGE = (
+    "env.max_frame",
+    "meta.save_interval",
+    "meta.stop_return",
+    "meta.max_restart",
+    "meta.record_video",
+)
 """What `-s` may change when a run goes on: nothing that an earlier row depends on."""
 
 
@@ -77,7 +83,7 @@ class Run:
             if self._has_ended():
                 self.notes += ("every Session has ended: only metrics and graphs are made anew",)
 
-        self.notes += tuple(_about_devices(self.spec))
+        self.notes += (*_about_devices(self.spec), *_about_videos(self.spec))
 
     def start(self, on_tick: Callable[[Board], None]) -> TrialResult:
         """Trains to the end of the budget."""
@@ -157,6 +163,12 @@ def _about_devices(spec: Spec) -> Iterator[str]:
                 f'{path}.gpu = "auto": the CPU, where the weights are with distributed "shared"; '
                 "true keeps a replica of them on a GPU"
             )
+
+
+def _about_videos(spec: Spec) -> Iterator[str]:
+    reason = None if spec.meta.record_video is None else why_not_filmed(spec.env)
+    if reason is not None:
+        yield f"meta.record_video: no videos, {spec.env.name} cannot be drawn: {reason}"
 
 
 def check_spaces(where: str, spec: Spec) -> None:

@@ -75,6 +75,10 @@ class SessionPaths:
         """The folder of TensorBoard events of the evaluation rows."""
         return self.tensorboard / "eval"
 
+    def video(self, frame: int) -> Path:
+        """The episode that was recorded at `frame`."""
+        return self.root / "video" / f"{self.prefix}_session_video_{frame}.mp4"
+
 
 @dataclass(frozen=True)
 class RunDir:

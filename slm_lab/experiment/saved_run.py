@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias, final
 
 from slm_lab.core.errors import CheckpointError, Problem, SpecError, UsageError
 from slm_lab.core.types import StateDict
+from slm_lab.env.film import Film
 from slm_lab.experiment.checkpoint import CheckpointStore
 from slm_lab.experiment.evaluate import Evaluator, snapshot_of
 from slm_lab.experiment.fit import check_fits
@@ -82,10 +83,12 @@ class SavedRun:
         seed = saved.meta.random_seed if request.seed is None else request.seed
         self.root_seed = recorded_seed(self.run_dir, seed)
 
-    def evaluator(self, session: int, num_envs: int, spec: Spec | None = None) -> Evaluator:
+    def evaluator(
+        self, session: int, num_envs: int, spec: Spec | None = None, film: Film | None = None
+    ) -> Evaluator:
         """Environments for the agents of a Session; `spec` stands in for the run's own."""
         seed = session_seeds(self.root_seed, 0, session).eval_command
-        return Evaluator(spec or self.spec, num_envs, seed)
+        return Evaluator(spec or self.spec, num_envs, seed, film)
 
     def sessions(self, only: int | None) -> list[int]:
         """The Sessions to look at: all, or the one that was asked for. Raises UsageError."""

@@ -17,6 +17,8 @@ class SessionSeeds:
     """of the evaluations during training"""
     eval_command: int
     """of the episodes that are played after it: other ones than those that chose the best agent"""
+    video: int
+    """of the episodes that are recorded during training"""
 
 
 def session_seeds(root_seed: int, trial: int, session: int) -> SessionSeeds:

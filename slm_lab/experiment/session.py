@@ -21,6 +21,7 @@ from slm_lab.experiment.result import Ending, SessionResult
 from slm_lab.experiment.rigorous_eval import RigorousEval
 from slm_lab.experiment.run_dir import SessionPaths
 from slm_lab.experiment.seeding import SessionSeeds
+from slm_lab.experiment.video import VideoRecorder
 from slm_lab.metrics.reader import NO_ROWS, read_rows
 from slm_lab.metrics.tracker import Tracker
 from slm_lab.metrics.writer import RowFiles
@@ -71,6 +72,9 @@ class Session:
         self.tracker = Tracker(self.env.num_envs, spec.meta.log_frequency, columns_added)
         rigorous = spec.meta.rigorous_eval > 0
         self._evaluation = RigorousEval(spec, seeds.rigorous_eval) if rigorous else None
+        self._video = None
+        if spec.meta.record_video is not None and spec.meta.is_first_of_training(index):
+            self._video = VideoRecorder(spec, seeds.video, paths)
         self._board = board
         self._on_row = on_row
         self._checks = AgentChecks(self.agent) if checked else None
@@ -102,7 +106,7 @@ class Session:
         Raises NonFiniteLossError with the state saved beside the last good checkpoint.
         """
         agent, env, clock, tracker = self.agent, self.env, self.clock, self.tracker
-        evaluation = self._evaluation
+        evaluation, video = self._evaluation, self._video
         crew = self._crew
         obs = self._begin()
         try:
@@ -126,6 +130,8 @@ class Session:
                     tracker.track_episodes(*step.finished)
                 if evaluation is not None and evaluation.tracker.due(clock.frame):
                     self._evaluate(evaluation)
+                if video is not None and video.due(clock.frame):
+                    self._record(video)
                 if tracker.due(clock.frame):
                     self._log_row()
         except NonFiniteLossError as error:
@@ -178,6 +184,9 @@ class Session:
             return self.env.reset()
         if self._evaluation is not None and self._evaluation.tracker.due(self.clock.frame):
             self._evaluate(self._evaluation)  # the one that a stop has dropped
+        frame, video = self.clock.frame, self._video
+        if video is not None and video.due(frame) and video.is_missing(frame):
+            self._record(video)
         return self.env.obs
 
     def _end(self) -> SessionResult:
@@ -186,6 +195,8 @@ class Session:
         evaluation = self._evaluation
         if finished and evaluation and self.clock.frame > evaluation.tracker.last_frame:
             finished = self._evaluate(evaluation)
+        if finished and self._video is not None and self._video.is_missing(self.clock.frame):
+            self._record(self._video)
         if finished and self.clock.frame > self.tracker.last_frame:
             self._log_row(save=False)
         self._save(finished, self._crew.end_together(self.state_dict))
@@ -210,12 +221,8 @@ class Session:
 
         False where a stop was asked for: it is dropped, and made when the run goes on.
         """
-        began = time.perf_counter()
-        snapshot = self._snapshot()
-        self._crew.stand_aside()
-        episodes = evaluation.play(snapshot, lambda: self._board.stop_requested)
-        self._crew.enter()
-        self._started += time.perf_counter() - began  # evaluating is not training
+        with self._standing_aside() as snapshot:
+            episodes = evaluation.play(snapshot, lambda: self._board.stop_requested)
         if episodes is None:
             return False
         row = evaluation.tracker.row(
@@ -232,6 +239,22 @@ class Session:
         if evaluation.tracker.improved:
             self._best = {**snapshot, "eval_return": evaluation.tracker.best_return}
         return True
+
+    def _record(self, video: VideoRecorder) -> None:
+        """One video of the agent as it is now; none where a stop was asked for."""
+        with self._standing_aside() as snapshot:
+            video.record(snapshot, lambda: self._board.stop_requested)
+
+    @contextmanager
+    def _standing_aside(self) -> Iterator[StateDict]:
+        """To do something that is not training with the agent as it is now: its time does not
+        count, and nobody waits for this Session."""
+        began = time.perf_counter()
+        snapshot = self._snapshot()
+        self._crew.stand_aside()
+        yield snapshot
+        self._crew.enter()
+        self._started += time.perf_counter() - began
 
     def _log_row(self, save: bool = True) -> None:
         """One row; remembers the best agent; a checkpoint when the last one is old enough."""
@@ -273,9 +296,11 @@ class Session:
             )
 
     def _save_together(self) -> None:
+        began = time.perf_counter()
         state = self._crew.save_together(self.state_dict)
         if state is not None:
             self._save(False, state)
+            self._crew.paused(time.perf_counter() - began)
 
     def _save(self, finished: bool, state: StateDict | None = None) -> None:
         """A checkpoint: the rows first, so that the manifest never names rows that are not there.

@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import sys
+from pathlib import Path
 from typing import ClassVar
 
 import gymnasium
@@ -20,6 +21,7 @@ from slm_lab.experiment.lock import RunLock
 from slm_lab.experiment.manifest import read_manifest
 from tests.faults.lab import LAB, NAME, call, command, manifest, run_folder, write_spec
 from tests.support import ppo
+from tests.video import read_video
 
 SPEC = ppo(meta__max_session=2, meta__rigorous_eval=2, meta__eval_frequency=200,
            env__max_frame=500, env__normalize_obs=True)  # fmt: skip
@@ -192,6 +194,35 @@ def test_a_window_shows_the_same_episodes(run, monkeypatch):
     assert (shown.exit_code, shown.output) == (0, plain.output)
 
 
+def test_each_shown_episode_becomes_a_video_in_the_current_folder(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    before = fingerprint(run)
+    options = ("--episodes", "2", "-s", "env.max_t=10", "--which", "latest")
+    plain = lab(run, "enjoy@latest", *options)
+    filmed = lab(run, "enjoy@latest", *options, "--video")
+    assert (filmed.exit_code, fingerprint(run)) == (0, before)
+    said = re.findall(r"^(episode \d: return \d+, (\d+) steps), (.+)$", filmed.output, re.MULTILINE)
+    assert [line for line, _, _ in said] == plain.output.splitlines()[-2:]
+    name = f"{run_folder(run).name}_s0_latest_500_episode"
+    assert [path for _, _, path in said] == [str(tmp_path / f"{name}{n}.mp4") for n in (1, 2)]
+    for _, length, path in said:
+        meta, frames = read_video(Path(path))
+        assert (meta["fps"], len(frames)) == (50.0, int(length) + 1)
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_video_that_is_not_finished_leaves_nothing(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def interrupted(self):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("slm_lab.experiment.video_file.VideoFile.close", interrupted)
+    done = lab(run, "enjoy@latest", "--video", "-s", "env.max_t=10")
+    assert done.exit_code == 130
+    assert list(tmp_path.iterdir()) == []
+
+
 def no_pygame(monkeypatch):
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     for name in [name for name in sys.modules if name.partition(".")[0] == "pygame"]:
@@ -251,6 +282,13 @@ class Broken(CartPoleEnv):
         super().__init__()
 
 
+class Undrawn(CartPoleEnv):
+    """Fails when it is drawn."""
+
+    def render(self):
+        raise RuntimeError("no\ncontext")
+
+
 @pytest.fixture(scope="module")
 def random_run(tmp_path_factory):
     return trained(tmp_path_factory.mktemp("random"), RANDOM)
@@ -279,6 +317,30 @@ def test_an_environment_without_a_window_is_one_clear_line(random_run, tmp_path,
     )
 
 
+@pytest.mark.parametrize(
+    ("env", "reason"),
+    [
+        (Blind, "it takes no render_mode"),
+        (Wordy, 'it has no render mode "rgb_array"; it has ansi'),
+        (Undrawn, "no context"),
+    ],
+)
+def test_an_environment_without_images_is_one_clear_line(
+    random_run, tmp_path, monkeypatch, env, reason
+):
+    folder = shutil.copytree(random_run, tmp_path / "copy")
+    edited(folder, "env.name", "Odd-v0")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    gymnasium.register("Odd-v0", entry_point=env)
+    try:
+        done = lab(folder, "enjoy@latest", "--video")
+    finally:
+        del gymnasium.registry["Odd-v0"]
+    assert (done.exit_code, done.stderr) == (1, f"Odd-v0 cannot be drawn: {reason}\n")
+    assert list((tmp_path / "here").iterdir()) == []
+
+
 def test_a_random_agent_is_evaluated_like_any_other(random_run):
     first, again = (lab(random_run, "eval@latest", "--episodes", "50").output for _ in range(2))
     assert first == again
@@ -295,6 +357,11 @@ REFUSED = {
     "a session that is none": (["eval@latest", "--session", "2"], ["--session 2", "0 to 1"]),
     "a folder that is none": (["eval@nowhere"], ["no run folder nowhere"]),
     "a window for a table": (["eval@latest", "--render"], ["--render", "enjoy@RUN"]),
+    "a video of a table": (["eval@latest", "--video"], ["--video", "enjoy@RUN"]),
+    "a window and a video": (
+        ["enjoy@latest", "--video", "--render"],
+        ["--render and --video do not go together"],
+    ),
     "episodes of a training": (["train", "--episodes", "3"], ["--episodes", "eval@RUN"]),
     "a session of a resumed training": (["train@latest", "--session", "0"], ["--session"]),
     "no run": (["enjoy"], ["enjoy@latest"]),

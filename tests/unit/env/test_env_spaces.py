@@ -41,7 +41,27 @@ def test_observations_are_float32_but_bytes_stay_bytes(space, dtype):
     raw = np.stack([space.sample() for _ in range(5)])
     seen = converter.convert(raw)
     assert seen.dtype == converter.space.dtype == dtype
-    np.testing.assert_array_equal(seen, raw.astype(dtype))
+    np.testing.assert_array_equal(seen, raw.astype(dtype).reshape(seen.shape))
+
+
+@pytest.mark.parametrize(
+    ("space", "shape"),
+    [
+        (spaces.Box(-1, 1, (2, 3)), (6,)),
+        (spaces.Box(0, 9, (), np.int64), (1,)),
+        (spaces.MultiBinary((2, 2)), (4,)),
+        (spaces.Box(-1, 1, (3,)), (3,)),
+        (spaces.Box(0, 1, (1, 8, 8)), (1, 8, 8)),
+        (spaces.Box(0, 255, (8, 8), np.uint8), (1, 8, 8)),
+    ],
+)
+def test_a_matrix_or_a_number_is_a_vector_for_the_agent_and_an_image_is_not(space, shape):
+    converter = ObservationConverter(space, "X")
+    raw = np.stack([space.sample() for _ in range(5)])
+    seen = converter.convert(raw)
+    assert converter.space.shape == seen.shape[1:] == shape
+    np.testing.assert_array_equal(seen.ravel(), raw.ravel())
+    assert all(row in converter.space for row in seen)
 
 
 BOX = spaces.Box(np.array([-2.0, 0.0, -np.inf, 1.0], np.float32),

@@ -137,6 +137,28 @@ def test_a_wrapper_without_an_adapter_is_not_restored_by_halves():
     env.close()
 
 
+@pytest.fixture
+def checked():
+    """An environment that is made with the wrappers of `gymnasium.make` inside."""
+    gymnasium.register("Checked-v0", entry_point=lambda: gymnasium.make("CartPole-v1"))
+    yield "Checked-v0"
+    del gymnasium.registry["Checked-v0"]
+
+
+@pytest.mark.parametrize("steps_before", [0, 1, 20])
+def test_wrappers_of_gymnasium_go_on_with_the_environment(
+    build, random_actions, checked, steps_before
+):
+    env, restored = build(checked, 1), build(checked, 2)
+    env.reset()
+    run(env, random_actions(env, steps_before))
+    restored.load_state_dict(env.state_dict())
+    assert env.exact_state
+    actions = random_actions(env, 50, seed=1)
+    for expected, given in zip(run(env, actions), run(restored, actions), strict=True):
+        np.testing.assert_array_equal(given, expected)
+
+
 @pytest.mark.parametrize("other", [{"num_envs": 4}, {"normalize_obs": True}])
 def test_a_state_of_other_environments_is_refused(build, other):
     env = build("CartPole-v1")

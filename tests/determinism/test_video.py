@@ -1,0 +1,293 @@
+"""Videos of a training change nothing of it, and show the agent as it was."""
+
+import ctypes.util
+import importlib.util
+import re
+import sys
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from gymnasium.envs.classic_control import CartPoleEnv
+from pandas.testing import assert_frame_equal
+
+from slm_lab.experiment.evaluate import Evaluator
+from slm_lab.experiment.launch.processes import SPAWN
+from slm_lab.experiment.progress import Board
+from slm_lab.experiment.run import Run, RunRequest
+from slm_lab.experiment.run_dir import RunDir
+from slm_lab.experiment.seeding import session_seeds
+from slm_lab.experiment.session import Session
+from slm_lab.experiment.video import VideoRecorder
+from tests.contract.runs import global_generators, poison_global_generators, vectors
+from tests.faults.lab import call, write_spec
+from tests.support import make_session, parse, ppo, q_learning, rows, run_session
+from tests.video import read_video
+
+CARTPOLE = {"env__max_t": 20, "env__max_frame": 600}
+FRAMES = [252, 500, 600]
+"""where the videos of every 250 frames are, of four environments, and the one at the end"""
+
+SPECS = {
+    "cartpole": ppo(**CARTPOLE),
+    "normalized": ppo(env__name="Pendulum-v1", **CARTPOLE, env__normalize_obs=True,
+                      env__normalize_reward=True),
+    "replay": q_learning("DQN", **CARTPOLE),
+    "random": {
+        "agent": {"name": "Random", "algorithm": {"name": "Random"}},
+        "env": {**ppo()["env"], "max_t": 20, "max_frame": 600},
+        "meta": ppo()["meta"],
+    },
+}  # fmt: skip
+
+
+def spec_of(name, **meta):
+    data = SPECS[name]
+    return parse({**data, "meta": {**data["meta"], **meta}})
+
+
+def recorded(name, **meta):
+    return spec_of(name, **{"record_video": 250, **meta})
+
+
+def videos(session):
+    """The files of a Session by frame; nothing else is in their folder."""
+    folder = session.paths.root / "video"
+    files = sorted(folder.iterdir()) if folder.exists() else []
+    found = {}
+    for path in files:
+        frame = re.fullmatch(rf"{session.paths.prefix}_session_video_(\d+)\.mp4", path.name)
+        assert frame is not None, path
+        found[int(frame.group(1))] = path
+    return dict(sorted(found.items()))
+
+
+def stop_at(frame):
+    def stop(session):
+        if session.clock.frame >= frame:
+            session._board.request_stop()
+
+    return stop
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_a_training_that_is_recorded_is_the_one_that_is_not(name, tmp_path):
+    plain = run_session(spec_of(name), tmp_path / "plain")
+    poison_global_generators(0)
+    before = global_generators()
+    filmed = run_session(recorded(name), tmp_path / "filmed")
+    assert global_generators() == before
+    assert not videos(plain)
+    assert list(videos(filmed)) == FRAMES
+    assert_frame_equal(rows(filmed), rows(plain), check_exact=True)
+    for part, vector in vectors(plain).items():
+        assert torch.equal(vector, vectors(filmed)[part])
+    np.testing.assert_array_equal(filmed.env.statistics, plain.env.statistics)
+
+
+def test_a_video_shows_the_greedy_episode_of_the_agent_as_it_was(tmp_path, caplog):
+    caplog.set_level("INFO")
+    kept = {}
+
+    def keep(session):
+        kept[session.clock.frame] = session._snapshot()
+
+    spec = recorded("cartpole", record_video=300)
+    session = run_session(spec, tmp_path, on_row=keep)
+    seed = np.random.SeedSequence([session._video._seed, 300]).generate_state(1)[0]
+    evaluator = Evaluator(spec, 1, int(seed))
+    evaluator.load_snapshot(kept[300])
+    (episode_return,), (length,) = evaluator.play(1)[1:]
+    evaluator.close()
+    meta, frames = read_video(videos(session)[300])
+    assert len(frames) == length + 1
+    assert (meta["fps"], frames.shape[1:]) == (50.0, (400, 600, 3))
+    assert f"an episode with the return {episode_return:.6g}" in caplog.text
+    assert frames.std(axis=0).max() > 20  # the cart moves
+
+
+@pytest.mark.parametrize("at", [252, 300])
+def test_a_resumed_run_has_the_videos_of_the_uninterrupted_one(at, tmp_path):
+    spec = recorded("cartpole", log_frequency=4 if at == 252 else 100, save_interval=1000)
+    whole = run_session(spec, tmp_path / "whole")
+    stopped = run_session(spec, tmp_path / "parts", on_row=stop_at(at))
+    assert list(videos(stopped)) == FRAMES[:1]
+    written = videos(stopped)[252].stat().st_mtime_ns
+    resumed = run_session(spec, tmp_path / "parts", resume=True)
+    assert videos(resumed)[252].stat().st_mtime_ns == written
+    assert list(videos(resumed)) == FRAMES
+    for frame, path in videos(whole).items():
+        assert path.read_bytes() == videos(resumed)[frame].read_bytes()
+    assert_frame_equal(rows(resumed), rows(whole), check_exact=True)
+
+
+def test_a_stop_drops_the_video_it_comes_in_which_is_made_when_the_run_goes_on(
+    tmp_path, monkeypatch
+):
+    spec = recorded("cartpole")
+    whole = run_session(spec, tmp_path / "whole")
+    record = VideoRecorder.record
+
+    def record_with_a_stop(self, snapshot, stop):
+        asked = iter([False, False])
+        record(self, snapshot, lambda: next(asked, True))
+        monkeypatch.setattr(VideoRecorder, "record", record)
+        session._board.request_stop()
+
+    monkeypatch.setattr(VideoRecorder, "record", record_with_a_stop)
+    session = make_session(spec, tmp_path / "parts")
+    session.run()
+    session.close()
+    assert session.clock.frame == 252
+    assert videos(session) == {}
+    resumed = run_session(spec, tmp_path / "parts", resume=True)
+    assert list(videos(resumed)) == FRAMES
+    assert videos(resumed)[252].read_bytes() == videos(whole)[252].read_bytes()
+    assert_frame_equal(rows(resumed), rows(whole), check_exact=True)
+
+
+def test_the_time_of_recording_is_no_training_time(tmp_path, monkeypatch):
+    class Time:
+        now = 0.0
+
+        @classmethod
+        def perf_counter(cls):
+            cls.now += 0.001
+            return cls.now
+
+    def slow(self, snapshot, stop):
+        Time.now += 1000.0
+
+    monkeypatch.setattr("slm_lab.experiment.session.time", Time)
+    monkeypatch.setattr(VideoRecorder, "record", slow)
+    session = run_session(recorded("cartpole"), tmp_path)
+    assert Time.now > 3000
+    assert pd.read_csv(session.paths.rows)["wall_t"].between(0, 10).all()
+
+
+def test_an_episode_without_an_end_is_cut(tmp_path, monkeypatch):
+    monkeypatch.setattr("slm_lab.experiment.video.MAX_STEPS", 10)
+    spec = parse(ppo(env__name="Pendulum-v1", env__max_frame=300, meta__record_video=300))
+    session = run_session(spec, tmp_path)
+    assert len(read_video(videos(session)[300])[1]) == 11
+
+
+class Blind(CartPoleEnv):
+    """Takes no render mode."""
+
+    def __init__(self):
+        super().__init__()
+
+
+class Broken(CartPoleEnv):
+    """Draws nothing."""
+
+    def render(self):
+        raise RuntimeError("there is no\n context")
+
+
+@pytest.fixture
+def odd():
+    """A spec of CartPole as another class."""
+
+    def make(env):
+        gymnasium.register("Odd-v0", entry_point=env)
+        data = SPECS["cartpole"]
+        keys = {**data["env"], "name": "Odd-v0"}
+        return {**data, "env": keys, "meta": {**data["meta"], "record_video": 250}}
+
+    yield make
+    del gymnasium.registry["Odd-v0"]
+
+
+def test_what_cannot_be_drawn_is_told_once_and_the_training_goes_on(odd, tmp_path, capfd, caplog):
+    plain = run_session(spec_of("cartpole"), tmp_path / "plain")
+    session = run_session(parse(odd(Broken)), tmp_path / "odd")
+    assert session.clock.frame == plain.clock.frame
+    told = (
+        "meta.record_video: no video at frame 252, and none from now on: "
+        "Odd-v0 cannot be drawn: there is no context"
+    )
+    assert capfd.readouterr().err == f"{told}\n"
+    assert [r.getMessage() for r in caplog.records if r.levelname == "WARNING"] == [told]
+    assert videos(session) == {}
+
+
+def test_that_an_environment_has_no_images_is_said_before_the_training(odd, tmp_path, capfd):
+    data = odd(Blind)
+    write_spec(tmp_path, data)
+    run = Run(RunRequest(str(tmp_path / "spec.json"), None, "train", data_dir=tmp_path))
+    reason = "meta.record_video: no videos, Odd-v0 cannot be drawn: it takes no render_mode"
+    assert run.notes == (reason,)
+    session = run_session(run.spec, tmp_path / "odd")
+    assert videos(session) == {}
+    assert capfd.readouterr().err == ""
+
+
+def test_a_run_that_goes_on_may_begin_or_cease_to_be_recorded(tmp_path):
+    write_spec(tmp_path, SPECS["cartpole"])
+    file = str(tmp_path / "spec.json")
+    run = Run(RunRequest(file, None, "train", data_dir=tmp_path / "data"))
+    run._lock.release()
+    for text, value in [("250", 250), ("null", None)]:
+        sets = (f"meta.record_video={text}",)
+        run = Run(RunRequest(file, None, f"train@{run.run_dir.root}", sets))
+        run._lock.release()
+        assert run.spec.meta.record_video == value
+
+
+def test_where_no_file_can_be_written_the_training_goes_on(tmp_path, capfd):
+    spec = recorded("cartpole")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "video").write_text("in the way")
+    session = run_session(spec, tmp_path / "run")
+    assert session.clock.frame == 600
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("meta.record_video: no video at frame 252, and none from now on: ")
+
+
+@pytest.mark.parametrize(
+    ("distributed", "max_run", "recording"), [(False, 1, [0, 1]), ("synced", 2, [0, 2])]
+)
+def test_every_independent_session_records_and_of_workers_the_first(
+    distributed, max_run, recording, tmp_path
+):
+    spec = recorded("cartpole", max_session=2, distributed=distributed, max_run=max_run)
+    run_dir = RunDir(tmp_path, spec.name)
+    (tmp_path / "info").mkdir()
+    records = []
+    for index in range(spec.meta.num_sessions):
+        seeds, paths = session_seeds(0, 0, index), run_dir.session(0, index)
+        session = Session(spec, index, seeds, paths, Board.allocate(SPAWN, 4))
+        session.close()
+        records.append(session._video is not None)
+    assert [index for index, records_one in enumerate(records) if records_one] == recording
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from tests.support import parse, ppo, run_session
+spec = ppo(env__name="HalfCheetah-v5", env__max_t=4, env__max_frame=100,
+           env__kwargs={"width": 64, "height": 48}, meta__record_video=100)
+run_session(parse(spec), Path(sys.argv[1]))
+"""
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("mujoco") is None or ctypes.util.find_library("EGL") is None,
+    reason="needs the mujoco extra and a library of EGL",
+)
+def test_mujoco_is_drawn_without_a_display_or_a_word_of_the_user(tmp_path, monkeypatch):
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "MUJOCO_GL", "PYOPENGL_PLATFORM"):
+        monkeypatch.delenv(name, raising=False)
+    root = Path(__file__).parents[2]
+    done = call([sys.executable, "-c", SCRIPT, str(tmp_path)], root)
+    assert (done.code, done.err) == (0, "")
+    (path,) = (tmp_path / "video").iterdir()
+    meta, frames = read_video(path)
+    assert (meta["fps"], frames.shape) == (20.0, (5, 48, 64, 3))
+    assert frames.std() > 10

@@ -1,0 +1,193 @@
+"""Episodes that are shown to a film."""
+
+import os
+from typing import ClassVar
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from slm_lab.core.errors import LabError
+from slm_lab.env.check import why_not_filmed
+from slm_lab.env.film import Film, Filmed, headless
+from slm_lab.env.make import make_env
+from slm_lab.env.raw import GOES_ON
+from slm_lab.env.sync import SyncEnvs
+
+
+class Album(Film):
+    """Keeps episodes as lists of what the first pixel of each frame is."""
+
+    def __init__(self):
+        self.episodes, self.frames, self.fps = [], [], set()
+
+    def add(self, frame, fps):
+        self.frames.append(int(frame[0, 0, 0]))
+        self.fps.add(fps)
+
+    def end(self):
+        self.episodes.append(self.frames)
+        self.frames = []
+
+
+class Counting(gymnasium.Env):
+    """Draws the number of steps since it was made. Every third step ends an episode, and after
+    every second of them the next one goes on."""
+
+    observation_space = spaces.Box(0.0, np.inf, (1,))
+    action_space = spaces.Discrete(2)
+    metadata: ClassVar = {"render_modes": ["rgb_array"], "render_fps": 12}
+
+    def __init__(self, goes_on=False, draw=lambda count: np.full((4, 6, 3), count, np.uint8)):
+        self.count, self.ends, self.goes_on, self.draw = 0, 0, goes_on, draw
+
+    def reset(self, *, seed=None, options=None):
+        info = {GOES_ON: True} if self.goes_on and self.ends % 2 else {}
+        return np.zeros(1, np.float32), info
+
+    def step(self, action):
+        self.count += 1
+        ended = self.count % 3 == 0
+        self.ends += ended
+        return np.full(1, self.count, np.float32), 0.0, ended, False, {}
+
+    def render(self):
+        return self.draw(self.count)
+
+
+def play(env, steps):
+    envs = SyncEnvs([env], [0])
+    envs.reset()
+    envs.reset()  # an episode without a step
+    for _ in range(steps):
+        envs.step(np.zeros(1, np.int64))
+
+
+def test_an_episode_is_what_it_begins_with_and_what_each_step_ends_in():
+    album = Album()
+    play(Filmed(Counting(), "Counting-v0", album), 7)
+    assert album.episodes == [[0, 1, 2, 3], [3, 4, 5, 6]]
+    assert album.frames == [6, 7]
+
+
+def test_an_episode_that_goes_on_is_one():
+    album = Album()
+    play(Filmed(Counting(goes_on=True), "Counting-v0", album), 7)
+    assert album.episodes == [[0, 1, 2, 3, 4, 5, 6]]
+    assert album.frames == [6, 7]
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, 12.0), (15.0, 15.0)])
+def test_the_speed_is_the_environments_or_the_one_that_is_given(given, expected):
+    album = Album()
+    play(Filmed(Counting(), "Counting-v0", album, given), 1)
+    assert album.fps == {expected}
+
+
+def test_without_a_speed_there_are_thirty_frames_in_a_second():
+    env, album = Counting(), Album()
+    env.metadata = {}
+    play(Filmed(env, "Counting-v0", album), 1)
+    assert album.fps == {30.0}
+
+
+def fails(count):
+    raise RuntimeError("no\n context")
+
+
+@pytest.mark.parametrize(
+    ("draw", "why"),
+    [
+        (fails, "no context"),
+        (lambda count: None, "gave None"),
+        (lambda count: np.zeros((4, 6), np.uint8), r"gave 'uint8 of shape \(4, 6\)'"),
+        (lambda count: np.zeros((4, 6, 3)), r"gave 'float64 of shape \(4, 6, 3\)'"),
+    ],
+)
+def test_what_cannot_be_drawn_is_one_clear_line(draw, why):
+    with pytest.raises(LabError, match=rf"(?m)^Counting-v0 cannot be drawn: .*{why}.*$"):
+        play(Filmed(Counting(draw=draw), "Counting-v0", Album()), 1)
+
+
+def test_a_filmed_environment_plays_as_ever(env_spec, random_actions):
+    album = Album()
+    keys = {"num_envs": 1, "vectorization_mode": "sync", "max_t": 20}
+    plain = make_env(env_spec("CartPole-v1", **keys), 3)
+    filmed = make_env(env_spec("CartPole-v1", render_mode="rgb_array", **keys), 3, film=album)
+    np.testing.assert_array_equal(filmed.reset(), plain.reset())
+    lengths = []
+    for action in random_actions(plain, 60):
+        expected, given = plain.step(action), filmed.step(action)
+        np.testing.assert_array_equal(given.obs, expected.obs)
+        np.testing.assert_array_equal(given.next_obs, expected.next_obs)
+        if expected.finished is not None:
+            lengths += expected.finished.episode_length.tolist()
+    assert [len(frames) - 1 for frames in album.episodes] == lengths
+    plain.close()
+    filmed.close()
+
+
+def test_a_game_is_shown_as_fast_as_the_console_played_it(env_spec):
+    pytest.importorskip("ale_py")
+    pytest.importorskip("cv2")
+    album = Album()
+    spec = env_spec(
+        "ALE/Pong-v5", num_envs=1, vectorization_mode="sync", frameskip=3, render_mode="rgb_array"
+    )
+    env = make_env(spec, 0, film=album)
+    env.reset()
+    env.step(np.zeros(1, np.int64))
+    env.close()
+    assert album.fps == {20.0}
+
+
+def test_why_an_environment_has_no_images(env_spec):
+    class Wordy(Counting):
+        metadata: ClassVar = {"render_modes": ["ansi", "human"]}
+
+        def __init__(self, render_mode=None):
+            super().__init__()
+
+    gymnasium.register("Wordy-v0", entry_point=Wordy)
+    gymnasium.register("Blind-v0", entry_point=Counting)
+    try:
+        wordy, blind = (why_not_filmed(env_spec(name)) for name in ("Wordy-v0", "Blind-v0"))
+    finally:
+        del gymnasium.registry["Wordy-v0"], gymnasium.registry["Blind-v0"]
+    assert wordy == 'it has no render mode "rgb_array"; it has ansi, human'
+    assert blind == "it takes no render_mode"
+    assert why_not_filmed(env_spec("CartPole-v1")) is None
+
+
+DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")
+OURS = ("MUJOCO_GL", "SDL_VIDEODRIVER")
+
+
+@pytest.fixture
+def bare(monkeypatch):
+    for name in (*DISPLAYS, *OURS):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("sys.platform", "linux")
+    return monkeypatch
+
+
+def test_without_a_display_what_draws_looks_for_none_and_only_so_long(bare):
+    with headless():
+        assert [os.environ[name] for name in OURS] == ["egl", "dummy"]
+    assert not set(OURS) & set(os.environ)
+
+
+def test_what_the_user_has_set_stays(bare):
+    bare.setenv("MUJOCO_GL", "osmesa")
+    with headless():
+        assert os.environ["MUJOCO_GL"] == "osmesa"
+        assert os.environ["SDL_VIDEODRIVER"] == "dummy"
+    assert os.environ["MUJOCO_GL"] == "osmesa"
+
+
+@pytest.mark.parametrize("display", DISPLAYS)
+def test_with_a_display_nothing_is_set(bare, display):
+    bare.setenv(display, ":0")
+    with headless():
+        assert not set(OURS) & set(os.environ)

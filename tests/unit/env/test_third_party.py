@@ -1,0 +1,87 @@
+"""Environments of packages that know nothing of the lab, where they are installed."""
+
+import gymnasium
+import numpy as np
+import pytest
+
+from slm_lab.core.errors import SpecError
+from slm_lab.env.film import Film, headless
+from slm_lab.env.make import make_env
+
+MINIGRID = "minigrid:MiniGrid-Empty-5x5-v0"
+
+
+class Counter(Film):
+    def __init__(self):
+        self.frames = 0
+
+    def add(self, frame, fps):
+        self.frames += 1
+
+    def end(self):
+        pass
+
+
+@pytest.fixture
+def wrapped():
+    """MiniGrid without its text, as a vector and as an image."""
+    minigrid = pytest.importorskip("minigrid")
+
+    def parts(**kwargs):
+        env = gymnasium.make("MiniGrid-Empty-5x5-v0", **kwargs)
+        return gymnasium.wrappers.FilterObservation(env, ["direction", "image"])
+
+    def image(**kwargs):
+        env = gymnasium.make("MiniGrid-Empty-5x5-v0", **kwargs)
+        return minigrid.wrappers.ImgObsWrapper(env)
+
+    gymnasium.register("Room-v0", entry_point=parts)
+    gymnasium.register("Seen-v0", entry_point=image)
+    yield
+    del gymnasium.registry["Room-v0"], gymnasium.registry["Seen-v0"]
+
+
+def plays(env, actions):
+    env.reset()
+    for action in actions:
+        step = env.step(action)
+        assert np.isfinite(step.next_obs).all()
+        assert all(row in env.observation_space for row in step.obs)
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_pybullet_runs_by_name(build, random_actions, mode):
+    pytest.importorskip("pybullet_envs_gymnasium")
+    env = build("HopperBulletEnv-v0", vectorization_mode=mode, max_t=20)
+    plays(env, random_actions(env, 50))
+    assert not env.exact_state
+
+
+def test_the_text_of_minigrid_is_named_with_the_remedy(build):
+    pytest.importorskip("minigrid")
+    with pytest.raises(SpecError) as caught:
+        build(MINIGRID)
+    (problem,) = caught.value.problems
+    assert 'its observation "mission" is a MissionSpace space' in problem.message
+    assert "gymnasium.wrappers.FilterObservation" in problem.message
+
+
+@pytest.mark.parametrize(("name", "shape"), [("Room-v0", (151,)), ("Seen-v0", (3, 7, 7))])
+def test_minigrid_without_its_text_is_a_vector_or_an_image(
+    build, random_actions, wrapped, name, shape
+):
+    env = build(name, max_t=20)
+    assert env.observation_space.shape == shape
+    plays(env, random_actions(env, 50))
+
+
+def test_minigrid_is_filmed(env_spec, random_actions, wrapped):
+    film = Counter()
+    spec = env_spec(
+        "Room-v0", num_envs=1, vectorization_mode="sync", max_t=4, render_mode="rgb_array"
+    )
+    with headless():
+        env = make_env(spec, 0, film=film)
+        plays(env, random_actions(env, 4))
+        env.close()
+    assert film.frames == 5
