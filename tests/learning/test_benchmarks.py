@@ -16,6 +16,7 @@ BENCHMARKS = {
     "benchmark/a2c/a2c_gae_cartpole.json": ("a2c_gae_cartpole", 450.0),
     "benchmark/a2c/a2c_gae_acrobot.json": ("a2c_gae_acrobot", -92.0),
     "benchmark/reinforce/reinforce_cartpole.json": ("reinforce_cartpole", 400.0),
+    "benchmark/reinforce/reinforce_acrobot.json": ("reinforce_acrobot", -110.0),
     "benchmark/ppo/ppo_acrobot.json": ("ppo_acrobot", -88.0),
     "benchmark/ppo/ppo_pendulum.json": ("ppo_pendulum", -180.0),
     "benchmark/ppo/ppo_mountaincar.json": ("ppo_mountaincar", -125.0),
@@ -24,6 +25,8 @@ BENCHMARKS = {
     "benchmark/ppo/ppo_lunar_continuous.json": ("ppo_lunar_continuous", 235.0),
     "benchmark/sarsa/sarsa_cartpole.json": ("sarsa_cartpole", 440.0),
     "benchmark/dqn/dqn_cartpole.json": ("dqn_cartpole", 340.0),
+    "benchmark/dqn/dqn_acrobot.json": ("dqn_acrobot", -95.0),
+    "benchmark/dqn/ddqn_per_acrobot.json": ("ddqn_per_acrobot", -100.0),
     "benchmark/dqn/ddqn_per_cartpole.json": ("ddqn_per_cartpole", 400.0),
     "benchmark/dqn/ddqn_per_lunar.json": ("ddqn_per_lunar", 200.0),
     "benchmark/sac/sac_cartpole.json": ("sac_cartpole", 250.0),
@@ -31,6 +34,8 @@ BENCHMARKS = {
     "benchmark/crossq/crossq_cartpole.json": ("crossq_cartpole", 400.0),
     "benchmark/crossq/crossq_pendulum.json": ("crossq_pendulum", -190.0),
     "benchmark/a2c/a2c_gae_mountaincar_continuous.json": ("a2c_gae_mountaincar_continuous", 80.0),
+    "benchmark/a2c/a2c_gae_mountaincar.json": ("a2c_gae_mountaincar", -145.0),
+    "benchmark/a2c/a2c_gae_pendulum.json": ("a2c_gae_pendulum", -185.0),
 }
 
 MEANS = {
