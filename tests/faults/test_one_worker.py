@@ -6,7 +6,6 @@ from slm_lab.experiment.hogwild import Hogwild
 from tests.contract.table import ALGORITHM_ROWS
 from tests.faults.lab import call, command, rows_file, write_spec
 
-QUICK = "ActorCritic"
 GLOBAL_ADAM = {"name": "GlobalAdam", "lr": 1e-3}
 LEARNING = [name for name, rows in ALGORITHM_ROWS.items() if next(iter(rows.values())).learns]
 
@@ -30,10 +29,8 @@ def columns(folder, spec, distributed):
     return {name: column for name, column in cells if name not in timed}
 
 
-@pytest.mark.parametrize(
-    "algorithm",
-    [pytest.param(name, marks=() if name == QUICK else pytest.mark.slow) for name in LEARNING],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", LEARNING)
 def test_one_worker_writes_what_a_session_without_workers_writes(folder, algorithm):
     spec = next(iter(ALGORITHM_ROWS[algorithm].values())).data
     alone = columns(folder / "alone", spec, False)

@@ -1,6 +1,7 @@
 """One training of workers run several times over: `meta.max_run`."""
 
 import numpy as np
+import pytest
 
 from slm_lab.experiment.manifest import read_manifest
 from slm_lab.metrics.reader import read_rows
@@ -46,6 +47,7 @@ def test_each_run_has_the_whole_budget_its_own_seeds_and_its_own_weights(folder)
     assert "4 Sessions, workers of 2 runs" in (run_folder(folder) / graph).read_text()
 
 
+@pytest.mark.slow
 def test_a_stop_in_the_second_run_keeps_the_first_and_resuming_ends_the_second(folder):
     write_spec(folder, actor_critic(**TOGETHER, env__max_frame=16_000, meta__log_frequency=500))
     with started(folder) as running:
@@ -65,6 +67,7 @@ def test_a_stop_in_the_second_run_keeps_the_first_and_resuming_ends_the_second(f
     assert frames_of(folder, 1) >= 16_000
 
 
+@pytest.mark.slow
 def test_a_stop_in_the_first_run_starts_no_other(folder):
     write_spec(folder, actor_critic(**TOGETHER, env__max_frame=10_000_000, meta__log_frequency=500))
     with started(folder) as running:

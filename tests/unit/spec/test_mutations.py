@@ -274,7 +274,8 @@ def all_mutations() -> list[Mutation]:
                          "agent.net.optim_spec.name", "agent.net.loss_spec.name"))  # fmt: skip
     found.extend(without("DQN", DQN, "agent.memory.batch_size", "agent.memory.max_size",
                          "agent.net.conv_hid_layers", "agent.algorithm.gamma"))  # fmt: skip
-    found.extend(without("A3C", A3C, "meta.confirm.top", "agent.net.hid_layers"))
+    found.extend(without("A3C", A3C, "meta.confirm.top"))
+    found.extend(without("SIL", SIL, "agent.net.hid_layers"))
     found.extend(wrong_combinations())
     return found
 
