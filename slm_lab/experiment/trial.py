@@ -92,7 +92,15 @@ class Trial:
                 raise
             for task in tasks:
                 self.board.write(task.session, phase=Phase.FAILED)
-            return [SessionResult(t.session, Ending.FAILED, 0, str(error)) for t in tasks]
+            return [
+                SessionResult(
+                    task.session,
+                    Ending.FAILED,
+                    int(self.board.clock_slots[task.session]),
+                    str(error),
+                )
+                for task in tasks
+            ]
 
     def _run_workers(self, tasks: Sequence[SessionTask], mode: "Mode") -> list[SessionResult]:
         """Those of one training all at once, on what they share; those that die are replaced."""
