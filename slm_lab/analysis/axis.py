@@ -23,7 +23,17 @@ class Axis:
 
 
 _NOT_LEARNED = frozenset(
-    ("frame", "total_frame", "wall_t", "epi", "opt_step", "fps", "total_reward", "total_reward_ma")
+    (
+        "frame",
+        "total_frame",
+        "wall_t",
+        "cpu_t",
+        "epi",
+        "opt_step",
+        "fps",
+        "total_reward",
+        "total_reward_ma",
+    )
 )
 _LABELS = {
     "lr": "learning rate",

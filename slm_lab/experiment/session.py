@@ -21,6 +21,7 @@ from slm_lab.experiment.result import Ending, SessionResult
 from slm_lab.experiment.rigorous_eval import RigorousEval
 from slm_lab.experiment.run_dir import SessionPaths
 from slm_lab.experiment.seeding import SessionSeeds
+from slm_lab.experiment.stopwatch import Stopwatch
 from slm_lab.experiment.video import VideoRecorder
 from slm_lab.metrics.reader import NO_ROWS, read_rows
 from slm_lab.metrics.tracker import Tracker
@@ -80,8 +81,8 @@ class Session:
         self._checks = AgentChecks(self.agent) if checked else None
         self._store = CheckpointStore(paths.models, paths.prefix)
         self._best: StateDict | None = None
-        self._wall_t_before = 0.0
-        self._started = self._last_save = time.perf_counter()
+        self._stopwatch = Stopwatch()
+        self._last_save = time.perf_counter()
         manifest = self._store.manifest() if resume or replaces is not None else None
         if manifest is not None:
             self._restore(manifest)
@@ -150,7 +151,7 @@ class Session:
         return {
             "frame": self.clock.frame,
             "frames": self.clock.frames,
-            "wall_t": self._wall_t(),
+            "elapsed": self._stopwatch.state_dict(),
             "agent": self.agent.state_without_log(),
             "env": self.env.state_dict(),
             "obs": self.env.obs.copy(),
@@ -164,7 +165,7 @@ class Session:
         The clock never goes back: others look at it, and another process may have gone further.
         """
         self.clock.set(max(self.clock.frame, int(state["frame"])))
-        self._wall_t_before = float(state["wall_t"])
+        self._stopwatch.load_state_dict(state["elapsed"])
         self.agent.load_state_dict(state["agent"])
         self.env.load_state_dict(state["env"])
         self.tracker.load_state_dict(state["tracker"])
@@ -175,7 +176,8 @@ class Session:
         """The first observations: of fresh episodes, or of those that were saved."""
         fresh = self.clock.frame == 0
         self._crew.assemble()
-        self._started = self._last_save = time.perf_counter()
+        self._stopwatch.start()
+        self._last_save = time.perf_counter()
         self._crew.enter()
         self._board.write(self.index, phase=Phase.RUNNING)
         self._show()
@@ -203,7 +205,9 @@ class Session:
         if finished and self._checks is not None:
             self._checks.at_end()
         ending = Ending.FINISHED if finished else Ending.INTERRUPTED
-        logger.info("%s at frame %d after %.1f s", ending, self.clock.frame, self._wall_t())
+        logger.info(
+            "%s at frame %d after %.1f s", ending, self.clock.frame, self._stopwatch.read().wall_t
+        )
         return SessionResult(self.index, ending, self.clock.frame)
 
     def _solved(self) -> bool:
@@ -230,7 +234,7 @@ class Session:
             episodes.episode_length,
             frame=self.clock.frame,
             total_frame=self.clock.total_frame,
-            wall_t=self._wall_t(),
+            wall_t=self._stopwatch.read().wall_t,
             epi=self.tracker.episodes,
             opt_step=self.agent.learner.opt_step,
         )
@@ -249,21 +253,21 @@ class Session:
     def _standing_aside(self) -> Iterator[StateDict]:
         """To do something that is not training with the agent as it is now: its time does not
         count, and nobody waits for this Session."""
-        began = time.perf_counter()
-        snapshot = self._snapshot()
-        self._crew.stand_aside()
-        yield snapshot
-        self._crew.enter()
-        self._started += time.perf_counter() - began
+        with self._stopwatch.aside():
+            snapshot = self._snapshot()
+            self._crew.stand_aside()
+            yield snapshot
+            self._crew.enter()
 
     def _log_row(self, save: bool = True) -> None:
         """One row; remembers the best agent; a checkpoint when the last one is old enough."""
-        wall_t = self._wall_t()
-        self.tracker.track_update(self._crew.report(wall_t - self.tracker.last_wall_t))
+        elapsed = self._stopwatch.read()
+        self.tracker.track_update(self._crew.report(elapsed.wall_t - self.tracker.last_wall_t))
         row = self.tracker.row(
             frame=self.clock.frame,
             total_frame=self.clock.total_frame,
-            wall_t=wall_t,
+            wall_t=elapsed.wall_t,
+            cpu_t=elapsed.cpu_t,
             opt_step=self.agent.learner.opt_step,
             explore_var=self.agent.actor.explore_var,
         )
@@ -367,10 +371,8 @@ class Session:
         self.tracker.catch_up(rows)
         if len(rows):
             self.agent.learner.opt_step = int(rows["opt_step"][-1])
-            self._wall_t_before = float(rows["wall_t"][-1])
+            last = float(rows["wall_t"][-1]), float(rows["cpu_t"][-1])
+            self._stopwatch.go_on_after(*last)
         if manifest is not None:
             self.agent.break_off(self.env.obs)
         self.env.reset()
-
-    def _wall_t(self) -> float:
-        return self._wall_t_before + time.perf_counter() - self._started

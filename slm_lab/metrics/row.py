@@ -21,6 +21,12 @@ _BASE = (
         "together; an independent Session's own",
     ),
     Column("wall_t", "s", "training time; goes on where it stopped when a run is resumed"),
+    Column(
+        "cpu_t",
+        "s",
+        "CPU time of the Session's process in that time, all threads; environments that have "
+        "processes of their own are not in it",
+    ),
     Column("epi", "episodes", "episodes finished"),
     Column("opt_step", "steps", "optimizer steps taken"),
     Column("fps", "frames/s", "frames since the last row over seconds since the last row"),
@@ -86,7 +92,7 @@ EVAL_COLUMNS: tuple[str, ...] = (
 )
 """The columns of a CSV of evaluations: the training's clocks, and what was evaluated there."""
 
-TIMING_COLUMNS: tuple[str, ...] = ("wall_t", "fps")
+TIMING_COLUMNS: tuple[str, ...] = ("wall_t", "cpu_t", "fps")
 """The only columns that differ between two runs of one spec and seed, but for those of Hogwild!
 workers, whose order nothing fixes."""
 

@@ -105,10 +105,11 @@ class Tracker:
         frame: int,
         total_frame: int,
         wall_t: float,
+        cpu_t: float,
         opt_step: int,
         explore_var: float | None = None,
     ) -> Row:
-        """Closes the interval and returns its row; `wall_t` is training time in seconds."""
+        """Closes the interval and returns its row; both times are training time in seconds."""
         total_reward = self._mean_over_envs(self._episode_return)
         total_reward_ma = self._moving_average(total_reward)
         seconds = wall_t - self.last_wall_t
@@ -117,6 +118,7 @@ class Tracker:
             "frame": int(frame),
             "total_frame": int(total_frame),
             "wall_t": float(wall_t),
+            "cpu_t": float(cpu_t),
             "epi": self._episodes,
             "opt_step": int(opt_step),
             "fps": float(frame - self.last_frame) / seconds if seconds > 0 else None,

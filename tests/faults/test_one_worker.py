@@ -3,6 +3,7 @@
 import pytest
 
 from slm_lab.experiment.hogwild import Hogwild
+from slm_lab.metrics.row import TIMING_COLUMNS
 from tests.contract.table import ALGORITHM_ROWS
 from tests.faults.lab import call, command, rows_file, write_spec
 
@@ -25,7 +26,7 @@ def columns(folder, spec, distributed):
     names, *rows = (line.split(",") for line in rows_file(folder).read_text().splitlines())
     assert len(rows) > 2
     cells = zip(names, zip(*rows, strict=True), strict=True)
-    timed = ("wall_t", "fps", *Hogwild.columns)
+    timed = (*TIMING_COLUMNS, *Hogwild.columns)
     return {name: column for name, column in cells if name not in timed}
 
 

@@ -35,7 +35,7 @@ def write_session(path, rows, *, seed=0, every=500, extra=("clip_eps",), learns=
             if learns:
                 tracker.track_update({"loss": 1 / i, "clip_eps": 0.2})
             clocks = {"frame": i * every, "total_frame": 4 * i * every, "opt_step": i}
-            writer.append(tracker.row(wall_t=i * (1 + seed / 10), **clocks))
+            writer.append(tracker.row(wall_t=i * (1 + seed / 10), cpu_t=float(i), **clocks))
     return path
 
 

@@ -19,7 +19,8 @@ def finish(tracker, **returns):
 
 def row_at(tracker, frame, wall_t=None):
     wall_t = frame / 100 if wall_t is None else wall_t
-    return tracker.row(frame=frame, total_frame=2 * frame, wall_t=wall_t, opt_step=frame // 10)
+    clocks = {"total_frame": 2 * frame, "wall_t": wall_t, "cpu_t": 0.9 * wall_t}
+    return tracker.row(frame=frame, **clocks, opt_step=frame // 10)
 
 
 def test_a_row_has_the_base_columns_then_the_extra_ones():
