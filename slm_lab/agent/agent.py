@@ -40,6 +40,16 @@ class Agent:
         if self.memory is not None:
             self.memory.add(obs, act, reward, terminated, truncated, next_obs)
 
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time to train."""
+        return self.memory is not None and self.memory.ready()
+
+    @property
+    def num_samples(self) -> int:
+        """See `Memory.num_samples`."""
+        return 1 if self.memory is None else self.memory.num_samples
+
     def learn(self, frame: int) -> dict[str, float] | None:
         """Trains if it is time; returns the report of the training event, or None.
 

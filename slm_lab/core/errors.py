@@ -52,6 +52,10 @@ class NonFiniteLossError(LabError):
     """A loss or gradient became NaN or infinite; the message carries the batch statistics."""
 
 
+class PeerLostError(LabError):
+    """Of those who train together, one did not come where all have to meet."""
+
+
 def _shorten(value: object, width: int = 60) -> str:
     text = repr(value) if not isinstance(value, bool) else str(value).lower()
     if value is None:

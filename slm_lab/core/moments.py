@@ -29,6 +29,21 @@ def merged(
     return result
 
 
+def merged_by_all(before: FloatArray, afters: FloatArray, moments: Sequence[slice]) -> FloatArray:
+    """What W processes that all had `before`, (S,), have together after `afters`, (W, S); new.
+
+    Running moments become those of all that any of them has seen, everything else the mean. Where
+    W is 1, it is what that one has, to the last bit.
+    """
+    together = before
+    for after in afters:
+        together = merged(together, before, after, moments)
+    result: FloatArray = afters.mean(0)
+    for place in moments:
+        result[place] = together[place]
+    return result
+
+
 def _merged_moments(total: FloatArray, before: FloatArray, after: FloatArray) -> FloatArray:
     """Eq. 2.1 of Chan, Golub & LeVeque (1979), twice: what is new, and all together.
 

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+import numpy as np
+
 from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray
 
 
@@ -17,6 +19,10 @@ class FinishedEpisodes(NamedTuple):
     """(K,) float64: the raw reward, summed before any clipping, scaling or normalising"""
     episode_length: IntArray
     """(K,) int64: steps"""
+
+
+NO_EPISODES = FinishedEpisodes(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64))
+"""None at all."""
 
 
 class Step(NamedTuple):

@@ -10,7 +10,7 @@ import hashlib
 import io
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -44,9 +44,11 @@ class CheckpointStore:
         parts: Mapping[str, StateDict],
         finished: bool = False,
         log: StepLog | None = None,
+        all_have_written: Callable[[], None] = lambda: None,
     ) -> None:
         """Writes the parts and makes them the newest checkpoint.
 
+        `all_have_written` is called when everything is on the disk, before it becomes valid.
         `rows` are the bytes of each file of rows that belong to it. A part that is not given keeps
         the file it had. Of `log` only what the checkpoint before has not is written, and what is
         put together of its short files. Raises CheckpointError when the disk does not take it;
@@ -65,6 +67,7 @@ class CheckpointStore:
             temporary = self._manifest_path.with_suffix(".json.part")
             written.append(temporary)
             _write_durably(temporary, manifest.to_json().encode())
+            all_have_written()
             os.replace(temporary, self._manifest_path)
         except Exception as error:
             for path in written:

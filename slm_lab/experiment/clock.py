@@ -1,5 +1,7 @@
 """The frame clock of a Trial."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from slm_lab.core.types import IntArray
@@ -40,6 +42,13 @@ class Clock:
     def tick(self, frames: int) -> None:
         """Counts `frames` more on this Session's slot."""
         self.set(self.frame + frames)
+
+    def load(self, frame: int, frames: Sequence[int]) -> None:
+        """Goes on with what was saved as `frame` and `frames`.
+
+        It never goes back: others look at it, and another process may have gone further.
+        """
+        self.set(max(self.frame, frame))
 
     def set(self, frame: int) -> None:
         """Sets this Session's count, as a resumed Session does."""

@@ -16,10 +16,10 @@ from slm_lab.agent.optim.hogwild import (
     HogwildSync,
     SharedSync,
     SyncedSync,
-    into_shared_memory,
     load_unit,
 )
 from slm_lab.agent.optim.optimizer import Optimizer
+from slm_lab.agent.optim.shared_memory import into_shared_memory
 from slm_lab.core.errors import NonFiniteLossError
 from slm_lab.core.moments import merged
 from slm_lab.core.types import StateDict
@@ -60,6 +60,10 @@ class GlobalState:
         units = agent.learner.units.optimizers
         shared = {name: GlobalUnit.of(each, num_workers) for name, each in units.items()}
         return cls(mode, shared, into_shared_memory(torch.from_numpy(env.statistics)))
+
+    def crew(self, board: Board, worker: int) -> Crew:
+        """See `MeetingPoint`."""
+        return Hogwild(board, worker, self)
 
     def load(self, saved: StateDict) -> None:
         """Puts back what a worker's checkpoint has for all."""
@@ -148,7 +152,7 @@ class Hogwild(Crew):
             for name, sync in self._syncs.items():
                 sync.refresh(units[name].flat)
 
-    def learned(self) -> None:
+    def learned(self, report: dict[str, float], cpu_t: float) -> dict[str, float]:
         """Merges the statistics of the environments into those of all.
 
         Raises NonFiniteLossError for statistics that would spoil those of all.
@@ -163,6 +167,7 @@ class Hogwild(Crew):
             self._pulled = merged(self._total, self._pulled, own, self._env.moments)
             self._total[:] = self._pulled
             own[:] = self._pulled
+        return report
 
     def report(self, seconds: float) -> dict[str, float]:
         """See `Crew`."""

@@ -31,6 +31,10 @@ class SessionResult:
     """Of the process; negative: the signal that killed it."""
     restarts: int = 0
     """How often its process died and was replaced."""
+    would_repeat: bool = False
+    """Whether the same would happen again from the last checkpoint on."""
+    lost_others: bool = False
+    """Whether it ended only because another of those that it trains with did."""
 
 
 @dataclass(frozen=True)

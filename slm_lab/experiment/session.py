@@ -10,9 +10,10 @@ from slm_lab.agent.build import build_agent
 from slm_lab.core.errors import CheckpointError, NonFiniteLossError
 from slm_lab.core.types import Array, StateDict
 from slm_lab.env.make import make_env
+from slm_lab.env.step import NO_EPISODES, FinishedEpisodes
 from slm_lab.experiment.check import AgentChecks
 from slm_lab.experiment.checkpoint import CheckpointStore, what_remains
-from slm_lab.experiment.crew import Alone, Crew
+from slm_lab.experiment.crew import Alone, Crew, Wish
 from slm_lab.experiment.evaluate import snapshot_of
 from slm_lab.experiment.fit import check_fits, check_optimizers
 from slm_lab.experiment.manifest import Manifest
@@ -70,9 +71,10 @@ class Session:
         self._crew = Alone(board, index) if crew is None else crew
         self.clock = self._crew.clock(spec.env.max_frame)
         columns_added = (*self.agent.learner.metric_names, *self._crew.columns)
-        self.tracker = Tracker(self.env.num_envs, spec.meta.log_frequency, columns_added)
-        rigorous = spec.meta.rigorous_eval > 0
-        self._evaluation = RigorousEval(spec, seeds.rigorous_eval) if rigorous else None
+        num_envs = self.env.num_envs * self._crew.size
+        self.tracker = Tracker(num_envs, spec.meta.log_frequency, columns_added)
+        played = self._crew.part_of(spec.meta.rigorous_eval)
+        self._evaluation = RigorousEval(spec, played, seeds.rigorous_eval) if played else None
         self._video = None
         if spec.meta.record_video is not None and spec.meta.is_first_of_training(index):
             self._video = VideoRecorder(spec, seeds.video, paths)
@@ -81,14 +83,17 @@ class Session:
         self._checks = AgentChecks(self.agent) if checked else None
         self._store = CheckpointStore(paths.models, paths.prefix)
         self._best: StateDict | None = None
+        self._granted_end: Wish | None = None
         self._stopwatch = Stopwatch()
         self._last_save = time.perf_counter()
         manifest = self._store.manifest() if resume or replaces is not None else None
         if manifest is not None:
             self._restore(manifest)
         sizes = None if manifest is None else manifest.rows
-        columns = {paths.rows.name: self.tracker.columns}
-        if self._evaluation is not None:
+        columns = {}
+        if self._crew.leads:
+            columns[paths.rows.name] = self.tracker.columns
+        if self._crew.leads and self._evaluation is not None:
             columns[paths.eval_rows.name] = self._evaluation.tracker.columns
         if replaces is not None:
             logger.warning("Session %d is replaced: %s", index, replaces)
@@ -106,12 +111,10 @@ class Session:
 
         Raises NonFiniteLossError with the state saved beside the last good checkpoint.
         """
-        agent, env, clock, tracker = self.agent, self.env, self.clock, self.tracker
-        evaluation, video = self._evaluation, self._video
-        crew = self._crew
+        agent, env, clock, crew = self.agent, self.env, self.clock, self._crew
         obs = self._begin()
         try:
-            while not (clock.exhausted or self._board.stop_requested or self._solved()):
+            while not self._is_over():
                 if crew.asks_to_save:
                     self._save_together()
                 crew.refresh()
@@ -120,21 +123,10 @@ class Session:
                 clock.tick(env.num_envs)
                 agent.observe(obs, act, step.reward, step.terminated, step.truncated, step.next_obs)
                 obs = step.obs
-                crew.refresh()
-                report = agent.learn(clock.total_frame)
-                if report is not None:
-                    crew.learned()
-                    tracker.track_update(report)
-                    if self._checks is not None:
-                        self._checks.after_learning()
                 if step.finished is not None:
-                    tracker.track_episodes(*step.finished)
-                if evaluation is not None and evaluation.tracker.due(clock.frame):
-                    self._evaluate(evaluation)
-                if video is not None and video.due(clock.frame):
-                    self._record(video)
-                if tracker.due(clock.frame):
-                    self._log_row()
+                    self.tracker.track_episodes(*step.finished)
+                    crew.tell(step.finished)
+                self._after_step()
         except NonFiniteLossError as error:
             raise NonFiniteLossError(f"{error}\n{self._save_for_inspection()}") from error
         return self._end()
@@ -157,20 +149,19 @@ class Session:
             "obs": self.env.obs.copy(),
             "tracker": self.tracker.state_dict(),
             "evaluation": None if self._evaluation is None else self._evaluation.state_dict(),
+            "crew": self._crew.state_dict(),
         }
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Takes up a saved Session where it stood; `_restore` does the rest.
-
-        The clock never goes back: others look at it, and another process may have gone further.
-        """
-        self.clock.set(max(self.clock.frame, int(state["frame"])))
+        """Takes up a saved Session where it stood; `_restore` does the rest."""
+        self.clock.load(int(state["frame"]), state["frames"])
         self._stopwatch.load_state_dict(state["elapsed"])
         self.agent.load_state_dict(state["agent"])
         self.env.load_state_dict(state["env"])
         self.tracker.load_state_dict(state["tracker"])
         if self._evaluation is not None:
             self._evaluation.load_state_dict(state["evaluation"])
+        self._crew.load_state_dict(state["crew"])
 
     def _begin(self) -> Array:
         """The first observations: of fresh episodes, or of those that were saved."""
@@ -184,23 +175,73 @@ class Session:
         logger.info("%s at frame %d", "starting" if fresh else "going on", self.clock.frame)
         if fresh:
             return self.env.reset()
-        if self._evaluation is not None and self._evaluation.tracker.due(self.clock.frame):
-            self._evaluate(self._evaluation)  # the one that a stop has dropped
-        frame, video = self.clock.frame, self._video
-        if video is not None and video.due(frame) and video.is_missing(frame):
-            self._record(video)
+        self._after_step()  # what a stop has dropped, or what it had met the others for
         return self.env.obs
+
+    def _after_step(self) -> None:
+        """Learns, evaluates, films and tracks, if it is time.
+
+        Each is done once however often this is called, so that a Session which was saved while it
+        met the others takes up what it had come for.
+        """
+        frame, evaluation, video = self.clock.frame, self._evaluation, self._video
+        if self.agent.is_due:
+            if not self._is_granted(Wish.LEARN):
+                return
+            self._learn()
+        if not self._crew.leads:
+            return
+        if evaluation is not None and evaluation.tracker.due(frame):
+            self._wish_to_evaluate()
+        if video is not None and video.due(frame):
+            self._record(video)
+        if self.tracker.due(frame):
+            self._log_row()
+
+    def _learn(self) -> None:
+        """One training event."""
+        for finished in self._crew.heard():
+            self.tracker.track_episodes(*finished)
+        self._crew.refresh()
+        report = self.agent.learn(self.clock.total_frame)
+        assert report is not None
+        cpu_t = self._stopwatch.read().cpu_t
+        self.tracker.track_update(self._crew.learned(report, cpu_t))
+        if self._checks is not None:
+            self._checks.after_learning()
+
+    def _is_granted(self, wish: Wish) -> bool:
+        """Does with the others whatever comes before it; False where that is the end."""
+        while True:
+            granted = self._crew.meet(wish, self.agent.num_samples)
+            if granted is wish:
+                return True
+            if granted.is_end:
+                self._granted_end = granted
+                return False
+            if granted is Wish.SAVE:
+                self._save(finished=False)
+            else:
+                self._evaluate()
+
+    def _is_over(self) -> bool:
+        """Whether the run ends here, for this Session and for those that it trains with."""
+        if self._granted_end is None and (
+            self.clock.exhausted or self._board.stop_requested or self._solved()
+        ):
+            finished = self.clock.exhausted or self._solved()
+            wish = Wish.FINISH if finished else Wish.STOP
+            if self._is_granted(wish):
+                self._granted_end = wish
+        return self._granted_end is not None
 
     def _end(self) -> SessionResult:
         """The last rows and the last checkpoint."""
-        finished = self.clock.exhausted or self._solved()
-        evaluation = self._evaluation
-        if finished and evaluation and self.clock.frame > evaluation.tracker.last_frame:
-            finished = self._evaluate(evaluation)
-        if finished and self._video is not None and self._video.is_missing(self.clock.frame):
-            self._record(self._video)
-        if finished and self.clock.frame > self.tracker.last_frame:
-            self._log_row(save=False)
+        finished = self._granted_end is Wish.FINISH
+        if finished and self._crew.leads:
+            finished = self._close_books()
+        end = Wish.FINISH if finished else Wish.STOP
+        finished = self._is_granted(end) and finished
         self._save(finished, self._crew.end_together(self.state_dict))
         if finished and self._checks is not None:
             self._checks.at_end()
@@ -219,16 +260,38 @@ class Session:
             return True
         return self._crew.solved
 
-    def _evaluate(self, evaluation: RigorousEval) -> bool:
+    def _close_books(self) -> bool:
+        """The last evaluation, video and row; False where a stop came between."""
+        frame, evaluation, video = self.clock.frame, self._evaluation, self._video
+        if evaluation and frame > evaluation.tracker.last_frame and not self._wish_to_evaluate():
+            return False
+        if video is not None and video.is_missing(frame):
+            self._record(video)
+        if frame > self.tracker.last_frame:
+            self._log_row(save=False)
+        return True
+
+    def _wish_to_evaluate(self) -> bool:
+        return self._is_granted(Wish.EVALUATE) and self._evaluate()
+
+    def _evaluate(self) -> bool:
         """One row of evaluation; remembers the best agent. It comes before the training row of the
         same frame, so that the checkpoint there has it.
 
         False where a stop was asked for: it is dropped, and made when the run goes on.
         """
+        evaluation = self._evaluation
         with self._standing_aside() as snapshot:
-            episodes = evaluation.play(snapshot, lambda: self._board.stop_requested)
+            own: FinishedEpisodes | None = NO_EPISODES
+            if evaluation is not None:
+                own = evaluation.play(snapshot, lambda: self._board.stop_requested)
+            episodes = self._crew.evaluated(own)
         if episodes is None:
+            if evaluation is not None:
+                evaluation.take_back()
             return False
+        if evaluation is None or not self._crew.leads:
+            return True
         row = evaluation.tracker.row(
             episodes.episode_return,
             episodes.episode_length,
@@ -267,7 +330,7 @@ class Session:
             frame=self.clock.frame,
             total_frame=self.clock.total_frame,
             wall_t=elapsed.wall_t,
-            cpu_t=elapsed.cpu_t,
+            cpu_t=self._crew.cpu_t(elapsed.cpu_t),
             opt_step=self.agent.learner.opt_step,
             explore_var=self.agent.actor.explore_var,
         )
@@ -282,7 +345,7 @@ class Session:
         if self._on_row is not None:
             self._on_row(self)
         due = time.perf_counter() - self._last_save >= self.spec.meta.save_interval
-        if save and due and self._crew.saves_at_rows:
+        if save and due and self._crew.saves_at_rows and self._is_granted(Wish.SAVE):
             self._save(finished=False)
 
     def _show(self) -> None:
@@ -317,7 +380,8 @@ class Session:
         parts = {"state": self.state_dict() if state is None else state}
         if self._best is not None:
             parts["best"] = self._best
-        self._store.save(self.clock.frame, rows, parts, finished, self.agent.log)
+        together = self._crew.all_have_written
+        self._store.save(self.clock.frame, rows, parts, finished, self.agent.log, together)
         logger.info("checkpoint at frame %d: %s", self.clock.frame, ", ".join(parts))
         self._best = None
         self._last_save = time.perf_counter()

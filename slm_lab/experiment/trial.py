@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from slm_lab.core.errors import LabError
 from slm_lab.core.imports import importing
@@ -22,8 +22,12 @@ from slm_lab.experiment.worker import STOP_SIGNALS, SessionTask
 from slm_lab.spec.schema.spec import Spec
 
 if TYPE_CHECKING:
-    from slm_lab.experiment.hogwild import Mode
     from slm_lab.experiment.report import Reporter
+
+Launcher: TypeAlias = Callable[
+    [Sequence[SessionTask], Board, Callable[[], None]], list[SessionResult]
+]
+"""Runs the Sessions of one training; the function is to be called a few times a second."""
 
 DRAW_INTERVAL = 30.0
 """Seconds between two drawings of the live graphs at least."""
@@ -74,19 +78,21 @@ class Trial:
         results = self._finished_before() if self._resume else []
         done = {result.session for result in results}
         tasks = [self._task(s) for s in range(meta.num_sessions) if s not in done]
-        if meta.distributed in ("shared", "synced"):
-            for workers in meta.trainings:
-                crew = [replace(t, workers=workers) for t in tasks if t.session in workers]
-                results += self._run_training(crew, meta.distributed) if crew else []
-        else:
+        if meta.distributed is False:
             processes = Processes(tasks, self.board, len(os.sched_getaffinity(0)))
             results += processes.run(self._tick)
+        else:
+            for workers in meta.trainings:
+                crew = [replace(t, workers=workers) for t in tasks if t.session in workers]
+                results += self._run_training(crew) if crew else []
         return sorted(results, key=lambda result: result.session)
 
-    def _run_training(self, tasks: Sequence[SessionTask], mode: "Mode") -> list[SessionResult]:
+    def _run_training(self, tasks: Sequence[SessionTask]) -> list[SessionResult]:
         """One of several; where it cannot begin, those before it are not lost."""
+        if self.board.stop_requested:
+            return Processes(tasks, self.board, 0).run(self._tick)  # none is started any more
         try:
-            return self._run_workers(tasks, mode)
+            return self._launcher()(tasks, self.board, self._tick)
         except LabError as error:
             if tasks[0].workers.start == 0:
                 raise
@@ -102,40 +108,16 @@ class Trial:
                 for task in tasks
             ]
 
-    def _run_workers(self, tasks: Sequence[SessionTask], mode: "Mode") -> list[SessionResult]:
-        """Those of one training all at once, on what they share; those that die are replaced."""
-        meta = self.spec.meta
-        if self.board.stop_requested:
-            return Processes(tasks, self.board, 0).run(self._tick)  # none is started any more
+    def _launcher(self) -> Launcher:
+        """Who trains the Sessions of one training, all at once, on what they share."""
         with importing():  # torch, which the parent of independent Sessions can do without
-            from slm_lab.experiment.launch.hogwild import (
-                HANG_SECONDS,
-                STOP_SECONDS,
-                Checkpoints,
-                as_left_off,
-                global_state,
-                of_workers,
-            )
+            if self.spec.meta.distributed == "all_reduce":
+                from slm_lab.experiment.launch.all_reduce import train_ranks
 
-        workers = tasks[0].workers
-        where = self.run_dir, self.index, workers
-        common = global_state(self.spec, mode, *where, self._root_seed, self._resume)
-        board = self.board.part(workers)
-        tasks = as_left_off(tasks, board) if self._resume else tasks
-        checkpoints = Checkpoints(board, meta.save_interval)
+                return train_ranks
+            from slm_lab.experiment.launch.hogwild import train_workers
 
-        spec = of_workers(self.spec, mode)
-        shared = [replace(task, spec=spec, common=common) for task in tasks]
-        limits = len(shared), meta.max_restart, STOP_SECONDS
-        processes = Processes(shared, self.board, *limits)
-
-        def tick() -> None:
-            for worker in checkpoints.tick():
-                why = f"its step has not come to an end for {HANG_SECONDS:g} s"
-                processes.end_hung(workers[worker], why)
-            self._tick()
-
-        return processes.run(tick)
+            return train_workers
 
     def _task(self, session: int) -> SessionTask:
         return SessionTask(

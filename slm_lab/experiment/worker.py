@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-from slm_lab.core.errors import LabError
+from slm_lab.core.errors import LabError, NonFiniteLossError
 from slm_lab.core.imports import importing
 from slm_lab.core.plugins import import_plugins
 from slm_lab.experiment.progress import Board, Phase
@@ -19,7 +19,7 @@ from slm_lab.experiment.run_dir import RunDir
 from slm_lab.experiment.seeding import session_seeds
 
 if TYPE_CHECKING:
-    from slm_lab.experiment.hogwild import GlobalState
+    from slm_lab.experiment.crew import MeetingPoint
     from slm_lab.experiment.result import SessionResult
     from slm_lab.spec.schema.spec import Spec
 
@@ -44,10 +44,12 @@ class SessionTask:
     """Modules that register plug-ins."""
     workers: range = range(0)
     """The Sessions that train one agent together, this one among them; none: it trains alone."""
-    common: "GlobalState | None" = None
-    """What they share."""
+    common: "MeetingPoint | None" = None
+    """Where they meet."""
     replaces: str | None = None
     """How the process died that this one replaces."""
+    begins_again: str | None = None
+    """Why it is begun anew from its last checkpoint, with all that it trains in step with."""
 
 
 def session_main(task: SessionTask, raw_board: Any, connection: Connection, parent: int) -> None:
@@ -78,6 +80,8 @@ def run_session(task: SessionTask, board: Board) -> "SessionResult":
     root = logging.getLogger("slm_lab")
     root.setLevel(logging.INFO)
     root.addHandler(log)
+    if task.begins_again is not None:
+        root.warning("Session %d begins again: %s", task.session, task.begins_again)
     phases = {Ending.FINISHED: Phase.DONE, Ending.INTERRUPTED: Phase.STOPPED}
     try:
         result = _run(task, board)
@@ -88,7 +92,8 @@ def run_session(task: SessionTask, board: Board) -> "SessionResult":
         root.error("Session %d failed: %s", task.session, traceback.format_exc())
         board.write(task.session, phase=Phase.FAILED)
         frame = int(board.clock_slots[task.session])
-        result = SessionResult(task.session, Ending.FAILED, frame, text.strip())
+        again = isinstance(error, NonFiniteLossError)
+        result = SessionResult(task.session, Ending.FAILED, frame, text.strip(), would_repeat=again)
     finally:
         root.removeHandler(log)
         log.close()
@@ -117,13 +122,11 @@ def _run(task: SessionTask, board: Board) -> "SessionResult":
         import torch
 
         import_plugins(task.imports)
-        from slm_lab.experiment.hogwild import Hogwild
         from slm_lab.experiment.session import Session
 
     crew = None
     if task.common is not None:
-        worker = task.workers.index(task.session)
-        crew = Hogwild(board.part(task.workers), worker, task.common)
+        crew = task.common.crew(board.part(task.workers), task.workers.index(task.session))
     torch.set_num_threads(task.spec.meta.threads)
     session = Session(
         task.spec,

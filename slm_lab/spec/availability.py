@@ -23,18 +23,11 @@ class Row(NamedTuple):
 
 NOT_BUILT = (
     Row(
-        "env.backend",
-        lambda b: b.env and b.env.backend,
-        lambda value: value == "envpool",
-        str,
-        '"envpool"',
-    ),
-    Row(
         "meta.distributed",
         lambda b: b.meta and b.meta.distributed,
-        lambda value: value in ("all_reduce", "actor_learner"),
+        lambda value: value == "actor_learner",
         lambda value: f'distributed "{value}"',
-        '"all_reduce", "actor_learner"',
+        '"actor_learner"',
     ),
     Row(
         "meta.cluster",

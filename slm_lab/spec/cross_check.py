@@ -13,6 +13,7 @@ from slm_lab.spec.blocks import Blocks
 from slm_lab.spec.cross_check_nets import net_problems
 from slm_lab.spec.cross_check_recurrent import recurrent_problems
 from slm_lab.spec.cross_check_replay import replay_problems
+from slm_lab.spec.scale import given_parts, shares
 from slm_lab.spec.schema.algorithm import (
     CONTINUOUS,
     DISCRETE,
@@ -22,7 +23,8 @@ from slm_lab.spec.schema.algorithm import (
     EntropyRegularisedSpec,
     PPOSpec,
 )
-from slm_lab.spec.schema.memory import MemorySpec, OnPolicySpec
+from slm_lab.spec.schema.env import EnvSpec
+from slm_lab.spec.schema.memory import MemorySpec, OnPolicySpec, ReplaySpec
 
 Space: TypeAlias = Literal["discrete", "box", "multi_discrete", "multi_binary"]
 
@@ -132,17 +134,48 @@ def _usable_pdtypes(able: frozenset[str], given: str) -> str:
 
 
 def _rollout_holds_a_minibatch(blocks: Blocks) -> Iterator[Problem]:
-    algorithm, env = blocks.algorithm, blocks.env
+    yield from _too_large_a_minibatch(blocks.algorithm, blocks.env, "")
+
+
+def _too_large_a_minibatch(
+    algorithm: AlgorithmSpec | None, env: EnvSpec | None, of_whom: str
+) -> Iterator[Problem]:
     if not isinstance(algorithm, PPOSpec) or env is None:
         return
     rollout = algorithm.time_horizon * env.num_envs
     if algorithm.minibatch_size > rollout:
         message = (
             f"must be <= time_horizon × num_envs = {algorithm.time_horizon} × {env.num_envs} "
-            f"= {rollout}, the frames of one rollout"
+            f"= {rollout}, the frames of one rollout{of_whom}"
         )
         path = "agent.algorithm.minibatch_size"
         yield Problem(path, message, algorithm.minibatch_size, has_value=True)
+
+
+def _ranks_have_their_share(blocks: Blocks) -> Iterator[Problem]:
+    algorithm, memory, meta = blocks.algorithm, blocks.memory, blocks.meta
+    if meta is None:
+        return
+    count, given = meta.max_session, given_parts(algorithm, memory, meta)
+    uneven = {part.path: size for part, size in given.items() if part.exactly and size % count}
+    for path, value in uneven.items():
+        message = (
+            f"must be a multiple of max_session ({count}): each rank of all_reduce has its share "
+            f'of it with meta.scale "{meta.scale}"'
+        )
+        yield Problem(path, message, value, has_value=True)
+    if uneven or not given or any(_rollout_holds_a_minibatch(blocks)):
+        return
+    own, own_memory = shares(algorithm, memory, meta)
+    of_rank = f' of each of {count} ranks with meta.scale "{meta.scale}"'
+    yield from _too_large_a_minibatch(own, blocks.env, of_rank)
+    if isinstance(own_memory, ReplaySpec) and own_memory.max_size < own_memory.batch_size:
+        message = (
+            f"must be >= {count} × batch_size ({own_memory.batch_size}): each rank of all_reduce "
+            "has its share of it"
+        )
+        size = memory.max_size if isinstance(memory, ReplaySpec) else None
+        yield Problem("agent.memory.max_size", message, size, has_value=True)
 
 
 def _memory_fits(blocks: Blocks) -> Iterator[Problem]:
@@ -193,6 +226,7 @@ def _runs_are_of_a_distributed_training(blocks: Blocks) -> Iterator[Problem]:
 CHECKS: tuple[Callable[[Blocks], Iterable[Problem]], ...] = (
     _actions_fit,
     _rollout_holds_a_minibatch,
+    _ranks_have_their_share,
     _memory_fits,
     _imitation_has_its_memory,
     replay_problems,

@@ -51,7 +51,7 @@ class ActorCritic(Learner[Rollout]):
         with torch.no_grad():
             returns = self._returns(batch)
             advantage = in_rows(returns - batch.value, recall).to(device)
-            network.transform.update(returns.to(device))
+            network.transform.update(returns.to(device), self.units.peers)
             raw_target = network.transform.encode(in_rows(returns, recall).to(device))
 
         network.train(True)

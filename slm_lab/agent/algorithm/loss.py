@@ -35,11 +35,14 @@ def clipped_value_loss(
     return torch.max(loss_fn(value, target), loss_fn(clipped_value, target)).mean()
 
 
-def standardize(advantage: Tensor) -> Tensor:
-    """(Â − mean) / std, (B,); a batch of one is left as it is, having no deviation."""
-    if advantage.numel() < 2:
+def standardize(advantage: Tensor, among: Tensor) -> Tensor:
+    """(Â − mean) / std, (B,), with both `among` more, (A,), of which these are some.
+
+    One alone is left as it is, having no deviation.
+    """
+    if among.numel() < 2:
         return advantage
-    return (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+    return (advantage - among.mean()) / (among.std() + 1e-8)
 
 
 def imitation_policy_loss(log_prob: Tensor, advantage: Tensor, weight: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -138,7 +139,7 @@ class PPO(Learner[Rollout]):
     @torch.no_grad()
     def _prepare(self, rollout: Rollout) -> tuple[Samples, float]:
         """Advantages and value targets, flattened; and how well the critic predicted."""
-        device, recall = self.network.device, self.network.recall
+        device, recall, peers = self.network.device, self.network.recall, self.units.peers
         bootstrap_value = self.network.value(rollout.bootstrap_obs.to(device)).cpu()
         advantage = gae(
             rollout.reward,
@@ -151,11 +152,11 @@ class PPO(Learner[Rollout]):
         )
         returns = advantage + rollout.value
         if self._return_range is not None:
-            advantage = advantage / self._return_range.update(returns)
+            advantage = advantage / self._return_range.update(peers.gathered(returns.flatten()))
         transform = self.network.transform
         # In the units of the critic that acted: to clip against, it must be what was put out then.
         old_raw_value = transform.encode(in_rows(rollout.value, recall).to(device))
-        transform.update(returns.to(device))
+        transform.update(returns.to(device), peers)
         samples = Samples(
             obs_in_rows(rollout.obs, recall).to(device),
             in_rows(rollout.action, recall).to(device),
@@ -174,7 +175,7 @@ class PPO(Learner[Rollout]):
         entropy = policy.entropy().mean()
         advantage = batch.advantage
         if self.spec.normalize_advantages == "standardize":
-            advantage = standardize(advantage)
+            advantage = standardize(advantage, self.units.peers.gathered(advantage))
 
         policy_loss = clipped_surrogate_loss(log_prob, batch.log_prob, advantage, clip_eps)
         value_loss = self._value_loss(raw_value, batch, clip_eps)
@@ -202,7 +203,10 @@ class PPO(Learner[Rollout]):
 
     def _is_too_far(self, approx_kl: float) -> bool:
         target = self.spec.target_kl
-        return target is not None and approx_kl > KL_TOLERANCE * target
+        if target is None:
+            return False
+        of_all = self.units.peers.exchanged(np.array([approx_kl])).mean()
+        return bool(of_all > KL_TOLERANCE * target)
 
     def own_state(self) -> StateDict:
         """The generator of the shuffles, and the scale of the returns."""

@@ -49,7 +49,7 @@ class Reinforce(Learner[Rollout]):
             returns = discounted_returns(batch.reward, batch.done, self.spec.gamma)
             returns = in_rows(returns, recall)
             if self.spec.center_return:
-                returns = returns - returns.mean()
+                returns = returns - self.units.peers.gathered(returns).mean()
 
         network.train(True)
         policy = self._family(network.policy(obs_in_rows(batch.obs, recall).to(device)))

@@ -57,7 +57,7 @@ class SelfImitation(Learner[ImitationBatch]):
         with torch.no_grad():
             bootstrap_obs = batch.rollout.bootstrap_obs.to(network.device)
             batch.past.add(batch.rollout, network.value(bootstrap_obs).cpu())
-        if batch.past.num_stored:
+        if self.units.peers.all_have(batch.past.num_stored > 0):
             report |= self._imitate(batch, frame)
         self.opt_step = self.inner.opt_step
         self.version = self.inner.version

@@ -83,6 +83,11 @@ class OnPolicyReplay(Memory[Rollout]):
         """Whether enough episodes are finished."""
         return len(self._finished) >= self._wanted
 
+    @property
+    def num_samples(self) -> int:
+        """The steps of the episodes that are learned from."""
+        return sum(len(episode["reward"]) for episode in self._best(self._finished))
+
     def take(self) -> Rollout:
         """The finished episodes, or the best of them, as one column; they are forgotten."""
         episodes, self._finished = self._best(self._finished), []

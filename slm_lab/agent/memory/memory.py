@@ -63,9 +63,14 @@ class Memory(ABC, Generic[BatchT]):
     def ready(self) -> bool:
         """Whether there is something to learn from now."""
 
+    @property
+    def num_samples(self) -> int:
+        """How many samples the next batch has, where that differs from batch to batch; else 1."""
+        return 1
+
     @abstractmethod
     def take(self) -> BatchT:
-        """The batch to learn from; valid until the next `add`."""
+        """The batch to learn from, once; valid until the next `add`."""
 
     @abstractmethod
     def break_off(self, next_obs: Array) -> None:

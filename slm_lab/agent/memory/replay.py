@@ -62,14 +62,16 @@ class Replay(Memory[TransitionSource], TransitionSource):
         self._drawing.added()
         before, self.num_stored = self.num_stored, self.num_stored + len(reward)
         self.num_batches = self._schedule.due(before, self.num_stored)
+        self._is_due = self.num_batches > 0
         self.num_trained_on = max(self.num_stored - self._before_training, 0)
 
     def ready(self) -> bool:
         """Whether the newest step has made a training event due."""
-        return self.num_batches > 0
+        return self._is_due
 
     def take(self) -> TransitionSource:
         """The memory itself, to draw from."""
+        self._is_due = False
         return self
 
     def sample(self, frame: int) -> Transitions:
@@ -108,6 +110,7 @@ class Replay(Memory[TransitionSource], TransitionSource):
         return {
             "num_stored": self.num_stored,
             "num_batches": self.num_batches,
+            "is_due": self._is_due,
             "ring": self._ring.state_dict(),
             "drawing": self._drawing.state_dict(),
         }
@@ -116,6 +119,7 @@ class Replay(Memory[TransitionSource], TransitionSource):
         """Restores it, and the steps if they are there."""
         self.num_stored = int(state["num_stored"])
         self.num_batches = int(state["num_batches"])
+        self._is_due = bool(state["is_due"])
         self.num_trained_on = max(self.num_stored - self._before_training, 0)
         self._ring.load_state_dict(state["ring"])
         self._drawing.load_state_dict(state["drawing"])

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.optimizer import Optimizer
+from slm_lab.agent.optim.peers import NoPeers, Peers
 from slm_lab.core.types import StateDict
 
 
@@ -12,6 +13,8 @@ class Units:
 
     def __init__(self, optimizers: Mapping[str, Optimizer]) -> None:
         self.optimizers = dict(optimizers)
+        self.peers: Peers = NoPeers()
+        """Who has to agree with what is learned from the samples of all."""
 
     @property
     def flats(self) -> dict[str, FlatParameters]:

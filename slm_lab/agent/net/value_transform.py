@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from slm_lab.agent.optim.peers import Peers
+
 
 def symlog(x: Tensor) -> Tensor:
     """sign(x) ln(|x| + 1), eq. 9 of arXiv:2301.04104."""
@@ -31,10 +33,11 @@ class ValueTransform(nn.Module):
             self.register_buffer("m2", torch.zeros(()))
 
     @torch.no_grad()
-    def update(self, returns: Tensor) -> None:
-        """Takes a batch of returns into the running moments (Chan, Golub & LeVeque, 1983)."""
+    def update(self, returns: Tensor, peers: Peers) -> None:
+        """Takes the returns of all peers into the running moments (Chan, Golub & LeVeque, 1983)."""
         if not self._normalize:
             return
+        returns = peers.gathered(returns.flatten())
         count, mean, m2 = self._moments()
         x = symlog(returns) if self._symlog else returns
         batch_count = x.numel()

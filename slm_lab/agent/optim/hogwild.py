@@ -18,8 +18,9 @@ from torch import Tensor
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.optimizer import Optimizer
 from slm_lab.agent.optim.rule import misfit_of, refuse_misfit
+from slm_lab.agent.optim.shared_memory import into_shared_memory
 from slm_lab.agent.optim.sync import GradientSync
-from slm_lab.core.errors import LabError, NonFiniteLossError
+from slm_lab.core.errors import NonFiniteLossError
 from slm_lab.core.moments import merged
 from slm_lab.core.types import StateDict
 
@@ -47,19 +48,6 @@ class GlobalUnit:
             {name: into_shared_memory(tensor) for name, tensor in state.items()},
             into_shared_memory(torch.zeros(num_workers, dtype=torch.int64)),
         )
-
-
-def into_shared_memory(tensor: Tensor) -> Tensor:
-    """A copy that spawned processes see. Raises LabError where there is no room."""
-    try:
-        shared: Tensor = tensor.detach().cpu().clone().share_memory_()  # type: ignore[no-untyped-call]
-    except RuntimeError as error:
-        size = tensor.numel() * tensor.element_size()
-        raise LabError(
-            f"cannot put {size:,} bytes into shared memory (/dev/shm on Linux), where Hogwild! "
-            f"workers meet: {error}; make room there, or give the container more of it"
-        ) from error
-    return shared
 
 
 class HogwildSync(GradientSync):

@@ -42,6 +42,10 @@ class Optimizer:
             self._shareable_rule().bind(state)
         self._sync = sync
 
+    def state_tensors(self) -> list[Tensor]:
+        """All that a step changes: parameters, running statistics, and the rule's moments."""
+        return [self.flat.vector, self.flat.statistics, *self._rule.tensors()]
+
     def shareable_state(self) -> Mapping[str, Tensor]:
         """The rule's state, tensor by tensor. Raises TypeError where it cannot be shared."""
         return self._shareable_rule().state
@@ -70,14 +74,18 @@ class Optimizer:
         Raises NonFiniteLossError when either is not finite; no parameter has changed then.
         """
         loss_value = loss.item()
-        if not math.isfinite(loss_value):
-            raise NonFiniteLossError(f"the loss is {loss_value}")
+        is_finite = math.isfinite(loss_value)
         flat = self.flat
         flat.grad.zero_()
-        loss.backward()  # type: ignore[no-untyped-call]
+        if is_finite:
+            loss.backward()  # type: ignore[no-untyped-call]
+        else:
+            flat.grad.fill_(math.nan)  # so that those who average it hear of it
         with torch.no_grad():
             self._sync.before_step(flat)
             norm = torch.linalg.vector_norm(flat.grad).item()
+        if not is_finite:
+            raise NonFiniteLossError(f"the loss is {loss_value}")
         if not math.isfinite(norm):
             raise NonFiniteLossError(f"the gradient's norm is {norm} at a loss of {loss_value}")
         self._norm = norm

@@ -26,6 +26,10 @@ class UpdateRule(ABC):
         """One step on `vector` (P,) with `grad` (P,) and learning rate `lr`, without autograd."""
 
     @abstractmethod
+    def tensors(self) -> list[Tensor]:
+        """The moments and step count themselves, in an order that is always the same."""
+
+    @abstractmethod
     def state_dict(self) -> StateDict:
         """Copies of the moments and step count."""
 
@@ -53,6 +57,10 @@ class TensorStateRule(UpdateRule):
         if state.keys() != self.state.keys():
             raise ValueError(f"cannot bind {list(self.state)} to {list(state)}")
         self.state = dict(state)
+
+    def tensors(self) -> list[Tensor]:
+        """See `UpdateRule.tensors`."""
+        return list(self.state.values())
 
     def state_dict(self) -> StateDict:
         """Clones of every state tensor, on the CPU."""
@@ -186,6 +194,11 @@ class TorchRule(UpdateRule):
         for group in self._optimizer.param_groups:
             group["lr"] = lr
         self._optimizer.step()
+
+    def tensors(self) -> list[Tensor]:
+        """See `UpdateRule.tensors`; none before the first step, when torch makes them."""
+        entries = self._optimizer.state.values()
+        return [each for entry in entries for each in entry.values() if isinstance(each, Tensor)]
 
     def state_dict(self) -> StateDict:
         """The optimizer's own state, copied."""

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,9 @@ from slm_lab.core.types import StateDict
 from slm_lab.env.make import make_env
 from slm_lab.experiment.checkpoint import CheckpointStore
 from slm_lab.experiment.hogwild import GlobalState, Mode
+from slm_lab.experiment.launch.processes import Processes
 from slm_lab.experiment.progress import Board, Phase
+from slm_lab.experiment.result import SessionResult
 from slm_lab.experiment.run_dir import RunDir
 from slm_lab.experiment.seeding import session_seeds
 from slm_lab.experiment.worker import SessionTask
@@ -160,3 +162,31 @@ class Checkpoints:
             board.request_save()
             self._last = time.monotonic()
         return pending if since >= HANG_SECONDS else []
+
+
+def train_workers(
+    tasks: Sequence[SessionTask], board: Board, on_tick: Callable[[], None]
+) -> list[SessionResult]:
+    """Trains the workers of one training, one process each; those that die are replaced.
+
+    Raises LabError as `global_state` does.
+    """
+    one, workers = tasks[0], tasks[0].workers
+    meta, mode = one.spec.meta, one.spec.meta.distributed
+    assert mode in ("shared", "synced")
+    where = one.run_dir, one.trial, workers
+    common = global_state(one.spec, mode, *where, one.root_seed, one.resume)
+    own_board = board.part(workers)
+    tasks = as_left_off(tasks, own_board) if one.resume else tasks
+    checkpoints = Checkpoints(own_board, meta.save_interval)
+    spec = of_workers(one.spec, mode)
+    shared = [replace(task, spec=spec, common=common) for task in tasks]
+    processes = Processes(shared, board, len(shared), meta.max_restart, STOP_SECONDS)
+
+    def tick() -> None:
+        for worker in checkpoints.tick():
+            why = f"its step has not come to an end for {HANG_SECONDS:g} s"
+            processes.end_hung(workers[worker], why)
+        on_tick()
+
+    return processes.run(tick)

@@ -47,7 +47,8 @@ def end(process: SpawnProcess) -> None:
 class Processes:
     """Runs tasks, one process each, and watches them until all have ended.
 
-    A process that dies after it has made frames is replaced, up to `max_restart` times each. When a
+    A process that dies after it has made frames is replaced, up to `max_restart` times each; of
+    those that train `together`, in step with each other, none can go on: they all end. When a
     stop is asked for, those that have not begun are killed; those that have not come to the end of
     their step within `stop_seconds` as well. Without `stop_seconds` it waits for all.
     """
@@ -59,6 +60,7 @@ class Processes:
         max_parallel: int,
         max_restart: int = 0,
         stop_seconds: float | None = None,
+        together: bool = False,
     ) -> None:
         self._waiting = deque(tasks)
         self._tasks = {task.session: task for task in tasks}
@@ -66,6 +68,7 @@ class Processes:
         self._restarts = {task.session: 0 for task in tasks}
         self._max_restart = max_restart
         self._stop_seconds = stop_seconds
+        self._together = together
         self._stop_seen: float | None = None
         self._given_up: set[int] = set()
         self._hung: dict[int, str] = {}
@@ -142,6 +145,18 @@ class Processes:
                 continue
             restarts = self._restarts[session]
             self._results.append(replace(result, exit_code=process.exitcode, restarts=restarts))
+            if self._together and result.ending is Ending.FAILED:
+                self._end_others(session)
+                return
+
+    def _end_others(self, lost: int) -> None:
+        """Those that still run, or were to: they would wait for the lost one in vain."""
+        for session in [*self._running, *(task.session for task in self._waiting)]:
+            why = f"ended, because Session {lost} did, which it trains in step with"
+            result = _died(session, why, self._board)
+            self._results.append(replace(result, lost_others=True))
+        self.kill()
+        self._waiting.clear()
 
     def _give_up_late(self) -> None:
         if self._stop_seconds is None or not self._board.stop_requested:

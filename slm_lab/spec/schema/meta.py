@@ -133,6 +133,13 @@ class MetaSpec(Block):
         size = 1 if self.distributed is False else self.max_session
         return [range(first, first + size) for first in range(0, self.num_sessions, size)]
 
+    @property
+    def writers(self) -> list[int]:
+        """The Sessions that write rows: of ranks, who have one agent in common, the first."""
+        if self.distributed == "all_reduce":
+            return [ranks[0] for ranks in self.trainings]
+        return list(range(self.num_sessions))
+
     def is_first_of_training(self, session: int) -> bool:
         """Whether a Session trains alone, or is the first of those that train together."""
         return any(session == training[0] for training in self.trainings)

@@ -11,6 +11,7 @@ from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.hogwild import GlobalUnit, SharedSync, SyncedSync, load_unit
 from slm_lab.agent.optim.lr_schedule import ConstantRate
 from slm_lab.agent.optim.optimizer import Optimizer
+from slm_lab.agent.optim.peers import NoPeers
 from slm_lab.core.errors import LabError, NonFiniteLossError
 
 RULES = ["GlobalAdam", "GlobalRMSprop"]
@@ -200,8 +201,8 @@ def test_synced_statistics_are_those_of_what_all_have_seen():
     alone = ValueTransform(use_symlog=False, normalize=True)
     for turn in range(6):
         returns = torch.randn(20, generator=torch.Generator().manual_seed(turn)) + turn
-        nets[turn % 2][1].update(returns)
-        alone.update(returns)
+        nets[turn % 2][1].update(returns, NoPeers())
+        alone.update(returns, NoPeers())
         optimizers[turn % 2].step(loss(nets[turn % 2][0], turn))
     torch.testing.assert_close(unit.statistics, torch.stack([*alone.buffers()]))
 

@@ -7,6 +7,7 @@ from hypothesis import given
 
 from slm_lab.agent.net.return_range import ReturnRange
 from slm_lab.agent.net.value_transform import ValueTransform, symexp, symlog
+from slm_lab.agent.optim.peers import NoPeers
 
 
 @given(st.floats(-1e6, 1e6, width=32))
@@ -20,7 +21,7 @@ def test_symexp_undoes_symlog(x):
 def test_decoding_undoes_encoding(use_symlog, normalize):
     transform = ValueTransform(use_symlog, normalize)
     returns = torch.randn(500, generator=torch.Generator().manual_seed(0)) * 30 - 100
-    transform.update(returns)
+    transform.update(returns, NoPeers())
     torch.testing.assert_close(
         transform.decode(transform.encode(returns)), returns, rtol=1e-3, atol=1e-3
     )
@@ -30,7 +31,7 @@ def test_moments_in_parts_equal_moments_of_the_whole():
     parts = [torch.randn(n, generator=torch.Generator().manual_seed(n)) * 5 + 3 for n in (7, 30, 1)]
     transform = ValueTransform(False, True)
     for part in parts:
-        transform.update(part)
+        transform.update(part, NoPeers())
     whole = torch.cat(parts)
     torch.testing.assert_close(transform.get_buffer("mean"), whole.mean())
     torch.testing.assert_close(transform.get_buffer("m2") / len(whole), whole.var(unbiased=False))
@@ -40,7 +41,7 @@ def test_moments_in_parts_equal_moments_of_the_whole():
 def test_encoded_targets_are_standardised():
     transform = ValueTransform(False, True)
     returns = torch.randn(1000, generator=torch.Generator().manual_seed(0)) * 50 - 200
-    transform.update(returns)
+    transform.update(returns, NoPeers())
     encoded = transform.encode(returns)
     torch.testing.assert_close(encoded.mean(), torch.tensor(0.0), atol=1e-4, rtol=0)
     torch.testing.assert_close(encoded.std(), torch.tensor(1.0), atol=1e-2, rtol=0)
@@ -49,7 +50,7 @@ def test_encoded_targets_are_standardised():
 def test_without_options_the_transform_does_nothing():
     transform = ValueTransform(False, False)
     returns = torch.tensor([1.0, -3.0])
-    transform.update(returns)
+    transform.update(returns, NoPeers())
     assert torch.equal(transform.encode(returns), returns)
 
 

@@ -60,9 +60,8 @@ def test_what_is_not_built_is_refused_only_beside_every_other_problem():
 @pytest.mark.parametrize(
     ("path", "value"),
     [
-        ("meta__distributed", "all_reduce"),
+        ("meta__distributed", "actor_learner"),
         ("meta__cluster", "auto"),
-        ("env__backend", "envpool"),
     ],
 )
 def test_every_row_of_the_table_refuses_by_name(path, value):
