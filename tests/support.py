@@ -2,11 +2,14 @@
 
 import copy
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
+from slm_lab.agent.optim.shared_peers import MeetingPlace, SharedMemoryPeers
+from slm_lab.experiment.all_reduce import AllReduce
 from slm_lab.experiment.hogwild import Hogwild, Mode
 from slm_lab.experiment.launch.hogwild import global_state
 from slm_lab.experiment.launch.processes import SPAWN
@@ -117,6 +120,14 @@ def soft(name: str, **changes: Any) -> dict[str, Any]:
     return _changed(spec, {**(targets if name == "SoftActorCritic" else {}), **changes})
 
 
+class Rank(NamedTuple):
+    """One of those who train together in this process, a thread each."""
+
+    index: int
+    board: Board
+    place: MeetingPlace
+
+
 def parse(data: dict[str, Any], name: str = "small") -> Spec:
     return parse_spec(name, data)
 
@@ -129,20 +140,24 @@ def make_session(
     resume: bool = False,
     on_row: Callable[[Session], None] | None = None,
     hogwild: Mode | None = None,
+    rank: Rank | None = None,
 ) -> Session:
     """A Session that lives in `folder`, ready to run here; with `hogwild` a crew of one."""
     run_dir = RunDir(folder, spec.name)
     for part in ("info", "model", "log", "graph"):
         (folder / part).mkdir(parents=True, exist_ok=True)
-    board, crew = Board.allocate(SPAWN, 1), None
+    index, board, crew = 0, Board.allocate(SPAWN, 1), None
     if hogwild is not None:
         common = global_state(spec, hogwild, run_dir, 0, range(1), seed, resume)
         crew = Hogwild(board, 0, common)
+    if rank is not None:
+        index, board, place = rank
+        crew = AllReduce(board, SharedMemoryPeers(place, index, seconds=60))
     return Session(
         spec,
-        0,
-        session_seeds(seed, 0, 0),
-        run_dir.session(0, 0),
+        index,
+        session_seeds(seed, 0, index),
+        run_dir.session(0, index),
         board,
         resume=resume,
         on_row=on_row,
@@ -167,3 +182,14 @@ def rows(session: Session) -> pd.DataFrame:
 
 def read_rows(path: Path) -> pd.DataFrame:
     return pd.read_csv(path).drop(columns=list(TIMING_COLUMNS))
+
+
+def run_ranks(spec: Spec, folder: Path, count: int, **options: Any) -> list[Session]:
+    """Runs `count` ranks of one training to their end, in threads; all raise what one raises."""
+    board, place = Board.allocate(SPAWN, count), MeetingPlace.of(count)
+
+    def run(index: int) -> Session:
+        return run_session(spec, folder, rank=Rank(index, board, place), **options)
+
+    with ThreadPoolExecutor(count) as threads:
+        return list(threads.map(run, range(count)))

@@ -33,18 +33,23 @@ def throughput(rows: Sequence[Rows], training_of: Sequence[int]) -> Throughput:
     """Of a Trial's Sessions; `training_of` says for each which training it was part of.
 
     A Session's speed is what its last row counts over its training time; those of workers add up.
+    Where one of a training writes rows for all, they count the frames of all.
     """
+    alone = [training_of.count(training) == 1 for training in training_of]
+    frames = ["total_frame" if one else "frame" for one in alone]
     return Throughput(
-        _per_second(rows, training_of, "frame"),
-        _per_second(rows, training_of, "opt_step"),
+        _per_second(rows, training_of, frames),
+        _per_second(rows, training_of, ["opt_step"] * len(rows)),
         _mean(rows, "staleness_p50"),
         _mean(rows, "staleness_p95"),
     )
 
 
-def _per_second(rows: Sequence[Rows], training_of: Sequence[int], count: str) -> float | None:
+def _per_second(
+    rows: Sequence[Rows], training_of: Sequence[int], counts: Sequence[str]
+) -> float | None:
     speeds: dict[int, float] = {}
-    for each, training in zip(rows, training_of, strict=True):
+    for each, training, count in zip(rows, training_of, counts, strict=True):
         if len(each) and each["wall_t"][-1] > 0:
             speed = float(each[count][-1] / each["wall_t"][-1])
             speeds[training] = speeds.get(training, 0.0) + speed

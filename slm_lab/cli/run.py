@@ -71,7 +71,7 @@ def run_spec(
     with LiveDisplay(console, spec.meta.trainings, spec.env.max_frame) as display:
         result = run.start(display.update)
     _show_failures(result)
-    _show_metrics(console, result)
+    _show_metrics(console, result, len(spec.meta.writers))
     _show_graphs(console, result, run.run_dir.root)
     if result.failed or result.interrupted:
         say(console, f"go on with: {resume_command(run, imports)}")
@@ -101,7 +101,7 @@ def resume_command(run: Run, imports: tuple[str, ...]) -> str:
     return shlex.join(["slm-lab", "run", *words])
 
 
-def _show_metrics(console: Console, result: TrialResult) -> None:
+def _show_metrics(console: Console, result: TrialResult, num_writers: int) -> None:
     metrics = result.metrics
     if not metrics.num_sessions:
         return
@@ -111,7 +111,7 @@ def _show_metrics(console: Console, result: TrialResult) -> None:
     table.add_column("Sessions", justify="right")
     for name, words in SHOWN_METRICS:
         value = number(getattr(metrics, name), ".5g")
-        table.add_row(words, value, f"{metrics.rests_on[name]} of {len(result.sessions)}")
+        table.add_row(words, value, f"{metrics.rests_on[name]} of {num_writers}")
     for name, words in SHOWN_SPEEDS:
         speed = getattr(result.throughput, name)
         if speed is not None:

@@ -91,11 +91,12 @@ class SavedRun:
         return Evaluator(spec or self.spec, num_envs, seed, film)
 
     def sessions(self, only: int | None) -> list[int]:
-        """The Sessions to look at: all, or the one that was asked for. Raises UsageError."""
+        """The Sessions to look at: all, of ranks with one agent the first, or the one that was
+        asked for. Raises UsageError."""
         count = self.spec.meta.num_sessions
         if only is not None and only >= count:
             raise UsageError(f"--session {only}: the run has the Sessions 0 to {count - 1}")
-        return list(range(count)) if only is None else [only]
+        return self.spec.meta.writers if only is None else [only]
 
     def has_checkpoint(self, session: int) -> bool:
         """Whether anything of a Session has been saved yet."""

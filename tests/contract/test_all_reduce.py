@@ -1,0 +1,83 @@
+"""Every algorithm trains in step with others without a line of its own."""
+
+import pandas as pd
+import pytest
+import torch
+from pandas.testing import assert_frame_equal
+
+from slm_lab.agent.optim.shared_peers import MeetingPlace
+from slm_lab.experiment.launch.processes import SPAWN
+from slm_lab.experiment.progress import Board
+from tests.contract.runs import vectors
+from tests.contract.table import ALGORITHM_ROWS, cases
+from tests.support import Rank, rows, run_ranks, run_session
+
+EVERY = pytest.mark.parametrize("case", cases(ALGORITHM_ROWS))
+ONE_EACH = pytest.mark.parametrize(
+    "case", [(name, next(iter(rows))) for name, rows in ALGORITHM_ROWS.items()]
+)
+
+
+@pytest.fixture
+def spec(case):
+    return ALGORITHM_ROWS[case[0]][case[1]].spec
+
+
+def check_same(vectors, others):
+    assert vectors.keys() == others.keys()
+    for part, vector in vectors.items():
+        assert torch.equal(vector, others[part])
+
+
+def stop_after(frame):
+    """What ends a run at its first row that is not before `frame`."""
+
+    def stop(session):
+        if session.clock.frame >= frame:
+            session._board.request_stop()
+
+    return stop
+
+
+@EVERY
+def test_one_rank_trains_as_if_there_were_no_crew(case, spec, whole_runs, tmp_path):
+    rank = Rank(0, Board.allocate(SPAWN, 1), MeetingPlace.of(1))
+    session = run_session(spec, tmp_path, rank=rank)
+    whole = whole_runs.get(*case)
+    assert_frame_equal(rows(session), whole.rows, check_exact=True)
+    check_same(vectors(session), whole.vectors)
+
+
+@ONE_EACH
+def test_two_ranks_come_to_the_same_weights_and_can_be_repeated(spec, tmp_path):
+    first, second = run_ranks(spec, tmp_path / "one", 2)
+    check_same(vectors(first), vectors(second))
+    again, _ = run_ranks(spec, tmp_path / "other", 2)
+    assert_frame_equal(rows(again), rows(first), check_exact=True)
+    check_same(vectors(again), vectors(first))
+    assert rows(first)["total_frame"].iloc[-1] >= spec.env.max_frame
+    assert not second.paths.rows.exists()
+
+
+@ONE_EACH
+def test_two_ranks_that_are_resumed_go_on_as_if_nothing_had_happened(spec, tmp_path):
+    whole, _ = run_ranks(spec, tmp_path / "whole", 2)
+    half = rows(whole)["frame"].iloc[len(rows(whole)) // 2]
+    stopped, _ = run_ranks(spec, tmp_path / "resumed", 2, on_row=stop_after(half))
+    assert stopped.clock.frame < whole.clock.frame
+    resumed, other = run_ranks(spec, tmp_path / "resumed", 2, resume=True)
+    assert_frame_equal(rows(resumed), rows(whole), check_exact=True)
+    check_same(vectors(resumed), vectors(whole))
+    check_same(vectors(other), vectors(whole))
+
+
+@pytest.mark.parametrize("case", [("PPO", next(iter(ALGORITHM_ROWS["PPO"])))])
+def test_the_rows_are_about_the_episodes_and_frames_of_all_ranks(spec, tmp_path):
+    first, second = run_ranks(spec, tmp_path, 2)
+    last = rows(first).iloc[-1]
+    assert last["total_frame"] == first.clock.frame + second.clock.frame
+    assert last["epi"] == first.tracker.episodes
+    told = sum(len(each.episode_return) for each in second._crew._told)
+    assert first.tracker.episodes > second.tracker.episodes - told > 0
+    cpu = pd.read_csv(first.paths.rows)["cpu_t"]
+    assert (cpu.diff().dropna() > 0).all()
