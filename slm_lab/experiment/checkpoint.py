@@ -20,7 +20,13 @@ import torch
 from slm_lab.agent.memory.step_log import StepLog
 from slm_lab.core.errors import CheckpointError
 from slm_lab.core.types import StateDict
-from slm_lab.experiment.manifest import Manifest, Segment, manifest_path, read_manifest
+from slm_lab.experiment.manifest import (
+    Manifest,
+    Segment,
+    manifest_path,
+    pending_path,
+    read_manifest,
+)
 from slm_lab.experiment.saveable import from_saveable, to_saveable
 from slm_lab.experiment.segments import check_whole, plan
 
@@ -64,7 +70,7 @@ class CheckpointStore:
                 files[part] = self._write(name, state, written)
             segments = () if log is None else self._save_log(log, previous, serial, written)
             manifest = Manifest(frame, serial, dict(rows), finished, files, segments)
-            temporary = self._manifest_path.with_suffix(".json.part")
+            temporary = pending_path(self._manifest_path)
             written.append(temporary)
             _write_durably(temporary, manifest.to_json().encode())
             all_have_written()

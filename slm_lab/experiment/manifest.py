@@ -8,7 +8,7 @@ from typing import Any
 
 from slm_lab.core.errors import CheckpointError
 
-FORMAT = 3
+FORMAT = 4
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,11 @@ class Manifest:
 def manifest_path(folder: Path, prefix: str) -> Path:
     """Where the newest manifest of a process lies."""
     return folder / f"{prefix}_latest.json"
+
+
+def pending_path(manifest: Path) -> Path:
+    """Where a manifest waits until it may take the place of the newest."""
+    return manifest.with_suffix(".json.part")
 
 
 def read_manifest(path: Path) -> Manifest | None:

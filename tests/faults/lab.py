@@ -47,19 +47,29 @@ class Running:
         os.killpg(self.pid, number)
 
     def children(self) -> list[psutil.Process]:
-        try:
-            return psutil.Process(self.pid).children(recursive=True)
-        except psutil.NoSuchProcess:
-            return []
+        return children_of(self.pid)
 
     def session(self, index: int) -> psutil.Process | None:
-        """The process of a Session: the one that holds its rows open."""
-        return next((c for c in self.children() if f"_s{index}_session_df" in _open(c)), None)
+        """The process of a Session."""
+        return session_of(self.pid, index)
 
     def end(self, timeout: float = PATIENCE) -> Done:
         """Waits for the end."""
         self.process.wait(timeout)
         return Done(self.process.returncode, *(_output(self.data, n) for n in ("out", "err")))
+
+
+def children_of(pid: int) -> list[psutil.Process]:
+    """All processes under one; none where it is gone."""
+    try:
+        return psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def session_of(pid: int, index: int) -> psutil.Process | None:
+    """The process of a Session under a Trial's: the one that holds its text log open."""
+    return next((c for c in children_of(pid) if f"_s{index}.log" in _open(c)), None)
 
 
 def write_spec(folder: Path, spec: Mapping[str, Any]) -> Path:

@@ -11,9 +11,10 @@ from slm_lab.core.errors import CheckpointError
 from slm_lab.experiment.all_reduce import AllReduce
 from slm_lab.experiment.crew import Crew
 from slm_lab.experiment.launch.processes import Processes
-from slm_lab.experiment.manifest import Manifest, read_manifest
+from slm_lab.experiment.manifest import pending_path, read_manifest
 from slm_lab.experiment.progress import Board, Phase
 from slm_lab.experiment.result import Ending, SessionResult
+from slm_lab.experiment.run_dir import SessionPaths
 from slm_lab.experiment.worker import SessionTask
 from slm_lab.spec.scale import scaled
 
@@ -31,10 +32,12 @@ class OneMachine:
     """Ranks that meet in shared memory."""
 
     place: MeetingPlace
+    seconds: float
+    """That bound every wait."""
 
     def crew(self, board: Board, worker: int) -> Crew:
         """See `MeetingPoint`."""
-        return AllReduce(board, SharedMemoryPeers(self.place, worker, HANG_SECONDS))
+        return AllReduce(board, SharedMemoryPeers(self.place, worker, self.seconds))
 
 
 def train_ranks(
@@ -48,8 +51,8 @@ def train_ranks(
     spec = tasks[0].spec
     restarts = 0
     while True:
-        place = OneMachine(MeetingPlace.of(len(tasks)))
-        settle(tasks)
+        place = OneMachine(MeetingPlace.of(len(tasks)), HANG_SECONDS)
+        settle([task.run_dir.session(task.trial, task.session) for task in tasks])
         ranks = [replace(task, spec=scaled(spec), common=place) for task in tasks]
         processes = Processes(ranks, board, len(ranks), stop_seconds=STOP_SECONDS, together=True)
         results = [replace(each, restarts=restarts) for each in processes.run(on_tick)]
@@ -77,22 +80,21 @@ def _is_worth_another_try(failed: Sequence[SessionResult]) -> bool:
     return (killed or made_frames) and not any(each.would_repeat for each in failed)
 
 
-def settle(tasks: Sequence[SessionTask]) -> None:
+def settle(ranks: Sequence[SessionPaths]) -> None:
     """Has the newest checkpoint be one of all ranks, after they were ended at any moment.
 
     A checkpoint is whole on all disks before it becomes the newest of any rank. So where it is that
     of one, the others have it, and need only be told. Raises CheckpointError where that is not so.
     """
-    paths = [task.run_dir.session(task.trial, task.session) for task in tasks]
-    saved = [read_manifest(path.manifest) for path in paths]
+    saved = [read_manifest(paths.manifest) for paths in ranks]
     newest = max((each.serial for each in saved if each is not None), default=0)
-    for path, manifest in zip(paths, saved, strict=True):
+    for paths, manifest in zip(ranks, saved, strict=True):
         if newest and (manifest is None or manifest.serial < newest):
-            pending = path.manifest.with_suffix(".json.part")
-            told: Manifest | None = read_manifest(pending)
+            pending = pending_path(paths.manifest)
+            told = read_manifest(pending)
             if told is None or told.serial != newest:
                 raise CheckpointError(
-                    f"{path.manifest} is not of the same checkpoint as those of the other ranks: "
+                    f"{paths.manifest} is not of the same checkpoint as those of the other ranks: "
                     "files of the run were removed or replaced"
                 )
-            os.replace(pending, path.manifest)
+            os.replace(pending, paths.manifest)
