@@ -1,10 +1,11 @@
-"""How Hogwild! scales: 1, 2 and 4 workers by turns, and what an exchange of weights costs.
+"""How a training scales: 1, 2 and 4 workers by turns, and what an exchange costs.
 
 python -m bench.scaling [CASE…] [--workers 1 2 4] [--repeats 3]
 
 What counts is what all workers make in a second once all of them run, against one worker in the
-same mode. `independent` are as many Sessions that have nothing to do with each other: no mode can
-do better on the machine.
+same mode: gradient steps of Hogwild! workers, frames of ranks, whose steps are those of all.
+`independent` are as many Sessions that have nothing to do with each other: no mode can do better
+on the machine. Of ranks it prints the share of the time that went into exchanging.
 """
 
 import argparse
@@ -20,7 +21,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from bench.cases import A2CCase, Case, SACCase
+from bench.cases import A2CCase, Case, PPOCase, SACCase
 from slm_lab.agent.optim.build import build_rule
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.hogwild import GlobalUnit, SharedSync, SyncedSync
@@ -32,9 +33,28 @@ from slm_lab.experiment.trial import Trial
 from slm_lab.metrics.reader import read_rows
 from slm_lab.spec.load import parse_spec
 
-CASES: dict[str, tuple[Case, str]] = {
-    "a3c_lunarlander": (A2CCase("LunarLander-v3", 8, 200_000, horizon=32, lr=7e-4), "synced"),
-    "async_sac_halfcheetah": (SACCase("HalfCheetah-v5", 1, 6_000, (256, 256), 3e-4), "shared"),
+
+class Plan(NamedTuple):
+    """One way of training on a case."""
+
+    label: str
+    meta: dict[str, Any]
+
+
+ALONE = Plan("independent", {"distributed": False})
+SYNCED, SHARED = (Plan(mode, {"distributed": mode}) for mode in ("synced", "shared"))
+LINEAR, STRONG = (
+    Plan(scale, {"distributed": "all_reduce", "scale": scale}) for scale in ("linear", "strong")
+)
+
+CASES: dict[str, tuple[Case, tuple[Plan, ...]]] = {
+    "a3c_lunarlander": (A2CCase("LunarLander-v3", 8, 200_000, horizon=32, lr=7e-4), (SYNCED,)),
+    "async_sac_halfcheetah": (SACCase("HalfCheetah-v5", 1, 6_000, (256, 256), 3e-4), (SHARED,)),
+    "dppo_lunarlander": (PPOCase("LunarLander-v3", 8, 150_000, horizon=512), (LINEAR, STRONG)),
+    "dsac_halfcheetah": (
+        SACCase("HalfCheetah-v5", 1, 6_000, (256, 256), 3e-4),
+        (LINEAR, STRONG),
+    ),
 }
 """Frames are those of each worker."""
 STEPS = 2_000
@@ -46,6 +66,8 @@ class Speed(NamedTuple):
 
     frames: float
     updates: float
+    sync_share: float
+    """Of the time; NaN where nobody exchanges."""
 
 
 class Watch:
@@ -67,19 +89,20 @@ class Watch:
             self.seen.append((time.perf_counter(), int(slots.sum())))
 
 
-def measure(case: Case, mode: str | bool, workers: int) -> Speed:
+def measure(case: Case, plan: Plan, workers: int) -> Speed:
     """One training of so many workers, from their first updates to the end of the first."""
     spec = case.spec()
-    frames = case.frames if mode is False else case.frames * workers
+    frames = case.frames if plan is ALONE else case.frames * workers
     spec["env"]["max_frame"] = frames
-    spec["meta"] |= {"distributed": mode, "max_session": workers, "log_frequency": 500}
+    spec["meta"] |= {"max_session": workers, "log_frequency": 500, **plan.meta}
     start = getattr(case, "start", 0) + 500
     with tempfile.TemporaryDirectory() as folder:
         run_dir = RunDir.create(Path(folder), "scaling", datetime.now())
         watch = Watch(start)
         result = Trial(parse_spec("scaling", spec), run_dir, 0, on_tick=watch).run()
         assert not result.failed, result.failed
-        rows = [read_rows(run_dir.session(0, s).rows) for s in range(workers)]
+        files = [run_dir.session(0, s).rows for s in range(workers)]
+        rows = [read_rows(file) for file in files if file.exists()]
     (began, first), (ended, last) = watch.seen[0], watch.seen[-1]
     all_run = min(float(each["wall_t"][-1]) for each in rows)  # they begin together
     updates = 0.0
@@ -87,30 +110,33 @@ def measure(case: Case, mode: str | bool, workers: int) -> Speed:
         trained = (each["frame"] >= start) & (each["wall_t"] <= all_run)
         steps, seconds = each["opt_step"][trained], each["wall_t"][trained]
         updates += float(np.ptp(steps) / np.ptp(seconds))
-    return Speed((last - first) / (ended - began), updates)
+    shares = [each["sync_share"] for each in rows if "sync_share" in each.columns]
+    share = float(np.nanmean(np.concatenate(shares))) if shares else float("nan")
+    return Speed((last - first) / (ended - began), updates, share)
 
 
 def scaling(name: str, workers: list[int], repeats: int) -> None:
-    """Prints medians of one case: every number of workers in its mode, and independent ones."""
-    case, mode = CASES[name]
-    plans: list[tuple[str, str | bool, int]] = [(mode, mode, count) for count in workers]
-    plans += [("independent", False, count) for count in workers]
-    speeds: dict[tuple[str, int], list[Speed]] = {(label, n): [] for label, _, n in plans}
+    """Prints medians of one case: every number of workers in its modes, and independent ones."""
+    case, modes = CASES[name]
+    plans = [(plan, count) for plan in (*modes, ALONE) for count in workers]
+    speeds: dict[tuple[str, int], list[Speed]] = {(p.label, count): [] for p, count in plans}
     for _ in range(repeats):
-        for label, distributed, count in plans:
-            speed = measure(case, distributed, count)
-            speeds[label, count].append(speed)
-            print(f"{name} {label:11} {count}  {speed.frames:10,.0f} frames/s "
-                  f"{speed.updates:8,.1f} updates/s", flush=True)  # fmt: skip
-    base = workers[0]
-    print(f"{name}: medians of {repeats}; updates/s over those of {base}, and efficiency")
+        for plan, count in plans:
+            speed = measure(case, plan, count)
+            speeds[plan.label, count].append(speed)
+            print(f"{name} {plan.label:11} {count}  {_told(speed)}", flush=True)
+    base, counted = workers[0], "frames" if LINEAR in modes else "updates"
+    print(f"{name}: medians of {repeats}; {counted}/s over those of {base}, and efficiency")
     for (label, count), seen in speeds.items():
-        frames = statistics.median(speed.frames for speed in seen)
-        updates = statistics.median(speed.updates for speed in seen)
-        one = statistics.median(speed.updates for speed in speeds[label, base])
-        ratio = updates / one
-        print(f"  {label:11} {count}  {frames:10,.0f} frames/s {updates:8,.1f} updates/s "
-              f"{ratio:6.2f} {ratio * base / count:5.0%}")  # fmt: skip
+        median = Speed(*(statistics.median(each) for each in zip(*seen, strict=True)))
+        one = statistics.median(getattr(speed, counted) for speed in speeds[label, base])
+        ratio = getattr(median, counted) / one
+        print(f"  {label:11} {count}  {_told(median)} {ratio:6.2f} {ratio * base / count:5.0%}")
+
+
+def _told(speed: Speed) -> str:
+    share = "" if np.isnan(speed.sync_share) else f" {speed.sync_share:5.1%} exchanging"
+    return f"{speed.frames:10,.0f} frames/s {speed.updates:8,.1f} updates/s{share}"
 
 
 def exchange() -> None:

@@ -181,7 +181,7 @@ def rows(session: Session) -> pd.DataFrame:
 
 
 def read_rows(path: Path) -> pd.DataFrame:
-    return pd.read_csv(path).drop(columns=list(TIMING_COLUMNS))
+    return pd.read_csv(path).drop(columns=list(TIMING_COLUMNS), errors="ignore")
 
 
 def run_ranks(spec: Spec, folder: Path, count: int, **options: Any) -> list[Session]:

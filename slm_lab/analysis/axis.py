@@ -45,6 +45,7 @@ _LABELS = {
     "staleness_p50": "staleness, median",
     "staleness_p95": "staleness, 95 % quantile",
     "updates_per_s": "gradient steps of a Session",
+    "sync_share": "share of the time spent on exchanging",
 }
 
 RETURNS = (

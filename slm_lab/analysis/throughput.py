@@ -23,6 +23,8 @@ class Throughput:
     staleness_p50: float | None
     """Mean over all rows of the median, and of the 95 % quantile: updates between pull and push."""
     staleness_p95: float | None
+    sync_share: float | None
+    """Of the training time, what went into exchanging with other ranks and waiting for them."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain numbers and None."""
@@ -42,6 +44,7 @@ def throughput(rows: Sequence[Rows], training_of: Sequence[int]) -> Throughput:
         _per_second(rows, training_of, ["opt_step"] * len(rows)),
         _mean(rows, "staleness_p50"),
         _mean(rows, "staleness_p95"),
+        _mean(rows, "sync_share"),
     )
 
 

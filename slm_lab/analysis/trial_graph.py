@@ -30,7 +30,8 @@ MAX_RAGGED = 0.05
 """Ends of the axis, as a share of it, that are left out when not all Sessions reach into them."""
 
 _LEARNER_COLUMNS = (
-    "loss", "entropy", "explore_var", "staleness_p50", "staleness_p95", "updates_per_s",
+    "loss", "entropy", "explore_var",
+    "staleness_p50", "staleness_p95", "updates_per_s", "sync_share",
 )  # fmt: skip
 
 

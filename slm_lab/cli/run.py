@@ -31,6 +31,7 @@ SHOWN_SPEEDS = (
     ("updates_per_s", "gradient steps/s of a training"),
     ("staleness_p50", "staleness of gradients, median"),
     ("staleness_p95", "staleness of gradients, 95 % quantile"),
+    ("sync_share", "share of the time spent on exchanging"),
 )
 
 MAIN_GRAPHS = (

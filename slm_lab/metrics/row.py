@@ -65,6 +65,12 @@ _EXTRA = (
     Column("staleness_p50", "updates", "median of updates others made while a gradient was made"),
     Column("staleness_p95", "updates", "95 % of gradients were at most so stale"),
     Column("updates_per_s", "steps/s", "optimizer steps over seconds since the last row"),
+    Column(
+        "sync_share",
+        "1",
+        "share of the time since the last row that went into exchanging with other ranks and "
+        "waiting for them",
+    ),
     Column("policy_lag", "versions", "versions between the policy that acted and the learner's"),
 )
 
@@ -92,7 +98,7 @@ EVAL_COLUMNS: tuple[str, ...] = (
 )
 """The columns of a CSV of evaluations: the training's clocks, and what was evaluated there."""
 
-TIMING_COLUMNS: tuple[str, ...] = ("wall_t", "cpu_t", "fps")
+TIMING_COLUMNS: tuple[str, ...] = ("wall_t", "cpu_t", "fps", "sync_share")
 """The only columns that differ between two runs of one spec and seed, but for those of Hogwild!
 workers, whose order nothing fixes."""
 

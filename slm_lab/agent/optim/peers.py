@@ -21,6 +21,8 @@ class Peers(ABC):
     """From 0 to W − 1; this one's."""
     size: int
     """W."""
+    seconds: float = 0.0
+    """Spent so far on exchanging, and on waiting for the others."""
 
     @abstractmethod
     def all_of(self, content: bytes) -> list[bytes]:

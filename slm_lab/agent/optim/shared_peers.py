@@ -67,6 +67,7 @@ class SharedMemoryPeers(Peers):
 
     def all_of(self, content: bytes) -> list[bytes]:
         """See `Peers`; in as many meetings as the longest content needs."""
+        began = time.perf_counter()
         own = np.frombuffer(content, np.uint8)
         parts: list[list[bytes]] = [[] for _ in range(self.size)]
         longest, first = 1, 0
@@ -81,10 +82,12 @@ class SharedMemoryPeers(Peers):
                 left = max(0, min(length - first, SLOT_BYTES))
                 parts[rank].append(slots[rank, HEAD_BYTES : HEAD_BYTES + left].tobytes())
             longest, first = int(lengths.max()), first + SLOT_BYTES
+        self.seconds += time.perf_counter() - began
         return [b"".join(each) for each in parts]
 
     def sum_(self, vector: Tensor) -> None:
         """See `Peers`; each adds up all slots, in the order of the ranks."""
+        began = time.perf_counter()
         for piece in torch.split(vector, SLOT_BYTES // 4):
             slots = self._floats[self._meetings % 2, :, : len(piece)]
             slots[self.rank].copy_(piece)
@@ -92,6 +95,7 @@ class SharedMemoryPeers(Peers):
             piece.copy_(slots[0])
             for rank in range(1, self.size):
                 piece.add_(slots[rank])
+        self.seconds += time.perf_counter() - began
 
     def _meet(self) -> None:
         """Waits until all have come as often as this one."""

@@ -1,0 +1,63 @@
+"""Peers on any machines that reach each other, over torch.distributed's gloo."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, final
+
+import torch
+from torch import Tensor
+from torch.distributed import ProcessGroupGloo, TCPStore  # type: ignore[attr-defined]
+
+from slm_lab.agent.optim.peers import Peers
+from slm_lab.core.errors import PeerLostError
+
+
+@final
+class GlooPeers(Peers):
+    """One of those who meet at `host`:`port`, where the first rank listens.
+
+    `seconds` bound every wait, that for the others to come there among them. Where a peer dies, its
+    connections break, which is noticed at once. Raises PeerLostError for either.
+    """
+
+    def __init__(self, host: str, port: int, rank: int, size: int, seconds: float) -> None:
+        self.rank = rank
+        self.size = size
+        limit = timedelta(seconds=seconds)
+        with self._told():
+            store = TCPStore(host, port, size, is_master=rank == 0, timeout=limit)
+            self._group: Any = ProcessGroupGloo(store, rank, size, limit)
+
+    def all_of(self, content: bytes) -> list[bytes]:
+        """See `Peers`; the lengths first, then the contents, filled up to the longest."""
+        with self._told():
+            own = torch.tensor([len(content)])
+            lengths = [torch.zeros_like(own) for _ in range(self.size)]
+            self._group.allgather([lengths], [own]).wait()
+            counts = [int(length) for length in lengths]
+            padded = torch.zeros(max(1, *counts), dtype=torch.uint8)
+            if content:
+                padded[: len(content)] = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+            contents = [torch.empty_like(padded) for _ in range(self.size)]
+            self._group.allgather([contents], [padded]).wait()
+        return [
+            each[:count].numpy().tobytes() for each, count in zip(contents, counts, strict=True)
+        ]
+
+    def sum_(self, vector: Tensor) -> None:
+        """See `Peers`."""
+        with self._told():
+            self._group.allreduce([vector]).wait()
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Counts the time, and has a lost peer told as such."""
+        began = time.perf_counter()
+        try:
+            yield
+        except RuntimeError as error:
+            reason = str(error).splitlines()[0]
+            raise PeerLostError(f"rank {self.rank} has lost the others: {reason}") from error
+        self.seconds += time.perf_counter() - began
