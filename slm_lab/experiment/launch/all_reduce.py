@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
+from slm_lab.agent.optim.peers import NoPeers
 from slm_lab.agent.optim.shared_peers import MeetingPlace, SharedMemoryPeers
 from slm_lab.core.errors import CheckpointError
 from slm_lab.experiment.all_reduce import AllReduce
@@ -37,7 +38,9 @@ class OneMachine:
 
     def crew(self, board: Board, worker: int) -> Crew:
         """See `MeetingPoint`."""
-        return AllReduce(board, SharedMemoryPeers(self.place, worker, self.seconds))
+        alone = len(self.place.arrivals) == 1
+        peers = NoPeers() if alone else SharedMemoryPeers(self.place, worker, self.seconds)
+        return AllReduce(board, peers)
 
 
 def train_ranks(
