@@ -6,6 +6,7 @@ The preprocessing is that of Machado et al. (arXiv:1709.06009) and of DQN before
 """
 
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, Self
 
@@ -92,11 +93,18 @@ class AtariKeys(Block):
     thread_affinity_offset: Int = Field(
         -1, ge=-1, description="native: the core of the first thread; −1: any"
     )
-    mode: Int | None = Field(None, ge=0, description="sync, async: variant of the game")
-    difficulty: Int | None = Field(None, ge=0, description="sync, async: difficulty of the game")
+    mode: Int | None = Field(None, ge=0, description="sync, async, envpool: variant of the game")
+    difficulty: Int | None = Field(
+        None, ge=0, description="sync, async, envpool: difficulty of the game"
+    )
     render_mode: Literal["human", "rgb_array"] | None = Field(
         None, description="sync: a window, or images of it"
     )
+
+    @property
+    def max_steps(self) -> int:
+        """Steps after which a game is truncated."""
+        return math.ceil(self.max_num_frames_per_episode / self.frameskip)
 
     @model_validator(mode="before")
     @classmethod

@@ -12,6 +12,7 @@ from slm_lab.core.errors import MissingExtraError, Problem, SpecError
 from slm_lab.core.registry import nearest_name
 from slm_lab.env.atari import atari_problems, is_atari
 from slm_lab.env.autoreset import choose_mode, vector_creator, why_not_native
+from slm_lab.env.envpool import THREAD_KEYS, is_pooled, pool_problems
 from slm_lab.env.film import IMAGES
 from slm_lab.env.lookup import find_env, known_warnings_ignored
 from slm_lab.spec.schema.env import EnvSpec
@@ -35,6 +36,8 @@ def check_env(spec: EnvSpec) -> list[Problem]:
         return list(error.problems)
     except MissingExtraError:
         return []
+    if is_pooled(spec):
+        return _check_pooled(spec, entry)
     if spec.vectorization_mode == "native" and (reason := why_not_native(entry)) is not None:
         return [native_refused(reason)]
     return _check_kwargs(spec, entry)
@@ -44,6 +47,16 @@ def native_refused(reason: str) -> Problem:
     """That vectorization_mode cannot be "native", with the `reason` and what it can be."""
     allowed = f"{reason}; use sync, async or null"
     return Problem("env.vectorization_mode", allowed, "native", has_value=True)
+
+
+def _check_pooled(spec: EnvSpec, entry: GymnasiumSpec) -> list[Problem]:
+    try:
+        accepted = None if is_atari(entry) else _accepted(_single_creator(entry), entry)
+        return pool_problems(spec, entry, accepted)
+    except SpecError as error:
+        return list(error.problems)
+    except (MissingExtraError, ImportError, DependencyNotInstalled):
+        return []
 
 
 def _check_kwargs(spec: EnvSpec, entry: GymnasiumSpec) -> list[Problem]:
@@ -56,15 +69,22 @@ def _check_kwargs(spec: EnvSpec, entry: GymnasiumSpec) -> list[Problem]:
         creator = vector_creator(entry) if mode == "native" else _single_creator(entry)
     except (ImportError, DependencyNotInstalled):
         return []  # as for a missing extra
-    accepted = accepted_arguments(creator)
+    accepted = _accepted(creator, entry)
     if accepted is None:
         return []
-    accepted = (accepted | set(entry.kwargs)) - set(OWN_WORDS)
+    if spec.backend == "envpool":
+        accepted |= THREAD_KEYS
     return [
         Problem(f"env.{key}", _refusal(key, entry, accepted), value, has_value=True)
         for key, value in spec.kwargs.items()
         if key not in accepted
     ]
+
+
+def _accepted(creator: Callable[..., Any], entry: GymnasiumSpec) -> set[str] | None:
+    """The keys that a spec can have for `entry`, which `creator` makes; None: any."""
+    accepted = accepted_arguments(creator)
+    return None if accepted is None else (accepted | set(entry.kwargs)) - set(OWN_WORDS)
 
 
 def why_not_shown(spec: EnvSpec) -> str | None:

@@ -17,17 +17,29 @@ def is_image(space: Space[Any]) -> bool:
     )
 
 
+def channels_are_last(shape: tuple[int, ...]) -> bool:
+    """Whether an image of this shape is (H, W, C), not (C, H, W).
+
+    Two neighbours that alone are equal are height and width. Else channels are where the shape is
+    shorter, first or last; last where both are the same.
+    """
+    first, middle, last = shape
+    if (first == middle) != (middle == last):
+        return first == middle
+    return last <= first
+
+
 class ImageConverter:
     """Images of any layout → (C, H, W) uint8, the frames of a stack as channels of one image.
 
-    Channels are where the shape is shorter, first or last; last where both are the same. `size` is
+    Where channels are in one image, `channels_are_last` says; in a stack they are last. `size` is
     (width, height) in pixels: every pixel of the result is the mean of those that it covers.
     """
 
     def __init__(self, raw_space: spaces.Box, size: tuple[int, ...] | None) -> None:
         shape = raw_space.shape
         self._ndim = len(shape)
-        self._channels_last = self._ndim == 4 or (self._ndim == 3 and shape[2] <= shape[0])
+        self._channels_last = self._ndim == 4 or (self._ndim == 3 and channels_are_last(shape))
         channels, height, width = self._first(np.empty((1, *shape), np.uint8)).shape[1:]
         self._size = None if size is None or size == (width, height) else (size[0], size[1])
         if self._size is not None:

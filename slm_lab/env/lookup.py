@@ -58,8 +58,12 @@ class Extra:
 
 
 def require(module: str, extra: str) -> None:
-    """Raises MissingExtraError where `module`, which the `extra` brings, is not installed."""
-    if importlib.util.find_spec(module) is None:
+    """Raises MissingExtraError where `module`, which the `extra` brings, is not installed.
+
+    What an uninstalled package may leave behind, a folder without code, imports all the same.
+    """
+    found = importlib.util.find_spec(module)
+    if found is None or found.origin is None:
         raise MissingExtraError(f'{module} is not installed; run: pip install "slm-lab[{extra}]"')
 
 

@@ -17,6 +17,7 @@ from slm_lab.env.action import ActionConverter
 from slm_lab.env.atari import AtariKeys, atari_keys, is_atari, make_native_atari
 from slm_lab.env.autoreset import NATIVE_PARTS, choose_mode, make_async, make_native
 from slm_lab.env.check import check_env, native_refused
+from slm_lab.env.envpool import THREAD_KEYS, is_pooled, make_pooled, make_pooled_game
 from slm_lab.env.film import ATARI_FPS, Film, Filmed
 from slm_lab.env.flatten import COMPOSITE, flatten_parts
 from slm_lab.env.frames import FrameJoiner
@@ -82,7 +83,8 @@ class Actions(NamedTuple):
 
 def describe_actions(spec: EnvSpec) -> Actions:
     """What kind of actions the environment takes, by constructing one. Raises as `make_env`."""
-    env = make_env(spec.model_copy(update={"num_envs": 1, "vectorization_mode": "sync"}), seed=0)
+    mode = spec.vectorization_mode if is_pooled(spec) else "sync"
+    env = make_env(spec.model_copy(update={"num_envs": 1, "vectorization_mode": mode}), seed=0)
     try:
         space = env.action_space
         bounds = (space.low, space.high) if isinstance(space, spaces.Box) else (0, 0)
@@ -110,28 +112,48 @@ def _make_raw(
 def _vectorise(
     spec: EnvSpec, entry: GymnasiumSpec, game: AtariKeys | None, seed: int, film: Film | None
 ) -> RawEnvs:
+    make_one = _single_maker(spec, entry, game)
+    if is_pooled(spec):
+        assert film is None, "envpool draws nothing"
+        if game is not None:
+            return make_pooled_game(game, entry, spec.num_envs, seed)
+        return make_pooled(spec, entry, make_one, seed)
     mode = choose_mode(spec.vectorization_mode, spec.kwargs, entry)
     assert film is None or (mode, spec.num_envs) == ("sync", 1), "a film is of one environment"
-    if mode == "native" and game is not None:
-        return make_native_atari(game, entry, spec.num_envs, seed)
-    if mode == "native":
-        native = make_native(entry, spec.num_envs, seed, spec.max_t, spec.kwargs)
-        if not isinstance(native.observation_space, COMPOSITE):
-            return native
-        native.close()
-        if spec.vectorization_mode == "native":
-            raise SpecError("env", [native_refused(NATIVE_PARTS)])
-    make_one: Callable[[], gymnasium.Env[Any, Any]]
-    if game is None:
-        make_one = functools.partial(make_single, spec.name, entry, spec.max_t, dict(spec.kwargs))
-    else:
-        make_one = functools.partial(make_single_game, entry, game)
+    if mode == "native" and (native := _native(spec, entry, game, seed)) is not None:
+        return native
     if mode == "async":
         return make_async(make_one, spec.num_envs, seed)
     if film is not None:
         fps = None if game is None else ATARI_FPS / game.frameskip
         return SyncEnvs([Filmed(make_one(), spec.name, film, fps)], env_seeds(seed, 1))
     return SyncEnvs([make_one() for _ in range(spec.num_envs)], env_seeds(seed, spec.num_envs))
+
+
+def _native(
+    spec: EnvSpec, entry: GymnasiumSpec, game: AtariKeys | None, seed: int
+) -> RawEnvs | None:
+    """The vector version of the authors; None where nobody asked for it and it does not fit."""
+    if game is not None:
+        return make_native_atari(game, entry, spec.num_envs, seed)
+    native = make_native(entry, spec.num_envs, seed, spec.max_t, spec.kwargs)
+    if not isinstance(native.observation_space, COMPOSITE):
+        return native
+    native.close()
+    if spec.vectorization_mode == "native":
+        raise SpecError("env", [native_refused(NATIVE_PARTS)])
+    return None
+
+
+def _single_maker(
+    spec: EnvSpec, entry: GymnasiumSpec, game: AtariKeys | None
+) -> Callable[[], gymnasium.Env[Any, Any]]:
+    """Makes one environment of `spec`; pickled where workers make theirs."""
+    if game is not None:
+        return functools.partial(make_single_game, entry, game)
+    of_a_pool = THREAD_KEYS if spec.backend == "envpool" else frozenset()
+    kwargs = {key: value for key, value in spec.kwargs.items() if key not in of_a_pool}
+    return functools.partial(make_single, spec.name, entry, spec.max_t, kwargs)
 
 
 def make_single(

@@ -7,7 +7,7 @@ from gymnasium import Space, spaces
 
 from slm_lab.core.errors import Problem, SpecError
 from slm_lab.core.types import Array
-from slm_lab.env.image import ImageConverter, is_image
+from slm_lab.env.image import ImageConverter, channels_are_last, is_image
 
 SUPPORTED = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 """what an observation, or a part of one, can be"""
@@ -16,8 +16,8 @@ SUPPORTED = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBina
 class ObservationConverter:
     """Box → float32 (uint8 stays uint8), images → (C, H, W) uint8, MultiBinary → float32, Discrete
     → one-hot float32, MultiDiscrete → its one-hots side by side. A number and a matrix become
-    vectors, which is what nets take. Other spaces are refused with a SpecError; those in parts are
-    made one Box before, see `flatten`.
+    vectors, and what has three axes (C, H, W), which is what nets take. Other spaces are refused
+    with a SpecError; those in parts are made one Box before, see `flatten`.
 
     `image_size` is (width, height); where it is given and there are no images, it is refused, too.
     """
@@ -30,6 +30,7 @@ class ObservationConverter:
     ) -> None:
         self._first_column: Array | None = None  # where the one-hot of each component begins
         self._image: ImageConverter | None = None
+        self._channels_last = False
         if isinstance(raw_space, spaces.Box) and is_image(raw_space):
             self._image = ImageConverter(raw_space, image_size)
             self.space = self._image.space
@@ -37,9 +38,9 @@ class ObservationConverter:
             raise SpecError("env", [_no_image(raw_space, image_size)])
         elif isinstance(raw_space, spaces.Box):
             box = raw_space if raw_space.dtype == np.uint8 else float32_box(raw_space)
-            self.space = _no_matrix(box)
+            self.space = self._arranged(box)
         elif isinstance(raw_space, spaces.MultiBinary):
-            self.space = _no_matrix(spaces.Box(0.0, 1.0, raw_space.shape, np.float32))
+            self.space = self._arranged(spaces.Box(0.0, 1.0, raw_space.shape, np.float32))
         elif isinstance(raw_space, spaces.Discrete | spaces.MultiDiscrete):
             start, sizes = _discrete_parts(raw_space)
             self._first_column = np.cumsum(sizes) - sizes - start
@@ -55,11 +56,22 @@ class ObservationConverter:
             return self._image.convert(raw_obs)
         if self._first_column is None:
             obs = raw_obs.astype(self._dtype, copy=False)
+            if self._channels_last:
+                return np.ascontiguousarray(np.moveaxis(obs, -1, 1))
             return obs if self._shape is None else obs.reshape(len(obs), *self._shape)
         columns = raw_obs.reshape(len(raw_obs), -1) + self._first_column
         one_hot = np.zeros((len(raw_obs), *(self.space.shape or ())), np.float32)
         np.put_along_axis(one_hot, columns, 1.0, axis=1)
         return one_hot
+
+    def _arranged(self, box: spaces.Box) -> spaces.Box:
+        """The same with its numbers in the order that nets take."""
+        self._channels_last = len(box.shape) == 3 and channels_are_last(box.shape)
+        if not self._channels_last:
+            return _no_matrix(box)
+        assert box.dtype is not None
+        low, high = (np.moveaxis(bound, -1, 0) for bound in (box.low, box.high))
+        return spaces.Box(low, high, dtype=box.dtype.type)
 
 
 def _discrete_parts(space: spaces.Discrete | spaces.MultiDiscrete) -> tuple[Array, Array]:

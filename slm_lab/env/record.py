@@ -5,7 +5,9 @@ from typing import Any
 
 from slm_lab.env.atari import atari_keys, is_atari
 from slm_lab.env.autoreset import choose_mode
+from slm_lab.env.envpool import is_pooled
 from slm_lab.env.lookup import find_env
+from slm_lab.env.time_limit import episode_limit
 from slm_lab.spec.schema.env import EnvSpec
 
 
@@ -14,13 +16,15 @@ def env_record(spec: EnvSpec) -> dict[str, Any]:
     those that the id is registered with, sticky actions say. As JSON; raises as `make_env`."""
     entry = find_env(spec.name)
     arguments = {**entry.kwargs, **spec.kwargs}
-    limit = entry.max_episode_steps if spec.max_t is None else spec.max_t
     if is_atari(entry):
         keys = atari_keys(spec, entry)
         arguments = {"game": entry.kwargs["game"], **keys.model_dump(exclude_none=True)}
+    pooled = is_pooled(spec)
+    mode = "native" if pooled else choose_mode(spec.vectorization_mode, spec.kwargs, entry)
     return {
         "id": entry.id,
-        "vectorization_mode": choose_mode(spec.vectorization_mode, spec.kwargs, entry),
-        "max_t": limit,
+        "backend": "envpool" if pooled else "gymnasium",
+        "vectorization_mode": mode,
+        "max_t": episode_limit(spec),
         "arguments": json.loads(json.dumps(arguments, default=repr)),
     }

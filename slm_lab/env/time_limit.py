@@ -4,7 +4,18 @@ from typing import Any, final
 
 import gymnasium
 
+from slm_lab.env.atari import atari_keys, is_atari
+from slm_lab.env.lookup import find_env
 from slm_lab.env.raw import GOES_ON
+from slm_lab.spec.schema.env import EnvSpec
+
+
+def episode_limit(spec: EnvSpec) -> int | None:
+    """Steps after which an episode is truncated; None: never. Raises as `make_env`."""
+    entry = find_env(spec.name)
+    if is_atari(entry):
+        return atari_keys(spec, entry).max_steps
+    return entry.max_episode_steps if spec.max_t is None else spec.max_t
 
 
 @final

@@ -15,12 +15,16 @@ import gymnasium
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 
 from slm_lab.core.errors import LabError
+from slm_lab.core.parent import die_with_parent
 from slm_lab.core.types import Array, StateDict
 from slm_lab.env.state import has_exact_state, load_env_state, save_env_state
 from slm_lab.env.sync import step_failure_note
 
 START_METHOD = "forkserver"
 """fork would copy the locks of whatever threads the parent has; spawn imports everything anew"""
+
+PRELOADED = ["slm_lab.env.fork_server", __name__]
+"""what the fork server imports, for all workers and for itself"""
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -56,7 +60,8 @@ class Workers(AsyncVectorEnv):
 
     The workers leave Ctrl-C and SIGTERM to this process, which often get the signal, too: it
     decides what is to be done. Where it breaks off in the middle of a call they are killed by
-    `close`, because what they would answer next is not known any more.
+    `close`, because what they would answer next is not known any more. When it dies, the kernel
+    kills the fork server and with it the workers, whatever they are doing (Linux).
     """
 
     def __init__(
@@ -65,7 +70,7 @@ class Workers(AsyncVectorEnv):
         num_envs: int,
         autoreset_mode: AutoresetMode,
     ) -> None:
-        forkserver.set_forkserver_preload([__name__])
+        forkserver.set_forkserver_preload(PRELOADED)
         resource_tracker.ensure_running()  # the first start would launch it, and clear the mask
         self._action: Array | None = None
         self._in_call = True
@@ -188,6 +193,7 @@ def _make_stateful(
 ) -> gymnasium.Env[Any, Any]:
     """The environment of one worker; the `parent` makes one, too, to look at its spaces."""
     if os.getpid() != parent:
+        die_with_parent(os.getppid())
         for number in STOP_SIGNALS:
             # Not SIG_IGN: programs that an environment starts would inherit it.
             signal.signal(number, lambda *_: None)

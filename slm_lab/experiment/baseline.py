@@ -11,9 +11,10 @@ import numpy as np
 
 from slm_lab.analysis.atomic import write_atomically
 from slm_lab.core.errors import LabError
+from slm_lab.core.parent import die_with_parent
 from slm_lab.core.plugins import import_plugins
 from slm_lab.experiment.episodes import even_num_envs, play_episodes, step_bound
-from slm_lab.experiment.worker import die_with_parent, let_signals_in
+from slm_lab.experiment.worker import let_signals_in
 
 if TYPE_CHECKING:
     from slm_lab.spec.schema.env import EnvSpec
@@ -89,7 +90,8 @@ def measure_random_return(spec: "EnvSpec", episodes: int = EPISODES) -> float:
 def _key(spec: "EnvSpec") -> str:
     """Everything the number depends on: the environment, its arguments, the simulator's version."""
     packages = []
-    for name in ("gymnasium", "ale-py", "mujoco"):
+    of_backend = ("envpool",) if spec.backend == "envpool" else ()
+    for name in ("gymnasium", "ale-py", "mujoco", *of_backend):
         try:
             packages.append(f"{name}={version(name)}")
         except PackageNotFoundError:

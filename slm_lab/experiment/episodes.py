@@ -26,10 +26,9 @@ def even_num_envs(episodes: int) -> int:
 
 def step_bound(spec: "EnvSpec") -> int:
     """Steps after which an episode is taken never to end: its own limit, or at least MAX_STEPS."""
-    from slm_lab.env.lookup import find_env
+    from slm_lab.env.time_limit import episode_limit
 
-    limit = find_env(spec.name).max_episode_steps if spec.max_t is None else spec.max_t
-    return max(MAX_STEPS, limit or 0)
+    return max(MAX_STEPS, episode_limit(spec) or 0)
 
 
 def play_episodes(

@@ -1,8 +1,6 @@
 """What runs in the process of one Session. Importing this module must stay cheap."""
 
-import ctypes
 import logging
-import os
 import signal
 import sys
 import traceback
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from slm_lab.core.errors import LabError, NonFiniteLossError
 from slm_lab.core.imports import importing
+from slm_lab.core.parent import die_with_parent
 from slm_lab.core.plugins import import_plugins
 from slm_lab.experiment.progress import Board, Phase
 from slm_lab.experiment.run_dir import RunDir
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from slm_lab.experiment.result import SessionResult
     from slm_lab.spec.schema.spec import Spec
 
-PR_SET_PDEATHSIG = 1
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -148,12 +146,3 @@ def _run(task: SessionTask, board: Board) -> "SessionResult":
 def let_signals_in() -> None:
     """Undoes the mask under which a process was started, once its handlers are in place."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
-
-
-def die_with_parent(parent: int) -> None:
-    """Has the kernel kill this process when its parent dies, however that happens (Linux)."""
-    if sys.platform != "linux":
-        return
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before the request was made
-        os._exit(1)

@@ -68,7 +68,9 @@ class EnvSpec(Block):
         None, description="how copies are stepped; null: native where there is one, else sync"
     )
     backend: Literal["gymnasium", "envpool"] = Field(
-        "gymnasium", description="library that steps the environment"
+        "gymnasium",
+        description="library that steps the environment; envpool: in the place of a native vector "
+        "version",
     )
     kwargs: dict[str, Any] = Field(
         {}, description="in a file: any other key of env; arguments of the environment"

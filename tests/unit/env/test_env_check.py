@@ -1,3 +1,4 @@
+import importlib
 import subprocess
 import sys
 
@@ -8,7 +9,7 @@ import pytest
 from slm_lab.core.errors import LabError, MissingExtraError, SpecError
 from slm_lab.core.registry import ENVS
 from slm_lab.env.check import accepted_arguments, check_env
-from slm_lab.env.lookup import EXTRAS
+from slm_lab.env.lookup import EXTRAS, require
 
 
 def messages(problems):
@@ -225,3 +226,12 @@ assert not {"torch", "Box2D", "mujoco", "pygame", "ray"} & set(sys.modules)
     )
     assert result.returncode == 0, result.stderr
     assert float(result.stdout) < 0.3
+
+
+def test_a_folder_that_an_uninstalled_package_left_behind_is_no_package(tmp_path, monkeypatch):
+    (tmp_path / "half_gone" / "plugin").mkdir(parents=True)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert importlib.import_module("half_gone")
+    with pytest.raises(MissingExtraError, match=r'half_gone .* pip install "slm-lab\[mujoco\]"'):
+        require("half_gone", "mujoco")
+    require("gymnasium", "mujoco")

@@ -4,12 +4,15 @@ import gymnasium
 import pytest
 
 from slm_lab.env.record import env_record
+from slm_lab.env.time_limit import episode_limit
+from slm_lab.experiment.episodes import MAX_STEPS, step_bound
 
 
 def test_a_record_has_what_the_spec_leaves_to_the_environment(env_spec):
     record = env_record(env_spec("CartPole-v1", kwargs={"sutton_barto_reward": True}))
     assert record == {
         "id": "CartPole-v1",
+        "backend": "gymnasium",
         "vectorization_mode": "native",
         "max_t": 500,
         "arguments": {"sutton_barto_reward": True},
@@ -45,3 +48,21 @@ def test_arguments_that_json_does_not_know_are_written_as_python_shows_them(env_
     finally:
         del gymnasium.registry["Odd-v0"]
     assert json.loads(json.dumps(record))["arguments"] == {"size": "(1+2j)"}
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "limit"),
+    [
+        ("CartPole-v1", {}, 500),
+        ("CartPole-v1", {"max_t": 7}, 7),
+        ("CliffWalking-v1", {}, None),
+        ("ALE/Pong-v5", {}, 27_000),
+        ("ALE/Pong-v5", {"frameskip": 1}, 108_000),
+        ("ALE/Pong-v5", {"max_num_frames_per_episode": 10}, 3),
+        ("ALE/Pong-v5", {"max_t": 7}, 7),
+    ],
+)
+def test_the_limit_of_an_episode_is_in_steps_and_evaluations_know_it(env_spec, name, keys, limit):
+    spec = env_spec(name, **keys)
+    assert episode_limit(spec) == env_record(spec)["max_t"] == limit
+    assert step_bound(spec) == max(limit or 0, MAX_STEPS)

@@ -9,6 +9,10 @@ from hypothesis import strategies as st
 
 from slm_lab.core.errors import SpecError
 from slm_lab.env.image import ImageConverter
+from slm_lab.env.observation import ObservationConverter
+
+RISING = np.arange(48, dtype=np.float32).reshape(4, 4, 3)
+"""A bound that is another one for every number."""
 
 
 def image_space(*shape):
@@ -23,6 +27,8 @@ def image_space(*shape):
         ((6, 8, 3), (3, 6, 8), lambda images: images.transpose(0, 3, 1, 2)),
         ((7, 7, 7), (7, 7, 7), lambda images: images.transpose(0, 3, 1, 2)),
         ((4, 6, 8), (4, 6, 8), lambda images: images),
+        ((4, 4, 9), (9, 4, 4), lambda images: images.transpose(0, 3, 1, 2)),
+        ((9, 4, 4), (9, 4, 4), lambda images: images),
         ((2, 6, 8, 3), (6, 6, 8), lambda i: i.transpose(0, 1, 4, 2, 3).reshape(-1, 6, 6, 8)),
     ],
 )
@@ -35,7 +41,32 @@ def test_channels_come_first_wherever_they_were(shape, seen, moved):
     assert converted.flags.c_contiguous
 
 
-@given(st.integers(1, 4), st.integers(1, 4), st.sampled_from([(), (1,), (3,)]), st.integers(0, 99))
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Box(-1.0, 1.0, (6, 8, 4), np.float32),
+        spaces.Box(0.0, 255.0, (8, 6, 4), np.float64),
+        spaces.Box(0, 1, (10, 10, 12), np.int8),
+        spaces.MultiBinary((7, 7, 3)),
+        spaces.Box(RISING, RISING + 1, dtype=np.float32),
+    ],
+    ids=str,
+)
+def test_channels_come_first_whatever_the_numbers_are(space):
+    converter = ObservationConverter(space, "Picture-v0")
+    height, width, channels = space.shape
+    assert converter.space.shape == (channels, height, width)
+    space.seed(0)
+    images = np.stack([space.sample() for _ in range(3)])
+    seen = converter.convert(images)
+    np.testing.assert_array_equal(
+        seen, images.transpose(0, 3, 1, 2).astype(np.float32), strict=True
+    )
+    assert all(converter.space.contains(image) for image in seen)
+    assert seen.flags.c_contiguous
+
+
+@given(st.integers(1, 4), st.integers(2, 5), st.sampled_from([(), (1,), (3,)]), st.integers(0, 99))
 def test_a_smaller_pixel_is_the_mean_of_those_it_covers(down, across, colours, seed):
     shape = (5 * down, 3 * across, *colours)
     converter = ImageConverter(image_space(*shape), (3, 5))

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 
 import gymnasium
 import numpy as np
@@ -14,6 +15,19 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from slm_lab.env.workers import Workers
+
+HANGS = """
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from slm_lab.env.workers import Workers
+from tests.unit.env.test_workers import Hanging
+
+if __name__ == "__main__":
+    workers = Workers(Hanging, 2, AutoresetMode.SAME_STEP)
+    workers.reset()
+    print(*(process.pid for process in workers.processes), flush=True)
+    workers.step(np.zeros(2, np.int64))
+"""
 
 TELL = "from signal import *\nprint(pthread_sigmask(SIG_BLOCK, []), getsignal(SIGTERM) is SIG_DFL)"
 
@@ -41,6 +55,19 @@ class Noting(gymnasium.Env):
 
     def close(self):
         (self.folder / str(os.getpid())).touch()
+
+
+class Hanging(Noting):
+    """Never ends a step."""
+
+    def __init__(self):
+        self.count = 0
+
+    def step(self, action):
+        threading.Event().wait()
+
+    def close(self):
+        pass
 
 
 @pytest.fixture
@@ -116,3 +143,24 @@ def test_an_environment_that_cannot_be_made_leaves_no_mask_and_no_process():
     assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == set()
     left = {child.pid for child in psutil.Process().children(recursive=True)} - before
     assert len(left) <= 1  # the resource tracker
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a request to the kernel of Linux")
+def test_workers_that_hang_die_with_a_parent_that_is_stopped_and_killed(tmp_path):
+    script = tmp_path / "hangs.py"
+    script.write_text(HANGS)
+    words = [sys.executable, str(script)]
+    env = {**os.environ, "PYTHONPATH": os.getcwd()}
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=env) as parent:
+        left = [psutil.Process(int(pid)) for pid in parent.stdout.readline().split()]
+        assert len(left) == 2
+        try:
+            parent.send_signal(signal.SIGSTOP)
+            parent.kill()
+            parent.wait()
+            _, left = psutil.wait_procs(left, timeout=10)
+            left = [process for process in left if process.status() != psutil.STATUS_ZOMBIE]
+            assert left == []
+        finally:
+            for process in left:
+                process.kill()
