@@ -29,12 +29,6 @@ NOT_BUILT = (
         lambda value: f'distributed "{value}"',
         '"actor_learner"',
     ),
-    Row(
-        "meta.cluster",
-        lambda b: b.meta and b.meta.cluster,
-        lambda value: value is not None,
-        lambda _: "running on a cluster",
-    ),
 )
 
 

@@ -40,10 +40,10 @@ def register_builtin_parts() -> None:
 
     NETS.register("MLPNet", net.MLPNetSpec, "slm_lab.agent.net.mlp:MLPNet")
     NETS.register("HydraMLPNet", net.HydraMLPNetSpec, "slm_lab.agent.net.hydra:HydraMLPNet")
-    dueling = "slm_lab.agent.net.dueling"
-    NETS.register("DuelingMLPNet", net.DuelingMLPNetSpec, f"{dueling}:DuelingMLPNet")
+    dueling = "slm_lab.agent.net.dueling:DuelingNet"
+    NETS.register("DuelingMLPNet", net.DuelingMLPNetSpec, dueling)
     NETS.register("ConvNet", net.ConvNetSpec, "slm_lab.agent.net.conv:ConvNet")
-    NETS.register("DuelingConvNet", net.DuelingConvNetSpec, f"{dueling}:DuelingConvNet")
+    NETS.register("DuelingConvNet", net.DuelingConvNetSpec, dueling)
     NETS.register("RecurrentNet", net.RecurrentNetSpec, "slm_lab.agent.net.recurrent:RecurrentNet")
     NETS.register("TorchArcNet", net.TorchArcNetSpec, "slm_lab.agent.net.torch_arc:TorchArcNet")
 

@@ -5,6 +5,7 @@ concerns replay in `cross_check_replay`.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from slm_lab.core.errors import Problem
@@ -154,7 +155,7 @@ def _too_large_a_minibatch(
 
 def _ranks_have_their_share(blocks: Blocks) -> Iterator[Problem]:
     algorithm, memory, meta = blocks.algorithm, blocks.memory, blocks.meta
-    if meta is None:
+    if meta is None or meta.distributed != "all_reduce" or meta.max_session == 1:
         return
     count, given = meta.max_session, given_parts(algorithm, memory, meta)
     uneven = {part.path: size for part, size in given.items() if part.exactly and size % count}
@@ -164,7 +165,7 @@ def _ranks_have_their_share(blocks: Blocks) -> Iterator[Problem]:
             f'of it with meta.scale "{meta.scale}"'
         )
         yield Problem(path, message, value, has_value=True)
-    if uneven or not given or any(_rollout_holds_a_minibatch(blocks)):
+    if uneven or any(_rollout_holds_a_minibatch(blocks)):
         return
     own, own_memory = shares(algorithm, memory, meta)
     of_rank = f' of each of {count} ranks with meta.scale "{meta.scale}"'
@@ -176,6 +177,27 @@ def _ranks_have_their_share(blocks: Blocks) -> Iterator[Problem]:
         )
         size = memory.max_size if isinstance(memory, ReplaySpec) else None
         yield Problem("agent.memory.max_size", message, size, has_value=True)
+        return
+    env = blocks.env
+    if env is not None:
+        env = env.model_copy(update={"max_frame": -(-env.max_frame // count)})
+    yield from _of_shares(blocks, replace(blocks, algorithm=own, memory=own_memory, env=env))
+
+
+def _of_shares(blocks: Blocks, of_rank: Blocks) -> Iterator[Problem]:
+    """What does not fit together in a rank, and did in the whole."""
+    meta = blocks.meta
+    assert meta is not None
+    given = {p.path: n for p, n in given_parts(blocks.algorithm, blocks.memory, meta).items()}
+    told = {problem.path for check in OF_SHARES for problem in check(blocks)}
+    for problem in (problem for check in OF_SHARES for problem in check(of_rank)):
+        if problem.path not in told:
+            message = (
+                f"each of {meta.max_session} ranks of all_reduce has {problem.value} of it with "
+                f'meta.scale "{meta.scale}", which {problem.message}'
+            )
+            value = given.get(problem.path, problem.value)
+            yield Problem(problem.path, message, value, has_value=True)
 
 
 def _memory_fits(blocks: Blocks) -> Iterator[Problem]:
@@ -223,6 +245,24 @@ def _runs_are_of_a_distributed_training(blocks: Blocks) -> Iterator[Problem]:
         yield Problem("meta.max_run", message, meta.max_run, has_value=True)
 
 
+OF_SHARES: tuple[Callable[[Blocks], Iterable[Problem]], ...] = (
+    _imitation_has_its_memory,
+    replay_problems,
+    recurrent_problems,
+)
+"""Those that look at what ranks divide."""
+
+
+def _a_cluster_has_no_common_memory(blocks: Blocks) -> Iterator[Problem]:
+    meta = blocks.meta
+    if meta is not None and meta.cluster is not None and meta.distributed in ("shared", "synced"):
+        message = (
+            "is for all_reduce and for independent Sessions; the workers of distributed "
+            f'"{meta.distributed}" meet in the memory of one machine'
+        )
+        yield Problem("meta.cluster", message, meta.cluster, has_value=True)
+
+
 CHECKS: tuple[Callable[[Blocks], Iterable[Problem]], ...] = (
     _actions_fit,
     _rollout_holds_a_minibatch,
@@ -233,4 +273,5 @@ CHECKS: tuple[Callable[[Blocks], Iterable[Problem]], ...] = (
     net_problems,
     recurrent_problems,
     _runs_are_of_a_distributed_training,
+    _a_cluster_has_no_common_memory,
 )

@@ -4,9 +4,15 @@ from collections.abc import Iterator
 
 from slm_lab.core.errors import Problem
 from slm_lab.spec.blocks import Blocks
-from slm_lab.spec.role import OPTIMIZER_KEYS, optimizer_paths
-from slm_lab.spec.schema.algorithm import DQNBaseSpec, PPOSpec, SARSASpec
-from slm_lab.spec.schema.net import NetSpec, TorchArcNetSpec, given_keys
+from slm_lab.spec.role import OPTIMIZER_KEYS, folded, optimizer_paths
+from slm_lab.spec.schema.algorithm import (
+    DQNBaseSpec,
+    OnPolicyLearningSpec,
+    PPOSpec,
+    SARSASpec,
+)
+from slm_lab.spec.schema.memory import OnPolicyBatchReplaySpec, OnPolicySpec, ReplaySpec
+from slm_lab.spec.schema.net import ROLES, NetSpec, TorchArcNetSpec, given_keys
 
 GLOBAL_TWIN = {"Adam": "GlobalAdam", "RMSprop": "GlobalRMSprop"}
 OF_THE_HEAD = ("init_std", "optim_spec", "lr_scheduler_spec", "loss_spec", "out_layer_activation")
@@ -39,14 +45,40 @@ def _arc_is_there(blocks: Blocks) -> Iterator[Problem]:
 
 
 def _batch_norm_sees_more_than_one_sample(blocks: Blocks) -> Iterator[Problem]:
-    algorithm, env, net = blocks.algorithm, blocks.env, blocks.net
-    if not isinstance(algorithm, PPOSpec) or env is None or net is None or not net.batch_norm:
-        return
-    rest = algorithm.time_horizon * env.num_envs % algorithm.minibatch_size
-    if rest == 1 or algorithm.minibatch_size == 1:
-        message = "leaves a minibatch of one sample, which batch_norm cannot normalise"
-        path, size = "agent.algorithm.minibatch_size", algorithm.minibatch_size
-        yield Problem(path, message, size, has_value=True)
+    nets = [net for net in (blocks.net, blocks.critic_net) if net is not None]
+    if any(map(_batch_normalised, nets)):
+        yield from _single_samples(blocks)
+
+
+def _single_samples(blocks: Blocks) -> Iterator[Problem]:
+    """What makes batches of one sample; whole episodes are known when they are played."""
+    algorithm, env, memory = blocks.algorithm, blocks.env, blocks.memory
+    if isinstance(algorithm, PPOSpec) and env is not None:
+        rest = algorithm.time_horizon * env.num_envs % algorithm.minibatch_size
+        if rest == 1 or algorithm.minibatch_size == 1:
+            message = "leaves a minibatch of one sample, which batch_norm cannot normalise"
+            path, size = "agent.algorithm.minibatch_size", algorithm.minibatch_size
+            yield Problem(path, message, size, has_value=True)
+    elif isinstance(algorithm, OnPolicyLearningSpec) and env is not None:
+        single = algorithm.training_frequency * env.num_envs == 1
+        if isinstance(memory, OnPolicyBatchReplaySpec) and single:
+            message = "makes batches of one sample, which batch_norm cannot normalise"
+            yield Problem("agent.algorithm.training_frequency", message, 1, has_value=True)
+    if isinstance(memory, ReplaySpec | OnPolicySpec) and memory.batch_size == 1:
+        message = "is one sample, which batch_norm cannot normalise"
+        yield Problem("agent.memory.batch_size", message, 1, has_value=True)
+
+
+def _batch_normalised(net: NetSpec) -> bool:
+    """Whether features of the actor or of the critic are normalised over a batch."""
+    for own in (folded(net, role) for role in ROLES):
+        if own.batch_norm:
+            return True
+        if isinstance(own, TorchArcNetSpec) and own.arc is not None:
+            names = {layer.name.removeprefix("Lazy") for layer in own.arc.layers()}
+            if names & {"BatchNorm1d", "BatchRenorm1d"}:
+                return True
+    return False
 
 
 def _dueling_needs_q_values(blocks: Blocks) -> Iterator[Problem]:

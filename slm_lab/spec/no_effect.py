@@ -10,17 +10,23 @@ from typing import TypeAlias
 from slm_lab.spec.blocks import Blocks
 from slm_lab.spec.role import targets_role
 from slm_lab.spec.schema.algorithm import (
+    DISCRETE,
     EXPLORING,
     AlgorithmSpec,
+    DQNBaseSpec,
     EntropyRegularisedSpec,
     RandomSpec,
     ReplayLearningSpec,
+    SARSASpec,
 )
 from slm_lab.spec.schema.block import Block
 from slm_lab.spec.schema.net import ROLES, NetSpec
 
 TARGET_KEYS = ("update_type", "update_frequency", "polyak_coef")
 """How a target network follows."""
+
+WITHOUT_SIGMA = DISCRETE | {"MultiCategorical", "Bernoulli", "Beta"}
+"""Distributions of actions that have no deviation to begin with."""
 
 Note: TypeAlias = tuple[str, str]
 """A path of the spec, and why what stands there changes nothing."""
@@ -38,6 +44,34 @@ def _exploration(blocks: Blocks) -> Iterator[Note]:
     if algorithm.action_policy not in EXPLORING:
         reason = f'action_policy "{algorithm.action_policy}" has no exploration variable'
         yield "agent.algorithm.explore_var_spec", reason
+
+
+def _environment(blocks: Blocks) -> Iterator[Note]:
+    env = blocks.env
+    if env is None:
+        return
+    if not env.normalize_obs and _asks(env, "clip_obs"):
+        yield "env.clip_obs", "bounds normalised observations, and normalize_obs is false"
+    if env.frame_op is None and _asks(env, "frame_op_len"):
+        yield "env.frame_op_len", "counts observations that are joined, and frame_op is null"
+    if env.backend == "envpool" and env.vectorization_mode in ("sync", "async"):
+        mode = env.vectorization_mode
+        yield "env.backend", f'vectorization_mode "{mode}" steps single environments of Gymnasium'
+
+
+def _scale_of_actions(blocks: Blocks) -> Iterator[Note]:
+    """ln σ where actions have none; what only the environment knows is told when it is made."""
+    algorithm = blocks.algorithm
+    if algorithm is None:
+        return
+    reason = ""
+    if isinstance(algorithm, DQNBaseSpec | SARSASpec):
+        reason = f"{algorithm.name} takes the action of the greatest Q"
+    elif algorithm.action_pdtype in WITHOUT_SIGMA:
+        reason = f"{algorithm.action_pdtype} has no σ"
+    if reason and blocks.net is not None:
+        for key in _asked_of(blocks.net, ("log_std_init",)):
+            yield f"agent.net.{key}", reason
 
 
 def _nothing_to_learn(blocks: Blocks) -> Iterator[Note]:
@@ -127,10 +161,12 @@ def _asked_of(net: NetSpec, keys: Sequence[str]) -> Iterator[str]:
 
 CHECKS = (
     _exploration,
+    _scale_of_actions,
     _nothing_to_learn,
     _ratio,
     _bounds_of_alpha,
     _one_net,
     _one_optimizer,
     _targets,
+    _environment,
 )

@@ -300,6 +300,12 @@ def _without_effect() -> Iterator[str]:
     yield "| `explore_var_spec` | `action_policy` other than epsilon_greedy and boltzmann |"
     yield "| `training_frequency` | beside `update_to_data` |"
     yield "| `log_alpha_min`, `log_alpha_max` | beside `fixed_alpha` |"
+    yield (
+        "| `log_std_init` of a net | distributions of actions without a σ: discrete ones and Beta |"
+    )
+    yield "| `env.clip_obs` | without `normalize_obs` |"
+    yield "| `env.frame_op_len` | without `frame_op` |"
+    yield '| `env.backend` | beside `vectorization_mode` "sync" and "async" |'
     yield ""
 
 

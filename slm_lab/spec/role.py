@@ -22,11 +22,11 @@ def net_for_role(agent: AgentSpec, role: Role) -> NetSpec:
     if agent.net is None:
         raise LabError(f"{agent.algorithm.name} has no net")
     if role == "critic" and agent.critic_net is not None:
-        return _folded(agent.critic_net, role)
+        return folded(agent.critic_net, role)
     if role == "critic" and (agent.net.use_same_optim or agent.net.shared):
-        actor = _folded(agent.net, "actor").model_dump(mode="json")
-        return _folded(agent.net, role, {key: actor[key] for key in OPTIMIZER_KEYS})
-    return _folded(agent.net, role)
+        actor = folded(agent.net, "actor").model_dump(mode="json")
+        return folded(agent.net, role, {key: actor[key] for key in OPTIMIZER_KEYS})
+    return folded(agent.net, role)
 
 
 def targets_role(algorithm: AlgorithmSpec) -> Role:
@@ -48,8 +48,9 @@ def optimizer_paths(
             path = f"{block}.{key}"
             if path not in seen:
                 seen.add(path)
-                yield path, _folded(spec, role).optim_spec
+                yield path, folded(spec, role).optim_spec
 
 
-def _folded(net: NetSpec, role: Role, last: dict[str, Any] | None = None) -> NetSpec:
+def folded(net: NetSpec, role: Role, last: dict[str, Any] | None = None) -> NetSpec:
+    """`net` with the keys that it has for `role`, and at last with `last`."""
     return type(net).model_validate({**net.own_keys(), **net.role_keys(role), **(last or {})})

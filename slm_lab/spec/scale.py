@@ -4,7 +4,7 @@ The frame budget needs no division: it is counted over all ranks. Each rank has 
 environments, so a rollout that is N times shorter has as many frames in all.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from slm_lab.spec.schema.agent import AgentSpec
@@ -12,7 +12,8 @@ from slm_lab.spec.schema.algorithm import AlgorithmSpec, OnPolicyLearningSpec, R
 from slm_lab.spec.schema.block import Block
 from slm_lab.spec.schema.memory import MemorySpec
 from slm_lab.spec.schema.meta import MetaSpec
-from slm_lab.spec.schema.net import NetSpec
+from slm_lab.spec.schema.net import ROLES, NetSpec
+from slm_lab.spec.schema.optim import LRSchedulerSpec, OptimSpec, TorchPart
 from slm_lab.spec.schema.spec import Spec
 
 BlockT = TypeVar("BlockT", bound=Block)
@@ -42,12 +43,19 @@ SAMPLES = (
 ROLLOUT = (Part("agent.algorithm.training_frequency", True),)
 """The same where the whole rollout makes one step: ActorCritic, Reinforce, SARSA."""
 
+RATES: tuple[tuple[str, type[TorchPart], tuple[str, ...]], ...] = (
+    ("optim_spec", OptimSpec, ("lr",)),
+    ("lr_scheduler_spec", LRSchedulerSpec, ("base_lr", "max_lr", "eta_min")),
+)
+"""Keys of a net, and their arguments that are learning rates; others are parts of one."""
+
 
 def parts_of(algorithm: AlgorithmSpec | None, meta: MetaSpec) -> tuple[Part, ...]:
     """What is divided among the ranks of a training.
 
-    With "linear" each rank keeps its minibatch: a step of all stands for N steps of one. With
-    "strong" the minibatch is divided as well: the updates are those of one process, shared out.
+    With "linear" each rank keeps its minibatch: a step of all stands for N steps of one (a target
+    network follows per step as it did). With "strong" the minibatch is divided as well: the updates
+    are those of one process, shared out.
     """
     if meta.distributed != "all_reduce" or meta.max_session == 1 or meta.scale == "weak":
         return ()
@@ -82,7 +90,9 @@ def scaled(spec: Spec) -> Spec:
         return spec
     algorithm, memory = shares(agent.algorithm, agent.memory, meta)
     agent = agent.model_copy(update={"algorithm": algorithm, "memory": memory})
-    if meta.scale != "strong" and meta.scale_lr:
+    if meta.scale == "strong":
+        agent = _with_nets(agent, lambda net: _with_targets_as_often(net, meta.max_session))
+    elif meta.scale_lr:
         agent = _with_larger_steps(agent, meta.max_session)
     return spec.model_copy(update={"agent": agent})
 
@@ -117,18 +127,40 @@ def _fields(block: Block | None) -> dict[str, Any]:
 
 def _with_larger_steps(agent: AgentSpec, count: int) -> AgentSpec:
     """With N times the learning rates."""
-    update: dict[str, Any] = {
-        key: _with_larger_rate(net, count)
-        for key, net in (("net", agent.net), ("critic_net", agent.critic_net))
-        if net is not None
-    }
+    agent = _with_nets(agent, lambda net: _with_larger_rates(net, count))
     alpha_lr = _fields(agent.algorithm).get("alpha_lr")
-    if alpha_lr is not None:
-        update["algorithm"] = agent.algorithm.model_copy(update={"alpha_lr": alpha_lr * count})
-    return agent.model_copy(update=update)
+    if alpha_lr is None:
+        return agent
+    algorithm = agent.algorithm.model_copy(update={"alpha_lr": alpha_lr * count})
+    return agent.model_copy(update={"algorithm": algorithm})
 
 
-def _with_larger_rate(net: NetSpec, count: int) -> NetSpec:
-    args = net.optim_spec.args
-    optim_spec = net.optim_spec.model_copy(update={"args": {**args, "lr": args["lr"] * count}})
-    return net.model_copy(update={"optim_spec": optim_spec})
+def _with_nets(agent: AgentSpec, change: Callable[[NetSpec], NetSpec]) -> AgentSpec:
+    nets = {"net": agent.net, "critic_net": agent.critic_net}
+    return agent.model_copy(
+        update={key: change(net) for key, net in nets.items() if net is not None}
+    )
+
+
+def _with_targets_as_often(net: NetSpec, count: int) -> NetSpec:
+    """A rank counts its own frames, of which there are fewer between two of the same updates.
+
+    A polyak average over one frame is one after every gradient step, which others must not become.
+    """
+    frames = net.update_frequency
+    if frames == 1:
+        return net
+    least = 2 if net.update_type == "polyak" else 1
+    return net.model_copy(update={"update_frequency": max(least, -(-frames // count))})
+
+
+def _with_larger_rates(net: NetSpec, count: int) -> NetSpec:
+    """Of all its optimizers and schedules, those of one role too."""
+    data = net.model_dump(mode="json")
+    for name, model, rates in RATES:
+        for key in (name, *(f"{role}_{name}" for role in ROLES)):
+            if data.get(key) is not None:
+                args = model.model_validate(data[key]).args
+                larger = {rate: args[rate] * count for rate in rates if rate in args}
+                data[key] = {**data[key], **larger}
+    return type(net).model_validate(data)

@@ -60,7 +60,7 @@ NUMBER_BOUNDS = {
     "lr": (lambda x: x > 0, "must be > 0"),
     "eps": (lambda x: x >= 0, "must be >= 0"),
     "weight_decay": (lambda x: x >= 0, "must be >= 0"),
-    "momentum": (lambda x: x >= 0, "must be >= 0"),
+    "momentum": (lambda x: 0 <= x <= 1, "must be between 0 and 1"),
     "frame": (lambda x: x >= 1, "must be >= 1"),
     "min_factor": (lambda x: 0 <= x <= 1, "must be between 0 and 1"),
     "step_size": (lambda x: x >= 1, "must be >= 1"),

@@ -1,9 +1,12 @@
 """From the net blocks of an agent spec to networks with optimizers."""
 
+import logging
+
 import torch
 from torch import Tensor, nn
 
 from slm_lab.agent.distribution.family import DistributionFamily
+from slm_lab.agent.net.batch_norm import refuse_single_samples
 from slm_lab.agent.net.device import resolve_device
 from slm_lab.agent.net.policy_value import (
     PolicyHead,
@@ -26,6 +29,8 @@ from slm_lab.core.registry import NETS
 from slm_lab.spec.role import net_for_role
 from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.net import NetSpec
+
+logger = logging.getLogger(__name__)
 
 
 def build_policy_value(
@@ -169,6 +174,7 @@ def build_net(
     has it.
     """
     net: nn.Module = NETS.load(spec.type)(spec, obs_shape, head_dims, head_gains, generator)
+    refuse_single_samples(net)
     return net
 
 
@@ -191,6 +197,10 @@ def recall_of(*nets: nn.Module) -> RecallSpec | None:
 
 def _free_scale(spec: NetSpec, family: DistributionFamily) -> Tensor | None:
     """The outputs that shall not depend on the observation, where spec and family say so."""
-    if spec.log_std_init is None or family.initial_scale is None:
+    if spec.log_std_init is None:
+        return None
+    if family.initial_scale is None:
+        told = "agent.net.log_std_init = %g changes nothing: the distribution of actions has no σ"
+        logger.warning(told, spec.log_std_init)
         return None
     return family.initial_scale(float(spec.log_std_init))

@@ -11,7 +11,7 @@ from slm_lab.agent.net.conv import ConvNet
 from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.core.errors import LabError
 from slm_lab.core.types import Array, FloatArray
-from slm_lab.spec.schema.net import DuelingConvNetSpec, DuelingMLPNetSpec, NetSpec
+from slm_lab.spec.schema.net import DuelingConvNetSpec, DuelingMLPNetSpec
 
 
 def dueling_q(value: Tensor, advantage: Tensor) -> Tensor:
@@ -20,60 +20,35 @@ def dueling_q(value: Tensor, advantage: Tensor) -> Tensor:
 
 
 @final
-class DuelingMLPNet(nn.Module, ArrayNet):
-    """A multilayer perceptron with a head for the value and one for the advantages."""
+class DuelingNet(nn.Module, ArrayNet):
+    """An MLPNet, or a ConvNet, with a head for the value and one for the advantages."""
 
     def __init__(
         self,
-        spec: DuelingMLPNetSpec,
+        spec: DuelingMLPNetSpec | DuelingConvNetSpec,
         obs_shape: tuple[int, ...],
         head_dims: Sequence[int],
         head_gains: Sequence[float | None],
         generator: torch.Generator,
     ) -> None:
         super().__init__()
-        dims, gains = _two_heads(spec, head_dims, head_gains)
-        self.streams = MLPNet(spec, obs_shape, dims, gains, generator)
+        if len(head_dims) != 1:
+            raise LabError(f"agent.net.type = {spec.type}: has one output, the Q of each action")
+        dims, gains = [1, *head_dims], [*head_gains, *head_gains]
+        self.streams: MLPNet | ConvNet
+        if isinstance(spec, DuelingConvNetSpec):
+            self.streams = ConvNet(spec, obs_shape, dims, gains, generator)
+        else:
+            self.streams = MLPNet(spec, obs_shape, dims, gains, generator)
 
     def forward(self, obs: Tensor) -> tuple[Tensor]:
-        """(B, D) to one (B, n)."""
+        """(B, *obs_shape) to one (B, n)."""
         return (dueling_q(*self.streams(obs)),)
 
     def forward_array(self, obs: Array) -> tuple[FloatArray, ...] | None:
         """See `ArrayNet`."""
-        outputs = self.streams.forward_array(obs)
+        outputs = self.streams.forward_array(obs) if isinstance(self.streams, ArrayNet) else None
         if outputs is None:
             return None
         value, advantage = outputs
         return (value + advantage - advantage.mean(-1, keepdims=True),)
-
-
-@final
-class DuelingConvNet(nn.Module):
-    """A ConvNet with a head for the value and one for the advantages."""
-
-    def __init__(
-        self,
-        spec: DuelingConvNetSpec,
-        obs_shape: tuple[int, ...],
-        head_dims: Sequence[int],
-        head_gains: Sequence[float | None],
-        generator: torch.Generator,
-    ) -> None:
-        super().__init__()
-        dims, gains = _two_heads(spec, head_dims, head_gains)
-        self.streams = ConvNet(spec, obs_shape, dims, gains, generator)
-
-    def forward(self, obs: Tensor) -> tuple[Tensor]:
-        """(B, C, H, W) to one (B, n)."""
-        return (dueling_q(*self.streams(obs)),)
-
-
-def _two_heads(
-    spec: NetSpec, head_dims: Sequence[int], head_gains: Sequence[float | None]
-) -> tuple[list[int], list[float | None]]:
-    """Widths and gains of the two streams that the one output is made of."""
-    if len(head_dims) != 1:
-        raise LabError(f"agent.net.type = {spec.type}: has one output, the Q of each action")
-    (num_actions,), (gain,) = head_dims, head_gains
-    return [1, num_actions], [gain, gain]

@@ -12,8 +12,10 @@ def as_floats(obs: Tensor) -> Tensor:
 def image_input(obs: Tensor, normalize: bool) -> Tensor:
     """(B, C, H, W) of uint8 or floats to new floats in channels_last; divided by 255 if asked.
 
-    The channels go last while the numbers are bytes, plane by plane: a quarter less time than by
-    torch's own conversion to channels_last.
+    Stacked frames, (B, L, C, H, W), stay in their order. The channels of an image go last while the
+    numbers are bytes, plane by plane: a quarter less time than by torch's own conversion.
     """
+    if obs.dim() != 4:
+        return as_floats(obs) * (1 / 255) if normalize else as_floats(obs)
     x = as_floats(torch.stack(obs.unbind(1), -1)).permute(0, 3, 1, 2)
     return x.mul_(1 / 255) if normalize else x

@@ -18,6 +18,9 @@ from slm_lab.spec.schema.arc import Layer
 from slm_lab.spec.schema.net import TorchArcNetSpec
 from slm_lab.spec.torch_table import activation_class
 
+IMAGE_DIMS = (3, 4)
+"""axes of an image (C, H, W), and of frames that were stacked (L, C, H, W)"""
+
 PATH = "agent.net.arc.modules.body.Sequential"
 
 
@@ -41,7 +44,7 @@ class TorchArcNet(nn.Module, ArrayNet):
         if spec.arc is None:
             raise LabError("agent.net.arc: is missing: the body of a TorchArcNet")
         layers, hid_layers, activation = _split(spec.arc.layers())
-        self._is_image = len(obs_shape) == 3
+        self._is_image = len(obs_shape) in IMAGE_DIMS
         self._normalize = spec.normalize
         self.body, shape = _build(layers, obs_shape)
         if len(shape) != 1:
@@ -98,13 +101,21 @@ def _build(
                     f"{PATH}.{index}.{layer.name}: torch refuses these arguments, or the shape "
                     f"{tuple(x.shape[1:])} that arrives there: {_one_line(error)}"
                 ) from error
-            if not isinstance(y, Tensor) or y.dim() < 2 or len(y) != len(x):
+            if not isinstance(y, Tensor) or y.dim() < 2 or len(y) != len(x) or _mixes(module, x, y):
                 raise LabError(
-                    f"{PATH}.{index}.{layer.name}: must give one output for each observation"
+                    f"{PATH}.{index}.{layer.name}: must give one output for each observation of a "
+                    f"batch, {tuple(x.shape)} arrives there"
                 )
             modules.append(module)
             x = y
     return nn.Sequential(*modules), tuple(x.shape[1:])
+
+
+def _mixes(module: nn.Module, x: Tensor, y: Tensor) -> bool:
+    """Whether the output for the first observation of `x`, y[0], changes with the second one."""
+    other = x.clone()
+    other[1] += 1
+    return not torch.allclose(module(other)[0], y[0], equal_nan=True)
 
 
 def _module(layer: Layer, x: Tensor) -> nn.Module:

@@ -34,6 +34,14 @@ REFUSED = {
 """Modules of torch.nn that cannot be a layer of a body, and why."""
 
 
+ALL_LAYERS = "the modules of torch.nn, and LazyBatchRenorm1d"
+
+OVER_FEATURES = ("dim", "start_dim")
+"""Arguments that name an axis."""
+
+MIXES = "must not be 0, which counts the observations of a batch and would mix them; use 1 or -1"
+
+
 class Layer(NamedTuple):
     """One layer: the name of a torch.nn class (or LazyBatchRenorm1d), and its arguments."""
 
@@ -48,16 +56,19 @@ def _layer_problems(index: int, row: Any) -> list[InitErrorDetails]:
     name, args = next(iter(row.items()))
     known = entries("layers")
     if name not in known:
-        message = unknown_name("layer", str(name), list(known))
+        message = unknown_name("layer", str(name), list(known), ALL_LAYERS)
         return [refusal((index, str(name)), message, args)]
     if reason := REFUSED.get(name):
         return [refusal((index, name), f"cannot be a layer here: it {reason}", args)]
     if args is not None and not isinstance(args, Mapping):
         return [refusal((index, name), "must be a block {…} of arguments, or null", args)]
-    return [
-        refusal((index, name, p.argument), p.message, (args or {}).get(p.argument), p.missing)
-        for p in argument_problems(known[name], args or {})
+    args = args or {}
+    wrong = [
+        refusal((index, name, p.argument), p.message, args.get(p.argument), p.missing)
+        for p in argument_problems(known[name], args)
     ]
+    mixing = [key for key in OVER_FEATURES if key in args and args[key] == 0]
+    return [*wrong, *(refusal((index, name, key), MIXES, args[key]) for key in mixing)]
 
 
 def _checked_layers(rows: list[Any]) -> list[Any]:

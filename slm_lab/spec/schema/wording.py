@@ -1,6 +1,7 @@
 """pydantic's errors in the words of a spec file: what is allowed, and the nearest valid name."""
 
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, get_args
 
 from pydantic.fields import FieldInfo
@@ -56,13 +57,17 @@ def _bound(kind: str, context: Mapping[str, Any]) -> str:
     return plain.get(kind, "")
 
 
-def unknown_name(kind: str, name: str, known: Sequence[str]) -> str:
-    """ "unknown key; did you mean gamma?", or the list of what there is."""
+def unknown_name(kind: str, name: str, known: Sequence[str], all_of_them: str = "") -> str:
+    """ "unknown key; did you mean gamma?", or the list of what there is; where that would be too
+    long, the nearest and, in words, what `all_of_them` are."""
     nearest = nearest_name(name, list(known))
     if nearest:
         return f"unknown {kind}; did you mean {nearest}?"
     if not known:
         return f"unknown {kind}; none is known here"
+    if all_of_them:
+        close = get_close_matches(name, known, n=5, cutoff=0.0)
+        return f"unknown {kind}; the nearest are {', '.join(close)}; known: {all_of_them}"
     return f"unknown {kind}; known: {', '.join(known)}"
 
 

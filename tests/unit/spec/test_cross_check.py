@@ -47,8 +47,10 @@ def test_a_shared_net_may_repeat_the_optimizer_of_its_actor():
 
 
 def test_what_is_not_built_is_refused_only_beside_every_other_problem():
-    raw = changed(SAC, agent__algorithm__name="CrossQ", meta__cluster="auto")
-    unavailable = "meta.cluster = 'auto': running on a cluster is not available yet"
+    raw = changed(SAC, agent__algorithm__name="CrossQ", meta__distributed="actor_learner")
+    unavailable = (
+        "meta.distributed = 'actor_learner': distributed \"actor_learner\" is not available yet"
+    )
     assert messages(raw) == [unavailable]
     raw["agent"]["algorithm"]["policy_dealy"] = 2
     raw["agent"]["algorithm"]["policy_delay"] = 0
@@ -57,17 +59,14 @@ def test_what_is_not_built_is_refused_only_beside_every_other_problem():
     assert "agent.algorithm.policy_delay = 0: must be >= 1" in found
 
 
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        ("meta__distributed", "actor_learner"),
-        ("meta__cluster", "auto"),
-    ],
-)
-def test_every_row_of_the_table_refuses_by_name(path, value):
-    (problem,) = parse("s", changed(PPO, **{path: value})).problems
-    assert problem.path == path.replace("__", ".")
-    assert problem.message.endswith("is not available yet")
+@pytest.mark.parametrize("mode", ["shared", "synced"])
+def test_workers_that_share_memory_stay_on_one_machine(mode):
+    raw = changed(PPO, meta__distributed=mode, meta__cluster="auto",
+                  agent__net__optim_spec={"name": "GlobalAdam", "lr": 1e-3})  # fmt: skip
+    assert messages(raw) == [
+        "meta.cluster = 'auto': is for all_reduce and for independent Sessions; the workers of "
+        f'distributed "{mode}" meet in the memory of one machine'
+    ]
 
 
 @pytest.mark.parametrize("registry", [ALGORITHMS, MEMORIES, NETS], ids=lambda r: r.kind)

@@ -49,3 +49,23 @@ def test_keys_that_mean_nothing_to_a_net_are_noted(spec, key, noted):
     value = "tanh" if key == "hid_layers_activation" else True
     parsed = parse("s", changed(spec, **{f"agent__net__{key}": value}))
     assert any(n.startswith(f"agent.net.{key} ({noted}") for n in parsed.legacy)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("LazyLiner", "did you mean LazyLinear?"), ("Dense", "the nearest are ")]
+)
+def test_an_unknown_layer_names_the_nearest_ones_and_where_all_are(name, told):
+    (message,) = messages(changed(SAC, **{BODY: [{name: None}]}))
+    assert f"unknown layer; {told}" in message
+    assert len(message) < 250
+    listed = "; known: the modules of torch.nn, and LazyBatchRenorm1d"
+    assert message.endswith(listed) == (name == "Dense")
+
+
+@pytest.mark.parametrize("layer", ["LazyBatchRenorm1d", "LazyBatchNorm1d"])
+@pytest.mark.parametrize(("momentum", "fits"), [(0, True), (0.3, True), (1, True), (1.1, False)])
+def test_the_momentum_of_a_normalisation_is_a_share(layer, momentum, fits):
+    found = messages(changed(SAC, **{BODY: [{layer: {"momentum": momentum}}]}))
+    path = "agent.net.arc.modules.body.Sequential.0"
+    told = f"{path}.{layer}.momentum = {momentum}: must be between 0 and 1"
+    assert found == ([] if fits else [told])

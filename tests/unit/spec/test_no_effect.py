@@ -172,6 +172,42 @@ def test_an_exact_ratio_tells_a_frequency():
     assert told(with_algorithm(raw, training_frequency=1)) == []
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "with_effect"),
+    [
+        ("clip_obs", 5.0, {"normalize_obs": True}),
+        ("clip_obs", None, {"normalize_obs": True}),
+        ("frame_op_len", 4, {"frame_op": "concat"}),
+        ("backend", "envpool", {"vectorization_mode": None}),
+        ("backend", "envpool", {"vectorization_mode": "native"}),
+    ],
+)
+def test_a_key_of_the_environment_is_told_where_another_one_takes_its_effect(
+    key, value, with_effect
+):
+    raw = ppo(env__vectorization_mode="sync")
+    assert told(raw) == []
+    raw["env"][key] = value
+    assert told(raw) == [f"env.{key}"]
+    raw["env"].update(with_effect)
+    assert told(raw) == []
+
+
+@pytest.mark.parametrize(
+    ("raw", "is_told"),
+    [
+        (ppo(), False),
+        (ppo(agent__algorithm__action_pdtype="Normal"), False),
+        (ppo(agent__algorithm__action_pdtype="Beta"), True),
+        (ppo(agent__algorithm__action_pdtype="Categorical"), True),
+        (q_learning("DQN"), True),
+        (sarsa(), True),
+    ],
+)
+def test_a_first_deviation_is_told_where_actions_have_none(raw, is_told):
+    assert told(with_net(raw, log_std_init=0.0)) == ["agent.net.log_std_init"] * is_told
+
+
 def test_whatever_changes_nothing_is_one_line_for_a_file(caplog):
     raw = with_net(WITHOUT_TARGETS["VanillaDQN"], **FOLLOWING, shared=True)
     with caplog.at_level(logging.WARNING):

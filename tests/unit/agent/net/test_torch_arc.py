@@ -122,6 +122,11 @@ def test_images_are_divided_by_255_and_vectors_are_not():
     plain = arc_net(*flat, shape=IMAGE)(obs.float() / 255)
     for left, right in zip(scaled, plain, strict=True):
         torch.testing.assert_close(left, right)
+    stacks, shape = images((3, *IMAGE)), (3, *IMAGE)
+    scaled = arc_net(*flat, shape=shape, normalize=True)(stacks)
+    plain = arc_net(*flat, shape=shape)(stacks.float() / 255)
+    for left, right in zip(scaled, plain, strict=True):
+        torch.testing.assert_close(left, right)
     vectors = observations()
     both = [arc_net(linear(5), "SiLU", normalize=n)(vectors) for n in (True, False)]
     assert all(torch.equal(left, right) for left, right in zip(*both, strict=True))
@@ -178,12 +183,26 @@ CONV = ("LazyConv2d", {"out_channels": 4, "kernel_size": 3})
             [("MaxPool2d", {"kernel_size": 2, "return_indices": True}), "Flatten"],
             r"Sequential.0.MaxPool2d: must give one output for each observation",
         ),
-        ([("Flatten", {"start_dim": 0})], r"Sequential.0.Flatten: must give one output for each"),
+        (
+            ["Flatten", linear(5), ("Softmax", {"dim": -2})],
+            r"Sequential.2.Softmax: must give one output for each .*, \(2, 5\) arrives there",
+        ),
+        ([("Flatten", {"start_dim": -4})], r"Sequential.0.Flatten: must give one output for each"),
     ],
 )
 def test_layers_that_do_not_fit_are_refused_with_the_place_and_the_shape(layers, message):
     with pytest.raises(LabError, match=message):
         arc_net(*layers, shape=IMAGE)
+
+
+@pytest.mark.parametrize(
+    ("layer", "args", "key"),
+    [("Softmax", {"dim": 0}, "dim"), ("Flatten", {"start_dim": 0}, "start_dim")],
+)
+def test_an_axis_that_counts_the_observations_is_refused(layer, args, key):
+    with pytest.raises(ValidationError, match=rf"{layer}.{key}\s+must not be 0, which counts"):
+        arc_net(linear(5), (layer, args), "Flatten")
+    arc_net(linear(5), (layer, {key: 1}))
 
 
 @pytest.mark.parametrize("key", ["batch_norm", "layer_norm"])

@@ -1,0 +1,33 @@
+"""A σ that is free of the observation, and distributions that have none."""
+
+import logging
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from slm_lab.agent.distribution.family import distribution_family
+from slm_lab.agent.net.build import build_policy_value
+from slm_lab.agent.net.value_transform import ValueTransform
+from slm_lab.spec.load import parse_spec
+from tests.support import ppo
+
+BOX = spaces.Box(-1.0, 1.0, (2,), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("space", "pdtype", "told"),
+    [
+        (BOX, "default", False),
+        (BOX, "Beta", True),
+        (spaces.Discrete(3), "default", True),
+    ],
+)
+def test_a_first_deviation_that_changes_nothing_is_told(space, pdtype, told, caplog):
+    spec = parse_spec("s", ppo(agent__net__log_std_init=-1.0)).agent
+    family, transform = distribution_family(space, pdtype), ValueTransform(False, normalize=False)
+    with caplog.at_level(logging.WARNING):
+        build_policy_value(spec, family, (4,), transform, torch.Generator().manual_seed(0))
+    line = "agent.net.log_std_init = -1 changes nothing: the distribution of actions has no σ"
+    assert caplog.messages == [line] * told

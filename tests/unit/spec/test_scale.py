@@ -1,0 +1,372 @@
+"""What each of N ranks of an all-reduce training runs of the spec, and what cannot be divided."""
+
+import pytest
+
+from slm_lab.agent.algorithm.algorithm import AgentSeeds
+from slm_lab.agent.build import build_agent
+from slm_lab.env.make import make_env
+from slm_lab.spec.load import parse_spec
+from slm_lab.spec.parse import parse
+from slm_lab.spec.role import net_for_role
+from slm_lab.spec.scale import scaled
+from tests.unit.spec.spec_data import A3C, ALL, DQN, SAC, SIL, changed
+from tests.unit.spec.spec_data import PPO as WIDE_PPO
+
+RANKS = 4
+RATE = 3e-4
+
+
+def ranks(raw, scale="linear", count=RANKS, **changes):
+    together = {"meta__distributed": "all_reduce", "meta__max_session": count,
+                "meta__scale": scale, "meta__max_run": 1}  # fmt: skip
+    return changed(raw, **{**together, **changes})
+
+
+def rank_of(raw, scale="linear", count=RANKS, **changes):
+    """The spec as it is given, and as each rank has it."""
+    spec = parse_spec("s", ranks(raw, scale, count, **changes))
+    return spec, scaled(spec)
+
+
+def keys_of(spec):
+    """{path: value} of algorithm, memory and the learning rates of actor and critic."""
+    agent = spec.agent
+    found = {f"algorithm.{key}": value for key, value in agent.algorithm}
+    found |= {f"memory.{key}": value for key, value in agent.memory or ()}
+    for role in ("actor", "critic"):
+        args = dict(net_for_role(agent, role).optim_spec.args)
+        found |= {f"{role}.{key}": value for key, value in args.items()}
+    return found
+
+
+def differences(before, after):
+    """{path: (value in the spec, value in a rank)} of what is not the same."""
+    one, other = keys_of(before), keys_of(after)
+    assert one.keys() == other.keys()
+    return {key: (one[key], other[key]) for key in one if one[key] != other[key]}
+
+
+def both(rate, count=RANKS):
+    return {"actor.lr": (rate, rate * count), "critic.lr": (rate, rate * count)}
+
+
+PPO = changed(WIDE_PPO, agent__algorithm__minibatch_size=32)
+A2C = changed(
+    A3C,
+    search=None,
+    agent__net={"type": "MLPNet", "optim_spec": {"name": "Adam", "lr": RATE}},
+    agent__algorithm__training_frequency=8,
+)
+DSAC = changed(SAC, agent__algorithm__alpha_lr=5e-4, agent__algorithm__training_start_step=1001,
+               agent__memory__max_size=100_001)  # fmt: skip
+HORIZON = {"algorithm.time_horizon": (32, 8)}
+REPLAY_OF_DQN = {"algorithm.training_start_step": (32, 8), "memory.max_size": (10_000, 2_500)}
+REPLAY_OF_SAC = {
+    "algorithm.training_start_step": (1001, 251),  # rounded up
+    "memory.max_size": (100_001, 25_001),
+}
+ALPHA = {"algorithm.alpha_lr": (5e-4, 2e-3)}
+MORE_BATCHES = {"algorithm.training_batch_iter": (2, 8)}
+
+SCALED = {
+    "PPO": (PPO, {
+        "linear": {**HORIZON, **both(RATE)},
+        "strong": {**HORIZON, "algorithm.minibatch_size": (32, 8)},
+        "weak": both(RATE),
+    }),
+    "ActorCritic": (A2C, {
+        "linear": both(RATE),
+        "strong": {"algorithm.training_frequency": (8, 2)},
+        "weak": both(RATE),
+    }),
+    "SoftActorCritic": (DSAC, {
+        "linear": {**REPLAY_OF_SAC, **ALPHA, **both(1e-3)},
+        "strong": {**REPLAY_OF_SAC, "memory.batch_size": (256, 64),
+                   "algorithm.training_batch_iter": (1, 4)},
+        "weak": {**ALPHA, **both(1e-3)},
+    }),
+    "DoubleDQN": (DQN, {
+        "linear": {**REPLAY_OF_DQN, **both(1e-3)},
+        "strong": {**REPLAY_OF_DQN, **MORE_BATCHES, "memory.batch_size": (32, 8)},
+        "weak": both(1e-3),
+    }),
+    "PPOSIL": (SIL, {
+        "linear": {"algorithm.time_horizon": (256, 64), "memory.max_size": (10_000, 2_500),
+                   "actor.lr": (1e-4, 4e-4), "critic.lr": (1e-3, 4e-3)},
+        "strong": {"algorithm.time_horizon": (256, 64), "memory.max_size": (10_000, 2_500),
+                   "algorithm.minibatch_size": (128, 32), "memory.batch_size": (128, 32)},
+        "weak": {"actor.lr": (1e-4, 4e-4), "critic.lr": (1e-3, 4e-3)},
+    }),
+}  # fmt: skip
+CASES = [
+    pytest.param(raw, scale, expected, id=f"{name}-{scale}")
+    for name, (raw, by_scale) in SCALED.items()
+    for scale, expected in by_scale.items()
+]
+
+
+@pytest.mark.parametrize(("raw", "scale", "expected"), CASES)
+def test_what_is_divided_and_which_rates_are_larger(raw, scale, expected):
+    found = differences(*rank_of(raw, scale))
+    assert found.keys() == expected.keys()
+    for key, values in expected.items():
+        assert found[key] == pytest.approx(values), key
+
+
+@pytest.mark.parametrize(("raw", "scale", "expected"), CASES)
+def test_rates_may_be_left_as_they_are(raw, scale, expected):
+    left = {key: value for key, value in expected.items() if not key.endswith("lr")}
+    assert differences(*rank_of(raw, scale, meta__scale_lr=False)) == left
+
+
+@pytest.mark.parametrize("name", SCALED)
+@pytest.mark.parametrize("scale", ["linear", "strong", "weak"])
+def test_nothing_else_of_the_spec_is_another(name, scale):
+    """Of environments and budget least of all: the frames are counted over all ranks."""
+    spec, own = rank_of(SCALED[name][0], scale)
+    assert own.meta == spec.meta
+    assert own.env == spec.env
+    assert own.search == spec.search
+    same = {"algorithm": None, "memory": None, "net": None, "critic_net": None}
+    assert own.agent.model_copy(update=same) == spec.agent.model_copy(update=same)
+
+
+@pytest.mark.parametrize("scale", ["linear", "strong", "weak"])
+def test_what_ranks_run_is_a_valid_spec_of_one_process(scale):
+    for raw, _ in SCALED.values():
+        _, own = rank_of(raw, scale)
+        data = own.to_json()
+        data["meta"] |= {"distributed": False}
+        assert parse_spec("s", data).agent == own.agent
+
+
+@pytest.mark.parametrize("scale", ["linear", "strong", "weak"])
+@pytest.mark.parametrize("name", ALL)
+def test_one_rank_has_the_spec_itself(name, scale):
+    spec, own = rank_of(ALL[name], scale, count=1)
+    assert own is spec
+
+
+@pytest.mark.parametrize("mode", [False, "shared", "synced"])
+def test_other_modes_have_the_spec_itself(mode):
+    raw = changed(
+        PPO, meta__distributed=mode, meta__max_session=3, meta__scale="strong",
+        agent__algorithm__time_horizon=31,
+    )  # fmt: skip
+    spec = parse_spec("s", raw)
+    assert scaled(spec) is spec
+
+
+def test_a_random_agent_has_nothing_to_divide():
+    spec, own = rank_of(ALL["RANDOM"])
+    assert own == spec
+
+
+@pytest.mark.parametrize("scale", ["linear", "weak"])
+def test_the_rates_of_one_role_are_larger_too(scale):
+    """Those that are given as `actor_optim_spec` and `critic_optim_spec`, in either block."""
+    nets = {
+        "agent__net": {"type": "MLPNet", "actor_optim_spec": {"name": "Adam", "lr": 1e-4},
+                       "critic_optim_spec": {"name": "Adam", "lr": 3e-4}},
+        "agent__critic_net": {"type": "MLPNet",
+                              "critic_optim_spec": {"name": "RMSprop", "lr": 2e-4}},
+    }  # fmt: skip
+    own_net = {"agent__net": nets["agent__net"]}
+    for keys, critic in ((own_net, 3e-4), (nets, 2e-4)):
+        for raw in (A2C, SAC):
+            spec, own = rank_of(raw, scale, **keys)
+            rates = {key: value for key, value in differences(spec, own).items() if "lr" in key}
+            assert rates["actor.lr"] == pytest.approx((1e-4, 4e-4))
+            assert rates["critic.lr"] == pytest.approx((critic, 4 * critic))
+
+
+def test_an_optimizer_that_is_not_named_has_its_default_rate_many_times():
+    _, own = rank_of(A2C, agent__net={"type": "MLPNet"})
+    assert net_for_role(own.agent, "actor").optim_spec.args["lr"] == pytest.approx(4e-3)
+
+
+def test_the_temperature_has_the_rate_of_the_actor_or_its_own_many_times():
+    """As it is built: without `alpha_lr` it follows the actor's, which is scaled already."""
+    for alpha_lr, expected in ((None, 4e-3), (5e-4, 2e-3)):
+        net = {"type": "MLPNet", "hid_layers": [4], "optim_spec": {"name": "Adam", "lr": 1e-3}}
+        _, own = rank_of(SAC, agent__algorithm__alpha_lr=alpha_lr, agent__net=net)
+        env = make_env(own.env, 0)
+        agent = build_agent(
+            own.agent, env.observation_space, env.action_space, env.num_envs, AgentSeeds(0, 1, 2)
+        )
+        env.close()
+        rates = {
+            name: optimizer.learning_rate.value
+            for name, optimizer in agent.learner.units.optimizers.items()
+        }
+        assert rates == pytest.approx({"actor": 4e-3, "critic": 4e-3, "alpha": expected})
+
+
+SCHEDULES = [
+    {"name": "LinearToMin", "frame": 100_000, "min_factor": 0.1},
+    {"name": "LinearToZero", "frame": 100_000},
+    {"name": "StepLR", "step_size": 1000},
+    {"name": "OneCycleLR", "max_lr": 1e-3, "total_steps": 1000},
+    {"name": "CyclicLR", "base_lr": 1e-4, "max_lr": 1e-3},
+]
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda each: each["name"])
+def test_a_schedule_of_a_larger_rate_is_larger_all_along(schedule):
+    """Whether it is a part of the rate that the optimizer has, or names rates of its own."""
+    net = {"type": "MLPNet", "hid_layers": [4], "lr_scheduler_spec": schedule,
+           "optim_spec": {"name": "SGD", "lr": 1e-3}}  # fmt: skip
+    rates = []
+    for spec in rank_of(A2C, agent__net=net):
+        env = make_env(spec.env, 0)
+        agent = build_agent(
+            spec.agent, env.observation_space, env.action_space, env.num_envs, AgentSeeds(0, 1, 2)
+        )
+        env.close()
+        (optimizer, *_) = agent.learner.units.optimizers.values()
+        of_spec = []
+        for frame in (0, 500, 900, 5000):
+            optimizer.learning_rate.set_frame(frame)
+            of_spec.append(optimizer.learning_rate.value)
+        rates.append(of_spec)
+    assert rates[1] == pytest.approx([RANKS * rate for rate in rates[0]])
+
+
+def test_the_same_updates_are_made_of_as_many_frames_with_an_exact_ratio():
+    """A rank makes a quarter of the frames, so it makes four times the steps for each."""
+    keys = {"agent__algorithm__update_to_data": 0.5, "agent__algorithm__training_iter": 1}
+    found = differences(*rank_of(DSAC, "strong", **keys))
+    assert found["algorithm.update_to_data"] == (0.5, 2.0)
+    assert "algorithm.training_batch_iter" not in found
+    assert "algorithm.update_to_data" not in differences(*rank_of(DSAC, "linear", **keys))
+
+
+def test_targets_are_replaced_after_as_many_updates_where_the_updates_are_the_same():
+    """A rank counts its own frames, of which there are fewer between two updates of one process."""
+    _, own = rank_of(DQN, "strong")
+    assert own.agent.net.update_frequency == 250
+    _, own = rank_of(DQN, "linear")
+    assert own.agent.net.update_frequency == 1000
+
+
+def messages(raw):
+    return [str(problem) for problem in parse("s", raw).problems]
+
+
+def uneven(path, value, scale, count=RANKS):
+    return (
+        f"{path} = {value}: must be a multiple of max_session ({count}): each rank of all_reduce "
+        f'has its share of it with meta.scale "{scale}"'
+    )
+
+
+def test_what_ranks_cannot_share_evenly_is_refused_word_for_word():
+    horizon = {"agent__algorithm__time_horizon": 34}
+    told = uneven("agent.algorithm.time_horizon", 34, "linear")
+    assert messages(ranks(PPO, **horizon)) == [told]
+    assert messages(ranks(PPO, "strong", **horizon, agent__algorithm__minibatch_size=66)) == [
+        uneven("agent.algorithm.time_horizon", 34, "strong"),
+        uneven("agent.algorithm.minibatch_size", 66, "strong"),
+    ]
+    assert messages(ranks(PPO, "weak", **horizon)) == []
+    assert messages(ranks(DQN, "strong", agent__memory__batch_size=30)) == [
+        uneven("agent.memory.batch_size", 30, "strong")
+    ]
+    assert messages(ranks(DQN, "linear", agent__memory__batch_size=30)) == []
+    frequency = {"agent__algorithm__training_frequency": 5}
+    assert messages(ranks(A2C, "strong", **frequency)) == [
+        uneven("agent.algorithm.training_frequency", 5, "strong")
+    ]
+    assert messages(ranks(A2C, "linear", **frequency)) == []
+
+
+def test_one_rank_and_other_modes_need_not_share():
+    horizon = {"agent__algorithm__time_horizon": 31, "agent__algorithm__minibatch_size": 31}
+    assert messages(ranks(PPO, "strong", count=1, **horizon)) == []
+    assert messages(ranks(PPO, "strong", **horizon, meta__distributed=False)) == []
+
+
+def test_a_minibatch_that_is_larger_than_the_rollout_of_a_rank_is_refused():
+    minibatch = {"agent__algorithm__minibatch_size": 64}
+    assert messages(ranks(PPO, "linear", **minibatch, env__num_envs=4)) == [
+        "agent.algorithm.minibatch_size = 64: must be <= time_horizon × num_envs = 8 × 4 = 32, the "
+        'frames of one rollout of each of 4 ranks with meta.scale "linear"'
+    ]
+    assert messages(ranks(PPO, "strong", **minibatch, env__num_envs=4)) == []
+    assert messages(ranks(PPO, "weak", **minibatch, env__num_envs=4)) == []
+
+
+def test_what_is_wrong_for_one_process_is_told_once():
+    """A minibatch that no rollout holds is not told of again for the part of a rank."""
+    raw = ranks(PPO, agent__algorithm__minibatch_size=1000)
+    assert messages(raw) == [
+        "agent.algorithm.minibatch_size = 1000: must be <= time_horizon × num_envs = 32 × 4 = 128, "
+        "the frames of one rollout"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("raw", "told"),
+    [
+        (
+            changed(DQN, agent__memory__max_size=100),
+            "must be >= 4 × batch_size (32): each rank of all_reduce has its share of it",
+        ),
+        (
+            changed(SIL, agent__memory__max_size=400),
+            'each of 4 ranks of all_reduce has 100 of it with meta.scale "linear", which must be '
+            ">= batch_size (128)",
+        ),
+    ],
+    ids=["replay", "imitation"],
+)
+def test_a_replay_memory_of_a_rank_that_holds_no_batch_is_refused(raw, told):
+    size = raw["agent"]["memory"]["max_size"]
+    (message,) = messages(ranks(raw))
+    assert message == f"agent.memory.max_size = {size}: {told}"
+    assert messages(ranks(raw, "strong")) == []
+    assert messages(ranks(raw, "weak")) == []
+
+
+def test_a_replay_memory_of_a_rank_that_holds_no_step_is_refused():
+    """Of every environment: 16 of them have no row in a share of 12 transitions."""
+    raw = changed(DQN, agent__memory__max_size=48, agent__memory__batch_size=8)
+    assert messages(raw) == []
+    assert messages(ranks(raw)) == [
+        "agent.memory.max_size = 48: each of 4 ranks of all_reduce has 12 of it with meta.scale "
+        '"linear", which must be >= num_envs × num_step_returns = 16 × 1 = 16, or no n-step return '
+        "is ever whole"
+    ]
+
+
+def test_a_batch_of_a_rank_that_the_newest_steps_fill_is_refused():
+    raw = changed(DQN, agent__memory__use_cer=True)
+    assert messages(ranks(raw)) == []
+    assert messages(ranks(raw, "strong")) == [
+        "agent.memory.batch_size = 32: each of 4 ranks of all_reduce has 8 of it with meta.scale "
+        '"strong", which must be > env.num_envs = 16 with use_cer: the newest step of every '
+        "environment is part of each batch, and would fill it"
+    ]
+
+
+def test_a_batch_of_a_rank_that_is_no_whole_sequence_is_refused():
+    net = {"type": "RecurrentNet", "cell_type": "GRU", "fc_hid_layers": [], "rnn_hidden_size": 4,
+           "seq_len": 16}  # fmt: skip
+    raw = changed(
+        DQN,
+        agent__net=net,
+        agent__memory={"name": "Replay", "batch_size": 32, "max_size": 10_000},
+        agent__algorithm__training_start_step=2048,
+        env={"name": "CartPole-v1", "num_envs": 4, "max_frame": 1e5},
+    )
+    assert messages(raw) == []
+    assert messages(ranks(raw, "strong")) == [
+        "agent.memory.batch_size = 32: each of 4 ranks of all_reduce has 8 of it with meta.scale "
+        '"strong", which must be a multiple of agent.net.seq_len (16): it counts steps'
+    ]
+
+
+def test_no_rank_is_refused_that_can_train():
+    for raw, _ in SCALED.values():
+        for scale in ("linear", "strong", "weak"):
+            assert messages(ranks(raw, scale)) == []
