@@ -5,10 +5,9 @@ from collections.abc import Callable, Sequence
 from typing import final
 
 import numpy as np
-import torch
 
 from slm_lab.agent.agent import Agent
-from slm_lab.agent.optim.all_reduce import AllReduceSync, average_statistics, broadcast
+from slm_lab.agent.optim.all_reduce import AllReduceSync, broadcast
 from slm_lab.agent.optim.peers import Peers
 from slm_lab.core.errors import LabError, NonFiniteLossError
 from slm_lab.core.moments import merged_by_all
@@ -63,11 +62,14 @@ class AllReduce(Crew):
     The first one leads: it writes the rows, of the episodes of all.
     """
 
+    columns = ("sync_share",)
+
     def __init__(self, board: Board, peers: Peers) -> None:
         self._board = board
         self._peers = peers
         self._frame_clock: RankClock | None = None
         self._cpu_t_of_others = 0.0
+        self._synced = 0.0
         self._statistics: FloatArray | None = None
         """Those of the environments, (S,), as all had them after the last training event."""
         self._told: list[FinishedEpisodes] = []
@@ -143,14 +145,16 @@ class AllReduce(Crew):
         self._cpu_t_of_others = float(numbers[:, 0].sum()) - cpu_t
         self._statistics = merged_by_all(self._statistics, statistics, self._env.moments)
         self._env.statistics[:] = self._statistics
-        with torch.no_grad():
-            for flat in self._units.flats.values():
-                average_statistics(flat, self._peers)
         return dict(zip(report, numbers[:, 1:].mean(0).tolist(), strict=True))
 
     def cpu_t(self, own: float) -> float:
         """See `Crew`; that of the others as of the last training event."""
         return own + self._cpu_t_of_others
+
+    def report(self, seconds: float) -> dict[str, float]:
+        """See `Crew`."""
+        spent, self._synced = self._peers.seconds - self._synced, self._peers.seconds
+        return {"sync_share": spent / seconds} if seconds > 0 else {}
 
     def part_of(self, num_envs: int) -> int:
         """The first ranks have one more where they cannot share evenly."""
@@ -197,12 +201,17 @@ class AllReduce(Crew):
         return copy()
 
     def _digest(self) -> bytes:
-        """Of all weights, statistics and optimizer states."""
+        """Of all weights, statistics and optimizer states.
+
+        Environments have seen something of their own since the last training event; what counts is
+        what all had then.
+        """
+        assert self._statistics is not None
         digest = hashlib.sha256()
         for optimizer in self._units.optimizers.values():
             for tensor in optimizer.state_tensors():
                 digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-        digest.update(self._env.statistics.tobytes())
+        digest.update(self._statistics.tobytes())
         return digest.digest()
 
 

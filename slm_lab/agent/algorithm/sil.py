@@ -65,6 +65,7 @@ class SelfImitation(Learner[ImitationBatch]):
 
     def _imitate(self, batch: ImitationBatch, frame: int) -> dict[str, float]:
         reports = []
+        self.units.set_frame(frame)  # an event of its own, on batches of another size
         self.inner.network.train(True)
         for _ in range(self.spec.training_batch_iter):
             samples = batch.past.sample(frame)

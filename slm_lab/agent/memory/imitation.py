@@ -242,6 +242,11 @@ class WithPast(Memory[ImitationBatch]):
         """Whether there is a rollout."""
         return self._present.ready()
 
+    @property
+    def num_samples(self) -> int:
+        """Of what was done just now."""
+        return self._present.num_samples
+
     def take(self) -> ImitationBatch:
         """The rollout, and the past to add it to and to draw from."""
         return ImitationBatch(self._present.take(), self._past)

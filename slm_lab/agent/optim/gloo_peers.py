@@ -18,17 +18,30 @@ from slm_lab.core.errors import PeerLostError
 class GlooPeers(Peers):
     """One of those who meet at `host`:`port`, where the first rank listens.
 
+    `own_host` is the address at which the others come to this one.
     `seconds` bound every wait, that for the others to come there among them. Where a peer dies, its
     connections break, which is noticed at once. Raises PeerLostError for either.
     """
 
-    def __init__(self, host: str, port: int, rank: int, size: int, seconds: float) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        rank: int,
+        size: int,
+        seconds: float,
+        own_host: str = "127.0.0.1",
+    ) -> None:
         self.rank = rank
         self.size = size
         limit = timedelta(seconds=seconds)
         with self._told():
             store = TCPStore(host, port, size, is_master=rank == 0, timeout=limit)
-            self._group: Any = ProcessGroupGloo(store, rank, size, limit)
+            options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
+            options._timeout = limit
+            # Else gloo takes the interface that the host's name leads to, which may be any.
+            options._devices = [ProcessGroupGloo.create_device(hostname=own_host)]
+            self._group: Any = ProcessGroupGloo(store, rank, size, options)
 
     def all_of(self, content: bytes) -> list[bytes]:
         """See `Peers`; the lengths first, then the contents, filled up to the longest."""

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slm_lab.core.moments import merged
+from slm_lab.core.moments import merged, merged_by_all
 
 SIZE = 3
 
@@ -77,3 +77,68 @@ def test_many_processes_that_take_turns_lose_nothing():
         pulled[who] = total.copy()
         own[who] = batch
     np.testing.assert_allclose(total, moments(np.concatenate(seen)), rtol=1e-9)
+
+
+PLACES = [slice(1, 2 + 2 * SIZE)]
+"""Of moments in vectors that begin with an average and end with another."""
+
+
+def statistics(rows, averages):
+    return np.concatenate([averages[:1], moments(rows), averages[1:]])
+
+
+@given(
+    counts=st.lists(st.integers(0, 30), min_size=4, max_size=4),
+    seed=st.integers(0, 2**32 - 1),
+    shift=st.sampled_from([0.0, 100.0]),
+)
+def test_what_all_have_together_are_the_moments_of_all_rows_and_the_mean_of_averages(
+    counts, seed, shift
+):
+    """Rows of three processes that began with common ones, each somewhere else."""
+    rng = np.random.default_rng(seed)
+    common, *own = (rng.normal(size=(n, SIZE)) + shift * i for i, n in enumerate(counts))
+    averages = rng.normal(size=(4, 2))
+    before = statistics(common, averages[0])
+    afters = np.stack(
+        [
+            statistics(np.concatenate([common, rows]), average)
+            for rows, average in zip(own, averages[1:], strict=True)
+        ]
+    )
+    result = merged_by_all(before, afters, PLACES)
+    expected = statistics(np.concatenate([common, *own]), averages[1:].mean(0))
+    np.testing.assert_allclose(result, expected, rtol=1e-6, atol=1e-6)
+
+
+@given(counts=st.tuples(st.integers(0, 9), st.integers(0, 9)), seed=st.integers(0, 2**32 - 1))
+def test_one_process_has_with_all_what_it_has_to_the_last_bit(counts, seed):
+    rng = np.random.default_rng(seed)
+    common, own = (rng.normal(size=(n, SIZE)) / 3 for n in counts)
+    before, after = (
+        statistics(rows, rng.normal(size=2) / 3) for rows in (common, np.concatenate([common, own]))
+    )
+    np.testing.assert_array_equal(merged_by_all(before, after[None], PLACES), after)
+    np.testing.assert_array_equal(merged_by_all(before, after[None], []), after)
+
+
+def test_what_all_have_together_changes_nothing_that_it_is_made_from():
+    rng = np.random.default_rng(0)
+    common, *own = (rng.normal(size=(4, SIZE)) for _ in range(3))
+    before = statistics(common, np.zeros(2))
+    afters = np.stack([statistics(np.concatenate([common, o]), np.ones(2)) for o in own])
+    copies = before.copy(), afters.copy()
+    result = merged_by_all(before, afters, PLACES)
+    result += 1.0
+    np.testing.assert_array_equal(before, copies[0])
+    np.testing.assert_array_equal(afters, copies[1])
+
+
+def test_those_who_have_seen_nothing_new_add_nothing():
+    rng = np.random.default_rng(0)
+    common, own = rng.normal(size=(5, SIZE)), rng.normal(size=(3, SIZE))
+    before = statistics(common, np.zeros(2))
+    after = statistics(np.concatenate([common, own]), np.zeros(2))
+    for afters in ([before, before], [before, after, before]):
+        result = merged_by_all(before, np.stack(afters), PLACES)
+        np.testing.assert_allclose(result, after if len(afters) == 3 else before, rtol=1e-12)
