@@ -91,7 +91,7 @@ class CheckpointStore:
                 f"the checkpoint at frame {frame} in {self._folder} may be lost in a power cut: "
                 f"{error.strerror or error}; the one before it is kept"
             ) from error
-        self._delete_unnamed(manifest)
+        delete_unnamed(self._folder, self._prefix, manifest)
 
     def _save_log(
         self, log: StepLog, previous: Manifest | None, serial: int, written: list[Path]
@@ -108,15 +108,6 @@ class CheckpointStore:
         """Writes a state and notes its path, before there is a file that might be left over."""
         written.append(self._folder / name)
         return _write_state(written[-1], state)
-
-    def _delete_unnamed(self, manifest: Manifest) -> None:
-        """Deletes the files that were superseded, and what a kill has left behind."""
-        named = manifest.names
-        own = re.compile(rf"{re.escape(self._prefix)}_[a-z]+_\d{{6,}}_\d+\.pt")
-        for path in self._folder.iterdir():
-            if own.fullmatch(path.name) and path.name not in named:
-                with suppress(OSError):  # the new checkpoint is safe; the next one tries again
-                    path.unlink()
 
     def save_aside(self, path: Path, state: StateDict) -> None:
         """Writes one state that is no checkpoint, for a person to look at."""
@@ -140,6 +131,16 @@ class CheckpointStore:
         check_whole(manifest.segments, log, str(self._manifest_path))
         for segment in manifest.segments:
             log.load_content(read_state(self._folder, vars(segment)))
+
+
+def delete_unnamed(folder: Path, prefix: str, manifest: Manifest) -> None:
+    """Deletes the files that `manifest` has superseded, and what a kill has left behind."""
+    named = manifest.names
+    own = re.compile(rf"{re.escape(prefix)}_[a-z]+_\d{{6,}}_\d+\.pt")
+    for path in folder.iterdir():
+        if own.fullmatch(path.name) and path.name not in named:
+            with suppress(OSError):  # the new checkpoint is safe; the next one tries again
+                path.unlink()
 
 
 def what_remains(manifest: Manifest | None) -> str:

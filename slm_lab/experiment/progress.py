@@ -94,6 +94,10 @@ class Board:
         part._show(self._slots[:, cut], self._cells[cut])
         return part
 
+    def of_session(self, session: int) -> tuple[IntArray, FloatArray]:
+        """What belongs to one Session, in shared memory too: its slots, and its fields."""
+        return self._slots[:, session], self._cells[session]
+
     def write(self, session: int, **numbers: float | None) -> None:
         """Sets some of a Session's fields."""
         for name, number in numbers.items():

@@ -35,6 +35,13 @@ class SessionResult:
     """Whether the same would happen again from the last checkpoint on."""
     lost_others: bool = False
     """Whether it ended only because another of those that it trains with did."""
+    lost: bool = False
+    """Whether the machine that it ran on was lost."""
+
+    @property
+    def was_killed(self) -> bool:
+        """Whether it did not end by itself."""
+        return self.lost or (self.exit_code or 0) < 0
 
 
 @dataclass(frozen=True)

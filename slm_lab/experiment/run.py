@@ -32,6 +32,7 @@ MAY_CHANGE = (
     "meta.stop_return",
     "meta.max_restart",
     "meta.record_video",
+    "meta.cluster",
 )
 """What `-s` may change when a run goes on: nothing that an earlier row depends on."""
 

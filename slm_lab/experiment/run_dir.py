@@ -8,6 +8,9 @@ from pathlib import Path
 from slm_lab.core.errors import UsageError
 from slm_lab.experiment.manifest import manifest_path
 
+FOLDERS = ("info", "graph", "log", "model")
+"""What every run folder has in it."""
+
 STAMP = "%Y_%m_%d_%H%M%S"
 _STAMP_PATTERN = re.compile(r"_(\d{4}_\d{2}_\d{2}_\d{6})(?:_(\d+))?$")
 
@@ -95,7 +98,7 @@ class RunDir:
             root = data_dir / (stem if attempt == 0 else f"{stem}_{attempt}")
             try:
                 root.mkdir(parents=True)
-                for part in ("info", "graph", "log", "model"):
+                for part in FOLDERS:
                     (root / part).mkdir()
             except FileExistsError:
                 continue

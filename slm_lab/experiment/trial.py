@@ -78,9 +78,11 @@ class Trial:
         results = self._finished_before() if self._resume else []
         done = {result.session for result in results}
         tasks = [self._task(s) for s in range(meta.num_sessions) if s not in done]
-        if meta.distributed is False:
+        if meta.distributed is False and meta.cluster is None:
             processes = Processes(tasks, self.board, len(os.sched_getaffinity(0)))
             results += processes.run(self._tick)
+        elif meta.distributed is False:
+            results += self._launcher()(tasks, self.board, self._tick) if tasks else []
         else:
             for workers in meta.trainings:
                 crew = [replace(t, workers=workers) for t in tasks if t.session in workers]
@@ -111,7 +113,12 @@ class Trial:
     def _launcher(self) -> Launcher:
         """Who trains the Sessions of one training, all at once, on what they share."""
         with importing():  # torch, which the parent of independent Sessions can do without
-            if self.spec.meta.distributed == "all_reduce":
+            meta = self.spec.meta
+            if meta.cluster is not None:
+                from slm_lab.experiment.launch import cluster
+
+                return cluster.train_ranks if meta.distributed else cluster.train_seeds
+            if meta.distributed == "all_reduce":
                 from slm_lab.experiment.launch.all_reduce import train_ranks
 
                 return train_ranks

@@ -48,17 +48,34 @@ def train_ranks(
 ) -> list[SessionResult]:
     """Trains the ranks of one training, one process each, to the end of the budget.
 
+    Raises LabError where shared memory has no room for them to meet.
+    """
+
+    def attempt(ranks: Sequence[SessionTask]) -> list[SessionResult]:
+        place = OneMachine(MeetingPlace.of(len(ranks)), HANG_SECONDS)
+        ranks = [replace(rank, common=place) for rank in ranks]
+        limits = len(ranks), 0, STOP_SECONDS
+        return Processes(ranks, board, *limits, together=True).run(on_tick)
+
+    return train_in_step(tasks, board, attempt)
+
+
+def train_in_step(
+    tasks: Sequence[SessionTask],
+    board: Board,
+    attempt: Callable[[Sequence[SessionTask]], list[SessionResult]],
+) -> list[SessionResult]:
+    """Has `attempt` train ranks to the end of the budget, wherever it does so.
+
     Where one of them dies, the others end at once, and all begin anew from the last checkpoint, up
-    to `meta.max_restart` times. Raises LabError where shared memory has no room for them to meet.
+    to `meta.max_restart` times.
     """
     spec = tasks[0].spec
     restarts = 0
     while True:
-        place = OneMachine(MeetingPlace.of(len(tasks)), HANG_SECONDS)
         settle([task.run_dir.session(task.trial, task.session) for task in tasks])
-        ranks = [replace(task, spec=scaled(spec), common=place) for task in tasks]
-        processes = Processes(ranks, board, len(ranks), stop_seconds=STOP_SECONDS, together=True)
-        results = [replace(each, restarts=restarts) for each in processes.run(on_tick)]
+        results = attempt([replace(task, spec=scaled(spec)) for task in tasks])
+        results = [replace(each, restarts=restarts) for each in results]
         failed = [each for each in results if each.ending is Ending.FAILED and not each.lost_others]
         if not failed or restarts == spec.meta.max_restart or board.stop_requested:
             return results
@@ -78,7 +95,7 @@ def _is_worth_another_try(failed: Sequence[SessionResult]) -> bool:
 
     Which of those that fail at once is the first to be noticed is a matter of chance.
     """
-    killed = any((each.exit_code or 0) < 0 for each in failed)
+    killed = any(each.was_killed for each in failed)
     made_frames = any(each.frame > 0 for each in failed)
     return (killed or made_frames) and not any(each.would_repeat for each in failed)
 
