@@ -39,7 +39,7 @@ def cluster(tmp_path_factory):
 def ranks(**changes):
     """A spec that takes some seconds, with a checkpoint at every row."""
     together = {"meta__distributed": "all_reduce", "meta__max_session": RANKS}
-    sizes = {"env__max_frame": 4000, "meta__log_frequency": 200, "meta__save_interval": 0}
+    sizes = {"env__max_frame": 24_000, "meta__log_frequency": 400, "meta__save_interval": 0}
     return ppo(**{**together, **sizes, "agent__algorithm__time_horizon": 32, **changes})
 
 
@@ -59,7 +59,7 @@ def test_ranks_on_two_nodes_train_as_on_one_machine(folder, cluster, on_one_mach
     assert (done.code, done.err) == (0, "")
     assert repeatable(rows_file(folder)) == on_one_machine
     saved = [read_manifest(manifest(folder, rank)) for rank in range(RANKS)]
-    assert [(each.frame, each.finished) for each in saved] == [(2000, True)] * RANKS
+    assert [(each.frame, each.finished) for each in saved] == [(12_000, True)] * RANKS
     evaluated = call(command(folder, "eval@latest", "--episodes", "2"), folder)
     assert evaluated.code == 0, evaluated.err
 
@@ -71,7 +71,7 @@ def test_what_was_stopped_on_a_cluster_goes_on_without_one(folder, cluster, on_o
         interrupt(running)
         done = running.end()
     assert done.code == 130
-    assert 0 < read_manifest(manifest(folder)).frame < 2000
+    assert 0 < read_manifest(manifest(folder)).frame < 12_000
     done = call(command(folder, "train@latest", "-s", "meta.cluster=null"), folder)
     assert (done.code, done.err) == (0, "")
     assert repeatable(rows_file(folder)) == on_one_machine
