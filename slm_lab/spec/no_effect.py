@@ -59,6 +59,17 @@ def _environment(blocks: Blocks) -> Iterator[Note]:
         yield "env.backend", f'vectorization_mode "{mode}" steps single environments of Gymnasium'
 
 
+def _ranks(blocks: Blocks) -> Iterator[Note]:
+    meta = blocks.meta
+    if meta is None:
+        return
+    for key in ("scale", "scale_lr"):
+        if meta.distributed != "all_reduce" and _asks(meta, key):
+            yield f"meta.{key}", "divides a spec among the ranks of all_reduce"
+    if meta.distributed == "all_reduce" and meta.scale == "strong" and _asks(meta, "scale_lr"):
+        yield "meta.scale_lr", 'scale "strong" leaves the learning rate as it is'
+
+
 def _scale_of_actions(blocks: Blocks) -> Iterator[Note]:
     """ln σ where actions have none; what only the environment knows is told when it is made."""
     algorithm = blocks.algorithm
@@ -169,4 +180,5 @@ CHECKS = (
     _one_optimizer,
     _targets,
     _environment,
+    _ranks,
 )

@@ -305,6 +305,8 @@ def _without_effect() -> Iterator[str]:
     )
     yield "| `env.clip_obs` | without `normalize_obs` |"
     yield "| `env.frame_op_len` | without `frame_op` |"
+    yield '| `meta.scale`, `meta.scale_lr` | `distributed` other than "all_reduce" |'
+    yield '| `meta.scale_lr` | `scale` "strong", which leaves the learning rate |'
     yield '| `env.backend` | beside `vectorization_mode` "sync" and "async" |'
     yield ""
 

@@ -193,6 +193,18 @@ def test_a_key_of_the_environment_is_told_where_another_one_takes_its_effect(
     assert told(raw) == []
 
 
+@pytest.mark.parametrize(("key", "value"), [("scale", "weak"), ("scale_lr", False)])
+def test_how_ranks_divide_a_spec_is_told_where_there_are_none(key, value):
+    meta = {f"meta__{key}": value}
+    assert told(ppo(**meta)) == [f"meta.{key}"]
+    assert told(ppo(**meta, meta__distributed="all_reduce")) == []
+
+
+def test_the_updates_of_one_process_have_its_learning_rate():
+    strong = {"meta__distributed": "all_reduce", "meta__scale": "strong"}
+    assert told(ppo(**strong, meta__scale_lr=False)) == ["meta.scale_lr"]
+
+
 @pytest.mark.parametrize(
     ("raw", "is_told"),
     [
