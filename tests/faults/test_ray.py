@@ -1,9 +1,17 @@
 """Trainings on a Ray cluster of two nodes, which are on one machine here."""
 
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from contextlib import suppress
+
 import pytest
 
 from slm_lab.experiment.manifest import read_manifest
 from tests.faults.lab import (
+    LAB,
     call,
     command,
     interrupt,
@@ -118,3 +126,57 @@ def test_where_there_is_no_cluster_it_is_told_how_to_start_one(folder):
     assert done.code == 1
     assert "there is no Ray cluster at 127.0.0.1:1" in done.err
     assert "Traceback" not in done.err
+
+
+@pytest.fixture
+def two_hosts():
+    """Two network namespaces with a wire between them, each with its part of a Ray cluster.
+
+    Gives what runs a command on the first of them, and the address of the cluster.
+    """
+    names = [f"lab{os.getpid()}{end}" for end in "ab"]
+    short = tempfile.mkdtemp(prefix="ray")  # the paths of sockets must be
+    try:
+        for name in names:
+            _sh("ip", "netns", "add", name)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"no network namespaces here: {error}")
+    try:
+        _sh("ip", "link", "add", names[0], "type", "veth", "peer", "name", names[1])
+        for number, name in enumerate(names, 1):
+            _sh("ip", "link", "set", name, "netns", name)
+            _sh("ip", "-n", name, "addr", "add", f"10.77.0.{number}/24", "dev", name)
+            _sh("ip", "-n", name, "link", "set", name, "up")
+            _sh("ip", "-n", name, "link", "set", "lo", "up")
+        ray = str(LAB.with_name("ray"))
+        start, address = [ray, "start", "--num-cpus=1"], "10.77.0.1:6379"
+        head = ["--head", "--port=6379", "--include-dashboard=false", f"--temp-dir={short}"]
+        on = [["ip", "netns", "exec", name] for name in names]
+        _sh(*on[0], *start, *head, "--node-ip-address=10.77.0.1")
+        _sh(*on[1], *start, f"--address={address}", "--node-ip-address=10.77.0.2")
+        yield on[0], address
+    finally:
+        for name in names:
+            pids = subprocess.run(
+                ["ip", "netns", "pids", name], capture_output=True, text=True, check=False
+            )
+            for pid in pids.stdout.split():
+                with suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
+            subprocess.run(["ip", "netns", "del", name], check=False)
+        shutil.rmtree(short, ignore_errors=True)
+
+
+def _sh(*words):
+    environment = {**os.environ, "RAY_AUTH_MODE": "disabled"}
+    subprocess.run(words, check=True, capture_output=True, timeout=60, env=environment)
+
+
+def test_ranks_train_across_a_network(folder, two_hosts, monkeypatch, on_one_machine):
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    on_first, address = two_hosts
+    write_spec(folder, ranks())
+    run = [*on_first, *command(folder, "train", "--seed", "5", "--cluster", address)]
+    done = call(run, folder)
+    assert (done.code, done.err) == (0, "")
+    assert repeatable(rows_file(folder)) == on_one_machine
