@@ -9,13 +9,25 @@ from slm_lab.agent.optim.shared_peers import MeetingPlace
 from slm_lab.experiment.launch.processes import SPAWN
 from slm_lab.experiment.progress import Board
 from tests.contract.runs import vectors
-from tests.contract.table import ALGORITHM_ROWS, cases
+from tests.contract.table import ALGORITHM_ROWS
 from tests.support import Rank, rows, run_ranks, run_session
 
-EVERY = pytest.mark.parametrize("case", cases(ALGORITHM_ROWS))
-ONE_EACH = pytest.mark.parametrize(
-    "case", [(name, next(iter(rows))) for name, rows in ALGORITHM_ROWS.items()]
-)
+FIRST = [(name, next(iter(rows))) for name, rows in ALGORITHM_ROWS.items()]
+QUICK = ("PPO", "Reinforce", "SoftActorCritic")
+"""Of a kind each: rollouts, episodes, replay with three optimizers. The others run when all do."""
+
+
+ALL = [(name, variant) for name, rows in ALGORITHM_ROWS.items() for variant in rows]
+
+
+def with_slow(cases, quick):
+    """As parameters; those that are not among the `quick` ones are slow."""
+    marks = {case: () if case in quick else pytest.mark.slow for case in cases}
+    return [pytest.param(case, marks=mark, id="-".join(case)) for case, mark in marks.items()]
+
+
+EVERY = pytest.mark.parametrize("case", with_slow(ALL, FIRST))
+ONE_EACH = pytest.mark.parametrize("case", with_slow(FIRST, [c for c in FIRST if c[0] in QUICK]))
 
 
 @pytest.fixture

@@ -72,7 +72,7 @@ def test_ranks_train_to_the_end_and_one_of_them_writes_the_rows(folder, undistur
     assert evaluated.out.count("4,000") == 1
 
 
-@pytest.mark.parametrize("victim", range(RANKS))
+@pytest.mark.parametrize("victim", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_after_a_rank_was_killed_all_go_on_from_the_last_checkpoint(folder, undisturbed, victim):
     write_spec(folder, ranks())
     with started(folder, "train", "--seed", "5") as running:
@@ -91,6 +91,7 @@ def test_after_a_rank_was_killed_all_go_on_from_the_last_checkpoint(folder, undi
     assert f"begins again: rank {victim} was lost: the process was killed by signal 9" in log
 
 
+@pytest.mark.slow
 def test_ranks_that_are_stopped_and_resumed_end_as_if_nothing_had_happened(folder, undisturbed):
     write_spec(folder, ranks())
     with started(folder, "train", "--seed", "5") as running:
@@ -173,6 +174,7 @@ def fragile(folder, what, **changes):
     return ["--seed", "5", "--import", "fragile"]
 
 
+@pytest.mark.slow
 def test_a_rank_whose_environment_raises_ends_the_training_when_it_does_so_again(folder):
     options = fragile(folder, 'raise ZeroDivisionError("the pole broke")', meta__max_restart=1)
     done = call(command(folder, "train", *options), folder)
@@ -182,6 +184,7 @@ def test_a_rank_whose_environment_raises_ends_the_training_when_it_does_so_again
     assert [each["restarts"] for each in trial_metrics(folder)["sessions"]] == [1, 1]
 
 
+@pytest.mark.slow
 def test_a_number_that_is_not_finite_ends_all_ranks_and_is_not_tried_again(folder):
     options = fragile(folder, 'obs = obs * float("nan")')
     done = call(command(folder, "train", *options), folder)
