@@ -193,7 +193,7 @@ class Session:
             return
         if evaluation is not None and evaluation.tracker.due(frame):
             self._wish_to_evaluate()
-        if video is not None and video.due(frame):
+        if video is not None and video.due(frame) and video.is_missing(frame):
             self._record(video)
         if self.tracker.due(frame):
             self._log_row()
