@@ -31,6 +31,7 @@ def lab_speed(name: str, case: Case) -> float:
     """Frames per second of a Session, rows and checkpoints included."""
     import torch
 
+    from slm_lab.core.allocation import keep_freed_memory
     from slm_lab.experiment.launch.processes import SPAWN
     from slm_lab.experiment.progress import Board
     from slm_lab.experiment.run_dir import RunDir
@@ -44,6 +45,7 @@ def lab_speed(name: str, case: Case) -> float:
         run_dir = RunDir(Path(folder), name)
         for part in ("info", "model"):
             (run_dir.root / part).mkdir()
+        keep_freed_memory()  # as a Session's own process does
         session = Session(
             spec, 0, session_seeds(0, 0, 0), run_dir.session(0, 0), Board.allocate(SPAWN, 1)
         )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
+from slm_lab.core.allocation import keep_freed_memory
 from slm_lab.core.errors import LabError, NonFiniteLossError
 from slm_lab.core.imports import importing
 from slm_lab.core.parent import die_with_parent
@@ -57,6 +58,7 @@ def session_main(task: SessionTask, raw_board: Any, connection: Connection, pare
     to it: a terminal sends the signal to both, and the parent asks for the stop.
     """
     die_with_parent(parent)
+    keep_freed_memory()
     board = Board(raw_board, task.num_sessions)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: board.request_stop())

@@ -52,7 +52,9 @@ class ConvBody(nn.Module):
         x = image_input(obs, self._normalize)
         for conv, norms in zip(self.convs, self.norms, strict=True):
             x = norms(conv(x))
-            if self._activation is not None:
+            if self._activation is torch.relu:
+                x = torch.relu_(x)  # nobody needs what it came from, and it may be large
+            elif self._activation is not None:
                 x = self._activation(x)
         return x.flatten(1)
 

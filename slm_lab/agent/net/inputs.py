@@ -17,5 +17,6 @@ def image_input(obs: Tensor, normalize: bool) -> Tensor:
     """
     if obs.dim() != 4:
         return as_floats(obs) * (1 / 255) if normalize else as_floats(obs)
-    x = as_floats(torch.stack(obs.unbind(1), -1)).permute(0, 3, 1, 2)
-    return x.mul_(1 / 255) if normalize else x
+    x = torch.stack(obs.unbind(1), -1)
+    x = x * (1 / 255) if normalize else as_floats(x)
+    return x.permute(0, 3, 1, 2)
