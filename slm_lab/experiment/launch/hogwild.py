@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import final
 
 import numpy as np
+import torch
 
 from slm_lab.agent.algorithm.algorithm import AgentSeeds
 from slm_lab.agent.build import build_agent
@@ -55,6 +56,7 @@ def global_state(
     for net in (spec.agent.net, spec.agent.critic_net):
         if net is not None:
             resolve_device(net.gpu)
+    torch.set_num_threads(spec.meta.threads)  # as many as a worker: they change the last bits
     first = workers.start
     seeds = session_seeds(root_seed, trial, first)
     one = spec.env.model_copy(update={"num_envs": 1, "vectorization_mode": "sync"})

@@ -395,6 +395,18 @@ def test_the_parent_of_workers_has_no_replay_memory_of_its_own(tmp_path):
     assert set(state.units) >= {"actor", "critic"}
 
 
+def test_the_global_weights_are_those_that_a_session_alone_would_draw(tmp_path):
+    """The decomposition behind orthogonal weights hangs on the number of threads."""
+    spec = parse(ppo(agent__net__hid_layers=[64, 64], meta__distributed="shared"))
+    session = make_session(spec, tmp_path / "alone", seed=3)
+    session.close()
+    torch.set_num_threads(2)
+    state = global_state(spec, "shared", RunDir(tmp_path, spec.name), 0, range(1), 3, False)
+    assert torch.get_num_threads() == 1
+    for name, flat in session.agent.learner.flats.items():
+        assert torch.equal(state.units[name].vector, flat.vector)
+
+
 def test_what_torch_leaves_where_shared_memory_is_full_is_cleared(tmp_path, monkeypatch):
     cleared = []
     monkeypatch.setattr(launch, "_clear_shared_memory", lambda: cleared.append(True))
