@@ -23,6 +23,7 @@ Align: TypeAlias = Literal["left", "centre", "right"]
 _SHIFT: dict[Align, float] = {"left": 0.0, "centre": 0.5, "right": 1.0}
 _COLOURS = 256  # of a PNG with a palette, a third of the size of one without
 _ALMOST_WHITE = 252
+_SMALLEST = 9  # letters that can be read
 
 
 class _Rasteriser(Protocol):
@@ -134,6 +135,12 @@ class Canvas:
             return 0.0
         width, _, _ = self._agg.get_text_width_height_descent(text, _font(size, bold), False)
         return width
+
+    def fitting(self, text: str, size: float, room: float, *, bold: bool = False) -> float:
+        """The size of letters, `size` at most, with which `text` fits into `room` pixels."""
+        while size > _SMALLEST and self.text_width(text, size, bold=bold) > room:
+            size -= 1  # hinted letters do not shrink in proportion
+        return size
 
     def png(self) -> bytes:
         """The picture as the bytes of a PNG file."""

@@ -31,7 +31,8 @@ Style: TypeAlias = Literal["solid", "dashed", "faint"]
 class Curve:
     """A line over `x` (P,), broken where `mean` (P,) is NaN; `std` (P,) puts a band around it.
 
-    `colour` is an index into PALETTE. Without a `label` the curve is not in the legend.
+    `colour` is an index into PALETTE, `tint` the share of white in it. Without a `label` the curve
+    is not in the legend.
     """
 
     label: str
@@ -40,6 +41,7 @@ class Curve:
     std: FloatArray | None = None
     colour: int = 0
     style: Style = "solid"
+    tint: float = 0.0
 
 
 @final
@@ -78,7 +80,14 @@ class Overview:
 
 def colour_of(curve: Curve) -> str:
     """The colour as #RRGGBB."""
-    return PALETTE[curve.colour % len(PALETTE)]
+    return tinted(curve.colour, curve.tint)
+
+
+def tinted(colour: int, tint: float) -> str:
+    """A colour of PALETTE, by its index, with a share `tint` of white in it, as #RRGGBB."""
+    full = PALETTE[colour % len(PALETTE)]
+    parts = [int(full[i : i + 2], 16) for i in (1, 3, 5)]
+    return "#" + "".join(f"{round(part + tint * (255 - part)):02X}" for part in parts)
 
 
 def in_legend_order(curves: Sequence[Curve]) -> list[Curve]:

@@ -50,6 +50,18 @@ def mean_lines(lines: Sequence[Line], group_of: Sequence[int]) -> list[Line]:
     return means
 
 
+def trailing_mean(values: Line, grid: FloatArray, width: float) -> FloatArray:
+    """(G,): at each x of `grid` the mean of the values in (x − width, x]; NaN where there is none.
+
+    Values may share an x: those of several Sessions, one after the other.
+    """
+    total = np.concatenate([[0.0], np.cumsum(values.y)])
+    first = np.searchsorted(values.x, grid - width, side="right")
+    after = np.searchsorted(values.x, grid, side="right")
+    count = after - first
+    return np.where(count > 0, (total[after] - total[first]) / np.maximum(count, 1), np.nan)
+
+
 def spread(lines: Sequence[Line], grid: FloatArray) -> Spread:
     """Mean and spread at each grid point over the Sessions that have data there."""
     values = on_grid(lines, grid)

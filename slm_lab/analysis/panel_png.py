@@ -104,7 +104,7 @@ def _draw_grid(
     x_numbers: bool,
 ) -> None:
     size = style.text
-    xs, ys = _ticks(x_ends, style.x_ticks), _ticks(y_ends, style.y_ticks)
+    xs, ys = ticks(x_ends, style.x_ticks), ticks(y_ends, style.y_ticks)
     x_size, y_size = max(map(abs, x_ends)), max(map(abs, y_ends))
     for value in xs:
         x = box.left + _share(value, x_ends) * box.width
@@ -119,7 +119,8 @@ def _draw_grid(
         canvas.text(beside, base, tick_text(value, y_size), size, look.INK, align="right")
 
 
-def _ticks(ends: tuple[float, float], most: int) -> list[float]:
+def ticks(ends: tuple[float, float], most: int) -> list[float]:
+    """Round numbers between the `ends` of an axis, `most` of them at most."""
     from matplotlib.ticker import MaxNLocator
 
     values = MaxNLocator(most, steps=[1, 2, 2.5, 5, 10]).tick_values(*ends)

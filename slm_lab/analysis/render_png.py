@@ -18,7 +18,6 @@ _NUMBERS = 72  # left of a panel
 _BETWEEN = 26  # right of a panel
 _HEADING = 50  # above a panel, and the gap to the one that is higher
 _SMALL = PanelStyle(text=17, x_ticks=5, y_ticks=5)
-_SMALLEST = 9  # letters that can be read
 _WIDE = PanelStyle(text=20, x_ticks=8, y_ticks=6)
 
 
@@ -29,9 +28,9 @@ def render_png(figure: Figure) -> bytes:
     draw_panel(canvas, _BOX, figure.curves, x_limits(figure.curves), figure.note, _STYLE)
     title, subtitle = figure.title, figure.subtitle
     room = width - 50.0
-    letters = _fitting(canvas, title, 30, room, bold=True)
+    letters = canvas.fitting(title, 30, room, bold=True)
     canvas.text(26, height - 54, title, letters, look.INK, bold=True)
-    canvas.text(26, height - 93, subtitle, _fitting(canvas, subtitle, 23, room), look.MUTED)
+    canvas.text(26, height - 93, subtitle, canvas.fitting(subtitle, 23, room), look.MUTED)
     middle = _BOX.left + _BOX.width / 2
     canvas.text(middle, 76, figure.x_label, 25, look.INK, align="centre")
     # At a fixed place, so that long numbers beside the axis never push it out of the picture.
@@ -49,9 +48,9 @@ def render_overview_png(overview: Overview) -> bytes:
     canvas = Canvas(_WIDTH, _TOP + rows * cell_height + _FOOT)
     top, room = canvas.height, _WIDTH - 2.0 * _SIDE
     title, subtitle = overview.title, overview.subtitle
-    letters = _fitting(canvas, title, 32, room, bold=True)
+    letters = canvas.fitting(title, 32, room, bold=True)
     canvas.text(_SIDE, top - 58, title, letters, look.INK, bold=True)
-    canvas.text(_SIDE, top - 96, subtitle, _fitting(canvas, subtitle, 22, room), look.MUTED)
+    canvas.text(_SIDE, top - 96, subtitle, canvas.fitting(subtitle, 22, room), look.MUTED)
     ends = x_limits([curve for panel in overview.panels for curve in panel.curves])
     style = _SMALL if columns > 2 else _WIDE
     for cell, panel in zip(cells(len(overview.panels)), overview.panels, strict=True):
@@ -72,17 +71,10 @@ def render_overview_png(overview: Overview) -> bytes:
 def _head(canvas: Canvas, box: Box, panel: Panel, size: float) -> None:
     """The panel's title, and to the right of it what its curves are."""
     y = box.bottom + box.height + 0.65 * size
-    heading = _fitting(canvas, panel.title, 1.12 * size, box.width, bold=True)
+    heading = canvas.fitting(panel.title, 1.12 * size, box.width, bold=True)
     canvas.text(box.left, y, panel.title, heading, look.INK, bold=True)
     if not any(curve.label for curve in panel.curves):
         return
     x = box.left + canvas.text_width(panel.title, heading, bold=True) + 0.9 * size
     room, wanted = box.left + box.width - x, legend_width(canvas, panel.curves, 0.9 * size)
     draw_legend(canvas, panel.curves, x, y, 0.9 * size * min(1.0, max(room / wanted, 0.5)))
-
-
-def _fitting(canvas: Canvas, text: str, size: float, room: float, *, bold: bool = False) -> float:
-    """The size of letters, `size` at most, with which `text` fits into `room` pixels."""
-    while size > _SMALLEST and canvas.text_width(text, size, bold=bold) > room:
-        size -= 1  # hinted letters do not shrink in proportion
-    return size

@@ -76,6 +76,10 @@ def run(
         list[str] | None,
         typer.Option("--import", metavar="MODULE", help="Import a plug-in module. Repeatable."),
     ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Ray cluster, or auto; the same as meta.cluster."),
+    ] = None,
     episodes: Annotated[
         int | None,
         typer.Option(
@@ -126,7 +130,7 @@ def run(
                 spec_file,
                 spec_name,
                 mode,
-                tuple(sets or ()),
+                (*(sets or ()), *([f"meta.cluster={cluster}"] if cluster else [])),
                 seed,
                 data,
                 tuple(imports or ()),
@@ -135,6 +139,89 @@ def run(
                 session,
                 render,
                 video,
+            )
+        )
+    raise typer.Exit(code)
+
+
+@app.command()
+def compare(
+    spec_file: Annotated[
+        str | None,
+        typer.Argument(help="A JSON or YAML file, or the name of a shipped one."),
+    ] = None,
+    spec_name: Annotated[
+        str | None, typer.Argument(help="The spec in the file; its only one if left out.")
+    ] = None,
+    modes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WORD,…",
+            help="Words for meta.distributed; all that are built if left out. false is always run.",
+        ),
+    ] = None,
+    workers: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N,…", help="Numbers of workers; 1, 2, 4, … up to the cores if left out."
+        ),
+    ] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(metavar="R", help="A return: how many frames and seconds it takes."),
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Trainings of each variant; 3 if left out.")
+    ] = None,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            "-s",
+            metavar="KEY=VALUE",
+            help="Fill ${KEY}, or override a dotted path of the spec. Repeatable.",
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="The first seed, in place of meta.random_seed.")
+    ] = None,
+    data: Annotated[Path, typer.Option(help="Folder of the comparison's folder.")] = Path("data"),
+    imports: Annotated[
+        list[str] | None,
+        typer.Option("--import", metavar="MODULE", help="Import a plug-in module. Repeatable."),
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Go on with what is missing in a comparison."),
+    ] = None,
+) -> None:
+    """Train a spec in one process and in the ways of parallel training, and compare them.
+
+    Every variant has the same total of frames. Graphs and tables are in the folder that it names.
+
+    Exit codes: 0 all well, 1 a training failed, 2 bad input, 130 stopped by Ctrl-C or SIGTERM.
+    """
+    with report_errors():
+        from slm_lab.cli.signals import signals_held_back
+        from slm_lab.core.imports import importing
+
+        with signals_held_back(), importing():
+            from slm_lab.cli.compare import Asked
+            from slm_lab.cli.compare import compare as carry_out
+
+        code = carry_out(
+            Asked(
+                spec_file,
+                spec_name,
+                modes,
+                workers,
+                threshold,
+                seeds,
+                tuple(sets or ()),
+                seed,
+                data,
+                tuple(imports or ()),
+                resume,
             )
         )
     raise typer.Exit(code)

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slm_lab.analysis.grid import Line, common_grid, on_grid, spread
+from slm_lab.analysis.grid import Line, common_grid, on_grid, spread, trailing_mean
 
 
 def line(x, y):
@@ -55,3 +55,18 @@ def test_the_mean_stays_among_the_sessions(lines):
     assert (np.nanmin(values, axis=0) - 1e-9 <= over.mean).all()
     assert (over.mean <= np.nanmax(values, axis=0) + 1e-9).all()
     assert (over.std[over.sessions == 1] == 0).all()
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 20), st.floats(-100, 100)), min_size=1, max_size=20),
+    st.integers(1, 30),
+)
+def test_a_trailing_mean_is_that_of_the_values_in_the_window_and_no_others(points, width):
+    points.sort()
+    x, y = (np.array(part, dtype=np.float64) for part in zip(*points, strict=True))
+    grid = np.arange(-1.0, 22.0)
+    found = trailing_mean(Line(x, y), grid, width)
+    for at, mean in zip(grid, found, strict=True):
+        inside = y[(x > at - width) & (x <= at)]
+        expected = inside.mean() if inside.size else np.nan
+        np.testing.assert_allclose(mean, expected, atol=1e-9)

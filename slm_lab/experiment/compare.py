@@ -1,0 +1,252 @@
+"""Trains the variants of a comparison one after the other, and draws what there is so far."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import final
+
+from slm_lab.analysis.atomic import write_atomically
+from slm_lab.analysis.compare import Comparison, Outcome, Training, Variant, training_of, window_of
+from slm_lab.analysis.compare_graph import draw_comparison
+from slm_lab.core.errors import LabError, UsageError
+from slm_lab.experiment.baseline import cached_random_return, measure_main
+from slm_lab.experiment.compare_plan import CompareRequest, Plan, make_plan, read_plan
+from slm_lab.experiment.launch.processes import SPAWN, end, start
+from slm_lab.experiment.lock import RunLock
+from slm_lab.experiment.result import Ending, TrialResult
+from slm_lab.experiment.run import Run, RunRequest
+from slm_lab.experiment.run_dir import STAMP, RunDir, safe_name
+from slm_lab.metrics.reader import read_rows
+from slm_lab.spec.schema.spec import Spec
+
+CHANCE_FILE = "random_returns.json"
+
+
+@final
+@dataclass(frozen=True)
+class Planned:
+    """One training of a comparison."""
+
+    variant: Variant
+    spec: Spec
+    seed: int
+
+    @property
+    def key(self) -> str:
+        """How the comparison's record calls it."""
+        return f"{self.spec.name} seed {self.seed}"
+
+    @property
+    def label(self) -> str:
+        """How a person calls it."""
+        return f"{self.variant.label}, seed {self.seed}"
+
+
+@final
+@dataclass(frozen=True)
+class Entry:
+    """What the record says of a training that was begun: its run folder, and how it ended."""
+
+    folder: str
+    ending: Ending | None = None
+    """None while it trains, and if it was killed."""
+    error: str | None = None
+
+
+@final
+class CompareRun:
+    """A comparison in its folder: `data/{spec_name}_compare_{time}`.
+
+    In it are the run folders of all trainings, the plan (a spec file with every variant), a record
+    of what has ended how, and what is drawn.
+    """
+
+    def __init__(self, folder: Path, plan: Plan) -> None:
+        """Raises UsageError when another process works in the folder."""
+        self.folder = folder
+        self.plan = plan
+        self._lock = RunLock(folder)
+        self._record_file = folder / f"{safe_name(plan.name)}_compare_record.json"
+        self._record = _read_record(self._record_file)
+        self._read: dict[str, Training] = {}
+
+    @classmethod
+    def begin(cls, request: CompareRequest) -> "CompareRun":
+        """A new one. Raises SpecError or UsageError with every problem before anything runs."""
+        plan = make_plan(request)
+        run = cls(_make_folder(request.data_dir, plan.name), plan)
+        _write_json(plan.file(run.folder), plan.to_json())
+        known = request.data_dir / CHANCE_FILE
+        if known.is_file():
+            shutil.copyfile(known, run.folder / CHANCE_FILE)
+        return run
+
+    @classmethod
+    def resume(cls, folder: Path) -> "CompareRun":
+        """One that was begun before, whose plug-ins are imported. Raises UsageError, SpecError."""
+        return cls(folder, read_plan(folder))
+
+    @cached_property
+    def planned(self) -> list[Planned]:
+        """Every training, in the order in which they run: all variants under one seed, then all
+        under the next, so that what disturbs the machine for a while disturbs all of them."""
+        return [
+            Planned(variant, spec, seed)
+            for seed in self.plan.seeds
+            for variant, spec in self.plan.specs.items()
+        ]
+
+    @property
+    def to_run(self) -> list[Planned]:
+        """What has not come to its end; what failed is tried again."""
+        return [each for each in self.planned if not self._has_finished(each)]
+
+    @property
+    def failures(self) -> Iterator[tuple[Planned, str]]:
+        """The trainings that failed, and why."""
+        for each in self.planned:
+            entry = self._record.get(each.key)
+            if entry is not None and entry.ending is Ending.FAILED:
+                yield each, entry.error or "no reason is known"
+
+    def measure_chance(self) -> None:
+        """The Random agent's return, so that it is not measured beside a training."""
+        cache, env = self.folder / CHANCE_FILE, self.plan.baseline.env
+        if cached_random_return(cache, env) is not None:
+            return
+        process = SPAWN.Process(
+            target=measure_main,
+            args=(cache, env, self.plan.imports, os.getpid()),
+            name="random-baseline",
+        )
+        try:
+            start(process)
+            process.join()
+        finally:
+            end(process)
+
+    def prepare(self, planned: Planned) -> Run | None:
+        """The run of one training, begun or found; None where it cannot begin, which is noted."""
+        entry = self._record.get(planned.key)
+        begun = None if entry is None else RunDir(self.folder / entry.folder, planned.spec.name)
+        try:
+            if begun is not None and begun.spec_file.is_file():
+                file, mode, seed = begun.spec_file, f"train@{begun.root}", None
+            else:
+                file, mode, seed = self.plan.file(self.folder), "train", planned.seed
+            name, imports = planned.spec.name, self.plan.imports
+            run = Run(RunRequest(str(file), name, mode, (), seed, self.folder, imports))
+        except LabError as error:
+            folder = "" if entry is None else entry.folder
+            self._note(planned, Entry(folder, Ending.FAILED, str(error)))
+            return None
+        self._note(planned, Entry(run.run_dir.root.name))
+        return run
+
+    def train(self, planned: Planned, run: Run, on_tick: Callable[..., None]) -> Ending:
+        """Trains to the end, and notes how it came."""
+        folder = run.run_dir.root.name
+        try:
+            entry = _entry(folder, run.start(on_tick))
+        except LabError as error:
+            entry = Entry(folder, Ending.FAILED, str(error))
+        self._note(planned, entry)
+        return entry.ending or Ending.FAILED
+
+    def comparison(self) -> Comparison:
+        """What has been measured so far."""
+        spec, plan = self.plan.baseline, self.plan
+        return Comparison(
+            f"{spec.agent.algorithm.name} on {spec.env.name}",
+            tuple(self._outcome(variant) for variant in plan.specs),
+            spec.env.max_frame,
+            len(plan.seeds),
+            plan.cores,
+            plan.processor,
+            plan.threshold,
+            self._window,
+            (*plan.notes, *self._unfinished()),
+        )
+
+    def draw(self) -> list[Path]:
+        """Graphs and tables of what has been measured so far; the dashboard's PNG comes first."""
+        return draw_comparison(self.comparison(), self.folder, safe_name(self.plan.name))
+
+    @property
+    def _window(self) -> float:
+        most = max(variant.workers for variant in self.plan.specs)
+        spec = self.plan.baseline
+        return window_of(spec.env.max_frame, spec.meta.log_frequency, most)
+
+    def _outcome(self, variant: Variant) -> Outcome:
+        of_variant = [each for each in self.planned if each.variant == variant]
+        failures = {each.seed: why for each, why in self.failures if each.variant == variant}
+        finished = [each for each in of_variant if self._has_finished(each)]
+        return Outcome(variant, {each.seed: self._training(each) for each in finished}, failures)
+
+    def _training(self, planned: Planned) -> Training:
+        """Read once: what has come to its end does not change."""
+        if planned.key not in self._read:
+            run_dir = RunDir(self.folder / self._record[planned.key].folder, planned.spec.name)
+            sessions = range(planned.spec.meta.num_sessions)
+            files = [run_dir.session(0, session).rows for session in sessions]
+            rows = [read_rows(file) for file in files if file.exists()]
+            self._read[planned.key] = training_of(rows, self._window)
+        return self._read[planned.key]
+
+    def _unfinished(self) -> Iterator[str]:
+        done = len(self.planned) - len(self.to_run)
+        if done < len(self.planned):
+            yield f"{done} of {len(self.planned)} trainings have come to their end"
+
+    def _has_finished(self, planned: Planned) -> bool:
+        entry = self._record.get(planned.key)
+        return entry is not None and entry.ending is Ending.FINISHED
+
+    def _note(self, planned: Planned, entry: Entry) -> None:
+        self._record[planned.key] = entry
+        content = {key: asdict(each) for key, each in self._record.items()}
+        _write_json(self._record_file, content)
+
+
+def _entry(folder: str, result: TrialResult) -> Entry:
+    if result.failed:
+        return Entry(folder, Ending.FAILED, result.failed[0].error)
+    if result.interrupted:
+        return Entry(folder, Ending.INTERRUPTED)
+    return Entry(folder, Ending.FINISHED)
+
+
+def _read_record(file: Path) -> dict[str, Entry]:
+    """Empty before the first training."""
+    if not file.is_file():
+        return {}
+    entries = json.loads(file.read_text())
+    return {
+        key: Entry(each["folder"], each["ending"] and Ending(each["ending"]), each["error"])
+        for key, each in entries.items()
+    }
+
+
+def _make_folder(data_dir: Path, spec_name: str) -> Path:
+    """A fresh folder; a second one in the same second gets a number behind its time."""
+    stem = f"{safe_name(spec_name)}_compare_{datetime.now().strftime(STAMP)}"
+    for attempt in range(100):
+        folder = data_dir / (stem if attempt == 0 else f"{stem}_{attempt}")
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise UsageError(f"cannot make the folder {folder}: {error.strerror}") from error
+        return folder
+    raise UsageError(f"cannot find a free name for the folder beside {data_dir / stem}")
+
+
+def _write_json(path: Path, content: object) -> None:
+    write_atomically(path, json.dumps(content, indent=2).encode() + b"\n")
