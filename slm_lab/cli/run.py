@@ -154,9 +154,9 @@ def _show_failures(result: TrialResult) -> None:
             print(f"Session {session.session}: {session.error}", file=sys.stderr)
     if result.failed:
         whole = sum(s.ending is not Ending.FAILED for s in result.sessions)
+        rest = f"; the metrics rest on the other {whole}" if whole else ""
         print(
-            f"{len(result.failed)} of {len(result.sessions)} Sessions failed; "
-            f"the metrics rest on the other {whole}",
+            f"{len(result.failed)} of {len(result.sessions)} Sessions failed{rest}",
             file=sys.stderr,
         )
     if result.problem:

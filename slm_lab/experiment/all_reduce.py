@@ -69,7 +69,7 @@ class AllReduce(Crew):
         self._peers = peers
         self._frame_clock: RankClock | None = None
         self._cpu_t_of_others = 0.0
-        self._synced = 0.0
+        self._synced = self._aside_from = 0.0
         self._statistics: FloatArray | None = None
         """Those of the environments, (S,), as all had them after the last training event."""
         self._told: list[FinishedEpisodes] = []
@@ -155,6 +155,14 @@ class AllReduce(Crew):
         """See `Crew`."""
         spent, self._synced = self._peers.seconds - self._synced, self._peers.seconds
         return {"sync_share": spent / seconds} if seconds > 0 else {}
+
+    def enter(self) -> None:
+        """See `Crew`; what it has waited for before, or aside, is not a share of the training."""
+        self._synced += self._peers.seconds - self._aside_from
+
+    def stand_aside(self) -> None:
+        """See `Crew`."""
+        self._aside_from = self._peers.seconds
 
     def part_of(self, num_envs: int) -> int:
         """The first ranks have one more where they cannot share evenly."""

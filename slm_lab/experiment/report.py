@@ -51,7 +51,8 @@ class Reporter:
         more of them hides neither the metrics nor what the Sessions reported.
         """
         rows, evaluations = self._rows(), self._evaluations()
-        failed = {s.session for s in sessions if s.ending is Ending.FAILED}
+        ended = [s for s in sessions if s.ending is Ending.FAILED]
+        failed = {s.session for s in ended if not s.lost_others}  # the rows of those are whole
         whole = {session: each for session, each in rows.items() if session not in failed}
         every, trainings = list(whole.values()), [self._training_of[session] for session in whole]
         run_of = trainings if self._repeated else None

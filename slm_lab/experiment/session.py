@@ -102,6 +102,7 @@ class Session:
             self._rows = RowFiles(paths.info, columns, sizes)
         if replaces is not None:
             self._take_over(manifest)
+        self._is_fresh = manifest is None and replaces is None
         self._crew.join(self.agent, self.env)
         if manifest is None:
             self.agent.learner.weights_replaced()
@@ -165,15 +166,15 @@ class Session:
 
     def _begin(self) -> Array:
         """The first observations: of fresh episodes, or of those that were saved."""
-        fresh = self.clock.frame == 0
         self._crew.assemble()
         self._stopwatch.start()
         self._last_save = time.perf_counter()
         self._crew.enter()
         self._board.write(self.index, phase=Phase.RUNNING)
         self._show()
-        logger.info("%s at frame %d", "starting" if fresh else "going on", self.clock.frame)
-        if fresh:
+        how = "starting" if self._is_fresh else "going on"
+        logger.info("%s at frame %d", how, self.clock.frame)
+        if self._is_fresh:
             return self.env.reset()
         self._after_step()  # what a stop has dropped, or what it had met the others for
         return self.env.obs

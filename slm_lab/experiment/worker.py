@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
 from slm_lab.core.allocation import keep_freed_memory
-from slm_lab.core.errors import LabError, NonFiniteLossError
+from slm_lab.core.errors import CheckpointError, LabError, NonFiniteLossError
 from slm_lab.core.imports import importing
 from slm_lab.core.parent import die_with_parent
 from slm_lab.core.plugins import import_plugins
@@ -92,7 +92,7 @@ def run_session(task: SessionTask, board: Board) -> "SessionResult":
         root.error("Session %d failed: %s", task.session, traceback.format_exc())
         board.write(task.session, phase=Phase.FAILED)
         frame = int(board.clock_slots[task.session])
-        again = isinstance(error, NonFiniteLossError)
+        again = isinstance(error, NonFiniteLossError | CheckpointError)
         result = SessionResult(task.session, Ending.FAILED, frame, text.strip(), would_repeat=again)
     finally:
         root.removeHandler(log)

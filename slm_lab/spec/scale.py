@@ -161,6 +161,11 @@ def _with_larger_rates(net: NetSpec, count: int) -> NetSpec:
         for key in (name, *(f"{role}_{name}" for role in ROLES)):
             if data.get(key) is not None:
                 args = model.model_validate(data[key]).args
-                larger = {rate: args[rate] * count for rate in rates if rate in args}
+                larger = {rate: _times(args[rate], count) for rate in rates if rate in args}
                 data[key] = {**data[key], **larger}
     return type(net).model_validate(data)
+
+
+def _times(rate: Any, count: int) -> Any:
+    """N times a rate, or each of a list of them."""
+    return [each * count for each in rate] if isinstance(rate, list | tuple) else rate * count

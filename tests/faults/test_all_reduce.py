@@ -88,7 +88,7 @@ def test_after_a_rank_was_killed_all_go_on_from_the_last_checkpoint(folder, undi
     sessions = trial_metrics(folder)["sessions"]
     assert [each["restarts"] for each in sessions] == [1, 1]
     log = next((run_folder(folder) / "log").glob("*_s1.log")).read_text()
-    assert f"begins again: rank {victim} was lost: the process was killed by signal 9" in log
+    assert f"begins again: rank {victim} has ended: the process was killed by signal 9" in log
 
 
 @pytest.mark.slow

@@ -35,11 +35,12 @@ def clipped_value_loss(
     return torch.max(loss_fn(value, target), loss_fn(clipped_value, target)).mean()
 
 
-def standardize(advantage: Tensor, among: Tensor) -> Tensor:
+def standardize(advantage: Tensor, among: Tensor | None = None) -> Tensor:
     """(Â − mean) / std, (B,), with both `among` more, (A,), of which these are some.
 
     One alone is left as it is, having no deviation.
     """
+    among = advantage if among is None else among
     if among.numel() < 2:
         return advantage
     return (advantage - among.mean()) / (among.std() + 1e-8)

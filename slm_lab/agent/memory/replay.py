@@ -38,6 +38,7 @@ class Replay(Memory[TransitionSource], TransitionSource):
         self._batch_size = spec.batch_size
         self._use_cer = spec.use_cer
         self.num_batches = 0
+        self._is_due = False
         self.num_stored = 0
         self.num_trained_on = 0
 

@@ -8,7 +8,7 @@ from typing import final
 
 from slm_lab.agent.optim.peers import NoPeers
 from slm_lab.agent.optim.shared_peers import MeetingPlace, SharedMemoryPeers
-from slm_lab.core.errors import CheckpointError
+from slm_lab.core.errors import CheckpointError, LabError
 from slm_lab.experiment.all_reduce import AllReduce
 from slm_lab.experiment.crew import Crew
 from slm_lab.experiment.launch.processes import Processes
@@ -71,32 +71,38 @@ def train_in_step(
     to `meta.max_restart` times.
     """
     spec = tasks[0].spec
-    restarts = 0
+    restarts, results = 0, list[SessionResult]()
     while True:
         settle([task.run_dir.session(task.trial, task.session) for task in tasks])
-        results = attempt([replace(task, spec=scaled(spec)) for task in tasks])
+        began_at = board.clock_slots.copy()
+        try:
+            results = attempt([replace(task, spec=scaled(spec)) for task in tasks])
+        except LabError as error:
+            if not restarts:
+                raise
+            return [replace(r, error=f"{r.error}\ncannot begin again: {error}") for r in results]
         results = [replace(each, restarts=restarts) for each in results]
         failed = [each for each in results if each.ending is Ending.FAILED and not each.lost_others]
         if not failed or restarts == spec.meta.max_restart or board.stop_requested:
             return results
-        if not _is_worth_another_try(failed):
+        made_frames = any(each.frame > began_at[each.session] for each in failed)
+        if not _is_worth_another_try(failed, made_frames):
             return results
         restarts += 1
         for task in tasks:
             board.write(task.session, phase=Phase.WAITING, restarts=restarts)
             board.clock_slots[task.session] = board.arrived[task.session] = 0
         reason = str(failed[0].error).splitlines()[-1]
-        why = f"rank {tasks[0].workers.index(failed[0].session)} was lost: {reason}"
+        why = f"rank {tasks[0].workers.index(failed[0].session)} has ended: {reason}"
         tasks = [replace(task, resume=True, begins_again=why) for task in tasks]
 
 
-def _is_worth_another_try(failed: Sequence[SessionResult]) -> bool:
+def _is_worth_another_try(failed: Sequence[SessionResult], made_frames: bool) -> bool:
     """Not where the same must happen again, nor where one failed by itself before its first step.
 
     Which of those that fail at once is the first to be noticed is a matter of chance.
     """
     killed = any(each.was_killed for each in failed)
-    made_frames = any(each.frame > 0 for each in failed)
     return (killed or made_frames) and not any(each.would_repeat for each in failed)
 
 

@@ -30,6 +30,8 @@ from slm_lab.experiment.worker import SessionTask
 
 CONNECT_SECONDS = 10.0
 """How long a cluster may take to answer."""
+NEW_NODE_SECONDS = 60.0
+"""How long a lost node may take to be replaced by another."""
 NEWS_SECONDS = 1.0
 """Between two questions for news."""
 STOP_SECONDS = 15.0
@@ -175,23 +177,39 @@ class Actors:
     def _has_room(self, on_tick: Callable[[], None]) -> bool:
         """Waits until all ranks have room; False where the user gives up before.
 
-        Raises LabError where the cluster is too small, whoever else uses it.
+        Raises LabError where the cluster is too small; after a node was lost another has some time
+        to take its place.
         """
-        needs = _resources(next(iter(self._tasks.values())))
-        there = ray.cluster_resources()  # type: ignore[no-untyped-call]
-        for name, each in needs.items():
-            if there.get(name, 0) < each * len(self._tasks):
-                raise LabError(
-                    f"{len(self._tasks)} ranks need {each * len(self._tasks):g} {name} of the Ray "
-                    f"cluster, which has {there.get(name, 0):g}; add nodes, or lower max_session"
-                )
+        first = next(iter(self._tasks.values()))
+        needs = _resources(first)
+        patience = 0.0 if first.begins_again is None else NEW_NODE_SECONDS
         self._room = placement_group([needs] * len(self._tasks), strategy="SPREAD")
         ready = self._room.ready()
+        too_small_since: float | None = None
         while not ray.wait([ready], timeout=TICK)[0]:
             on_tick()
             if self._board.stop_requested:
                 return False
+            lack = self._lack(needs)
+            if lack is None:
+                too_small_since = None
+                continue
+            too_small_since = too_small_since or time.monotonic()
+            if time.monotonic() - too_small_since >= patience:
+                raise LabError(lack)
         return True
+
+    def _lack(self, needs: Mapping[str, float]) -> str | None:
+        """What the cluster lacks, whoever else uses it; None where it is large enough."""
+        there = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        count = len(self._tasks)
+        for name, each in needs.items():
+            if there.get(name, 0) < each * count:
+                return (
+                    f"{count} ranks need {each * count:g} {name} of the Ray cluster, which has "
+                    f"{there.get(name, 0):g}; add nodes, or lower max_session"
+                )
+        return None
 
     def _look(self) -> None:
         """Takes in the news that have come, and asks for more from time to time."""

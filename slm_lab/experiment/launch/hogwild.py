@@ -1,11 +1,8 @@
 """What a Trial's parent does for Hogwild! workers: makes what they share, and asks them to save."""
 
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import final
 
 import numpy as np
@@ -14,7 +11,6 @@ import torch
 from slm_lab.agent.algorithm.algorithm import AgentSeeds
 from slm_lab.agent.build import build_agent
 from slm_lab.agent.net.device import resolve_device
-from slm_lab.core.errors import LabError
 from slm_lab.core.types import StateDict
 from slm_lab.env.make import make_env
 from slm_lab.experiment.checkpoint import CheckpointStore
@@ -70,9 +66,6 @@ def global_state(
             AgentSeeds(seeds.init, seeds.action, seeds.sampling),
         )
         state = GlobalState.of(mode, agent, env, len(workers))
-    except LabError:
-        _clear_shared_memory()
-        raise
     finally:
         env.close()
     if resume:
@@ -96,13 +89,6 @@ def _on_cpu(agent: AgentSpec, only: object = None) -> AgentSpec:
         if net is not None and only in (None, net.gpu)
     }
     return agent.model_copy(update=moved)
-
-
-def _clear_shared_memory() -> None:
-    """torch leaves the file behind for which there was no room; it keeps no other by name."""
-    for path in Path("/dev/shm").glob(f"torch_{os.getpid()}_*"):
-        with suppress(OSError):
-            path.unlink()
 
 
 def _restore(state: GlobalState, run_dir: RunDir, trial: int, workers: range) -> None:

@@ -60,7 +60,7 @@ def test_all_problems_of_all_specs_are_printed(run, write):
         "  meta.threads = 0: must be >= 1\n"
         "specs.json: two: ok\n"
         "specs.json: three has 1 problem\n"
-        "  meta.distributed = 'actor_learner': distributed \"all_reduce\" is not available yet\n"
+        "  meta.distributed = 'actor_learner': distributed \"actor_learner\" is not available yet\n"
         "demo.json: ppo_cartpole: ok\n"
         "nosuch has 1 problem\n"
         "  file: there is no such file, here or shipped\n"

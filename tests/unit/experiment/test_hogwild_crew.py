@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from slm_lab.core.errors import NonFiniteLossError
+from slm_lab.agent.optim import shared_memory
+from slm_lab.core.errors import LabError, NonFiniteLossError
 from slm_lab.experiment import hogwild
 from slm_lab.experiment.hogwild import GlobalState, Hogwild
 from slm_lab.experiment.launch import hogwild as launch
@@ -409,13 +410,13 @@ def test_the_global_weights_are_those_that_a_session_alone_would_draw(tmp_path):
 
 def test_what_torch_leaves_where_shared_memory_is_full_is_cleared(tmp_path, monkeypatch):
     cleared = []
-    monkeypatch.setattr(launch, "_clear_shared_memory", lambda: cleared.append(True))
+    monkeypatch.setattr(shared_memory, "clear_left_over", lambda: cleared.append(True))
 
     def full(self, *arguments, **keywords):
         raise RuntimeError("No space left on device (28)")
 
     monkeypatch.setattr(torch.Tensor, "share_memory_", full)
-    with pytest.raises(launch.LabError, match="make room there"):
+    with pytest.raises(LabError, match="make room there"):
         global_state(SPEC, "shared", RunDir(tmp_path, SPEC.name), 0, range(1), 0, False)
     assert cleared
 
