@@ -96,15 +96,16 @@ def call(args: list[str], cwd: Path) -> Done:
 
 @contextmanager
 def started(folder: Path, mode: str = "train", *options: str) -> Iterator[Running]:
-    """Starts a command and, whatever the test does, leaves none of its processes behind."""
+    """Starts `command` and, whatever the test does, leaves none of its processes behind."""
+    with started_as(folder, command(folder, mode, *options)) as running:
+        yield running
+
+
+@contextmanager
+def started_as(folder: Path, args: list[str]) -> Iterator[Running]:
+    """The same of any command line."""
     with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
-        process = subprocess.Popen(
-            command(folder, mode, *options),
-            cwd=folder,
-            stdout=out,
-            stderr=err,
-            start_new_session=True,
-        )
+        process = subprocess.Popen(args, cwd=folder, stdout=out, stderr=err, start_new_session=True)
     running = Running(process, folder)
     try:
         yield running

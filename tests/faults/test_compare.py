@@ -2,13 +2,20 @@
 
 import csv
 import json
-import subprocess
-from contextlib import contextmanager
 
 import pytest
 
 from slm_lab.experiment.run_dir import RunDir
-from tests.faults.lab import LAB, NAME, Running, call, interrupt, repeatable, wait_until, write_spec
+from tests.faults.lab import (
+    LAB,
+    NAME,
+    call,
+    interrupt,
+    repeatable,
+    started_as,
+    wait_until,
+    write_spec,
+)
 from tests.support import actor_critic
 
 SPEC = actor_critic(
@@ -22,24 +29,6 @@ def compare(folder, *options):
     """The command on the spec in `folder`."""
     data = ["--data", str(folder / "data")]
     return [str(LAB), "compare", str(folder / "spec.json"), NAME, *data, *options]
-
-
-@contextmanager
-def started(folder, args):
-    """Starts the command and, whatever the test does, leaves none of its processes behind."""
-    with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
-        process = subprocess.Popen(args, cwd=folder, stdout=out, stderr=err, start_new_session=True)
-    running = Running(process, folder)
-    try:
-        yield running
-    finally:
-        left = running.children()
-        if process.poll() is None:
-            process.kill()
-        process.wait()
-        for child in left:
-            if child.is_running():
-                child.kill()
 
 
 def comparison_folder(folder):
@@ -91,7 +80,7 @@ def test_a_comparison_trains_and_draws_every_variant(folder):
 def test_a_stop_shows_what_has_ended_and_resuming_ends_the_rest(folder):
     write_spec(folder, {**SPEC, "env": {**SPEC["env"], "max_frame": 20_000}})
     options = ["--modes", "shared", "--workers", "1", "--seeds", "1"]
-    with started(folder, compare(folder, *options)) as running:
+    with started_as(folder, compare(folder, *options)) as running:
         wait_until(lambda: list(folder.glob("data/*/*shared_1*/info/*_train.csv")))
         interrupt(running)
         done = running.end()

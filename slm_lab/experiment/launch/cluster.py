@@ -167,7 +167,12 @@ class Actors:
         for place, task in enumerate(tasks):
             self._actors[task.session] = _actor(task, self._room, place)
         if self._together:
-            host, port = ray.get(self._actors[tasks[0].session].address.remote())
+            address = self._actors[tasks[0].session].address.remote()
+            try:
+                host, port = ray.get(address, timeout=HANG_SECONDS)
+            except RayError as error:
+                self._results = [self._lost(task.session, _why_lost(error)) for task in tasks]
+                return
             meeting = Rendezvous(host, port, len(tasks), HANG_SECONDS)
             tasks = [replace(task, common=meeting) for task in tasks]
         for task in tasks:
@@ -271,11 +276,10 @@ class Actors:
             self._take(session, _result_of(asked))
         try:
             result: SessionResult = ray.get(end)
-            self._take(session, ray.get(actor.news.remote(False), timeout=STOP_SECONDS))
-            ray.get(actor.close.remote(), timeout=STOP_SECONDS)
+            self._take(session, ray.get(actor.news.remote(False), timeout=HANG_SECONDS))
+            ray.get(actor.close.remote(), timeout=HANG_SECONDS)
         except RayError as error:
-            reason = str(error).strip().splitlines()[0]
-            result = self._lost(session, f"its node or its process was lost: {reason}")
+            result = self._lost(session, _why_lost(error))
         ray.kill(actor)
         del self._actors[session]
         if result.ending is Ending.FAILED and self._may_go_on(session, result):
@@ -318,6 +322,10 @@ class Actors:
         self._board.write(session, phase=Phase.STOPPED)
         frame = int(self._board.clock_slots[session])
         return SessionResult(session, Ending.INTERRUPTED, frame)
+
+
+def _why_lost(error: RayError) -> str:
+    return f"its node or its process was lost: {str(error).strip().splitlines()[0]}"
 
 
 def _resources(task: SessionTask) -> dict[str, float]:
