@@ -12,6 +12,7 @@ from slm_lab.core.errors import Problem, SpecError
 from slm_lab.env.check import check_env, why_not_filmed
 from slm_lab.env.make import describe_actions
 from slm_lab.env.record import env_record
+from slm_lab.experiment.cluster_address import check_cluster
 from slm_lab.experiment.lock import RunLock
 from slm_lab.experiment.mode import parse_mode
 from slm_lab.experiment.progress import Board
@@ -67,6 +68,7 @@ class Run:
         if resume_from is None:
             spec = dev_profile(spec) if self.checked else spec
             check_spaces(f"{request.spec_file}: {spec.name}", spec)
+            check_cluster(spec.meta.cluster)
             given = spec.meta.random_seed
             self.root_seed = draw_root_seed() if given is None else given
             self.spec = with_seed(spec, self.root_seed)
@@ -79,6 +81,7 @@ class Run:
             self._lock = RunLock(self.run_dir.root)
             self.spec, self.root_seed, changed = self._continued(spec, request)
             check_spaces(f"{self.run_dir.root}: {self.spec.name}", self.spec)
+            check_cluster(self.spec.meta.cluster)
             if changed:
                 self._write_specs(request, self._about())
             if self._has_ended():

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from slm_lab.analysis.atomic import write_atomically
 from slm_lab.core.errors import LabError
 from slm_lab.experiment.all_reduce import AllReduce
 from slm_lab.experiment.checkpoint import delete_unnamed
+from slm_lab.experiment.cluster_address import HOW_TO_START
 from slm_lab.experiment.crew import Crew
 from slm_lab.experiment.launch.all_reduce import HANG_SECONDS, train_in_step
 from slm_lab.experiment.launch.node import News, NodeSession, Saved
@@ -28,8 +28,6 @@ from slm_lab.experiment.progress import Board, Phase
 from slm_lab.experiment.result import Ending, SessionResult
 from slm_lab.experiment.worker import SessionTask
 
-CONNECT_SECONDS = 10.0
-"""How long a cluster may take to answer."""
 NEW_NODE_SECONDS = 60.0
 """How long a lost node may take to be replaced by another."""
 NEWS_SECONDS = 1.0
@@ -66,25 +64,14 @@ def connected(address: str) -> Iterator[None]:
         yield
         return
     try:
-        _reach(address)
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (OSError, RuntimeError, ValueError, RayError) as error:
         reason = str(error).splitlines()[0]
-        raise LabError(
-            f"there is no Ray cluster at {address}: {reason}; start one (ray start --head), or "
-            "remove meta.cluster to train on this machine"
-        ) from error
+        raise LabError(f"there is no Ray cluster at {address}: {reason}; {HOW_TO_START}") from error
     try:
         yield
     finally:
         ray.shutdown()
-
-
-def _reach(address: str) -> None:
-    """Raises OSError where nobody listens: Ray would ask again for minutes."""
-    host, colon, port = address.removeprefix("ray://").rpartition(":")
-    if colon and port.isdigit():
-        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
 
 
 def train_seeds(
