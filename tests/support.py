@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from slm_lab.agent.optim.shared_peers import MeetingPlace, SharedMemoryPeers
+from slm_lab.experiment.actor_learner import Serially
 from slm_lab.experiment.all_reduce import AllReduce
+from slm_lab.experiment.crew import Crew
 from slm_lab.experiment.hogwild import Hogwild, Mode
 from slm_lab.experiment.launch.hogwild import global_state
 from slm_lab.experiment.launch.processes import SPAWN
@@ -20,6 +22,7 @@ from slm_lab.experiment.session import Session
 from slm_lab.metrics.row import TIMING_COLUMNS
 from slm_lab.spec.load import parse_spec
 from slm_lab.spec.schema.spec import Spec
+from slm_lab.spec.unrolls import as_learned
 
 PPO = {
     "agent": {
@@ -141,18 +144,24 @@ def make_session(
     on_row: Callable[[Session], None] | None = None,
     hogwild: Mode | None = None,
     rank: Rank | None = None,
+    serially: bool = False,
 ) -> Session:
-    """A Session that lives in `folder`, ready to run here; with `hogwild` a crew of one."""
+    """A Session that lives in `folder`, ready to run here; with `hogwild` a crew of one, and with
+    `serially` one with actors that play in turn."""
     run_dir = RunDir(folder, spec.name)
     for part in ("info", "model", "log", "graph"):
         (folder / part).mkdir(parents=True, exist_ok=True)
-    index, board, crew = 0, Board.allocate(SPAWN, 1), None
+    index, board = 0, Board.allocate(SPAWN, 1)
+    crew: Crew | None = None
     if hogwild is not None:
         common = global_state(spec, hogwild, run_dir, 0, range(1), seed, resume)
         crew = Hogwild(board, 0, common)
     if rank is not None:
         index, board, place = rank
         crew = AllReduce(board, SharedMemoryPeers(place, index, seconds=60))
+    if serially:
+        spec = as_learned(spec)
+        crew = Serially(spec, seed, 0, 0).crew(board, 0)
     return Session(
         spec,
         index,

@@ -54,7 +54,7 @@ class Rollout:
     bootstrap_n: Tensor
     """(K,) int64"""
     version: Tensor
-    """(T,) int64, `Act.version` of each step"""
+    """(T, N) int64, `Act.version` of each step"""
 
     @property
     def done(self) -> Tensor:

@@ -1,5 +1,6 @@
 """From a spec and the spaces of an environment to an agent."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 
 from slm_lab.agent.agent import Agent
 from slm_lab.agent.algorithm.algorithm import AgentParts, AgentSeeds, BuildContext
+from slm_lab.agent.algorithm.correction import VTrace
 from slm_lab.agent.memory.imitation import WithPast
 from slm_lab.agent.memory.memory import Memory, MemoryLayout
 from slm_lab.core.registry import ALGORITHMS, MEMORIES
@@ -24,25 +26,34 @@ def build_agent(
     seeds: AgentSeeds,
     scratch: Path | None = None,
     frame_stack: int = 1,
+    correction: VTrace | None = None,
+    make_memory: Callable[[MemoryLayout], Memory[Any]] | None = None,
 ) -> Agent:
     """The agent that `spec` describes, for environments with these spaces of one environment.
 
     `frame_stack` is of how many frames an observation consists, which a memory stores once each.
-    `scratch` is a folder for files of its own, which leave nothing behind.
+    `scratch` is a folder for files of its own, which leave nothing behind. `correction` is for
+    rollouts of a policy that is older than the learner's. `make_memory` makes another memory than
+    the spec asks for.
     Raises LabError when a part is unknown, not built yet, or does not fit the spaces.
     """
-    context = BuildContext(spec, observation_space, action_space, num_envs, seeds)
+    context = BuildContext(spec, observation_space, action_space, num_envs, seeds, correction)
     parts: AgentParts = ALGORITHMS.load(spec.algorithm.name).build(context)
-    return Agent(parts.actor, parts.learner, _build_memory(context, parts, scratch, frame_stack))
+    layout = _memory_layout(context, parts, scratch, frame_stack)
+    if make_memory is not None:
+        memory: Memory[Any] | None = make_memory(layout)
+    elif spec.memory is not None:
+        memory = _kind(spec.memory).build(spec.memory, layout)
+    else:
+        memory = None
+    return Agent(parts.actor, parts.learner, memory)
 
 
-def _build_memory(
+def _memory_layout(
     context: BuildContext, parts: AgentParts, scratch: Path | None, frame_stack: int
-) -> Memory[Any] | None:
-    if context.spec.memory is None:
-        return None
+) -> MemoryLayout:
     obs_shape, recall = context.obs_shape, parts.recall
-    layout = MemoryLayout(
+    return MemoryLayout(
         parts.horizon,
         context.num_envs,
         obs_shape if recall is None else (obs_shape[0] + recall.row_size,),
@@ -53,7 +64,6 @@ def _build_memory(
         frame_stack if recall is None else 1,
         scratch,
     )
-    return _kind(context.spec.memory).build(context.spec.memory, layout)
 
 
 def _kind(spec: MemorySpec) -> type[Memory[Any]]:

@@ -11,7 +11,15 @@ from pathlib import Path
 from typing import final
 
 from slm_lab.analysis.atomic import write_atomically
-from slm_lab.analysis.compare import Comparison, Outcome, Training, Variant, training_of, window_of
+from slm_lab.analysis.compare import (
+    WITH_LEARNER,
+    Comparison,
+    Outcome,
+    Training,
+    Variant,
+    training_of,
+    window_of,
+)
 from slm_lab.analysis.compare_graph import draw_comparison
 from slm_lab.core.errors import LabError, UsageError
 from slm_lab.experiment.baseline import cached_random_return, measure_main
@@ -196,7 +204,9 @@ class CompareRun:
             sessions = range(planned.spec.meta.num_sessions)
             files = [run_dir.session(0, session).rows for session in sessions]
             rows = [read_rows(file) for file in files if file.exists()]
-            self._read[planned.key] = training_of(rows, self._window)
+            by_actors = planned.variant.mode == WITH_LEARNER
+            actors = planned.variant.workers if by_actors else 1
+            self._read[planned.key] = training_of(rows, self._window, actors)
         return self._read[planned.key]
 
     def _unfinished(self) -> Iterator[str]:

@@ -16,7 +16,6 @@ from slm_lab.experiment.provenance import provenance
 from slm_lab.experiment.run import check_spaces
 from slm_lab.experiment.run_dir import safe_name
 from slm_lab.experiment.seeding import draw_root_seed
-from slm_lab.spec.availability import NOT_BUILT
 from slm_lab.spec.cross_check_nets import GLOBAL_TWIN
 from slm_lab.spec.load import load_spec, load_specs
 from slm_lab.spec.override import Setting, apply_settings
@@ -94,14 +93,8 @@ class Plan:
         return {**{spec.name: spec.to_json() for spec in self.specs.values()}, PLAN_BLOCK: about}
 
 
-def built_modes() -> list[str]:
-    """The words for `meta.distributed` that can be compared with `false`, those only that run."""
-    missing = [row.missing for row in NOT_BUILT if row.path == "meta.distributed"]
-    return [mode for mode in all_modes() if not any(is_missing(mode) for is_missing in missing)]
-
-
 def all_modes() -> list[str]:
-    """Every word for `meta.distributed` but `false`, whether it is built or not."""
+    """The words for `meta.distributed` that can be compared with `false`."""
     given = MetaSpec.model_fields["distributed"].annotation
     return [word for word in get_args(given) if isinstance(word, str)]
 
@@ -109,7 +102,7 @@ def all_modes() -> list[str]:
 def make_plan(request: CompareRequest) -> Plan:
     """The plan for a request. Raises UsageError, or SpecError with every problem of any variant."""
     cores = usable_cores()
-    modes = tuple(built_modes()) if request.modes is None else request.modes
+    modes = tuple(all_modes()) if request.modes is None else request.modes
     workers = _powers_of_two(cores) if request.workers is None else request.workers
     _refuse_unknown(modes)
     alone = {"meta.distributed": False, "meta.max_session": 1, "meta.max_run": 1}

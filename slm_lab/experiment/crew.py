@@ -3,14 +3,19 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import Protocol, final
+from typing import Any, Protocol, final
 
 from slm_lab.agent.agent import Agent
+from slm_lab.agent.algorithm.correction import VTrace
+from slm_lab.agent.memory.memory import Memory, MemoryLayout
 from slm_lab.core.types import StateDict
 from slm_lab.env.step import FinishedEpisodes
 from slm_lab.env.vector_env import VectorEnv
+from slm_lab.experiment.acting import Acting, Experience
 from slm_lab.experiment.clock import Clock
 from slm_lab.experiment.progress import Board
+from slm_lab.spec.schema.env import EnvSpec
+from slm_lab.spec.schema.spec import Spec
 
 
 class Wish(IntEnum):
@@ -43,6 +48,22 @@ class Crew(ABC):
     @abstractmethod
     def clock(self, max_frame: int) -> Clock:
         """The clock that the frame budget is counted on."""
+
+    @property
+    def correction(self) -> VTrace | None:
+        """What the learner does about samples of an older policy."""
+        return None
+
+    make_memory: Callable[[MemoryLayout], Memory[Any]] | None = None
+    """Makes another memory than the spec asks for."""
+
+    def env_spec(self, env: EnvSpec) -> EnvSpec:
+        """The environments that this Session makes itself."""
+        return env
+
+    def experience(self, spec: Spec, agent: Agent, env: VectorEnv, clock: Clock) -> Experience:
+        """Where its steps come from."""
+        return Acting(agent, env, clock, spec.env.name)
 
     def join(self, agent: Agent, env: VectorEnv) -> None:
         """Makes weights and statistics of a fresh or restored Session those of all."""

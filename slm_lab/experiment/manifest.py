@@ -8,7 +8,7 @@ from typing import Any
 
 from slm_lab.core.errors import CheckpointError
 
-FORMAT = 4
+FORMAT = 5
 
 
 @dataclass(frozen=True)

@@ -30,12 +30,13 @@ class Reporter:
         self._run_dir = run_dir
         self._trial = trial
         self._title = f"{spec.name} on {spec.env.name}"
-        self._paths = [run_dir.session(trial, s) for s in range(spec.meta.num_sessions)]
-        self._training_of = [n for n, crew in enumerate(spec.meta.trainings) for _ in crew]
-        self._exporters = [TensorBoardExporter(p.rows, p.tensorboard) for p in self._paths]
-        self._exporters += [
-            TensorBoardExporter(p.eval_rows, p.eval_tensorboard) for p in self._paths
-        ]
+        self._paths = {s: run_dir.session(trial, s) for s in spec.meta.writers}
+        self._training_of = {
+            s: n for n, crew in enumerate(spec.meta.trainings) for s in crew if s in self._paths
+        }
+        paths = self._paths.values()
+        self._exporters = [TensorBoardExporter(p.rows, p.tensorboard) for p in paths]
+        self._exporters += [TensorBoardExporter(p.eval_rows, p.eval_tensorboard) for p in paths]
 
     def draw_live(self) -> None:
         """The main graphs of what has been written so far; a full disk ends no training."""
@@ -78,12 +79,12 @@ class Reporter:
 
     def _rows(self) -> dict[int, Rows]:
         """By Session; one that has no file has not started."""
-        files = [paths.rows for paths in self._paths]
-        return {session: read_rows(file) for session, file in enumerate(files) if file.exists()}
+        files = {session: paths.rows for session, paths in self._paths.items()}
+        return {session: read_rows(file) for session, file in files.items() if file.exists()}
 
     def _evaluations(self) -> dict[int, Rows]:
-        files = [paths.eval_rows for paths in self._paths]
-        return {session: read_rows(file) for session, file in enumerate(files) if file.exists()}
+        files = {session: paths.eval_rows for session, paths in self._paths.items()}
+        return {session: read_rows(file) for session, file in files.items() if file.exists()}
 
     def _draw(
         self,
@@ -95,11 +96,10 @@ class Reporter:
         for exporter in self._exporters:
             exporter.update()
         root, prefix = self._run_dir.root, self._run_dir.trial_prefix(self._trial)
-        sessions = range(len(self._paths))
-        every = [rows.get(session, NO_ROWS) for session in sessions]
-        run_of = self._training_of if self._repeated else None
+        every = [rows.get(session, NO_ROWS) for session in self._paths]
+        run_of = list(self._training_of.values()) if self._repeated else None
         graphs = draw_trial_graphs(root, every, prefix, self._title, which=which, run_of=run_of)
-        every = [evaluations.get(session, NO_ROWS) for session in sessions]
+        every = [evaluations.get(session, NO_ROWS) for session in self._paths]
         return graphs + draw_trial_eval_graph(root, every, prefix, self._title, run_of)
 
     @property

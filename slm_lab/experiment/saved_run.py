@@ -91,12 +91,19 @@ class SavedRun:
         return Evaluator(spec or self.spec, num_envs, seed, film)
 
     def sessions(self, only: int | None) -> list[int]:
-        """The Sessions to look at: all, of ranks with one agent the first, or the one that was
-        asked for. Raises UsageError."""
-        count = self.spec.meta.num_sessions
+        """The Sessions to look at: all, of ranks with one agent the first, of actors and a learner
+        the learner, or the one that was asked for. Raises UsageError."""
+        meta = self.spec.meta
+        count = meta.num_sessions
         if only is not None and only >= count:
             raise UsageError(f"--session {only}: the run has the Sessions 0 to {count - 1}")
-        return self.spec.meta.writers if only is None else [only]
+        if only is not None and meta.is_actor(only):
+            learner = only - only % meta.sessions_per_training
+            raise UsageError(
+                f"--session {only}: it only acts, and saves no agent of its own; its learner is "
+                f"Session {learner}"
+            )
+        return meta.writers if only is None else [only]
 
     def has_checkpoint(self, session: int) -> bool:
         """Whether anything of a Session has been saved yet."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from slm_lab.agent.algorithm.algorithm import AgentSeeds
 from slm_lab.agent.build import build_agent
 from slm_lab.core.errors import CheckpointError, NonFiniteLossError
-from slm_lab.core.types import Array, StateDict
+from slm_lab.core.types import StateDict
 from slm_lab.env.make import make_env
 from slm_lab.env.step import NO_EPISODES, FinishedEpisodes
 from slm_lab.experiment.check import AgentChecks
@@ -58,20 +58,23 @@ class Session:
         self.index = index
         self.paths = paths
         gamma = spec.agent.algorithm.gamma or 1.0  # none: the Random agent discounts nothing
-        self.env = make_env(spec.env, seeds.env, gamma=gamma)
+        self._crew = Alone(board, index) if crew is None else crew
+        self.env = make_env(self._crew.env_spec(spec.env), seeds.env, gamma=gamma)
         self.agent = build_agent(
             spec.agent,
             self.env.observation_space,
             self.env.action_space,
-            self.env.num_envs,
+            spec.env.num_envs,
             AgentSeeds(seeds.init, seeds.action, seeds.sampling),
             scratch=paths.models,
             frame_stack=self.env.frame_stack,
+            correction=self._crew.correction,
+            make_memory=self._crew.make_memory,
         )
-        self._crew = Alone(board, index) if crew is None else crew
         self.clock = self._crew.clock(spec.env.max_frame)
+        self._experience = self._crew.experience(spec, self.agent, self.env, self.clock)
         columns_added = (*self.agent.learner.metric_names, *self._crew.columns)
-        num_envs = self.env.num_envs * self._crew.size
+        num_envs = spec.env.num_envs * self._crew.size
         self.tracker = Tracker(num_envs, spec.meta.log_frequency, columns_added)
         played = self._crew.part_of(spec.meta.rigorous_eval)
         self._evaluation = RigorousEval(spec, played, seeds.rigorous_eval) if played else None
@@ -112,21 +115,17 @@ class Session:
 
         Raises NonFiniteLossError with the state saved beside the last good checkpoint.
         """
-        agent, env, clock, crew = self.agent, self.env, self.clock, self._crew
-        obs = self._begin()
+        crew, experience = self._crew, self._experience
+        self._begin()
         try:
             while not self._is_over():
                 if crew.asks_to_save:
                     self._save_together()
                 crew.refresh()
-                act = agent.act(obs, clock.total_frame)
-                step = env.step(act.action)
-                clock.tick(env.num_envs)
-                agent.observe(obs, act, step.reward, step.terminated, step.truncated, step.next_obs)
-                obs = step.obs
-                if step.finished is not None:
-                    self.tracker.track_episodes(*step.finished)
-                    crew.tell(step.finished)
+                finished = experience.step()  # act, step, observe: see `Acting`
+                if finished is not None:
+                    self.tracker.track_episodes(*finished)
+                    crew.tell(finished)
                 self._after_step()
         except NonFiniteLossError as error:
             raise NonFiniteLossError(f"{error}\n{self._save_for_inspection()}") from error
@@ -137,6 +136,7 @@ class Session:
         self._rows.close()
         if self._evaluation is not None:
             self._evaluation.close()
+        self._experience.close()
         self.env.close()
 
     def state_dict(self) -> StateDict:
@@ -146,8 +146,7 @@ class Session:
             "frames": self.clock.frames,
             "elapsed": self._stopwatch.state_dict(),
             "agent": self.agent.state_without_log(),
-            "env": self.env.state_dict(),
-            "obs": self.env.obs.copy(),
+            **self._experience.state_dict(),
             "tracker": self.tracker.state_dict(),
             "evaluation": None if self._evaluation is None else self._evaluation.state_dict(),
             "crew": self._crew.state_dict(),
@@ -158,14 +157,14 @@ class Session:
         self.clock.load(int(state["frame"]), state["frames"])
         self._stopwatch.load_state_dict(state["elapsed"])
         self.agent.load_state_dict(state["agent"])
-        self.env.load_state_dict(state["env"])
+        self._experience.load_state_dict(state)
         self.tracker.load_state_dict(state["tracker"])
         if self._evaluation is not None:
             self._evaluation.load_state_dict(state["evaluation"])
         self._crew.load_state_dict(state["crew"])
 
-    def _begin(self) -> Array:
-        """The first observations: of fresh episodes, or of those that were saved."""
+    def _begin(self) -> None:
+        """Fresh episodes, or those that were saved."""
         self._crew.assemble()
         self._stopwatch.start()
         self._last_save = time.perf_counter()
@@ -175,9 +174,9 @@ class Session:
         how = "starting" if self._is_fresh else "going on"
         logger.info("%s at frame %d", how, self.clock.frame)
         if self._is_fresh:
-            return self.env.reset()
-        self._after_step()  # what a stop has dropped, or what it had met the others for
-        return self.env.obs
+            self._experience.begin()
+        else:
+            self._after_step()  # what a stop has dropped, or what it had met the others for
 
     def _after_step(self) -> None:
         """Learns, evaluates, films and tracks, if it is time.
@@ -228,7 +227,10 @@ class Session:
     def _is_over(self) -> bool:
         """Whether the run ends here, for this Session and for those that it trains with."""
         if self._granted_end is None and (
-            self.clock.exhausted or self._board.stop_requested or self._solved()
+            self.clock.exhausted
+            or self._board.stop_requested
+            or self._solved()
+            or self._experience.has_ended
         ):
             finished = self.clock.exhausted or self._solved()
             wish = Wish.FINISH if finished else Wish.STOP
@@ -333,7 +335,7 @@ class Session:
             wall_t=elapsed.wall_t,
             cpu_t=self._crew.cpu_t(elapsed.cpu_t),
             opt_step=self.agent.learner.opt_step,
-            explore_var=self.agent.actor.explore_var,
+            explore_var=self._experience.explore_var,
         )
         with self._writing_rows():
             self._rows.append(self.paths.rows.name, row)
@@ -422,12 +424,7 @@ class Session:
         self.load_state_dict(state)
         if self.agent.log is not None:
             self._store.load_log(manifest, self.agent.log)
-        if not self.env.exact_state:
-            self.agent.break_off(state["obs"])
-            logger.warning(
-                "the state of %s cannot be saved: going on with fresh episodes",
-                self.spec.env.name,
-            )
+        self._experience.go_on(state)
 
     def _take_over(self, manifest: Manifest | None) -> None:
         """Goes on where another process died: with its frames and rows, in fresh episodes."""

@@ -122,6 +122,10 @@ class Trial:
                 from slm_lab.experiment.launch.all_reduce import train_ranks
 
                 return train_ranks
+            if meta.distributed == "actor_learner":
+                from slm_lab.experiment.launch.actor_learner import train_from_actors
+
+                return train_from_actors
             from slm_lab.experiment.launch.hogwild import train_workers
 
             return train_workers
@@ -143,11 +147,10 @@ class Trial:
         """The Sessions that had come to their end before the run was resumed."""
         done = []
         ended, manifests = have_ended(self.spec, self.run_dir, self.index)
-        for session, (manifest, over) in enumerate(zip(manifests, ended, strict=True)):
-            if manifest is not None:
-                self.board.clock_slots[session] = manifest.frame
-            if manifest is not None and over:
-                done.append(SessionResult(session, Ending.FINISHED, manifest.frame))
+        for session, frame in enumerate(_frames_so_far(self.spec, manifests)):
+            self.board.clock_slots[session] = frame
+            if ended[session]:
+                done.append(SessionResult(session, Ending.FINISHED, frame))
                 self.board.write(session, phase=Phase.DONE)
         return done
 
@@ -198,15 +201,30 @@ class Trial:
 
 def have_ended(spec: Spec, run_dir: RunDir, trial: int) -> tuple[list[bool], list[Manifest | None]]:
     """For each Session whether it has come to its end and there are no frames left to train; and
-    its newest checkpoint."""
+    its newest checkpoint. Actors, who have none, end with their learner."""
     sessions = range(spec.meta.num_sessions)
     manifests = [read_manifest(run_dir.session(trial, session).manifest) for session in sessions]
     ended: list[bool] = []
     for workers in spec.meta.trainings:
         saved = [manifests[session] for session in workers]
         over = sum(each.frame for each in saved if each is not None) >= spec.env.max_frame
-        ended += [over and each is not None and each.finished for each in saved]
+        done = [over and each is not None and each.finished for each in saved]
+        if spec.meta.distributed == "actor_learner":
+            done = [done[0]] * len(workers)
+        ended += done
     return ended, manifests
+
+
+def _frames_so_far(spec: Spec, manifests: Sequence[Manifest | None]) -> list[int]:
+    """What the clock of each Session shows. An actor's, which nothing keeps, shows its share of
+    what the learner has learned from."""
+    frames = [0 if manifest is None else manifest.frame for manifest in manifests]
+    for learner, *actors in spec.meta.trainings:
+        for n, session in enumerate(actors):
+            if spec.meta.is_actor(session):
+                learned, count = frames[learner], len(actors)
+                frames[session] = learned * (n + 1) // count - learned * n // count
+    return frames
 
 
 @contextmanager

@@ -19,8 +19,11 @@ from slm_lab.experiment.run_dir import RunDir
 from slm_lab.experiment.seeding import session_seeds
 
 if TYPE_CHECKING:
+    from slm_lab.experiment.actor import ActorSession
     from slm_lab.experiment.crew import MeetingPoint
+    from slm_lab.experiment.pipe import Pipe
     from slm_lab.experiment.result import SessionResult
+    from slm_lab.experiment.session import Session
     from slm_lab.spec.schema.spec import Spec
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -45,6 +48,8 @@ class SessionTask:
     """The Sessions that train one agent together, this one among them; none: it trains alone."""
     common: "MeetingPoint | None" = None
     """Where they meet."""
+    acts_into: "Pipe | None" = None
+    """It only acts, and hands over what it plays; None: it learns."""
     replaces: str | None = None
     """How the process died that this one replaces."""
     begins_again: str | None = None
@@ -122,13 +127,22 @@ def _run(task: SessionTask, board: Board) -> "SessionResult":
         import torch
 
         import_plugins(task.imports)
+    torch.set_num_threads(task.spec.meta.threads)
+    session = _learning(task, board) if task.acts_into is None else _acting(task, board)
+    try:
+        return session.run()
+    finally:
+        session.close()
+
+
+def _learning(task: SessionTask, board: Board) -> "Session":
+    with importing():
         from slm_lab.experiment.session import Session
 
     crew = None
     if task.common is not None:
         crew = task.common.crew(board.part(task.workers), task.workers.index(task.session))
-    torch.set_num_threads(task.spec.meta.threads)
-    session = Session(
+    return Session(
         task.spec,
         task.session,
         session_seeds(task.root_seed, task.trial, task.session),
@@ -139,10 +153,18 @@ def _run(task: SessionTask, board: Board) -> "SessionResult":
         crew=crew,
         replaces=task.replaces,
     )
-    try:
-        return session.run()
-    finally:
-        session.close()
+
+
+def _acting(task: SessionTask, board: Board) -> "ActorSession":
+    """The first actor has the seeds that a Session in the learner's place would act with."""
+    with importing():
+        from slm_lab.experiment.actor import ActorSession
+
+    assert task.acts_into is not None
+    actor = task.workers.index(task.session) - 1
+    seeds = session_seeds(task.root_seed, task.trial, task.session - 1)
+    own_board = board.part(task.workers)
+    return ActorSession(task.spec, task.session, seeds, own_board, actor, task.acts_into)
 
 
 def let_signals_in() -> None:

@@ -71,7 +71,25 @@ _EXTRA = (
         "share of the time since the last row that went into exchanging with other ranks and "
         "waiting for them",
     ),
-    Column("policy_lag", "versions", "versions between the policy that acted and the learner's"),
+    Column(
+        "eps",
+        "slices/s",
+        "environments whose steps one training iteration learns from, over the median of the "
+        "seconds between the ends of two iterations",
+    ),
+    Column(
+        "policy_lag",
+        "updates",
+        "training events between the policy that acted and the learner's when its steps came, mean",
+    ),
+    Column("policy_lag_max", "updates", "the same, the most since the last row"),
+    Column("actor_wait_share", "1", "share of their time that actors waited for a free slot"),
+    Column(
+        "learner_wait_share",
+        "1",
+        "share of the time since the last row that the learner waited "
+        "for steps to learn from; where actors play in turn with it, in which they did",
+    ),
 )
 
 COLUMNS: dict[str, Column] = {column.name: column for column in (*_BASE, *_EXTRA)}
@@ -98,9 +116,11 @@ EVAL_COLUMNS: tuple[str, ...] = (
 )
 """The columns of a CSV of evaluations: the training's clocks, and what was evaluated there."""
 
-TIMING_COLUMNS: tuple[str, ...] = ("wall_t", "cpu_t", "fps", "sync_share")
+TIMING_COLUMNS: tuple[str, ...] = (
+    "wall_t", "cpu_t", "fps", "sync_share", "eps", "actor_wait_share", "learner_wait_share",
+)  # fmt: skip
 """The only columns that differ between two runs of one spec and seed, but for those of Hogwild!
-workers, whose order nothing fixes."""
+workers and of actors, whose order nothing fixes."""
 
 
 @final

@@ -1,7 +1,8 @@
 """What has to fit between the blocks of a spec: algorithm, memory, nets, optimizers, modes.
 
 What concerns nets is in `cross_check_nets` and, with a memory, `cross_check_recurrent`; what
-concerns replay in `cross_check_replay`.
+concerns replay in `cross_check_replay`; what concerns actors and their learner in
+`cross_check_actor_learner`.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -11,6 +12,7 @@ from typing import Literal, TypeAlias
 from slm_lab.core.errors import Problem
 from slm_lab.core.registry import MEMORIES
 from slm_lab.spec.blocks import Blocks
+from slm_lab.spec.cross_check_actor_learner import actor_learner_problems
 from slm_lab.spec.cross_check_nets import net_problems
 from slm_lab.spec.cross_check_recurrent import recurrent_problems
 from slm_lab.spec.cross_check_replay import replay_problems
@@ -135,6 +137,8 @@ def _usable_pdtypes(able: frozenset[str], given: str) -> str:
 
 
 def _rollout_holds_a_minibatch(blocks: Blocks) -> Iterator[Problem]:
+    if blocks.meta is not None and blocks.meta.distributed == "actor_learner":
+        return  # it learns from unrolls, see `actor_learner_problems`
     yield from _too_large_a_minibatch(blocks.algorithm, blocks.env, "")
 
 
@@ -255,9 +259,12 @@ OF_SHARES: tuple[Callable[[Blocks], Iterable[Problem]], ...] = (
 
 def _a_cluster_has_no_common_memory(blocks: Blocks) -> Iterator[Problem]:
     meta = blocks.meta
-    if meta is not None and meta.cluster is not None and meta.distributed in ("shared", "synced"):
+    if meta is None or meta.cluster is None:
+        return
+    if meta.distributed in ("shared", "synced", "actor_learner"):
+        who = "actors and the learner" if meta.distributed == "actor_learner" else "workers"
         message = (
-            "is for all_reduce and for independent Sessions; the workers of distributed "
+            f"is for all_reduce and for independent Sessions; the {who} of distributed "
             f'"{meta.distributed}" meet in the memory of one machine'
         )
         yield Problem("meta.cluster", message, meta.cluster, has_value=True)
@@ -272,6 +279,7 @@ CHECKS: tuple[Callable[[Blocks], Iterable[Problem]], ...] = (
     replay_problems,
     net_problems,
     recurrent_problems,
+    actor_learner_problems,
     _runs_are_of_a_distributed_training,
     _a_cluster_has_no_common_memory,
 )

@@ -12,7 +12,9 @@ from slm_lab.spec.schema.algorithm import (
     SARSASpec,
 )
 from slm_lab.spec.schema.memory import OnPolicyBatchReplaySpec, OnPolicySpec, ReplaySpec
+from slm_lab.spec.schema.meta import MetaSpec
 from slm_lab.spec.schema.net import ROLES, NetSpec, TorchArcNetSpec, given_keys
+from slm_lab.spec.unrolls import frames_of_event
 
 GLOBAL_TWIN = {"Adam": "GlobalAdam", "RMSprop": "GlobalRMSprop"}
 OF_THE_HEAD = ("init_std", "optim_spec", "lr_scheduler_spec", "loss_spec", "out_layer_activation")
@@ -54,19 +56,27 @@ def _single_samples(blocks: Blocks) -> Iterator[Problem]:
     """What makes batches of one sample; whole episodes are known when they are played."""
     algorithm, env, memory = blocks.algorithm, blocks.env, blocks.memory
     if isinstance(algorithm, PPOSpec) and env is not None:
-        rest = algorithm.time_horizon * env.num_envs % algorithm.minibatch_size
+        rest = frames_of_event(algorithm, env.num_envs, blocks.meta) % algorithm.minibatch_size
         if rest == 1 or algorithm.minibatch_size == 1:
             message = "leaves a minibatch of one sample, which batch_norm cannot normalise"
             path, size = "agent.algorithm.minibatch_size", algorithm.minibatch_size
             yield Problem(path, message, size, has_value=True)
     elif isinstance(algorithm, OnPolicyLearningSpec) and env is not None:
-        single = algorithm.training_frequency * env.num_envs == 1
+        single = frames_of_event(algorithm, env.num_envs, blocks.meta) == 1
         if isinstance(memory, OnPolicyBatchReplaySpec) and single:
             message = "makes batches of one sample, which batch_norm cannot normalise"
-            yield Problem("agent.algorithm.training_frequency", message, 1, has_value=True)
+            yield Problem(_length_path(blocks.meta), message, 1, has_value=True)
     if isinstance(memory, ReplaySpec | OnPolicySpec) and memory.batch_size == 1:
         message = "is one sample, which batch_norm cannot normalise"
         yield Problem("agent.memory.batch_size", message, 1, has_value=True)
+
+
+def _length_path(meta: MetaSpec | None) -> str:
+    """The key that says how many steps an on-policy algorithm but PPO learns from."""
+    own = "agent.algorithm.training_frequency"
+    if meta is None or meta.distributed != "actor_learner":
+        return own
+    return own if meta.actor_learner.unroll_length is None else "meta.actor_learner.unroll_length"
 
 
 def _batch_normalised(net: NetSpec) -> bool:

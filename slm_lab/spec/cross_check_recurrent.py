@@ -12,6 +12,7 @@ from slm_lab.spec.schema.algorithm import (
 )
 from slm_lab.spec.schema.memory import PrioritizedReplaySpec, ReplaySpec
 from slm_lab.spec.schema.net import RecurrentNetSpec
+from slm_lab.spec.unrolls import trains_by_frequency
 
 LEARN_FROM_SEQUENCES = "PPO, ActorCritic, Reinforce, VanillaDQN, DQN and DoubleDQN"
 
@@ -81,8 +82,9 @@ def _replayed_sequences(blocks: Blocks, net: RecurrentNetSpec) -> Iterator[Probl
         yield Problem("agent.memory.batch_size", message, memory.batch_size, has_value=True)
     if isinstance(algorithm, DQNBaseSpec) and env is not None:
         needed = net.seq_len * env.num_envs
-        exact = algorithm.update_to_data is not None  # then events follow no frequency
-        first = max(algorithm.training_start_step, 0 if exact else algorithm.training_frequency)
+        by_frequency = trains_by_frequency(algorithm, blocks.meta)
+        event = algorithm.training_frequency if by_frequency else 0
+        first = max(algorithm.training_start_step, event)
         if first < needed:
             message = f"must be at least {needed}: seq_len × num_envs, one sequence of each"
             path = "agent.algorithm.training_start_step"

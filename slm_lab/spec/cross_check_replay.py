@@ -6,6 +6,7 @@ from slm_lab.core.errors import Problem
 from slm_lab.spec.blocks import Blocks
 from slm_lab.spec.schema.algorithm import DQNBaseSpec, ReplayLearningSpec
 from slm_lab.spec.schema.memory import ReplaySpec
+from slm_lab.spec.unrolls import trains_by_frequency
 
 
 def replay_problems(blocks: Blocks) -> list[Problem]:
@@ -22,8 +23,8 @@ def _learning_begins(blocks: Blocks) -> Iterator[Problem]:
         message = f"must be < {end}, or the run ends before anything is learned"
         start = algorithm.training_start_step
         yield Problem(f"{path}.training_start_step", message, start, has_value=True)
-    exact = algorithm.update_to_data is not None
-    if not exact and algorithm.training_frequency > env.max_frame:
+    by_frequency = trains_by_frequency(algorithm, blocks.meta)
+    if by_frequency and algorithm.training_frequency > env.max_frame:
         message = f"must be <= {end}, or the run ends before anything is learned"
         frequency = algorithm.training_frequency
         yield Problem(f"{path}.training_frequency", message, frequency, has_value=True)

@@ -9,6 +9,7 @@ from slm_lab.spec.role import net_for_role, targets_role
 from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.algorithm import EXPLORING, DQNBaseSpec, ReplayLearningSpec, SARSASpec
 from slm_lab.spec.schema.net import NetSpec
+from slm_lab.spec.unrolls import learning_algorithm, trains_freely
 
 
 def doubts(blocks: Blocks) -> list[str]:
@@ -44,6 +45,9 @@ def _targets_lag_behind(blocks: Blocks) -> Iterator[Problem]:
         return
     if net is None or env is None or "critic_net" in blocks.malformed:
         return
+    if trains_freely(blocks.meta):
+        return  # nobody knows how often
+    algorithm = learning_algorithm(algorithm, blocks.meta)
     role = targets_role(algorithm)
     agent = AgentSpec(algorithm=algorithm, net=net, critic_net=blocks.critic_net)
     followed = net_for_role(agent, role)

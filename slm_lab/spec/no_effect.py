@@ -20,6 +20,7 @@ from slm_lab.spec.schema.algorithm import (
     SARSASpec,
 )
 from slm_lab.spec.schema.block import Block
+from slm_lab.spec.schema.meta import ActorLearnerSpec
 from slm_lab.spec.schema.net import ROLES, NetSpec
 
 TARGET_KEYS = ("update_type", "update_frequency", "polyak_coef")
@@ -27,6 +28,9 @@ TARGET_KEYS = ("update_type", "update_frequency", "polyak_coef")
 
 WITHOUT_SIGMA = DISCRETE | {"MultiCategorical", "Bernoulli", "Beta"}
 """Distributions of actions that have no deviation to begin with."""
+
+KEYS_OF_RATIO = ("training_frequency", "update_to_data", "training_batch_iter", "training_iter")
+"""How much an algorithm that replays learns; last what it makes of a batch."""
 
 Note: TypeAlias = tuple[str, str]
 """A path of the spec, and why what stands there changes nothing."""
@@ -70,6 +74,56 @@ def _ranks(blocks: Blocks) -> Iterator[Note]:
         yield "meta.scale_lr", 'scale "strong" leaves the learning rate as it is'
 
 
+def _actors_and_learner(blocks: Blocks) -> Iterator[Note]:
+    meta, path = blocks.meta, "meta.actor_learner"
+    if meta is None:
+        return
+    settings = meta.actor_learner
+    asked = [key for key in ActorLearnerSpec.model_fields if _asks(settings, key)]
+    if meta.distributed != "actor_learner":
+        reason = 'distributed is another word than "actor_learner"'
+        yield from ((f"{path}.{key}", reason) for key in asked)
+        return
+    for key in asked:
+        if reason := _no_actor(blocks.algorithm, settings, key):
+            yield f"{path}.{key}", reason
+    if settings.correction.name == "none":
+        for key in ("rho_bar", "c_bar"):
+            if _asks(settings.correction, key):
+                yield f"{path}.correction.{key}", 'bounds a correction, and that is "none"'
+
+
+def _learner(blocks: Blocks) -> Iterator[Note]:
+    """What the learner of actors does not ask an algorithm that replays."""
+    algorithm, meta = blocks.algorithm, blocks.meta
+    if meta is None or meta.distributed != "actor_learner":
+        return
+    ratio = meta.actor_learner.train_ratio
+    if not isinstance(algorithm, ReplayLearningSpec) or ratio == "spec":
+        return
+    keys = KEYS_OF_RATIO[:3] if ratio is None else KEYS_OF_RATIO
+    for key in keys:
+        if _asks(algorithm, key):
+            yield (
+                f"agent.algorithm.{key}",
+                "meta.actor_learner.train_ratio says how much is learned",
+            )
+
+
+def _no_actor(algorithm: AlgorithmSpec | None, settings: ActorLearnerSpec, key: str) -> str:
+    """Why a key of actors and learner changes nothing; "" where it does."""
+    if key in ("queue_size", "inference") and settings.serial:
+        return "with serial nobody waits: actors and learner take turns in one process"
+    if algorithm is None:
+        return ""
+    replays = isinstance(algorithm, ReplayLearningSpec)
+    if key == "train_ratio" and not replays:
+        return f"{algorithm.name} learns from every unroll once, and replays nothing"
+    if key == "learn_queue" and replays:
+        return f"{algorithm.name} replays, and every unroll goes into its memory"
+    return ""
+
+
 def _scale_of_actions(blocks: Blocks) -> Iterator[Note]:
     """ln σ where actions have none; what only the environment knows is told when it is made."""
     algorithm = blocks.algorithm
@@ -98,6 +152,8 @@ def _ratio(blocks: Blocks) -> Iterator[Note]:
     algorithm = blocks.algorithm
     if not isinstance(algorithm, ReplayLearningSpec) or algorithm.update_to_data is None:
         return
+    if any(_learner(blocks)):
+        return  # which tells the ratio itself
     if _asks(algorithm, "training_frequency"):
         yield "agent.algorithm.training_frequency", "update_to_data says when there is training"
 
@@ -181,4 +237,6 @@ CHECKS = (
     _targets,
     _environment,
     _ranks,
+    _actors_and_learner,
+    _learner,
 )

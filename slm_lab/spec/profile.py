@@ -1,7 +1,8 @@
 """A spec made short, to see in seconds that all of it works."""
 
-from slm_lab.spec.schema.algorithm import PPOSpec, ReplayLearningSpec
+from slm_lab.spec.schema.algorithm import OnPolicyLearningSpec, PPOSpec, ReplayLearningSpec
 from slm_lab.spec.schema.spec import Spec
+from slm_lab.spec.unrolls import frames_of_event, unroll_length
 
 DEV_TRAININGS = 4
 """Training events of a dev run."""
@@ -17,7 +18,8 @@ def dev_profile(spec: Spec) -> Spec:
     agent computes is changed."""
     num_envs = spec.env.num_envs
     sessions = min(spec.meta.max_session, DEV_SESSIONS)
-    workers = 1 if spec.meta.distributed is False else sessions
+    # One learner trains on what all of its actors do.
+    workers = 1 if spec.meta.distributed in (False, "actor_learner") else sessions
     enough = DEV_TRAININGS * _frames_per_training(spec)
     max_frame = min(spec.env.max_frame, enough * workers)
     per_row = max(1, max_frame // workers // DEV_ROWS)
@@ -37,9 +39,14 @@ def dev_profile(spec: Spec) -> Spec:
 
 def _frames_per_training(spec: Spec) -> int:
     """Frames until the first training event, or between two, whichever is more."""
-    algorithm, num_envs = spec.agent.algorithm, spec.env.num_envs
+    algorithm, num_envs, meta = spec.agent.algorithm, spec.env.num_envs, spec.meta
+    has_actors = meta.distributed == "actor_learner"
     if isinstance(algorithm, PPOSpec):
-        return algorithm.time_horizon * num_envs
+        return frames_of_event(algorithm, num_envs, meta)
     if isinstance(algorithm, ReplayLearningSpec):
-        return algorithm.training_start_step + 16 * max(algorithm.training_frequency, num_envs)
+        handed_over = num_envs * unroll_length(spec) if has_actors else 0
+        some_events = 16 * max(algorithm.training_frequency, num_envs)
+        return algorithm.training_start_step + max(some_events, handed_over)
+    if isinstance(algorithm, OnPolicyLearningSpec) and has_actors:
+        return max(256 * num_envs, frames_of_event(algorithm, num_envs, meta))
     return 256 * num_envs

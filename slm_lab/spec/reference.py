@@ -13,7 +13,6 @@ from pydantic.fields import FieldInfo
 
 from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS, Registry
 from slm_lab.spec import builtin as _builtin  # registers the lab's own parts  # noqa: F401
-from slm_lab.spec.availability import NOT_BUILT
 from slm_lab.spec.legacy import OF_IMITATION, TOP_LEVEL
 from slm_lab.spec.no_effect import TARGET_KEYS
 from slm_lab.spec.schema.agent import AgentSpec
@@ -21,7 +20,13 @@ from slm_lab.spec.schema.algorithm import AlgorithmSpec
 from slm_lab.spec.schema.block import Block
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.memory import MemorySpec
-from slm_lab.spec.schema.meta import ActorLearnerSpec, ConfirmSpec, MetaSpec, SearchResourcesSpec
+from slm_lab.spec.schema.meta import (
+    ActorLearnerSpec,
+    ConfirmSpec,
+    CorrectionSpec,
+    MetaSpec,
+    SearchResourcesSpec,
+)
 from slm_lab.spec.schema.net import NetSpec
 from slm_lab.spec.schema.optim import TorchPart
 from slm_lab.spec.schema.schedule import ScheduleSpec
@@ -36,6 +41,7 @@ BLOCK_WORDS = {
     "LossSpec": "[loss](#losses)",
     "ArcSpec": "[layers](#torcharcnet)",
     "ActorLearnerSpec": "[block](#metaactor_learner)",
+    "CorrectionSpec": "[block](#metaactor_learnercorrection)",
     "ConfirmSpec": "[block](#metaconfirm)",
     "SearchResourcesSpec": "[block](#metasearch_resources)",
 }
@@ -247,6 +253,7 @@ def _torch_names() -> Iterator[str]:
 def _meta() -> Iterator[str]:
     yield _section("## meta", MetaSpec)
     yield _section("### meta.actor_learner", ActorLearnerSpec)
+    yield _section("### meta.actor_learner.correction", CorrectionSpec)
     yield _section("### meta.confirm", ConfirmSpec)
     yield _section("### meta.search_resources", SearchResourcesSpec)
 
@@ -307,6 +314,15 @@ def _without_effect() -> Iterator[str]:
     yield "| `env.frame_op_len` | without `frame_op` |"
     yield '| `meta.scale`, `meta.scale_lr` | `distributed` other than "all_reduce" |'
     yield '| `meta.scale_lr` | `scale` "strong", which leaves the learning rate |'
+    yield '| `meta.actor_learner` | `distributed` other than "actor_learner" |'
+    yield "| `learn_queue` of actor_learner | algorithms that replay |"
+    yield "| `train_ratio` of actor_learner | algorithms that do not |"
+    yield (
+        "| `training_frequency`, `update_to_data`, `training_batch_iter`, `training_iter` | beside "
+        "a number as `train_ratio`; the first three beside null |"
+    )
+    yield "| `queue_size`, `inference` of actor_learner | with `serial` |"
+    yield '| `rho_bar`, `c_bar` of a correction | its name is "none" |'
     yield '| `env.backend` | beside `vectorization_mode` "sync" and "async" |'
     yield ""
 
@@ -322,7 +338,6 @@ def _not_built() -> Iterator[str]:
         names = [name for name, _ in _models(registry) if _availability(registry, name)]
         if names:
             yield f"- {word}: {', '.join(f'`{name}`' for name in names)}"
-    yield from (f"- `{row.path}`: {row.which}" for row in NOT_BUILT)
     yield "- the search mode\n"
 
 
@@ -399,6 +414,8 @@ def _default(field: FieldInfo) -> str:
     if isinstance(value, TorchPart):
         args = "".join(f", {key} {_json(arg)}" for key, arg in value.args.items())
         return f"`{value.name}`{args}"
+    if isinstance(value, CorrectionSpec):
+        return f"`{show(value.name)}`"
     if isinstance(value, BaseModel):
         return "its defaults"
     return f"`{_json(list(value) if isinstance(value, tuple) else value)}`"

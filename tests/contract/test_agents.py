@@ -84,7 +84,7 @@ def _(batch: Rollout, play):
     for of_step in (batch.log_prob, batch.value, batch.terminated, batch.truncated):
         assert of_step.shape == lead
     assert batch.terminated.dtype == batch.truncated.dtype == torch.bool
-    assert batch.version.shape == lead[:1]
+    assert batch.version.shape == lead
     assert batch.bootstrap_t.shape == batch.bootstrap_n.shape == batch.bootstrap_obs.shape[:1]
     assert batch.bootstrap_obs.shape[1:] == batch.obs.shape[2:]
     assert (batch.version == play.agent.learner.version).any()  # partly of the present policy

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner
+from slm_lab.agent.algorithm.correction import Estimates, VTrace, present
 from slm_lab.agent.algorithm.loss import explained_variance, policy_gradient_loss
 from slm_lab.agent.algorithm.policy_parts import CriticParts, assemble, build_with_critic
 from slm_lab.agent.algorithm.returns import gae, n_step_returns
@@ -19,14 +20,20 @@ class ActorCritic(Learner[Rollout]):
 
     Advantages are taken as they are, as in the paper. Standardised ones keep unit size when there
     is nothing left to gain, and then walk a solved policy away: on CartPole half the seeds lost it.
+
+    With a correction, returns and advantages are V-trace's, as in IMPALA (arXiv:1802.01561): `lam`
+    is its λ, else 1, and `num_step_returns` bounds its sum, else the rollout does.
     """
 
-    def __init__(self, spec: ActorCriticSpec, parts: CriticParts) -> None:
+    def __init__(
+        self, spec: ActorCriticSpec, parts: CriticParts, correction: VTrace | None = None
+    ) -> None:
         super().__init__(parts.network.units)
         self.spec = spec
         self.network = parts.network
         self.family = parts.family
         self._value_loss_fn = parts.value_loss_fn
+        self._correction = correction
         self._entropy_coef = Schedule(spec.entropy_coef_spec)
 
     @classmethod
@@ -35,7 +42,7 @@ class ActorCritic(Learner[Rollout]):
         spec = context.spec.algorithm
         assert isinstance(spec, ActorCriticSpec)
         parts = build_with_critic(context, ValueTransform(False, spec.normalize_v_targets))
-        learner = cls(spec, parts)
+        learner = cls(spec, parts, context.correction)
         return assemble(context, parts.network, parts.family, learner, spec.training_frequency)
 
     @property
@@ -48,16 +55,18 @@ class ActorCritic(Learner[Rollout]):
         network, device, recall = self.network, self.network.device, self.network.recall
         self.units.set_frame(frame)
         entropy_coef = self._entropy_coef.at(frame)
+        obs = obs_in_rows(batch.obs, recall).to(device)
+        action = in_rows(batch.action, recall).to(device)
         with torch.no_grad():
-            returns = self._returns(batch)
-            advantage = in_rows(returns - batch.value, recall).to(device)
+            value, returns, advantage = self._estimates(batch, obs, action)
+            advantage = in_rows(advantage, recall).to(device)
             network.transform.update(returns.to(device), self.units.peers)
             raw_target = network.transform.encode(in_rows(returns, recall).to(device))
 
         network.train(True)
-        params, raw_value = network.forward(obs_in_rows(batch.obs, recall).to(device))
+        params, raw_value = network.forward(obs)
         policy = self.family(params)
-        log_prob = policy.log_prob(in_rows(batch.action, recall).to(device))
+        log_prob = policy.log_prob(action)
         entropy = policy.entropy().mean()
         policy_loss = policy_gradient_loss(log_prob, advantage)
         value_loss = self._value_loss_fn(raw_value, raw_target).mean()
@@ -74,10 +83,23 @@ class ActorCritic(Learner[Rollout]):
             "policy_loss": policy_loss.item(),
             "value_loss": value_loss.item(),
             "entropy": entropy.item(),
-            "explained_variance": explained_variance(batch.value, returns).item(),
+            "explained_variance": explained_variance(value, returns).item(),
             "entropy_coef": entropy_coef,
             "lr": self.units.lr,
         }
+
+    def _estimates(self, rollout: Rollout, obs: Tensor, action: Tensor) -> Estimates:
+        """Returns and advantages of a rollout, given its observations and actions in rows."""
+        spec = self.spec
+        if self._correction is None:
+            returns = self._returns(rollout)
+            return Estimates(rollout.value, returns, returns - rollout.value)
+        now = present(self.network, self.family, rollout, obs, action, len(obs))
+        trace_lambda = 1.0 if spec.lam is None else spec.lam
+        traced = self._correction.estimates(
+            rollout, now, spec.gamma, trace_lambda, spec.num_step_returns
+        )
+        return Estimates(now.value, traced.returns, traced.rho * traced.advantage)
 
     def _returns(self, rollout: Rollout) -> Tensor:
         """(T, N) targets of the critic, by λ, by n steps, or up to where the rollout ends."""

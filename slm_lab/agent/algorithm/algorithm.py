@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 import torch
 
+from slm_lab.agent.algorithm.correction import VTrace
 from slm_lab.agent.batch import Act
 from slm_lab.agent.net.units import Units
 from slm_lab.agent.optim.flat import FlatParameters
@@ -132,6 +133,8 @@ class BuildContext:
     action_space: gymnasium.Space[Any]
     num_envs: int
     seeds: AgentSeeds
+    correction: VTrace | None = None
+    """For rollouts of a policy that is older than the learner's; None: they are taken as fresh."""
 
     @property
     def obs_shape(self) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from slm_lab.agent.algorithm.algorithm import (
     Learner,
     seeded_generator,
 )
+from slm_lab.agent.algorithm.correction import Estimates, VTrace, present
 from slm_lab.agent.algorithm.loss import (
     approximate_kl,
     clip_fraction,
@@ -62,7 +63,11 @@ SAMPLE_FIELDS = tuple(Samples.__dataclass_fields__)
 
 
 class PPO(Learner[Rollout]):
-    """Clipped surrogate, value and entropy loss over several epochs of minibatches."""
+    """Clipped surrogate, value and entropy loss over several epochs of minibatches.
+
+    With a correction, returns and advantages are V-trace's (arXiv:1802.01561), from log π and V of
+    one pass over the rollout before the first epoch.
+    """
 
     def __init__(
         self,
@@ -70,6 +75,7 @@ class PPO(Learner[Rollout]):
         parts: CriticParts,
         return_range: ReturnRange | None,
         generator: torch.Generator,
+        correction: VTrace | None = None,
     ) -> None:
         super().__init__(parts.network.units)
         self.spec = spec
@@ -80,6 +86,7 @@ class PPO(Learner[Rollout]):
         self._clip_eps = Schedule(spec.clip_eps_spec)
         self._entropy_coef = Schedule(spec.entropy_coef_spec)
         self._generator = generator
+        self._correction = correction
 
     @classmethod
     def build(cls, context: BuildContext) -> AgentParts:
@@ -89,7 +96,7 @@ class PPO(Learner[Rollout]):
         parts = build_with_critic(context, ValueTransform(spec.symlog, spec.normalize_v_targets))
         return_range = ReturnRange() if spec.normalize_advantages == "percentile" else None
         generator = seeded_generator(context.seeds.sampling)
-        learner = cls(spec, parts, return_range, generator)
+        learner = cls(spec, parts, return_range, generator, context.correction)
         return assemble(context, parts.network, parts.family, learner, spec.time_horizon)
 
     @property
@@ -140,8 +147,39 @@ class PPO(Learner[Rollout]):
     def _prepare(self, rollout: Rollout) -> tuple[Samples, float]:
         """Advantages and value targets, flattened; and how well the critic predicted."""
         device, recall, peers = self.network.device, self.network.recall, self.units.peers
-        bootstrap_value = self.network.value(rollout.bootstrap_obs.to(device)).cpu()
-        advantage = gae(
+        obs = obs_in_rows(rollout.obs, recall).to(device)
+        action = in_rows(rollout.action, recall).to(device)
+        value, returns, advantage = self._estimates(rollout, obs, action)
+        if self._return_range is not None:
+            advantage = advantage / self._return_range.update(peers.gathered(returns.flatten()))
+        transform = self.network.transform
+        # In the units of the critic that acted: to clip against, it must be what was put out then.
+        old_raw_value = transform.encode(in_rows(rollout.value, recall).to(device))
+        transform.update(returns.to(device), peers)
+        samples = Samples(
+            obs,
+            action,
+            in_rows(rollout.log_prob, recall).to(device),
+            in_rows(advantage, recall).to(device),
+            old_raw_value,
+            transform.encode(in_rows(returns, recall).to(device)),
+        )
+        return samples, explained_variance(value, returns).item()
+
+    def _estimates(self, rollout: Rollout, obs: Tensor, action: Tensor) -> Estimates:
+        """Returns and advantages of a rollout, given its observations and actions in rows."""
+        spec, network = self.spec, self.network
+        if self._correction is None:
+            advantage = self._advantage(rollout)
+            return Estimates(rollout.value, advantage + rollout.value, advantage)
+        now = present(network, self.family, rollout, obs, action, spec.minibatch_size)
+        traced = self._correction.estimates(rollout, now, spec.gamma, spec.lam)
+        # Without ρ: the surrogate's own ratio, to the policy that acted, weighs the advantage.
+        return Estimates(now.value, traced.returns, traced.advantage)
+
+    def _advantage(self, rollout: Rollout) -> Tensor:
+        bootstrap_value = self.network.value(rollout.bootstrap_obs.to(self.network.device)).cpu()
+        return gae(
             rollout.reward,
             rollout.value,
             rollout.next_value(bootstrap_value),
@@ -150,22 +188,6 @@ class PPO(Learner[Rollout]):
             self.spec.gamma,
             self.spec.lam,
         )
-        returns = advantage + rollout.value
-        if self._return_range is not None:
-            advantage = advantage / self._return_range.update(peers.gathered(returns.flatten()))
-        transform = self.network.transform
-        # In the units of the critic that acted: to clip against, it must be what was put out then.
-        old_raw_value = transform.encode(in_rows(rollout.value, recall).to(device))
-        transform.update(returns.to(device), peers)
-        samples = Samples(
-            obs_in_rows(rollout.obs, recall).to(device),
-            in_rows(rollout.action, recall).to(device),
-            in_rows(rollout.log_prob, recall).to(device),
-            in_rows(advantage, recall).to(device),
-            old_raw_value,
-            transform.encode(in_rows(returns, recall).to(device)),
-        )
-        return samples, explained_variance(rollout.value, returns).item()
 
     def _update(self, batch: Samples, clip_eps: float, entropy_coef: float) -> dict[str, float]:
         """One gradient step on L^CLIP + c₁ L^VF − c₂ S, eq. 9 of the paper."""

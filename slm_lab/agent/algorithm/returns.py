@@ -1,5 +1,7 @@
 """Returns and advantages. Pure functions of (T, N) tensors."""
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -24,12 +26,76 @@ def gae(
     """
     delta = reward + gamma * next_value.masked_fill(terminated, 0.0) - value
     decay = (gamma * gae_lambda) * (~done).to(delta.dtype)
-    advantage = torch.empty_like(delta)
+    return _accumulated(delta, decay)
+
+
+def _accumulated(delta: Tensor, decay: Tensor) -> Tensor:
+    """Σ_t = δ_t + decay_t Σ_{t+1}, Σ_T = 0; all (T, N)."""
+    total = torch.empty_like(delta)
     following = torch.zeros_like(delta[0])
-    rows = zip(delta.unbind(), decay.unbind(), advantage.unbind(), strict=True)
-    for delta_t, decay_t, advantage_t in reversed(list(rows)):
-        following = torch.addcmul(delta_t, decay_t, following, out=advantage_t)
-    return advantage
+    rows = zip(delta.unbind(), decay.unbind(), total.unbind(), strict=True)
+    for delta_t, decay_t, total_t in reversed(list(rows)):
+        following = torch.addcmul(delta_t, decay_t, following, out=total_t)
+    return total
+
+
+class VTraceEstimates(NamedTuple):
+    """What V-trace makes of a rollout; all (T, N)."""
+
+    returns: Tensor
+    """v: the targets of the critic"""
+    advantage: Tensor
+    """Â, not weighted by ρ"""
+    rho: Tensor
+    """ρ: what a policy gradient weighs a step with"""
+
+
+def vtrace(
+    log_ratio: Tensor,
+    reward: Tensor,
+    value: Tensor,
+    next_value: Tensor,
+    terminated: Tensor,
+    done: Tensor,
+    gamma: float,
+    trace_lambda: float,
+    rho_bar: float,
+    c_bar: float,
+    num_steps: int | None = None,
+) -> VTraceEstimates:
+    """V-trace, eq. 1 of arXiv:1802.01561, by the recursion of its remark 1 with λ of its remark 2.
+
+        ρ_t = min(ρ̄, π/μ),  c_t = λ min(c̄, π/μ)
+        δ_t = ρ_t (r_t + γ (1 − terminated_t) V(s'_t) − V(s_t))
+        v_t = V(s_t) + e_t,  e_t = δ_t + γ c_t (1 − done_t) e_{t+1},  e_T = 0
+        Â_t = r_t + γ (1 − terminated_t) v'_t − V(s_t),  v'_t = V(s'_t) + (1 − done_t) e_{t+1}
+
+    So v'_t is v_{t+1}, or V of the state really ended in where an episode was truncated and at the
+    end of the rollout. The gradient of section 4.2 is that of ρ_t log π(a_t|s_t) Â_t.
+
+    `log_ratio` is ln π/μ, of the policy learned and the one that acted; other tensors and masks as
+    in `gae`. The sum of v_t has at most `num_steps` terms, that of v'_t one less; None: it reaches
+    to the end of the rollout, as published. Where π = μ and the bounds are >= 1, v_t is the
+    λ-return, or with λ = 1 the return of `n_step_returns`; then Â_t is that less V(s_t).
+    """
+    ratio = log_ratio.exp()
+    rho = ratio.clamp(max=rho_bar)
+    error = reward + gamma * next_value.masked_fill(terminated, 0.0) - value
+    delta = rho * error
+    decay = (gamma * trace_lambda) * ratio.clamp(max=c_bar).masked_fill(done, 0.0)
+    if num_steps is None:
+        following = _shifted(_accumulated(delta, decay))
+    else:
+        following = torch.zeros_like(delta)
+        for _ in range(min(num_steps, len(delta)) - 1):
+            following = _shifted(delta + decay * following)
+    advantage = error + gamma * following.masked_fill(done, 0.0)
+    return VTraceEstimates(value + delta + decay * following, advantage, rho)
+
+
+def _shifted(steps: Tensor) -> Tensor:
+    """What stands one step later, zero after the last; (T, N)."""
+    return torch.cat([steps[1:], torch.zeros_like(steps[:1])])
 
 
 def n_step_returns(

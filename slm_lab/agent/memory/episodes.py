@@ -98,7 +98,7 @@ class OnPolicyReplay(Memory[Rollout]):
         ends = np.cumsum([len(e["reward"]) for e in episodes]) - 1
         # Where an episode was terminated the value of its last state is masked by the learner.
         return Rollout(
-            **(columns | {"version": columns["version"].squeeze(1)}),
+            **columns,
             bootstrap_obs=torch.from_numpy(np.concatenate([e["next_obs"] for e in episodes])),
             bootstrap_t=torch.from_numpy(ends),
             bootstrap_n=torch.zeros(len(ends), dtype=torch.int64),

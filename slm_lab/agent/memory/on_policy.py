@@ -27,7 +27,7 @@ class OnPolicyBatchReplay(Memory[Rollout]):
             "reward": np.zeros(lead, np.float32),
             "terminated": np.zeros(lead, np.bool_),
             "truncated": np.zeros(lead, np.bool_),
-            "version": np.zeros(layout.horizon, np.int64),
+            "version": np.zeros(lead, np.int64),
         }
         self._tensors = {name: torch.from_numpy(a) for name, a in self._arrays.items()}
         self._cut_obs: list[Array] = []

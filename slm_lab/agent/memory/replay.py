@@ -38,7 +38,7 @@ class Replay(Memory[TransitionSource], TransitionSource):
         self._batch_size = spec.batch_size
         self._use_cer = spec.use_cer
         self.num_batches = 0
-        self._is_due = False
+        self._is_due = self._is_free = False
         self.num_stored = 0
         self.num_trained_on = 0
 
@@ -66,13 +66,19 @@ class Replay(Memory[TransitionSource], TransitionSource):
         self._is_due = self.num_batches > 0
         self.num_trained_on = max(self.num_stored - self._before_training, 0)
 
+    def train_freely(self) -> None:
+        """From the first training event on there is one more whenever it is asked for."""
+        self._is_free = True
+
     def ready(self) -> bool:
         """Whether the newest step has made a training event due."""
-        return self._is_due
+        return self._is_due or (self._is_free and self.num_stored >= self._schedule.start)
 
     def take(self) -> TransitionSource:
         """The memory itself, to draw from."""
         self._is_due = False
+        if self._is_free:
+            self.num_batches = 1
         return self
 
     def sample(self, frame: int) -> Transitions:

@@ -54,8 +54,8 @@ def train_ranks(
     def attempt(ranks: Sequence[SessionTask]) -> list[SessionResult]:
         place = OneMachine(MeetingPlace.of(len(ranks)), HANG_SECONDS)
         ranks = [replace(rank, common=place) for rank in ranks]
-        limits = len(ranks), 0, STOP_SECONDS
-        return Processes(ranks, board, *limits, together=True).run(on_tick)
+        limits, vital = (len(ranks), 0, STOP_SECONDS), [rank.session for rank in ranks]
+        return Processes(ranks, board, *limits, vital=vital).run(on_tick)
 
     return train_in_step(tasks, board, attempt)
 

@@ -6,22 +6,18 @@ from dataclasses import replace
 from typing import final
 
 import numpy as np
-import torch
 
-from slm_lab.agent.algorithm.algorithm import AgentSeeds
-from slm_lab.agent.build import build_agent
-from slm_lab.agent.net.device import resolve_device
 from slm_lab.core.types import StateDict
-from slm_lab.env.make import make_env
 from slm_lab.experiment.checkpoint import CheckpointStore
 from slm_lab.experiment.hogwild import GlobalState, Mode
 from slm_lab.experiment.launch.processes import Processes
+from slm_lab.experiment.launch.prototype import prototype
+from slm_lab.experiment.placement import on_cpu
 from slm_lab.experiment.progress import Board, Phase
 from slm_lab.experiment.result import SessionResult
 from slm_lab.experiment.run_dir import RunDir
 from slm_lab.experiment.seeding import session_seeds
 from slm_lab.experiment.worker import SessionTask
-from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.spec import Spec
 
 SHORTEST_INTERVAL = 1.0
@@ -49,25 +45,9 @@ def global_state(
     With `resume` they are those of the newest checkpoint that has them.
     Raises LabError where shared memory has no room for them, or a GPU is required and missing.
     """
-    for net in (spec.agent.net, spec.agent.critic_net):
-        if net is not None:
-            resolve_device(net.gpu)
-    torch.set_num_threads(spec.meta.threads)  # as many as a worker: they change the last bits
-    first = workers.start
-    seeds = session_seeds(root_seed, trial, first)
-    one = spec.env.model_copy(update={"num_envs": 1, "vectorization_mode": "sync"})
-    env = make_env(one, seeds.env, gamma=spec.agent.algorithm.gamma or 1.0)
-    try:
-        agent = build_agent(
-            _on_cpu(spec.agent.model_copy(update={"memory": None})),
-            env.observation_space,
-            env.action_space,
-            env.num_envs,
-            AgentSeeds(seeds.init, seeds.action, seeds.sampling),
-        )
+    seeds = session_seeds(root_seed, trial, workers.start)
+    with prototype(spec, seeds) as (agent, env):
         state = GlobalState.of(mode, agent, env, len(workers))
-    finally:
-        env.close()
     if resume:
         _restore(state, run_dir, trial, workers)
     return state
@@ -77,18 +57,7 @@ def of_workers(spec: Spec, mode: Mode) -> Spec:
     """What the workers are built from: "shared" is on the CPU unless a GPU is required."""
     if mode == "synced":
         return spec
-    return spec.model_copy(update={"agent": _on_cpu(spec.agent, only="auto")})
-
-
-def _on_cpu(agent: AgentSpec, only: object = None) -> AgentSpec:
-    """With all nets on the CPU, or those whose `gpu` is `only`."""
-    nets = {"net": agent.net, "critic_net": agent.critic_net}
-    moved = {
-        key: net.model_copy(update={"gpu": False})
-        for key, net in nets.items()
-        if net is not None and only in (None, net.gpu)
-    }
-    return agent.model_copy(update=moved)
+    return spec.model_copy(update={"agent": on_cpu(spec.agent, only="auto")})
 
 
 def _restore(state: GlobalState, run_dir: RunDir, trial: int, workers: range) -> None:

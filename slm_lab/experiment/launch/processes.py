@@ -5,7 +5,7 @@ import os
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -47,8 +47,8 @@ def end(process: SpawnProcess) -> None:
 class Processes:
     """Runs tasks, one process each, and watches them until all have ended.
 
-    A process that dies after it has made frames is replaced, up to `max_restart` times each; of
-    those that train `together`, in step with each other, none can go on: they all end. When a
+    A process that dies after it has made frames is replaced, up to `max_restart` times each. Where
+    one of the `vital` Sessions fails, none can go on without it: they all end. When a
     stop is asked for, those that have not begun are killed; those that have not come to the end of
     their step within `stop_seconds` as well. Without `stop_seconds` it waits for all.
     """
@@ -60,7 +60,7 @@ class Processes:
         max_parallel: int,
         max_restart: int = 0,
         stop_seconds: float | None = None,
-        together: bool = False,
+        vital: Collection[int] = (),
     ) -> None:
         self._waiting = deque(tasks)
         self._tasks = {task.session: task for task in tasks}
@@ -68,7 +68,7 @@ class Processes:
         self._restarts = {task.session: 0 for task in tasks}
         self._max_restart = max_restart
         self._stop_seconds = stop_seconds
-        self._together = together
+        self._vital = frozenset(vital)
         self._stop_seen: float | None = None
         self._given_up: set[int] = set()
         self._hung: dict[int, str] = {}
@@ -145,14 +145,14 @@ class Processes:
                 continue
             restarts = self._restarts[session]
             self._results.append(replace(result, exit_code=process.exitcode, restarts=restarts))
-            if self._together and result.ending is Ending.FAILED:
+            if session in self._vital and result.ending is Ending.FAILED:
                 self._end_others(session)
                 return
 
     def _end_others(self, lost: int) -> None:
         """Those that still run, or were to: they would wait for the lost one in vain."""
         for session in [*self._running, *(task.session for task in self._waiting)]:
-            why = f"ended, because Session {lost} did, which it trains in step with"
+            why = f"ended, because Session {lost} did, which it cannot train without"
             result = _died(session, why, self._board)
             self._results.append(replace(result, lost_others=True))
         self.kill()
@@ -189,7 +189,7 @@ class Processes:
         """Not one that failed by itself before its first step: the next would fail as well."""
         was_killed = (process.exitcode or 0) < 0
         made_frames = self._board.clock_slots[session] > self._began_at[session]
-        left = self._restarts[session] < self._max_restart
+        left = self._restarts[session] < self._max_restart and session not in self._vital
         return (was_killed or bool(made_frames)) and left and not self._board.stop_requested
 
     def _replace(self, session: int, error: str) -> None:

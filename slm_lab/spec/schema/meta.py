@@ -1,13 +1,13 @@
 """`meta`: how often, on what, and how parallel the spec is run."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, get_args
 
-from pydantic import Field, field_validator
+from pydantic import BaseModel, BeforeValidator, Field, field_validator
 
-from slm_lab.spec.schema.block import Block, refusal, refuse_all
-from slm_lab.spec.schema.types import Distributed, Int
-from slm_lab.spec.schema.wording import not_among, unknown_name
+from slm_lab.spec.schema.block import Block, refusal, refuse, refuse_all, refuse_without
+from slm_lab.spec.schema.types import Distributed, Int, SpecOrNumber
+from slm_lab.spec.schema.wording import not_among, show, unknown_name
 
 ASHA_KEYS = (
     "max_t", "grace_period", "reduction_factor", "brackets", "stop_last_trials",
@@ -18,27 +18,82 @@ TUNE_SCHEDULERS = (
 )  # fmt: skip
 
 
+CorrectionName: TypeAlias = Literal["none", "vtrace"]
+
+
+class CorrectionSpec(Block):
+    """What is done about unrolls that an older policy than the learner's has played."""
+
+    name: CorrectionName = Field(
+        description="none: they are taken as fresh; vtrace: weights that are cut off (V-trace, "
+        "arXiv:1802.01561)"
+    )
+    rho_bar: float = Field(1.0, gt=0, description="ρ̄, bounds the weight of a temporal difference")
+    c_bar: float = Field(1.0, gt=0, description="c̄, bounds how far a difference reaches back")
+
+
+def _word_as_correction(value: Any) -> Any:
+    words = get_args(CorrectionName)
+    if isinstance(value, str):
+        if value not in words:
+            raise refuse(not_among(value, words))
+        return {"name": value}
+    if not isinstance(value, Mapping | BaseModel):
+        raise refuse(f"must be {', '.join(show(word) for word in words)} or a block {{…}}")
+    if isinstance(value, Mapping) and "name" not in value:
+        raise refuse_without("name", "is missing: the correction, none or vtrace", value)
+    return value
+
+
+Correction: TypeAlias = Annotated[
+    CorrectionSpec,
+    BeforeValidator(_word_as_correction, json_schema_input_type=CorrectionName | CorrectionSpec),
+]
+"""A correction by its name, or a block of the name and its bounds."""
+
+
 class ActorLearnerSpec(Block):
-    """How actors and the learner work together (`distributed: "actor_learner"`)."""
+    """How actors and the learner work together (`distributed: "actor_learner"`). An unroll is what
+    an actor hands over at once, a number of steps of each of its environments."""
 
     unroll_length: Int | None = Field(
-        None, ge=1, description="steps per unroll sent; null: the algorithm's rollout"
+        None,
+        ge=1,
+        description="steps of each environment that an actor hands over at once; null: the rollout "
+        "of the algorithm, or 8 where it replays",
     )
-    learn_queue: Int = Field(1, ge=1, description="unrolls that one training event waits for")
-    queue_size: Int = Field(4, ge=1, description="unrolls waiting before actors pause")
-    correction: Literal["none", "vtrace"] = Field(
-        "vtrace", description="correction of stale unrolls (V-trace: arXiv:1802.01561)"
+    learn_queue: Int = Field(
+        1,
+        ge=1,
+        description="unrolls that one training event of an on-policy algorithm learns from",
+    )
+    queue_size: Int = Field(
+        1,
+        ge=1,
+        description="unrolls of one actor that may wait for the learner, or lie with it, while the "
+        "actor goes on; it pauses when there are more",
+    )
+    correction: Correction = Field(
+        CorrectionSpec(name="none"),
+        description="correction of unrolls of an older policy: none or vtrace, or a block",
     )
     publish_frequency: Int = Field(
-        1, ge=1, description="training events between weight publications"
+        1,
+        ge=1,
+        description="least training events between two publications of the weights",
     )
-    inference: Literal["actor", "learner"] = Field(
-        "actor", description="who computes actions: each actor, or the learner in batches"
+    inference: Literal["local", "learner"] = Field(
+        "local", description="who computes actions: each actor, or the learner for all of them"
     )
-    train_ratio: float | None = Field(
-        None, gt=0, description="most gradient steps per frame; null: as they come"
+    train_ratio: SpecOrNumber = Field(
+        "spec",
+        description="gradient steps per frame of an algorithm that replays: a number > 0; spec: "
+        "what its own keys ask for; null: as many as the learner can make",
     )
-    serial: bool = Field(False, description="actors and learner take turns, for debugging")
+    serial: bool = Field(
+        False,
+        description="actors and learner take turns in one process, for debugging and tests",
+    )
 
 
 class ConfirmSpec(Block):
@@ -70,7 +125,10 @@ class MetaSpec(Block):
         "shared or synced weights, averaged gradients, or acting for one learner",
     )
     max_session: Int = Field(
-        1, ge=1, description="Sessions of a Trial: seeds, or workers of one distributed training"
+        1,
+        ge=1,
+        description="Sessions of a Trial: seeds, or workers of one distributed training; of "
+        "actor_learner the actors, and the learner is one process more",
     )
     max_trial: Int = Field(1, ge=1, description="trials of a search")
     log_frequency: Int = Field(10_000, ge=1, description="frames between rows, per Session")
@@ -122,27 +180,43 @@ class MetaSpec(Block):
     )
 
     @property
+    def sessions_per_training(self) -> int:
+        """Of independent seeds each is a training; the learner is one more than its actors, unless
+        they take turns with it in one process."""
+        if self.distributed is False:
+            return 1
+        if self.distributed == "actor_learner":
+            return 1 if self.actor_learner.serial else 1 + self.max_session
+        return self.max_session
+
+    @property
     def num_sessions(self) -> int:
         """Of one Trial."""
-        return self.max_session * self.max_run
+        trainings = self.max_session if self.distributed is False else 1
+        return trainings * self.sessions_per_training * self.max_run
 
     @property
     def trainings(self) -> list[range]:
-        """The Sessions of one Trial by the trainings that they are part of: each is one of its own,
-        or `max_session` are the workers of one."""
-        size = 1 if self.distributed is False else self.max_session
+        """The Sessions of one Trial by the trainings that they are part of; of a learner and its
+        actors the learner is the first."""
+        size = self.sessions_per_training
         return [range(first, first + size) for first in range(0, self.num_sessions, size)]
 
     @property
     def writers(self) -> list[int]:
-        """The Sessions that write rows: of ranks, who have one agent in common, the first."""
-        if self.distributed == "all_reduce":
-            return [ranks[0] for ranks in self.trainings]
+        """The Sessions that write rows: of those with one agent in common, ranks or actors and
+        their learner, the first."""
+        if self.distributed in ("all_reduce", "actor_learner"):
+            return [crew[0] for crew in self.trainings]
         return list(range(self.num_sessions))
 
     def is_first_of_training(self, session: int) -> bool:
         """Whether a Session trains alone, or is the first of those that train together."""
-        return any(session == training[0] for training in self.trainings)
+        return session % self.sessions_per_training == 0
+
+    def is_actor(self, session: int) -> bool:
+        """Whether a Session only acts, for the learner that is the first of its training."""
+        return self.distributed == "actor_learner" and not self.is_first_of_training(session)
 
     @field_validator("search_scheduler")
     @classmethod

@@ -48,6 +48,14 @@ def _auto_or_number(value: Any) -> Any:
     raise refuse('must be "auto" or a number')
 
 
+def _spec_or_number(value: Any) -> Any:
+    if value is None or value == "spec":
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
+        return float(value)
+    raise refuse('must be "spec", a number > 0 or null')
+
+
 Int: TypeAlias = Annotated[int, BeforeValidator(_whole)]
 """A whole number; 1e6 counts, true and 1.5 do not."""
 
@@ -87,3 +95,12 @@ SignOrNumber: TypeAlias = Annotated[
 
 AutoOrNumber: TypeAlias = Annotated[Literal["auto"] | float, BeforeValidator(_auto_or_number)]
 """ "auto" or a number."""
+
+SpecOrNumber: TypeAlias = Annotated[
+    Literal["spec"] | float | None,
+    BeforeValidator(_spec_or_number),
+    WithJsonSchema(
+        {"anyOf": [{"enum": ["spec", None]}, {"type": "number", "exclusiveMinimum": 0}]}
+    ),
+]
+""" "spec", a positive number, or null."""

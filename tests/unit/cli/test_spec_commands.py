@@ -49,7 +49,9 @@ def test_all_problems_of_all_specs_are_printed(run, write):
         {
             "one": changed(PPO, agent__algorithm__gamma=2, meta__threads=0),
             "two": PPO,
-            "three": changed(PPO, meta__distributed="actor_learner"),
+            "three": changed(
+                PPO, meta__distributed="actor_learner", agent__algorithm__minibatch_size=129
+            ),
         }
     )
     result = run("check", path, "demo", "nosuch")
@@ -60,7 +62,8 @@ def test_all_problems_of_all_specs_are_printed(run, write):
         "  meta.threads = 0: must be >= 1\n"
         "specs.json: two: ok\n"
         "specs.json: three has 1 problem\n"
-        "  meta.distributed = 'actor_learner': distributed \"actor_learner\" is not available yet\n"
+        "  agent.algorithm.minibatch_size = 129: must be <= learn_queue × unroll_length × num_envs "
+        "= 1 × 32 × 4 = 128, the frames that one training event learns from\n"
         "demo.json: ppo_cartpole: ok\n"
         "nosuch has 1 problem\n"
         "  file: there is no such file, here or shipped\n"

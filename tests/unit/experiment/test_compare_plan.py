@@ -10,14 +10,13 @@ from slm_lab.experiment import compare_plan
 from slm_lab.experiment.compare_plan import (
     CompareRequest,
     all_modes,
-    built_modes,
     make_plan,
     read_plan,
     recorded_imports,
 )
 from slm_lab.experiment.run import differences
 from slm_lab.spec.load import load_specs
-from tests.support import ppo, soft
+from tests.support import ppo, reinforce, soft
 
 
 @pytest.fixture
@@ -105,11 +104,11 @@ def test_an_optimizer_without_a_twin_is_refused_with_the_fix(plan_of):
         plan_of(ppo(agent__net__optim_spec={"name": "AdamW", "lr": 1e-3}))
 
 
-def test_a_mode_that_is_not_built_is_refused_by_name(plan_of):
-    missing = sorted(set(all_modes()) - set(built_modes()))
-    for mode in missing:
-        with pytest.raises(SpecError, match=f'"{mode}" is not available yet'):
-            plan_of(ppo(), ("synced", mode))
+def test_an_algorithm_that_a_mode_cannot_train_is_refused_by_name(plan_of):
+    spec = reinforce()
+    assert plan_of(spec, ("synced",))
+    with pytest.raises(SpecError, match=r'agent\.memory\.name.*distributed "actor_learner"'):
+        plan_of(spec, ("synced", "actor_learner"))
 
 
 @pytest.mark.parametrize(
@@ -135,14 +134,14 @@ def test_all_problems_of_all_variants_come_at_once(plan_of):
     assert sum("SGD" in message for message in messages) == 2, "one of each Hogwild mode"
 
 
-def test_left_to_itself_it_takes_what_is_built_and_as_many_workers_as_there_are_cores(
+def test_left_to_itself_it_takes_every_mode_and_as_many_workers_as_there_are_cores(
     plan_of, monkeypatch
 ):
     for cores, counts in ((1, {1}), (2, {1, 2}), (6, {1, 2, 4})):
         monkeypatch.setattr(compare_plan, "usable_cores", lambda cores=cores: cores)
         spec = ppo(agent__algorithm__minibatch_size=8)
         variants = list(plan_of(spec, None, None).specs)[1:]
-        assert [v.mode for v in variants][:: len(counts)] == built_modes()
+        assert [v.mode for v in variants][:: len(counts)] == all_modes()
         assert {v.workers for v in variants} == counts
         assert not any(v.crowded for v in variants)
 

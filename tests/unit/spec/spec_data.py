@@ -204,7 +204,13 @@ A3C: dict[str, Any] = {
         "search_resources": {"cpu": 1, "gpu": 0.125},
         "search_scheduler": {"grace_period": 1000, "reduction_factor": 3},
         "confirm": {"top": 3, "max_session": 4},
-        "actor_learner": {"unroll_length": 32, "correction": "vtrace"},
+        "actor_learner": {
+            "unroll_length": 32,
+            "correction": {"name": "vtrace", "rho_bar": 1.5},
+            "inference": "local",
+            "train_ratio": 0.5,
+            "serial": False,
+        },
     },
     "search": {
         "agent": {"algorithm": {"gamma__uniform": [0.9, 0.99]}},

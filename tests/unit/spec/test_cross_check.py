@@ -9,6 +9,8 @@ from slm_lab.spec.load import parse_spec
 from slm_lab.spec.parse import parse
 from slm_lab.spec.replaced_envs import replaced_message, successor
 from slm_lab.spec.schema.algorithm import CrossQSpec, DQNSpec, PPOSpec, SoftActorCriticSpec
+from slm_lab.spec.schema.memory import ReplaySpec
+from slm_lab.spec.schema.net import MLPNetSpec
 from tests.unit.spec.spec_data import A3C, ALL, DQN, PPO, SAC, changed
 
 
@@ -46,25 +48,39 @@ def test_a_shared_net_may_repeat_the_optimizer_of_its_actor():
     assert messages(raw) == []
 
 
-def test_what_is_not_built_is_refused_only_beside_every_other_problem():
-    raw = changed(SAC, agent__algorithm__name="CrossQ", meta__distributed="actor_learner")
-    unavailable = (
-        "meta.distributed = 'actor_learner': distributed \"actor_learner\" is not available yet"
+def test_a_part_that_is_not_built_is_refused_beside_every_other_problem(monkeypatch):
+    for registry in (ALGORITHMS, MEMORIES, NETS):
+        monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+    ALGORITHMS.register("Later", SoftActorCriticSpec)
+    MEMORIES.register("LaterReplay", ReplaySpec)
+    NETS.register("LaterNet", MLPNetSpec)
+    raw = changed(
+        SAC,
+        agent__algorithm__name="Later",
+        agent__memory__name="LaterReplay",
+        agent__net={"type": "LaterNet"},
+        agent__critic_net={"type": "LaterNet"},
     )
-    assert messages(raw) == [unavailable]
-    raw["agent"]["algorithm"]["policy_dealy"] = 2
-    raw["agent"]["algorithm"]["policy_delay"] = 0
     found = messages(raw)
-    assert "agent.algorithm.policy_dealy = 2: unknown key; did you mean policy_delay?" in found
-    assert "agent.algorithm.policy_delay = 0: must be >= 1" in found
+    assert found == [
+        "agent.algorithm.name = 'Later': Later is not available yet",
+        "agent.memory.name = 'LaterReplay': LaterReplay is not available yet",
+        "agent.net.type = 'LaterNet': LaterNet is not available yet",
+        "agent.critic_net.type = 'LaterNet': LaterNet is not available yet",
+    ]
+    more = messages(changed(raw, env__num_envs=0))
+    assert more == ["env.num_envs = 0: must be >= 1", *found]
 
 
-@pytest.mark.parametrize("mode", ["shared", "synced"])
-def test_workers_that_share_memory_stay_on_one_machine(mode):
+@pytest.mark.parametrize(
+    ("mode", "who"),
+    [("shared", "workers"), ("synced", "workers"), ("actor_learner", "actors and the learner")],
+)
+def test_workers_that_share_memory_stay_on_one_machine(mode, who):
     raw = changed(PPO, meta__distributed=mode, meta__cluster="auto",
                   agent__net__optim_spec={"name": "GlobalAdam", "lr": 1e-3})  # fmt: skip
     assert messages(raw) == [
-        "meta.cluster = 'auto': is for all_reduce and for independent Sessions; the workers of "
+        f"meta.cluster = 'auto': is for all_reduce and for independent Sessions; the {who} of "
         f'distributed "{mode}" meet in the memory of one machine'
     ]
 

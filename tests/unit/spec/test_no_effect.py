@@ -205,6 +205,88 @@ def test_the_updates_of_one_process_have_its_learning_rate():
     assert told(ppo(**strong, meta__scale_lr=False)) == ["meta.scale_lr"]
 
 
+ASKED_OF_ACTORS = {
+    "unroll_length": 64,
+    "learn_queue": 2,
+    "queue_size": 2,
+    "correction": "vtrace",
+    "publish_frequency": 2,
+    "inference": "learner",
+    "train_ratio": None,
+    "serial": True,
+}
+ACTORS = {"meta__distributed": "actor_learner"}
+
+
+@pytest.mark.parametrize("mode", [False, "synced", "all_reduce"])
+def test_whatever_is_said_of_actors_and_learner_is_told_where_there_are_none(mode):
+    for key, value in ASKED_OF_ACTORS.items():
+        raw = ppo(meta__distributed=mode, meta__actor_learner={key: value})
+        assert told(raw) == [f"meta.actor_learner.{key}"]
+    every = ppo(meta__distributed=mode, meta__actor_learner=ASKED_OF_ACTORS)
+    assert told(every) == [f"meta.actor_learner.{key}" for key in ASKED_OF_ACTORS]
+    defaults = {"correction": "none", "train_ratio": "spec", "unroll_length": None}
+    assert told(ppo(meta__distributed=mode, meta__actor_learner=defaults)) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "on_policy", "replays"),
+    [
+        ({"unroll_length": 64}, False, False),
+        ({"learn_queue": 2}, False, True),
+        ({"queue_size": 2}, False, False),
+        ({"publish_frequency": 2}, False, False),
+        ({"inference": "learner"}, False, False),
+        ({"train_ratio": 2.0}, True, False),
+        ({"train_ratio": None}, True, False),
+        ({"serial": True}, False, False),
+    ],
+)
+def test_a_setting_of_actors_is_told_where_the_algorithm_has_no_use_for_it(
+    settings, on_policy, replays
+):
+    (key,) = settings
+    path = [f"meta.actor_learner.{key}"]
+    how = {**ACTORS, "meta__actor_learner": settings}
+    assert told(ppo(**how)) == path * on_policy
+    once = {f"agent__algorithm__{key}": 1 for key in ("training_frequency", "training_batch_iter")}
+    for raw in (q_learning("DQN", **how, **once), soft("SoftActorCritic", **how, **once)):
+        assert told(raw) == path * replays
+
+
+def test_who_takes_turns_waits_for_nobody():
+    settings = {"queue_size": 2, "inference": "learner", "learn_queue": 2}
+    assert told(ppo(**ACTORS, meta__actor_learner=settings)) == []
+    serial = ppo(**ACTORS, meta__actor_learner={**settings, "serial": True})
+    assert told(serial) == ["meta.actor_learner.queue_size", "meta.actor_learner.inference"]
+
+
+def test_what_corrects_nothing_has_no_bounds():
+    bounds = {"rho_bar": 2.0, "c_bar": 0.5}
+    none, vtrace = ({"correction": {"name": n, **bounds}} for n in ("none", "vtrace"))
+    path = "meta.actor_learner.correction"
+    assert told(ppo(**ACTORS, meta__actor_learner=vtrace)) == []
+    assert told(ppo(**ACTORS, meta__actor_learner=none)) == [f"{path}.rho_bar", f"{path}.c_bar"]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "keys"),
+    [
+        ("spec", []),
+        (0.5, ["training_frequency", "training_batch_iter", "training_iter"]),
+        (None, ["training_frequency", "training_batch_iter"]),
+    ],
+)
+def test_a_ratio_of_the_mode_tells_what_the_algorithm_asks_for_in_vain(ratio, keys):
+    how = {**ACTORS, "meta__actor_learner": {"train_ratio": ratio}}
+    raw = q_learning("DQN", **how, agent__algorithm__training_iter=3)
+    assert told(raw) == [f"agent.algorithm.{key}" for key in keys]
+    exact = {"training_frequency": 16, "training_iter": 1, "training_batch_iter": 1,
+             "update_to_data": 0.25}  # fmt: skip
+    own = ["training_frequency", *(["update_to_data"] if keys else [])]
+    assert told(with_algorithm(raw, **exact)) == [f"agent.algorithm.{key}" for key in own]
+
+
 @pytest.mark.parametrize(
     ("raw", "is_told"),
     [

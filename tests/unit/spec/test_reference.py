@@ -81,6 +81,10 @@ def test_the_json_schema_accepts_what_the_models_accept(name):
         ("meta__max_sessions", 1),
         ("agent__algorithm__gamma", 1.5),
         ("agent__memory__name", "OnPolicyBatchReply"),
+        ("meta__actor_learner", {"correction": "vtrase"}),
+        ("meta__actor_learner", {"correction": {"name": "vtrace", "rho_bar": 0}}),
+        ("meta__actor_learner", {"train_ratio": 0}),
+        ("meta__actor_learner", {"train_ratio": "fast"}),
     ],
 )
 def test_the_json_schema_refuses_what_the_models_refuse(path, value):

@@ -1,0 +1,103 @@
+"""What is done about samples of a policy that is older than the learner's."""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from slm_lab.agent.algorithm.returns import VTraceEstimates, vtrace
+from slm_lab.agent.batch import Rollout
+from slm_lab.agent.distribution.family import DistributionFamily
+from slm_lab.agent.net.policy_value import PolicyValue
+from slm_lab.agent.recall import RecallSpec
+
+
+class Estimates(NamedTuple):
+    """What a training event makes of a rollout; all (T, N), in units of return."""
+
+    value: Tensor
+    """V(s) that the advantage is over"""
+    returns: Tensor
+    """The targets of the critic"""
+    advantage: Tensor
+
+
+class Present(NamedTuple):
+    """What the learner's networks say of a rollout now."""
+
+    log_prob: Tensor
+    """(T, N) log π(a|s)"""
+    value: Tensor
+    """(T, N) V(s) in units of return"""
+    bootstrap_value: Tensor
+    """(K,) V of `bootstrap_obs`"""
+
+
+@torch.no_grad()
+def present(
+    network: PolicyValue,
+    family: DistributionFamily,
+    rollout: Rollout,
+    obs: Tensor,
+    action: Tensor,
+    chunk_size: int,
+) -> Present:
+    """One more pass over a rollout, `chunk_size` rows at a time; the result is on its device.
+
+    `obs` and `action` are the rollout's, (T·N, ...), as `in_rows` has them. The pass that makes the
+    loss would not do: there, batch normalisation takes the moments of the batch, and an actor that
+    had these very weights would act by the running ones.
+    """
+    log_prob, value = [], []
+    chunks = zip(torch.split(obs, chunk_size), torch.split(action, chunk_size), strict=True)
+    for some_obs, some_action in chunks:
+        params, raw_value = network.forward(some_obs)
+        log_prob.append(family(params).log_prob(some_action))
+        value.append(network.transform.decode(raw_value))
+    return Present(
+        _in_steps(torch.cat(log_prob), rollout, network.recall),
+        _in_steps(torch.cat(value), rollout, network.recall),
+        network.value(rollout.bootstrap_obs.to(network.device)).to(rollout.reward.device),
+    )
+
+
+def _in_steps(rows: Tensor, rollout: Rollout, recall: RecallSpec | None) -> Tensor:
+    """(T·N,) to (T, N): what `in_rows` did, undone."""
+    steps, num_envs = rollout.reward.shape
+    rows = rows.to(rollout.reward.device)
+    return rows.view(steps, num_envs) if recall is None else rows.view(num_envs, steps).T
+
+
+@dataclass(frozen=True)
+class VTrace:
+    """Truncated importance sampling: V-trace, section 4.1 of arXiv:1802.01561."""
+
+    rho_bar: float = 1.0
+    """Bounds the weight of a temporal difference: which policy's value is learned."""
+    c_bar: float = 1.0
+    """Bounds how far back one reaches: how fast it is learned."""
+
+    def estimates(
+        self,
+        rollout: Rollout,
+        now: Present,
+        gamma: float,
+        trace_lambda: float,
+        num_steps: int | None = None,
+    ) -> VTraceEstimates:
+        """See `vtrace`; what acted gave `rollout.log_prob`, its values are not looked at."""
+        revalued = replace(rollout, value=now.value)
+        return vtrace(
+            now.log_prob - rollout.log_prob,
+            rollout.reward,
+            now.value,
+            revalued.next_value(now.bootstrap_value),
+            rollout.terminated,
+            rollout.done,
+            gamma,
+            trace_lambda,
+            self.rho_bar,
+            self.c_bar,
+            num_steps,
+        )

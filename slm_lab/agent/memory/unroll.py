@@ -1,0 +1,338 @@
+"""Unrolls: what an actor hands over to a learner elsewhere, in arrays that both can see."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import NamedTuple, Self, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from slm_lab.agent.batch import Act, Rollout
+from slm_lab.agent.memory.memory import Memory, MemoryLayout
+from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray, StateDict
+from slm_lab.spec.schema.memory import MemorySpec
+
+ALIGNMENT = 64
+"""Bytes: every array of an unroll begins on a cache line of its own."""
+
+
+class Place(NamedTuple):
+    """Where one array lies in the bytes of an unroll."""
+
+    start: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[np.generic]
+
+    @property
+    def stop(self) -> int:
+        """The byte after its last."""
+        return self.start + math.prod(self.shape) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class UnrollLayout:
+    """The sizes of T steps of K environments."""
+
+    steps: MemoryLayout
+    """`horizon` is T."""
+    num_statistics: int
+    """S: the running statistics of the environments."""
+
+    def places(self) -> dict[str, Place]:
+        """The arrays by name, one after the other."""
+        steps, lead = self.steps, (self.steps.horizon, self.steps.num_envs)
+        obs, number = (steps.obs_dtype, np.dtype(np.float32))
+        shapes: dict[str, tuple[tuple[int, ...], np.dtype[np.generic]]] = {
+            "obs": ((lead[0] + 1, lead[1], *steps.obs_shape), obs),
+            "end_obs": ((*lead, *steps.obs_shape), obs),
+            "action": ((*lead, *steps.action_shape), steps.action_dtype),
+            "log_prob": (lead, number),
+            "value": (lead, number),
+            "reward": (lead, number),
+            "terminated": (lead, np.dtype(np.bool_)),
+            "truncated": (lead, np.dtype(np.bool_)),
+            "version": (lead[:1], np.dtype(np.int64)),
+            "episode_return": (lead, np.dtype(np.float64)),
+            "episode_length": (lead, np.dtype(np.int64)),
+            "statistics": ((2, self.num_statistics), np.dtype(np.float64)),
+            "head": ((len(HEAD),), np.dtype(np.float64)),
+        }
+        found, start = {}, 0
+        for name, (shape, dtype) in shapes.items():
+            found[name] = Place(start, shape, dtype)
+            start = -(-found[name].stop // ALIGNMENT) * ALIGNMENT
+        return found
+
+    @property
+    def frames(self) -> int:
+        """T·K."""
+        return self.steps.horizon * self.steps.num_envs
+
+    @property
+    def num_bytes(self) -> int:
+        """Of one unroll."""
+        last = max(place.stop for place in self.places().values())
+        return -(-last // ALIGNMENT) * ALIGNMENT
+
+
+HEAD = ("begins", "explore_var", "handed_at")
+"""Numbers of an unroll as a whole."""
+
+
+@final
+@dataclass(frozen=True)
+class Unroll:
+    """T consecutive steps of K environments under one policy: views into bytes that are allocated
+    once."""
+
+    obs: Array
+    """(T + 1, K, *obs_shape); the last is what the last step really ended in"""
+    end_obs: Array
+    """(T, K, *obs_shape) what a step ended in, where it ended an episode; else anything"""
+    action: Array
+    """(T, K, *action_shape)"""
+    log_prob: FloatArray
+    """(T, K) of the policy that acted"""
+    value: FloatArray
+    """(T, K) as it believed"""
+    reward: FloatArray
+    """(T, K)"""
+    terminated: BoolArray
+    """(T, K)"""
+    truncated: BoolArray
+    """(T, K)"""
+    version: IntArray
+    """(T,) int64, `Act.version` of each step"""
+    episode_return: FloatArray
+    """(T, K) float64: of the whole episodes that ended in a step"""
+    episode_length: IntArray
+    """(T, K) int64: their lengths; 0: none ended"""
+    statistics: FloatArray
+    """(2, S) float64: the environments' running statistics before it and after"""
+    head: FloatArray
+    """(H,) float64: see `HEAD`"""
+
+    @classmethod
+    def within(cls, content: Array, layout: UnrollLayout) -> Self:
+        """An unroll in bytes, (`num_bytes`,) uint8, which others may see."""
+        views = {
+            name: content[place.start : place.stop].view(place.dtype).reshape(place.shape)
+            for name, place in layout.places().items()
+        }
+        return cls(**views)
+
+    @classmethod
+    def allocate(cls, layout: UnrollLayout) -> Self:
+        """One that nobody else sees."""
+        return cls.within(np.zeros(layout.num_bytes, np.uint8), layout)
+
+    @property
+    def num_steps(self) -> int:
+        """T."""
+        return len(self.reward)
+
+    @property
+    def begins(self) -> bool:
+        """Whether its first step does not follow the last one of the unroll before."""
+        return bool(self.head[0])
+
+    @property
+    def explore_var(self) -> float | None:
+        """The exploration variable of its last act."""
+        return None if math.isnan(self.head[1]) else float(self.head[1])
+
+    @property
+    def handed_at(self) -> float:
+        """When it was handed over, by the machine's clock, s."""
+        return float(self.head[2])
+
+    def step(self, t: int) -> tuple[Array, Act, FloatArray, BoolArray, BoolArray, Array]:
+        """Step t as a `Memory` takes it."""
+        act = Act(self.action[t], self.log_prob[t], self.value[t], int(self.version[t]))
+        terminated, truncated = self.terminated[t], self.truncated[t]
+        next_obs, ended = self.obs[t + 1], terminated | truncated
+        if t + 1 < self.num_steps and ended.any():
+            next_obs = next_obs.copy()
+            next_obs[ended] = self.end_obs[t][ended]
+        return self.obs[t], act, self.reward[t], terminated, truncated, next_obs
+
+
+@final
+class UnrollWriter(Memory[Unroll]):
+    """The memory of an actor: it writes down what happens, and learns from nothing."""
+
+    def __init__(self, layout: MemoryLayout) -> None:
+        self.layout = replace(layout, replay=None, scratch=None)
+        self._t = self._horizon = layout.horizon
+
+    @classmethod
+    def build(cls, spec: MemorySpec, layout: MemoryLayout) -> "UnrollWriter":
+        """For unrolls of `horizon` steps."""
+        return cls(layout)
+
+    def begin(self, unroll: Unroll, statistics: FloatArray, begins: bool) -> None:
+        """The next T steps go into `unroll`; `begins`: they do not follow what was before."""
+        self._unroll = unroll
+        self._t = 0
+        unroll.episode_length[:] = 0
+        unroll.statistics[0] = statistics
+        unroll.head[:] = (begins, math.nan, math.nan)
+
+    def end(self, statistics: FloatArray, explore_var: float | None, now: float) -> None:
+        """The unroll is full, at the time `now`."""
+        unroll = self._unroll
+        unroll.statistics[1] = statistics
+        unroll.head[1:] = (math.nan if explore_var is None else explore_var, now)
+
+    def add(
+        self,
+        obs: Array,
+        act: Act,
+        reward: FloatArray,
+        terminated: BoolArray,
+        truncated: BoolArray,
+        next_obs: Array,
+    ) -> None:
+        """Writes step t."""
+        t, unroll = self._t, self._unroll
+        unroll.obs[t] = obs
+        unroll.action[t] = act.action
+        unroll.log_prob[t] = act.log_prob
+        unroll.value[t] = act.value
+        unroll.reward[t] = reward
+        unroll.terminated[t] = terminated
+        unroll.truncated[t] = truncated
+        unroll.version[t] = act.version
+        if t + 1 == self._horizon:
+            unroll.obs[t + 1] = next_obs
+        else:
+            ended = terminated | truncated
+            if ended.any():
+                unroll.end_obs[t][ended] = next_obs[ended]
+        self._t = t + 1
+
+    def note(self, index: IntArray, episode_return: FloatArray, episode_length: IntArray) -> None:
+        """Episodes (F,) of the environments `index` that have ended in the newest step."""
+        t = self._t - 1
+        self._unroll.episode_return[t, index] = episode_return
+        self._unroll.episode_length[t, index] = episode_length
+
+    def ready(self) -> bool:
+        """Whether the unroll is full."""
+        return self._t == self._horizon
+
+    def take(self) -> Unroll:
+        """The full one."""
+        return self._unroll
+
+    def break_off(self, next_obs: Array) -> None:
+        """Nothing: what is not full is dropped."""
+
+    def state_dict(self) -> StateDict:
+        """Nothing waits between two unrolls."""
+        return {}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """See `state_dict`."""
+
+
+@final
+class UnrollMemory(Memory[Rollout]):
+    """The memory of a learner whose actors are elsewhere: some unrolls make one rollout.
+
+    They are used once, side by side as if all environments were one actor's, and where they lie:
+    what one learns from a single unroll is not copied at all.
+    """
+
+    def __init__(self, wanted: int) -> None:
+        self._wanted = wanted
+        self._unrolls: list[Unroll] = []
+
+    @classmethod
+    def build(cls, spec: MemorySpec, layout: MemoryLayout) -> "UnrollMemory":
+        """For one unroll at a time."""
+        return cls(1)
+
+    def put(self, unroll: Unroll) -> None:
+        """One more; it must stay as it is until the rollout has been learned from."""
+        self._unrolls.append(unroll)
+
+    def add(
+        self,
+        obs: Array,
+        act: Act,
+        reward: FloatArray,
+        terminated: BoolArray,
+        truncated: BoolArray,
+        next_obs: Array,
+    ) -> None:
+        """Raises TypeError: steps come by the unroll, see `put`."""
+        raise TypeError("a learner with actors takes whole unrolls")
+
+    def ready(self) -> bool:
+        """Whether there are enough unrolls."""
+        return len(self._unrolls) == self._wanted
+
+    def take(self) -> Rollout:
+        """The rollout; the next `put` begins a new one."""
+        unrolls, self._unrolls = self._unrolls, []
+        return as_rollout(unrolls)
+
+    def break_off(self, next_obs: Array) -> None:
+        """Drops what waits: nobody can say what would have followed."""
+        self._unrolls = []
+
+    def state_dict(self) -> StateDict:
+        """The unrolls that wait."""
+        return {"unrolls": [_saved(unroll) for unroll in self._unrolls]}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Copies of them."""
+        self._unrolls = [Unroll(**arrays) for arrays in state["unrolls"]]
+
+
+def as_rollout(unrolls: Sequence[Unroll]) -> Rollout:
+    """Unrolls of K environments each as one of all their environments, N in all."""
+    parts = [_one_rollout(unroll) for unroll in unrolls]
+    if len(parts) == 1:
+        return parts[0]
+    sizes = [part.reward.shape[1] for part in parts]
+    before = [sum(sizes[:first]) for first in range(len(sizes))]
+
+    def joined(name: str, dim: int = 1) -> Tensor:
+        return torch.cat([getattr(part, name) for part in parts], dim)
+
+    steps = ("obs", "action", "log_prob", "value", "reward", "terminated", "truncated", "version")
+    bootstrap_n = [part.bootstrap_n + first for part, first in zip(parts, before, strict=True)]
+    return Rollout(
+        **{name: joined(name) for name in steps},
+        bootstrap_obs=joined("bootstrap_obs", 0),
+        bootstrap_t=joined("bootstrap_t", 0),
+        bootstrap_n=torch.cat(bootstrap_n),
+    )
+
+
+def _one_rollout(unroll: Unroll) -> Rollout:
+    last, num_envs = unroll.num_steps - 1, unroll.reward.shape[1]
+    cut_t, cut_n = np.nonzero(unroll.truncated[:last])
+    every = np.arange(num_envs)
+    end_obs = np.concatenate([unroll.end_obs[cut_t, cut_n], unroll.obs[last + 1]])
+    return Rollout(
+        obs=torch.from_numpy(unroll.obs[: last + 1]),
+        action=torch.from_numpy(unroll.action),
+        log_prob=torch.from_numpy(unroll.log_prob),
+        value=torch.from_numpy(unroll.value),
+        reward=torch.from_numpy(unroll.reward),
+        terminated=torch.from_numpy(unroll.terminated),
+        truncated=torch.from_numpy(unroll.truncated),
+        version=torch.from_numpy(unroll.version).unsqueeze(1).expand(-1, num_envs),
+        bootstrap_obs=torch.from_numpy(end_obs),
+        bootstrap_t=torch.from_numpy(np.concatenate([cut_t, np.full(num_envs, last)])),
+        bootstrap_n=torch.from_numpy(np.concatenate([cut_n, every])),
+    )
+
+
+def _saved(unroll: Unroll) -> dict[str, Array]:
+    return {field.name: getattr(unroll, field.name).copy() for field in fields(unroll)}

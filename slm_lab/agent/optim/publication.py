@@ -1,0 +1,106 @@
+"""Weights that one process publishes and others take, without a lock.
+
+Two buffers are written in turn. A reader that was overtaken while it copied, because the next
+version but one had begun meanwhile, copies again: it never has a mixture of old and new.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from slm_lab.agent.optim.flat import FlatParameters
+from slm_lab.core.errors import PeerLostError
+from slm_lab.core.types import FloatArray, StateDict
+
+MAX_TRIES = 1000
+"""How often a reader may be overtaken: far more often than a writer can do it."""
+
+
+@final
+@dataclass(frozen=True)
+class Publication:
+    """The newest weights of a learner, with the running statistics of all environments."""
+
+    vectors: Tensor
+    """(2, P) float32: parameters and running statistics of all networks, one after the other"""
+    statistics: Tensor
+    """(2, S) float64: of the environments"""
+    versions: Tensor
+    """(2,) int64: of the policy in each buffer"""
+    counts: Tensor
+    """(2,) int64: publications begun, and done; both by the one writer"""
+
+    @classmethod
+    def of(
+        cls,
+        networks: Mapping[str, FlatParameters],
+        num_statistics: int,
+        place: Callable[[Tensor], Tensor] = torch.clone,
+    ) -> "Publication":
+        """Room for such networks, where `place` puts tensors; nothing is published yet."""
+        size = sum(len(vector) for vector in _vectors(networks))
+        return cls(
+            place(torch.zeros((2, size))),
+            place(torch.zeros((2, num_statistics), dtype=torch.float64)),
+            place(torch.zeros(2, dtype=torch.int64)),
+            place(torch.zeros(2, dtype=torch.int64)),
+        )
+
+    @property
+    def count(self) -> int:
+        """Publications so far."""
+        return int(self.counts[1])
+
+    @torch.no_grad()
+    def publish(
+        self, networks: Mapping[str, FlatParameters], statistics: FloatArray, version: int
+    ) -> None:
+        """Makes these the newest; networks may live on any device."""
+        count = self.count + 1
+        here = count % 2
+        self.counts[0] = count
+        start = 0
+        for vector in _vectors(networks):
+            self.vectors[here, start : start + len(vector)].copy_(vector)
+            start += len(vector)
+        self.statistics[here].copy_(torch.from_numpy(statistics))
+        self.versions[here] = version
+        self.counts[1] = count
+
+    @torch.no_grad()
+    def take(self, networks: Mapping[str, FlatParameters], statistics: FloatArray) -> int:
+        """Copies the newest into networks and statistics (S,); returns their version.
+
+        Raises PeerLostError where no copy could be made between two publications.
+        """
+        for _ in range(MAX_TRIES):
+            count = self.count
+            here = count % 2
+            start = 0
+            for vector in _vectors(networks):
+                vector.copy_(self.vectors[here, start : start + len(vector)])
+                start += len(vector)
+            statistics[:] = self.statistics[here].numpy()
+            version = int(self.versions[here])
+            if int(self.counts[0]) <= count + 1:  # else this buffer is being written over
+                return version
+        raise PeerLostError(f"published weights changed {MAX_TRIES} times while they were read")
+
+    def state_dict(self) -> StateDict:
+        """Both buffers."""
+        return {name: tensor.clone() for name, tensor in vars(self).items()}
+
+    @torch.no_grad()
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores them in place."""
+        for name, tensor in vars(self).items():
+            tensor.copy_(torch.as_tensor(np.asarray(state[name])))
+
+
+def _vectors(networks: Mapping[str, FlatParameters]) -> list[Tensor]:
+    """What there is to publish of each: its parameters, and its running statistics."""
+    return [vector for flat in networks.values() for vector in (flat.vector, flat.statistics)]

@@ -1,0 +1,150 @@
+"""What a Trial's parent does for actors and their learner: lays the pipe, and replaces actors."""
+
+import multiprocessing
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import final
+
+import numpy as np
+
+from slm_lab.agent.memory.memory import MemoryLayout
+from slm_lab.agent.memory.unroll import UnrollWriter
+from slm_lab.experiment.actor_learner import InProcesses, Serially
+from slm_lab.experiment.launch.processes import Processes
+from slm_lab.experiment.launch.prototype import prototype
+from slm_lab.experiment.pipe import HANG_SECONDS, Pipe
+from slm_lab.experiment.progress import Board, Phase
+from slm_lab.experiment.result import SessionResult
+from slm_lab.experiment.seeding import session_seeds
+from slm_lab.experiment.worker import SessionTask
+from slm_lab.spec.schema.spec import Spec
+from slm_lab.spec.unrolls import as_learned, unroll_length
+
+STOP_SECONDS = 30.0
+"""How long the learner may take to come to the end of a training event when the user waits."""
+LEAVE_SECONDS = 10.0
+"""How long an actor may take to come to the end of its step once the learner has ended."""
+
+
+def train_from_actors(
+    tasks: Sequence[SessionTask], board: Board, on_tick: Callable[[], None]
+) -> list[SessionResult]:
+    """Trains one agent on what actors play, each in its own process; those that die are replaced.
+
+    The first task is the learner's. Raises LabError where shared memory has no room for the pipe,
+    or a GPU is required and missing.
+    """
+    one = tasks[0]
+    if one.spec.meta.actor_learner.serial:
+        return _in_one_process(one, board, on_tick)
+    own_board = board.part(one.workers)
+    frame = int(own_board.clock_slots[0])
+    own_board.clock_slots[1:] = np.diff(np.linspace(0, frame, len(one.workers)).astype(np.int64))
+    pipe = _pipe(one.spec, one, frame)
+    spec = as_learned(one.spec)
+    seeds = session_seeds(one.root_seed, one.trial, one.session)
+    learner = replace(one, spec=spec, common=InProcesses(spec, pipe, seeds))
+    actors = [replace(task, acts_into=pipe, resume=False) for task in tasks[1:]]
+    meta = one.spec.meta
+    processes = Processes(
+        [learner, *actors],
+        board,
+        len(tasks),
+        meta.max_restart,
+        STOP_SECONDS,
+        vital=(one.session,),
+    )
+    watch = Watch(own_board, pipe)
+
+    def tick() -> None:
+        names = {child.name for child in multiprocessing.active_children()}
+        alive = [f"session-{session}" in names for session in one.workers[1:]]
+        for actor, why in watch.tick(alive):
+            processes.end_hung(one.workers[1 + actor], why)
+        on_tick()
+
+    return processes.run(tick)
+
+
+def _in_one_process(
+    task: SessionTask, board: Board, on_tick: Callable[[], None]
+) -> list[SessionResult]:
+    spec = as_learned(task.spec)
+    common = Serially(spec, task.root_seed, task.trial, task.session)
+    return Processes([replace(task, spec=spec, common=common)], board, 1).run(on_tick)
+
+
+def _pipe(spec: Spec, task: SessionTask, frame: int) -> Pipe:
+    def writer(layout: MemoryLayout) -> UnrollWriter:
+        return UnrollWriter(replace(layout, horizon=unroll_length(spec)))
+
+    seeds = session_seeds(task.root_seed, task.trial, task.session)
+    with prototype(spec, seeds, writer) as (agent, env):
+        return Pipe.of(spec, agent, env, frame)
+
+
+@final
+class Watch:
+    """Looks for actors that do nothing, though they have room and are wanted; and notes those that
+    are lost."""
+
+    def __init__(self, board: Board, pipe: Pipe) -> None:
+        self._board = board
+        _, self._handed, self._returned = pipe.counts.numpy()
+        self._over, self._lost = pipe.flags.numpy(), pipe.lost.numpy()
+        self._num_slots = pipe.slots.shape[1]
+        actors = range(len(self._lost))
+        self._stood = [self._stands(actor) for actor in actors]
+        self._since = [time.monotonic() for _ in actors]
+        self._over_since: float | None = None
+        self._failed: list[int | None] = [None for _ in actors]
+        """Restarts of those that had failed at the last tick, and had no process any more."""
+
+    def tick(self, alive: Sequence[bool]) -> list[tuple[int, str]]:
+        """To be called a few times a second, each time after replacements were begun: the actors
+        that hang, each with the reason. `alive`: those that have a process."""
+        now, hung = time.monotonic(), []
+        if self._over[0] and self._over_since is None:
+            self._over_since = now
+        over = 0.0 if self._over_since is None else now - self._over_since
+        for actor, has_process in enumerate(alive):
+            self._note_lost(actor, has_process)
+            before, stands = self._stood[actor], self._stands(actor)
+            self._stood[actor] = stands
+            if stands is None or stands != before:
+                self._since[actor] = now
+            what = "start" if self._phase(actor) is Phase.STARTING else "step"
+            if self._is_late(actor, over):
+                hung.append(
+                    (actor, f"its step goes on {LEAVE_SECONDS:g} s after the learner's end")
+                )
+            elif now - self._since[actor] > HANG_SECONDS:
+                hung.append((actor, f"its {what} has not come to an end for {HANG_SECONDS:g} s"))
+        return hung
+
+    def _is_late(self, actor: int, over: float) -> bool:
+        """Whether it still acts long after the learner has ended. After a stop `Processes` decides,
+        which does not take it for a failure."""
+        runs = self._phase(actor) is Phase.RUNNING
+        return runs and over > LEAVE_SECONDS and not self._board.stop_requested
+
+    def _phase(self, actor: int) -> Phase:
+        return self._board.phase(1 + actor)
+
+    def _stands(self, actor: int) -> tuple[Phase, int, int] | None:
+        """What changes as long as an actor does not hang; None where it has to wait for others."""
+        shown = self._board.read(1 + actor)
+        has_room = self._handed[actor] - self._returned[actor] < self._num_slots
+        if shown.phase is Phase.STARTING or (shown.phase is Phase.RUNNING and has_room):
+            return shown.phase, shown.restarts, shown.frame
+        return None
+
+    def _note_lost(self, actor: int, has_process: bool) -> None:
+        """One that says it has failed may be replaced, when its process has ended: it is lost if
+        that was so at the last tick, and no other was begun since."""
+        shown = self._board.read(1 + actor)
+        failed = shown.restarts if shown.phase is Phase.FAILED and not has_process else None
+        if failed is not None and failed == self._failed[actor]:
+            self._lost[actor] = 1
+        self._failed[actor] = failed

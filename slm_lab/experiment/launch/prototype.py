@@ -1,0 +1,50 @@
+"""What a Trial's parent builds to know how large the things are that its processes share."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from slm_lab.agent.agent import Agent
+from slm_lab.agent.algorithm.algorithm import AgentSeeds
+from slm_lab.agent.build import build_agent
+from slm_lab.agent.memory.memory import Memory, MemoryLayout
+from slm_lab.agent.net.device import resolve_device
+from slm_lab.env.make import make_env
+from slm_lab.env.vector_env import VectorEnv
+from slm_lab.experiment.placement import on_cpu
+from slm_lab.experiment.seeding import SessionSeeds
+from slm_lab.spec.schema.spec import Spec
+
+
+@contextmanager
+def prototype(
+    spec: Spec,
+    seeds: SessionSeeds,
+    make_memory: Callable[[MemoryLayout], Memory[Any]] | None = None,
+) -> Iterator[tuple[Agent, VectorEnv]]:
+    """The agent of a Session with these seeds, on the CPU and without its memory; one environment.
+
+    The memory would have room for as many environments as the spec asks for.
+    Raises LabError where a GPU is required and missing.
+    """
+    for net in (spec.agent.net, spec.agent.critic_net):
+        if net is not None:
+            resolve_device(net.gpu)
+    torch.set_num_threads(spec.meta.threads)  # as many as a worker: they change the last bits
+    one = spec.env.model_copy(update={"num_envs": 1, "vectorization_mode": "sync"})
+    env = make_env(one, seeds.env, gamma=spec.agent.algorithm.gamma or 1.0)
+    try:
+        agent = build_agent(
+            on_cpu(spec.agent.model_copy(update={"memory": None})),
+            env.observation_space,
+            env.action_space,
+            spec.env.num_envs,
+            AgentSeeds(seeds.init, seeds.action, seeds.sampling),
+            frame_stack=env.frame_stack,
+            make_memory=make_memory,
+        )
+        yield agent, env
+    finally:
+        env.close()

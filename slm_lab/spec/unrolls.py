@@ -1,0 +1,87 @@
+"""`meta.actor_learner`: what actors hand over, and what the learner makes of the spec."""
+
+from typing import TypeVar
+
+from slm_lab.spec.schema.algorithm import (
+    AlgorithmSpec,
+    OnPolicyLearningSpec,
+    PPOSpec,
+    ReplayLearningSpec,
+)
+from slm_lab.spec.schema.meta import MetaSpec
+from slm_lab.spec.schema.spec import Spec
+
+AlgorithmT = TypeVar("AlgorithmT", bound=AlgorithmSpec)
+
+REPLAYED_STEPS = 8
+"""Steps of an unroll where the algorithm, which replays, has no rollout of its own."""
+
+
+def unroll_length(spec: Spec) -> int:
+    """Steps of each environment that an actor hands over at once."""
+    return steps_of_unroll(spec.agent.algorithm, spec.meta)
+
+
+def steps_of_unroll(algorithm: AlgorithmSpec, meta: MetaSpec) -> int:
+    """The same, of the two blocks that it depends on."""
+    given = meta.actor_learner.unroll_length
+    return rollout_length(algorithm) if given is None else given
+
+
+def rollout_length(algorithm: AlgorithmSpec) -> int:
+    """Steps of each environment that an algorithm collects before it learns from them; 8 for one
+    that replays, which learns from single steps or short sequences of them."""
+    if isinstance(algorithm, PPOSpec):
+        return algorithm.time_horizon
+    if isinstance(algorithm, OnPolicyLearningSpec):
+        return algorithm.training_frequency
+    return REPLAYED_STEPS
+
+
+def frames_of_event(
+    algorithm: PPOSpec | OnPolicyLearningSpec, num_envs: int, meta: MetaSpec | None
+) -> int:
+    """Frames that one training event of an on-policy algorithm learns from: those of a rollout, or
+    of all the unrolls that it waits for. Where a training_frequency counts episodes they are not
+    known."""
+    if meta is None or meta.distributed != "actor_learner":
+        return rollout_length(algorithm) * num_envs
+    return meta.actor_learner.learn_queue * steps_of_unroll(algorithm, meta) * num_envs
+
+
+def as_learned(spec: Spec) -> Spec:
+    """The spec that the learner is built from.
+
+    With a number as `train_ratio` the algorithm makes that many gradient steps per frame, whatever
+    its own keys ask for; otherwise it is the same spec.
+    """
+    algorithm = learning_algorithm(spec.agent.algorithm, spec.meta)
+    if algorithm is spec.agent.algorithm:
+        return spec
+    agent = spec.agent.model_copy(update={"algorithm": algorithm})
+    return spec.model_copy(update={"agent": agent})
+
+
+def learning_algorithm(algorithm: AlgorithmT, meta: MetaSpec | None) -> AlgorithmT:
+    """The algorithm as the learner has it, see `as_learned`."""
+    if meta is None or meta.distributed != "actor_learner":
+        return algorithm
+    ratio = meta.actor_learner.train_ratio
+    if not isinstance(ratio, float) or not isinstance(algorithm, ReplayLearningSpec):
+        return algorithm
+    # Each batch that the ratio counts is one gradient step.
+    exact = {"update_to_data": ratio, "training_iter": 1, "training_batch_iter": 1}
+    return algorithm.model_copy(update=exact)
+
+
+def trains_freely(meta: MetaSpec | None) -> bool:
+    """Whether the learner trains as fast as it can, whatever an algorithm that replays asks for."""
+    if meta is None or meta.distributed != "actor_learner":
+        return False
+    return meta.actor_learner.train_ratio is None
+
+
+def trains_by_frequency(algorithm: ReplayLearningSpec, meta: MetaSpec | None) -> bool:
+    """Whether `training_frequency` says when there is training, and not an exact ratio or nothing
+    at all."""
+    return not trains_freely(meta) and learning_algorithm(algorithm, meta).update_to_data is None

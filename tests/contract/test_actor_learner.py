@@ -1,0 +1,100 @@
+"""Every algorithm learns from actors elsewhere without a line of its own."""
+
+import pytest
+import torch
+from pandas.testing import assert_frame_equal
+
+from slm_lab.core.errors import SpecError
+from slm_lab.experiment.traffic import Traffic
+from slm_lab.spec.schema.algorithm import ReplayLearningSpec
+from tests.contract.runs import vectors
+from tests.contract.table import ALGORITHM_ROWS, cases
+from tests.support import parse, rows, run_session
+
+WITHOUT_ACTORS = {
+    ("ActorCritic", "episodes"),
+    ("SARSA", "boltzmann_episodes"),
+    *((name, variant) for name in ("Reinforce", "SIL", "PPOSIL", "Random")
+      for variant in ALGORITHM_ROWS[name]),
+}  # fmt: skip
+"""They learn from whole episodes, from the past, or not at all."""
+
+EVERY = pytest.mark.parametrize(
+    "case", [case for case in cases(ALGORITHM_ROWS) if case.values[0] not in WITHOUT_ACTORS]
+)
+ONE_EACH = pytest.mark.parametrize(
+    "case",
+    [
+        (name, next(iter(variants)))
+        for name, variants in ALGORITHM_ROWS.items()
+        if (name, next(iter(variants))) not in WITHOUT_ACTORS
+    ],
+)
+
+
+WHOLE_ROLLOUTS = {"log_frequency": 128, "max_frame": 640}
+"""Of every row: a Session writes and ends between two steps, a learner between two unrolls."""
+
+
+def on_whole_rollouts(case, **meta):
+    """The spec of a row, with rows in the CSV and an end between two rollouts."""
+    data, changed = ALGORITHM_ROWS[case[0]][case[1]].data, WHOLE_ROLLOUTS
+    meta = {**data["meta"], **meta, "log_frequency": changed["log_frequency"]}
+    return parse({**data, "env": {**data["env"], "max_frame": changed["max_frame"]}, "meta": meta})
+
+
+def played_in_turn(case, num_actors=1, **flow):
+    """The same, with its actors and the learner in one process.
+
+    One that replays hands over step by step: so it learns after the very steps after which it does
+    without actors.
+    """
+    spec = on_whole_rollouts(case)
+    if isinstance(spec.agent.algorithm, ReplayLearningSpec):
+        flow = {"unroll_length": 1, **flow}
+    flow = {"serial": True, **flow}
+    return on_whole_rollouts(
+        case, distributed="actor_learner", max_session=num_actors, actor_learner=flow
+    )
+
+
+def check_is(expected, expected_vectors, session):
+    """Rows, less the columns that only a learner with actors has, and weights, to the last bit."""
+    own = rows(session).drop(columns=list(Traffic.columns), errors="ignore")
+    assert_frame_equal(own, expected, check_exact=True)
+    for part, vector in vectors(session).items():
+        assert torch.equal(vector, expected_vectors[part])
+
+
+@pytest.mark.parametrize("case", sorted(WITHOUT_ACTORS))
+def test_what_does_not_learn_from_unrolls_is_refused_by_name(case):
+    with pytest.raises(SpecError, match="actor_learner"):
+        played_in_turn(case)
+
+
+@EVERY
+def test_one_actor_in_turn_with_its_learner_trains_as_if_there_were_none(case, tmp_path):
+    alone = run_session(on_whole_rollouts(case), tmp_path / "alone")
+    assert alone.agent.learner.opt_step > 0
+    with_actor = run_session(played_in_turn(case), tmp_path / "with_actor", serially=True)
+    check_is(rows(alone), vectors(alone), with_actor)
+
+
+@ONE_EACH
+@pytest.mark.usefixtures("probes_with_exact_state")
+def test_actors_in_turn_that_are_resumed_go_on_as_if_nothing_had_happened(case, tmp_path):
+    flow = {"publish_frequency": 2, "unroll_length": 8}
+    spec = played_in_turn(case, 2, **flow)
+
+    def stop(session):
+        if session.clock.frame >= 300:
+            session._board.request_stop()
+
+    whole = run_session(spec, tmp_path / "whole", serially=True)
+    stopped = run_session(spec, tmp_path / "cut", on_row=stop, serially=True)
+    assert 300 <= stopped.clock.frame < 450
+    resumed = run_session(spec, tmp_path / "cut", resume=True, serially=True)
+    assert whole.agent.learner.opt_step > stopped.agent.learner.opt_step > 0
+    check_is(
+        rows(whole).drop(columns=list(Traffic.columns), errors="ignore"), vectors(whole), resumed
+    )

@@ -1,0 +1,223 @@
+"""ActorCritic and PPO with V-trace: the same of fresh rollouts, and what changes of stale ones."""
+
+import pytest
+import torch
+
+from slm_lab.agent.agent import Agent
+from slm_lab.agent.algorithm.algorithm import AgentSeeds
+from slm_lab.agent.algorithm.correction import Estimates, VTrace
+from slm_lab.agent.algorithm.returns import vtrace
+from slm_lab.agent.batch import Rollout
+from slm_lab.agent.build import build_agent
+from slm_lab.agent.recall import in_rows, obs_in_rows
+from tests.contract.playing import Play, same
+from tests.contract.table import GENTLE, NORM_LAYERS, RECURRENT, TWO_ACTIONS, net
+from tests.support import actor_critic, parse, ppo
+
+LAM_ONE = {"agent__algorithm__lam": 1.0}
+RECALLING = net("RecurrentNet", RECURRENT, optim_spec=GENTLE["agent__net__optim_spec"])
+UNEVEN = {"agent__algorithm__minibatch_size": 24}
+
+ALIKE = {
+    "a2c": actor_critic(**LAM_ONE, **GENTLE),
+    "a2c_plain_returns": actor_critic(agent__algorithm__lam=None, **GENTLE),
+    "a2c_n_steps": actor_critic(
+        agent__algorithm__lam=None, agent__algorithm__num_step_returns=3, **GENTLE
+    ),
+    "a2c_recurrent": actor_critic(
+        **LAM_ONE, **RECALLING, agent__algorithm__training_frequency=11
+    ),
+    "a2c_norm_layers": actor_critic(
+        **LAM_ONE, **NORM_LAYERS, agent__algorithm__normalize_v_targets=True
+    ),
+    "a2c_shared": actor_critic(
+        **LAM_ONE, **NORM_LAYERS, agent__net__shared=True,
+        agent__algorithm__normalize_v_targets=True,
+    ),
+    "ppo": ppo(**LAM_ONE, **GENTLE, **UNEVEN),
+    "ppo_continuous": ppo(**LAM_ONE, **GENTLE, **TWO_ACTIONS),
+    "ppo_recurrent": ppo(**LAM_ONE, **RECALLING, **UNEVEN),
+    "ppo_norm_layers": ppo(**LAM_ONE, **NORM_LAYERS, agent__net__shared=True),
+    "ppo_percentile_symlog": ppo(
+        **LAM_ONE, **GENTLE,
+        agent__algorithm__normalize_advantages="percentile", agent__algorithm__symlog=True,
+    ),
+    "ppo_normalized_targets": ppo(
+        **LAM_ONE, **GENTLE,
+        agent__algorithm__normalize_v_targets=True, agent__algorithm__clip_vloss=True,
+    ),
+}  # fmt: skip
+"""Specs whose advantages V-trace estimates as they do themselves."""
+
+
+def corrected(play: Play, bounds: VTrace) -> Agent:
+    """An agent with the weights of the one that plays, who corrects."""
+    spec, env, seeds = play.spec.agent, play.env, AgentSeeds(init=0, action=100, sampling=200)
+    spaces = env.observation_space, env.action_space
+    agent = build_agent(spec, *spaces, env.num_envs, seeds, correction=bounds)
+    agent.learner.load_state_dict(play.agent.learner.state_dict())
+    return agent
+
+
+def rollouts(play: Play, at_least: int, steps: int = 200) -> list[Rollout]:
+    """What was done until some rollout has an episode's end, copied from the memory."""
+    memory, taken = play.agent.memory, []
+    for _ in range(steps):
+        play.step()
+        if memory.ready():
+            rollout = memory.take()
+            taken.append(Rollout(**{name: t.clone() for name, t in vars(rollout).items()}))
+            if len(taken) >= at_least and taken[-1].done.any():
+                return taken
+    raise AssertionError("no episode ended")
+
+
+@torch.no_grad()
+def estimates(agent: Agent, rollout: Rollout) -> Estimates:
+    recall = agent.learner.network.recall
+    rows = obs_in_rows(rollout.obs, recall), in_rows(rollout.action, recall)
+    return agent.learner._estimates(rollout, *rows)
+
+
+def parameters(agent: Agent) -> torch.Tensor:
+    return torch.cat([flat.vector for flat in agent.learner.flats.values()])
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_of_a_fresh_rollout_a_correction_makes_the_same_step(name):
+    play = Play(parse(ALIKE[name]))
+    list(play.reports(60))  # statistics and momentum have begun
+    agent = corrected(play, VTrace())
+    rollout = rollouts(play, 1)[-1]
+    before = parameters(agent).clone()
+    report = agent.learner.learn(rollout, play.frame)
+    expected = play.agent.learner.learn(rollout, play.frame)
+    assert report == pytest.approx(expected, rel=2e-3, abs=2e-5, nan_ok=True)
+    moved = parameters(play.agent) - before
+    assert moved.abs().max() > 1e-4
+    torch.testing.assert_close(parameters(agent) - before, moved, rtol=1e-2, atol=1e-5)
+    play.env.close()
+
+
+@pytest.mark.parametrize("make", [actor_critic, ppo])
+def test_of_a_fresh_rollout_the_targets_are_lambda_returns(make):
+    play = Play(parse(make(agent__algorithm__lam=0.6)))
+    agent = corrected(play, VTrace())
+    rollout = rollouts(play, 2)[-1]
+    targets = [estimates(one, rollout).returns for one in (agent, play.agent)]
+    torch.testing.assert_close(*targets, rtol=1e-4, atol=1e-4)
+    play.env.close()
+
+
+def stale(play: Play, agent: Agent) -> Rollout:
+    """A rollout of a policy far from the one that `agent` has now."""
+    rollout = rollouts(play, 2)[-1]
+    generator = torch.Generator().manual_seed(0)
+    for flat in agent.learner.flats.values():
+        flat.vector += 0.3 * torch.randn(flat.vector.shape, generator=generator)
+    return rollout
+
+
+def traced_by_hand(agent: Agent, rollout: Rollout, trace_lambda: float, bounds: VTrace):
+    """V-trace from each state's value in a pass of its own, as an actor would ask for it."""
+    network, family = agent.learner.network, agent.learner.family
+    steps, num_envs = rollout.reward.shape
+    log_prob, value = torch.zeros(steps, num_envs), torch.zeros(steps, num_envs)
+    next_value = torch.full((steps, num_envs), float("nan"))
+    with torch.no_grad():
+        for t in range(steps):
+            params, raw_value = network.forward(rollout.obs[t])
+            log_prob[t] = family(params).log_prob(rollout.action[t])
+            value[t] = network.transform.decode(raw_value)
+        after = network.value(rollout.bootstrap_obs)
+    next_value[:-1] = value[1:]
+    next_value[rollout.terminated] = float("nan")
+    places = zip(rollout.bootstrap_t.tolist(), rollout.bootstrap_n.tolist(), strict=True)
+    for (t, n), v in zip(places, after.tolist(), strict=True):
+        next_value[t, n] = v
+    log_ratio = log_prob - rollout.log_prob
+    assert (log_ratio > 0.2).any()
+    assert (log_ratio < -0.2).any()
+    ends = rollout.terminated, rollout.done
+    given = log_ratio, rollout.reward, value, next_value, *ends
+    traced = vtrace(*given, 0.99, trace_lambda, bounds.rho_bar, bounds.c_bar)
+    return log_prob, value, traced
+
+
+BOUNDS = [VTrace(), VTrace(rho_bar=2.0, c_bar=0.7)]
+
+
+@pytest.mark.parametrize("bounds", BOUNDS)
+@pytest.mark.parametrize("lam", [0.8, None])
+def test_actor_critic_follows_the_gradient_of_v_trace_where_its_policy_has_moved(bounds, lam):
+    play = Play(parse(actor_critic(agent__algorithm__lam=lam, env__max_t=15)))
+    agent = corrected(play, bounds)
+    rollout = stale(play, agent)
+    trace_lambda = 1.0 if lam is None else lam
+    log_prob, value, traced = traced_by_hand(agent, rollout, trace_lambda, bounds)
+    policy_loss = -(log_prob * traced.rho * traced.advantage).mean()
+    value_loss = (traced.returns - value).square().mean()
+    variance = 1 - (traced.returns - value).var() / traced.returns.var()
+
+    play.agent.learner.load_state_dict(agent.learner.state_dict())
+    report = agent.learner.learn(rollout, 0)
+    uncorrected = play.agent.learner.learn(rollout, 0)
+
+    assert report["policy_loss"] == pytest.approx(policy_loss.item(), rel=1e-3)
+    assert report["value_loss"] == pytest.approx(value_loss.item(), rel=1e-3)
+    assert report["explained_variance"] == pytest.approx(variance.item(), rel=1e-3, abs=1e-4)
+    assert uncorrected["policy_loss"] != pytest.approx(policy_loss.item(), rel=1e-2)
+    assert uncorrected["value_loss"] != pytest.approx(value_loss.item(), rel=1e-2)
+    play.env.close()
+
+
+@pytest.mark.parametrize("bounds", BOUNDS)
+@pytest.mark.parametrize("clip_vloss", [False, True])
+def test_ppo_learns_v_trace_against_what_acted_where_its_policy_has_moved(bounds, clip_vloss):
+    """Its advantages are not weighted by ρ: the surrogate's ratio, to what acted, does that."""
+    play = Play(parse(ppo(agent__algorithm__clip_vloss=clip_vloss, env__max_t=20, **UNEVEN)))
+    agent = corrected(play, bounds)
+    rollout = stale(play, agent)
+    _, _, traced = traced_by_hand(agent, rollout, 0.95, bounds)
+    samples, _ = agent.learner._prepare(rollout)
+    torch.testing.assert_close(samples.advantage, traced.advantage.flatten(), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(samples.raw_target, traced.returns.flatten(), rtol=1e-4, atol=1e-4)
+    assert torch.equal(samples.log_prob, rollout.log_prob.flatten())
+    assert torch.equal(samples.old_raw_value, rollout.value.flatten())
+    uncorrected, _ = play.agent.learner._prepare(rollout)
+    assert not torch.allclose(uncorrected.raw_target, samples.raw_target, rtol=0.1)
+    play.env.close()
+
+
+@pytest.mark.parametrize("row", ["ppo_recurrent", "a2c_recurrent"])
+def test_a_recurrent_net_is_asked_about_every_environments_steps_in_their_order(row):
+    """Weights that have moved: each environment's sequences, as seen alone, give the same."""
+    play = Play(parse({**ALIKE[row], "env": {**ALIKE[row]["env"], "num_envs": 3}}))
+    agent = corrected(play, VTrace())
+    rollout = stale(play, agent)
+    from_all = estimates(agent, rollout)
+    for n in range(3):
+        here = rollout.bootstrap_n == n
+        alone = Rollout(
+            **{name: tensor[:, n : n + 1] for name, tensor in vars(rollout).items()
+               if name not in ("bootstrap_obs", "bootstrap_t", "bootstrap_n")},
+            bootstrap_obs=rollout.bootstrap_obs[here],
+            bootstrap_t=rollout.bootstrap_t[here],
+            bootstrap_n=torch.zeros(int(here.sum()), dtype=torch.int64),
+        )  # fmt: skip
+        for together, apart in zip(from_all, estimates(agent, alone), strict=True):
+            torch.testing.assert_close(together[:, n : n + 1], apart, rtol=1e-4, atol=1e-4)
+    assert not torch.allclose(from_all.value, rollout.value, atol=0.01)
+    play.env.close()
+
+
+@pytest.mark.parametrize("make", [actor_critic, ppo])
+def test_asking_the_present_policy_leaves_running_statistics_as_they_are(make):
+    play = Play(parse(make(**NORM_LAYERS)))
+    list(play.reports(40))
+    agent = corrected(play, VTrace())
+    rollout = rollouts(play, 1)[-1]
+    before = agent.learner.state_dict()
+    estimates(agent, rollout)
+    assert same(agent.learner.state_dict(), before)
+    play.env.close()

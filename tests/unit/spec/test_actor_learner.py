@@ -1,0 +1,255 @@
+"""What a spec says of actors and their learner, and what the run is told of it."""
+
+import pytest
+
+from slm_lab.spec.load import parse_spec
+from slm_lab.spec.parse import parse
+from slm_lab.spec.profile import dev_profile
+from slm_lab.spec.schema.meta import ActorLearnerSpec, CorrectionSpec, MetaSpec
+from slm_lab.spec.unrolls import as_learned, frames_of_event, unroll_length
+from tests.support import actor_critic, ppo, q_learning, reinforce, sarsa, soft
+
+MODES = (False, "shared", "synced", "all_reduce")
+BATCHES = {"agent__memory": {"name": "OnPolicyBatchReplay"}}
+
+
+def together(make=ppo, *, actors=2, max_run=1, **settings):
+    """The raw spec that `make` makes, for actors and a learner."""
+    raw = make()
+    how = {"distributed": "actor_learner", "max_session": actors, "max_run": max_run}
+    raw["meta"] = {**raw["meta"], **how, "actor_learner": settings}
+    return raw
+
+
+def dqn():
+    return q_learning("DQN")
+
+
+def sac():
+    return soft("SoftActorCritic")
+
+
+def spec_of(make=ppo, **settings):
+    return parse_spec("s", together(make, **settings))
+
+
+def meta(distributed, max_session=1, max_run=1, **settings):
+    return MetaSpec(
+        distributed=distributed,
+        max_session=max_session,
+        max_run=max_run,
+        actor_learner=ActorLearnerSpec(**settings),
+    )
+
+
+def test_without_any_setting_fresh_rollouts_of_the_algorithm_are_learned_from_one_by_one():
+    settings = spec_of().meta.actor_learner
+    assert settings == ActorLearnerSpec(
+        unroll_length=None,
+        learn_queue=1,
+        queue_size=1,
+        correction=CorrectionSpec(name="none", rho_bar=1.0, c_bar=1.0),
+        publish_frequency=1,
+        inference="local",
+        train_ratio="spec",
+        serial=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "means"),
+    [
+        ("none", ("none", 1.0, 1.0)),
+        ("vtrace", ("vtrace", 1.0, 1.0)),
+        ({"name": "vtrace"}, ("vtrace", 1.0, 1.0)),
+        ({"name": "vtrace", "rho_bar": 2}, ("vtrace", 2.0, 1.0)),
+        ({"name": "vtrace", "rho_bar": 0.5, "c_bar": 1.5}, ("vtrace", 0.5, 1.5)),
+    ],
+)
+def test_a_correction_is_one_typed_block_however_it_is_written(given, means):
+    correction = spec_of(correction=given).meta.actor_learner.correction
+    assert isinstance(correction, CorrectionSpec)
+    assert (correction.name, correction.rho_bar, correction.c_bar) == means
+
+
+@pytest.mark.parametrize(("given", "means"), [("spec", "spec"), (None, None), (1, 1.0), (0.5, 0.5)])
+def test_a_ratio_is_a_word_a_number_or_nothing(given, means):
+    ratio = spec_of(sac, train_ratio=given).meta.actor_learner.train_ratio
+    assert ratio == means
+    assert type(ratio) is type(means)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"unroll_length": 0}, "unroll_length = 0: must be >= 1"),
+        ({"learn_queue": 0}, "learn_queue = 0: must be >= 1"),
+        ({"queue_size": 0}, "queue_size = 0: must be >= 1"),
+        ({"publish_frequency": 0}, "publish_frequency = 0: must be >= 1"),
+        ({"serial": 1}, "serial = 1: must be true or false"),
+        ({"inference": "actor"}, 'inference = \'actor\': must be one of "local", "learner"'),
+        (
+            {"inference": "lerner"},
+            'inference = \'lerner\': must be one of "local", "learner"; did you mean "learner"?',
+        ),
+        ({"train_ratio": 0}, 'train_ratio = 0: must be "spec", a number > 0 or null'),
+        ({"train_ratio": -1.5}, 'train_ratio = -1.5: must be "spec", a number > 0 or null'),
+        ({"train_ratio": True}, 'train_ratio = true: must be "spec", a number > 0 or null'),
+        ({"train_ratio": "fast"}, "train_ratio = 'fast': must be \"spec\", a number > 0 or null"),
+        ({"unrol_length": 3}, "unrol_length = 3: unknown key; did you mean unroll_length?"),
+        (
+            {"correction": "vtrase"},
+            'correction = \'vtrase\': must be one of "none", "vtrace"; did you mean "vtrace"?',
+        ),
+        ({"correction": None}, 'correction = null: must be "none", "vtrace" or a block {…}'),
+        ({"correction": 1}, 'correction = 1: must be "none", "vtrace" or a block {…}'),
+        (
+            {"correction": {"name": "trace"}},
+            'correction.name = \'trace\': must be one of "none", "vtrace"; did you mean "vtrace"?',
+        ),
+        (
+            {"correction": {"rho_bar": 2.0}},
+            "correction.name: is missing: the correction, none or vtrace",
+        ),
+        (
+            {"correction": {"name": "vtrace", "rho_bra": 2.0}},
+            "correction.rho_bra = 2.0: unknown key; did you mean rho_bar?",
+        ),
+        (
+            {"correction": {"name": "vtrace", "rho_bar": 0}},
+            "correction.rho_bar = 0: must be > 0",
+        ),
+        (
+            {"correction": {"name": "vtrace", "c_bar": -1.0}},
+            "correction.c_bar = -1.0: must be > 0",
+        ),
+    ],
+)
+def test_a_setting_that_is_none_is_refused_at_its_place(settings, told):
+    (problem,) = parse("s", together(**settings)).problems
+    assert str(problem) == f"meta.actor_learner.{told}"
+
+
+@pytest.mark.parametrize("correction", ["none", "vtrace", {"name": "vtrace", "rho_bar": 2.0}])
+@pytest.mark.parametrize("ratio", ["spec", None, 0.25])
+def test_what_is_written_out_is_read_back(correction, ratio):
+    spec = spec_of(correction=correction, train_ratio=ratio, unroll_length=4, learn_queue=3)
+    assert parse_spec("s", spec.to_json()) == spec
+
+
+@pytest.mark.parametrize(
+    ("make", "steps"),
+    [
+        (ppo, 16),
+        (actor_critic, 8),
+        (sarsa, 8),
+        (lambda: reinforce(**BATCHES), 2),
+        (dqn, 8),
+        (sac, 8),
+    ],
+)
+def test_an_unroll_is_as_long_as_a_rollout_of_the_algorithm_unless_it_is_said(make, steps):
+    assert unroll_length(spec_of(make)) == steps
+    assert unroll_length(spec_of(make, unroll_length=9)) == 9
+
+
+@pytest.mark.parametrize("make", [dqn, sac])
+@pytest.mark.parametrize("ratio", [0.5, 4.0])
+def test_a_ratio_of_the_mode_is_the_exact_one_of_the_algorithm_that_learns(make, ratio):
+    """Whatever else the algorithm asks for: alone the result is a valid spec."""
+    spec = spec_of(make, train_ratio=ratio)
+    learned = as_learned(spec)
+    exact = {"update_to_data": ratio, "training_iter": 1, "training_batch_iter": 1}
+    before = spec.agent.algorithm
+    assert before.training_batch_iter == 2
+    assert learned.agent.algorithm == before.model_copy(update=exact)
+    assert learned.model_copy(update={"agent": spec.agent}) == spec
+    assert parse_spec("s", learned.to_json()) == learned
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        spec_of(dqn),
+        spec_of(dqn, train_ratio="spec"),
+        spec_of(dqn, train_ratio=None),
+        spec_of(ppo, train_ratio=2.0),
+        parse_spec("s", q_learning("DQN", meta__actor_learner={"train_ratio": 2.0})),
+    ],
+)
+def test_without_a_number_something_to_replay_and_the_mode_the_learner_has_the_same_spec(spec):
+    assert as_learned(spec) is spec
+
+
+@pytest.mark.parametrize("actors", [1, 4])
+@pytest.mark.parametrize("max_run", [1, 3])
+def test_the_learner_is_the_first_of_its_training_and_one_session_more_than_its_actors(
+    actors, max_run
+):
+    own = meta("actor_learner", actors, max_run)
+    assert own.sessions_per_training == 1 + actors
+    assert own.num_sessions == (1 + actors) * max_run
+    assert [len(training) for training in own.trainings] == [1 + actors] * max_run
+    assert [s for training in own.trainings for s in training] == list(range(own.num_sessions))
+    learners = [training[0] for training in own.trainings]
+    assert own.writers == learners
+    for session in range(own.num_sessions):
+        assert own.is_first_of_training(session) == (session in learners)
+        assert own.is_actor(session) == (session not in learners)
+
+
+@pytest.mark.parametrize("max_run", [1, 3])
+def test_actors_that_take_turns_with_their_learner_are_one_session_with_it(max_run):
+    own = meta("actor_learner", 4, max_run, serial=True)
+    assert own.trainings == [range(run, run + 1) for run in range(max_run)]
+    assert own.num_sessions == max_run
+    assert own.writers == list(range(max_run))
+    assert all(own.is_first_of_training(s) and not own.is_actor(s) for s in own.writers)
+
+
+@pytest.mark.parametrize("distributed", MODES)
+@pytest.mark.parametrize("serial", [False, True])
+def test_in_other_modes_there_are_no_actors_whatever_is_said_of_them(distributed, serial):
+    own = meta(distributed, 4, 1 if distributed is False else 2, serial=serial)
+    runs = 1 if distributed is False else 2
+    assert own.num_sessions == 4 * runs
+    assert not any(own.is_actor(session) for session in range(own.num_sessions))
+    sizes = {len(training) for training in own.trainings}
+    assert sizes == ({1} if distributed is False else {4})
+    firsts = [s for s in range(own.num_sessions) if own.is_first_of_training(s)]
+    assert firsts == [training[0] for training in own.trainings]
+    assert own.writers == (firsts if distributed == "all_reduce" else list(range(4 * runs)))
+
+
+@pytest.mark.parametrize(
+    ("settings", "frames"),
+    [
+        ({}, 16 * 4),
+        ({"learn_queue": 3}, 3 * 16 * 4),
+        ({"unroll_length": 5, "learn_queue": 3}, 3 * 5 * 4),
+    ],
+)
+def test_a_training_event_learns_from_all_the_unrolls_that_it_waits_for(settings, frames):
+    spec = spec_of(**settings)
+    assert frames_of_event(spec.agent.algorithm, spec.env.num_envs, spec.meta) == frames
+    alone = spec.meta.model_copy(update={"distributed": False})
+    assert frames_of_event(spec.agent.algorithm, spec.env.num_envs, alone) == 16 * 4
+
+
+@pytest.mark.parametrize("make", [ppo, actor_critic, sarsa, dqn, sac])
+@pytest.mark.parametrize("settings", [{}, {"learn_queue": 8}, {"unroll_length": 100}])
+def test_a_spec_made_short_still_has_some_training_events_and_loads_again(make, settings):
+    raw = together(make, actors=8, **settings)
+    raw["env"]["max_frame"] = 1_000_000
+    spec = parse_spec("s", raw)
+    short = dev_profile(spec)
+    assert short.meta.max_session == 2
+    assert short.meta.actor_learner == spec.meta.actor_learner
+    assert short.env.max_frame < 20_000
+    if make in (ppo, actor_critic, sarsa):
+        event = frames_of_event(spec.agent.algorithm, spec.env.num_envs, spec.meta)
+        assert short.env.max_frame >= 4 * event
+    else:
+        unroll = unroll_length(spec) * spec.env.num_envs
+        assert short.env.max_frame >= spec.agent.algorithm.training_start_step + 4 * unroll
+    assert parse_spec("s", short.to_json()) == short
