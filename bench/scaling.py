@@ -4,6 +4,7 @@ python -m bench.scaling [CASE…] [--workers 1 2 4] [--repeats 3]
 
 What counts is what all workers make in a second once all of them run, against one worker in the
 same mode: gradient steps of Hogwild! workers, frames of ranks, whose steps are those of all.
+Actors and their learner have cases of their own, see `bench.overlap`.
 `independent` are as many Sessions that have nothing to do with each other: no mode can do better
 on the machine. Of ranks it prints the share of the time that went into exchanging.
 """
@@ -22,6 +23,7 @@ import torch
 from torch import nn
 
 from bench.cases import A2CCase, Case, PPOCase, SACCase
+from bench.overlap import OVERLAPS, overlap
 from slm_lab.agent.optim.build import build_rule
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.hogwild import GlobalUnit, SharedSync, SyncedSync
@@ -174,13 +176,17 @@ def exchange() -> None:
 def main() -> None:
     """Measures what the arguments name."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("cases", nargs="*", choices=[[], *CASES], metavar="CASE")
+    known = [*CASES, *OVERLAPS]
+    parser.add_argument("cases", nargs="*", choices=[[], *known], metavar="CASE")
     parser.add_argument("--workers", nargs="+", type=int, default=[1, 2, 4])
     parser.add_argument("--repeats", type=int, default=3)
     arguments = parser.parse_args()
     exchange()
-    for name in arguments.cases or list(CASES):
-        scaling(name, arguments.workers, arguments.repeats)
+    for name in arguments.cases or known:
+        if name in CASES:
+            scaling(name, arguments.workers, arguments.repeats)
+        else:
+            overlap(name, arguments.repeats)
 
 
 if __name__ == "__main__":

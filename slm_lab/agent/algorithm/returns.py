@@ -68,15 +68,16 @@ def vtrace(
         ρ_t = min(ρ̄, π/μ),  c_t = λ min(c̄, π/μ)
         δ_t = ρ_t (r_t + γ (1 − terminated_t) V(s'_t) − V(s_t))
         v_t = V(s_t) + e_t,  e_t = δ_t + γ c_t (1 − done_t) e_{t+1},  e_T = 0
-        Â_t = r_t + γ (1 − terminated_t) v'_t − V(s_t),  v'_t = V(s'_t) + (1 − done_t) e_{t+1}
+        Â_t = r_t + γ (1 − terminated_t) v'_t − V(s_t),  v'_t = V(s'_t) + λ (1 − done_t) e_{t+1}
 
-    So v'_t is v_{t+1}, or V of the state really ended in where an episode was truncated and at the
-    end of the rollout. The gradient of section 4.2 is that of ρ_t log π(a_t|s_t) Â_t.
+    With λ = 1, as published, v'_t is v_{t+1}, or V of the state really ended in where an episode was
+    truncated and at the end of the rollout; a smaller λ draws it towards V as it does v_t, so that
+    Â_t is that of `gae` where π = μ. The gradient of section 4.2 is that of ρ_t log π(a_t|s_t) Â_t.
 
     `log_ratio` is ln π/μ, of the policy learned and the one that acted; other tensors and masks as
     in `gae`. The sum of v_t has at most `num_steps` terms, that of v'_t one less; None: it reaches
     to the end of the rollout, as published. Where π = μ and the bounds are >= 1, v_t is the
-    λ-return, or with λ = 1 the return of `n_step_returns`; then Â_t is that less V(s_t).
+    λ-return, or with λ = 1 the return of `n_step_returns`; and Â_t is that less V(s_t).
     """
     ratio = log_ratio.exp()
     rho = ratio.clamp(max=rho_bar)
@@ -89,7 +90,7 @@ def vtrace(
         following = torch.zeros_like(delta)
         for _ in range(min(num_steps, len(delta)) - 1):
             following = _shifted(delta + decay * following)
-    advantage = error + gamma * following.masked_fill(done, 0.0)
+    advantage = error + gamma * trace_lambda * following.masked_fill(done, 0.0)
     return VTraceEstimates(value + delta + decay * following, advantage, rho)
 
 

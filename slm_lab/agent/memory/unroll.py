@@ -1,7 +1,7 @@
 """Unrolls: what an actor hands over to a learner elsewhere, in arrays that both can see."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import NamedTuple, Self, final
 
@@ -332,6 +332,28 @@ def _one_rollout(unroll: Unroll) -> Rollout:
         bootstrap_t=torch.from_numpy(np.concatenate([cut_t, np.full(num_envs, last)])),
         bootstrap_n=torch.from_numpy(np.concatenate([cut_n, every])),
     )
+
+
+def packed(unroll: Unroll) -> dict[str, Array]:
+    """What of an unroll has to travel: of `end_obs` the rows (F, *obs_shape) of ended episodes."""
+    arrays = {field.name: getattr(unroll, field.name) for field in fields(unroll)}
+    return {**arrays, "end_obs": unroll.end_obs[_ended_within(arrays)]}
+
+
+def unpacked(arrays: Mapping[str, Array]) -> Unroll:
+    """An unroll that has travelled, in memory of its own: what came may be read-only."""
+    own = {name: array.copy() for name, array in arrays.items()}
+    end_obs = np.empty_like(own["obs"][1:])
+    end_obs[_ended_within(own)] = own["end_obs"]
+    return Unroll(**{**own, "end_obs": end_obs})
+
+
+def _ended_within(arrays: Mapping[str, Array]) -> BoolArray:
+    """(T, K): where an episode ended before the last step, after which `obs` has what it ended
+    in."""
+    ended: BoolArray = arrays["terminated"] | arrays["truncated"]
+    ended[-1] = False
+    return ended
 
 
 def _saved(unroll: Unroll) -> dict[str, Array]:

@@ -4,9 +4,10 @@ Two buffers are written in turn. A reader that was overtaken while it copied, be
 version but one had begun meanwhile, copies again: it never has a mixture of old and new.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import final
+from typing import NamedTuple, final
 
 import numpy as np
 import torch
@@ -18,6 +19,16 @@ from slm_lab.core.types import FloatArray, StateDict
 
 MAX_TRIES = 1000
 """How often a reader may be overtaken: far more often than a writer can do it."""
+
+
+class Weights(NamedTuple):
+    """What was published, to travel to where its memory is not seen."""
+
+    vector: FloatArray
+    """(P,) float32"""
+    statistics: FloatArray
+    """(S,) float64"""
+    version: int
 
 
 @final
@@ -60,15 +71,33 @@ class Publication:
         self, networks: Mapping[str, FlatParameters], statistics: FloatArray, version: int
     ) -> None:
         """Makes these the newest; networks may live on any device."""
+        with self._writing() as here:
+            start = 0
+            for vector in _vectors(networks):
+                self.vectors[here, start : start + len(vector)].copy_(vector)
+                start += len(vector)
+            self.statistics[here].copy_(torch.from_numpy(statistics))
+            self.versions[here] = version
+
+    def newest(self) -> Weights:
+        """Copies, for the one who writes: nobody overtakes it."""
+        here = self.count % 2
+        vector, statistics = self.vectors[here].numpy(), self.statistics[here].numpy()
+        return Weights(vector.copy(), statistics.copy(), int(self.versions[here]))
+
+    def relay(self, weights: Weights) -> None:
+        """Makes the newest of another publication the newest here; its arrays may be read-only."""
+        with self._writing() as here:
+            self.vectors.numpy()[here] = weights.vector
+            self.statistics.numpy()[here] = weights.statistics
+            self.versions[here] = weights.version
+
+    @contextmanager
+    def _writing(self) -> Iterator[int]:
+        """The buffer that is written to next."""
         count = self.count + 1
-        here = count % 2
         self.counts[0] = count
-        start = 0
-        for vector in _vectors(networks):
-            self.vectors[here, start : start + len(vector)].copy_(vector)
-            start += len(vector)
-        self.statistics[here].copy_(torch.from_numpy(statistics))
-        self.versions[here] = version
+        yield count % 2
         self.counts[1] = count
 
     @torch.no_grad()

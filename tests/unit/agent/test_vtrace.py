@@ -36,7 +36,10 @@ def without_value(parts: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def by_definition(log_ratio, parts, gamma, trace_lambda, rho_bar, c_bar, num_steps=None):
-    """v of eq. 1 of the paper and the advantage of section 4.2, as sums over the steps ahead."""
+    """v of eq. 1 of the paper and the advantage of section 4.2, as sums over the steps ahead.
+
+    With λ, what the advantage sees beyond the next state counts λ times.
+    """
     table = {name: tensor.tolist() for name, tensor in parts.items()}
     reward, value, next_value, terminated, done = table.values()
     ratio = log_ratio.exp().tolist()
@@ -59,7 +62,9 @@ def by_definition(log_ratio, parts, gamma, trace_lambda, rho_bar, c_bar, num_ste
     returns, advantage = torch.zeros(length, num_envs), torch.zeros(length, num_envs)
     for s, n in itertools.product(range(length), range(num_envs)):
         last = done[s][n] or s + 1 == length
-        following = after(s, n) if last else target(s + 1, n, terms - 1)
+        following = after(s, n)
+        if not last:
+            following += trace_lambda * (target(s + 1, n, terms - 1) - following)
         returns[s, n] = target(s, n, terms)
         advantage[s, n] = reward[s][n] + gamma * following - value[s][n]
     return returns, advantage
@@ -90,7 +95,7 @@ def test_vtrace_equals_numbers_worked_out_by_hand():
         c_bar=1.0,
     )
     v = torch.tensor([[4.375, 4.25], [3.5, 3.0], [5.0625, 5.0625], [4.25, 4.25]])
-    advantage = torch.tensor([[1.75, 1.5], [3.0, 2.0], [1.125, 1.125], [1.0, 1.0]])
+    advantage = torch.tensor([[1.375, 1.25], [3.0, 2.0], [1.0625, 1.0625], [1.0, 1.0]])
     torch.testing.assert_close(estimates.returns, v)
     torch.testing.assert_close(estimates.advantage, advantage)
     torch.testing.assert_close(estimates.rho, both(2.0, 0.5, 1.0, 0.25))
@@ -130,8 +135,10 @@ def test_without_a_difference_of_policies_vtrace_is_the_lambda_return(seed, trac
     parts = rollout(seed, 8)
     same = torch.zeros_like(parts["reward"])
     estimates = vtrace(same, **parts, gamma=0.9, trace_lambda=trace_lambda, **NO_BOUNDS)
-    expected = parts["value"] + gae(**parts, gamma=0.9, gae_lambda=trace_lambda)
-    torch.testing.assert_close(estimates.returns, expected, rtol=1e-4, atol=1e-4)
+    advantage = gae(**parts, gamma=0.9, gae_lambda=trace_lambda)
+    returns = parts["value"] + advantage
+    torch.testing.assert_close(estimates.returns, returns, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(estimates.advantage, advantage, rtol=1e-4, atol=1e-4)
 
 
 def test_what_would_hardly_be_done_any_more_teaches_the_critic_nothing():

@@ -1,0 +1,109 @@
+"""What acting and learning at the same time gain, against what they could.
+
+python -m bench.scaling sleeping humanoid_unrolls
+
+An iteration in which actors and learner take turns lasts T·t_env + t_learn; where they work at the
+same time it cannot be shorter than max(T·t_env / N, t_learn) with N actors. Both parts are taken
+from a run in turn (`serial`), so that the bound has everything in it that a run needs.
+"""
+
+import statistics
+import tempfile
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bench.cases import Case, MujocoPPOCase, PPOCase
+from slm_lab.experiment.run_dir import RunDir
+from slm_lab.experiment.trial import Trial
+from slm_lab.metrics.reader import Rows, read_rows
+from slm_lab.spec.load import parse_spec
+
+
+class SleepingCase(PPOCase):
+    """PPO where stepping takes time and no CPU."""
+
+    def env_keys(self) -> dict[str, Any]:
+        """A millisecond for each environment and step."""
+        return {"seconds": 0.001, "vectorization_mode": "sync"}
+
+
+class Overlap(NamedTuple):
+    """A case and the numbers of actors to try it with."""
+
+    case: Case
+    actors: tuple[int, ...]
+
+
+SLEEPING = "bench.sleeping:Sleeping-v0"
+OVERLAPS = {
+    "sleeping": Overlap(SleepingCase(SLEEPING, 4, 16_000, horizon=32, minibatch=32, epochs=16), (1, 2)),
+    "sleeping_long": Overlap(
+        SleepingCase(SLEEPING, 4, 16_000, horizon=32, minibatch=32, epochs=4), (1, 2)
+    ),
+    "humanoid_unrolls": Overlap(
+        MujocoPPOCase("Humanoid-v5", 8, 60_000, horizon=128, minibatch=256, epochs=4), (1,)
+    ),
+}  # fmt: skip
+
+
+class Iteration(NamedTuple):
+    """Medians of one run, s."""
+
+    seconds: float
+    """Between the ends of two iterations."""
+    waited: float
+    """Of them, by the learner for unrolls; in turn: acting."""
+    lag: float
+
+
+def iteration(case: Case, actors: int, serial: bool) -> Iteration:
+    """Of one training."""
+    spec = case.spec()
+    spec["env"]["max_frame"] = case.frames * actors
+    spec["meta"] |= {
+        "distributed": "actor_learner",
+        "max_session": actors,
+        "log_frequency": 8 * case.num_envs * spec["agent"]["algorithm"]["time_horizon"],
+        "actor_learner": {"serial": serial},
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        run_dir = RunDir.create(Path(folder), "overlap", datetime.now())
+        result = Trial(parse_spec("overlap", spec), run_dir, 0).run()
+        assert not result.failed, result.failed
+        rows: Rows = read_rows(run_dir.session(0, 0).rows)
+    seconds = case.num_envs / rows["eps"][1:]
+    median = float(np.nanmedian(seconds))
+    return Iteration(
+        median,
+        float(np.nanmedian(rows["learner_wait_share"][1:])) * median,
+        float(np.nanmedian(rows["policy_lag"][1:])),
+    )
+
+
+def overlap(name: str, repeats: int) -> None:
+    """Prints medians of one case: in turn, and at the same time with each number of actors."""
+    case, actors = OVERLAPS[name]
+    plans = [(1, True), *((count, False) for count in actors)]
+    seen: dict[tuple[int, bool], list[Iteration]] = {plan: [] for plan in plans}
+    for _ in range(repeats):
+        for plan in plans:
+            seen[plan].append(iteration(case, *plan))
+    median = {
+        plan: Iteration(*(statistics.median(each) for each in zip(*found, strict=True)))
+        for plan, found in seen.items()
+    }
+    in_turn = median[1, True]
+    acting, learning = in_turn.waited, in_turn.seconds - in_turn.waited
+    print(f"{name}: medians of {repeats} runs, ms per iteration")
+    print(f"  in turn   {in_turn.seconds * 1e3:8.1f}: {acting * 1e3:.1f} acting, "
+          f"{learning * 1e3:.1f} learning")  # fmt: skip
+    for count in actors:
+        least, taken = max(acting / count, learning), median[count, False]
+        gain, bound = in_turn.seconds / taken.seconds, in_turn.seconds / least
+        print(
+            f"  {count} at once {taken.seconds * 1e3:8.1f}: {gain:.2f} of {bound:.2f} times, "
+            f"{gain / bound:.0%}; policy lag {taken.lag:.1f}"
+        )
