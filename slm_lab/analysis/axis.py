@@ -46,6 +46,11 @@ _LABELS = {
     "staleness_p95": "staleness, 95 % quantile",
     "updates_per_s": "gradient steps of a Session",
     "sync_share": "share of the time spent on exchanging",
+    "eps": "EPS",
+    "policy_lag": "policy lag, mean",
+    "policy_lag_max": "policy lag, most",
+    "actor_wait_share": "wait share of actors",
+    "learner_wait_share": "wait share of the learner",
 }
 
 RETURNS = (

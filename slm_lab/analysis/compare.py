@@ -18,6 +18,8 @@ from slm_lab.metrics.reader import Rows
 
 BASELINE = "false"
 """The word of one process that trains alone."""
+WITH_LEARNER = "actor_learner"
+"""The mode in which one process more than there are workers learns from what they play."""
 CROWDED = "†"
 """Marks more workers than cores."""
 WINDOW_SHARE = 0.05
@@ -104,8 +106,11 @@ def window_of(max_frame: int, log_frequency: int, most_workers: int) -> float:
     return min(max(WINDOW_SHARE * max_frame, bunch), float(max_frame))
 
 
-def training_of(rows: Sequence[Rows], window: float) -> Training:
-    """The training whose workers wrote `rows`; those without rows are left out."""
+def training_of(rows: Sequence[Rows], window: float, actors: int = 1) -> Training:
+    """The training whose workers wrote `rows`; those without rows are left out.
+
+    `actors` are the processes that have played what one worker's rows count.
+    """
     rows = [each for each in rows if len(each)]
     if not rows:
         return Training(_NONE, _NONE, _NONE, _NONE, _NONE, window, 0.0, 0.0)
@@ -116,7 +121,7 @@ def training_of(rows: Sequence[Rows], window: float) -> Training:
     return Training(
         grid,
         trailing_mean(Line(x[order], y[order]), grid, window),
-        _clock(rows, "frame", grid).mean(axis=0),
+        _clock(rows, "frame", grid).mean(axis=0) / actors,
         _clock(rows, "wall_t", grid).max(axis=0),
         _clock(rows, "cpu_t", grid).sum(axis=0),
         window,

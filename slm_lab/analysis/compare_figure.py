@@ -7,7 +7,15 @@ from typing import Literal, TypeAlias, final
 import numpy as np
 
 from slm_lab.analysis.axis import Axis, frames, total_frames, wall_clock
-from slm_lab.analysis.compare import BASELINE, CROWDED, Comparison, Outcome, Variant, line_over
+from slm_lab.analysis.compare import (
+    BASELINE,
+    CROWDED,
+    WITH_LEARNER,
+    Comparison,
+    Outcome,
+    Variant,
+    line_over,
+)
 from slm_lab.analysis.compare_table import TextTable, text_table
 from slm_lab.analysis.figure import Curve, Overview, Panel, limits, tick_text, x_limits
 from slm_lab.analysis.grid import common_grid, spread
@@ -19,7 +27,7 @@ BAR_WIDTH = 0.74
 HOLLOW = 0.82
 """The share of white in a bar that is not filled."""
 
-_COLOURS = {BASELINE: 6, "all_reduce": 0, "synced": 1, "shared": 2, "actor_learner": 3}
+_COLOURS = {BASELINE: 6, "all_reduce": 0, "synced": 1, "shared": 2, WITH_LEARNER: 3}
 _OTHER = 4
 _LIGHTEST = 0.6
 """The tint of the fewest workers; the most have the full colour."""
@@ -309,6 +317,8 @@ def _notes(comparison: Comparison, with_bands: bool) -> tuple[str, ...]:
     notes = [f"return: mean of all workers over the last {window} total frames{curves}{numbers}"]
     if any(each.variant.crowded for each in comparison.outcomes):
         notes.append(f"{CROWDED} more workers than cores: they take turns")
+    if any(each.variant.mode == WITH_LEARNER for each in comparison.outcomes):
+        notes.append(f"{WITH_LEARNER}: workers are its actors; the learner is one process more")
     used = comparison.summaries[0].cores_used
     if used is not None and used < _STARVED:
         notes.append(

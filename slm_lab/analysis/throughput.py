@@ -1,11 +1,12 @@
 """How fast a Trial trained, and how stale its gradients were."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, final
 
 import numpy as np
 
+from slm_lab.core.types import FloatArray
 from slm_lab.metrics.reader import Rows
 
 
@@ -25,6 +26,16 @@ class Throughput:
     staleness_p95: float | None
     sync_share: float | None
     """Of the training time, what went into exchanging with other ranks and waiting for them."""
+    eps: float | None
+    """Mean over all rows, as those below: slices per second that the learner learned from."""
+    policy_lag: float | None
+    """Training events between the policy that acted and the learner's."""
+    policy_lag_max: float | None
+    """The most in any row."""
+    actor_wait_share: float | None
+    """Of their time, what actors waited."""
+    learner_wait_share: float | None
+    """Of the training time, what the learner waited."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain numbers and None."""
@@ -45,6 +56,11 @@ def throughput(rows: Sequence[Rows], training_of: Sequence[int]) -> Throughput:
         _mean(rows, "staleness_p50"),
         _mean(rows, "staleness_p95"),
         _mean(rows, "sync_share"),
+        _mean(rows, "eps"),
+        _mean(rows, "policy_lag"),
+        _of_all(rows, "policy_lag_max", np.nanmax),
+        _mean(rows, "actor_wait_share"),
+        _mean(rows, "learner_wait_share"),
     )
 
 
@@ -60,5 +76,9 @@ def _per_second(
 
 
 def _mean(rows: Sequence[Rows], column: str) -> float | None:
+    return _of_all(rows, column, np.nanmean)
+
+
+def _of_all(rows: Sequence[Rows], column: str, what: Callable[[FloatArray], float]) -> float | None:
     known = [each[column] for each in rows if column in each.columns and each.has_values(column)]
-    return float(np.nanmean(np.concatenate(known))) if known else None
+    return float(what(np.concatenate(known))) if known else None

@@ -32,6 +32,7 @@ MAX_RAGGED = 0.05
 _LEARNER_COLUMNS = (
     "loss", "entropy", "explore_var",
     "staleness_p50", "staleness_p95", "updates_per_s", "sync_share",
+    "eps", "policy_lag", "policy_lag_max", "actor_wait_share", "learner_wait_share",
 )  # fmt: skip
 
 
@@ -52,8 +53,8 @@ def draw_trial_graphs(
 
     Files are `{prefix}_trial_graph_{y}_vs_{x}.png` and `.html`: y `mean_returns` and
     `mean_returns_ma` against x `frames`, `total_frames` and `wall_t`, and `loss`, `entropy`,
-    `explore_var`, the staleness of gradients and the updates per second against `frames` where any
-    Session has values.
+    `explore_var` and what the ways of parallel training report (staleness, updates per second, the
+    share of waiting and so on) against `frames` where any Session has values.
     "live" draws the first two only.
     Raises OSError.
     """
@@ -99,9 +100,9 @@ def trial_figure(
     return Figure(title, subtitle, x.label, y.label, tuple(curves))
 
 
-def count_text(with_rows: int, planned: int) -> str:
+def count_text(with_rows: int, planned: int, of: str = "Session") -> str:
     """ "4 Sessions", or "3 of 4 Sessions" while one has no rows."""
-    noun = "Session" if planned == 1 else "Sessions"
+    noun = of if planned == 1 else f"{of}s"
     return f"{planned} {noun}" if with_rows == planned else f"{with_rows} of {planned} {noun}"
 
 
@@ -113,10 +114,13 @@ def _draw(
     title: str,
     run_of: Sequence[int] | None,
 ) -> list[Path]:
-    subtitle = count_text(sum(len(each) > 0 for each in rows), len(rows))
-    if run_of is not None:
-        subtitle += f", workers of {len(set(run_of))} runs"
     of = "Session" if run_of is None else "run"
+    runs = len(set(run_of or ()))
+    one_each = run_of is not None and runs == len(rows)
+    with_rows = sum(len(each) > 0 for each in rows)
+    subtitle = count_text(with_rows, len(rows), "run" if one_each else "Session")
+    if run_of is not None and not one_each:
+        subtitle += f", workers of {runs} runs"
     paths: list[Path] = []
     for x, y in axes:
         lines = [line(each, x, y) for each in rows]

@@ -158,7 +158,7 @@ def _train_all(console: Console, run: CompareRun) -> bool:
                 say(console, Text(note, "yellow"))
         said |= set(training.notes)
         meta, max_frame = planned.spec.meta, planned.spec.env.max_frame
-        with LiveDisplay(console, meta.trainings, max_frame) as display:
+        with LiveDisplay(console, meta, max_frame) as display:
             ending = run.train(planned, training, display.update)
         if ending is Ending.INTERRUPTED:
             return True

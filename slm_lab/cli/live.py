@@ -2,17 +2,18 @@
 
 import time
 from collections import deque
-from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from slm_lab.cli.naming import role
 from slm_lab.experiment.progress import TO_BEGIN, Board, Phase, SessionProgress
+from slm_lab.spec.schema.meta import MetaSpec
 
 LOG_INTERVAL = 5.0
 """Seconds between two plain log lines of one Session."""
@@ -66,16 +67,20 @@ class Speed:
 class LiveDisplay:
     """Shows a Board until it is left; `update` is called a few times a second.
 
-    `trainings` are the Sessions by the trainings that they are part of. Those of one share its
-    budget of `max_frame` frames, and where there are several, one runs after the other.
+    The Sessions of one training share its budget of `max_frame` frames, and where there are several
+    trainings, one runs after the other. Of actors and a learner only what the learner has learned
+    from is of the budget.
     """
 
-    def __init__(self, console: Console, trainings: Sequence[range], max_frame: int) -> None:
-        num_sessions = sum(len(workers) for workers in trainings)
+    def __init__(self, console: Console, meta: MetaSpec, max_frame: int) -> None:
+        num_sessions = meta.num_sessions
         self._console = console
-        self._trainings = trainings
+        self._trainings = meta.trainings
         self._max_frame = max_frame
-        self._together = max(len(workers) for workers in trainings) > 1
+        self._roles = [role(meta, session) for session in range(num_sessions)]
+        self._acts = [meta.is_actor(session) for session in range(num_sessions)]
+        self._in_crews = meta.sessions_per_training > 1
+        self._together = self._in_crews and not any(self._acts)
         self._speeds = [Speed() for _ in range(num_sessions)]
         self._said: list[tuple[float, Phase]] = [(0.0, Phase.WAITING)] * num_sessions
         self._note = ""
@@ -136,17 +141,7 @@ class LiveDisplay:
         header = (number_of_run, *([""] if with_bar else []), *names)
         table.add_row(*(Text(name, style="dim") for name in header))
         for index in shown:
-            progress, speed = sessions[index], speeds[index]
-            word, style = PHASES[progress.phase]
-            table.add_row(
-                f"Session {index}{restarted(progress)}",
-                *([ProgressBar(self._max_frame, progress.frame)] if with_bar else []),
-                self._frames(progress.frame),
-                number(speed, ",.0f") if progress.phase is Phase.RUNNING else "",
-                number(progress.total_reward_ma, ".1f"),
-                number(progress.best, ".1f"),
-                Text(word, style=style) if word else self._left_alone(progress.frame, speed),
-            )
+            table.add_row(*self._row(index, sessions[index], speeds[index], with_bar))
         if self._together:
             total, together = self._sum(sessions[shown.start : shown.stop], speeds)
             table.add_row(
@@ -160,9 +155,26 @@ class LiveDisplay:
             )
         return table
 
+    def _row(
+        self, index: int, progress: SessionProgress, speed: float | None, with_bar: bool
+    ) -> list[RenderableType]:
+        """The cells of a Session; actors have no part of the budget and no returns to show."""
+        acts, frame = self._acts[index], progress.frame
+        word, style = PHASES[progress.phase]
+        bar = "" if acts else ProgressBar(self._max_frame, frame)
+        return [
+            f"{self._roles[index] or f'Session {index}'}{restarted(progress)}",
+            *([bar] if with_bar else []),
+            f"{frame:,}" if acts else self._frames(frame),
+            number(speed, ",.0f") if progress.phase is Phase.RUNNING else "",
+            "" if acts else number(progress.total_reward_ma, ".1f"),
+            "" if acts else number(progress.best, ".1f"),
+            Text(word, style=style) if word else "" if acts else self._left_alone(frame, speed),
+        ]
+
     def _current(self, sessions: list[SessionProgress]) -> tuple[str, range]:
         """The Sessions to show: of several trainings by workers the one that came last."""
-        if not self._together or len(self._trainings) == 1:
+        if not self._in_crews or len(self._trainings) == 1:
             return "", range(len(sessions))
         last = 0
         for run, workers in enumerate(self._trainings):
@@ -187,17 +199,30 @@ class LiveDisplay:
         if progress.phase in TO_BEGIN:
             return
         if running and progress.phase is not phase:
-            self._say(f"Session {index}: started")
+            self._say(f"{self._log_name(index)}: started")
             return
         word, _ = PHASES[progress.phase]
+        frame, acts = progress.frame, self._acts[index]
+        returns = (
+            f", return {number(progress.total_reward_ma, '.1f')}"
+            f", best {number(progress.best, '.1f')}"
+        )
+        left = "" if acts else self._said_to_be_left(frame, speed)
         self._say(
-            f"Session {index}: {self._frames(progress.frame)} frames"
+            f"{self._log_name(index)}: {f'{frame:,}' if acts else self._frames(frame)} frames"
             + (f", {number(speed, ',.0f')} frames/s" if running else "")
-            + f", return {number(progress.total_reward_ma, '.1f')}"
-            + f", best {number(progress.best, '.1f')}"
-            + (f", {word}" if word else self._said_to_be_left(progress.frame, speed))
+            + ("" if acts else returns)
+            + (f", {word}" if word else left)
             + restarted(progress)
         )
+
+    def _log_name(self, index: int) -> str:
+        """In a log, which shows no header, with the run that a role is of."""
+        part = self._roles[index]
+        if part is None:
+            return f"Session {index}"
+        run = index // len(self._trainings[0]) + 1
+        return f"{part} of run {run}" if len(self._trainings) > 1 else part
 
     def _say(self, line: str) -> None:
         self._console.print(line, highlight=False, soft_wrap=True)

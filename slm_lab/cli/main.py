@@ -157,13 +157,14 @@ def compare(
         str | None,
         typer.Option(
             metavar="WORD,…",
-            help="Words for meta.distributed; all that are built if left out. false is always run.",
+            help="Words for meta.distributed; all if left out. false is always run.",
         ),
     ] = None,
     workers: Annotated[
         str | None,
         typer.Option(
-            metavar="N,…", help="Numbers of workers; 1, 2, 4, … up to the cores if left out."
+            metavar="N,…",
+            help="Numbers of workers, or of actors; 1, 2, 4, … up to the cores if left out.",
         ),
     ] = None,
     threshold: Annotated[

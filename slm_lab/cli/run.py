@@ -11,6 +11,7 @@ from rich.text import Text
 
 from slm_lab.cli.errors import FAILED, INTERRUPTED
 from slm_lab.cli.live import LiveDisplay, number
+from slm_lab.cli.naming import count_text, full_name, sessions_text
 from slm_lab.experiment.result import Ending, TrialResult
 from slm_lab.experiment.run import Run, RunRequest
 from slm_lab.spec.schema.meta import MetaSpec
@@ -32,6 +33,11 @@ SHOWN_SPEEDS = (
     ("staleness_p50", "staleness of gradients, median"),
     ("staleness_p95", "staleness of gradients, 95 % quantile"),
     ("sync_share", "share of the time spent on exchanging"),
+    ("eps", "EPS: environments learned from, slices/s"),
+    ("policy_lag", "updates that actors were behind, mean"),
+    ("policy_lag_max", "updates that actors were behind, most"),
+    ("actor_wait_share", "share of the time that actors waited"),
+    ("learner_wait_share", "share of the time that the learner waited"),
 )
 
 MAIN_GRAPHS = (
@@ -69,25 +75,17 @@ def run_spec(
     )
     for note in run.notes:
         say(console, Text(note, "yellow"))
-    with LiveDisplay(console, spec.meta.trainings, spec.env.max_frame) as display:
+    with LiveDisplay(console, spec.meta, spec.env.max_frame) as display:
         result = run.start(display.update)
-    _show_failures(result)
+    _show_failures(result, spec.meta)
     _show_metrics(console, result, len(spec.meta.writers))
     _show_graphs(console, result, run.run_dir.root)
-    if result.failed or result.interrupted:
+    learning = [s for s in result.sessions if not spec.meta.is_actor(s.session)]
+    if any(session.ending is not Ending.FINISHED for session in learning):
         say(console, f"go on with: {resume_command(run, imports)}")
     if result.failed or result.problem:
         return FAILED
     return INTERRUPTED if result.interrupted else 0
-
-
-def sessions_text(meta: MetaSpec) -> str:
-    """How many Sessions there are, and what they do together."""
-    sessions = f"{meta.max_session} Session{'s' if meta.max_session > 1 else ''}"
-    if meta.distributed is False:
-        return sessions
-    runs = f", {meta.max_run} runs one after the other" if meta.max_run > 1 else ""
-    return f'{sessions} together ("{meta.distributed}"){runs}'
 
 
 def say(console: Console, line: str | Text) -> None:
@@ -142,21 +140,31 @@ def _show_graphs(console: Console, result: TrialResult, folder: Path) -> None:
         say(console, f"{others} more graphs in {folder}")
 
 
-def _show_failures(result: TrialResult) -> None:
+def _rests_on(result: TrialResult, meta: MetaSpec) -> str:
+    """What is left for the metrics, if anything is: of actors, who write no rows, nothing is."""
+    whole = [s.session for s in result.sessions if s.ending is not Ending.FAILED]
+    learners = sum(not meta.is_actor(session) for session in whole)
+    if not learners:
+        return ""
+    if meta.distributed == "actor_learner":
+        return f"; the metrics rest on {count_text(learners, 'learner')}"
+    return f"; the metrics rest on the other {learners}"
+
+
+def _show_failures(result: TrialResult, meta: MetaSpec) -> None:
     for session in result.failed:
         print(
-            f"Session {session.session} failed at frame {session.frame} "
+            f"{full_name(meta, session.session)} failed at frame {session.frame} "
             f"(exit code {session.exit_code}):\n{session.error}",
             file=sys.stderr,
         )
     for session in result.sessions:
         if session.ending is Ending.INTERRUPTED and session.error is not None:
-            print(f"Session {session.session}: {session.error}", file=sys.stderr)
+            print(f"{full_name(meta, session.session)}: {session.error}", file=sys.stderr)
     if result.failed:
-        whole = sum(s.ending is not Ending.FAILED for s in result.sessions)
-        rest = f"; the metrics rest on the other {whole}" if whole else ""
         print(
-            f"{len(result.failed)} of {len(result.sessions)} Sessions failed{rest}",
+            f"{len(result.failed)} of {len(result.sessions)} Sessions failed"
+            f"{_rests_on(result, meta)}",
             file=sys.stderr,
         )
     if result.problem:

@@ -248,11 +248,14 @@ class Session:
         self._save(finished, self._crew.end_together(self.state_dict))
         if finished and self._checks is not None:
             self._checks.at_end()
-        ending = Ending.FINISHED if finished else Ending.INTERRUPTED
+        ending, error = Ending.FINISHED if finished else Ending.INTERRUPTED, None
+        if self._experience.has_ended and not finished and not self._board.stop_requested:
+            ending = Ending.FAILED
+            error = f"nobody acts any more; the state is saved at frame {self.clock.frame}"
         logger.info(
             "%s at frame %d after %.1f s", ending, self.clock.frame, self._stopwatch.read().wall_t
         )
-        return SessionResult(self.index, ending, self.clock.frame)
+        return SessionResult(self.index, ending, self.clock.frame, error)
 
     def _solved(self) -> bool:
         target, best = self.spec.meta.stop_return, self.tracker.best_return_ma

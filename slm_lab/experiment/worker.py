@@ -87,7 +87,11 @@ def run_session(task: SessionTask, board: Board) -> "SessionResult":
     root.addHandler(log)
     if task.begins_again is not None:
         root.warning("Session %d begins again: %s", task.session, task.begins_again)
-    phases = {Ending.FINISHED: Phase.DONE, Ending.INTERRUPTED: Phase.STOPPED}
+    phases = {
+        Ending.FINISHED: Phase.DONE,
+        Ending.INTERRUPTED: Phase.STOPPED,
+        Ending.FAILED: Phase.FAILED,
+    }
     try:
         result = _run(task, board)
         board.write(task.session, phase=phases[result.ending])

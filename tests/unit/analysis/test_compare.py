@@ -55,6 +55,15 @@ def test_of_workers_the_frames_are_those_of_each_and_the_cpu_time_is_that_of_all
     np.testing.assert_allclose(two.cpu_t, 2 * 0.8 * two.wall_t)
 
 
+def test_what_actors_have_played_for_one_learner_is_divided_among_them():
+    rows = worker(cpu=0.8)
+    three = training_of([rows], window=50, actors=3)
+    np.testing.assert_allclose(three.frame, rows["frame"] / 3)
+    np.testing.assert_array_equal(three.total_frame, rows["total_frame"])
+    np.testing.assert_array_equal(three.cpu_t, rows["cpu_t"])
+    assert three.frames_per_s == training_of([rows], window=50).frames_per_s
+
+
 def test_cores_used_are_those_of_all_workers_together():
     assert training(2, 2000.0, cpu=0.8).cores_used == pytest.approx(1.6)
     assert cells(text_table(comparison(outcome("synced", 2, 1700.0))), "cores used") == [

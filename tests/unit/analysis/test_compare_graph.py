@@ -71,6 +71,12 @@ def test_any_comparison_can_be_drawn(what, tmp_path):
             list(csv.DictReader(io.StringIO(path.read_text())))
 
 
+def test_who_sees_actors_counted_as_workers_is_told_that_the_learner_is_one_more():
+    told = "actor_learner: workers are its actors; the learner is one process more"
+    assert told in dashboard(comparison(outcome("actor_learner", 2, 1700.0))).notes
+    assert told not in dashboard(comparison(outcome("synced", 2, 1700.0))).notes
+
+
 def test_drawing_twice_gives_the_same_bytes():
     board = dashboard(COMPARISONS["all of them"])
     assert render_dashboard_png(board) == render_dashboard_png(board)

@@ -29,6 +29,22 @@ def test_staleness_is_the_mean_over_all_rows_that_have_it(tmp_path):
     assert (speed.staleness_p50, speed.staleness_p95) == (2.0, 6.0)
 
 
+def test_what_a_learner_tells_of_its_actors_is_the_mean_and_of_the_worst_lag_the_worst(tmp_path):
+    columns = ("eps", "policy_lag", "policy_lag_max", "actor_wait_share", "learner_wait_share")
+    rows = [
+        rows_of(tmp_path, i, i, 1.0, **{name: i + n for n, name in enumerate(columns)})
+        for i in (1, 3)
+    ]
+    speed = throughput([*rows, rows_of(tmp_path, 9, 9, 1.0)], [0, 1, 2])
+    assert [getattr(speed, name) for name in columns] == [2.0, 3.0, 5.0, 5.0, 6.0]
+
+
+def test_a_learner_that_writes_for_its_actors_counts_the_frames_of_all(tmp_path):
+    learners = [rows_of(tmp_path, 1000 * i, 10 * i, 10.0) for i in (1, 3)]
+    speed = throughput(learners, [0, 1])
+    assert (speed.frames_per_s, speed.updates_per_s) == (200, 2)
+
+
 def test_where_nothing_was_written_there_is_nothing_to_measure_by(tmp_path):
     assert set(throughput([NO_ROWS, NO_ROWS], [0, 1]).to_json().values()) == {None}
     real = read_rows(write_session(tmp_path / "s.csv", 5))

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from slm_lab.analysis.axis import RETURNS, frames, line, wall_clock
+from slm_lab.analysis.axis import RETURNS, frames, learner_axis, line, wall_clock
 from slm_lab.analysis.figure import MAX_POINTS
 from slm_lab.analysis.grid import Line, common_grid, mean_lines, spread
 from slm_lab.analysis.trial_graph import (
@@ -135,7 +135,12 @@ def test_the_wall_clock_has_a_unit_that_suits_its_length(seconds, label):
 
 @pytest.mark.parametrize(
     ("with_rows", "planned", "text"),
-    [(4, 4, "4 Sessions"), (1, 1, "1 Session"), (2, 4, "2 of 4 Sessions")],
+    [
+        (4, 4, "4 Sessions"),
+        (1, 1, "1 Session"),
+        (2, 4, "2 of 4 Sessions"),
+        (0, 1, "0 of 1 Session"),
+    ],
 )
 def test_the_subtitle_counts_sessions(with_rows, planned, text):
     assert count_text(with_rows, planned) == text
@@ -153,6 +158,32 @@ def test_where_a_training_was_repeated_the_lines_are_the_means_of_the_runs(tmp_p
     figure = trial_figure([first, second], frames(), RETURNS[0], "t", "s", "run")
     (mean,) = (curve for curve in figure.curves if curve.style == "solid")
     np.testing.assert_allclose(mean.mean, spread(lines, common_grid(lines)).mean)
+
+
+def test_runs_in_which_one_writes_for_all_are_counted_as_runs(tmp_path):
+    rows = [trained(tmp_path, 30, seed=i) for i in range(2)]
+    file = tmp_path / "p_t0_trial_graph_mean_returns_vs_frames.html"
+    draw_trial_graphs(tmp_path, rows, "p_t0", "p", which="live", run_of=[0, 1])
+    assert "2 runs" in file.read_text()
+    assert "Sessions" not in file.read_text()
+    draw_trial_graphs(tmp_path, [rows[0], NO_ROWS], "p_t0", "p", which="live", run_of=[0, 1])
+    assert "1 of 2 runs" in file.read_text()
+
+
+def test_what_a_learner_tells_of_its_actors_is_drawn(tmp_path):
+    columns = ("eps", "policy_lag", "policy_lag_max", "actor_wait_share", "learner_wait_share")
+    csv = tmp_path / "s.csv"
+    lines = [
+        ",".join(["frame", "total_frame", "wall_t", "total_reward", "total_reward_ma", *columns])
+    ]
+    lines += [",".join(str(n * row) for n in range(1, 11)) for row in range(1, 4)]
+    csv.write_text("\n".join([*lines, ""]))
+    paths = draw_trial_graphs(tmp_path, [read_rows(csv)], "p_t0", "p")
+    assert paths == expected(tmp_path, [*MAIN, *CLOCKS, *(f"{name}_vs_frames" for name in columns)])
+    words = {name: learner_axis(name).label for name in columns}
+    assert words["eps"] == "EPS (slices/s)"
+    assert words["policy_lag_max"] == "policy lag, most (updates)"
+    assert words["actor_wait_share"] == "wait share of actors"
 
 
 def test_the_mean_of_a_run_goes_as_far_as_more_than_half_of_its_workers():

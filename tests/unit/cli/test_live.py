@@ -6,11 +6,16 @@ import re
 import pytest
 from rich.console import Console
 
-from slm_lab.cli.live import CLOSING, STOPPING, LiveDisplay, Speed, short
+from slm_lab.cli.live import CLOSING, PHASES, STOPPING, LiveDisplay, Speed, short
 from slm_lab.experiment.launch.processes import SPAWN
 from slm_lab.experiment.progress import Board, Phase
+from slm_lab.spec.schema.meta import MetaSpec
 
 MAX_FRAME = 10_000_000
+TOGETHER = MetaSpec(distributed="synced", max_session=2)
+TOGETHER_TWICE = MetaSpec(distributed="synced", max_session=2, max_run=2)
+ACTORS = MetaSpec(distributed="actor_learner", max_session=2)
+ACTORS_TWICE = MetaSpec(distributed="actor_learner", max_session=2, max_run=2)
 
 
 @pytest.fixture
@@ -34,25 +39,31 @@ def board_of(*phases, frame=0):
 
 def alone(board):
     """Every Session is a training of its own."""
-    return [range(session, session + 1) for session in range(board.num_sessions)]
+    return MetaSpec(max_session=board.num_sessions)
 
 
-def shown(board, width, height=25, trainings=None, **console):
+def shown(board, width, height=25, meta=None, **console):
     """The text of everything that is written to a terminal of this size."""
     out = io.StringIO()
     terminal = Console(
         file=out, force_terminal=True, width=width, height=height, color_system=None, **console
     )
-    with LiveDisplay(terminal, trainings or alone(board), MAX_FRAME) as display:
+    with LiveDisplay(terminal, meta or alone(board), MAX_FRAME) as display:
         display.update(board)
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue())
 
 
-def logged(board, *changes):
+def line_of(text, name):
+    """The words of the line that begins with a name, which has no second one; gaps separate."""
+    (line,) = (line for line in text.splitlines() if line.startswith(name))
+    return re.split(r"\s{2,}", line.strip())
+
+
+def logged(board, *changes, meta=None):
     """The lines that are written where there is no terminal, after each of the changes."""
     out = io.StringIO()
     console = Console(file=out, width=80)
-    with LiveDisplay(console, alone(board), MAX_FRAME) as display:
+    with LiveDisplay(console, meta or alone(board), MAX_FRAME) as display:
         display.update(board)
         for change in changes:
             change()
@@ -71,7 +82,7 @@ def test_on_80_columns_no_number_and_no_word_is_cut(phase):
 
 def test_sessions_that_share_a_budget_are_summed_up():
     board = board_of(Phase.RUNNING, Phase.RUNNING, frame=3_000_000)
-    text = shown(board, 80, trainings=[range(2)])
+    text = shown(board, 80, meta=TOGETHER)
     (line,) = (line for line in text.splitlines() if "together" in line)
     assert "6,000,000 / 10M" in line
     assert "together" not in shown(board_of(Phase.RUNNING), 80)
@@ -86,15 +97,92 @@ def test_sessions_that_share_a_budget_are_summed_up():
     ],
 )
 def test_of_trainings_that_follow_each_other_the_current_one_is_shown(phases, run, sessions):
-    text = shown(board_of(*phases), 80, trainings=[range(2), range(2, 4)])
+    text = shown(board_of(*phases), 80, meta=TOGETHER_TWICE)
     assert f"run {run} of 2" in text
     assert set(re.findall(r"Session (\d)", text)) == sessions
 
 
 def test_what_workers_make_together_is_that_of_the_current_run():
     board = board_of(Phase.DONE, Phase.DONE, Phase.RUNNING, Phase.WAITING, frame=3_000_000)
-    text = shown(board, 80, trainings=[range(2), range(2, 4)])
+    text = shown(board, 80, meta=TOGETHER_TWICE)
     assert "6,000,000 / 10M" in text
+
+
+def with_learner(learned, *played, phase=Phase.RUNNING):
+    """A learner and its actors, by their frames; whoever acts has no returns."""
+    board = Board.allocate(SPAWN, 1 + len(played))
+    for session, frame in enumerate((learned, *played)):
+        board.write(session, phase=phase)
+        board.clock_slots[session] = frame
+    board.write(0, total_reward_ma=12.5, best=20.1)
+    return board
+
+
+def test_of_actors_and_a_learner_only_the_learner_has_a_budget_and_returns():
+    text = shown(with_learner(3_000_000, 1_700_000, 1_300_001), 100, meta=ACTORS)
+    assert "Session" not in text
+    assert "together" not in text
+    assert "3,000,000 / 10M" in text
+    assert line_of(text, "learner")[-3:-1] == ["12.5", "20.1"]
+    assert line_of(text, "actor 0") == ["actor 0", "1,700,000", "–"]
+    assert line_of(text, "actor 1") == ["actor 1", "1,300,001", "–"]
+
+
+@pytest.mark.parametrize("phase", [Phase.WAITING, Phase.DONE, Phase.FAILED, Phase.STOPPED])
+def test_where_an_actor_stands_is_said_as_of_any_session(phase):
+    board = with_learner(0, 5, 7, phase=phase)
+    board.write(2, restarts=3)
+    text = shown(board, 80, meta=ACTORS)
+    assert line_of(text, "actor 0")[-1] == line_of(text, "learner")[-1] == PHASES[phase][0]
+    assert "actor 1 (restarted 3×)" in text
+
+
+def test_the_time_that_is_left_is_that_of_the_learner(clock):
+    """Its actors are at the end of the budget while it is still at its beginning."""
+    board = with_learner(0, MAX_FRAME, MAX_FRAME)
+
+    def a_second():
+        clock.now += 1
+        board.clock_slots[:] += [1000, 3000, 2000]
+
+    lines = logged(board, *[a_second] * 5, meta=ACTORS)
+    assert lines == [
+        "learner: started",
+        "actor 0: started",
+        "actor 1: started",
+        "learner: 5,000 / 10M frames, 1,000 frames/s, return 12.5, best 20.1, 2:46:35 left",
+        "actor 0: 10,015,000 frames, 3,000 frames/s",
+        "actor 1: 10,010,000 frames, 2,000 frames/s",
+    ]
+
+
+def test_a_log_says_of_which_run_a_learner_and_its_actors_are(clock):
+    board = with_learner(*[0] * 6, phase=Phase.WAITING)
+
+    def end_all():
+        for session in range(6):
+            board.write(session, phase=Phase.DONE)
+
+    lines = logged(board, end_all, meta=ACTORS_TWICE)
+    names = [line.partition(":")[0] for line in lines[:-1]]
+    assert names == [f"{who} of run {run}" for run in (1, 2)
+                     for who in ("learner", "actor 0", "actor 1")]  # fmt: skip
+
+
+def test_of_learners_that_follow_each_other_the_current_one_is_shown():
+    board = with_learner(MAX_FRAME, 1, 2, 4_000_000, 3, 4)
+    text = shown(board, 80, meta=ACTORS_TWICE)
+    assert "run 2 of 2" in text
+    assert "4,000,000 / 10M" in text
+    assert line_of(text, "actor 1")[1] == "4"
+
+
+def test_actors_that_play_in_turn_with_the_learner_are_one_session():
+    serial = {"serial": True}
+    meta = MetaSpec(distributed="actor_learner", max_session=3, actor_learner=serial)
+    text = shown(board_of(Phase.RUNNING), 80, meta=meta)
+    assert "Session 0" in text
+    assert not {"actor", "learner", "together"} & set(text.split())
 
 
 def test_a_session_that_was_replaced_says_how_often():

@@ -7,8 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from slm_lab.analysis.metrics import trial_metrics
+from slm_lab.analysis.throughput import throughput
+from slm_lab.cli import run as run_command
+from slm_lab.experiment.result import Ending, SessionResult, TrialResult
+from slm_lab.experiment.run_dir import RunDir
 from tests.faults.lab import LAB, NAME, call, command, write_spec
-from tests.support import ppo
+from tests.support import parse, ppo
 
 ROOT = Path(__file__).parents[3]
 
@@ -111,3 +116,48 @@ def test_the_schema_of_a_spec_is_json(tmp_path):
     done = call([str(LAB), "spec", "schema"], tmp_path)
     assert done.code == 0
     assert json.loads(done.out)
+
+
+class Ended:
+    """In place of a Run: one whose Sessions have ended in these ways."""
+
+    resume, root_seed, notes = False, 0, ()
+
+    def __init__(self, folder, endings, **meta):
+        self.spec = parse(ppo(**meta), NAME)
+        self.run_dir = RunDir(folder, NAME)
+        self.sessions = tuple(
+            SessionResult(session, ending, 64, "it broke" if ending is Ending.FAILED else None)
+            for session, ending in enumerate(endings)
+        )
+
+    def start(self, on_tick):
+        return TrialResult(self.sessions, trial_metrics([], None), throughput([], []), ())
+
+
+@pytest.mark.parametrize(
+    ("meta", "endings", "told", "goes_on"),
+    [
+        ({"meta__distributed": "synced", "meta__max_session": 3}, "fff", ("Session 1 failed",
+         "3 of 3 Sessions failed\n"), True),
+        ({"meta__distributed": "synced", "meta__max_session": 3}, "dfd", ("Session 1 failed",
+         "1 of 3 Sessions failed; the metrics rest on the other 2\n"), True),
+        ({"meta__distributed": "actor_learner", "meta__max_session": 2}, "dfd",
+         ("Session 1 (actor 0) failed",
+          "1 of 3 Sessions failed; the metrics rest on 1 learner\n"), False),
+        ({"meta__distributed": "actor_learner", "meta__max_session": 2}, "fff",
+         ("Session 0 (learner) failed", "Session 2 (actor 1) failed", "3 of 3 Sessions failed\n"),
+         True),
+    ],
+)  # fmt: skip
+def test_who_failed_is_named_and_what_is_left_to_do_is_told(
+    tmp_path, monkeypatch, capsys, meta, endings, told, goes_on
+):
+    ways = {"f": Ending.FAILED, "d": Ending.FINISHED}
+    ended = Ended(tmp_path, [ways[each] for each in endings], **meta)
+    monkeypatch.setattr(run_command, "Run", lambda request: ended)
+    assert run_command.run_spec("spec.json", NAME, "train", (), None, tmp_path, ()) == 1
+    said = capsys.readouterr()
+    for words in told:
+        assert words in said.err
+    assert ("go on with: slm-lab run" in said.out) == goes_on

@@ -5,6 +5,7 @@ A training here is a stand-in that writes rows; the real ones are in tests/fault
 
 import json
 
+import numpy as np
 import pytest
 
 from slm_lab.analysis.metrics import trial_metrics
@@ -50,8 +51,9 @@ class StandRun:
         self.run_dir.spec_file.write_text(json.dumps(saved))
 
     def start(self, on_tick):
-        workers = self.spec.meta.max_session
-        for session in range(workers):
+        writers = self.spec.meta.writers
+        workers = len(writers)
+        for session in writers:
             rows = [
                 f"{frame},{frame * workers},{frame / 100},{frame / 200},{frame}"
                 for frame in range(100, BUDGET // workers + 1, 100)
@@ -60,8 +62,7 @@ class StandRun:
             self.run_dir.session(0, session).rows.write_text("\n".join([header, *rows, ""]))
         error = "no more memory" if self.ending is Ending.FAILED else None
         sessions = tuple(
-            SessionResult(session, self.ending, BUDGET // workers, error)
-            for session in range(workers)
+            SessionResult(session, self.ending, BUDGET // workers, error) for session in writers
         )
         return TrialResult(sessions, trial_metrics([], None), throughput([], []), ())
 
@@ -116,6 +117,22 @@ def test_what_is_measured_is_what_the_rows_say(run):
     assert together.speed_up == 2.0
     assert (alone.finished, together.finished) == (2, 2)
     assert together.cpu_seconds_to_threshold == together.seconds_to_threshold
+
+
+def test_of_actors_the_frames_per_process_are_those_of_each_and_the_learner_counts_for_none(
+    tmp_path, stand
+):
+    file = tmp_path / "spec.json"
+    file.write_text(json.dumps({"small": ppo(env__max_frame=BUDGET)}))
+    run = CompareRun.begin(
+        CompareRequest(str(file), None, ("actor_learner",), (4,), 1, data_dir=tmp_path / "data")
+    )
+    assert go_on(run, 2) == [Ending.FINISHED] * 2
+    alone, from_actors = (each.trainings[0] for each in run.comparison().outcomes)
+    np.testing.assert_array_equal(alone.frame, alone.total_frame)
+    np.testing.assert_array_equal(from_actors.frame, from_actors.total_frame / 4)
+    assert (from_actors.frames, from_actors.seconds) == (alone.frames, alone.seconds)
+    assert from_actors.cores_used == alone.cores_used
 
 
 def test_a_failure_is_noted_and_the_others_go_on(run, stand):

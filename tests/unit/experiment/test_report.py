@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -8,6 +9,7 @@ from slm_lab.analysis.metrics import SESSION_METRICS
 from slm_lab.experiment.report import Reporter
 from slm_lab.experiment.result import Ending, SessionResult
 from slm_lab.experiment.run_dir import RunDir
+from slm_lab.metrics.reader import read_rows
 from tests.support import parse, ppo
 from tests.unit.analysis.session import write_evaluations, write_session
 
@@ -65,6 +67,30 @@ def test_metrics_rest_on_the_sessions_that_did_not_fail_and_graphs_on_all(root):
         "small_t0_s0_session_metrics_scalar_train.json",
         "small_t0_s0_session_metrics_scalar_eval.json",
     }
+
+
+def test_of_actors_and_learners_only_the_learners_count(tmp_path):
+    """Two runs of two actors each: the Sessions 0 and 3 write, the others have no rows."""
+    spec = parse(ppo(meta__distributed="actor_learner", meta__max_session=2, meta__max_run=2))
+    run_dir = RunDir(tmp_path, "small")
+    (tmp_path / "info").mkdir()
+    lines = [write_session(run_dir.session(0, s).rows, 30, seed=s) for s in (0, 3)]
+    sessions = [SessionResult(session, Ending.FINISHED, 15_000) for session in range(6)]
+    sessions[1] = replace(sessions[1], ending=Ending.FAILED, error="an actor died")
+    result = Reporter(spec, run_dir, 0).finish(sessions, 20.0)
+    assert result.problem is None
+    assert result.metrics.num_sessions == 2
+    assert result.metrics.consistency is not None
+    speeds = [rows["total_frame"][-1] / rows["wall_t"][-1] for rows in map(read_rows, lines)]
+    assert result.throughput.frames_per_s == pytest.approx(sum(speeds) / 2)
+    page = (tmp_path / "small_t0_trial_graph_mean_returns_vs_frames.html").read_text()
+    assert "mean \\u00b1 1 std of 2 runs" in page or "mean ± 1 std of 2 runs" in page
+    assert "Sessions" not in page
+    metrics = json.loads((tmp_path / "small_t0_trial_metrics_scalar.json").read_text())
+    assert len(metrics["sessions"]) == 6
+    assert {path.name[:11] for path in (tmp_path / "graph").iterdir()} == {
+        "small_t0_s0", "small_t0_s3"
+    }  # fmt: skip
 
 
 def test_a_graph_that_cannot_be_written_is_a_problem_that_leaves_the_metrics(root):

@@ -1,0 +1,97 @@
+"""A run of actors and a learner, as a user sees it: trained once, resumed and looked at."""
+
+import re
+import shutil
+
+import pytest
+from typer.testing import CliRunner
+
+from slm_lab.cli.main import app
+from tests.faults.lab import call, command, manifest, row_count, run_folder, write_spec
+from tests.faults.lab import trial_metrics as metrics_of
+from tests.support import ppo
+
+SPEC = ppo(meta__distributed="actor_learner", meta__max_session=2, env__max_frame=1024)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained")
+    write_spec(folder, SPEC)
+    (folder / "data").mkdir()
+    done = call(command(folder, "train"), folder)
+    assert (done.code, done.err) == (0, "")
+    (folder / "said").write_text(done.out)
+    return folder
+
+
+@pytest.fixture
+def copy(run, tmp_path):
+    """One to go on with."""
+    return shutil.copytree(run, tmp_path / "copy")
+
+
+def lab(folder, mode, *options):
+    """The command in this process."""
+    args = command(folder, mode, *options)[1:]
+    return CliRunner().invoke(app, args, env={"COLUMNS": "80"}, catch_exceptions=False)
+
+
+def logs(folder):
+    return {path.name: path.read_bytes() for path in (run_folder(folder) / "log").glob("*.log")}
+
+
+def test_it_says_who_learns_and_who_acts_and_that_the_metrics_are_the_learners(run):
+    said = (run / "said").read_text()
+    assert '2 actors and a learner ("actor_learner")' in said
+    assert re.search(r"^learner: 1,0\d\d / 1,024 frames, return .*, done$", said, re.MULTILINE)
+    for actor in range(2):
+        assert re.search(rf"^actor {actor}: \d+ frames, done$", said, re.MULTILINE)
+    assert "Session 0:" not in said
+    assert metrics_of(run)["num_sessions"] == 1
+    assert metrics_of(run)["throughput"]["policy_lag"] is not None
+
+
+def test_only_the_learner_leaves_rows_a_checkpoint_and_graphs(run):
+    root = run_folder(run)
+    assert {path.stem[-1] for path in (root / "log").glob("*.log")} == {"0", "1", "2"}
+    for part in ("info/*session*", "model/*", "graph/*", "log/tensorboard/*"):
+        found = {re.search(r"_s(\d)", path.name)[1] for path in root.glob(part)}
+        assert found == {"0"}, part
+
+
+def test_a_finished_run_that_is_resumed_starts_nothing(copy):
+    before, saved = logs(copy), manifest(copy).read_bytes()
+    done = lab(copy, "train@latest")
+    assert done.exit_code == 0
+    assert "every Session has ended" in done.output
+    assert (logs(copy), manifest(copy).read_bytes()) == (before, saved)
+    assert [each["ending"] for each in metrics_of(copy)["sessions"]] == ["finished"] * 3
+
+
+def test_a_finished_run_with_a_larger_budget_goes_on_with_learner_and_actors(copy):
+    before, rows = logs(copy), row_count(copy)
+    done = call(command(copy, "train@latest", "-s", "env.max_frame=1536"), copy)
+    assert (done.code, done.err) == (0, "")
+    assert re.search(r"^learner: 1,5\d\d / 1,536 frames.*done$", done.out, re.MULTILINE)
+    assert row_count(copy) > rows
+    for name, text in logs(copy).items():
+        assert text.startswith(before[name])
+        assert len(text) > len(before[name])
+
+
+def test_what_is_evaluated_and_enjoyed_is_the_learner(run):
+    done = lab(run, "eval@latest", "--episodes", "4")
+    assert done.exit_code == 0
+    assert len(re.findall(r"^\s+\d+\s+(?:best|latest)\s", done.output, re.MULTILINE)) == 1
+    assert lab(run, "eval@latest", "--episodes", "4", "--session", "0").output == done.output
+    assert lab(run, "enjoy@latest", "--episodes", "1").exit_code == 0
+
+
+@pytest.mark.parametrize("mode", ["eval@latest", "enjoy@latest"])
+@pytest.mark.parametrize("session", ["1", "2"])
+def test_an_actor_has_no_agent_to_look_at(run, mode, session):
+    done = lab(run, mode, "--session", session)
+    assert done.exit_code == 2
+    assert f"--session {session}: it only acts" in done.output
+    assert "its learner is Session 0" in done.output

@@ -1,0 +1,110 @@
+"""Which Sessions of a Trial that is resumed have ended, and what their clocks show."""
+
+import pytest
+
+from slm_lab.experiment.manifest import Manifest
+from slm_lab.experiment.progress import Phase
+from slm_lab.experiment.result import Ending
+from slm_lab.experiment.run_dir import RunDir
+from slm_lab.experiment.trial import Trial, have_ended
+from tests.support import parse, ppo
+
+BUDGET = 1000
+
+
+@pytest.fixture
+def run_dir(tmp_path):
+    (tmp_path / "model").mkdir()
+    return RunDir(tmp_path, "small")
+
+
+def spec_of(distributed, max_session=2, max_run=1, **flow):
+    return parse(
+        ppo(
+            meta__distributed=distributed,
+            meta__max_session=max_session,
+            meta__max_run=max_run,
+            meta__actor_learner=flow,
+            env__max_frame=BUDGET,
+        )
+    )
+
+
+def saved(run_dir, session, frame, finished=True):
+    """A Session's checkpoint, as far as its list of files goes."""
+    manifest = Manifest(frame, 1, {}, finished, {}, ())
+    run_dir.session(0, session).manifest.write_text(manifest.to_json())
+
+
+def ended(spec, run_dir):
+    return have_ended(spec, run_dir, 0)[0]
+
+
+@pytest.mark.parametrize(
+    ("frame", "finished", "over"),
+    [(BUDGET, True, True), (BUDGET + 24, True, True), (BUDGET, False, False), (700, True, False)],
+)
+def test_actors_have_ended_when_their_learner_has(run_dir, frame, finished, over):
+    spec = spec_of("actor_learner")
+    assert ended(spec, run_dir) == [False] * 3
+    saved(run_dir, 0, frame, finished)
+    assert ended(spec, run_dir) == [over] * 3
+
+
+def test_of_several_runs_each_has_a_learner_of_its_own(run_dir):
+    saved(run_dir, 0, BUDGET)
+    saved(run_dir, 3, 500, finished=False)
+    assert ended(spec_of("actor_learner", max_run=2), run_dir) == [True] * 3 + [False] * 3
+
+
+def test_actors_in_turn_with_their_learner_end_as_the_one_session_that_they_are(run_dir):
+    saved(run_dir, 0, BUDGET)
+    assert ended(spec_of("actor_learner", 3, 2, serial=True), run_dir) == [True, False]
+
+
+@pytest.mark.parametrize("distributed", ["shared", "synced", "all_reduce"])
+def test_of_workers_each_has_a_checkpoint_and_their_frames_are_summed_up(run_dir, distributed):
+    spec = spec_of(distributed)
+    saved(run_dir, 0, 400)
+    assert ended(spec, run_dir) == [False, False]
+    saved(run_dir, 1, 600)
+    assert ended(spec, run_dir) == [True, True]
+    saved(run_dir, 1, 600, finished=False)
+    assert ended(spec, run_dir) == [True, False]
+
+
+def test_independent_sessions_have_a_budget_each(run_dir):
+    saved(run_dir, 0, BUDGET)
+    saved(run_dir, 1, BUDGET - 1)
+    assert ended(spec_of(False), run_dir) == [True, False]
+
+
+def test_a_finished_training_starts_no_process_and_its_actors_share_its_frames(
+    run_dir, monkeypatch
+):
+    saved(run_dir, 0, BUDGET)
+    trial = Trial(spec_of("actor_learner", 3), run_dir, 0, resume=True)
+    monkeypatch.setattr(trial, "_launcher", lambda: pytest.fail("something was started"))
+    results = trial._run_sessions()
+    assert [(each.session, each.ending) for each in results] == [
+        (session, Ending.FINISHED) for session in range(4)
+    ]
+    assert [each.frame for each in results] == [1000, 333, 333, 334]
+    assert {trial.board.phase(session) for session in range(4)} == {Phase.DONE}
+
+
+def test_of_two_runs_only_the_unfinished_one_goes_on_with_all_its_processes(run_dir, monkeypatch):
+    saved(run_dir, 0, BUDGET)
+    saved(run_dir, 3, 500, finished=False)
+    trial = Trial(spec_of("actor_learner", max_run=2), run_dir, 0, resume=True)
+    started = []
+
+    def launch(tasks, board, on_tick):
+        started.extend(task.session for task in tasks)
+        assert {task.workers for task in tasks} == {range(3, 6)}
+        assert board.clock_slots.tolist() == [1000, 500, 500, 500, 250, 250]
+        return []
+
+    monkeypatch.setattr(trial, "_launcher", lambda: launch)
+    trial._run_sessions()
+    assert started == [3, 4, 5]
