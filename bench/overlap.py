@@ -9,6 +9,7 @@ from a run in turn (`serial`), so that the bound has everything in it that a run
 
 import statistics
 import tempfile
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,7 +40,9 @@ class Overlap(NamedTuple):
 
 SLEEPING = "bench.sleeping:Sleeping-v0"
 OVERLAPS = {
-    "sleeping": Overlap(SleepingCase(SLEEPING, 4, 16_000, horizon=32, minibatch=32, epochs=16), (1, 2)),
+    "sleeping": Overlap(
+        SleepingCase(SLEEPING, 4, 16_000, horizon=32, minibatch=32, epochs=16), (1, 2)
+    ),
     "sleeping_long": Overlap(
         SleepingCase(SLEEPING, 4, 16_000, horizon=32, minibatch=32, epochs=4), (1, 2)
     ),
@@ -59,14 +62,14 @@ class Iteration(NamedTuple):
     lag: float
 
 
-def iteration(case: Case, actors: int, serial: bool) -> Iteration:
-    """Of one training."""
+def iteration(case: Case, actors: int, serial: bool, per_row: int = 8) -> Iteration:
+    """Of one training; rows come every so many iterations."""
     spec = case.spec()
     spec["env"]["max_frame"] = case.frames * actors
     spec["meta"] |= {
         "distributed": "actor_learner",
         "max_session": actors,
-        "log_frequency": 8 * case.num_envs * spec["agent"]["algorithm"]["time_horizon"],
+        "log_frequency": per_row * case.num_envs * spec["agent"]["algorithm"]["time_horizon"],
         "actor_learner": {"serial": serial},
     }
     with tempfile.TemporaryDirectory() as folder:
@@ -107,3 +110,27 @@ def overlap(name: str, repeats: int) -> None:
             f"  {count} at once {taken.seconds * 1e3:8.1f}: {gain:.2f} of {bound:.2f} times, "
             f"{gain / bound:.0%}; policy lag {taken.lag:.1f}"
         )
+
+
+def slices() -> None:
+    """Prints what the study of references.md measured, on MuJoCo: environments per second of which
+    the learner sees unrolls, for K environments per actor, in turn (one actor) and at once (two).
+
+    python -m bench.overlap
+    """
+    for num_envs, repeats in ((32, 9), (48, 8), (96, 7), (192, 6)):
+        frames = repeats * 512 * num_envs
+        case = MujocoPPOCase(
+            "Humanoid-v5", num_envs, frames, (32, 32, 32), 3e-4,
+            horizon=512, minibatch=4096, epochs=20, entropy_coef=0.01,
+        )  # fmt: skip
+        told = [f"K = {num_envs:3}:"]
+        for actors, serial in ((1, True), (2, False))[: 1 if num_envs == 192 else 2]:
+            found = iteration(replace(case, frames=frames // actors), actors, serial, per_row=1)
+            how = "in turn" if serial else "at once"
+            told.append(f"{how} {found.seconds:6.2f} s, EPS {num_envs / found.seconds:5.2f};")
+        print(" ".join(told), flush=True)
+
+
+if __name__ == "__main__":
+    slices()
