@@ -259,6 +259,10 @@ class UnrollMemory(Memory[Rollout]):
         """One more; it must stay as it is until the rollout has been learned from."""
         self._unrolls.append(unroll)
 
+    def detach(self) -> None:
+        """Copies what waits, which may be written over from here on."""
+        self._unrolls = [Unroll(**_saved(unroll)) for unroll in self._unrolls]
+
     def add(
         self,
         obs: Array,

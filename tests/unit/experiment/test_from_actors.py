@@ -1,0 +1,154 @@
+"""What the learner does with the unrolls that it holds."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from slm_lab.agent.algorithm.algorithm import AgentSeeds
+from slm_lab.agent.build import build_agent
+from slm_lab.agent.memory.unroll import Unroll, UnrollLayout, UnrollMemory
+from slm_lab.agent.optim.publication import Publication
+from slm_lab.experiment.actor import Player
+from slm_lab.experiment.actor_learner import Rollouts, Transitions
+from slm_lab.experiment.clock import Clock
+from slm_lab.experiment.seeding import session_seeds
+from slm_lab.experiment.traffic import Traffic
+from tests.support import parse, ppo, q_learning
+
+WITH_ACTORS = {"meta__distributed": "actor_learner", "meta__actor_learner": {"unroll_length": 8}}
+
+
+class OneSlot:
+    """An inlet whose only actor plays again and again into the only slot that it has."""
+
+    num_actors = 1
+
+    def __init__(self, player, layout, weights):
+        self.player, self.weights = player, weights
+        self.slot = Unroll.allocate(layout)
+        self.is_free = True
+        self.played = []
+
+    def receive(self, seconds):
+        if not self.is_free:
+            return None
+        self.is_free = False
+        assert self.player.play(self.slot)
+        self.played.append(self.slot.obs.copy())
+        return 0, self.slot
+
+    def give_back(self, actor):
+        self.is_free = True
+
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, state):
+        pass
+
+
+@pytest.fixture
+def make():
+    players = []
+
+    def make(kind, spec, wanted=1, **options):
+        player = Player(spec, session_seeds(0, 0, 0))
+        players.append(player)
+        layout = UnrollLayout(player.writer.layout, len(player.env.statistics))
+        replays = kind is Transitions
+        agent = build_agent(
+            spec.agent,
+            player.env.observation_space,
+            player.env.action_space,
+            spec.env.num_envs,
+            AgentSeeds(0, 0, 0),
+            make_memory=None if replays else lambda _: UnrollMemory(wanted),
+        )
+        weights = Publication.of(agent.learner.flats, layout.num_statistics)
+        player.begin(Clock(np.zeros(1, np.int64), 0, 10_000), weights)
+        inlet = OneSlot(player, layout, weights)
+        clock = Clock(np.zeros(1, np.int64), 0, 10_000)
+        source = kind(inlet, Traffic(1), agent, player.env, clock, 1, **options)
+        source.publish()
+        player.reset()
+        return source, agent, inlet
+
+    yield make
+    for player in players:
+        player.close()
+
+
+def test_a_learner_that_holds_all_slots_and_wants_more_copies_what_it_has(make):
+    source, agent, inlet = make(Rollouts, parse(ppo(**WITH_ACTORS)), wanted=3)
+    for _ in range(6):  # an unroll, then nothing: no slot is left
+        source.step()
+    assert agent.is_due
+    rollout = agent.memory.take()
+    for part, played in enumerate(inlet.played):
+        own = rollout.obs[:, 4 * part : 4 * (part + 1)].numpy()
+        np.testing.assert_array_equal(own, played[:-1])
+
+
+def test_a_learner_that_has_what_it_wants_copies_nothing_and_holds_it_until_it_has_learned(make):
+    source, agent, inlet = make(Rollouts, parse(ppo(**WITH_ACTORS)))
+    source.step()
+    assert agent.is_due
+    assert not inlet.is_free
+    assert np.shares_memory(agent.memory._unrolls[0].obs, inlet.slot.obs)
+    agent.learn(0)
+    count = inlet.weights.count
+    source.learned()
+    assert inlet.is_free
+    assert inlet.weights.count == count + 1
+
+
+def test_a_replay_memory_has_the_steps_of_one_actor_as_if_they_were_its_own(make):
+    source, agent, inlet = make(Transitions, parse(q_learning("DQN", **WITH_ACTORS)), is_free=False)
+    for _ in range(24):
+        source.step()
+    ring = agent.memory._ring
+    assert (ring.count, len(inlet.played)) == (24, 3)
+    stored = ring._obs._obs.reshape(-1, 4, 4)[:24]
+    np.testing.assert_array_equal(stored, np.concatenate([obs[:-1] for obs in inlet.played]))
+
+
+def test_steps_of_fresh_episodes_do_not_follow_what_was_before(make):
+    source, agent, inlet = make(Transitions, parse(q_learning("DQN", **WITH_ACTORS)), is_free=False)
+    for _ in range(8):
+        source.step()
+    inlet.player.reset()
+    source.step()
+    ring = agent.memory._ring
+    assert ring._done.reshape(-1, 4)[7].all()
+    after = ring.gather(np.arange(7 * 4, 8 * 4)).next_obs
+    np.testing.assert_array_equal(after, inlet.played[0][-1])
+
+
+def test_a_learner_that_trains_as_fast_as_it_can_is_due_whenever_nothing_comes(make):
+    source, agent, _ = make(Transitions, parse(q_learning("DQN", **WITH_ACTORS)), is_free=True)
+    source.step()
+    assert agent.memory.num_stored == 32
+    for _ in range(5):
+        assert agent.is_due
+        agent.learn(0)
+    assert agent.learner.opt_step == 5
+
+
+def test_an_unroll_that_is_half_taken_in_is_saved_with_what_is_left_of_it(make):
+    spec = parse(q_learning("DQN", **WITH_ACTORS))
+    source, agent, inlet = make(Transitions, spec, is_free=False)
+    for _ in range(5):
+        source.step()
+    state = source.state_dict()
+    again, other, _ = make(Transitions, spec, is_free=False)
+    other.memory.load_state_dict(agent.memory.state_dict())
+    again.load_state_dict(state)
+    for _ in range(3):
+        source.step()
+        again.step()
+    np.testing.assert_array_equal(other.memory._ring._obs._obs, agent.memory._ring._obs._obs)
+    assert len(inlet.played) == 1
+    saved = Unroll(**state["unroll"])
+    for field in dataclasses.fields(saved):
+        assert not np.shares_memory(getattr(saved, field.name), getattr(inlet.slot, field.name))
