@@ -1,5 +1,6 @@
 """What a run shows while it trains: one live line per Session, or log lines without a terminal."""
 
+import math
 import time
 from collections import deque
 from types import TracebackType
@@ -12,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from slm_lab.cli.naming import role
-from slm_lab.experiment.progress import TO_BEGIN, Board, Phase, SessionProgress
+from slm_lab.experiment.progress import TO_BEGIN, Board, Flow, Phase, SessionProgress
 from slm_lab.spec.schema.meta import MetaSpec
 
 LOG_INTERVAL = 5.0
@@ -119,10 +120,11 @@ class LiveDisplay:
             note = CLOSING
         if self._live is not None:
             self._table = self._draw(sessions, speeds)
-            self._live.update(Group(self._table, Text(note, style="yellow")))
+            flow = self._flow_text(board, sessions)
+            self._live.update(Group(self._table, Text(flow, "dim"), Text(note, style="yellow")))
         else:
             for index, (progress, speed) in enumerate(zip(sessions, speeds, strict=True)):
-                self._log(index, progress, speed, now)
+                self._log(index, progress, speed, now, flow_text(board.flow(index)))
             if note and note != self._note:
                 self._say(note)
         self._note = note
@@ -189,7 +191,14 @@ class LiveDisplay:
         known = [speed for speed in speeds if speed is not None]
         return sum(each.frame for each in sessions), sum(known) if known else None
 
-    def _log(self, index: int, progress: SessionProgress, speed: float | None, now: float) -> None:
+    def _flow_text(self, board: Board, sessions: list[SessionProgress]) -> str:
+        """Of the learner that is shown, if there is one."""
+        _, shown = self._current(sessions)
+        return flow_text(board.flow(shown.start))
+
+    def _log(
+        self, index: int, progress: SessionProgress, speed: float | None, now: float, flow: str
+    ) -> None:
         """A line now and then, and at every turn."""
         when, phase = self._said[index]
         running = progress.phase is Phase.RUNNING
@@ -213,6 +222,7 @@ class LiveDisplay:
             + (f", {number(speed, ',.0f')} frames/s" if running else "")
             + ("" if acts else returns)
             + (f", {word}" if word else left)
+            + (f"; {flow}" if flow else "")
             + restarted(progress)
         )
 
@@ -242,6 +252,21 @@ class LiveDisplay:
         minutes, seconds = divmod(max(int((self._max_frame - frame) / speed), 0), 60)
         hours, minutes = divmod(minutes, 60)
         return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+def flow_text(flow: Flow | None) -> str:
+    """Which side of actors and learner is the bottleneck; empty where nothing is known."""
+    if flow is None:
+        return ""
+    known = {
+        name: None if math.isnan(value) else value
+        for name, value in zip(flow._fields, flow, strict=True)
+    }
+    return (
+        f"EPS {number(known['eps'], '.3g')}, policy lag {number(known['policy_lag'], '.1f')}, "
+        f"actors wait {number(known['actor_wait_share'], '.0%')} and the learner "
+        f"{number(known['learner_wait_share'], '.0%')} of their time"
+    )
 
 
 def restarted(progress: SessionProgress) -> str:

@@ -5,7 +5,7 @@ from copy import copy
 from dataclasses import dataclass
 from enum import IntEnum
 from multiprocessing.context import SpawnContext
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,7 +29,17 @@ TO_BEGIN = (Phase.WAITING, Phase.STARTING, Phase.READY)
 """Those in which no step has been taken yet."""
 
 
-FIELDS = ("phase", "restarts", "fps", "total_reward", "total_reward_ma", "best")
+class Flow(NamedTuple):
+    """What passes between a learner and its actors lately; columns of its rows. NaN: not known."""
+
+    eps: float
+    policy_lag: float
+    actor_wait_share: float
+    learner_wait_share: float
+
+
+PROGRESS_FIELDS = ("phase", "restarts", "fps", "total_reward", "total_reward_ma", "best")
+FIELDS = (*PROGRESS_FIELDS, *Flow._fields)
 
 
 @dataclass(frozen=True)
@@ -105,12 +115,18 @@ class Board:
 
     def read(self, session: int) -> SessionProgress:
         """What a Session last wrote."""
-        phase, restarts, *numbers = (float(cell) for cell in self._cells[session])
+        cells = self._cells[session, : len(PROGRESS_FIELDS)]
+        phase, restarts, *numbers = (float(cell) for cell in cells)
         fps, reward, reward_ma, best = (None if np.isnan(n) else n for n in numbers)
         frame = int(self.clock_slots[session])
         return SessionProgress(
             Phase(int(phase)), frame, int(restarts), fps, reward, reward_ma, best
         )
+
+    def flow(self, session: int) -> Flow | None:
+        """What a learner last wrote of its actors; None where there is nothing, or no learner."""
+        numbers = self._cells[session, len(PROGRESS_FIELDS) :]
+        return None if np.isnan(numbers).all() else Flow(*map(float, numbers))
 
     def phase(self, session: int) -> Phase:
         """Where a Session stands."""

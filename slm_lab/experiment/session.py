@@ -17,7 +17,7 @@ from slm_lab.experiment.crew import Alone, Crew, Wish
 from slm_lab.experiment.evaluate import snapshot_of
 from slm_lab.experiment.fit import check_fits, check_optimizers
 from slm_lab.experiment.manifest import Manifest
-from slm_lab.experiment.progress import Board, Phase
+from slm_lab.experiment.progress import Board, Flow, Phase
 from slm_lab.experiment.result import Ending, SessionResult
 from slm_lab.experiment.rigorous_eval import RigorousEval
 from slm_lab.experiment.run_dir import SessionPaths
@@ -366,6 +366,7 @@ class Session:
                 total_reward=row["total_reward"],
                 total_reward_ma=row["total_reward_ma"],
                 best=best,
+                **{name: row[name] for name in Flow._fields if name in row.columns},
             )
 
     def _save_together(self) -> None:

@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slm_lab.experiment.clock import Clock
-from slm_lab.experiment.progress import FIELDS, Board, Phase, SessionProgress
+from slm_lab.experiment.progress import PROGRESS_FIELDS, Board, Phase, SessionProgress
 
 SPAWN = multiprocessing.get_context("spawn")
-NUMBERS = FIELDS[2:]
+NUMBERS = PROGRESS_FIELDS[2:]
 
 
 def play_session(raw, num_sessions, session):
@@ -115,3 +115,13 @@ def test_no_two_cells_of_a_board_share_memory(num_sessions):
     ]
     assert {board.read(session).phase for session in range(num_sessions)} == {Phase.RUNNING}
     assert all(np.isclose(board.read(s).best, -s - 0.5) for s in range(num_sessions))
+
+
+def test_what_a_learner_says_of_its_actors_reads_back_and_others_say_nothing():
+    board = Board.allocate(SPAWN, 2)
+    board.write(1, eps=2.5, policy_lag=1.0, actor_wait_share=0.25, learner_wait_share=None)
+    assert board.flow(0) is None
+    flow = board.flow(1)
+    assert flow is not None
+    assert flow[:3] == (2.5, 1.0, 0.25)
+    assert np.isnan(flow.learner_wait_share)
