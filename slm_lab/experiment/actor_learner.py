@@ -4,6 +4,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from multiprocessing.connection import Connection
 from typing import Any, Protocol, final
 
 import numpy as np
@@ -17,6 +18,7 @@ from slm_lab.agent.memory.replay import Replay
 from slm_lab.agent.memory.unroll import Unroll, UnrollLayout, UnrollMemory
 from slm_lab.agent.optim.publication import Publication
 from slm_lab.core.errors import LabError, NonFiniteLossError
+from slm_lab.core.imports import importing
 from slm_lab.core.moments import merged
 from slm_lab.core.types import Array, StateDict
 from slm_lab.env.step import FinishedEpisodes
@@ -30,9 +32,11 @@ from slm_lab.experiment.pipe import LearnerEnd, Pipe, slots_per_actor
 from slm_lab.experiment.progress import END, TO_BEGIN, Board
 from slm_lab.experiment.seeding import SessionSeeds, session_seeds
 from slm_lab.experiment.traffic import Traffic
+from slm_lab.experiment.worker import SessionTask
 from slm_lab.spec.schema.algorithm import ReplayLearningSpec
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.spec import Spec
+from slm_lab.spec.unrolls import as_learned
 
 START_SECONDS = 60.0
 """How long the learner waits at most for its actors to start."""
@@ -45,6 +49,9 @@ class Inlet(Protocol):
 
     weights: Publication
     num_actors: int
+
+    def look(self) -> None:
+        """Does what actors need while nothing is asked of them."""
 
     def begin(self) -> None:
         """First episodes begin."""
@@ -108,6 +115,9 @@ class InTurn(Inlet):
         self._unrolls = [[Unroll.allocate(layout) for _ in range(ring)] for _ in seeds]
         self._turn = 0
         self._acted = 0.0
+
+    def look(self) -> None:
+        """See `Inlet`."""
 
     def begin(self) -> None:
         """See `Inlet`."""
@@ -244,6 +254,9 @@ class FromActors(Experience):
         """Publishes what is new, then gives the slots back, so that who waits for one has it."""
         if self._agent.learner.version - self._published_version >= self._publish_frequency:
             self.publish()
+        self._give_back()
+
+    def _give_back(self) -> None:
         for actor in self._held:
             self.inlet.give_back(actor)
         self._held.clear()
@@ -276,12 +289,15 @@ class Rollouts(FromActors):
 
     def step(self) -> FinishedEpisodes | None:
         """A whole unroll; nothing where none has come yet."""
-        received = self._receive()
-        if received is None:
-            return None
-        actor, unroll = received
         memory = self._agent.memory
         assert isinstance(memory, UnrollMemory)
+        received = self._receive()
+        if received is None:
+            if self._held:  # of few actors that are left it may have all slots, and want more
+                memory.detach()
+                self._give_back()
+            return None
+        actor, unroll = received
         memory.put(unroll)
         self._clock.tick(unroll.reward.size)
         return _finished(unroll, actor, slice(None))
@@ -416,12 +432,16 @@ class Learning(Crew):
 
     columns = Traffic.columns
 
-    def __init__(self, spec: Spec, board: Board, make_inlet: Callable[[VectorEnv], Inlet]) -> None:
+    def __init__(
+        self, spec: Spec, board: Board, make_inlet: Callable[[Agent, VectorEnv], Inlet]
+    ) -> None:
         self._board = board
         self._flow = spec.meta.actor_learner
         self._replays = isinstance(spec.agent.algorithm, ReplayLearningSpec)
         self._make_inlet = make_inlet
         self._cpu_t_before = 0.0
+        self._aside_from = (0.0, 0.0)
+        """What the actors had waited and acted, s, when the learner went aside."""
         self.size = spec.meta.max_session
         self.make_memory: Callable[[MemoryLayout], Memory[Any]] | None = None
         if not self._replays:
@@ -446,7 +466,7 @@ class Learning(Crew):
         flow = self._flow
         unrolls = 1 if self._replays else flow.learn_queue
         traffic = Traffic(unrolls * spec.env.num_envs)
-        common = self._make_inlet(env), traffic, agent, env, clock, flow.publish_frequency
+        common = self._make_inlet(agent, env), traffic, agent, env, clock, flow.publish_frequency
         if self._replays:
             self._source: FromActors = Transitions(*common, is_free=flow.train_ratio is None)
         else:
@@ -466,16 +486,19 @@ class Learning(Crew):
         while any(self._board.phase(actor) in TO_BEGIN for actor in actors):
             if time.perf_counter() > deadline or self._board.stop_requested:
                 return
+            self._inlet.look()
             time.sleep(LOOK_SECONDS)
 
     def enter(self) -> None:
         """See `Crew`."""
         self._inlet.stand_aside(False)
-        self._source.traffic.restart()
+        (waited, acted), before = self._inlet.waited, self._aside_from
+        self._source.traffic.restart(waited - before[0], acted - before[1])
 
     def stand_aside(self) -> None:
         """See `Crew`."""
         self._inlet.stand_aside(True)
+        self._aside_from = self._inlet.waited
 
     def learned(self, report: dict[str, float], cpu_t: float) -> dict[str, float]:
         """See `Crew`."""
@@ -518,7 +541,7 @@ class InProcesses:
     def crew(self, board: Board, worker: int) -> Crew:
         """See `MeetingPoint`; the first is the learner."""
         return Learning(
-            self.spec, board, lambda env: LearnerEnd(self.pipe, board, self._server(env))
+            self.spec, board, lambda _, env: LearnerEnd(self.pipe, board, self._server(env))
         )
 
     def _server(self, env: VectorEnv) -> InferenceServer | None:
@@ -549,4 +572,25 @@ class Serially:
     def crew(self, board: Board, worker: int) -> Crew:
         """See `MeetingPoint`."""
         seeds = self.root_seed, self.trial, self.first
-        return Learning(self.spec, board, lambda env: InTurn(self.spec, *seeds))
+        return Learning(self.spec, board, lambda *_: InTurn(self.spec, *seeds))
+
+
+@final
+@dataclass(frozen=True)
+class OnCluster:
+    """Actors on the nodes of a Ray cluster."""
+
+    task: SessionTask
+    """The learner's, with the spec of the actors."""
+    losses: Connection
+    """Tells the Trial's parent which actor is lost for good, and why."""
+
+    def crew(self, board: Board, worker: int) -> Crew:
+        """See `MeetingPoint`."""
+        with importing():
+            from slm_lab.experiment.cluster_inlet import ClusterInlet
+
+        spec = as_learned(self.task.spec)
+        return Learning(
+            spec, board, lambda agent, env: ClusterInlet(self.task, board, agent, env, self.losses)
+        )

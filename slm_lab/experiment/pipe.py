@@ -26,6 +26,8 @@ from slm_lab.experiment.progress import Board, Phase
 from slm_lab.spec.schema.meta import MetaSpec
 from slm_lab.spec.schema.spec import Spec
 
+PATIENCE_SECONDS = 3600.0
+"""How long an actor waits for its learner, whose death it would not survive: it learns slowly."""
 HANG_SECONDS = 300.0
 """How long one waits for another who is alive and does nothing."""
 NAP_SECONDS = 0.0002
@@ -112,6 +114,8 @@ class ActorEnd(PipeEnd):
         self._actor = actor
         self._requests, self._layout = pipe.requests, pipe.layout.steps
         self._cpu_t_before = float(self._seconds[2, actor])
+        self._cpu_began: float | None = None
+        """When it began to act; what it took to start is not training."""
         self._begun[actor] = self._handed[actor]  # what one has left half done that died here
 
     @property
@@ -138,6 +142,8 @@ class ActorEnd(PipeEnd):
         Raises PeerLostError where that takes too long.
         """
         actor, began = self._actor, time.perf_counter()
+        if self._cpu_began is None:
+            self._cpu_began = time.process_time()
         in_use = self._handed[actor]
         if not self._claim():
             return None
@@ -148,7 +154,9 @@ class ActorEnd(PipeEnd):
     def hand_over(self, seconds: float) -> None:
         """The slot is full; it took that long to fill it."""
         self._seconds[1, self._actor] += seconds
-        self._seconds[2, self._actor] = self._cpu_t_before + time.process_time()
+        assert self._cpu_began is not None
+        spent = time.process_time() - self._cpu_began
+        self._seconds[2, self._actor] = self._cpu_t_before + spent
         self._handed[self._actor] += 1
 
     def _claim(self) -> bool:
@@ -176,9 +184,9 @@ class ActorEnd(PipeEnd):
                 return False
             if self._flags[1]:
                 began = time.perf_counter()  # it does something else, which takes its time
-            elif time.perf_counter() - began > HANG_SECONDS:
+            elif time.perf_counter() - began > PATIENCE_SECONDS:
                 raise PeerLostError(
-                    f"actor {self._actor} waited {HANG_SECONDS:g} s for the learner, in vain"
+                    f"actor {self._actor} waited {PATIENCE_SECONDS:g} s for the learner, in vain"
                 )
             time.sleep(nap)
         return True
@@ -196,6 +204,9 @@ class LearnerEnd(PipeEnd):
         self._taken = self._returned.copy()
         self._idle_since: float | None = None
         self._frames = 0
+
+    def look(self) -> None:
+        """Their parent looks after the actors."""
 
     def begin(self) -> None:
         """Actors begin their episodes by themselves."""

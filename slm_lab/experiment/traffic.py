@@ -49,9 +49,11 @@ class Traffic:
                 self._iterations.append(now - self._ended_at)
         self._ended_at = now
 
-    def restart(self) -> None:
-        """The learner has done something else meanwhile, which is no iteration."""
+    def restart(self, waited: float, acted: float) -> None:
+        """The learner has done something else meanwhile, which is no iteration. What actors have
+        waited and acted in that time, s, does not count."""
         self._ended_at = None
+        self._actors = (self._actors[0] + waited, self._actors[1] + acted)
 
     def report(self, seconds: float, waited: float, acted: float) -> dict[str, float]:
         """Of the `seconds` since the last one; `waited` and `acted` are the actors' so far, s."""

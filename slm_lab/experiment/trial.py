@@ -114,7 +114,7 @@ class Trial:
         """Who trains the Sessions of one training, all at once, on what they share."""
         with importing():  # torch, which the parent of independent Sessions can do without
             meta = self.spec.meta
-            if meta.cluster is not None:
+            if meta.cluster is not None and meta.distributed != "actor_learner":
                 from slm_lab.experiment.launch import cluster
 
                 return cluster.train_ranks if meta.distributed else cluster.train_seeds

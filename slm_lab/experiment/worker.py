@@ -166,7 +166,11 @@ def _acting(task: SessionTask, board: Board) -> "ActorSession":
 
     assert task.acts_into is not None
     actor = task.workers.index(task.session) - 1
-    seeds = session_seeds(task.root_seed, task.trial, task.session - 1)
+    if task.replaces is not None:
+        logging.getLogger(__name__).warning("actor %d is replaced: %s", actor, task.replaces)
+    # One that replaces another plays other episodes: its seeds are those of no Session.
+    lives = board.read(task.session).restarts * task.num_sessions
+    seeds = session_seeds(task.root_seed, task.trial, task.session - 1 + lives)
     own_board = board.part(task.workers)
     return ActorSession(task.spec, task.session, seeds, own_board, actor, task.acts_into)
 

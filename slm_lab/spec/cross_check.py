@@ -261,10 +261,9 @@ def _a_cluster_has_no_common_memory(blocks: Blocks) -> Iterator[Problem]:
     meta = blocks.meta
     if meta is None or meta.cluster is None:
         return
-    if meta.distributed in ("shared", "synced", "actor_learner"):
-        who = "actors and the learner" if meta.distributed == "actor_learner" else "workers"
+    if meta.distributed in ("shared", "synced"):
         message = (
-            f"is for all_reduce and for independent Sessions; the {who} of distributed "
+            "is for all_reduce, actor_learner and independent Sessions; the workers of distributed "
             f'"{meta.distributed}" meet in the memory of one machine'
         )
         yield Problem("meta.cluster", message, meta.cluster, has_value=True)

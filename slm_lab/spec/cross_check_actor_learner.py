@@ -133,4 +133,23 @@ def _inference(blocks: Blocks, algorithm: AlgorithmSpec, meta: MetaSpec) -> Iter
         yield Problem(path, message, settings.inference, has_value=True)
 
 
-CHECKS = (_minibatch, _memory, _replayed_steps, _correction, _inference)
+def _cluster(blocks: Blocks, algorithm: AlgorithmSpec, meta: MetaSpec) -> Iterator[Problem]:
+    """What would have all of it in one place, where actors are on the nodes of a cluster."""
+    settings, path = meta.actor_learner, "meta.actor_learner"
+    if meta.cluster is None:
+        return
+    if settings.serial:
+        message = (
+            "has the actors take turns with the learner in one process, which needs no nodes of "
+            "meta.cluster; remove one of the two"
+        )
+        yield Problem(f"{path}.serial", message, settings.serial, has_value=True)
+    elif settings.inference == "learner":
+        message = (
+            "has each step wait for the learner, which from a node of meta.cluster is too far "
+            'away; use "local"'
+        )
+        yield Problem(f"{path}.inference", message, settings.inference, has_value=True)
+
+
+CHECKS = (_minibatch, _memory, _replayed_steps, _correction, _inference, _cluster)

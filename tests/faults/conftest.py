@@ -22,3 +22,17 @@ def folder(tmp_path, finished):
     (tmp_path / "data").mkdir()
     shutil.copy(finished[0] / "data" / "random_returns.json", tmp_path / "data")
     return tmp_path
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A head that has no room for Sessions, and two nodes with room for one each."""
+    from ray.cluster_utils import Cluster
+
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("RAY_AUTH_MODE", "disabled")
+        head = {"num_cpus": 0, "include_dashboard": False}
+        cluster = Cluster(initialize_head=True, head_node_args=head)
+        cluster.nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
+        yield cluster
+        cluster.shutdown()

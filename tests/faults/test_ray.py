@@ -27,21 +27,7 @@ from tests.faults.lab import (
 from tests.support import ppo
 
 pytestmark = pytest.mark.slow
-RANKS = 2
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
-    """A head that has no room for Sessions, and two nodes with room for one each."""
-    from ray.cluster_utils import Cluster
-
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("RAY_AUTH_MODE", "disabled")
-        head = {"num_cpus": 0, "include_dashboard": False}
-        cluster = Cluster(initialize_head=True, head_node_args=head)
-        cluster.nodes = [cluster.add_node(num_cpus=1) for _ in range(RANKS)]
-        yield cluster
-        cluster.shutdown()
+RANKS = 2  # as many as the nodes of `cluster`
 
 
 def ranks(**changes):

@@ -70,9 +70,10 @@ def vtrace(
         v_t = V(s_t) + e_t,  e_t = δ_t + γ c_t (1 − done_t) e_{t+1},  e_T = 0
         Â_t = r_t + γ (1 − terminated_t) v'_t − V(s_t),  v'_t = V(s'_t) + λ (1 − done_t) e_{t+1}
 
-    With λ = 1, as published, v'_t is v_{t+1}, or V of the state really ended in where an episode was
-    truncated and at the end of the rollout; a smaller λ draws it towards V as it does v_t, so that
-    Â_t is that of `gae` where π = μ. The gradient of section 4.2 is that of ρ_t log π(a_t|s_t) Â_t.
+    With λ = 1, as published, v'_t is v_{t+1}, or V of the state really ended in where an episode
+    was truncated and at the end of the rollout; a smaller λ draws it towards V as it does v_t, so
+    that Â_t is that of `gae` where π = μ. The gradient of section 4.2 is that of
+    ρ_t log π(a_t|s_t) Â_t.
 
     `log_ratio` is ln π/μ, of the policy learned and the one that acted; other tensors and masks as
     in `gae`. The sum of v_t has at most `num_steps` terms, that of v'_t one less; None: it reaches

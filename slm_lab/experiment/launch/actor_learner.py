@@ -2,7 +2,7 @@
 
 import multiprocessing
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import final
 
@@ -10,12 +10,12 @@ import numpy as np
 
 from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.agent.memory.unroll import UnrollWriter
-from slm_lab.experiment.actor_learner import InProcesses, Serially
-from slm_lab.experiment.launch.processes import Processes
+from slm_lab.experiment.actor_learner import InProcesses, OnCluster, Serially
+from slm_lab.experiment.launch.processes import SPAWN, Processes
 from slm_lab.experiment.launch.prototype import prototype
 from slm_lab.experiment.pipe import HANG_SECONDS, Pipe
 from slm_lab.experiment.progress import Board, Phase
-from slm_lab.experiment.result import SessionResult
+from slm_lab.experiment.result import Ending, SessionResult
 from slm_lab.experiment.seeding import session_seeds
 from slm_lab.experiment.worker import SessionTask
 from slm_lab.spec.schema.spec import Spec
@@ -41,6 +41,8 @@ def train_from_actors(
     own_board = board.part(one.workers)
     frame = int(own_board.clock_slots[0])
     own_board.clock_slots[1:] = np.diff(np.linspace(0, frame, len(one.workers)).astype(np.int64))
+    if one.spec.meta.cluster is not None:
+        return _on_cluster(tasks, board, on_tick)
     pipe = _pipe(one.spec, one, frame)
     spec = as_learned(one.spec)
     seeds = session_seeds(one.root_seed, one.trial, one.session)
@@ -73,6 +75,42 @@ def _in_one_process(
     spec = as_learned(task.spec)
     common = Serially(spec, task.root_seed, task.trial, task.session)
     return Processes([replace(task, spec=spec, common=common)], board, 1).run(on_tick)
+
+
+def _on_cluster(
+    tasks: Sequence[SessionTask], board: Board, on_tick: Callable[[], None]
+) -> list[SessionResult]:
+    """The learner in a process here, which has its actors on the nodes of the cluster."""
+    one, *actors = tasks
+    from_learner, to_parent = SPAWN.Pipe(duplex=False)
+    losses: dict[int, str] = {}
+    common = OnCluster(one, to_parent)
+    learner = replace(one, spec=as_learned(one.spec), common=common)
+
+    def tick() -> None:
+        while from_learner.poll():
+            actor, why = from_learner.recv()
+            losses[one.workers[1 + actor]] = why
+        on_tick()
+
+    with from_learner, to_parent:
+        (result,) = Processes([learner], board, 1, 0, STOP_SECONDS).run(tick)
+        tick()
+    return [result, *(_of_actor(task.session, result, losses, board) for task in actors)]
+
+
+def _of_actor(
+    session: int, learner: SessionResult, losses: Mapping[int, str], board: Board
+) -> SessionResult:
+    shown = board.read(session)
+    result = SessionResult(session, learner.ending, shown.frame, restarts=shown.restarts)
+    if session in losses:
+        return replace(result, ending=Ending.FAILED, error=losses[session])
+    if learner.ending is Ending.FAILED:
+        board.write(session, phase=Phase.FAILED)
+        why = f"ended, because Session {learner.session} did, which it cannot train without"
+        return replace(result, error=why, lost_others=True)
+    return result
 
 
 def _pipe(spec: Spec, task: SessionTask, frame: int) -> Pipe:

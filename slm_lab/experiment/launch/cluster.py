@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -63,11 +64,14 @@ def connected(address: str) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
+    on_terminate = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (OSError, RuntimeError, ValueError, RayError) as error:
         reason = str(error).splitlines()[0]
         raise LabError(f"there is no Ray cluster at {address}: {reason}; {HOW_TO_START}") from error
+    finally:
+        signal.signal(signal.SIGTERM, on_terminate)  # Ray's would end the process at once
     try:
         yield
     finally:

@@ -319,3 +319,20 @@ def test_nothing_of_all_this_is_asked_in_another_mode(name):
         "unroll_length": 1, "correction": "vtrace", "inference": "learner",
     }}}  # fmt: skip
     assert alone(raw) == []
+
+
+def on_cluster(**settings):
+    return problems(ppo(meta__cluster="auto"), **settings)
+
+
+def test_actors_may_be_on_the_nodes_of_a_cluster_but_act_and_play_there_by_themselves():
+    path = "meta.actor_learner"
+    assert on_cluster() == []
+    assert on_cluster(serial=True) == [
+        f"{path}.serial = true: has the actors take turns with the learner in one process, which "
+        "needs no nodes of meta.cluster; remove one of the two"
+    ]
+    assert on_cluster(inference="learner") == [
+        f"{path}.inference = 'learner': has each step wait for the learner, which from a node of "
+        'meta.cluster is too far away; use "local"'
+    ]

@@ -1,0 +1,109 @@
+"""The numbers of the traffic between actors and learner, against sums by hand."""
+
+import pytest
+
+from slm_lab.experiment import traffic as traffic_module
+from slm_lab.experiment.traffic import WARM_UP, Traffic
+
+SLICES = 12
+
+
+class Time:
+    """A clock that only moves when it is told to."""
+
+    def __init__(self):
+        self.now = 100.0
+
+    def perf_counter(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    time = Time()
+    monkeypatch.setattr(traffic_module, "time", time)
+    return time
+
+
+def iterate(traffic, clock, seconds):
+    """Iterations that take so long, each."""
+    for each in seconds:
+        clock.now += each
+        traffic.end_iteration()
+
+
+def warmed_up(clock):
+    """One that measures from now on: the first iteration has no beginning that is known."""
+    traffic = Traffic(SLICES)
+    iterate(traffic, clock, [50.0] * (1 + WARM_UP))
+    return traffic
+
+
+def test_columns_are_all_that_a_report_may_have(clock):
+    traffic = warmed_up(clock)
+    traffic.note_lag(1)
+    iterate(traffic, clock, [1.0])
+    assert tuple(traffic.report(1.0, 1.0, 1.0)) == Traffic.columns
+
+
+@pytest.mark.parametrize(
+    ("seconds", "median"), [([0.5], 0.5), ([1, 9, 2], 2.0), ([4, 1, 3, 2], 2.5)]
+)
+def test_the_environments_of_an_iteration_over_the_median_of_its_seconds(clock, seconds, median):
+    traffic = warmed_up(clock)
+    iterate(traffic, clock, seconds)
+    assert traffic.report(100.0, 0.0, 1.0)["eps"] == SLICES / median
+
+
+def test_the_first_iterations_of_a_run_are_not_measured_in_whatever_row_they_come(clock):
+    traffic = Traffic(SLICES)
+    iterate(traffic, clock, [50.0, 50.0])
+    assert "eps" not in traffic.report(100.0, 0.0, 1.0)
+    iterate(traffic, clock, [50.0, 50.0])
+    assert "eps" not in traffic.report(100.0, 0.0, 1.0)
+    iterate(traffic, clock, [2.0])
+    assert traffic.report(100.0, 0.0, 1.0)["eps"] == SLICES / 2
+
+
+def test_what_the_learner_does_besides_is_no_iteration(clock):
+    traffic = warmed_up(clock)
+    clock.now += 1000  # it evaluates
+    traffic.restart(waited=900.0, acted=100.0)
+    iterate(traffic, clock, [3.0, 2.0])
+    report = traffic.report(2000.0, waited=901.0, acted=103.0)
+    assert report["eps"] == SLICES / 2
+    assert report["actor_wait_share"] == 1 / 4
+
+
+def test_iterations_and_lags_are_those_since_the_last_report(clock):
+    traffic = warmed_up(clock)
+    iterate(traffic, clock, [8.0])
+    traffic.note_lag(50)
+    traffic.report(8.0, 0.0, 1.0)
+    iterate(traffic, clock, [2.0])
+    for lag in (0, 1, 5):
+        traffic.note_lag(lag)
+    report = traffic.report(2.0, 0.0, 2.0)
+    assert (report["eps"], report["policy_lag"], report["policy_lag_max"]) == (SLICES / 2, 2.0, 5.0)
+
+
+def test_the_share_of_their_time_that_actors_waited(clock):
+    traffic = Traffic(SLICES)
+    assert traffic.report(10.0, 3.0, 9.0)["actor_wait_share"] == 0.25
+    assert traffic.report(10.0, 4.0, 10.0)["actor_wait_share"] == 0.5
+    assert traffic.report(10.0, 4.0, 12.0)["actor_wait_share"] == 0.0
+
+
+def test_the_share_of_the_training_that_the_learner_waited(clock):
+    traffic = Traffic(SLICES)
+    for seconds in (1.0, 2.0):
+        clock.now += 5
+        with traffic.waiting():
+            clock.now += seconds
+    assert traffic.report(12.0, 0.0, 1.0)["learner_wait_share"] == 0.25
+    assert traffic.report(12.0, 0.0, 2.0)["learner_wait_share"] == 0.0
+
+
+def test_what_nothing_is_known_of_is_not_reported(clock):
+    assert Traffic(SLICES).report(0.0, 0.0, 0.0) == {}
+    assert Traffic(SLICES).report(1.0, 0.0, 0.0) == {"learner_wait_share": 0.0}
