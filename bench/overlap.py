@@ -9,15 +9,25 @@ from a run in turn (`serial`), so that the bound has everything in it that a run
 
 import statistics
 import tempfile
+import time
 from dataclasses import replace
 from datetime import datetime
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from bench.cases import Case, MujocoPPOCase, PPOCase
+from slm_lab.agent.memory.memory import MemoryLayout
+from slm_lab.agent.memory.unroll import UnrollMemory, UnrollWriter
+from slm_lab.experiment.actor import Player
+from slm_lab.experiment.clock import Clock
+from slm_lab.experiment.launch.prototype import prototype
+from slm_lab.experiment.pipe import ActorEnd, LearnerEnd, Pipe
+from slm_lab.experiment.progress import Board
 from slm_lab.experiment.run_dir import RunDir
+from slm_lab.experiment.seeding import session_seeds
 from slm_lab.experiment.trial import Trial
 from slm_lab.metrics.reader import Rows, read_rows
 from slm_lab.spec.load import parse_spec
@@ -132,5 +142,46 @@ def slices() -> None:
         print(" ".join(told), flush=True)
 
 
+def way() -> None:
+    """Prints what the way of an unroll costs: from an actor's last step to a rollout."""
+    for env, num_envs, horizon in (("LunarLander-v3", 8, 32), ("Humanoid-v5", 8, 128)):
+        data = PPOCase(env, num_envs, 10**9, horizon=horizon, minibatch=64).spec()
+        data["meta"] |= {"distributed": "actor_learner", "max_session": 1}
+        spec = parse_spec("way", data)
+        seeds = session_seeds(0, 0, 0)
+
+        def writer(layout: MemoryLayout) -> UnrollWriter:
+            return UnrollWriter(replace(layout, horizon=horizon))  # noqa: B023 - called at once
+
+        with prototype(spec, seeds, writer) as (agent, one):
+            pipe = Pipe.of(spec, agent, one, 0)
+        board = Board.allocate(get_context("spawn"), 2)
+        actor, learner, memory = ActorEnd(pipe, board, 0), LearnerEnd(pipe, board), UnrollMemory(1)
+        player = Player(spec, seeds)
+        player.begin(Clock(board.clock_slots[1:], 0, 10**9), pipe.weights)
+        pipe.weights.publish(player.agent.learner.flats, player.env.statistics, 0)
+        player.reset()
+        playing, passing = [], []
+        for _ in range(30):
+            slot = actor.next_slot()
+            assert slot is not None
+            began = time.perf_counter()
+            player.play(slot)
+            played = time.perf_counter()
+            actor.hand_over(played - began)
+            received = learner.receive(0.0)
+            assert received is not None
+            memory.put(received[1])
+            memory.take()
+            learner.give_back(0)
+            passing.append(time.perf_counter() - played)
+            playing.append(played - began)
+        player.close()
+        took, cost = statistics.median(playing) * 1e3, statistics.median(passing) * 1e3
+        print(f"{env} {horizon} × {num_envs}: played in {took:.1f} ms, its way {cost:.3f} ms: "
+              f"{cost / took:.2%}")  # fmt: skip
+
+
 if __name__ == "__main__":
+    way()
     slices()
