@@ -1,12 +1,9 @@
 """What a Trial's parent does for actors and their learner: lays the pipe, and replaces actors."""
 
-import multiprocessing
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import final
-
-import numpy as np
 
 from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.agent.memory.unroll import UnrollWriter
@@ -39,11 +36,9 @@ def train_from_actors(
     if one.spec.meta.actor_learner.serial:
         return _in_one_process(one, board, on_tick)
     own_board = board.part(one.workers)
-    frame = int(own_board.clock_slots[0])
-    own_board.clock_slots[1:] = np.diff(np.linspace(0, frame, len(one.workers)).astype(np.int64))
     if one.spec.meta.cluster is not None:
         return _on_cluster(tasks, board, on_tick)
-    pipe = _pipe(one.spec, one, frame)
+    pipe = _pipe(one.spec, one, frame=int(own_board.clock_slots[0]))
     spec = as_learned(one.spec)
     seeds = session_seeds(one.root_seed, one.trial, one.session)
     learner = replace(one, spec=spec, common=InProcesses(spec, pipe, seeds))
@@ -60,8 +55,7 @@ def train_from_actors(
     watch = Watch(own_board, pipe)
 
     def tick() -> None:
-        names = {child.name for child in multiprocessing.active_children()}
-        alive = [f"session-{session}" in names for session in one.workers[1:]]
+        alive = [session in processes.running for session in one.workers[1:]]
         for actor, why in watch.tick(alive):
             processes.end_hung(one.workers[1 + actor], why)
         on_tick()

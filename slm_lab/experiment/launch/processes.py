@@ -95,6 +95,11 @@ class Processes:
             self.kill()
         return sorted(self._results, key=lambda result: result.session)
 
+    @property
+    def running(self) -> Collection[int]:
+        """The Sessions that have a process now."""
+        return self._running.keys()
+
     def end_hung(self, session: int, why: str) -> None:
         """Kills a process that will not come to an end; it has died of `why`."""
         if session in self._running:
