@@ -222,7 +222,7 @@ class LiveDisplay:
             + (f", {number(speed, ',.0f')} frames/s" if running else "")
             + ("" if acts else returns)
             + (f", {word}" if word else left)
-            + (f"; {flow}" if flow else "")
+            + (f"; {flow}" if flow and running else "")
             + restarted(progress)
         )
 

@@ -36,6 +36,9 @@ BENCHMARKS = {
     "benchmark/a2c/a2c_gae_mountaincar_continuous.json": ("a2c_gae_mountaincar_continuous", 80.0),
     "benchmark/a2c/a2c_gae_mountaincar.json": ("a2c_gae_mountaincar", -145.0),
     "benchmark/a2c/a2c_gae_pendulum.json": ("a2c_gae_pendulum", -185.0),
+    "benchmark/a2c/a2c_gae_lunar.json": ("a2c_gae_lunar", 20.0),
+    "benchmark/a2c/a2c_gae_lunar_continuous.json": ("a2c_gae_lunar_continuous", -60.0),
+    "benchmark/reinforce/reinforce_lunar.json": ("reinforce_lunar", 80.0),
 }
 
 MEANS = {
