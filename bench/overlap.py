@@ -51,13 +51,13 @@ class Overlap(NamedTuple):
 SLEEPING = "bench.sleeping:Sleeping-v0"
 OVERLAPS = {
     "sleeping": Overlap(
-        SleepingCase(SLEEPING, 4, 16_000, horizon=32, minibatch=32, epochs=16), (1, 2)
+        SleepingCase(SLEEPING, 4, 8_000, horizon=32, minibatch=32, epochs=16), (1, 2)
     ),
     "sleeping_long": Overlap(
-        SleepingCase(SLEEPING, 4, 16_000, horizon=32, minibatch=32, epochs=4), (1, 2)
+        SleepingCase(SLEEPING, 4, 8_000, horizon=32, minibatch=32, epochs=4), (1, 2)
     ),
     "humanoid_unrolls": Overlap(
-        MujocoPPOCase("Humanoid-v5", 8, 60_000, horizon=128, minibatch=256, epochs=4), (1,)
+        MujocoPPOCase("Humanoid-v5", 8, 30_000, horizon=128, minibatch=256, epochs=4), (1,)
     ),
 }  # fmt: skip
 
@@ -128,7 +128,7 @@ def slices() -> None:
 
     python -m bench.overlap
     """
-    for num_envs, repeats in ((32, 9), (48, 8), (96, 7), (192, 6)):
+    for num_envs, repeats in ((32, 7), (48, 7), (96, 6), (192, 5)):
         frames = repeats * 512 * num_envs
         case = MujocoPPOCase(
             "Humanoid-v5", num_envs, frames, (32, 32, 32), 3e-4,

@@ -27,13 +27,13 @@ class Throughput:
     sync_share: float | None
     """Of the training time, what went into exchanging with other ranks and waiting for them."""
     eps: float | None
-    """Mean over all rows, as those below: slices per second that the learner learned from."""
+    """Median over all rows: slices per second that the learner learned from."""
     policy_lag: float | None
-    """Training events between the policy that acted and the learner's."""
+    """Mean over all rows: training events between the policy that acted and the learner's."""
     policy_lag_max: float | None
     """The most in any row."""
     actor_wait_share: float | None
-    """Of their time, what actors waited."""
+    """Mean over all rows: of their time, what actors waited."""
     learner_wait_share: float | None
     """Of the training time, what the learner waited."""
 
@@ -56,7 +56,7 @@ def throughput(rows: Sequence[Rows], training_of: Sequence[int]) -> Throughput:
         _mean(rows, "staleness_p50"),
         _mean(rows, "staleness_p95"),
         _mean(rows, "sync_share"),
-        _mean(rows, "eps"),
+        _of_all(rows, "eps", np.nanmedian),
         _mean(rows, "policy_lag"),
         _of_all(rows, "policy_lag_max", np.nanmax),
         _mean(rows, "actor_wait_share"),

@@ -263,7 +263,7 @@ def flow_text(flow: Flow | None) -> str:
         for name, value in zip(flow._fields, flow, strict=True)
     }
     return (
-        f"EPS {number(known['eps'], '.3g')}, policy lag {number(known['policy_lag'], '.1f')}, "
+        f"EPS {number(known['eps'], ',.1f')}, policy lag {number(known['policy_lag'], '.1f')}, "
         f"actors wait {number(known['actor_wait_share'], '.0%')} and the learner "
         f"{number(known['learner_wait_share'], '.0%')} of their time"
     )

@@ -153,9 +153,10 @@ def _rests_on(result: TrialResult, meta: MetaSpec) -> str:
 
 def _show_failures(result: TrialResult, meta: MetaSpec) -> None:
     for session in result.failed:
+        code = "" if session.exit_code is None else f" (exit code {session.exit_code})"
         print(
-            f"{full_name(meta, session.session)} failed at frame {session.frame} "
-            f"(exit code {session.exit_code}):\n{session.error}",
+            f"{full_name(meta, session.session)} failed at frame {session.frame}{code}:\n"
+            f"{session.error}",
             file=sys.stderr,
         )
     for session in result.sessions:

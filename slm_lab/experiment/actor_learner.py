@@ -344,16 +344,31 @@ class Transitions(FromActors):
         """(K, *obs_shape) what the newest step in the memory ended in, between two unrolls."""
 
     def step(self) -> FinishedEpisodes | None:
-        """One step of an actor's environments, or its whole unroll where the learner trains as fast
-        as it can; nothing where none has come yet."""
+        """One step of an actor's environments; all that waits where the learner trains as fast as
+        it can; nothing where none has come yet."""
         unroll = self._current()
         if unroll is None:
             return None
-        first = self._t
+        if self._is_free:
+            return self._all_that_wait(unroll)
         self._add(unroll)
-        while self._is_free and self._t < unroll.num_steps:
-            self._add(unroll)
-        return _finished(unroll, self._actor, slice(first, self._t))
+        return _finished(unroll, self._actor, slice(self._t - 1, self._t))
+
+    def _all_that_wait(self, unroll: Unroll | None) -> FinishedEpisodes | None:
+        """Unrolls until none is there or every actor may have had its turn: to learn comes next."""
+        found: list[FinishedEpisodes] = []
+        for _ in range(self.inlet.num_actors):
+            if unroll is None:
+                break
+            first = self._t
+            while self._t < unroll.num_steps:
+                self._add(unroll)
+            finished = _finished(unroll, self._actor, slice(first, None))
+            found += [] if finished is None else [finished]
+            unroll = self._current()
+        if not found:
+            return None
+        return FinishedEpisodes(*map(np.concatenate, zip(*found, strict=True)))
 
     def _current(self) -> Unroll | None:
         """The unroll that is being taken in, or the next one."""
@@ -362,7 +377,8 @@ class Transitions(FromActors):
             return unroll
         if unroll is not None:
             self._unroll = None
-            self.traffic.end_iteration()
+            if self._agent.learner.opt_step:  # before there is only acting
+                self.traffic.end_iteration()
             self._let_go()
         can_wait = not (self._is_free and self._memory.ready())
         received = self._receive(LOOK_SECONDS if can_wait else 0.0)

@@ -6,6 +6,7 @@ never read while it is written, a process that dies leaves nothing half done tha
 read, and its successor goes on with the very slot that it was filling.
 """
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from torch import Tensor
 from slm_lab.agent.agent import Agent
 from slm_lab.agent.memory.unroll import Unroll, UnrollLayout, UnrollWriter
 from slm_lab.agent.optim.publication import Publication
-from slm_lab.agent.optim.shared_memory import into_shared_memory
+from slm_lab.agent.optim.shared_memory import check_room, into_shared_memory
 from slm_lab.core.errors import PeerLostError
 from slm_lab.core.types import StateDict
 from slm_lab.env.vector_env import VectorEnv
@@ -32,6 +33,10 @@ HANG_SECONDS = 300.0
 """How long one waits for another who is alive and does nothing."""
 NAP_SECONDS = 0.0002
 """How long one sleeps between two looks."""
+SMALLER = (
+    "fewer environments (env.num_envs), shorter unrolls or fewer of them take less "
+    "(meta.actor_learner: unroll_length, learn_queue, queue_size)"
+)
 ENDED = (Phase.DONE, Phase.STOPPED)
 """Phases of an actor that has come to its own end. One that says it failed may be replaced."""
 
@@ -74,6 +79,7 @@ class Pipe:
         actors, per_unroll = spec.meta.max_session, layout.frames
         is_remote = spec.meta.actor_learner.inference == "learner"
         size = (actors, slots_per_actor(spec.meta), layout.num_bytes)
+        check_room(math.prod(size), "the unrolls of all actors", SMALLER)
         return cls(
             layout,
             into_shared_memory(torch.zeros(size, dtype=torch.uint8)),
@@ -147,8 +153,14 @@ class ActorEnd(PipeEnd):
         in_use = self._handed[actor]
         if not self._claim():
             return None
-        is_free = self._wait(lambda: in_use - self._returned[actor] < self._num_slots)
-        self._seconds[0, actor] += time.perf_counter() - began
+        before = float(self._seconds[0, actor])
+
+        def has_room() -> bool:
+            """Notes the time that passes, too: a row may come before the wait is over."""
+            self._seconds[0, actor] = before + time.perf_counter() - began
+            return bool(in_use - self._returned[actor] < self._num_slots)
+
+        is_free = self._wait(has_room)
         return self._unrolls[actor][in_use % self._num_slots] if is_free else None
 
     def hand_over(self, seconds: float) -> None:

@@ -137,8 +137,9 @@ def _usable_pdtypes(able: frozenset[str], given: str) -> str:
 
 
 def _rollout_holds_a_minibatch(blocks: Blocks) -> Iterator[Problem]:
-    if blocks.meta is not None and blocks.meta.distributed == "actor_learner":
-        return  # it learns from unrolls, see `actor_learner_problems`
+    meta = blocks.meta
+    if "meta" in blocks.malformed or (meta is not None and meta.distributed == "actor_learner"):
+        return  # then it may learn from unrolls, see `actor_learner_problems`
     yield from _too_large_a_minibatch(blocks.algorithm, blocks.env, "")
 
 

@@ -310,6 +310,16 @@ def test_the_seconds_of_those_that_died_still_count_and_what_their_start_took_do
     assert lab.learner.waited == (0.0, 2.0)
 
 
+def test_an_actor_books_its_wait_while_it_waits(clock):
+    """So that a row that comes meanwhile shows it."""
+    lab = Lab()
+    wait, booked = wait_for_room(lab), []
+    clock.meanwhile = lambda: booked.append(lab.learner.waited[0])
+    with pytest.raises(PeerLostError):
+        wait()
+    assert booked[10:13] == [booked[10], booked[10] + 1, booked[10] + 2]
+
+
 def wait_for_room(lab):
     lab.hand_over_all()
     return lab.actors[0].next_slot
