@@ -34,7 +34,7 @@ HANG_SECONDS = 300.0
 NAP_SECONDS = 0.0002
 """How long one sleeps between two looks."""
 SMALLER = (
-    "fewer environments (env.num_envs), shorter unrolls or fewer of them take less "
+    "make room there; fewer environments (env.num_envs), shorter or fewer unrolls take less "
     "(meta.actor_learner: unroll_length, learn_queue, queue_size)"
 )
 ENDED = (Phase.DONE, Phase.STOPPED)
