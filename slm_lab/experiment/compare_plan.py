@@ -102,12 +102,16 @@ def all_modes() -> list[str]:
 def make_plan(request: CompareRequest) -> Plan:
     """The plan for a request. Raises UsageError, or SpecError with every problem of any variant."""
     cores = usable_cores()
-    modes = tuple(all_modes()) if request.modes is None else request.modes
     workers = _powers_of_two(cores) if request.workers is None else request.workers
-    _refuse_unknown(modes)
+    _refuse_unknown(request.modes or ())
     alone = {"meta.distributed": False, "meta.max_session": 1, "meta.max_run": 1}
     base = load_spec(request.spec_file, request.spec_name, request.sets, alone)
-    twins = _twins(base) if set(modes) & set(HOGWILD) else {}
+    named = set(all_modes() if request.modes is None else request.modes)
+    twins = _twins(base) if named & set(HOGWILD) else {}
+    optimizers = {path: twin for path, (_, twin) in twins.items()}
+    modes, left_out = request.modes, list[str]()
+    if modes is None:
+        modes, left_out = _possible_modes(base, workers, optimizers)
     where = f"{request.spec_file}: {base.name}"
     if base.meta.cluster is not None:
         message = "a comparison measures this machine; leave it out with -s meta.cluster=null"
@@ -117,7 +121,7 @@ def make_plan(request: CompareRequest) -> Plan:
         Variant(BASELINE, 1),
         *(Variant(mode, count, count > cores) for mode in modes for count in workers),
     ]
-    specs = _specs(where, base, variants, {path: twin for path, (_, twin) in twins.items()})
+    specs = _specs(where, base, variants, optimizers)
     check_spaces(where, base)
     seed = base.meta.random_seed if request.seed is None else request.seed
     first = draw_root_seed() if seed is None else seed
@@ -133,7 +137,7 @@ def make_plan(request: CompareRequest) -> Plan:
         cores,
         processor(),
         request.imports,
-        (*replaced, *_other_work(cores)),
+        (*replaced, *left_out, *_other_work(cores)),
     )
 
 
@@ -214,26 +218,48 @@ def _specs(
     where: str, base: Spec, variants: Sequence[Variant], optimizers: Mapping[str, str]
 ) -> dict[Variant, Spec]:
     """A spec for each variant. Raises SpecError with the problems of all."""
-    twins = [Setting(f"{path}.name", name) for path, name in optimizers.items()]
     specs: dict[Variant, Spec] = {}
     problems: dict[str, Problem] = {}
     for variant in variants:
-        settings = [*twins]
-        name = f"{base.name}_{variant.mode}"
-        if variant.mode != BASELINE:
-            name = f"{name}_{variant.workers}"
-            settings += [
-                Setting("meta.distributed", variant.mode),
-                Setting("meta.max_session", variant.workers),
-            ]
-        data, found = apply_settings(base.to_json(), settings, dict)
-        parsed = parse(name, data)
-        problems |= {str(problem): problem for problem in (*found, *parsed.problems)}
-        if parsed.spec is not None:
-            specs[variant] = parsed.spec
+        spec, found = _spec_of(base, variant, optimizers)
+        problems |= {str(problem): problem for problem in found}
+        if spec is not None:
+            specs[variant] = spec
     if problems:
         raise SpecError(where, list(problems.values()))
     return specs
+
+
+def _spec_of(
+    base: Spec, variant: Variant, optimizers: Mapping[str, str]
+) -> tuple[Spec | None, list[Problem]]:
+    """The spec of one variant, or why there is none."""
+    settings = [Setting(f"{path}.name", name) for path, name in optimizers.items()]
+    name = f"{base.name}_{variant.mode}"
+    if variant.mode != BASELINE:
+        name = f"{name}_{variant.workers}"
+        settings += [
+            Setting("meta.distributed", variant.mode),
+            Setting("meta.max_session", variant.workers),
+        ]
+    data, found = apply_settings(base.to_json(), settings, dict)
+    parsed = parse(name, data)
+    return parsed.spec, [*found, *parsed.problems]
+
+
+def _possible_modes(
+    base: Spec, workers: Sequence[int], optimizers: Mapping[str, str]
+) -> tuple[tuple[str, ...], list[str]]:
+    """All ways of parallel training that suit the spec, and why each of the others does not."""
+    possible, notes = [], []
+    for mode in all_modes():
+        variants = [Variant(mode, count) for count in workers]
+        problems = [p for each in variants for p in _spec_of(base, each, optimizers)[1]]
+        if problems:
+            notes.append(f"{mode} is left out: {problems[0]}")
+        else:
+            possible.append(mode)
+    return tuple(possible), notes
 
 
 def _powers_of_two(cores: int) -> tuple[int, ...]:

@@ -184,3 +184,18 @@ def test_a_plan_of_another_machine_is_refused(plan_of, tmp_path, monkeypatch):
 def test_a_folder_without_a_plan_is_refused(tmp_path):
     with pytest.raises(UsageError, match="is no folder of a comparison"):
         read_plan(tmp_path)
+
+
+def test_of_modes_that_nobody_named_those_are_left_out_with_the_reason_that_do_not_suit(plan_of):
+    plan = plan_of(reinforce(), None)
+    assert {variant.mode for variant in plan.specs} == {*all_modes(), BASELINE} - {"actor_learner"}
+    (note,) = [note for note in plan.notes if "left out" in note]
+    assert note.startswith("actor_learner is left out: agent.memory.name")
+    with pytest.raises(SpecError, match=r"agent\.memory\.name"):
+        plan_of(reinforce(), ("actor_learner",))
+
+
+def test_where_all_suit_all_are_compared(plan_of):
+    plan = plan_of(ppo(), None)
+    assert {variant.mode for variant in plan.specs} == {*all_modes(), BASELINE}
+    assert plan.notes == ()
