@@ -10,8 +10,8 @@ from slm_lab.agent.build import build_agent
 from slm_lab.agent.memory.unroll import Unroll, UnrollLayout, UnrollMemory
 from slm_lab.agent.optim.publication import Publication
 from slm_lab.experiment.actor import Player
-from slm_lab.experiment.actor_learner import Rollouts, Transitions
 from slm_lab.experiment.clock import Clock
+from slm_lab.experiment.from_actors import Rollouts, Transitions
 from slm_lab.experiment.seeding import session_seeds
 from slm_lab.experiment.traffic import Traffic
 from tests.support import parse, ppo, q_learning
