@@ -1,5 +1,6 @@
 """Files that appear whole or not at all."""
 
+import json
 import os
 from pathlib import Path
 
@@ -14,3 +15,8 @@ def write_atomically(path: Path, content: bytes) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def write_json(path: Path, content: object) -> None:
+    """Writes JSON data, as `write_atomically` does."""
+    write_atomically(path, json.dumps(content, indent=2).encode() + b"\n")

@@ -25,6 +25,8 @@ SESSION_METRICS = (
     "stability",
 )
 
+TRIAL_METRICS = (*SESSION_METRICS, "consistency")
+
 MAX_OPPOSITE_SHARE = 0.1
 """A denominator Σ d_i keeps its sign if negative d_i are at most this share of Σ|d_i|."""
 

@@ -20,7 +20,7 @@ from slm_lab.analysis.figure import MAX_POINTS, Curve, Figure
 from slm_lab.analysis.grid import Line, Spread, common_grid, mean_lines, spread
 from slm_lab.analysis.render import write_figure
 from slm_lab.analysis.session_graph import decimate
-from slm_lab.core.types import IntArray
+from slm_lab.core.types import BoolArray, IntArray
 from slm_lab.metrics.reader import Rows
 
 MAX_FAINT_LINES = 8
@@ -44,8 +44,10 @@ def draw_trial_graphs(
     *,
     which: Literal["all", "live"] = "all",
     run_of: Sequence[int] | None = None,
+    run_dir: Path | None = None,
 ) -> list[Path]:
-    """Draws the graphs of a Trial into the run folder `out_dir`; returns their paths.
+    """Draws the graphs of a Trial into `out_dir`, of the run folder `run_dir` or that folder
+    itself; returns their paths.
 
     `rows` has an entry for every Session, without rows where it has not started. Where one training
     was run several times over, `run_of` says for each Session in which run it was a worker: mean
@@ -59,7 +61,7 @@ def draw_trial_graphs(
     Raises OSError.
     """
     axes = _axes([each for each in rows if len(each)], which)
-    return _draw(Path(out_dir), rows, axes, prefix, title, run_of)
+    return _draw(Path(out_dir), rows, axes, prefix, title, run_of, run_dir)
 
 
 def draw_trial_eval_graph(
@@ -68,6 +70,7 @@ def draw_trial_eval_graph(
     prefix: str,
     title: str,
     run_of: Sequence[int] | None = None,
+    run_dir: Path | None = None,
 ) -> list[Path]:
     """Draws `{prefix}_trial_graph_eval_mean_returns_vs_frames` of every Session's evaluation rows.
 
@@ -76,7 +79,7 @@ def draw_trial_eval_graph(
     if not any(len(each) for each in evaluations):
         return []
     axes = [(frames("per Session"), EVAL_RETURNS)]
-    return _draw(Path(out_dir), evaluations, axes, prefix, title, run_of)
+    return _draw(Path(out_dir), evaluations, axes, prefix, title, run_of, run_dir)
 
 
 def trial_figure(
@@ -113,6 +116,7 @@ def _draw(
     prefix: str,
     title: str,
     run_of: Sequence[int] | None,
+    run_dir: Path | None,
 ) -> list[Path]:
     of = "Session" if run_of is None else "run"
     runs = len(set(run_of or ()))
@@ -127,7 +131,7 @@ def _draw(
         lines = lines if run_of is None else mean_lines(lines, run_of)
         figure = trial_figure(lines, x, y, title, subtitle, of)
         stem = f"{prefix}_trial_graph_{y.file}_vs_{x.file}"
-        paths += write_figure(figure, out_dir, stem, run_dir=out_dir)
+        paths += write_figure(figure, out_dir, stem, run_dir=run_dir or out_dir)
     return paths
 
 
@@ -146,18 +150,14 @@ def _axes(rows: Sequence[Rows], which: Literal["all", "live"]) -> list[tuple[Axi
 
 def _mean_curves(over: Spread, num_lines: int, of: str) -> list[Curve]:
     """A solid mean with its band where all lines have data, a dashed mean where only some do."""
-    over = _without_ragged_ends(over, num_lines)
+    over = without_ragged_ends(over, num_lines)
     full = over.sessions == num_lines
     curves: list[Curve] = []
     if full.any():
         mean, std = np.where(full, over.mean, np.nan), np.where(full, over.std, np.nan)
         curves.append(Curve(f"mean ± 1 std of {num_lines} {of}s", over.x, mean, std))
     if not full.all():
-        # Widened by a point on each side, so that the dashed line meets the solid one.
-        partly = ~full
-        partly[1:] |= ~full[:-1]
-        partly[:-1] |= ~full[1:]
-        mean = np.where(partly, over.mean, np.nan)
+        mean = np.where(beside(full), over.mean, np.nan)
         curves.append(Curve(_partly_label(over.sessions[~full], of), over.x, mean, style="dashed"))
     return curves
 
@@ -168,8 +168,17 @@ def _partly_label(count: IntArray, of: str) -> str:
     return f"mean of {number} {of}{'' if most == 1 else 's'}"
 
 
-def _without_ragged_ends(over: Spread, num_sessions: int) -> Spread:
-    """Leaves out ends that fewer Sessions reach, if they are short."""
+def beside(full: BoolArray) -> BoolArray:
+    """(G,): the points that are not `full`, widened by one on each side, so that the dashed line
+    of what is known there meets the solid one."""
+    partly = ~full
+    partly[1:] |= ~full[:-1]
+    partly[:-1] |= ~full[1:]
+    return partly
+
+
+def without_ragged_ends(over: Spread, num_sessions: int) -> Spread:
+    """Leaves out ends that fewer than `num_sessions` reach, if they are short."""
     full = np.flatnonzero(over.sessions == num_sessions)
     if not full.size:
         return over

@@ -27,6 +27,7 @@ class Asked:
     session: int | None
     render: bool
     video: bool
+    keep: int | None
 
 
 def carry_out(asked: Asked) -> int:
@@ -34,6 +35,8 @@ def carry_out(asked: Asked) -> int:
     mode = parse_mode(asked.mode)
     _refuse_foreign_options(asked, mode)
     with sigterm_as_ctrl_c():
+        if mode.verb == "search":
+            return _search(asked, mode)
         if mode.run is None or mode.verb == "train":
             return _train(asked, mode)
         return _look_at(asked, mode.verb, mode.run)
@@ -58,6 +61,31 @@ def _train(asked: Asked, mode: Mode) -> int:
     )
 
 
+def _search(asked: Asked, mode: Mode) -> int:
+    """Begins a search or goes on with one; returns the exit code."""
+    with signals_held_back():
+        imports = asked.imports
+        if mode.run is not None:
+            imports = _with_recorded(asked, mode.run, of_search=True)
+        import_plugins(imports)
+        with importing():
+            from slm_lab.cli.search import search_spec
+            from slm_lab.experiment.search.prepare import SearchRequest
+
+    return search_spec(
+        SearchRequest(
+            asked.spec_file,
+            asked.spec_name,
+            mode.run,
+            asked.sets,
+            asked.seed,
+            asked.data,
+            imports,
+            asked.keep,
+        )
+    )
+
+
 def _look_at(asked: Asked, verb: str, run: str) -> int:
     """Evaluates or shows what a run has saved; returns the exit code."""
     with signals_held_back():
@@ -76,13 +104,13 @@ def _look_at(asked: Asked, verb: str, run: str) -> int:
     return enjoy(request, choice, asked.render, asked.video)
 
 
-def _with_recorded(asked: Asked, run: str) -> tuple[str, ...]:
+def _with_recorded(asked: Asked, run: str, of_search: bool = False) -> tuple[str, ...]:
     """The plug-ins that the run was started with, and those that were typed now."""
     with importing():
         from slm_lab.experiment.recorded import asked_spec_name, find_run, with_recorded_imports
 
     name = asked_spec_name(asked.spec_file, asked.spec_name)
-    return with_recorded_imports(find_run(run, asked.data, name), asked.imports)
+    return with_recorded_imports(find_run(run, asked.data, name, of_search), asked.imports)
 
 
 def _refuse_foreign_options(asked: Asked, mode: Mode) -> None:
@@ -93,12 +121,19 @@ def _refuse_foreign_options(asked: Asked, mode: Mode) -> None:
         "--session": asked.session is not None,
         "--render": asked.render,
         "--video": asked.video,
+        "--keep": asked.keep is not None,
     }
-    of = {"eval": ("--episodes", "--which", "--session"), "enjoy": tuple(given)}
+    of = {
+        "eval": ("--episodes", "--which", "--session"),
+        "enjoy": ("--episodes", "--which", "--session", "--render", "--video"),
+        "search": ("--keep",),
+    }
     for option, is_given in given.items():
         if is_given and option not in of.get(mode.verb, ()):
             fitting = " and ".join(
-                f"{verb}@RUN" for verb, options in of.items() if option in options
+                verb if verb == "search" else f"{verb}@RUN"
+                for verb, options in of.items()
+                if option in options
             )
             raise UsageError(
                 f"{option} means nothing to the mode {asked.mode}; it is for {fitting}"

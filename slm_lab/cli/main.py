@@ -55,8 +55,9 @@ def run(
     mode: Annotated[
         str,
         typer.Argument(
-            help="dev (short and checked), train, train@RUN (resume), eval@RUN (a table of greedy "
-            "episodes of what was saved) or enjoy@RUN (show some). RUN is latest or a folder."
+            help="dev (short and checked), train, train@RUN (resume), search (trials of what its "
+            "search block varies), search@RUN (go on), eval@RUN (a table of greedy episodes of "
+            "what was saved) or enjoy@RUN (show some). RUN is latest or a folder."
         ),
     ] = "train",
     sets: Annotated[
@@ -115,8 +116,17 @@ def run(
             rich_help_panel=OF_SAVED_AGENTS,
         ),
     ] = False,
+    keep: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Trials whose checkpoints are kept, the best; all if left out.",
+            rich_help_panel="Option of search",
+        ),
+    ] = None,
 ) -> None:
-    """Train a spec; without arguments, PPO on CartPole. Or evaluate what a run has saved.
+    """Train a spec; without arguments, PPO on CartPole. Or search over it, or evaluate what a run
+    has saved.
 
     Exit codes: 0 all well, 1 a run failed, 2 bad input, 130 stopped by Ctrl-C or SIGTERM.
     """
@@ -139,6 +149,7 @@ def run(
                 session,
                 render,
                 video,
+                keep,
             )
         )
     raise typer.Exit(code)
@@ -225,6 +236,52 @@ def compare(
                 resume,
             )
         )
+    raise typer.Exit(code)
+
+
+@app.command()
+def plot(
+    folders: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FOLDER",
+            help="Run folders, or their names in --data; FOLDER:tN for one trial of a search; or "
+            "the folder of a comparison, for all runs in it.",
+        ),
+    ],
+    y: Annotated[
+        str,
+        typer.Option(
+            "--y",
+            metavar="WORD",
+            help="mean_returns_ma (the moving average), mean_returns or eval_mean_returns.",
+        ),
+    ] = "mean_returns_ma",
+    x: Annotated[
+        str, typer.Option("--x", metavar="WORD", help="frames, total_frames or wall_t.")
+    ] = "frames",
+    statistic: Annotated[
+        str,
+        typer.Option(
+            metavar="WORD",
+            help="Of several seeds: mean, with one standard deviation; or iqm, the interquartile "
+            "mean with a 95 % bootstrap interval.",
+        ),
+    ] = "mean",
+    out: Annotated[Path, typer.Option(help="Folder of the graph.")] = Path("plots"),
+    data: Annotated[Path, typer.Option(help="Folder of run folders.")] = Path("data"),
+) -> None:
+    """Overlay runs in one graph, finished or still training, and print how they ended.
+
+    Runs whose specs differ only in the seed are seeds of one curve.
+
+    Exit codes: 0 all well, 2 bad input.
+    """
+    with report_errors():
+        from slm_lab.cli.plot import plot_runs
+        from slm_lab.experiment.plot import PlotRequest
+
+        code = plot_runs(PlotRequest(tuple(folders), y, x, statistic, out, data))
     raise typer.Exit(code)
 
 

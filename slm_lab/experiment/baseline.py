@@ -1,8 +1,11 @@
 """The mean return of the Random agent: the zero of every strength."""
 
+import fcntl
 import json
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +22,8 @@ from slm_lab.experiment.worker import let_signals_in
 if TYPE_CHECKING:
     from slm_lab.spec.schema.env import EnvSpec
 
+CHANCE_FILE = "random_returns.json"
+"""Lies in the folder of run folders."""
 EPISODES = 100
 SEED = 0
 
@@ -39,14 +44,25 @@ def measure_main(cache: Path, spec: "EnvSpec", imports: tuple[str, ...], parent:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     let_signals_in()
     try:
-        import_plugins(imports)
-        known = {**_measured(cache), _key(spec): measure_random_return(spec)}
-        write_atomically(cache, json.dumps(known, indent=2, sort_keys=True).encode())
+        with _alone(cache):
+            if cached_random_return(cache, spec) is not None:
+                return  # another has measured it meanwhile
+            import_plugins(imports)
+            known = {**_measured(cache), _key(spec): measure_random_return(spec)}
+            write_atomically(cache, json.dumps(known, indent=2, sort_keys=True).encode())
     except (LabError, OSError) as error:
         print(f"no return of the Random agent: {error}", file=sys.stderr)
     except Exception as error:  # of the user's environment; the Sessions show the traceback
         what = f"{spec.name} failed: {type(error).__name__}: {error}"
         print(f"no return of the Random agent: {what}", file=sys.stderr)
+
+
+@contextmanager
+def _alone(cache: Path) -> Iterator[None]:
+    """One process measures at a time: several trials that begin at once need the number once."""
+    with cache.with_name(f".{cache.stem}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _measured(cache: Path) -> dict[str, Any]:

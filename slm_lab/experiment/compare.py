@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import final
 
-from slm_lab.analysis.atomic import write_atomically
+from slm_lab.analysis.atomic import write_json
 from slm_lab.analysis.compare import (
     WITH_LEARNER,
     Comparison,
@@ -22,7 +22,7 @@ from slm_lab.analysis.compare import (
 )
 from slm_lab.analysis.compare_graph import draw_comparison
 from slm_lab.core.errors import LabError, UsageError
-from slm_lab.experiment.baseline import cached_random_return, measure_main
+from slm_lab.experiment.baseline import CHANCE_FILE, cached_random_return, measure_main
 from slm_lab.experiment.compare_plan import CompareRequest, Plan, make_plan, read_plan
 from slm_lab.experiment.launch.processes import SPAWN, end, start
 from slm_lab.experiment.lock import RunLock
@@ -31,8 +31,6 @@ from slm_lab.experiment.run import Run, RunRequest
 from slm_lab.experiment.run_dir import STAMP, RunDir, safe_name
 from slm_lab.metrics.reader import read_rows
 from slm_lab.spec.schema.spec import Spec
-
-CHANCE_FILE = "random_returns.json"
 
 
 @final
@@ -88,7 +86,7 @@ class CompareRun:
         """A new one. Raises SpecError or UsageError with every problem before anything runs."""
         plan = make_plan(request)
         run = cls(_make_folder(request.data_dir, plan.name), plan)
-        _write_json(plan.file(run.folder), plan.to_json())
+        write_json(plan.file(run.folder), plan.to_json())
         known = request.data_dir / CHANCE_FILE
         if known.is_file():
             shutil.copyfile(known, run.folder / CHANCE_FILE)
@@ -221,7 +219,7 @@ class CompareRun:
     def _note(self, planned: Planned, entry: Entry) -> None:
         self._record[planned.key] = entry
         content = {key: asdict(each) for key, each in self._record.items()}
-        _write_json(self._record_file, content)
+        write_json(self._record_file, content)
 
 
 def _entry(folder: str, result: TrialResult) -> Entry:
@@ -256,7 +254,3 @@ def _make_folder(data_dir: Path, spec_name: str) -> Path:
             raise UsageError(f"cannot make the folder {folder}: {error.strerror}") from error
         return folder
     raise UsageError(f"cannot find a free name for the folder beside {data_dir / stem}")
-
-
-def _write_json(path: Path, content: object) -> None:
-    write_atomically(path, json.dumps(content, indent=2).encode() + b"\n")

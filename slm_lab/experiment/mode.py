@@ -5,9 +5,9 @@ from typing import Literal, TypeAlias, get_args
 
 from slm_lab.core.errors import UsageError
 
-Verb: TypeAlias = Literal["dev", "train", "eval", "enjoy"]
+Verb: TypeAlias = Literal["dev", "train", "search", "eval", "enjoy"]
 
-MODES = ("dev", "train", "train@RUN", "eval@RUN", "enjoy@RUN")
+MODES = ("dev", "train", "train@RUN", "search", "search@RUN", "eval@RUN", "enjoy@RUN")
 ALWAYS_OF_A_RUN = ("eval", "enjoy")
 
 
@@ -23,8 +23,6 @@ def parse_mode(text: str) -> Mode:
     """ "train" or "eval@latest" as a Mode. Raises UsageError with the modes that there are."""
     known = f"there are {', '.join(MODES)}, where RUN is latest or a run folder"
     name, at, run = text.partition("@")
-    if name == "search":
-        raise UsageError(f"the mode {name} is not available yet; {known}")
     for verb in get_args(Verb):
         if name != verb or (at and (not run or verb == "dev")):
             continue

@@ -6,7 +6,7 @@ They are imported before any spec is read: a spec may name parts that only they 
 from collections.abc import Sequence
 from pathlib import Path
 
-from slm_lab.core.errors import Problem, SpecError
+from slm_lab.core.errors import Problem, SpecError, UsageError
 from slm_lab.experiment.run_dir import RunDir
 from slm_lab.spec.load import spec_names
 from slm_lab.spec.read import find_file, read_file, shipped_name
@@ -15,14 +15,19 @@ RUN_BLOCK = "_run"
 """The key beside the spec, in the run folder's spec file, that says how the run came about."""
 
 
-def find_run(target: str, data_dir: Path, spec_name: str) -> RunDir:
-    """The run folder that "latest", a path, or a name inside the data folder stands for."""
+def find_run(target: str, data_dir: Path, spec_name: str, of_search: bool = False) -> RunDir:
+    """The run folder, or that of a search, that "latest", a path, or a name inside the data folder
+    stands for. Raises UsageError where there is none, or one of the other kind."""
     if target == "latest":
-        return RunDir.latest(data_dir, spec_name)
+        return RunDir.latest(data_dir, spec_name, of_search)
     folder = Path(target)
     if not folder.is_dir() and (data_dir / folder).is_dir():
         folder = data_dir / folder
-    return RunDir.open(folder, spec_name)
+    run_dir = RunDir.open(folder, spec_name)
+    if run_dir.search_record.is_file() is not of_search:
+        kind, other = ("search", "run") if of_search else ("run", "search")
+        raise UsageError(f"{folder} is no {kind} but a {other} of {spec_name}")
+    return run_dir
 
 
 def asked_spec_name(spec_file: str, spec_name: str | None) -> str:

@@ -1,13 +1,12 @@
 """What a Trial's parent makes of the rows that its Sessions write: metrics, graphs, events."""
 
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Literal, final
 
-from slm_lab.analysis.atomic import write_atomically
+from slm_lab.analysis.atomic import write_json
 from slm_lab.analysis.metrics import TrialMetrics, session_metrics, trial_metrics
 from slm_lab.analysis.session_graph import draw_session_graphs
 from slm_lab.analysis.throughput import Throughput, throughput
@@ -23,12 +22,17 @@ logger = logging.getLogger(__name__)
 
 @final
 class Reporter:
-    """Draws while a Trial runs, and writes its metrics and all graphs when it has ended."""
+    """Draws while a Trial runs, and writes its metrics and graphs when it has ended.
 
-    def __init__(self, spec: Spec, run_dir: RunDir, trial: int) -> None:
+    Of a Trial that is one of many it draws the main graphs only, into the folder of graphs.
+    """
+
+    def __init__(self, spec: Spec, run_dir: RunDir, trial: int, one_of_many: bool = False) -> None:
         self._spec = spec
         self._run_dir = run_dir
         self._trial = trial
+        self._one_of_many = one_of_many
+        self._folder = run_dir.session(trial, 0).graphs if one_of_many else run_dir.root
         self._title = f"{spec.name} on {spec.env.name}"
         self._paths = {s: run_dir.session(trial, s) for s in spec.meta.writers}
         self._training_of = {
@@ -68,8 +72,8 @@ class Reporter:
                     self._write_session_metrics(session, each, played, random_return)
                 if whole or not self._run_dir.trial_metrics_file(self._trial).exists():
                     self._write_trial_metrics(sessions, metrics, speed)
-                graphs = self._draw("all", rows, evaluations)
-                for session, each in whole.items():
+                graphs = self._draw("live" if self._one_of_many else "all", rows, evaluations)
+                for session, each in ({} if self._one_of_many else whole).items():
                     self._draw_session(session, each, evaluations.get(session, NO_ROWS))
         except OSError as error:
             where = error.filename or self._run_dir.root
@@ -95,12 +99,15 @@ class Reporter:
         """The Trial's graphs; and events of what is new."""
         for exporter in self._exporters:
             exporter.update()
-        root, prefix = self._run_dir.root, self._run_dir.trial_prefix(self._trial)
+        folder, prefix = self._folder, self._run_dir.trial_prefix(self._trial)
+        root = self._run_dir.root
         every = [rows.get(session, NO_ROWS) for session in self._paths]
         run_of = list(self._training_of.values()) if self._repeated else None
-        graphs = draw_trial_graphs(root, every, prefix, self._title, which=which, run_of=run_of)
+        graphs = draw_trial_graphs(
+            folder, every, prefix, self._title, which=which, run_of=run_of, run_dir=root
+        )
         every = [evaluations.get(session, NO_ROWS) for session in self._paths]
-        return graphs + draw_trial_eval_graph(root, every, prefix, self._title, run_of)
+        return graphs + draw_trial_eval_graph(folder, every, prefix, self._title, run_of, root)
 
     @property
     def _repeated(self) -> bool:
@@ -115,9 +122,9 @@ class Reporter:
         self, session: int, rows: Rows, evaluations: Rows | None, random_return: float | None
     ) -> None:
         paths = self._paths[session]
-        _write_json(paths.metrics, session_metrics(rows, random_return).to_json())
+        write_json(paths.metrics, session_metrics(rows, random_return).to_json())
         if evaluations is not None:
-            _write_json(paths.eval_metrics, session_metrics(evaluations, random_return).to_json())
+            write_json(paths.eval_metrics, session_metrics(evaluations, random_return).to_json())
 
     def _write_trial_metrics(
         self, sessions: Sequence[SessionResult], metrics: TrialMetrics, speed: Throughput
@@ -131,8 +138,4 @@ class Reporter:
         }
         file = self._run_dir.trial_metrics_file(self._trial)
         for path in (file, self._run_dir.root / "info" / file.name):
-            _write_json(path, summary)
-
-
-def _write_json(path: Path, content: object) -> None:
-    write_atomically(path, json.dumps(content, indent=2).encode() + b"\n")
+            write_json(path, summary)

@@ -1,23 +1,24 @@
 """From a request on the command line to a trained Trial in its run folder."""
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from slm_lab.analysis.atomic import write_atomically
-from slm_lab.core.errors import Problem, SpecError
+from slm_lab.analysis.atomic import write_json
+from slm_lab.core.errors import SpecError
 from slm_lab.env.check import check_env, why_not_filmed
 from slm_lab.env.make import describe_actions
 from slm_lab.env.record import env_record
 from slm_lab.experiment.cluster_address import check_cluster
+from slm_lab.experiment.continued import continued
 from slm_lab.experiment.lock import RunLock
 from slm_lab.experiment.mode import parse_mode
 from slm_lab.experiment.progress import Board
 from slm_lab.experiment.provenance import provenance
-from slm_lab.experiment.recorded import RUN_BLOCK, find_run, recorded_seed
+from slm_lab.experiment.recorded import RUN_BLOCK, find_run
 from slm_lab.experiment.result import TrialResult
 from slm_lab.experiment.run_dir import RunDir
 from slm_lab.experiment.seeding import draw_root_seed
@@ -79,10 +80,11 @@ class Run:
         else:
             self.run_dir = find_run(resume_from, request.data_dir, spec.name)
             self._lock = RunLock(self.run_dir.root)
-            self.spec, self.root_seed, changed = self._continued(spec, request)
+            goes_on = continued(self.run_dir, spec, request.sets, request.seed, MAY_CHANGE)
+            self.spec, self.root_seed, self.notes = goes_on.spec, goes_on.root_seed, goes_on.notes
             check_spaces(f"{self.run_dir.root}: {self.spec.name}", self.spec)
             check_cluster(self.spec.meta.cluster)
-            if changed:
+            if goes_on.is_changed:
                 self._write_specs(request, self._about())
             if self._has_ended():
                 self.notes += ("every Session has ended: only metrics and graphs are made anew",)
@@ -123,40 +125,10 @@ class Run:
             "imports": list(request.imports),
         }
         resolved = self.spec.to_json()
-        _write_json(
+        write_json(
             self.run_dir.spec_file, {self.spec.name: resolved, RUN_BLOCK: {**about, **origin}}
         )
-        _write_json(self.run_dir.trial_spec_file(0), {self.spec.name: resolved})
-
-    def _continued(self, asked: Spec, request: RunRequest) -> tuple[Spec, int, bool]:
-        """The spec that the run was started with, its seed, and whether `-s` changes the spec.
-
-        What `-s` and `--seed` say is done or refused; where the file says something else by now,
-        the run keeps what it was started with, and a note says so.
-        """
-        saved = load_spec(self.run_dir.spec_file, self.run_dir.spec_name)
-        seed = recorded_seed(self.run_dir, saved.meta.random_seed)
-        explicit = {text.partition("=")[0] for text in request.sets}
-        if request.seed is not None:
-            explicit.add("meta.random_seed")
-        changed = differences(saved.to_json(), asked.to_json())
-        told = [change for change in changed if _is_set(change[0], explicit)]
-        refused = [
-            Problem(path, f"the run was started with {json.dumps(old)}; start a new run", new, True)
-            for path, old, new in told
-            if path not in MAY_CHANGE
-        ]
-        if refused:
-            raise SpecError(f"{self.run_dir.root}: what was set for resuming", refused)
-        self.notes = tuple(
-            f"the run keeps {path} = {json.dumps(old)}, the file now says {json.dumps(new)}"
-            for path, old, new in changed
-            if not _is_set(path, explicit) and path != "meta.random_seed"
-        )
-        if not told:
-            return saved, seed, False
-        sets = [f"{path}={json.dumps(new)}" for path, _, new in told]
-        return load_spec(self.run_dir.spec_file, self.run_dir.spec_name, sets), seed, True
+        write_json(self.run_dir.trial_spec_file(0), {self.spec.name: resolved})
 
 
 def _about_devices(spec: Spec) -> Iterator[str]:
@@ -187,27 +159,3 @@ def check_spaces(where: str, spec: Spec) -> None:
 def with_seed(spec: Spec, seed: int) -> Spec:
     """The spec with its root seed written down."""
     return spec.model_copy(update={"meta": spec.meta.model_copy(update={"random_seed": seed})})
-
-
-def differences(
-    old: Mapping[str, Any], new: Mapping[str, Any], path: Sequence[str] = ()
-) -> list[tuple[str, Any, Any]]:
-    """Dotted path, old and new value of every leaf in which two nested specs differ."""
-    found = []
-    for key in dict.fromkeys([*old, *new]):
-        before, after = old.get(key), new.get(key)
-        here = [*path, str(key)]
-        if isinstance(before, Mapping) and isinstance(after, Mapping):
-            found += differences(before, after, here)
-        elif before != after:
-            found.append((".".join(here), before, after))
-    return found
-
-
-def _is_set(path: str, explicit: Collection[str]) -> bool:
-    """Whether `path`, or a block around it, was given with -s."""
-    return any(path == given or path.startswith(f"{given}.") for given in explicit)
-
-
-def _write_json(path: Path, content: object) -> None:
-    write_atomically(path, json.dumps(content, indent=2).encode() + b"\n")

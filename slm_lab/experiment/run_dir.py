@@ -108,19 +108,23 @@ class RunDir:
         raise UsageError(f"cannot find a free name for the run folder beside {data_dir / stem}")
 
     @classmethod
-    def latest(cls, data_dir: Path, spec_name: str) -> "RunDir":
-        """The newest run of this spec. Raises UsageError when there is none."""
+    def latest(cls, data_dir: Path, spec_name: str, of_search: bool = False) -> "RunDir":
+        """The newest run, or the newest search, of this spec. Raises UsageError when there is
+        none."""
         prefix = safe_name(spec_name)
+        record = cls(data_dir, spec_name).search_record.name
         runs = [
             (match.group(1), int(match.group(2) or 0), folder)
             for folder in (data_dir.iterdir() if data_dir.is_dir() else [])
             if (folder / f"{prefix}_spec.json").is_file()  # else killed before it began
+            and (folder / record).is_file() is of_search
             and (match := _STAMP_PATTERN.search(folder.name))
             and folder.name[: match.start()] == prefix
         ]
         if not runs:
+            what, mode = ("search", "search") if of_search else ("run", "train")
             raise UsageError(
-                f"there is no run of {spec_name} in {data_dir}; start one with the mode train"
+                f"there is no {what} of {spec_name} in {data_dir}; start one with the mode {mode}"
             )
         return cls(max(runs)[-1], spec_name)
 
@@ -143,6 +147,11 @@ class RunDir:
     def spec_file(self) -> Path:
         """The spec as it was resolved, with everything that is needed to run it again."""
         return self.root / f"{self.prefix}_spec.json"
+
+    @property
+    def search_record(self) -> Path:
+        """What has happened in a search; no other run has it."""
+        return self.root / f"{self.prefix}_search.jsonl"
 
     def trial_prefix(self, trial: int) -> str:
         """{spec_name}_t{trial}"""

@@ -9,11 +9,11 @@ from slm_lab.core.errors import CheckpointError, Problem, SpecError, UsageError
 from slm_lab.core.types import StateDict
 from slm_lab.env.film import Film
 from slm_lab.experiment.checkpoint import CheckpointStore
+from slm_lab.experiment.continued import differences
 from slm_lab.experiment.evaluate import Evaluator, snapshot_of
 from slm_lab.experiment.fit import check_fits
 from slm_lab.experiment.manifest import Manifest, read_manifest
 from slm_lab.experiment.recorded import asked_spec_name, find_run, recorded_seed
-from slm_lab.experiment.run import differences
 from slm_lab.experiment.seeding import session_seeds
 from slm_lab.spec.load import load_spec
 from slm_lab.spec.schema.spec import Spec

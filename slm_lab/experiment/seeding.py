@@ -4,6 +4,8 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+_OF_NO_TRIAL = 2**32 - 1
+
 
 @dataclass(frozen=True)
 class SessionSeeds:
@@ -26,6 +28,19 @@ def session_seeds(root_seed: int, trial: int, session: int) -> SessionSeeds:
     sequence = np.random.SeedSequence(root_seed, spawn_key=(trial, session))
     children = sequence.spawn(len(fields(SessionSeeds)))
     return SessionSeeds(*(int(child.generate_state(1)[0]) for child in children))
+
+
+def search_seeds(root_seed: int) -> tuple[int, int]:
+    """The seeds of what proposes the trials of a search, and of what ends them early."""
+    sequence = np.random.SeedSequence(root_seed, spawn_key=(_OF_NO_TRIAL, 0))
+    engine, judge = sequence.generate_state(2)
+    return int(engine), int(judge)
+
+
+def confirming_seed(root_seed: int, trial: int) -> int:
+    """The root seed under which the spec of a trial of a search is run again."""
+    sequence = np.random.SeedSequence(root_seed, spawn_key=(_OF_NO_TRIAL, 1, trial))
+    return int(sequence.generate_state(1)[0])
 
 
 def draw_root_seed() -> int:

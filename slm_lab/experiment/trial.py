@@ -1,24 +1,24 @@
 """A Trial: the Sessions of one spec, watched by a parent that draws what they write."""
 
 import os
-import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from types import FrameType
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from slm_lab.core.errors import LabError
 from slm_lab.core.imports import importing
-from slm_lab.experiment.baseline import cached_random_return, measure_main
+from slm_lab.experiment.baseline import CHANCE_FILE, cached_random_return, measure_main
 from slm_lab.experiment.launch.processes import SPAWN, TICK, Processes, end, start
 from slm_lab.experiment.manifest import Manifest, read_manifest
 from slm_lab.experiment.progress import Board, Phase
 from slm_lab.experiment.result import Ending, SessionResult, TrialResult
 from slm_lab.experiment.run_dir import RunDir
-from slm_lab.experiment.worker import STOP_SIGNALS, SessionTask
+from slm_lab.experiment.stopping import stop_on_signals
+from slm_lab.experiment.worker import SessionTask
 from slm_lab.spec.schema.spec import Spec
 
 if TYPE_CHECKING:
@@ -40,7 +40,10 @@ BASELINE_SECONDS = 600.0
 class Trial:
     """Runs the Sessions of one spec, each in its own process.
 
-    `on_tick` is called a few times a second with the board that the Sessions write to.
+    `on_tick` is called a few times a second with the board that the Sessions write to, which is
+    `board` where somebody else looks at it too. Independent Sessions run as many at a time as there
+    are cores, or all `at_once`. `chance_file` keeps what the Random agent reaches. Of a Trial that
+    is `one_of_many` less is drawn.
     """
 
     def __init__(
@@ -53,6 +56,10 @@ class Trial:
         checked: bool = False,
         imports: tuple[str, ...] = (),
         on_tick: Callable[[Board], None] = lambda board: None,
+        board: Board | None = None,
+        at_once: bool = False,
+        chance_file: Path | None = None,
+        one_of_many: bool = False,
     ) -> None:
         self.spec = spec
         self.run_dir = run_dir
@@ -62,14 +69,16 @@ class Trial:
         self._checked = checked
         self._imports = imports
         self._on_tick = on_tick
-        self._cache = run_dir.root.parent / "random_returns.json"
+        self._at_once = at_once
+        self._one_of_many = one_of_many
+        self._cache = chance_file or run_dir.root.parent / CHANCE_FILE
         self._last_draw = time.monotonic()
         self._draw_pause = DRAW_INTERVAL
-        self.board = Board.allocate(SPAWN, spec.meta.num_sessions)
+        self.board = board or Board.allocate(SPAWN, spec.meta.num_sessions)
 
     def run(self) -> TrialResult:
         """Trains, then writes metrics and graphs. Ctrl-C saves all Sessions and ends early."""
-        with _stop_on_signals(self.board), self._baseline() as random_return:
+        with stop_on_signals(self.board.request_stop), self._baseline() as random_return:
             sessions = self._run_sessions()
             return self._reporter.finish(sessions, random_return())
 
@@ -79,7 +88,8 @@ class Trial:
         done = {result.session for result in results}
         tasks = [self._task(s) for s in range(meta.num_sessions) if s not in done]
         if meta.distributed is False and meta.cluster is None:
-            processes = Processes(tasks, self.board, len(os.sched_getaffinity(0)))
+            cores = len(os.sched_getaffinity(0))
+            processes = Processes(tasks, self.board, len(tasks) if self._at_once else cores)
             results += processes.run(self._tick)
         elif meta.distributed is False:
             results += self._launcher()(tasks, self.board, self._tick) if tasks else []
@@ -168,7 +178,7 @@ class Trial:
         with importing():
             from slm_lab.experiment.report import Reporter
 
-        return Reporter(self.spec, self.run_dir, self.index)
+        return Reporter(self.spec, self.run_dir, self.index, self._one_of_many)
 
     @contextmanager
     def _baseline(self) -> Iterator[Callable[[], float | None]]:
@@ -225,25 +235,3 @@ def _frames_so_far(spec: Spec, manifests: Sequence[Manifest | None]) -> list[int
                 learned, count = frames[learner], len(actors)
                 frames[session] = learned * (n + 1) // count - learned * n // count
     return frames
-
-
-@contextmanager
-def _stop_on_signals(board: Board) -> Iterator[None]:
-    """Ctrl-C and SIGTERM ask the Sessions to save and end; a second one ends at once."""
-    asked = False  # not the board's flag: a Session that got the same signal may have set it
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        nonlocal asked
-        if asked:
-            for each in STOP_SIGNALS:  # a third one must not interrupt the clearing up
-                signal.signal(each, signal.SIG_IGN)
-            raise KeyboardInterrupt
-        asked = True
-        board.request_stop()
-
-    before = {number: signal.signal(number, handle) for number in STOP_SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

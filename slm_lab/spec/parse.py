@@ -11,6 +11,7 @@ from slm_lab.spec import builtin as _builtin  # registers the lab's own parts  #
 from slm_lab.spec.availability import unavailable
 from slm_lab.spec.blocks import blocks_of, well_formed_blocks
 from slm_lab.spec.cross_check import cross_check
+from slm_lab.spec.cross_check_search import search_cross_check
 from slm_lab.spec.doubts import doubts
 from slm_lab.spec.legacy import drop_legacy_keys
 from slm_lab.spec.no_effect import without_effect
@@ -48,6 +49,8 @@ def parse(name: str, raw: Mapping[str, Any]) -> Parsed:
     legacy += without_effect(blocks)
     problems += cross_check(blocks)
     problems += search_problems(data, partial(_validate_as_loaded, notes=legacy))
+    if isinstance(data.get("search"), Mapping):
+        problems += search_cross_check(data["search"], blocks.meta, blocks.env)
     problems += unavailable(blocks)
     return Parsed(None if problems else spec, problems, legacy, blocks.env, doubts(blocks))
 

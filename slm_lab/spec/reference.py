@@ -30,6 +30,7 @@ from slm_lab.spec.schema.meta import (
 from slm_lab.spec.schema.net import NetSpec
 from slm_lab.spec.schema.optim import TorchPart
 from slm_lab.spec.schema.schedule import ScheduleSpec
+from slm_lab.spec.schema.scheduler import MODELS
 from slm_lab.spec.schema.wording import show
 from slm_lab.spec.search import LISTS, SAMPLERS
 from slm_lab.spec.torch_table import Kind, activations, entries, initialisers
@@ -44,6 +45,7 @@ BLOCK_WORDS = {
     "CorrectionSpec": "[block](#metaactor_learnercorrection)",
     "ConfirmSpec": "[block](#metaconfirm)",
     "SearchResourcesSpec": "[block](#metasearch_resources)",
+    **{model.__name__: f"[{name}](#{name})" for name, model in MODELS.items()},
 }
 TYPE_WORDS = {
     "integer": "whole number",
@@ -108,6 +110,14 @@ The layers are those of torch.nn with their arguments, lazy ones included, and `
 refused.
 """
 
+SCHEDULERS = """\
+### meta.search_scheduler
+
+A block of the scheduler that `name` says, or its name alone. Without a name the keys are those of
+`asha`. The names of Ray Tune's classes, as `ASHAScheduler`, mean the same. Frames are those of the
+budget, `env.max_frame`.
+"""
+
 SEARCH = """\
 ## search
 
@@ -122,8 +132,9 @@ sampler of Ray Tune. Paths are nested blocks or dotted keys.
 }
 ```
 
-Every value that a search may set is checked as if the spec held it. A spec with a search block
-trains as it stands; only the search mode looks at the block.
+Every value that a search may set is checked as if the spec held it, and every spec that it makes of
+them before it runs. A spec with a search block trains as it stands; only `slm-lab run SPEC NAME
+search` looks at the block: see the [tutorial](tutorial/search.md).
 
 | sampler | arguments |
 |---|---|
@@ -256,6 +267,9 @@ def _meta() -> Iterator[str]:
     yield _section("### meta.actor_learner.correction", CorrectionSpec)
     yield _section("### meta.confirm", ConfirmSpec)
     yield _section("### meta.search_resources", SearchResourcesSpec)
+    yield SCHEDULERS
+    for name, model in MODELS.items():
+        yield _section(f"#### {name}", model)
 
 
 def _samplers() -> Iterator[str]:
@@ -328,17 +342,19 @@ def _without_effect() -> Iterator[str]:
 
 
 def _not_built() -> Iterator[str]:
-    yield "## Not available yet\n"
-    yield (
-        "The language is complete; the lab is not. These are checked like everything else and then "
-        "refused by name:\n"
-    )
+    """Nothing, as long as every part that has a name is built."""
     registries = (("algorithms", ALGORITHMS), ("memories", MEMORIES), ("nets", NETS))
-    for word, registry in registries:
-        names = [name for name, _ in _models(registry) if _availability(registry, name)]
+    missing = {
+        word: [name for name, _ in _models(registry) if _availability(registry, name)]
+        for word, registry in registries
+    }
+    if not any(missing.values()):
+        return
+    yield "## Not available yet\n"
+    yield "These are checked like everything else and then refused by name:\n"
+    for word, names in missing.items():
         if names:
             yield f"- {word}: {', '.join(f'`{name}`' for name in names)}"
-    yield "- the search mode\n"
 
 
 def _models(registry: Registry) -> list[tuple[str, type[BaseModel]]]:

@@ -1,6 +1,7 @@
 """The `search` block: which keys vary, and how Ray Tune draws them."""
 
 from collections.abc import Callable, Iterator, Mapping
+from math import isclose
 from typing import Any, NamedTuple, TypeAlias
 
 from slm_lab.core.errors import Problem
@@ -104,13 +105,24 @@ def _argument_message(name: str, sampler: Sampler, args: Any) -> str:
     if any(isinstance(arg, bool) or not isinstance(arg, int | float) for arg in args):
         return "must be a list of numbers"
     first, second = args[:2]
+    q = args[sampler.arguments.index("q")] if "q" in sampler.arguments[: len(args)] else None
     rules = (
+        (q is not None and q <= 0, "q must be > 0"),
         (sampler.whole and (first != int(first) or second != int(second)), "must be whole numbers"),
         (sampler.in_order and first >= second, "lower must be < upper"),
         (sampler.in_order and "log" in name and first <= 0, "lower must be > 0"),
         (not sampler.in_order and second <= 0, "sd must be > 0"),
+        (
+            sampler.in_order and bool(q) and not all(_is_multiple(end, q) for end in args[:2]),
+            f"lower and upper must be multiples of q ({q})",
+        ),
+        ("base" in sampler.arguments[: len(args)] and args[-1] <= 1, "base must be > 1"),
     )
     return next((message for broken, message in rules if broken), "")
+
+
+def _is_multiple(end: float, q: Any) -> bool:
+    return isclose(end / q, round(end / q))
 
 
 def _extremes(dimension: Dimension) -> list[Any]:

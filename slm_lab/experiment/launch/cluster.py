@@ -78,6 +78,13 @@ def connected(address: str) -> Iterator[None]:
         ray.shutdown()
 
 
+def size_of(address: str) -> tuple[float, float]:
+    """The cores and GPUs of a cluster, whoever uses them. Raises LabError where there is none."""
+    with connected(address):
+        there = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        return float(there.get("CPU", 0)), float(there.get("GPU", 0))
+
+
 def train_seeds(
     tasks: Sequence[SessionTask], board: Board, on_tick: Callable[[], None]
 ) -> list[SessionResult]:

@@ -3,20 +3,12 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, get_args
 
-from pydantic import BaseModel, BeforeValidator, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, Field
 
-from slm_lab.spec.schema.block import Block, refusal, refuse, refuse_all, refuse_without
+from slm_lab.spec.schema.block import Block, refuse, refuse_without
+from slm_lab.spec.schema.scheduler import SchedulerSpec
 from slm_lab.spec.schema.types import Distributed, Int, SpecOrNumber
-from slm_lab.spec.schema.wording import not_among, show, unknown_name
-
-ASHA_KEYS = (
-    "max_t", "grace_period", "reduction_factor", "brackets", "stop_last_trials",
-)  # fmt: skip
-TUNE_SCHEDULERS = (
-    "ASHAScheduler", "AsyncHyperBandScheduler", "HyperBandScheduler", "MedianStoppingRule",
-    "FIFOScheduler", "PopulationBasedTraining", "HyperBandForBOHB",
-)  # fmt: skip
-
+from slm_lab.spec.schema.wording import not_among, show
 
 CorrectionName: TypeAlias = Literal["none", "vtrace"]
 
@@ -104,9 +96,13 @@ class ConfirmSpec(Block):
 
 
 class SearchResourcesSpec(Block):
-    """What Ray reserves for one trial of a search."""
+    """What one trial of a search occupies while it runs."""
 
-    cpu: float = Field(1.0, ge=0, description="CPU cores, may be a fraction")
+    cpu: float = Field(
+        1.0,
+        gt=0,
+        description="CPU cores, may be a fraction; 1: one for each process of it that trains",
+    )
     gpu: float = Field(0.0, ge=0, description="GPUs, may be a fraction")
 
 
@@ -130,7 +126,9 @@ class MetaSpec(Block):
         description="Sessions of a Trial: seeds, or workers of one distributed training; of "
         "actor_learner the actors, and the learner is one process more",
     )
-    max_trial: Int = Field(1, ge=1, description="trials of a search")
+    max_trial: Int = Field(
+        1, ge=1, description="trials of a search; more where a grid has more points"
+    )
     log_frequency: Int = Field(10_000, ge=1, description="frames between rows, per Session")
     eval_frequency: Int = Field(10_000, ge=1, description="frames between evaluations, per Session")
     rigorous_eval: Int = Field(
@@ -173,10 +171,12 @@ class MetaSpec(Block):
         None, description="re-run the best specs of a search with fresh seeds"
     )
     search_resources: SearchResourcesSpec = Field(
-        SearchResourcesSpec(), description="Ray resources of one trial"
+        SearchResourcesSpec(), description="what one trial occupies"
     )
-    search_scheduler: dict[str, Any] | None = Field(
-        None, description="arguments of ASHA, or `name` and arguments of another Tune scheduler"
+    search_scheduler: SchedulerSpec | None = Field(
+        None,
+        description="which trials of a search are stopped early: arguments of ASHA, or `name` and "
+        "arguments of another scheduler",
     )
 
     @property
@@ -217,34 +217,3 @@ class MetaSpec(Block):
     def is_actor(self, session: int) -> bool:
         """Whether a Session only acts, for the learner that is the first of its training."""
         return self.distributed == "actor_learner" and not self.is_first_of_training(session)
-
-    @field_validator("search_scheduler")
-    @classmethod
-    def _known_scheduler(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
-        if value is None:
-            return None
-        name = value.get("name", "ASHAScheduler")
-        if name not in TUNE_SCHEDULERS:
-            raise refuse_all(
-                "search_scheduler", [refusal(("name",), not_among(name, TUNE_SCHEDULERS), name)]
-            )
-        if name not in ("ASHAScheduler", "AsyncHyperBandScheduler"):
-            return value
-        wrong = [
-            refusal((key,), message, given)
-            for key, given in value.items()
-            if key != "name" and (message := _asha_message(key, given))
-        ]
-        if wrong:
-            raise refuse_all("search_scheduler", wrong)
-        return value
-
-
-def _asha_message(key: str, value: object) -> str:
-    if key not in ASHA_KEYS:
-        return unknown_name("key", key, ASHA_KEYS)
-    if key == "stop_last_trials":
-        return "" if isinstance(value, bool) else "must be true or false"
-    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
-        return "must be a number > 0"
-    return ""

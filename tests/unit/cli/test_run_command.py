@@ -19,7 +19,8 @@ ROOT = Path(__file__).parents[3]
 
 WRONG = {
     "an unknown mode": (["spec.json", NAME, "trian"], ['"trian"', "train@RUN"]),
-    "a mode to come": (["spec.json", NAME, "search"], ["search", "not available yet"]),
+    "nothing to search": (["spec.json", NAME, "search"], ["search: is missing", "uniform"]),
+    "no search to go on with": (["spec.json", NAME, "search@latest"], ["no search of small"]),
     "a missing file": (["nowhere.json", NAME], ["nowhere.json", "no such file"]),
     "a missing spec": (["spec.json", "smal"], ["smal", "small"]),
     "an unknown key": (["spec.json", "-s", "agent.nte.type=x"], ["agent.nte", "unknown key"]),

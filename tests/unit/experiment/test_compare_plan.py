@@ -14,7 +14,7 @@ from slm_lab.experiment.compare_plan import (
     read_plan,
     recorded_imports,
 )
-from slm_lab.experiment.run import differences
+from slm_lab.experiment.continued import differences
 from slm_lab.spec.load import load_specs
 from tests.support import ppo, reinforce, soft
 

@@ -4,12 +4,12 @@ from slm_lab.core.errors import UsageError
 from slm_lab.experiment.mode import MODES, Mode, parse_mode
 
 
-@pytest.mark.parametrize("verb", ["dev", "train"])
+@pytest.mark.parametrize("verb", ["dev", "train", "search"])
 def test_a_word_alone_begins_a_fresh_run(verb):
     assert parse_mode(verb) == Mode(verb, None)
 
 
-@pytest.mark.parametrize("verb", ["train", "eval", "enjoy"])
+@pytest.mark.parametrize("verb", ["train", "search", "eval", "enjoy"])
 @pytest.mark.parametrize("run", ["latest", "data/ppo_2026_01_01_000000", "/tmp/a@b"])
 def test_what_follows_the_at_is_the_run_that_is_meant(verb, run):
     assert parse_mode(f"{verb}@{run}") == Mode(verb, run)
@@ -20,12 +20,6 @@ def test_a_mode_of_saved_agents_without_a_run_says_how_to_name_one(verb):
     with pytest.raises(UsageError, match="needs a run") as told:
         parse_mode(verb)
     assert f"{verb}@latest" in str(told.value)
-
-
-@pytest.mark.parametrize("mode", ["search", "search@latest"])
-def test_a_mode_to_come_is_refused_by_name(mode):
-    with pytest.raises(UsageError, match="search is not available yet"):
-        parse_mode(mode)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slm_lab.experiment.run import differences, with_seed
+from slm_lab.experiment.continued import differences
+from slm_lab.experiment.run import with_seed
 from tests.support import parse, ppo
 
 leaves = (

@@ -202,7 +202,6 @@ A3C: dict[str, Any] = {
         "max_session": 4,
         "max_run": 2,
         "search_resources": {"cpu": 1, "gpu": 0.125},
-        "search_scheduler": {"grace_period": 1000, "reduction_factor": 3},
         "confirm": {"top": 3, "max_session": 4},
         "actor_learner": {
             "unroll_length": 32,

@@ -1,0 +1,258 @@
+"""The command `slm-lab run SPEC NAME search`: what it prints, and the exit code it ends with."""
+
+import shlex
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Self
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from slm_lab.analysis.experiment import short_names, value_text
+from slm_lab.cli.errors import FAILED, INTERRUPTED
+from slm_lab.cli.live import number, short
+from slm_lab.cli.naming import sessions_text
+from slm_lab.cli.run import say
+from slm_lab.cli.search_live import SearchDisplay, searched_paths, trial_row, trials_table
+from slm_lab.experiment.search.confirm import Confirmation, spec_file
+from slm_lab.experiment.search.outcomes import best_first, draw, table_file
+from slm_lab.experiment.search.prepare import Prepared, SearchRequest
+from slm_lab.experiment.search.record import Confirmed, Status
+from slm_lab.experiment.stopping import stop_on_signals
+
+SHOWN = 10
+"""Trials in the table at the end."""
+LOG_WIDTH = 140
+"""Columns of a table where there is no terminal."""
+DRAW_INTERVAL = 30.0
+"""Seconds between two drawings at least."""
+DRAW_SHARE = 0.02
+"""The share of the time that drawing may take."""
+
+
+def search_spec(request: SearchRequest) -> int:
+    """Searches, whose plug-ins are imported; returns the exit code.
+
+    Raises LabError for what cannot be searched.
+    """
+    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else LOG_WIDTH)
+    prepared = Prepared(request)
+    try:
+        return _search(console, prepared)
+    finally:
+        prepared.close()
+
+
+def _search(console: Console, prepared: Prepared) -> int:
+    _introduce(console, prepared)
+    search = prepared.search
+    with stop_on_signals(search.stop):
+        drawing = _Drawing(prepared)
+        with SearchDisplay(console, search) as display:
+
+            def on_tick() -> None:
+                display.update()
+                drawing.now_and_then()
+
+            search.run(on_tick)
+        paths = drawing.draw()
+    if not search.stopping and prepared.spec.meta.confirm is not None:
+        _confirm(console, prepared)
+    _show_trials(console, prepared)
+    failed = _show_failures(prepared)
+    scores = _show_confirmed(console, prepared)
+    for path in paths:
+        if path.suffix == ".png" or "experiment_graph" in path.name:
+            say(console, f"graph {path}")
+    say(console, f"table {table_file(prepared.run_dir)}")
+    if search.stopping or not search.standing.is_over or _is_missing(prepared):
+        say(console, f"go on with: {resume_command(prepared)}")
+        return INTERRUPTED
+    return FAILED if failed or scores is False else 0
+
+
+class _Drawing:
+    """Draws while the search runs, but not too often, and at the end."""
+
+    def __init__(self, prepared: Prepared) -> None:
+        self._prepared = prepared
+        self._due = time.monotonic() + DRAW_INTERVAL
+
+    def now_and_then(self) -> None:
+        if time.monotonic() < self._due:
+            return
+        began = time.monotonic()
+        self.draw()
+        now = time.monotonic()
+        self._due = now + max(DRAW_INTERVAL, (now - began) / DRAW_SHARE)
+
+    def draw(self) -> list[Path]:
+        """The paths; none where the disk takes nothing, which ends no search."""
+        prepared = self._prepared
+        try:
+            return draw(prepared.spec, prepared.run_dir, prepared.search.standing)
+        except OSError as error:
+            print(f"cannot draw the graphs: {error}", file=sys.stderr)
+            return []
+
+
+def resume_command(prepared: Prepared) -> str:
+    """What to type to go on: the search's own spec file needs no -s, --seed or --data."""
+    plugins = [word for module in prepared.imports for word in ("--import", module)]
+    run_dir = prepared.run_dir
+    words = [str(run_dir.spec_file), prepared.spec.name, f"search@{run_dir.root}", *plugins]
+    return shlex.join(["slm-lab", "run", *words])
+
+
+def _introduce(console: Console, prepared: Prepared) -> None:
+    spec, search = prepared.spec, prepared.search
+    meta = spec.meta
+    scheduler = "" if meta.search_scheduler is None else f", scheduler {meta.search_scheduler.name}"
+    verb = "going on with the search" if prepared.is_resumed else "searching"
+    names = short_names(searched_paths(spec)).values()
+    say(
+        console,
+        Text.assemble(
+            f"{verb} ",
+            (spec.name, "bold"),
+            f": {spec.agent.algorithm.name} on {spec.env.name}, {search.num_trials} trials "
+            f"of {sessions_text(meta)}, {short(spec.env.max_frame)} frames each\n"
+            f"over {', '.join(names)}; engine {meta.search_alg}{scheduler}, seed "
+            f"{prepared.root_seed}\nrun folder {prepared.run_dir.root}",
+        ),
+    )
+    for note in prepared.notes:
+        say(console, Text(note, "yellow"))
+
+
+def _confirm(console: Console, prepared: Prepared) -> None:
+    """Runs the best specs again under fresh seeds."""
+    search, asked = prepared.search, prepared.spec.meta.confirm
+    assert asked is not None
+    imports, seed = prepared.imports, prepared.root_seed
+    confirmation = Confirmation(search, asked, seed, imports, search.pool)
+    if not confirmation.candidates:
+        return
+    say(
+        console,
+        f"confirming the best {len(confirmation.candidates)} with {asked.max_session} fresh seeds "
+        "each",
+    )
+    with stop_on_signals(confirmation.stop), _Progress(console, confirmation) as progress:
+        confirmation.run(progress.show)
+    search.stopping = confirmation.stopping
+
+
+class _Progress:
+    """A live line per spec that is confirmed; nothing without a terminal."""
+
+    def __init__(self, console: Console, confirmation: Confirmation) -> None:
+        self._confirmation = confirmation
+        self._live = Live(console=console, refresh_per_second=4) if console.is_terminal else None
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def show(self) -> None:
+        """Shows how things stand."""
+        if self._live is None:
+            return
+        table = Table.grid(padding=(0, 2))
+        for trial, process in self._confirmation.pool.running.items():
+            board = process.board
+            sessions = [board.read(session) for session in range(board.num_sessions)]
+            known = [s.total_reward_ma for s in sessions if s.total_reward_ma is not None]
+            mean = statistics.fmean(known) if known else None
+            frames = sum(session.frame for session in sessions)
+            table.add_row(f"t{trial}", f"{frames:,} frames", number(mean, ".1f"))
+        self._live.update(table)
+
+
+def _show_trials(console: Console, prepared: Prepared) -> None:
+    paths, standing = searched_paths(prepared.spec), prepared.search.standing
+    table = trials_table(paths)
+    best = best_first(standing)
+    for its in best[:SHOWN]:
+        table.add_row(*trial_row(its, its.frame, prepared.spec.env.max_frame, paths))
+    console.print(table)
+    if len(best) > SHOWN:
+        say(console, Text(f"and {len(best) - SHOWN} more in the table", "dim"))
+
+
+def _show_failures(prepared: Prepared) -> bool:
+    """Whether no trial came to anything."""
+    standing = prepared.search.standing
+    failed = standing.of(Status.FAILED)
+    for its in failed:
+        print(f"t{its.trial} failed: {its.error}", file=sys.stderr)
+    if failed:
+        print(f"{len(failed)} of {len(standing.trials)} trials failed", file=sys.stderr)
+    return bool(failed) and len(failed) == len(standing.trials)
+
+
+def _is_missing(prepared: Prepared) -> bool:
+    """Whether a spec is still to be confirmed."""
+    asked, standing = prepared.spec.meta.confirm, prepared.search.standing
+    wanted = 0 if asked is None else min(asked.top, len(_with_score(prepared)))
+    return len(standing.confirmed) < wanted
+
+
+def _with_score(prepared: Prepared) -> list[int]:
+    over = (Status.FINISHED, Status.STOPPED)
+    return [t.trial for t in prepared.search.standing.of(*over) if t.score is not None]
+
+
+def _show_confirmed(console: Console, prepared: Prepared) -> bool:
+    """The numbers that are the result; False where one of them could not be made."""
+    standing = prepared.search.standing
+    if not standing.confirmed:
+        return True
+    names = short_names(searched_paths(prepared.spec))
+    table = Table(
+        title="\nConfirmed with fresh seeds",
+        title_justify="left",
+        title_style="bold",
+        box=None,
+        pad_edge=False,
+        padding=(0, 2, 0, 0),
+    )
+    for name in ("spec", "trial", "in the search", "confirmed", "seeds", "difference", "values"):
+        right = name in ("in the search", "confirmed", "seeds", "difference")
+        table.add_column(name, justify="right" if right else "left", header_style="dim")
+    order = [its for its in best_first(standing) if its.trial in standing.confirmed]
+    for rank, its in enumerate(order):
+        found = standing.confirmed[its.trial]
+        mean, spread = _mean_and_spread(found)
+        values = ", ".join(f"{names[p]} {value_text(v)}" for p, v in its.point.items())
+        table.add_row(
+            spec_file(prepared.run_dir, rank).name,
+            f"t{its.trial}",
+            number(its.score, ".1f"),
+            "failed" if mean is None else f"{mean:.1f} ± {number(spread, '.1f')}",
+            str(len(found.scores)),
+            "" if mean is None or its.score is None else f"{mean - its.score:+.1f}",
+            values,
+        )
+    console.print(table)
+    errors = [found for found in standing.confirmed.values() if found.error is not None]
+    for found in errors:
+        print(f"t{found.trial} failed under fresh seeds: {found.error}", file=sys.stderr)
+    return not errors
+
+
+def _mean_and_spread(found: Confirmed) -> tuple[float | None, float | None]:
+    """Over the seeds, and their standard deviation where there are several."""
+    scores = found.scores
+    if not scores:
+        return None, None
+    return statistics.fmean(scores), statistics.pstdev(scores) if len(scores) > 1 else None

@@ -1,0 +1,185 @@
+"""What a search shows while it runs: a live table of trials, or log lines without a terminal."""
+
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from slm_lab.analysis.experiment import short_names, value_text
+from slm_lab.cli.live import number, short
+from slm_lab.experiment.search.outcomes import best_first
+from slm_lab.experiment.search.record import Standing, Status, TrialState
+from slm_lab.experiment.search.search import Search
+from slm_lab.spec.schema.spec import Spec
+from slm_lab.spec.search import dimensions
+
+REFRESH = 0.5
+"""Seconds between two looks at the trials."""
+FEWEST_ROWS = 6
+"""Of the live table; a higher terminal has room for more."""
+AROUND = 8
+"""Lines of a terminal that are not the table's."""
+BAR_WIDTH = 16
+
+STYLES = {
+    Status.WAITING: "dim",
+    Status.RUNNING: "cyan",
+    Status.PAUSED: "dim",
+    Status.FINISHED: "green",
+    Status.STOPPED: "yellow",
+    Status.FAILED: "bold red",
+}
+STOPPING = "saving, then stopping; Ctrl-C again ends at once"
+
+
+class SearchDisplay:
+    """Shows a search until it is left; `update` is called a few times a second."""
+
+    def __init__(self, console: Console, search: Search) -> None:
+        self._console = console
+        self._search = search
+        self._paths = searched_paths(search.spec)
+        self._names = short_names(self._paths)
+        self._said: dict[int, tuple[Status, int]] = {
+            trial: _turn(its) for trial, its in search.standing.trials.items()
+        }
+        self._next = 0.0
+        self._live = (
+            Live(console=console, refresh_per_second=4, transient=False)
+            if console.is_terminal and not console.is_dumb_terminal
+            else None
+        )
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._next = 0.0
+        self.update()
+        if self._live is not None:
+            self._live.stop()
+
+    def update(self) -> None:
+        """Shows how things stand."""
+        if self._live is None:
+            self._log()
+            return
+        now = time.monotonic()
+        if now < self._next:
+            return
+        self._next = now + REFRESH
+        note = STOPPING if self._search.stopping and self._search.pool.running else ""
+        self._live.update(Group(self._table(), self._summary(), Text(note, "yellow")))
+
+    def _table(self) -> Table:
+        rows = max(FEWEST_ROWS, self._console.height - AROUND)
+        table = trials_table(self._paths)
+        running = self._search.standing.of(Status.RUNNING)
+        others = [its for its in best_first(self._search.standing) if its not in running]
+        shown = running[:rows]
+        shown += others[: rows - len(shown)]
+        for its in shown:
+            table.add_row(*self._row(its))
+        return table
+
+    def _row(self, its: TrialState) -> list[Text | ProgressBar | str]:
+        process = self._search.pool.running.get(its.trial)
+        frame = its.frame if process is None else max(process.frame, its.frame)
+        return trial_row(its, frame, self._search.spec.env.max_frame, self._paths)
+
+    def _summary(self) -> Text:
+        standing = self._search.standing
+        counts = [(len(standing.of(status)), status) for status in Status]
+        told = ", ".join(f"{count} {status}" for count, status in counts if count)
+        text = Text(f"{len(standing.trials)} of {self._search.num_trials} trials: {told}", "dim")
+        best = best_of(standing)
+        if best is not None:
+            text.append(f"\nbest so far: {self._told(best)}", "bold")
+        return text
+
+    def _told(self, its: TrialState) -> str:
+        values = ", ".join(f"{self._names[p]} {value_text(its.point[p])}" for p in self._paths)
+        return f"t{its.trial} with {number(its.score, '.1f')}: {values}"
+
+    def _log(self) -> None:
+        """A line at every turn of a trial."""
+        for trial, its in self._search.standing.trials.items():
+            turn = _turn(its)
+            if self._said.get(trial) == turn or its.status is Status.WAITING:
+                continue
+            before = self._said.get(trial)
+            self._said[trial] = turn
+            self._say(self._line(its, before))
+
+    def _line(self, its: TrialState, before: tuple[Status, int] | None) -> str:
+        if its.status is Status.RUNNING:
+            verb = "begins" if before is None else "goes on"
+            if its.donor is not None and (before is None or before[1] != _turn(its)[1]):
+                verb = f"goes on from t{its.donor}"
+            values = ", ".join(f"{self._names[p]} {value_text(its.point[p])}" for p in self._paths)
+            return f"t{its.trial} {verb}: {values}"
+        if its.status is Status.FAILED:
+            return f"t{its.trial} failed: {str(its.error).splitlines()[-1]}"
+        line = f"t{its.trial} {its.status} at {short(its.frame)} frames"
+        best = best_of(self._search.standing)
+        end = "" if best is None else f"; best so far {self._told(best)}"
+        return f"{line} with {number(its.score, '.1f')}{end}"
+
+    def _say(self, line: str) -> None:
+        self._console.print(line, highlight=False, soft_wrap=True, markup=False)
+
+
+def trials_table(paths: Sequence[str]) -> Table:
+    """The head of a table of trials."""
+    names = short_names(paths)
+    table = Table.grid(padding=(0, 2))
+    for width in (5, 8, BAR_WIDTH):
+        table.add_column(no_wrap=True, min_width=width)
+    for _ in range(2 + len(paths)):
+        table.add_column(justify="right", no_wrap=True, min_width=7)
+    head = ("trial", "", "", "frames", "return", *(names[path] for path in paths))
+    table.add_row(*(Text(name, "dim") for name in head))
+    return table
+
+
+def trial_row(
+    its: TrialState, frame: int, max_frame: int, paths: Sequence[str]
+) -> list[Text | ProgressBar | str]:
+    """A line of that table."""
+    restarts = f" ({its.restarts + 1}. try)" if its.restarts else ""
+    return [
+        f"t{its.trial}",
+        Text(f"{its.status}{restarts}", STYLES[its.status]),
+        ProgressBar(max_frame, min(frame, max_frame), width=BAR_WIDTH),
+        short(frame) if frame % 1000 == 0 else f"{frame:,}",
+        number(its.score, ".1f"),
+        *(value_text(its.point[path]) for path in paths),
+    ]
+
+
+def searched_paths(spec: Spec) -> list[str]:
+    """The dotted paths of the searched keys."""
+    return [each.path for each in dimensions(spec.search or {})]
+
+
+def best_of(standing: Standing) -> TrialState | None:
+    """The best of the trials that have ended, if any has a score."""
+    over = (its for its in best_first(standing) if its.status.is_over and its.score is not None)
+    return next(over, None)
+
+
+def _turn(its: TrialState) -> tuple[Status, int]:
+    return its.status, its.restarts + its.copies

@@ -1,0 +1,244 @@
+"""Reads run folders, puts together what are seeds of one spec, and draws them into one graph."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast, final, get_args
+
+import numpy as np
+
+from slm_lab.analysis.axis import EVAL_RETURNS, Axis
+from slm_lab.analysis.grid import Line
+from slm_lab.analysis.overlay import X_WORDS, Y_AXES, Middle, Seeds, overlay, x_axis
+from slm_lab.analysis.overlay_graph import write_overlay
+from slm_lab.analysis.overlay_labels import Named, labels, leaves
+from slm_lab.analysis.overlay_table import (
+    ENOUGH_TO_TRIM,
+    Ending,
+    Improvement,
+    ending,
+    improvement,
+)
+from slm_lab.core.errors import UsageError
+from slm_lab.experiment.plot_find import FoundTrial, find_trials
+from slm_lab.experiment.plot_read import ReadTrial, read_trial
+from slm_lab.spec.schema.wording import not_among
+
+MOST_CURVES = 8
+"""Of one folder: of more, those that ended best are drawn."""
+_BOOTSTRAP_SEED = 0
+_AS_FAR = 0.95
+"""The share of another seed's frames from which on one counts as no less far."""
+
+
+@dataclass(frozen=True)
+class PlotRequest:
+    """What the user asked for: folders, and words for the axes and the middle of the seeds."""
+
+    folders: tuple[str, ...]
+    y: str
+    x: str
+    statistic: str
+    out: Path
+    data_dir: Path
+
+
+@final
+@dataclass(frozen=True)
+class Plotted:
+    """What was drawn and where; and what has to be known to read it."""
+
+    paths: tuple[Path, ...]
+    y_label: str
+    endings: tuple[Ending, ...]
+    improvement: Improvement | None
+    notes: tuple[str, ...]
+
+
+def plot(request: PlotRequest) -> Plotted:
+    """Draws `plot_{y}_vs_{x}.png` and `.html` into the folder `out`.
+
+    Raises UsageError for words and folders that mean nothing, and for runs without values;
+    SpecError; OSError.
+    """
+    y = _checked(request)
+    trials: dict[tuple[Path, int], ReadTrial] = {}
+    notes: list[str] = []
+    for target in request.folders:
+        some, about = _of_target(target, request, y)
+        trials |= {each.found.key: each for each in some}
+        notes += about
+    groups = _joined(list(trials.values()))
+    names = labels([_named(group) for group in groups])
+    seconds = max(each.seconds for trial in trials.values() for each in trial.trainings)
+    x = x_axis(request.x, seconds)
+    seeds = [_seeds(name, group, x) for name, group in zip(names, groups, strict=True)]
+    drawing, ranking, *its_own = np.random.default_rng(_BOOTSTRAP_SEED).spawn(2 + len(seeds))
+    middle = cast(Middle, request.statistic)
+    drawn = overlay(seeds, x, y, _title(groups), middle, drawing)
+    _make(request.out)
+    paths = write_overlay(drawn, request.out, f"plot_{y.file}_vs_{x.file}")
+    endings = tuple(ending(one, own) for one, own in zip(seeds, its_own, strict=True))
+    notes += [*_about(groups, request.x), *_about_seeds(endings)]
+    return Plotted(tuple(paths), y.label, endings, improvement(seeds, ranking), tuple(notes))
+
+
+def _checked(request: PlotRequest) -> Axis:
+    """The y axis. Raises UsageError for a word that means nothing."""
+    words = {
+        "--y": (request.y, tuple(Y_AXES)),
+        "--x": (request.x, X_WORDS),
+        "--statistic": (request.statistic, get_args(Middle)),
+    }
+    for option, (word, known) in words.items():
+        if word not in known:
+            raise UsageError(f"{option} {word}: {not_among(word, known)}")
+    return Y_AXES[request.y]
+
+
+def _of_target(target: str, request: PlotRequest, y: Axis) -> tuple[list[ReadTrial], list[str]]:
+    """What is drawn of a folder: the curves that ended best, and what has to be said about the
+    others. Raises UsageError where there is nothing to draw, or where the graph would come into
+    a run folder, in which nobody writes but its run."""
+    found = find_trials(target, request.data_dir)
+    for root in {each.run_dir.root for each in found}:
+        if request.out.resolve().is_relative_to(root.resolve()):
+            raise UsageError(
+                f"--out {request.out}: is in the run folder {root.resolve()}; name another one"
+            )
+    read = [read_trial(each, request.x, y) for each in found]
+    some = [each for each in read if each.trainings]
+    if not some:
+        raise _nothing_of(found[0].where if len(found) == 1 else target, y)
+    groups = _joined(some)
+    ranked = sorted(groups, key=lambda group: -float(np.mean([each.last for each in group])))
+    notes = []
+    if missing := len(read) - len(some):
+        notes.append(f"{target}: {missing} of {len(read)} trials have no values yet: left out")
+    if len(groups) > MOST_CURVES:
+        notes.append(
+            f"{target}: the {MOST_CURVES} of {len(groups)} curves that ended best; "
+            "others can be named one by one"
+        )
+    kept = {each.found.key for group in ranked[:MOST_CURVES] for each in group}
+    return [each for each in some if each.found.key in kept], notes
+
+
+def _nothing_of(where: str, y: Axis) -> UsageError:
+    if y is not EVAL_RETURNS:
+        return UsageError(f"{where} has no rows with a return yet: nothing can be drawn of it")
+    training = next(iter(Y_AXES))
+    return UsageError(
+        f"{where} has no evaluations: they are made with meta.rigorous_eval > 0; "
+        f"--y {training} draws the returns of the training"
+    )
+
+
+def _joined(trials: Sequence[ReadTrial]) -> list[list[ReadTrial]]:
+    """The Trials by curves: together are those of several runs whose specs are the same but for
+    the seed. Two runs under one seed are no two seeds, and stay apart; so does a trial of a search,
+    which may have been looked at because it was lucky."""
+    groups: dict[tuple[str, int], list[ReadTrial]] = {}
+    for each in trials:
+        spec = json.dumps(_without_seeds(each.found), sort_keys=True)
+        copy = 0
+        while not _can_join(each.found, groups.setdefault((spec, copy), [])):
+            copy += 1
+        groups[spec, copy].append(each)
+    return list(groups.values())
+
+
+def _can_join(one: FoundTrial, group: Sequence[ReadTrial]) -> bool:
+    others = [each.found for each in group]
+    return not others or not any(
+        one.of_search or other.of_search or one.meta.random_seed == other.meta.random_seed
+        for other in others
+    )
+
+
+def _without_seeds(found: FoundTrial) -> dict[str, Any]:
+    """The spec without what says which seeds it is run with, and how many of them."""
+    count = "max_session" if found.meta.distributed is False else "max_run"
+    spec = {key: value for key, value in found.spec.items() if key not in ("name", "search")}
+    meta: Mapping[str, Any] = spec.get("meta", {})
+    left = {key: value for key, value in meta.items() if key not in ("random_seed", count)}
+    return {**spec, "meta": left, "name": found.name}
+
+
+def _named(group: Sequence[ReadTrial]) -> Named:
+    first = group[0].found
+    spec = _without_seeds(first)
+    tag = f"t{first.trial}" if first.of_search else ""
+    del spec["name"]
+    return Named(first.name, leaves(spec), first.stamp, tag)
+
+
+def _seeds(label: str, group: Sequence[ReadTrial], x: Axis) -> Seeds:
+    trainings = [each for trial in group for each in trial.trainings]
+    return Seeds(
+        label,
+        tuple(Line(each.line.x / x.unit_size, each.line.y) for each in trainings),
+        np.array([each.last for each in trainings]),
+        np.array([each.frames for each in trainings]),
+        sum(len(each.found.meta.trainings) for each in group),
+    )
+
+
+def _title(groups: Sequence[Sequence[ReadTrial]]) -> str:
+    """ "ppo_cartpole on CartPole-v1", with up to three names of each."""
+    names, envs = _names(groups), _envs(groups)
+    what = ", ".join(names) if len(names) <= 3 else f"{len(names)} specs"
+    where = ", ".join(envs) if len(envs) <= 3 else f"{len(envs)} environments"
+    return f"{what} on {where}"
+
+
+def _about(groups: Sequence[Sequence[ReadTrial]], x: str) -> list[str]:
+    """What has to be known before the curves are compared."""
+    trials = [each for group in groups for each in group]
+    notes = []
+    if len(envs := _envs(groups)) > 1:
+        notes.append(f"returns in different environments cannot be compared: {', '.join(envs)}")
+    if x == "frames" and len({each.found.meta.sessions_per_training for each in trials}) > 1:
+        notes.append(
+            "frames are those of each Session; --x total_frames counts those of all workers of a "
+            "training together"
+        )
+    if len(trials) > len(groups):
+        curves = f"{len(groups)} curve{'' if len(groups) == 1 else 's'}"
+        notes.append(
+            f"{len(trials)} runs, {curves}: runs that differ only in their seed are seeds of one"
+        )
+    return notes
+
+
+def _about_seeds(endings: Sequence[Ending]) -> list[str]:
+    """What has to be known before the numbers are compared."""
+    notes = [
+        f"{each.label}: its seeds have not come equally far; the table has the last value of each"
+        for each in endings
+        if each.frames[0] < _AS_FAR * each.frames[1]
+    ]
+    few = sorted({each.seeds for each in endings if 1 < each.seeds < ENOUGH_TO_TRIM})
+    if few:
+        notes.append(
+            f"of fewer than {ENOUGH_TO_TRIM} seeds the interquartile mean (IQM) is the mean, and "
+            f"an interval that rests on {' or '.join(map(str, few))} seeds is too narrow"
+        )
+    return notes
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--out {folder}: cannot be made: {error.strerror}") from None
+
+
+def _names(groups: Sequence[Sequence[ReadTrial]]) -> list[str]:
+    return list(dict.fromkeys(group[0].found.name for group in groups))
+
+
+def _envs(groups: Sequence[Sequence[ReadTrial]]) -> list[str]:
+    envs = (group[0].found.spec.get("env", {}).get("name", "?") for group in groups)
+    return list(dict.fromkeys(map(str, envs)))

@@ -1,0 +1,71 @@
+"""Reads what there is by now of the trainings of a Trial."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+import numpy as np
+
+from slm_lab.analysis.axis import EVAL_RETURNS, Axis, line
+from slm_lab.analysis.grid import Line, mean_lines
+from slm_lab.analysis.overlay import x_axis
+from slm_lab.core.errors import UsageError
+from slm_lab.experiment.plot_find import FoundTrial
+from slm_lab.metrics.reader import NO_ROWS, Rows, read_rows
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ReadTraining:
+    """A seed of a Trial, by the rows of its workers."""
+
+    line: Line
+    """The mean of the workers, with x in the unit of its column."""
+    last: float
+    """Mean over the workers of the last value of each."""
+    frames: float
+    """Of all workers, at the end."""
+    seconds: float
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ReadTrial:
+    """A Trial with those of its trainings that have values."""
+
+    found: FoundTrial
+    trainings: tuple[ReadTraining, ...]
+
+    @property
+    def last(self) -> float:
+        """Mean over its trainings."""
+        return float(np.mean([each.last for each in self.trainings]))
+
+
+def read_trial(found: FoundTrial, x: str, y: Axis) -> ReadTrial:
+    """What is there by now. Raises UsageError for a damaged file."""
+    trainings = []
+    for crew in found.meta.trainings:
+        writers = [session for session in crew if session in found.meta.writers]
+        files = [found.run_dir.session(found.trial, session) for session in writers]
+        rows = [_rows(each.eval_rows if y is EVAL_RETURNS else each.rows) for each in files]
+        lines = [line(each, x_axis(x, 0.0), y) for each in rows]
+        (mean,) = mean_lines(lines, [0] * len(lines)) or (Line(np.empty(0), np.empty(0)),)
+        if mean.x.size:
+            trainings.append(
+                ReadTraining(
+                    mean,
+                    float(np.mean([each.y[-1] for each in lines if each.y.size])),
+                    max(float(each["total_frame"][-1]) for each in rows if len(each)),
+                    max(float(each["wall_t"][-1]) for each in rows if len(each)),
+                )
+            )
+    return ReadTrial(found, tuple(trainings))
+
+
+def _rows(file: Path) -> Rows:
+    """None of them before the Session has started."""
+    try:
+        return read_rows(file) if file.exists() else NO_ROWS
+    except ValueError as error:
+        raise UsageError(f"cannot be read: {error}") from None

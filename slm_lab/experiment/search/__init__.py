@@ -1,0 +1,1 @@
+"""A search: trials of specs that an engine proposes and a scheduler may end early."""

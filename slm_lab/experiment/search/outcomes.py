@@ -1,0 +1,81 @@
+"""What a search has found so far, as the analysis takes it: the table and the graphs."""
+
+from pathlib import Path
+
+from slm_lab.analysis.experiment import (
+    Experiment,
+    TrialOutcome,
+    Variable,
+    ranked,
+    write_experiment_df,
+)
+from slm_lab.analysis.experiment_graph import draw_experiment_graph
+from slm_lab.analysis.multi_trial_graph import draw_multi_trial_graphs
+from slm_lab.experiment.run_dir import RunDir
+from slm_lab.experiment.search.record import Standing, TrialState
+from slm_lab.metrics.reader import Rows, read_rows
+from slm_lab.spec.schema.spec import Spec
+from slm_lab.spec.search import LISTS, dimensions
+
+
+def outcome(its: TrialState) -> TrialOutcome:
+    """A trial as it stands."""
+    return TrialOutcome(
+        its.trial,
+        its.status,
+        its.point,
+        its.frame,
+        its.seconds,
+        its.score,
+        its.metrics,
+        its.error,
+        its.restarts,
+    )
+
+
+def best_first(standing: Standing) -> list[TrialState]:
+    """The trials as `ranked` has them."""
+    trials = standing.trials
+    return [trials[each.trial] for each in ranked(map(outcome, trials.values()))]
+
+
+def experiment(spec: Spec, standing: Standing) -> Experiment:
+    """Everything that is known so far."""
+    return Experiment(
+        spec.name,
+        f"{spec.agent.algorithm.name} on {spec.env.name}",
+        tuple(
+            Variable(each.path, each.sampler, tuple(each.args) if each.sampler in LISTS else ())
+            for each in dimensions(spec.search or {})
+        ),
+        tuple(outcome(its) for its in standing.trials.values()),
+        spec.env.max_frame,
+    )
+
+
+def table_file(run_dir: RunDir) -> Path:
+    """Where the table of the trials lies."""
+    return run_dir.root / f"{run_dir.prefix}_experiment_df.csv"
+
+
+def draw(spec: Spec, run_dir: RunDir, standing: Standing) -> list[Path]:
+    """Writes the table and the graphs; returns the paths, the experiment graph's first.
+
+    Raises OSError.
+    """
+    found = experiment(spec, standing)
+    write_experiment_df(table_file(run_dir), found)
+    paths = draw_experiment_graph(found, run_dir.root, run_dir.prefix)
+    meta = spec.meta
+    training_of = {s: n for n, crew in enumerate(meta.trainings) for s in crew}
+    rows: dict[int, list[Rows]] = {}
+    run_of: dict[int, list[int] | None] = {}
+    for trial in standing.trials:
+        files = {s: run_dir.session(trial, s).rows for s in meta.writers}
+        there = {s: read_rows(file) for s, file in files.items() if file.exists()}
+        rows[trial] = list(there.values())
+        run_of[trial] = [training_of[s] for s in there] if meta.max_run > 1 else None
+    title = f"{spec.name} on {spec.env.name}"
+    return paths + draw_multi_trial_graphs(
+        rows, found.outcomes, run_of, run_dir.root, run_dir.prefix, title
+    )

@@ -1,0 +1,157 @@
+"""From a request on the command line to a search in its folder, begun or gone on with."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, final
+
+from slm_lab.analysis.atomic import write_json
+from slm_lab.env.record import env_record
+from slm_lab.experiment.cluster_address import check_cluster
+from slm_lab.experiment.continued import continued
+from slm_lab.experiment.lock import RunLock
+from slm_lab.experiment.provenance import provenance
+from slm_lab.experiment.recorded import RUN_BLOCK, find_run
+from slm_lab.experiment.run import check_spaces, with_seed
+from slm_lab.experiment.run_dir import RunDir
+from slm_lab.experiment.search.engine import build_engine
+from slm_lab.experiment.search.judge import JUDGES, Judge, Nobody
+from slm_lab.experiment.search.pool import Pool
+from slm_lab.experiment.search.population import Population
+from slm_lab.experiment.search.room import Room, needs_of, of_this_machine
+from slm_lab.experiment.search.search import Search
+from slm_lab.experiment.search.space import Space, check_whole
+from slm_lab.experiment.seeding import draw_root_seed, search_seeds
+from slm_lab.spec.load import load_spec
+from slm_lab.spec.schema.scheduler import PbtSpec
+from slm_lab.spec.schema.spec import Spec
+
+MAY_CHANGE = (
+    "meta.max_trial",
+    "meta.max_restart",
+    "meta.search_resources",
+    "meta.confirm",
+    "meta.cluster",
+)
+"""What `-s` may change when a search goes on: nothing that an earlier trial depends on."""
+
+
+@final
+@dataclass(frozen=True)
+class SearchRequest:
+    """What the user asked for."""
+
+    spec_file: str
+    spec_name: str | None
+    resume_from: str | None = None
+    """ "latest", a folder, or its name in the data folder; None: a new search"""
+    sets: tuple[str, ...] = ()
+    seed: int | None = None
+    data_dir: Path = Path("data")
+    imports: tuple[str, ...] = ()
+    keep: int | None = None
+    """Of how many trials the checkpoints are kept; None: of all."""
+
+
+@final
+class Prepared:
+    """A request made ready: its spec checked, its folder made or found."""
+
+    def __init__(self, request: SearchRequest) -> None:
+        """Raises SpecError or UsageError with every problem before any process starts."""
+        overrides = {} if request.seed is None else {"meta.random_seed": request.seed}
+        spec = load_spec(request.spec_file, request.spec_name, request.sets, overrides)
+        self.notes: tuple[str, ...] = ()
+        """What the user should know before it starts."""
+        self.is_resumed = request.resume_from is not None
+        self.imports, keep = request.imports, request.keep
+        if request.resume_from is None:
+            self._check(f"{request.spec_file}: {spec.name}", spec)
+            given = spec.meta.random_seed
+            self.root_seed = draw_root_seed() if given is None else given
+            self.spec = with_seed(spec, self.root_seed)
+            self._room = _room(self.spec)
+            self.run_dir = RunDir.create(request.data_dir, spec.name, datetime.now())
+            self._lock = RunLock(self.run_dir.root)
+            self._write_spec(_about(request, self.spec, self.root_seed))
+            self.run_dir.search_record.touch()
+        else:
+            self.run_dir = find_run(request.resume_from, request.data_dir, spec.name, True)
+            self._lock = RunLock(self.run_dir.root)
+            goes_on = continued(self.run_dir, spec, request.sets, request.seed, MAY_CHANGE)
+            self.spec, self.root_seed, self.notes = goes_on.spec, goes_on.root_seed, goes_on.notes
+            self._check(f"{self.run_dir.root}: {self.spec.name}", self.spec)
+            self._room = _room(self.spec)
+            about = json.loads(self.run_dir.spec_file.read_text())[RUN_BLOCK]
+            keep = about.get("keep") if keep is None else keep
+            if goes_on.is_changed or keep != about.get("keep"):
+                self._write_spec({**about, "keep": keep})
+        self.search = self._search(keep)
+        if self.search.has_strayed:
+            self.notes += (
+                f"{self.spec.meta.search_alg} proposes other points than it did before, as another "
+                "version of it may: what comes now does not follow from the seed alone",
+            )
+
+    def close(self) -> None:
+        """Lets another process go on with it."""
+        self._lock.release()
+
+    def _search(self, keep: int | None) -> Search:
+        engine_seed, judge_seed = search_seeds(self.root_seed)
+        space = Space(self.spec)
+        return Search(
+            self.spec,
+            self.run_dir,
+            self.root_seed,
+            build_engine(space, self.spec.meta, engine_seed),
+            _judge(self.spec, space, judge_seed),
+            Pool(self._room),
+            self.imports,
+            keep,
+        )
+
+    def _check(self, where: str, spec: Spec) -> None:
+        check_whole(where, spec)
+        check_spaces(where, spec)
+        check_cluster(spec.meta.cluster)
+        build_engine(Space(spec), spec.meta, 0)  # a missing extra comes before there is a folder
+
+    def _write_spec(self, about: Mapping[str, Any]) -> None:
+        write_json(self.run_dir.spec_file, {self.spec.name: self.spec.to_json(), RUN_BLOCK: about})
+
+
+def _about(request: SearchRequest, spec: Spec, root_seed: int) -> dict[str, Any]:
+    """How the search came about."""
+    return {
+        **provenance(root_seed),
+        "environment": env_record(spec.env),
+        "spec_file": request.spec_file,
+        "set": list(request.sets),
+        "mode": "search",
+        "imports": list(request.imports),
+        "keep": request.keep,
+    }
+
+
+def _room(spec: Spec) -> Room:
+    """What there is here, or on the cluster. Raises LabError where no trial ever has room."""
+    if spec.meta.cluster is None:
+        room = of_this_machine(with_gpus=spec.meta.search_resources.gpu > 0)
+    else:
+        from slm_lab.experiment.launch.cluster import size_of
+
+        room = Room(*size_of(spec.meta.cluster))
+    room.check(needs_of(spec, spec.meta.search_resources, room.cpus))
+    return room
+
+
+def _judge(spec: Spec, space: Space, seed: int) -> Judge:
+    scheduler, max_frame = spec.meta.search_scheduler, spec.env.max_frame
+    if scheduler is None:
+        return Nobody()
+    if isinstance(scheduler, PbtSpec):
+        return Population(scheduler, space.dimensions, max_frame, seed)
+    return JUDGES[type(scheduler)](scheduler, max_frame, seed)

@@ -1,0 +1,262 @@
+"""The record of a search: a line for everything that happened, written as it happens.
+
+What a search knows is what its record says. One that goes on after a kill reads it, and tells the
+engine and the scheduler again what they were told.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, TypeAlias, final
+
+from slm_lab.core.errors import UsageError
+from slm_lab.experiment.search.space import Point
+
+
+class Status(StrEnum):
+    """Where a trial of a search stands."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    PAUSED = "paused"
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it runs no more."""
+        return self in (Status.FINISHED, Status.STOPPED, Status.FAILED)
+
+
+@final
+@dataclass(frozen=True)
+class Proposed:
+    """A trial, and the values of the keys that are searched."""
+
+    trial: int
+    point: Point
+
+
+@final
+@dataclass(frozen=True)
+class Began:
+    """It runs from now on: for the first time, or again."""
+
+    trial: int
+
+
+@final
+@dataclass(frozen=True)
+class Reported:
+    """The mean score of its Sessions at a frame that all have reached."""
+
+    trial: int
+    frame: int
+    score: float
+
+
+@final
+@dataclass(frozen=True)
+class Paused:
+    """The scheduler has others run."""
+
+    trial: int
+    seconds: float
+    metrics: Mapping[str, float | None]
+
+
+@final
+@dataclass(frozen=True)
+class Copied:
+    """It goes on from the checkpoint that `donor` had at `frame`, with other values."""
+
+    trial: int
+    donor: int
+    point: Point
+    frame: int
+    seconds: float
+
+
+@final
+@dataclass(frozen=True)
+class Retried:
+    """It failed, and is tried again from its last checkpoint."""
+
+    trial: int
+    error: str
+    seconds: float
+
+
+@final
+@dataclass(frozen=True)
+class Interrupted:
+    """The search was stopped while it ran."""
+
+    trial: int
+    seconds: float
+
+
+@final
+@dataclass(frozen=True)
+class Ended:
+    """It has come to its end, was ended by the scheduler, or failed too often."""
+
+    trial: int
+    status: Status
+    frame: int
+    score: float | None
+    seconds: float
+    metrics: Mapping[str, float | None]
+    error: str | None = None
+
+
+@final
+@dataclass(frozen=True)
+class Confirmed:
+    """The spec of a trial was run again under fresh seeds, with these scores."""
+
+    trial: int
+    scores: tuple[float, ...]
+    error: str | None = None
+
+
+Event: TypeAlias = (
+    Proposed | Began | Reported | Paused | Copied | Retried | Interrupted | Ended | Confirmed
+)
+_KINDS: dict[str, type[Event]] = {
+    kind.__name__.lower(): kind
+    for kind in (
+        Proposed, Began, Reported, Paused, Copied, Retried, Interrupted, Ended, Confirmed
+    )
+}  # fmt: skip
+
+
+@dataclass
+class TrialState:
+    """What is known of a trial."""
+
+    trial: int
+    point: Point
+    status: Status = Status.WAITING
+    frame: int = 0
+    """Up to which it has reported."""
+    score: float | None = None
+    reports: int = 0
+    seconds: float = 0.0
+    restarts: int = 0
+    has_begun: bool = False
+    metrics: Mapping[str, float | None] = field(default_factory=dict)
+    error: str | None = None
+    copies: int = 0
+    donor: int | None = None
+    """Whose weights it has last taken over."""
+
+
+@final
+class Standing:
+    """What all events so far amount to."""
+
+    def __init__(self) -> None:
+        self.trials: dict[int, TrialState] = {}
+        self.confirmed: dict[int, Confirmed] = {}
+        """By trial."""
+
+    def apply(self, event: Event) -> None:
+        """Takes in the next event."""
+        if isinstance(event, Proposed):
+            self.trials[event.trial] = TrialState(event.trial, event.point)
+            return
+        if isinstance(event, Confirmed):
+            self.confirmed[event.trial] = event
+            return
+        its = self.trials[event.trial]
+        its.seconds += getattr(event, "seconds", 0.0)
+        match event:
+            case Began():
+                its.status, its.has_begun = Status.RUNNING, True
+            case Reported():
+                its.frame, its.score = event.frame, event.score
+                its.reports += 1
+            case Paused():
+                its.status, its.metrics = Status.PAUSED, event.metrics
+            case Copied():
+                its.status, its.frame, its.point = Status.PAUSED, event.frame, event.point
+                its.copies += 1
+                its.donor = event.donor
+            case Retried():
+                its.status = Status.WAITING
+                its.restarts += 1
+            case Interrupted():
+                its.status = Status.WAITING
+            case Ended():
+                its.status, its.frame, its.score = event.status, event.frame, event.score
+                its.metrics, its.error = event.metrics, event.error
+
+    def of(self, *statuses: Status) -> list[TrialState]:
+        """The trials that stand there, by number."""
+        return [its for its in self.trials.values() if its.status in statuses]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no trial has anything left to do."""
+        return all(its.status.is_over for its in self.trials.values())
+
+
+@final
+class Record:
+    """The file of the events. A line that a kill has cut off is dropped."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._stream: int | None = None
+
+    def read(self) -> Iterator[Event]:
+        """The events, in their order. Raises UsageError where a line is none."""
+        content = self._file.read_bytes() if self._file.is_file() else b""
+        lines = content.split(b"\n")
+        for number, line in enumerate(lines[:-1], 1):
+            try:
+                yield _event(json.loads(line))
+            except (ValueError, KeyError, TypeError) as error:
+                raise UsageError(f"{self._file}, line {number}, is no event: {error}") from error
+
+    def write(self, event: Event) -> None:
+        """Adds an event. It outlives a kill at once, and what cannot be made again a power cut too.
+
+        Raises OSError.
+        """
+        if self._stream is None:
+            self._stream = self._opened()
+        kind = type(event).__name__.lower()
+        line = json.dumps({"event": kind, **asdict(event)}).encode() + b"\n"
+        written = os.write(self._stream, line)
+        if written < len(line):
+            raise OSError(28, "No space left on device", str(self._file))
+        if not isinstance(event, Reported):
+            os.fsync(self._stream)
+
+    def _opened(self) -> int:
+        """At the end of the last whole line."""
+        stream = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        content = self._file.read_bytes()
+        os.truncate(stream, content.rfind(b"\n") + 1)
+        return stream
+
+    def close(self) -> None:
+        """May be called twice."""
+        if self._stream is not None:
+            os.close(self._stream)
+            self._stream = None
+
+
+def _event(content: dict[str, Any]) -> Event:
+    kind = _KINDS[content.pop("event")]
+    if kind is Ended:
+        content["status"] = Status(content["status"])
+    if kind is Confirmed:
+        content["scores"] = tuple(content["scores"])
+    return kind(**content)

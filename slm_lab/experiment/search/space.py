@@ -1,0 +1,126 @@
+"""The space of a search: what Ray Tune draws, and the spec that a point of it makes."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias, final
+
+import numpy as np
+from ray import tune
+from ray.tune.search.sample import Domain
+
+from slm_lab.core.errors import Problem, SpecError
+from slm_lab.spec.override import Setting, apply_settings
+from slm_lab.spec.parse import parse
+from slm_lab.spec.schema.spec import Spec
+from slm_lab.spec.search import LISTS, Dimension, dimensions
+
+Point: TypeAlias = Mapping[str, Any]
+"""The value of each searched key, by its dotted path."""
+
+
+OF_SEARCH = ("max_trial", "search_alg", "search_scheduler", "search_resources", "confirm")
+"""Keys of meta that say nothing to a single trial."""
+
+
+@final
+class Space:
+    """The searched keys of a spec.
+
+    An engine draws the place of a value in a list, not the value: engines treat a list such as
+    [64, 64], or a block, as something to search in by itself.
+    """
+
+    def __init__(self, spec: Spec) -> None:
+        self.dimensions = tuple(dimensions(spec.search or {}))
+
+    @property
+    def grid_points(self) -> int:
+        """The size of its grid; 1 where there is none."""
+        sizes = [len(each.args) for each in self.dimensions if each.sampler == "grid_search"]
+        return int(np.prod(sizes, dtype=np.int64)) if sizes else 1
+
+    @property
+    def is_grid(self) -> bool:
+        """Whether there is nothing to draw, only points to go through."""
+        return all(each.sampler == "grid_search" for each in self.dimensions)
+
+    def domains(self) -> dict[str, Any]:
+        """What Tune draws from, by path."""
+        return {each.path: _domain(each) for each in self.dimensions}
+
+    def point(self, drawn: Mapping[str, Any]) -> Point:
+        """The values that stand for what was drawn from `domains`."""
+        return {each.path: _value(each, drawn[each.path]) for each in self.dimensions}
+
+
+def spec_at(base: Spec, point: Point) -> Spec:
+    """The spec of a trial: `base` with the values of `point`, and nothing more to search.
+
+    Raises SpecError where such values do not go together.
+    """
+    settings = [Setting(path, value) for path, value in point.items()]
+    data, problems = apply_settings(base.to_json(), settings, dict)
+    data.pop("search", None)
+    data["meta"] = {key: data["meta"][key] for key in data["meta"] if key not in OF_SEARCH}
+    parsed = parse(base.name, data)
+    if parsed.spec is None or problems:
+        raise SpecError(f"{base.name} at {dict(point)}", [*problems, *parsed.problems])
+    return parsed.spec
+
+
+def check_whole(where: str, base: Spec) -> None:
+    """Raises SpecError where there is nothing to search."""
+    if not base.search:
+        message = "is missing: the keys to vary, as agent.algorithm.gamma__uniform: [0.9, 0.999]"
+        raise SpecError(where, [Problem("search", message)])
+
+
+def _domain(dimension: Dimension) -> Any:
+    name = dimension.sampler
+    if name in LISTS:
+        return getattr(tune, name)(list(range(len(dimension.args))))
+    return _SAMPLERS[name](*dimension.args)
+
+
+def _value(dimension: Dimension, drawn: Any) -> Any:
+    if dimension.sampler in LISTS:
+        return dimension.args[int(drawn)]
+    return drawn.item() if isinstance(drawn, np.generic) else drawn
+
+
+def mutate(dimension: Dimension, value: Any, factor: float, rng: np.random.Generator) -> Any:
+    """A value near to `value`: multiplied by `factor`, or a neighbour of it in a list."""
+    if dimension.sampler in LISTS:
+        place = dimension.args.index(value) + (1 if rng.random() < 0.5 else -1)
+        return dimension.args[min(max(place, 0), len(dimension.args) - 1)]
+    changed = value * factor
+    lower, upper, *_ = dimension.args
+    if dimension.sampler not in _UNBOUNDED:
+        last = upper - 1 if dimension.sampler in _WITHOUT_END else upper
+        changed = min(max(changed, lower), last)
+    return round(changed) if isinstance(value, int) else changed
+
+
+def draw(dimension: Dimension, rng: np.random.Generator) -> Any:
+    """A value drawn anew."""
+    if dimension.sampler in LISTS:
+        return dimension.args[int(rng.integers(len(dimension.args)))]
+    domain: Domain = _domain(dimension)
+    drawn = domain.sample(random_state=np.random.RandomState(int(rng.integers(2**31))))
+    return _value(dimension, drawn)
+
+
+_SAMPLERS: dict[str, Callable[..., Any]] = {
+    "uniform": tune.uniform,
+    "quniform": tune.quniform,
+    "loguniform": tune.loguniform,
+    "qloguniform": tune.qloguniform,
+    "randint": tune.randint,
+    "qrandint": tune.qrandint,
+    "lograndint": tune.lograndint,
+    "qlograndint": tune.qlograndint,
+    "normal": tune.randn,
+    "randn": tune.randn,
+    "qrandn": tune.qrandn,
+}
+_UNBOUNDED = ("normal", "randn", "qrandn")
+_WITHOUT_END = ("randint", "lograndint")

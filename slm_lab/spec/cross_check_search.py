@@ -1,0 +1,94 @@
+"""What has to hold between the space of a search, its engine and its scheduler."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from slm_lab.core.errors import Problem
+from slm_lab.spec.schema.env import EnvSpec
+from slm_lab.spec.schema.meta import MetaSpec
+from slm_lab.spec.schema.scheduler import AshaSpec, HyperBandSpec, PbtSpec
+from slm_lab.spec.search import Dimension, dimensions
+
+NOT_OF_ENGINE = {
+    "optuna": ("grid_search", "normal", "randn", "qrandn", "qloguniform", "qlograndint"),
+    "hyperopt": ("grid_search",),
+}
+"""Samplers that an engine does not know."""
+
+MUTABLE = re.compile(
+    r"agent\.algorithm\.\w*(gamma|lam|coef|eps|alpha|temperature|loss|epoch|iter|size)"
+    r"\w*(\.(start_val|end_val))?$"
+    r"|agent\.(net|critic_net)\.(\w*clip_grad_val|polyak_coef|update_frequency)$"
+    r"|agent\.(net|critic_net)\.\w*optim_spec\.(?!name$)\w+$"
+    r"|agent\.memory\.(batch_size|alpha|epsilon)$"
+    r"|env\.(reward_scale|clip_reward)$"
+)
+"""Keys that may change between two steps of one agent: nothing that gives its nets, its memory or
+its environment another shape."""
+
+
+def search_cross_check(
+    search: Mapping[str, Any], meta: MetaSpec | None, env: EnvSpec | None
+) -> Iterator[Problem]:
+    """What a search cannot do, though each of its keys is right by itself."""
+    if meta is None:
+        return
+    space = [each for each in dimensions(search) if each.sampler]
+    yield from _engine_knows(space, meta)
+    yield from _at_equal_frames(meta)
+    if env is not None:
+        yield from _within_budget(meta, env.max_frame)
+    if isinstance(meta.search_scheduler, HyperBandSpec | PbtSpec) and meta.search_alg != "random":
+        message = (
+            f"must be random with search_scheduler {meta.search_scheduler.name}, which has to know "
+            "all trials before the first ends"
+        )
+        yield Problem("meta.search_alg", message, meta.search_alg, has_value=True)
+    if isinstance(meta.search_scheduler, PbtSpec):
+        yield from _population(space, meta)
+
+
+def _engine_knows(space: list[Dimension], meta: MetaSpec) -> Iterator[Problem]:
+    unknown = NOT_OF_ENGINE.get(meta.search_alg, ())
+    for each in space:
+        if each.sampler in unknown:
+            instead = "choice" if each.sampler == "grid_search" else "uniform or loguniform"
+            message = (
+                f"{meta.search_alg} has no {each.sampler}; use {instead}, or search_alg random"
+            )
+            yield Problem(f"search.{each.key}", message)
+
+
+def _at_equal_frames(meta: MetaSpec) -> Iterator[Problem]:
+    if meta.search_scheduler is not None and meta.max_run > 1:
+        message = (
+            "must be 1 beside search_scheduler, which compares trials while they run, and runs "
+            "follow one another; meta.confirm repeats the best"
+        )
+        yield Problem("meta.max_run", message, meta.max_run, has_value=True)
+
+
+def _within_budget(meta: MetaSpec, max_frame: int) -> Iterator[Problem]:
+    scheduler = meta.search_scheduler
+    keys = ("grace_period", "perturbation_interval", "max_t")
+    for key in keys:
+        frames = getattr(scheduler, key, None)
+        if frames is not None and frames > max_frame:
+            message = f"must be <= env.max_frame ({max_frame})"
+            yield Problem(f"meta.search_scheduler.{key}", message, frames, has_value=True)
+    if isinstance(scheduler, AshaSpec | HyperBandSpec):
+        grace, top = scheduler.grace_period, scheduler.max_t
+        if grace is not None and top is not None and top < grace:
+            message = f"must be <= max_t ({top:g})"
+            yield Problem("meta.search_scheduler.grace_period", message, grace, has_value=True)
+
+
+def _population(space: list[Dimension], meta: MetaSpec) -> Iterator[Problem]:
+    if meta.max_trial < 2:
+        message = "must be >= 2 with search_scheduler pbt: it is the size of the population"
+        yield Problem("meta.max_trial", message, meta.max_trial, has_value=True)
+    for each in space:
+        if not MUTABLE.match(each.path):
+            message = "cannot change while an agent trains, as search_scheduler pbt would have it"
+            yield Problem(f"search.{each.key}", message)

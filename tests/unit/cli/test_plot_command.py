@@ -1,0 +1,57 @@
+"""`slm-lab plot`: what it prints, how fast it can be, and bad input."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.faults.lab import LAB, call
+from tests.support import ppo
+from tests.unit.experiment.runs import write_run
+
+WRONG = {
+    "nothing": ([], ["FOLDER"]),
+    "no such folder": (["nowhere"], ["there is no folder nowhere"]),
+    "no run": (["."], ["is no run folder"]),
+    "an unknown word": (["run", "--x", "wall"], ["--x wall", "wall_t"]),
+}
+HEAVY = (
+    "import atexit, sys\n"
+    "heavy = {'torch', 'ray', 'gymnasium', 'pandas', 'matplotlib.pyplot', 'plotly.io'}\n"
+    "atexit.register(lambda: print('imported', sorted(heavy & set(sys.modules))))\n"
+    "from slm_lab.cli.main import main\n"
+    "main()\n"
+)
+
+
+def test_the_numbers_of_each_run_and_the_graph_are_printed(tmp_path):
+    write_run(tmp_path / "data", ppo(meta__max_session=3), name="first")
+    write_run(tmp_path / "data", ppo(meta__max_session=5), name="second")
+    folders = [path.name for path in sorted((tmp_path / "data").iterdir())]
+    done = call([str(LAB), "plot", *folders, "--statistic", "iqm"], tmp_path)
+    assert (done.code, done.err) == (0, "")
+    graph = "plots/plot_mean_returns_ma_vs_frames.png"
+    for words in ("IQM, 95 % interval", "first ", "second ", "with probability", f"graph {graph}"):
+        assert words in done.out
+    assert "rests on 3 seeds" in done.out
+    assert (tmp_path / graph).stat().st_size > 0
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_bad_input_is_one_clear_message_and_leaves_nothing_behind(what, tmp_path):
+    args, words = WRONG[what]
+    done = call([str(LAB), "plot", *args], tmp_path)
+    assert done.code == 2, done.err
+    for word in words:
+        assert word in done.err
+    assert "Traceback" not in done.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_it_loads_no_library_that_it_does_not_need(tmp_path):
+    write_run(tmp_path / "data")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", HEAVY, "plot", "small_2026_11_22_030000"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert "imported []" in done.stdout

@@ -1,0 +1,42 @@
+"""Run folders that look like those of real runs, for tests that only read them."""
+
+import json
+
+from slm_lab.experiment.recorded import RUN_BLOCK
+from slm_lab.experiment.run_dir import FOLDERS, RunDir
+from tests.support import parse, ppo
+from tests.unit.analysis.session import write_evaluations, write_session
+
+
+def write_run(data, *specs, name="small", stamp="2026_11_22_030000", rows=20, evaluations=0):
+    """A run folder in `data` with a Trial for each of the specs (one if none is given), that of a
+    search if there are several.
+
+    Every Session that writes has `rows` rows; no two write the same.
+    """
+    run_dir = RunDir(data / f"{name}_{stamp}", name)
+    for part in FOLDERS:
+        (run_dir.root / part).mkdir(parents=True)
+    if len(specs) > 1:
+        run_dir.search_record.touch()
+    for trial, raw in enumerate(specs or [ppo()]):
+        spec = parse(raw, name)
+        saved = {name: spec.to_json()}
+        run_dir.spec_file.write_text(json.dumps({**saved, RUN_BLOCK: {}}))
+        run_dir.trial_spec_file(trial).write_text(json.dumps(saved))
+        for session in spec.meta.writers:
+            paths = run_dir.session(trial, session)
+            seed = 100 * trial + 10 * session + (spec.meta.random_seed or 0)
+            if rows:
+                write_session(paths.rows, rows, seed=seed)
+            if evaluations:
+                write_evaluations(paths.eval_rows, evaluations, spread=seed)
+    return run_dir
+
+
+def change_spec(run_dir, change, trial=0):
+    """Changes the spec file of a Trial by hand, as JSON data."""
+    file = run_dir.trial_spec_file(trial)
+    content = json.loads(file.read_text())
+    change(content)
+    file.write_text(json.dumps(content))
