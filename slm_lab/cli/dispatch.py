@@ -8,7 +8,7 @@ from slm_lab.cli.signals import signals_held_back, sigterm_as_ctrl_c
 from slm_lab.core.errors import UsageError
 from slm_lab.core.imports import importing
 from slm_lab.core.plugins import import_plugins
-from slm_lab.experiment.mode import Mode, parse_mode
+from slm_lab.experiment.mode import Mode, Verb, parse_mode
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def carry_out(asked: Asked) -> int:
 def _train(asked: Asked, mode: Mode) -> int:
     """Begins a run or goes on with one; returns the exit code."""
     with signals_held_back():
-        imports = asked.imports if mode.run is None else _with_recorded(asked, mode.run)
+        imports = asked.imports if mode.run is None else _with_recorded(asked, mode.verb, mode.run)
         import_plugins(imports)
         with importing():
             from slm_lab.cli.run import run_spec
@@ -66,7 +66,7 @@ def _search(asked: Asked, mode: Mode) -> int:
     with signals_held_back():
         imports = asked.imports
         if mode.run is not None:
-            imports = _with_recorded(asked, mode.run, of_search=True)
+            imports = _with_recorded(asked, mode.verb, mode.run)
         import_plugins(imports)
         with importing():
             from slm_lab.cli.search import search_spec
@@ -86,10 +86,10 @@ def _search(asked: Asked, mode: Mode) -> int:
     )
 
 
-def _look_at(asked: Asked, verb: str, run: str) -> int:
+def _look_at(asked: Asked, verb: Verb, run: str) -> int:
     """Evaluates or shows what a run has saved; returns the exit code."""
     with signals_held_back():
-        import_plugins(_with_recorded(asked, run))
+        import_plugins(_with_recorded(asked, verb, run))
         # Needs torch, which the process that only watches a training does without.
         with importing():
             from slm_lab.cli.evaluate import Choice, enjoy, evaluate
@@ -104,13 +104,22 @@ def _look_at(asked: Asked, verb: str, run: str) -> int:
     return enjoy(request, choice, asked.render, asked.video)
 
 
-def _with_recorded(asked: Asked, run: str, of_search: bool = False) -> tuple[str, ...]:
+def _with_recorded(asked: Asked, verb: Verb, run: str) -> tuple[str, ...]:
     """The plug-ins that the run was started with, and those that were typed now."""
     with importing():
-        from slm_lab.experiment.recorded import asked_spec_name, find_run, with_recorded_imports
+        from slm_lab.experiment.recorded import (
+            asked_spec_name,
+            find_run,
+            find_saved,
+            with_recorded_imports,
+        )
 
     name = asked_spec_name(asked.spec_file, asked.spec_name)
-    return with_recorded_imports(find_run(run, asked.data, name, of_search), asked.imports)
+    if verb in ("eval", "enjoy"):
+        run_dir, _ = find_saved(run, asked.data, name)
+    else:
+        run_dir = find_run(run, asked.data, name, verb == "search")
+    return with_recorded_imports(run_dir, asked.imports)
 
 
 def _refuse_foreign_options(asked: Asked, mode: Mode) -> None:

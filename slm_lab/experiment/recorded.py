@@ -3,6 +3,7 @@
 They are imported before any spec is read: a spec may name parts that only they know.
 """
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from slm_lab.core.errors import Problem, SpecError, UsageError
 from slm_lab.experiment.run_dir import RunDir
 from slm_lab.spec.load import spec_names
 from slm_lab.spec.read import find_file, read_file, shipped_name
+
+_OF_A_TRIAL = re.compile(r"(.+):t(\d+)")
 
 RUN_BLOCK = "_run"
 """The key beside the spec, in the run folder's spec file, that says how the run came about."""
@@ -20,14 +23,28 @@ def find_run(target: str, data_dir: Path, spec_name: str, of_search: bool = Fals
     stands for. Raises UsageError where there is none, or one of the other kind."""
     if target == "latest":
         return RunDir.latest(data_dir, spec_name, of_search)
-    folder = Path(target)
-    if not folder.is_dir() and (data_dir / folder).is_dir():
-        folder = data_dir / folder
+    folder = _folder(target, data_dir)
     run_dir = RunDir.open(folder, spec_name)
     if run_dir.search_record.is_file() is not of_search:
         kind, other = ("search", "run") if of_search else ("run", "search")
         raise UsageError(f"{folder} is no {kind} but a {other} of {spec_name}")
     return run_dir
+
+
+def find_saved(target: str, data_dir: Path, spec_name: str) -> tuple[RunDir, int | None]:
+    """The run, or search, whose saved agents are meant, and which of its trials if FOLDER:t3 says
+    so. "latest" is no search."""
+    named = _OF_A_TRIAL.fullmatch(target)
+    folder, trial = (named[1], int(named[2])) if named is not None else (target, None)
+    if folder != "latest" and _folder(folder, data_dir).is_dir():
+        return RunDir.open(_folder(folder, data_dir), spec_name), trial
+    return find_run(folder, data_dir, spec_name, of_search=trial is not None), trial
+
+
+def _folder(target: str, data_dir: Path) -> Path:
+    folder = Path(target)
+    inside = data_dir / folder
+    return inside if not folder.is_dir() and inside.is_dir() else folder
 
 
 def asked_spec_name(spec_file: str, spec_name: str | None) -> str:

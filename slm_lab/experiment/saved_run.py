@@ -13,7 +13,10 @@ from slm_lab.experiment.continued import differences
 from slm_lab.experiment.evaluate import Evaluator, snapshot_of
 from slm_lab.experiment.fit import check_fits
 from slm_lab.experiment.manifest import Manifest, read_manifest
-from slm_lab.experiment.recorded import asked_spec_name, find_run, recorded_seed
+from slm_lab.experiment.recorded import asked_spec_name, find_saved, recorded_seed
+from slm_lab.experiment.run_dir import RunDir
+from slm_lab.experiment.search.outcomes import best_first
+from slm_lab.experiment.search.record import Standing
 from slm_lab.experiment.seeding import session_seeds
 from slm_lab.spec.load import load_spec
 from slm_lab.spec.schema.spec import Spec
@@ -70,9 +73,13 @@ class SavedRun:
         `seed` stands in for the run's root seed.
         """
         name = asked_spec_name(request.spec_file, request.spec_name)
-        self.run_dir = find_run(request.run, request.data_dir, name)
-        saved = load_spec(self.run_dir.spec_file, name)
-        self.spec = load_spec(self.run_dir.spec_file, name, request.sets)
+        self.run_dir, trial = find_saved(request.run, request.data_dir, name)
+        self.trial = _trial(self.run_dir, trial)
+        file = self.run_dir.spec_file
+        if self.run_dir.search_record.is_file():
+            file = self.run_dir.trial_spec_file(self.trial)
+        saved = load_spec(file, name)
+        self.spec = load_spec(file, name, request.sets)
         refused = [
             Problem(path, _why_refused(old), new, has_value=True)
             for path, old, new in differences(saved.to_json(), self.spec.to_json())
@@ -87,7 +94,7 @@ class SavedRun:
         self, session: int, num_envs: int, spec: Spec | None = None, film: Film | None = None
     ) -> Evaluator:
         """Environments for the agents of a Session; `spec` stands in for the run's own."""
-        seed = session_seeds(self.root_seed, 0, session).eval_command
+        seed = session_seeds(self.root_seed, self.trial, session).eval_command
         return Evaluator(spec or self.spec, num_envs, seed, film)
 
     def sessions(self, only: int | None) -> list[int]:
@@ -107,14 +114,14 @@ class SavedRun:
 
     def has_checkpoint(self, session: int) -> bool:
         """Whether anything of a Session has been saved yet."""
-        return read_manifest(self.run_dir.session(0, session).manifest) is not None
+        return read_manifest(self.run_dir.session(self.trial, session).manifest) is not None
 
     def load(self, session: int, which: Which | None) -> SavedAgent:
         """The agent of a Session; by default the best one, or the latest where there is no best.
 
         Raises UsageError where there is none, CheckpointError where its file is damaged.
         """
-        paths = self.run_dir.session(0, session)
+        paths = self.run_dir.session(self.trial, session)
         store = CheckpointStore(paths.models, paths.prefix)
         manifest = store.manifest()
         while manifest is not None:
@@ -142,6 +149,20 @@ class SavedRun:
                 "has been measured; use --which latest"
             )
         return which
+
+
+def _trial(run_dir: RunDir, asked: int | None) -> int:
+    """Of a search the trial that is named, or the best; a run has one. Raises UsageError."""
+    if not run_dir.search_record.is_file():
+        if asked:
+            raise UsageError(f"{run_dir.root} is no search: it has no trial t{asked}")
+        return 0
+    standing = Standing.of_record(run_dir.search_record)
+    best = [its.trial for its in best_first(standing) if its.has_begun]
+    if not best or (asked is not None and asked not in best):
+        there = ", ".join(f"t{trial}" for trial in sorted(best)) or "none"
+        raise UsageError(f"{run_dir.root} has no such trial; it has {there}")
+    return best[0] if asked is None else asked
 
 
 def _is_whole(store: CheckpointStore, manifest: Manifest) -> bool:

@@ -16,7 +16,8 @@ from ray.tune.search import Searcher
 from ray.tune.search.variant_generator import generate_variants
 
 from slm_lab.core.errors import MissingExtraError
-from slm_lab.experiment.search.space import Point, Space
+from slm_lab.experiment.search.record import Point
+from slm_lab.experiment.search.space import Space
 from slm_lab.spec.schema.meta import MetaSpec
 
 SCORE = "score"

@@ -16,7 +16,7 @@ from ray.tune.schedulers import AsyncHyperBandScheduler, HyperBandScheduler, Med
 from ray.tune.schedulers.trial_scheduler import TrialScheduler
 
 from slm_lab.experiment.search.engine import SCORE
-from slm_lab.experiment.search.space import Point
+from slm_lab.experiment.search.record import Point
 from slm_lab.spec.schema.scheduler import AshaSpec, HyperBandSpec, MedianStoppingSpec
 
 TIME = "time"
@@ -97,8 +97,8 @@ class Tune(Judge):
 
     def __init__(self, scheduler: TrialScheduler, unit: float, seed: int) -> None:
         self._scheduler: Any = scheduler  # whose methods ask for Tune's controller and trials
-        # Else each of its brackets would be full with the first that has come.
-        self.needs_all = isinstance(scheduler, HyperBandScheduler)
+        self._with_brackets = isinstance(scheduler, HyperBandScheduler)
+        self.needs_all = self._with_brackets  # else each would be full with the first that comes
         self._unit = unit
         self._seed = seed
         self._calls = 0
@@ -157,7 +157,7 @@ class Tune(Judge):
     def _end(self, trial: _Trial) -> None:
         """`on_trial_complete` is not told: some schedulers judge by it once more."""
         trial.status = "TERMINATED"
-        if isinstance(self._scheduler, HyperBandScheduler):
+        if self._with_brackets:
             with self._drawing():
                 self._scheduler.on_trial_remove(self, trial)
 

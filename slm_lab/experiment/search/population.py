@@ -7,7 +7,8 @@ from typing import final
 import numpy as np
 
 from slm_lab.experiment.search.judge import Judge, Order, What
-from slm_lab.experiment.search.space import Point, draw, mutate
+from slm_lab.experiment.search.record import Point
+from slm_lab.experiment.search.space import draw, mutate
 from slm_lab.spec.schema.scheduler import PbtSpec
 from slm_lab.spec.search import Dimension
 

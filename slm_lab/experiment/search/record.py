@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any, TypeAlias, final
 
 from slm_lab.core.errors import UsageError
-from slm_lab.experiment.search.space import Point
+
+Point: TypeAlias = Mapping[str, Any]
+"""The value of each searched key, by its dotted path."""
 
 
 class Status(StrEnum):
@@ -164,6 +166,14 @@ class Standing:
         self.trials: dict[int, TrialState] = {}
         self.confirmed: dict[int, Confirmed] = {}
         """By trial."""
+
+    @classmethod
+    def of_record(cls, file: Path) -> "Standing":
+        """That of a search, from its record. Raises UsageError where it is damaged."""
+        standing = cls()
+        for event in Record(file).read():
+            standing.apply(event)
+        return standing
 
     def apply(self, event: Event) -> None:
         """Takes in the next event."""

@@ -1,21 +1,18 @@
 """The space of a search: what Ray Tune draws, and the spec that a point of it makes."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias, final
+from typing import Any, final
 
 import numpy as np
 from ray import tune
 from ray.tune.search.sample import Domain
 
 from slm_lab.core.errors import Problem, SpecError
+from slm_lab.experiment.search.record import Point
 from slm_lab.spec.override import Setting, apply_settings
 from slm_lab.spec.parse import parse
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.spec.search import LISTS, Dimension, dimensions
-
-Point: TypeAlias = Mapping[str, Any]
-"""The value of each searched key, by its dotted path."""
-
 
 OF_SEARCH = ("max_trial", "search_alg", "search_scheduler", "search_resources", "confirm")
 """Keys of meta that say nothing to a single trial."""

@@ -152,6 +152,31 @@ def test_a_trial_that_was_stopped_ranks_by_how_far_it_came():
     np.testing.assert_allclose(standing(outcomes), np.array([3.5, 1, 2, 5, 0, 3.5]) / 5)
 
 
+def halved(seed, trials=20):
+    """A search over x, which has a best value, and z, whose scheduler stops the worse at rungs."""
+    generator = np.random.default_rng([5, seed])
+    seen = {1000: [], 3000: []}
+    outcomes = []
+    for i, (x, z) in enumerate(generator.random((trials, 2))):
+        quality = np.exp(-10 * (x - 0.6) ** 2)
+        status, frame = "finished", BUDGET
+        for rung, others in seen.items():
+            others.append(quality * rung + 100 * generator.normal())
+            if len(others) > 2 and others[-1] < np.quantile(others, 2 / 3):
+                status, frame = "stopped", rung
+                break
+        score = quality * frame + 100 * generator.normal()
+        outcomes.append(trial(i, score, status, frame=frame, x=x, z=z))
+    return Experiment("s", "S", (X, Z), tuple(outcomes), BUDGET)
+
+
+def test_what_matters_is_found_among_trials_of_which_most_were_stopped_early():
+    found = [of(halved(seed)) for seed in range(30)]
+    assert np.mean([each["x"].share > each["z"].share for each in found]) > 0.9
+    assert np.mean([each["x"].sure for each in found]) > 0.8
+    assert np.mean([each["z"].sure for each in found]) < 0.15
+
+
 @given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=30))
 def test_ranks_go_from_0_to_1_and_equal_values_share_theirs(values):
     ranks = midranks(np.array(values))

@@ -1,0 +1,284 @@
+"""`slm-lab run SPEC NAME search` from beginning to end: stopped, killed, and gone on with."""
+
+import csv
+import json
+import os
+import signal
+
+import pytest
+
+from slm_lab.experiment.run_dir import RunDir
+from slm_lab.experiment.search.record import Began, Confirmed, Ended, Record, Reported
+from tests.faults.lab import (
+    LAB,
+    NAME,
+    all_gone,
+    call,
+    command,
+    interrupt,
+    repeatable,
+    run_folder,
+    session_of,
+    started,
+    wait_until,
+    write_spec,
+)
+from tests.support import actor_critic, ppo
+
+LR = "agent.net.optim_spec.lr"
+GAMMA = "agent.algorithm.gamma"
+
+
+def searching(search, make=ppo, **changes):
+    """A spec of one Session that searches, with a row every 400 frames."""
+    sizes = {"env__max_frame": 2400, "meta__log_frequency": 400, "meta__random_seed": 5}
+    return make(**{**sizes, "search": search, **changes})
+
+
+def long(**changes):
+    """A search of four trials that take some seconds each, with a checkpoint at every row."""
+    sizes = {"env__max_frame": 40_000, "meta__save_interval": 0, "meta__max_trial": 4}
+    return searching({f"{LR}__loguniform": [1e-4, 1e-2]}, **{**sizes, **changes})
+
+
+def run_dir(folder):
+    return RunDir(run_folder(folder), NAME)
+
+
+def events(folder, kind=None):
+    """What the record of the only search says; nothing before there is one."""
+    found = list((folder / "data").glob(f"*/{NAME}_search.jsonl"))
+    told = list(Record(found[0]).read()) if found else []
+    return told if kind is None else [event for event in told if isinstance(event, kind)]
+
+
+def table(folder):
+    """By trial the line of `experiment_df.csv`."""
+    text = (run_folder(folder) / f"{NAME}_experiment_df.csv").read_text()
+    lines = csv.DictReader(text.splitlines())
+    return {int(line["trial"]): line for line in lines}
+
+
+def trial_rows(folder, trial):
+    return repeatable(run_dir(folder).session(trial, 0).rows)
+
+
+def test_a_grid_is_gone_through_once_and_leaves_what_a_reader_needs(folder):
+    write_spec(folder, searching({f"{LR}__grid_search": [1e-3, 1e-2], f"{GAMMA}__choice": [0.9]}))
+    done = call(command(folder, "search"), folder)
+    assert (done.code, done.err) == (0, "")
+    found = table(folder)
+    assert sorted(float(line[LR]) for line in found.values()) == [1e-3, 1e-2]
+    assert {line["status"] for line in found.values()} == {"finished"}
+    assert [float(line["frame"]) for line in found.values()] == [2400, 2400]
+    names = {path.name for path in run_folder(folder).iterdir()}
+    assert {f"{NAME}_spec.json", f"{NAME}_t0_spec.json", f"{NAME}_t1_spec.json"} <= names
+    assert {f"{NAME}_experiment_graph.png", f"{NAME}_experiment_graph.html"} <= names
+    assert f"{NAME}_multi_trial_graph_mean_returns_vs_frames.png" in names
+    assert not any("t0_trial_graph" in name for name in names), "they are in graph/"
+    assert trial_rows(folder, 0) != trial_rows(folder, 1), "each has its own seeds"
+
+
+@pytest.mark.slow
+def test_a_trial_trains_as_its_spec_does_by_itself(folder):
+    """But for the seeds, which a trial has of its own: here the first trial has those of a run."""
+    write_spec(folder, searching({f"{LR}__grid_search": [1e-3]}))
+    assert call(command(folder, "search"), folder).code == 0
+    spec = run_folder(folder) / f"{NAME}_t0_spec.json"
+    args = [str(LAB), "run", str(spec), NAME, "train", "--data", str(folder / "alone")]
+    assert call(args, folder).code == 0
+    (alone,) = (folder / "alone").glob(f"{NAME}_*")
+    expected = repeatable(RunDir(alone, NAME).session(0, 0).rows)
+    assert trial_rows(folder, 0) == expected
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    """The rows of every trial of the long search, and its record, where nothing disturbed it."""
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    write_spec(folder, long())
+    assert call(command(folder, "search"), folder).code == 0
+    return {trial: trial_rows(folder, trial) for trial in range(4)}, events(folder, Ended)
+
+
+def ends(found):
+    return {event.trial: (event.status, event.frame, event.score) for event in found}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["kill", "ctrl-c"])
+def test_a_search_that_goes_on_ends_as_if_nothing_had_stopped_it(folder, how, uninterrupted):
+    write_spec(folder, long())
+    with started(folder, "search") as running:
+        wait_until(lambda: events(folder, Ended) and len(events(folder, Reported)) > 130)
+        left = running.children()
+        if how == "kill":
+            os.kill(running.pid, signal.SIGKILL)
+            running.process.wait()
+        else:
+            interrupt(running)
+            done = running.end()
+            assert done.code == 130
+            assert f"search@{run_folder(folder)}" in done.out
+        wait_until(lambda: all_gone(left))
+    before = events(folder)
+    over = {event.trial for event in before if isinstance(event, Ended)}
+    unfinished = {event.trial for event in before if isinstance(event, Began)} - over
+    assert over
+    assert unfinished
+    done = call(command(folder, "search@latest"), folder)
+    assert (done.code, done.err) == (0, "")
+    after = events(folder)[len(before) :]
+    assert not over & {event.trial for event in after if isinstance(event, Began)}
+    for trial in unfinished:
+        log = run_dir(folder).session(trial, 0).log.read_text()
+        assert "going on at frame" in log, "it did not begin anew"
+    rows, ended = uninterrupted
+    assert {trial: trial_rows(folder, trial) for trial in range(4)} == rows
+    assert ends(events(folder, Ended)) == ends(ended)
+
+
+@pytest.mark.slow
+def test_a_second_ctrl_c_ends_at_once_and_nothing_runs_on(folder):
+    write_spec(folder, long())
+    with started(folder, "search") as running:
+        wait_until(lambda: events(folder, Reported))
+        left = running.children()
+        os.kill(running.pid, signal.SIGSTOP)  # so that it takes both in before it acts on either
+        interrupt(running)
+        os.kill(running.pid, signal.SIGTERM)
+        os.kill(running.pid, signal.SIGCONT)
+        assert running.end().code == 130
+        wait_until(lambda: all_gone(left))
+
+
+@pytest.mark.slow
+def test_a_trial_whose_process_is_killed_is_tried_again_from_its_checkpoint(folder, uninterrupted):
+    write_spec(folder, long())
+    with started(folder, "search") as running:
+        wait_until(lambda: len(events(folder, Reported)) > 40)
+        trial = next(c for c in running.children() if session_of(c.pid, 0))
+        trial.kill()
+        done = running.end()
+    assert (done.code, done.err) == (0, "")
+    assert sorted(line["restarts"] for line in table(folder).values()) == ["0", "0", "0", "1"]
+    assert {trial: trial_rows(folder, trial) for trial in range(4)} == uninterrupted[0]
+
+
+def test_a_trial_that_fails_is_told_and_the_others_end(folder):
+    write_spec(folder, searching({f"{LR}__grid_search": [1e-3, 1e38]}, make=actor_critic))
+    done = call(command(folder, "search"), folder)
+    assert done.code == 0
+    assert "t1 failed" in done.err
+    assert "1 of 2 trials failed" in done.err
+    failed = table(folder)[1]
+    assert (failed["status"], failed["score"], failed["total_reward_ma"]) == ("failed", "", "")
+    assert "finite" in failed["error"]
+    assert failed["restarts"] == "0", "it would fail again"
+    assert table(folder)[0]["status"] == "finished"
+
+
+@pytest.mark.slow
+def test_where_every_trial_fails_the_search_has_failed(folder):
+    write_spec(folder, searching({f"{LR}__grid_search": [1e38]}, make=actor_critic))
+    assert call(command(folder, "search"), folder).code == 1
+
+
+@pytest.mark.slow
+def test_values_that_do_not_go_together_fail_before_they_run(folder):
+    sizes = {"agent.algorithm.minibatch_size__choice": [4096]}
+    write_spec(folder, searching({**sizes, f"{LR}__grid_search": [1e-3]}))
+    done = call(command(folder, "search"), folder)
+    assert done.code == 1
+    assert "minibatch_size = 4096" in done.err
+    assert not events(folder, Began)
+
+
+@pytest.mark.slow
+def test_the_best_are_run_again_under_fresh_seeds(folder):
+    confirm = {"top": 2, "max_session": 2}
+    write_spec(folder, searching({f"{LR}__grid_search": [1e-5, 1e-3, 1e-2]}, meta__confirm=confirm))
+    done = call(command(folder, "search"), folder)
+    assert (done.code, done.err) == (0, "")
+    confirmed = {event.trial: event.scores for event in events(folder, Confirmed)}
+    best = sorted(table(folder).values(), key=lambda line: -float(line["score"]))[:2]
+    assert set(confirmed) == {int(line["trial"]) for line in best}
+    assert all(len(set(scores)) == 2 for scores in confirmed.values())
+    first = run_folder(folder) / "best_0.json"
+    content = json.loads(first.read_text())[NAME]
+    assert content["meta"]["max_session"] == 2
+    assert "search" not in content
+    assert str(content["agent"]["net"]["optim_spec"]["lr"]) == best[0][LR]
+    args = [str(LAB), "run", str(first), NAME, "train", "--data", str(folder / "again")]
+    assert call(args, folder).code == 0
+    (again,) = (folder / "again").glob(f"{NAME}_*")
+    rows = [repeatable(RunDir(again, NAME).session(0, s).rows) for s in range(2)]
+    column = rows[0][0].index("total_reward_ma")
+    scores = tuple(float(each[-1][column]) for each in rows)
+    assert scores == pytest.approx(confirmed[int(best[0]["trial"])])
+    more = call(command(folder, "search@latest"), folder)
+    assert (more.code, more.err) == (0, "")
+    assert len(events(folder, Confirmed)) == 2, "nothing was run again"
+
+
+@pytest.mark.slow
+def test_a_search_may_be_made_longer(folder):
+    write_spec(folder, searching({f"{LR}__loguniform": [1e-4, 1e-2]}))
+    assert call(command(folder, "search"), folder).code == 0
+    more = call(command(folder, "search@latest", "-s", "meta.max_trial=3"), folder)
+    assert (more.code, more.err) == (0, "")
+    assert [event.trial for event in events(folder, Ended)] == [0, 1, 2]
+    assert len({line[LR] for line in table(folder).values()}) == 3
+
+
+@pytest.mark.slow
+def test_only_the_best_keep_their_models(folder):
+    write_spec(folder, searching({f"{LR}__grid_search": [1e-5, 1e-3, 1e-2]}))
+    assert call(command(folder, "search", "--keep", "1"), folder).code == 0
+    best = max(table(folder).values(), key=lambda line: float(line["score"]))
+    kept = {path.name.split("_")[1] for path in (run_folder(folder) / "model").iterdir()}
+    assert kept == {f"t{best['trial']}"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["shared", "synced", "all_reduce", "actor_learner"])
+def test_every_way_of_parallel_training_is_searched_over(folder, mode):
+    make = actor_critic if mode == "synced" else ppo
+    optimizer = {"name": "GlobalAdam", "lr": 1e-3}
+    workers = 1 if mode == "actor_learner" else 2
+    together = {"meta__distributed": mode, "meta__max_session": workers}
+    scheduler = {"meta__search_scheduler": {"grace_period": 800, "reduction_factor": 2}}
+    write_spec(
+        folder,
+        searching(
+            {f"{LR}__loguniform": [1e-4, 1e-2]},
+            make,
+            agent__net__optim_spec=optimizer,
+            meta__max_trial=2,
+            **together,
+            **scheduler,
+        ),
+    )
+    done = call(command(folder, "search"), folder)
+    assert (done.code, done.err) == (0, "")
+    assert {line["status"] for line in table(folder).values()} <= {"finished", "stopped"}
+    assert events(folder, Reported)
+
+
+@pytest.mark.slow
+def test_trials_run_on_both_nodes_of_a_cluster(folder, cluster):
+    write_spec(folder, long(env__max_frame=12_000))
+    done = call(command(folder, "search", "--cluster", cluster.address), folder)
+    assert (done.code, done.err) == (0, "")
+    assert {line["status"] for line in table(folder).values()} == {"finished"}
+    for trial in range(4):
+        assert len(trial_rows(folder, trial)) == 31
+        assert run_dir(folder).session(trial, 0).manifest.is_file()
+
+
+@pytest.mark.slow
+def test_nothing_is_written_to_a_home_that_takes_nothing(folder, monkeypatch):
+    monkeypatch.setenv("HOME", "/proc/none")
+    write_spec(folder, searching({f"{LR}__grid_search": [1e-3]}))
+    done = call(command(folder, "search"), folder)
+    assert (done.code, done.err) == (0, "")
