@@ -4,6 +4,7 @@ import shlex
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
@@ -19,7 +20,7 @@ from slm_lab.cli.naming import sessions_text
 from slm_lab.cli.run import say
 from slm_lab.cli.search_live import SearchDisplay, searched_paths, trial_row, trials_table
 from slm_lab.experiment.search.confirm import Confirmation, spec_file
-from slm_lab.experiment.search.outcomes import best_first, draw, table_file
+from slm_lab.experiment.search.outcomes import best_first, draw, write_confirmed
 from slm_lab.experiment.search.prepare import Prepared, SearchRequest
 from slm_lab.experiment.search.record import Confirmed, Status
 from slm_lab.experiment.stopping import stop_on_signals
@@ -62,13 +63,14 @@ def _search(console: Console, prepared: Prepared) -> int:
         paths = drawing.draw()
     if not search.stopping and prepared.spec.meta.confirm is not None:
         _confirm(console, prepared)
-    _show_trials(console, prepared)
+        paths += drawing.write_confirmed()
+    if not display.is_live:  # else its last state stands there
+        _show_trials(console, prepared)
     failed = _show_failures(prepared)
     scores = _show_confirmed(console, prepared)
     for path in paths:
-        if path.suffix == ".png" or "experiment_graph" in path.name:
-            say(console, f"graph {path}")
-    say(console, f"table {table_file(prepared.run_dir)}")
+        if path.suffix != ".html" or "experiment_graph" in path.name:
+            say(console, f"{'table' if path.suffix == '.csv' else 'graph'} {path}")
     if search.stopping or not search.standing.is_over or _is_missing(prepared):
         say(console, f"go on with: {resume_command(prepared)}")
         return INTERRUPTED
@@ -93,11 +95,20 @@ class _Drawing:
     def draw(self) -> list[Path]:
         """The paths; none where the disk takes nothing, which ends no search."""
         prepared = self._prepared
-        try:
-            return draw(prepared.spec, prepared.run_dir, prepared.search.standing)
-        except OSError as error:
-            print(f"cannot draw the graphs: {error}", file=sys.stderr)
-            return []
+        return _written(lambda: draw(prepared.spec, prepared.run_dir, prepared.search.standing))
+
+    def write_confirmed(self) -> list[Path]:
+        """The same of the table of what was run again."""
+        prepared = self._prepared
+        return _written(lambda: write_confirmed(prepared.run_dir, prepared.search.standing))
+
+
+def _written(write: Callable[[], list[Path]]) -> list[Path]:
+    try:
+        return write()
+    except OSError as error:
+        print(f"cannot write graphs and tables: {error}", file=sys.stderr)
+        return []
 
 
 def resume_command(prepared: Prepared) -> str:

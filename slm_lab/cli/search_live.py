@@ -56,6 +56,11 @@ class SearchDisplay:
             else None
         )
 
+    @property
+    def is_live(self) -> bool:
+        """Whether there is a terminal to show it on."""
+        return self._live is not None
+
     def __enter__(self) -> Self:
         if self._live is not None:
             self._live.start()

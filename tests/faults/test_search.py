@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import signal
+from collections import Counter
 
 import pytest
 
@@ -36,8 +37,15 @@ def searching(search, make=ppo, **changes):
 
 
 def long(**changes):
-    """A search of four trials that take some seconds each, with a checkpoint at every row."""
-    sizes = {"env__max_frame": 40_000, "meta__save_interval": 0, "meta__max_trial": 4}
+    """A search of four trials that take some seconds each, one at a time, with a checkpoint at every
+    row."""
+    all_cores = {"cpu": len(os.sched_getaffinity(0))}
+    sizes = {
+        "env__max_frame": 40_000,
+        "meta__save_interval": 0,
+        "meta__max_trial": 4,
+        "meta__search_resources": all_cores,
+    }
     return searching({f"{LR}__loguniform": [1e-4, 1e-2]}, **{**sizes, **changes})
 
 
@@ -101,6 +109,13 @@ def uninterrupted(tmp_path_factory):
     return {trial: trial_rows(folder, trial) for trial in range(4)}, events(folder, Ended)
 
 
+def under_way(folder):
+    """Once a trial has ended, the trials that have been learning for a while."""
+    over = {event.trial for event in events(folder, Ended)}
+    told = Counter(event.trial for event in events(folder, Reported))
+    return over and [trial for trial, count in told.items() if trial not in over and count > 9]
+
+
 def ends(found):
     return {event.trial: (event.status, event.frame, event.score) for event in found}
 
@@ -110,7 +125,7 @@ def ends(found):
 def test_a_search_that_goes_on_ends_as_if_nothing_had_stopped_it(folder, how, uninterrupted):
     write_spec(folder, long())
     with started(folder, "search") as running:
-        wait_until(lambda: events(folder, Ended) and len(events(folder, Reported)) > 130)
+        wait_until(lambda: under_way(folder))
         left = running.children()
         if how == "kill":
             os.kill(running.pid, signal.SIGKILL)
@@ -173,7 +188,7 @@ def test_a_trial_that_fails_is_told_and_the_others_end(folder):
     assert "1 of 2 trials failed" in done.err
     failed = table(folder)[1]
     assert (failed["status"], failed["score"], failed["total_reward_ma"]) == ("failed", "", "")
-    assert "finite" in failed["error"]
+    assert "the loss is nan" in failed["error"]
     assert failed["restarts"] == "0", "it would fail again"
     assert table(folder)[0]["status"] == "finished"
 
@@ -227,7 +242,7 @@ def test_a_search_may_be_made_longer(folder):
     assert call(command(folder, "search"), folder).code == 0
     more = call(command(folder, "search@latest", "-s", "meta.max_trial=3"), folder)
     assert (more.code, more.err) == (0, "")
-    assert [event.trial for event in events(folder, Ended)] == [0, 1, 2]
+    assert sorted(event.trial for event in events(folder, Ended)) == [0, 1, 2]
     assert len({line[LR] for line in table(folder).values()}) == 3
 
 
@@ -267,7 +282,7 @@ def test_every_way_of_parallel_training_is_searched_over(folder, mode):
 
 @pytest.mark.slow
 def test_trials_run_on_both_nodes_of_a_cluster(folder, cluster):
-    write_spec(folder, long(env__max_frame=12_000))
+    write_spec(folder, long(env__max_frame=12_000, meta__search_resources={}))
     done = call(command(folder, "search", "--cluster", cluster.address), folder)
     assert (done.code, done.err) == (0, "")
     assert {line["status"] for line in table(folder).values()} == {"finished"}
@@ -279,6 +294,7 @@ def test_trials_run_on_both_nodes_of_a_cluster(folder, cluster):
 @pytest.mark.slow
 def test_nothing_is_written_to_a_home_that_takes_nothing(folder, monkeypatch):
     monkeypatch.setenv("HOME", "/proc/none")
+    monkeypatch.setenv("MPLCONFIGDIR", str(folder))
     write_spec(folder, searching({f"{LR}__grid_search": [1e-3]}))
     done = call(command(folder, "search"), folder)
     assert (done.code, done.err) == (0, "")

@@ -1,7 +1,11 @@
 """What a search has found so far, as the analysis takes it: the table and the graphs."""
 
+import csv
+import io
 from pathlib import Path
+from statistics import fmean, pstdev
 
+from slm_lab.analysis.atomic import write_atomically
 from slm_lab.analysis.experiment import (
     Experiment,
     TrialOutcome,
@@ -53,18 +57,33 @@ def experiment(spec: Spec, standing: Standing) -> Experiment:
     )
 
 
-def table_file(run_dir: RunDir) -> Path:
-    """Where the table of the trials lies."""
-    return run_dir.root / f"{run_dir.prefix}_experiment_df.csv"
+def write_confirmed(run_dir: RunDir, standing: Standing) -> list[Path]:
+    """A line for each spec that was run again, in the order of their files `best_{n}.json`; no file
+    where none was. Raises OSError."""
+    order = [its for its in best_first(standing) if its.trial in standing.confirmed]
+    if not order:
+        return []
+    buffer = io.StringIO()
+    table = csv.writer(buffer, lineterminator="\n")
+    table.writerow(("trial", "search_score", "confirmed_mean", "confirmed_std", "seeds", "scores"))
+    for its in order:
+        scores = standing.confirmed[its.trial].scores
+        mean, std = (fmean(scores), pstdev(scores)) if scores else ("", "")
+        every = " ".join(map(str, scores))
+        table.writerow((its.trial, its.score, mean, std, len(scores), every))
+    path = run_dir.root / f"{run_dir.prefix}_confirmed.csv"
+    write_atomically(path, buffer.getvalue().encode())
+    return [path]
 
 
 def draw(spec: Spec, run_dir: RunDir, standing: Standing) -> list[Path]:
-    """Writes the table and the graphs; returns the paths, the experiment graph's first.
+    """Writes the table and the graphs; returns the paths, the graph of all metrics first.
 
     Raises OSError.
     """
     found = experiment(spec, standing)
-    write_experiment_df(table_file(run_dir), found)
+    table = run_dir.root / f"{run_dir.prefix}_experiment_df.csv"
+    write_experiment_df(table, found)
     paths = draw_experiment_graph(found, run_dir.root, run_dir.prefix)
     meta = spec.meta
     training_of = {s: n for n, crew in enumerate(meta.trainings) for s in crew}
@@ -76,6 +95,7 @@ def draw(spec: Spec, run_dir: RunDir, standing: Standing) -> list[Path]:
         rows[trial] = list(there.values())
         run_of[trial] = [training_of[s] for s in there] if meta.max_run > 1 else None
     title = f"{spec.name} on {spec.env.name}"
-    return paths + draw_multi_trial_graphs(
+    paths += draw_multi_trial_graphs(
         rows, found.outcomes, run_of, run_dir.root, run_dir.prefix, title
     )
+    return [*paths, table]

@@ -4,6 +4,7 @@ What a search knows is what its record says. One that goes on after a kill reads
 engine and the scheduler again what they were told.
 """
 
+import errno
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -12,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeAlias, final
 
-from slm_lab.core.errors import UsageError
+from slm_lab.core.errors import LabError, UsageError
 
 Point: TypeAlias = Mapping[str, Any]
 """The value of each searched key, by its dotted path."""
@@ -237,16 +238,24 @@ class Record:
     def write(self, event: Event) -> None:
         """Adds an event. It outlives a kill at once, and what cannot be made again a power cut too.
 
-        Raises OSError.
+        Raises LabError where the disk does not take it; what was noted before is safe.
         """
-        if self._stream is None:
-            self._stream = self._opened()
         kind = type(event).__name__.lower()
         line = json.dumps({"event": kind, **asdict(event)}).encode() + b"\n"
-        written = os.write(self._stream, line)
-        if written < len(line):
-            raise OSError(28, "No space left on device", str(self._file))
-        if not isinstance(event, Reported):
+        try:
+            self._append(line, durably=not isinstance(event, Reported))
+        except OSError as error:
+            raise LabError(
+                f"cannot write the record {self._file}: {error.strerror or error}; the search ends "
+                "here, and can go on from what was noted before"
+            ) from error
+
+    def _append(self, line: bytes, durably: bool) -> None:
+        if self._stream is None:
+            self._stream = self._opened()
+        if os.write(self._stream, line) < len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if durably:
             os.fsync(self._stream)
 
     def _opened(self) -> int:

@@ -84,8 +84,8 @@ class Search:
     def run(self, on_tick: Callable[[], None]) -> None:
         """To the end, or until it is stopped; `on_tick` is called a few times a second.
 
-        No process is left behind, whatever is raised. Raises OSError where the record cannot be
-        written: what was noted so far is safe.
+        No process is left behind, whatever is raised. Raises LabError where the record cannot be
+        written.
         """
         try:
             for its in self.standing.of(Status.RUNNING):  # when it was killed
@@ -93,7 +93,9 @@ class Search:
             for order in list(self._orders.values()):
                 self._carry_out(order)
             while True:
-                if not self.stopping:
+                if self.stopping:
+                    self.pool.stop_all()  # one may have been about to begin
+                else:
                     self._fill()
                 if not self.pool.running:
                     break
@@ -164,20 +166,22 @@ class Search:
 
     def _next(self) -> int | None:
         """What was interrupted goes on first; then the judge chooses; then there is a new one."""
-        waiting = self.standing.of(Status.WAITING, Status.PAUSED)
-        for its in waiting:
-            if its.has_begun and its.status is Status.WAITING:
+        for its in self.standing.of(Status.WAITING):
+            if its.has_begun:
                 return its.trial
-        chosen = None
-        if not self._judge.needs_all or len(self.standing.trials) == self.num_trials:
-            chosen = self._judge.choose([its.trial for its in waiting])
-        if chosen is not None:
-            return chosen
-        if len(self.standing.trials) < self.num_trials:
-            trial = len(self.standing.trials)
-            self._note(Proposed(trial, self._engine.propose(trial)))
-            return self._next()
-        return None
+        while self._judge.needs_all and self._propose() is not None:
+            pass
+        waiting = self.standing.of(Status.WAITING, Status.PAUSED)
+        chosen = self._judge.choose([its.trial for its in waiting])
+        return self._propose() if chosen is None else chosen
+
+    def _propose(self) -> int | None:
+        """The next trial of the engine, if it has one left."""
+        trial = len(self.standing.trials)
+        if trial >= self.num_trials:
+            return None
+        self._note(Proposed(trial, self._engine.propose(trial)))
+        return trial
 
     def _begin(self, trial: int) -> bool:
         """Whether it was begun, or could never be; False where it has to wait for room."""
@@ -224,15 +228,18 @@ class Search:
             if trial in self.pool.running:  # else another's report has just ended it
                 self._hear(trial)
         for trial, process, end in self.pool.ends():
-            self._hear(trial)
+            self._hear(trial, at_the_end=True)
             self._collect(self.standing.trials[trial], process, end)
 
-    def _hear(self, trial: int) -> None:
+    def _hear(self, trial: int, at_the_end: bool = False) -> None:
+        """What a trial reports, up to the report by which it is told to end or to pause."""
+        if trial in self._orders:
+            return
         orders: list[Order] = []
-        for frame, score in self._watches[trial].look():
+        for frame, score in self._watches[trial].look(at_the_end):
             orders += self._note(Reported(trial, frame, score))
-            if trial in self._orders or any(order.trial == trial for order in orders):
-                break  # what comes after it is not heard any more
+            if any(order.trial == trial for order in orders):
+                break
         for order in orders:
             self._carry_out(order)
 
@@ -241,28 +248,26 @@ class Search:
         if its.status.is_over:
             return
         self._orders[order.trial] = order
-        if order.what is What.COPY:
-            self._copy(its, order)
-        elif order.trial in self.pool.running:
+        if order.trial in self.pool.running:
             self.pool.stop(order.trial)
         else:
-            self._obey(its, order.what, 0.0, its.metrics)
+            self._obey(its, order, 0.0, its.metrics)
 
     def _obey(
-        self, its: TrialState, what: What, seconds: float, metrics: Mapping[str, float | None]
+        self, its: TrialState, order: Order, seconds: float, metrics: Mapping[str, float | None]
     ) -> None:
-        """A trial that does not run any more stops, or pauses, as it was told to."""
-        if what is What.STOP:
-            self._end(its, Status.STOPPED, seconds, metrics)
-        else:
-            del self._orders[its.trial]
-            self._note(Paused(its.trial, seconds, metrics))
+        """A trial that does not run any more becomes what it was told to."""
+        match order.what:
+            case What.STOP:
+                self._end(its, Status.STOPPED, seconds, metrics)
+            case What.PAUSE:
+                del self._orders[its.trial]
+                self._note(Paused(its.trial, seconds, metrics))
+            case What.COPY:
+                self._copy(its, order, seconds)
 
-    def _copy(self, its: TrialState, order: Order) -> None:
+    def _copy(self, its: TrialState, order: Order, seconds: float) -> None:
         """It goes on from another's checkpoint; where that has none yet, from its own."""
-        seconds = 0.0
-        if its.trial in self.pool.running:
-            seconds = self.pool.kill(its.trial).seconds
         frame = copy_checkpoints(self.run_dir, self.spec_of(order.donor), order.donor, its.trial)
         donor = its.trial if frame is None else order.donor
         self._specs.pop(its.trial, None)
@@ -279,7 +284,7 @@ class Search:
         elif end.ending is Ending.FAILED:
             self._fail(its, end, seconds)
         elif order is not None:
-            self._obey(its, order.what, seconds, metrics)
+            self._obey(its, order, seconds, metrics)
         else:
             self._note(Interrupted(its.trial, seconds))
 
@@ -304,7 +309,9 @@ class Search:
         frame: int | None = None,
     ) -> None:
         self._orders.pop(its.trial, None)
-        score = None if status is Status.FAILED else metrics.get(SCORE, its.score)
+        score = metrics.get(SCORE)
+        if score is None and status is not Status.FAILED:
+            score = its.score
         spent = its.frame if frame is None else frame
         ended = Ended(its.trial, status, spent, score, seconds, metrics, error)
         orders = self._note(ended)
