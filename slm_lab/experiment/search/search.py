@@ -310,8 +310,8 @@ class Search:
     ) -> None:
         self._orders.pop(its.trial, None)
         score = metrics.get(SCORE)
-        if score is None and status is not Status.FAILED:
-            score = its.score
+        if status is Status.STOPPED and its.score is not None:
+            score = its.score  # at the frame where it was compared, not where it stood still
         spent = its.frame if frame is None else frame
         ended = Ended(its.trial, status, spent, score, seconds, metrics, error)
         orders = self._note(ended)
