@@ -23,6 +23,7 @@ from slm_lab.experiment.search.confirm import Confirmation, spec_file
 from slm_lab.experiment.search.outcomes import best_first, draw, write_confirmed
 from slm_lab.experiment.search.prepare import Prepared, SearchRequest
 from slm_lab.experiment.search.record import Confirmed, Status
+from slm_lab.experiment.search.search import Search
 from slm_lab.experiment.stopping import stop_on_signals
 
 SHOWN = 10
@@ -153,15 +154,18 @@ def _confirm(console: Console, prepared: Prepared) -> None:
         f"confirming the best {len(confirmation.candidates)} with {asked.max_session} fresh seeds "
         "each",
     )
-    with stop_on_signals(confirmation.stop), _Progress(console, confirmation) as progress:
+    with stop_on_signals(confirmation.stop), _Progress(console, search, confirmation) as progress:
         confirmation.run(progress.show)
     search.stopping = confirmation.stopping
 
 
 class _Progress:
-    """A live line per spec that is confirmed; nothing without a terminal."""
+    """A live line per spec that is confirmed; without a terminal one when it has been."""
 
-    def __init__(self, console: Console, confirmation: Confirmation) -> None:
+    def __init__(self, console: Console, search: Search, confirmation: Confirmation) -> None:
+        self._console = console
+        self._standing = search.standing
+        self._said = set(search.standing.confirmed)
         self._confirmation = confirmation
         self._live = Live(console=console, refresh_per_second=4) if console.is_terminal else None
 
@@ -177,6 +181,7 @@ class _Progress:
     def show(self) -> None:
         """Shows how things stand."""
         if self._live is None:
+            self._log()
             return
         table = Table.grid(padding=(0, 2))
         for trial, process in self._confirmation.pool.running.items():
@@ -187,6 +192,13 @@ class _Progress:
             frames = sum(session.frame for session in sessions)
             table.add_row(f"t{trial}", f"{frames:,} frames", number(mean, ".1f"))
         self._live.update(table)
+
+    def _log(self) -> None:
+        for trial, found in self._standing.confirmed.items():
+            if trial not in self._said:
+                self._said.add(trial)
+                seeds = f"under {len(found.scores)} fresh seeds"
+                say(self._console, f"t{trial} confirmed: {_mean_text(found)} {seeds}")
 
 
 def _show_trials(console: Console, prepared: Prepared) -> None:
@@ -243,15 +255,14 @@ def _show_confirmed(console: Console, prepared: Prepared) -> bool:
     order = [its for its in best_first(standing) if its.trial in standing.confirmed]
     for rank, its in enumerate(order):
         found = standing.confirmed[its.trial]
-        mean, spread = _mean_and_spread(found)
         values = ", ".join(f"{names[p]} {value_text(v)}" for p, v in its.point.items())
         table.add_row(
             spec_file(prepared.run_dir, rank).name,
             f"t{its.trial}",
             number(its.score, ".1f"),
-            "failed" if mean is None else f"{mean:.1f} ± {number(spread, '.1f')}",
+            _mean_text(found),
             str(len(found.scores)),
-            "" if mean is None or its.score is None else f"{mean - its.score:+.1f}",
+            _difference(found, its.score),
             values,
         )
     console.print(table)
@@ -261,9 +272,17 @@ def _show_confirmed(console: Console, prepared: Prepared) -> bool:
     return not errors
 
 
-def _mean_and_spread(found: Confirmed) -> tuple[float | None, float | None]:
-    """Over the seeds, and their standard deviation where there are several."""
+def _mean_text(found: Confirmed) -> str:
+    """Over the seeds, with the standard deviation where there are several."""
     scores = found.scores
     if not scores:
-        return None, None
-    return statistics.fmean(scores), statistics.pstdev(scores) if len(scores) > 1 else None
+        return "failed"
+    spread = f" ± {statistics.pstdev(scores):.1f}" if len(scores) > 1 else ""
+    return f"{statistics.fmean(scores):.1f}{spread}"
+
+
+def _difference(found: Confirmed, score: float | None) -> str:
+    """How much more the fresh seeds score than the search's own."""
+    if not found.scores or score is None:
+        return ""
+    return f"{statistics.fmean(found.scores) - score:+.1f}"

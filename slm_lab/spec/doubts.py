@@ -7,9 +7,16 @@ from slm_lab.core.errors import Problem
 from slm_lab.spec.blocks import Blocks
 from slm_lab.spec.role import net_for_role, targets_role
 from slm_lab.spec.schema.agent import AgentSpec
-from slm_lab.spec.schema.algorithm import EXPLORING, DQNBaseSpec, ReplayLearningSpec, SARSASpec
+from slm_lab.spec.schema.algorithm import (
+    EXPLORING,
+    DQNBaseSpec,
+    OnPolicyLearningSpec,
+    PPOSpec,
+    ReplayLearningSpec,
+    SARSASpec,
+)
 from slm_lab.spec.schema.net import NetSpec
-from slm_lab.spec.unrolls import learning_algorithm, trains_freely
+from slm_lab.spec.unrolls import frames_of_event, learning_algorithm, trains_freely
 
 
 def doubts(blocks: Blocks) -> list[str]:
@@ -83,4 +90,34 @@ def _difference(algorithm: ReplayLearningSpec, net: NetSpec, frames: int) -> str
     return f"stands still for the {steps} gradient steps of one event only"
 
 
-CHECKS = (_nothing_is_explored, _targets_lag_behind)
+def _nothing_is_learned(blocks: Blocks) -> Iterator[Problem]:
+    """Whether the budget ends before the first training event, where one can tell from the spec."""
+    env, meta = blocks.env, blocks.meta
+    first = _frames_to_learning(blocks)
+    if env is None or first is None:
+        return
+    workers = meta.max_session if meta is not None and meta.distributed in _BY_THEMSELVES else 1
+    if first * workers > env.max_frame:
+        of_each = " of each worker" if workers > 1 else ""
+        message = (
+            f"ends before the first training event, which comes after {first} frames{of_each}: "
+            "nothing is learned"
+        )
+        yield Problem("env.max_frame", message, env.max_frame, has_value=True)
+
+
+def _frames_to_learning(blocks: Blocks) -> int | None:
+    """None where it depends on how long episodes are; of one that replays a cross check looks."""
+    algorithm, memory, env = blocks.algorithm, blocks.memory, blocks.env
+    if env is None or "memory" in blocks.malformed:
+        return None
+    by_steps = memory is None or memory.name == "OnPolicyBatchReplay"
+    if isinstance(algorithm, PPOSpec) or (isinstance(algorithm, OnPolicyLearningSpec) and by_steps):
+        return frames_of_event(algorithm, env.num_envs, blocks.meta)
+    return None
+
+
+_BY_THEMSELVES = ("shared", "synced")
+"""Modes in which each worker learns from its own frames, of a budget that is shared."""
+
+CHECKS = (_nothing_is_explored, _targets_lag_behind, _nothing_is_learned)

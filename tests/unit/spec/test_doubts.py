@@ -15,7 +15,7 @@ from slm_lab.spec.check import check_file
 from slm_lab.spec.load import parse_spec
 from slm_lab.spec.parse import parse
 from slm_lab.spec.schema.net import MLPNetSpec
-from tests.support import ppo, q_learning, sarsa, soft
+from tests.support import actor_critic, ppo, q_learning, sarsa, soft
 from tests.unit.agent.test_q_learning import OneBatch, dqn, transitions
 
 GREEDY = {"agent__algorithm__action_policy": "default",
@@ -176,3 +176,34 @@ def test_a_spec_with_problems_is_not_doubted_on_top(caplog):
     with caplog.at_level(logging.WARNING), pytest.raises(Exception, match="gamma"):
         parse_spec("s", raw)
     assert caplog.messages == []
+
+
+@pytest.mark.parametrize(
+    ("raw", "first"),
+    [
+        (ppo(env__num_envs=8, agent__algorithm__time_horizon=32), 256),
+        (actor_critic(env__num_envs=4, agent__algorithm__training_frequency=4), 16),
+    ],
+    ids=["PPO", "ActorCritic"],
+)
+def test_a_budget_that_ends_before_the_first_training_event_is_doubted(raw, first):
+    raw["env"]["max_frame"] = first - 1
+    (doubt,) = (line for line in doubts(raw) if line.startswith("env.max_frame"))
+    assert f"after {first} frames" in doubt
+    raw["env"]["max_frame"] = first
+    assert not [line for line in doubts(raw) if line.startswith("env.max_frame")]
+
+
+def test_hogwild_workers_share_the_budget_that_they_learn_in():
+    optimizer = {"name": "GlobalAdam", "lr": 1e-3}
+    alone = ppo(env__max_frame=300, env__num_envs=8, agent__algorithm__time_horizon=32)
+    together = ppo(
+        env__max_frame=300,
+        env__num_envs=8,
+        agent__algorithm__time_horizon=32,
+        agent__net__optim_spec=optimizer,
+        meta__distributed="shared",
+        meta__max_session=2,
+    )
+    assert not doubts(alone)
+    assert "256 frames of each worker" in doubts(together)[0]
