@@ -11,18 +11,7 @@ from pathlib import Path
 from typing import Any, final
 
 from slm_lab.analysis.atomic import write_atomically
-
-METRICS = (
-    "total_reward_ma",
-    "strength",
-    "max_strength",
-    "final_strength",
-    "sample_efficiency",
-    "training_efficiency",
-    "stability",
-    "consistency",
-)
-"""Of a Trial, in the order of columns and graphs."""
+from slm_lab.analysis.metrics import TRIAL_METRICS
 
 LISTS = ("choice", "grid_search")
 """The samplers that pick from a list."""
@@ -220,7 +209,8 @@ def write_experiment_df(path: Path, experiment: Experiment) -> None:
 
 def metric_names(outcomes: Iterable[TrialOutcome]) -> list[str]:
     """Those of this page, and others that a Trial has."""
-    return list(dict.fromkeys([*METRICS, *(name for each in outcomes for name in each.metrics)]))
+    further = (name for each in outcomes for name in each.metrics)
+    return list(dict.fromkeys([*TRIAL_METRICS, *further]))
 
 
 def _cell(value: Any) -> Any:

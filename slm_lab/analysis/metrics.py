@@ -26,6 +26,7 @@ SESSION_METRICS = (
 )
 
 TRIAL_METRICS = (*SESSION_METRICS, "consistency")
+"""In the order of columns and graphs."""
 
 MAX_OPPOSITE_SHARE = 0.1
 """A denominator Σ d_i keeps its sign if negative d_i are at most this share of Σ|d_i|."""

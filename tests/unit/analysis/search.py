@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from slm_lab.analysis.experiment import LISTS, METRICS, Experiment, TrialOutcome, Variable
+from slm_lab.analysis.experiment import LISTS, Experiment, TrialOutcome, Variable
+from slm_lab.analysis.metrics import TRIAL_METRICS
 
 BUDGET = 10_000
 VARIABLES = (
@@ -20,7 +21,9 @@ VARIABLES = (
 def trial(number=0, score=1.0, status="finished", *, frame=None, error=None, **point):
     """What became of a Trial with this score, whose metrics are all made of it."""
     spent = (BUDGET if status == "finished" else BUDGET // 2) if frame is None else frame
-    metrics = {} if score is None else {name: score / (i + 1) for i, name in enumerate(METRICS)}
+    metrics = (
+        {} if score is None else {name: score / (i + 1) for i, name in enumerate(TRIAL_METRICS)}
+    )
     return TrialOutcome(number, status, point, spent, spent / 1000, score, metrics, error)
 
 

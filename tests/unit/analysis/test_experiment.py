@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 
 from slm_lab.analysis.experiment import (
-    METRICS,
     Experiment,
     Variable,
     ranked,
@@ -15,6 +14,7 @@ from slm_lab.analysis.experiment import (
     value_text,
     write_experiment_df,
 )
+from slm_lab.analysis.metrics import TRIAL_METRICS
 
 from .search import BUDGET, drawn, searched, trial
 
@@ -105,7 +105,7 @@ def test_the_table_has_a_line_per_trial_the_best_first(tmp_path):
     ]
     paths = [variable.path for variable in experiment.variables]
     fixed = ["trial", "status", "score", "frame", "wall_t", "restarts"]
-    assert list(lines[0]) == [*fixed, *paths, *METRICS, "error"]
+    assert list(lines[0]) == [*fixed, *paths, *TRIAL_METRICS, "error"]
 
 
 def test_numbers_read_back_to_the_same_bits(tmp_path):
@@ -127,7 +127,7 @@ def test_a_failed_trial_shows_its_status_and_error_and_no_result(tmp_path):
     best, last = written(tmp_path, experiment)
     assert (last["trial"], last["status"], last["lr"]) == ("3", "failed", "0.1")
     assert last["error"] == "ValueError: the loss is nan"
-    assert not any(last[name] for name in ("score", *METRICS))
+    assert not any(last[name] for name in ("score", *TRIAL_METRICS))
     assert best["error"] == ""
     assert "nan" not in best.values()
 

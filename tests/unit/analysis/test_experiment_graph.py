@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from slm_lab.analysis.experiment import METRICS, Experiment, Variable
+from slm_lab.analysis.experiment import Experiment, Variable
 from slm_lab.analysis.experiment_figure import BEST, experiment_figure
 from slm_lab.analysis.experiment_graph import draw_experiment_graph
 from slm_lab.analysis.experiment_html import render_experiment_html
 from slm_lab.analysis.experiment_png import render_experiment_png
+from slm_lab.analysis.metrics import TRIAL_METRICS
 
 from .search import BUDGET, VARIABLES, drawn, searched, trial
 
@@ -69,7 +70,7 @@ def test_any_search_can_be_drawn(what, tmp_path):
 
 def test_there_is_a_row_for_every_metric_with_values_and_a_column_for_every_variable():
     figure = experiment_figure(drawn(12, 4))
-    assert [axis.key for axis in figure.metrics] == list(METRICS)
+    assert [axis.key for axis in figure.metrics] == list(TRIAL_METRICS)
     assert [axis.name for axis in figure.variables] == [
         "lr", "gamma", "hid_layers", "minibatch_size",
     ]  # fmt: skip
