@@ -7,12 +7,12 @@ from types import TracebackType
 from typing import Self
 
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from slm_lab.cli.naming import role
+from slm_lab.cli.screen import Screen
 from slm_lab.experiment.progress import TO_BEGIN, Board, Flow, Phase, SessionProgress
 from slm_lab.spec.schema.meta import MetaSpec
 
@@ -86,15 +86,10 @@ class LiveDisplay:
         self._said: list[tuple[float, Phase]] = [(0.0, Phase.WAITING)] * num_sessions
         self._note = ""
         self._table = Table.grid()
-        self._live = (
-            Live(console=console, refresh_per_second=5, transient=False)
-            if console.is_terminal and not console.is_dumb_terminal
-            else None
-        )
+        self._screen = Screen(console, refresh_per_second=5)
 
     def __enter__(self) -> Self:
-        if self._live is not None:
-            self._live.start()
+        self._screen.__enter__()
         return self
 
     def __exit__(
@@ -103,9 +98,8 @@ class LiveDisplay:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._live is not None:
-            self._live.update(self._table)
-            self._live.stop()
+        self._screen.show(self._table)
+        self._screen.__exit__(exc_type, exc, traceback)
 
     def update(self, board: Board) -> None:
         """Shows how things stand."""
@@ -118,10 +112,10 @@ class LiveDisplay:
         note = STOPPING if board.stop_requested else ""
         if all(progress.phase in OVER for progress in sessions):
             note = CLOSING
-        if self._live is not None:
+        if self._screen.is_live:
             self._table = self._draw(sessions, speeds)
             flow = self._flow_text(board, sessions)
-            self._live.update(Group(self._table, Text(flow, "dim"), Text(note, style="yellow")))
+            self._screen.show(Group(self._table, Text(flow, "dim"), Text(note, style="yellow")))
         else:
             for index, (progress, speed) in enumerate(zip(sessions, speeds, strict=True)):
                 self._log(index, progress, speed, now, flow_text(board.flow(index)))

@@ -6,10 +6,8 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self
 
 from rich.console import Console
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
@@ -18,6 +16,7 @@ from slm_lab.cli.errors import FAILED, INTERRUPTED
 from slm_lab.cli.live import number, short
 from slm_lab.cli.naming import sessions_text
 from slm_lab.cli.run import say
+from slm_lab.cli.screen import Screen
 from slm_lab.cli.search_live import SearchDisplay, searched_paths, trial_row, trials_table
 from slm_lab.experiment.search.confirm import Confirmation, spec_file
 from slm_lab.experiment.search.outcomes import best_first, draw, write_confirmed
@@ -154,7 +153,8 @@ def _confirm(console: Console, prepared: Prepared) -> None:
         f"confirming the best {len(confirmation.candidates)} with {asked.max_session} fresh seeds "
         "each",
     )
-    with stop_on_signals(confirmation.stop), _Progress(console, search, confirmation) as progress:
+    progress = _Progress(console, search, confirmation)
+    with stop_on_signals(confirmation.stop), progress.screen:
         confirmation.run(progress.show)
     search.stopping = confirmation.stopping
 
@@ -163,24 +163,15 @@ class _Progress:
     """A live line per spec that is confirmed; without a terminal one when it has been."""
 
     def __init__(self, console: Console, search: Search, confirmation: Confirmation) -> None:
+        self.screen = Screen(console)
         self._console = console
         self._standing = search.standing
         self._said = set(search.standing.confirmed)
         self._confirmation = confirmation
-        self._live = Live(console=console, refresh_per_second=4) if console.is_terminal else None
-
-    def __enter__(self) -> Self:
-        if self._live is not None:
-            self._live.start()
-        return self
-
-    def __exit__(self, *args: object) -> None:
-        if self._live is not None:
-            self._live.stop()
 
     def show(self) -> None:
         """Shows how things stand."""
-        if self._live is None:
+        if not self.screen.is_live:
             self._log()
             return
         table = Table.grid(padding=(0, 2))
@@ -191,7 +182,7 @@ class _Progress:
             mean = statistics.fmean(known) if known else None
             frames = sum(session.frame for session in sessions)
             table.add_row(f"t{trial}", f"{frames:,} frames", number(mean, ".1f"))
-        self._live.update(table)
+        self.screen.show(table)
 
     def _log(self) -> None:
         for trial, found in self._standing.confirmed.items():

@@ -6,13 +6,13 @@ from types import TracebackType
 from typing import Self
 
 from rich.console import Console, Group
-from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from slm_lab.analysis.experiment import short_names, value_text
 from slm_lab.cli.live import number, short
+from slm_lab.cli.screen import Screen
 from slm_lab.experiment.search.outcomes import best_first
 from slm_lab.experiment.search.record import Standing, Status, TrialState
 from slm_lab.experiment.search.search import Search
@@ -50,20 +50,15 @@ class SearchDisplay:
             trial: _turn(its) for trial, its in search.standing.trials.items()
         }
         self._next = 0.0
-        self._live = (
-            Live(console=console, refresh_per_second=4, transient=False)
-            if console.is_terminal and not console.is_dumb_terminal
-            else None
-        )
+        self._screen = Screen(console)
 
     @property
     def is_live(self) -> bool:
         """Whether there is a terminal to show it on."""
-        return self._live is not None
+        return self._screen.is_live
 
     def __enter__(self) -> Self:
-        if self._live is not None:
-            self._live.start()
+        self._screen.__enter__()
         return self
 
     def __exit__(
@@ -74,12 +69,11 @@ class SearchDisplay:
     ) -> None:
         self._next = 0.0
         self.update()
-        if self._live is not None:
-            self._live.stop()
+        self._screen.__exit__(exc_type, exc, traceback)
 
     def update(self) -> None:
         """Shows how things stand."""
-        if self._live is None:
+        if not self._screen.is_live:
             self._log()
             return
         now = time.monotonic()
@@ -87,7 +81,7 @@ class SearchDisplay:
             return
         self._next = now + REFRESH
         note = STOPPING if self._search.stopping and self._search.pool.running else ""
-        self._live.update(Group(self._table(), self._summary(), Text(note, "yellow")))
+        self._screen.show(Group(self._table(), self._summary(), Text(note, "yellow")))
 
     def _table(self) -> Table:
         rows = max(FEWEST_ROWS, self._console.height - AROUND)
