@@ -71,7 +71,7 @@ def _at_equal_frames(meta: MetaSpec) -> Iterator[Problem]:
 
 def _within_budget(meta: MetaSpec, max_frame: int) -> Iterator[Problem]:
     scheduler = meta.search_scheduler
-    keys = ("grace_period", "perturbation_interval", "max_t")
+    keys = ("grace_period", "perturbation_interval", "burn_in_period", "max_t")
     for key in keys:
         frames = getattr(scheduler, key, None)
         if frames is not None and frames > max_frame:

@@ -72,8 +72,9 @@ def search_problems(spec: Mapping[str, Any], validate: Validate) -> list[Problem
         return []
     before = {str(problem) for problem in validate(spec)[1]}
     problems: list[Problem] = []
+    seen: dict[str, str] = {}
     for dimension in dimensions(search):
-        message = _sampler_message(dimension)
+        message = _sampler_message(dimension) or _said_before(dimension, seen)
         if message:
             path = f"search.{dimension.key}"
             problems.append(Problem(path, message, dimension.args, has_value=True))
@@ -84,6 +85,13 @@ def search_problems(spec: Mapping[str, Any], validate: Validate) -> list[Problem
             if wrong:
                 break
     return problems
+
+
+def _said_before(dimension: Dimension, seen: dict[str, str]) -> str:
+    """Whether another key varies the same, by the keys so far; "" if not."""
+    before = seen.get(dimension.path)
+    seen[dimension.path] = dimension.key
+    return "" if before is None else f"varies the same as search.{before}; keep one"
 
 
 def _sampler_message(dimension: Dimension) -> str:
@@ -108,7 +116,10 @@ def _argument_message(name: str, sampler: Sampler, args: Any) -> str:
     q = args[sampler.arguments.index("q")] if "q" in sampler.arguments[: len(args)] else None
     rules = (
         (q is not None and q <= 0, "q must be > 0"),
-        (sampler.whole and (first != int(first) or second != int(second)), "must be whole numbers"),
+        (
+            sampler.whole and any(n != int(n) for n in (first, second, q or 0)),
+            "must be whole numbers",
+        ),
         (sampler.in_order and first >= second, "lower must be < upper"),
         (sampler.in_order and "log" in name and first <= 0, "lower must be > 0"),
         (not sampler.in_order and second <= 0, "sd must be > 0"),

@@ -55,6 +55,8 @@ def _copy(source: SessionPaths, target: SessionPaths) -> Manifest:
     for path, copy in _files(source, target, manifest):
         copy.unlink(missing_ok=True)
         shutil.copyfile(path, copy)
+    for name, size in manifest.rows.items():  # what follows was never the trial's own
+        os.truncate(target.info / name.replace(source.prefix, target.prefix, 1), size)
     renamed = json.loads(content.replace(f'"{source.prefix}_', f'"{target.prefix}_'))
     write_atomically(pending_path(target.manifest), json.dumps(renamed).encode())
     return manifest

@@ -51,16 +51,17 @@ class Drawn(Engine):
     def __init__(self, space: Space, max_trial: int, seed: int) -> None:
         rounds = 1 if space.is_grid else -(-max_trial // space.grid_points)
         self.num_trials = rounds * space.grid_points
-        self._points = _drawn(space, rounds, seed)
+        self._points = _drawn(space, seed)
 
     def propose(self, trial: int) -> Point:
         """See `Engine`."""
         return next(self._points)
 
 
-def _drawn(space: Space, rounds: int, seed: int) -> Iterator[Point]:
+def _drawn(space: Space, seed: int) -> Iterator[Point]:
+    """Without end: a search that goes on may be asked for fewer trials than it has."""
     random_state = np.random.RandomState(seed % 2**32)
-    for _ in range(rounds):
+    while True:
         for _, drawn in generate_variants(space.domains(), random_state=random_state):
             yield space.point(drawn)
 

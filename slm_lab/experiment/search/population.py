@@ -66,7 +66,7 @@ class Population(Judge):
             donor = int(self._rng.choice(best))
             point = self._explored(self._live[donor].point)
             member.point, member.score = point, None
-            member.frame = self._live[donor].frame
+            member.frame = member.looked_at = self._live[donor].frame
             member.is_waiting = True
             return [Order(trial, What.COPY, donor, point)]
         if any(each.is_waiting for each in self._live.values()):

@@ -177,10 +177,15 @@ class Standing:
         return standing
 
     def apply(self, event: Event) -> None:
-        """Takes in the next event."""
+        """Takes in the next event. Raises UsageError where it is of a trial that was never
+        proposed: a line of the record is missing."""
         if isinstance(event, Proposed):
             self.trials[event.trial] = TrialState(event.trial, event.point)
             return
+        if event.trial not in self.trials:
+            raise UsageError(
+                f"the record of the search is damaged: it never proposes t{event.trial}"
+            )
         if isinstance(event, Confirmed):
             self.confirmed[event.trial] = event
             return
@@ -232,7 +237,7 @@ class Record:
         for number, line in enumerate(lines[:-1], 1):
             try:
                 yield _event(json.loads(line))
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise UsageError(f"{self._file}, line {number}, is no event: {error}") from error
 
     def write(self, event: Event) -> None:
@@ -254,6 +259,7 @@ class Record:
         if self._stream is None:
             self._stream = self._opened()
         if os.write(self._stream, line) < len(line):
+            self.close()  # the next one takes the place of what has been written of this
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if durably:
             os.fsync(self._stream)

@@ -77,6 +77,8 @@ class Search:
         self._watches: dict[int, Watch] = {}
         self._orders: dict[int, Order] = {}
         """What is to become of trials that have not yet ended as they were told to."""
+        self._ending: set[int] = set()
+        """Those whose processes have ended, and that are to be collected."""
         self._specs: dict[int, Spec] = {}
         for event in self._record.read():
             self._replay(event)
@@ -227,8 +229,12 @@ class Search:
         for trial in list(self.pool.running):
             if trial in self.pool.running:  # else another's report has just ended it
                 self._hear(trial)
-        for trial, process, end in self.pool.ends():
+        ends = self.pool.ends()
+        self._ending = {trial for trial, _, _ in ends}
+        for trial, _, _ in ends:
             self._hear(trial, at_the_end=True)
+        for trial, process, end in ends:
+            self._ending.discard(trial)
             self._collect(self.standing.trials[trial], process, end)
 
     def _hear(self, trial: int, at_the_end: bool = False) -> None:
@@ -250,7 +256,7 @@ class Search:
         self._orders[order.trial] = order
         if order.trial in self.pool.running:
             self.pool.stop(order.trial)
-        else:
+        elif order.trial not in self._ending:  # else it is obeyed when it is collected
             self._obey(its, order, 0.0, its.metrics)
 
     def _obey(
@@ -292,8 +298,9 @@ class Search:
         error = end.error or "no reason is known"
         tries_left = its.restarts < self.spec.meta.max_restart
         if tries_left and not end.would_repeat and not self.stopping:
-            self._orders.pop(its.trial, None)
             self._note(Retried(its.trial, error, seconds))
+            if its.trial in self._orders:
+                self._obey(its, self._orders[its.trial], 0.0, its.metrics)
         elif self.stopping and not end.would_repeat:
             self._note(Interrupted(its.trial, seconds))
         else:
@@ -322,7 +329,8 @@ class Search:
     def _end_paused(self) -> None:
         """Those that the scheduler has not called again: nobody is left to be compared with."""
         for its in self.standing.of(Status.PAUSED, Status.WAITING):
-            self._end(its, Status.STOPPED, 0.0, its.metrics)
+            if not its.status.is_over:  # through the end of another
+                self._end(its, Status.STOPPED, 0.0, its.metrics)
 
     def _delete_superseded(self) -> None:
         """With `keep` only the best of those that have ended keep their checkpoints."""

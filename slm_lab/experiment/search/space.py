@@ -12,7 +12,7 @@ from slm_lab.experiment.search.record import Point
 from slm_lab.spec.override import Setting, apply_settings
 from slm_lab.spec.parse import parse
 from slm_lab.spec.schema.spec import Spec
-from slm_lab.spec.search import LISTS, Dimension, dimensions
+from slm_lab.spec.search import LISTS, SAMPLERS, Dimension, dimensions
 
 OF_SEARCH = ("max_trial", "search_alg", "search_scheduler", "search_resources", "confirm")
 """Keys of meta that say nothing to a single trial."""
@@ -75,13 +75,28 @@ def _domain(dimension: Dimension) -> Any:
     name = dimension.sampler
     if name in LISTS:
         return getattr(tune, name)(list(range(len(dimension.args))))
-    return _SAMPLERS[name](*dimension.args)
+    if name in _QUANTISED_INTEGERS:
+        # Engines do not agree on whether the last multiple of q is drawn: they number them.
+        q = _quantum(dimension)
+        first, last = (round(end / q) for end in dimension.args[:2])
+        return _SAMPLERS[name](first, last if q == 1 else last + 1)
+    arguments = zip(SAMPLERS[name].arguments, dimension.args, strict=False)
+    return _SAMPLERS[name](*(value for key, value in arguments if key != "base"))
 
 
 def _value(dimension: Dimension, drawn: Any) -> Any:
     if dimension.sampler in LISTS:
         return dimension.args[int(drawn)]
+    if dimension.sampler in _QUANTISED_INTEGERS:
+        return round(int(drawn) * _quantum(dimension))
     return drawn.item() if isinstance(drawn, np.generic) else drawn
+
+
+def _quantum(dimension: Dimension) -> float:
+    """What the values are multiples of; 0 where they are any number."""
+    arguments = SAMPLERS[dimension.sampler].arguments
+    given = dict(zip(arguments, dimension.args, strict=False))
+    return float(given.get("q", 1 if SAMPLERS[dimension.sampler].whole else 0))
 
 
 def mutate(dimension: Dimension, value: Any, factor: float, rng: np.random.Generator) -> Any:
@@ -89,12 +104,20 @@ def mutate(dimension: Dimension, value: Any, factor: float, rng: np.random.Gener
     if dimension.sampler in LISTS:
         place = dimension.args.index(value) + (1 if rng.random() < 0.5 else -1)
         return dimension.args[min(max(place, 0), len(dimension.args) - 1)]
-    changed = value * factor
+    changed, q = value * factor, _quantum(dimension)
+    if q:
+        before, after = round(value / q), round(changed / q)
+        if before == after:  # a share of a small number may be less than a step
+            after += int(np.sign(changed - value))
+        changed = q * after
     lower, upper, *_ = dimension.args
     if dimension.sampler not in _UNBOUNDED:
-        last = upper - 1 if dimension.sampler in _WITHOUT_END else upper
-        changed = min(max(changed, lower), last)
-    return round(changed) if isinstance(value, int) else changed
+        changed = min(max(changed, lower), upper - 1 if _is_without_end(dimension) else upper)
+    return round(changed) if isinstance(value, int) else float(changed)
+
+
+def _is_without_end(dimension: Dimension) -> bool:
+    return SAMPLERS[dimension.sampler].whole and _quantum(dimension) == 1
 
 
 def draw(dimension: Dimension, rng: np.random.Generator) -> Any:
@@ -112,12 +135,12 @@ _SAMPLERS: dict[str, Callable[..., Any]] = {
     "loguniform": tune.loguniform,
     "qloguniform": tune.qloguniform,
     "randint": tune.randint,
-    "qrandint": tune.qrandint,
+    "qrandint": tune.randint,
     "lograndint": tune.lograndint,
-    "qlograndint": tune.qlograndint,
+    "qlograndint": tune.lograndint,
     "normal": tune.randn,
     "randn": tune.randn,
     "qrandn": tune.qrandn,
 }
 _UNBOUNDED = ("normal", "randn", "qrandn")
-_WITHOUT_END = ("randint", "lograndint")
+_QUANTISED_INTEGERS = ("qrandint", "qlograndint")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, get_args
 
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, Field, field_validator
 
 from slm_lab.spec.schema.block import Block, refuse, refuse_without
 from slm_lab.spec.schema.scheduler import SchedulerSpec
@@ -103,7 +103,14 @@ class SearchResourcesSpec(Block):
         gt=0,
         description="CPU cores, may be a fraction; 1: one for each process of it that trains",
     )
-    gpu: float = Field(0.0, ge=0, description="GPUs, may be a fraction")
+    gpu: float = Field(0.0, ge=0, description="GPUs: a fraction of one, or a whole number")
+
+    @field_validator("gpu")
+    @classmethod
+    def _whole_or_a_share(cls, value: float) -> float:
+        if value > 1 and value != int(value):
+            raise refuse("must be a whole number, or <= 1")
+        return value
 
 
 class MetaSpec(Block):

@@ -1,0 +1,28 @@
+"""Fixtures of the tests of searches."""
+
+import os
+
+import pytest
+
+from slm_lab.experiment.run_dir import FOLDERS, RunDir
+from slm_lab.experiment.search import reports as reports_module
+from slm_lab.experiment.search import search as module
+from tests.unit.experiment.search.fake_pool import copy_rows
+from tests.unit.experiment.search.played import spec_once
+
+
+@pytest.fixture
+def quickly(monkeypatch):
+    """Nothing waits for the disk, and no environment is made."""
+    monkeypatch.setattr(os, "fsync", lambda stream: None)
+    monkeypatch.setattr(module, "check_spaces", lambda where, spec: None)
+    monkeypatch.setattr(module, "copy_checkpoints", copy_rows)
+    monkeypatch.setattr(module, "spec_at", spec_once)
+    monkeypatch.setattr(reports_module, "SHARE", float("inf"))
+
+
+@pytest.fixture
+def run_dir(tmp_path):
+    for part in FOLDERS:
+        (tmp_path / part).mkdir()
+    return RunDir(tmp_path, "small")

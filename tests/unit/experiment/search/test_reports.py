@@ -1,0 +1,147 @@
+"""What a trial reports: the mean of its Sessions at equal rows, each told once."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slm_lab.experiment.search import reports as module
+from slm_lab.experiment.search.reports import Report, Watch, reports
+from slm_lab.metrics.reader import read_rows
+
+NAN = float("nan")
+HEADER = "frame,total_frame,total_reward_ma\n"
+
+
+def write(path, rows, cut=0):
+    """The rows (total_frame, score) as a Session writes them, less the last `cut` bytes."""
+    lines = [f"{f},{f},{'' if np.isnan(s) else s}\n" for f, s in rows]
+    text = HEADER + "".join(lines)
+    path.write_text(text[: len(text) - cut])
+
+
+def report(folder, *sessions):
+    files = [folder / f"s{number}.csv" for number in range(len(sessions))]
+    for file, rows in zip(files, sessions, strict=True):
+        write(file, rows)
+    return reports([read_rows(file) for file in files])
+
+
+def test_without_sessions_or_rows_there_is_nothing_to_tell(tmp_path):
+    assert reports([]) == []
+    assert report(tmp_path, [], [(100, 1.0)]) == []
+
+
+def test_a_report_is_the_mean_over_the_sessions(tmp_path):
+    found = report(tmp_path, [(100, 1.0), (200, 4.0)], [(100, 3.0), (200, 8.0)])
+    assert found == [Report(100, 2.0), Report(200, 6.0)]
+    assert all(type(each.frame) is int and type(each.score) is float for each in found)
+
+
+def test_only_rows_that_all_have_written_are_compared(tmp_path):
+    found = report(tmp_path, [(100, 1.0), (200, 4.0), (300, 9.0)], [(100, 3.0)])
+    assert found == [Report(100, 2.0)]
+
+
+def test_the_kth_rows_belong_together_whatever_their_frames(tmp_path):
+    # The clock of workers is one: each writes after equal numbers of its own frames.
+    found = report(tmp_path, [(150, 1.0), (390, 4.0)], [(210, 3.0), (400, 8.0)])
+    assert found == [Report(210, 2.0), Report(400, 6.0)]
+
+
+def test_a_row_without_a_score_in_some_session_is_left_out(tmp_path):
+    found = report(tmp_path, [(100, NAN), (200, 4.0)], [(100, 3.0), (200, 8.0)])
+    assert found == [Report(200, 6.0)]
+    assert report(tmp_path, [(100, NAN)]) == []
+
+
+ROWS = st.lists(st.floats(-100, 100) | st.just(NAN), max_size=8)
+
+
+@given(st.lists(ROWS, min_size=1, max_size=3))
+def test_there_is_a_report_for_each_row_with_a_score_in_all(tmp_path_factory, scores):
+    folder = tmp_path_factory.mktemp("rows")
+    found = report(folder, *([(100 * k, s) for k, s in enumerate(each, 1)] for each in scores))
+    expected = [
+        (100 * k, np.mean(together))
+        for k, together in enumerate(zip(*scores, strict=False), 1)
+        if np.isfinite(together).all()
+    ]
+    assert [each.frame for each in found] == [frame for frame, _ in expected]
+    np.testing.assert_allclose([each.score for each in found], [score for _, score in expected])
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "SHARE", float("inf"))  # looks as often as it is asked to
+    return [tmp_path / "s0.csv", tmp_path / "s1.csv"]
+
+
+def rows_to(frame):
+    return [(f, f / 100) for f in range(100, frame + 1, 100)]
+
+
+def frames(watch):
+    return [each.frame for each in watch.look()]
+
+
+def test_every_report_is_told_once(files):
+    watch = Watch(files, 0)
+    told = []
+    for frame in (100, 100, 300, 400):
+        for file in files:
+            write(file, rows_to(frame))
+            told += frames(watch)
+        told += frames(watch)
+    assert told == [100, 200, 300, 400]
+
+
+def test_files_may_appear_late(files):
+    watch = Watch(files, 0)
+    assert frames(watch) == []
+    write(files[0], rows_to(300))
+    assert frames(watch) == []
+    files[1].touch()
+    assert frames(watch) == []
+    write(files[1], rows_to(200))
+    assert frames(watch) == [100, 200]
+
+
+def test_what_was_told_before_is_not_told_again(files):
+    for file in files:
+        write(file, rows_to(500))
+    assert frames(Watch(files, 300)) == [400, 500]
+    assert frames(Watch(files, 500)) == []
+
+
+def test_rows_that_are_made_again_after_a_resume_are_not_told_again(files):
+    for file in files:
+        write(file, rows_to(500))
+    watch = Watch(files, 0)
+    assert frames(watch) == [100, 200, 300, 400, 500]
+    for frame in (200, 300, 500, 600):  # cut to a checkpoint, and on from there
+        for file in files:
+            write(file, rows_to(frame))
+        assert frames(watch) == ([600] if frame == 600 else [])
+
+
+@pytest.mark.parametrize("cut", [1, 2, 5])
+def test_a_row_that_is_being_written_is_told_when_it_is_whole(files, cut):
+    write(files[0], rows_to(200))
+    write(files[1], rows_to(200), cut)
+    watch = Watch(files, 0)
+    assert frames(watch) == [100]
+    write(files[1], rows_to(200))
+    assert frames(watch) == [200]
+
+
+def test_what_takes_long_to_read_is_read_less_often_but_at_the_end(files, monkeypatch):
+    monkeypatch.setattr(module, "SHARE", 1e-9)
+    watch = Watch(files, 0)
+    for file in files:
+        write(file, rows_to(100))
+    assert frames(watch) == [100]
+    for file in files:
+        write(file, rows_to(300))
+    assert frames(watch) == []
+    assert [each.frame for each in watch.look(at_the_end=True)] == [200, 300]

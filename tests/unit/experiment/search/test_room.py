@@ -1,0 +1,145 @@
+"""How many trials have room at a time, and what each of them sees."""
+
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slm_lab.core.errors import LabError
+from slm_lab.experiment.search import process
+from slm_lab.experiment.search.room import Needs, Room, needs_of, of_this_machine
+from slm_lab.spec.schema.meta import SearchResourcesSpec
+from tests.support import parse, ppo
+
+
+def fill(room, needs):
+    """Places for as many as there is room for."""
+    places = []
+    while room.has(needs):
+        places.append(room.take(needs))
+        assert len(places) < 1000
+    return places
+
+
+@pytest.mark.parametrize(
+    ("cpus", "need", "count"), [(2, 1, 2), (2, 0.5, 4), (1, 1 / 3, 3), (3, 0.1, 30), (5, 2, 2)]
+)
+def test_as_many_have_room_as_there_are_cores(cpus, need, count):
+    assert len(fill(Room(cpus, 0), Needs(need, 0))) == count
+
+
+@pytest.mark.parametrize(
+    ("gpus", "need", "count"),
+    [(1, 1, 1), (2, 0.5, 4), (1, 1 / 3, 3), (2, 0.1, 20), (4, 2, 2), (3, 2, 1), (2, 0.75, 2)],
+)
+def test_as_many_have_room_as_there_are_gpus(gpus, need, count):
+    places = fill(Room(1000, gpus), Needs(1, need))
+    assert len(places) == count
+    assert all(len(place.gpus) == max(need, 1) // 1 for place in places)
+    assert {gpu for place in places for gpu in place.gpus} <= set(range(gpus))
+
+
+def test_shares_fill_one_gpu_so_that_others_stay_whole():
+    room = Room(8, 2)
+    first, second = room.take(Needs(1, 0.5)), room.take(Needs(1, 0.5))
+    assert first.gpus == second.gpus
+    (whole,) = room.take(Needs(1, 1)).gpus
+    assert whole not in first.gpus
+
+
+def test_two_trials_that_want_whole_gpus_have_none_in_common():
+    room = Room(8, 4)
+    one, other = room.take(Needs(1, 2)), room.take(Needs(1, 2))
+    assert set(one.gpus).isdisjoint(other.gpus)
+    assert not room.has(Needs(1, 0.1))
+    assert room.has(Needs(1, 0))
+
+
+NEEDS = st.builds(
+    Needs, st.sampled_from([0.1, 1 / 3, 0.5, 1, 2]), st.sampled_from([0, 0.1, 1 / 3, 0.5, 1, 2])
+)
+
+
+@given(st.lists(st.tuples(NEEDS, st.integers(0, 5)), max_size=40))
+def test_what_is_given_back_can_be_had_again(steps):
+    room, places = Room(4, 3), []
+    for needs, which in steps:
+        if room.has(needs):
+            places.append(room.take(needs))
+        elif places:
+            room.give_back(places.pop(which % len(places)))
+        taken = [sum(min(p.needs.gpu, 1) for p in places if gpu in p.gpus) for gpu in range(3)]
+        assert max(taken) <= 1 + 1e-6
+        assert sum(place.needs.cpu for place in places) <= 4 + 1e-6
+    for place in places:
+        room.give_back(place)
+    assert room.has(Needs(4, 3))
+    assert len(fill(room, Needs(1, 0.5))) == 4
+
+
+@pytest.mark.parametrize(
+    ("needs", "key"),
+    [(Needs(2.5, 0), "cpu"), (Needs(1, 1.5), "gpu"), (Needs(1, 2), "gpu")],
+)
+def test_what_never_has_room_is_refused(needs, key):
+    with pytest.raises(
+        LabError, match=rf"meta\.search_resources\.{key} = {needs._asdict()[key]:g}"
+    ):
+        Room(2, 1).check(needs)
+
+
+def test_what_has_room_once_the_others_are_gone_is_not_refused():
+    room = Room(2, 1)
+    room.take(Needs(2, 1))
+    assert not room.has(Needs(2, 1))
+    room.check(Needs(2, 1))
+
+
+def needs(cpus=8, cpu=1.0, gpu=0.0, **changes):
+    return needs_of(parse(ppo(**changes)), SearchResourcesSpec(cpu=cpu, gpu=gpu), cpus)
+
+
+@pytest.mark.parametrize(
+    ("changes", "cpu"),
+    [
+        ({}, 1),
+        ({"meta__max_session": 3}, 3),
+        ({"meta__max_session": 3, "meta__threads": 2}, 6),
+        ({"meta__max_session": 20}, 8),
+        ({"meta__distributed": "shared", "meta__max_session": 2, "meta__max_run": 3}, 2),
+        ({"meta__distributed": "actor_learner", "meta__max_session": 2}, 3),
+    ],
+)
+def test_by_default_a_trial_occupies_a_core_for_each_of_its_processes(changes, cpu):
+    assert needs(**changes) == Needs(cpu, 0)
+
+
+def test_what_is_given_is_taken():
+    assert needs(cpu=0.5, gpu=0.25, meta__max_session=4) == Needs(0.5, 0.25)
+
+
+def test_this_machine_has_the_cores_that_the_process_may_run_on():
+    room = of_this_machine(with_gpus=False)
+    assert room.cpus == len(os.sched_getaffinity(0))
+    with pytest.raises(LabError, match="gpu"):
+        room.check(Needs(1, 1))
+
+
+@pytest.mark.parametrize(
+    ("visible", "gpus", "named"),
+    [
+        (None, (0, 2), ["0", "2"]),
+        ("", (1,), ["1"]),
+        ("4,5,7", (0, 2), ["4", "7"]),
+        ("GPU-a,MIG-b", (1,), ["MIG-b"]),
+        ("3", (), []),
+    ],
+)
+def test_a_trial_sees_its_gpus_by_the_names_that_this_process_has_for_them(
+    visible, gpus, named, monkeypatch
+):
+    monkeypatch.delenv(process.VISIBLE, raising=False)
+    if visible is not None:
+        monkeypatch.setenv(process.VISIBLE, visible)
+    assert process._visible(gpus) == named
