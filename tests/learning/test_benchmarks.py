@@ -39,6 +39,9 @@ BENCHMARKS = {
     "benchmark/a2c/a2c_gae_lunar.json": ("a2c_gae_lunar", 20.0),
     "benchmark/a2c/a2c_gae_lunar_continuous.json": ("a2c_gae_lunar_continuous", -60.0),
     "benchmark/reinforce/reinforce_lunar.json": ("reinforce_lunar", 80.0),
+    "benchmark/reinforce/reinforce_lunar_continuous.json": ("reinforce_lunar_continuous", 70.0),
+    "benchmark/reinforce/reinforce_mountaincar.json": ("reinforce_mountaincar", -190.0),
+    "benchmark/reinforce/reinforce_bipedalwalker.json": ("reinforce_bipedalwalker", -80.0),
 }
 
 MEANS = {

@@ -62,14 +62,15 @@ class Population(Judge):
             return []
         member.score, member.looked_at = score, frame
         worst, best = self._quantiles()
+        lacks_room = any(each.is_waiting for each in self._live.values())
         if trial in worst:
             donor = int(self._rng.choice(best))
             point = self._explored(self._live[donor].point)
             member.point, member.score = point, None
             member.frame = member.looked_at = self._live[donor].frame
-            member.is_waiting = True
+            member.is_waiting = lacks_room  # else it begins again at once, in the room it had
             return [Order(trial, What.COPY, donor, point)]
-        if any(each.is_waiting for each in self._live.values()):
+        if lacks_room:
             member.is_waiting = True
             return [Order(trial, What.PAUSE)]
         return []

@@ -188,3 +188,13 @@ def run(seed):
 def test_the_same_seed_and_reports_give_the_same_orders():
     assert run(1) == run(1)
     assert run(1) != run(2)
+
+
+def test_where_all_have_room_nobody_makes_way_for_one_that_takes_over():
+    judge = population()
+    found = [judge.report(trial, 100, float(score)) for score, trial in enumerate((2, 1, 3, 0))]
+    assert [order.what for orders in found for order in orders] == []
+    found = [judge.report(trial, 200, -float(score)) for score, trial in enumerate((2, 1, 3, 0))]
+    whats = [order.what for orders in found for order in orders]
+    assert What.COPY in whats
+    assert What.PAUSE not in whats

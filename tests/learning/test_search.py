@@ -1,0 +1,35 @@
+"""A search finds what its spec, as it stands, does not."""
+
+from pathlib import Path
+
+import pytest
+
+from slm_lab.experiment.search.confirm import Confirmation
+from slm_lab.experiment.search.outcomes import best_first
+from slm_lab.experiment.search.prepare import Prepared, SearchRequest
+from slm_lab.experiment.search.record import Status
+
+SHIPPED = "experiment/ppo_cartpole_search.json"
+NAME = "ppo_cartpole_search"
+SOLVED = 475.0
+
+
+@pytest.mark.slow
+def test_from_a_bad_start_a_search_with_asha_finds_a_spec_that_solves_cartpole(tmp_path: Path):
+    """Learning rate and entropy coefficient of the spec itself are far too large."""
+    prepared = Prepared(SearchRequest(SHIPPED, NAME, seed=0, data_dir=tmp_path))
+    search, asked = prepared.search, prepared.spec.meta.confirm
+    assert asked is not None
+    search.run(lambda: None)
+    best = best_first(search.standing)[0]
+    assert best.status is Status.FINISHED
+    assert best.score is not None
+    assert best.score >= SOLVED
+    stopped = search.standing.of(Status.STOPPED)
+    assert len(stopped) >= len(search.standing.trials) / 2
+    confirmation = Confirmation(search, asked, prepared.root_seed, (), search.pool)
+    confirmation.run(lambda: None)
+    scores = search.standing.confirmed[best.trial].scores
+    assert len(scores) == asked.max_session
+    assert sum(scores) / len(scores) >= SOLVED
+    prepared.close()
