@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from rich.console import Console, Group
 from rich.progress_bar import ProgressBar
@@ -38,6 +38,19 @@ STYLES = {
 STOPPING = "saving, then stopping; Ctrl-C again ends at once"
 
 
+class Turn(NamedTuple):
+    """What a line of the log is about."""
+
+    status: Status
+    restarts: int
+    copies: int
+
+    @classmethod
+    def of(cls, its: TrialState) -> "Turn":
+        """Where a trial stands."""
+        return cls(its.status, its.restarts, its.copies)
+
+
 class SearchDisplay:
     """Shows a search until it is left; `update` is called a few times a second."""
 
@@ -46,9 +59,9 @@ class SearchDisplay:
         self._search = search
         self._paths = searched_paths(search.spec)
         self._names = short_names(self._paths)
-        self._said: dict[int, tuple[Status, int]] = {
-            trial: _turn(its) for trial, its in search.standing.trials.items()
-        }
+        self._said = {trial: Turn.of(its) for trial, its in search.standing.trials.items()}
+        for its in search.standing.of(Status.RUNNING):  # when it was killed
+            self._said[its.trial] = Turn.of(its)._replace(status=Status.WAITING)
         self._next = 0.0
         self._screen = Screen(console)
 
@@ -116,25 +129,24 @@ class SearchDisplay:
     def _log(self) -> None:
         """A line at every turn of a trial."""
         for trial, its in self._search.standing.trials.items():
-            turn = _turn(its)
+            turn = Turn.of(its)
             if self._said.get(trial) == turn or its.status is Status.WAITING:
                 continue
             before = self._said.get(trial)
             self._said[trial] = turn
             self._say(self._line(its, before))
 
-    def _line(self, its: TrialState, before: tuple[Status, int] | None) -> str:
+    def _line(self, its: TrialState, before: Turn | None) -> str:
+        values = ", ".join(f"{self._names[p]} {value_text(its.point[p])}" for p in self._paths)
         if its.status is Status.RUNNING:
-            verb = "begins" if before is None else "goes on"
-            if its.donor is not None and (before is None or before[1] != _turn(its)[1]):
-                verb = f"goes on from t{its.donor}"
-            values = ", ".join(f"{self._names[p]} {value_text(its.point[p])}" for p in self._paths)
-            return f"t{its.trial} {verb}: {values}"
+            return f"t{its.trial} {'begins' if before is None else 'goes on'}: {values}"
         if its.status is Status.FAILED:
             return f"t{its.trial} failed: {str(its.error).splitlines()[-1]}"
-        line = f"t{its.trial} {its.status} at {short(its.frame)} frames"
+        if its.status is Status.PAUSED and before is not None and its.copies > before.copies:
+            return f"t{its.trial} takes over from t{its.donor}: {values}"
         best = best_of(self._search.standing)
         end = "" if best is None else f"; best so far {self._told(best)}"
+        line = f"t{its.trial} {its.status} at {short(its.frame)} frames"
         return f"{line} with {number(its.score, '.1f')}{end}"
 
     def _say(self, line: str) -> None:
@@ -178,7 +190,3 @@ def best_of(standing: Standing) -> TrialState | None:
     """The best of the trials that have ended, if any has a score."""
     over = (its for its in best_first(standing) if its.status.is_over and its.score is not None)
     return next(over, None)
-
-
-def _turn(its: TrialState) -> tuple[Status, int]:
-    return its.status, its.restarts + its.copies
