@@ -181,10 +181,11 @@ def _introduce(
     which: Which | None,
 ) -> None:
     spec = saved.spec
+    of = f"t{saved.trial} of the search " if saved.is_search else ""
     say(
         console,
         Text.assemble(
-            f"{verb} ",
+            f"{verb} {of}",
             (spec.name, "bold"),
             f": {spec.agent.algorithm.name} on {spec.env.name}, greedy, seed {saved.root_seed}\n"
             f"run folder {saved.run_dir.root}",

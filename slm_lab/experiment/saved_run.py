@@ -75,8 +75,10 @@ class SavedRun:
         name = asked_spec_name(request.spec_file, request.spec_name)
         self.run_dir, trial = find_saved(request.run, request.data_dir, name)
         self.trial = _trial(self.run_dir, trial)
+        self.is_search = self.run_dir.search_record.is_file()
+        """Whether it is of many trials, of which `trial` is meant."""
         file = self.run_dir.spec_file
-        if self.run_dir.search_record.is_file():
+        if self.is_search:
             file = self.run_dir.trial_spec_file(self.trial)
         saved = load_spec(file, name)
         self.spec = load_spec(file, name, request.sets)

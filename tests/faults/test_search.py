@@ -38,7 +38,7 @@ def searching(search, make=ppo, **changes):
 
 
 def long(**changes):
-    """A search of four trials of some seconds each, one at a time, with a checkpoint at every row."""
+    """A search of four trials of some seconds, one at a time, with a checkpoint at every row."""
     all_cores = {"cpu": len(os.sched_getaffinity(0))}
     sizes = {
         "env__max_frame": 40_000,
@@ -304,3 +304,21 @@ def test_nothing_is_written_to_a_home_that_takes_nothing(folder, monkeypatch):
     write_spec(folder, searching({f"{LR}__grid_search": [1e-3]}))
     done = call(command(folder, "search"), folder)
     assert (done.code, done.err) == (0, "")
+
+
+@pytest.mark.slow
+def test_the_best_trial_or_another_plays(folder):
+    write_spec(folder, searching({f"{LR}__grid_search": [1e-5, 1e-2]}))
+    assert call(command(folder, "search"), folder).code == 0
+    found = run_folder(folder)
+    best = max(table(folder).values(), key=lambda line: float(line["score"]))["trial"]
+    other = 1 - int(best)
+    for run, trial in ((found, best), (f"{found}:t{other}", other)):
+        played = call(command(folder, f"eval@{run}", "--episodes", "2"), folder)
+        assert (played.code, played.err) == (0, "")
+        assert f"evaluating t{trial} of the search" in played.out
+    wrong = call(command(folder, f"eval@{found}:t7", "--episodes", "2"), folder)
+    assert wrong.code == 2
+    assert "t0, t1" in wrong.err
+    assert call(command(folder, "eval@latest"), folder).code == 2, "a search is no run"
+    assert call(command(folder, f"train@{found}"), folder).code == 2
