@@ -40,7 +40,8 @@ BENCHMARKS = {
     "benchmark/a2c/a2c_gae_lunar_continuous.json": ("a2c_gae_lunar_continuous", -60.0),
     "benchmark/reinforce/reinforce_lunar.json": ("reinforce_lunar", 80.0),
     "benchmark/reinforce/reinforce_lunar_continuous.json": ("reinforce_lunar_continuous", 70.0),
-    "benchmark/reinforce/reinforce_mountaincar.json": ("reinforce_mountaincar", -190.0),
+    "benchmark/reinforce/reinforce_mountaincar.json": ("reinforce_mountaincar", -240.0),
+    "benchmark/reinforce/reinforce_pendulum.json": ("reinforce_pendulum", -1060.0),
     "benchmark/reinforce/reinforce_bipedalwalker.json": ("reinforce_bipedalwalker", -80.0),
 }
 
@@ -54,6 +55,8 @@ MEANS = {
     "benchmark/crossq/crossq_cartpole.json": 430.0,
     "benchmark/crossq/crossq_pendulum.json": -175.0,
     "benchmark/a2c/a2c_gae_mountaincar_continuous.json": 85.0,
+    "benchmark/reinforce/reinforce_mountaincar.json": -190.0,
+    "benchmark/reinforce/reinforce_pendulum.json": -750.0,
 }
 """What the seeds reach on average, for specs of which one seed may fall short of the others."""
 
