@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
@@ -22,6 +23,8 @@ _SAYS_LITTLE = frozenset(
 """Ends of paths that do not say of what they are."""
 _LONGEST = 24  # letters of a value
 _DIGITS = 3
+_TRACEBACK = "Traceback (most recent call last):"
+_SESSION = re.compile(r"Session \d+: ")
 
 
 @final
@@ -114,7 +117,8 @@ def _place(outcome: TrialOutcome) -> tuple[float, ...]:
 def short_names(paths: Sequence[str]) -> dict[str, str]:
     """By path its shortest end that no other path has: agent.net.optim_spec.lr is "lr".
 
-    An end that says nothing alone, as name or start_val, takes the part before it along.
+    An end that says nothing alone, as name, start_val or the place in a list, takes the part before
+    it along.
     """
     parts = {path: path.split(".") for path in paths}
     return {path: _short_name(path, parts) for path in paths}
@@ -123,7 +127,9 @@ def short_names(paths: Sequence[str]) -> dict[str, str]:
 def _short_name(path: str, parts: Mapping[str, Sequence[str]]) -> str:
     own = parts[path]
     others = [each for other, each in parts.items() if other != path]
-    fewest = 2 if own[-1] in _SAYS_LITTLE else 1
+    fewest = 1
+    while fewest < len(own) and (own[-fewest] in _SAYS_LITTLE or own[-fewest].isdecimal()):
+        fewest += 1
     for count in range(fewest, len(own)):
         if all(each[-count:] != own[-count:] for each in others):
             return ".".join(own[-count:])
@@ -183,11 +189,38 @@ def _number_text(value: float) -> str:
     return shown.replace("-", "−")
 
 
+def headline(error: str) -> str:
+    """The one line of an error that says what happened.
+
+    Of a traceback it is that of the last exception in it, as "ValueError: …"; what follows, such as
+    notes, is left out. Of another text it is the first line. A leading "Session 0: " is kept.
+    """
+    whole = error.strip()
+    match = _SESSION.match(whole)
+    session = match[0] if match else ""
+    lines = whole.removeprefix(session).splitlines() or [""]
+    if "Traceback" not in lines[0]:
+        return f"{session}{lines[0]}"
+    return session + (_last_exception(lines) or lines[0])
+
+
+def _last_exception(lines: Iterable[str]) -> str:
+    """The line that names it: the first after the frames of the last traceback, which are indented;
+    "" if there is none."""
+    found, among_frames = "", False
+    for line in lines:
+        if line.startswith(_TRACEBACK):
+            among_frames = True
+        elif among_frames and line and not line[0].isspace():
+            found, among_frames = line, False
+    return found
+
+
 def write_experiment_df(path: Path, experiment: Experiment) -> None:
     """Writes a CSV with a line per Trial, the best first.
 
     Columns are trial, status, score, frame, wall_t (s), restarts, a column per variable under its
-    dotted path, one per metric, and the first line of the error. What there is not is empty; of a
+    dotted path, one per metric, and the headline of the error. What there is not is empty; of a
     Trial that failed score and metrics are, whatever it had reached. Lists, blocks, booleans and
     null are written as JSON. Raises OSError.
     """
@@ -201,9 +234,8 @@ def write_experiment_df(path: Path, experiment: Experiment) -> None:
     for each in outcomes:
         known = [each.trial, each.status, each.known_score, each.frame, each.wall_t, each.restarts]
         point = [_cell(each.point[path]) if path in each.point else None for path in paths]
-        errors = (each.error or "").strip().splitlines()
         values = [each.metric(name) for name in metrics]
-        writer.writerow([*known, *point, *values, errors[0] if errors else None])
+        writer.writerow([*known, *point, *values, headline(each.error or "")])
     write_atomically(path, out.getvalue().encode())
 
 

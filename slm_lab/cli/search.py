@@ -11,19 +11,20 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from slm_lab.analysis.experiment import short_names, value_text
+from slm_lab.analysis.experiment import headline, short_names, value_text
 from slm_lab.cli.errors import FAILED, INTERRUPTED
 from slm_lab.cli.live import number, short
-from slm_lab.cli.naming import sessions_text
+from slm_lab.cli.naming import count_text, sessions_text
 from slm_lab.cli.run import say
 from slm_lab.cli.screen import Screen
-from slm_lab.cli.search_live import SearchDisplay, searched_paths, trial_row, trials_table
-from slm_lab.experiment.search.confirm import Confirmation, spec_file
+from slm_lab.cli.search_live import SearchDisplay, TrialsTable, searched_paths
+from slm_lab.experiment.search.confirm import Confirmation
 from slm_lab.experiment.search.outcomes import best_first, draw, write_confirmed
 from slm_lab.experiment.search.prepare import Prepared, SearchRequest
 from slm_lab.experiment.search.record import Confirmed, Status
 from slm_lab.experiment.search.search import Search
 from slm_lab.experiment.stopping import stop_on_signals
+from slm_lab.spec.schema.meta import ConfirmSpec
 
 SHOWN = 10
 """Trials in the table at the end."""
@@ -50,31 +51,53 @@ def search_spec(request: SearchRequest) -> int:
 
 def _search(console: Console, prepared: Prepared) -> int:
     _introduce(console, prepared)
+    try:
+        return _run(console, prepared)
+    except KeyboardInterrupt:
+        say(console, f"go on with: {resume_command(prepared)}")
+        raise
+
+
+def _run(console: Console, prepared: Prepared) -> int:
     search = prepared.search
-    with stop_on_signals(search.stop):
-        drawing = _Drawing(prepared)
-        with SearchDisplay(console, search) as display:
+    drawing = _Drawing(prepared)
+    with stop_on_signals(search.stop), SearchDisplay(console, search) as display:
 
-            def on_tick() -> None:
-                display.update()
-                drawing.now_and_then()
+        def on_tick() -> None:
+            display.update()
+            drawing.now_and_then()
 
-            search.run(on_tick)
-        paths = drawing.draw()
+        search.run(on_tick)
+    paths = drawing.draw()
+    confirmation = None
     if not search.stopping and prepared.spec.meta.confirm is not None:
-        _confirm(console, prepared)
-        paths += drawing.write_confirmed()
+        confirmation = _confirm(console, prepared, prepared.spec.meta.confirm)
+        paths += drawing.write_confirmed(confirmation)
     if not display.is_live:  # else its last state stands there
         _show_trials(console, prepared)
-    failed = _show_failures(prepared)
-    scores = _show_confirmed(console, prepared)
+    _show_failures(prepared)
+    _show_confirmed(console, prepared, confirmation)
     for path in paths:
         if path.suffix != ".html" or "experiment_graph" in path.name:
             say(console, f"{'table' if path.suffix == '.csv' else 'graph'} {path}")
-    if search.stopping or not search.standing.is_over or _is_missing(prepared):
+    return _conclude(console, prepared, confirmation)
+
+
+def _conclude(console: Console, prepared: Prepared, confirmation: Confirmation | None) -> int:
+    """How to go on if there is anything left to do; returns the exit code."""
+    search = prepared.search
+    stopped = search.stopping or (confirmation is not None and confirmation.stopping)
+    missing = [] if confirmation is None else confirmation.missing
+    if stopped or missing:
         say(console, f"go on with: {resume_command(prepared)}")
+    if search.problem is not None:
+        print(f"the search has stopped: {search.problem}", file=sys.stderr)
+        return FAILED
+    if stopped:
         return INTERRUPTED
-    return FAILED if failed or scores is False else 0
+    trials = search.standing.trials
+    all_failed = len(search.standing.of(Status.FAILED)) == len(trials)
+    return FAILED if all_failed or missing else 0
 
 
 class _Drawing:
@@ -97,10 +120,15 @@ class _Drawing:
         prepared = self._prepared
         return _written(lambda: draw(prepared.spec, prepared.run_dir, prepared.search.standing))
 
-    def write_confirmed(self) -> list[Path]:
-        """The same of the table of what was run again."""
+    def write_confirmed(self, confirmation: Confirmation) -> list[Path]:
+        """The same of the specs and the table of what was run again."""
         prepared = self._prepared
-        return _written(lambda: write_confirmed(prepared.run_dir, prepared.search.standing))
+
+        def write() -> list[Path]:
+            confirmation.write_specs()
+            return write_confirmed(prepared.run_dir, prepared.search.standing)
+
+        return _written(write)
 
 
 def _written(write: Callable[[], list[Path]]) -> list[Path]:
@@ -125,12 +153,13 @@ def _introduce(console: Console, prepared: Prepared) -> None:
     scheduler = "" if meta.search_scheduler is None else f", scheduler {meta.search_scheduler.name}"
     verb = "going on with the search" if prepared.is_resumed else "searching"
     names = short_names(searched_paths(spec)).values()
+    trials = count_text(search.num_trials, "trial")
     say(
         console,
         Text.assemble(
             f"{verb} ",
             (spec.name, "bold"),
-            f": {spec.agent.algorithm.name} on {spec.env.name}, {search.num_trials} trials "
+            f": {spec.agent.algorithm.name} on {spec.env.name}, {trials} "
             f"of {sessions_text(meta)}, {short(spec.env.max_frame)} frames each\n"
             f"over {', '.join(names)}; engine {meta.search_alg}{scheduler}, seed "
             f"{prepared.root_seed}\nrun folder {prepared.run_dir.root}",
@@ -140,23 +169,23 @@ def _introduce(console: Console, prepared: Prepared) -> None:
         say(console, Text(note, "yellow"))
 
 
-def _confirm(console: Console, prepared: Prepared) -> None:
+def _confirm(console: Console, prepared: Prepared, asked: ConfirmSpec) -> Confirmation:
     """Runs the best specs again under fresh seeds."""
-    search, asked = prepared.search, prepared.spec.meta.confirm
-    assert asked is not None
+    search = prepared.search
     imports, seed = prepared.imports, prepared.root_seed
     confirmation = Confirmation(search, asked, seed, imports, search.pool)
-    if not confirmation.candidates:
-        return
-    say(
-        console,
-        f"confirming the best {len(confirmation.candidates)} with {asked.max_session} fresh seeds "
-        "each",
-    )
+    if confirmation.missing:
+        count, seeds = len(confirmation.missing), asked.max_session
+        say(
+            console,
+            f"confirming {'the best' if count == 1 else f'{count} of the best'} with {seeds} fresh "
+            f"seed{'' if seeds == 1 else 's'}{'' if count == 1 else ' each'}",
+        )
     progress = _Progress(console, search, confirmation)
     with stop_on_signals(confirmation.stop), progress.screen:
         confirmation.run(progress.show)
-    search.stopping = confirmation.stopping
+    progress.show()
+    return confirmation
 
 
 class _Progress:
@@ -188,52 +217,40 @@ class _Progress:
         for trial, found in self._standing.confirmed.items():
             if trial not in self._said:
                 self._said.add(trial)
-                seeds = f"under {len(found.scores)} fresh seeds"
-                say(self._console, f"t{trial} confirmed: {_mean_text(found)} {seeds}")
+                say(self._console, f"t{trial} confirmed: {_mean_text(found)}")
 
 
 def _show_trials(console: Console, prepared: Prepared) -> None:
-    paths, standing = searched_paths(prepared.spec), prepared.search.standing
-    table = trials_table(paths)
-    best = best_first(standing)
+    search = prepared.search
+    table, best = TrialsTable(search, console.width), best_first(search.standing)
     for its in best[:SHOWN]:
-        table.add_row(*trial_row(its, its.frame, prepared.spec.env.max_frame, paths))
-    console.print(table)
+        table.add(its, its.frame)
+    console.print(table.table)
     if len(best) > SHOWN:
         say(console, Text(f"and {len(best) - SHOWN} more in the table", "dim"))
 
 
-def _show_failures(prepared: Prepared) -> bool:
-    """Whether no trial came to anything."""
+def _show_failures(prepared: Prepared) -> None:
+    """A line for each trial that failed; the log of its Sessions has more."""
     standing = prepared.search.standing
     failed = standing.of(Status.FAILED)
     for its in failed:
-        print(f"t{its.trial} failed: {its.error}", file=sys.stderr)
+        print(f"t{its.trial} failed: {headline(str(its.error))}", file=sys.stderr)
     if failed:
-        print(f"{len(failed)} of {len(standing.trials)} trials failed", file=sys.stderr)
-    return bool(failed) and len(failed) == len(standing.trials)
+        logs = prepared.run_dir.root / "log"
+        print(f"{len(failed)} of {len(standing.trials)} trials failed; see {logs}", file=sys.stderr)
 
 
-def _is_missing(prepared: Prepared) -> bool:
-    """Whether a spec is still to be confirmed."""
-    asked, standing = prepared.spec.meta.confirm, prepared.search.standing
-    wanted = 0 if asked is None else min(asked.top, len(_with_score(prepared)))
-    return len(standing.confirmed) < wanted
-
-
-def _with_score(prepared: Prepared) -> list[int]:
-    over = (Status.FINISHED, Status.STOPPED)
-    return [t.trial for t in prepared.search.standing.of(*over) if t.score is not None]
-
-
-def _show_confirmed(console: Console, prepared: Prepared) -> bool:
-    """The numbers that are the result; False where one of them could not be made."""
+def _show_confirmed(
+    console: Console, prepared: Prepared, confirmation: Confirmation | None
+) -> None:
+    """The numbers that are the result."""
     standing = prepared.search.standing
-    if not standing.confirmed:
-        return True
-    names = short_names(searched_paths(prepared.spec))
+    if confirmation is None or not standing.confirmed:
+        return
+    names, files = short_names(searched_paths(prepared.spec)), confirmation.files
     table = Table(
-        title="\nConfirmed with fresh seeds",
+        title="\nConfirmed with fresh seeds, ± 1 std",
         title_justify="left",
         title_style="bold",
         box=None,
@@ -243,24 +260,27 @@ def _show_confirmed(console: Console, prepared: Prepared) -> bool:
     for name in ("spec", "trial", "in the search", "confirmed", "seeds", "difference", "values"):
         right = name in ("in the search", "confirmed", "seeds", "difference")
         table.add_column(name, justify="right" if right else "left", header_style="dim")
-    order = [its for its in best_first(standing) if its.trial in standing.confirmed]
-    for rank, its in enumerate(order):
-        found = standing.confirmed[its.trial]
-        values = ", ".join(f"{names[p]} {value_text(v)}" for p, v in its.point.items())
+    for found in standing.results:
+        its = standing.trials[found.trial]
+        file = files.get(found.trial)
         table.add_row(
-            spec_file(prepared.run_dir, rank).name,
+            "" if file is None else file.name,
             f"t{its.trial}",
             number(its.score, ".1f"),
             _mean_text(found),
             str(len(found.scores)),
             _difference(found, its.score),
-            values,
+            ", ".join(f"{names[p]} {value_text(v)}" for p, v in its.point.items()),
         )
     console.print(table)
-    errors = [found for found in standing.confirmed.values() if found.error is not None]
-    for found in errors:
-        print(f"t{found.trial} failed under fresh seeds: {found.error}", file=sys.stderr)
-    return not errors
+    best = standing.results[0]
+    if best.mean is not None and best.trial in files:
+        told = f"result: t{best.trial} with {_mean_text(best)}, {files[best.trial]}"
+        say(console, Text(told, "bold"))
+    for found in standing.confirmed.values():
+        if found.error is not None:
+            why = headline(found.error)
+            print(f"t{found.trial} failed under fresh seeds: {why}", file=sys.stderr)
 
 
 def _mean_text(found: Confirmed) -> str:

@@ -1,7 +1,6 @@
 """What a search shows while it runs: a live table of trials, or log lines without a terminal."""
 
 import time
-from collections.abc import Sequence
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -10,7 +9,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from slm_lab.analysis.experiment import short_names, value_text
+from slm_lab.analysis.experiment import headline, short_names, value_text
 from slm_lab.cli.live import number, short
 from slm_lab.cli.screen import Screen
 from slm_lab.experiment.search.outcomes import best_first
@@ -26,6 +25,10 @@ FEWEST_ROWS = 6
 AROUND = 8
 """Lines of a terminal that are not the table's."""
 BAR_WIDTH = 16
+ROOM_FOR_BAR = 100
+"""Columns of a terminal from which on there are bars: the values come first."""
+GAP = 2
+"""Columns between two of a table."""
 
 STYLES = {
     Status.WAITING: "dim",
@@ -62,6 +65,7 @@ class SearchDisplay:
         self._said = {trial: Turn.of(its) for trial, its in search.standing.trials.items()}
         for its in search.standing.of(Status.RUNNING):  # when it was killed
             self._said[its.trial] = Turn.of(its)._replace(status=Status.WAITING)
+        self._said_stopping = False
         self._next = 0.0
         self._screen = Screen(console)
 
@@ -98,19 +102,15 @@ class SearchDisplay:
 
     def _table(self) -> Table:
         rows = max(FEWEST_ROWS, self._console.height - AROUND)
-        table = trials_table(self._paths)
+        table = TrialsTable(self._search, self._console.width)
         running = self._search.standing.of(Status.RUNNING)
         others = [its for its in best_first(self._search.standing) if its not in running]
         shown = running[:rows]
         shown += others[: rows - len(shown)]
         for its in shown:
-            table.add_row(*self._row(its))
-        return table
-
-    def _row(self, its: TrialState) -> list[Text | ProgressBar | str]:
-        process = self._search.pool.running.get(its.trial)
-        frame = its.frame if process is None else max(process.frame, its.frame)
-        return trial_row(its, frame, self._search.spec.env.max_frame, self._paths)
+            process = self._search.pool.running.get(its.trial)
+            table.add(its, its.frame if process is None else max(process.frame, its.frame))
+        return table.table
 
     def _summary(self) -> Text:
         standing = self._search.standing
@@ -128,20 +128,25 @@ class SearchDisplay:
 
     def _log(self) -> None:
         """A line at every turn of a trial."""
+        if self._search.stopping and not self._said_stopping:
+            self._said_stopping = True
+            self._say(STOPPING)
         for trial, its in self._search.standing.trials.items():
-            turn = Turn.of(its)
-            if self._said.get(trial) == turn or its.status is Status.WAITING:
+            turn, before = Turn.of(its), self._said.get(trial)
+            is_retried = before is not None and its.restarts > before.restarts
+            if turn == before or (its.status is Status.WAITING and not is_retried):
                 continue
-            before = self._said.get(trial)
             self._said[trial] = turn
             self._say(self._line(its, before))
 
     def _line(self, its: TrialState, before: Turn | None) -> str:
         values = ", ".join(f"{self._names[p]} {value_text(its.point[p])}" for p in self._paths)
+        if before is not None and its.restarts > before.restarts:
+            return f"t{its.trial} is tried again: {headline(str(its.last_failure))}"
         if its.status is Status.RUNNING:
             return f"t{its.trial} {'begins' if before is None else 'goes on'}: {values}"
         if its.status is Status.FAILED:
-            return f"t{its.trial} failed: {str(its.error).splitlines()[-1]}"
+            return f"t{its.trial} failed: {headline(str(its.error))}"
         if its.status is Status.PAUSED and before is not None and its.copies > before.copies:
             return f"t{its.trial} takes over from t{its.donor}: {values}"
         best = best_of(self._search.standing)
@@ -153,32 +158,51 @@ class SearchDisplay:
         self._console.print(line, highlight=False, soft_wrap=True, markup=False)
 
 
-def trials_table(paths: Sequence[str]) -> Table:
-    """The head of a table of trials."""
-    names = short_names(paths)
-    table = Table.grid(padding=(0, 2))
-    for width in (5, 8, BAR_WIDTH):
-        table.add_column(no_wrap=True, min_width=width)
-    for _ in range(2 + len(paths)):
-        table.add_column(justify="right", no_wrap=True, min_width=7)
-    head = ("trial", "", "", "frames", "return", *(names[path] for path in paths))
-    table.add_row(*(Text(name, "dim") for name in head))
-    return table
+class TrialsTable:
+    """A table of trials, `width` columns wide, with as many variables as there is room for."""
 
+    def __init__(self, search: Search, width: int) -> None:
+        paths, max_frame = searched_paths(search.spec), search.spec.env.max_frame
+        self._with_bar = width >= ROOM_FOR_BAR
+        self._max_frame = max_frame
+        self.table = Table.grid(padding=(0, GAP))
+        room = width
+        for fixed in (5, 8, BAR_WIDTH if self._with_bar else 0, 9, 7):
+            if fixed:
+                right = fixed in (9, 7)
+                self.table.add_column(
+                    no_wrap=True, min_width=fixed, justify="right" if right else "left"
+                )
+                room -= fixed + GAP
+        names, points = short_names(paths), [its.point for its in search.standing.trials.values()]
+        self._paths: list[str] = []
+        for path in paths:
+            texts = [names[path], *(value_text(point[path]) for point in points)]
+            room -= max(map(len, texts)) + GAP
+            if room < 0:
+                break
+            self._paths.append(path)
+            self.table.add_column(no_wrap=True, justify="right")
+        left = len(paths) - len(self._paths)
+        heads = ["trial", "", *([""] if self._with_bar else []), "frames", "return"]
+        heads += [names[path] for path in self._paths]
+        if left:
+            self.table.add_column(no_wrap=True)
+            heads.append(f"+{left}")
+        self.table.add_row(*(Text(head, "dim") for head in heads))
 
-def trial_row(
-    its: TrialState, frame: int, max_frame: int, paths: Sequence[str]
-) -> list[Text | ProgressBar | str]:
-    """A line of that table."""
-    restarts = f" ({its.restarts + 1}. try)" if its.restarts else ""
-    return [
-        f"t{its.trial}",
-        Text(f"{its.status}{restarts}", STYLES[its.status]),
-        ProgressBar(max_frame, min(frame, max_frame), width=BAR_WIDTH),
-        short(frame) if frame % 1000 == 0 else f"{frame:,}",
-        number(its.score, ".1f"),
-        *(value_text(its.point[path]) for path in paths),
-    ]
+    def add(self, its: TrialState, frame: int) -> None:
+        """A line: a trial that is at `frame` of its budget."""
+        restarts = f" ({its.restarts + 1}. try)" if its.restarts else ""
+        bar = ProgressBar(self._max_frame, min(frame, self._max_frame), width=BAR_WIDTH)
+        self.table.add_row(
+            f"t{its.trial}",
+            Text(f"{its.status}{restarts}", STYLES[its.status]),
+            *([bar] if self._with_bar else []),
+            short(frame) if frame % 1000 == 0 else f"{frame:,}",
+            number(its.score, ".1f"),
+            *(value_text(its.point[path]) for path in self._paths),
+        )
 
 
 def searched_paths(spec: Spec) -> list[str]:

@@ -164,7 +164,8 @@ def _trial(run_dir: RunDir, asked: int | None) -> int:
     if not best or (asked is not None and asked not in best):
         there = ", ".join(f"t{trial}" for trial in sorted(best)) or "none"
         raise UsageError(f"{run_dir.root} has no such trial; it has {there}")
-    return best[0] if asked is None else asked
+    confirmed = [found.trial for found in standing.results if found.mean is not None]
+    return (confirmed or best)[0] if asked is None else asked
 
 
 def _is_whole(store: CheckpointStore, manifest: Manifest) -> bool:

@@ -92,3 +92,25 @@ def test_a_disk_that_is_full_from_the_start_is_one_clear_message(small_disk, fol
     assert done.code in (1, 2)
     assert "No space left on device" in done.err
     assert "Traceback" not in done.err
+
+
+@pytest.mark.slow
+def test_a_full_disk_ends_a_search_and_costs_no_trial(small_disk):
+    """Not even room for the pages of the first trial; the second would meet the same."""
+    folder = small_disk.parent
+    search = {"agent.net.optim_spec.lr__grid_search": [1e-3, 1e-2, 3e-3]}
+    one_at_a_time = {"cpu": len(os.sched_getaffinity(0))}
+    sizes = {"env__max_frame": 2000, "meta__search_resources": one_at_a_time}
+    write_spec(folder, ppo(search=search, **sizes))
+    done = call(command(folder, "search"), folder)
+    assert done.code == 1
+    assert "the search has stopped: t0: " in done.err
+    assert "No space left on device" in done.err
+    assert f"search@{run_folder(folder)}" in done.out
+    larger = ["mount", "-o", "remount,size=60m", str(small_disk)]
+    subprocess.run(larger, check=True)
+    done = call(command(folder, "search@latest"), folder)
+    assert (done.code, done.err) == (0, "")
+    record = (run_folder(folder) / "small_search.jsonl").read_text()
+    assert record.count('"status": "finished"') == 3
+    assert '"status": "failed"' not in record

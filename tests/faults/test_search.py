@@ -14,6 +14,7 @@ from slm_lab.experiment.search.record import Began, Confirmed, Ended, Record, Re
 from tests.faults.lab import (
     LAB,
     NAME,
+    PATIENCE,
     all_gone,
     call,
     command,
@@ -240,6 +241,70 @@ def test_the_best_are_run_again_under_fresh_seeds(folder):
     more = call(command(folder, "search@latest"), folder)
     assert (more.code, more.err) == (0, "")
     assert len(events(folder, Confirmed)) == 2, "nothing was run again"
+
+
+@pytest.mark.slow
+def test_what_is_confirmed_decides_and_a_killed_seed_is_tried_again(folder):
+    """More are to be confirmed than have come to their end."""
+    confirm = {"top": 9, "max_session": 2}
+    write_spec(
+        folder,
+        long(meta__confirm=confirm, meta__search_scheduler={"grace_period": 10_000}),
+    )
+    with started(folder, "search") as running:
+        again = wait_until(lambda: confirming(running))
+        again.kill()
+        done = running.end(4 * PATIENCE)
+    assert (done.code, done.err) == (0, "")
+    found = run_folder(folder)
+    with (found / f"{NAME}_confirmed.csv").open() as stream:
+        lines = list(csv.DictReader(stream))
+    means = [float(line["confirmed_mean"]) for line in lines]
+    assert means == sorted(means, reverse=True)
+    assert all(int(line["seeds"]) == 2 for line in lines)
+    assert len(list(found.glob("best_*.json"))) == len(lines)
+    best = json.loads((found / "best_0.json").read_text())[NAME]
+    assert (
+        str(best["agent"]["net"]["optim_spec"]["lr"]) == table(folder)[int(lines[0]["trial"])][LR]
+    )
+    assert f"result: t{lines[0]['trial']} with" in done.out
+    more = call(command(folder, "search@latest"), folder)
+    assert (more.code, more.err) == (0, "")
+
+
+def confirming(running):
+    """A Session that confirms, once it has begun to train."""
+    if not list(running.data.glob("data/*/confirm_t*/log/*_s0.log")):
+        return None
+    return running.session(0)
+
+
+@pytest.mark.slow
+def test_more_restarts_bring_back_what_had_failed(folder):
+    """A trial that is killed, and may not be tried again, until it may."""
+    write_spec(folder, long(meta__max_trial=1, meta__max_restart=0))
+    with started(folder, "search") as running:
+        wait_until(lambda: noted(folder, "reported")["0"] > 10)
+        running.session(0).kill()
+        assert running.end().code == 1
+    done = call(command(folder, "search@latest", "-s", "meta.max_restart=1"), folder)
+    assert (done.code, done.err) == (0, "")
+    assert [event.status for event in events(folder, Ended)] == ["failed", "finished"]
+
+
+@pytest.mark.slow
+def test_a_stopped_trial_has_the_metrics_of_the_moment_in_which_it_was_judged(folder):
+    write_spec(
+        folder,
+        searching(
+            {f"{LR}__grid_search": [1e-2, 1e-6, 1e-6, 1e-6]},
+            meta__search_scheduler={"grace_period": 800, "reduction_factor": 2},
+        ),
+    )
+    assert call(command(folder, "search"), folder).code == 0
+    stopped = [line for line in table(folder).values() if line["status"] == "stopped"]
+    for line in stopped:
+        assert float(line["score"]) == pytest.approx(float(line["total_reward_ma"]))
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ import numpy as np
 
 from slm_lab.analysis.atomic import write_json
 from slm_lab.experiment.baseline import CHANCE_FILE
+from slm_lab.experiment.manifest import read_manifest
 from slm_lab.experiment.recorded import RUN_BLOCK
 from slm_lab.experiment.result import Ending
 from slm_lab.experiment.run import with_seed
@@ -21,7 +22,7 @@ from slm_lab.experiment.search.outcomes import best_first
 from slm_lab.experiment.search.pool import Pool
 from slm_lab.experiment.search.process import TrialEnd, TrialTask
 from slm_lab.experiment.search.record import Confirmed, Status, TrialState
-from slm_lab.experiment.search.room import needs_of
+from slm_lab.experiment.search.room import Needs, needs_of
 from slm_lab.experiment.search.search import Search
 from slm_lab.experiment.seeding import confirming_seed
 from slm_lab.metrics.reader import read_rows
@@ -32,9 +33,8 @@ from slm_lab.spec.schema.spec import Spec
 @final
 @dataclass(frozen=True)
 class Candidate:
-    """A spec that is to be run again; `rank` 0 is the best of the search."""
+    """A spec that is to be run again."""
 
-    rank: int
     its: TrialState
     spec: Spec
     run_dir: RunDir
@@ -53,14 +53,39 @@ class Confirmation:
         pool: Pool,
     ) -> None:
         self.candidates = [
-            _candidate(search, rank, its, asked, root_seed)
-            for rank, its in enumerate(_best(search)[: asked.top])
+            _candidate(search, its, asked, root_seed) for its in _best(search)[: asked.top]
         ]
         self.stopping = False
         self.pool = pool
         self._search = search
         self._imports = imports
-        self._waiting = [each for each in self.candidates if not self._is_done(each)]
+        self._waiting = self.missing
+        self._tries = dict.fromkeys((each.its.trial for each in self.candidates), 0)
+
+    @property
+    def missing(self) -> list[Candidate]:
+        """Those that have yet to be confirmed."""
+        return [each for each in self.candidates if not self._is_done(each)]
+
+    @property
+    def files(self) -> dict[int, Path]:
+        """The ready-made spec of each candidate by its trial: the first is of the best by what is
+        confirmed, and before that by what the search says."""
+        order = [found.trial for found in self._search.standing.results if found.mean is not None]
+        trials = [each.its.trial for each in self.candidates]
+        ranked = sorted(
+            trials, key=lambda trial: order.index(trial) if trial in order else len(order)
+        )
+        return {trial: spec_file(self._search.run_dir, n) for n, trial in enumerate(ranked)}
+
+    def write_specs(self) -> None:
+        """Writes the ready-made specs, and deletes those of an earlier ranking. Raises OSError."""
+        files = self.files
+        for each in self.candidates:
+            write_json(files[each.its.trial], {each.spec.name: each.spec.to_json()})
+        for old in self._search.run_dir.root.glob("best_*.json"):
+            if old not in files.values():
+                old.unlink()
 
     def run(self, on_tick: Callable[[], None]) -> None:
         """To the end, or until it is stopped; what has come to its end is in the record.
@@ -70,7 +95,9 @@ class Confirmation:
         by_trial = {each.its.trial: each for each in self.candidates}
         try:
             while True:
-                if not self.stopping:
+                if self.stopping:
+                    self.pool.stop_all()  # one may have been about to begin
+                else:
                     self._fill()
                 if not self.pool.running:
                     break
@@ -99,45 +126,60 @@ class Confirmation:
             if not self.pool.room.has(needs):
                 return
             self._waiting.pop(0)
-            resume = candidate.run_dir.spec_file.is_file()
-            _make(candidate, self._imports)
-            task = TrialTask(
-                candidate.spec,
-                candidate.run_dir,
-                candidate.spec.meta.random_seed or 0,
-                0,
-                resume,
-                self._imports,
-                at_once=False,
-                chance_file=self._search.run_dir.root.parent / CHANCE_FILE,
-                one_of_many=False,
-            )
-            self.pool.start(
-                candidate.its.trial, task, needs, among_gpus=candidate.spec.meta.cluster is None
-            )
+            self._begin(candidate, needs)
+
+    def _begin(self, candidate: Candidate, needs: Needs) -> None:
+        resume = candidate.run_dir.spec_file.is_file()
+        _make(candidate, self._imports)
+        task = TrialTask(
+            candidate.spec,
+            candidate.run_dir,
+            candidate.spec.meta.random_seed or 0,
+            0,
+            resume,
+            self._imports,
+            at_once=False,
+            chance_file=self._search.run_dir.root.parent / CHANCE_FILE,
+            one_of_many=False,
+        )
+        elsewhere = candidate.spec.meta.cluster is not None
+        self.pool.start(candidate.its.trial, task, needs, among_gpus=not elsewhere)
 
     def _collect(self, candidate: Candidate, end: TrialEnd) -> None:
+        """The end of a candidate, or of a try."""
+        trial = candidate.its.trial
         if end.ending is Ending.INTERRUPTED:
             return
-        scores = () if end.ending is Ending.FAILED else tuple(seed_scores(candidate))
-        self._search.note(Confirmed(candidate.its.trial, scores, end.error))
+        if end.ending is Ending.FAILED and not end.would_repeat and not self.stopping:
+            self._tries[trial] += 1
+            if self._tries[trial] <= self._search.spec.meta.max_restart:
+                self._waiting.insert(0, candidate)
+                return
+        scores, error = seed_scores(candidate), end.error
+        if len(scores) < len(candidate.spec.meta.trainings) and error is None:
+            error = "a seed has no score: it has not finished an episode"
+        self._search.note(Confirmed(trial, tuple(scores), error))
 
 
 def seed_scores(candidate: Candidate) -> list[float]:
-    """The last `total_reward_ma` of each seed; of workers their mean."""
+    """The last `total_reward_ma` of each seed that came to its end; of workers their mean."""
     found = []
-    meta = candidate.spec.meta
-    for crew in meta.trainings:
-        writers = [session for session in crew if session in meta.writers]
-        rows = [read_rows(candidate.run_dir.session(0, s).rows) for s in writers]
+    spec, run_dir = candidate.spec, candidate.run_dir
+    for crew in spec.meta.trainings:
+        learning = [session for session in crew if not spec.meta.is_actor(session)]
+        saved = [read_manifest(run_dir.session(0, session).manifest) for session in learning]
+        if not all(manifest is not None and manifest.finished for manifest in saved):
+            continue
+        writers = [session for session in crew if session in spec.meta.writers]
+        rows = [read_rows(run_dir.session(0, session).rows) for session in writers]
         last = [float(each["total_reward_ma"][-1]) for each in rows if len(each)]
         found.append(float(np.mean(last)) if last else float("nan"))
     return [score for score in found if np.isfinite(score)]
 
 
-def spec_file(search_dir: RunDir, rank: int) -> Path:
-    """The ready-made spec of a rank."""
-    return search_dir.root / f"best_{rank}.json"
+def spec_file(search_dir: RunDir, place: int) -> Path:
+    """A ready-made spec; 0 is the best."""
+    return search_dir.root / f"best_{place}.json"
 
 
 def confirmed_dir(search_dir: RunDir, trial: int) -> RunDir:
@@ -152,15 +194,12 @@ def _best(search: Search) -> Sequence[TrialState]:
     return finished or [its for its in order if its.status is Status.STOPPED]
 
 
-def _candidate(
-    search: Search, rank: int, its: TrialState, asked: ConfirmSpec, root_seed: int
-) -> Candidate:
+def _candidate(search: Search, its: TrialState, asked: ConfirmSpec, root_seed: int) -> Candidate:
     spec = search.spec_of(its.trial)
     key = "max_session" if spec.meta.distributed is False else "max_run"
     meta = spec.meta.model_copy(update={key: asked.max_session})
     spec = with_seed(spec.model_copy(update={"meta": meta}), confirming_seed(root_seed, its.trial))
-    write_json(spec_file(search.run_dir, rank), {spec.name: spec.to_json()})
-    return Candidate(rank, its, spec, confirmed_dir(search.run_dir, its.trial))
+    return Candidate(its, spec, confirmed_dir(search.run_dir, its.trial))
 
 
 def _make(candidate: Candidate, imports: tuple[str, ...]) -> None:

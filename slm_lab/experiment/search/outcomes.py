@@ -2,8 +2,11 @@
 
 import csv
 import io
+from collections.abc import Mapping
 from pathlib import Path
-from statistics import fmean, pstdev
+from statistics import pstdev
+
+import numpy as np
 
 from slm_lab.analysis.atomic import write_atomically
 from slm_lab.analysis.experiment import (
@@ -14,7 +17,9 @@ from slm_lab.analysis.experiment import (
     write_experiment_df,
 )
 from slm_lab.analysis.experiment_graph import draw_experiment_graph
+from slm_lab.analysis.metrics import TRIAL_METRICS, trial_metrics
 from slm_lab.analysis.multi_trial_graph import draw_multi_trial_graphs
+from slm_lab.experiment.baseline import cached_random_return
 from slm_lab.experiment.run_dir import RunDir
 from slm_lab.experiment.search.record import Standing, TrialState
 from slm_lab.metrics.reader import Rows, read_rows
@@ -57,20 +62,37 @@ def experiment(spec: Spec, standing: Standing) -> Experiment:
     )
 
 
+def metrics_at(
+    run_dir: RunDir, trial: int, spec: Spec, frame: int, chance_file: Path
+) -> Mapping[str, float | None]:
+    """The metrics of a trial as they were at `frame` of its budget, whatever it did after that."""
+    files = {session: run_dir.session(trial, session).rows for session in spec.meta.writers}
+    rows = [_until(read_rows(file), frame) for file in files.values() if file.exists()]
+    found = trial_metrics(rows, cached_random_return(chance_file, spec.env))
+    return {name: getattr(found, name) for name in TRIAL_METRICS}
+
+
+def _until(rows: Rows, frame: int) -> Rows:
+    count = int(np.searchsorted(rows["total_frame"], frame, side="right"))
+    return Rows(rows.columns, rows.values[:, :count].copy())
+
+
 def write_confirmed(run_dir: RunDir, standing: Standing) -> list[Path]:
-    """A line for each spec that was run again, in the order of their files `best_{n}.json`; no file
-    where none was. Raises OSError."""
-    order = [its for its in best_first(standing) if its.trial in standing.confirmed]
-    if not order:
+    """A line for each spec that was run again, the best first; no file where none was.
+
+    Raises OSError.
+    """
+    if not standing.confirmed:
         return []
     buffer = io.StringIO()
     table = csv.writer(buffer, lineterminator="\n")
     table.writerow(("trial", "search_score", "confirmed_mean", "confirmed_std", "seeds", "scores"))
-    for its in order:
-        scores = standing.confirmed[its.trial].scores
-        mean, std = (fmean(scores), pstdev(scores)) if scores else ("", "")
+    for found in standing.results:
+        scores = found.scores
+        std = pstdev(scores) if scores else None
         every = " ".join(map(str, scores))
-        table.writerow((its.trial, its.score, mean, std, len(scores), every))
+        score = standing.trials[found.trial].score
+        table.writerow((found.trial, score, found.mean, std, len(scores), every))
     path = run_dir.root / f"{run_dir.prefix}_confirmed.csv"
     write_atomically(path, buffer.getvalue().encode())
     return [path]

@@ -53,17 +53,11 @@ class Pool:
         for process in self._running.values():
             process.stop()
 
-    def kill(self, trial: int) -> TrialProcess:
-        """Ends one at once."""
-        process = self._running[trial]
-        process.kill()
-        self._forget(trial)
-        return process
-
     def kill_all(self) -> None:
         """Ends all at once."""
-        for trial in list(self._running):
-            self.kill(trial)
+        for trial, process in list(self._running.items()):
+            process.kill()
+            self._forget(trial)
 
     def _forget(self, trial: int) -> None:
         del self._running[trial]

@@ -86,9 +86,9 @@ class Prepared:
             self._room = _room(self.spec)
             about = json.loads(self.run_dir.spec_file.read_text())[RUN_BLOCK]
             keep = about.get("keep") if keep is None else keep
-            if goes_on.is_changed or keep != about.get("keep"):
-                self._write_spec({**about, "keep": keep})
         self.search = self._search(keep)
+        if self.is_resumed and (goes_on.is_changed or keep != about.get("keep")):
+            self._write_spec({**about, "keep": keep})
         if self.search.has_strayed:
             self.notes += (
                 f"{self.spec.meta.search_alg} proposes other points than it did before, as another "

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from statistics import fmean
 from typing import Any, TypeAlias, final
 
 from slm_lab.core.errors import LabError, UsageError
@@ -115,6 +116,8 @@ class Ended:
     seconds: float
     metrics: Mapping[str, float | None]
     error: str | None = None
+    would_repeat: bool = False
+    """Whether it failed in a way in which it would fail again."""
 
 
 @final
@@ -124,7 +127,13 @@ class Confirmed:
 
     trial: int
     scores: tuple[float, ...]
+    """Of the seeds that came to their end."""
     error: str | None = None
+
+    @property
+    def mean(self) -> float | None:
+        """Over the seeds; None where none has a score."""
+        return fmean(self.scores) if self.scores else None
 
 
 Event: TypeAlias = (
@@ -154,6 +163,9 @@ class TrialState:
     has_begun: bool = False
     metrics: Mapping[str, float | None] = field(default_factory=dict)
     error: str | None = None
+    last_failure: str | None = None
+    """Why it was last tried again."""
+    would_repeat: bool = False
     copies: int = 0
     donor: int | None = None
     """Whose weights it has last taken over."""
@@ -204,17 +216,25 @@ class Standing:
                 its.copies += 1
                 its.donor = event.donor
             case Retried():
-                its.status = Status.WAITING
+                its.status, its.error = Status.WAITING, None
+                its.last_failure = event.error
                 its.restarts += 1
             case Interrupted():
                 its.status = Status.WAITING
             case Ended():
                 its.status, its.frame, its.score = event.status, event.frame, event.score
                 its.metrics, its.error = event.metrics, event.error
+                its.would_repeat = event.would_repeat
 
     def of(self, *statuses: Status) -> list[TrialState]:
         """The trials that stand there, by number."""
         return [its for its in self.trials.values() if its.status in statuses]
+
+    @property
+    def results(self) -> list[Confirmed]:
+        """What was run again under fresh seeds, the best first; without a score last."""
+        found = self.confirmed.values()
+        return sorted(found, key=lambda each: (each.mean is None, -(each.mean or 0.0), each.trial))
 
     @property
     def is_over(self) -> bool:

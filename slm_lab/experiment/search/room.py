@@ -3,7 +3,7 @@
 import os
 from typing import NamedTuple, final
 
-from slm_lab.core.errors import LabError
+from slm_lab.core.errors import UsageError
 from slm_lab.spec.schema.meta import SearchResourcesSpec
 from slm_lab.spec.schema.spec import Spec
 
@@ -42,15 +42,17 @@ class Room:
         self._gpus = [1.0] * int(gpus)
 
     def check(self, needs: Needs) -> None:
-        """Raises LabError where a trial never has room."""
-        for name, need, there in (
-            ("cpu", needs.cpu, self.cpus),
-            ("gpu", needs.gpu, float(len(self._gpus))),
+        """Raises UsageError where a trial never has room."""
+        gpus = len(self._gpus)
+        for name, what, need, there in (
+            ("cpu", "cores", needs.cpu, self.cpus),
+            ("gpu", "GPUs", needs.gpu, gpus),
         ):
             if need > there + SLACK:
-                raise LabError(
-                    f"meta.search_resources.{name} = {need:g}: a trial occupies more than the "
-                    f"{there:g} that there are"
+                fix = f"at most {there:g}" if there else "0, there is none"
+                raise UsageError(
+                    f"meta.search_resources.{name} = {need:g}: a trial occupies more {what} than "
+                    f"there are; set it to {fix}"
                 )
 
     def has(self, needs: Needs) -> bool:

@@ -1,5 +1,7 @@
 """A search in its folder: runs trials until the engine has no more to propose."""
 
+import errno
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import final
@@ -13,7 +15,7 @@ from slm_lab.experiment.run_dir import RunDir
 from slm_lab.experiment.search.checkpoint_copy import copy_checkpoints, delete_models
 from slm_lab.experiment.search.engine import Engine
 from slm_lab.experiment.search.judge import Judge, Order, What
-from slm_lab.experiment.search.outcomes import best_first
+from slm_lab.experiment.search.outcomes import best_first, metrics_at
 from slm_lab.experiment.search.pool import Pool
 from slm_lab.experiment.search.process import TrialEnd, TrialProcess, TrialTask
 from slm_lab.experiment.search.record import (
@@ -38,6 +40,8 @@ from slm_lab.spec.schema.spec import Spec
 
 SCORE = "total_reward_ma"
 """The metric of a Trial that is maximised."""
+NO_ROOM = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+"""What a failure says that every trial after it would meet as well."""
 
 
 @final
@@ -68,6 +72,9 @@ class Search:
         self.has_strayed = False
         """Whether the engine proposed other points than the record holds, as another version of it
         may; it goes on from what it was told."""
+        self.problem: str | None = None
+        """Why it has stopped by itself, before its end."""
+        self._chance_file = run_dir.root.parent / CHANCE_FILE
         self._root_seed = root_seed
         self._engine = engine
         self._judge = judge
@@ -92,6 +99,7 @@ class Search:
         try:
             for its in self.standing.of(Status.RUNNING):  # when it was killed
                 self._note(Interrupted(its.trial, 0.0))
+            self._try_again()
             for order in list(self._orders.values()):
                 self._carry_out(order)
             while True:
@@ -109,6 +117,14 @@ class Search:
         finally:
             self.pool.kill_all()
             self._record.close()
+
+    def _try_again(self) -> None:
+        """What has failed, where more restarts are allowed by now. Not under a judge that goes by
+        rounds: those that it failed in are over."""
+        for its in self.standing.of(Status.FAILED):
+            left = its.restarts < self.spec.meta.max_restart
+            if left and its.has_begun and not its.would_repeat and not self._judge.needs_all:
+                self._note(Retried(its.trial, str(its.error), 0.0))
 
     def stop(self) -> None:
         """Has the trials that run save and end; no other begins."""
@@ -220,7 +236,7 @@ class Search:
             resume,
             self._imports,
             at_once=self.spec.meta.search_scheduler is not None,
-            chance_file=self.run_dir.root.parent / CHANCE_FILE,
+            chance_file=self._chance_file,
         )
         self.pool.start(its.trial, task, needs, among_gpus=spec.meta.cluster is None)
 
@@ -291,11 +307,17 @@ class Search:
             self._fail(its, end, seconds)
         elif order is not None:
             self._obey(its, order, seconds, metrics)
-        else:
+        elif self.stopping:
             self._note(Interrupted(its.trial, seconds))
+        else:
+            outside = TrialEnd(Ending.FAILED, {}, "somebody else has stopped its process")
+            self._fail(its, outside, seconds)
 
     def _fail(self, its: TrialState, end: TrialEnd, seconds: float) -> None:
         error = end.error or "no reason is known"
+        if any(words in error for words in NO_ROOM):
+            self.problem = f"t{its.trial}: {error}"
+            self.stop()
         tries_left = its.restarts < self.spec.meta.max_restart
         if tries_left and not end.would_repeat and not self.stopping:
             self._note(Retried(its.trial, error, seconds))
@@ -304,7 +326,7 @@ class Search:
         elif self.stopping and not end.would_repeat:
             self._note(Interrupted(its.trial, seconds))
         else:
-            self._end(its, Status.FAILED, seconds, {}, error)
+            self._end(its, Status.FAILED, seconds, {}, error, would_repeat=end.would_repeat)
 
     def _end(
         self,
@@ -314,13 +336,15 @@ class Search:
         metrics: Mapping[str, float | None],
         error: str | None = None,
         frame: int | None = None,
+        would_repeat: bool = False,
     ) -> None:
         self._orders.pop(its.trial, None)
-        score = metrics.get(SCORE)
+        score, spent = metrics.get(SCORE), its.frame if frame is None else frame
         if status is Status.STOPPED and its.score is not None:
-            score = its.score  # at the frame where it was compared, not where it stood still
-        spent = its.frame if frame is None else frame
-        ended = Ended(its.trial, status, spent, score, seconds, metrics, error)
+            # As it was where it was compared, not where it stood still.
+            score, spec = its.score, self.spec_of(its.trial)
+            metrics = metrics_at(self.run_dir, its.trial, spec, spent, self._chance_file)
+        ended = Ended(its.trial, status, spent, score, seconds, metrics, error, would_repeat)
         orders = self._note(ended)
         self._delete_superseded()
         for order in orders:

@@ -7,7 +7,7 @@ from slm_lab.experiment.search.engine import Engine
 from slm_lab.experiment.search.process import TrialEnd
 from slm_lab.experiment.search.room import Room
 
-HEADER = "frame,total_frame,total_reward_ma\n"
+HEADER = "frame,total_frame,opt_step,total_reward,total_reward_ma\n"
 EVERY = 100
 """Frames between two rows."""
 
@@ -47,7 +47,7 @@ class FakeTrial:
         score = self._score_at(self.task.spec, self.frame)
         for file in self.files:
             with file.open("a") as stream:
-                stream.write(f"{self.frame},{self.frame},{score}\n")
+                stream.write(f"{self.frame},{self.frame},{self.frame},{score},{score}\n")
 
     def metrics(self):
         score = self._score_at(self.task.spec, self.frame) if self.frame else None

@@ -1,0 +1,86 @@
+"""Whether the environments that a search would make can be made."""
+
+from collections.abc import Iterable, Mapping
+from itertools import islice, product
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from slm_lab.core.errors import MissingExtraError, Problem
+from slm_lab.env.check import check_env
+from slm_lab.env.lookup import find_env
+from slm_lab.spec.override import with_value
+from slm_lab.spec.problems import problems_of
+from slm_lab.spec.schema.env import EnvSpec
+from slm_lab.spec.schema.spec import Spec
+from slm_lab.spec.search import LISTS, Dimension, extremes
+
+if TYPE_CHECKING:
+    from slm_lab.experiment.search.space import Space
+
+AT_MOST = 200
+"""Combinations that are tried for one value; where there are more the trials will tell."""
+
+
+def env_problems(space: "Space", base: Spec) -> list[Problem]:
+    """Values of the searched keys of `env` with which no trial could make its environment.
+
+    Each listed value, and an end of each range, is tried with whatever the other keys of `env` may
+    be, and is refused if it goes with none of it; no environment is constructed.
+    """
+    searched = [each for each in space.dimensions if f"{each.path}.".startswith("env.")]
+    problems = []
+    for each in searched:
+        others = [other for other in searched if other is not each]
+        for value in _values(each):
+            problems += _problems_with(base, each, value, others)
+    return problems
+
+
+def _values(dimension: Dimension) -> list[Any]:
+    tried = extremes(dimension)
+    return tried if dimension.sampler in LISTS else tried[:1]
+
+
+def _problems_with(
+    base: Spec, dimension: Dimension, value: Any, others: list[Dimension]
+) -> list[Problem]:
+    """What is wrong with the value; [] if a combination with it is right, or another key's values
+    are to blame."""
+    combinations = product(*map(_values, others))
+    first: list[Problem] | None = None
+    for chosen in islice(combinations, AT_MOST):
+        settings = {other.path: one for other, one in zip(others, chosen, strict=True)}
+        found = _problems_at(base, {**settings, dimension.path: value})
+        first = found if first is None else first
+        if not found:
+            return []
+    if next(combinations, None) is not None:
+        return []
+    blamed = {other.path for other in others}
+    return [
+        _said_of(dimension, value, problem) for problem in first or [] if problem.path not in blamed
+    ]
+
+
+def _problems_at(base: Spec, settings: Mapping[str, Any]) -> list[Problem]:
+    changed: Any = {"env": base.env.model_dump(mode="json")}
+    for path, value in settings.items():
+        changed = with_value(changed, path.split("."), value)
+    try:
+        env = EnvSpec.model_validate(changed["env"])
+    except ValidationError as error:
+        return problems_of(error, "env")
+    return check_env(env) or list(_not_installed(env))
+
+
+def _not_installed(env: EnvSpec) -> Iterable[Problem]:
+    try:
+        find_env(env.name)
+    except MissingExtraError as error:
+        yield Problem("env.name", str(error), env.name, has_value=True)
+
+
+def _said_of(dimension: Dimension, value: Any, problem: Problem) -> Problem:
+    at = "" if problem.path == dimension.path else f"{problem.path}: "
+    return Problem(f"search.{dimension.key}", f"{at}{problem.message}", value, has_value=True)
