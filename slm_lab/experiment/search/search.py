@@ -38,7 +38,7 @@ from slm_lab.experiment.search.room import Needs, needs_of
 from slm_lab.experiment.search.space import spec_at
 from slm_lab.spec.schema.spec import Spec
 
-SCORE = "total_reward_ma"
+METRIC = "total_reward_ma"
 """The metric of a Trial that is maximised."""
 NO_ROOM = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 """What a failure says that every trial after it would meet as well."""
@@ -339,7 +339,7 @@ class Search:
         would_repeat: bool = False,
     ) -> None:
         self._orders.pop(its.trial, None)
-        score, spent = metrics.get(SCORE), its.frame if frame is None else frame
+        score, spent = metrics.get(METRIC), its.frame if frame is None else frame
         if status is Status.STOPPED and its.score is not None:
             # As it was where it was compared, not where it stood still.
             score, spec = its.score, self.spec_of(its.trial)
