@@ -198,7 +198,7 @@ def headline(error: str) -> str:
     whole = error.strip()
     match = _SESSION.match(whole)
     session = match[0] if match else ""
-    lines = whole.removeprefix(session).splitlines() or [""]
+    lines = whole.removeprefix(session).strip().splitlines() or [""]
     if "Traceback" not in lines[0]:
         return f"{session}{lines[0]}"
     return session + (_last_exception(lines) or lines[0])

@@ -1,7 +1,7 @@
 """The `search` block: which keys vary, and how Ray Tune draws them."""
 
 from collections.abc import Callable, Iterator, Mapping
-from math import isclose
+from math import isclose, isfinite
 from typing import Any, NamedTuple, TypeAlias
 
 from slm_lab.core.errors import Problem
@@ -37,6 +37,21 @@ SAMPLERS = {
 LISTS = ("choice", "grid_search")
 ALL_SAMPLERS = (*SAMPLERS, *LISTS)
 
+_OF_SEARCH = "it says how the search goes, the same for all trials"
+NOT_OF_A_TRIAL = {
+    "meta.max_trial": _OF_SEARCH,
+    "meta.search_alg": _OF_SEARCH,
+    "meta.search_scheduler": _OF_SEARCH,
+    "meta.search_resources": _OF_SEARCH,
+    "meta.confirm": _OF_SEARCH,
+    "meta.random_seed": "the seeds of all trials follow from that of the search; meta.max_session "
+    "repeats each trial under more of them",
+    "meta.cluster": "all trials run in the same place",
+    "search": "a trial searches nothing itself",
+    "name": "it is the label of the search, and changes no trial",
+}
+"""Keys whose value a trial never sees, with the reasons; so it is for what is below them."""
+
 
 class Dimension(NamedTuple):
     """One key that a search varies: its dotted path in the spec, the sampler and its arguments.
@@ -52,21 +67,22 @@ class Dimension(NamedTuple):
 
 def dimensions(search: Mapping[str, Any], above: str = "") -> Iterator[Dimension]:
     """The keys of a search block, nested or with dots, in order. A key without `__` that holds no
-    block is a dimension without sampler ("")."""
+    block, or an empty one, is a dimension without sampler ("")."""
     for key, value in search.items():
         here = f"{above}.{key}" if above else key
         path, separator, sampler = here.rpartition("__")
         if separator and "." not in sampler:
             yield Dimension(here, path, sampler, value)
-        elif isinstance(value, Mapping):
+        elif isinstance(value, Mapping) and value:
             yield from dimensions(value, here)
         else:
             yield Dimension(here, here, "", value)
 
 
 def search_problems(spec: Mapping[str, Any], validate: Validate) -> list[Problem]:
-    """What is wrong with the `search` block of a spec: samplers, their arguments, and paths or
-    values that the schema does not have, tried by setting each in the spec."""
+    """What is wrong with the `search` block of a spec: samplers, their arguments, keys that mean
+    nothing to a trial or contradict each other, and paths or values that the schema does not have,
+    tried by setting each in the spec."""
     search = spec.get("search")
     if not isinstance(search, Mapping):
         return []
@@ -74,12 +90,16 @@ def search_problems(spec: Mapping[str, Any], validate: Validate) -> list[Problem
     problems: list[Problem] = []
     seen: dict[str, str] = {}
     for dimension in dimensions(search):
-        message = _sampler_message(dimension) or _said_before(dimension, seen)
+        message = (
+            _sampler_message(dimension)
+            or _meaningless(dimension.path)
+            or _said_before(dimension, seen)
+        )
         if message:
             path = f"search.{dimension.key}"
             problems.append(Problem(path, message, dimension.args, has_value=True))
             continue
-        for value in _extremes(dimension):
+        for value in extremes(dimension):
             wrong = _tried(spec, dimension, value, validate, before)
             problems.extend(wrong)
             if wrong:
@@ -87,16 +107,39 @@ def search_problems(spec: Mapping[str, Any], validate: Validate) -> list[Problem
     return problems
 
 
+def _meaningless(path: str) -> str:
+    """Why a trial would not see a value at `path`; "" if it does."""
+    for key, why in NOT_OF_A_TRIAL.items():
+        if path == key or path.startswith(f"{key}."):
+            return f"{key} cannot be searched over: {why}"
+    return ""
+
+
 def _said_before(dimension: Dimension, seen: dict[str, str]) -> str:
-    """Whether another key varies the same, by the keys so far; "" if not."""
-    before = seen.get(dimension.path)
-    seen[dimension.path] = dimension.key
-    return "" if before is None else f"varies the same as search.{before}; keep one"
+    """Whether another key varies the same, or what is above or below it, by the keys so far; "" if
+    none does."""
+    path, key = dimension.path, dimension.key
+    message = ""
+    for other, its_key in seen.items():
+        if other == path and its_key == key:
+            message = "is given twice, once nested; keep one"
+        elif other == path:
+            message = f"varies the same as search.{its_key}; keep one"
+        elif path.startswith(f"{other}."):
+            message = f"varies a part of what search.{its_key} sets as a whole; keep one"
+        elif other.startswith(f"{path}."):
+            message = f"sets as a whole what search.{its_key} varies a part of; keep one"
+        if message:
+            break
+    seen.setdefault(path, key)
+    return message
 
 
 def _sampler_message(dimension: Dimension) -> str:
     """What is wrong with the sampler or its arguments; "" if nothing."""
     name, args = dimension.sampler, dimension.args
+    if not name and isinstance(args, Mapping):
+        return "holds no key to vary"
     if not name:
         return "must be a block, or end in __ and the name of a sampler, as lr__loguniform"
     if name not in ALL_SAMPLERS:
@@ -114,8 +157,9 @@ def _argument_message(name: str, sampler: Sampler, args: Any) -> str:
         return "must be a list of numbers"
     first, second = args[:2]
     q = args[sampler.arguments.index("q")] if "q" in sampler.arguments[: len(args)] else None
+    if q is not None and (q <= 0 or not isfinite((abs(first) + abs(second)) / q)):
+        return "q must be > 0" if q <= 0 else f"q ({q}) is too small for such numbers"
     rules = (
-        (q is not None and q <= 0, "q must be > 0"),
         (
             sampler.whole and any(n != int(n) for n in (first, second, q or 0)),
             "must be whole numbers",
@@ -124,7 +168,9 @@ def _argument_message(name: str, sampler: Sampler, args: Any) -> str:
         (sampler.in_order and "log" in name and first <= 0, "lower must be > 0"),
         (not sampler.in_order and second <= 0, "sd must be > 0"),
         (
-            sampler.in_order and bool(q) and not all(_is_multiple(end, q) for end in args[:2]),
+            sampler.in_order
+            and q is not None
+            and not all(_is_multiple(end, q) for end in args[:2]),
             f"lower and upper must be multiples of q ({q})",
         ),
         ("base" in sampler.arguments[: len(args)] and args[-1] <= 1, "base must be > 1"),
@@ -136,18 +182,36 @@ def _is_multiple(end: float, q: Any) -> bool:
     return isclose(end / q, round(end / q))
 
 
-def _extremes(dimension: Dimension) -> list[Any]:
-    """Values that the search may set: every choice, or the ends of the range."""
+def extremes(dimension: Dimension) -> list[Any]:
+    """Values that the search may set: every choice, or the ends of the range and, where it is one
+    of fractions, one between. Of a normal distribution a deviation counts as the end."""
     if dimension.sampler in LISTS:
         return list(dimension.args)
     sampler = SAMPLERS[dimension.sampler]
-    if not sampler.in_order:
-        return [dimension.args[0]]
-    lower, upper = dimension.args[0], dimension.args[1]
+    first, second = dimension.args[:2]
+    given = dict(zip(sampler.arguments, dimension.args, strict=False))
+    q = given.get("q")
     if sampler.whole:
-        return [int(lower), int(upper) - 1]
-    # Rounding to multiples of q and powers of ten reaches the ends; the middle does not.
-    return [lower, upper]
+        # The upper end is left out, except where it is one of the multiples to draw from.
+        return [int(first), int(second) if q is not None and q > 1 else int(second) - 1]
+    if sampler.in_order:
+        # Tune itself comes as near to the upper end as rounding lets it; Optuna draws it.
+        return [first, second, _between(first, second, q)]
+    mean, below, above = (
+        each if q is None else round(each / q) * q
+        for each in (first, first - second, first + second)
+    )
+    return [mean, below, above, _between(mean, above, q)]
+
+
+def _between(lower: float, upper: float, q: float | None) -> float:
+    """A value that is drawn from between. Where fractions are, it or `lower` is one."""
+    if q is not None:  # of two multiples in a row at least one is a fraction, if q is
+        return min((round(lower / q) + 1) * q, upper)
+    value = lower / 2 + upper / 2
+    while value > lower and value.is_integer():
+        value = lower / 2 + value / 2
+    return value
 
 
 def _tried(

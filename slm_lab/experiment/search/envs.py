@@ -48,19 +48,17 @@ def _problems_with(
     """What is wrong with the value; [] if a combination with it is right, or another key's values
     are to blame."""
     combinations = product(*map(_values, others))
-    first: list[Problem] | None = None
+    theirs = {other.path for other in others}
+    own: list[Problem] = []
     for chosen in islice(combinations, AT_MOST):
         settings = {other.path: one for other, one in zip(others, chosen, strict=True)}
         found = _problems_at(base, {**settings, dimension.path: value})
-        first = found if first is None else first
         if not found:
             return []
+        own = own or [problem for problem in found if problem.path not in theirs]
     if next(combinations, None) is not None:
         return []
-    blamed = {other.path for other in others}
-    return [
-        _said_of(dimension, value, problem) for problem in first or [] if problem.path not in blamed
-    ]
+    return [_said_of(dimension, value, problem) for problem in own]
 
 
 def _problems_at(base: Spec, settings: Mapping[str, Any]) -> list[Problem]:

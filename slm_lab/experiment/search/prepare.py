@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, final
 
 from slm_lab.analysis.atomic import write_json
+from slm_lab.core.errors import SpecError
 from slm_lab.env.record import env_record
 from slm_lab.experiment.cluster_address import check_cluster
 from slm_lab.experiment.continued import continued
@@ -17,6 +18,7 @@ from slm_lab.experiment.recorded import RUN_BLOCK, find_run
 from slm_lab.experiment.run import check_spaces, with_seed
 from slm_lab.experiment.run_dir import RunDir
 from slm_lab.experiment.search.engine import build_engine
+from slm_lab.experiment.search.envs import env_problems
 from slm_lab.experiment.search.judge import JUDGES, Judge, Nobody
 from slm_lab.experiment.search.pool import Pool
 from slm_lab.experiment.search.population import Population
@@ -116,6 +118,8 @@ class Prepared:
     def _check(self, where: str, spec: Spec) -> None:
         check_whole(where, spec)
         check_spaces(where, spec)
+        if problems := env_problems(Space(spec), spec):
+            raise SpecError(where, problems)
         check_cluster(spec.meta.cluster)
         build_engine(Space(spec), spec.meta, 0)  # a missing extra comes before there is a folder
 
@@ -137,7 +141,7 @@ def _about(request: SearchRequest, spec: Spec, root_seed: int) -> dict[str, Any]
 
 
 def _room(spec: Spec) -> Room:
-    """What there is here, or on the cluster. Raises LabError where no trial ever has room."""
+    """What there is here, or on the cluster. Raises UsageError where no trial ever has room."""
     if spec.meta.cluster is None:
         room = of_this_machine(with_gpus=spec.meta.search_resources.gpu > 0)
     else:

@@ -63,9 +63,16 @@ class PbtSpec(Block):
 
     name: Literal["pbt"] = Field("pbt", description="which scheduler")
     perturbation_interval: float | None = Field(
-        None, gt=0, description="frames between two looks at a trial; null: max_frame / 10"
+        None,
+        gt=0,
+        description="frames between two looks at a trial, several log_frequency; "
+        "null: max_frame / 10",
     )
-    burn_in_period: float = Field(0.0, ge=0, description="frames before the first look")
+    burn_in_period: float = Field(
+        0.0,
+        ge=0,
+        description="frames before the first look, if more than perturbation_interval",
+    )
     quantile_fraction: float = Field(
         0.25, gt=0, le=0.5, description="the share of trials that take over, and are taken from"
     )

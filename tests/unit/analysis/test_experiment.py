@@ -1,6 +1,7 @@
 import csv
 import io
 import json
+import traceback
 from dataclasses import replace
 
 import pandas as pd
@@ -9,6 +10,7 @@ import pytest
 from slm_lab.analysis.experiment import (
     Experiment,
     Variable,
+    headline,
     ranked,
     short_names,
     value_text,
@@ -70,6 +72,11 @@ def test_equals_keep_the_order_of_trials():
         (["a.entropy.start_val", "b.lr"], ["entropy.start_val", "lr"]),
         (["lr", "agent.lr"], ["lr", "agent.lr"]),
         (["name"], ["name"]),
+        (["agent.net.hid_layers.0"], ["hid_layers.0"]),
+        (["agent.net.hid_layers.0", "a.lr"], ["hid_layers.0", "lr"]),
+        (["a.hid_layers.0", "a.hid_layers.1"], ["hid_layers.0", "hid_layers.1"]),
+        (["agent.net.conv_hid_layers.0.1"], ["conv_hid_layers.0.1"]),
+        (["a.entropy.list.0.name"], ["list.0.name"]),
         ([], []),
     ],
 )
@@ -130,6 +137,61 @@ def test_a_failed_trial_shows_its_status_and_error_and_no_result(tmp_path):
     assert not any(last[name] for name in ("score", *TRIAL_METRICS))
     assert best["error"] == ""
     assert "nan" not in best.values()
+
+
+def raised(error):
+    """The text of an exception as a process of the lab reports it."""
+    try:
+        raise error
+    except Exception:
+        return traceback.format_exc()
+
+
+def caused():
+    """The text of an exception with a cause, and notes as those of an environment that failed."""
+    try:
+        try:
+            raise KeyError("obs")
+        except KeyError as error:
+            failed = ZeroDivisionError("the pole broke")
+            failed.add_note("in step() of environment 1 of 4: with action 1")
+            failed.add_note(f"the worker's own traceback:\n{raised(failed)}")
+            raise failed from error
+    except ZeroDivisionError:
+        return traceback.format_exc()
+
+
+NON_FINITE = "the loss is nan at frame 96; batch:\n  obs  min -1 mean 0 max 1\nthe state is in x.pt"
+DUMB = 'Traceback (most recent call last):\n  File "x.py", line 1, in f'
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (raised(ValueError("Expected parameter loc")), "ValueError: Expected parameter loc"),
+        (raised(ValueError("first\n  second\nthird: x")), "ValueError: first"),
+        (raised(ValueError()), "ValueError"),
+        (raised(json.JSONDecodeError("bad", "x", 0)),
+         "json.decoder.JSONDecodeError: bad: line 1 column 1 (char 0)"),
+        (caused(), "ZeroDivisionError: the pole broke"),
+        (f'concurrent.futures.process._RemoteTraceback: \n"""\n{raised(OSError("full"))}"""',
+         "OSError: full"),
+        (NON_FINITE, "the loss is nan at frame 96; batch:"),
+        (f"the node was lost\n{raised(OSError('full'))}", "the node was lost"),
+        (DUMB, "Traceback (most recent call last):"),
+        ("\nended early\n", "ended early"),
+        ("", ""),
+    ],
+)  # fmt: skip
+def test_a_headline_is_the_line_that_says_what_happened(error, line):
+    assert headline(error) == line
+    assert headline(f"Session 12: {error}") == f"Session 12: {line}".strip()
+
+
+def test_the_table_has_one_line_for_an_exception(tmp_path):
+    failed = trial(0, None, "failed", error=f"Session 0: {caused()}")
+    (line,) = written(tmp_path, Experiment("x", "X", (), (failed,), BUDGET))
+    assert line["error"] == "Session 0: ZeroDivisionError: the pole broke"
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), None])

@@ -3,7 +3,7 @@
 import pytest
 
 from slm_lab.spec.parse import parse
-from slm_lab.spec.search import SAMPLERS
+from slm_lab.spec.search import SAMPLERS, dimensions, extremes
 from tests.support import ppo
 
 GAMMA = "agent.algorithm.gamma"
@@ -204,6 +204,121 @@ def test_a_key_is_varied_once():
     (problem,) = parsed.problems
     assert problem.path == "search.agent.algorithm.gamma__choice"
     assert "search.agent.algorithm.gamma__uniform" in problem.message
+
+
+def test_a_key_that_is_given_twice_is_said_to_be_nested_once():
+    key = "agent.algorithm.gamma__uniform"
+    twice = {"agent": {"algorithm": {"gamma__uniform": [0.9, 0.99]}}, key: [0.8, 0.9]}
+    path, message = told(twice)
+    assert path.startswith(f"search.{key} = ")
+    assert message == "is given twice, once nested; keep one"
+
+
+BLOCK = "agent.net.optim_spec__choice"
+BLOCKS = [{"name": "GlobalAdam", "lr": 0.01}, {"name": "GlobalRMSprop", "lr": 0.01}]
+
+
+@pytest.mark.parametrize("first", [f"{RATE}__uniform", BLOCK])
+def test_a_block_is_not_varied_beside_a_key_of_it(first):
+    search = {f"{RATE}__uniform": [0.001, 0.01], BLOCK: BLOCKS}
+    (second,) = (key for key in search if key != first)
+    path, message = told({first: search[first], second: search[second]})
+    assert path.startswith(f"search.{second} = ")
+    assert f"search.{first} " in message
+    assert message.endswith("keep one")
+
+
+def test_keys_of_which_one_only_begins_like_the_other_have_nothing_to_do_with_each_other():
+    layers = "agent.net.hid_layers"
+    assert not problems({f"{layers}__choice": [[8]], f"{layers}_activation__choice": ["relu"]})
+
+
+@pytest.mark.parametrize(
+    "search", [{"agent": {"net": {}}}, {"agent.net": {}}, {"agent": {"net": {}}, **UNIFORM}]
+)
+def test_a_block_of_a_search_holds_a_key(search):
+    assert told(search) == ("search.agent.net = {}", "holds no key to vary")
+
+
+OF_THE_SEARCH = {
+    "meta.max_trial__choice": [1, 2],
+    "meta.search_alg__choice": ["random", "optuna"],
+    "meta.search_scheduler__choice": [None, {"name": "asha"}],
+    "meta.search_scheduler.grace_period__uniform": [10, 100],
+    "meta.search_resources.cpu__choice": [1, 2],
+    "meta.confirm.top__choice": [1, 2],
+    "meta.random_seed__choice": [0, 1, 2],
+    "meta.cluster__choice": [None, "auto"],
+    "search.agent.algorithm.gamma__choice": [0.9, 0.99],
+    "search__choice": [{}, None],
+    "name__choice": ["a", "b"],
+}
+
+
+@pytest.mark.parametrize("key", OF_THE_SEARCH)
+def test_what_means_nothing_to_a_trial_is_not_searched_over(key):
+    path, message = told({key: OF_THE_SEARCH[key]})
+    assert path.startswith(f"search.{key} = ")
+    assert "cannot be searched over: " in message
+
+
+def test_a_seed_is_said_to_be_drawn_for_each_trial():
+    _, message = told({"meta.random_seed__choice": [0, 1]})
+    assert "meta.max_session repeats each trial" in message
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        {"uniform": [1, 8]},
+        {"uniform": [1, 9]},
+        {"loguniform": [1, 4]},
+        {"quniform": [1, 8, 0.5]},
+        {"qloguniform": [1, 8, 0.5]},
+        {"normal": [8, 2]},
+        {"randn": [8, 2]},
+        {"qrandn": [8, 2, 0.5]},
+    ],
+)
+def test_fractions_are_not_drawn_for_a_whole_number(args):
+    ((sampler, numbers),) = args.items()
+    path, message = told({f"env.num_envs__{sampler}": numbers})
+    assert path.startswith(f"search.env.num_envs__{sampler} = ")
+    assert message == "must be a whole number"
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        {"randint": [1, 8]},
+        {"quniform": [2, 8, 2]},
+        {"qloguniform": [2, 8, 2]},
+        {"qrandint": [2, 8, 2]},
+        {"lograndint": [1, 8]},
+        {"qrandn": [16, 4, 2]},
+    ],
+)
+def test_whole_numbers_are_drawn_for_one(args):
+    ((sampler, numbers),) = args.items()
+    assert problems({f"env.num_envs__{sampler}": numbers}) == []
+
+
+@pytest.mark.parametrize(
+    ("args", "upper"), [([1, 8], 7), ([1, 8, 1], 7), ([2, 8, 2], 8), ([2, 8, 2.0], 8)]
+)
+def test_the_upper_end_of_whole_numbers_is_tried_where_it_is_drawn(args, upper):
+    (dimension,) = dimensions({"a.x__qrandint": args})
+    assert extremes(dimension) == [args[0], upper]
+
+
+@pytest.mark.parametrize(("sd", "fits"), [(0.001, True), (0.02, False)])
+def test_a_deviation_from_the_mean_counts_as_drawn(sd, fits):
+    assert (not problems({f"{GAMMA}__normal": [0.99, sd]})) is fits
+
+
+def test_a_quantum_too_small_to_count_in_is_refused():
+    _, message = told({f"{GAMMA}__quniform": [0.1, 1e300, 1e-300]})
+    assert message == "q (1e-300) is too small for such numbers"
 
 
 @pytest.mark.parametrize(("gpu", "fits"), [(0.25, True), (1, True), (2, True), (1.5, False)])

@@ -253,6 +253,13 @@ def wrong_combinations() -> Iterator[Mutation]:
         "agent.algorithm.lam__randn": [0.9, -0.01],
         "agent.algorithm.name.x__choice": [1],
         "agent.algorithm.gamma": 0.9,
+        "agent.algorithm": {},
+        "agent.algorithm.training_epoch__uniform": [1, 8],
+        "agent.algorithm.training_epoch__qrandn": [4, 1, 0.5],
+        "agent.algorithm.lam__normal": [0.99, 0.1],
+        "meta.random_seed__choice": [0, 1],
+        "meta.search_resources.cpu__choice": [1, 2],
+        "name__choice": ["a", "b"],
     }  # fmt: skip
     for key, args in search.items():
         yield combined("PPO", PPO, f"search.{key}", search={key: args})

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slm_lab.core.errors import LabError
+from slm_lab.core.errors import UsageError
 from slm_lab.experiment.search import process
 from slm_lab.experiment.search.room import Needs, Room, needs_of, of_this_machine
 from slm_lab.spec.schema.meta import SearchResourcesSpec
@@ -84,9 +84,30 @@ def test_what_is_given_back_can_be_had_again(steps):
 )
 def test_what_never_has_room_is_refused(needs, key):
     with pytest.raises(
-        LabError, match=rf"meta\.search_resources\.{key} = {needs._asdict()[key]:g}"
+        UsageError, match=rf"meta\.search_resources\.{key} = {needs._asdict()[key]:g}"
     ):
         Room(2, 1).check(needs)
+
+
+@pytest.mark.parametrize(
+    ("needs", "gpus", "fix"),
+    [
+        (
+            Needs(9, 0),
+            0,
+            "cpu = 9: a trial occupies more cores than there are; set it to at most 2",
+        ),
+        (
+            Needs(1, 0.25),
+            0,
+            "gpu = 0.25: a trial occupies more GPUs .*; set it to 0, there is none",
+        ),
+        (Needs(1, 2), 1, "gpu = 2: a trial occupies more GPUs .*; set it to at most 1"),
+    ],
+)
+def test_what_never_has_room_is_told_with_what_would(needs, gpus, fix):
+    with pytest.raises(UsageError, match=rf"^meta\.search_resources\.{fix}$"):
+        Room(2, gpus).check(needs)
 
 
 def test_what_has_room_once_the_others_are_gone_is_not_refused():
@@ -122,7 +143,7 @@ def test_what_is_given_is_taken():
 def test_this_machine_has_the_cores_that_the_process_may_run_on():
     room = of_this_machine(with_gpus=False)
     assert room.cpus == len(os.sched_getaffinity(0))
-    with pytest.raises(LabError, match="gpu"):
+    with pytest.raises(UsageError, match="gpu"):
         room.check(Needs(1, 1))
 
 

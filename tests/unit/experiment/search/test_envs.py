@@ -1,0 +1,89 @@
+"""Values of `env` with which no trial could make its environment are known before any begins."""
+
+import pytest
+
+from slm_lab.core.errors import MissingExtraError
+from slm_lab.experiment.search import envs as module
+from slm_lab.experiment.search.envs import env_problems
+from slm_lab.experiment.search.space import Space
+from tests.unit.experiment.search.small import GAMMA, searched
+
+NAME = "env.name__choice"
+GRAVITY = "env.g__choice"
+
+
+def told(search, **changes):
+    spec = searched(search, **changes)
+    return [str(problem) for problem in env_problems(Space(spec), spec)]
+
+
+@pytest.mark.parametrize("sampler", ["choice", "grid_search"])
+def test_an_environment_that_there_is_not_is_told_with_the_nearest(sampler):
+    key = f"env.name__{sampler}"
+    assert told({key: ["CartPole-v1", "CartPol-v1"]}) == [
+        f"search.{key} = 'CartPol-v1': there is no such environment; did you mean CartPole-v1?"
+    ]
+
+
+def test_environments_that_there_are_may_be_searched():
+    assert told({NAME: ["CartPole-v1", "Pendulum-v1"], "env.num_envs__choice": [1, 4]}) == []
+
+
+def test_a_search_without_keys_of_env_has_nothing_to_try():
+    assert told({f"{GAMMA}__uniform": [0.9, 0.99]}) == []
+
+
+def test_what_is_not_installed_is_told_with_what_to_install(monkeypatch):
+    def missing(name):
+        if name == "Acrobot-v1":
+            raise MissingExtraError("run: pip install x")
+
+    monkeypatch.setattr(module, "find_env", missing)
+    assert told({NAME: ["CartPole-v1", "Acrobot-v1"]}) == [
+        f"search.{NAME} = 'Acrobot-v1': run: pip install x"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key", "args", "value"),
+    [("env.gravty__uniform", [1.0, 2.0], 1.0), ("env.gravty__choice", [3, 3], 3)],
+)
+def test_an_argument_that_the_environment_does_not_take_is_told(key, args, value):
+    problem, *_ = told({key: args})
+    assert problem.startswith(f"search.{key} = {value}: CartPole-v1 does not accept it")
+
+
+def test_what_goes_with_some_value_of_another_key_is_left_to_the_trials():
+    assert told({NAME: ["CartPole-v1", "Pendulum-v1"], GRAVITY: [9.8, 10.0]}) == []
+    native = {"env.vectorization_mode__choice": ["native", "sync"]}
+    assert told({**native, NAME: ["Pendulum-v1", "CartPole-v1"]}) == []
+
+
+@pytest.mark.parametrize(
+    "names", [["CartPole-v1", "CartPole-v99"], ["CartPole-v99", "CartPole-v1"]]
+)
+def test_each_key_is_blamed_for_its_own_values_only(names):
+    found = told({NAME: names, "env.num_envs__choice": [1, 2], "env.gravty__choice": [1]})
+    assert [problem.split(":")[0] for problem in found] == [
+        f"search.{NAME} = 'CartPole-v99'",
+        "search.env.gravty__choice = 1",
+    ]
+
+
+def test_where_all_names_are_wrong_only_names_are_told():
+    found = told({NAME: ["CartPole-v98", "CartPole-v99"], "env.num_envs__choice": [1, 2]})
+    assert len(found) == 2
+    assert all(problem.startswith(f"search.{NAME} = ") for problem in found)
+
+
+def test_a_whole_block_may_be_a_value():
+    block = {"name": "CartPole-v1", "max_frame": 100}
+    (problem,) = told({"env__choice": [block, {**block, "gravty": 1}]})
+    assert "env.gravty: CartPole-v1 does not accept it" in problem
+
+
+def test_what_would_take_too_many_tries_is_left_to_the_trials(monkeypatch):
+    search = {"env.gravty__choice": [1], "env.num_envs__choice": [1, 2, 4]}
+    assert told(search)
+    monkeypatch.setattr(module, "AT_MOST", 2)
+    assert told(search) == []
