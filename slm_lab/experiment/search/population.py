@@ -117,7 +117,8 @@ class Population(Judge):
         order = sorted(scores, key=lambda trial: (scores[trial], trial))
         count = int(np.ceil(self._spec.quantile_fraction * len(order)))
         count = min(count, len(order) // 2)
-        return order[:count], [trial for trial in order[count:] if self._live[trial].is_own][-count:]
+        others = [trial for trial in order[count:] if self._live[trial].is_own]
+        return order[:count], others[-count:]
 
     def _copy(self, trial: int, donor: int) -> Order:
         taker, theirs = self._live[trial], self._live[donor]

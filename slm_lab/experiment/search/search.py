@@ -86,6 +86,9 @@ class Search:
         """What is to become of trials that have not yet ended as they were told to."""
         self._ending: set[int] = set()
         """Those whose processes have ended, and that are to be collected."""
+        self._held: dict[int, float] = {}
+        """Those that do not run and take over as soon as their donor has saved, with the seconds
+        that are yet to be noted."""
         self._specs: dict[int, Spec] = {}
         for event in self._record.read():
             self._replay(event)
@@ -185,12 +188,13 @@ class Search:
     def _next(self) -> int | None:
         """What was interrupted goes on first; then the judge chooses; then there is a new one."""
         for its in self.standing.of(Status.WAITING):
-            if its.has_begun:
+            if its.has_begun and its.trial not in self._held:
                 return its.trial
         while self._judge.needs_all and self._propose() is not None:
             pass
         waiting = self.standing.of(Status.WAITING, Status.PAUSED)
-        chosen = self._judge.choose([its.trial for its in waiting])
+        free = [its.trial for its in waiting if its.trial not in self._held]
+        chosen = self._judge.choose(free)
         return self._propose() if chosen is None else chosen
 
     def _propose(self) -> int | None:
@@ -289,7 +293,11 @@ class Search:
                 self._copy(its, order, seconds)
 
     def _copy(self, its: TrialState, order: Order, seconds: float) -> None:
-        """It goes on from another's checkpoint; where that has none yet, from its own."""
+        """It goes on from another's checkpoint; where that has none yet, from its own. One that has
+        been told to pause is about to save what is to be taken over."""
+        if order.donor in self._orders and order.donor in self.pool.running:
+            self._held[its.trial] = seconds
+            return
         frame = copy_checkpoints(self.run_dir, self.spec_of(order.donor), order.donor, its.trial)
         donor = its.trial if frame is None else order.donor
         self._specs.pop(its.trial, None)
@@ -312,6 +320,9 @@ class Search:
         else:
             outside = TrialEnd(Ending.FAILED, {}, "somebody else has stopped its process")
             self._fail(its, outside, seconds)
+        for taker in [taker for taker in self._held if self._orders[taker].donor == its.trial]:
+            held = self._held.pop(taker)
+            self._copy(self.standing.trials[taker], self._orders[taker], held)
 
     def _fail(self, its: TrialState, end: TrialEnd, seconds: float) -> None:
         error = end.error or "no reason is known"

@@ -2,11 +2,24 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from slm_lab.experiment.search.judge import What
 from slm_lab.experiment.search.population import Population
+from slm_lab.experiment.search.record import Copied
 from slm_lab.experiment.search.space import Space
 from slm_lab.spec.schema.scheduler import PbtSpec
+from tests.unit.experiment.search.fake_pool import FakePool, Fault
+from tests.unit.experiment.search.played import (
+    MAX_FRAME,
+    base_once,
+    events,
+    run,
+    score_at,
+    search_of,
+    statuses,
+)
 from tests.unit.experiment.search.small import GAMMA, RATE, assert_drawn, searched
 
 CLIP = "agent.net.clip_grad_val"
@@ -21,8 +34,8 @@ START = {GAMMA: 0.95, RATE: 1e-3, "agent.algorithm.training_epoch": 4, CLIP: 0.5
 
 
 def population(size=4, max_frame=1000, seed=0, *, running=True, **args):
-    given = {"perturbation_interval": 100, "quantile_fraction": 0.25, **args}
-    judge = Population(PbtSpec(**given), DIMENSIONS, max_frame, seed)
+    spec = PbtSpec(**{"perturbation_interval": 100, "quantile_fraction": 0.25, **args})
+    judge = Population(spec, DIMENSIONS, max_frame, seed)
     for trial in range(size):
         judge.add(trial, {**START, GAMMA: 0.9 + 0.01 * trial})
     for trial in range(size if running else 0):
@@ -96,12 +109,14 @@ def test_the_next_values_are_made_of_those_that_a_trial_took_over():
     assert second.point[RATE] == pytest.approx(first.point[RATE] / 2)
 
 
-@pytest.mark.parametrize("burn_in", [0, 150])
-def test_nothing_is_copied_before_the_first_look(burn_in):
+@pytest.mark.parametrize(("burn_in", "first"), [(0, 100), (70, 100), (150, 150), (250, 250)])
+def test_nothing_is_copied_before_the_first_look(burn_in, first):
     judge = population(burn_in_period=burn_in)
-    for frame in range(1, burn_in + 100, 10):
+    for frame in range(1, first, 9):
         assert reported(judge, frame, [4.0, 3.0, 2.0, 1.0]) == []
-    assert reported(judge, burn_in + 100, [4.0, 3.0, 2.0, 1.0])
+    assert reported(judge, first, [4.0, 3.0, 2.0, 1.0])
+    assert reported(judge, first + 99, [1.0, 2.0, 3.0, 4.0]) == []
+    assert reported(judge, first + 100, [1.0, 2.0, 3.0, 4.0])
 
 
 def test_a_trial_is_looked_at_once_an_interval():
@@ -158,6 +173,76 @@ def test_trials_take_turns_where_not_all_have_room():
     assert judge.choose([0, 1, 2]) == 1
 
 
+def turns(judge, frame, scores):
+    """Each trial has its turn: the orders that come of its report, by trial."""
+    found = {}
+    for trial, score in scores.items():
+        judge.begin(trial)
+        found[trial] = judge.report(trial, frame, score)
+    return found
+
+
+def brief(orders):
+    return [(order.trial, order.what, order.donor) for order in orders]
+
+
+def test_where_they_take_turns_a_round_is_judged_when_all_have_come():
+    judge = population(running=False)
+    found = turns(judge, 100, {0: 5.0, 1: 0.0, 2: 9.0})
+    assert [brief(found[trial]) for trial in range(3)] == [[(t, "pause", -1)] for t in range(3)]
+    assert judge.choose([0, 1, 2]) is None
+    assert judge.choose([0, 1, 2, 3]) == 3
+    judge.begin(3)
+    assert brief(judge.report(3, 100, 3.0)) == [(1, "copy", 2)]
+    assert judge.choose([0, 1, 2]) == 0
+    # In the next round the scores of this one count no more.
+    found = turns(judge, 200, {3: 7.0, 0: 8.0, 1: 6.0, 2: 4.0})
+    assert brief(found[2]) == [(2, "copy", 0)]
+
+
+def test_the_last_of_a_round_goes_on_where_nobody_takes_over_from_it():
+    judge = population(3, running=False)
+    assert brief(turns(judge, 100, {0: 1.0, 1: 9.0, 2: 5.0})[2]) == [(0, "copy", 1)]
+
+
+def test_the_last_of_a_round_saves_what_another_takes_over():
+    judge = population(3, running=False)
+    found = turns(judge, 100, {0: 1.0, 1: 5.0, 2: 9.0})
+    assert brief(found[2]) == [(2, "pause", -1), (0, "copy", 2)]
+
+
+def test_the_last_of_a_round_may_be_the_one_that_takes_over():
+    judge = population(3, running=False)
+    assert brief(turns(judge, 100, {0: 9.0, 1: 5.0, 2: 1.0})[2]) == [(2, "copy", 0)]
+
+
+def test_a_round_is_over_when_the_last_that_it_waits_for_ends():
+    judge = population(3, running=False)
+    turns(judge, 100, {0: 9.0, 1: 5.0})
+    judge.begin(2)
+    assert brief(judge.end(2)) == [(1, "copy", 0)]
+    assert judge.choose([0, 1]) == 0
+
+
+def test_one_that_has_come_and_then_ends_is_not_judged():
+    judge = population(3, running=False)
+    turns(judge, 100, {0: 1.0, 1: 5.0})
+    assert judge.end(0) == []
+    assert brief(turns(judge, 100, {2: 9.0})[2]) == [(2, "pause", -1), (1, "copy", 2)]
+
+
+def test_where_all_run_nobody_is_judged_before_all_have_a_score():
+    judge = population()
+    assert [judge.report(trial, 100, -trial) for trial in (0, 2, 1)] == [[], [], []]
+    assert brief(judge.report(3, 100, -3.0)) == [(3, "copy", 0)]
+
+
+def test_nobody_takes_over_from_one_whose_values_are_untried():
+    judge = population(2)
+    reported(judge, 100, [9.0, 1.0])
+    assert judge.report(0, 200, 0.0) == []  # the other one has its weights, and other values
+
+
 def test_nobody_takes_a_turn_where_all_run():
     judge = population(3)
     assert judge.report(0, 100, 1.0) == []
@@ -178,7 +263,7 @@ def test_all_are_known_before_the_first_begins():
     assert population().needs_all
 
 
-def run(seed):
+def orders_of(seed):
     judge = population(8, seed=seed, max_frame=10_000)
     rng = np.random.default_rng(0)
     frames = range(100, 1500, 100)
@@ -186,8 +271,8 @@ def run(seed):
 
 
 def test_the_same_seed_and_reports_give_the_same_orders():
-    assert run(1) == run(1)
-    assert run(1) != run(2)
+    assert orders_of(1) == orders_of(1)
+    assert orders_of(1) != orders_of(2)
 
 
 def test_where_all_have_room_nobody_makes_way_for_one_that_takes_over():
@@ -198,3 +283,135 @@ def test_where_all_have_room_nobody_makes_way_for_one_that_takes_over():
     whats = [order.what for orders in found for order in orders]
     assert What.COPY in whats
     assert What.PAUSE not in whats
+
+
+class Played:
+    """A search with room for `slots` trials, of which whichever is drawn goes on a little."""
+
+    def __init__(self, size, slots, seed, *, mishaps=True, length=100, **args):
+        self.rng, self.slots, self.mishaps, self.length = (
+            np.random.default_rng(seed), slots, mishaps, length
+        )  # fmt: skip
+        self.new = lambda: population(0, running=False, **args)
+        self.judge, self.calls, self.given = self.new(), [], []
+        self.state = dict.fromkeys(range(size), "waiting")
+        self.frame, self.score = dict.fromkeys(range(size), 0), {}
+        self.orders, self.since, self.copies = {}, set(), 0
+        for trial in range(size):
+            self.tell("add", trial, START)
+
+    def tell(self, name, *args):
+        self.calls.append((name, args))
+        self.given.append(getattr(self.judge, name)(*args) or [])
+        takers = [order for order in self.given[-1] if order.what is What.COPY]
+        if takers and len(self.alive) > self.slots:
+            self.check_round(takers, args[0])
+        for order in self.given[-1]:
+            self.orders[order.trial] = order
+            if self.state[order.trial] == "waiting":
+                self.obey(order.trial)
+
+    def check_round(self, takers, last):
+        """That all others wait by now and are judged by what each has come to in this round."""
+        assert [t for t in self.alive if self.state[t] == "running" and t not in self.orders] in (
+            [], [last]
+        )  # fmt: skip
+        assert self.since >= set(self.alive)
+        rank = sorted(self.alive, key=lambda t: (self.score[t], t))
+        assert [order.trial for order in takers] == rank[: len(takers)]
+        assert {order.donor for order in takers} <= set(rank[-len(takers) :])
+        self.copies += len(takers)
+        self.since = set()
+
+    def obey(self, trial):
+        order, self.state[trial] = self.orders.pop(trial), "waiting"
+        if order.what is What.COPY:
+            self.frame[trial] = self.frame[order.donor]
+
+    @property
+    def alive(self):
+        return [trial for trial, state in self.state.items() if state != "over"]
+
+    def of(self, state):
+        return [trial for trial in self.state if self.state[trial] == state]
+
+    def fill(self):
+        while len(self.of("running")) < self.slots:
+            chosen = next(iter(self.of("again")), None)
+            chosen = self.judge.choose(self.of("waiting")) if chosen is None else chosen
+            if chosen is None:
+                return
+            self.state[chosen] = "running"
+            self.tell("begin", chosen)
+
+    def resume(self):
+        """All that run are interrupted; a fresh judge hears what the first one heard."""
+        self.judge, calls = self.new(), self.calls
+        assert [getattr(self.judge, name)(*args) or [] for name, args in calls] == self.given
+        for trial in self.of("running"):
+            self.state[trial] = "again"
+        for trial in list(self.orders):
+            self.obey(trial)
+
+    def step(self, trial):
+        luck = self.rng.random() if self.mishaps else 1.0
+        if luck < 0.02 or (self.frame[trial] >= 1000 and luck > 0.1):
+            self.state[trial] = "over"
+            self.orders.pop(trial, None)
+            self.tell("end", trial)
+        elif trial in self.orders:
+            self.obey(trial)
+        elif luck < 0.05:
+            self.state[trial] = "again"
+        elif luck < 0.08:
+            self.resume()
+        else:
+            self.frame[trial] += self.length
+            self.score[trial] = float(self.rng.normal())
+            self.since.add(trial)
+            self.tell("report", trial, self.frame[trial], self.score[trial])
+
+    def run(self):
+        while self.alive:
+            self.fill()
+            assert self.of("running"), "all wait for one another"
+            self.step(self.rng.choice(self.of("running")))
+        return self
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.integers(1, 7),
+    st.integers(1, 7),
+    st.integers(0, 2**32),
+    st.sampled_from([30, 50, 100, 130]),
+    st.sampled_from([0.1, 0.25, 0.5]),
+)
+def test_a_population_comes_to_its_end_whatever_happens_to_its_trials(
+    size, slots, seed, length, fraction
+):
+    Played(size, slots, seed, length=length, quantile_fraction=fraction).run().resume()
+
+
+@pytest.mark.parametrize("slots", [1, 2, 3, 5])
+@pytest.mark.parametrize(("fraction", "takers"), [(0.1, 1), (0.25, 2), (0.5, 3)])
+def test_the_worst_of_every_round_take_over(slots, fraction, takers):
+    played = Played(6, slots, slots, mishaps=False, quantile_fraction=fraction)
+    while all(frame < 900 for frame in played.frame.values()):
+        played.fill()
+        played.step(played.rng.choice(played.of("running")))
+    # At 100, 200, …; one that takes over late may find its donor a round ahead.
+    assert played.copies in (8 * takers, 7 * takers)
+
+
+@pytest.mark.parametrize("faulty", [(), (0,), (3,), (1, 2)])
+@pytest.mark.parametrize("cpus", [1, 2, 3, 4])
+@pytest.mark.usefixtures("quickly")
+def test_in_a_search_all_come_to_their_end_however_many_have_room(run_dir, cpus, faulty):
+    spec = PbtSpec(perturbation_interval=200)
+    judge = Population(spec, Space(base_once({})).dimensions, MAX_FRAME, 1)
+    faults = {trial: Fault(300, 9, would_repeat=True) for trial in faulty}
+    search = run(search_of(run_dir, judge=judge, pool=FakePool(score_at, cpus, faults)))
+    ends = {trial: "failed" if trial in faulty else "finished" for trial in range(4)}
+    assert statuses(search) == ends
+    assert cpus == 4 or events(run_dir, Copied)

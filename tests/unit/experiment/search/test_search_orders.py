@@ -14,7 +14,7 @@ from slm_lab.experiment.search.record import (
     Status,
 )
 from slm_lab.spec.schema.scheduler import HyperBandSpec
-from tests.unit.experiment.search.fake_pool import FakePool, Fault, Listed
+from tests.unit.experiment.search.fake_pool import FakePool, Fault, Listed, copy_rows
 from tests.unit.experiment.search.played import (
     FOUR,
     MAX_FRAME,
@@ -180,3 +180,30 @@ def test_hyperband_goes_on_where_a_trial_fails_while_it_is_to_stop(run_dir):
     judge = JUDGES[HyperBandSpec](HyperBandSpec(grace_period=50, reduction_factor=3), MAX_FRAME, 0)
     search = run(search_of(run_dir, engine=engine, judge=judge, pool=pool))
     assert search.standing.is_over
+
+
+@pytest.mark.parametrize("cpus", [1, 2, 3])
+@pytest.mark.parametrize("taker", [0, 1])
+def test_what_is_taken_over_is_what_the_donor_saves_when_it_pauses(
+    run_dir, cpus, taker, monkeypatch
+):
+    donor, seen = 2, []
+
+    def copy(run_dir, spec, donor, trial):
+        seen.append((donor in search.pool.running, trial in search.pool.running))
+        return copy_rows(run_dir, spec, donor, trial)
+
+    monkeypatch.setattr(module, "copy_checkpoints", copy)
+    orders = [Order(donor, What.PAUSE), Order(taker, What.COPY, donor, {GAMMA: 0.99})]
+    script = {(0, 200): [Order(0, What.PAUSE)], (1, 200): [Order(1, What.PAUSE)]}
+    judge = Scripted({**script, (donor, 200): orders})
+    judge.choose = lambda waiting: next(
+        (t for t in waiting if donor in began(run_dir) or t not in began(run_dir)), None
+    )
+    search = search_of(run_dir, judge=judge, pool=FakePool(score_at, cpus=cpus))
+    run(search)
+    assert seen == [(False, False)]
+    (copied,) = events(run_dir, Copied)
+    assert (copied.trial, copied.donor) == (taker, donor)
+    assert set(statuses(search).values()) == {"finished"}
+    assert_whole(run_dir, 4)
