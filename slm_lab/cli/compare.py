@@ -12,7 +12,7 @@ from rich.text import Text
 from slm_lab.analysis.compare_table import text_table
 from slm_lab.cli.errors import FAILED, INTERRUPTED
 from slm_lab.cli.live import LiveDisplay, short
-from slm_lab.cli.run import say
+from slm_lab.cli.screen import say, wide_console
 from slm_lab.cli.signals import signals_held_back, sigterm_as_ctrl_c
 from slm_lab.core.errors import UsageError
 from slm_lab.core.plugins import import_plugins
@@ -20,8 +20,6 @@ from slm_lab.experiment.compare import CompareRun
 from slm_lab.experiment.compare_plan import CompareRequest, recorded_imports
 from slm_lab.experiment.result import Ending
 
-LOG_WIDTH = 140
-"""Columns of the table where there is no terminal."""
 DEFAULT_SEEDS = 3
 """With which a median leaves out a seed that had bad luck."""
 
@@ -50,7 +48,7 @@ def compare(asked: Asked) -> int:
     """
     with sigterm_as_ctrl_c():
         run = _run_of(asked)
-        console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else LOG_WIDTH)
+        console = wide_console()
         _introduce(console, run)
         try:
             interrupted = _train_all(console, run)

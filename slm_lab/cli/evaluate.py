@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from slm_lab.cli.run import say
+from slm_lab.cli.screen import say
 from slm_lab.core.errors import LabError
 from slm_lab.env.check import why_not_shown
 from slm_lab.env.film import Film, has_display, headless

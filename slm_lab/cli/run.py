@@ -12,6 +12,7 @@ from rich.text import Text
 from slm_lab.cli.errors import FAILED, INTERRUPTED
 from slm_lab.cli.live import LiveDisplay, number
 from slm_lab.cli.naming import count_text, full_name, sessions_text
+from slm_lab.cli.screen import say
 from slm_lab.experiment.result import Ending, TrialResult
 from slm_lab.experiment.run import Run, RunRequest
 from slm_lab.spec.schema.meta import MetaSpec
@@ -86,11 +87,6 @@ def run_spec(
     if result.failed or result.problem:
         return FAILED
     return INTERRUPTED if result.interrupted else 0
-
-
-def say(console: Console, line: str | Text) -> None:
-    """Prints a line as it is, however long: a path or a command is there to be copied."""
-    console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def resume_command(run: Run, imports: tuple[str, ...]) -> str:

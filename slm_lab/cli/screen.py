@@ -1,10 +1,26 @@
-"""A part of the terminal that is drawn anew again and again."""
+"""Where commands print: lines, tables, and a part of the terminal that is drawn anew again and
+again."""
 
+import sys
 from types import TracebackType
 from typing import Self, final
 
 from rich.console import Console, RenderableType
 from rich.live import Live
+from rich.text import Text
+
+LOG_WIDTH = 140
+"""Columns of a table where there is no terminal."""
+
+
+def wide_console() -> Console:
+    """The standard output, with room for tables where it is no terminal."""
+    return Console(file=sys.stdout, width=None if sys.stdout.isatty() else LOG_WIDTH)
+
+
+def say(console: Console, line: str | Text) -> None:
+    """Prints a line as it is, however long: a path or a command is there to be copied."""
+    console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 @final

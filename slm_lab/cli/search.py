@@ -15,8 +15,7 @@ from slm_lab.analysis.experiment import headline, short_names, value_text
 from slm_lab.cli.errors import FAILED, INTERRUPTED
 from slm_lab.cli.live import number, short
 from slm_lab.cli.naming import count_text, sessions_text
-from slm_lab.cli.run import say
-from slm_lab.cli.screen import Screen
+from slm_lab.cli.screen import Screen, say, wide_console
 from slm_lab.cli.search_live import SearchDisplay, TrialsTable, searched_paths
 from slm_lab.experiment.search.confirm import Confirmation
 from slm_lab.experiment.search.outcomes import best_first, draw, write_confirmed
@@ -28,8 +27,6 @@ from slm_lab.spec.schema.meta import ConfirmSpec
 
 SHOWN = 10
 """Trials in the table at the end."""
-LOG_WIDTH = 140
-"""Columns of a table where there is no terminal."""
 DRAW_INTERVAL = 30.0
 """Seconds between two drawings at least."""
 DRAW_SHARE = 0.02
@@ -41,7 +38,7 @@ def search_spec(request: SearchRequest) -> int:
 
     Raises LabError for what cannot be searched.
     """
-    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else LOG_WIDTH)
+    console = wide_console()
     prepared = Prepared(request)
     try:
         return _search(console, prepared)
