@@ -29,9 +29,8 @@ from bench.cases import (
 
 def lab_speed(name: str, case: Case) -> float:
     """Frames per second of a Session, rows and checkpoints included."""
-    import torch
-
     from slm_lab.core.allocation import keep_freed_memory
+    from slm_lab.experiment.arithmetic import set_arithmetic
     from slm_lab.experiment.launch.processes import SPAWN
     from slm_lab.experiment.progress import Board
     from slm_lab.experiment.run_dir import RunDir
@@ -39,13 +38,13 @@ def lab_speed(name: str, case: Case) -> float:
     from slm_lab.experiment.session import Session
     from slm_lab.spec.load import parse_spec
 
-    torch.set_num_threads(1)
     spec = parse_spec(name, case.spec())
     with tempfile.TemporaryDirectory() as folder:
         run_dir = RunDir(Path(folder), name)
         for part in ("info", "model"):
             (run_dir.root / part).mkdir()
         keep_freed_memory()  # as a Session's own process does
+        set_arithmetic(1)
         session = Session(
             spec, 0, session_seeds(0, 0, 0), run_dir.session(0, 0), Board.allocate(SPAWN, 1)
         )

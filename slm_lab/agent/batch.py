@@ -1,9 +1,10 @@
 """The plain records that pass between the halves of an agent."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from slm_lab.agent.recall import Recalled
@@ -87,10 +88,17 @@ class Transitions:
     """(B,) γ^m, or 0 where the task itself ended: what the value of `next_obs` counts for"""
     next_obs: Tensor
     """(B, *obs_shape) the state that the m-th step really ended in"""
-    weight: Tensor
-    """(B,) importance of each sample in the loss; ones where they were drawn uniformly"""
+    weight: Tensor | None
+    """(B,) importance of each sample in the loss; None where they were drawn uniformly"""
     index: Tensor
     """(B,) int64: where each lies in its memory, to report its error back"""
+
+    def to(self, device: torch.device) -> "Transitions":
+        """The same on `device`."""
+        if self.obs.device == device:
+            return self
+        tensors = {name: t.to(device) for name, t in vars(self).items() if t is not None}
+        return replace(self, **tensors)
 
 
 class TransitionSource(ABC):

@@ -7,7 +7,6 @@ from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
-import torch
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
@@ -18,6 +17,7 @@ from slm_lab.core.errors import LabError
 from slm_lab.env.check import why_not_shown
 from slm_lab.env.film import Film, has_display, headless
 from slm_lab.env.step import FinishedEpisodes
+from slm_lab.experiment.arithmetic import set_arithmetic
 from slm_lab.experiment.episodes import even_num_envs, join_episodes
 from slm_lab.experiment.evaluate import Evaluator
 from slm_lab.experiment.saved_run import SavedAgent, SavedRun, SavedRunRequest, Which
@@ -49,7 +49,7 @@ def evaluate(request: SavedRunRequest, choice: Choice) -> int:
     """Evaluates the agents of a run and prints a table; returns the exit code. Raises LabError."""
     console = Console(file=sys.stdout)
     saved = SavedRun(request)
-    torch.set_num_threads(saved.spec.meta.threads)
+    set_arithmetic(saved.spec.meta.threads)
     asked = saved.sessions(choice.session)
     begun = [session for session in asked if saved.has_checkpoint(session)]
     agents = [saved.load(session, choice.which) for session in begun or asked]
@@ -70,7 +70,7 @@ def enjoy(request: SavedRunRequest, choice: Choice, render: bool, video: bool) -
     """
     console = Console(file=sys.stdout)
     saved = SavedRun(request)
-    torch.set_num_threads(saved.spec.meta.threads)
+    set_arithmetic(saved.spec.meta.threads)
     (session,) = saved.sessions(choice.session or 0)
     agent = saved.load(session, choice.which)
     _introduce(console, "enjoying", saved, [agent], choice.which)

@@ -109,7 +109,7 @@ class Learning(Crew):
         self._inlet.stand_aside(True)
         self._aside_from = self._inlet.waited
 
-    def learned(self, report: dict[str, float], cpu_t: float) -> dict[str, float]:
+    def learned(self, report: dict[str, float], cpu_t: Callable[[], float]) -> dict[str, float]:
         """See `Crew`."""
         self._source.learned()
         return report

@@ -128,12 +128,13 @@ class AllReduce(Crew):
         """See `Crew`."""
         return self._heard
 
-    def learned(self, report: dict[str, float], cpu_t: float) -> dict[str, float]:
+    def learned(self, report: dict[str, float], cpu_t: Callable[[], float]) -> dict[str, float]:
         """The mean report. Statistics become those of all.
 
         Raises NonFiniteLossError, in all ranks, where those of one are not finite.
         """
-        own = np.array([cpu_t, *report.values()], np.float64)
+        own_cpu_t = cpu_t()
+        own = np.array([own_cpu_t, *report.values()], np.float64)
         said = self._peers.exchanged(np.concatenate([own, self._env.statistics]))
         numbers, statistics = said[:, : len(own)], said[:, len(own) :]
         if not np.isfinite(statistics).all():
@@ -142,7 +143,7 @@ class AllReduce(Crew):
                 "environment gave a number that is not"
             )
         assert self._statistics is not None
-        self._cpu_t_of_others = float(numbers[:, 0].sum()) - cpu_t
+        self._cpu_t_of_others = float(numbers[:, 0].sum()) - own_cpu_t
         self._statistics = merged_by_all(self._statistics, statistics, self._env.moments)
         self._env.statistics[:] = self._statistics
         return dict(zip(report, numbers[:, 1:].mean(0).tolist(), strict=True))

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import NamedTuple, final
 
 import numpy as np
-import torch
 
 from slm_lab.agent.memory.unroll import Unroll, UnrollLayout, packed
 from slm_lab.agent.optim.publication import Publication, Weights
@@ -13,6 +12,7 @@ from slm_lab.core.allocation import keep_freed_memory
 from slm_lab.core.plugins import import_plugins
 from slm_lab.core.types import Array, IntArray
 from slm_lab.experiment.actor import Player
+from slm_lab.experiment.arithmetic import set_arithmetic
 from slm_lab.experiment.clock import Clock
 from slm_lab.experiment.seeding import session_seeds
 from slm_lab.experiment.worker import SessionTask
@@ -47,7 +47,7 @@ class ClusterActor:
         """Makes the environments. `task` is the learner's; `frame` are the actor's own so far."""
         keep_freed_memory()
         import_plugins(task.imports)
-        torch.set_num_threads(task.spec.meta.threads)
+        set_arithmetic(task.spec.meta.threads)
         self._slots[:] = frame, others
         seeds = session_seeds(task.root_seed, task.trial, task.session + actor)
         player = Player(task.spec, seeds)

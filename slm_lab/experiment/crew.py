@@ -95,10 +95,10 @@ class Crew(ABC):
         """Episodes of the others, as environments that are numbered after this one's own."""
         return ()
 
-    def learned(self, report: dict[str, float], cpu_t: float) -> dict[str, float]:
+    def learned(self, report: dict[str, float], cpu_t: Callable[[], float]) -> dict[str, float]:
         """After a training event: its report, of all where they learn in step with each other.
 
-        `cpu_t` are the CPU seconds of this Session so far.
+        `cpu_t` tells the CPU seconds of this Session so far.
         """
         return report
 

@@ -152,7 +152,7 @@ class Hogwild(Crew):
             for name, sync in self._syncs.items():
                 sync.refresh(units[name].flat)
 
-    def learned(self, report: dict[str, float], cpu_t: float) -> dict[str, float]:
+    def learned(self, report: dict[str, float], cpu_t: Callable[[], float]) -> dict[str, float]:
         """Merges the statistics of the environments into those of all.
 
         Raises NonFiniteLossError for statistics that would spoil those of all.

@@ -205,8 +205,7 @@ class Session:
         self._crew.refresh()
         report = self.agent.learn(self.clock.total_frame)
         assert report is not None
-        cpu_t = self._stopwatch.read().cpu_t
-        self.tracker.track_update(self._crew.learned(report, cpu_t))
+        self.tracker.track_update(self._crew.learned(report, self._stopwatch.cpu_t))
         if self._checks is not None:
             self._checks.after_learning()
 

@@ -32,6 +32,10 @@ class Stopwatch:
         """What has been counted so far."""
         return _plus(self._before, _since(self._began))
 
+    def cpu_t(self) -> float:
+        """The CPU seconds of it."""
+        return self.read().cpu_t
+
     @contextmanager
     def aside(self) -> Iterator[None]:
         """What is done here is not training."""

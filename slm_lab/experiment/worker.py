@@ -128,10 +128,10 @@ class SessionLog(logging.FileHandler):
 
 def _run(task: SessionTask, board: Board) -> "SessionResult":
     with importing():
-        import torch
+        from slm_lab.experiment.arithmetic import set_arithmetic
 
         import_plugins(task.imports)
-    torch.set_num_threads(task.spec.meta.threads)
+    set_arithmetic(task.spec.meta.threads)
     session = _learning(task, board) if task.acts_into is None else _acting(task, board)
     try:
         return session.run()

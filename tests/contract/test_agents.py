@@ -100,12 +100,14 @@ def _(batch: TransitionSource, play):
     assert sample.obs.shape == sample.next_obs.shape
     assert sample.obs.shape == (*size, *play.agent.actor.seen(play.obs).shape[1:])
     assert sample.action.shape == (*size, *play.env.action_space.shape)
-    for of_sample in (sample.reward, sample.discount, sample.weight, sample.index):
+    weights = [] if sample.weight is None else [sample.weight]
+    for of_sample in (sample.reward, sample.discount, sample.index, *weights):
         assert of_sample.shape == size
-    for number in (sample.reward, sample.discount, sample.weight):
+    for number in (sample.reward, sample.discount, *weights):
         assert number.dtype == torch.float32
-    assert sample.weight.min().item() >= 0
-    assert 0 < sample.weight.mean().item() <= 1
+    for weight in weights:
+        assert weight.min().item() >= 0
+        assert 0 < weight.mean().item() <= 1
 
 
 @check_batch.register

@@ -9,6 +9,11 @@ ElementwiseLoss = Callable[[Tensor, Tensor], Tensor]
 """(prediction (B,), target (B,)) to losses (B,): a torch loss with reduction "none"."""
 
 
+def weighted_mean(losses: Tensor, weight: Tensor | None) -> Tensor:
+    """E[w l] over losses and weights, both (B,); without weights E[l]."""
+    return losses.mean() if weight is None else (weight * losses).mean()
+
+
 def policy_gradient_loss(log_prob: Tensor, advantage: Tensor) -> Tensor:
     """−E[log π(a|s) Â]: its gradient is the policy gradient, eq. 1 of arXiv:1506.02438. (B,)."""
     return -(log_prob * advantage).mean()
@@ -46,14 +51,14 @@ def standardize(advantage: Tensor, among: Tensor | None = None) -> Tensor:
     return (advantage - among.mean()) / (among.std() + 1e-8)
 
 
-def imitation_policy_loss(log_prob: Tensor, advantage: Tensor, weight: Tensor) -> Tensor:
+def imitation_policy_loss(log_prob: Tensor, advantage: Tensor, weight: Tensor | None) -> Tensor:
     """−E[w log π(a|s) (R − V)₊], eq. 2 of arXiv:1806.05635. All (B,), `advantage` = R − V."""
-    return -(weight * log_prob * advantage.clamp(min=0.0)).mean()
+    return -weighted_mean(log_prob * advantage.clamp(min=0.0), weight)
 
 
-def imitation_value_loss(value: Tensor, target: Tensor, weight: Tensor) -> Tensor:
+def imitation_value_loss(value: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
     """E[w ½ (R − V)₊²], eq. 3 of arXiv:1806.05635: values only rise. All (B,)."""
-    return (weight * 0.5 * (target - value).clamp(min=0.0).square()).mean()
+    return weighted_mean(0.5 * (target - value).clamp(min=0.0).square(), weight)
 
 
 def entropy_change(entropy: Tensor, old_log_prob: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner
-from slm_lab.agent.algorithm.loss import ElementwiseLoss
+from slm_lab.agent.algorithm.loss import ElementwiseLoss, weighted_mean
 from slm_lab.agent.algorithm.policy_parts import assemble, build_loss, build_q, replay_plan
 from slm_lab.agent.algorithm.replay_loop import Update, replay
 from slm_lab.agent.batch import Transitions, TransitionSource
@@ -61,14 +61,13 @@ class QLearner(Learner[TransitionSource]):
 
     def _update(self, batch: Transitions) -> Update:
         """One step on w l(Q(s, a), r + γ^m V(s')), eq. 2 of arXiv:1312.5602 for n steps."""
-        network, device = self.network, self.network.device
+        network = self.network
+        batch = batch.to(network.device)
         with torch.no_grad():
-            next_value = self.next_value(batch.next_obs.to(device))
-            target = batch.reward.to(device) + batch.discount.to(device) * next_value
+            target = batch.reward + batch.discount * self.next_value(batch.next_obs)
         network.train(True)
-        action = batch.action.to(device).unsqueeze(-1)
-        q = network.q(batch.obs.to(device)).gather(-1, action).squeeze(-1)
-        loss = (batch.weight.to(device) * self._value_loss_fn(q, target)).mean()
+        q = network.q(batch.obs).gather(-1, batch.action.unsqueeze(-1)).squeeze(-1)
+        loss = weighted_mean(self._value_loss_fn(q, target), batch.weight)
         step = network.step(loss)
         network.train(False)
         self.opt_step += 1

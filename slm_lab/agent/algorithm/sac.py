@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner
-from slm_lab.agent.algorithm.loss import entropy_change
+from slm_lab.agent.algorithm.loss import entropy_change, weighted_mean
 from slm_lab.agent.algorithm.policy_parts import assemble, replay_plan
 from slm_lab.agent.algorithm.replay_loop import Update, replay
 from slm_lab.agent.algorithm.soft_parts import SoftParts, build_soft
@@ -83,16 +83,14 @@ class SoftLearner(Learner[TransitionSource]):
 
     def _update(self, batch: Transitions, frame: int) -> Update:
         """A step of the critics, and every `policy_delay` times one of actor and temperature."""
-        device = self.critic.device
+        batch = batch.to(self.critic.device)
         alpha = self.temperature.at(frame)
-        obs = batch.obs.to(device)
         self.critic.train(True)
-        q, following = self.predict(obs, batch.action.to(device), batch.next_obs.to(device))
+        q, following = self.predict(batch.obs, batch.action, batch.next_obs)
         soft_value = following.value + alpha * following.entropy
-        target = batch.reward.to(device) + batch.discount.to(device) * soft_value
-        raw_target = self.critic.transform.encode(target)
-        weight = batch.weight.to(device)
-        first, second = ((weight * self._value_loss_fn(each, raw_target)).mean() for each in q)
+        raw_target = self.critic.transform.encode(batch.reward + batch.discount * soft_value)
+        losses = (self._value_loss_fn(each, raw_target) for each in q)
+        first, second = (weighted_mean(each, batch.weight) for each in losses)
         step = self.critic.step(first + second)
         self.critic.train(False)
         self.opt_step += 1
@@ -106,7 +104,7 @@ class SoftLearner(Learner[TransitionSource]):
             }
             error = (raw_target - q[0]).cpu()
         if self.opt_step % self.spec.policy_delay == 0:
-            report |= self._update_actor(obs, batch.log_prob.to(device), alpha)
+            report |= self._update_actor(batch.obs, batch.log_prob, alpha)
         return Update(report, error)
 
     def _update_actor(self, obs: Tensor, old_log_prob: Tensor, alpha: float) -> dict[str, float]:

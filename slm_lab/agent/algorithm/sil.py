@@ -80,12 +80,12 @@ class SelfImitation(Learner[ImitationBatch]):
     def _update(self, batch: Transitions) -> tuple[dict[str, float], Tensor]:
         """One step on c₁ L^policy + c₂ L^value, eq. 1; and R − V, (B,)."""
         network, spec = self.inner.network, self.spec
-        device, transform = network.device, network.transform
-        returns, weight = batch.reward.to(device), batch.weight.to(device)
-        params, raw_value = network.forward(batch.obs.to(device))
+        batch, transform = batch.to(network.device), network.transform
+        returns, weight = batch.reward, batch.weight
+        params, raw_value = network.forward(batch.obs)
         with torch.no_grad():
             advantage = returns - transform.decode(raw_value)
-        log_prob = self.inner.family(params).log_prob(batch.action.to(device))
+        log_prob = self.inner.family(params).log_prob(batch.action)
         policy_loss = imitation_policy_loss(log_prob, advantage, weight)
         value_loss = imitation_value_loss(raw_value, transform.encode(returns), weight)
         network.step(spec.sil_policy_loss_coef * policy_loss, spec.sil_val_loss_coef * value_loss)

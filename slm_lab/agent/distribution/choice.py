@@ -4,6 +4,7 @@ What an actor does in every vector step is done with a few numbers, and torch ta
 long to get hold of them. Learning, which needs gradients, has `discrete.Categorical`.
 """
 
+import math
 from typing import final
 
 import numpy as np
@@ -51,10 +52,12 @@ class EpsilonGreedy:
     def draw(self, generators: Generators) -> tuple[IntArray, FloatArray]:
         """See `Choice.draw`. One number u each says whether to explore, u < ε, and u/ε where to."""
         epsilon, n = self._epsilon, self._num_actions
-        action = self._greedy
-        u = generators.array.random(len(action))
+        greedy = self._greedy
+        u = generators.array.random(len(greedy))
+        p_greedy = 1 - epsilon + epsilon / n
         explores = u < epsilon
-        if np.count_nonzero(explores):
-            action = np.where(explores, (u / epsilon * n).astype(np.int64), action)
-        p = np.where(action == self._greedy, 1 - epsilon + epsilon / n, epsilon / n)
+        if not np.count_nonzero(explores):
+            return greedy, np.full(len(greedy), math.log(p_greedy), np.float32)
+        action = np.where(explores, (u / epsilon * n).astype(np.int64), greedy)
+        p = np.where(action == greedy, p_greedy, epsilon / n)
         return action, np.log(p, dtype=np.float32)

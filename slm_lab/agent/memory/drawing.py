@@ -45,8 +45,8 @@ class Drawn(NamedTuple):
 
     places: IntArray
     """(B,), those that were asked for last"""
-    weight: Tensor
-    """(B,) importance of the sample at each place, the largest 1"""
+    weight: Tensor | None
+    """(B,) importance of the sample at each place, the largest 1; None where all count alike"""
 
 
 class StepRing(Ring, Protocol):
@@ -87,17 +87,14 @@ class Uniform(Drawing):
     def __init__(self, ring: Ring, seed: int) -> None:
         self._ring = ring
         self._generator = np.random.default_rng(seed)
-        self._ones = torch.ones(0)
 
     def added(self) -> None:
         """Changes nothing."""
 
     def draw(self, size: int, frame: int, given: IntArray = NOTHING) -> Drawn:
-        """See `Drawing.draw`; weights are ones."""
+        """See `Drawing.draw`; all count alike."""
         ages = self._generator.integers(0, self._ring.num_stored, size - len(given))
-        if len(self._ones) != size:
-            self._ones = torch.ones(size)
-        return Drawn(_joined(self._ring.place(ages), given), self._ones)
+        return Drawn(_joined(self._ring.place(ages), given), None)
 
     def report_errors(self, places: IntArray, error: FloatArray) -> None:
         """Changes nothing."""
@@ -187,7 +184,7 @@ class Proportional(Drawing):
         mass = (np.arange(count) + self._generator.random(count)) * (total / max(count, 1))
         places = _joined(self._tree.find(mass), given)
         if self._beta is None:
-            return Drawn(places, torch.ones(size))
+            return Drawn(places, None)
         priority = self._tree.priorities[places]
         priority[count:] = total / self._ring.num_stored
         weight = (priority / priority.min()) ** -self._beta.at(frame)

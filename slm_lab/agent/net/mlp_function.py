@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import linear
 
 from slm_lab.core.types import FloatArray
 
@@ -86,8 +87,8 @@ def mlp_forward(
     hidden = [obs]
     pairs = list(zip(parameters[::2], parameters[1::2], strict=True))
     for weight, bias in pairs[:num_hidden]:
-        hidden.append(kernel.apply(torch.addmm(bias, hidden[-1], weight.t())))
-    outputs = [torch.addmm(bias, hidden[-1], w.t()) for w, bias in pairs[num_hidden:]]
+        hidden.append(kernel.apply(linear(hidden[-1], weight, bias)))
+    outputs = [linear(hidden[-1], weight, bias) for weight, bias in pairs[num_hidden:]]
     return hidden, tuple(outputs)
 
 

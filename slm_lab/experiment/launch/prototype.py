@@ -4,8 +4,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import torch
-
 from slm_lab.agent.agent import Agent
 from slm_lab.agent.algorithm.algorithm import AgentSeeds
 from slm_lab.agent.build import build_agent
@@ -13,6 +11,7 @@ from slm_lab.agent.memory.memory import Memory, MemoryLayout
 from slm_lab.agent.net.device import resolve_device
 from slm_lab.env.make import make_env
 from slm_lab.env.vector_env import VectorEnv
+from slm_lab.experiment.arithmetic import set_arithmetic
 from slm_lab.experiment.placement import on_cpu
 from slm_lab.experiment.seeding import SessionSeeds
 from slm_lab.spec.schema.spec import Spec
@@ -32,7 +31,7 @@ def prototype(
     for net in (spec.agent.net, spec.agent.critic_net):
         if net is not None:
             resolve_device(net.gpu)
-    torch.set_num_threads(spec.meta.threads)  # as many as a worker: they change the last bits
+    set_arithmetic(spec.meta.threads)  # as many as a worker: they change the last bits
     one = spec.env.model_copy(update={"num_envs": 1, "vectorization_mode": "sync"})
     env = make_env(one, seeds.env, gamma=spec.agent.algorithm.gamma or 1.0)
     try:

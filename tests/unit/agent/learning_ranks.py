@@ -46,7 +46,7 @@ class Rank:
         if self.crew is None:
             return self.learner.learn(batch, 0)
         assert self.crew.meet(Wish.LEARN, num_samples) is Wish.LEARN
-        return self.crew.learned(self.learner.learn(batch, 0), 0.0)
+        return self.crew.learned(self.learner.learn(batch, 0), lambda: 0.0)
 
     @property
     def vectors(self):

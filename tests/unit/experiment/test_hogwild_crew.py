@@ -303,7 +303,7 @@ def test_statistics_that_are_not_finite_are_not_merged_into_those_of_all(crews):
     own = np.array([1.0, np.nan, 0.0])
     crew._env = SimpleNamespace(statistics=own, moments=(slice(0, 3),))
     with pytest.raises(NonFiniteLossError, match="not finite"):
-        crew.learned({}, 0.0)
+        crew.learned({}, lambda: 0.0)
     assert (crew._total == 0).all()
 
 

@@ -17,10 +17,11 @@ SESSION = 1
 
 
 @pytest.fixture(autouse=True)
-def _threads_as_before():
+def _arithmetic_as_before():
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)
+    torch.set_flush_denormal(False)
 
 
 @pytest.fixture
@@ -71,6 +72,13 @@ def test_a_session_that_comes_to_its_end_is_a_finished_result(task, board):
     log = task.run_dir.session(0, SESSION).log.read_text()
     assert "starting at frame 0" in log
     assert "finished at frame 256" in log
+
+
+def test_numbers_too_small_for_a_normal_float_are_zero_in_a_session(task, board):
+    tiny = torch.full((8,), 1e-30)
+    assert (tiny * 1e-9).count_nonzero() == 8
+    run_session(task, board)
+    assert (tiny * 1e-9).count_nonzero() == 0
 
 
 def test_a_session_asked_to_stop_is_an_interrupted_result(task, board):
