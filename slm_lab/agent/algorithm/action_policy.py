@@ -36,6 +36,6 @@ class ActionPolicy:
         """ε or τ at the trial's clock `frame`; None where there is none."""
         return None if self._exploration is None else self._exploration.at(frame)
 
-    def __call__(self, params: FloatArray, frame: int) -> Draws:
+    def __call__(self, params: FloatArray, explore_var: float | None) -> Draws:
         """What actions are drawn from, given the network's outputs (B, param_dim)."""
-        return self._way(params, self.explore_var(frame) or 0.0)
+        return self._way(params, explore_var or 0.0)

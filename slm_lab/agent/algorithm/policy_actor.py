@@ -35,7 +35,7 @@ class PolicyActor(Actor):
         """One forward pass for all environments."""
         self.explore_var = self._action_policy.explore_var(frame)
         params, value, state = self._network.act(self.seen(obs))
-        action, log_prob = self._action_policy(params, frame).draw(self._generators)
+        action, log_prob = self._action_policy(params, self.explore_var).draw(self._generators)
         recalled = None
         if self._recall is not None and state is not None:
             recalled = self._recall.move_on(state)

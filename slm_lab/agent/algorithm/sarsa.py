@@ -90,7 +90,8 @@ class SARSA(Learner[Rollout]):
     def _bootstrap_value(self, obs: Tensor, frame: int) -> Tensor:
         """Q(s', a') with a' as the actor would draw it, (K,)."""
         q = self.network.q(obs).cpu()
-        action, _ = self._action_policy(q.numpy(), frame).draw(self._generators)
+        explore_var = self._action_policy.explore_var(frame)
+        action, _ = self._action_policy(q.numpy(), explore_var).draw(self._generators)
         return q.gather(-1, torch.from_numpy(action).unsqueeze(-1)).squeeze(-1)
 
     def _target(self, rollout: Rollout, q: Tensor, bootstrap_value: Tensor) -> Tensor:
