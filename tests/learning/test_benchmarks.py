@@ -24,6 +24,11 @@ BENCHMARKS = {
     "benchmark/ppo/ppo_lunar.json": ("ppo_lunar", 220.0),
     "benchmark/ppo/ppo_lunar_continuous.json": ("ppo_lunar_continuous", 235.0),
     "benchmark/sarsa/sarsa_cartpole.json": ("sarsa_cartpole", 440.0),
+    "benchmark/sil/sil_cartpole.json": ("sil_cartpole", 450.0),
+    "benchmark/sil/sil_mountaincar_continuous.json": ("sil_mountaincar_continuous", 75.0),
+    "benchmark/sil/ppo_sil_cartpole.json": ("ppo_sil_cartpole", 350.0),
+    "benchmark/dqn/vanilla_dqn_cartpole.json": ("vanilla_dqn_cartpole", 120.0),
+    "benchmark/dqn/ddqn_per_mountaincar.json": ("ddqn_per_mountaincar", -175.0),
     "benchmark/dqn/dqn_cartpole.json": ("dqn_cartpole", 340.0),
     "benchmark/dqn/dqn_acrobot.json": ("dqn_acrobot", -95.0),
     "benchmark/dqn/ddqn_per_acrobot.json": ("ddqn_per_acrobot", -100.0),
@@ -47,6 +52,9 @@ BENCHMARKS = {
 
 MEANS = {
     "benchmark/sarsa/sarsa_cartpole.json": 470.0,
+    "benchmark/sil/ppo_sil_cartpole.json": 420.0,
+    "benchmark/dqn/vanilla_dqn_cartpole.json": 200.0,
+    "benchmark/dqn/ddqn_per_mountaincar.json": -150.0,
     "benchmark/dqn/dqn_cartpole.json": 400.0,
     "benchmark/dqn/ddqn_per_cartpole.json": 440.0,
     "benchmark/dqn/ddqn_per_lunar.json": 220.0,
