@@ -26,6 +26,9 @@ START_METHOD = "forkserver"
 PRELOADED = ["slm_lab.env.fork_server", __name__]
 """what the fork server imports, for all workers and for itself"""
 
+FORKED_FROM = os.getpid()
+"""The process that has imported this module: as a forked worker sees it, the fork server"""
+
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 ERROR_TIMEOUT = 10.0
@@ -193,7 +196,8 @@ def _make_stateful(
 ) -> gymnasium.Env[Any, Any]:
     """The environment of one worker; the `parent` makes one, too, to look at its spaces."""
     if os.getpid() != parent:
-        die_with_parent(os.getppid())
+        # Not just whose child it is by now: the fork server may have died before.
+        die_with_parent(FORKED_FROM if os.getpid() != FORKED_FROM else os.getppid())
         for number in STOP_SIGNALS:
             # Not SIG_IGN: programs that an environment starts would inherit it.
             signal.signal(number, lambda *_: None)

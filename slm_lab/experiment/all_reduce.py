@@ -18,8 +18,12 @@ from slm_lab.experiment.clock import Clock
 from slm_lab.experiment.crew import Crew, Wish
 from slm_lab.experiment.progress import END, Board
 
-HEAD = 3
-"""Numbers at the beginning of what is said at a meeting: wish, frames, samples."""
+HEAD = 4
+"""Numbers at the beginning of what is said at a meeting: wish, frames, samples, and 1 from one that
+has reached the return at which the training ends."""
+
+ON_TIME = (Wish.LEARN, Wish.ACT, Wish.FINISH)
+"""At which meetings the frames of all hang on what was done alone, and not on how quickly."""
 
 
 @final
@@ -27,7 +31,9 @@ class RankClock(Clock):
     """Knows the frames of the others as of the last meeting.
 
     Until the next one they are taken to step as this one does. So the total hangs on nothing but
-    what was learned from, however fast the others are: a run can be repeated.
+    what was learned from, however fast the others are: a run can be repeated. Where they step less,
+    as those whose episodes are over and who wait to learn, the budget seems spent too early: so
+    that is the occasion for a meeting, and no end yet.
     """
 
     def __init__(self, slots: IntArray, index: int, max_frame: int) -> None:
@@ -44,6 +50,10 @@ class RankClock(Clock):
     def frames(self) -> list[int]:
         """Of every rank at the last meeting."""
         return [int(frame) for frame in self._met]
+
+    def is_spent(self, frames: FloatArray) -> bool:
+        """Whether the budget is, where all have come as far as that, (W,)."""
+        return bool(frames.sum() >= self._max_frame)
 
     def met(self, frames: FloatArray | IntArray) -> None:
         """The others have come as far as that, (W,)."""
@@ -64,9 +74,12 @@ class AllReduce(Crew):
 
     columns = ("sync_share",)
 
-    def __init__(self, board: Board, peers: Peers) -> None:
+    def __init__(self, board: Board, peers: Peers, progress: IntArray | None = None) -> None:
+        """`progress`, (W,), is where each counts what it does besides steps and exchanges, for
+        those who look whether it gets on; each writes its own number only."""
         self._board = board
         self._peers = peers
+        self._progress = np.zeros(peers.size, np.int64) if progress is None else progress
         self._frame_clock: RankClock | None = None
         self._cpu_t_of_others = 0.0
         self._synced = self._aside_from = 0.0
@@ -75,6 +88,7 @@ class AllReduce(Crew):
         self._told: list[FinishedEpisodes] = []
         """Episodes since the last training event."""
         self._heard: list[FinishedEpisodes] = []
+        self._is_solved = False
         self.size = peers.size
         self.leads = peers.rank == 0
 
@@ -97,25 +111,29 @@ class AllReduce(Crew):
             self._statistics = env.statistics.copy()
 
     def meet(self, wish: Wish, num_samples: int = 1) -> Wish:
-        """See `Crew`; before they learn all hear how much each has done."""
+        """See `Crew`; before they learn all hear how much each has done, and before the end that it
+        is enough."""
         clock, rank = self._frame_clock, self._peers.rank
         assert clock is not None
-        head = np.array([wish, clock.frame, num_samples], np.float64)
+        head = np.array([wish, clock.frame, num_samples, self._is_solved], np.float64)
         told = [np.stack(each, 1).astype(np.float64).ravel() for each in self._told]
         said = [
             np.frombuffer(content, np.float64)
             for content in self._peers.all_of(np.concatenate([head, *told]).tobytes())
         ]
         heads = np.stack([each[:HEAD] for each in said])
-        granted = Wish(int(heads[:, 0].max()))
-        if granted is Wish.LEARN:  # at no other meeting: when they come about hangs on the time
+        granted, frames = Wish(int(heads[:, 0].max())), heads[:, 1]
+        if granted is Wish.FINISH and not (heads[:, 3].any() or clock.is_spent(frames)):
+            granted = Wish.ACT
+        if granted in ON_TIME:
+            clock.met(frames)
+        if granted is Wish.LEARN:
             self._told.clear()
             self._heard = [
                 _episodes(each[HEAD:], other, self._env.num_envs)
                 for other, each in enumerate(said)
                 if other != rank and len(each) > HEAD
             ]
-            clock.met(heads[:, 1])
             for sync in self._syncs:
                 sync.share = float(heads[rank, 2] / heads[:, 2].sum())
         return granted
@@ -165,6 +183,10 @@ class AllReduce(Crew):
         """See `Crew`."""
         self._aside_from = self._peers.seconds
 
+    def show_progress(self) -> None:
+        """See `Crew`."""
+        self._progress[self._peers.rank] += 1
+
     def part_of(self, num_envs: int) -> int:
         """The first ranks have one more where they cannot share evenly."""
         each, left = divmod(num_envs, self.size)
@@ -179,6 +201,10 @@ class AllReduce(Crew):
         if not all(each[0] for each in said):
             return None
         return _episodes(np.concatenate([each[1:] for each in said]), 0, 0)
+
+    def declare_solved(self) -> None:
+        """See `Crew`; they hear it when they meet."""
+        self._is_solved = True
 
     def state_dict(self) -> StateDict:
         """See `Crew`."""

@@ -28,6 +28,9 @@ class Wish(IntEnum):
     """The user has asked for the end."""
     EVALUATE = 3
     SAVE = 4
+    ACT = 5
+    """Nobody's wish: granted where one took the budget for spent, and hears that it is not. It acts
+    on; who has wished for something else comes again."""
 
     @property
     def is_end(self) -> bool:
@@ -77,13 +80,17 @@ class Crew(ABC):
     def stand_aside(self) -> None:
         """Until `enter`, this Session changes nothing that all have: none need wait for it."""
 
+    def show_progress(self) -> None:
+        """Lets it be seen that this Session gets on with something that is no step."""
+
     def refresh(self) -> None:
         """Before acting and before learning."""
 
     def meet(self, wish: Wish, num_samples: int = 1) -> Wish:
         """Comes to the others with a wish; the one that is granted to all, this one among them.
 
-        Who has not been granted its own does with the others what was, and comes again.
+        Who has not been granted its own does with the others what was, and comes again; unless it
+        is `ACT`, see there.
         `num_samples` is how many samples it is about to learn from.
         """
         return wish

@@ -106,12 +106,12 @@ class SavedRun:
         count = meta.num_sessions
         if only is not None and only >= count:
             raise UsageError(f"--session {only}: the run has the Sessions 0 to {count - 1}")
-        if only is not None and meta.is_actor(only):
-            learner = only - only % meta.sessions_per_training
-            raise UsageError(
-                f"--session {only}: it only acts, and saves no agent of its own; its learner is "
-                f"Session {learner}"
-            )
+        if only is not None and only not in meta.writers:
+            first = only - only % meta.sessions_per_training
+            why = f"it is a rank, and its agent is that of Session {first}, which keeps it for all"
+            if meta.is_actor(only):
+                why = f"it only acts, and saves no agent of its own; its learner is Session {first}"
+            raise UsageError(f"--session {only}: {why}; use --session {first}")
         return meta.writers if only is None else [only]
 
     def has_checkpoint(self, session: int) -> bool:

@@ -210,7 +210,8 @@ class Session:
             self._checks.after_learning()
 
     def _is_granted(self, wish: Wish) -> bool:
-        """Does with the others whatever comes before it; False where that is the end."""
+        """Does with the others whatever comes before it; False where that is the end, or where the
+        end that was wished for is not due yet."""
         while True:
             granted = self._crew.meet(wish, self.agent.num_samples)
             if granted is wish:
@@ -220,8 +221,10 @@ class Session:
                 return False
             if granted is Wish.SAVE:
                 self._save(finished=False)
-            else:
+            elif granted is Wish.EVALUATE:
                 self._evaluate()
+            elif wish is Wish.FINISH:  # but it is time to act
+                return False
 
     def _is_over(self) -> bool:
         """Whether the run ends here, for this Session and for those that it trains with."""
@@ -289,7 +292,7 @@ class Session:
         with self._standing_aside() as snapshot:
             own: FinishedEpisodes | None = NO_EPISODES
             if evaluation is not None:
-                own = evaluation.play(snapshot, lambda: self._board.stop_requested)
+                own = evaluation.play(snapshot, self._is_stop_asked_for)
             episodes = self._crew.evaluated(own)
         if episodes is None:
             if evaluation is not None:
@@ -315,7 +318,12 @@ class Session:
     def _record(self, video: VideoRecorder) -> None:
         """One video of the agent as it is now; none where a stop was asked for."""
         with self._standing_aside() as snapshot:
-            video.record(snapshot, lambda: self._board.stop_requested)
+            video.record(snapshot, self._is_stop_asked_for)
+
+    def _is_stop_asked_for(self) -> bool:
+        """To be asked at every step of episodes that are not training."""
+        self._crew.show_progress()
+        return self._board.stop_requested
 
     @contextmanager
     def _standing_aside(self) -> Iterator[StateDict]:
@@ -342,10 +350,7 @@ class Session:
         with self._writing_rows():
             self._rows.append(self.paths.rows.name, row)
         if self.tracker.improved and self._evaluation is None:
-            self._best = {
-                **self._snapshot(),
-                "total_reward_ma": self.tracker.best_return_ma,
-            }
+            self._best = {**self._snapshot(), "total_reward_ma": self.tracker.best_return_ma}
         self._show()
         if self._on_row is not None:
             self._on_row(self)
@@ -381,6 +386,7 @@ class Session:
         The best agent is written with it, not at the row that found it: between two checkpoints
         it may be beaten many times, and a resumed run finds it again.
         """
+        self._crew.show_progress()
         with self._writing_rows():
             rows = self._rows.sync()
         parts = {"state": self.state_dict() if state is None else state}

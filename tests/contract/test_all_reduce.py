@@ -10,7 +10,7 @@ from slm_lab.experiment.launch.processes import SPAWN
 from slm_lab.experiment.progress import Board
 from tests.contract.runs import vectors
 from tests.contract.table import ALGORITHM_ROWS
-from tests.support import Rank, rows, run_ranks, run_session
+from tests.support import Rank, parse, reinforce, rows, run_ranks, run_session
 
 FIRST = [(name, next(iter(rows))) for name, rows in ALGORITHM_ROWS.items()]
 QUICK = ("PPO", "Reinforce", "SoftActorCritic")
@@ -93,3 +93,35 @@ def test_the_rows_are_about_the_episodes_and_frames_of_all_ranks(spec, tmp_path)
     assert first.tracker.episodes > second.tracker.episodes - told > 0
     cpu = pd.read_csv(first.paths.rows)["cpu_t"]
     assert (cpu.diff().dropna() > 0).all()
+
+
+def episodes_of_their_own(count, **changes):
+    """Ranks that each learn from one episode, however long it is: they step unevenly."""
+    sizes = {"env__num_envs": 1, "env__max_frame": 1500, "agent__algorithm__training_frequency": 1}
+    together = {"meta__distributed": "all_reduce", "meta__max_session": count}
+    return parse(reinforce(**sizes, **together, meta__log_frequency=50, **changes))
+
+
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("seed", [0, 2])
+def test_the_budget_is_spent_wherever_the_frames_were_made(count, seed, tmp_path):
+    ranks = run_ranks(episodes_of_their_own(count), tmp_path, count, seed=seed)
+    made = [rank.clock.frame for rank in ranks]
+    assert len(set(made)) == count
+    assert 1500 <= sum(made) < 1500 + count
+    assert [rank.clock.total_frame for rank in ranks] == [sum(made)] * count
+    assert rows(ranks[0])["total_frame"].iloc[-1] == sum(made)
+
+
+def test_the_end_of_the_budget_is_the_same_after_a_stop_just_before_it(tmp_path):
+    spec = episodes_of_their_own(2)
+    whole, _ = run_ranks(spec, tmp_path / "whole", 2)
+    frame = int(rows(whole)["frame"].iloc[-2])
+    run_ranks(spec, tmp_path / "resumed", 2, on_row=stop_after(frame))
+    resumed, _ = run_ranks(spec, tmp_path / "resumed", 2, resume=True)
+    assert_frame_equal(rows(resumed), rows(whole), check_exact=True)
+
+
+def test_a_return_that_is_reached_ends_all_ranks_before_the_budget_is_spent(tmp_path):
+    ranks = run_ranks(episodes_of_their_own(2, meta__stop_return=1.0), tmp_path, 2)
+    assert sum(rank.clock.frame for rank in ranks) < 500

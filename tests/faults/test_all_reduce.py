@@ -11,6 +11,7 @@ from slm_lab.experiment.launch import all_reduce
 from slm_lab.experiment.manifest import pending_path, read_manifest
 from slm_lab.experiment.run_dir import RunDir
 from slm_lab.experiment.trial import Trial
+from slm_lab.metrics.reader import read_rows
 from slm_lab.spec.load import load_spec
 from tests.faults.lab import (
     NAME,
@@ -151,7 +152,7 @@ def test_other_algorithms_survive_the_loss_of_a_rank_too(folder, make):
 
 
 BROKEN = """
-import multiprocessing, pathlib, gymnasium
+import multiprocessing, pathlib, time, gymnasium
 from gymnasium.envs.classic_control import CartPoleEnv
 
 class Fragile(CartPoleEnv):
@@ -193,13 +194,37 @@ def test_a_number_that_is_not_finite_ends_all_ranks_and_is_not_tried_again(folde
     assert [each["restarts"] for each in trial_metrics(folder)["sessions"]] == [0, 0]
 
 
+def empty_run(folder):
+    run_dir = RunDir(folder / "data" / "run", NAME)
+    for part in ("info", "model", "log", "graph"):
+        (run_dir.root / part).mkdir(parents=True)
+    return run_dir
+
+
+@pytest.mark.slow
+def test_a_rank_that_is_slow_is_waited_for(folder, monkeypatch):
+    """Its rollout takes half as long again as a rank may hang."""
+    monkeypatch.setattr(all_reduce, "HANG_SECONDS", 10.0)
+    sizes = {"env__num_envs": 1, "env__max_frame": 2 * 100, "agent__algorithm__time_horizon": 200}
+    slow = "time.sleep(0.15)"
+    fragile(folder, slow, **sizes, meta__log_frequency=100, agent__algorithm__minibatch_size=50)
+    plug_in = (folder / "fragile.py").read_text()
+    (folder / "fragile.py").write_text(plug_in.replace("count == 300", "count > 0"))
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(folder)
+    spec = load_spec(folder / "spec.json", NAME)
+    run_dir = empty_run(folder)
+    result = Trial(spec, run_dir, 5, imports=("fragile",)).run()
+    assert [each.restarts for each in result.sessions] == [0, 0]
+    assert [str(each.ending) for each in result.sessions] == ["finished"] * RANKS
+    assert read_rows(run_dir.session(0, 0).rows)["wall_t"][-1] > 15.0
+
+
 @pytest.mark.slow
 def test_a_rank_that_hangs_is_missed_and_all_go_on_without_it(folder, undisturbed, monkeypatch):
     monkeypatch.setattr(all_reduce, "HANG_SECONDS", 10.0)
     spec = load_spec(write_spec(folder, ranks()), NAME)
-    run_dir = RunDir(folder / "data" / "run", NAME)
-    for part in ("info", "model", "log", "graph"):
-        (run_dir.root / part).mkdir(parents=True)
+    run_dir = empty_run(folder)
     hung = []
 
     def hang(board):

@@ -2,11 +2,16 @@
 
 import logging
 import os
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
+import torch
+from torch import Tensor
+
 from slm_lab.agent.optim.peers import NoPeers
+from slm_lab.agent.optim.shared_memory import into_shared_memory
 from slm_lab.agent.optim.shared_peers import MeetingPlace, SharedMemoryPeers
 from slm_lab.core.errors import CheckpointError, LabError
 from slm_lab.experiment.all_reduce import AllReduce
@@ -22,7 +27,10 @@ from slm_lab.spec.scale import scaled
 logger = logging.getLogger(__name__)
 
 HANG_SECONDS = 300.0
-"""How long a rank waits at most for the others at a meeting."""
+"""How long a rank for which others wait may show no sign of life."""
+LONGEST_SECONDS = 7 * 24 * 3600.0
+"""How long a rank waits at most for another one that does show signs of life. Where all processes
+are on one machine, their parent decides who hangs, and they end with it."""
 STOP_SECONDS = 5.0
 """How long a rank may take to come to the end of its step when the user waits for it."""
 
@@ -33,14 +41,19 @@ class OneMachine:
     """Ranks that meet in shared memory."""
 
     place: MeetingPlace
-    seconds: float
-    """That bound every wait."""
+    progress: Tensor
+    """(W,) int64: see `AllReduce`"""
+
+    @classmethod
+    def of(cls, size: int) -> "OneMachine":
+        """For W = `size` ranks. Raises LabError where shared memory has no room for it."""
+        return cls(MeetingPlace.of(size), into_shared_memory(torch.zeros(size, dtype=torch.int64)))
 
     def crew(self, board: Board, worker: int) -> Crew:
         """See `MeetingPoint`."""
         alone = len(self.place.arrivals) == 1
-        peers = NoPeers() if alone else SharedMemoryPeers(self.place, worker, self.seconds)
-        return AllReduce(board, peers)
+        peers = NoPeers() if alone else SharedMemoryPeers(self.place, worker, LONGEST_SECONDS)
+        return AllReduce(board, peers, self.progress.numpy())
 
 
 def train_ranks(
@@ -52,12 +65,51 @@ def train_ranks(
     """
 
     def attempt(ranks: Sequence[SessionTask]) -> list[SessionResult]:
-        place = OneMachine(MeetingPlace.of(len(ranks)), HANG_SECONDS)
-        ranks = [replace(rank, common=place) for rank in ranks]
+        common, workers = OneMachine.of(len(ranks)), ranks[0].workers
+        ranks = [replace(rank, common=common) for rank in ranks]
         limits, vital = (len(ranks), 0, STOP_SECONDS), [rank.session for rank in ranks]
-        return Processes(ranks, board, *limits, vital=vital).run(on_tick)
+        processes = Processes(ranks, board, *limits, vital=vital)
+        watch = Watch(board.part(workers), common)
+
+        def tick() -> None:
+            for rank in watch.tick(lambda rank: processes.waits_for_disk(workers[rank])):
+                why = f"it has done nothing for {HANG_SECONDS:g} s, and others wait for it"
+                processes.end_hung(workers[rank], why)
+            on_tick()
+
+        return processes.run(tick)
 
     return train_in_step(tasks, board, attempt)
+
+
+@final
+class Watch:
+    """Looks for ranks that others wait for, and that do nothing any more.
+
+    Others may wait long for one that evaluates, plays a long episode, or saves on a slow disk; that
+    one is seen to get on: it comes to meetings, makes frames or steps of an evaluation, or waits
+    for the disk.
+    """
+
+    def __init__(self, board: Board, common: OneMachine) -> None:
+        self._arrivals, self._progress = common.place.arrivals.numpy(), common.progress.numpy()
+        self._frames = board.clock_slots
+        self._seen = [self._sign(rank) for rank in range(len(self._arrivals))]
+        self._since = [time.monotonic() for _ in self._seen]
+
+    def tick(self, waits_for_disk: Callable[[int], bool]) -> list[int]:
+        """To be called a few times a second; returns the ranks that hang."""
+        now, newest = time.monotonic(), self._arrivals.max()
+        for rank, before in enumerate(self._seen):
+            self._seen[rank] = self._sign(rank)
+            is_late = self._arrivals[rank] < newest
+            if not is_late or self._seen[rank] != before or waits_for_disk(rank):
+                self._since[rank] = now
+        return [rank for rank, since in enumerate(self._since) if now - since > HANG_SECONDS]
+
+    def _sign(self, rank: int) -> tuple[int, ...]:
+        """What changes as long as a rank gets on."""
+        return tuple(int(each[rank]) for each in (self._arrivals, self._progress, self._frames))
 
 
 def train_in_step(

@@ -6,10 +6,12 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from multiprocessing.resource_tracker import ensure_running
+from pathlib import Path
 
 from slm_lab.experiment.progress import END, TO_BEGIN, Board, Phase
 from slm_lab.experiment.result import Ending, SessionResult
@@ -99,6 +101,17 @@ class Processes:
     def running(self) -> Collection[int]:
         """The Sessions that have a process now."""
         return self._running.keys()
+
+    def waits_for_disk(self, session: int) -> bool:
+        """Whether its process is in the midst of reading or writing, where not even a kill would
+        reach it (Linux)."""
+        if session not in self._running:
+            return False
+        with suppress(OSError):
+            # The name, in brackets, may hold anything; the state comes after it.
+            status = Path(f"/proc/{self._running[session][0].pid}/stat").read_text()
+            return status.rpartition(") ")[2].startswith("D")
+        return False
 
     def end_hung(self, session: int, why: str) -> None:
         """Kills a process that will not come to an end; it has died of `why`."""

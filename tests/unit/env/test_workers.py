@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import gymnasium
 import numpy as np
@@ -27,6 +28,16 @@ if __name__ == "__main__":
     workers.reset()
     print(*(process.pid for process in workers.processes), flush=True)
     workers.step(np.zeros(2, np.int64))
+"""
+
+LATE = """
+import os
+from gymnasium.vector import AutoresetMode
+from slm_lab.env.workers import Workers
+from tests.unit.env.test_workers import MadeLate
+
+if __name__ == "__main__":
+    Workers(MadeLate(os.getpid()), 2, AutoresetMode.SAME_STEP)
 """
 
 TELL = "from signal import *\nprint(pthread_sigmask(SIG_BLOCK, []), getsignal(SIGTERM) is SIG_DFL)"
@@ -68,6 +79,32 @@ class Hanging(Noting):
 
     def close(self):
         pass
+
+
+class Stuck(Hanging):
+    """Is never made where it should be: in a worker."""
+
+    def __init__(self, parent):
+        super().__init__()
+        if os.getpid() != parent:
+            threading.Event().wait()
+
+
+class MadeLate:
+    """Makes environments; it comes to a worker only when who has forked that is gone."""
+
+    def __init__(self, parent):
+        self.parent = parent
+
+    def __call__(self):
+        return Stuck(self.parent)
+
+    def __setstate__(self, state):
+        self.__dict__ = state
+        server = os.getppid()
+        os.write(1, f"{os.getpid()}\n".encode())  # at once: another one writes there, too
+        while os.getppid() == server:
+            time.sleep(0.005)  # the pause of a poll
 
 
 @pytest.fixture
@@ -156,6 +193,25 @@ def test_workers_that_hang_die_with_a_parent_that_is_stopped_and_killed(tmp_path
         assert len(left) == 2
         try:
             parent.send_signal(signal.SIGSTOP)
+            parent.kill()
+            parent.wait()
+            _, left = psutil.wait_procs(left, timeout=10)
+            left = [process for process in left if process.status() != psutil.STATUS_ZOMBIE]
+            assert left == []
+        finally:
+            for process in left:
+                process.kill()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a request to the kernel of Linux")
+def test_a_worker_that_hangs_ends_though_all_were_killed_before_it_had_begun(tmp_path):
+    script = tmp_path / "late.py"
+    script.write_text(LATE)
+    words = [sys.executable, str(script)]
+    env = {**os.environ, "PYTHONPATH": os.getcwd()}
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=env) as parent:
+        left = [psutil.Process(int(parent.stdout.readline())) for _ in range(2)]
+        try:
             parent.kill()
             parent.wait()
             _, left = psutil.wait_procs(left, timeout=10)

@@ -33,9 +33,9 @@ def iterate(traffic, clock, seconds):
 
 
 def warmed_up(clock):
-    """One that measures from now on: the first iteration has no beginning that is known."""
+    """One that measures from now on."""
     traffic = Traffic(SLICES)
-    iterate(traffic, clock, [50.0] * (1 + WARM_UP))
+    iterate(traffic, clock, [50.0] * WARM_UP)
     return traffic
 
 
@@ -57,11 +57,48 @@ def test_the_environments_of_an_iteration_over_the_median_of_its_seconds(clock, 
 
 def test_the_first_iterations_of_a_run_are_not_measured_in_whatever_row_they_come(clock):
     traffic = Traffic(SLICES)
-    iterate(traffic, clock, [50.0, 50.0])
-    assert "eps" not in traffic.report(100.0, 0.0, 1.0)
-    iterate(traffic, clock, [50.0, 50.0])
-    assert "eps" not in traffic.report(100.0, 0.0, 1.0)
+    for _ in range(WARM_UP):
+        iterate(traffic, clock, [50.0])
+        assert "eps" not in traffic.report(100.0, 0.0, 1.0)
     iterate(traffic, clock, [2.0])
+    assert traffic.report(100.0, 0.0, 1.0)["eps"] == SLICES / 2
+
+
+def test_a_row_in_which_no_iteration_has_ended_shows_what_is_known(clock):
+    traffic = warmed_up(clock)
+    assert "eps" not in traffic.report(10.0, 0.0, 1.0)
+    iterate(traffic, clock, [4.0])
+    for _ in range(3):
+        assert traffic.report(10.0, 0.0, 1.0)["eps"] == SLICES / 4
+    iterate(traffic, clock, [2.0])
+    assert traffic.report(10.0, 0.0, 1.0)["eps"] == SLICES / 2
+
+
+def evaluate(traffic, clock, seconds):
+    clock.now += seconds
+    traffic.restart(waited=0.0, acted=0.0)
+
+
+def test_a_learner_that_evaluates_after_every_iteration_is_measured_without_the_evaluations(clock):
+    traffic = Traffic(SLICES)
+    for _ in range(WARM_UP):
+        iterate(traffic, clock, [50.0])
+        evaluate(traffic, clock, 1000.0)
+    assert "eps" not in traffic.report(100.0, 0.0, 1.0)
+    iterate(traffic, clock, [3.0])
+    evaluate(traffic, clock, 1000.0)
+    assert traffic.report(100.0, 0.0, 1.0)["eps"] == SLICES / 3
+
+
+def test_what_comes_after_an_evaluation_counts_no_more_once_a_whole_iteration_is_known(clock):
+    traffic = warmed_up(clock)
+    evaluate(traffic, clock, 1000.0)
+    iterate(traffic, clock, [1.0])
+    assert traffic.report(100.0, 0.0, 1.0)["eps"] == SLICES / 1
+    iterate(traffic, clock, [2.0])
+    assert traffic.report(100.0, 0.0, 1.0)["eps"] == SLICES / 2
+    evaluate(traffic, clock, 1000.0)
+    iterate(traffic, clock, [1.0])
     assert traffic.report(100.0, 0.0, 1.0)["eps"] == SLICES / 2
 
 

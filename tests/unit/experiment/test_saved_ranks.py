@@ -1,0 +1,35 @@
+"""Which Sessions of a run can be looked at: those that have an agent of their own."""
+
+import re
+
+import pytest
+
+from slm_lab.core.errors import UsageError
+from slm_lab.experiment.run import Run, RunRequest
+from slm_lab.experiment.saved_run import SavedRun, SavedRunRequest
+from tests.faults.lab import NAME, write_spec
+from tests.support import ppo
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """What `-s` and the like find of a run of two trainings by two ranks each."""
+    meta = {"meta__distributed": "all_reduce", "meta__max_session": 2, "meta__max_run": 2}
+    spec_file = str(write_spec(tmp_path, ppo(**meta)))
+    data = tmp_path / "data"
+    data.mkdir()
+    run = Run(RunRequest(spec_file, NAME, "train", data_dir=data))
+    run._lock.release()
+    return SavedRun(SavedRunRequest(spec_file, NAME, "latest", data_dir=data))
+
+
+@pytest.mark.parametrize(("rank", "first"), [(1, 0), (3, 2)])
+def test_who_asks_for_a_rank_is_told_whose_agent_it_has(saved, rank, first):
+    told = (
+        f"--session {rank}: it is a rank, and its agent is that of Session {first}, which keeps it "
+        f"for all; use --session {first}"
+    )
+    with pytest.raises(UsageError, match=f"^{re.escape(told)}$"):
+        saved.sessions(rank)
+    assert saved.sessions(first) == [first]
+    assert saved.sessions(None) == [0, 2]
