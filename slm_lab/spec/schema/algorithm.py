@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 from slm_lab.spec.schema.block import Block, refusal, refuse, refuse_all
 from slm_lab.spec.schema.memory import Family, MemorySpec, OnPolicyBatchReplaySpec
 from slm_lab.spec.schema.schedule import Coefficient, Constant, NonNegative, constant
-from slm_lab.spec.schema.types import AutoOrNumber, Int
+from slm_lab.spec.schema.types import MOST_STEPS_PER_FRAME, AutoOrNumber, Int
 
 ActionPdtype: TypeAlias = Literal[
     "default", "Normal", "Beta", "LogNormal", "MultivariateNormal", "Categorical", "Argmax",
@@ -221,7 +221,10 @@ class ReplayLearningSpec(LearningSpec):
     training_iter: Int = Field(1, ge=1, description="gradient steps per batch drawn")
     training_batch_iter: Int = Field(1, ge=1, description="batches drawn per training event")
     update_to_data: float | None = Field(
-        None, gt=0, description="gradient steps per frame; sets the ratio exactly"
+        None,
+        gt=0,
+        le=MOST_STEPS_PER_FRAME,
+        description="gradient steps per frame; sets the ratio exactly",
     )
 
 

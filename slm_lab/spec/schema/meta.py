@@ -7,7 +7,7 @@ from pydantic import BaseModel, BeforeValidator, Field, field_validator
 
 from slm_lab.spec.schema.block import Block, refuse, refuse_without
 from slm_lab.spec.schema.scheduler import SchedulerSpec
-from slm_lab.spec.schema.types import Distributed, Int, SpecOrNumber
+from slm_lab.spec.schema.types import Distributed, Int, SpecOrRatio
 from slm_lab.spec.schema.wording import not_among, show
 
 CorrectionName: TypeAlias = Literal["none", "vtrace"]
@@ -77,10 +77,10 @@ class ActorLearnerSpec(Block):
     inference: Literal["local", "learner"] = Field(
         "local", description="who computes actions: each actor, or the learner for all of them"
     )
-    train_ratio: SpecOrNumber = Field(
+    train_ratio: SpecOrRatio = Field(
         "spec",
-        description="gradient steps per frame of an algorithm that replays: a number > 0; spec: "
-        "what its own keys ask for; null: as many as the learner can make",
+        description="gradient steps per frame of an algorithm that replays: a number > 0 and "
+        "<= 1000; spec: what its own keys ask for; null: as many as the learner can make",
     )
     serial: bool = Field(
         False,

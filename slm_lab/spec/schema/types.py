@@ -8,6 +8,11 @@ from pydantic import BeforeValidator, WithJsonSchema
 from slm_lab.spec.schema.block import refuse
 from slm_lab.spec.schema.wording import not_among
 
+MOST_STEPS_PER_FRAME = 1000
+"""Gradient steps, far beyond the greatest ratios that were published (128: SR-SPR, SR-SAC). All
+that one vector step makes due is one training event, and a run neither stops nor saves within one:
+where somebody slips by some zeros the first would never end."""
+
 
 def _whole(value: Any) -> Any:
     """1e6 is a whole number, however it is written."""
@@ -48,12 +53,13 @@ def _auto_or_number(value: Any) -> Any:
     raise refuse('must be "auto" or a number')
 
 
-def _spec_or_number(value: Any) -> Any:
+def _spec_or_ratio(value: Any) -> Any:
     if value is None or value == "spec":
         return value
-    if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_number and 0 < value <= MOST_STEPS_PER_FRAME:
         return float(value)
-    raise refuse('must be "spec", a number > 0 or null')
+    raise refuse(f'must be "spec", a number > 0 and <= {MOST_STEPS_PER_FRAME}, or null')
 
 
 Int: TypeAlias = Annotated[int, BeforeValidator(_whole)]
@@ -96,11 +102,16 @@ SignOrNumber: TypeAlias = Annotated[
 AutoOrNumber: TypeAlias = Annotated[Literal["auto"] | float, BeforeValidator(_auto_or_number)]
 """ "auto" or a number."""
 
-SpecOrNumber: TypeAlias = Annotated[
+SpecOrRatio: TypeAlias = Annotated[
     Literal["spec"] | float | None,
-    BeforeValidator(_spec_or_number),
+    BeforeValidator(_spec_or_ratio),
     WithJsonSchema(
-        {"anyOf": [{"enum": ["spec", None]}, {"type": "number", "exclusiveMinimum": 0}]}
+        {
+            "anyOf": [
+                {"enum": ["spec", None]},
+                {"type": "number", "exclusiveMinimum": 0, "maximum": MOST_STEPS_PER_FRAME},
+            ]
+        }
     ),
 ]
-""" "spec", a positive number, or null."""
+""" "spec", gradient steps per frame, or null."""

@@ -72,11 +72,16 @@ def test_a_correction_is_one_typed_block_however_it_is_written(given, means):
     assert (correction.name, correction.rho_bar, correction.c_bar) == means
 
 
-@pytest.mark.parametrize(("given", "means"), [("spec", "spec"), (None, None), (1, 1.0), (0.5, 0.5)])
+@pytest.mark.parametrize(
+    ("given", "means"), [("spec", "spec"), (None, None), (1, 1.0), (0.5, 0.5), (1000, 1000.0)]
+)
 def test_a_ratio_is_a_word_a_number_or_nothing(given, means):
     ratio = spec_of(sac, train_ratio=given).meta.actor_learner.train_ratio
     assert ratio == means
     assert type(ratio) is type(means)
+
+
+NO_RATIO = 'must be "spec", a number > 0 and <= 1000, or null'
 
 
 @pytest.mark.parametrize(
@@ -92,10 +97,11 @@ def test_a_ratio_is_a_word_a_number_or_nothing(given, means):
             {"inference": "lerner"},
             'inference = \'lerner\': must be one of "local", "learner"; did you mean "learner"?',
         ),
-        ({"train_ratio": 0}, 'train_ratio = 0: must be "spec", a number > 0 or null'),
-        ({"train_ratio": -1.5}, 'train_ratio = -1.5: must be "spec", a number > 0 or null'),
-        ({"train_ratio": True}, 'train_ratio = true: must be "spec", a number > 0 or null'),
-        ({"train_ratio": "fast"}, "train_ratio = 'fast': must be \"spec\", a number > 0 or null"),
+        ({"train_ratio": 0}, f"train_ratio = 0: {NO_RATIO}"),
+        ({"train_ratio": -1.5}, f"train_ratio = -1.5: {NO_RATIO}"),
+        ({"train_ratio": 1e9}, f"train_ratio = 1000000000.0: {NO_RATIO}"),
+        ({"train_ratio": True}, f"train_ratio = true: {NO_RATIO}"),
+        ({"train_ratio": "fast"}, f"train_ratio = 'fast': {NO_RATIO}"),
         ({"unrol_length": 3}, "unrol_length = 3: unknown key; did you mean unroll_length?"),
         (
             {"correction": "vtrase"},

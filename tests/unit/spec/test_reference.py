@@ -84,6 +84,7 @@ def test_the_json_schema_accepts_what_the_models_accept(name):
         ("meta__actor_learner", {"correction": "vtrase"}),
         ("meta__actor_learner", {"correction": {"name": "vtrace", "rho_bar": 0}}),
         ("meta__actor_learner", {"train_ratio": 0}),
+        ("meta__actor_learner", {"train_ratio": 1001}),
         ("meta__actor_learner", {"train_ratio": "fast"}),
     ],
 )

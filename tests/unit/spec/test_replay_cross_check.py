@@ -58,6 +58,13 @@ def test_an_exact_ratio_leaves_no_other_number_of_gradient_steps(key):
     assert problems(**{**ones, path: 3}) == []
 
 
+@pytest.mark.parametrize(("ratio", "told"), [(1000, []), (1001, ["must be <= 1000"])])
+def test_a_training_event_is_no_longer_than_one_can_wait_for(ratio, told):
+    once = {"agent__algorithm__training_iter": 1, "agent__algorithm__training_batch_iter": 1}
+    found = problems(**once, agent__algorithm__update_to_data=ratio)
+    assert [each.split(": ")[1] for each in found] == told
+
+
 @pytest.mark.parametrize(
     ("key", "most"), [("training_start_step", 999), ("training_frequency", 1000)]
 )
