@@ -21,7 +21,26 @@ def described(batch: object) -> Iterator[None]:
     except NonFiniteLossError as error:
         if not is_dataclass(batch):
             raise
-        raise NonFiniteLossError(f"{error}\n{describe_batch(batch)}") from error
+        told = f"{error}{_broken_before(batch)}\n{describe_batch(batch)}"
+        raise NonFiniteLossError(told) from error
+
+
+FROM_OUTSIDE = {
+    "obs": "observations",
+    "next_obs": "observations",
+    "bootstrap_obs": "observations",
+    "reward": "rewards",
+}
+"""Tensors of a batch that the environment has filled."""
+
+
+def _broken_before(batch: object) -> str:
+    """That the environment has given what no net can learn from, if it has."""
+    for name, what in FROM_OUTSIDE.items():
+        value = getattr(batch, name, None)
+        if isinstance(value, Tensor) and not torch.isfinite(value).all():
+            return f": the environment gave {what} that are not finite"
+    return ""
 
 
 def describe_batch(batch: object) -> str:

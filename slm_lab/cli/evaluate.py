@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from slm_lab.cli.filming import described, film_episodes
 from slm_lab.cli.screen import say
 from slm_lab.core.errors import LabError
 from slm_lab.env.check import why_not_shown
@@ -66,7 +67,8 @@ def enjoy(request: SavedRunRequest, choice: Choice, render: bool, video: bool) -
     """Plays episodes of one agent, in a window with `render`, each into a file of the current
     folder with `video`; returns the exit code.
 
-    Raises LabError, also where no window can be opened or nothing can be drawn.
+    A file ends after MAX_STEPS steps, or where Ctrl-C ends the command. Raises LabError, also where
+    no window can be opened or nothing can be drawn.
     """
     console = Console(file=sys.stdout)
     saved = SavedRun(request)
@@ -80,12 +82,12 @@ def enjoy(request: SavedRunRequest, choice: Choice, render: bool, video: bool) -
         closing(_stage(saved, agent, render, film if video else None)) as evaluator,
     ):
         agent.load_into(evaluator)
-        for number, episode in enumerate(
-            evaluator.finished_episodes(choice.episodes or ENJOY_EPISODES), start=1
-        ):
-            (episode_return,), (length,) = episode.episode_return, episode.episode_length
-            said = f"episode {number}: return {episode_return:.6g}, {length:,} steps"
-            say(console, f"{said}, {film.finished[-1]}" if video else said)
+        count = choice.episodes or ENJOY_EPISODES
+        if video:
+            film_episodes(console, evaluator, film, count)
+            return 0
+        for number, episode in enumerate(evaluator.finished_episodes(count), start=1):
+            say(console, described(episode, number))
     return 0
 
 

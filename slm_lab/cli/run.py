@@ -13,7 +13,7 @@ from slm_lab.cli.errors import FAILED, INTERRUPTED
 from slm_lab.cli.live import LiveDisplay, number
 from slm_lab.cli.naming import count_text, full_name, sessions_text
 from slm_lab.cli.screen import say
-from slm_lab.experiment.result import Ending, TrialResult
+from slm_lab.experiment.result import Ending, TrialResult, never_began
 from slm_lab.experiment.run import Run, RunRequest
 from slm_lab.spec.schema.meta import MetaSpec
 
@@ -82,7 +82,8 @@ def run_spec(
     _show_metrics(console, result, len(spec.meta.writers))
     _show_graphs(console, result, run.run_dir.root)
     learning = [s for s in result.sessions if not spec.meta.is_actor(s.session)]
-    if any(session.ending is not Ending.FINISHED for session in learning):
+    unfinished = any(session.ending is not Ending.FINISHED for session in learning)
+    if unfinished and not never_began(result.sessions):
         say(console, f"go on with: {resume_command(run, imports)}")
     if result.failed or result.problem:
         return FAILED

@@ -48,6 +48,18 @@ NOT_OURS: Mapping[str, str] = {
 }
 """arguments of ale-py that a spec cannot set, and why"""
 
+USUAL_WORDS: Mapping[str, str] = {
+    "frame_stack": "stack_num",
+    "stack_size": "stack_num",
+    "num_stack": "stack_num",
+    "frame_skip": "frameskip",
+    "grayscale_obs": "grayscale",
+    "screen_size": "image_downsize",
+    "terminal_on_life_loss": "life_loss_info",
+    "sticky_actions": "repeat_action_probability",
+}
+"""what other libraries call a key, and its word here"""
+
 FULL_GAME = (
     "in ale-py it begins a new game with every lost life, so that nothing behind the first life is "
     "ever seen and a score is that of one life; use life_loss_info: true, with which a lost life "
@@ -113,6 +125,11 @@ class AtariKeys(Block):
             refusal((key,), f"cannot be set: {NOT_OURS[key]}", value)
             for key, value in data.items()
             if key in NOT_OURS
+        ]
+        lines += [
+            refusal((key,), f"unknown key; did you mean {USUAL_WORDS[key]}?", value)
+            for key, value in data.items()
+            if key in USUAL_WORDS
         ]
         if lines:
             raise refuse_all("AtariKeys", lines)

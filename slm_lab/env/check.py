@@ -14,11 +14,15 @@ from slm_lab.env.atari import atari_problems, is_atari
 from slm_lab.env.autoreset import choose_mode, vector_creator, why_not_native
 from slm_lab.env.envpool import THREAD_KEYS, is_pooled, pool_problems
 from slm_lab.env.film import IMAGES
-from slm_lab.env.lookup import find_env, known_warnings_ignored
+from slm_lab.env.lookup import find_env, known_warnings_ignored, require
 from slm_lab.spec.schema.env import EnvSpec
 
 OWN_WORDS = {"max_episode_steps": "max_t", "autoreset_mode": None, "num_envs": "num_envs"}
 """arguments of native vector environments that the lab sets, and the spec's word for them"""
+
+JOINED = 'frame_op "stack" with frame_op_len'
+USUAL_WORDS = {"max_steps": "max_t", **dict.fromkeys(("frame_stack", "num_stack"), JOINED)}
+"""what other libraries call a key of every environment, and the spec's word for it"""
 
 SHOWN_MODES = frozenset({"human", "rgb_array", "rgb_array_list"})
 """render modes that can be seen in a window: Gymnasium puts one around images"""
@@ -107,8 +111,12 @@ def _why_not_drawn(spec: EnvSpec, wanted: str, modes_for_it: frozenset[str]) -> 
     entry = find_env(spec.name)
     try:
         creator = _single_creator(entry)
+        if is_atari(entry):
+            require("cv2", "atari")
     except (ImportError, DependencyNotInstalled):
         return None  # as for a missing extra
+    except MissingExtraError as error:
+        return f"single games need OpenCV, and {error}"
     accepted = accepted_arguments(creator)
     if accepted is not None and "render_mode" not in accepted:
         return "it takes no render_mode"
@@ -123,7 +131,8 @@ def _why_not_drawn(spec: EnvSpec, wanted: str, modes_for_it: frozenset[str]) -> 
 
 def _refusal(key: str, entry: GymnasiumSpec, accepted: set[str]) -> str:
     message = f"{entry.id} does not accept it"
-    nearest = OWN_WORDS.get(key) or nearest_name(key, sorted(accepted))
+    own = OWN_WORDS.get(key) or USUAL_WORDS.get(key)
+    nearest = own or nearest_name(key, sorted(accepted))
     if nearest is not None:
         return f"{message}; did you mean {nearest}?"
     return f"{message}; it accepts {', '.join(sorted(accepted)) or 'no keys'}"

@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import inspect
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 from slm_lab.core.errors import MissingExtraError, Problem, SpecError
 from slm_lab.core.registry import ENVS, import_failure, nearest_name
 from slm_lab.env.atari import without_own_skip
+from slm_lab.env.registrars import ask_packages
 from slm_lab.spec.replaced_envs import replaced_message
 
 
@@ -92,8 +94,9 @@ def known_warnings_ignored() -> Iterator[None]:
 def find_env(name: str) -> GymnasiumSpec:
     """The entry of `name`: a Gymnasium id, "package.module:id", or the name of a plug-in.
 
-    Imports what registers the id, never the simulator. Raises MissingExtraError when the family
-    is not installed, SpecError when there is no such environment.
+    Imports what registers the id, never the simulator; where nobody knows it, packages that may.
+    Raises MissingExtraError when the family is not installed, SpecError when there is no such
+    environment.
     """
     module_name, _, env_id = name.rpartition(":")
     if module_name:
@@ -102,9 +105,13 @@ def find_env(name: str) -> GymnasiumSpec:
     for extra in EXTRAS:
         if extra.owns(env_id):
             extra.prepare()
+    failures = []
+    if env_id not in gymnasium.registry and not module_name:
+        failures = ask_packages(env_id)
     entry = gymnasium.registry.get(env_id)
     if entry is None or _is_stub(entry):
-        raise SpecError("env", [_unknown(name, env_id)])
+        message = "; ".join([_why_unknown(module_name, env_id), *failures])
+        raise SpecError("env", [Problem("env.name", message, name, has_value=True)])
     return without_own_skip(entry) if "NoFrameskip-" in env_id else entry
 
 
@@ -112,9 +119,26 @@ def _import_registrar(module_name: str, name: str) -> None:
     try:
         importlib.import_module(module_name)
     except (Exception, SystemExit) as error:
-        why = import_failure(error)
-        message = f"the module {module_name} that should register it does not import: {why}"
+        message = _not_there(module_name, error)
+        if message is None:
+            why = import_failure(error)
+            message = f"the module {module_name} that should register it does not import: {why}"
         raise SpecError("env", [Problem("env.name", message, name, has_value=True)]) from error
+
+
+def _not_there(module_name: str, error: BaseException) -> str | None:
+    """What to say where there is no such module; None where it fails in another way."""
+    if not isinstance(error, ModuleNotFoundError) or error.name is None:
+        return None
+    if not f"{module_name}.".startswith(f"{error.name}."):
+        return None  # it is there, and lacks something else
+    package = module_name.partition(".")[0]
+    if error.name != package:
+        return f"the package {package} has no module {error.name}"
+    return (
+        f"the package {package} is not installed; install it with pip (where its name may be "
+        "another one)"
+    )
 
 
 def _register_plug_in(env_id: str) -> None:
@@ -137,23 +161,48 @@ def _is_stub(entry: GymnasiumSpec) -> bool:
     return inspect.isfunction(entry.entry_point) and entry.entry_point.__name__.startswith("_raise")
 
 
-def _unknown(name: str, env_id: str) -> Problem:
+def _why_unknown(module_name: str, env_id: str) -> str:
+    """What to say of an id that nobody knows, also after the import of `module_name` ("": none)."""
     replaced = replaced_message(env_id)
     if replaced is not None:
-        return Problem("env.name", replaced, name, has_value=True)
+        return replaced
+    prefix = f"{module_name}:" if module_name else ""
+    thing = getattr(sys.modules.get(module_name), env_id, None)
+    if inspect.isclass(thing) and issubclass(thing, gymnasium.Env):
+        return _class_for_id(thing, prefix)
     known = [*(i for i, entry in gymnasium.registry.items() if not _is_stub(entry)), *ENVS.names()]
-    message = "there is no such environment"
-    nearest = _latest_version(env_id, known) or nearest_name(env_id, known)
-    if nearest is not None:
-        message += f"; did you mean {nearest}?"
-    return Problem("env.name", message, name, has_value=True)
+    nearest = _latest_version(env_id, known)
+    if nearest is None and (similar := nearest_name(env_id, known)) is not None:
+        nearest = _latest_version(similar, known) or similar
+    hint = "" if nearest is None else f"; did you mean {prefix}{nearest}?"
+    return f"there is no such environment{hint}"
+
+
+def _class_for_id(given: type, prefix: str) -> str:
+    """That the name of a class stands where an id is wanted, with one of its ids, if it has any."""
+    name, package = given.__name__, given.__module__.partition(".")[0]
+    for env_id, entry in gymnasium.registry.items():
+        target = entry.entry_point
+        if isinstance(target, str):
+            its = target.endswith(f":{name}") and target.startswith(package)
+        else:
+            its = inspect.isclass(target) and target is given
+        if its:
+            return f"{name} is a class, and an id is wanted, as {prefix}{env_id}"
+    return (
+        f'{name} is a class, and an id is wanted: gymnasium.register("{name}-v0", '
+        f'entry_point="{given.__module__}:{name}") in that module makes it {prefix}{name}-v0'
+    )
 
 
 def _latest_version(env_id: str, known: list[str]) -> str | None:
-    """The known id that differs from `env_id` in its version only, the newest of several."""
-    base, _, version = env_id.rpartition("-v")
-    if not version.isdigit():
-        base = env_id
-    parts = (i.rpartition("-v") for i in known)
-    versions = [int(v) for known_base, _, v in parts if known_base == base and v.isdigit()]
-    return f"{base}-v{max(versions)}" if versions else None
+    """The known id that differs from `env_id` in its version and its namespace (as ALE/) only, the
+    newest of several."""
+
+    def parted(one: str) -> tuple[str, int]:
+        base, _, version = one.rpartition("/")[2].rpartition("-v")
+        return (base, int(version)) if version.isdigit() else (one.rpartition("/")[2], -1)
+
+    name, _ = parted(env_id)
+    found = [each for each in known if parted(each)[0] == name]
+    return max(found, key=lambda each: parted(each)[1], default=None)

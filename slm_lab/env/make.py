@@ -12,7 +12,7 @@ from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 from gymnasium.error import DependencyNotInstalled
 
-from slm_lab.core.errors import LabError, MissingExtraError, SpecError
+from slm_lab.core.errors import LabError, MissingExtraError, Problem, SpecError
 from slm_lab.env.action import ActionConverter
 from slm_lab.env.atari import AtariKeys, atari_keys, is_atari, make_native_atari
 from slm_lab.env.autoreset import NATIVE_PARTS, choose_mode, make_async, make_native
@@ -81,17 +81,33 @@ class Actions(NamedTuple):
     has_high: bool
 
 
-def describe_actions(spec: EnvSpec) -> Actions:
-    """What kind of actions the environment takes, by constructing one. Raises as `make_env`."""
-    mode = spec.vectorization_mode if is_pooled(spec) else "sync"
+class Spaces(NamedTuple):
+    """What a spec check has to know about an environment."""
+
+    actions: Actions
+    obs_shape: tuple[int, ...]
+    """Of an observation as the agent gets it."""
+
+
+def describe_spaces(spec: EnvSpec) -> Spaces:
+    """What the environment takes and gives, by constructing one. Raises as `make_env`."""
+    mode = spec.vectorization_mode if _is_made_as_it_runs(spec) else "sync"
     env = make_env(spec.model_copy(update={"num_envs": 1, "vectorization_mode": mode}), seed=0)
     try:
         space = env.action_space
         bounds = (space.low, space.high) if isinstance(space, spaces.Box) else (0, 0)
         low, high = (bool(np.isfinite(bound).all()) for bound in bounds)
-        return Actions(ACTION_KINDS[type(space)], low, high)
+        actions = Actions(ACTION_KINDS[type(space)], low, high)
+        return Spaces(actions, env.observation_space.shape or ())
     finally:
         env.close()
+
+
+def _is_made_as_it_runs(spec: EnvSpec) -> bool:
+    """Whether a single environment may need what is not installed and not needed for the run."""
+    entry = find_env(spec.name)
+    native = choose_mode(spec.vectorization_mode, spec.kwargs, entry) == "native"
+    return is_pooled(spec) or (is_atari(entry) and native)
 
 
 def _make_raw(
@@ -196,15 +212,15 @@ def _wrap(
     # A game resizes and stacks its frames itself.
     image_size = spec.image_downsize if game is None else None
     observation = ObservationConverter(raw.observation_space, spec.name, image_size)
-    # Images are scaled by the net, not normalised.
-    normalizes_obs = spec.normalize_obs and not is_image(observation.space)
-    obs_size = math.prod(observation.space.shape or ()) if normalizes_obs else 0
-    obs_length = RunningStatistics.length(obs_size) if normalizes_obs else 0
+    if spec.normalize_obs and is_image(observation.space):
+        raise SpecError("env", [_images_normalised()])
+    obs_size = math.prod(observation.space.shape or ()) if spec.normalize_obs else 0
+    obs_length = RunningStatistics.length(obs_size) if spec.normalize_obs else 0
     reward_length = RunningStatistics.length(1) if spec.normalize_reward else 0
     statistics = np.zeros(obs_length + reward_length)
     blocks = (slice(0, obs_length), slice(obs_length, obs_length + reward_length))
     obs_normalizer = reward_normalizer = None
-    if normalizes_obs:
+    if spec.normalize_obs:
         obs_statistics = RunningStatistics(statistics[:obs_length], obs_size)
         obs_normalizer = ObservationNormalizer(obs_statistics, spec.clip_obs)
     if spec.normalize_reward:
@@ -231,6 +247,11 @@ def _wrap(
         moments=tuple(block for block in blocks if block.start < block.stop),
         training=training,
     )
+
+
+def _images_normalised() -> Problem:
+    message = "its observations are images, which agent.net.normalize scales; remove it"
+    return Problem("env.normalize_obs", message, True, has_value=True)
 
 
 def _joiner(

@@ -1,12 +1,14 @@
 """N gymnasium environments stepped one after another in this process."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import gymnasium
 import numpy as np
 
 from slm_lab.core.types import Array, StateDict
+from slm_lab.env.interface import first_reset, first_step
 from slm_lab.env.raw import GOES_ON, RawEnvs, RawStep
 from slm_lab.env.state import has_exact_state, load_env_state, save_env_state
 
@@ -25,18 +27,23 @@ class SyncEnvs(RawEnvs):
         self.action_space = envs[0].action_space
         self.exact_state = has_exact_state(envs[0])
         self._envs = list(envs)
-        self._env_steps = [env.step for env in envs]
+        self._env_steps: list[Callable[..., Any]] = [partial(first_step, env) for env in envs]
+        self._first = True
+        """Whether the next step is the first, of which it is looked at what it returns."""
         self._seeds: list[int] | None = list(seeds)
         self._obs_shape = (self.num_envs, *(self.observation_space.shape or ()))
         self._obs_dtype = self.observation_space.dtype
 
     def reset(self) -> Array:
-        """Resets one environment after another."""
+        """Resets one environment after another. Raises LabError where one returns what it must not.
+
+        So does the first step.
+        """
         seeds = [None] * self.num_envs if self._seeds is None else self._seeds
         self._seeds = None
         obs = np.empty(self._obs_shape, self._obs_dtype)
         for index, (env, seed) in enumerate(zip(self._envs, seeds, strict=True)):
-            obs[index], _ = env.reset(seed=seed)
+            obs[index], _ = first_reset(env, seed)
         return obs
 
     def step(self, action: Array) -> RawStep:
@@ -55,6 +62,8 @@ class SyncEnvs(RawEnvs):
         except Exception as error:
             error.add_note(step_failure_note(str(self._envs[index]), index, action))
             raise
+        if self._first:
+            self._first, self._env_steps = False, [env.step for env in self._envs]
         done = terminated | truncated
         if not np.count_nonzero(done):
             return RawStep(obs, reward, terminated, truncated, None, None)

@@ -17,6 +17,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from slm_lab.core.errors import LabError
 from slm_lab.core.parent import die_with_parent
 from slm_lab.core.types import Array, StateDict
+from slm_lab.env.interface import first_reset, first_step
 from slm_lab.env.state import has_exact_state, load_env_state, save_env_state
 from slm_lab.env.sync import step_failure_note
 
@@ -39,11 +40,27 @@ DEATH_TIMEOUT = 0.5
 
 
 class Stateful(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Lets the parent ask a worker for the state of its environment."""
+    """Lets the parent ask a worker for the state of its environment, and looks at what that returns
+    from `reset` and from its first step."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], index: int) -> None:
         super().__init__(env)
         self._index = index
+        self._first = True
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """See `gymnasium.Env`. Raises LabError where the environment returns what it must not."""
+        return first_reset(self.env, seed)
+
+    def step(self, action: Any) -> tuple[Any, ...]:
+        """See `gymnasium.Env` and `reset`."""
+        if not self._first:
+            return self.env.step(action)
+        result = first_step(self.env, action)
+        self._first = False
+        return result
 
     def lab_has_exact_state(self) -> bool:
         """See `state.has_exact_state`."""

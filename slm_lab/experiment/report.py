@@ -11,7 +11,7 @@ from slm_lab.analysis.metrics import TrialMetrics, session_metrics, trial_metric
 from slm_lab.analysis.session_graph import draw_session_graphs
 from slm_lab.analysis.throughput import Throughput, throughput
 from slm_lab.analysis.trial_graph import draw_trial_eval_graph, draw_trial_graphs
-from slm_lab.experiment.result import Ending, SessionResult, TrialResult
+from slm_lab.experiment.result import Ending, SessionResult, TrialResult, never_began
 from slm_lab.experiment.run_dir import RunDir
 from slm_lab.metrics.reader import NO_ROWS, Rows, read_rows
 from slm_lab.metrics.tensorboard import TensorBoardExporter
@@ -50,7 +50,7 @@ class Reporter:
             logger.error("cannot draw the graphs: %s", error)
 
     def finish(self, sessions: Sequence[SessionResult], random_return: float | None) -> TrialResult:
-        """Metrics of the Sessions that did not fail, graphs of all.
+        """Metrics of the Sessions that did not fail, graphs of all, none where none ever began.
 
         Where all failed, the Trial's metrics of an earlier training stay. A disk that takes no
         more of them hides neither the metrics nor what the Sessions reported.
@@ -72,7 +72,9 @@ class Reporter:
                     self._write_session_metrics(session, each, played, random_return)
                 if whole or not self._run_dir.trial_metrics_file(self._trial).exists():
                     self._write_trial_metrics(sessions, metrics, speed)
-                graphs = self._draw("live" if self._one_of_many else "all", rows, evaluations)
+                graphs = []
+                if not never_began(sessions):
+                    graphs = self._draw("live" if self._one_of_many else "all", rows, evaluations)
                 for session, each in ({} if self._one_of_many else whole).items():
                     self._draw_session(session, each, evaluations.get(session, NO_ROWS))
         except OSError as error:

@@ -1,5 +1,6 @@
 """What remains of a Session and of a Trial when they have run."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -42,6 +43,12 @@ class SessionResult:
     def was_killed(self) -> bool:
         """Whether it did not end by itself."""
         return self.lost or (self.exit_code or 0) < 0
+
+
+def never_began(sessions: Sequence[SessionResult]) -> bool:
+    """Whether all of them failed before their first step, as they would again."""
+    failed = [each.ending is Ending.FAILED and each.frame == 0 for each in sessions]
+    return bool(failed) and all(failed)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 from slm_lab.analysis.atomic import write_json
 from slm_lab.core.errors import SpecError
 from slm_lab.env.check import check_env, why_not_filmed
-from slm_lab.env.make import describe_actions
+from slm_lab.env.make import describe_spaces
 from slm_lab.env.record import env_record
 from slm_lab.experiment.cluster_address import check_cluster
 from slm_lab.experiment.continued import continued
@@ -24,6 +24,7 @@ from slm_lab.experiment.run_dir import RunDir
 from slm_lab.experiment.seeding import draw_root_seed
 from slm_lab.experiment.trial import Trial, have_ended
 from slm_lab.spec.cross_check import action_space_problems
+from slm_lab.spec.cross_check_observations import observation_problems
 from slm_lab.spec.load import load_spec
 from slm_lab.spec.profile import dev_profile
 from slm_lab.spec.schema.spec import Spec
@@ -148,10 +149,15 @@ def _about_videos(spec: Spec) -> Iterator[str]:
 
 
 def check_spaces(where: str, spec: Spec) -> None:
-    """Raises SpecError where environment and algorithm do not fit, MissingExtraError, LabError."""
+    """Raises SpecError where environment and agent do not fit, MissingExtraError, LabError."""
     problems = check_env(spec.env)
     if not problems:
-        problems = action_space_problems(spec.agent.algorithm, *describe_actions(spec.env))
+        try:
+            actions, obs_shape = describe_spaces(spec.env)
+        except SpecError as error:
+            raise SpecError(where, error.problems) from error
+        problems = action_space_problems(spec.agent.algorithm, *actions)
+        problems += observation_problems(spec.agent, obs_shape, actions.kind == "discrete")
     if problems:
         raise SpecError(where, problems)
 

@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -15,10 +15,11 @@ from slm_lab.experiment.baseline import CHANCE_FILE, cached_random_return, measu
 from slm_lab.experiment.launch.processes import SPAWN, TICK, Processes, end, start
 from slm_lab.experiment.manifest import Manifest, read_manifest
 from slm_lab.experiment.progress import Board, Phase
-from slm_lab.experiment.result import Ending, SessionResult, TrialResult
+from slm_lab.experiment.result import Ending, SessionResult, TrialResult, never_began
 from slm_lab.experiment.run_dir import RunDir
 from slm_lab.experiment.stopping import stop_on_signals
 from slm_lab.experiment.worker import SessionTask
+from slm_lab.metrics.reader import read_rows
 from slm_lab.spec.schema.spec import Spec
 
 if TYPE_CHECKING:
@@ -74,13 +75,16 @@ class Trial:
         self._cache = chance_file or run_dir.root.parent / CHANCE_FILE
         self._last_draw = time.monotonic()
         self._draw_pause = DRAW_INTERVAL
+        self._measure: Callable[[], None] = lambda: None
+        """Has the Random agent's return measured, if it is not yet."""
         self.board = board or Board.allocate(SPAWN, spec.meta.num_sessions)
 
     def run(self) -> TrialResult:
         """Trains, then writes metrics and graphs. Ctrl-C saves all Sessions and ends early."""
         with stop_on_signals(self.board.request_stop), self._baseline() as random_return:
             sessions = self._run_sessions()
-            return self._reporter.finish(sessions, random_return())
+            chance = None if never_began(sessions) else random_return()
+            return self._reporter.finish(sessions, chance)
 
     def _run_sessions(self) -> list[SessionResult]:
         meta = self.spec.meta
@@ -166,6 +170,8 @@ class Trial:
 
     def _tick(self) -> None:
         self._on_tick(self.board)
+        if self.board.clock_slots.any():
+            self._measure()
         if time.monotonic() - self._last_draw >= self._draw_pause:
             began = time.monotonic()
             self._reporter.draw_live()
@@ -182,7 +188,10 @@ class Trial:
 
     @contextmanager
     def _baseline(self) -> Iterator[Callable[[], float | None]]:
-        """Measures the Random agent's return beside the training, if it is not known yet."""
+        """Measures the Random agent's return beside the training, if it is not known yet.
+
+        From the first step on: what cannot begin needs no number.
+        """
         known = cached_random_return(self._cache, self.spec.env)
         if known is not None:
             yield lambda: known
@@ -193,7 +202,13 @@ class Trial:
             name="random-baseline",
         )
 
+        def measure() -> None:
+            if process.pid is None:
+                start(process)
+
         def result() -> float | None:
+            if not self.board.stop_requested:
+                measure()
             deadline = time.monotonic() + BASELINE_SECONDS
             while process.is_alive() and time.monotonic() < deadline:
                 if self.board.stop_requested:
@@ -202,27 +217,43 @@ class Trial:
                 process.join(TICK)
             return cached_random_return(self._cache, self.spec.env)
 
+        self._measure = measure
         try:
-            start(process)
             yield result
         finally:
             end(process)
 
 
 def have_ended(spec: Spec, run_dir: RunDir, trial: int) -> tuple[list[bool], list[Manifest | None]]:
-    """For each Session whether it has come to its end and there are no frames left to train; and
-    its newest checkpoint. Actors, who have none, end with their learner."""
+    """For each Session whether it has come to its end, and there are no frames left to train or the
+    return at which the training ends was reached; and its newest checkpoint. Actors, who have none,
+    end with their learner."""
     sessions = range(spec.meta.num_sessions)
     manifests = [read_manifest(run_dir.session(trial, session).manifest) for session in sessions]
     ended: list[bool] = []
     for workers in spec.meta.trainings:
         saved = [manifests[session] for session in workers]
         over = sum(each.frame for each in saved if each is not None) >= spec.env.max_frame
-        done = [over and each is not None and each.finished for each in saved]
+        finished = [each is not None and each.finished for each in saved]
         if spec.meta.distributed == "actor_learner":
-            done = [done[0]] * len(workers)
-        ended += done
+            finished = [finished[0]] * len(workers)
+        # A worker that was stopped on the way to the end learns from the others that it is one.
+        over = over or (all(finished) and _is_solved(spec, run_dir, trial, workers))
+        ended += [over and each for each in finished]
     return ended, manifests
+
+
+def _is_solved(spec: Spec, run_dir: RunDir, trial: int, workers: Sequence[int]) -> bool:
+    """Whether one of those that train together has rows that reach `meta.stop_return`."""
+    target = spec.meta.stop_return
+    if target is None:
+        return False
+    reached = False
+    for session in set(workers) & set(spec.meta.writers):
+        with suppress(OSError, ValueError):  # the Session will find that they are damaged
+            best = read_rows(run_dir.session(trial, session).rows)["total_reward_ma"]
+            reached |= bool((best >= target).any())
+    return reached
 
 
 def _frames_so_far(spec: Spec, manifests: Sequence[Manifest | None]) -> list[int]:

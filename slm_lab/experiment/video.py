@@ -21,7 +21,7 @@ from slm_lab.spec.schema.spec import Spec
 logger = logging.getLogger(__name__)
 
 MAX_STEPS = 10_000
-"""of an episode that is recorded while a training waits; a longer one is cut"""
+"""of an episode that is filmed; a longer one is cut"""
 
 
 @final

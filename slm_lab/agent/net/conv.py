@@ -12,11 +12,9 @@ from slm_lab.agent.net.init import EmptyConv2d, Norm, hidden_gain, init_linear, 
 from slm_lab.agent.net.inputs import image_input
 from slm_lab.agent.net.mlp import MLPNet, as_mlp
 from slm_lab.core.errors import LabError
+from slm_lab.spec.cross_check_observations import no_image, no_room
 from slm_lab.spec.schema.layers import ConvLayer, Pair
 from slm_lab.spec.schema.net import ConvNetSpec
-
-COLOURS = (1, 3)
-"""A last size that is the number of channels: no image is so narrow."""
 
 
 @final
@@ -31,7 +29,9 @@ class ConvBody(nn.Module):
         self, spec: ConvNetSpec, obs_shape: tuple[int, ...], generator: torch.Generator
     ) -> None:
         super().__init__()
-        channels, height, width = _image_shape(spec.type, obs_shape)
+        if (refusal := no_image(obs_shape)) is not None:
+            raise LabError(f"agent.net.type = {spec.type}: {refusal}")
+        channels, height, width = obs_shape
         size = (height, width)
         self.convs = nn.ModuleList()
         self.norms = nn.ModuleList()
@@ -82,28 +82,11 @@ class ConvNet(nn.Module):
         return self.tail.forward(self.body(obs))
 
 
-def _image_shape(net: str, obs_shape: tuple[int, ...]) -> tuple[int, int, int]:
-    if len(obs_shape) == 3 and obs_shape[2] not in COLOURS:
-        channels, height, width = obs_shape
-        return channels, height, width
-    fix = {
-        1: "vectors need MLPNet",
-        4: 'several frames are one image with env.frame_op "concat"',
-    }.get(len(obs_shape), "wrap it so that the channels are there, and come first")
-    raise LabError(
-        f"agent.net.type = {net}: takes observations that are images (C, H, W), the "
-        f"environment's have the shape {obs_shape}; {fix}"
-    )
-
-
 def _size_after(index: int, layer: ConvLayer, channels: int, size: Pair) -> Pair:
+    if (refusal := no_room(layer, (channels, *size))) is not None:
+        raise LabError(f"agent.net.conv_hid_layers.{index}: {refusal}")
     after = layer.size_after(size)
-    if after is None:
-        raise LabError(
-            f"agent.net.conv_hid_layers.{index}: a kernel that reaches over {layer.reach} numbers "
-            f"with padding {layer.padding} does not fit an input of the shape "
-            f"{(channels, *size)}, (C, H, W); make the kernel smaller, or the strides before it"
-        )
+    assert after is not None
     return after
 
 

@@ -16,6 +16,7 @@ from slm_lab.agent.net.inputs import as_floats
 from slm_lab.agent.net.mlp_function import KERNELS, MLPFunction, mlp_forward
 from slm_lab.core.errors import LabError
 from slm_lab.core.types import Array, FloatArray
+from slm_lab.spec.cross_check_observations import no_vector
 from slm_lab.spec.schema.net import MLPNetSpec, NetSpec
 from slm_lab.spec.torch_table import activation_class
 
@@ -36,11 +37,8 @@ class MLPNet(nn.Module, ArrayNet):
         generator: torch.Generator,
     ) -> None:
         super().__init__()
-        if len(obs_shape) != 1:
-            raise LabError(
-                f"agent.net.type = {spec.type}: takes observations that are vectors, the "
-                f"environment's have the shape {obs_shape}; images need ConvNet"
-            )
+        if (refusal := no_vector(spec.type, obs_shape)) is not None:
+            raise LabError(f"agent.net.type = {spec.type}: {refusal}")
         widths = [obs_shape[0], *spec.hid_layers]
         pairs = list(pairwise(widths))
         self.hidden = nn.ModuleList([EmptyLinear(i, o) for i, o in pairs])

@@ -16,7 +16,6 @@ from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
 from slm_lab.agent.net.acting import ArrayNet
 from slm_lab.agent.net.init import init_recurrent
 from slm_lab.agent.net.mlp import MLPNet, as_mlp
-from slm_lab.core.errors import LabError
 from slm_lab.core.types import Array, FloatArray
 from slm_lab.spec.schema.net import RecurrentNetSpec
 
@@ -62,11 +61,6 @@ class RecurrentNet(nn.Module, ArrayNet):
         generator: torch.Generator,
     ) -> None:
         super().__init__()
-        if len(obs_shape) != 1:
-            raise LabError(
-                "agent.net.type = RecurrentNet: takes observations that are vectors, the "
-                f"environment's have the shape {obs_shape}; images need ConvNet"
-            )
         plain = as_mlp(spec, spec.fc_hid_layers).model_copy(update={"out_layer_activation": None})
         self.body = MLPNet(plain, obs_shape, [], [], generator)
         width = spec.fc_hid_layers[-1] if spec.fc_hid_layers else obs_shape[0]

@@ -41,7 +41,9 @@ class EnvSpec(Block):
         ge=1, description="frames (environment steps summed over copies) of the whole run"
     )
     normalize_obs: bool = Field(
-        False, description="observations to mean 0 and deviation 1, by running statistics"
+        False,
+        description="observations to mean 0 and deviation 1, by running statistics; refused for "
+        "images, which normalize of the net scales",
     )
     normalize_reward: bool = Field(
         False, description="rewards divided by the running deviation of the discounted return"

@@ -229,8 +229,27 @@ def test_a_loss_that_is_not_finite_names_what_the_batch_held():
     with pytest.raises(NonFiniteLossError) as caught:
         agent.learn(0)
     assert "reward (16, 4) min 1 mean 1 max 1, 1 values not finite" in str(caught.value)
+    assert (
+        str(caught.value)
+        .splitlines()[0]
+        .endswith(": the environment gave rewards that are not finite")
+    )
     for name, flat in agent.learner.flats.items():
         assert torch.equal(flat.vector, before[name])
+
+
+def test_whose_fault_a_loss_is_that_is_not_finite_is_told_first():
+    agent, env = build()
+    collect(agent, env)
+    agent.memory._arrays["obs"][3, 1] = math.nan
+    with pytest.raises(NonFiniteLossError, match="the environment gave observations that are not"):
+        agent.learn(0)
+    agent, env = build()
+    collect(agent, env)
+    agent.learner.flats["actor"].vector[0] = math.nan
+    with pytest.raises(NonFiniteLossError) as caught:
+        agent.learn(0)
+    assert "environment" not in str(caught.value)
 
 
 def test_greedy_actions_are_the_mode_and_draw_nothing():

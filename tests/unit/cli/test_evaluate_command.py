@@ -19,6 +19,7 @@ from slm_lab.cli.main import app
 from slm_lab.experiment.checkpoint import CheckpointStore
 from slm_lab.experiment.lock import RunLock
 from slm_lab.experiment.manifest import read_manifest
+from slm_lab.experiment.video_file import VideoFile
 from tests.faults.lab import LAB, NAME, call, command, manifest, run_folder, write_spec
 from tests.support import ppo
 from tests.video import read_video
@@ -221,6 +222,40 @@ def test_a_video_that_is_not_finished_leaves_nothing(run, tmp_path, monkeypatch)
     done = lab(run, "enjoy@latest", "--video", "-s", "env.max_t=10")
     assert done.exit_code == 130
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_episode_that_is_too_long_for_a_film_is_cut_and_the_next_one_begins(
+    run, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("slm_lab.cli.filming.MAX_STEPS", 6)
+    options = ("--episodes", "2", "--video", "--which", "latest")
+    done = lab(run, "enjoy@latest", *options)
+    assert done.exit_code == 0
+    said = re.findall(r"^episode (\d): cut after 6 steps, (.+)$", done.output, re.MULTILINE)
+    assert [number for number, _ in said] == ["1", "2"]
+    assert [len(read_video(Path(path))[1]) for _, path in said] == [7, 7]
+    again = lab(run, "enjoy@latest", *options, "-s", "env.max_t=6")
+    assert "cut" not in again.output
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_ctrl_c_leaves_what_had_been_filmed(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write = VideoFile.write
+
+    def interrupted(self, frame):
+        write(self, frame)
+        self.written = getattr(self, "written", 0) + 1
+        if self.written == 5:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(VideoFile, "write", interrupted)
+    done = lab(run, "enjoy@latest", "--video", "--which", "latest")
+    assert done.exit_code == 130
+    (path,) = tmp_path.iterdir()
+    assert f"episode 1: stopped after 3 steps, {path}" in done.output
+    assert len(read_video(path)[1]) == 5
 
 
 def no_pygame(monkeypatch):

@@ -91,6 +91,27 @@ def test_data_that_cannot_be_written_is_one_clear_message(tmp_path):
     assert "Traceback" not in done.err
 
 
+def test_a_net_that_cannot_see_the_observations_is_refused_before_anything_starts(tmp_path):
+    net = {"type": "ConvNet", "conv_hid_layers": [[8, 4]]}
+    write_spec(tmp_path, ppo(agent__net=net))
+    done = call(command(tmp_path, "train"), tmp_path)
+    assert done.code == 2
+    assert "agent.net.type = 'ConvNet': takes observations that are images" in done.err
+    assert "the shape (4,); vectors need MLPNet" in done.err
+    assert done.out == ""
+    assert not (tmp_path / "data").exists()
+
+
+def test_what_only_the_environment_can_tell_is_told_of_the_spec(tmp_path):
+    write_spec(tmp_path, ppo(env__image_downsize=[8, 8]))
+    done = call(command(tmp_path, "train"), tmp_path)
+    assert done.code == 2
+    where, problem = done.err.splitlines()
+    assert where.endswith("spec.json: small has 1 problem")
+    assert problem.startswith("  env.image_downsize = [8, 8]: only images can be resized")
+    assert not (tmp_path / "data").exists()
+
+
 @pytest.mark.parametrize("args", [["--help"], ["run", "--help"], ["--version"]])
 def test_help_needs_no_heavy_import(args):
     code = (
@@ -124,11 +145,11 @@ class Ended:
 
     resume, root_seed, notes = False, 0, ()
 
-    def __init__(self, folder, endings, **meta):
+    def __init__(self, folder, endings, frame=64, **meta):
         self.spec = parse(ppo(**meta), NAME)
         self.run_dir = RunDir(folder, NAME)
         self.sessions = tuple(
-            SessionResult(session, ending, 64, "it broke" if ending is Ending.FAILED else None)
+            SessionResult(session, ending, frame, "it broke" if ending is Ending.FAILED else None)
             for session, ending in enumerate(endings)
         )
 
@@ -162,3 +183,41 @@ def test_who_failed_is_named_and_what_is_left_to_do_is_told(
     for words in told:
         assert words in said.err
     assert ("go on with: slm-lab run" in said.out) == goes_on
+
+
+@pytest.mark.parametrize(("endings", "goes_on"), [("ff", False), ("fi", True)])
+def test_a_training_that_never_began_is_not_gone_on_with(
+    tmp_path, monkeypatch, capsys, endings, goes_on
+):
+    ways = {"f": Ending.FAILED, "i": Ending.INTERRUPTED}
+    ended = Ended(tmp_path, [ways[each] for each in endings], frame=0, meta__max_session=2)
+    monkeypatch.setattr(run_command, "Run", lambda request: ended)
+    assert run_command.run_spec("spec.json", NAME, "train", (), None, tmp_path, ()) == 1
+    assert ("go on with" in capsys.readouterr().out) == goes_on
+
+
+NEVER_BEGINS = """
+import gymnasium
+import numpy as np
+
+class Early(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    def reset(self, *, seed=None, options=None):
+        raise RuntimeError("it breaks before the first step")
+
+gymnasium.register("Early-v0", entry_point=Early)
+"""
+
+
+def test_of_a_training_that_never_begins_nothing_is_measured_drawn_or_gone_on_with(tmp_path):
+    write_spec(tmp_path, ppo(env__name="Early-v0", meta__max_session=2))
+    (tmp_path / "early.py").write_text(NEVER_BEGINS)
+    done = call([*command(tmp_path, "train"), "--import", "early"], tmp_path)
+    assert done.code == 1
+    assert "it breaks before the first step" in done.err
+    assert "2 of 2 Sessions failed" in done.err
+    assert "Random" not in done.err
+    assert "go on with" not in done.out
+    assert list(tmp_path.rglob("*.png")) == []
+    assert list(tmp_path.rglob("random_returns.json")) == []

@@ -20,7 +20,8 @@ from slm_lab.agent.memory.transition_ring import TransitionRing
 from slm_lab.agent.replay_plan import ReplayPlan, TrainingSchedule
 from slm_lab.core.errors import MissingExtraError, SpecError
 from slm_lab.env.atari import AtariKeys
-from slm_lab.env.check import check_env
+from slm_lab.env.check import check_env, why_not_filmed
+from slm_lab.env.make import describe_spaces
 from slm_lab.experiment.saveable import to_saveable
 
 pytest.importorskip("ale_py")
@@ -327,6 +328,8 @@ def test_a_native_game_cannot_be_restored_and_begins_one_that_was_not_seen_befor
         ({"noop_max": -1}, "noop_max", "must be >= 0"),
         ({"mode": 1, "vectorization_mode": "native"}, "mode", 'use vectorization_mode "sync"'),
         ({"max_t": 9, "max_num_frames_per_episode": 9}, "max_num_frames_per_episode", "max_t"),
+        ({"frame_stack": 4}, "frame_stack", "did you mean stack_num?"),
+        ({"frame_skip": 4}, "frame_skip", "did you mean frameskip?"),
         ({"stack_num": 3, "frame_op": "concat", "frame_op_len": 4}, "stack_num", "frame_op_len"),
         ({"img_width": 84, "image_downsize": [64, 84]}, "img_width", "image_downsize makes it 64"),
     ],
@@ -397,13 +400,16 @@ for mode in ("native", "sync"):
     assert done.stdout + done.stderr == ""
 
 
-def test_single_games_need_opencv_and_say_so(build, monkeypatch):
+def test_single_games_need_opencv_and_say_so_beforehand(build, env_spec, monkeypatch):
     find = importlib.util.find_spec
     without = lambda module: None if module == "cv2" else find(module)  # noqa: E731
     monkeypatch.setattr("importlib.util.find_spec", without)
     build("ALE/Pong-v5")
-    with pytest.raises(MissingExtraError, match=r'cv2 is not installed; .*"slm-lab\[atari\]"'):
-        build("ALE/Pong-v5", vectorization_mode="sync")
+    assert describe_spaces(env_spec("ALE/Pong-v5")).obs_shape == (4, 84, 84)
+    for mode in ("sync", "async"):
+        with pytest.raises(MissingExtraError, match=r'cv2 is not installed; .*"slm-lab\[atari\]"'):
+            describe_spaces(env_spec("ALE/Pong-v5", vectorization_mode=mode))
+    assert "cv2 is not installed" in why_not_filmed(env_spec("ALE/Pong-v5"))
 
 
 def test_a_replay_memory_of_a_game_stores_every_frame_once(build):

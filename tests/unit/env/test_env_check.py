@@ -83,6 +83,8 @@ def test_a_plug_in_that_offers_an_id_of_another_is_refused(env_spec):
     [
         ("CartPole-v1", {"sutton_barto_rewrd": True}, "sutton_barto_rewrd", "sutton_barto_reward"),
         ("CartPole-v1", {"max_episode_steps": 9}, "max_episode_steps", "max_t"),
+        ("CartPole-v1", {"frame_stack": 4}, "frame_stack", '"stack" with frame_op_len?'),
+        ("Pendulum-v1", {"max_steps": 9}, "max_steps", "did you mean max_t?"),
         ("Pendulum-v1", {"gravity": 9.8}, "gravity", "accepts g, render_mode"),
         ("FrozenLake-v1", {"is_slipery": False}, "is_slipery", "is_slippery"),
     ],

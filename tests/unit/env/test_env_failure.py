@@ -29,6 +29,21 @@ class Fragile(gymnasium.Env):
         return np.zeros(2, np.float32), 1.0, False, False, {}
 
 
+class Faulty(gymnasium.Env):
+    """Returns `reset_result` and `step_result`, whatever they are."""
+
+    observation_space = SPACE
+    action_space = gymnasium.spaces.Discrete(2)
+    reset_result = (np.zeros(2, np.float32), {})
+    step_result = (np.zeros(2, np.float32), 1.0, False, False, {})
+
+    def reset(self, *, seed=None, options=None):
+        return self.reset_result
+
+    def step(self, action):
+        return self.step_result
+
+
 @pytest.fixture
 def registered():
     """Registers environments for the length of a test."""
@@ -56,6 +71,77 @@ def test_an_exception_says_which_environment_and_action_caused_it(build, registe
     assert "with action 1" in notes
     if mode == "async":
         assert 'raise ZeroDivisionError("the pole broke")' in notes
+
+
+TWO = np.zeros(2, np.float32)
+STEP = r"step\(\) must return \(observation, reward, terminated, truncated, info\)"
+
+
+@pytest.mark.parametrize("max_t", [None, 5])
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        ((np.zeros(3), {}), r"reset\(\) returned an observation of the shape \(3,\), .* \(2,\)"),
+        (([0.0, [1.0, 2.0]], {}), r"the observation of reset\(\) must be an array, and was \[0.0"),
+        ((0.0, {}), r"reset\(\) returned an observation of the shape \(\), .* the shape \(2,\)"),
+        (TWO, r"reset\(\) must return \(observation, info\), and returned an array .* \(2,\)"),
+        (np.zeros(3), r"reset\(\) must return \(observation, info\), and returned an array"),
+        ((TWO, 1.0), r"info of reset\(\) must be a dict, and was 1.0"),
+    ],
+)
+def test_what_reset_must_not_return_is_one_clear_error(build, registered, max_t, result, message):
+    faulty = type("Faulty", (Faulty,), {"reset_result": result})
+    env = build(registered("Faulty-v0", entry_point=faulty), max_t=max_t)
+    with pytest.raises(LabError, match=f"the environment Faulty-v0 breaks .*: {message}"):
+        env.reset()
+
+
+@pytest.mark.parametrize("max_t", [None, 5])
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        ((TWO, 1.0, False, {}), f"{STEP}, and returned a tuple of 4: done was split"),
+        (None, f"{STEP}, and returned None"),
+        ((np.zeros(1), 1.0, False, False, {}), r"step\(\) returned an observation of the shape"),
+        ((TWO, TWO, False, False, {}), r"reward of step\(\) must be one number, and was an array"),
+        ((TWO, None, False, False, {}), r"reward of step\(\) must be one number, and was None"),
+        ((TWO, 1.0, [True] * 3, False, {}), r"terminated of step\(\) must be true or false"),
+    ],
+)
+def test_what_step_must_not_return_is_one_clear_error(build, registered, max_t, result, message):
+    faulty = type("Faulty", (Faulty,), {"step_result": result})
+    env = build(registered("Faulty-v0", entry_point=faulty), max_t=max_t)
+    env.reset()
+    with pytest.raises(LabError, match=f"the environment Faulty-v0 breaks .*: {message}"):
+        env.step(np.zeros(3, np.int64))
+
+
+def test_workers_look_at_what_the_environment_returns_too(build, registered):
+    faulty = type("Faulty", (Faulty,), {"step_result": (TWO, 1.0, False, {})})
+    env = build(registered("Faulty-v0", entry_point=faulty), vectorization_mode="async")
+    env.reset()
+    with pytest.raises(LabError, match=f"the environment Faulty-v0 breaks .*: {STEP}, and"):
+        env.step(np.zeros(3, np.int64))
+
+
+@pytest.mark.parametrize("obs", [TWO[None], [0.0, 0.0]])
+def test_an_observation_that_fits_though_it_is_written_otherwise_is_no_fault(
+    build, registered, obs
+):
+    keys = {"reset_result": (obs, {}), "step_result": (obs, np.ones(1)[0], False, False, {})}
+    env = build(registered("Faulty-v0", entry_point=type("Faulty", (Faulty,), keys)))
+    assert env.reset().shape == env.step(np.zeros(3, np.int64)).obs.shape == (3, 2)
+
+
+def test_an_error_of_the_environment_itself_is_not_taken_for_what_it_returns(build, registered):
+    class Stumbling(Faulty):
+        def step(self, action):
+            raise ValueError("a joint is not finite")
+
+    env = build(registered("Faulty-v0", entry_point=Stumbling))
+    env.reset()
+    with pytest.raises(ValueError, match="a joint is not finite"):
+        env.step(np.zeros(3, np.int64))
 
 
 def test_a_worker_that_is_killed_is_noticed_at_once(build):

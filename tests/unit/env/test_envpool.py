@@ -9,7 +9,7 @@ import pytest
 from slm_lab.core.errors import MissingExtraError
 from slm_lab.env.check import check_env
 from slm_lab.env.envpool import EnvpoolEnvs, is_pooled
-from slm_lab.env.make import describe_actions
+from slm_lab.env.make import describe_spaces
 from slm_lab.env.record import env_record
 
 needs_envpool = pytest.mark.skipif(
@@ -116,7 +116,7 @@ def test_without_envpool_one_error_has_the_command(env_spec, monkeypatch):
     spec = env_spec("CartPole-v1", **POOL)
     assert check_env(spec) == []
     with pytest.raises(MissingExtraError, match=r'pip install "slm-lab\[envpool\]"'):
-        describe_actions(spec)
+        describe_spaces(spec)
 
 
 def test_single_environments_are_gymnasiums_whatever_the_backend(build, env_spec, random_actions):

@@ -19,6 +19,26 @@ def image_space(*shape):
     return spaces.Box(0, 255, shape, np.uint8)
 
 
+class Picture(gymnasium.Env):
+    """Shows an image."""
+
+    observation_space = image_space(6, 8, 3)
+    action_space = spaces.Discrete(2)
+
+
+def test_normalised_images_are_refused_by_name(build):
+    gymnasium.register("Picture-v0", entry_point=Picture)
+    try:
+        with pytest.raises(SpecError) as caught:
+            build("Picture-v0", normalize_obs=True)
+        build("Picture-v0")
+    finally:
+        del gymnasium.registry["Picture-v0"]
+    (problem,) = caught.value.problems
+    assert (problem.path, problem.value) == ("env.normalize_obs", True)
+    assert "images, which agent.net.normalize scales" in problem.message
+
+
 @pytest.mark.parametrize(
     ("shape", "seen", "moved"),
     [

@@ -112,3 +112,10 @@ def test_a_training_in_which_all_failed_leaves_the_metrics_of_the_one_before(roo
     before = file.read_bytes()
     reporter(root).finish(failed, 20.0)
     assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize(("frame", "drawn"), [(0, False), (100, True)])
+def test_graphs_are_drawn_of_what_has_begun(root, frame, drawn):
+    failed = [SessionResult(session, Ending.FAILED, frame, "an error") for session in range(2)]
+    result = reporter(root).finish(failed, None)
+    assert (result.graphs != ()) == bool(list(root.rglob("*.png"))) == drawn

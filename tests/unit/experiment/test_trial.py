@@ -79,6 +79,60 @@ def test_independent_sessions_have_a_budget_each(run_dir):
     assert ended(spec_of(False), run_dir) == [True, False]
 
 
+def scored(run_dir, session, *returns):
+    """A Session's rows, as far as their moving average goes."""
+    path = run_dir.session(0, session).rows
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("\n".join(["frame,total_reward_ma", *(f"1,{each}" for each in returns), ""]))
+
+
+def solved_at(spec, target):
+    return spec.model_copy(update={"meta": spec.meta.model_copy(update={"stop_return": target})})
+
+
+@pytest.mark.parametrize("distributed", ["shared", "all_reduce", "actor_learner"])
+def test_a_training_whose_return_was_reached_has_ended_before_its_budget(run_dir, distributed):
+    spec = spec_of(distributed)
+    count = spec.meta.num_sessions
+    for session in range(2):
+        saved(run_dir, session, 100)
+    for session in spec.meta.writers:
+        scored(run_dir, session, "", 20.0, 200.5, 150.0)
+    assert ended(spec, run_dir) == [False] * count
+    assert ended(solved_at(spec, 200.5), run_dir) == [True] * count
+    assert ended(solved_at(spec, 201.0), run_dir) == [False] * count
+    saved(run_dir, 0, 100, finished=False)
+    assert ended(solved_at(spec, 200.5), run_dir) == [False] * count
+
+
+def test_one_worker_that_has_reached_the_return_ends_all_and_one_that_was_stopped_goes_on_with_all(
+    run_dir,
+):
+    spec = solved_at(spec_of("synced"), 200.0)
+    for session, best in enumerate([200.0, 50.0]):
+        saved(run_dir, session, 100)
+        scored(run_dir, session, best)
+    assert ended(spec, run_dir) == [True, True]
+    saved(run_dir, 1, 100, finished=False)
+    assert ended(spec, run_dir) == [False, False]
+
+
+def test_of_independent_sessions_each_reaches_the_return_by_itself(run_dir):
+    spec = solved_at(spec_of(False), 200.0)
+    for session, best in enumerate([200.0, 50.0]):
+        saved(run_dir, session, 100)
+        scored(run_dir, session, best)
+    assert ended(spec, run_dir) == [True, False]
+
+
+def test_rows_that_cannot_be_read_are_left_to_the_session_to_complain_about(run_dir):
+    spec = solved_at(spec_of(False), 200.0)
+    saved(run_dir, 0, 100)
+    assert ended(spec, run_dir) == [False, False]
+    scored(run_dir, 0, "damaged")
+    assert ended(spec, run_dir) == [False, False]
+
+
 def test_a_finished_training_starts_no_process_and_its_actors_share_its_frames(
     run_dir, monkeypatch
 ):

@@ -17,11 +17,10 @@ SESSION = 1
 
 
 @pytest.fixture(autouse=True)
-def _arithmetic_as_before():
+def _threads_as_before():
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)
-    torch.set_flush_denormal(False)
 
 
 @pytest.fixture

@@ -1,0 +1,136 @@
+"""What nets can see of an environment: to be asked once the shape of its observations is known.
+
+The nets that are built ask the same, for who builds them without a spec check. What the layers of a
+TorchArcNet take only torch can say.
+"""
+
+from collections.abc import Iterator
+from typing import TypeAlias
+
+from slm_lab.core.errors import Problem
+from slm_lab.spec.role import folded
+from slm_lab.spec.schema.agent import AgentSpec
+from slm_lab.spec.schema.layers import ConvLayer
+from slm_lab.spec.schema.net import (
+    ROLES,
+    ConvNetSpec,
+    DuelingConvNetSpec,
+    DuelingMLPNetSpec,
+    HydraMLPNetSpec,
+    MLPNetSpec,
+    NetSpec,
+    RecurrentNetSpec,
+    Role,
+)
+
+Shape: TypeAlias = tuple[int, ...]
+
+VECTOR_NETS = (MLPNetSpec, DuelingMLPNetSpec, HydraMLPNetSpec, RecurrentNetSpec)
+IMAGE_NETS = (ConvNetSpec, DuelingConvNetSpec)
+
+COLOURS = (1, 3)
+"""A last size that is the number of channels: no image is so narrow."""
+
+NETS_OF_IMAGES = {
+    "DuelingMLPNet": "images need DuelingConvNet",
+    "RecurrentNet": "no net has a memory for images; a ConvNet sees the last few of them with "
+    'env.frame_op "concat"',
+}
+"""What to take in the place of a net that sees vectors, where it is not ConvNet."""
+
+
+def observation_problems(agent: AgentSpec, shape: Shape, discrete: bool) -> list[Problem]:
+    """Whether the nets of `agent` can see observations of `shape`, as the agent gets them.
+
+    `discrete` says whether an action is a choice: critics of other ones see it beside the
+    observation.
+    """
+    algorithm = agent.algorithm
+    if not algorithm.NEEDS_NET or algorithm.CRITIC is None or agent.net is None:
+        return []  # what a plug-in does with its nets is not known
+    if algorithm.CRITIC == "apart" and not discrete and len(shape) != 1:
+        message = (
+            "critics of continuous actions take observations that are vectors, the environment's "
+            f"have the shape {shape}"
+        )
+        return [Problem("agent.algorithm.name", message, algorithm.name, has_value=True)]
+    found = {
+        problem.path: problem
+        for path, net, role in _nets(agent)
+        for problem in _problems_of(path, net, role, shape)
+    }
+    return list(found.values())
+
+
+def no_vector(net: str, shape: Shape) -> str | None:
+    """Why a net of the type `net`, which sees vectors, cannot see `shape`; None: it can."""
+    if len(shape) == 1:
+        return None
+    image_net = NETS_OF_IMAGES.get(net, "images need ConvNet")
+    fix = {
+        2: 'several vectors are one with env.frame_op "concat"',
+        3: image_net,
+        4: f'{image_net}, and several frames are one image with env.frame_op "concat"',
+    }.get(len(shape), "wrap the environment so that they are")
+    if len(shape) == 4 and net == "RecurrentNet":
+        fix = image_net  # which says it already
+    return f"takes observations that are vectors, the environment's have the shape {shape}; {fix}"
+
+
+def no_image(shape: Shape) -> str | None:
+    """Why a net that sees images cannot see `shape`; None: it can."""
+    if len(shape) == 3 and shape[2] not in COLOURS:
+        return None
+    fix = {
+        1: "vectors need MLPNet",
+        4: 'several frames are one image with env.frame_op "concat"',
+    }.get(len(shape), "wrap it so that the channels are there, and come first")
+    return (
+        f"takes observations that are images (C, H, W), the environment's have the shape {shape}; "
+        f"{fix}"
+    )
+
+
+def no_room(layer: ConvLayer, shape: Shape) -> str | None:
+    """Why a convolution has no output for an input (C, H, W) of `shape`; None: it has."""
+    if layer.size_after((shape[1], shape[2])) is not None:
+        return None
+    return (
+        f"a kernel that reaches over {layer.reach} numbers with padding {layer.padding} does not "
+        f"fit an input of the shape {shape}, (C, H, W); make the kernel smaller, or the strides "
+        "before it"
+    )
+
+
+def _nets(agent: AgentSpec) -> Iterator[tuple[str, NetSpec, Role]]:
+    """Every net that is built: the block it stands in, the net, and whose it is."""
+    assert agent.net is not None
+    for role in ROLES:
+        if role == "critic" and agent.algorithm.CRITIC == "none":
+            continue
+        if role == "critic" and agent.critic_net is not None:
+            yield "agent.critic_net", agent.critic_net, role
+        else:
+            yield "agent.net", agent.net, role
+
+
+def _problems_of(path: str, net: NetSpec, role: Role, shape: Shape) -> Iterator[Problem]:
+    # A plug-in may have the keys of a net and see something else.
+    if type(net) in VECTOR_NETS and (message := no_vector(net.type, shape)) is not None:
+        yield Problem(f"{path}.type", message, net.type, has_value=True)
+    if type(net) not in IMAGE_NETS:
+        return
+    if (message := no_image(shape)) is not None:
+        yield Problem(f"{path}.type", message, net.type, has_value=True)
+        return
+    own = folded(net, role)
+    assert isinstance(own, ConvNetSpec)
+    key = f"{role}_conv_hid_layers"
+    key = key if key in net.variants else "conv_hid_layers"
+    for index, layer in enumerate(own.conv_layers()):
+        if (message := no_room(layer, shape)) is not None:
+            row = own.conv_hid_layers[index]
+            yield Problem(f"{path}.{key}.{index}", message, row, has_value=True)
+            return
+        height, width = layer.size_after((shape[1], shape[2])) or (0, 0)
+        shape = (layer.out_channels, height, width)

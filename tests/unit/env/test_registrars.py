@@ -1,0 +1,135 @@
+"""Environments of installed packages, found by a bare id, and hints for ids of packages."""
+
+import subprocess
+import sys
+
+import gymnasium
+import pytest
+
+from slm_lab.core.errors import SpecError
+from slm_lab.env.check import check_env
+
+MODULE = """
+import gymnasium
+import numpy as np
+
+class Maze(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+class Unregistered(Maze):
+    pass
+
+def register_all():
+    gymnasium.register("{prefix}Small-v0", entry_point="{module}:Maze")
+    gymnasium.register("{prefix}Large-v1", entry_point="{module}:Maze")
+"""
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """Installs a package of environments for the length of a test."""
+    monkeypatch.syspath_prepend(tmp_path)
+    modules = []
+
+    def install(module, prefix, entry_point=None, code=MODULE, last=""):
+        source = code.replace("{module}", module).replace("{prefix}", prefix)
+        (tmp_path / f"{module}.py").write_text(source + last)
+        info = tmp_path / f"{module}-1.0.dist-info"
+        info.mkdir()
+        name = module.replace("_", "-")
+        requires = "" if entry_point else "Requires-Dist: gymnasium>=1.0\n"
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\n{requires}")
+        if entry_point is not None:
+            (info / "entry_points.txt").write_text(f"[gymnasium.envs]\n{entry_point}\n")
+        modules.append(module)
+
+    yield install
+    for module in modules:
+        sys.modules.pop(module, None)
+    targets = {i: str(entry.entry_point) for i, entry in gymnasium.registry.items()}
+    for env_id, target in targets.items():
+        if target.partition(":")[0] in modules:
+            del gymnasium.registry[env_id]
+
+
+def test_an_id_is_found_by_the_entry_point_of_its_package(env_spec, package):
+    package("mazes", "Labyrinth-", "__root__ = mazes:register_all")
+    assert "mazes" not in sys.modules
+    assert check_env(env_spec("CartPole-v1")) == []
+    assert "mazes" not in sys.modules
+    assert check_env(env_spec("Labyrinth-Small-v0")) == []
+
+
+def test_an_entry_point_names_the_namespace_of_its_ids(env_spec, package):
+    package("mazes", "Labyrinth-", "dark = mazes:register_all")
+    assert check_env(env_spec("dark/Labyrinth-Small-v0")) == []
+
+
+def test_a_package_without_an_entry_point_is_known_by_the_name_that_its_ids_begin_with(
+    env_spec, package
+):
+    package("maze_gym", "Maze-", last="register_all()\n")
+    assert check_env(env_spec("Maze-Small-v0")) == []
+
+
+def test_a_package_that_does_not_import_is_named_where_it_might_have_known_the_id(
+    env_spec, package
+):
+    package("mazes", "", "__root__ = mazes:register_all", code="raise OSError('no library')")
+    (problem,) = check_env(env_spec("CartPoel-v1"))
+    assert "did you mean CartPole-v1?; mazes:register_all does not import" in problem.message
+    assert "no library" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("maze_gym:Maze-Smal-v0", "did you mean maze_gym:Maze-Small-v0?"),
+        ("maze_gym:Maze-Large-v0", "did you mean maze_gym:Maze-Large-v1?"),
+        ("maze_gym:Maze", "Maze is a class, and an id is wanted, as maze_gym:Maze-Small-v0"),
+        ("maze_gym:Unregistered",
+         'gymnasium.register("Unregistered-v0", entry_point="maze_gym:Unregistered")'),
+        ("maze_gym.parts:Maze-Small-v0", "maze_gym has no module maze_gym.parts"),
+    ],
+)  # fmt: skip
+def test_a_hint_for_an_id_of_a_module_names_the_module(env_spec, package, name, hint):
+    package("maze_gym", "Maze-", last="__path__ = []\nregister_all()\n")
+    (problem,) = check_env(env_spec(name))
+    assert hint in problem.message
+
+
+def test_a_package_that_is_not_installed_is_named_in_one_line(env_spec):
+    (problem,) = check_env(env_spec("highway_env_of_nobody:highway-fast-v0"))
+    assert problem.message == (
+        "the package highway_env_of_nobody is not installed; install it with pip (where its name "
+        "may be another one)"
+    )
+
+
+def test_a_module_that_lacks_another_one_is_not_taken_for_missing(env_spec, package):
+    package("mazes", "", code="import nothing_of_that_name")
+    (problem,) = check_env(env_spec("mazes:Maze-v0"))
+    assert "does not import: No module named 'nothing_of_that_name'" in problem.message
+
+
+@pytest.mark.parametrize("name", ["Pong-v4", "PongNoFrameskip-v4"])
+def test_an_old_id_of_ale_py_is_found_whoever_has_imported_it(name):
+    pytest.importorskip("ale_py")
+    code = f"""
+import sys
+from slm_lab.env.lookup import find_env
+assert "ale_py" not in sys.modules
+print(find_env("{name}").id)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == name, done.stderr
+
+
+@pytest.mark.parametrize("name", ["Pong-v5", "Pong", "pong-v5", "Pongg-v5"])
+def test_a_game_without_its_namespace_is_told_the_newest_id(env_spec, build, name):
+    pytest.importorskip("ale_py")
+    (problem,) = check_env(env_spec(name))
+    assert "did you mean ALE/Pong-v5?" in problem.message
+    with pytest.raises(SpecError):
+        build(name)
