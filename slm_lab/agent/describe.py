@@ -9,6 +9,14 @@ from torch import Tensor
 
 from slm_lab.core.errors import NonFiniteLossError
 
+FROM_OUTSIDE = {
+    "obs": "observations",
+    "next_obs": "observations",
+    "bootstrap_obs": "observations",
+    "reward": "rewards",
+}
+"""Tensors of a batch that the environment has filled."""
+
 
 @contextmanager
 def described(batch: object) -> Iterator[None]:
@@ -23,15 +31,6 @@ def described(batch: object) -> Iterator[None]:
             raise
         told = f"{error}{_broken_before(batch)}\n{describe_batch(batch)}"
         raise NonFiniteLossError(told) from error
-
-
-FROM_OUTSIDE = {
-    "obs": "observations",
-    "next_obs": "observations",
-    "bootstrap_obs": "observations",
-    "reward": "rewards",
-}
-"""Tensors of a batch that the environment has filled."""
 
 
 def _broken_before(batch: object) -> str:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 
 import gymnasium
 import numpy as np
@@ -26,7 +27,7 @@ from tests.unit.env.test_workers import Hanging
 if __name__ == "__main__":
     workers = Workers(Hanging, 2, AutoresetMode.SAME_STEP)
     workers.reset()
-    print(*(process.pid for process in workers.processes), flush=True)
+    print(*(process.pid for process in workers.processes), sep="\\n", flush=True)
     workers.step(np.zeros(2, np.int64))
 """
 
@@ -182,36 +183,16 @@ def test_an_environment_that_cannot_be_made_leaves_no_mask_and_no_process():
     assert len(left) <= 1  # the resource tracker
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="a request to the kernel of Linux")
-def test_workers_that_hang_die_with_a_parent_that_is_stopped_and_killed(tmp_path):
-    script = tmp_path / "hangs.py"
-    script.write_text(HANGS)
-    words = [sys.executable, str(script)]
-    env = {**os.environ, "PYTHONPATH": os.getcwd()}
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=env) as parent:
-        left = [psutil.Process(int(pid)) for pid in parent.stdout.readline().split()]
-        assert len(left) == 2
-        try:
-            parent.send_signal(signal.SIGSTOP)
-            parent.kill()
-            parent.wait()
-            _, left = psutil.wait_procs(left, timeout=10)
-            left = [process for process in left if process.status() != psutil.STATUS_ZOMBIE]
-            assert left == []
-        finally:
-            for process in left:
-                process.kill()
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="a request to the kernel of Linux")
-def test_a_worker_that_hangs_ends_though_all_were_killed_before_it_had_begun(tmp_path):
-    script = tmp_path / "late.py"
-    script.write_text(LATE)
+@contextmanager
+def started(script, text):
+    """A parent process that runs `text`, and prints the ids of its workers. They end with it."""
+    script.write_text(text)
     words = [sys.executable, str(script)]
     env = {**os.environ, "PYTHONPATH": os.getcwd()}
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=env) as parent:
         left = [psutil.Process(int(parent.stdout.readline())) for _ in range(2)]
         try:
+            yield parent
             parent.kill()
             parent.wait()
             _, left = psutil.wait_procs(left, timeout=10)
@@ -220,3 +201,15 @@ def test_a_worker_that_hangs_ends_though_all_were_killed_before_it_had_begun(tmp
         finally:
             for process in left:
                 process.kill()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a request to the kernel of Linux")
+def test_workers_that_hang_die_with_a_parent_that_is_stopped_and_killed(tmp_path):
+    with started(tmp_path / "hangs.py", HANGS) as parent:
+        parent.send_signal(signal.SIGSTOP)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a request to the kernel of Linux")
+def test_a_worker_that_hangs_ends_though_all_were_killed_before_it_had_begun(tmp_path):
+    with started(tmp_path / "late.py", LATE):
+        pass
