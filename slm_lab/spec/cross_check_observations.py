@@ -48,18 +48,27 @@ def observation_problems(agent: AgentSpec, shape: Shape, discrete: bool) -> list
     algorithm = agent.algorithm
     if not algorithm.NEEDS_NET or algorithm.CRITIC is None or agent.net is None:
         return []  # what a plug-in does with its nets is not known
-    if algorithm.CRITIC == "apart" and not discrete and len(shape) != 1:
-        message = (
-            "critics of continuous actions take observations that are vectors, the environment's "
-            f"have the shape {shape}"
-        )
-        return [Problem("agent.algorithm.name", message, algorithm.name, has_value=True)]
+    if algorithm.CRITIC == "apart" and (refusal := no_place_for_action(shape, discrete)):
+        return [Problem("agent.algorithm.name", refusal, algorithm.name, has_value=True)]
     found = {
         problem.path: problem
         for path, net, role in _nets(agent)
         for problem in _problems_of(path, net, role, shape)
     }
     return list(found.values())
+
+
+def no_place_for_action(shape: Shape, discrete: bool) -> str | None:
+    """Why critics apart from the policy cannot see actions beside observations of `shape`.
+
+    None where they can, and where they need not, because an action is a choice.
+    """
+    if discrete or len(shape) == 1:
+        return None
+    return (
+        "critics of continuous actions take observations that are vectors, the environment's have "
+        f"the shape {shape}"
+    )
 
 
 def no_vector(net: str, shape: Shape) -> str | None:

@@ -26,6 +26,7 @@ from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.recall import RecallSpec
 from slm_lab.core.errors import LabError
 from slm_lab.core.registry import NETS
+from slm_lab.spec.cross_check_observations import no_place_for_action
 from slm_lab.spec.role import net_for_role
 from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.net import NetSpec
@@ -136,11 +137,8 @@ def build_twin_q(
     """
     net_spec = net_for_role(spec, "critic")
     device = resolve_device(net_spec.gpu)
-    if not discrete and len(obs_shape) != 1:
-        raise LabError(
-            f"{spec.algorithm.name}: critics of continuous actions take observations that are "
-            f"vectors, the environment's have the shape {obs_shape}"
-        )
+    if (refusal := no_place_for_action(obs_shape, discrete)) is not None:
+        raise LabError(f"{spec.algorithm.name}: {refusal}")
     in_shape = obs_shape if discrete else (obs_shape[0] + num_actions,)
     outputs = num_actions if discrete else 1
 
