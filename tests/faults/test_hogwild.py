@@ -2,10 +2,8 @@
 
 import os
 import random
-import shutil
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -280,21 +278,3 @@ def test_a_killed_parent_takes_its_workers_along_and_the_run_goes_on_where_it_wa
     done = call(command(folder, "train@latest", "-s", f"env.max_frame={last}"), folder)
     assert (done.code, done.err) == (0, "")
     assert_clocks_never_went_back(folder, last)
-
-
-def test_full_shared_memory_is_one_clear_line_and_leaves_nothing_there(folder):
-    if os.geteuid() != 0 or shutil.which("unshare") is None:
-        pytest.skip("only root can give a command a small /dev/shm of its own")
-    write_spec(folder, workers())
-    script = 'mount -t tmpfs -o size=4k tmpfs /dev/shm || exit 77; "$@"; code=$?; ls /dev/shm; '
-    args = ["unshare", "-m", "sh", "-c", f"{script} exit $code", "sh", *command(folder, "train")]
-    began = time.monotonic()
-    done = call(args, folder)
-    if done.code == 77:
-        pytest.skip(f"cannot mount a small /dev/shm: {done.err}")
-    assert done.code == 1
-    assert done.err.count("\n") == 1
-    assert "/dev/shm" in done.err
-    assert "make room there" in done.err
-    assert "torch_" not in done.out
-    assert time.monotonic() - began < 60
