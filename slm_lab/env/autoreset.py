@@ -16,7 +16,7 @@ from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 from gymnasium.vector import AutoresetMode
 
 from slm_lab.core.types import Array, IntArray, StateDict
-from slm_lab.env.cartpole import CartPoleEnvs
+from slm_lab.env.cartpole import CartPoleEnvs, OneCartPole
 from slm_lab.env.raw import GOES_ON, RawEnvs, RawStep, env_seeds
 from slm_lab.env.workers import Workers
 
@@ -25,7 +25,7 @@ GymnasiumVectorEnv: TypeAlias = gymnasium.vector.VectorEnv[Any, Any, Any]
 Mode: TypeAlias = Literal["native", "sync", "async"]
 
 OUR_CARTPOLE = "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv"
-"""the vector entry point that CartPoleEnvs stands in for"""
+"""the vector entry point that ours stand in for"""
 
 ONLY_SINGLE = frozenset({"render_mode", "mode", "difficulty"})
 """keys that no native version knows: rendering, and the variants of an Atari game"""
@@ -82,6 +82,8 @@ def make_native(
     arguments = {**entry.kwargs, **kwargs}
     limit = entry.max_episode_steps if max_t is None else max_t
     if entry.vector_entry_point == OUR_CARTPOLE:
+        if num_envs == 1:
+            return OneCartPole(seed, limit, **arguments)
         return CartPoleEnvs(num_envs, seed, limit, **arguments)
     if limit is not None:
         arguments["max_episode_steps"] = limit

@@ -69,7 +69,7 @@ class ActorCritic(Learner[Rollout]):
         log_prob = policy.log_prob(action)
         entropy = policy.entropy().mean()
         policy_loss = policy_gradient_loss(log_prob, advantage)
-        value_loss = self._value_loss_fn(raw_value, raw_target).mean()
+        value_loss = self._value_loss_fn(raw_value, raw_target)
         step = network.step(
             self.spec.policy_loss_coef * policy_loss - entropy_coef * entropy,
             self.spec.val_loss_coef * value_loss,

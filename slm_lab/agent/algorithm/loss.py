@@ -1,12 +1,33 @@
 """Losses and the numbers reported beside them. Pure functions of (B,) tensors."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any, final
 
 import torch
 from torch import Tensor
 
 ElementwiseLoss = Callable[[Tensor, Tensor], Tensor]
 """(prediction (B,), target (B,)) to losses (B,): a torch loss with reduction "none"."""
+
+
+@final
+class ValueLoss:
+    """What predictions of a value cost: E[w l(prediction, target)] with l a loss of torch.nn.
+
+    Without weights torch averages inside the loss, which is one operation less in the forward pass
+    and one in the backward. Raises what `kind` raises for arguments that it does not take.
+    """
+
+    def __init__(self, kind: Callable[..., ElementwiseLoss], arguments: Mapping[str, Any]) -> None:
+        self.each: ElementwiseLoss = kind(**arguments, reduction="none")
+        """l"""
+        self._mean = kind(**arguments, reduction="mean")
+
+    def __call__(self, prediction: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
+        """The scalar; `prediction`, `target` and `weight` are (B,)."""
+        if weight is None:
+            return self._mean(prediction, target)
+        return weighted_mean(self.each(prediction, target), weight)
 
 
 def weighted_mean(losses: Tensor, weight: Tensor | None) -> Tensor:

@@ -13,7 +13,7 @@ from slm_lab.agent.algorithm.algorithm import (
     Learner,
     seeded_generator,
 )
-from slm_lab.agent.algorithm.loss import ElementwiseLoss
+from slm_lab.agent.algorithm.loss import ValueLoss
 from slm_lab.agent.algorithm.policy_actor import PolicyActor
 from slm_lab.agent.distribution.family import DistributionFamily, distribution_family
 from slm_lab.agent.generators import Generators
@@ -35,7 +35,7 @@ class CriticParts:
 
     network: PolicyValue
     family: DistributionFamily
-    value_loss_fn: ElementwiseLoss
+    value_loss_fn: ValueLoss
 
 
 def build_with_critic(context: BuildContext, transform: ValueTransform) -> CriticParts:
@@ -60,12 +60,11 @@ def build_q(context: BuildContext) -> tuple[QNetwork, DistributionFamily]:
     return network, family
 
 
-def build_loss(net_spec: NetSpec) -> ElementwiseLoss:
+def build_loss(net_spec: NetSpec) -> ValueLoss:
     """The loss of a value function that a net spec, resolved for one role, asks for."""
     loss = net_spec.loss_spec
     with refusals_told("agent.net.loss_spec", loss.name):
-        loss_fn: ElementwiseLoss = getattr(nn, loss.name)(**loss.args, reduction="none")
-    return loss_fn
+        return ValueLoss(getattr(nn, loss.name), loss.args)
 
 
 def build_without_critic(context: BuildContext) -> tuple[PolicyOnly, DistributionFamily]:

@@ -219,9 +219,9 @@ class PPO(Learner[Rollout]):
     def _value_loss(self, raw_value: Tensor, batch: Samples, clip_eps: float) -> Tensor:
         if self.spec.clip_vloss:
             return clipped_value_loss(
-                raw_value, batch.old_raw_value, batch.raw_target, clip_eps, self._value_loss_fn
+                raw_value, batch.old_raw_value, batch.raw_target, clip_eps, self._value_loss_fn.each
             )
-        return self._value_loss_fn(raw_value, batch.raw_target).mean()
+        return self._value_loss_fn(raw_value, batch.raw_target)
 
     def _is_too_far(self, approx_kl: float) -> bool:
         target = self.spec.target_kl

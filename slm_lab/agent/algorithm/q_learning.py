@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner
-from slm_lab.agent.algorithm.loss import ElementwiseLoss, weighted_mean
+from slm_lab.agent.algorithm.loss import ValueLoss
 from slm_lab.agent.algorithm.policy_parts import assemble, build_loss, build_q, replay_plan
 from slm_lab.agent.algorithm.replay_loop import Update, replay
 from slm_lab.agent.batch import Transitions, TransitionSource
@@ -20,9 +20,7 @@ from slm_lab.spec.schema.algorithm import DQNBaseSpec
 class QLearner(Learner[TransitionSource]):
     """Steps on the error between Q(s, a) and r + γ^m V(s'); V is what the algorithms differ in."""
 
-    def __init__(
-        self, spec: DQNBaseSpec, network: QNetwork, value_loss_fn: ElementwiseLoss
-    ) -> None:
+    def __init__(self, spec: DQNBaseSpec, network: QNetwork, value_loss_fn: ValueLoss) -> None:
         super().__init__(network.units)
         self.spec = spec
         self.network = network
@@ -67,7 +65,7 @@ class QLearner(Learner[TransitionSource]):
             target = batch.reward + batch.discount * self.next_value(batch.next_obs)
         network.train(True)
         q = network.q(batch.obs).gather(-1, batch.action.unsqueeze(-1)).squeeze(-1)
-        loss = weighted_mean(self._value_loss_fn(q, target), batch.weight)
+        loss = self._value_loss_fn(q, target, batch.weight)
         step = network.step(loss)
         network.train(False)
         self.opt_step += 1

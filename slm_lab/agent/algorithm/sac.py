@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner
-from slm_lab.agent.algorithm.loss import entropy_change, weighted_mean
+from slm_lab.agent.algorithm.loss import entropy_change
 from slm_lab.agent.algorithm.policy_parts import assemble, replay_plan
 from slm_lab.agent.algorithm.replay_loop import Update, replay
 from slm_lab.agent.algorithm.soft_parts import SoftParts, build_soft
@@ -89,8 +89,7 @@ class SoftLearner(Learner[TransitionSource]):
         q, following = self.predict(batch.obs, batch.action, batch.next_obs)
         soft_value = following.value + alpha * following.entropy
         raw_target = self.critic.transform.encode(batch.reward + batch.discount * soft_value)
-        losses = (self._value_loss_fn(each, raw_target) for each in q)
-        first, second = (weighted_mean(each, batch.weight) for each in losses)
+        first, second = (self._value_loss_fn(each, raw_target, batch.weight) for each in q)
         step = self.critic.step(first + second)
         self.critic.train(False)
         self.opt_step += 1

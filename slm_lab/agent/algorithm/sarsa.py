@@ -12,7 +12,7 @@ from slm_lab.agent.algorithm.algorithm import (
     BuildContext,
     Learner,
 )
-from slm_lab.agent.algorithm.loss import ElementwiseLoss
+from slm_lab.agent.algorithm.loss import ValueLoss
 from slm_lab.agent.algorithm.policy_parts import assemble, build_loss, build_q
 from slm_lab.agent.algorithm.returns import n_step_returns
 from slm_lab.agent.batch import Rollout
@@ -36,7 +36,7 @@ class SARSA(Learner[Rollout]):
         spec: SARSASpec,
         network: QNetwork,
         action_policy: ActionPolicy,
-        value_loss_fn: ElementwiseLoss,
+        value_loss_fn: ValueLoss,
         generators: Generators,
     ) -> None:
         super().__init__(network.units)
@@ -76,7 +76,7 @@ class SARSA(Learner[Rollout]):
         action = batch.action.flatten(0, 1).to(device).unsqueeze(-1)
         q = network.q(batch.obs.flatten(0, 1).to(device)).gather(-1, action).squeeze(-1)
         target = self._target(batch, q.detach().cpu(), bootstrap_value)
-        step = network.step(self._value_loss_fn(q, target.to(device)).mean())
+        step = network.step(self._value_loss_fn(q, target.to(device)))
         network.train(False)
         self.opt_step += 1
         self.version += 1

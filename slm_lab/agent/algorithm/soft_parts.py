@@ -9,7 +9,7 @@ import torch
 from gymnasium import spaces
 
 from slm_lab.agent.algorithm.algorithm import BuildContext, seeded_generator
-from slm_lab.agent.algorithm.loss import ElementwiseLoss
+from slm_lab.agent.algorithm.loss import ValueLoss
 from slm_lab.agent.algorithm.policy_parts import build_loss
 from slm_lab.agent.algorithm.soft_policy import SoftPolicy, exact, gumbel_softmax, squashed
 from slm_lab.agent.algorithm.temperature import (
@@ -47,7 +47,7 @@ class SoftParts:
     family: DistributionFamily
     policy: SoftPolicy
     temperature: Temperature
-    value_loss_fn: ElementwiseLoss
+    value_loss_fn: ValueLoss
     generator: torch.Generator
 
     @property

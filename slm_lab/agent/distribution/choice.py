@@ -57,7 +57,9 @@ class EpsilonGreedy:
         p_greedy = 1 - epsilon + epsilon / n
         explores = u < epsilon
         if not np.count_nonzero(explores):
-            return greedy, np.full(len(greedy), math.log(p_greedy), np.float32)
+            log_prob = np.empty(len(greedy), np.float32)
+            log_prob.fill(math.log(p_greedy))  # np.full takes a microsecond more
+            return greedy, log_prob
         action = np.where(explores, (u / epsilon * n).astype(np.int64), greedy)
         p = np.where(action == greedy, p_greedy, epsilon / n)
         return action, np.log(p, dtype=np.float32)

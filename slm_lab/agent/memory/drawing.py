@@ -10,7 +10,7 @@ from torch import Tensor
 from slm_lab.agent.memory.sum_tree import SumTree
 from slm_lab.agent.recall import RecallSpec
 from slm_lab.agent.schedule import Schedule
-from slm_lab.core.types import FloatArray, IntArray, StateDict
+from slm_lab.core.types import IntArray, StateDict
 
 LEAST_PRIORITY = 1e-12
 """No transition has less, whatever its error and ε, so that each can be drawn again."""
@@ -68,7 +68,7 @@ class Drawing(ABC):
         (K,), which come last."""
 
     @abstractmethod
-    def report_errors(self, places: IntArray, error: FloatArray) -> None:
+    def report_errors(self, places: Tensor, error: Tensor) -> None:
         """Takes note of how wrong the learner was about the samples at `places` (B,)."""
 
     @abstractmethod
@@ -96,7 +96,7 @@ class Uniform(Drawing):
         ages = self._generator.integers(0, self._ring.num_stored, size - len(given))
         return Drawn(_joined(self._ring.place(ages), given), None)
 
-    def report_errors(self, places: IntArray, error: FloatArray) -> None:
+    def report_errors(self, places: Tensor, error: Tensor) -> None:
         """Changes nothing."""
 
     def state_dict(self) -> StateDict:
@@ -136,7 +136,7 @@ class Sequences(Drawing):
         ages = (begin[:, None] + self._steps).ravel()
         return Drawn(ring.place(ages), self._weight.repeat(count))
 
-    def report_errors(self, places: IntArray, error: FloatArray) -> None:
+    def report_errors(self, places: Tensor, error: Tensor) -> None:
         """Changes nothing."""
 
     def state_dict(self) -> StateDict:
@@ -190,12 +190,12 @@ class Proportional(Drawing):
         weight = (priority / priority.min()) ** -self._beta.at(frame)
         return Drawn(places, torch.from_numpy(weight.astype(np.float32)))
 
-    def report_errors(self, places: IntArray, error: FloatArray) -> None:
+    def report_errors(self, places: Tensor, error: Tensor) -> None:
         """p ← (|error| + ε)^α."""
-        priority = (np.abs(error).astype(np.float64) + self._epsilon) ** self._alpha
+        priority = (np.abs(error.numpy()).astype(np.float64) + self._epsilon) ** self._alpha
         priority = np.maximum(priority, LEAST_PRIORITY)
         self._greatest = max(self._greatest, float(priority.max()))
-        self._tree.set(places, priority)
+        self._tree.set(places.numpy(), priority)
 
     def state_dict(self) -> StateDict:
         """Generator and priorities."""

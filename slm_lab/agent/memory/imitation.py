@@ -176,7 +176,7 @@ class EpisodeReturns(PastReturns):
 
     def report_errors(self, index: Tensor, error: Tensor) -> None:
         """See `PastReturns`."""
-        self._drawing.report_errors(index.numpy(), error.numpy())
+        self._drawing.report_errors(index, error)
 
     @property
     def log(self) -> StepLog:

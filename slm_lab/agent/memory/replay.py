@@ -96,7 +96,7 @@ class Replay(Memory[TransitionSource], TransitionSource):
 
     def report_errors(self, index: Tensor, error: Tensor) -> None:
         """See `TransitionSource`."""
-        self._drawing.report_errors(index.numpy(), error.numpy())
+        self._drawing.report_errors(index, error)
 
     def break_off(self, next_obs: Array) -> None:
         """Ends the running episodes as truncated."""

@@ -1,9 +1,12 @@
 """Losses against numbers worked out by hand."""
 
+import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
+from torch import nn
 
 from slm_lab.agent.algorithm.loss import (
+    ValueLoss,
     approximate_kl,
     clip_fraction,
     clipped_surrogate_loss,
@@ -72,3 +75,34 @@ def test_a_perfect_critic_explains_everything_and_a_constant_one_nothing():
     target = torch.tensor([1.0, 2.0, 4.0])
     assert explained_variance(target, target).item() == 1.0
     assert explained_variance(torch.zeros(3), target).item() == 0.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments"),
+    [
+        (nn.MSELoss, {}),
+        (nn.L1Loss, {}),
+        (nn.SmoothL1Loss, {"beta": 0.5}),
+        (nn.HuberLoss, {"delta": 2.0}),
+    ],
+)
+def test_without_weights_all_samples_of_a_value_loss_weigh_one(kind, arguments):
+    generator = torch.Generator().manual_seed(0)
+    first, target = torch.randn(2, 48, generator=generator)
+    loss_fn = ValueLoss(kind, arguments)
+    gradients = []
+    for weight in (None, torch.ones(48)):
+        prediction = first.clone().requires_grad_()
+        loss = loss_fn(prediction, target, weight)
+        assert loss.item() == pytest.approx(loss_fn.each(first, target).mean().item(), rel=1e-6)
+        loss.backward()
+        gradients.append(prediction.grad)
+    torch.testing.assert_close(*gradients)
+
+
+def test_a_weight_is_the_importance_of_its_sample():
+    prediction = torch.tensor([1.0, 2.0], requires_grad=True)
+    loss = ValueLoss(nn.MSELoss, {})(prediction, torch.zeros(2), torch.tensor([0.5, 1.0]))
+    assert loss.item() == 2.25  # (0.5 · 1 + 1 · 4) / 2
+    loss.backward()
+    assert prediction.grad.tolist() == [0.5, 2.0]

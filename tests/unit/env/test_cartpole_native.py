@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slm_lab.env.cartpole import CartPoleEnvs
+from slm_lab.env.cartpole import CartPoleEnvs, OneCartPole
 
-NUM_ENVS = 5
+
+def cart_poles(num_envs, *arguments):
+    return OneCartPole(*arguments) if num_envs == 1 else CartPoleEnvs(num_envs, *arguments)
 
 
 def follow(envs, references, index):
@@ -22,17 +24,20 @@ def follow(envs, references, index):
     seed=st.integers(0, 2**31),
     limit=st.sampled_from([7, 30, 500]),
     sutton_barto=st.booleans(),
+    num_envs=st.sampled_from([1, 5]),
 )
-def test_every_episode_equals_the_single_environment_bit_for_bit(seed, limit, sutton_barto):
-    envs = CartPoleEnvs(NUM_ENVS, seed, limit, sutton_barto)
+def test_every_episode_equals_the_single_environment_bit_for_bit(
+    seed, limit, sutton_barto, num_envs
+):
+    envs = cart_poles(num_envs, seed, limit, sutton_barto)
     references = [
         gymnasium.make("CartPole-v1", max_episode_steps=limit, sutton_barto_reward=sutton_barto)
-        for _ in range(NUM_ENVS)
+        for _ in range(num_envs)
     ]
     obs = envs.reset()
-    for index in range(NUM_ENVS):
+    for index in range(num_envs):
         follow(envs, references, index)
-    for action in np.random.default_rng(seed).integers(0, 2, (120, NUM_ENVS)):
+    for action in np.random.default_rng(seed).integers(0, 2, (120, num_envs)):
         step = envs.step(action)
         expected = [ref.step(a) for ref, a in zip(references, action, strict=True)]
         ended = [row[2] or row[3] for row in expected]
@@ -41,7 +46,7 @@ def test_every_episode_equals_the_single_environment_bit_for_bit(seed, limit, su
         np.testing.assert_array_equal(step.truncated, [row[3] for row in expected])
         assert (step.done_index is None) == (not any(ended))
         finals = iter([] if step.final_obs is None else step.final_obs)
-        for index in range(NUM_ENVS):
+        for index in range(num_envs):
             obs = next(finals) if ended[index] else step.obs[index]
             np.testing.assert_array_equal(obs, expected[index][0], strict=True)
             if ended[index]:
@@ -49,13 +54,14 @@ def test_every_episode_equals_the_single_environment_bit_for_bit(seed, limit, su
                 follow(envs, references, index)
 
 
+@pytest.mark.parametrize("one", [lambda: CartPoleEnvs(1, 0), lambda: OneCartPole(0)])
 @pytest.mark.parametrize("num_envs", [1, 2, 3, 7, 16, 33, 128])
-def test_any_number_of_environments_steps_alike(num_envs):
+def test_any_number_of_environments_steps_alike(num_envs, one):
     wide = CartPoleEnvs(num_envs, 3)
     wide.reset()
     wide_state = wide.state_dict()
     for index in range(num_envs):
-        narrow = CartPoleEnvs(1, 0)
+        narrow = one()
         narrow.load_state_dict(
             {
                 "rng": wide_state["rng"],
@@ -67,6 +73,15 @@ def test_any_number_of_environments_steps_alike(num_envs):
         for action in (1, 0, 0, 1, 1, 1):
             wide_obs = wide.step(np.full(num_envs, action)).obs[index]
             np.testing.assert_array_equal(narrow.step(np.array([action])).obs[0], wide_obs)
+
+
+def test_alone_it_draws_the_same_first_states_and_steps_alike_for_long():
+    few, one = CartPoleEnvs(1, 5, 200), OneCartPole(5, 200)
+    np.testing.assert_array_equal(one.reset(), few.reset(), strict=True)
+    for action in np.random.default_rng(0).integers(0, 2, (3000, 1)):
+        for ours, expected in zip(one.step(action), few.step(action), strict=True):
+            np.testing.assert_array_equal(ours, expected, strict=expected is not None)
+    np.testing.assert_equal(one.state_dict(), few.state_dict())
 
 
 def test_first_states_follow_the_distribution_of_gymnasium():
@@ -83,8 +98,9 @@ def test_without_a_limit_only_falling_ends_an_episode():
         assert not envs.step(action).truncated.any()
 
 
-def test_an_action_that_does_not_exist_is_refused():
-    envs = CartPoleEnvs(2, 0)
+@pytest.mark.parametrize("num_envs", [1, 2])
+def test_an_action_that_does_not_exist_is_refused(num_envs):
+    envs = cart_poles(num_envs, 0)
     envs.reset()
     with pytest.raises(IndexError):
-        envs.step(np.array([0, 2]))
+        envs.step(np.full(num_envs, 2))
