@@ -205,6 +205,8 @@ class Trial:
         def measure() -> None:
             if process.pid is None:
                 start(process)
+            else:
+                process.is_alive()  # lets it go from the process table once it has ended
 
         def result() -> float | None:
             if not self.board.stop_requested:

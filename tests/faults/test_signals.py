@@ -144,3 +144,14 @@ def test_no_process_outlives_a_parent_that_is_killed(folder):
         wait_until(lambda: all_gone(children), timeout=3)
     assert read_manifest(manifest(folder, 0)).frame > 0
     assert run_folder(folder).exists()
+
+
+def test_who_measures_the_random_agent_leaves_the_process_table_when_done(folder):
+    known = folder / "data" / "random_returns.json"
+    known.unlink()
+    write_spec(folder, ppo(env__max_frame=10_000_000))
+    with started(folder) as running:
+        wait_until(lambda: known.exists() and known.read_text().endswith("}"))
+        wait_until(lambda: len(running.children()) == 2)  # the Session, and multiprocessing's own
+        running.signal_group(signal.SIGINT)
+        assert running.end().code == 130
