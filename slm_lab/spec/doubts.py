@@ -15,6 +15,7 @@ from slm_lab.spec.schema.algorithm import (
     ReplayLearningSpec,
     SARSASpec,
 )
+from slm_lab.spec.schema.meta import MetaSpec
 from slm_lab.spec.schema.net import NetSpec
 from slm_lab.spec.unrolls import frames_of_event, learning_algorithm, trains_freely
 
@@ -107,14 +108,35 @@ def _nothing_is_learned(blocks: Blocks) -> Iterator[Problem]:
 
 
 def _frames_to_learning(blocks: Blocks) -> int | None:
-    """None where it depends on how long episodes are; of one that replays a cross check looks."""
-    algorithm, memory, env = blocks.algorithm, blocks.memory, blocks.env
+    """None where it depends on how long episodes are, or on how ranks share what is replayed."""
+    algorithm, memory, env, meta = blocks.algorithm, blocks.memory, blocks.env, blocks.meta
     if env is None or "memory" in blocks.malformed:
         return None
+    if isinstance(algorithm, ReplayLearningSpec):
+        if meta is not None and meta.distributed == "all_reduce":
+            return None
+        return _frames_to_replay(algorithm, env.num_envs, meta)
     by_steps = memory is None or memory.name == "OnPolicyBatchReplay"
     if isinstance(algorithm, PPOSpec) or (isinstance(algorithm, OnPolicyLearningSpec) and by_steps):
-        return frames_of_event(algorithm, env.num_envs, blocks.meta)
+        return frames_of_event(algorithm, env.num_envs, meta)
     return None
+
+
+def _frames_to_replay(algorithm: ReplayLearningSpec, num_envs: int, meta: MetaSpec | None) -> int:
+    """Frames that are stored when the first gradient step is due; they come `num_envs` at a time,
+    and one of them has to be a multiple of `training_frequency`."""
+
+    def stored(frames: int) -> int:
+        return math.ceil(frames / num_envs) * num_envs
+
+    start = stored(max(algorithm.training_start_step, 1))
+    if trains_freely(meta):
+        return start
+    ratio = learning_algorithm(algorithm, meta).update_to_data
+    if ratio is not None:
+        return stored(algorithm.training_start_step + math.ceil(1 / ratio))
+    events_before = (start - num_envs) // algorithm.training_frequency
+    return stored((events_before + 1) * algorithm.training_frequency)
 
 
 _BY_THEMSELVES = ("shared", "synced")

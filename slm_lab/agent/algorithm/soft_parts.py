@@ -30,6 +30,7 @@ from slm_lab.agent.net.units import Units
 from slm_lab.agent.optim.build import build_optimizer
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.schedule import Schedule
+from slm_lab.core.errors import LabError
 from slm_lab.spec.role import net_for_role
 from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.algorithm import EntropyRegularisedSpec
@@ -116,9 +117,21 @@ def _temperature(
 
 
 def _target_entropy(spec: EntropyRegularisedSpec, family: DistributionFamily) -> float:
-    """−A for A continuous components (arXiv:1812.05905, appendix D), a share of ln n otherwise."""
-    if spec.target_entropy != "auto":
-        return spec.target_entropy
+    """−A for A continuous components (arXiv:1812.05905, appendix D), a share of ln n otherwise.
+
+    Raises LabError for one that not even uniform actions have, A ln 2 in [−1, 1]^A or ln n.
+    """
     if family.action_shape:
-        return -float(family.action_shape[0])
-    return DISCRETE_TARGET * math.log(family.param_dim)
+        default = -float(family.action_shape[0])
+        greatest = family.action_shape[0] * math.log(2)
+    else:
+        greatest = math.log(family.param_dim)
+        default = DISCRETE_TARGET * greatest
+    if spec.target_entropy == "auto":
+        return default
+    if spec.target_entropy >= greatest:
+        raise LabError(
+            f"agent.algorithm.target_entropy = {spec.target_entropy}: must be < {greatest:.3f}, "
+            "the entropy of actions that are all alike likely, or α rises without end"
+        )
+    return spec.target_entropy

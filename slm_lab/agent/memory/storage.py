@@ -20,7 +20,14 @@ Allocate: TypeAlias = Callable[[tuple[int, ...], np.dtype[np.generic]], Array]
 
 def in_memory(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
     """An ordinary array."""
-    return np.zeros(shape, dtype)
+    try:
+        return np.zeros(shape, dtype)
+    except (MemoryError, ValueError) as error:  # ValueError: more than can be numbered
+        size = math.prod(shape) * dtype.itemsize
+        raise LabError(
+            f"agent.memory.max_size: there is no memory for an array of {size / 1e6:,.1f} MB; "
+            'lower it, or use "storage": "memmap"'
+        ) from error
 
 
 def mapped_in(folder: Path) -> Allocate:

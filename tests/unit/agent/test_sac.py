@@ -19,6 +19,7 @@ from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.lr_schedule import ConstantRate
 from slm_lab.agent.optim.optimizer import Optimizer
 from slm_lab.agent.optim.rule import Adam
+from slm_lab.core.errors import LabError
 from slm_lab.env.make import make_env
 from tests.support import parse, ppo
 from tests.unit.agent.test_q_learning import OneBatch
@@ -197,6 +198,14 @@ def test_the_temperature_stays_between_its_bounds_and_comes_back_from_them():
     for _ in range(60):
         temperature.update(torch.full((4,), -9.0))
     assert temperature.at(0) == pytest.approx(math.exp(0.15))
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
+def test_an_entropy_that_no_policy_has_is_refused_as_a_target(env):
+    """Two actions, or one number in [−1, 1]: ln 2 either way."""
+    learner_of(env=env, target_entropy=0.69)
+    with pytest.raises(LabError, match=r"target_entropy = 0\.7: must be < 0\.693"):
+        learner_of(env=env, target_entropy=0.7)
 
 
 def test_a_fixed_temperature_may_be_annealed():

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from slm_lab.agent.memory.replay import Replay
-from slm_lab.agent.memory.storage import mapped_in
+from slm_lab.agent.memory.storage import in_memory, mapped_in
 from slm_lab.core.errors import LabError
 from slm_lab.spec.schema.memory import PrioritizedReplaySpec, ReplaySpec
 from tests.contract.playing import same
@@ -26,6 +26,12 @@ def test_a_mapped_array_is_an_array_of_zeros_that_can_be_written(tmp_path, shape
     np.testing.assert_array_equal(array, np.zeros(shape, dtype), strict=True)
     array[...] = 1
     np.testing.assert_array_equal(array, np.ones(shape, dtype), strict=True)
+
+
+@pytest.mark.parametrize("count", [10**13, 2**62, 10**19])
+def test_what_no_memory_holds_is_one_clear_error(count):
+    with pytest.raises(LabError, match=r"agent\.memory\.max_size: .* MB; lower it"):
+        in_memory((count, 4), np.dtype(np.float64))
 
 
 def test_two_mapped_arrays_have_nothing_in_common(tmp_path):

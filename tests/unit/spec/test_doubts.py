@@ -1,10 +1,13 @@
 """What can be done and is hardly meant: one line of warning, and the spec runs."""
 
+import itertools
 import json
 import logging
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from slm_lab.agent.net.target import Follower
@@ -178,13 +181,47 @@ def test_a_spec_with_problems_is_not_doubted_on_top(caplog):
     assert caplog.messages == []
 
 
+def replaying(start, num_envs=4, frequency=4, **changes):
+    keys = {
+        "training_start_step": start,
+        "training_frequency": frequency,
+        "training_batch_iter": 1,
+        **changes,
+    }
+    return q_learning(
+        "DQN",
+        env__num_envs=num_envs,
+        **{f"agent__algorithm__{key}": value for key, value in keys.items()},
+    )
+
+
+@given(
+    start=st.integers(0, 60),
+    num_envs=st.integers(1, 9),
+    frequency=st.integers(1, 40),
+    ratio=st.sampled_from([None, 0.02, 0.3, 1.0, 2.5]),
+)
+def test_the_first_replayed_event_is_where_the_schedule_has_it(start, num_envs, frequency, ratio):
+    schedule = TrainingSchedule(frequency, start, 1, ratio)
+    first = next(n for n in itertools.count(num_envs, num_envs) if schedule.due(n - num_envs, n))
+    raw = replaying(start, num_envs, frequency, update_to_data=ratio)
+    raw["env"]["max_frame"] = first
+    assert not [line for line in parse("s", raw).doubts if line.startswith("env.max_frame")]
+    if first > num_envs:
+        raw["env"]["max_frame"] = first - 1
+        parsed = parse("s", raw)  # some are refused by a single key
+        assert parsed.problems or f"after {first} frames" in parsed.doubts[-1]
+
+
 @pytest.mark.parametrize(
     ("raw", "first"),
     [
         (ppo(env__num_envs=8, agent__algorithm__time_horizon=32), 256),
         (actor_critic(env__num_envs=4, agent__algorithm__training_frequency=4), 16),
+        (replaying(start=101, frequency=100), 200),
+        (replaying(start=101, frequency=1), 104),
+        (replaying(start=10, update_to_data=0.02), 60),
     ],
-    ids=["PPO", "ActorCritic"],
 )
 def test_a_budget_that_ends_before_the_first_training_event_is_doubted(raw, first):
     raw["env"]["max_frame"] = first - 1
