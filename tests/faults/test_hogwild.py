@@ -241,7 +241,7 @@ def test_a_worker_that_hangs_does_not_keep_the_others_from_ending(folder):
     assert done.err.count("\n") == 1
     saved = [read_manifest(manifest(folder, s)) for s in (0, 2)]
     assert all(each is not None and each.frame > 0 for each in saved)
-    resumed = call(command(folder, "train@latest", *options, "-s", "env.max_frame=1"), folder)
+    resumed = call(command(folder, "train@latest", *options, "-s", "env.max_frame=1000"), folder)
     assert (resumed.code, resumed.err) == (0, "")
 
 
