@@ -84,10 +84,8 @@ def _batch_normalised(net: NetSpec) -> bool:
     for own in (folded(net, role) for role in ROLES):
         if own.batch_norm:
             return True
-        if isinstance(own, TorchArcNetSpec) and own.arc is not None:
-            names = {layer.name.removeprefix("Lazy") for layer in own.arc.layers()}
-            if names & {"BatchNorm1d", "BatchRenorm1d"}:
-                return True
+        if isinstance(own, TorchArcNetSpec) and own.arc is not None and own.arc.batch_normalised:
+            return True
     return False
 
 

@@ -9,6 +9,7 @@ from slm_lab.spec.role import net_for_role, targets_role
 from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.algorithm import (
     EXPLORING,
+    CrossQSpec,
     DQNBaseSpec,
     OnPolicyLearningSpec,
     PPOSpec,
@@ -16,7 +17,7 @@ from slm_lab.spec.schema.algorithm import (
     SARSASpec,
 )
 from slm_lab.spec.schema.meta import MetaSpec
-from slm_lab.spec.schema.net import NetSpec
+from slm_lab.spec.schema.net import NetSpec, TorchArcNetSpec
 from slm_lab.spec.unrolls import frames_of_event, learning_algorithm, trains_freely
 
 
@@ -91,6 +92,21 @@ def _difference(algorithm: ReplayLearningSpec, net: NetSpec, frames: int) -> str
     return f"stands still for the {steps} gradient steps of one event only"
 
 
+def _crossq_goes_without_its_norm(blocks: Blocks) -> Iterator[Problem]:
+    algorithm, net = blocks.algorithm, blocks.net
+    if not isinstance(algorithm, CrossQSpec) or net is None or "critic_net" in blocks.malformed:
+        return
+    agent = AgentSpec(algorithm=algorithm, net=net, critic_net=blocks.critic_net)
+    critic = net_for_role(agent, "critic")
+    if isinstance(critic, TorchArcNetSpec) and critic.arc and not critic.arc.batch_normalised:
+        block = "agent.critic_net" if blocks.critic_net else "agent.net"
+        message = (
+            "has no batch norm, without which critics that have no target networks do not hold; "
+            "put LazyBatchRenorm1d behind its linear layers"
+        )
+        yield Problem(f"{block}.arc", message)
+
+
 def _nothing_is_learned(blocks: Blocks) -> Iterator[Problem]:
     """Whether the budget ends before the first training event, where one can tell from the spec."""
     env, meta = blocks.env, blocks.meta
@@ -142,4 +158,9 @@ def _frames_to_replay(algorithm: ReplayLearningSpec, num_envs: int, meta: MetaSp
 _BY_THEMSELVES = ("shared", "synced")
 """Modes in which each worker learns from its own frames, of a budget that is shared."""
 
-CHECKS = (_nothing_is_explored, _targets_lag_behind, _nothing_is_learned)
+CHECKS = (
+    _nothing_is_explored,
+    _targets_lag_behind,
+    _crossq_goes_without_its_norm,
+    _nothing_is_learned,
+)

@@ -123,3 +123,9 @@ class ArcSpec(Block):
         """The layers of the body in order."""
         rows = [next(iter(row.items())) for row in self.modules.body.Sequential]
         return [Layer(name, with_whole_numbers(args or {})) for name, args in rows]
+
+    @property
+    def batch_normalised(self) -> bool:
+        """Whether features are normalised over a batch."""
+        names = {layer.name.removeprefix("Lazy") for layer in self.layers()}
+        return not names.isdisjoint({"BatchNorm1d", "BatchRenorm1d"})

@@ -181,6 +181,29 @@ def test_a_spec_with_problems_is_not_doubted_on_top(caplog):
     assert caplog.messages == []
 
 
+@pytest.mark.parametrize(
+    ("name", "norm", "doubted"),
+    [
+        ("CrossQ", None, True),
+        ("CrossQ", "LazyBatchRenorm1d", False),
+        ("CrossQ", "LazyBatchNorm1d", False),
+        ("SoftActorCritic", None, False),
+    ],
+)
+def test_crossq_without_batch_norm_is_doubted(name, norm, doubted):
+    raw = soft(name)
+    norms = [{norm: None}] if norm else []
+    layers = [{"LazyLinear": {"out_features": 8}}, *norms, {"ReLU": None}]
+    raw["agent"]["net"] = {
+        "type": "TorchArcNet",
+        "arc": {"modules": {"body": {"Sequential": layers}}},
+        "optim_spec": {"name": "GlobalAdam", "lr": 1e-3},
+    }
+    found = [line for line in doubts(raw) if line.startswith("agent.net.arc")]
+    assert bool(found) == doubted
+    assert all("LazyBatchRenorm1d" in line for line in found)
+
+
 def replaying(start, num_envs=4, frequency=4, **changes):
     keys = {
         "training_start_step": start,
