@@ -37,7 +37,7 @@ def continued(
     What `-s` (`sets`) and `--seed` say is done, if it `may_change`, or refused by SpecError; where
     the file says something else by now, the run keeps what it was started with, and a note says so.
     """
-    saved = load_spec(run_dir.spec_file, run_dir.spec_name)
+    saved = load_spec(run_dir.spec_file, run_dir.spec_name, warn=False)
     root_seed = recorded_seed(run_dir, saved.meta.random_seed)
     explicit = {text.partition("=")[0] for text in sets}
     if seed is not None:
@@ -59,7 +59,7 @@ def continued(
     if not told:
         return Continued(saved, root_seed, False, notes)
     settings = [f"{path}={json.dumps(new)}" for path, _, new in told]
-    spec = load_spec(run_dir.spec_file, run_dir.spec_name, settings)
+    spec = load_spec(run_dir.spec_file, run_dir.spec_name, settings, warn=False)
     return Continued(spec, root_seed, True, notes)
 
 

@@ -80,7 +80,7 @@ class SavedRun:
         file = self.run_dir.spec_file
         if self.is_search:
             file = self.run_dir.trial_spec_file(self.trial)
-        saved = load_spec(file, name)
+        saved = load_spec(file, name, warn=False)
         self.spec = load_spec(file, name, request.sets)
         refused = [
             Problem(path, _why_refused(old), new, has_value=True)

@@ -28,19 +28,22 @@ def load_spec(
     name: str | None = None,
     sets: Sequence[str] = (),
     overrides: Mapping[str, Any] | None = None,
+    warn: bool = True,
 ) -> Spec:
     """The spec `name` of `file`, with `sets` ("key=value", as `-s`) and then `overrides` (dotted
     path to value) applied.
 
     `file` is a path or the name of a shipped file; `name` may be left out where a file holds one
-    spec. Raises SpecError with every problem of the spec.
+    spec. With `warn` what is ignored or doubtful is logged. Raises SpecError with every problem of
+    the spec.
     """
     path = find_file(file)
     content = read_file(path)
     where = shipped_name(path)
     name = _chosen(where, content, name)
     loaded = _loaded(name, content[name], sets, overrides or {})
-    _warn(where, [loaded])
+    if warn:
+        _warn(where, [loaded])
     return _spec_or_error(f"{where}: {name}", loaded)
 
 
