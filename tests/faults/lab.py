@@ -72,6 +72,14 @@ def session_of(pid: int, index: int) -> psutil.Process | None:
     return next((c for c in children_of(pid) if f"_s{index}.log" in _open(c)), None)
 
 
+def command_line(process: psutil.Process) -> str:
+    """What a process was started with; nothing where it has ended by now."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
+
+
 def write_spec(folder: Path, spec: Mapping[str, Any]) -> Path:
     """A spec file with one spec in it."""
     folder.mkdir(parents=True, exist_ok=True)

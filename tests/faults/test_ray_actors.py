@@ -2,7 +2,6 @@
 
 import os
 
-import psutil
 import pytest
 
 from slm_lab.experiment.manifest import read_manifest
@@ -11,6 +10,7 @@ from tests.faults.lab import (
     call,
     children_of,
     command,
+    command_line,
     interrupt,
     manifest,
     row_count,
@@ -44,14 +44,7 @@ def on_policy(max_frame, **changes):
 
 def actors():
     """The processes of the actors on the nodes, which are this process's."""
-    return [each for each in children_of(os.getpid()) if "ClusterActor" in _title(each)]
-
-
-def _title(process):
-    try:
-        return " ".join(process.cmdline())
-    except psutil.Error:
-        return ""
+    return [each for each in children_of(os.getpid()) if "ClusterActor" in command_line(each)]
 
 
 def the_run(folder):

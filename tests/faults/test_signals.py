@@ -13,6 +13,7 @@ from tests.faults.lab import (
     all_gone,
     call,
     command,
+    command_line,
     manifest,
     repeatable,
     row_count,
@@ -89,7 +90,7 @@ def test_a_run_stopped_while_its_sessions_start_has_not_failed(number, folder):
     """The signal comes as soon as the process of a Session exists, before it can take heed."""
     write_spec(folder, ppo())
     with started(folder) as running:
-        wait_until(lambda: any("spawn_main" in " ".join(c.cmdline()) for c in running.children()))
+        wait_until(lambda: any("spawn_main" in command_line(c) for c in running.children()))
         running.signal_group(number)
         done = running.end()
     assert (done.code, done.err) == (130, "")

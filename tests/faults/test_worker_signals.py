@@ -10,6 +10,7 @@ from tests.faults.lab import (
     all_gone,
     call,
     command,
+    command_line,
     manifest,
     row_count,
     started,
@@ -35,7 +36,7 @@ def trained(tmp_path_factory, finished):
 
 
 def forkservers(running):
-    return [child for child in running.children() if "forkserver" in " ".join(child.cmdline())]
+    return [child for child in running.children() if "forkserver" in command_line(child)]
 
 
 def workers(running):
