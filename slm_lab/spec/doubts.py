@@ -150,7 +150,7 @@ def _frames_to_replay(algorithm: ReplayLearningSpec, num_envs: int, meta: MetaSp
         return start
     ratio = learning_algorithm(algorithm, meta).update_to_data
     if ratio is not None:
-        return stored(algorithm.training_start_step + math.ceil(1 / ratio))
+        return stored(algorithm.training_start_step + math.ceil(1 / ratio - 1e-9))
     events_before = (start - num_envs) // algorithm.training_frequency
     return stored((events_before + 1) * algorithm.training_frequency)
 
