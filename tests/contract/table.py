@@ -229,6 +229,7 @@ SARSA = {
         )
     ),
     "dueling": Row(sarsa(agent__net__type="DuelingMLPNet")),
+    "n_step": Row(sarsa(agent__algorithm__num_step_returns=3)),
 }
 
 PRIORITIZED = {"name": "PrioritizedReplay", "batch_size": 16, "max_size": 200, "alpha": 0.6,

@@ -28,7 +28,8 @@ class SARSA(Learner[Rollout]):
     """One gradient step per rollout on the error between Q(s, a) and r + γ Q(s', a').
 
     a' is the action that was taken next. Where the rollout ends or an episode was truncated none
-    was: there it is drawn as the actor would have.
+    was: there it is drawn as the actor would have. With `num_step_returns` n the target is that of
+    n-step SARSA (Sutton & Barto, equation 7.4): n rewards, as far as the rollout has them, and γⁿ Q.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class SARSA(Learner[Rollout]):
         return ("q_value",)
 
     def learn(self, batch: Rollout, frame: int) -> dict[str, float]:
-        """One step on l(Q(s, a), r + γ Q(s', a')) over the whole rollout."""
+        """One step on l(Q(s, a), target) over the whole rollout."""
         network, device = self.network, self.network.device
         self.units.set_frame(frame)
         with torch.no_grad():
@@ -95,11 +96,12 @@ class SARSA(Learner[Rollout]):
         return q.gather(-1, torch.from_numpy(action).unsqueeze(-1)).squeeze(-1)
 
     def _target(self, rollout: Rollout, q: Tensor, bootstrap_value: Tensor) -> Tensor:
-        """r + γ Q(s', a'), (T·N,), from Q(s, a) of every step, (T·N,)."""
+        """n-step targets, (T·N,), from Q(s, a) of every step, (T·N,)."""
         taken = replace(rollout, value=q.view_as(rollout.reward))
         next_value = taken.next_value(bootstrap_value)
         ends = rollout.terminated, rollout.done
-        return n_step_returns(rollout.reward, next_value, *ends, self.spec.gamma, 1).flatten()
+        gamma, num_steps = self.spec.gamma, self.spec.num_step_returns
+        return n_step_returns(rollout.reward, next_value, *ends, gamma, num_steps).flatten()
 
     def own_state(self) -> StateDict:
         """The generators of the actions that were not taken."""

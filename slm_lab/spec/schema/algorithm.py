@@ -133,6 +133,7 @@ class SARSASpec(OnPolicyLearningSpec):
     HAS_TARGETS: ClassVar[bool | None] = False
 
     name: str = Field("SARSA", description="algorithm")
+    num_step_returns: Int = Field(1, ge=1, description="n of n-step targets")
 
 
 class ActorCriticSpec(OnPolicyLearningSpec):

@@ -194,16 +194,23 @@ def rollout():
     )
 
 
-def test_sarsa_learns_from_the_action_that_was_taken_next():
-    """By default actions are greedy, so those beyond the rollout are known too."""
+def sarsa_and_its_values(**algorithm):
+    """A SARSA learner, Q(s, a) of every step of `rollout()`, and Q(s', a') beyond it.
+
+    By default actions are greedy, so those beyond the rollout are known too.
+    """
     learner = agent_of(
-        {"name": "SARSA", "training_frequency": 3}, {"name": "OnPolicyBatchReplay"}
+        {"name": "SARSA", "training_frequency": 3, **algorithm}, {"name": "OnPolicyBatchReplay"}
     ).learner
     batch = rollout()
     with torch.no_grad():
         q_all = learner.network.q(batch.obs.flatten(0, 1)).view(3, 2, 2).numpy()
-        cut, last0, last1 = learner.network.q(batch.bootstrap_obs).numpy().max(-1)
-    q = np.take_along_axis(q_all, batch.action.numpy()[..., None], -1)[..., 0]
+        beyond = learner.network.q(batch.bootstrap_obs).numpy().max(-1)
+    return learner, np.take_along_axis(q_all, batch.action.numpy()[..., None], -1)[..., 0], beyond
+
+
+def test_sarsa_learns_from_the_action_that_was_taken_next():
+    learner, q, (cut, last0, last1) = sarsa_and_its_values()
     target = np.array(
         [
             [1.0 + GAMMA * q[1, 0], 0.0 + GAMMA * cut],
@@ -211,7 +218,21 @@ def test_sarsa_learns_from_the_action_that_was_taken_next():
             [0.5 + GAMMA * last0, 1.0 + GAMMA * last1],
         ]
     )
-    report = learner.learn(batch, 0)
+    report = learner.learn(rollout(), 0)
+    assert report["loss"] == pytest.approx(((q - target) ** 2).mean(), rel=1e-5)
+
+
+def test_sarsa_sums_as_many_rewards_as_the_spec_says():
+    """Two of them here, or one where an episode or the rollout ends."""
+    learner, q, (cut, last0, last1) = sarsa_and_its_values(num_step_returns=2)
+    target = np.array(
+        [
+            [1.0 + GAMMA * 2.0, 0.0 + GAMMA * cut],
+            [2.0, 1.0 + GAMMA * 1.0 + GAMMA**2 * last1],
+            [0.5 + GAMMA * last0, 1.0 + GAMMA * last1],
+        ]
+    )
+    report = learner.learn(rollout(), 0)
     assert report["loss"] == pytest.approx(((q - target) ** 2).mean(), rel=1e-5)
 
 
