@@ -8,6 +8,7 @@ import typer
 
 from slm_lab import __version__
 from slm_lab.cli.errors import report_errors
+from slm_lab.cli.options import Imports, Sets, SpecName
 from slm_lab.cli.spec import app as spec_app
 
 app = typer.Typer(
@@ -49,9 +50,7 @@ def run(
             help="A JSON or YAML file, or the name of a shipped one; the demo if left out."
         ),
     ] = None,
-    spec_name: Annotated[
-        str | None, typer.Argument(help="The spec in the file; its only one if left out.")
-    ] = None,
+    spec_name: SpecName = None,
     mode: Annotated[
         str,
         typer.Argument(
@@ -60,23 +59,12 @@ def run(
             "what was saved) or enjoy@RUN (show some). RUN is latest or a folder."
         ),
     ] = "train",
-    sets: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            "-s",
-            metavar="KEY=VALUE",
-            help="Fill ${KEY}, or override a dotted path of the spec. Repeatable.",
-        ),
-    ] = None,
+    sets: Sets = None,
     seed: Annotated[
         int | None, typer.Option(min=0, help="Root seed, in place of meta.random_seed.")
     ] = None,
     data: Annotated[Path, typer.Option(help="Folder of run folders.")] = Path("data"),
-    imports: Annotated[
-        list[str] | None,
-        typer.Option("--import", metavar="MODULE", help="Import a plug-in module. Repeatable."),
-    ] = None,
+    imports: Imports = None,
     cluster: Annotated[
         str | None,
         typer.Option(metavar="ADDRESS", help="Ray cluster, or auto; the same as meta.cluster."),
@@ -161,9 +149,7 @@ def compare(
         str | None,
         typer.Argument(help="A JSON or YAML file, or the name of a shipped one."),
     ] = None,
-    spec_name: Annotated[
-        str | None, typer.Argument(help="The spec in the file; its only one if left out.")
-    ] = None,
+    spec_name: SpecName = None,
     modes: Annotated[
         str | None,
         typer.Option(
@@ -185,23 +171,12 @@ def compare(
     seeds: Annotated[
         int | None, typer.Option(min=1, help="Trainings of each variant; 3 if left out.")
     ] = None,
-    sets: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            "-s",
-            metavar="KEY=VALUE",
-            help="Fill ${KEY}, or override a dotted path of the spec. Repeatable.",
-        ),
-    ] = None,
+    sets: Sets = None,
     seed: Annotated[
         int | None, typer.Option(min=0, help="The first seed, in place of meta.random_seed.")
     ] = None,
     data: Annotated[Path, typer.Option(help="Folder of the comparison's folder.")] = Path("data"),
-    imports: Annotated[
-        list[str] | None,
-        typer.Option("--import", metavar="MODULE", help="Import a plug-in module. Repeatable."),
-    ] = None,
+    imports: Imports = None,
     resume: Annotated[
         Path | None,
         typer.Option(metavar="FOLDER", help="Go on with what is missing in a comparison."),

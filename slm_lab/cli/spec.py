@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from slm_lab.cli.errors import BAD_INPUT, report_errors
+from slm_lab.cli.options import Imports, Sets, SpecName
 from slm_lab.cli.signals import signals_held_back
 from slm_lab.core.plugins import import_plugins
 
@@ -16,20 +17,6 @@ if TYPE_CHECKING:
     from slm_lab.spec.check import Checked
 
 app = typer.Typer(help="Check, show, describe and list spec files.", no_args_is_help=True)
-
-Sets = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        "-s",
-        metavar="KEY=VALUE",
-        help="Fill ${KEY}, or override a dotted path of the spec. Repeatable.",
-    ),
-]
-Imports = Annotated[
-    list[str] | None,
-    typer.Option("--import", metavar="MODULE", help="Import a plug-in module. Repeatable."),
-]
 
 
 @app.command()
@@ -69,9 +56,7 @@ def check(
 @app.command()
 def show(
     file: Annotated[str, typer.Argument(help="A spec file, path or shipped name.")],
-    name: Annotated[
-        str | None, typer.Argument(help="The spec in the file; its only one if left out.")
-    ] = None,
+    name: SpecName = None,
     sets: Sets = None,
     imports: Imports = None,
 ) -> None:

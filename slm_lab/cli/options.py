@@ -1,0 +1,22 @@
+"""Arguments and options that several commands have."""
+
+from typing import Annotated
+
+import typer
+
+Sets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        "-s",
+        metavar="KEY=VALUE",
+        help="Fill ${KEY}, or override a dotted path of the spec. Repeatable.",
+    ),
+]
+Imports = Annotated[
+    list[str] | None,
+    typer.Option("--import", metavar="MODULE", help="Import a plug-in module. Repeatable."),
+]
+SpecName = Annotated[
+    str | None, typer.Argument(help="The spec in the file; its only one if left out.")
+]
