@@ -56,9 +56,14 @@ class StepRing(Ring, Protocol):
 
 
 class Drawing(ABC):
-    """A way of drawing places from a ring, with a generator of its own."""
+    """A way of drawing places from a ring, with a generator of its own.
 
-    @abstractmethod
+    One that draws alike whatever is added and however wrong the learner was has only to `draw`.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._generator = np.random.default_rng(seed)
+
     def added(self) -> None:
         """Takes note of the step that the ring has just been given."""
 
@@ -67,17 +72,16 @@ class Drawing(ABC):
         """`size` places at the trial's clock `frame`: drawn with replacement, but for those `given`
         (K,), which come last."""
 
-    @abstractmethod
     def report_errors(self, places: Tensor, error: Tensor) -> None:
         """Takes note of how wrong the learner was about the samples at `places` (B,)."""
 
-    @abstractmethod
     def state_dict(self) -> StateDict:
         """The generator, and what the drawing depends on."""
+        return {"generator": self._generator.bit_generator.state}
 
-    @abstractmethod
     def load_state_dict(self, state: StateDict) -> None:
         """Restores it, once the ring has been restored."""
+        self._generator.bit_generator.state = state["generator"]
 
 
 @final
@@ -85,27 +89,13 @@ class Uniform(Drawing):
     """Every transition is as likely as every other."""
 
     def __init__(self, ring: Ring, seed: int) -> None:
+        super().__init__(seed)
         self._ring = ring
-        self._generator = np.random.default_rng(seed)
-
-    def added(self) -> None:
-        """Changes nothing."""
 
     def draw(self, size: int, frame: int, given: IntArray = NOTHING) -> Drawn:
         """See `Drawing.draw`; all count alike."""
         ages = self._generator.integers(0, self._ring.num_stored, size - len(given))
         return Drawn(_joined(self._ring.place(ages), given), None)
-
-    def report_errors(self, places: Tensor, error: Tensor) -> None:
-        """Changes nothing."""
-
-    def state_dict(self) -> StateDict:
-        """The generator."""
-        return {"generator": self._generator.bit_generator.state}
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """Restores it."""
-        self._generator.bit_generator.state = state["generator"]
 
 
 @final
@@ -117,15 +107,12 @@ class Sequences(Drawing):
     """
 
     def __init__(self, ring: StepRing, seed: int, recall: RecallSpec) -> None:
+        super().__init__(seed)
         self._ring = ring
-        self._generator = np.random.default_rng(seed)
         self._length = recall.stretch
         self._steps = np.arange(self._length) * ring.num_envs
         self._weight = torch.full((self._length,), self._length / (self._length - recall.burn_in))
         self._weight[: recall.burn_in] = 0.0
-
-    def added(self) -> None:
-        """Changes nothing."""
 
     def draw(self, size: int, frame: int, given: IntArray = NOTHING) -> Drawn:
         """See `Drawing.draw`: `size` / L sequences, one after the other. None can be given."""
@@ -135,17 +122,6 @@ class Sequences(Drawing):
         begin = self._generator.integers(0, last_begin, count)
         ages = (begin[:, None] + self._steps).ravel()
         return Drawn(ring.place(ages), self._weight.repeat(count))
-
-    def report_errors(self, places: Tensor, error: Tensor) -> None:
-        """Changes nothing."""
-
-    def state_dict(self) -> StateDict:
-        """The generator."""
-        return {"generator": self._generator.bit_generator.state}
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """Restores it."""
-        self._generator.bit_generator.state = state["generator"]
 
 
 @final
@@ -159,8 +135,8 @@ class Proportional(Drawing):
     def __init__(
         self, ring: Ring, seed: int, alpha: float, epsilon: float, beta: Schedule | None
     ) -> None:
+        super().__init__(seed)
         self._ring = ring
-        self._generator = np.random.default_rng(seed)
         self._alpha = alpha
         self._epsilon = epsilon
         self._beta = beta
@@ -200,14 +176,14 @@ class Proportional(Drawing):
     def state_dict(self) -> StateDict:
         """Generator and priorities."""
         return {
-            "generator": self._generator.bit_generator.state,
+            **super().state_dict(),
             "greatest": self._greatest,
             "priorities": self._tree.priorities.copy(),
         }
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restores both."""
-        self._generator.bit_generator.state = state["generator"]
+        super().load_state_dict(state)
         self._greatest = float(state["greatest"])
         self._tree.rebuild(state["priorities"])
 
