@@ -29,7 +29,8 @@ class SARSA(Learner[Rollout]):
 
     a' is the action that was taken next. Where the rollout ends or an episode was truncated none
     was: there it is drawn as the actor would have. With `num_step_returns` n the target is that of
-    n-step SARSA (Sutton & Barto, equation 7.4): n rewards, as far as the rollout has them, and γⁿ Q.
+    n-step SARSA (Sutton & Barto, equation 7.4): n rewards, or as many as the episode and the
+    rollout still have, and γⁿ Q.
     """
 
     def __init__(
