@@ -26,14 +26,15 @@ from slm_lab.core.types import StateDict
 from slm_lab.env.vector_env import VectorEnv
 from slm_lab.experiment.clock import Clock
 from slm_lab.experiment.crew import Crew
-from slm_lab.experiment.progress import ASIDE, END, Board, Phase
+from slm_lab.experiment.progress import ASIDE, EARLY, END, Board, Phase
 
 logger = logging.getLogger(__name__)
 
 START_SECONDS = 60.0
 """How long a worker waits at most for the others to start: many share the cores while they do."""
 PARK_SECONDS = 5.0
-"""How long a worker stands still at most until all others do."""
+"""How long a worker stands still at most until all others do, or as long as its last training event
+took: theirs take as long."""
 STOP_SECONDS = 1.0
 """The same where the user waits for the end."""
 POLL = 0.0005
@@ -69,7 +70,28 @@ class GlobalState:
         """Puts back what a worker's checkpoint has for all."""
         for name, unit in self.units.items():
             load_unit(unit, saved["agent"]["learner"]["units"][name])
+            unit.updates[0] = saved["crew"]["updates"][name]
         self.statistics.copy_(torch.from_numpy(saved["env"]["statistics"]))
+
+    def state_dict(self) -> StateDict:
+        """What `load` puts back."""
+        units = {name: unit.state_dict() for name, unit in self.units.items()}
+        return {
+            "agent": {"learner": {"units": units}},
+            "env": {"statistics": self.statistics.numpy().copy()},
+            "crew": {"updates": self.updates},
+        }
+
+    @property
+    def updates(self) -> dict[str, int]:
+        """The gradient steps that all workers have taken, of each unit."""
+        return {name: int(unit.updates.sum()) for name, unit in self.units.items()}
+
+    @staticmethod
+    def age(saved: StateDict) -> tuple[int, int]:
+        """Frames of all workers, and gradient steps: the greater, the later it was saved. A
+        worker's clock ticks before its training event, so several may have the same frames."""
+        return sum(saved["frames"]), sum(saved["crew"]["updates"].values())
 
     @staticmethod
     def is_in(saved: StateDict) -> bool:
@@ -95,6 +117,8 @@ class Hogwild(Crew):
         self._state = state
         self._total = state.statistics.numpy()
         self._saved = board.save_requested
+        self._refreshed = time.perf_counter()
+        self._event_seconds = 0.0
 
     def clock(self, max_frame: int) -> Clock:
         """See `Crew`."""
@@ -143,6 +167,7 @@ class Hogwild(Crew):
 
     def refresh(self) -> None:
         """See `Crew`."""
+        self._refreshed = time.perf_counter()
         if self._replicas:
             self._pull()
 
@@ -157,6 +182,7 @@ class Hogwild(Crew):
 
         Raises NonFiniteLossError for statistics that would spoil those of all.
         """
+        self._event_seconds = time.perf_counter() - self._refreshed
         if len(self._pulled):
             own = self._env.statistics
             if not np.isfinite(own).all():
@@ -201,7 +227,8 @@ class Hogwild(Crew):
         state = self._copy_where_all_stand_still(wanted, copy)
         if state is None:
             board.arrived[me] = 0  # first, so that nobody takes it to stand still any more
-            logger.warning("no checkpoint: not all workers stood still within %g s", PARK_SECONDS)
+            told = "no checkpoint: not all workers stood still within %.3g s"
+            logger.warning(told, self._patience)
         board.copied[me] = wanted
         if state is not None:
             self._wait(lambda: all(self._is_done(other, wanted) for other in self._others()))
@@ -218,20 +245,32 @@ class Hogwild(Crew):
     ) -> StateDict | None:
         """None where someone has gone on: its clock ticks before it changes a weight."""
         slots = self._board.clock_slots
-        self._wait(lambda: self._all_stand_still(wanted) or self._some_went_on(wanted))
+        self._wait(
+            lambda: self._all_stand_still(wanted) or self._some_went_on(wanted), self._patience
+        )
         frames = slots.copy()
         if not self._all_stand_still(wanted):
             return None
-        state = self._copy(wanted, copy)
+        state = self._copy(copy, any(self._board.arrived[o] == wanted for o in self._lower()))
         return state if np.array_equal(slots, frames) else None
 
+    @property
+    def _patience(self) -> float:
+        return max(PARK_SECONDS, self._event_seconds)
+
     def end_together(self, copy: Callable[[], StateDict]) -> StateDict:
-        """See `Crew`."""
-        self._board.arrived[self._session] = END
-        seconds = STOP_SECONDS if self._board.stop_requested else PARK_SECONDS
-        self._wait(lambda: self._all_stand_still(END), seconds)
-        state = self._copy(END, copy)
-        self._board.copied[self._session] = END
+        """See `Crew`. One that has not waited for all says so before it makes its copy, so that
+        whoever comes later does not rely on it: of all copies the last always has everything."""
+        board, me = self._board, self._session
+        board.arrived[me] = END
+        seconds = STOP_SECONDS if board.stop_requested else PARK_SECONDS
+        if self._wait(lambda: self._all_stand_still(END), seconds):
+            state = self._copy(copy, any(board.copied[o] != EARLY for o in self._lower()))
+            board.copied[me] = END
+        else:
+            logger.warning("saved at the end, though not all workers stood still by then")
+            board.copied[me] = EARLY
+            state = self._copy(copy, another_has_it=False)
         return state
 
     def _all_stand_still(self, wanted: int) -> bool:
@@ -248,11 +287,11 @@ class Hogwild(Crew):
     def _is_done(self, other: int, wanted: int) -> bool:
         return bool(self._board.copied[other] >= wanted or self._board.arrived[other] == END)
 
-    def _copy(self, wanted: int, copy: Callable[[], StateDict]) -> StateDict:
-        """The optimizers' state is in the copy of the first worker that makes one."""
+    def _copy(self, copy: Callable[[], StateDict], another_has_it: bool) -> StateDict:
+        """The optimizers' state is in one copy: that of the first worker that makes one."""
         self._pull()
         state = copy()
-        if any(o < self._session and self._board.arrived[o] >= wanted for o in self._others()):
+        if another_has_it:
             for unit in state["agent"]["learner"]["units"].values():
                 unit["rule"] = None
         return state
@@ -262,6 +301,9 @@ class Hogwild(Crew):
         sessions = range(self._board.num_sessions)
         return [s for s in sessions if s != self._session and self._board.phase(s) == running]
 
+    def _lower(self) -> list[int]:
+        return [other for other in self._others() if other < self._session]
+
     def _wait(self, until: Callable[[], bool], seconds: float | None = None) -> bool:
         deadline = time.perf_counter() + (PARK_SECONDS if seconds is None else seconds)
         while not until():
@@ -269,6 +311,10 @@ class Hogwild(Crew):
                 return False
             time.sleep(POLL)
         return True
+
+    def state_dict(self) -> StateDict:
+        """By which a checkpoint is told from an older one."""
+        return {"updates": self._state.updates}
 
     @property
     def solved(self) -> bool:

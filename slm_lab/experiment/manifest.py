@@ -8,7 +8,7 @@ from typing import Any
 
 from slm_lab.core.errors import CheckpointError
 
-FORMAT = 5
+FORMAT = 6
 
 
 @dataclass(frozen=True)

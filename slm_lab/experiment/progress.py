@@ -60,6 +60,8 @@ END = int(np.iinfo(np.int64).max)
 """The checkpoint that is made at the end, whichever was the last before it."""
 ASIDE = END - 1
 """The checkpoint of one that takes part in none and changes nothing meanwhile."""
+EARLY = END - 2
+"""The checkpoint of one that ended, and that had not waited until all others had come to theirs."""
 
 FLAGS = ("stop", "save")
 SLOTS = ("frame", "arrived", "copied", "parked", "solved")

@@ -169,6 +169,10 @@ class RunDir:
         """The files of one Session."""
         return SessionPaths(self.root, f"{self.trial_prefix(trial)}_s{session}")
 
+    def of_crew(self, trial: int, first: int) -> SessionPaths:
+        """What Sessions that train together, of which `first` is the first, have in common."""
+        return SessionPaths(self.root, f"{self.session(trial, first).prefix}_crew")
+
 
 def safe_name(spec_name: str) -> str:
     """A spec name as a file name: what is neither letter, digit, dot nor hyphen becomes _."""

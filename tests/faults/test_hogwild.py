@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from slm_lab.experiment.manifest import read_manifest
+from slm_lab.experiment.run_dir import RunDir
 from slm_lab.metrics.reader import read_rows
 from tests.faults.lab import (
     NAME,
@@ -166,6 +167,10 @@ def test_past_max_restart_the_others_go_on_and_the_run_has_failed_until_it_is_re
     assert "1 of 3 Sessions failed" in done.err
     assert "Traceback" not in done.err
     died_at = read_manifest(manifest(folder, 0)).frame
+    again = call(command(folder, "train@latest"), folder)
+    assert again.code == 1, "there is nothing left to train, and it is lost as before"
+    assert "1 of 3 Sessions failed" in again.err
+    assert read_manifest(manifest(folder, 0)).frame == died_at
     resumed = call(command(folder, "train@latest", "-s", "env.max_frame=400000"), folder)
     assert (resumed.code, resumed.err) == (0, "")
     assert_clocks_never_went_back(folder, 400_000)
@@ -239,8 +244,11 @@ def test_a_worker_that_hangs_does_not_keep_the_others_from_ending(folder):
     assert done.code == 130
     assert done.err.startswith("Session 1: its step did not end within 5 s of the stop")
     assert done.err.count("\n") == 1
+    assert "what all have learned is saved" in done.err
     saved = [read_manifest(manifest(folder, s)) for s in (0, 2)]
     assert all(each is not None and each.frame > 0 for each in saved)
+    of_all = read_manifest(RunDir(run_folder(folder), NAME).of_crew(0, 0).manifest)
+    assert of_all.frame > sum(each.frame for each in saved)
     resumed = call(command(folder, "train@latest", *options, "-s", "env.max_frame=1000"), folder)
     assert (resumed.code, resumed.err) == (0, "")
 

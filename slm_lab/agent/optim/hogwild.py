@@ -49,6 +49,11 @@ class GlobalUnit:
             into_shared_memory(torch.zeros(num_workers, dtype=torch.int64)),
         )
 
+    def state_dict(self) -> StateDict:
+        """As `Optimizer.state_dict`; `load_unit` puts it back."""
+        flat = {"vector": self.vector.clone(), "statistics": self.statistics.clone()}
+        return {"flat": flat, "rule": {name: m.clone() for name, m in self.moments.items()}}
+
 
 class HogwildSync(GradientSync):
     """One worker's part in one unit; notes how stale its gradients are.

@@ -10,6 +10,7 @@ from slm_lab.agent.memory.unroll import UnrollWriter
 from slm_lab.experiment.actor_learner import InProcesses, OnCluster, Serially
 from slm_lab.experiment.launch.processes import SPAWN, Processes
 from slm_lab.experiment.launch.prototype import prototype
+from slm_lab.experiment.launch.silence import Silence
 from slm_lab.experiment.pipe import HANG_SECONDS, Pipe
 from slm_lab.experiment.progress import Board, Phase
 from slm_lab.experiment.result import Ending, SessionResult
@@ -127,8 +128,7 @@ class Watch:
         self._over, self._lost = pipe.flags.numpy(), pipe.lost.numpy()
         self._num_slots = pipe.slots.shape[1]
         actors = range(len(self._lost))
-        self._stood = [self._stands(actor) for actor in actors]
-        self._since = [time.monotonic() for _ in actors]
+        self._silence = Silence(len(actors))
         self._over_since: float | None = None
         self._failed: list[int | None] = [None for _ in actors]
         """Restarts of those that had failed at the last tick, and had no process any more."""
@@ -140,18 +140,15 @@ class Watch:
         if self._over[0] and self._over_since is None:
             self._over_since = now
         over = 0.0 if self._over_since is None else now - self._over_since
+        silent = self._silence.seconds([self._stands(actor) for actor in range(len(alive))])
         for actor, has_process in enumerate(alive):
             self._note_lost(actor, has_process)
-            before, stands = self._stood[actor], self._stands(actor)
-            self._stood[actor] = stands
-            if stands is None or stands != before:
-                self._since[actor] = now
             what = "start" if self._phase(actor) is Phase.STARTING else "step"
             if self._is_late(actor, over):
                 hung.append(
                     (actor, f"its step goes on {LEAVE_SECONDS:g} s after the learner's end")
                 )
-            elif now - self._since[actor] > HANG_SECONDS:
+            elif silent[actor] > HANG_SECONDS:
                 hung.append((actor, f"its {what} has not come to an end for {HANG_SECONDS:g} s"))
         return hung
 

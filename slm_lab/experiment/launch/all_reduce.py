@@ -2,7 +2,6 @@
 
 import logging
 import os
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import final
@@ -17,6 +16,7 @@ from slm_lab.core.errors import CheckpointError, LabError
 from slm_lab.experiment.all_reduce import AllReduce
 from slm_lab.experiment.crew import Crew
 from slm_lab.experiment.launch.processes import Processes
+from slm_lab.experiment.launch.silence import Silence
 from slm_lab.experiment.manifest import pending_path, read_manifest
 from slm_lab.experiment.progress import Board, Phase
 from slm_lab.experiment.result import Ending, SessionResult
@@ -94,18 +94,17 @@ class Watch:
     def __init__(self, board: Board, common: OneMachine) -> None:
         self._arrivals, self._progress = common.place.arrivals.numpy(), common.progress.numpy()
         self._frames = board.clock_slots
-        self._seen = [self._sign(rank) for rank in range(len(self._arrivals))]
-        self._since = [time.monotonic() for _ in self._seen]
+        self._silence = Silence(len(self._arrivals))
 
     def tick(self, waits_for_disk: Callable[[int], bool]) -> list[int]:
         """To be called a few times a second; returns the ranks that hang."""
-        now, newest = time.monotonic(), self._arrivals.max()
-        for rank, before in enumerate(self._seen):
-            self._seen[rank] = self._sign(rank)
-            is_late = self._arrivals[rank] < newest
-            if not is_late or self._seen[rank] != before or waits_for_disk(rank):
-                self._since[rank] = now
-        return [rank for rank, since in enumerate(self._since) if now - since > HANG_SECONDS]
+        is_late = self._arrivals < self._arrivals.max()
+        signs = [
+            self._sign(rank) if late and not waits_for_disk(rank) else None
+            for rank, late in enumerate(is_late)
+        ]
+        silent = self._silence.seconds(signs)
+        return [rank for rank, seconds in enumerate(silent) if seconds > HANG_SECONDS]
 
     def _sign(self, rank: int) -> tuple[int, ...]:
         """What changes as long as a rank gets on."""

@@ -7,7 +7,7 @@ import torch
 from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.agent.memory.unroll import UnrollLayout
 from slm_lab.agent.optim.publication import Publication
-from slm_lab.experiment.launch import actor_learner
+from slm_lab.experiment.launch import actor_learner, silence
 from slm_lab.experiment.launch.actor_learner import LEAVE_SECONDS, Watch
 from slm_lab.experiment.launch.processes import SPAWN
 from slm_lab.experiment.pipe import HANG_SECONDS, LearnerEnd, Pipe
@@ -55,7 +55,8 @@ class Watched:
 @pytest.fixture
 def watched(monkeypatch):
     watched = Watched()
-    monkeypatch.setattr(actor_learner, "time", watched)
+    for module in (actor_learner, silence):
+        monkeypatch.setattr(module, "time", watched)
     return watched
 
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from slm_lab.experiment.launch import all_reduce
+from slm_lab.experiment.launch import silence
 from slm_lab.experiment.launch.all_reduce import HANG_SECONDS, OneMachine, Watch
 from slm_lab.experiment.launch.processes import SPAWN, Processes
 from slm_lab.experiment.progress import Board
@@ -45,7 +45,7 @@ class Watched:
 @pytest.fixture
 def watched(monkeypatch):
     watched = Watched()
-    monkeypatch.setattr(all_reduce, "time", watched)
+    monkeypatch.setattr(silence, "time", watched)
     return watched
 
 
