@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
@@ -13,6 +12,7 @@ from typing import Any, final
 
 from slm_lab.analysis.atomic import write_atomically
 from slm_lab.analysis.metrics import TRIAL_METRICS
+from slm_lab.core.headline import headline
 
 LISTS = ("choice", "grid_search")
 """The samplers that pick from a list."""
@@ -23,8 +23,6 @@ _SAYS_LITTLE = frozenset(
 """Ends of paths that do not say of what they are."""
 _LONGEST = 24  # letters of a value
 _DIGITS = 3
-_TRACEBACK = "Traceback (most recent call last):"
-_SESSION = re.compile(r"Session \d+: ")
 
 
 @final
@@ -187,33 +185,6 @@ def _number_text(value: float) -> str:
         return f"{mantissa}e{int(exponent)}".replace("-", "−")
     shown = f"{value:.{_DIGITS}g}" if abs(value) < 10**_DIGITS else f"{value:.0f}"
     return shown.replace("-", "−")
-
-
-def headline(error: str) -> str:
-    """The one line of an error that says what happened.
-
-    Of a traceback it is that of the last exception in it, as "ValueError: …"; what follows, such as
-    notes, is left out. Of another text it is the first line. A leading "Session 0: " is kept.
-    """
-    whole = error.strip()
-    match = _SESSION.match(whole)
-    session = match[0] if match else ""
-    lines = whole.removeprefix(session).strip().splitlines() or [""]
-    if "Traceback" not in lines[0]:
-        return f"{session}{lines[0]}"
-    return session + (_last_exception(lines) or lines[0])
-
-
-def _last_exception(lines: Iterable[str]) -> str:
-    """The line that names it: the first after the frames of the last traceback, which are indented;
-    "" if there is none."""
-    found, among_frames = "", False
-    for line in lines:
-        if line.startswith(_TRACEBACK):
-            among_frames = True
-        elif among_frames and line and not line[0].isspace():
-            found, among_frames = line, False
-    return found
 
 
 def write_experiment_df(path: Path, experiment: Experiment) -> None:

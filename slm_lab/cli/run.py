@@ -13,6 +13,7 @@ from slm_lab.cli.errors import FAILED, INTERRUPTED
 from slm_lab.cli.live import LiveDisplay, number
 from slm_lab.cli.naming import count_text, full_name, sessions_text
 from slm_lab.cli.screen import say
+from slm_lab.core.headline import headline
 from slm_lab.experiment.result import Ending, TrialResult, never_began
 from slm_lab.experiment.run import Run, RunRequest
 from slm_lab.spec.schema.meta import MetaSpec
@@ -78,6 +79,7 @@ def run_spec(
         say(console, Text(note, "yellow"))
     with LiveDisplay(console, spec.meta, spec.env.max_frame) as display:
         result = run.start(display.update)
+    _show_restarts(console, result, spec.meta)
     _show_failures(result, spec.meta)
     _show_metrics(console, result, len(spec.meta.writers))
     _show_graphs(console, result, run.run_dir.root)
@@ -146,6 +148,15 @@ def _rests_on(result: TrialResult, meta: MetaSpec) -> str:
     if meta.distributed == "actor_learner":
         return f"; the metrics rest on {count_text(learners, 'learner')}"
     return f"; the metrics rest on the other {learners}"
+
+
+def _show_restarts(console: Console, result: TrialResult, meta: MetaSpec) -> None:
+    """Of those that had to be, also where all went well in the end."""
+    for session in result.sessions:
+        if session.restarted_because is not None:
+            name, why = full_name(meta, session.session), headline(session.restarted_because)
+            told = f"{name} was restarted {session.restarts}×, the last time because: {why}"
+            say(console, Text(told, "yellow"))
 
 
 def _show_failures(result: TrialResult, meta: MetaSpec) -> None:

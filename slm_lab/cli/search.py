@@ -11,12 +11,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from slm_lab.analysis.experiment import headline, short_names, value_text
+from slm_lab.analysis.experiment import short_names, value_text
 from slm_lab.cli.errors import FAILED, INTERRUPTED
 from slm_lab.cli.live import number, short
 from slm_lab.cli.naming import count_text, sessions_text
 from slm_lab.cli.screen import Screen, say, wide_console
 from slm_lab.cli.search_live import SearchDisplay, TrialsTable, searched_paths
+from slm_lab.core.headline import headline
 from slm_lab.experiment.search.confirm import Confirmation
 from slm_lab.experiment.search.outcomes import best_first, draw, write_confirmed
 from slm_lab.experiment.search.prepare import Prepared, SearchRequest

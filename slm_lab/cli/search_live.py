@@ -9,9 +9,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from slm_lab.analysis.experiment import headline, short_names, value_text
+from slm_lab.analysis.experiment import short_names, value_text
 from slm_lab.cli.live import number, short
 from slm_lab.cli.screen import Screen
+from slm_lab.core.headline import headline
 from slm_lab.experiment.search.outcomes import best_first
 from slm_lab.experiment.search.record import Standing, Status, TrialState
 from slm_lab.experiment.search.search import Search

@@ -32,6 +32,8 @@ class SessionResult:
     """Of the process; negative: the signal that killed it."""
     restarts: int = 0
     """How often its process died and was replaced."""
+    restarted_because: str | None = None
+    """How the last one of them died."""
     would_repeat: bool = False
     """Whether the same would happen again from the last checkpoint on."""
     lost_others: bool = False

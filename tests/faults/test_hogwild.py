@@ -121,11 +121,13 @@ def test_a_killed_worker_is_replaced_and_only_its_episodes_are_lost(folder):
         done = running.end()
         wait_until(lambda: all_gone(children), timeout=3)
     assert (done.code, done.err) == (0, "")
+    why = "the process was killed by signal 9"
+    assert f"Session 0 was restarted 1×, the last time because: {why}" in done.out
     assert_clocks_never_went_back(folder, 100_000)
     assert row_count(folder, 0) >= before
     assert [session["restarts"] for session in trial_metrics(folder)["sessions"]] == [1, 0, 0]
     log = (run_folder(folder) / "log" / f"{NAME}_t0_s0.log").read_text()
-    assert "Session 0 is replaced: the process was killed by signal 9" in log
+    assert f"Session 0 is replaced: {why}" in log
     assert_nothing_left({running.pid, *(child.pid for child in children)})
 
 

@@ -122,7 +122,7 @@ def train_in_step(
     to `meta.max_restart` times.
     """
     spec = tasks[0].spec
-    restarts, results = 0, list[SessionResult]()
+    restarts, results, why = 0, list[SessionResult](), None
     while True:
         settle([task.run_dir.session(task.trial, task.session) for task in tasks])
         began_at = board.clock_slots.copy()
@@ -132,7 +132,7 @@ def train_in_step(
             if not restarts:
                 raise
             return [replace(r, error=f"{r.error}\ncannot begin again: {error}") for r in results]
-        results = [replace(each, restarts=restarts) for each in results]
+        results = [replace(each, restarts=restarts, restarted_because=why) for each in results]
         failed = [each for each in results if each.ending is Ending.FAILED and not each.lost_others]
         if not failed or restarts == spec.meta.max_restart or board.stop_requested:
             return results

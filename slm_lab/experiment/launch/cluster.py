@@ -283,9 +283,12 @@ class Actors:
         if result.ending is Ending.FAILED and self._may_go_on(session, result):
             self._restarts[session] += 1
             self._board.write(session, phase=Phase.WAITING, restarts=self._restarts[session])
-            self._start([replace(self._tasks[session], resume=True, begins_again=result.error)])
+            again = replace(self._tasks[session], resume=True, begins_again=result.error)
+            self._tasks[session] = again
+            self._start([again])
             return
-        self._results.append(replace(result, restarts=self._restarts[session]))
+        restarts, why = self._restarts[session], self._tasks[session].begins_again
+        self._results.append(replace(result, restarts=restarts, restarted_because=why))
         if self._together and result.ending is Ending.FAILED:
             self._end_others(session)
 

@@ -68,6 +68,7 @@ class Processes:
         self._tasks = {task.session: task for task in tasks}
         self._began_at: dict[int, int] = {}
         self._restarts = {task.session: 0 for task in tasks}
+        self._why_restarted: dict[int, str] = {}
         self._max_restart = max_restart
         self._stop_seconds = stop_seconds
         self._vital = frozenset(vital)
@@ -161,8 +162,14 @@ class Processes:
             if result.ending is Ending.FAILED and self._may_be_replaced(session, process):
                 self._replace(session, str(result.error))
                 continue
-            restarts = self._restarts[session]
-            self._results.append(replace(result, exit_code=process.exitcode, restarts=restarts))
+            self._results.append(
+                replace(
+                    result,
+                    exit_code=process.exitcode,
+                    restarts=self._restarts[session],
+                    restarted_because=self._why_restarted.get(session),
+                )
+            )
             if session in self._vital and result.ending is Ending.FAILED:
                 self._end_others(session)
                 return
@@ -212,6 +219,7 @@ class Processes:
 
     def _replace(self, session: int, error: str) -> None:
         self._restarts[session] += 1
+        self._why_restarted[session] = error
         self._board.write(session, phase=Phase.WAITING, restarts=self._restarts[session])
         task = replace(self._tasks[session], resume=False, replaces=error)
         self._waiting.append(task)
