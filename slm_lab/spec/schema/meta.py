@@ -158,7 +158,10 @@ class MetaSpec(Block):
         1, ge=1, description="independent seeds of a distributed training, one after another"
     )
     max_restart: Int = Field(
-        3, ge=0, description="restarts of a dead worker, rank or actor; retries of a failed trial"
+        3,
+        ge=0,
+        description="restarts of each worker or actor that dies, or of all ranks; retries of a "
+        "failed trial",
     )
     scale: Literal["linear", "strong", "weak"] = Field(
         "linear", description="all_reduce: how totals are divided among the ranks"

@@ -1,0 +1,41 @@
+"""Networks on a GPU, in every mode, where there is one; elsewhere nothing of this can be tried."""
+
+import pytest
+import torch
+
+from slm_lab.metrics.reader import read_rows
+from tests.faults.lab import call, command, rows_file, write_spec
+from tests.support import ppo, soft
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU here")
+
+FRAMES = 4_000
+
+
+def on_gpu(make, distributed):
+    together = {} if distributed is False else {"meta__max_session": 2}
+    return make(
+        agent__net__gpu=True,
+        meta__distributed=distributed,
+        env__max_frame=FRAMES,
+        meta__log_frequency=500,
+        **together,
+    )
+
+
+def sac(**changes):
+    return soft("SoftActorCritic", **changes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("distributed", [False, "shared", "synced", "all_reduce", "actor_learner"])
+@pytest.mark.parametrize("make", [ppo, sac])
+def test_what_trains_on_a_gpu_is_saved_and_goes_on_there(tmp_path, make, distributed):
+    write_spec(tmp_path, on_gpu(make, distributed))
+    done = call(command(tmp_path, "train"), tmp_path)
+    assert (done.code, done.err) == (0, "")
+    before = read_rows(rows_file(tmp_path))
+    assert before.has_values("loss")
+    resumed = call(command(tmp_path, "train@latest", "-s", f"env.max_frame={2 * FRAMES}"), tmp_path)
+    assert (resumed.code, resumed.err) == (0, "")
+    assert read_rows(rows_file(tmp_path))["total_frame"][-1] > before["total_frame"][-1]
