@@ -24,6 +24,7 @@ BENCHMARKS = {
     "benchmark/ppo/ppo_lunar.json": ("ppo_lunar", 220.0),
     "benchmark/ppo/ppo_lunar_continuous.json": ("ppo_lunar_continuous", 235.0),
     "benchmark/sarsa/sarsa_cartpole.json": ("sarsa_cartpole", 440.0),
+    "benchmark/sarsa/sarsa_acrobot.json": ("sarsa_acrobot", -140.0),
     "benchmark/sil/sil_cartpole.json": ("sil_cartpole", 450.0),
     "benchmark/sil/sil_mountaincar_continuous.json": ("sil_mountaincar_continuous", 75.0),
     "benchmark/sil/ppo_sil_cartpole.json": ("ppo_sil_cartpole", 350.0),
@@ -42,6 +43,7 @@ BENCHMARKS = {
     "benchmark/sac/sac_bipedalwalker.json": ("sac_bipedalwalker", 230.0),
     "benchmark/crossq/crossq_cartpole.json": ("crossq_cartpole", 400.0),
     "benchmark/crossq/crossq_pendulum.json": ("crossq_pendulum", -190.0),
+    "benchmark/crossq/crossq_lunar.json": ("crossq_lunar", 200.0),
     "benchmark/crossq/crossq_lunar_continuous.json": ("crossq_lunar_continuous", 200.0),
     "benchmark/crossq/crossq_bipedalwalker.json": ("crossq_bipedalwalker", 230.0),
     "benchmark/a2c/a2c_gae_mountaincar_continuous.json": ("a2c_gae_mountaincar_continuous", 80.0),
@@ -58,6 +60,7 @@ BENCHMARKS = {
 
 MEANS = {
     "benchmark/sarsa/sarsa_cartpole.json": 470.0,
+    "benchmark/sarsa/sarsa_acrobot.json": -120.0,
     "benchmark/sil/ppo_sil_cartpole.json": 420.0,
     "benchmark/dqn/vanilla_dqn_cartpole.json": 200.0,
     "benchmark/dqn/ddqn_per_mountaincar.json": -150.0,
