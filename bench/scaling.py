@@ -91,20 +91,23 @@ class Watch:
             self.seen.append((time.perf_counter(), int(slots.sum())))
 
 
-def measure(case: Case, plan: Plan, workers: int) -> Speed:
-    """One training of so many workers, from their first updates to the end of the first."""
+def measure(case: Case, plan: Plan, workers: int, folder: Path) -> Speed:
+    """One training of so many workers, from their first updates to the end of the first.
+
+    `folder` is one for all: what the Random agent reaches is measured there once, beside the first,
+    and takes no core from the workers of the others.
+    """
     spec = case.spec()
     frames = case.frames if plan is ALONE else case.frames * workers
     spec["env"]["max_frame"] = frames
     spec["meta"] |= {"max_session": workers, "log_frequency": 500, **plan.meta}
     start = getattr(case, "start", 0) + 500
-    with tempfile.TemporaryDirectory() as folder:
-        run_dir = RunDir.create(Path(folder), "scaling", datetime.now())
-        watch = Watch(start)
-        result = Trial(parse_spec("scaling", spec), run_dir, 0, on_tick=watch).run()
-        assert not result.failed, result.failed
-        files = [run_dir.session(0, s).rows for s in range(workers)]
-        rows = [read_rows(file) for file in files if file.exists()]
+    run_dir, watch = RunDir.create(folder, "scaling", datetime.now()), Watch(start)
+    parsed = parse_spec("scaling", spec)
+    result = Trial(parsed, run_dir, 0, on_tick=watch, at_once=True).run()
+    assert not result.failed, result.failed
+    files = [run_dir.session(0, s).rows for s in range(workers)]
+    rows = [read_rows(file) for file in files if file.exists()]
     (began, first), (ended, last) = watch.seen[0], watch.seen[-1]
     all_run = min(float(each["wall_t"][-1]) for each in rows)  # they begin together
     updates = 0.0
@@ -122,9 +125,9 @@ def scaling(name: str, workers: list[int], repeats: int) -> None:
     case, modes = CASES[name]
     plans = [(plan, count) for plan in (*modes, ALONE) for count in workers]
     speeds: dict[tuple[str, int], list[Speed]] = {(p.label, count): [] for p, count in plans}
-    for _ in range(repeats):
-        for plan, count in plans:
-            speed = measure(case, plan, count)
+    with tempfile.TemporaryDirectory() as folder:
+        for plan, count in plans * repeats:
+            speed = measure(case, plan, count, Path(folder))
             speeds[plan.label, count].append(speed)
             print(f"{name} {plan.label:11} {count}  {_told(speed)}", flush=True)
     base, counted = workers[0], "frames" if LINEAR in modes else "updates"
