@@ -244,7 +244,7 @@ def test_a_worker_that_hangs_does_not_keep_the_others_from_ending(folder):
         done = running.end(30)
         assert running.children() == []
     assert done.code == 130
-    assert done.err.startswith("Session 1: its step did not end within 5 s of the stop")
+    assert done.err.startswith("Session 1: its step did not end within 2 s of the stop")
     assert done.err.count("\n") == 1
     assert "what all have learned is saved" in done.err
     saved = [read_manifest(manifest(folder, s)) for s in (0, 2)]

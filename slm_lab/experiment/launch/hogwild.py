@@ -32,7 +32,7 @@ LONGEST_INTERVAL = 300.0
 HANG_SECONDS = 300.0
 """How long a worker may take to start, or to come to the end of its step, until it is taken to
 hang."""
-STOP_SECONDS = 5.0
+STOP_SECONDS = 2.0
 """How long a worker may take to come to the end of its step when the user waits for it."""
 
 
