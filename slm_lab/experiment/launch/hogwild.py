@@ -109,9 +109,9 @@ def remain_failed(tasks: Sequence[SessionTask], board: Board) -> list[SessionRes
     one = tasks[0]
     if board.clock_slots.sum() < one.spec.env.max_frame:
         return []
+    ours = {task.session for task in tasks}
     before = _results_before(one.run_dir, one.trial)
-    lost = [each for each in before if each.session in {task.session for task in tasks}]
-    lost = [each for each in lost if each.ending is Ending.FAILED and not each.would_repeat]
+    lost = [each for each in before if each.session in ours and each.ending is Ending.FAILED]
     for each in lost:
         board.write(one.workers.index(each.session), phase=Phase.FAILED)
     return lost

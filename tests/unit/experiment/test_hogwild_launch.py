@@ -162,13 +162,13 @@ def test_what_the_parent_has_saved_for_workers_that_were_given_up_is_restored(sa
 BEFORE = (
     SessionResult(0, Ending.FAILED, 40, "it was killed", exit_code=-9, restarts=2),
     SessionResult(1, Ending.FINISHED, 60, exit_code=0),
-    SessionResult(2, Ending.FAILED, 60, "the disk is full", would_repeat=True),
+    SessionResult(2, Ending.INTERRUPTED, 60, exit_code=0),
 )
 
 
 @pytest.mark.parametrize(("frames", "failed"), [([40, 60, 60], [0]), ([40, 60, 20], [])])
 def test_one_that_was_lost_stays_so_if_there_is_nothing_left_to_train(tmp_path, frames, failed):
-    """One that only could not save may do so now."""
+    """One that was only stopped has its last row to write."""
     spec = SPEC.model_copy(update={"env": SPEC.env.model_copy(update={"max_frame": 160})})
     tasks, board = worker_tasks(tmp_path, spec, 3), Board.allocate(SPAWN, 3)
     board.clock_slots[:] = frames
