@@ -27,8 +27,6 @@ SHORTEST_INTERVAL = 1.0
 """Seconds between two checkpoints at least: all workers stand still for them."""
 PAUSE_SHARE = 0.01
 """The share of the time that checkpoints may take: where they take long, there are fewer."""
-LONGEST_INTERVAL = 300.0
-"""Seconds between two checkpoints at most for the sake of that: what a crash may cost."""
 HANG_SECONDS = 300.0
 """How long a worker may take to start, or to come to the end of its step, until it is taken to
 hang."""
@@ -141,7 +139,7 @@ class Checkpoints:
         running = [s for s in range(board.num_sessions) if board.phase(s) == Phase.RUNNING]
         pending = [s for s in running if board.copied[s] < board.save_requested]
         longest = max((int(board.parked[session]) for session in running), default=0)
-        interval = max(self._shortest, min(longest / 1e6 / PAUSE_SHARE, LONGEST_INTERVAL))
+        interval = max(self._shortest, longest / 1e6 / PAUSE_SHARE)
         if running and not pending and time.monotonic() - self._last >= interval:
             board.request_save()
             self._last = time.monotonic()
