@@ -166,7 +166,8 @@ class Watch:
         steps = phase is Phase.RUNNING and board.arrived[worker] < EARLY
         if not steps and phase is not Phase.STARTING:
             return None
-        return phase, board.read(worker).restarts, int(board.clock_slots[worker])
+        counts = board.clock_slots, board.arrived, board.copied
+        return phase, board.read(worker).restarts, *(int(each[worker]) for each in counts)
 
 
 def train_workers(

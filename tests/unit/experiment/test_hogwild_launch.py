@@ -111,6 +111,15 @@ def test_a_start_that_does_not_end_hangs_and_one_that_has_not_begun_does_not(wat
     assert watched.hung_after(HANG_SECONDS) == [0]
 
 
+@pytest.mark.parametrize("slot", ["arrived", "copied"])
+def test_a_worker_that_comes_to_a_checkpoint_after_a_long_step_does_not_hang(watched, slot):
+    assert watched.hung_after(0) == []
+    assert watched.hung_after(HANG_SECONDS - 1) == []
+    for worker in (0, 1):
+        getattr(watched.board, slot)[worker] = 1
+    assert watched.hung_after(HANG_SECONDS - 1) == []
+
+
 @pytest.mark.parametrize("where", [ASIDE, EARLY, END])
 def test_a_worker_that_evaluates_or_saves_at_the_end_may_take_long(watched, where):
     watched.board.arrived[0] = where

@@ -7,13 +7,10 @@ import psutil
 import pytest
 
 from slm_lab.experiment.launch import processes
-from slm_lab.experiment.launch.processes import SPAWN, Processes, end, start
-from slm_lab.experiment.progress import Board, Phase
+from slm_lab.experiment.launch.processes import SPAWN, end, start
+from slm_lab.experiment.progress import Phase
 from slm_lab.experiment.result import Ending
-from slm_lab.experiment.run_dir import RunDir
-from slm_lab.experiment.worker import SessionTask
 from tests.faults.lab import wait_until
-from tests.support import parse, ppo
 from tests.unit.experiment.acts import (
     act,
     break_the_pipe,
@@ -25,6 +22,7 @@ from tests.unit.experiment.acts import (
     nothing,
     wait_for_the_stop,
 )
+from tests.unit.experiment.tasks import processes_that
 
 DEADLINE = 60.0
 
@@ -33,27 +31,7 @@ DEADLINE = 60.0
 def make(monkeypatch, tmp_path):
     """Processes of which each does one of the acts."""
     monkeypatch.setattr(processes, "session_main", act)
-    spec = parse(ppo())
-
-    def make(*acts, max_parallel=8):
-        board = Board.allocate(SPAWN, len(acts))
-        tasks = [
-            SessionTask(
-                spec,
-                RunDir(tmp_path, "x"),
-                0,
-                0,
-                session,
-                len(acts),
-                False,
-                False,
-                (what.__name__,),
-            )
-            for session, what in enumerate(acts)
-        ]
-        return Processes(tasks, board, max_parallel), board
-
-    yield make
+    yield lambda *acts, **limits: processes_that(acts, tmp_path, **limits)
     assert left_behind() == []
 
 

@@ -5,11 +5,8 @@ import signal
 import pytest
 
 from slm_lab.experiment.launch import processes
-from slm_lab.experiment.launch.processes import SPAWN, Processes
-from slm_lab.experiment.progress import END, Board, Phase
+from slm_lab.experiment.progress import END, Phase
 from slm_lab.experiment.result import Ending
-from slm_lab.experiment.worker import SessionTask
-from tests.support import parse, ppo
 from tests.unit.experiment.acts import (
     act,
     begin,
@@ -21,7 +18,7 @@ from tests.unit.experiment.acts import (
     hang,
     nothing,
 )
-from tests.unit.experiment.tasks import worker_tasks
+from tests.unit.experiment.tasks import processes_that
 
 TIMEOUT = 30.0
 
@@ -30,19 +27,7 @@ TIMEOUT = 30.0
 def make(monkeypatch, tmp_path):
     """Processes of which each does one of the acts, and is replaced."""
     monkeypatch.setattr(processes, "session_main", act)
-    spec = parse(ppo())
-
-    def make(*acts, **limits):
-        board = Board.allocate(SPAWN, len(acts))
-        names = [(what.__name__,) for what in acts]
-        tasks = worker_tasks(tmp_path, spec, len(acts))
-        tasks = [
-            SessionTask(**{**vars(task), "imports": name})
-            for task, name in zip(tasks, names, strict=True)
-        ]
-        return Processes(tasks, board, len(acts), **limits), board
-
-    return make
+    return lambda *acts, **limits: processes_that(acts, tmp_path, **limits)
 
 
 def test_a_killed_worker_is_replaced_as_often_as_allowed(make):
