@@ -138,7 +138,15 @@ def wait_until(condition: Callable[[], Any], timeout: float = PATIENCE) -> Any:
 
 def all_gone(processes: Iterable[psutil.Process]) -> bool:
     """Whether none of them runs any more."""
-    return not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in processes)
+    return not any(_runs(process) for process in processes)
+
+
+def _runs(process: psutil.Process) -> bool:
+    """It may end between two questions."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def run_folder(folder: Path) -> Path:
