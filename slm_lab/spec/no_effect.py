@@ -21,10 +21,7 @@ from slm_lab.spec.schema.algorithm import (
 )
 from slm_lab.spec.schema.block import Block
 from slm_lab.spec.schema.meta import ActorLearnerSpec
-from slm_lab.spec.schema.net import ROLES, NetSpec
-
-TARGET_KEYS = ("update_type", "update_frequency", "polyak_coef")
-"""How a target network follows."""
+from slm_lab.spec.schema.net import ROLES, TARGET_KEYS, NetSpec
 
 WITHOUT_SIGMA = DISCRETE | {"MultiCategorical", "Bernoulli", "Beta"}
 """Distributions of actions that have no deviation to begin with."""

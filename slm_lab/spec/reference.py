@@ -14,7 +14,6 @@ from pydantic.fields import FieldInfo
 from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS, Registry
 from slm_lab.spec import builtin as _builtin  # registers the lab's own parts  # noqa: F401
 from slm_lab.spec.legacy import OF_IMITATION, TOP_LEVEL
-from slm_lab.spec.no_effect import TARGET_KEYS
 from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.algorithm import AlgorithmSpec
 from slm_lab.spec.schema.block import Block
@@ -27,7 +26,7 @@ from slm_lab.spec.schema.meta import (
     MetaSpec,
     SearchResourcesSpec,
 )
-from slm_lab.spec.schema.net import NetSpec
+from slm_lab.spec.schema.net import TARGET_KEYS, NetSpec
 from slm_lab.spec.schema.optim import TorchPart
 from slm_lab.spec.schema.schedule import ScheduleSpec
 from slm_lab.spec.schema.scheduler import MODELS

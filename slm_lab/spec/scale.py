@@ -12,7 +12,7 @@ from slm_lab.spec.schema.algorithm import AlgorithmSpec, OnPolicyLearningSpec, R
 from slm_lab.spec.schema.block import Block
 from slm_lab.spec.schema.memory import MemorySpec
 from slm_lab.spec.schema.meta import MetaSpec
-from slm_lab.spec.schema.net import ROLES, NetSpec
+from slm_lab.spec.schema.net import ROLES, TARGET_KEYS, NetSpec
 from slm_lab.spec.schema.optim import LRSchedulerSpec, OptimSpec, TorchPart
 from slm_lab.spec.schema.spec import Spec
 
@@ -53,9 +53,8 @@ RATES: tuple[tuple[str, type[TorchPart], tuple[str, ...]], ...] = (
 def parts_of(algorithm: AlgorithmSpec | None, meta: MetaSpec) -> tuple[Part, ...]:
     """What is divided among the ranks of a training.
 
-    With "linear" each rank keeps its minibatch: a step of all stands for N steps of one (a target
-    network follows per step as it did). With "strong" the minibatch is divided as well: the updates
-    are those of one process, shared out.
+    With "linear" each rank keeps its minibatch: a step of all stands for N steps of one. With
+    "strong" the minibatch is divided as well: the updates are those of one process, shared out.
     """
     if meta.distributed != "all_reduce" or meta.max_session == 1 or meta.scale == "weak":
         return ()
@@ -85,15 +84,17 @@ def shares(
 
 def scaled(spec: Spec) -> Spec:
     """The spec of each rank; without ranks, or with one, it is the same."""
-    meta, agent = spec.meta, spec.agent
-    if meta.distributed != "all_reduce" or meta.max_session == 1:
+    meta, agent, count = spec.meta, spec.agent, spec.meta.max_session
+    if meta.distributed != "all_reduce" or count == 1:
         return spec
     algorithm, memory = shares(agent.algorithm, agent.memory, meta)
     agent = agent.model_copy(update={"algorithm": algorithm, "memory": memory})
     if meta.scale == "strong":
-        agent = _with_nets(agent, lambda net: _with_targets_as_often(net, meta.max_session))
+        agent = _with_nets(agent, lambda net: _with_targets_as_often(net, count, 1))
     elif meta.scale_lr:
-        agent = _with_larger_steps(agent, meta.max_session)
+        agent = _with_larger_steps(agent, count)
+        if meta.scale == "linear":
+            agent = _with_nets(agent, lambda net: _with_targets_as_often(net, count, count))
     return spec.model_copy(update={"agent": agent})
 
 
@@ -142,16 +143,26 @@ def _with_nets(agent: AgentSpec, change: Callable[[NetSpec], NetSpec]) -> AgentS
     )
 
 
-def _with_targets_as_often(net: NetSpec, count: int) -> NetSpec:
-    """A rank counts its own frames, of which there are fewer between two of the same updates.
+def _with_targets_as_often(net: NetSpec, count: int, steps: int) -> NetSpec:
+    """With targets that follow over the frames of all as they do over those of one process.
 
-    A polyak average over one frame is one after every gradient step, which others must not become.
+    A rank counts its own frames, of which there are fewer between two of the same updates; and a
+    polyak average after every step takes the way of `steps` at once: (1 − τ)^steps of what it was
+    remains (the scaling rule of arXiv:2307.13813).
     """
-    frames = net.update_frequency
-    if frames == 1:
-        return net
-    least = 2 if net.update_type == "polyak" else 1
-    return net.model_copy(update={"update_frequency": max(least, -(-frames // count))})
+    given = net.model_dump(mode="json")
+    changed: dict[str, Any] = {}
+    for prefix in ("", *(f"{role}_" for role in ROLES)):
+        if prefix and not any(prefix + key in given for key in TARGET_KEYS):
+            continue
+        kind, frames, tau = (given.get(prefix + key, given[key]) for key in TARGET_KEYS)
+        if frames > 1:
+            # Over one frame, polyak would become an average after every step.
+            least = 2 if kind == "polyak" else 1
+            changed[f"{prefix}update_frequency"] = max(least, -(-frames // count))
+        elif kind == "polyak" and steps > 1:
+            changed[f"{prefix}polyak_coef"] = 1 - (1 - tau) ** steps
+    return type(net).model_validate({**given, **changed})
 
 
 def _with_larger_rates(net: NetSpec, count: int) -> NetSpec:

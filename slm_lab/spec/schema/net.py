@@ -31,6 +31,9 @@ ROLES: tuple[Role, ...] = ("actor", "critic")
 SAME_FOR_BOTH = ("type", "shared", "use_same_optim", "gpu")
 """Keys of a net that have no `actor_*` and `critic_*` variants."""
 
+TARGET_KEYS = ("update_type", "update_frequency", "polyak_coef")
+"""Keys of a net: how a target network follows it."""
+
 
 def _known_activation(name: str) -> str:
     known = activation_class(name)

@@ -29,14 +29,15 @@ def rank_of(raw, scale="linear", count=RANKS, **changes):
 
 
 def keys_of(spec):
-    """{path: value} of algorithm, memory and the learning rates of actor and critic."""
+    """{path: value} of algorithm, memory, learning rates, and how the critic's target follows."""
     agent = spec.agent
     found = {f"algorithm.{key}": value for key, value in agent.algorithm}
     found |= {f"memory.{key}": value for key, value in agent.memory or ()}
     for role in ("actor", "critic"):
         args = dict(net_for_role(agent, role).optim_spec.args)
         found |= {f"{role}.{key}": value for key, value in args.items()}
-    return found
+    critic = net_for_role(agent, "critic")
+    return found | {key: getattr(critic, key) for key in ("update_frequency", "polyak_coef")}
 
 
 def differences(before, after):
@@ -66,6 +67,8 @@ REPLAY_OF_SAC = {
     "memory.max_size": (100_001, 25_001),
 }
 ALPHA = {"algorithm.alpha_lr": (5e-4, 2e-3)}
+FOUR_STEPS_AT_ONCE = {"polyak_coef": (0.005, 1 - 0.995**4)}
+COPIED_AS_OFTEN = {"update_frequency": (1000, 250)}
 MORE_BATCHES = {"algorithm.training_batch_iter": (2, 8)}
 
 SCALED = {
@@ -80,14 +83,15 @@ SCALED = {
         "weak": both(RATE),
     }),
     "SoftActorCritic": (DSAC, {
-        "linear": {**REPLAY_OF_SAC, **ALPHA, **both(1e-3)},
+        "linear": {**REPLAY_OF_SAC, **ALPHA, **both(1e-3), **FOUR_STEPS_AT_ONCE},
         "strong": {**REPLAY_OF_SAC, "memory.batch_size": (256, 64),
                    "algorithm.training_batch_iter": (1, 4)},
         "weak": {**ALPHA, **both(1e-3)},
     }),
     "DoubleDQN": (DQN, {
-        "linear": {**REPLAY_OF_DQN, **both(1e-3)},
-        "strong": {**REPLAY_OF_DQN, **MORE_BATCHES, "memory.batch_size": (32, 8)},
+        "linear": {**REPLAY_OF_DQN, **both(1e-3), **COPIED_AS_OFTEN},
+        "strong": {**REPLAY_OF_DQN, **MORE_BATCHES, **COPIED_AS_OFTEN,
+                   "memory.batch_size": (32, 8)},
         "weak": both(1e-3),
     }),
     "PPOSIL": (SIL, {
@@ -115,7 +119,9 @@ def test_what_is_divided_and_which_rates_are_larger(raw, scale, expected):
 
 @pytest.mark.parametrize(("raw", "scale", "expected"), CASES)
 def test_rates_may_be_left_as_they_are(raw, scale, expected):
-    left = {key: value for key, value in expected.items() if not key.endswith("lr")}
+    """Targets then follow per step as they did: a step has the size that it has in one process."""
+    of_steps = ("lr",) if scale == "strong" else ("lr", *FOUR_STEPS_AT_ONCE, *COPIED_AS_OFTEN)
+    left = {key: value for key, value in expected.items() if not key.endswith(of_steps)}
     assert differences(*rank_of(raw, scale, meta__scale_lr=False)) == left
 
 
@@ -241,12 +247,29 @@ def test_the_same_updates_are_made_of_as_many_frames_with_an_exact_ratio():
     assert "algorithm.update_to_data" not in differences(*rank_of(DSAC, "linear", **keys))
 
 
-def test_targets_are_replaced_after_as_many_updates_where_the_updates_are_the_same():
-    """A rank counts its own frames, of which there are fewer between two updates of one process."""
-    _, own = rank_of(DQN, "strong")
-    assert own.agent.net.update_frequency == 250
-    _, own = rank_of(DQN, "linear")
-    assert own.agent.net.update_frequency == 1000
+FOLLOWERS = [
+    # a net's keys; those of the critic with "linear", and with "strong"
+    ({"update_type": "polyak", "polyak_coef": 0.01}, (1, 1 - 0.99**4), (1, 0.01)),
+    ({"update_type": "polyak", "polyak_coef": 0.01, "update_frequency": 8}, (2, 0.01), (2, 0.01)),
+    ({"update_type": "polyak", "polyak_coef": 0.01, "update_frequency": 4}, (2, 0.01), (2, 0.01)),
+    ({"update_type": "polyak", "polyak_coef": 1.0}, (1, 1.0), (1, 1.0)),
+    ({"update_type": "replace", "update_frequency": 4}, (1, 0.0), (1, 0.0)),
+    ({"update_type": "replace", "update_frequency": 1}, (1, 0.0), (1, 0.0)),
+    ({"update_frequency": 100, "critic_update_frequency": 10}, (3, 0.0), (3, 0.0)),
+    ({"update_frequency": 100, "critic_update_type": "polyak", "critic_polyak_coef": 0.01},
+     (25, 0.01), (25, 0.01)),
+    ({"update_type": "polyak", "polyak_coef": 0.5, "critic_polyak_coef": 0.01},
+     (1, 1 - 0.99**4), (1, 0.01)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("keys", "linear", "strong"), FOLLOWERS)
+def test_targets_follow_over_the_frames_of_all_as_over_those_of_one_process(keys, linear, strong):
+    """Those of a role that has keys of its own, too; and never after every step which did not."""
+    for scale, expected in (("linear", linear), ("strong", strong)):
+        _, own = rank_of(SAC, scale, agent__net={"type": "MLPNet", **keys})
+        critic = net_for_role(own.agent, "critic")
+        assert (critic.update_frequency, critic.polyak_coef) == pytest.approx(expected)
 
 
 def messages(raw):
