@@ -1,0 +1,60 @@
+"""Runs that commands are tried on, and what they print of them."""
+
+import hashlib
+import json
+import re
+
+from typer.testing import CliRunner
+
+from slm_lab.cli.main import app
+from tests.faults.lab import NAME, call, command, run_folder, write_spec
+from tests.support import ppo
+
+SPEC = ppo(meta__max_session=2, meta__rigorous_eval=2, meta__eval_frequency=200,
+           env__max_frame=500, env__normalize_obs=True)  # fmt: skip
+RANDOM = {
+    "agent": {"name": "Random", "algorithm": {"name": "Random"}},
+    "env": {**ppo()["env"], "max_frame": 300},
+    "meta": ppo()["meta"],
+}
+
+
+def trained(folder, spec):
+    write_spec(folder, spec)
+    (folder / "data").mkdir()
+    done = call(command(folder, "train"), folder)
+    assert (done.code, done.err) == (0, "")
+    return folder
+
+
+def edited(folder, path, value):
+    """Changes the spec that the run folder keeps; the path is dotted."""
+    file = run_folder(folder) / f"{NAME}_spec.json"
+    content = json.loads(file.read_text())
+    *parents, last = path.split(".")
+    block = content[NAME]
+    for parent in parents:
+        block = block[parent]
+    block[last] = value
+    file.write_text(json.dumps(content))
+
+
+def lab(folder, mode, *options):
+    """The command in this process."""
+    args = command(folder, mode, *options)[1:]
+    return CliRunner().invoke(app, args, env={"COLUMNS": "80"}, catch_exceptions=False)
+
+
+def table(output):
+    """The rows of numbers that were printed."""
+    return [line.split() for line in output.splitlines() if re.match(r"\s+(\d|all)", line)]
+
+
+def fingerprint(folder):
+    return {
+        str(path.relative_to(folder)): (
+            path.stat().st_mtime_ns,
+            hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "",
+        )
+        for path in [folder, *folder.rglob("*")]
+    }
