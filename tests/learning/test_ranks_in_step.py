@@ -1,4 +1,4 @@
-"""Ranks that take every step together, each for many of one process, cost few frames more than it."""
+"""Ranks that take every step together, each step for many of one process, need few frames more."""
 
 from datetime import datetime
 from statistics import median
@@ -49,5 +49,4 @@ def frames_to(name, folder, settings):
 def test_it_takes_at_most_half_as_many_frames_more(name, ranks, alone, tmp_path):
     settings = (f"meta.max_session={ranks}", "meta.max_run=4")
     together = frames_to(name, tmp_path, settings)
-    print(name, ranks, together, alone)
     assert median(together) <= 1.5 * alone[name], (together, alone[name])
