@@ -19,10 +19,9 @@ from slm_lab.experiment.worker import SessionTask
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.spec.unrolls import as_learned, unroll_length
 
-STOP_SECONDS = 30.0
-"""How long the learner may take to come to the end of a training event when the user waits."""
 LEAVE_SECONDS = 10.0
-"""How long an actor may take to come to the end of its step once the learner has ended."""
+"""How long an actor may take to come to the end of its step after a stop, or once the learner has
+ended."""
 
 
 def train_from_actors(
@@ -50,7 +49,7 @@ def train_from_actors(
         board,
         len(tasks),
         meta.max_restart,
-        STOP_SECONDS,
+        LEAVE_SECONDS,
         vital=(one.session,),
     )
     watch = Watch(own_board, pipe)
@@ -89,7 +88,7 @@ def _on_cluster(
         on_tick()
 
     with from_learner, to_parent:
-        (result,) = Processes([learner], board, 1, 0, STOP_SECONDS).run(tick)
+        (result,) = Processes([learner], board, 1).run(tick)
         tick()
     return [result, *(_of_actor(task.session, result, losses, board) for task in actors)]
 

@@ -50,9 +50,10 @@ class Processes:
     """Runs tasks, one process each, and watches them until all have ended.
 
     A process that dies after it has made frames is replaced, up to `max_restart` times each. Where
-    one of the `vital` Sessions fails, none can go on without it: they all end. When a
-    stop is asked for, those that have not begun are killed; those that have not come to the end of
-    their step within `stop_seconds` as well. Without `stop_seconds` it waits for all.
+    one of the `vital` Sessions fails, none can go on without it: they all end. When a stop is asked
+    for, those that have not begun are killed; so are those that have not come to the end of their
+    step within `stop_seconds`, but for the vital ones, which alone know what they have done.
+    Without `stop_seconds` it waits for all.
     """
 
     def __init__(
@@ -192,7 +193,7 @@ class Processes:
         for session, (process, _) in self._running.items():
             phase = self._board.phase(session)
             steps = phase is Phase.RUNNING and self._board.arrived[session] != END
-            if phase in TO_BEGIN or (late and steps):
+            if phase in TO_BEGIN or (late and steps and session not in self._vital):
                 self._given_up.add(session)
                 process.kill()
 

@@ -89,9 +89,12 @@ def test_after_a_stop_a_worker_that_hangs_is_ended_in_time(make):
     assert (stopped.ending, stopped.restarts) == (Ending.INTERRUPTED, 0)
 
 
-def test_after_a_stop_a_worker_that_saves_may_take_its_time(make):
-    launcher, board = make(hang, stop_seconds=0.0)
-    board.arrived[0] = END
+@pytest.mark.parametrize("vital", [False, True])
+def test_after_a_stop_one_that_saves_or_that_all_depend_on_may_take_its_time(make, vital):
+    """A learner in the midst of a training event is the only one that knows what it has learned."""
+    launcher, board = make(hang, stop_seconds=0.0, vital=(0,) if vital else ())
+    if not vital:
+        board.arrived[0] = END
     ticks = []
 
     def tick():
