@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import final
 
 import numpy as np
@@ -236,16 +237,17 @@ class AllReduce(Crew):
         return copy()
 
     def _digest(self) -> bytes:
-        """Of all weights, statistics and optimizer states.
+        """Of all weights, those of target networks too, statistics and optimizer states.
 
         Environments have seen something of their own since the last training event; what counts is
         what all had then.
         """
         assert self._statistics is not None
         digest = hashlib.sha256()
-        for optimizer in self._units.optimizers.values():
-            for tensor in optimizer.state_tensors():
-                digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+        states = (optimizer.state_tensors() for optimizer in self._units.optimizers.values())
+        targets = ((target.vector, target.statistics) for target in self._units.targets)
+        for tensor in chain.from_iterable((*states, *targets)):
+            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
         digest.update(self._statistics.tobytes())
         return digest.digest()
 

@@ -146,9 +146,9 @@ def _with_nets(agent: AgentSpec, change: Callable[[NetSpec], NetSpec]) -> AgentS
 def _with_targets_as_often(net: NetSpec, count: int, steps: int) -> NetSpec:
     """With targets that follow over the frames of all as they do over those of one process.
 
-    A rank counts its own frames, of which there are fewer between two of the same updates; and a
-    polyak average after every step takes the way of `steps` at once: (1 − τ)^steps of what it was
-    remains (the scaling rule of arXiv:2307.13813).
+    After every step a polyak average goes the way of `steps` at once: (1 − τ)^steps of what it was
+    remains (the scaling rule of arXiv:2307.13813). Where frames are counted, those of a rank stand
+    for `count` times as many: a copy is made after fewer, an average goes so much further.
     """
     given = net.model_dump(mode="json")
     changed: dict[str, Any] = {}
@@ -156,12 +156,12 @@ def _with_targets_as_often(net: NetSpec, count: int, steps: int) -> NetSpec:
         if prefix and not any(prefix + key in given for key in TARGET_KEYS):
             continue
         kind, frames, tau = (given.get(prefix + key, given[key]) for key in TARGET_KEYS)
-        if frames > 1:
-            # Over one frame, polyak would become an average after every step.
-            least = 2 if kind == "polyak" else 1
-            changed[f"{prefix}update_frequency"] = max(least, -(-frames // count))
-        elif kind == "polyak" and steps > 1:
-            changed[f"{prefix}polyak_coef"] = 1 - (1 - tau) ** steps
+        if kind == "replace":
+            frames = -(-frames // count)
+        elif (at_once := steps if frames == 1 else count) > 1:
+            tau = 1 - (1 - tau) ** at_once
+        # Both, also where a role gives one of them: the other is no more that of the net.
+        changed |= {f"{prefix}update_frequency": frames, f"{prefix}polyak_coef": tau}
     return type(net).model_validate({**given, **changed})
 
 

@@ -58,8 +58,9 @@ class ActorCritic(Learner[Rollout]):
         obs = obs_in_rows(batch.obs, recall).to(device)
         action = in_rows(batch.action, recall).to(device)
         with torch.no_grad():
-            value, returns, advantage = self._estimates(batch, obs, action)
-            advantage = in_rows(advantage, recall).to(device)
+            estimates = self._estimates(batch, obs, action)
+            value, returns = estimates.value, estimates.returns
+            advantage = in_rows(estimates.weight * estimates.advantage, recall).to(device)
             network.transform.update(returns.to(device), self.units.peers)
             raw_target = network.transform.encode(in_rows(returns, recall).to(device))
 
@@ -93,13 +94,12 @@ class ActorCritic(Learner[Rollout]):
         spec = self.spec
         if self._correction is None:
             returns = self._returns(rollout)
-            return Estimates(rollout.value, returns, returns - rollout.value)
+            return Estimates.uncorrected(rollout, returns, returns - rollout.value)
         now = present(self.network, self.family, rollout, obs, action, len(obs))
         trace_lambda = 1.0 if spec.lam is None else spec.lam
-        traced = self._correction.estimates(
+        return self._correction.estimates(
             rollout, now, spec.gamma, trace_lambda, spec.num_step_returns
         )
-        return Estimates(now.value, traced.returns, traced.rho * traced.advantage)
 
     def _returns(self, rollout: Rollout) -> Tensor:
         """(T, N) targets of the critic, by λ, by n steps, or up to where the rollout ends."""

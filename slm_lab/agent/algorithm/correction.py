@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from slm_lab.agent.algorithm.returns import VTraceEstimates, vtrace
+from slm_lab.agent.algorithm.returns import vtrace
 from slm_lab.agent.batch import Rollout
 from slm_lab.agent.distribution.family import DistributionFamily
 from slm_lab.agent.net.policy_value import PolicyValue
@@ -21,6 +21,16 @@ class Estimates(NamedTuple):
     returns: Tensor
     """The targets of the critic"""
     advantage: Tensor
+    weight: Tensor
+    """What a policy gradient weighs each step with: ρ; 1 without a correction"""
+    log_prob: Tensor
+    """log π(a|s) as the event begins; without a correction, of the policy that acted"""
+
+    @classmethod
+    def uncorrected(cls, rollout: Rollout, returns: Tensor, advantage: Tensor) -> "Estimates":
+        """Of a rollout that is taken to be the present policy's."""
+        weight = torch.ones_like(advantage)
+        return cls(rollout.value, returns, advantage, weight, rollout.log_prob)
 
 
 class Present(NamedTuple):
@@ -85,10 +95,10 @@ class VTrace:
         gamma: float,
         trace_lambda: float,
         num_steps: int | None = None,
-    ) -> VTraceEstimates:
+    ) -> Estimates:
         """See `vtrace`; what acted gave `rollout.log_prob`, its values are not looked at."""
         revalued = replace(rollout, value=now.value)
-        return vtrace(
+        traced = vtrace(
             now.log_prob - rollout.log_prob,
             rollout.reward,
             now.value,
@@ -101,3 +111,4 @@ class VTrace:
             self.c_bar,
             num_steps,
         )
+        return Estimates(now.value, traced.returns, traced.advantage, traced.rho, now.log_prob)

@@ -44,9 +44,12 @@ class Samples:
     obs: Tensor
     action: Tensor
     log_prob: Tensor
+    """log π_old: of the policy that the clipped ratio is taken to."""
     advantage: Tensor
+    weight: Tensor
+    """π_old over the policy that acted, bounded; 1 where they are the same."""
     old_raw_value: Tensor
-    """What the critic put out when acting."""
+    """What the critic put out then."""
     raw_target: Tensor
     """What the critic should put out."""
 
@@ -66,7 +69,9 @@ class PPO(Learner[Rollout]):
     """Clipped surrogate, value and entropy loss over several epochs of minibatches.
 
     With a correction, returns and advantages are V-trace's (arXiv:1802.01561), from log π and V of
-    one pass over the rollout before the first epoch.
+    one pass over the rollout before the first epoch. That policy is then π_old, and ρ weighs what
+    an older one did (the decoupled objective of arXiv:2110.00641): a ratio to the older one would
+    be at the clip before the first step is made.
     """
 
     def __init__(
@@ -149,18 +154,19 @@ class PPO(Learner[Rollout]):
         device, recall, peers = self.network.device, self.network.recall, self.units.peers
         obs = obs_in_rows(rollout.obs, recall).to(device)
         action = in_rows(rollout.action, recall).to(device)
-        value, returns, advantage = self._estimates(rollout, obs, action)
+        value, returns, advantage, weight, log_prob = self._estimates(rollout, obs, action)
         if self._return_range is not None:
             advantage = advantage / self._return_range.update(peers.gathered(returns.flatten()))
         transform = self.network.transform
-        # In the units of the critic that acted: to clip against, it must be what was put out then.
-        old_raw_value = transform.encode(in_rows(rollout.value, recall).to(device))
+        # In the units of then: to clip against, it must be what was put out.
+        old_raw_value = transform.encode(in_rows(value, recall).to(device))
         transform.update(returns.to(device), peers)
         samples = Samples(
             obs,
             action,
-            in_rows(rollout.log_prob, recall).to(device),
+            in_rows(log_prob, recall).to(device),
             in_rows(advantage, recall).to(device),
+            in_rows(weight, recall).to(device),
             old_raw_value,
             transform.encode(in_rows(returns, recall).to(device)),
         )
@@ -171,11 +177,9 @@ class PPO(Learner[Rollout]):
         spec, network = self.spec, self.network
         if self._correction is None:
             advantage = self._advantage(rollout)
-            return Estimates(rollout.value, advantage + rollout.value, advantage)
+            return Estimates.uncorrected(rollout, advantage + rollout.value, advantage)
         now = present(network, self.family, rollout, obs, action, spec.minibatch_size)
-        traced = self._correction.estimates(rollout, now, spec.gamma, spec.lam)
-        # Without ρ: the surrogate's own ratio, to the policy that acted, weighs the advantage.
-        return Estimates(now.value, traced.returns, traced.advantage)
+        return self._correction.estimates(rollout, now, spec.gamma, spec.lam)
 
     def _advantage(self, rollout: Rollout) -> Tensor:
         bootstrap_value = self.network.value(rollout.bootstrap_obs.to(self.network.device)).cpu()
@@ -199,7 +203,8 @@ class PPO(Learner[Rollout]):
         if self.spec.normalize_advantages == "standardize":
             advantage = standardize(advantage, self.units.peers.gathered(advantage))
 
-        policy_loss = clipped_surrogate_loss(log_prob, batch.log_prob, advantage, clip_eps)
+        weighted = batch.weight * advantage
+        policy_loss = clipped_surrogate_loss(log_prob, batch.log_prob, weighted, clip_eps)
         value_loss = self._value_loss(raw_value, batch, clip_eps)
         step = self.network.step(
             policy_loss - entropy_coef * entropy, self.spec.val_loss_coef * value_loss

@@ -53,11 +53,12 @@ class SoftParts:
 
     @property
     def units(self) -> Units:
-        """Actor, critics and, where it is tuned, temperature."""
+        """Actor, critics and, where it is tuned, temperature; the critics' targets."""
         optimizers = {**self.actor.units.optimizers, "critic": self.critic.optimizer}
         if self.temperature.optimizer is not None:
             optimizers["alpha"] = self.temperature.optimizer
-        return Units(optimizers)
+        follower = self.critic.follower
+        return Units(optimizers, [] if follower is None else [follower.target])
 
 
 def build_soft(

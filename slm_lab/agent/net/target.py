@@ -20,7 +20,7 @@ class Follower:
 
     def __init__(self, online: FlatParameters, target: FlatParameters, spec: NetSpec) -> None:
         self._online = online
-        self._target = target
+        self.target = target
         self._frequency = spec.update_frequency
         self._tau = spec.polyak_coef if spec.update_type == "polyak" else 1.0
         self._every_step = spec.update_type == "polyak" and spec.update_frequency == 1
@@ -29,7 +29,7 @@ class Follower:
 
     def catch_up(self) -> None:
         """Makes the target equal to the online network."""
-        self._target.copy_(self._online)
+        self.target.copy_(self._online)
 
     def after_step(self) -> None:
         """Call it after each gradient step."""
@@ -46,16 +46,16 @@ class Follower:
     @torch.no_grad()
     def _follow(self) -> None:
         if self._tau == 1.0:
-            self._target.copy_(self._online)
+            self.target.copy_(self._online)
         else:
-            self._target.vector.lerp_(self._online.vector, self._tau)
-            self._target.statistics.lerp_(self._online.statistics, self._tau)
+            self.target.vector.lerp_(self._online.vector, self._tau)
+            self.target.statistics.lerp_(self._online.statistics, self._tau)
 
     def state_dict(self) -> StateDict:
         """The target's values, and when they were last moved."""
-        return {"target": self._target.state_dict(), "last_frame": self._last_frame}
+        return {"target": self.target.state_dict(), "last_frame": self._last_frame}
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restores both in place."""
-        self._target.load_state_dict(state["target"])
+        self.target.load_state_dict(state["target"])
         self._last_frame = int(state["last_frame"])

@@ -1,6 +1,6 @@
 """The trainable units of an agent: each a flat vector with its optimizer."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.optimizer import Optimizer
@@ -9,10 +9,13 @@ from slm_lab.core.types import StateDict
 
 
 class Units:
-    """Optimizers by name, the actor's first."""
+    """Optimizers by name, the actor's first; and the target networks that follow."""
 
-    def __init__(self, optimizers: Mapping[str, Optimizer]) -> None:
+    def __init__(
+        self, optimizers: Mapping[str, Optimizer], targets: Sequence[FlatParameters] = ()
+    ) -> None:
         self.optimizers = dict(optimizers)
+        self.targets = tuple(targets)
         self.peers: Peers = NoPeers()
         """Who has to agree with what is learned from the samples of all."""
 

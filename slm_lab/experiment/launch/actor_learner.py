@@ -51,6 +51,7 @@ def train_from_actors(
         meta.max_restart,
         LEAVE_SECONDS,
         vital=(one.session,),
+        awaited=(one.session,),  # nobody else knows what it learns in a long training event
     )
     watch = Watch(own_board, pipe)
 

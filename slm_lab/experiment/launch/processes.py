@@ -52,8 +52,7 @@ class Processes:
     A process that dies after it has made frames is replaced, up to `max_restart` times each. Where
     one of the `vital` Sessions fails, none can go on without it: they all end. When a stop is asked
     for, those that have not begun are killed; so are those that have not come to the end of their
-    step within `stop_seconds`, but for the vital ones, which alone know what they have done.
-    Without `stop_seconds` it waits for all.
+    step within `stop_seconds`, but for the `awaited` ones. Without `stop_seconds` it waits for all.
     """
 
     def __init__(
@@ -64,6 +63,7 @@ class Processes:
         max_restart: int = 0,
         stop_seconds: float | None = None,
         vital: Collection[int] = (),
+        awaited: Collection[int] = (),
     ) -> None:
         self._waiting = deque(tasks)
         self._tasks = {task.session: task for task in tasks}
@@ -73,6 +73,7 @@ class Processes:
         self._max_restart = max_restart
         self._stop_seconds = stop_seconds
         self._vital = frozenset(vital)
+        self._awaited = frozenset(awaited)
         self._stop_seen: float | None = None
         self._given_up: set[int] = set()
         self._hung: dict[int, str] = {}
@@ -193,7 +194,7 @@ class Processes:
         for session, (process, _) in self._running.items():
             phase = self._board.phase(session)
             steps = phase is Phase.RUNNING and self._board.arrived[session] != END
-            if phase in TO_BEGIN or (late and steps and session not in self._vital):
+            if phase in TO_BEGIN or (late and steps and session not in self._awaited):
                 self._given_up.add(session)
                 process.kill()
 

@@ -51,6 +51,7 @@ def minibatch(learner: PPO) -> Samples:
         action,
         log_prob - torch.tensor([0.5, -0.5, 0.1, 0.0]),
         torch.tensor([1.0, -1.0, 2.0, 0.5]),
+        torch.tensor([1.0, 0.5, 0.7, 1.5]),
         value - torch.tensor([1.0, 0.1, -0.1, 0.0]),
         torch.tensor([3.0, 1.0, 0.0, -1.0]),
     )
@@ -65,7 +66,7 @@ def test_one_update_reports_the_losses_of_the_paper():
     p = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
     log_p = np.log(p[range(4), batch.action])
     ratio = np.exp(log_p - batch.log_prob.double().numpy())
-    advantage = batch.advantage.double().numpy()
+    advantage = (batch.weight * batch.advantage).double().numpy()
     objective = np.minimum(ratio * advantage, np.clip(ratio, 0.8, 1.2) * advantage)
     entropy = -(p * np.log(p)).sum(-1).mean()
     value_loss = ((value - batch.raw_target.double().numpy()) ** 2).mean()

@@ -70,7 +70,7 @@ def transitions():
 def shifted_target(network):
     """Online and target networks that differ, so that it shows which one is asked."""
     with torch.no_grad():
-        network.follower._target.vector.mul_(-0.7)
+        network.follower.target.vector.mul_(-0.7)
 
 
 def next_values(name, network, next_obs):
@@ -137,7 +137,7 @@ def test_online_and_target_network_begin_equal():
 )
 def test_the_target_network_follows_when_the_spec_says(keys, stored, moves):
     learner = dqn("DQN", **keys).learner
-    online, target = learner.network.follower._online, learner.network.follower._target
+    online, target = learner.network.follower._online, learner.network.follower.target
     for frame, moved in zip(stored, moves, strict=True):
         source = OneBatch(transitions())
         source.num_stored = frame

@@ -329,6 +329,19 @@ def test_ranks_that_have_come_apart_are_an_error_at_the_end():
         assert "the networks of the ranks are not the same any more: rank 0" in str(outcome)
 
 
+@pytest.mark.parametrize("spec", [q_learning("DQN"), soft("SoftActorCritic")])
+def test_target_networks_that_have_come_apart_are_an_error_at_the_end(spec):
+    def act(peers):
+        member = Rank(spec, peers)
+        if peers.rank == 1:
+            (target,) = member.learner.units.targets
+            target.vector[0] += 1e-6
+        member.crew.end_together(dict)
+
+    for outcome in outcomes_of(2, act):
+        assert "the networks of the ranks are not the same any more: rank 0" in str(outcome)
+
+
 def imitating(make=actor_critic, **changes):
     keys = {"agent__algorithm__name": "SIL" if make is actor_critic else "PPOSIL",
             "agent__memory": PAST}  # fmt: skip

@@ -67,7 +67,7 @@ def test_the_discrete_target_is_the_exact_expectation():
     """y = r + γ Σ_a π(a|s') (min Q̂(s', a) − α log π(a|s')), and the loss sums both critics."""
     learner, batch = learner_of(fixed_alpha=0.3), transitions(4, DISCRETE)
     with torch.no_grad():
-        learner.critic.follower._target.vector.mul_(-0.5)  # so that it shows which one is asked
+        learner.critic.follower.target.vector.mul_(-0.5)  # so that it shows which one is asked
         log_p = learner.actor.policy(batch.next_obs).log_softmax(-1).numpy()
         targets = [net(batch.next_obs)[0].numpy() for net in learner.critic._targets]
         q = [net(batch.obs)[0].numpy()[np.arange(4), DISCRETE] for net in learner.critic._nets]

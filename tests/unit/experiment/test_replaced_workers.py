@@ -83,17 +83,18 @@ def test_after_a_stop_a_worker_that_has_not_begun_is_ended_at_once(make):
     assert board.phase(0) is Phase.STOPPED
 
 
-def test_after_a_stop_a_worker_that_hangs_is_ended_in_time(make):
-    launcher, board = make(hang, max_restart=5, stop_seconds=0.1)
+@pytest.mark.parametrize("vital", [(), (0,)])
+def test_after_a_stop_a_worker_that_hangs_is_ended_in_time(make, vital):
+    """A rank, without which none can go on, too."""
+    launcher, board = make(hang, max_restart=5, stop_seconds=0.1, vital=vital)
     (stopped,) = launcher.run(stop_once(board, Phase.RUNNING))
     assert (stopped.ending, stopped.restarts) == (Ending.INTERRUPTED, 0)
 
 
-@pytest.mark.parametrize("vital", [False, True])
-def test_after_a_stop_one_that_saves_or_that_all_depend_on_may_take_its_time(make, vital):
-    """A learner in the midst of a training event is the only one that knows what it has learned."""
-    launcher, board = make(hang, stop_seconds=0.0, vital=(0,) if vital else ())
-    if not vital:
+@pytest.mark.parametrize("saves", [False, True])
+def test_after_a_stop_one_that_saves_or_that_is_awaited_may_take_its_time(make, saves):
+    launcher, board = make(hang, stop_seconds=0.0, awaited=() if saves else (0,))
+    if saves:
         board.arrived[0] = END
     ticks = []
 

@@ -247,25 +247,30 @@ def test_the_same_updates_are_made_of_as_many_frames_with_an_exact_ratio():
     assert "algorithm.update_to_data" not in differences(*rank_of(DSAC, "linear", **keys))
 
 
+AT_ONCE = 1 - 0.99**RANKS
+POLYAK = {"update_type": "polyak", "polyak_coef": 0.01}
 FOLLOWERS = [
     # a net's keys; those of the critic with "linear", and with "strong"
-    ({"update_type": "polyak", "polyak_coef": 0.01}, (1, 1 - 0.99**4), (1, 0.01)),
-    ({"update_type": "polyak", "polyak_coef": 0.01, "update_frequency": 8}, (2, 0.01), (2, 0.01)),
-    ({"update_type": "polyak", "polyak_coef": 0.01, "update_frequency": 4}, (2, 0.01), (2, 0.01)),
+    (POLYAK, (1, AT_ONCE), (1, 0.01)),
+    ({**POLYAK, "update_frequency": 4}, (4, AT_ONCE), (4, AT_ONCE)),
     ({"update_type": "polyak", "polyak_coef": 1.0}, (1, 1.0), (1, 1.0)),
     ({"update_type": "replace", "update_frequency": 4}, (1, 0.0), (1, 0.0)),
     ({"update_type": "replace", "update_frequency": 1}, (1, 0.0), (1, 0.0)),
     ({"update_frequency": 100, "critic_update_frequency": 10}, (3, 0.0), (3, 0.0)),
-    ({"update_frequency": 100, "critic_update_type": "polyak", "critic_polyak_coef": 0.01},
+    ({**POLYAK, "critic_update_frequency": 100}, (100, AT_ONCE), (100, AT_ONCE)),
+    ({**POLYAK, "update_frequency": 100, "critic_update_frequency": 1}, (1, AT_ONCE), (1, 0.01)),
+    ({**POLYAK, "polyak_coef": 0.5, "critic_polyak_coef": 0.01}, (1, AT_ONCE), (1, 0.01)),
+    ({**POLYAK, "critic_update_type": "replace", "critic_update_frequency": 100},
      (25, 0.01), (25, 0.01)),
-    ({"update_type": "polyak", "polyak_coef": 0.5, "critic_polyak_coef": 0.01},
-     (1, 1 - 0.99**4), (1, 0.01)),
+    ({"update_frequency": 100, "critic_update_type": "polyak", "critic_polyak_coef": 0.01},
+     (100, AT_ONCE), (100, AT_ONCE)),
+    ({**POLYAK, "actor_update_frequency": 100}, (1, AT_ONCE), (1, 0.01)),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("keys", "linear", "strong"), FOLLOWERS)
 def test_targets_follow_over_the_frames_of_all_as_over_those_of_one_process(keys, linear, strong):
-    """Those of a role that has keys of its own, too; and never after every step which did not."""
+    """Those of a role that has keys of its own, too."""
     for scale, expected in (("linear", linear), ("strong", strong)):
         _, own = rank_of(SAC, scale, agent__net={"type": "MLPNet", **keys})
         critic = net_for_role(own.agent, "critic")

@@ -173,18 +173,21 @@ def test_actor_critic_follows_the_gradient_of_v_trace_where_its_policy_has_moved
 
 @pytest.mark.parametrize("bounds", BOUNDS)
 @pytest.mark.parametrize("clip_vloss", [False, True])
-def test_ppo_learns_v_trace_against_what_acted_where_its_policy_has_moved(bounds, clip_vloss):
-    """Its advantages are not weighted by ρ: the surrogate's ratio, to what acted, does that."""
+def test_ppo_clips_against_its_present_policy_and_weighs_what_an_older_one_did(bounds, clip_vloss):
     play = Play(parse(ppo(agent__algorithm__clip_vloss=clip_vloss, env__max_t=20, **UNEVEN)))
     agent = corrected(play, bounds)
     rollout = stale(play, agent)
-    _, _, traced = traced_by_hand(agent, rollout, 0.95, bounds)
+    log_prob, value, traced = traced_by_hand(agent, rollout, 0.95, bounds)
     samples, _ = agent.learner._prepare(rollout)
     torch.testing.assert_close(samples.advantage, traced.advantage.flatten(), rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(samples.raw_target, traced.returns.flatten(), rtol=1e-4, atol=1e-4)
-    assert torch.equal(samples.log_prob, rollout.log_prob.flatten())
-    assert torch.equal(samples.old_raw_value, rollout.value.flatten())
+    torch.testing.assert_close(samples.log_prob, log_prob.flatten(), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(samples.old_raw_value, value.flatten(), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(samples.weight, traced.rho.flatten(), rtol=1e-4, atol=1e-4)
     uncorrected, _ = play.agent.learner._prepare(rollout)
+    assert torch.equal(uncorrected.log_prob, rollout.log_prob.flatten())
+    assert torch.equal(uncorrected.old_raw_value, rollout.value.flatten())
+    assert (uncorrected.weight == 1).all()
     assert not torch.allclose(uncorrected.raw_target, samples.raw_target, rtol=0.1)
     play.env.close()
 

@@ -109,7 +109,7 @@ def log_softmax(logits):
 @pytest.mark.parametrize("name", ["VanillaDQN", "DQN", "DoubleDQN"])
 def test_q_learning_holds_the_value_of_the_next_state_fixed(name):
     learner = learner_of(q_learning(name, **SMALL))
-    flat, target_flat = learner.flats["q"], learner.network.follower._target
+    flat, target_flat = learner.flats["q"], learner.network.follower.target
     with torch.no_grad():
         target_flat.vector.mul_(-0.7)
     batch = transitions()
@@ -203,11 +203,11 @@ def test_soft_actor_critic_steps_down_its_three_losses(env, continuous):
     learner, batch = soft_learner("SoftActorCritic", env), transitions(continuous)
     actor, critic, log_alpha = (learner.flats[name] for name in ("actor", "critic", "alpha"))
     with torch.no_grad():
-        learner.critic.follower._target.vector.mul_(-0.5)
+        learner.critic.follower.target.vector.mul_(-0.5)
         log_alpha.vector.fill_(-1.5)
     alpha, b, policy = math.exp(-1.5), Numbers(batch), Policy(learner, continuous)
     first, second = policy.noise(), policy.noise()
-    target, before = weights(learner.critic.follower._target), weights(critic)
+    target, before = weights(learner.critic.follower.target), weights(critic)
     actor_before = weights(actor)
 
     value, entropy = policy.expect(
