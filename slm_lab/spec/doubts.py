@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from slm_lab.core.errors import Problem
 from slm_lab.spec.blocks import Blocks
 from slm_lab.spec.role import net_for_role, targets_role
+from slm_lab.spec.scale import following, shares
 from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.algorithm import (
     EXPLORING,
+    AlgorithmSpec,
     CrossQSpec,
     DQNBaseSpec,
     OnPolicyLearningSpec,
@@ -49,7 +51,8 @@ def _nothing_is_explored(blocks: Blocks) -> Iterator[Problem]:
 
 def _targets_lag_behind(blocks: Blocks) -> Iterator[Problem]:
     """Whether a target network is ever another than the net that it is a copy of."""
-    algorithm, env, net = blocks.algorithm, blocks.env, blocks.net
+    env, net = blocks.env, blocks.net
+    algorithm = _algorithm_of_one(blocks)
     if not isinstance(algorithm, ReplayLearningSpec) or not algorithm.HAS_TARGETS:
         return
     if net is None or env is None or "critic_net" in blocks.malformed:
@@ -59,7 +62,8 @@ def _targets_lag_behind(blocks: Blocks) -> Iterator[Problem]:
     algorithm = learning_algorithm(algorithm, blocks.meta)
     role = targets_role(algorithm)
     agent = AgentSpec(algorithm=algorithm, net=net, critic_net=blocks.critic_net)
-    followed = net_for_role(agent, role)
+    in_file = net_for_role(agent, role)
+    followed = in_file if blocks.meta is None else following(in_file, blocks.meta)
     block = "agent.critic_net" if role == "critic" and blocks.critic_net else "agent.net"
     if followed.update_type == "polyak" and followed.polyak_coef < 1:
         return
@@ -67,11 +71,25 @@ def _targets_lag_behind(blocks: Blocks) -> Iterator[Problem]:
     if followed.update_frequency > frames:
         return
     message = (
-        f"the net is copied after every training event, {frames} frames or more after the one "
-        f"before, so the target network {_difference(algorithm, followed, frames)}; set a larger "
-        'update_frequency, or update_type "polyak" with a small polyak_coef'
+        f"{_of_ranks(followed, in_file)}the net is copied after every training event, {frames} "
+        "frames or more after the one before, so the target network "
+        f"{_difference(algorithm, followed, frames)}; set a larger update_frequency, or "
+        'update_type "polyak" with a small polyak_coef'
     )
-    yield Problem(f"{block}.update_frequency", message, followed.update_frequency, has_value=True)
+    yield Problem(f"{block}.update_frequency", message, in_file.update_frequency, has_value=True)
+
+
+def _algorithm_of_one(blocks: Blocks) -> AlgorithmSpec | None:
+    """The algorithm as each rank has it, where there are ranks."""
+    if blocks.meta is None:
+        return blocks.algorithm
+    return shares(blocks.algorithm, None, blocks.meta)[0]
+
+
+def _of_ranks(followed: NetSpec, in_file: NetSpec) -> str:
+    if followed.update_frequency == in_file.update_frequency:
+        return ""
+    return f"each rank has {followed.update_frequency} of it, and "
 
 
 def _frames_between_events(algorithm: ReplayLearningSpec, num_envs: int) -> int:
@@ -125,7 +143,8 @@ def _nothing_is_learned(blocks: Blocks) -> Iterator[Problem]:
 
 def _frames_to_learning(blocks: Blocks) -> int | None:
     """None where it depends on how long episodes are, or on how ranks share what is replayed."""
-    algorithm, memory, env, meta = blocks.algorithm, blocks.memory, blocks.env, blocks.meta
+    memory, env, meta = blocks.memory, blocks.env, blocks.meta
+    algorithm = _algorithm_of_one(blocks)
     if env is None or "memory" in blocks.malformed:
         return None
     if isinstance(algorithm, ReplayLearningSpec):
@@ -155,8 +174,8 @@ def _frames_to_replay(algorithm: ReplayLearningSpec, num_envs: int, meta: MetaSp
     return stored((events_before + 1) * algorithm.training_frequency)
 
 
-_BY_THEMSELVES = ("shared", "synced")
-"""Modes in which each worker learns from its own frames, of a budget that is shared."""
+_BY_THEMSELVES = ("shared", "synced", "all_reduce")
+"""Modes in which each Session gathers its own frames for an event, of a budget that is shared."""
 
 CHECKS = (
     _nothing_is_explored,

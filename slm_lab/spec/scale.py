@@ -89,13 +89,23 @@ def scaled(spec: Spec) -> Spec:
         return spec
     algorithm, memory = shares(agent.algorithm, agent.memory, meta)
     agent = agent.model_copy(update={"algorithm": algorithm, "memory": memory})
-    if meta.scale == "strong":
-        agent = _with_nets(agent, lambda net: _with_targets_as_often(net, count, 1))
-    elif meta.scale_lr:
+    agent = _with_nets(agent, lambda net: following(net, meta))
+    if meta.scale != "strong" and meta.scale_lr:
         agent = _with_larger_steps(agent, count)
-        if meta.scale == "linear":
-            agent = _with_nets(agent, lambda net: _with_targets_as_often(net, count, count))
     return spec.model_copy(update={"agent": agent})
+
+
+def following(net: NetSpec, meta: MetaSpec) -> NetSpec:
+    """A net whose targets follow over the frames of all ranks as they do over those of one process.
+
+    With "weak" nothing is divided, and they follow as they did.
+    """
+    count = meta.max_session if meta.distributed == "all_reduce" else 1
+    if meta.scale == "strong":
+        return _with_targets_as_often(net, count, 1)
+    if meta.scale == "linear" and meta.scale_lr:
+        return _with_targets_as_often(net, count, count)
+    return net
 
 
 def given_parts(
@@ -144,12 +154,14 @@ def _with_nets(agent: AgentSpec, change: Callable[[NetSpec], NetSpec]) -> AgentS
 
 
 def _with_targets_as_often(net: NetSpec, count: int, steps: int) -> NetSpec:
-    """With targets that follow over the frames of all as they do over those of one process.
+    """See `following`, for `count` ranks of which each step stands for `steps` of one process.
 
     After every step a polyak average goes the way of `steps` at once: (1 − τ)^steps of what it was
     remains (the scaling rule of arXiv:2307.13813). Where frames are counted, those of a rank stand
     for `count` times as many: a copy is made after fewer, an average goes so much further.
     """
+    if count == 1:
+        return net
     given = net.model_dump(mode="json")
     changed: dict[str, Any] = {}
     for prefix in ("", *(f"{role}_" for role in ROLES)):

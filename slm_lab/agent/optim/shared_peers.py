@@ -1,6 +1,6 @@
 """Peers in processes of one machine, who meet in shared memory.
 
-On one machine this beats a network library: what all_reduce of gloo takes half a millisecond for
+On one machine this beats a network library: what all_reduce of gloo takes a millisecond for
 is two copies and a wait here (docs/performance.md has the figures).
 """
 

@@ -166,7 +166,10 @@ class MetaSpec(Block):
     scale: Literal["linear", "strong", "weak"] = Field(
         "linear", description="all_reduce: how totals are divided among the ranks"
     )
-    scale_lr: bool = Field(True, description="all_reduce: scale the learning rate with the ranks")
+    scale_lr: bool = Field(
+        True,
+        description="all_reduce: scale learning rates with the ranks, and how fast targets follow",
+    )
     actor_learner: ActorLearnerSpec = Field(
         ActorLearnerSpec(), description="settings of the mode of that name"
     )

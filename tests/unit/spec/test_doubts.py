@@ -254,6 +254,35 @@ def test_a_budget_that_ends_before_the_first_training_event_is_doubted(raw, firs
     assert not [line for line in doubts(raw) if line.startswith("env.max_frame")]
 
 
+@pytest.mark.parametrize(("scale", "copied"), [("linear", 16), ("strong", 16), ("weak", 8)])
+def test_a_target_is_doubted_as_each_rank_has_it(scale, copied):
+    """Of 16 frames of all, a rank makes 8, as many as lie between two of its training events."""
+    ranks = {"distributed": "all_reduce", "max_session": 2, "scale": scale}
+    for frames in (8, 16, 18):
+        raw = following(4, 8, frames)
+        raw["meta"] |= ranks
+        found = doubts(raw)
+        assert bool(found) == (frames <= copied)
+        if found:
+            told = "each rank has" in found[0]
+            assert told == (scale != "weak")
+
+
+def test_ranks_share_the_budget_that_they_gather_a_rollout_in():
+    """A rank of ActorCritic has the whole of it with "linear"; with "strong" its share."""
+    for scale, frames in (("linear", 1024), ("weak", 1024), ("strong", 256)):
+        raw = actor_critic(
+            agent__algorithm__training_frequency=32,
+            env__num_envs=8,
+            meta__distributed="all_reduce",
+            meta__max_session=4,
+            meta__scale=scale,
+        )
+        for max_frame, doubted in ((frames - 1, True), (frames, False)):
+            raw["env"]["max_frame"] = max_frame
+            assert any(line.startswith("env.max_frame") for line in doubts(raw)) == doubted
+
+
 def test_hogwild_workers_share_the_budget_that_they_learn_in():
     optimizer = {"name": "GlobalAdam", "lr": 1e-3}
     alone = ppo(env__max_frame=300, env__num_envs=8, agent__algorithm__time_horizon=32)
