@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from slm_lab.core.errors import Problem
 from slm_lab.spec.blocks import Blocks
-from slm_lab.spec.role import OPTIMIZER_KEYS, folded, optimizer_paths
+from slm_lab.spec.role import OPTIMIZER_KEYS, folded, optimizer_paths, targets_role
 from slm_lab.spec.schema.algorithm import (
     DQNBaseSpec,
     OnPolicyLearningSpec,
@@ -170,12 +170,20 @@ def _each_role_has_an_optimizer(blocks: Blocks) -> Iterator[Problem]:
 
 
 def _polyak_has_a_coefficient(blocks: Blocks) -> Iterator[Problem]:
-    if blocks.algorithm is not None and blocks.algorithm.HAS_TARGETS is False:
+    """Of the nets that targets follow, with what the role has for itself."""
+    algorithm, net, block = blocks.algorithm, blocks.net, "agent.net"
+    if algorithm is None or algorithm.HAS_TARGETS is False:
         return
-    for path, net in (("agent.net", blocks.net), ("agent.critic_net", blocks.critic_net)):
-        if net is not None and net.update_type == "polyak" and net.polyak_coef == 0:
-            message = 'must be > 0 with update_type "polyak": at 0 the target never moves'
-            yield Problem(f"{path}.polyak_coef", message, net.polyak_coef, has_value=True)
+    role = targets_role(algorithm)
+    if role == "critic" and blocks.critic_net is not None:
+        net, block = blocks.critic_net, "agent.critic_net"
+    if net is None:
+        return
+    followed = folded(net, role)
+    if followed.update_type == "polyak" and followed.polyak_coef == 0:
+        key = "polyak_coef" if "polyak_coef" not in net.role_keys(role) else f"{role}_polyak_coef"
+        message = 'must be > 0 with update_type "polyak": at 0 the target never moves'
+        yield Problem(f"{block}.{key}", message, followed.polyak_coef, has_value=True)
 
 
 def _hogwild_needs_global_optimizers(blocks: Blocks) -> Iterator[Problem]:

@@ -1,7 +1,8 @@
-"""A single Hogwild! worker, through the real launcher, is the Session that it would be without."""
+"""A single worker or rank, through the real launcher, is the Session that it would be without."""
 
 import pytest
 
+from slm_lab.experiment.all_reduce import AllReduce
 from slm_lab.experiment.hogwild import Hogwild
 from slm_lab.metrics.row import TIMING_COLUMNS
 from tests.contract.table import ALGORITHM_ROWS
@@ -26,7 +27,7 @@ def columns(folder, spec, distributed):
     names, *rows = (line.split(",") for line in rows_file(folder).read_text().splitlines())
     assert len(rows) > 2
     cells = zip(names, zip(*rows, strict=True), strict=True)
-    timed = (*TIMING_COLUMNS, *Hogwild.columns)
+    timed = (*TIMING_COLUMNS, *Hogwild.columns, *AllReduce.columns)
     return {name: column for name, column in cells if name not in timed}
 
 
@@ -35,5 +36,5 @@ def columns(folder, spec, distributed):
 def test_one_worker_writes_what_a_session_without_workers_writes(folder, algorithm):
     spec = next(iter(ALGORITHM_ROWS[algorithm].values())).data
     alone = columns(folder / "alone", spec, False)
-    for mode in ("shared", "synced"):
+    for mode in ("shared", "synced", "all_reduce"):
         assert columns(folder / mode, spec, mode) == alone

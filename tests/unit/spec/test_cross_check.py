@@ -318,3 +318,30 @@ def test_an_exploration_variable_that_nothing_uses_is_noted():
     assert parsed.problems == []
     reason = 'action_policy "default" has no exploration variable'
     assert parsed.legacy == [f"agent.algorithm.explore_var_spec ({reason})"]
+
+
+STILL = 'must be > 0 with update_type "polyak": at 0 the target never moves'
+
+
+@pytest.mark.parametrize(
+    ("keys", "key"),
+    [
+        ({"update_type": "polyak"}, "agent.net.polyak_coef = 0.0"),
+        ({"critic_update_type": "polyak"}, "agent.net.polyak_coef = 0.0"),
+        (
+            {"update_type": "polyak", "polyak_coef": 0.01, "critic_polyak_coef": 0},
+            "agent.net.critic_polyak_coef = 0.0",
+        ),
+        ({"update_type": "polyak", "critic_polyak_coef": 0.01}, None),
+        ({"update_type": "polyak", "critic_update_type": "replace"}, None),
+    ],
+)
+def test_a_target_that_would_never_move_is_refused_as_the_critics_see_it(keys, key):
+    found = messages(changed(SAC, agent__net={"type": "MLPNet", **keys}))
+    assert found == ([] if key is None else [f"{key}: {STILL}"])
+
+
+def test_a_critic_with_a_block_of_its_own_is_asked_for_its_own_coefficient():
+    nets = {"agent__net": {"type": "MLPNet", "update_type": "polyak"},
+            "agent__critic_net": {"type": "MLPNet", "update_type": "polyak"}}  # fmt: skip
+    assert messages(changed(SAC, **nets)) == [f"agent.critic_net.polyak_coef = 0.0: {STILL}"]
