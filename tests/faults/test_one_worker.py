@@ -23,7 +23,7 @@ def columns(folder, spec, distributed):
     meta = {**spec["meta"], "distributed": distributed, "max_session": 1}
     write_spec(folder, {**spec, "meta": meta, "env": env})
     done = call(command(folder, "train", "--seed", "3"), folder)
-    assert (done.code, done.err) == (0, "")
+    assert done.code == 0, done.err  # it may say which keys of a row have no meaning
     names, *rows = (line.split(",") for line in rows_file(folder).read_text().splitlines())
     assert len(rows) > 2
     cells = zip(names, zip(*rows, strict=True), strict=True)
