@@ -22,7 +22,7 @@ class QLearner(Learner[TransitionSource]):
 
     def __init__(self, spec: DQNBaseSpec, network: QNetwork, value_loss_fn: ValueLoss) -> None:
         super().__init__(network.units)
-        self.units.targets = (network.follower.target,)
+        self.units.targets = (network.follower.target,)  # SARSA has the network, and none
         self.spec = spec
         self.network = network
         self._value_loss_fn = value_loss_fn
