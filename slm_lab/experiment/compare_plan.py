@@ -4,6 +4,7 @@ The variants differ in `meta.distributed`, `meta.max_session` and nothing else, 
 compared is the word.
 """
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,12 +20,14 @@ from slm_lab.experiment.seeding import draw_root_seed
 from slm_lab.spec.cross_check_nets import GLOBAL_TWIN
 from slm_lab.spec.load import load_spec, load_specs
 from slm_lab.spec.override import Setting, apply_settings
-from slm_lab.spec.parse import parse
+from slm_lab.spec.parse import Parsed, parse
 from slm_lab.spec.read import read_file
 from slm_lab.spec.role import optimizer_paths
 from slm_lab.spec.schema.meta import MetaSpec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.spec.schema.wording import not_among
+
+logger = logging.getLogger(__name__)
 
 PLAN_BLOCK = "_compare"
 """The key beside the specs, in the comparison's own spec file, that says what is compared."""
@@ -217,22 +220,24 @@ def _twins(spec: Spec) -> dict[str, tuple[str, str]]:
 def _specs(
     where: str, base: Spec, variants: Sequence[Variant], optimizers: Mapping[str, str]
 ) -> dict[Variant, Spec]:
-    """A spec for each variant. Raises SpecError with the problems of all."""
-    specs: dict[Variant, Spec] = {}
-    problems: dict[str, Problem] = {}
-    for variant in variants:
-        spec, found = _spec_of(base, variant, optimizers)
-        problems |= {str(problem): problem for problem in found}
-        if spec is not None:
-            specs[variant] = spec
+    """A spec for each variant. Raises SpecError with the problems of all.
+
+    What the baseline makes one doubt was said when it was loaded; of the others, what is theirs.
+    """
+    parsed = {variant: _parsed(base, variant, optimizers) for variant in variants}
+    problems = {str(problem): problem for each in parsed.values() for problem in each.problems}
     if problems:
         raise SpecError(where, list(problems.values()))
-    return specs
+    said: set[str] = set()
+    for variant, each in parsed.items():
+        doubts = [doubt for doubt in each.doubts if doubt not in said]
+        if doubts and variant.mode != BASELINE:
+            logger.warning("%s: is this meant? %s", variant.label, "; ".join(doubts))
+        said.update(doubts)
+    return {variant: each.spec for variant, each in parsed.items() if each.spec is not None}
 
 
-def _spec_of(
-    base: Spec, variant: Variant, optimizers: Mapping[str, str]
-) -> tuple[Spec | None, list[Problem]]:
+def _parsed(base: Spec, variant: Variant, optimizers: Mapping[str, str]) -> Parsed:
     """The spec of one variant, or why there is none."""
     settings = [Setting(f"{path}.name", name) for path, name in optimizers.items()]
     name = f"{base.name}_{variant.mode}"
@@ -244,7 +249,7 @@ def _spec_of(
         ]
     data, found = apply_settings(base.to_json(), settings, dict)
     parsed = parse(name, data)
-    return parsed.spec, [*found, *parsed.problems]
+    return parsed._replace(problems=[*found, *parsed.problems])
 
 
 def _possible_modes(
@@ -254,7 +259,7 @@ def _possible_modes(
     possible, notes = [], []
     for mode in all_modes():
         variants = [Variant(mode, count) for count in workers]
-        problems = [p for each in variants for p in _spec_of(base, each, optimizers)[1]]
+        problems = [p for each in variants for p in _parsed(base, each, optimizers).problems]
         if problems:
             notes.append(f"{mode} is left out: {problems[0]}")
         else:

@@ -13,7 +13,7 @@ from slm_lab.env.check import check_env, why_not_filmed
 from slm_lab.env.make import describe_spaces
 from slm_lab.env.record import env_record
 from slm_lab.experiment.cluster_address import check_cluster
-from slm_lab.experiment.continued import continued
+from slm_lab.experiment.continued import continued, differences
 from slm_lab.experiment.lock import RunLock
 from slm_lab.experiment.mode import parse_mode
 from slm_lab.experiment.progress import Board
@@ -27,6 +27,7 @@ from slm_lab.spec.cross_check import action_space_problems
 from slm_lab.spec.cross_check_observations import observation_problems
 from slm_lab.spec.load import load_spec
 from slm_lab.spec.profile import dev_profile
+from slm_lab.spec.scale import scaled
 from slm_lab.spec.schema.spec import Spec
 
 MAY_CHANGE = (
@@ -90,7 +91,8 @@ class Run:
             if self._has_ended():
                 self.notes += ("every Session has ended: only metrics and graphs are made anew",)
 
-        self.notes += (*_about_devices(self.spec), *_about_videos(self.spec))
+        about = (_about_ranks, _about_devices, _about_videos)
+        self.notes += tuple(note for each in about for note in each(self.spec))
 
     def start(self, on_tick: Callable[[Board], None]) -> TrialResult:
         """Trains to the end of the budget."""
@@ -119,17 +121,36 @@ class Run:
         return about
 
     def _write_specs(self, request: RunRequest, about: Mapping[str, Any]) -> None:
-        origin = {
+        origin: dict[str, Any] = {
             "spec_file": request.spec_file,
             "set": list(request.sets),
             "mode": request.mode,
             "imports": list(request.imports),
         }
+        if own := _own_keys_of_ranks(self.spec):
+            origin["each_rank"] = {path: new for path, _, new in own}
         resolved = self.spec.to_json()
         write_json(
             self.run_dir.spec_file, {self.spec.name: resolved, RUN_BLOCK: {**about, **origin}}
         )
         write_json(self.run_dir.trial_spec_file(0), {self.spec.name: resolved})
+
+
+def _own_keys_of_ranks(spec: Spec) -> list[tuple[str, Any, Any]]:
+    """What each rank of a training has in place of the spec's: dotted path, the spec's, its own."""
+    return differences(spec.to_json(), scaled(spec).to_json())
+
+
+def _about_ranks(spec: Spec) -> Iterator[str]:
+    own = _own_keys_of_ranks(spec)
+    if own:
+        told = ", ".join(f"{path} {_short(new)} (of {_short(given)})" for path, given, new in own)
+        yield f'each of {spec.meta.max_session} ranks has, by scale "{spec.meta.scale}": {told}'
+
+
+def _short(value: Any) -> str:
+    """A number to the digits that one reads; 1 - (1 - 0.005)^2 has more."""
+    return f"{value:.6g}" if isinstance(value, float) else json.dumps(value)
 
 
 def _about_devices(spec: Spec) -> Iterator[str]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import psutil
 
+from slm_lab.experiment.run_dir import FOLDERS, RunDir
 from slm_lab.metrics.row import TIMING_COLUMNS
 
 LAB = Path(sys.executable).with_name("slm-lab")
@@ -147,6 +148,14 @@ def _runs(process: psutil.Process) -> bool:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def empty_run(folder: Path) -> RunDir:
+    """The folder of a run that a test begins itself, in this process."""
+    run_dir = RunDir(folder / "data" / "run", NAME)
+    for part in FOLDERS:
+        (run_dir.root / part).mkdir(parents=True)
+    return run_dir
 
 
 def run_folder(folder: Path) -> Path:

@@ -18,6 +18,7 @@ from tests.faults.lab import (
     all_gone,
     call,
     command,
+    empty_run,
     interrupt,
     manifest,
     repeatable,
@@ -192,13 +193,6 @@ def test_a_number_that_is_not_finite_ends_all_ranks_and_is_not_tried_again(folde
     assert done.code == 1
     assert "nan" in done.err
     assert [each["restarts"] for each in trial_metrics(folder)["sessions"]] == [0, 0]
-
-
-def empty_run(folder):
-    run_dir = RunDir(folder / "data" / "run", NAME)
-    for part in ("info", "model", "log", "graph"):
-        (run_dir.root / part).mkdir(parents=True)
-    return run_dir
 
 
 @pytest.mark.slow

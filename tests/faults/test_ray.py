@@ -9,16 +9,23 @@ from contextlib import suppress
 
 import pytest
 
+from slm_lab.experiment.launch import cluster as launch
 from slm_lab.experiment.manifest import read_manifest
+from slm_lab.experiment.trial import Trial
+from slm_lab.spec.load import load_spec
 from tests.faults.lab import (
     LAB,
+    NAME,
+    all_gone,
     call,
     command,
+    empty_run,
     interrupt,
     manifest,
     repeatable,
     row_count,
     rows_file,
+    session_of,
     started,
     trial_metrics,
     wait_until,
@@ -81,6 +88,46 @@ def test_when_a_node_is_lost_the_ranks_begin_again_elsewhere(folder, cluster, on
     assert done.code == 0, done.err
     assert repeatable(rows_file(folder)) == on_one_machine
     assert [each["restarts"] for each in trial_metrics(folder)["sessions"]] == [1, 1]
+
+
+def test_after_a_rank_was_killed_all_go_on_from_the_last_checkpoint(
+    folder, cluster, on_one_machine
+):
+    write_spec(folder, ranks())
+    with started(folder, "train", "--seed", "5", "--cluster", cluster.address) as running:
+        wait_until(lambda: manifest_exists(folder), timeout=120)
+        rank_on_a_node(1).kill()
+        done = running.end(timeout=180)
+    assert done.code == 0, done.err
+    assert repeatable(rows_file(folder)) == on_one_machine
+    assert [each["restarts"] for each in trial_metrics(folder)["sessions"]] == [1, 1]
+    assert "restarted 1×, the last time because: rank 1 has ended" in done.out
+
+
+def test_a_rank_that_hangs_is_not_waited_for_beyond_the_bound(
+    folder, cluster, on_one_machine, monkeypatch
+):
+    """It is stopped, as a node is that freezes: nothing breaks off, and nothing comes any more."""
+    monkeypatch.setattr(launch, "HANG_SECONDS", 15.0)
+    write_spec(folder, ranks(meta__cluster=cluster.address))
+    spec = load_spec(folder / "spec.json", NAME)
+    frozen = []
+
+    def freeze(board):
+        if not frozen and manifest_exists(folder):
+            frozen.append(rank_on_a_node(1))
+            frozen[0].suspend()
+
+    result = Trial(spec, empty_run(folder), 5, on_tick=freeze).run()
+    assert [each.error for each in result.sessions] == [None, None]
+    assert [each.restarts for each in result.sessions] == [1, 1]
+    assert repeatable(rows_file(folder)) == on_one_machine
+    wait_until(lambda: all_gone(frozen))
+
+
+def rank_on_a_node(rank):
+    """Its process: nodes are children of this one."""
+    return wait_until(lambda: session_of(os.getpid(), rank))
 
 
 def manifest_exists(folder):

@@ -104,6 +104,19 @@ def test_an_optimizer_without_a_twin_is_refused_with_the_fix(plan_of):
         plan_of(ppo(agent__net__optim_spec={"name": "AdamW", "lr": 1e-3}))
 
 
+def test_what_is_doubtful_of_a_variant_alone_is_asked_once(plan_of, caplog):
+    """Two workers gather a rollout each: the budget ends before either of them has one."""
+    plan_of(ppo(env__max_frame=80, agent__algorithm__time_horizon=16), workers=(1, 2))
+    (asked,) = caplog.messages
+    assert asked.startswith("synced × 2: is this meant? env.max_frame")
+
+
+def test_what_is_doubtful_of_the_baseline_is_not_asked_again_of_its_variants(plan_of, caplog):
+    plan_of(ppo(env__max_frame=40, agent__algorithm__time_horizon=32), workers=(1,))
+    (asked,) = caplog.messages
+    assert "is this meant? env.max_frame" in asked
+
+
 def test_an_algorithm_that_a_mode_cannot_train_is_refused_by_name(plan_of):
     spec = reinforce()
     assert plan_of(spec, ("synced",))

@@ -1,9 +1,12 @@
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from slm_lab.experiment.continued import differences
-from slm_lab.experiment.run import with_seed
+from slm_lab.experiment.recorded import RUN_BLOCK
+from slm_lab.experiment.run import Run, RunRequest, with_seed
 from tests.support import parse, ppo
 
 leaves = (
@@ -67,6 +70,35 @@ def test_two_real_specs_differ_where_they_were_changed():
         ("agent.algorithm.gamma", 0.99, 0.5),
         ("env.max_frame", 1000, 9999),
     ]
+
+
+def made_ready(folder, **changes):
+    """The run of a spec, ready to start, and what its own spec file says of how it came about."""
+    file = folder / "spec.json"
+    file.write_text(json.dumps({"small": ppo(**changes)}))
+    run = Run(RunRequest(str(file), "small", "train", data_dir=folder / "data"))
+    return run, json.loads(run.run_dir.spec_file.read_text())[RUN_BLOCK]
+
+
+def test_what_each_rank_has_in_place_of_the_specs_keys_is_told_and_recorded(tmp_path):
+    together = {"meta__distributed": "all_reduce", "meta__max_session": 4}
+    horizon = {"agent__algorithm__time_horizon": 32}
+    run, about = made_ready(tmp_path, **together, **horizon)
+    (note,) = run.notes
+    assert note == (
+        'each of 4 ranks has, by scale "linear": agent.algorithm.time_horizon 8 (of 32), '
+        "agent.net.optim_spec.lr 0.004 (of 0.001)"
+    )
+    own = {"agent.algorithm.time_horizon": 8, "agent.net.optim_spec.lr": 0.004}
+    assert about["each_rank"] == own
+
+
+@pytest.mark.parametrize("mode", [False, "synced", "all_reduce"])
+def test_nothing_is_told_where_the_spec_is_what_each_session_trains_with(tmp_path, mode):
+    alone = mode == "all_reduce"
+    sessions = {"meta__distributed": mode, "meta__max_session": 1 if alone else 2}
+    run, about = made_ready(tmp_path, **sessions)
+    assert (run.notes, "each_rank" in about) == ((), False)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2**32 - 1])
