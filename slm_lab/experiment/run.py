@@ -154,12 +154,11 @@ def _short(value: Any) -> str:
 
 
 def _about_devices(spec: Spec) -> Iterator[str]:
-    nets = {"agent.net": spec.agent.net, "agent.critic_net": spec.agent.critic_net}
-    for path, net in nets.items():
-        if spec.meta.distributed == "shared" and net is not None and net.gpu == "auto":
+    for key, net in spec.agent.nets.items():
+        if spec.meta.distributed == "shared" and net.gpu == "auto":
             yield (
-                f'{path}.gpu = "auto": the CPU, where the weights are with distributed "shared"; '
-                "true keeps a replica of them on a GPU"
+                f'agent.{key}.gpu = "auto": the CPU, where the weights are with distributed '
+                '"shared"; true keeps a replica of them on a GPU'
             )
 
 

@@ -128,10 +128,13 @@ class SessionLog(logging.FileHandler):
 
 def _run(task: SessionTask, board: Board) -> "SessionResult":
     with importing():
+        from slm_lab.agent.net.device import take_turns
         from slm_lab.experiment.arithmetic import set_arithmetic
 
         import_plugins(task.imports)
     set_arithmetic(task.spec.meta.threads)
+    if any(net.gpu for net in task.spec.agent.nets.values()):
+        take_turns(task.session)
     session = _learning(task, board) if task.acts_into is None else _acting(task, board)
     try:
         return session.run()

@@ -147,10 +147,7 @@ def _with_larger_steps(agent: AgentSpec, count: int) -> AgentSpec:
 
 
 def _with_nets(agent: AgentSpec, change: Callable[[NetSpec], NetSpec]) -> AgentSpec:
-    nets = {"net": agent.net, "critic_net": agent.critic_net}
-    return agent.model_copy(
-        update={key: change(net) for key, net in nets.items() if net is not None}
-    )
+    return agent.model_copy(update={key: change(net) for key, net in agent.nets.items()})
 
 
 def _with_targets_as_often(net: NetSpec, count: int, steps: int) -> NetSpec:

@@ -7,6 +7,16 @@ import torch
 from slm_lab.core.errors import LabError
 
 
+def take_turns(session: int) -> None:
+    """Has "cuda" mean another GPU in the process of each Session, where there are several.
+
+    For a process that has a network there: it starts CUDA.
+    """
+    count = torch.cuda.device_count()
+    if count > 1:
+        torch.cuda.set_device(session % count)
+
+
 def resolve_device(gpu: bool | Literal["auto"]) -> torch.device:
     """The device for a spec's `gpu`: false, true, or "auto" (a GPU where there is one).
 

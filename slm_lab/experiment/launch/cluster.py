@@ -331,8 +331,7 @@ def _why_lost(error: RayError) -> str:
 
 def _resources(task: SessionTask) -> dict[str, float]:
     """What a Session occupies; a GPU where its spec requires one."""
-    agent = task.spec.agent
-    gpu = any(net is not None and net.gpu is True for net in (agent.net, agent.critic_net))
+    gpu = any(net.gpu is True for net in task.spec.agent.nets.values())
     return {"CPU": float(task.spec.meta.threads), **({"GPU": 1.0} if gpu else {})}
 
 

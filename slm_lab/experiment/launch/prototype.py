@@ -28,9 +28,8 @@ def prototype(
     The memory would have room for as many environments as the spec asks for.
     Raises LabError where a GPU is required and missing.
     """
-    for net in (spec.agent.net, spec.agent.critic_net):
-        if net is not None:
-            resolve_device(net.gpu)
+    for net in spec.agent.nets.values():
+        resolve_device(net.gpu)
     set_arithmetic(spec.meta.threads)  # as many as a worker: they change the last bits
     one = spec.env.model_copy(update={"num_envs": 1, "vectorization_mode": "sync"})
     env = make_env(one, seeds.env, gamma=spec.agent.algorithm.gamma or 1.0)

@@ -118,3 +118,9 @@ class AgentSpec(Block):
     critic_net: AnyNet | None = Field(
         None, description="the critic's network, where it is to differ altogether"
     )
+
+    @property
+    def nets(self) -> dict[str, NetSpec]:
+        """Those that are given, by their key."""
+        given = {"net": self.net, "critic_net": self.critic_net}
+        return {key: net for key, net in given.items() if net is not None}

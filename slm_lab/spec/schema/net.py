@@ -134,7 +134,11 @@ class NetSpec(Block):
     log_std_init: float | None = Field(
         None, description="ln σ at the start, free of the observation; null: an output of the net"
     )
-    gpu: Gpu = Field(False, description='train on a GPU; "auto": if there is one')
+    gpu: Gpu = Field(
+        False,
+        description='train on a GPU, where there are several each Session on the next; "auto": if '
+        "there is one",
+    )
 
     _variants: dict[str, Any] = PrivateAttr(default_factory=dict)
 

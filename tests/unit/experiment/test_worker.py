@@ -1,5 +1,6 @@
 import logging
 import sys
+from dataclasses import replace
 from datetime import datetime
 
 import pytest
@@ -37,6 +38,22 @@ def task(tmp_path):
 
 def log_of(task):
     return task.run_dir.session(0, SESSION).log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("gpu", "count", "taken"), [("auto", 2, [1]), ("auto", 1, []), (False, 2, [])]
+)
+def test_sessions_take_turns_at_the_gpus_where_there_are_several(
+    task, board, monkeypatch, gpu, count, taken
+):
+    """No GPU has to be there: what is asked of torch is looked at, and the nets are on the CPU."""
+    asked = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+    monkeypatch.setattr(torch.cuda, "set_device", asked.append)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    spec = parse(ppo(env__max_frame=256, meta__max_session=2, agent__net__gpu=gpu))
+    assert run_session(replace(task, spec=spec), board).ending is Ending.FINISHED
+    assert asked == taken
 
 
 @pytest.fixture
