@@ -1,12 +1,14 @@
 """What acting and learning at the same time gain, against what they could.
 
 python -m bench.scaling sleeping humanoid_unrolls
+python -m bench.overlap --picture eps.png      (the way of an unroll, and EPS for several K)
 
 An iteration in which actors and learner take turns lasts T·t_env + t_learn; where they work at the
 same time it cannot be shorter than max(T·t_env / N, t_learn) with N actors. Both parts are taken
 from a run in turn (`serial`), so that the bound has everything in it that a run needs.
 """
 
+import argparse
 import statistics
 import tempfile
 import time
@@ -21,6 +23,8 @@ import numpy as np
 from bench.cases import Case, MujocoPPOCase, PPOCase
 from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.agent.memory.unroll import UnrollMemory, UnrollWriter
+from slm_lab.analysis.compare_figure import Bar, BarChart
+from slm_lab.analysis.compare_png import render_chart_png
 from slm_lab.experiment.actor import Player
 from slm_lab.experiment.clock import Clock
 from slm_lab.experiment.launch.prototype import prototype
@@ -122,24 +126,69 @@ def overlap(name: str, repeats: int) -> None:
         )
 
 
-def slices() -> None:
-    """Prints what the study of references.md measured, on MuJoCo: environments per second of which
-    the learner sees unrolls, for K environments per actor, in turn (one actor) and at once (two).
+class Slice(NamedTuple):
+    """What was measured with K environments per actor."""
 
-    python -m bench.overlap
+    num_envs: int
+    in_turn: Iteration
+    at_once: Iteration | None
+    """With two actors."""
+
+    @property
+    def best(self) -> float:
+        """The EPS of two actors whose learner, or who, never wait."""
+        acting = self.in_turn.waited
+        return self.num_envs / max(acting / 2, self.in_turn.seconds - acting)
+
+
+def slices() -> list[Slice]:
+    """What the study of references.md measured, on MuJoCo: environments per second of which the
+    learner sees unrolls, for K environments per actor, in turn (one actor) and at once (two).
+
+    Prints each as it comes.
     """
+    found = []
     for num_envs, repeats in ((32, 7), (48, 7), (96, 6), (192, 5)):
         frames = repeats * 512 * num_envs
         case = MujocoPPOCase(
             "Humanoid-v5", num_envs, frames, (32, 32, 32), 3e-4,
             horizon=512, minibatch=4096, epochs=20, entropy_coef=0.01,
         )  # fmt: skip
-        told = [f"K = {num_envs:3}:"]
-        for actors, serial in ((1, True), (2, False))[: 1 if num_envs == 192 else 2]:
-            found = iteration(replace(case, frames=frames // actors), actors, serial, per_row=1)
-            how = "in turn" if serial else "at once"
-            told.append(f"{how} {found.seconds:6.2f} s, EPS {num_envs / found.seconds:5.2f};")
-        print(" ".join(told), flush=True)
+        in_turn, at_once = iteration(case, 1, serial=True, per_row=1), None
+        if num_envs != 192:
+            at_once = iteration(replace(case, frames=frames // 2), 2, serial=False, per_row=1)
+        found.append(Slice(num_envs, in_turn, at_once))
+        told = [
+            f"{how} {each.seconds:6.2f} s, EPS {num_envs / each.seconds:5.2f};"
+            for how, each in (("in turn", in_turn), ("at once", at_once))
+            if each is not None
+        ]
+        print(f"K = {num_envs:3}: {' '.join(told)}", flush=True)
+    return found
+
+
+def picture(found: list[Slice]) -> bytes:
+    """EPS of each as bars, beside what two actors could have at best, a PNG."""
+    bars = []
+    for each in found:
+        group = f"K = {each.num_envs}"
+        for label, one in (("in turn", each.in_turn), ("at once", each.at_once)):
+            if one is not None:
+                eps = each.num_envs / one.seconds
+                ideal = eps if one is each.in_turn else each.best
+                tint = 0.55 if one is each.in_turn else 0.0
+                bars.append(Bar(group, label, eps, eps, eps, ideal, 0, tint, hollow=False))
+    return render_chart_png(
+        BarChart(
+            "Learner throughput on Humanoid-v5",
+            "unrolls of 512 steps × K environments; in turn: one actor, at once: two",
+            "",
+            "EPS",
+            tuple(bars),
+            0.0,
+            (("ideal", "at best, where nobody waits"),),
+        )
+    )
 
 
 def way() -> None:
@@ -183,5 +232,10 @@ def way() -> None:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--picture", type=Path, help="a PNG file for the bars of EPS")
+    arguments = parser.parse_args()
     way()
-    slices()
+    measured = slices()
+    if arguments.picture is not None:
+        arguments.picture.write_bytes(picture(measured))

@@ -206,16 +206,19 @@ class LiveDisplay:
             return
         word, _ = PHASES[progress.phase]
         frame, acts = progress.frame, self._acts[index]
-        returns = (
-            f", return {number(progress.total_reward_ma, '.1f')}"
-            f", best {number(progress.best, '.1f')}"
-        )
-        left = "" if acts else self._said_to_be_left(frame, speed)
+        known = [f"{f'{frame:,}' if acts else self._frames(frame)} frames"]
+        if running and speed is not None:
+            known.append(f"{speed:,.0f} frames/s")
+        if not acts and progress.total_reward_ma is not None:
+            known.append(f"return {progress.total_reward_ma:.1f}")
+        if not acts and progress.best is not None:
+            known.append(f"best {progress.best:.1f}")
+        if word:
+            known.append(word)
+        elif not acts and not self._together and speed:
+            known.append(f"{self._left(frame, speed)} left")
         self._say(
-            f"{self._log_name(index)}: {f'{frame:,}' if acts else self._frames(frame)} frames"
-            + (f", {number(speed, ',.0f')} frames/s" if running else "")
-            + ("" if acts else returns)
-            + (f", {word}" if word else left)
+            f"{self._log_name(index)}: {', '.join(known)}"
             + (f"; {flow}" if flow and running else "")
             + restarted(progress)
         )
@@ -236,9 +239,6 @@ class LiveDisplay:
 
     def _left_alone(self, frame: int, speed: float | None) -> str:
         return "" if self._together else self._left(frame, speed)
-
-    def _said_to_be_left(self, frame: int, speed: float | None) -> str:
-        return "" if self._together else f", {self._left(frame, speed)} left"
 
     def _left(self, frame: int, speed: float | None) -> str:
         if not speed:

@@ -87,6 +87,8 @@ class Spaces(NamedTuple):
     actions: Actions
     obs_shape: tuple[int, ...]
     """Of an observation as the agent gets it."""
+    exact_state: bool
+    """See `VectorEnv`."""
 
 
 def describe_spaces(spec: EnvSpec) -> Spaces:
@@ -98,7 +100,7 @@ def describe_spaces(spec: EnvSpec) -> Spaces:
         bounds = (space.low, space.high) if isinstance(space, spaces.Box) else (0, 0)
         low, high = (bool(np.isfinite(bound).all()) for bound in bounds)
         actions = Actions(ACTION_KINDS[type(space)], low, high)
-        return Spaces(actions, env.observation_space.shape or ())
+        return Spaces(actions, env.observation_space.shape or (), env.exact_state)
     finally:
         env.close()
 

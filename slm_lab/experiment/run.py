@@ -8,9 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from slm_lab.analysis.atomic import write_json
-from slm_lab.core.errors import SpecError
+from slm_lab.core.errors import Problem, SpecError
+from slm_lab.core.imports import importing
+from slm_lab.env.atari import is_atari
 from slm_lab.env.check import check_env, why_not_filmed
-from slm_lab.env.make import describe_spaces
+from slm_lab.env.envpool import is_pooled
+from slm_lab.env.lookup import find_env
+from slm_lab.env.make import Spaces, describe_spaces
 from slm_lab.env.record import env_record
 from slm_lab.experiment.cluster_address import check_cluster
 from slm_lab.experiment.continued import continued, differences
@@ -28,6 +32,9 @@ from slm_lab.spec.cross_check_observations import observation_problems
 from slm_lab.spec.load import load_spec
 from slm_lab.spec.profile import dev_profile
 from slm_lab.spec.scale import scaled
+from slm_lab.spec.schema.agent import AgentSpec
+from slm_lab.spec.schema.env import EnvSpec
+from slm_lab.spec.schema.net import TorchArcNetSpec
 from slm_lab.spec.schema.spec import Spec
 
 MAY_CHANGE = (
@@ -84,12 +91,14 @@ class Run:
             self._lock = RunLock(self.run_dir.root)
             goes_on = continued(self.run_dir, spec, request.sets, request.seed, MAY_CHANGE)
             self.spec, self.root_seed, self.notes = goes_on.spec, goes_on.root_seed, goes_on.notes
-            check_spaces(f"{self.run_dir.root}: {self.spec.name}", self.spec)
+            spaces = check_spaces(f"{self.run_dir.root}: {self.spec.name}", self.spec)
             check_cluster(self.spec.meta.cluster)
             if goes_on.is_changed:
                 self._write_specs(request, self._about())
             if self._has_ended():
                 self.notes += ("every Session has ended: only metrics and graphs are made anew",)
+            elif not spaces.exact_state:
+                self.notes += (_about_lost_episodes(self.spec.env),)
 
         about = (_about_ranks, _about_devices, _about_videos)
         self.notes += tuple(note for each in about for note in each(self.spec))
@@ -136,6 +145,13 @@ class Run:
         write_json(self.run_dir.trial_spec_file(0), {self.spec.name: resolved})
 
 
+def _about_lost_episodes(env: EnvSpec) -> str:
+    told = f"the state of {env.name} cannot be saved as it runs here: it goes on with new episodes"
+    if not is_atari(find_env(env.name)) or is_pooled(env):
+        return told
+    return f'{told}; runs with env.vectorization_mode "sync" go on with those that they were in'
+
+
 def _own_keys_of_ranks(spec: Spec) -> list[tuple[str, Any, Any]]:
     """What each rank of a training has in place of the spec's: dotted path, the spec's, its own."""
     return differences(spec.to_json(), scaled(spec).to_json())
@@ -168,18 +184,33 @@ def _about_videos(spec: Spec) -> Iterator[str]:
         yield f"meta.record_video: no videos, {spec.env.name} cannot be drawn: {reason}"
 
 
-def check_spaces(where: str, spec: Spec) -> None:
-    """Raises SpecError where environment and agent do not fit, MissingExtraError, LabError."""
+def check_spaces(where: str, spec: Spec) -> Spaces:
+    """What the environment takes and gives.
+
+    Raises SpecError where environment and agent do not fit, MissingExtraError, LabError.
+    """
     problems = check_env(spec.env)
     if not problems:
         try:
-            actions, obs_shape = describe_spaces(spec.env)
+            spaces = describe_spaces(spec.env)
         except SpecError as error:
             raise SpecError(where, error.problems) from error
-        problems = action_space_problems(spec.agent.algorithm, *actions)
-        problems += observation_problems(spec.agent, obs_shape, actions.kind == "discrete")
+        problems = action_space_problems(spec.agent.algorithm, *spaces.actions)
+        seen = (spec.agent, spaces.obs_shape, spaces.actions.kind == "discrete")
+        problems += observation_problems(*seen) or _arc_problems(*seen)
     if problems:
         raise SpecError(where, problems)
+    return spaces
+
+
+def _arc_problems(agent: AgentSpec, shape: tuple[int, ...], discrete: bool) -> list[Problem]:
+    """What only torch can say, which is imported for nobody else here."""
+    if not any(isinstance(net, TorchArcNetSpec) for net in agent.nets.values()):
+        return []
+    with importing():
+        from slm_lab.agent.net.arc_check import arc_problems
+
+    return arc_problems(agent, shape, discrete)
 
 
 def with_seed(spec: Spec, seed: int) -> Spec:

@@ -421,8 +421,10 @@ class Session:
         path = self.paths.models / f"{self.paths.prefix}_nonfinite_{self.clock.frame}.pt"
         self._store.save_aside(path, self.state_dict())
         last = self._store.manifest()
-        kept = "there is no checkpoint" if last is None else f"checkpoint at frame {last.frame}"
-        return f"at frame {self.clock.frame}; the state is in {path}; last good {kept}"
+        kept = "there is no checkpoint before it"
+        if last is not None:
+            kept = f"last good checkpoint at frame {last.frame}"
+        return f"at frame {self.clock.frame}; the state is in {path}; {kept}"
 
     def _restore(self, manifest: Manifest) -> None:
         state = self._store.load(manifest)

@@ -4,7 +4,14 @@ from collections.abc import Iterator
 
 from slm_lab.core.errors import Problem
 from slm_lab.spec.blocks import Blocks
-from slm_lab.spec.role import OPTIMIZER_KEYS, folded, optimizer_paths, targets_role
+from slm_lab.spec.role import (
+    OPTIMIZER_KEYS,
+    built_nets,
+    folded,
+    optimizer_paths,
+    targets_role,
+)
+from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.algorithm import (
     DQNBaseSpec,
     OnPolicyLearningSpec,
@@ -13,7 +20,13 @@ from slm_lab.spec.schema.algorithm import (
 )
 from slm_lab.spec.schema.memory import OnPolicyBatchReplaySpec, OnPolicySpec, ReplaySpec
 from slm_lab.spec.schema.meta import MetaSpec
-from slm_lab.spec.schema.net import ROLES, NetSpec, TorchArcNetSpec, given_keys
+from slm_lab.spec.schema.net import (
+    ROLES,
+    HydraMLPNetSpec,
+    NetSpec,
+    TorchArcNetSpec,
+    given_keys,
+)
 from slm_lab.spec.unrolls import frames_of_event
 
 GLOBAL_TWIN = {"Adam": "GlobalAdam", "RMSprop": "GlobalRMSprop"}
@@ -133,6 +146,35 @@ def _has_no_body_to_share(blocks: Blocks) -> bool:
     return blocks.algorithm is not None and blocks.algorithm.CRITIC in ("none", "apart")
 
 
+def _tails_are_one_for_each_output(blocks: Blocks) -> Iterator[Problem]:
+    algorithm, net = blocks.algorithm, blocks.net
+    if algorithm is None or net is None or "critic_net" in blocks.malformed:
+        return
+    agent = AgentSpec(algorithm=algorithm, net=net, critic_net=blocks.critic_net)
+    found: dict[str, Problem] = {}
+    for block, given, role in built_nets(agent):
+        own = folded(given, role)
+        if not isinstance(own, HydraMLPNetSpec):
+            continue
+        outputs = 2 if own.shared and algorithm.CRITIC == "may_share" else 1
+        key = f"{role}_hid_layers" if f"{role}_hid_layers" in given.variants else "hid_layers"
+        path = f"{block}.{key}.2"
+        if (message := wrong_tails(own, outputs)) is not None:
+            found[path] = Problem(path, message, own.hid_layers[2], has_value=True)
+    yield from found.values()
+
+
+def wrong_tails(net: HydraMLPNetSpec, outputs: int) -> str | None:
+    """Why `net` cannot have so many outputs; None: it can."""
+    tails = len(net.tails())
+    if tails in (1, outputs):
+        return None
+    return (
+        f"has {tails} tails, and this network needs {outputs}; give one list for all outputs, or "
+        "one list each (with shared: policy, value)"
+    )
+
+
 def _same_optimizer_means_same(blocks: Blocks) -> Iterator[Problem]:
     net = blocks.net
     if net is None or net.shared or not net.use_same_optim:
@@ -206,6 +248,7 @@ CHECKS = (
     _dueling_needs_q_values,
     _nets_are_those_of_the_algorithm,
     _shared_body_has_one_optimizer,
+    _tails_are_one_for_each_output,
     _same_optimizer_means_same,
     _each_role_has_an_optimizer,
     _polyak_has_a_coefficient,

@@ -1,18 +1,17 @@
 """What nets can see of an environment: to be asked once the shape of its observations is known.
 
 The nets that are built ask the same, for who builds them without a spec check. What the layers of a
-TorchArcNet take only torch can say.
+TorchArcNet take only torch can say, see `agent.net.arc_check`.
 """
 
 from collections.abc import Iterator
 from typing import TypeAlias
 
 from slm_lab.core.errors import Problem
-from slm_lab.spec.role import folded
+from slm_lab.spec.role import built_nets, folded
 from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.layers import ConvLayer
 from slm_lab.spec.schema.net import (
-    ROLES,
     ConvNetSpec,
     DuelingConvNetSpec,
     DuelingMLPNetSpec,
@@ -33,8 +32,8 @@ COLOURS = (1, 3)
 
 NETS_OF_IMAGES = {
     "DuelingMLPNet": "images need DuelingConvNet",
-    "RecurrentNet": "no net has a memory for images; a ConvNet sees the last few of them with "
-    'env.frame_op "concat"',
+    "RecurrentNet": "no net has a memory for images; a ConvNet sees the last few of them, where "
+    'they are one image as those of Atari are, or with env.frame_op "concat"',
 }
 """What to take in the place of a net that sees vectors, where it is not ConvNet."""
 
@@ -46,13 +45,11 @@ def observation_problems(agent: AgentSpec, shape: Shape, discrete: bool) -> list
     observation.
     """
     algorithm = agent.algorithm
-    if not algorithm.NEEDS_NET or algorithm.CRITIC is None or agent.net is None:
-        return []  # what a plug-in does with its nets is not known
     if algorithm.CRITIC == "apart" and (refusal := no_place_for_action(shape, discrete)):
         return [Problem("agent.algorithm.name", refusal, algorithm.name, has_value=True)]
     found = {
         problem.path: problem
-        for path, net, role in _nets(agent)
+        for path, net, role in built_nets(agent)
         for problem in _problems_of(path, net, role, shape)
     }
     return list(found.values())
@@ -109,18 +106,6 @@ def no_room(layer: ConvLayer, shape: Shape) -> str | None:
         f"fit an input of the shape {shape}, (C, H, W); make the kernel smaller, or the strides "
         "before it"
     )
-
-
-def _nets(agent: AgentSpec) -> Iterator[tuple[str, NetSpec, Role]]:
-    """Every net that is built: the block it stands in, the net, and whose it is."""
-    assert agent.net is not None
-    for role in ROLES:
-        if role == "critic" and agent.algorithm.CRITIC == "none":
-            continue
-        if role == "critic" and agent.critic_net is not None:
-            yield "agent.critic_net", agent.critic_net, role
-        else:
-            yield "agent.net", agent.net, role
 
 
 def _problems_of(path: str, net: NetSpec, role: Role, shape: Shape) -> Iterator[Problem]:

@@ -51,6 +51,21 @@ def optimizer_paths(
                 yield path, folded(spec, role).optim_spec
 
 
+def built_nets(agent: AgentSpec) -> Iterator[tuple[str, NetSpec, Role]]:
+    """Every net that an algorithm of the lab builds: the block it stands in, the net, and whose it
+    is. None of an agent without nets, or of a plug-in, of whose nets nothing is known."""
+    algorithm, net = agent.algorithm, agent.net
+    if not algorithm.NEEDS_NET or algorithm.CRITIC is None or net is None:
+        return
+    yield "agent.net", net, "actor"
+    if algorithm.CRITIC == "none":
+        return
+    if agent.critic_net is not None:
+        yield "agent.critic_net", agent.critic_net, "critic"
+    else:
+        yield "agent.net", net, "critic"
+
+
 def folded(net: NetSpec, role: Role, last: dict[str, Any] | None = None) -> NetSpec:
     """`net` with the keys that it has for `role`, and at last with `last`."""
     return type(net).model_validate({**net.own_keys(), **net.role_keys(role), **(last or {})})

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from slm_lab.agent.net.inputs import as_floats
 from slm_lab.agent.net.mlp import MLPNet, as_mlp, per_head
 from slm_lab.core.errors import LabError
+from slm_lab.spec.cross_check_nets import wrong_tails
 from slm_lab.spec.schema.net import HydraMLPNetSpec
 
 
@@ -26,13 +27,9 @@ class HydraMLPNet(nn.Module):
     ) -> None:
         super().__init__()
         trunk, stacks, num_outputs = spec.trunk(), spec.tails(), len(head_dims)
+        if (refusal := wrong_tails(spec, num_outputs)) is not None:
+            raise LabError(f"agent.net.hid_layers.2: {refusal}")
         stacks = stacks * num_outputs if len(stacks) == 1 else stacks
-        if len(stacks) != num_outputs:
-            raise LabError(
-                f"agent.net.hid_layers.2: has {len(stacks)} tails, and this network needs "
-                f"{num_outputs}; give one list for all outputs, or one list each (with shared: "
-                "policy, value)"
-            )
         plain = as_mlp(spec, trunk).model_copy(update={"out_layer_activation": None})
         self.trunk = MLPNet(plain, obs_shape, [], [], generator)
         features = trunk[-1:] or obs_shape

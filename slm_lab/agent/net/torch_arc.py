@@ -1,7 +1,7 @@
 """A net whose body is a list of torch.nn layers, as the spec writes it."""
 
 from collections.abc import Iterable, Sequence
-from typing import final
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor, nn
@@ -14,14 +14,35 @@ from slm_lab.agent.net.mlp import MLPNet, as_mlp
 from slm_lab.agent.net.mlp_function import KERNELS
 from slm_lab.core.errors import LabError
 from slm_lab.core.types import Array, FloatArray
-from slm_lab.spec.schema.arc import Layer
+from slm_lab.spec.schema.arc import ArcSpec, Layer
 from slm_lab.spec.schema.net import TorchArcNetSpec
 from slm_lab.spec.torch_table import activation_class
 
 IMAGE_DIMS = (3, 4)
 """axes of an image (C, H, W), and of frames that were stacked (L, C, H, W)"""
 
-PATH = "agent.net.arc.modules.body.Sequential"
+BODY = "arc.modules.body.Sequential"
+"""Where the layers stand in the block of the net."""
+
+
+class ArcError(LabError):
+    """A layer cannot be there; `place` is where it stands in BODY, `reason` why."""
+
+    def __init__(self, place: str, reason: str) -> None:
+        super().__init__(f"agent.net.{BODY}.{place}: {reason}")
+        self.place, self.reason = place, reason
+
+
+class Body(NamedTuple):
+    """An arc, built for observations of one shape."""
+
+    layers: Sequence[Layer]
+    modules: nn.Sequential
+    shape: tuple[int, ...]
+    """Of the features that come out of them."""
+    hid_layers: list[int]
+    """Of the multilayer perceptron that follows."""
+    activation: str
 
 
 @final
@@ -43,18 +64,14 @@ class TorchArcNet(nn.Module, ArrayNet):
         super().__init__()
         if spec.arc is None:
             raise LabError("agent.net.arc: is missing: the body of a TorchArcNet")
-        layers, hid_layers, activation = _split(spec.arc.layers())
+        built = build_body(spec.arc, obs_shape)
         self._is_image = len(obs_shape) in IMAGE_DIMS
         self._normalize = spec.normalize
-        self.body, shape = _build(layers, obs_shape)
-        if len(shape) != 1:
-            raise LabError(
-                f"{PATH}.{len(layers)}: the layer after these must take vectors, and the shape "
-                f"that arrives there is {shape}; put {{Flatten: null}} before it"
-            )
-        _initialise(self.body, layers, spec.init_fn, generator)
-        mlp = as_mlp(spec, hid_layers).model_copy(update={"hid_layers_activation": activation})
-        self.tail = MLPNet(mlp, shape, head_dims, head_gains, generator)
+        self.body = built.modules
+        _initialise(self.body, built.layers, spec.init_fn, generator)
+        activation = {"hid_layers_activation": built.activation}
+        mlp = as_mlp(spec, built.hid_layers).model_copy(update=activation)
+        self.tail = MLPNet(mlp, built.shape, head_dims, head_gains, generator)
 
     def forward(self, obs: Tensor) -> tuple[Tensor, ...]:
         """(B, *obs_shape) of uint8 or floats to one (B, head_dim) per head."""
@@ -64,6 +81,22 @@ class TorchArcNet(nn.Module, ArrayNet):
     def forward_array(self, obs: Array) -> tuple[FloatArray, ...] | None:
         """See `ArrayNet`."""
         return None if len(self.body) else self.tail.forward_array(obs)
+
+
+def build_body(arc: ArcSpec, obs_shape: tuple[int, ...]) -> Body:
+    """The layers of `arc` for observations of `obs_shape`, not initialised.
+
+    Raises ArcError where torch refuses one of them, or they do not end in vectors.
+    """
+    layers, hid_layers, activation = _split(arc.layers())
+    modules, shape = _build(layers, obs_shape)
+    if len(shape) != 1:
+        raise ArcError(
+            str(len(layers)),
+            "the layer after these must take vectors, and the shape that arrives there is "
+            f"{shape}; put {{Flatten: null}} before it",
+        )
+    return Body(layers, modules, shape, hid_layers, activation)
 
 
 def _split(layers: Sequence[Layer]) -> tuple[Sequence[Layer], list[int], str]:
@@ -97,14 +130,16 @@ def _build(
                 module = _module(layer, x).train(False)
                 y = module(x)
             except (RuntimeError, ValueError, TypeError, LookupError, AssertionError) as error:
-                raise LabError(
-                    f"{PATH}.{index}.{layer.name}: torch refuses these arguments, or the shape "
-                    f"{tuple(x.shape[1:])} that arrives there: {_one_line(error)}"
+                raise ArcError(
+                    f"{index}.{layer.name}",
+                    f"torch refuses these arguments, or the shape {tuple(x.shape[1:])} that "
+                    f"arrives there: {_one_line(error)}",
                 ) from error
             if not isinstance(y, Tensor) or y.dim() < 2 or len(y) != len(x) or _mixes(module, x, y):
-                raise LabError(
-                    f"{PATH}.{index}.{layer.name}: must give one output for each observation of a "
-                    f"batch, {tuple(x.shape)} arrives there"
+                raise ArcError(
+                    f"{index}.{layer.name}",
+                    f"must give one output for each observation of a batch, {tuple(x.shape)} "
+                    "arrives there",
                 )
             modules.append(module)
             x = y

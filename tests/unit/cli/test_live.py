@@ -245,6 +245,17 @@ def test_a_log_has_a_line_every_few_seconds_with_speed_and_time_left(clock):
     assert lines[1].endswith("2:46:35 left")
 
 
+def test_a_log_says_nothing_of_what_is_not_known_yet(clock):
+    board = board_of(Phase.RUNNING)
+    board.write(0, total_reward_ma=None, best=None)
+
+    def five_seconds_of_acting_nowhere():
+        clock.now += 5
+
+    lines = logged(board, *[five_seconds_of_acting_nowhere] * 2)
+    assert set(lines) == {"Session 0: started", "Session 0: 0 / 10M frames"}
+
+
 def test_a_log_says_once_that_it_stops_and_once_that_it_draws(clock):
     board = board_of(Phase.RUNNING)
 

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slm_lab.core.errors import SpecError
 from slm_lab.experiment.continued import differences
 from slm_lab.experiment.recorded import RUN_BLOCK
 from slm_lab.experiment.run import Run, RunRequest, with_seed
@@ -91,6 +92,42 @@ def test_what_each_rank_has_in_place_of_the_specs_keys_is_told_and_recorded(tmp_
     )
     own = {"agent.algorithm.time_horizon": 8, "agent.net.optim_spec.lr": 0.004}
     assert about["each_rank"] == own
+
+
+def taken_up(folder, **changes):
+    """The same, begun and ready to go on."""
+    run, _ = made_ready(folder, **changes)
+    run._lock.release()
+    again = Run(RunRequest(str(folder / "spec.json"), "small", f"train@{run.run_dir.root}"))
+    again._lock.release()
+    return again
+
+
+CONV = {
+    "type": "ConvNet",
+    "conv_hid_layers": [[8, 8, 8]],
+    "shared": True,
+    "optim_spec": {"name": "GlobalAdam", "lr": 1e-3},
+}
+
+
+@pytest.mark.parametrize("mode", [None, "sync"])
+def test_episodes_that_cannot_be_gone_on_with_are_told_when_a_run_goes_on(tmp_path, mode):
+    pytest.importorskip("ale_py")
+    env = {"name": "ALE/Pong-v5", "num_envs": 2, "max_frame": 1000, "vectorization_mode": mode}
+    again = taken_up(tmp_path, env=env, agent__net=CONV)
+    told = [note for note in again.notes if "the state of ALE/Pong-v5 cannot be saved" in note]
+    assert len(told) == (mode is None)
+    assert taken_up(tmp_path).notes == ()
+
+
+def test_an_arc_that_cannot_see_the_environment_is_refused_before_there_is_a_run(tmp_path):
+    layer = {"Linear": {"in_features": 5, "out_features": 8}}
+    body = {"modules": {"body": {"Sequential": [layer]}}}
+    net = {"type": "TorchArcNet", "arc": body, "optim_spec": {"name": "GlobalAdam", "lr": 1e-3}}
+    with pytest.raises(SpecError, match=r"agent\.net\.arc\.modules\.body\.Sequential\.0\.Linear"):
+        made_ready(tmp_path, agent__net=net)
+    assert not (tmp_path / "data").exists()
 
 
 @pytest.mark.parametrize("mode", [False, "synced", "all_reduce"])

@@ -3,6 +3,7 @@
 import pytest
 
 from slm_lab.spec.parse import parse
+from tests.support import ppo, reinforce, soft
 from tests.unit.spec.spec_data import A3C, DQN, SAC, changed
 
 ROWS = "agent__net__conv_hid_layers"
@@ -69,3 +70,34 @@ def test_the_momentum_of_a_normalisation_is_a_share(layer, momentum, fits):
     path = "agent.net.arc.modules.body.Sequential.0"
     told = f"{path}.{layer}.momentum = {momentum}: must be between 0 and 1"
     assert found == ([] if fits else [told])
+
+
+def hydra(**keys):
+    return {"type": "HydraMLPNet", "optim_spec": {"name": "GlobalAdam", "lr": 1e-3}, **keys}
+
+
+@pytest.mark.parametrize(
+    ("spec", "tails", "needed"),
+    [
+        (ppo(agent__net=hydra(shared=True, hid_layers=[[], [8], [[4], [4], [4]]])), 3, 2),
+        (ppo(agent__net=hydra(shared=False, hid_layers=[[], [8], [[4], [4, 4]]])), 2, 1),
+        (reinforce(agent__net=hydra(hid_layers=[[], [8], [[4], [4, 4]]])), 2, 1),
+        (soft("SoftActorCritic", agent__net=hydra(hid_layers=[[], [8], [[4], [4, 4]]])), 2, 1),
+    ],
+)
+def test_tails_that_are_not_one_for_each_output_are_refused(spec, tails, needed):
+    (told,) = messages(spec)
+    assert told.startswith("agent.net.hid_layers.2 = ")
+    assert f"has {tails} tails, and this network needs {needed};" in told
+
+
+@pytest.mark.parametrize("tails", [[], [4], [[4]], [[4], [4, 4]]])
+def test_tails_are_one_list_for_all_or_one_for_each_output(tails):
+    assert messages(ppo(agent__net=hydra(shared=True, hid_layers=[[], [8], tails]))) == []
+
+
+def test_a_role_has_tails_of_its_own():
+    own = {"critic_hid_layers": [[], [8], [[4], [4]]]}
+    raw = ppo(agent__net=hydra(shared=False, hid_layers=[[], [8], [4]], **own))
+    (told,) = messages(raw)
+    assert told.startswith("agent.net.critic_hid_layers.2 = ")

@@ -20,9 +20,10 @@ def told(search, **changes):
 @pytest.mark.parametrize("sampler", ["choice", "grid_search"])
 def test_an_environment_that_there_is_not_is_told_with_the_nearest(sampler):
     key = f"env.name__{sampler}"
-    assert told({key: ["CartPole-v1", "CartPol-v1"]}) == [
+    (problem,) = told({key: ["CartPole-v1", "CartPol-v1"]})
+    assert problem.startswith(
         f"search.{key} = 'CartPol-v1': there is no such environment; did you mean CartPole-v1?"
-    ]
+    )
 
 
 def test_environments_that_there_are_may_be_searched():
