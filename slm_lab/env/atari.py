@@ -6,6 +6,7 @@ The preprocessing is that of Machado et al. (arXiv:1709.06009) and of DQN before
 """
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, Self
@@ -29,7 +30,7 @@ from slm_lab.env.raw import RawStep, env_seeds
 from slm_lab.env.sync import step_failure_note
 from slm_lab.spec.problems import problems_of
 from slm_lab.spec.schema.block import Block, refusal, refuse_all
-from slm_lab.spec.schema.env import EnvSpec
+from slm_lab.spec.schema.env import JOINED, EnvSpec
 from slm_lab.spec.schema.types import Int
 
 ATARI_VECTOR = "ale_py.vector_env:AtariVectorEnv"
@@ -49,9 +50,8 @@ NOT_OURS: Mapping[str, str] = {
 """arguments of ale-py that a spec cannot set, and why"""
 
 USUAL_WORDS: Mapping[str, str] = {
-    "frame_stack": "stack_num",
-    "stack_size": "stack_num",
-    "num_stack": "stack_num",
+    **dict.fromkeys(("frame_stack", "num_stack", "stack_size"), f"stack_num (or {JOINED})"),
+    "max_steps": "max_t",
     "frame_skip": "frameskip",
     "grayscale_obs": "grayscale",
     "screen_size": "image_downsize",
@@ -205,9 +205,11 @@ def _said_twice(spec: EnvSpec, keys: AtariKeys) -> Iterator[Problem]:
 def atari_problems(spec: EnvSpec, entry: GymnasiumSpec, mode: Mode) -> list[Problem]:
     """What is wrong with the keys of a game; [] if nothing is."""
     try:
-        atari_keys(spec, entry)
+        keys = atari_keys(spec, entry)
     except SpecError as error:
         return list(error.problems)
+    if mode != "native":
+        return variant_problems(keys, entry)
     return [
         Problem(
             f"env.{key}",
@@ -216,8 +218,39 @@ def atari_problems(spec: EnvSpec, entry: GymnasiumSpec, mode: Mode) -> list[Prob
             has_value=True,
         )
         for key in sorted(ONLY_SINGLE & spec.kwargs.keys())
-        if mode == "native"
     ]
+
+
+def variant_problems(keys: AtariKeys, entry: GymnasiumSpec) -> list[Problem]:
+    """A `mode` or `difficulty` that the game does not have. It is loaded to ask it, in 0.1 s."""
+    if keys.mode is None and keys.difficulty is None:
+        return []
+    from ale_py import ALEInterface, LoggerMode, roms
+
+    path = roms.get_rom_path(entry.kwargs["game"])
+    if path is None:
+        return []  # which making the game will tell
+    ALEInterface.setLoggerMode(LoggerMode.Error)  # else it prints a banner
+    game = ALEInterface()
+    game.loadROM(path)
+    asked = [
+        ("mode", keys.mode, "modes", game.getAvailableModes()),
+        ("difficulty", keys.difficulty, "difficulties", game.getAvailableDifficulties()),
+    ]
+    return [
+        Problem(f"env.{key}", f"{entry.id} has the {what} {_listed(there)}", value, has_value=True)
+        for key, value, what, there in asked
+        if value is not None and value not in there
+    ]
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    """Ascending numbers, those that follow one another as a range: 0 to 3, 8."""
+    ranges = []
+    for _, group in itertools.groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
+        run = [number for _, number in group]
+        ranges.append(f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)))
+    return ", ".join(ranges)
 
 
 def make_native_atari(

@@ -1,7 +1,6 @@
 """The second pass of a spec check: what only the environment's own code can answer."""
 
 import importlib
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,19 +9,17 @@ from gymnasium.error import DependencyNotInstalled
 
 from slm_lab.core.errors import MissingExtraError, Problem, SpecError
 from slm_lab.core.registry import nearest_name
+from slm_lab.env.arguments import Arguments, arguments_of
 from slm_lab.env.atari import atari_problems, is_atari
 from slm_lab.env.autoreset import choose_mode, vector_creator, why_not_native
+from slm_lab.env.bullet_log import import_quietly
 from slm_lab.env.envpool import THREAD_KEYS, is_pooled, pool_problems
 from slm_lab.env.film import IMAGES
 from slm_lab.env.lookup import find_env, known_warnings_ignored, require
-from slm_lab.spec.schema.env import EnvSpec
+from slm_lab.spec.schema.env import USUAL_WORDS, EnvSpec
 
 OWN_WORDS = {"max_episode_steps": "max_t", "autoreset_mode": None, "num_envs": "num_envs"}
 """arguments of native vector environments that the lab sets, and the spec's word for them"""
-
-JOINED = 'frame_op "stack" with frame_op_len'
-USUAL_WORDS = {"max_steps": "max_t", **dict.fromkeys(("frame_stack", "num_stack"), JOINED)}
-"""what other libraries call a key of every environment, and the spec's word for it"""
 
 SHOWN_MODES = frozenset({"human", "rgb_array", "rgb_array_list"})
 """render modes that can be seen in a window: Gymnasium puts one around images"""
@@ -55,12 +52,16 @@ def native_refused(reason: str) -> Problem:
 
 def _check_pooled(spec: EnvSpec, entry: GymnasiumSpec) -> list[Problem]:
     try:
-        accepted = None if is_atari(entry) else _accepted(_single_creator(entry), entry)
-        return pool_problems(spec, entry, accepted)
+        arguments = None if is_atari(entry) else arguments_of(_single_creator(entry))
+        accepted = None if arguments is None else _accepted(arguments, entry)
+        problems = pool_problems(spec, entry, accepted)
     except SpecError as error:
         return list(error.problems)
     except (MissingExtraError, ImportError, DependencyNotInstalled):
         return []
+    if problems or arguments is None:
+        return problems
+    return _wrong_types(spec, entry, arguments)
 
 
 def _check_kwargs(spec: EnvSpec, entry: GymnasiumSpec) -> list[Problem]:
@@ -73,7 +74,12 @@ def _check_kwargs(spec: EnvSpec, entry: GymnasiumSpec) -> list[Problem]:
         creator = vector_creator(entry) if mode == "native" else _single_creator(entry)
     except (ImportError, DependencyNotInstalled):
         return []  # as for a missing extra
-    accepted = _accepted(creator, entry)
+    arguments = arguments_of(creator)
+    return _unknown_keys(spec, entry, arguments) + _wrong_types(spec, entry, arguments)
+
+
+def _unknown_keys(spec: EnvSpec, entry: GymnasiumSpec, arguments: Arguments) -> list[Problem]:
+    accepted = _accepted(arguments, entry)
     if accepted is None:
         return []
     if spec.backend == "envpool":
@@ -85,10 +91,25 @@ def _check_kwargs(spec: EnvSpec, entry: GymnasiumSpec) -> list[Problem]:
     ]
 
 
-def _accepted(creator: Callable[..., Any], entry: GymnasiumSpec) -> set[str] | None:
-    """The keys that a spec can have for `entry`, which `creator` makes; None: any."""
-    accepted = accepted_arguments(creator)
-    return None if accepted is None else (accepted | set(entry.kwargs)) - set(OWN_WORDS)
+def _wrong_types(spec: EnvSpec, entry: GymnasiumSpec, arguments: Arguments) -> list[Problem]:
+    """Values that the annotations of the environment rule out."""
+    problems = []
+    for key, value in spec.kwargs.items():
+        argument = arguments.named.get(key)
+        if argument is None or key in OWN_WORDS:
+            continue
+        registered = key in entry.kwargs and type(value) is type(entry.kwargs[key])
+        reason = None if registered else argument.why_not(value)
+        if reason is not None:
+            problems.append(Problem(f"env.{key}", reason, value, has_value=True))
+    return problems
+
+
+def _accepted(arguments: Arguments, entry: GymnasiumSpec) -> set[str] | None:
+    """The keys that a spec can have for `entry`, which takes `arguments`; None: any."""
+    if arguments.open_ended:
+        return None
+    return (set(arguments.named) | set(entry.kwargs)) - set(OWN_WORDS)
 
 
 def why_not_shown(spec: EnvSpec) -> str | None:
@@ -117,8 +138,8 @@ def _why_not_drawn(spec: EnvSpec, wanted: str, modes_for_it: frozenset[str]) -> 
         return None  # as for a missing extra
     except MissingExtraError as error:
         return f"single games need OpenCV, and {error}"
-    accepted = accepted_arguments(creator)
-    if accepted is not None and "render_mode" not in accepted:
+    arguments = arguments_of(creator)
+    if not arguments.open_ended and "render_mode" not in arguments.named:
         return "it takes no render_mode"
     metadata = getattr(creator, "metadata", None)  # a function has none
     if not isinstance(metadata, Mapping):
@@ -145,32 +166,6 @@ def _single_creator(entry: GymnasiumSpec) -> Callable[..., Any]:
         return target
     module_name, _, attribute = target.partition(":")
     with known_warnings_ignored():
+        import_quietly(entry)
         creator: Callable[..., Any] = getattr(importlib.import_module(module_name), attribute)
     return creator
-
-
-def accepted_arguments(creator: Callable[..., Any]) -> set[str] | None:
-    """The keyword arguments that a class or function takes; None: any.
-
-    Where a class passes **kwargs on, those of the classes above it count as well.
-    """
-    if not inspect.isclass(creator):
-        names, open_ended = _parameters(creator)
-        return None if open_ended else names
-    accepted: set[str] = set()
-    initialisers = [
-        vars(cls)["__init__"] for cls in creator.__mro__[:-1] if "__init__" in vars(cls)
-    ]
-    for initialiser in initialisers:
-        names, open_ended = _parameters(initialiser)
-        accepted |= names - {"self"}
-        if not open_ended:
-            return accepted
-    return None if initialisers else set()
-
-
-def _parameters(function: Callable[..., Any]) -> tuple[set[str], bool]:
-    """The names that can be given by keyword, and whether any other can."""
-    parameters = inspect.signature(function).parameters.values()
-    names = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-    return names, any(p.kind is p.VAR_KEYWORD for p in parameters)

@@ -13,10 +13,11 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 
-from slm_lab.core.errors import Problem, SpecError
+from slm_lab.core.errors import MissingExtraError, Problem, SpecError
+from slm_lab.core.registry import import_failure
 from slm_lab.core.types import Array, BoolArray, IntArray, StateDict
-from slm_lab.env.atari import AtariKeys, atari_keys, is_atari
-from slm_lab.env.lookup import known_warnings_ignored, require
+from slm_lab.env.atari import AtariKeys, atari_keys, is_atari, variant_problems
+from slm_lab.env.lookup import known_warnings_ignored, pip_command, require
 from slm_lab.env.raw import RawEnvs, RawStep, env_seeds
 from slm_lab.env.sync import step_failure_note
 from slm_lab.spec.schema.env import EnvSpec
@@ -60,18 +61,19 @@ def pool_problems(spec: EnvSpec, entry: GymnasiumSpec, accepted: set[str] | None
     """Why envpool cannot step `spec` as it stands; [] if nothing is known.
 
     `accepted` are the arguments of the single environment, None: any. Raises MissingExtraError
-    where envpool is not installed, SpecError for keys that no game has.
+    where envpool is not installed, or by half, SpecError for keys that no game has.
     """
     task = task_of(entry)
     if not (is_atari(entry) or _is_compared(entry)) or task not in _envpool().list_all_envs():
         message = f'envpool has no {entry.id}; use "gymnasium"'
         return [Problem("env.backend", message, "envpool", has_value=True)]
     if is_atari(entry):
-        return list(_game_problems(atari_keys(spec, entry)))
+        keys = atari_keys(spec, entry)
+        return [*_game_problems(keys), *variant_problems(keys, entry)]
     own = set(_envpool().make_spec(task).config._asdict())
     known = (own if accepted is None else own & accepted) | THREAD_KEYS
     return [
-        Problem(f"env.{key}", _unknown(key, entry, sorted(known)), value, has_value=True)
+        Problem(f"env.{key}", _unknown(key, value, entry, sorted(known)), value, has_value=True)
         for key, value in spec.kwargs.items()
         if key not in known
     ]
@@ -226,10 +228,18 @@ def _maker(task: str, num_envs: int, arguments: Mapping[str, Any]) -> Callable[[
 
 
 def _envpool() -> Any:
-    """The package. Raises MissingExtraError."""
+    """The package. Raises MissingExtraError.
+
+    It reads the names of its models where they lie, so that without one of the packages that it
+    comes with anything may be raised.
+    """
     require("envpool", "envpool")
-    with known_warnings_ignored():
-        import envpool
+    try:
+        with known_warnings_ignored():
+            import envpool
+    except Exception as error:
+        why = f"envpool does not import: {import_failure(error)}"
+        raise MissingExtraError(f"{why}; run: {pip_command('envpool')}") from error
     return envpool
 
 
@@ -256,8 +266,12 @@ def _game_problems(keys: AtariKeys) -> Iterator[Problem]:
             yield Problem(f"env.{key}", message, getattr(keys, key), has_value=True)
 
 
-def _unknown(key: str, entry: GymnasiumSpec, known: list[str]) -> str:
-    return f"envpool and Gymnasium do not both know it for {entry.id}; they know {', '.join(known)}"
+def _unknown(key: str, value: object, entry: GymnasiumSpec, known: list[str]) -> str:
+    message = f"envpool and Gymnasium do not both know it for {entry.id}"
+    continuous = f"{entry.name}Continuous-v{entry.version}"
+    if key == "continuous" and value is True and continuous in _envpool().list_all_envs():
+        return f"{message}; use {continuous} without it"
+    return f"{message}; they know {', '.join(known)}"
 
 
 def _kind(space: gymnasium.Space[Any]) -> tuple[Any, ...]:

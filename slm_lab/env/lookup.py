@@ -5,15 +5,16 @@ import importlib.util
 import inspect
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 
 from slm_lab.core.errors import MissingExtraError, Problem, SpecError
-from slm_lab.core.registry import ENVS, import_failure, nearest_name
+from slm_lab.core.registry import ENVS, import_failure
 from slm_lab.env.atari import without_own_skip
 from slm_lab.env.registrars import ask_packages
 from slm_lab.spec.replaced_envs import replaced_message
@@ -66,7 +67,12 @@ def require(module: str, extra: str) -> None:
     """
     found = importlib.util.find_spec(module)
     if found is None or found.origin is None:
-        raise MissingExtraError(f'{module} is not installed; run: pip install "slm-lab[{extra}]"')
+        raise MissingExtraError(f"{module} is not installed; run: {pip_command(extra)}")
+
+
+def pip_command(extra: str) -> str:
+    """What installs an `extra` of the lab."""
+    return f'pip install "slm-lab[{extra}]"'
 
 
 EXTRAS = (
@@ -76,6 +82,28 @@ EXTRAS = (
     Extra("box2d", "Box2D", registers=False, entry_point="gymnasium.envs.box2d"),
     Extra("mujoco", "mujoco", registers=False, entry_point="gymnasium.envs.mujoco"),
 )
+
+ELSEWHERE = (
+    "one that a package registers is written package.module:Id-v0, one of your own needs "
+    "--import module"
+)
+"""how to name what Gymnasium does not know by itself"""
+
+GAME_NAMES = """
+    Adventure AirRaid Alien Amidar Assault Asterix Asteroids Atlantis Atlantis2 Backgammon BankHeist
+    BasicMath BattleZone BeamRider Berzerk Blackjack Bowling Boxing Breakout Carnival Casino
+    Centipede ChopperCommand CrazyClimber Crossbow Darkchambers Defender DemonAttack DonkeyKong
+    DoubleDunk Earthworld ElevatorAction Enduro Entombed Et FishingDerby FlagCapture Freeway Frogger
+    Frostbite Galaxian Gopher Gravitar Hangman HauntedHouse Hero HumanCannonball IceHockey Jamesbond
+    JourneyEscape Kaboom Kangaroo KeystoneKapers KingKong Klax Koolaid Krull KungFuMaster LaserGates
+    LostLuggage MarioBros MiniatureGolf MontezumaRevenge MrDo MsPacman NameThisGame Othello Pacman
+    Phoenix Pitfall Pitfall2 Pong Pooyan PrivateEye Qbert Riverraid RoadRunner Robotank Seaquest
+    SirLancelot Skiing Solaris SpaceInvaders SpaceWar StarGunner Superman Surround Tennis Tetris
+    TicTacToe3D TimePilot Trondead Turmoil Tutankham UpNDown Venture VideoCheckers VideoChess
+    VideoCube VideoPinball WizardOfWor WordZapper YarsRevenge Zaxxon
+"""
+GAMES = tuple(f"ALE/{name}-v5" for name in GAME_NAMES.split())
+"""the games of ale-py, which are to be known by name where it is not installed"""
 
 
 @contextmanager
@@ -110,7 +138,10 @@ def find_env(name: str) -> GymnasiumSpec:
         failures = ask_packages(env_id)
     entry = gymnasium.registry.get(env_id)
     if entry is None or _is_stub(entry):
-        message = "; ".join([_why_unknown(module_name, env_id), *failures])
+        reasons = [_why_unknown(module_name, env_id), *failures]
+        if not module_name and replaced_message(env_id) is None:
+            reasons.append(ELSEWHERE)
+        message = "; ".join(reasons)
         raise SpecError("env", [Problem("env.name", message, name, has_value=True)])
     return without_own_skip(entry) if "NoFrameskip-" in env_id else entry
 
@@ -166,16 +197,29 @@ def _why_unknown(module_name: str, env_id: str) -> str:
     replaced = replaced_message(env_id)
     if replaced is not None:
         return replaced
-    prefix = f"{module_name}:" if module_name else ""
     thing = getattr(sys.modules.get(module_name), env_id, None)
     if inspect.isclass(thing) and issubclass(thing, gymnasium.Env):
-        return _class_for_id(thing, prefix)
+        return _class_for_id(thing, f"{module_name}:")
     known = [*(i for i, entry in gymnasium.registry.items() if not _is_stub(entry)), *ENVS.names()]
-    nearest = _latest_version(env_id, known)
-    if nearest is None and (similar := nearest_name(env_id, known)) is not None:
-        nearest = _latest_version(similar, known) or similar
-    hint = "" if nearest is None else f"; did you mean {prefix}{nearest}?"
-    return f"there is no such environment{hint}"
+    nearest = _nearest_id(env_id, known)
+    if not module_name:
+        return f"there is no such environment{_hint(nearest or _nearest_id(env_id, GAMES))}"
+    package = module_name.partition(".")[0]
+    own = [each for each in known if _package_of(each) == package]
+    nearest_own = _nearest_id(env_id, own)
+    if nearest_own is not None:
+        return f"there is no such environment{_hint(f'{module_name}:{nearest_own}')}"
+    some = f"; {package} has {', '.join(own[:3])}{' and others' if own[3:] else ''}" if own else ""
+    return f"there is no such environment{_hint(nearest)}{some}"
+
+
+def _hint(nearest: str | None) -> str:
+    if nearest is None:
+        return ""
+    hint = f"; did you mean {nearest}?"
+    if nearest in GAMES and nearest not in gymnasium.registry:
+        hint += f" It comes with {pip_command('atari')}"
+    return hint
 
 
 def _class_for_id(given: type, prefix: str) -> str:
@@ -184,7 +228,7 @@ def _class_for_id(given: type, prefix: str) -> str:
     for env_id, entry in gymnasium.registry.items():
         target = entry.entry_point
         if isinstance(target, str):
-            its = target.endswith(f":{name}") and target.startswith(package)
+            its = target.endswith(f":{name}") and _package_of(env_id) == package
         else:
             its = inspect.isclass(target) and target is given
         if its:
@@ -195,14 +239,41 @@ def _class_for_id(given: type, prefix: str) -> str:
     )
 
 
-def _latest_version(env_id: str, known: list[str]) -> str | None:
-    """The known id that differs from `env_id` in its version and its namespace (as ALE/) only, the
-    newest of several."""
+def _nearest_id(env_id: str, known: Sequence[str]) -> str | None:
+    """The known id that `env_id` is a slip of: one of four letters of its name may be another or
+    out of place. A hint that is wrong sends people astray, so that less likeness is none."""
+    wanted = _parted(env_id.strip())[0]
+    exact = _latest_version(wanted, known)
+    if exact is not None:
+        return exact
+    slips = {name: _slips(wanted.lower(), name.lower()) for name in {_parted(i)[0] for i in known}}
+    nearest = min(sorted(slips), key=lambda name: slips[name], default="")
+    near = bool(nearest) and slips[nearest] <= max(len(wanted), len(nearest)) // 4
+    return _latest_version(nearest, known) if near else None
 
-    def parted(one: str) -> tuple[str, int]:
-        base, _, version = one.rpartition("/")[2].rpartition("-v")
-        return (base, int(version)) if version.isdigit() else (one.rpartition("/")[2], -1)
 
-    name, _ = parted(env_id)
-    found = [each for each in known if parted(each)[0] == name]
-    return max(found, key=lambda each: parted(each)[1], default=None)
+def _slips(one: str, other: str) -> int:
+    """How many letters of the longer name have no partner in the shorter one."""
+    blocks = SequenceMatcher(None, one, other, autojunk=False).get_matching_blocks()
+    return max(len(one), len(other)) - sum(block.size for block in blocks)
+
+
+def _latest_version(name: str, known: Sequence[str]) -> str | None:
+    """The newest known id of this name, whatever its namespace (as ALE/); Gymnasium's own first."""
+    found = [each for each in known if _parted(each)[0] == name]
+    return max(found, key=lambda i: (_package_of(i) == "gymnasium", _parted(i)[1]), default=None)
+
+
+def _parted(env_id: str) -> tuple[str, int]:
+    """The name in an id, without its namespace, and its version (-1: none)."""
+    full_name = env_id.rpartition("/")[2]
+    name, _, version = full_name.rpartition("-v")
+    return (name, int(version)) if version.isdigit() else (full_name, -1)
+
+
+def _package_of(env_id: str) -> str:
+    """Where the environment of a known id has its code; "" where nobody can tell."""
+    entry = gymnasium.registry.get(env_id)
+    target = None if entry is None else entry.entry_point
+    module = target if isinstance(target, str) else getattr(target, "__module__", "")
+    return module.partition(":")[0].partition(".")[0]

@@ -16,6 +16,7 @@ from slm_lab.core.errors import LabError, MissingExtraError, Problem, SpecError
 from slm_lab.env.action import ActionConverter
 from slm_lab.env.atari import AtariKeys, atari_keys, is_atari, make_native_atari
 from slm_lab.env.autoreset import NATIVE_PARTS, choose_mode, make_async, make_native
+from slm_lab.env.bullet_log import connecting_quietly, import_quietly
 from slm_lab.env.check import check_env, native_refused
 from slm_lab.env.envpool import THREAD_KEYS, is_pooled, make_pooled, make_pooled_game
 from slm_lab.env.film import ATARI_FPS, Film, Filmed
@@ -183,8 +184,9 @@ def make_single(
     """
     entry = unchecked(entry)
     with known_warnings_ignored():
+        import_quietly(entry)
         log_mujoco_warnings(entry)
-        env = gymnasium.make(entry, max_episode_steps=-1, **kwargs)
+        env = connecting_quietly(gymnasium.make(entry, max_episode_steps=-1, **kwargs))
     limit = entry.max_episode_steps if max_t is None else max_t
     if limit is not None:
         env = TimeLimit(env, limit)

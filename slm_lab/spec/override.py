@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from slm_lab.core.errors import Problem
 from slm_lab.core.registry import nearest_name
 from slm_lab.spec.read import json_value
-from slm_lab.spec.schema.env import EnvSpec
+from slm_lab.spec.schema.env import USUAL_WORDS, EnvSpec
 from slm_lab.spec.schema.spec import Spec
 
 VARIABLE = re.compile(r"\$\{([^{}]*)\}")
@@ -147,7 +147,7 @@ def _refuse_unlikely_env_key(spec: Mapping[str, Any], setting: Setting) -> None:
     env = spec.get("env")
     if len(parts) != 2 or parts[0] != "env" or not isinstance(env, Mapping):
         return
-    if parts[1] in EnvSpec.model_fields or parts[1] in env:
+    if parts[1] in EnvSpec.model_fields or parts[1] in env or parts[1] in USUAL_WORDS:
         return
     nearest = nearest_name(parts[1], list(EnvSpec.model_fields))
     if nearest:

@@ -328,7 +328,9 @@ def test_a_native_game_cannot_be_restored_and_begins_one_that_was_not_seen_befor
         ({"noop_max": -1}, "noop_max", "must be >= 0"),
         ({"mode": 1, "vectorization_mode": "native"}, "mode", 'use vectorization_mode "sync"'),
         ({"max_t": 9, "max_num_frames_per_episode": 9}, "max_num_frames_per_episode", "max_t"),
-        ({"frame_stack": 4}, "frame_stack", "did you mean stack_num?"),
+        ({"frame_stack": 4}, "frame_stack", 'stack_num (or frame_op "stack" with frame_op_len)?'),
+        ({"num_stack": 4}, "num_stack", 'stack_num (or frame_op "stack" with frame_op_len)?'),
+        ({"max_steps": 4}, "max_steps", "did you mean max_t?"),
         ({"frame_skip": 4}, "frame_skip", "did you mean frameskip?"),
         ({"stack_num": 3, "frame_op": "concat", "frame_op_len": 4}, "stack_num", "frame_op_len"),
         ({"img_width": 84, "image_downsize": [64, 84]}, "img_width", "image_downsize makes it 64"),
@@ -344,6 +346,26 @@ def test_what_a_game_does_not_know_is_refused_with_the_fix(
     assert words in problem.message
     with pytest.raises(SpecError):
         build("ALE/Pong-v5", **keys)
+
+
+@pytest.mark.parametrize(
+    ("keys", "messages"),
+    [
+        ({"mode": 77}, ["env.mode = 77: ALE/Asteroids-v5 has the modes 0 to 31, 128"]),
+        ({"mode": 128, "difficulty": 1}, ["env.difficulty = 1: ALE/Asteroids-v5 has the "
+                                          "difficulties 0, 3"]),
+        ({"mode": 128, "difficulty": 3}, []),
+        ({"mode": None}, []),
+    ],
+)  # fmt: skip
+def test_a_variant_that_a_game_does_not_have_is_refused_with_those_it_has(
+    env_spec, build, keys, messages
+):
+    keys = {"vectorization_mode": "sync", **keys}
+    assert list(map(str, check_env(env_spec("ALE/Asteroids-v5", **keys)))) == messages
+    if messages:
+        with pytest.raises(SpecError, match="has the"):
+            build("ALE/Asteroids-v5", **keys)
 
 
 def test_a_game_that_does_not_exist_is_refused_with_the_nearest(env_spec):

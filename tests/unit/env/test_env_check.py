@@ -8,7 +8,7 @@ import pytest
 
 from slm_lab.core.errors import LabError, MissingExtraError, SpecError
 from slm_lab.core.registry import ENVS
-from slm_lab.env.check import accepted_arguments, check_env
+from slm_lab.env.check import check_env
 from slm_lab.env.lookup import EXTRAS, require
 
 
@@ -177,29 +177,6 @@ def test_a_simulator_that_fails_to_import_is_reported_as_gymnasium_says(build):
 def test_other_refusals_of_gymnasium_are_lab_errors(build):
     with pytest.raises(LabError, match="FrozenLake-v1"):
         build("FrozenLake-v1", kwargs={"map_name": "9x9"})
-
-
-def test_arguments_passed_on_to_a_base_class_are_accepted():
-    class Base:
-        def __init__(self, size, **kwargs):
-            pass
-
-    class Closed(Base):
-        def __init__(self, colour="red"):
-            pass
-
-    class Passing(Closed):
-        def __init__(self, speed=1, **kwargs):
-            pass
-
-    def function(width, **kwargs):
-        pass
-
-    assert accepted_arguments(Passing) == {"speed", "colour"}
-    assert accepted_arguments(Closed) == {"colour"}
-    assert accepted_arguments(Base) is None
-    assert accepted_arguments(function) is None
-    assert accepted_arguments(gymnasium.Env) == set()
 
 
 def test_a_plug_in_environment_is_made_by_its_name(build):

@@ -1,6 +1,7 @@
 """envpool as the rest of the lab sees it: the same steps, and honest about what it cannot do."""
 
 import importlib.util
+import sys
 
 import gymnasium
 import numpy as np
@@ -119,6 +120,58 @@ def test_without_envpool_one_error_has_the_command(env_spec, monkeypatch):
         describe_spaces(spec)
 
 
+@pytest.fixture
+def half_installed(tmp_path, monkeypatch):
+    """Installs an envpool whose import runs a line of code."""
+
+    def install(line):
+        (tmp_path / "envpool").mkdir()
+        (tmp_path / "envpool" / "__init__.py").write_text(line)
+        monkeypatch.syspath_prepend(tmp_path)
+        for name in [each for each in sys.modules if each.partition(".")[0] == "envpool"]:
+            monkeypatch.delitem(sys.modules, name)
+
+    yield install
+    sys.modules.pop("envpool", None)
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("import os; os.listdir('/no/roms')", r"FileNotFoundError: .* '/no/roms'"),
+        ("import no_such_api", "No module named 'no_such_api'"),
+    ],
+)
+@pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])
+def test_an_envpool_that_does_not_import_is_blamed_in_one_line(
+    env_spec, half_installed, line, why, name
+):
+    half_installed(line)
+    spec = env_spec(name, **POOL)
+    assert check_env(spec) == []
+    command = r'run: pip install "slm-lab\[envpool\]"$'
+    with pytest.raises(MissingExtraError, match=rf"^envpool does not import: {why} .*; {command}"):
+        describe_spaces(spec)
+
+
+TASKS = """
+from types import SimpleNamespace
+def list_all_envs():
+    return ["LunarLander-v3", "LunarLanderContinuous-v3"]
+def make_spec(task):
+    return SimpleNamespace(config=SimpleNamespace(_asdict=lambda: {"num_threads": 0, "wind": 1}))
+"""
+
+
+@pytest.mark.parametrize(("value", "use"), [(True, True), (False, False)])
+def test_continuous_actions_of_a_pool_are_another_id(env_spec, half_installed, value, use):
+    pytest.importorskip("Box2D")
+    half_installed(TASKS)
+    (problem,) = check_env(env_spec("LunarLander-v3", continuous=value, **POOL))
+    assert problem.path == "env.continuous"
+    assert ("; use LunarLanderContinuous-v3 without it" in problem.message) == use
+
+
 def test_single_environments_are_gymnasiums_whatever_the_backend(build, env_spec, random_actions):
     keys = {"vectorization_mode": "sync", "kwargs": {"num_threads": 1}}
     assert not is_pooled(env_spec("Pendulum-v1", **POOL, **keys))
@@ -216,6 +269,8 @@ def test_games_of_a_pool_lose_lives_keep_scores_and_move_on_by_a_frame(build):
             ["env.maxpool", "env.noop_max", "env.render_mode"],
         ),
         ("HalfCheetah-v5", {"num_threads": 1, "healthy_reward": 2.0}, ["env.healthy_reward"]),
+        ("HalfCheetah-v5", {"frame_skip": "five"}, ["env.frame_skip"]),
+        ("ALE/Pong-v5", {"mode": 77, "difficulty": 9}, ["env.mode", "env.difficulty"]),
         ("CartPole-v1", {"sutton_barto_reward": True}, ["env.sutton_barto_reward"]),
         ("CliffWalking-v1", {}, []),
         ("CartPole-v1", {"vectorization_mode": "native"}, []),

@@ -1,5 +1,6 @@
 """Environments of installed packages, found by a bare id, and hints for ids of packages."""
 
+import importlib.util
 import subprocess
 import sys
 
@@ -7,7 +8,9 @@ import gymnasium
 import pytest
 
 from slm_lab.core.errors import SpecError
+from slm_lab.env import registrars
 from slm_lab.env.check import check_env
+from slm_lab.env.lookup import GAMES
 
 MODULE = """
 import gymnasium
@@ -91,6 +94,8 @@ def test_a_package_that_does_not_import_is_named_where_it_might_have_known_the_i
         ("maze_gym:Unregistered",
          'gymnasium.register("Unregistered-v0", entry_point="maze_gym:Unregistered")'),
         ("maze_gym.parts:Maze-Small-v0", "maze_gym has no module maze_gym.parts"),
+        ("maze_gym:WallGridEnv", "no such environment; maze_gym has Maze-Small-v0, Maze-Large-v1"),
+        ("maze_gym:CartPoel-v1", "; did you mean CartPole-v1?; maze_gym has Maze-Small-v0, Maze"),
     ],
 )  # fmt: skip
 def test_a_hint_for_an_id_of_a_module_names_the_module(env_spec, package, name, hint):
@@ -124,6 +129,60 @@ print(find_env("{name}").id)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout.strip() == name, done.stderr
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["PandaReach-v3", "Room-v0", "WallGridEnv", "MyWorld-OneRoom-v0", "HopperHop-v0", "Reach-v1"],
+)
+def test_an_id_like_no_other_is_told_how_ids_of_packages_are_written_and_nothing_wrong(
+    env_spec, name
+):
+    (problem,) = check_env(env_spec(name))
+    assert problem.message == (
+        "there is no such environment; one that a package registers is written "
+        "package.module:Id-v0, one of your own needs --import module"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("Hoper-v5", "Hopper-v5"),
+        ("humanoid", "Humanoid-v5"),
+        ("Humnaoid-v5", "Humanoid-v5"),
+        ("HalfChetah-v5", "HalfCheetah-v5"),
+        ("BipedalWalker-v3 ", "BipedalWalker-v3"),
+        ("Blackjack-v0", "Blackjack-v1"),
+    ],
+)
+def test_a_slip_is_told_the_id_and_how_ids_of_packages_are_written(env_spec, name, hint):
+    (problem,) = check_env(env_spec(name))
+    assert f"; did you mean {hint}?; one that a package registers is " in problem.message
+
+
+@pytest.fixture
+def no_ale_py(monkeypatch):
+    """As if ale-py were not installed, nor imported before."""
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "ale_py" else found(name)
+    )
+    others = {i: e for i, e in gymnasium.registry.items() if "ale_py" not in str(e.entry_point)}
+    monkeypatch.setattr(gymnasium, "registry", others)
+    monkeypatch.setattr(registrars, "entry_points", lambda group: [])
+
+
+@pytest.mark.parametrize("name", ["Pong-v5", "Pong-v4", "pong", "Pongg-v5"])
+def test_a_game_is_known_by_name_without_ale_py(env_spec, no_ale_py, name):
+    (problem,) = check_env(env_spec(name))
+    hint = 'did you mean ALE/Pong-v5? It comes with pip install "slm-lab[atari]"; one that'
+    assert hint in problem.message
+
+
+def test_the_games_that_are_known_by_name_are_those_of_ale_py():
+    pytest.importorskip("ale_py")
+    assert set(GAMES) <= set(gymnasium.registry)
 
 
 @pytest.mark.parametrize("name", ["Pong-v5", "Pong", "pong-v5", "Pongg-v5"])
