@@ -1,9 +1,8 @@
 """`slm-lab run … eval@RUN` and `enjoy@RUN`: greedy episodes of what a run has saved."""
 
-import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,9 +13,8 @@ from rich.text import Text
 
 from slm_lab.cli.filming import described, film_episodes
 from slm_lab.cli.screen import say
-from slm_lab.core.errors import LabError
-from slm_lab.env.check import why_not_shown
-from slm_lab.env.film import Film, has_display, headless
+from slm_lab.cli.window import window_of
+from slm_lab.env.film import Film, headless
 from slm_lab.env.step import FinishedEpisodes
 from slm_lab.experiment.arithmetic import set_arithmetic
 from slm_lab.experiment.episodes import even_num_envs, join_episodes
@@ -26,9 +24,6 @@ from slm_lab.experiment.video import VideoFilm, filmed_spec
 
 EVAL_EPISODES = 100
 ENJOY_EPISODES = 5
-
-INVISIBLE = {"dummy", "offscreen"}
-"""Video drivers of SDL that show nothing; it falls back on one where there is no display."""
 
 
 class Choice(NamedTuple):
@@ -67,8 +62,8 @@ def enjoy(request: SavedRunRequest, choice: Choice, render: bool, video: bool) -
     """Plays episodes of one agent, in a window with `render`, each into a file of the current
     folder with `video`; returns the exit code.
 
-    A file ends after MAX_STEPS steps, or where Ctrl-C ends the command. Raises LabError, also where
-    no window can be opened or nothing can be drawn.
+    A file ends after MAX_STEPS steps, or where Ctrl-C ends the command. Raises LabError, and where
+    no window can be opened or nothing can be drawn UsageError.
     """
     console = Console(file=sys.stdout)
     saved = SavedRun(request)
@@ -124,55 +119,8 @@ def _stage(saved: SavedRun, agent: SavedAgent, render: bool, film: Film | None) 
         return saved.evaluator(agent.session, 1, spec)
     kwargs = {**env.kwargs, "render_mode": "human"}
     shown = spec.model_copy(update={"env": env.model_copy(update={"kwargs": kwargs})})
-    if (reason := why_not_shown(env)) is not None:
-        raise _no_window(env.name, reason)
-    with _window_of(env.name):
+    with window_of(env):
         return saved.evaluator(agent.session, 1, shown)
-
-
-@contextmanager
-def _window_of(name: str) -> Iterator[None]:
-    """Turns whatever keeps a window from opening into one message.
-
-    Every simulator has its own exceptions for it, so all of them are meant.
-    """
-    chosen = os.environ.get("SDL_VIDEODRIVER")
-    try:
-        with _sdl_keeping_quiet(chosen):
-            yield
-            if _video_driver() in INVISIBLE - {chosen}:
-                raise LabError("there is no display")
-    except Exception as error:
-        raise _no_window(name, " ".join(str(error.__cause__ or error).split())) from error
-
-
-@contextmanager
-def _sdl_keeping_quiet(chosen: str | None) -> Iterator[None]:
-    """Has SDL not look for a display where there is none: it would print what it does not find."""
-    if chosen is not None or has_display():
-        yield
-        return
-    os.environ["SDL_VIDEODRIVER"] = "dummy"
-    try:
-        yield
-    finally:
-        del os.environ["SDL_VIDEODRIVER"]
-
-
-def _no_window(name: str, reason: str) -> LabError:
-    return LabError(
-        f"--render: cannot open a window for {name}: {reason}; leave --render out to play without "
-        "one"
-    )
-
-
-def _video_driver() -> str:
-    """What SDL draws on, if a simulator of this process draws with it."""
-    if "pygame" not in sys.modules:
-        return ""
-    import pygame
-
-    return pygame.display.get_driver() if pygame.display.get_init() else ""
 
 
 def _introduce(

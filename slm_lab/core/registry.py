@@ -164,10 +164,11 @@ def import_failure(error: BaseException) -> str:
     return f"{text} ({frames[-1].filename}, line {frames[-1].lineno})"
 
 
-def nearest_name(name: str, known: list[str]) -> str | None:
-    """The name in `known` closest to `name` by edit similarity, ignoring case; or None."""
+def nearest_name(name: str, known: list[str], likeness: float = 0.6) -> str | None:
+    """The name in `known` closest to `name` by edit similarity, ignoring case; None where none has
+    that `likeness`, from 0 to 1."""
     lowered = {k.lower(): k for k in known}
-    matches = difflib.get_close_matches(name.lower(), list(lowered), n=1, cutoff=0.6)
+    matches = difflib.get_close_matches(name.lower(), list(lowered), n=1, cutoff=likeness)
     return lowered[matches[0]] if matches else None
 
 

@@ -30,7 +30,7 @@ from slm_lab.env.raw import RawStep, env_seeds
 from slm_lab.env.sync import step_failure_note
 from slm_lab.spec.problems import problems_of
 from slm_lab.spec.schema.block import Block, refusal, refuse_all
-from slm_lab.spec.schema.env import JOINED, EnvSpec
+from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.types import Int
 
 ATARI_VECTOR = "ale_py.vector_env:AtariVectorEnv"
@@ -48,6 +48,9 @@ NOT_OURS: Mapping[str, str] = {
     "sound_obs": "a game is seen as images, with or without grayscale",
 }
 """arguments of ale-py that a spec cannot set, and why"""
+
+JOINED = 'frame_op "stack" with frame_op_len'
+"""the words of every environment for what other libraries call a frame stack"""
 
 USUAL_WORDS: Mapping[str, str] = {
     **dict.fromkeys(("frame_stack", "num_stack", "stack_size"), f"stack_num (or {JOINED})"),

@@ -7,19 +7,22 @@ from typing import Any
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 from gymnasium.error import DependencyNotInstalled
 
-from slm_lab.core.errors import MissingExtraError, Problem, SpecError
+from slm_lab.core.errors import MissingExtraError, Problem, SpecError, UsageError
 from slm_lab.core.registry import nearest_name
 from slm_lab.env.arguments import Arguments, arguments_of
-from slm_lab.env.atari import atari_problems, is_atari
+from slm_lab.env.atari import JOINED, atari_problems, is_atari
 from slm_lab.env.autoreset import choose_mode, vector_creator, why_not_native
 from slm_lab.env.bullet_log import import_quietly
 from slm_lab.env.envpool import THREAD_KEYS, is_pooled, pool_problems
-from slm_lab.env.film import IMAGES
+from slm_lab.env.film import IMAGES, fix_of_mujoco, in_one_line
 from slm_lab.env.lookup import find_env, known_warnings_ignored, require
-from slm_lab.spec.schema.env import USUAL_WORDS, EnvSpec
+from slm_lab.spec.schema.env import EnvSpec
 
 OWN_WORDS = {"max_episode_steps": "max_t", "autoreset_mode": None, "num_envs": "num_envs"}
 """arguments of native vector environments that the lab sets, and the spec's word for them"""
+
+USUAL_WORDS = {"max_steps": "max_t", **dict.fromkeys(("frame_stack", "num_stack"), JOINED)}
+"""what other libraries call a key of every environment, and the spec's word for it"""
 
 SHOWN_MODES = frozenset({"human", "rgb_array", "rgb_array_list"})
 """render modes that can be seen in a window: Gymnasium puts one around images"""
@@ -160,12 +163,20 @@ def _refusal(key: str, entry: GymnasiumSpec, accepted: set[str]) -> str:
 
 
 def _single_creator(entry: GymnasiumSpec) -> Callable[..., Any]:
+    """What makes one of them. Raises ImportError or DependencyNotInstalled where something is not
+    installed, UsageError where the code of the environment does not import for another reason."""
     target = entry.entry_point
     if not isinstance(target, str):
         assert target is not None
         return target
     module_name, _, attribute = target.partition(":")
-    with known_warnings_ignored():
-        import_quietly(entry)
-        creator: Callable[..., Any] = getattr(importlib.import_module(module_name), attribute)
+    try:
+        with known_warnings_ignored():
+            import_quietly(entry)
+            creator: Callable[..., Any] = getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, DependencyNotInstalled):
+        raise
+    except Exception as error:
+        why = f"{in_one_line(error)}{fix_of_mujoco(error)}"
+        raise UsageError(f"{entry.id} does not import: {why}") from error
     return creator

@@ -1,7 +1,11 @@
 """Episodes as images, frame by frame, whether there is a screen or not."""
 
+import ctypes
 import os
+import re
 import sys
+import traceback
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +14,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from slm_lab.core.errors import LabError
+from slm_lab.core.errors import LabError, UsageError
 from slm_lab.core.types import Array
 from slm_lab.env.raw import GOES_ON
 
@@ -22,6 +26,9 @@ ATARI_FPS = 60.0
 
 IMAGES = "rgb_array"
 """the render mode of images"""
+
+OF_OPENGL = re.compile(r"GL|\be?gl")
+"""what an error message has in it that is about a library of OpenGL, or one of its functions"""
 
 
 class Film(ABC):
@@ -40,7 +47,7 @@ class Filmed(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Shows `film` every episode: what its first step begins with, and what each step ends in.
 
     An episode of which no step is taken is not shown. `fps` stands in for what the environment's
-    metadata say. A step raises LabError where the environment called `name` cannot be drawn.
+    metadata say. A step raises as `drawn` where the environment called `name` cannot be drawn.
     """
 
     def __init__(
@@ -77,35 +84,99 @@ class Filmed(gymnasium.Wrapper[Any, Any, Any, Any]):
         return result
 
     def _draw(self) -> Array:
-        try:
+        with drawn(self._name):
             frame: Any = self.env.render()
-        except Exception as error:  # every simulator has its own
-            why = " ".join(str(error).split()) or type(error).__name__
-            raise LabError(f"{self._name} cannot be drawn: {why}") from error
         if isinstance(frame, np.ndarray) and frame.dtype == np.uint8 and frame.shape[2:] == (3,):
             return frame
         given = f"{frame.dtype} of shape {frame.shape}" if isinstance(frame, np.ndarray) else frame
-        raise LabError(
+        raise UsageError(
             f"{self._name} cannot be drawn: render() gave {given!r:.60} instead of an image "
             "(H, W, 3) of bytes"
         )
 
 
 @contextmanager
+def drawn(name: str) -> Iterator[None]:
+    """To draw the environment called `name` in, and to ask what it draws.
+
+    Raises UsageError for whatever goes wrong, as images are what a user has asked for: every
+    simulator has its own exceptions for it, so all of them are meant.
+    """
+    try:
+        yield
+    except LabError:
+        raise
+    except Exception as error:
+        why = in_one_line(error)
+        raise UsageError(f"{name} cannot be drawn: {why}{fix_of_mujoco(error)}") from error
+
+
+def in_one_line(error: BaseException) -> str:
+    """What a simulator says where it cannot draw.
+
+    What it has half made ends here: later it would complain of it, in lines of its own.
+    """
+    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            traceback.clear_frames(error.__traceback__)
+    finally:
+        sys.unraisablehook = hook
+    return " ".join(str(error).split()).removesuffix(".") or type(error).__name__
+
+
+def fix_of_mujoco(error: BaseException) -> str:
+    """What to do about MUJOCO_GL, by which MuJoCo draws; "" where that is not at fault."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    asked = [str(frame.f_globals.get("__name__")).split(".") for frame in frames]
+    if not any("mujoco" in parts for parts in asked) or not OF_OPENGL.search(str(error)):
+        return ""
+    given = os.environ.get("MUJOCO_GL", "")
+    if given == "egl":
+        return "; MuJoCo draws with EGL here, which may be missing (libegl1 in Debian and Ubuntu)"
+    if given:
+        return f"; MUJOCO_GL={given} does not do here: set MUJOCO_GL=egl, or unset it"
+    return "; set MUJOCO_GL=egl, which needs no screen"
+
+
+@contextmanager
 def headless() -> Iterator[None]:
     """To make, play and close environments in whose images are wanted: where there is no display,
-    MuJoCo draws with EGL and SDL looks for no screen. What the user has set stays."""
-    wanted = {} if has_display() else {"MUJOCO_GL": "egl", "SDL_VIDEODRIVER": "dummy"}
+    MuJoCo draws with EGL and SDL looks for no screen. What the user has set stays, and GLFW does
+    not warn of what it does not find."""
+    wanted = {} if why_no_display() is None else {"MUJOCO_GL": "egl", "SDL_VIDEODRIVER": "dummy"}
     ours = {name: value for name, value in wanted.items() if name not in os.environ}
     os.environ.update(ours)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module="glfw")
+            yield
     finally:
         for name in ours:
             del os.environ[name]
 
 
-def has_display() -> bool:
-    """Whether there seems to be one; only Linux says so beforehand."""
-    names = ("DISPLAY", "WAYLAND_DISPLAY")
-    return sys.platform != "linux" or any(os.environ.get(name) for name in names)
+def why_no_display() -> str | None:
+    """What is missing; None where there seems to be one. Only Linux says so beforehand."""
+    if sys.platform != "linux" or os.environ.get("WAYLAND_DISPLAY"):
+        return None
+    display = os.environ.get("DISPLAY")
+    if not display:
+        return "there is no display"
+    return None if _x_server_answers() else f"no X server answers at DISPLAY={display}"
+
+
+def _x_server_answers() -> bool:
+    """Whether that of DISPLAY lets this process in; some simulators die of it if it does not."""
+    try:
+        library = ctypes.CDLL("libX11.so.6")
+    except OSError:
+        return True  # who knows
+    library.XOpenDisplay.argtypes = (ctypes.c_char_p,)
+    library.XOpenDisplay.restype = ctypes.c_void_p
+    library.XCloseDisplay.argtypes = (ctypes.c_void_p,)
+    connection = library.XOpenDisplay(None)
+    if connection is not None:
+        library.XCloseDisplay(connection)
+    return connection is not None

@@ -19,7 +19,7 @@ from slm_lab.env.autoreset import NATIVE_PARTS, choose_mode, make_async, make_na
 from slm_lab.env.bullet_log import connecting_quietly, import_quietly
 from slm_lab.env.check import check_env, native_refused
 from slm_lab.env.envpool import THREAD_KEYS, is_pooled, make_pooled, make_pooled_game
-from slm_lab.env.film import ATARI_FPS, Film, Filmed
+from slm_lab.env.film import ATARI_FPS, Film, Filmed, fix_of_mujoco
 from slm_lab.env.flatten import COMPOSITE, flatten_parts
 from slm_lab.env.frames import FrameJoiner
 from slm_lab.env.image import is_image
@@ -124,8 +124,8 @@ def _make_raw(
         raise
     except Exception as error:
         given = f" with {dict(spec.kwargs)}" if spec.kwargs else ""
-        message = f"{entry.id} cannot be made{given}: {type(error).__name__}: {error}"
-        raise LabError(message) from error
+        why = f"{type(error).__name__}: {error}{fix_of_mujoco(error)}"
+        raise LabError(f"{entry.id} cannot be made{given}: {why}") from error
 
 
 def _vectorise(

@@ -3,16 +3,16 @@
 import logging
 import sys
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import final
 
 import numpy as np
 
-from slm_lab.core.errors import LabError
+from slm_lab.core.errors import UsageError
 from slm_lab.core.types import Array, StateDict
 from slm_lab.env.check import why_not_filmed
-from slm_lab.env.film import IMAGES, Film, headless
+from slm_lab.env.film import IMAGES, Film, drawn, headless
 from slm_lab.experiment.evaluate import Evaluator
 from slm_lab.experiment.run_dir import SessionPaths
 from slm_lab.experiment.video_file import VideoFile
@@ -58,10 +58,11 @@ class VideoFilm(Film):
 
 
 def filmed_spec(spec: Spec) -> Spec:
-    """The same, to be played with a film. Raises LabError where the environment has no images."""
-    reason = why_not_filmed(spec.env)
+    """The same, to be played with a film. Raises UsageError where the environment has no images."""
+    with drawn(spec.env.name):
+        reason = why_not_filmed(spec.env)
     if reason is not None:
-        raise LabError(f"{spec.env.name} cannot be drawn: {reason}")
+        raise UsageError(f"{spec.env.name} cannot be drawn: {reason}")
     kwargs = {**spec.env.kwargs, "render_mode": IMAGES}
     env = spec.env.model_copy(update={"vectorization_mode": "sync", "kwargs": kwargs})
     return spec.model_copy(update={"env": env})
@@ -81,7 +82,9 @@ class VideoRecorder:
         assert spec.meta.record_video is not None
         self._every = spec.meta.record_video
         self._spec, self._seed, self._paths = spec, seed, paths
-        self._failed = why_not_filmed(spec.env) is not None
+        self._failed = False
+        with suppress(Exception):  # of a simulator that does not import, which `record` tells
+            self._failed = why_not_filmed(spec.env) is not None
 
     def due(self, frame: int) -> bool:
         """Whether the last step, to `frame`, has completed another `record_video` frames."""

@@ -7,10 +7,15 @@ from typing import Any, NamedTuple
 from slm_lab.core.errors import Problem
 from slm_lab.core.registry import nearest_name
 from slm_lab.spec.read import json_value
-from slm_lab.spec.schema.env import USUAL_WORDS, EnvSpec
+from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.spec import Spec
 
 VARIABLE = re.compile(r"\$\{([^{}]*)\}")
+
+
+A_SLIP = 0.85
+"""How like a key of the lab a key of `env` is that is taken for a slip of it; frame_skip, which
+environments have, is 0.78 like frame_op."""
 
 
 class Setting(NamedTuple):
@@ -147,9 +152,9 @@ def _refuse_unlikely_env_key(spec: Mapping[str, Any], setting: Setting) -> None:
     env = spec.get("env")
     if len(parts) != 2 or parts[0] != "env" or not isinstance(env, Mapping):
         return
-    if parts[1] in EnvSpec.model_fields or parts[1] in env or parts[1] in USUAL_WORDS:
+    if parts[1] in EnvSpec.model_fields or parts[1] in env:
         return
-    nearest = nearest_name(parts[1], list(EnvSpec.model_fields))
+    nearest = nearest_name(parts[1], list(EnvSpec.model_fields), A_SLIP)
     if nearest:
         message = f"unknown key; did you mean {nearest}?"
         raise SettingError(Problem(setting.key, message, setting.value, has_value=True))

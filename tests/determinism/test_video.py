@@ -291,3 +291,27 @@ def test_mujoco_is_drawn_without_a_display_or_a_word_of_the_user(tmp_path, monke
     meta, frames = read_video(path)
     assert (meta["fps"], frames.shape) == (20.0, (5, 48, 64, 3))
     assert frames.std() > 10
+
+
+@pytest.mark.skipif(importlib.util.find_spec("mujoco") is None, reason="needs the mujoco extra")
+def test_a_mujoco_gl_that_does_not_do_is_one_line_of_a_training_that_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setenv("MUJOCO_GL", "disable")
+    without_a_log = f"import logging; logging.disable()\n{SCRIPT}"
+    done = call([sys.executable, "-c", without_a_log, str(tmp_path)], Path(__file__).parents[2])
+    assert done.code == 0
+    (line,) = done.err.splitlines()
+    assert line.startswith("meta.record_video: no video at frame 100, and none from now on: Half")
+    assert line.endswith("; MUJOCO_GL=disable does not do here: set MUJOCO_GL=egl, or unset it")
+
+
+def test_a_simulator_that_does_not_import_is_told_when_a_video_is_due(tmp_path, monkeypatch, capfd):
+    def broken(env):
+        raise RuntimeError("no library")
+
+    monkeypatch.setattr("slm_lab.experiment.video.why_not_filmed", broken)
+    session = run_session(recorded("cartpole"), tmp_path)
+    assert session.clock.frame == 600
+    assert capfd.readouterr().err == (
+        "meta.record_video: no video at frame 252, and none from now on: "
+        "CartPole-v1 cannot be drawn: no library\n"
+    )

@@ -18,11 +18,6 @@ from pydantic_core import CoreSchema
 from slm_lab.spec.schema.block import Block, refusal, refuse, refuse_all
 from slm_lab.spec.schema.types import Int, IntList, SignOrNumber
 
-JOINED = 'frame_op "stack" with frame_op_len'
-USUAL_WORDS = {"max_steps": "max_t", **dict.fromkeys(("frame_stack", "num_stack"), JOINED)}
-"""What other libraries call a key of every environment, and the spec's word for it. An environment
-may have them as arguments of its own, so that only the second pass can refuse them."""
-
 
 def _width_and_height(size: tuple[int, ...]) -> tuple[int, ...]:
     if len(size) != 2 or any(length < 1 for length in size):

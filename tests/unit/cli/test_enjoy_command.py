@@ -1,8 +1,12 @@
 """`enjoy@RUN`: episodes in lines, in a window and in videos, on a run that was made once."""
 
+import importlib.util
 import re
 import shutil
+import signal
 import sys
+import types
+from ctypes.util import find_library
 from pathlib import Path
 from typing import ClassVar
 
@@ -10,9 +14,9 @@ import gymnasium
 import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
 
-from slm_lab.cli import evaluate
+from slm_lab.cli import window
 from slm_lab.experiment.video_file import VideoFile
-from tests.faults.lab import call, command, run_folder
+from tests.faults.lab import call, command, run_folder, started, wait_until
 from tests.unit.cli.trained import edited, fingerprint, lab
 from tests.video import read_video
 
@@ -109,29 +113,57 @@ def unknown_driver(monkeypatch):
 
 
 def invisible_driver(monkeypatch):
-    monkeypatch.delenv("SDL_VIDEODRIVER", raising=False)
-    monkeypatch.setattr(evaluate, "_video_driver", lambda: "offscreen")
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    monkeypatch.setattr(window, "_video_driver", lambda: "offscreen")
 
 
 @pytest.mark.parametrize("spoil", [no_pygame, unknown_driver, invisible_driver])
 def test_a_window_that_cannot_be_opened_is_one_clear_message(run, monkeypatch, spoil):
     spoil(monkeypatch)
     done = lab(run, "enjoy@latest", "--render")
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "--render: cannot open a window for CartPole-v1" in done.output
     assert "leave --render out" in done.output
     assert "episode 1" not in done.output
 
 
-def test_without_a_display_the_message_is_all_that_is_printed(run, monkeypatch):
-    for name in ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER", "XDG_RUNTIME_DIR"):
-        monkeypatch.delenv(name, raising=False)
+DEAD = ":4242"
+"""A display that no server shows."""
+
+
+@pytest.mark.parametrize(
+    ("display", "reason"),
+    [
+        (None, "there is no display"),
+        pytest.param(
+            DEAD,
+            f"no X server answers at DISPLAY={DEAD}",
+            marks=pytest.mark.skipif(find_library("X11") is None, reason="needs libX11"),
+        ),
+    ],
+)
+def test_without_a_display_the_message_is_all_that_is_printed(run, bare, display, reason):
+    if display is not None:
+        bare.setenv("DISPLAY", display)
     done = call(command(run, "enjoy@latest", "--render"), run)
-    assert (done.code, done.err) == (
-        1,
-        "--render: cannot open a window for CartPole-v1: there is no display; "
-        "leave --render out to play without one\n",
+    assert (done.code, done.err) == (2, no_window("CartPole-v1", reason))
+
+
+def no_window(name, reason):
+    return (
+        f"--render: cannot open a window for {name}: {reason}; leave --render out to play without "
+        "one, or use --video instead\n"
     )
+
+
+@pytest.fixture
+def bare(monkeypatch):
+    """A process without a display, and without a word of the user on what to draw on."""
+    names = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER", "XDG_RUNTIME_DIR", "MUJOCO_GL")
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("sys.platform", "linux")
+    return monkeypatch
 
 
 class Blind(CartPoleEnv):
@@ -171,19 +203,85 @@ class Undrawn(CartPoleEnv):
         (Broken, "no context"),
     ],
 )
-def test_an_environment_without_a_window_is_one_clear_line(random_run, tmp_path, env, reason):
+def test_an_environment_without_a_window_is_one_clear_line(odd_run, monkeypatch, env, reason):
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    done = lab(odd_run(env), "enjoy@latest", "--render")
+    assert (done.exit_code, done.stderr) == (2, no_window("Odd-v0", reason))
+
+
+class Deadly(CartPoleEnv):
+    """Is not to be asked for a window."""
+
+    def __init__(self, render_mode=None):
+        assert render_mode is None
+        super().__init__()
+
+
+def test_without_a_display_no_simulator_is_asked(odd_run, bare):
+    done = lab(odd_run(Deadly), "enjoy@latest", "--render")
+    assert (done.exit_code, done.stderr) == (2, no_window("Odd-v0", "there is no display"))
+
+
+@pytest.mark.parametrize("library", sorted(window.OWN_WINDOWS))
+def test_what_sdl_draws_on_is_nothing_to_a_simulator_with_windows_of_its_own(
+    odd_run, bare, library
+):
+    bare.setenv("SDL_VIDEODRIVER", "dummy")
+    module = types.ModuleType("odd_simulator")
+    module.client = types.ModuleType(f"{library}.client")
+    bare.setitem(sys.modules, "odd_simulator", module)
+    bare.setattr(Deadly, "__module__", "odd_simulator")
+    done = lab(odd_run(Deadly), "enjoy@latest", "--render")
+    assert (done.exit_code, done.stderr) == (2, no_window("Odd-v0", "there is no display"))
+
+
+STUCK = """
+import ctypes
+import gymnasium
+from gymnasium.envs.classic_control import CartPoleEnv
+
+class Stuck(CartPoleEnv):
+    def __init__(self, render_mode=None):
+        if render_mode is not None:
+            print("asked", flush=True)
+            library, mutex = ctypes.PyDLL(None), ctypes.create_string_buffer(256)
+            library.pthread_mutex_lock(mutex)
+            library.pthread_mutex_lock(mutex)
+        super().__init__()
+
+gymnasium.register("Stuck-v0", entry_point=Stuck)
+"""
+"""An environment that waits for ever for its window, in C, where Python comes to no signal."""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the mutex is that of its C library")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_simulator_that_waits_for_its_window_can_be_stopped(
+    random_run, tmp_path, monkeypatch, number
+):
     folder = shutil.copytree(random_run, tmp_path / "copy")
-    edited(folder, "env.name", "Odd-v0")
-    gymnasium.register("Odd-v0", entry_point=env)
-    try:
-        done = lab(folder, "enjoy@latest", "--render")
-    finally:
-        del gymnasium.registry["Odd-v0"]
-    assert (done.exit_code, done.stderr) == (
-        1,
-        f"--render: cannot open a window for Odd-v0: {reason}; "
-        "leave --render out to play without one\n",
-    )
+    edited(folder, "env.name", "stuck:Stuck-v0")
+    (tmp_path / "stuck.py").write_text(STUCK)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    with started(folder, "enjoy@latest", "--render") as running:
+        wait_until(lambda: "asked" in (folder / "out").read_text())
+        running.signal_group(number)
+        assert running.end().code == -number
+
+
+@pytest.fixture
+def odd_run(random_run, tmp_path):
+    """A run on CartPole that is taken for one on another class."""
+
+    def make(env):
+        folder = shutil.copytree(random_run, tmp_path / "copy")
+        edited(folder, "env.name", "Odd-v0")
+        gymnasium.register("Odd-v0", entry_point=env)
+        return folder
+
+    yield make
+    gymnasium.registry.pop("Odd-v0", None)
 
 
 @pytest.mark.parametrize(
@@ -195,16 +293,30 @@ def test_an_environment_without_a_window_is_one_clear_line(random_run, tmp_path,
     ],
 )
 def test_an_environment_without_images_is_one_clear_line(
-    random_run, tmp_path, monkeypatch, env, reason
+    odd_run, tmp_path, monkeypatch, env, reason
 ):
-    folder = shutil.copytree(random_run, tmp_path / "copy")
-    edited(folder, "env.name", "Odd-v0")
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    gymnasium.register("Odd-v0", entry_point=env)
-    try:
-        done = lab(folder, "enjoy@latest", "--video")
-    finally:
-        del gymnasium.registry["Odd-v0"]
-    assert (done.exit_code, done.stderr) == (1, f"Odd-v0 cannot be drawn: {reason}\n")
+    done = lab(odd_run(env), "enjoy@latest", "--video")
+    assert (done.exit_code, done.stderr) == (2, f"Odd-v0 cannot be drawn: {reason}\n")
     assert list((tmp_path / "here").iterdir()) == []
+
+
+@pytest.mark.skipif(importlib.util.find_spec("mujoco") is None, reason="needs the mujoco extra")
+@pytest.mark.parametrize(
+    "given",
+    [
+        pytest.param("nonsense", id="which keeps it from being imported"),
+        pytest.param("disable", id="which leaves something half made"),
+        pytest.param("glfw", id="which warns"),
+    ],
+)
+def test_a_mujoco_gl_that_does_not_do_is_one_line_with_the_fix(random_run, tmp_path, bare, given):
+    folder = shutil.copytree(random_run, tmp_path / "copy")
+    edited(folder, "env.name", "Hopper-v5")
+    bare.setenv("MUJOCO_GL", given)
+    done = call(command(folder, "enjoy@latest", "--video"), tmp_path)
+    assert done.code == 2
+    (line,) = done.err.splitlines()
+    assert line.startswith("Hopper-v5 cannot be drawn: ")
+    assert line.endswith(f"; MUJOCO_GL={given} does not do here: set MUJOCO_GL=egl, or unset it")

@@ -6,7 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from slm_lab.core.errors import LabError, MissingExtraError, SpecError
+from slm_lab.core.errors import LabError, MissingExtraError, SpecError, UsageError
 from slm_lab.core.registry import ENVS
 from slm_lab.env.check import check_env
 from slm_lab.env.lookup import EXTRAS, require
@@ -160,6 +160,20 @@ def test_keys_of_a_simulator_that_does_not_import_are_not_judged(env_spec, build
             build("Absent-v0", kwargs={"speed": 1})
     finally:
         del gymnasium.registry["Absent-v0"]
+
+
+def test_an_environment_whose_code_raises_when_it_is_imported_is_one_line(
+    env_spec, tmp_path, monkeypatch
+):
+    """As MuJoCo does with a MUJOCO_GL that is not there."""
+    (tmp_path / "raises_at_once.py").write_text("None.glGetError")
+    monkeypatch.syspath_prepend(tmp_path)
+    gymnasium.register("RaisesAtOnce-v0", entry_point="raises_at_once:Env")
+    try:
+        with pytest.raises(UsageError, match=r"^RaisesAtOnce-v0 does not import: .*glGetError'$"):
+            check_env(env_spec("RaisesAtOnce-v0", kwargs={"size": 3}))
+    finally:
+        del gymnasium.registry["RaisesAtOnce-v0"]
 
 
 def test_a_simulator_that_fails_to_import_is_reported_as_gymnasium_says(build):

@@ -1,6 +1,7 @@
 """Episodes that are shown to a film."""
 
 import os
+from ctypes.util import find_library
 from typing import ClassVar
 
 import gymnasium
@@ -8,9 +9,10 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from slm_lab.core.errors import LabError
+from slm_lab.core.errors import LabError, UsageError
+from slm_lab.env import film
 from slm_lab.env.check import why_not_filmed
-from slm_lab.env.film import Film, Filmed, headless
+from slm_lab.env.film import Film, Filmed, drawn, headless, why_no_display
 from slm_lab.env.make import make_env
 from slm_lab.env.raw import GOES_ON
 from slm_lab.env.sync import SyncEnvs
@@ -189,5 +191,63 @@ def test_what_the_user_has_set_stays(bare):
 @pytest.mark.parametrize("display", DISPLAYS)
 def test_with_a_display_nothing_is_set(bare, display):
     bare.setenv(display, ":0")
+    bare.setattr(film, "_x_server_answers", lambda: True)
     with headless():
         assert not set(OURS) & set(os.environ)
+
+
+@pytest.mark.skipif(find_library("X11") is None, reason="needs libX11")
+def test_a_display_that_no_server_shows_is_none(bare):
+    bare.setenv("DISPLAY", ":4242")
+    assert why_no_display() == "no X server answers at DISPLAY=:4242"
+    with headless():
+        assert [os.environ[name] for name in OURS] == ["egl", "dummy"]
+
+
+def failing_in(module, message):
+    """A function of a module of that name, which raises."""
+    names = {"__name__": module}
+    exec(f"def fail():\n    raise RuntimeError({message!r})", names)
+    return names["fail"]
+
+
+@pytest.mark.parametrize(
+    ("given", "fix"),
+    [
+        ("osmesa", "MUJOCO_GL=osmesa does not do here: set MUJOCO_GL=egl, or unset it"),
+        ("egl", "MuJoCo draws with EGL here, which may be missing (libegl1 in Debian and Ubuntu)"),
+        (None, "set MUJOCO_GL=egl, which needs no screen"),
+    ],
+)
+def test_where_mujoco_cannot_draw_the_message_names_the_fix(bare, given, fix):
+    if given is not None:
+        bare.setenv("MUJOCO_GL", given)
+    with pytest.raises(UsageError) as caught, drawn("Odd-v0"):
+        failing_in("a.mujoco.module", "no attribute\n 'glGetError'.")()
+    assert str(caught.value) == f"Odd-v0 cannot be drawn: no attribute 'glGetError'; {fix}"
+
+
+@pytest.mark.parametrize(
+    ("module", "message"), [("mujoco", "a wrong angle"), ("another", "no OpenGL")]
+)
+def test_mujoco_gl_is_not_blamed_for_anything_else(bare, module, message):
+    bare.setenv("MUJOCO_GL", "osmesa")
+    with pytest.raises(UsageError) as caught, drawn("Odd-v0"):
+        failing_in(module, message)()
+    assert str(caught.value) == f"Odd-v0 cannot be drawn: {message}"
+
+
+def test_what_is_left_half_made_ends_without_a_word():
+    ended = []
+
+    class HalfMade:
+        def __init__(self):
+            raise RuntimeError("no context")
+
+        def __del__(self):
+            ended.append(self)
+            raise AttributeError("context")
+
+    with pytest.raises(UsageError), drawn("Odd-v0"):
+        HalfMade()
+    assert len(ended) == 1

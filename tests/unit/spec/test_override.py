@@ -84,9 +84,9 @@ def test_a_setting_that_fits_nowhere_is_refused(setting, problem):
     assert problem in problems(setting)
 
 
-@pytest.mark.parametrize("key", ["frame_stack", "num_stack", "max_steps"])
-def test_what_other_libraries_call_a_key_is_left_to_the_environment_to_refuse(key):
-    """It may be an argument of its own; a key of the lab is near to each of them."""
+@pytest.mark.parametrize("key", ["frame_stack", "max_steps", "frame_skip", "num_threads"])
+def test_what_is_a_little_like_a_key_of_the_lab_is_left_to_the_environment_to_refuse(key):
+    """It may be an argument of its own."""
     assert load(f"env.{key}=3").env.kwargs == {key: 3}
 
 

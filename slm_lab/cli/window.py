@@ -1,0 +1,109 @@
+"""`enjoy@RUN --render`: a window to make an environment in, or one message why there is none."""
+
+import inspect
+import os
+import signal
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
+from gymnasium.envs.registration import load_env_creator
+
+from slm_lab.cli.signals import STOP_SIGNALS
+from slm_lab.core.errors import UsageError
+from slm_lab.env.check import why_not_shown
+from slm_lab.env.film import drawn, in_one_line, why_no_display
+from slm_lab.env.lookup import find_env, known_warnings_ignored
+from slm_lab.spec.schema.env import EnvSpec
+
+INVISIBLE = {"dummy", "offscreen"}
+"""Video drivers of SDL that show nothing; it falls back on one where it finds no display."""
+
+OWN_WINDOWS = frozenset({"mujoco", "glfw", "pybullet", "pyglet"})
+"""Libraries that open windows without SDL. Where there is no display, some end the process, and
+some wait for one for ever."""
+
+GLFW_ENDS_HERE = r"\(655(37|42|43|50)\)"
+"""Its errors after which it is no use to go on: it would end the process. They are no library, no
+OpenGL, none of the version, no platform; it warns of them."""
+
+
+@contextmanager
+def window_of(spec: EnvSpec) -> Iterator[None]:
+    """To make the environment in, with the render mode "human", and to reset it.
+
+    Raises UsageError for whatever keeps its window from opening: every simulator has its own
+    exceptions for it, so all of them are meant. Ctrl-C and SIGTERM end the process there and then.
+    """
+    chosen = os.environ.get("SDL_VIDEODRIVER")
+    with drawn(spec.name):
+        reason = _why_hopeless(spec, chosen)
+    if reason is not None:
+        raise _no_window(spec.name, reason)
+    try:
+        with _signals_at_once(), warnings.catch_warnings():
+            warnings.filterwarnings("error", GLFW_ENDS_HERE)
+            yield
+    except Exception as error:
+        raise _no_window(spec.name, in_one_line(error.__cause__ or error)) from error
+    if _video_driver() in INVISIBLE - {chosen}:
+        raise _no_window(spec.name, "there is no display")
+
+
+def _why_hopeless(spec: EnvSpec, chosen: str | None) -> str | None:
+    """What keeps the window from opening, known before the simulator is asked; None: nothing.
+
+    Where there is no display none is asked, save where the user has `chosen` what SDL draws on.
+    """
+    no_display = why_no_display()
+    if no_display is not None and chosen is None:
+        return no_display
+    not_shown = why_not_shown(spec)
+    if no_display is None or not_shown is not None:
+        return not_shown
+    return no_display if _has_its_own_window(find_env(spec.name)) else None
+
+
+def _no_window(name: str, reason: str) -> UsageError:
+    return UsageError(
+        f"--render: cannot open a window for {name}: {reason}; leave --render out to play without "
+        "one, or use --video instead"
+    )
+
+
+def _has_its_own_window(entry: GymnasiumSpec) -> bool:
+    """Whether one of OWN_WINDOWS draws the environment, going by what its modules have imported."""
+    target = entry.entry_point
+    with known_warnings_ignored():
+        creator = load_env_creator(target) if isinstance(target, str) else target
+    # Not `object`: it is from the builtins, where MuJoCo leaves names of its own.
+    made_of = inspect.getmro(creator)[:-1] if inspect.isclass(creator) else (creator,)
+    modules = {inspect.getmodule(part) for part in made_of} - {None}
+    used = [value for module in modules for value in vars(module).values()]
+    names = (
+        value.__name__ if inspect.ismodule(value) else getattr(value, "__module__", None)
+        for value in used
+    )
+    return any(not OWN_WINDOWS.isdisjoint(str(name).split(".")) for name in names)
+
+
+@contextmanager
+def _signals_at_once() -> Iterator[None]:
+    """Leaves the stop signals to the system: Python comes to none while a simulator waits."""
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in STOP_SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _video_driver() -> str:
+    """What SDL draws on, if a simulator of this process draws with it."""
+    if "pygame" not in sys.modules:
+        return ""
+    import pygame
+
+    return pygame.display.get_driver() if pygame.display.get_init() else ""
