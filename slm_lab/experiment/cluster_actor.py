@@ -14,7 +14,7 @@ from slm_lab.core.types import Array, IntArray
 from slm_lab.experiment.actor import Player
 from slm_lab.experiment.arithmetic import set_arithmetic
 from slm_lab.experiment.clock import Clock
-from slm_lab.experiment.seeding import session_seeds
+from slm_lab.experiment.seeding import SessionSeeds
 from slm_lab.experiment.worker import SessionTask
 
 
@@ -42,14 +42,13 @@ class ClusterActor:
         """Its own frames, and those of the other actors as far as the learner knows them."""
 
     def begin(
-        self, task: SessionTask, actor: int, frame: int, others: int, weights: Weights
+        self, task: SessionTask, seeds: SessionSeeds, frame: int, others: int, weights: Weights
     ) -> None:
         """Makes the environments. `task` is the learner's; `frame` are the actor's own so far."""
         keep_freed_memory()
         import_plugins(task.imports)
         set_arithmetic(task.spec.meta.threads)
         self._slots[:] = frame, others
-        seeds = session_seeds(task.root_seed, task.trial, task.session + actor)
         player = Player(task.spec, seeds)
         layout = UnrollLayout(player.writer.layout, len(player.env.statistics))
         self._unroll = Unroll.allocate(layout)

@@ -28,6 +28,7 @@ from slm_lab.experiment.cluster_actor import ClusterActor, Played
 from slm_lab.experiment.launch.cluster import connected
 from slm_lab.experiment.pipe import HANG_SECONDS, slots_per_actor
 from slm_lab.experiment.progress import Board, Phase
+from slm_lab.experiment.seeding import session_seeds
 from slm_lab.experiment.worker import SessionTask
 from slm_lab.spec.unrolls import unroll_length
 
@@ -99,7 +100,7 @@ class ClusterInlet:
         self.weights = Publication.of(agent.learner.flats, len(env.statistics))
         self._task, self._board, self._losses = task, board, losses
         self._meta = spec.meta
-        self._num_slots = slots_per_actor(spec.meta)
+        self.num_slots = slots_per_actor(spec.meta)
         """Unrolls of an actor that may be under way, or with the learner."""
         clock = board.clock_slots
         self._seats = [Seat(frame=int(clock[1 + actor])) for actor in range(self.num_actors)]
@@ -187,7 +188,7 @@ class ClusterInlet:
                 self._look_at(actor, since)
             except RayError as error:
                 self._lose(actor, error)
-        for _ in range(self._num_slots):
+        for _ in range(self.num_slots):
             for actor in range(self.num_actors):
                 self._ask(actor)
 
@@ -197,8 +198,10 @@ class ClusterInlet:
         seat.handle = ray.remote(scheduling_strategy="SPREAD", **options)(ClusterActor).remote()
         seat.began_at = seat.frame
         seat.taken, weights = self._published()
+        since = int(self._board.clock_slots[0]) + seat.frame
+        seeds = session_seeds(task.root_seed, task.trial, task.session + actor, since)
         others = self._frames_but(actor)
-        seat.beginning = seat.handle.begin.remote(task, actor, seat.frame, others, weights)
+        seat.beginning = seat.handle.begin.remote(task, seeds, seat.frame, others, weights)
         self._board.write(1 + actor, phase=Phase.STARTING)
 
     def _look_at(self, actor: int, since: float) -> None:
@@ -250,7 +253,7 @@ class ClusterInlet:
     def _ask(self, actor: int) -> None:
         """For one more unroll, where there is room for it and the budget is not spent."""
         seat = self._seats[actor]
-        is_full = seat.held + len(seat.plays) >= self._num_slots
+        is_full = seat.held + len(seat.plays) >= self.num_slots
         if not seat.may_play or is_full or self._wanted >= self._max_unrolls:
             return
         seat.plays.append((self._asked, seat.handle.play.remote(self._frames_but(actor))))

@@ -134,16 +134,22 @@ class Rollouts(FromActors):
         """A whole unroll; nothing where none has come yet."""
         memory = self._agent.memory
         assert isinstance(memory, UnrollMemory)
+        if self._keeps_one_waiting():
+            memory.detach()
+            self._give_back()
         received = self._receive()
         if received is None:
-            if self._held:  # of few actors that are left it may have all slots, and want more
-                memory.detach()
-                self._give_back()
             return None
         actor, unroll = received
         memory.put(unroll)
         self._clock.tick(unroll.reward.size)
         return _finished(unroll, actor, slice(None))
+
+    def _keeps_one_waiting(self) -> bool:
+        """Whether all slots of an actor are held, and more is wanted: of a few that are left, or
+        that are faster than others."""
+        full = self.inlet.num_slots
+        return any(self._held.count(actor) == full for actor in set(self._held))
 
     def learned(self) -> None:
         """The unrolls are used up."""

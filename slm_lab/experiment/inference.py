@@ -95,6 +95,8 @@ class RemoteActor(Actor):
     ) -> None:
         self.version = 0
         self.explore_var: float | None = None
+        self.waited = 0.0
+        """Seconds so far, for answers."""
         self._actor = actor
         self._wait = wait
         obs, action = requests.views(layout)
@@ -111,8 +113,10 @@ class RemoteActor(Actor):
         self._about[0] = frame
         question = int(max(self._asked[me], self._answered[me])) + 1
         self._asked[me] = question
+        began = time.perf_counter()
         if not self._wait(lambda: bool(self._answered[me] == question), NAP_SECONDS):
             raise TrainingOver
+        self.waited += time.perf_counter() - began
         self.version = int(self._versions[me])
         self.explore_var = None if np.isnan(self._about[1]) else float(self._about[1])
         log_prob, value = self._numbers.copy()

@@ -7,10 +7,11 @@ import numpy as np
 
 from slm_lab.agent.memory.unroll import Unroll, UnrollLayout
 from slm_lab.agent.optim.publication import Publication
+from slm_lab.core.errors import LabError
 from slm_lab.core.types import StateDict
 from slm_lab.experiment.actor import Player
 from slm_lab.experiment.clock import Clock
-from slm_lab.experiment.pipe import slots_per_actor
+from slm_lab.experiment.pipe import SMALLER, slots_per_actor
 from slm_lab.experiment.seeding import session_seeds
 from slm_lab.spec.schema.spec import Spec
 
@@ -20,6 +21,8 @@ class Inlet(Protocol):
 
     weights: Publication
     num_actors: int
+    num_slots: int
+    """Unrolls of one actor that the learner can hold, or that can wait for it."""
 
     def look(self) -> None:
         """Does what actors need while nothing is asked of them."""
@@ -82,8 +85,18 @@ class InTurn(Inlet):
         slots = np.zeros(count, np.int64)
         for actor, player in enumerate(self._players):
             player.begin(Clock(slots, actor, spec.env.max_frame), self.weights)
-        ring = slots_per_actor(spec.meta)
-        self._unrolls = [[Unroll.allocate(layout) for _ in range(ring)] for _ in seeds]
+        self.num_slots = slots_per_actor(spec.meta)
+        try:
+            self._unrolls = [
+                [Unroll.allocate(layout) for _ in range(self.num_slots)] for _ in seeds
+            ]
+        except MemoryError as error:
+            size = layout.num_bytes * self.num_slots * count
+            self.close()
+            raise LabError(
+                f"there are no {size / 2**30:.0f} GiB of memory for the unrolls of all actors; "
+                f"{SMALLER}"
+            ) from error
         self._turn = 0
         self._acted = 0.0
 

@@ -28,13 +28,15 @@ from slm_lab.spec.schema.meta import MetaSpec
 from slm_lab.spec.schema.spec import Spec
 
 PATIENCE_SECONDS = 3600.0
-"""How long an actor waits for its learner, whose death it would not survive: it learns slowly."""
+"""How long a learner for which actors wait may learn nothing: a training event may be long."""
+ACTOR_SECONDS = 2 * PATIENCE_SECONDS
+"""How long an actor waits for its learner: so long that one that hangs would have been ended."""
 HANG_SECONDS = 300.0
 """How long one waits for another who is alive and does nothing."""
 NAP_SECONDS = 0.0002
 """How long one sleeps between two looks."""
 SMALLER = (
-    "make room there; fewer environments (env.num_envs), shorter or fewer unrolls take less "
+    "fewer environments (env.num_envs), shorter or fewer unrolls take less "
     "(meta.actor_learner: unroll_length, learn_queue, queue_size)"
 )
 ENDED = (Phase.DONE, Phase.STOPPED)
@@ -59,7 +61,7 @@ class Pipe:
     """(3, N) int64: unrolls that an actor has begun, and handed over; those of them that the
     learner has given back"""
     seconds: Tensor
-    """(3, N) float64 by each actor: waited for slots, acted, and of the CPU"""
+    """(3, N) float64 by each actor: waited for slots and answers, acted, and of the CPU"""
     weights: Publication
     requests: Requests | None
     """Where actors ask the learner for actions; None: they have networks of their own."""
@@ -79,7 +81,7 @@ class Pipe:
         actors, per_unroll = spec.meta.max_session, layout.frames
         is_remote = spec.meta.actor_learner.inference == "learner"
         size = (actors, slots_per_actor(spec.meta), layout.num_bytes)
-        check_room(math.prod(size), "the unrolls of all actors", SMALLER)
+        check_room(math.prod(size), "the unrolls of all actors", f"make room there; {SMALLER}")
         return cls(
             layout,
             into_shared_memory(torch.zeros(size, dtype=torch.uint8)),
@@ -108,7 +110,7 @@ class PipeEnd:
             [Unroll.within(slot, pipe.layout) for slot in ring] for ring in pipe.slots.numpy()
         ]
         self.num_actors = len(self._unrolls)
-        self._num_slots = len(self._unrolls[0])
+        self.num_slots = len(self._unrolls[0])
 
 
 @final
@@ -118,7 +120,10 @@ class ActorEnd(PipeEnd):
     def __init__(self, pipe: Pipe, board: Board, actor: int) -> None:
         super().__init__(pipe, board)
         self._actor = actor
-        self._requests, self._layout = pipe.requests, pipe.layout.steps
+        self._remote = None
+        if pipe.requests is not None:
+            self._remote = RemoteActor(pipe.requests, pipe.layout.steps, actor, self._wait)
+        self._waited_for_answers = 0.0
         self._cpu_t_before = float(self._seconds[2, actor])
         self._cpu_began: float | None = None
         """When it began to act; what it took to start is not training."""
@@ -138,9 +143,7 @@ class ActorEnd(PipeEnd):
 
     def acting_half(self) -> RemoteActor | None:
         """What asks the learner for actions; None where an actor has a network of its own."""
-        if self._requests is None:
-            return None
-        return RemoteActor(self._requests, self._layout, self._actor, self._wait)
+        return self._remote
 
     def next_slot(self) -> Unroll | None:
         """Where the next unroll goes, as soon as there is room; None where none is wanted any more.
@@ -158,14 +161,17 @@ class ActorEnd(PipeEnd):
         def has_room() -> bool:
             """Notes the time that passes, too: a row may come before the wait is over."""
             self._seconds[0, actor] = before + time.perf_counter() - began
-            return bool(in_use - self._returned[actor] < self._num_slots)
+            return bool(in_use - self._returned[actor] < self.num_slots)
 
         is_free = self._wait(has_room)
-        return self._unrolls[actor][in_use % self._num_slots] if is_free else None
+        return self._unrolls[actor][in_use % self.num_slots] if is_free else None
 
     def hand_over(self, seconds: float) -> None:
-        """The slot is full; it took that long to fill it."""
-        self._seconds[1, self._actor] += seconds
+        """The slot is full; it took that long to fill it, what it waited for answers included."""
+        waited = 0.0 if self._remote is None else self._remote.waited
+        for_this, self._waited_for_answers = waited - self._waited_for_answers, waited
+        self._seconds[0, self._actor] += for_this
+        self._seconds[1, self._actor] += seconds - for_this
         assert self._cpu_began is not None
         spent = time.process_time() - self._cpu_began
         self._seconds[2, self._actor] = self._cpu_t_before + spent
@@ -196,9 +202,9 @@ class ActorEnd(PipeEnd):
                 return False
             if self._flags[1]:
                 began = time.perf_counter()  # it does something else, which takes its time
-            elif time.perf_counter() - began > PATIENCE_SECONDS:
+            elif time.perf_counter() - began > ACTOR_SECONDS:
                 raise PeerLostError(
-                    f"actor {self._actor} waited {PATIENCE_SECONDS:g} s for the learner, in vain"
+                    f"actor {self._actor} waited {ACTOR_SECONDS:g} s for the learner, in vain"
                 )
             time.sleep(nap)
         return True
@@ -251,7 +257,7 @@ class LearnerEnd(PipeEnd):
             time.sleep(NAP_SECONDS)
 
     def _oldest(self, actor: int) -> Unroll:
-        slot: Unroll = self._unrolls[actor][self._taken[actor] % self._num_slots]
+        slot: Unroll = self._unrolls[actor][self._taken[actor] % self.num_slots]
         return slot
 
     def give_back(self, actor: int) -> None:
@@ -268,7 +274,7 @@ class LearnerEnd(PipeEnd):
 
     @property
     def waited(self) -> tuple[float, float]:
-        """Seconds that all actors together have waited for slots, and acted."""
+        """Seconds that all actors together have waited for slots and answers, and acted."""
         waited, acted, _ = self._seconds.sum(1)
         return float(waited), float(acted)
 

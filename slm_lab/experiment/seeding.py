@@ -23,9 +23,14 @@ class SessionSeeds:
     """of the episodes that are recorded during training"""
 
 
-def session_seeds(root_seed: int, trial: int, session: int) -> SessionSeeds:
-    """The seeds of Session `session` of Trial `trial` under the root seed of the run."""
-    sequence = np.random.SeedSequence(root_seed, spawn_key=(trial, session))
+def session_seeds(root_seed: int, trial: int, session: int, frame: int = 0) -> SessionSeeds:
+    """The seeds of Session `session` of Trial `trial` under the root seed of the run.
+
+    Who begins anew at a `frame` of the training, and not where it was saved, has other ones than at
+    the first: it would see the same episodes again.
+    """
+    place = (trial, session) if frame == 0 else (trial, session, frame)
+    sequence = np.random.SeedSequence(root_seed, spawn_key=place)
     children = sequence.spawn(len(fields(SessionSeeds)))
     return SessionSeeds(*(int(child.generate_state(1)[0]) for child in children))
 

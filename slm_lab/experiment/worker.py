@@ -163,7 +163,10 @@ def _learning(task: SessionTask, board: Board) -> "Session":
 
 
 def _acting(task: SessionTask, board: Board) -> "ActorSession":
-    """The first actor has the seeds that a Session in the learner's place would act with."""
+    """The first actor has the seeds that a Session in the learner's place would act with.
+
+    One that replaces another, or acts in a run that goes on, plays other episodes.
+    """
     with importing():
         from slm_lab.experiment.actor import ActorSession
 
@@ -171,10 +174,10 @@ def _acting(task: SessionTask, board: Board) -> "ActorSession":
     actor = task.workers.index(task.session) - 1
     if task.replaces is not None:
         logging.getLogger(__name__).warning("actor %d is replaced: %s", actor, task.replaces)
-    # One that replaces another plays other episodes: its seeds are those of no Session.
-    lives = board.read(task.session).restarts * task.num_sessions
-    seeds = session_seeds(task.root_seed, task.trial, task.session - 1 + lives)
     own_board = board.part(task.workers)
+    slots = own_board.clock_slots
+    frame = int(slots[0] + slots[1 + actor])
+    seeds = session_seeds(task.root_seed, task.trial, task.session - 1, frame)
     return ActorSession(task.spec, task.session, seeds, own_board, actor, task.acts_into)
 
 

@@ -141,6 +141,22 @@ def _nothing_is_learned(blocks: Blocks) -> Iterator[Problem]:
         yield Problem("env.max_frame", message, env.max_frame, has_value=True)
 
 
+def _nothing_is_published(blocks: Blocks) -> Iterator[Problem]:
+    """Whether actors never get any weights but the first, where events are of the same size."""
+    env, meta, frames = blocks.env, blocks.meta, _frames_to_learning(blocks)
+    if env is None or meta is None or meta.distributed != "actor_learner" or frames is None:
+        return
+    given, events = meta.actor_learner.publish_frequency, env.max_frame // frames
+    on_policy = isinstance(blocks.algorithm, PPOSpec | OnPolicyLearningSpec)
+    if on_policy and 1 <= events < given:
+        message = (
+            f"is more than the {events} training events of the whole run: actors act with the "
+            "first weights to the end"
+        )
+        path = "meta.actor_learner.publish_frequency"
+        yield Problem(path, message, given, has_value=True)
+
+
 def _frames_to_learning(blocks: Blocks) -> int | None:
     """None where it depends on how long episodes are, or on how ranks share what is replayed."""
     memory, env, meta = blocks.memory, blocks.env, blocks.meta
@@ -182,4 +198,5 @@ CHECKS = (
     _targets_lag_behind,
     _crossq_goes_without_its_norm,
     _nothing_is_learned,
+    _nothing_is_published,
 )

@@ -11,7 +11,7 @@ from slm_lab.experiment.actor_learner import InProcesses, OnCluster, Serially
 from slm_lab.experiment.launch.processes import SPAWN, Processes
 from slm_lab.experiment.launch.prototype import prototype
 from slm_lab.experiment.launch.silence import Silence
-from slm_lab.experiment.pipe import HANG_SECONDS, Pipe
+from slm_lab.experiment.pipe import HANG_SECONDS, PATIENCE_SECONDS, Pipe
 from slm_lab.experiment.progress import Board, Phase
 from slm_lab.experiment.result import Ending, SessionResult
 from slm_lab.experiment.seeding import session_seeds
@@ -59,6 +59,9 @@ def train_from_actors(
         alive = [session in processes.running for session in one.workers[1:]]
         for actor, why in watch.tick(alive):
             processes.end_hung(one.workers[1 + actor], why)
+        if watch.learner_hangs() and not processes.waits_for_disk(one.session):
+            why = f"it has learned nothing for {PATIENCE_SECONDS:g} s, and actors wait for it"
+            processes.end_hung(one.session, why)
         on_tick()
 
     return processes.run(tick)
@@ -119,16 +122,17 @@ def _pipe(spec: Spec, task: SessionTask, frame: int) -> Pipe:
 
 @final
 class Watch:
-    """Looks for actors that do nothing, though they have room and are wanted; and notes those that
-    are lost."""
+    """Looks for actors that do nothing, though they have room and are wanted, and for a learner
+    that learns nothing, though they wait for it; and notes those that are lost."""
 
     def __init__(self, board: Board, pipe: Pipe) -> None:
         self._board = board
         _, self._handed, self._returned = pipe.counts.numpy()
-        self._over, self._lost = pipe.flags.numpy(), pipe.lost.numpy()
+        self._flags, self._lost = pipe.flags.numpy(), pipe.lost.numpy()
         self._num_slots = pipe.slots.shape[1]
         actors = range(len(self._lost))
         self._silence = Silence(len(actors))
+        self._learner_silence = Silence(1)
         self._over_since: float | None = None
         self._failed: list[int | None] = [None for _ in actors]
         """Restarts of those that had failed at the last tick, and had no process any more."""
@@ -137,7 +141,7 @@ class Watch:
         """To be called a few times a second, each time after replacements were begun: the actors
         that hang, each with the reason. `alive`: those that have a process."""
         now, hung = time.monotonic(), []
-        if self._over[0] and self._over_since is None:
+        if self._flags[0] and self._over_since is None:
             self._over_since = now
         over = 0.0 if self._over_since is None else now - self._over_since
         silent = self._silence.seconds([self._stands(actor) for actor in range(len(alive))])
@@ -151,6 +155,14 @@ class Watch:
             elif silent[actor] > HANG_SECONDS:
                 hung.append((actor, f"its {what} has not come to an end for {HANG_SECONDS:g} s"))
         return hung
+
+    def learner_hangs(self) -> bool:
+        """To be called as often as `tick`. One training event may be long, and an evaluation, in
+        which it stands aside, longer."""
+        waiting = bool((self._handed - self._returned == self._num_slots).any())
+        is_due = waiting and not self._flags[1] and self._board.phase(0) is Phase.RUNNING
+        sign = (int(self._board.clock_slots[0]), int(self._returned.sum())) if is_due else None
+        return self._learner_silence.seconds([sign])[0] > PATIENCE_SECONDS
 
     def _is_late(self, actor: int, over: float) -> bool:
         """Whether it still acts long after the learner has ended. After a stop `Processes` decides,

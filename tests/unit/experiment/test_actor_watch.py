@@ -10,7 +10,7 @@ from slm_lab.agent.optim.publication import Publication
 from slm_lab.experiment.launch import actor_learner, silence
 from slm_lab.experiment.launch.actor_learner import LEAVE_SECONDS, Watch
 from slm_lab.experiment.launch.processes import SPAWN
-from slm_lab.experiment.pipe import HANG_SECONDS, LearnerEnd, Pipe
+from slm_lab.experiment.pipe import HANG_SECONDS, PATIENCE_SECONDS, LearnerEnd, Pipe
 from slm_lab.experiment.progress import Board, Phase
 
 ACTORS, SLOTS = 2, 2
@@ -144,6 +144,45 @@ def test_after_a_stop_it_is_for_others_to_say_who_is_late(watched, watch):
     LearnerEnd(watched.pipe, watched.board).end()
     assert watch(0) == []
     assert watch(2 * LEAVE_SECONDS) == []
+
+
+@pytest.fixture
+def learner_hangs(watched):
+    """Whether the learner is said to hang after so many seconds."""
+    watch = Watch(watched.board, watched.pipe)
+
+    def after(seconds):
+        watched.now += seconds
+        return watch.learner_hangs()
+
+    return after
+
+
+def fill_a_ring(watched):
+    watched.pipe.counts[1, 0] = watched.pipe.counts[2, 0] + SLOTS
+
+
+def test_a_learner_that_learns_nothing_while_an_actor_waits_for_it_hangs(watched, learner_hangs):
+    fill_a_ring(watched)
+    assert not learner_hangs(0)
+    assert not learner_hangs(PATIENCE_SECONDS - 1)
+    watched.board.clock_slots[0] += 1
+    assert not learner_hangs(2)
+    assert not learner_hangs(PATIENCE_SECONDS - 1)
+    watched.pipe.counts[1:, 0] += 1  # one was given back, and filled again
+    assert not learner_hangs(2)
+    assert learner_hangs(PATIENCE_SECONDS + 1)
+
+
+@pytest.mark.parametrize("occasion", ["nobody waits", "it stands aside", "it is starting"])
+def test_a_learner_of_which_nothing_is_due_does_not_hang(watched, learner_hangs, occasion):
+    if occasion != "nobody waits":
+        fill_a_ring(watched)
+    watched.pipe.flags[1] = occasion == "it stands aside"
+    if occasion == "it is starting":
+        watched.board.write(0, phase=Phase.STARTING)
+    assert not learner_hangs(0)
+    assert not learner_hangs(2 * PATIENCE_SECONDS)
 
 
 def lost(watched):

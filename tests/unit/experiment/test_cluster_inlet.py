@@ -18,6 +18,7 @@ from slm_lab.experiment.launch.processes import SPAWN
 from slm_lab.experiment.pipe import HANG_SECONDS
 from slm_lab.experiment.progress import Board, Phase
 from slm_lab.experiment.run_dir import RunDir
+from slm_lab.experiment.seeding import session_seeds
 from slm_lab.experiment.worker import SessionTask
 from tests.support import parse, ppo
 
@@ -292,7 +293,9 @@ def test_actors_are_told_the_frames_of_the_others(lab):
     lab.actors[0].is_lost()
     lab.look()
     lab.look()
-    assert lab.actors[1].begin.calls[0].given[1:4] == (0, FRAMES // 2, FRAMES)
+    seeds, frame, others = lab.actors[1].begin.calls[0].given[1:4]
+    assert (frame, others) == (FRAMES // 2, FRAMES)
+    assert seeds not in [session_seeds(0, 0, actor) for actor in (0, 1)]  # it plays other episodes
 
 
 def test_who_dies_is_replaced_as_often_as_it_may_and_the_others_go_on(lab):

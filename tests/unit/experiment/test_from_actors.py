@@ -23,6 +23,7 @@ class OneSlot:
     """An inlet whose only actor plays again and again into the only slot that it has."""
 
     num_actors = 1
+    num_slots = 1
 
     def __init__(self, player, layout, weights):
         self.player, self.weights = player, weights
@@ -81,13 +82,22 @@ def make():
 
 def test_a_learner_that_holds_all_slots_and_wants_more_copies_what_it_has(make):
     source, agent, inlet = make(Rollouts, parse(ppo(**WITH_ACTORS)), wanted=3)
-    for _ in range(6):  # an unroll, then nothing: no slot is left
+    for _ in range(3):
         source.step()
     assert agent.is_due
     rollout = agent.memory.take()
     for part, played in enumerate(inlet.played):
         own = rollout.obs[:, 4 * part : 4 * (part + 1)].numpy()
         np.testing.assert_array_equal(own, played[:-1])
+
+
+def test_an_actor_whose_slots_are_all_held_plays_on_at_once(make):
+    """Every step of the learner is an unroll of it: nothing is waited for in between."""
+    source, agent, inlet = make(Rollouts, parse(ppo(**WITH_ACTORS)), wanted=3)
+    for taken in (1, 2, 3):
+        source.step()
+        assert len(inlet.played) == taken
+    assert agent.is_due
 
 
 def test_a_learner_that_has_what_it_wants_copies_nothing_and_holds_it_until_it_has_learned(make):

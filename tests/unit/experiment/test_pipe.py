@@ -2,6 +2,7 @@
 
 import sys
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,8 +17,8 @@ from slm_lab.core.errors import PeerLostError
 from slm_lab.experiment import pipe as pipe_module
 from slm_lab.experiment.launch.processes import SPAWN
 from slm_lab.experiment.pipe import (
+    ACTOR_SECONDS,
     HANG_SECONDS,
-    PATIENCE_SECONDS,
     ActorEnd,
     LearnerEnd,
     Pipe,
@@ -310,6 +311,16 @@ def test_the_seconds_of_those_that_died_still_count_and_what_their_start_took_do
     assert lab.learner.waited == (0.0, 2.0)
 
 
+def test_what_an_actor_waits_for_answers_is_waiting_and_not_acting(clock):
+    lab = Lab()
+    remote = lab.actors[0]._remote = SimpleNamespace(waited=0.0)
+    for waited in (0.25, 0.75):
+        lab.actors[0].next_slot()
+        remote.waited = waited  # so far
+        lab.actors[0].hand_over(1.0)
+    assert lab.learner.waited == (0.75, 1.25)
+
+
 def test_an_actor_books_its_wait_while_it_waits(clock):
     """So that a row that comes meanwhile shows it."""
     lab = Lab()
@@ -331,9 +342,9 @@ def wait_for_weights(lab):
 
 @pytest.mark.parametrize("wait", [wait_for_room, wait_for_weights])
 def test_an_actor_waits_for_a_learner_that_does_nothing_only_so_long(clock, wait):
-    with pytest.raises(PeerLostError, match="actor 0 waited 3600 s for the learner"):
+    with pytest.raises(PeerLostError, match="actor 0 waited 7200 s for the learner"):
         wait(Lab())()
-    assert clock.now == PATIENCE_SECONDS + 1
+    assert clock.now == ACTOR_SECONDS + 1
 
 
 @pytest.mark.parametrize("wait", [wait_for_room, wait_for_weights])
@@ -344,7 +355,7 @@ def test_a_learner_that_stands_aside_is_waited_for(clock, wait):
     clock.meanwhile = lambda: clock.now == 5000 and lab.learner.stand_aside(False)
     with pytest.raises(PeerLostError):
         act()
-    assert clock.now == 5000 + PATIENCE_SECONDS
+    assert clock.now == 5000 + ACTOR_SECONDS
 
 
 @pytest.mark.parametrize("end", ["learner", "user"])

@@ -32,6 +32,16 @@ def test_every_session_trial_part_and_root_has_a_seed_of_its_own():
     assert len(set(seeds)) == len(seeds)
 
 
+def test_who_begins_anew_later_has_seeds_of_its_own():
+    seeds = [
+        seed
+        for place in PLACES
+        for frame in (0, 1, 2, 3, 6, 4096)
+        for seed in astuple(session_seeds(3, *place, frame))
+    ]
+    assert len(set(seeds)) == len(seeds) == 36 * 6 * 7
+
+
 @given(roots, st.integers(0, 100), st.integers(0, 100))
 def test_a_seed_fits_where_libraries_take_32_bits(root, trial, session):
     for seed in astuple(session_seeds(root, trial, session)):

@@ -158,6 +158,20 @@ def test_the_doubted_target_is_the_net_whenever_it_is_asked():
             assert same == (equal or stored == 16)
 
 
+@pytest.mark.parametrize("make", [ppo, actor_critic])
+def test_weights_that_are_never_published_are_doubted(make):
+    """256 frames in events of 8 steps in 4 environments: there are eight."""
+
+    def with_actors(publish_frequency):
+        flow = {"unroll_length": 8, "publish_frequency": publish_frequency}
+        together = {"meta__distributed": "actor_learner", "meta__actor_learner": flow}
+        return make(env__max_frame=256, env__num_envs=4, **together)
+
+    assert doubts(with_actors(8)) == []
+    (line,) = doubts(with_actors(9))
+    assert line.startswith("meta.actor_learner.publish_frequency = 9: is more than the 8 training")
+
+
 def test_doubts_are_one_line_at_the_start_and_stand_in_a_check(caplog, tmp_path):
     raw = q_learning("DQN", **GREEDY, agent__net__update_frequency=4)
     with caplog.at_level(logging.WARNING):
