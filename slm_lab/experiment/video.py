@@ -9,10 +9,10 @@ from typing import final
 
 import numpy as np
 
-from slm_lab.core.errors import UsageError
+from slm_lab.core.errors import LabError, UsageError
 from slm_lab.core.types import Array, StateDict
 from slm_lab.env.check import why_not_filmed
-from slm_lab.env.film import IMAGES, Film, drawn, headless
+from slm_lab.env.film import IMAGES, Film, headless
 from slm_lab.experiment.evaluate import Evaluator
 from slm_lab.experiment.run_dir import SessionPaths
 from slm_lab.experiment.video_file import VideoFile
@@ -59,8 +59,7 @@ class VideoFilm(Film):
 
 def filmed_spec(spec: Spec) -> Spec:
     """The same, to be played with a film. Raises UsageError where the environment has no images."""
-    with drawn(spec.env.name):
-        reason = why_not_filmed(spec.env)
+    reason = why_not_filmed(spec.env)
     if reason is not None:
         raise UsageError(f"{spec.env.name} cannot be drawn: {reason}")
     kwargs = {**spec.env.kwargs, "render_mode": IMAGES}
@@ -83,7 +82,7 @@ class VideoRecorder:
         self._every = spec.meta.record_video
         self._spec, self._seed, self._paths = spec, seed, paths
         self._failed = False
-        with suppress(Exception):  # of a simulator that does not import, which `record` tells
+        with suppress(LabError):  # of a simulator that does not import, which `record` tells
             self._failed = why_not_filmed(spec.env) is not None
 
     def due(self, frame: int) -> bool:

@@ -304,19 +304,21 @@ def test_an_environment_without_images_is_one_clear_line(
 
 @pytest.mark.skipif(importlib.util.find_spec("mujoco") is None, reason="needs the mujoco extra")
 @pytest.mark.parametrize(
-    "given",
+    ("given", "what"),
     [
-        pytest.param("nonsense", id="which keeps it from being imported"),
-        pytest.param("disable", id="which leaves something half made"),
-        pytest.param("glfw", id="which warns"),
+        pytest.param("nonsense", "does not import", id="which keeps it from being imported"),
+        pytest.param("disable", "cannot be drawn", id="which leaves something half made"),
+        pytest.param("glfw", "cannot be drawn", id="which warns"),
     ],
 )
-def test_a_mujoco_gl_that_does_not_do_is_one_line_with_the_fix(random_run, tmp_path, bare, given):
+def test_a_mujoco_gl_that_does_not_do_is_one_line_with_the_fix(
+    random_run, tmp_path, bare, given, what
+):
     folder = shutil.copytree(random_run, tmp_path / "copy")
     edited(folder, "env.name", "Hopper-v5")
     bare.setenv("MUJOCO_GL", given)
     done = call(command(folder, "enjoy@latest", "--video"), tmp_path)
     assert done.code == 2
     (line,) = done.err.splitlines()
-    assert line.startswith("Hopper-v5 cannot be drawn: ")
+    assert line.startswith(f"Hopper-v5 {what}: ")
     assert line.endswith(f"; MUJOCO_GL={given} does not do here: set MUJOCO_GL=egl, or unset it")
