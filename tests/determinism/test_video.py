@@ -14,6 +14,7 @@ import torch
 from gymnasium.envs.classic_control import CartPoleEnv
 from pandas.testing import assert_frame_equal
 
+from slm_lab.core.errors import UsageError
 from slm_lab.experiment.evaluate import Evaluator
 from slm_lab.experiment.launch.processes import SPAWN
 from slm_lab.experiment.progress import Board
@@ -306,12 +307,12 @@ def test_a_mujoco_gl_that_does_not_do_is_one_line_of_a_training_that_goes_on(tmp
 
 def test_a_simulator_that_does_not_import_is_told_when_a_video_is_due(tmp_path, monkeypatch, capfd):
     def broken(env):
-        raise RuntimeError("no library")
+        raise UsageError(f"{env.name} does not import: no library")
 
     monkeypatch.setattr("slm_lab.experiment.video.why_not_filmed", broken)
     session = run_session(recorded("cartpole"), tmp_path)
     assert session.clock.frame == 600
     assert capfd.readouterr().err == (
         "meta.record_video: no video at frame 252, and none from now on: "
-        "CartPole-v1 cannot be drawn: no library\n"
+        "CartPole-v1 does not import: no library\n"
     )
