@@ -22,6 +22,9 @@ SPEED_WINDOW = 5.0
 """Seconds over which the speed is averaged at least."""
 SPEED_SHARE = 0.1
 """The share of the run over which the speed is averaged: in a long run, what is left is steady."""
+SPEED_PAUSES = 4
+"""The longest pause between two frames, as often, is the least too: an agent that learns for seconds
+does not step, and unrolls of seconds come whole."""
 BAR_WIDTH = 24
 """Characters of a progress bar, where there is room."""
 ROOM_FOR_BAR = 72
@@ -49,20 +52,30 @@ class Speed:
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque()
         self._began: float | None = None
+        self._longest_pause = 0.0
 
     def update(self, frame: int, now: float) -> float | None:
         """Takes in the clock; None until there are frames to count.
 
-        Seconds without a frame count too: an agent that learns for a while does not step.
+        Seconds without a frame count too; but not those since the last frames, as long as the next
+        are not overdue.
         """
         if self._began is None:
             self._began = now
-        self._seen.append((now, frame))
-        oldest = now - max(SPEED_WINDOW, SPEED_SHARE * (now - self._began))
-        while len(self._seen) > 2 and self._seen[1][0] < oldest:
+        if not self._seen or frame != self._seen[-1][1]:
+            if self._seen:
+                self._longest_pause = max(self._longest_pause, now - self._seen[-1][0])
+            self._seen.append((now, frame))
+        lately = max(
+            SPEED_WINDOW, SPEED_SHARE * (now - self._began), SPEED_PAUSES * self._longest_pause
+        )
+        while len(self._seen) > 2 and self._seen[1][0] < now - lately:
             self._seen.popleft()
-        before, first = self._seen[0]
-        return (frame - first) / (now - before) if frame > first else None
+        (before, first), (last, _) = self._seen[0], self._seen[-1]
+        if frame == first:
+            return None
+        pause = (last - before) / (len(self._seen) - 1)
+        return (frame - first) / (max(last, now - pause) - before)
 
 
 class LiveDisplay:

@@ -275,6 +275,21 @@ def test_the_speed_counts_the_seconds_without_frames():
     assert measured == pytest.approx(100, rel=0.15)
 
 
+def test_the_speed_is_steady_where_frames_come_in_bursts_that_are_far_apart():
+    speed = Speed()
+    seen = [speed.update(4000 * (second // 20), float(second)) for second in range(300)]
+    assert set(seen[40:]) == {200.0}
+
+
+def test_the_speed_is_steady_where_rollouts_alternate_with_seconds_of_learning():
+    """1000 frames in two seconds, then six of learning: at no time is it near none, or 500."""
+    speed, seen = Speed(), []
+    for tenth in range(2000):
+        rollouts, within = divmod(tenth, 80)
+        seen.append(speed.update(1000 * rollouts + 50 * min(within, 20), tenth / 10))
+    assert 90 < min(seen[240:]) < max(seen[240:]) < 160
+
+
 def test_there_is_no_speed_before_there_are_frames():
     speed = Speed()
     assert [speed.update(0, 0.0), speed.update(0, 1.0)] == [None, None]
