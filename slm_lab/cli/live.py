@@ -23,7 +23,7 @@ SPEED_WINDOW = 5.0
 SPEED_SHARE = 0.1
 """The share of the run over which the speed is averaged: in a long run, what is left is steady."""
 SPEED_PAUSES = 4
-"""The longest pause between two frames, as often, is the least too: an agent that learns for seconds
+"""As often the longest pause between two frames is the least, too: an agent that learns for seconds
 does not step, and unrolls of seconds come whole."""
 BAR_WIDTH = 24
 """Characters of a progress bar, where there is room."""

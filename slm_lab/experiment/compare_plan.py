@@ -13,6 +13,7 @@ from typing import Any, get_args
 
 from slm_lab.analysis.compare import BASELINE, Variant
 from slm_lab.core.errors import Problem, SpecError, UsageError
+from slm_lab.experiment.place import check_place
 from slm_lab.experiment.provenance import provenance
 from slm_lab.experiment.run import check_spaces
 from slm_lab.experiment.run_dir import safe_name
@@ -126,6 +127,7 @@ def make_plan(request: CompareRequest) -> Plan:
     ]
     specs = _specs(where, base, variants, optimizers)
     check_spaces(where, base)
+    check_place(where, base)
     seed = base.meta.random_seed if request.seed is None else request.seed
     first = draw_root_seed() if seed is None else seed
     replaced = [

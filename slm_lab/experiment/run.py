@@ -16,10 +16,10 @@ from slm_lab.env.envpool import is_pooled
 from slm_lab.env.lookup import find_env
 from slm_lab.env.make import Spaces, describe_spaces
 from slm_lab.env.record import env_record
-from slm_lab.experiment.cluster_address import check_cluster
 from slm_lab.experiment.continued import continued, differences
 from slm_lab.experiment.lock import RunLock
 from slm_lab.experiment.mode import parse_mode
+from slm_lab.experiment.place import check_place
 from slm_lab.experiment.progress import Board
 from slm_lab.experiment.provenance import provenance
 from slm_lab.experiment.recorded import RUN_BLOCK, find_run
@@ -77,8 +77,9 @@ class Run:
         """What the user should know before it starts."""
         if resume_from is None:
             spec = dev_profile(spec) if self.checked else spec
-            check_spaces(f"{request.spec_file}: {spec.name}", spec)
-            check_cluster(spec.meta.cluster)
+            where = f"{request.spec_file}: {spec.name}"
+            check_spaces(where, spec)
+            check_place(where, spec)
             given = spec.meta.random_seed
             self.root_seed = draw_root_seed() if given is None else given
             self.spec = with_seed(spec, self.root_seed)
@@ -91,11 +92,14 @@ class Run:
             self._lock = RunLock(self.run_dir.root)
             goes_on = continued(self.run_dir, spec, request.sets, request.seed, MAY_CHANGE)
             self.spec, self.root_seed, self.notes = goes_on.spec, goes_on.root_seed, goes_on.notes
-            spaces = check_spaces(f"{self.run_dir.root}: {self.spec.name}", self.spec)
-            check_cluster(self.spec.meta.cluster)
+            where = f"{self.run_dir.root}: {self.spec.name}"
+            spaces = check_spaces(where, self.spec)
+            has_ended = self._has_ended()
+            if not has_ended:
+                check_place(where, self.spec)
             if goes_on.is_changed:
                 self._write_specs(request, self._about())
-            if self._has_ended():
+            if has_ended:
                 self.notes += ("every Session has ended: only metrics and graphs are made anew",)
             elif not spaces.exact_state:
                 self.notes += (_about_lost_episodes(self.spec.env),)

@@ -6,6 +6,8 @@ import torch
 
 from slm_lab.core.errors import LabError
 
+NO_GPU = 'torch sees no GPU here; use false or "auto"'
+
 
 def take_turns(session: int) -> None:
     """Has "cuda" mean another GPU in the process of each Session, where there are several.
@@ -17,6 +19,11 @@ def take_turns(session: int) -> None:
         torch.cuda.set_device(session % count)
 
 
+def sees_gpu() -> bool:
+    """Whether there is one."""
+    return torch.cuda.is_available()
+
+
 def resolve_device(gpu: bool | Literal["auto"]) -> torch.device:
     """The device for a spec's `gpu`: false, true, or "auto" (a GPU where there is one).
 
@@ -24,8 +31,8 @@ def resolve_device(gpu: bool | Literal["auto"]) -> torch.device:
     """
     if gpu is False:
         return torch.device("cpu")
-    if torch.cuda.is_available():
+    if sees_gpu():
         return torch.device("cuda")
     if gpu is True:
-        raise LabError('agent.net.gpu = true: torch sees no GPU here; use false or "auto"')
+        raise LabError(f"agent.net.gpu = true: {NO_GPU}")
     return torch.device("cpu")

@@ -19,12 +19,12 @@ from slm_lab.analysis.atomic import write_atomically
 from slm_lab.core.errors import LabError
 from slm_lab.experiment.all_reduce import AllReduce
 from slm_lab.experiment.checkpoint import delete_unnamed
-from slm_lab.experiment.cluster_address import HOW_TO_START
 from slm_lab.experiment.crew import Crew
 from slm_lab.experiment.launch.all_reduce import HANG_SECONDS, train_in_step
 from slm_lab.experiment.launch.node import News, NodeSession, Saved
 from slm_lab.experiment.launch.processes import TICK
 from slm_lab.experiment.manifest import pending_path, read_manifest
+from slm_lab.experiment.place import HOW_TO_START
 from slm_lab.experiment.progress import Board, Phase
 from slm_lab.experiment.result import Ending, SessionResult
 from slm_lab.experiment.worker import SessionTask

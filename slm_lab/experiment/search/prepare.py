@@ -10,9 +10,9 @@ from typing import Any, final
 from slm_lab.analysis.atomic import write_json
 from slm_lab.core.errors import SpecError
 from slm_lab.env.record import env_record
-from slm_lab.experiment.cluster_address import check_cluster
 from slm_lab.experiment.continued import continued
 from slm_lab.experiment.lock import RunLock
+from slm_lab.experiment.place import check_place
 from slm_lab.experiment.provenance import provenance
 from slm_lab.experiment.recorded import RUN_BLOCK, find_run
 from slm_lab.experiment.run import check_spaces, with_seed
@@ -120,7 +120,7 @@ class Prepared:
         check_spaces(where, spec)
         if problems := env_problems(Space(spec), spec):
             raise SpecError(where, problems)
-        check_cluster(spec.meta.cluster)
+        check_place(where, spec)
         build_engine(Space(spec), spec.meta, 0)  # a missing extra comes before there is a folder
 
     def _write_spec(self, about: Mapping[str, Any]) -> None:

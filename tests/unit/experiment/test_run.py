@@ -1,4 +1,5 @@
 import json
+from contextlib import nullcontext
 
 import pytest
 from hypothesis import given
@@ -128,6 +129,27 @@ def test_an_arc_that_cannot_see_the_environment_is_refused_before_there_is_a_run
     with pytest.raises(SpecError, match=r"agent\.net\.arc\.modules\.body\.Sequential\.0\.Linear"):
         made_ready(tmp_path, agent__net=net)
     assert not (tmp_path / "data").exists()
+
+
+def test_a_gpu_that_is_not_there_is_missed_before_there_is_a_run(tmp_path, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(SpecError, match=r"agent\.net\.gpu = true: torch sees no GPU here; use"):
+        made_ready(tmp_path, agent__net__gpu=True)
+    assert not (tmp_path / "data").exists()
+    made_ready(tmp_path, agent__net__gpu="auto")
+
+
+@pytest.mark.parametrize("has_ended", [False, True])
+def test_what_was_trained_on_a_gpu_needs_none_once_it_has_ended(tmp_path, monkeypatch, has_ended):
+    monkeypatch.setattr("slm_lab.experiment.run.have_ended", lambda *_: ([has_ended], [None]))
+    cluster = {"agent__net__gpu": True, "meta__cluster": "auto"}  # whose nodes may have one
+    run, _ = made_ready(tmp_path, **cluster)
+    run._lock.release()
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    here = ("meta.cluster=null",)
+    request = RunRequest(str(tmp_path / "spec.json"), "small", f"train@{run.run_dir.root}", here)
+    with nullcontext() if has_ended else pytest.raises(SpecError, match="torch sees no GPU here"):
+        Run(request)
 
 
 @pytest.mark.parametrize("mode", [False, "synced", "all_reduce"])
