@@ -7,17 +7,17 @@ from contextlib import contextmanager
 
 from slm_lab.agent.algorithm.algorithm import AgentSeeds
 from slm_lab.agent.build import build_agent
-from slm_lab.core.errors import CheckpointError, NonFiniteLossError
+from slm_lab.core.errors import NonFiniteLossError
 from slm_lab.core.types import StateDict
 from slm_lab.env.make import make_env
 from slm_lab.env.step import NO_EPISODES, FinishedEpisodes
 from slm_lab.experiment.check import AgentChecks
-from slm_lab.experiment.checkpoint import CheckpointStore, what_remains
 from slm_lab.experiment.crew import Alone, Crew, Wish
 from slm_lab.experiment.evaluate import snapshot_of
 from slm_lab.experiment.fit import check_fits, check_optimizers
 from slm_lab.experiment.manifest import Manifest
 from slm_lab.experiment.progress import Board, Flow, Phase
+from slm_lab.experiment.records import Records
 from slm_lab.experiment.result import Ending, SessionResult
 from slm_lab.experiment.rigorous_eval import RigorousEval
 from slm_lab.experiment.run_dir import SessionPaths
@@ -84,12 +84,10 @@ class Session:
         self._board = board
         self._on_row = on_row
         self._checks = AgentChecks(self.agent) if checked else None
-        self._store = CheckpointStore(paths.models, paths.prefix)
-        self._best: StateDict | None = None
+        self.records = Records(paths)
         self._granted_end: Wish | None = None
         self._stopwatch = Stopwatch()
-        self._last_save = time.perf_counter()
-        manifest = self._store.manifest() if resume or replaces is not None else None
+        manifest = self.records.manifest() if resume or replaces is not None else None
         if manifest is not None:
             self._restore(manifest)
         sizes = None if manifest is None else manifest.rows
@@ -101,8 +99,7 @@ class Session:
         if replaces is not None:
             logger.warning("Session %d is replaced: %s", index, replaces)
             sizes = RowFiles.whole_lines(paths.info, columns, self.clock.frame)
-        with self._writing_rows():
-            self._rows = RowFiles(paths.info, columns, sizes)
+        self.records.open(columns, sizes, self.clock.frame)
         if replaces is not None:
             self._take_over(manifest)
         self._is_fresh = manifest is None and replaces is None
@@ -128,12 +125,13 @@ class Session:
                     crew.tell(finished)
                 self._after_step()
         except NonFiniteLossError as error:
-            raise NonFiniteLossError(f"{error}\n{self._save_for_inspection()}") from error
+            kept = self.records.save_aside(self.clock.frame, self.state_dict())
+            raise NonFiniteLossError(f"{error}\n{kept}") from error
         return self._end()
 
     def close(self) -> None:
         """Frees the environments and the file of rows."""
-        self._rows.close()
+        self.records.close()
         if self._evaluation is not None:
             self._evaluation.close()
         self._experience.close()
@@ -167,7 +165,7 @@ class Session:
         """Fresh episodes, or those that were saved."""
         self._crew.assemble()
         self._stopwatch.start()
-        self._last_save = time.perf_counter()
+        self.records.start_clock()
         self._crew.enter()
         self._board.write(self.index, phase=Phase.RUNNING)
         self._show()
@@ -309,10 +307,9 @@ class Session:
             epi=self.tracker.episodes,
             opt_step=self.agent.learner.opt_step,
         )
-        with self._writing_rows():
-            self._rows.append(self.paths.eval_rows.name, row)
+        self.records.append(self.paths.eval_rows.name, row)
         if evaluation.tracker.improved:
-            self._best = {**snapshot, "eval_return": evaluation.tracker.best_return}
+            self.records.remember({**snapshot, "eval_return": evaluation.tracker.best_return})
         return True
 
     def _record(self, video: VideoRecorder) -> None:
@@ -347,14 +344,14 @@ class Session:
             opt_step=self.agent.learner.opt_step,
             explore_var=self._experience.explore_var,
         )
-        with self._writing_rows():
-            self._rows.append(self.paths.rows.name, row)
+        self.records.append(self.paths.rows.name, row)
         if self.tracker.improved and self._evaluation is None:
-            self._best = {**self._snapshot(), "total_reward_ma": self.tracker.best_return_ma}
+            best = {**self._snapshot(), "total_reward_ma": self.tracker.best_return_ma}
+            self.records.remember(best)
         self._show()
         if self._on_row is not None:
             self._on_row(self)
-        due = time.perf_counter() - self._last_save >= self.spec.meta.save_interval
+        due = self.records.seconds_since_save >= self.spec.meta.save_interval
         if save and due and self._crew.saves_at_rows and self._is_granted(Wish.SAVE):
             self._save(finished=False)
 
@@ -381,33 +378,12 @@ class Session:
             self._crew.paused(time.perf_counter() - began)
 
     def _save(self, finished: bool, state: StateDict | None = None) -> None:
-        """A checkpoint: the rows first, so that the manifest never names rows that are not there.
-
-        The best agent is written with it, not at the row that found it: between two checkpoints
-        it may be beaten many times, and a resumed run finds it again.
-        """
+        """A checkpoint of what is here now, or of `state`, which all have agreed on."""
         self._crew.show_progress()
-        with self._writing_rows():
-            rows = self._rows.sync()
-        parts = {"state": self.state_dict() if state is None else state}
-        if self._best is not None:
-            parts["best"] = self._best
+        if state is None:
+            state = self.state_dict()
         together = self._crew.all_have_written
-        self._store.save(self.clock.frame, rows, parts, finished, self.agent.log, together)
-        logger.info("checkpoint at frame %d: %s", self.clock.frame, ", ".join(parts))
-        self._best = None
-        self._last_save = time.perf_counter()
-
-    @contextmanager
-    def _writing_rows(self) -> Iterator[None]:
-        """Has a full disk told with the checkpoint that a resumed run will begin from."""
-        try:
-            yield
-        except OSError as error:
-            raise CheckpointError(
-                f"cannot write rows to {self.paths.info} at frame {self.clock.frame}: "
-                f"{error.strerror or error}; {what_remains(self._store.manifest())}"
-            ) from error
+        self.records.save(self.clock.frame, state, self.agent.log, finished, together)
 
     def _snapshot(self) -> StateDict:
         """What is needed to act as now: weights and normaliser statistics, no replay."""
@@ -417,24 +393,15 @@ class Session:
             "statistics": self.env.statistics.copy(),
         }
 
-    def _save_for_inspection(self) -> str:
-        path = self.paths.models / f"{self.paths.prefix}_nonfinite_{self.clock.frame}.pt"
-        self._store.save_aside(path, self.state_dict())
-        last = self._store.manifest()
-        kept = "there is no checkpoint before it"
-        if last is not None:
-            kept = f"last good checkpoint at frame {last.frame}"
-        return f"at frame {self.clock.frame}; the state is in {path}; {kept}"
-
     def _restore(self, manifest: Manifest) -> None:
-        state = self._store.load(manifest)
+        state = self.records.load(manifest)
         built = self.agent.learner.flats, self.env.statistics
         check_fits(snapshot_of(state), *built, self.paths.root)
         saved, optimizers = state["agent"]["learner"]["units"], self.agent.learner.units.optimizers
         check_optimizers(saved, optimizers, self.paths.root)
         self.load_state_dict(state)
         if self.agent.log is not None:
-            self._store.load_log(manifest, self.agent.log)
+            self.records.load_log(manifest, self.agent.log)
         self._experience.go_on(state)
 
     def _take_over(self, manifest: Manifest | None) -> None:

@@ -150,13 +150,15 @@ def test_the_time_of_evaluations_is_no_training_time(tmp_path, monkeypatch):
             cls.now += 0.001
             return cls.now
 
+        process_time = perf_counter
+
     play = RigorousEval.play
 
     def slow_play(self, snapshot, stop):
         Time.now += 1000.0
         return play(self, snapshot, stop)
 
-    monkeypatch.setattr("slm_lab.experiment.session.time", Time)
+    monkeypatch.setattr("slm_lab.experiment.stopwatch.time", Time)
     monkeypatch.setattr(RigorousEval, "play", slow_play)
     session = run_session(evaluated("cartpole"), tmp_path)
     assert Time.now > 7000

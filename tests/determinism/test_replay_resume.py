@@ -63,7 +63,7 @@ def test_a_run_stopped_after_several_checkpoints_and_resumed(memory, whole, tmp_
             session._board.request_stop()
 
     stopped = run_session(spec_of(memory), tmp_path, on_row=stop)
-    manifest = stopped._store.manifest()
+    manifest = stopped.records.manifest()
     assert manifest.serial > 7
     assert len(manifest.segments) > 1
     assert stopped.agent.log.first > MAX_SIZE
@@ -86,7 +86,7 @@ def test_a_run_killed_while_a_checkpoint_is_written_and_resumed(call, at, whole,
     with pytest.raises(Killed):
         session.run()
     session.close()
-    assert 0 < session._store.manifest().frame < STOP
+    assert 0 < session.records.manifest().frame < STOP
     resumed = run_session(spec_of("prioritized"), tmp_path, resume=True)
     assert_same_run(resumed, whole("prioritized"))
 
@@ -132,9 +132,9 @@ def test_episodes_that_were_broken_off_stay_so_in_the_checkpoints_after_it(tmp_p
 
 def test_looking_at_the_latest_agent_reads_no_steps(tmp_path):
     session = run_session(spec_of("uniform"), tmp_path)
-    for segment in session._store.manifest().segments:
+    for segment in session.records.manifest().segments:
         (session.paths.models / segment.name).unlink()
-    state = session._store.load(session._store.manifest())
+    state = session.records.load(session.records.manifest())
     assert same(state["agent"]["learner"], session.agent.learner.state_dict())
 
 
@@ -142,4 +142,4 @@ def test_a_mapped_memory_draws_what_one_in_memory_draws_and_leaves_no_file(whole
     session = run_session(spec_of("mapped"), tmp_path)
     assert_same_run(session, whole("uniform"))
     found = {path.name for path in session.paths.models.iterdir()}
-    assert found == {session.paths.manifest.name, *session._store.manifest().names}
+    assert found == {session.paths.manifest.name, *session.records.manifest().names}

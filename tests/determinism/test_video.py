@@ -159,10 +159,12 @@ def test_the_time_of_recording_is_no_training_time(tmp_path, monkeypatch):
             cls.now += 0.001
             return cls.now
 
+        process_time = perf_counter
+
     def slow(self, snapshot, stop):
         Time.now += 1000.0
 
-    monkeypatch.setattr("slm_lab.experiment.session.time", Time)
+    monkeypatch.setattr("slm_lab.experiment.stopwatch.time", Time)
     monkeypatch.setattr(VideoRecorder, "record", slow)
     session = run_session(recorded("cartpole"), tmp_path)
     assert Time.now > 3000

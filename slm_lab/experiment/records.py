@@ -1,0 +1,115 @@
+"""What a Session writes down: its rows, and the checkpoints that go with them."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import final
+
+from slm_lab.agent.memory.step_log import StepLog
+from slm_lab.core.errors import CheckpointError
+from slm_lab.core.types import StateDict
+from slm_lab.experiment.checkpoint import CheckpointStore, what_remains
+from slm_lab.experiment.manifest import Manifest
+from slm_lab.experiment.run_dir import SessionPaths
+from slm_lab.metrics.row import Cell, Row
+from slm_lab.metrics.writer import RowFiles
+
+logger = logging.getLogger(__name__)
+
+
+@final
+class Records:
+    """The files of one Session. Rows can be added once `open` has been called."""
+
+    def __init__(self, paths: SessionPaths) -> None:
+        self._paths = paths
+        self._store = CheckpointStore(paths.models, paths.prefix)
+        self._best: StateDict | None = None
+        self.start_clock()
+
+    def open(
+        self, columns: Mapping[str, Sequence[str]], sizes: Mapping[str, int] | None, frame: int
+    ) -> None:
+        """Begins the files of rows, or goes on with them, see RowFiles; `frame` is where the
+        Session stands."""
+        with self._writing_rows(frame):
+            self._rows = RowFiles(self._paths.info, columns, sizes)
+
+    def manifest(self) -> Manifest | None:
+        """The newest checkpoint; None where there is none."""
+        return self._store.manifest()
+
+    def load(self, manifest: Manifest) -> StateDict:
+        """Its state. Raises CheckpointError when the file is not what was written."""
+        return self._store.load(manifest)
+
+    def load_log(self, manifest: Manifest, log: StepLog) -> None:
+        """Its steps, see CheckpointStore."""
+        self._store.load_log(manifest, log)
+
+    def append(self, name: str, row: Row) -> None:
+        """Adds a row to the file `name`. Raises CheckpointError where the disk is full."""
+        with self._writing_rows(row["frame"]):
+            self._rows.append(name, row)
+
+    def remember(self, best: StateDict) -> None:
+        """The best agent so far. It is written with the next checkpoint, not at once: between two
+        of them it may be beaten many times, and a resumed run finds it again."""
+        self._best = best
+
+    def start_clock(self) -> None:
+        """From here on counts `seconds_since_save`, until the next checkpoint."""
+        self._saved_at = time.perf_counter()
+
+    @property
+    def seconds_since_save(self) -> float:
+        """For which nothing of what happened would survive a kill."""
+        return time.perf_counter() - self._saved_at
+
+    def save(
+        self,
+        frame: int,
+        state: StateDict,
+        log: StepLog | None,
+        finished: bool,
+        all_have_written: Callable[[], None],
+    ) -> None:
+        """A checkpoint: the rows first, so that the manifest never names rows that are not there.
+
+        For the arguments and errors see CheckpointStore.
+        """
+        with self._writing_rows(frame):
+            rows = self._rows.sync()
+        parts = {"state": state}
+        if self._best is not None:
+            parts["best"] = self._best
+        self._store.save(frame, rows, parts, finished, log, all_have_written)
+        logger.info("checkpoint at frame %d: %s", frame, ", ".join(parts))
+        self._best = None
+        self.start_clock()
+
+    def save_aside(self, frame: int, state: StateDict) -> str:
+        """Writes a state in which something went wrong, for a person to look at; says where."""
+        path = self._paths.models / f"{self._paths.prefix}_nonfinite_{frame}.pt"
+        self._store.save_aside(path, state)
+        last = self.manifest()
+        kept = "there is no checkpoint before it"
+        if last is not None:
+            kept = f"last good checkpoint at frame {last.frame}"
+        return f"at frame {frame}; the state is in {path}; {kept}"
+
+    def close(self) -> None:
+        """Closes the files of rows."""
+        self._rows.close()
+
+    @contextmanager
+    def _writing_rows(self, frame: Cell) -> Iterator[None]:
+        """Has a full disk told with the checkpoint that a resumed run will begin from."""
+        try:
+            yield
+        except OSError as error:
+            raise CheckpointError(
+                f"cannot write rows to {self._paths.info} at frame {frame}: "
+                f"{error.strerror or error}; {what_remains(self.manifest())}"
+            ) from error
