@@ -8,6 +8,7 @@ same written out by hand, the floor.
 """
 
 import argparse
+import importlib.util
 import json
 import os
 import statistics
@@ -36,6 +37,10 @@ def main() -> None:
     parser.add_argument("cases", nargs="+", choices=list(CASES), metavar="CASE")
     parser.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()
+    if importlib.util.find_spec("stable_baselines3") is None:
+        parser.error(
+            'there is nothing to compare with; pip install -c constraints.txt -e ".[bench]"'
+        )
     for case in arguments.cases:
         others = ["sb3", "floor"] if isinstance(CASES[case], SACCase) else ["sb3"]
         speeds: dict[str, list[float]] = {library: [] for library in ("lab", *others)}

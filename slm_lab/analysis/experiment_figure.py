@@ -25,7 +25,7 @@ SCORE = "score"
 
 _LABELS = {"total_reward_ma": "mean return"}
 _COLOURED_BY = "strength"
-_WORDS = {"stopped": "stopped early", "waiting": "not begun"}
+_WORDS = {"stopped": "stopped early", "waiting": "not finished"}
 
 
 @final

@@ -62,9 +62,9 @@ class Speed:
         """
         if self._began is None:
             self._began = now
+        if self._seen:
+            self._longest_pause = max(self._longest_pause, now - self._seen[-1][0])
         if not self._seen or frame != self._seen[-1][1]:
-            if self._seen:
-                self._longest_pause = max(self._longest_pause, now - self._seen[-1][0])
             self._seen.append((now, frame))
         lately = max(
             SPEED_WINDOW, SPEED_SHARE * (now - self._began), SPEED_PAUSES * self._longest_pause

@@ -5,11 +5,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-from slm_lab.core.errors import Problem, SpecError
+from slm_lab.core.errors import Problem, SpecError, UsageError
+from slm_lab.experiment.manifest import Manifest
 from slm_lab.experiment.recorded import recorded_seed
+from slm_lab.experiment.result import Ending
 from slm_lab.experiment.run_dir import RunDir
 from slm_lab.spec.load import load_spec
 from slm_lab.spec.schema.spec import Spec
+
+_SAVED = (Ending.FINISHED, Ending.INTERRUPTED)
+"""How a Session ends that has saved at last."""
 
 
 @final
@@ -61,6 +66,25 @@ def continued(
     settings = [f"{path}={json.dumps(new)}" for path, _, new in told]
     spec = load_spec(run_dir.spec_file, run_dir.spec_name, settings, warn=False)
     return Continued(spec, root_seed, True, notes)
+
+
+def check_checkpoints(spec: Spec, run_dir: RunDir, manifests: Sequence[Manifest | None]) -> None:
+    """Raises UsageError where a Session that the run's own metrics know to have saved has no
+    checkpoint: it would begin anew, over the rows that it has."""
+    try:
+        told = json.loads(run_dir.trial_metrics_file(0).read_text())["sessions"]
+        reached = {each["session"]: each["frame"] for each in told if each["ending"] in _SAVED}
+    except (OSError, ValueError, KeyError, TypeError):
+        return  # it was killed before it had any, or somebody has edited them
+    for session, manifest in enumerate(manifests):
+        frame = reached.get(session, 0)
+        if manifest is None and frame > 0 and not spec.meta.is_actor(session):
+            paths = run_dir.session(0, session)
+            raise UsageError(
+                f"{run_dir.root}: Session {session} had come to frame {frame:,}, and its "
+                f"checkpoint {paths.manifest.relative_to(run_dir.root)} is gone: put back what was "
+                f"in {paths.models.name}, or start a new run"
+            )
 
 
 def differences(

@@ -2,7 +2,7 @@
 
 import socket
 
-from slm_lab.core.errors import Problem, SpecError, UsageError
+from slm_lab.core.errors import LabError, Problem, SpecError, UsageError
 from slm_lab.core.imports import importing
 from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.spec import Spec
@@ -29,6 +29,7 @@ def _check_cluster(address: str) -> None:
     """Without Ray, which would ask again for minutes; where "auto" leads to it alone knows."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if not colon or not port.isdigit():
+        _ask_ray(address)
         return
     try:
         socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
@@ -36,6 +37,16 @@ def _check_cluster(address: str) -> None:
         raise UsageError(
             f"there is no Ray cluster at {address}: {error}; {HOW_TO_START}"
         ) from error
+
+
+def _ask_ray(address: str) -> None:
+    from slm_lab.experiment.launch.cluster import connected
+
+    try:
+        with connected(address):
+            pass
+    except LabError as error:
+        raise UsageError(str(error)) from error
 
 
 def _gpu_problems(agent: AgentSpec) -> list[Problem]:

@@ -59,16 +59,24 @@ class Plotted:
 def plot(request: PlotRequest) -> Plotted:
     """Draws `plot_{y}_vs_{x}.png` and `.html` into the folder `out`.
 
-    Raises UsageError for words and folders that mean nothing, and for runs without values;
+    Raises UsageError for words and folders that mean nothing, and where no run has values;
     SpecError; OSError.
     """
     y = _checked(request)
     trials: dict[tuple[Path, int], ReadTrial] = {}
     notes: list[str] = []
+    empty: list[UsageError] = []
     for target in request.folders:
-        some, about = _of_target(target, request, y)
+        try:
+            some, about = _of_target(target, request, y)
+        except _NothingToDrawError as error:
+            empty.append(error)
+            continue
         trials |= {each.found.key: each for each in some}
         notes += about
+    if not trials:
+        raise empty[0]
+    notes += [f"left out: {error}" for error in empty]
     groups = _joined(list(trials.values()))
     names = labels([_named(group) for group in groups])
     seconds = max(each.seconds for trial in trials.values() for each in trial.trainings)
@@ -99,8 +107,8 @@ def _checked(request: PlotRequest) -> Axis:
 
 def _of_target(target: str, request: PlotRequest, y: Axis) -> tuple[list[ReadTrial], list[str]]:
     """What is drawn of a folder: the curves that ended best, and what has to be said about the
-    others. Raises UsageError where there is nothing to draw, or where the graph would come into
-    a run folder, in which nobody writes but its run."""
+    others. Raises UsageError where the graph would come into a run folder, in which nobody writes
+    but its run, and _NothingToDrawError."""
     found = find_trials(target, request.data_dir)
     for root in {each.run_dir.root for each in found}:
         if request.out.resolve().is_relative_to(root.resolve()):
@@ -125,11 +133,17 @@ def _of_target(target: str, request: PlotRequest, y: Axis) -> tuple[list[ReadTri
     return [each for each in some if each.found.key in kept], notes
 
 
-def _nothing_of(where: str, y: Axis) -> UsageError:
+class _NothingToDrawError(UsageError):
+    """A folder has no values of what is asked for, where others may have some."""
+
+
+def _nothing_of(where: str, y: Axis) -> _NothingToDrawError:
     if y is not EVAL_RETURNS:
-        return UsageError(f"{where} has no rows with a return yet: nothing can be drawn of it")
+        return _NothingToDrawError(
+            f"{where} has no rows with a return yet: nothing can be drawn of it"
+        )
     training = next(iter(Y_AXES))
-    return UsageError(
+    return _NothingToDrawError(
         f"{where} has no evaluations: they are made with meta.rigorous_eval > 0; "
         f"--y {training} draws the returns of the training"
     )

@@ -8,14 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from slm_lab.core.errors import Problem, SpecError, UsageError
-from slm_lab.experiment.run_dir import RunDir
+from slm_lab.experiment.run_dir import RUN_BLOCK, RunDir
 from slm_lab.spec.load import spec_names
 from slm_lab.spec.read import find_file, read_file, shipped_name
 
 _OF_A_TRIAL = re.compile(r"(.+):t(\d+)")
-
-RUN_BLOCK = "_run"
-"""The key beside the spec, in the run folder's spec file, that says how the run came about."""
 
 
 def find_run(target: str, data_dir: Path, spec_name: str, of_search: bool = False) -> RunDir:

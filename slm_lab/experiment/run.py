@@ -16,15 +16,15 @@ from slm_lab.env.envpool import is_pooled
 from slm_lab.env.lookup import find_env
 from slm_lab.env.make import Spaces, describe_spaces
 from slm_lab.env.record import env_record
-from slm_lab.experiment.continued import continued, differences
+from slm_lab.experiment.continued import check_checkpoints, continued, differences
 from slm_lab.experiment.lock import RunLock
 from slm_lab.experiment.mode import parse_mode
 from slm_lab.experiment.place import check_place
 from slm_lab.experiment.progress import Board
 from slm_lab.experiment.provenance import provenance
-from slm_lab.experiment.recorded import RUN_BLOCK, find_run
+from slm_lab.experiment.recorded import find_run
 from slm_lab.experiment.result import TrialResult
-from slm_lab.experiment.run_dir import RunDir
+from slm_lab.experiment.run_dir import RUN_BLOCK, RunDir
 from slm_lab.experiment.seeding import draw_root_seed
 from slm_lab.experiment.trial import Trial, have_ended
 from slm_lab.spec.cross_check import action_space_problems
@@ -94,7 +94,9 @@ class Run:
             self.spec, self.root_seed, self.notes = goes_on.spec, goes_on.root_seed, goes_on.notes
             where = f"{self.run_dir.root}: {self.spec.name}"
             spaces = check_spaces(where, self.spec)
-            has_ended = self._has_ended()
+            ended, manifests = have_ended(self.spec, self.run_dir, 0)
+            check_checkpoints(self.spec, self.run_dir, manifests)
+            has_ended = all(ended)
             if not has_ended:
                 check_place(where, self.spec)
             if goes_on.is_changed:
@@ -122,11 +124,6 @@ class Run:
             return trial.run()
         finally:
             self._lock.release()
-
-    def _has_ended(self) -> bool:
-        """Whether no Session has frames left to train."""
-        ended, _ = have_ended(self.spec, self.run_dir, 0)
-        return all(ended)
 
     def _about(self) -> Mapping[str, Any]:
         """How the run came about, as its own spec file says."""

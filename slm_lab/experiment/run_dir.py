@@ -1,5 +1,6 @@
 """The run folder: one place that knows every file name in it."""
 
+import json
 import re
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,6 +11,9 @@ from slm_lab.experiment.manifest import manifest_path
 
 FOLDERS = ("info", "graph", "log", "model")
 """What every run folder has in it."""
+
+RUN_BLOCK = "_run"
+"""The key beside the spec, in the run folder's spec file, that says how the run came about."""
 
 STAMP = "%Y_%m_%d_%H%M%S"
 _STAMP_PATTERN = re.compile(r"_(\d{4}_\d{2}_\d{2}_\d{6})(?:_(\d+))?$")
@@ -109,14 +113,14 @@ class RunDir:
 
     @classmethod
     def latest(cls, data_dir: Path, spec_name: str, of_search: bool = False) -> "RunDir":
-        """The newest run, or the newest search, of this spec. Raises UsageError when there is
-        none."""
-        prefix = safe_name(spec_name)
-        record = cls(data_dir, spec_name).search_record.name
+        """The newest run, or the newest search, of this spec; a run in the dev mode only where
+        there is no other. Raises UsageError when there is none."""
+        prefix, any_run = safe_name(spec_name), cls(data_dir, spec_name)
+        spec, record = any_run.spec_file.name, any_run.search_record.name
         runs = [
-            (match.group(1), int(match.group(2) or 0), folder)
+            (not _is_dev(folder / spec), match.group(1), int(match.group(2) or 0), folder)
             for folder in (data_dir.iterdir() if data_dir.is_dir() else [])
-            if (folder / f"{prefix}_spec.json").is_file()  # else killed before it began
+            if (folder / spec).is_file()  # else killed before it began
             and (folder / record).is_file() is of_search
             and (match := _STAMP_PATTERN.search(folder.name))
             and folder.name[: match.start()] == prefix
@@ -177,3 +181,11 @@ class RunDir:
 def safe_name(spec_name: str) -> str:
     """A spec name as a file name: what is neither letter, digit, dot nor hyphen becomes _."""
     return re.sub(r"[^\w.-]", "_", spec_name)
+
+
+def _is_dev(spec_file: Path) -> bool:
+    """Whether it is of a run in the dev mode, as far as one can read it."""
+    try:
+        return bool(json.loads(spec_file.read_text())[RUN_BLOCK]["mode"] == "dev")
+    except (OSError, ValueError, KeyError, TypeError):
+        return False

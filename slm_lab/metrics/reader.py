@@ -7,8 +7,15 @@ from typing import final
 
 import numpy as np
 
+from slm_lab.core.errors import LabError
 from slm_lab.core.types import FloatArray
 from slm_lab.metrics.row import BASE_COLUMNS
+
+CLOCK = "frame"
+
+
+class DamagedRowsError(LabError, ValueError):
+    """A file of rows was edited, or cut somewhere else than at the end of a line."""
 
 
 @final
@@ -51,20 +58,22 @@ def read_rows(path: str | Path) -> Rows:
     """The whole rows of a CSV.
 
     A last line without its end is still being written and left out. A file without even a header
-    is a session without rows. Raises OSError when there is no file; ValueError, with line and
-    column, when a cell is no number or a line has too few or too many.
+    is a session without rows. Raises OSError when there is no file; DamagedRowsError, with line and
+    column, when a cell is no number, a line has too few or too many, or the header is none.
     """
     text = Path(path).read_bytes()
     header, *lines = text[: text.rfind(b"\n") + 1].splitlines() or [b""]
     if not header:
         return NO_ROWS
     columns = column_names(header)
+    if CLOCK not in columns:
+        raise DamagedRowsError(f"{path}, line 1: has no column {CLOCK}, as all files of rows have")
     rows = np.empty((len(lines), len(columns)))
     for index, line in enumerate(lines):
         try:
             rows[index] = parse_row(columns, line)  # None becomes NaN
         except ValueError as error:
-            raise ValueError(f"{path}, line {index + 2}: {error}") from None
+            raise DamagedRowsError(f"{path}, line {index + 2}: {error}") from None
     return Rows(columns, np.ascontiguousarray(rows.T))
 
 

@@ -20,8 +20,7 @@ def dev_profile(spec: Spec) -> Spec:
     sessions = min(spec.meta.max_session, DEV_SESSIONS)
     # One learner trains on what all of its actors do.
     workers = 1 if spec.meta.distributed in (False, "actor_learner") else sessions
-    enough = DEV_TRAININGS * _frames_per_training(spec)
-    max_frame = min(spec.env.max_frame, enough * workers)
+    max_frame = min(spec.env.max_frame, _frames_of_trainings(spec) * workers)
     per_row = max(1, max_frame // workers // DEV_ROWS)
     env = spec.env.model_copy(update={"max_frame": max(max_frame, num_envs)})
     meta = spec.meta.model_copy(
@@ -37,16 +36,17 @@ def dev_profile(spec: Spec) -> Spec:
     return spec.model_copy(update={"env": env, "meta": meta})
 
 
-def _frames_per_training(spec: Spec) -> int:
-    """Frames until the first training event, or between two, whichever is more."""
+def _frames_of_trainings(spec: Spec) -> int:
+    """Frames of DEV_TRAININGS events, or of as many as come soon one after the other, with those
+    before the first."""
     algorithm, num_envs, meta = spec.agent.algorithm, spec.env.num_envs, spec.meta
     has_actors = meta.distributed == "actor_learner"
     if isinstance(algorithm, PPOSpec):
-        return frames_of_event(algorithm, num_envs, meta)
+        return DEV_TRAININGS * frames_of_event(algorithm, num_envs, meta)
     if isinstance(algorithm, ReplayLearningSpec):
         handed_over = num_envs * unroll_length(spec) if has_actors else 0
         some_events = 16 * max(algorithm.training_frequency, num_envs)
-        return algorithm.training_start_step + max(some_events, handed_over)
+        return algorithm.training_start_step + DEV_TRAININGS * max(some_events, handed_over)
     if isinstance(algorithm, OnPolicyLearningSpec) and has_actors:
-        return max(256 * num_envs, frames_of_event(algorithm, num_envs, meta))
-    return 256 * num_envs
+        return DEV_TRAININGS * max(256 * num_envs, frames_of_event(algorithm, num_envs, meta))
+    return DEV_TRAININGS * 256 * num_envs

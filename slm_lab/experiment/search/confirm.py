@@ -14,10 +14,9 @@ import numpy as np
 from slm_lab.analysis.atomic import write_json
 from slm_lab.experiment.baseline import CHANCE_FILE
 from slm_lab.experiment.manifest import read_manifest
-from slm_lab.experiment.recorded import RUN_BLOCK
 from slm_lab.experiment.result import Ending
 from slm_lab.experiment.run import with_seed
-from slm_lab.experiment.run_dir import FOLDERS, RunDir
+from slm_lab.experiment.run_dir import FOLDERS, RUN_BLOCK, RunDir
 from slm_lab.experiment.search.outcomes import best_first
 from slm_lab.experiment.search.pool import Pool
 from slm_lab.experiment.search.process import TrialEnd, TrialTask

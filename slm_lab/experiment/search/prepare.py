@@ -14,9 +14,9 @@ from slm_lab.experiment.continued import continued
 from slm_lab.experiment.lock import RunLock
 from slm_lab.experiment.place import check_place
 from slm_lab.experiment.provenance import provenance
-from slm_lab.experiment.recorded import RUN_BLOCK, find_run
+from slm_lab.experiment.recorded import find_run
 from slm_lab.experiment.run import check_spaces, with_seed
-from slm_lab.experiment.run_dir import RunDir
+from slm_lab.experiment.run_dir import RUN_BLOCK, RunDir
 from slm_lab.experiment.search.engine import build_engine
 from slm_lab.experiment.search.envs import env_problems
 from slm_lab.experiment.search.judge import JUDGES, Judge, Nobody

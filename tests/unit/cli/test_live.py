@@ -290,6 +290,13 @@ def test_the_speed_is_steady_where_rollouts_alternate_with_seconds_of_learning()
     assert 90 < min(seen[240:]) < max(seen[240:]) < 160
 
 
+def test_the_first_pause_of_all_does_not_hide_what_came_before_it():
+    """1000 frames in two seconds, then twenty of learning."""
+    speed = Speed()
+    seen = [speed.update(50 * min(tenth, 20), tenth / 10) for tenth in range(220)]
+    assert min(speed for speed in seen if speed is not None) > 1000 / 22
+
+
 def test_there_is_no_speed_before_there_are_frames():
     speed = Speed()
     assert [speed.update(0, 0.0), speed.update(0, 1.0)] == [None, None]

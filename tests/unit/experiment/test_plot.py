@@ -248,6 +248,13 @@ def test_what_is_no_run_is_refused_by_name(tmp_path):
         plotted(tmp_path / "none", "nowhere")
 
 
+def test_of_several_runs_one_without_values_is_left_out_and_named(tmp_path):
+    empty, run = write_run(tmp_path, rows=0), write_run(tmp_path, stamp="2026_11_22_040000")
+    drawn = plotted(tmp_path, empty.root, run.root)
+    assert len(drawn.endings) == 1
+    assert f"left out: {empty.root} has no rows with a return yet" in drawn.notes[0]
+
+
 def test_a_run_without_values_is_refused_by_name(tmp_path):
     run = write_run(tmp_path, rows=0)
     with pytest.raises(UsageError, match=f"{run.root.name} has no rows with a return yet"):

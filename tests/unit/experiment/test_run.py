@@ -5,10 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slm_lab.core.errors import SpecError
+from slm_lab.core.errors import SpecError, UsageError
 from slm_lab.experiment.continued import differences
-from slm_lab.experiment.recorded import RUN_BLOCK
+from slm_lab.experiment.manifest import Manifest
 from slm_lab.experiment.run import Run, RunRequest, with_seed
+from slm_lab.experiment.run_dir import RUN_BLOCK
 from tests.support import parse, ppo
 
 leaves = (
@@ -142,13 +143,37 @@ def test_a_gpu_that_is_not_there_is_missed_before_there_is_a_run(tmp_path, monke
 @pytest.mark.parametrize("has_ended", [False, True])
 def test_what_was_trained_on_a_gpu_needs_none_once_it_has_ended(tmp_path, monkeypatch, has_ended):
     monkeypatch.setattr("slm_lab.experiment.run.have_ended", lambda *_: ([has_ended], [None]))
-    cluster = {"agent__net__gpu": True, "meta__cluster": "auto"}  # whose nodes may have one
-    run, _ = made_ready(tmp_path, **cluster)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    run, _ = made_ready(tmp_path, agent__net__gpu=True)
     run._lock.release()
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    here = ("meta.cluster=null",)
-    request = RunRequest(str(tmp_path / "spec.json"), "small", f"train@{run.run_dir.root}", here)
+    request = RunRequest(str(tmp_path / "spec.json"), "small", f"train@{run.run_dir.root}")
     with nullcontext() if has_ended else pytest.raises(SpecError, match="torch sees no GPU here"):
+        Run(request)
+
+
+@pytest.mark.parametrize(
+    ("ending", "frame", "saved", "is_refused"),
+    [
+        ("finished", 1000, False, True),
+        ("interrupted", 40, False, True),
+        ("interrupted", 0, False, False),
+        ("failed", 40, False, False),
+        ("finished", 1000, True, False),
+    ],
+)
+def test_what_was_saved_and_is_gone_is_not_trained_anew(
+    tmp_path, monkeypatch, ending, frame, saved, is_refused
+):
+    run, _ = made_ready(tmp_path)
+    run._lock.release()
+    told = {"sessions": [{"session": 0, "ending": ending, "frame": frame}]}
+    run.run_dir.trial_metrics_file(0).write_text(json.dumps(told))
+    manifest = Manifest(frame, 1, {}, ending == "finished", {}, ()) if saved else None
+    monkeypatch.setattr("slm_lab.experiment.run.have_ended", lambda *_: ([False], [manifest]))
+    request = RunRequest(str(tmp_path / "spec.json"), "small", f"train@{run.run_dir.root}")
+    gone = rf"Session 0 had come to frame {frame:,}, and its checkpoint model/\S+ is gone"
+    with pytest.raises(UsageError, match=gone) if is_refused else nullcontext():
         Run(request)
 
 

@@ -1,3 +1,4 @@
+import json
 import os
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -103,6 +104,15 @@ def test_a_run_killed_before_its_spec_was_written_is_passed_over(tmp_path):
     run = begin(tmp_path, "ppo", NOON)
     RunDir.create(tmp_path, "ppo", NOON + SECOND)
     assert RunDir.latest(tmp_path, "ppo") == run
+
+
+def test_a_run_in_the_dev_mode_is_the_latest_only_where_there_is_no_other(tmp_path):
+    run, dev = (begin(tmp_path, "ppo", NOON + late) for late in (0 * SECOND, SECOND))
+    dev.spec_file.write_text(json.dumps({"ppo": {}, "_run": {"mode": "dev"}}))
+    run.spec_file.write_text(json.dumps({"ppo": {}, "_run": {"mode": "train"}}))
+    assert RunDir.latest(tmp_path, "ppo") == run
+    run.spec_file.unlink()
+    assert RunDir.latest(tmp_path, "ppo") == dev
 
 
 @pytest.mark.parametrize("folder", [".", "nowhere"])

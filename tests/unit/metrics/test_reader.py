@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slm_lab.metrics.reader import NO_ROWS, Rows, read_rows
+from slm_lab.metrics.reader import NO_ROWS, DamagedRowsError, Rows, read_rows
 from slm_lab.metrics.row import BASE_COLUMNS, EVAL_COLUMNS, Row
 from slm_lab.metrics.writer import RowWriter
 
@@ -94,7 +94,13 @@ def test_a_missing_file_is_an_error(path):
 )
 def test_a_line_that_is_no_row_is_an_error_that_says_where(path, line, fault):
     path.write_text(f"frame,loss\n500,0.5\n{line}\n")
-    with pytest.raises(ValueError, match=f"session_df.csv, line 3: {fault}"):
+    with pytest.raises(DamagedRowsError, match=f"session_df.csv, line 3: {fault}"):
+        read_rows(path)
+
+
+def test_a_file_of_something_else_is_an_error_that_says_so(path):
+    path.write_text("garbage\n")
+    with pytest.raises(DamagedRowsError, match=r"session_df\.csv, line 1: has no column frame"):
         read_rows(path)
 
 

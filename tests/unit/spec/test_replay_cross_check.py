@@ -89,7 +89,7 @@ def test_a_spec_made_short_still_learns_and_loads_again(start, max_frame, num_en
         env__max_frame=max_frame,
     )
     short = dev_profile(parse_spec("s", raw))
-    assert short.env.max_frame > start
+    assert start < short.env.max_frame <= start + 2000
     assert parse_spec("s", short.to_json()) == short
 
 
