@@ -1,5 +1,6 @@
 """The command `slm-lab run`: what it prints, and the exit code it ends with."""
 
+import re
 import shlex
 import sys
 from collections.abc import Mapping
@@ -122,10 +123,11 @@ def _show_metrics(console: Console, result: TrialResult, num_writers: int) -> No
 
 
 def _by_reason(reasons: Mapping[str, str]) -> dict[str, list[str]]:
-    """The metrics without a value, grouped by why."""
+    """Those without a value, by the first words that the table has for them, grouped by why."""
+    words = {name: re.split("[,:]", shown)[0] for name, shown in SHOWN_METRICS}
     grouped: dict[str, list[str]] = {}
     for name, reason in reasons.items():
-        grouped.setdefault(reason, []).append(name.replace("_", " "))
+        grouped.setdefault(reason, []).append(words.get(name, name))
     return grouped
 
 

@@ -158,7 +158,10 @@ def read_state(folder: Path, file: Mapping[str, Any]) -> StateDict:
     except OSError as error:
         raise CheckpointError(f"cannot read the checkpoint {path}: {error.strerror}") from error
     if hashlib.sha256(content).hexdigest() != file["sha256"]:
-        raise CheckpointError(f"the checkpoint {path} is damaged: its checksum does not match")
+        raise CheckpointError(
+            f"the checkpoint {path} is damaged: its checksum does not match; put back a copy, "
+            "or start a new run"
+        )
     saved = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     state: StateDict = from_saveable(saved)
     return state
