@@ -13,9 +13,6 @@ from slm_lab.experiment.run_dir import RunDir
 from slm_lab.spec.load import load_spec
 from slm_lab.spec.schema.spec import Spec
 
-_SAVED = (Ending.FINISHED, Ending.INTERRUPTED)
-"""How a Session ends that has saved at last."""
-
 
 @final
 @dataclass(frozen=True)
@@ -69,21 +66,22 @@ def continued(
 
 
 def check_checkpoints(spec: Spec, run_dir: RunDir, manifests: Sequence[Manifest | None]) -> None:
-    """Raises UsageError where a Session that the run's own metrics know to have saved has no
+    """Raises UsageError where a Session that had finished, as the run's own metrics say, has no
     checkpoint: it would begin anew, over the rows that it has."""
     try:
         told = json.loads(run_dir.trial_metrics_file(0).read_text())["sessions"]
-        reached = {each["session"]: each["frame"] for each in told if each["ending"] in _SAVED}
+        finished = {
+            each["session"]: each["frame"] for each in told if each["ending"] == Ending.FINISHED
+        }
     except (OSError, ValueError, KeyError, TypeError):
         return  # it was killed before it had any, or somebody has edited them
     for session, manifest in enumerate(manifests):
-        frame = reached.get(session, 0)
-        if manifest is None and frame > 0 and not spec.meta.is_actor(session):
+        if manifest is None and session in finished and not spec.meta.is_actor(session):
             paths = run_dir.session(0, session)
             raise UsageError(
-                f"{run_dir.root}: Session {session} had come to frame {frame:,}, and its "
-                f"checkpoint {paths.manifest.relative_to(run_dir.root)} is gone: put back what was "
-                f"in {paths.models.name}, or start a new run"
+                f"{run_dir.root}: Session {session} had come to frame {finished[session]:,}, and "
+                f"its checkpoint {paths.manifest.relative_to(run_dir.root)} is gone: put back what "
+                f"was in {paths.models.name}, or start a new run"
             )
 
 

@@ -1,7 +1,7 @@
 """From a request on the command line to a trained Trial in its run folder."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -18,6 +18,7 @@ from slm_lab.env.make import Spaces, describe_spaces
 from slm_lab.env.record import env_record
 from slm_lab.experiment.continued import check_checkpoints, continued, differences
 from slm_lab.experiment.lock import RunLock
+from slm_lab.experiment.manifest import Manifest
 from slm_lab.experiment.mode import parse_mode
 from slm_lab.experiment.place import check_place
 from slm_lab.experiment.progress import Board
@@ -101,6 +102,7 @@ class Run:
                 check_place(where, self.spec)
             if goes_on.is_changed:
                 self._write_specs(request, self._about())
+            self.notes += tuple(_about_beginnings(self.spec, self.run_dir, manifests))
             if has_ended:
                 self.notes += ("every Session has ended: only metrics and graphs are made anew",)
             elif not spaces.exact_state:
@@ -144,6 +146,14 @@ class Run:
             self.run_dir.spec_file, {self.spec.name: resolved, RUN_BLOCK: {**about, **origin}}
         )
         write_json(self.run_dir.trial_spec_file(0), {self.spec.name: resolved})
+
+
+def _about_beginnings(
+    spec: Spec, run_dir: RunDir, manifests: Sequence[Manifest | None]
+) -> Iterator[str]:
+    for session in spec.meta.writers:
+        if manifests[session] is None and run_dir.session(0, session).rows.is_file():
+            yield f"Session {session} has no checkpoint yet: it begins anew, and so do its rows"
 
 
 def _about_lost_episodes(env: EnvSpec) -> str:

@@ -156,8 +156,7 @@ def test_what_was_trained_on_a_gpu_needs_none_once_it_has_ended(tmp_path, monkey
     ("ending", "frame", "saved", "is_refused"),
     [
         ("finished", 1000, False, True),
-        ("interrupted", 40, False, True),
-        ("interrupted", 0, False, False),
+        ("interrupted", 40, False, False),
         ("failed", 40, False, False),
         ("finished", 1000, True, False),
     ],
@@ -173,8 +172,10 @@ def test_what_was_saved_and_is_gone_is_not_trained_anew(
     monkeypatch.setattr("slm_lab.experiment.run.have_ended", lambda *_: ([False], [manifest]))
     request = RunRequest(str(tmp_path / "spec.json"), "small", f"train@{run.run_dir.root}")
     gone = rf"Session 0 had come to frame {frame:,}, and its checkpoint model/\S+ is gone"
+    run.run_dir.session(0, 0).rows.touch()
     with pytest.raises(UsageError, match=gone) if is_refused else nullcontext():
-        Run(request)
+        begins_anew = "Session 0 has no checkpoint yet: it begins anew, and so do its rows"
+        assert (begins_anew in Run(request).notes) is not saved
 
 
 @pytest.mark.parametrize("mode", [False, "synced", "all_reduce"])
