@@ -26,7 +26,8 @@ def check_place(where: str, spec: Spec) -> None:
 
 
 def _check_cluster(address: str) -> None:
-    """Without Ray, which would ask again for minutes; where "auto" leads to it alone knows."""
+    """By itself where host and port are given, because Ray would ask again for minutes; where
+    "auto" leads to Ray alone knows, and answers at once."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if not colon or not port.isdigit():
         _ask_ray(address)
