@@ -5,21 +5,26 @@ from typing import final
 
 import numpy as np
 
-from slm_lab.analysis.grid import Line
+from slm_lab.analysis.grid import Line, trailing_mean
+from slm_lab.core.types import FloatArray
 from slm_lab.metrics.reader import Rows
+from slm_lab.metrics.recent import WINDOW_SHARE
 from slm_lab.metrics.row import COLUMNS
-from slm_lab.metrics.tracker import MA_WINDOW
 
 
 @final
 @dataclass(frozen=True)
 class Axis:
-    """A column as an axis: `file` names it in file names, values are divided by `unit_size`."""
+    """A column as an axis: `file` names it in file names, values are divided by `unit_size`.
+
+    With `window_share`, a value is the mean over the episodes of that share of the total frames.
+    """
 
     column: str
     file: str
     label: str
     unit_size: float = 1.0
+    window_share: float = 0.0
 
 
 _NOT_LEARNED = frozenset(
@@ -33,6 +38,10 @@ _NOT_LEARNED = frozenset(
         "fps",
         "total_reward",
         "total_reward_ma",
+        "mean_return",
+        "recent_return",
+        "final_return",
+        "final_return_episodes",
     )
 )
 _LABELS = {
@@ -54,10 +63,15 @@ _LABELS = {
 }
 
 RETURNS = (
-    Axis("total_reward", "mean_returns", "mean return"),
-    Axis("total_reward_ma", "mean_returns_ma", f"mean return, average of {MA_WINDOW} rows"),
+    Axis("mean_return", "mean_returns", "mean return"),
+    Axis(
+        "mean_return",
+        "mean_returns_ma",
+        f"mean return over {100 * WINDOW_SHARE:g} % of the frames",
+        window_share=WINDOW_SHARE,
+    ),
 )
-"""Mean over environments of the last episode's raw return; and its moving average."""
+"""Mean raw return of the episodes of a row; and the same over a window of frames."""
 
 EVAL_RETURNS = Axis("total_reward", "eval_mean_returns", "mean return of the evaluation")
 EVAL_SPREAD = Axis("return_std", "eval_return_std", "standard deviation over its episodes")
@@ -100,4 +114,14 @@ def line(rows: Rows, x: Axis, y: Axis) -> Line:
         return Line(np.empty(0), np.empty(0))
     values = rows[y.column] / y.unit_size
     known = np.isfinite(values)
+    if y.window_share and known.any():
+        clock, weights = rows["total_frame"], episode_counts(rows)[known]
+        over_clock = Line(clock[known], values[known])
+        values = trailing_mean(over_clock, weights, clock, y.window_share * float(clock[-1]))
+        known &= np.isfinite(values)
     return Line(rows[x.column][known] / x.unit_size, values[known])
+
+
+def episode_counts(rows: Rows) -> FloatArray:
+    """(R,): how many episodes have ended since the row before."""
+    return np.diff(rows["epi"], prepend=0.0)

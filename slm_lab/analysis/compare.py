@@ -11,10 +11,11 @@ from typing import final
 
 import numpy as np
 
-from slm_lab.analysis.axis import RETURNS, Axis, line, total_frames
+from slm_lab.analysis.axis import Axis, episode_counts
 from slm_lab.analysis.grid import Line, trailing_mean
 from slm_lab.core.types import FloatArray
 from slm_lab.metrics.reader import Rows
+from slm_lab.metrics.recent import WINDOW_SHARE
 
 BASELINE = "false"
 """The word of one process that trains alone."""
@@ -22,10 +23,7 @@ WITH_LEARNER = "actor_learner"
 """The mode in which one process more than there are workers learns from what they play."""
 CROWDED = "†"
 """Marks more workers than cores."""
-WINDOW_SHARE = 0.05
-"""The share of the budget over which returns are averaged."""
 
-_RETURN = RETURNS[0]
 _NONE = np.empty(0)
 
 
@@ -52,7 +50,8 @@ class Variant:
 class Training:
     """One training, by what all its workers have made together; every array is (P,).
 
-    `total_frame` rises; `episode_return` is the mean of the rows of the last `window` total frames.
+    `total_frame` rises; `episode_return` is the mean over the episodes of the last `window` total
+    frames, in rows.
     `frame` (per process), `wall_t` and `cpu_t` (s; of all processes, NaN where it was not counted)
     never fall.
     """
@@ -67,6 +66,8 @@ class Training:
     """Total, at the end."""
     seconds: float
     """Until then."""
+    final_return: float | None
+    """Mean over the workers."""
 
     @property
     def frames_per_s(self) -> float | None:
@@ -79,11 +80,6 @@ class Training:
         or other programs have the cores."""
         known = self.wall_t.size > 0 and np.isfinite(self.cpu_t[-1]) and self.wall_t[-1] > 0
         return float(self.cpu_t[-1] / self.wall_t[-1]) if known else None
-
-    @property
-    def last_return(self) -> float | None:
-        """Over the last window; None without a finished episode."""
-        return float(self.episode_return[-1]) if self.episode_return.size else None
 
     def clock(self, column: str) -> FloatArray:
         """(P,): what the clock of this column showed at each of `total_frame`."""
@@ -113,21 +109,28 @@ def training_of(rows: Sequence[Rows], window: float, actors: int = 1) -> Trainin
     """
     rows = [each for each in rows if len(each)]
     if not rows:
-        return Training(_NONE, _NONE, _NONE, _NONE, _NONE, window, 0.0, 0.0)
-    lines = [line(each, total_frames(), _RETURN) for each in rows]
-    x, y = (np.concatenate(parts) for parts in zip(*lines, strict=True))
+        return Training(_NONE, _NONE, _NONE, _NONE, _NONE, window, 0.0, 0.0, None)
+    x, y, episodes = (np.concatenate(parts) for parts in zip(*map(_returns, rows), strict=True))
     order = np.argsort(x, kind="stable")
     grid = np.unique(x)
+    finals = [float(each["final_return"][-1]) for each in rows]
     return Training(
         grid,
-        trailing_mean(Line(x[order], y[order]), grid, window),
+        trailing_mean(Line(x[order], y[order]), episodes[order], grid, window),
         _clock(rows, "frame", grid).mean(axis=0) / actors,
         _clock(rows, "wall_t", grid).max(axis=0),
         _clock(rows, "cpu_t", grid).sum(axis=0),
         window,
         max(float(each["total_frame"][-1]) for each in rows),
         max(float(each["wall_t"][-1]) for each in rows),
+        _of([final for final in finals if np.isfinite(final)], np.mean),
     )
+
+
+def _returns(rows: Rows) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """(P,) each: total frames, mean return and number of the episodes of every row with any."""
+    known = np.isfinite(rows["mean_return"])
+    return rows["total_frame"][known], rows["mean_return"][known], episode_counts(rows)[known]
 
 
 def _clock(rows: Sequence[Rows], column: str, grid: FloatArray) -> FloatArray:
@@ -168,9 +171,9 @@ class Summary:
     speed_up_high: float | None
     """The least and the most over the seeds."""
     cores_used: float | None
-    last_return: float | None
+    final_return: float | None
     """Mean over the seeds."""
-    last_return_std: float | None
+    final_return_std: float | None
     reached: int
     """How many seeds got to the threshold; the others count as infinitely late below."""
     frames_to_threshold: float | None
@@ -219,7 +222,7 @@ def _summary(
     speeds = [speed for each in trainings if (speed := each.frames_per_s) is not None]
     gains = _speed_ups(outcome.trainings, baseline)
     cores = [used for each in trainings if (used := each.cores_used) is not None]
-    returns = [last for each in trainings if (last := each.last_return) is not None]
+    returns = [final for each in trainings if (final := each.final_return) is not None]
     late = _to_threshold(trainings, threshold) if threshold is not None else {}
     return Summary(
         outcome.variant,

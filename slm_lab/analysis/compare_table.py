@@ -9,6 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from slm_lab.analysis.compare import BASELINE, Comparison, Outcome, Summary
+from slm_lab.core.numerals import significant
 
 
 @final
@@ -28,7 +29,7 @@ def text_table(comparison: Comparison) -> TextTable:
         "speed-up": lambda s: _with(s.speed_up, "{:.2f}"),
         "of ideal": lambda s: _with(s.efficiency, "{:.0%}"),
         "cores used": lambda s: _with(s.cores_used, "{:.2f}"),
-        "last return": _last_return,
+        "final return": _final_return,
     }
     if comparison.threshold is not None:
         goal = f"{comparison.threshold:g}"
@@ -62,8 +63,8 @@ def summary_csv(comparison: Comparison) -> bytes:
                 "speed_up_high": summary.speed_up_high,
                 "ideal_speed_up": known.workers,
                 "cores_used": summary.cores_used,
-                "last_return": summary.last_return,
-                "last_return_std": summary.last_return_std,
+                "final_return": summary.final_return,
+                "final_return_std": summary.final_return_std,
                 "threshold": comparison.threshold,
                 "reached": None if comparison.threshold is None else summary.reached,
                 "frames_to_threshold": summary.frames_to_threshold,
@@ -93,7 +94,7 @@ def _trainings(outcome: Outcome, comparison: Comparison) -> list[dict[str, Any]]
             "wall_t": training and training.seconds,
             "frames_per_s": training and training.frames_per_s,
             "cores_used": training and training.cores_used,
-            "last_return": training and training.last_return,
+            "final_return": training and training.final_return,
         }
         for name, clock in (
             ("frames_to_threshold", "total_frame"),
@@ -119,9 +120,9 @@ def _speed(summary: Summary) -> str:
     return _with(summary.frames_per_s, "{:,.0f}")
 
 
-def _last_return(summary: Summary) -> str:
-    spread = f" ± {_digits(summary.last_return_std)}" if summary.finished > 1 else ""
-    return "–" if summary.last_return is None else f"{_digits(summary.last_return)}{spread}"
+def _final_return(summary: Summary) -> str:
+    spread = f" ± {significant(summary.final_return_std)}" if summary.finished > 1 else ""
+    return f"{significant(summary.final_return)}{spread}"
 
 
 def _late(value: float | None, summary: Summary, unit: str) -> str:
@@ -144,13 +145,6 @@ def _three_digits(value: float) -> str:
 
 def _with(value: float | None, form: str) -> str:
     return "–" if value is None else form.format(value)
-
-
-def _digits(value: float | None) -> str:
-    """Four of them or so; what is large is whole."""
-    if value is None:
-        return "–"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.1f}"
 
 
 def _csv(lines: Sequence[Mapping[str, Any]]) -> bytes:

@@ -51,7 +51,8 @@ class TrialOutcome:
 
     `status` is finished (the whole budget is spent), stopped (early, by the scheduler), failed,
     interrupted, running, waiting or paused. `frame` is the budget spent, `wall_t` its seconds.
-    `score` is what the search maximises: `total_reward_ma`, the mean over the Sessions.
+    `score` is what the search maximises: the mean over the Sessions of `final_return`, or of
+    `recent_return` where the scheduler has stopped the Trial.
     """
 
     trial: int

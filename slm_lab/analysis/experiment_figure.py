@@ -23,7 +23,8 @@ BEST = 10
 """Trials in the table."""
 SCORE = "score"
 
-_LABELS = {"total_reward_ma": "mean return"}
+_NOT_DRAWN = "total_reward_ma"
+"""It is in the table. Beside `final_return` its dots would show the same a second time."""
 _COLOURED_BY = "strength"
 _WORDS = {"stopped": "stopped early", "waiting": "not finished"}
 
@@ -162,10 +163,11 @@ def _metric_axes(trials: Sequence[TrialOutcome]) -> tuple[AxisOf, ...]:
     """Of the metrics that any Trial has; of the score alone where there is none."""
     axes = []
     for name in metric_names(trials):
+        if name == _NOT_DRAWN:
+            continue
         values = [each.metric(name) for each in trials]
         if any(value is not None for value in values):
-            label = _LABELS.get(name, name.replace("_", " "))
-            axes.append(AxisOf(name, label, number_scale(values)))
+            axes.append(AxisOf(name, name.replace("_", " "), number_scale(values)))
     if axes or not trials:
         return tuple(axes)
     return (AxisOf(SCORE, SCORE, number_scale([each.known_score for each in trials])),)

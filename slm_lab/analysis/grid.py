@@ -50,15 +50,18 @@ def mean_lines(lines: Sequence[Line], group_of: Sequence[int]) -> list[Line]:
     return means
 
 
-def trailing_mean(values: Line, grid: FloatArray, width: float) -> FloatArray:
-    """(G,): at each x of `grid` the mean of the values in (x − width, x]; NaN where there is none.
+def trailing_mean(values: Line, weights: FloatArray, grid: FloatArray, width: float) -> FloatArray:
+    """(G,): at each x of `grid` the weighted mean of the values in (x − width, x]; NaN where there
+    is none.
 
-    Values may share an x: those of several Sessions, one after the other.
+    Values may share an x: those of several Sessions, one after the other. `weights` are (R,), whole
+    numbers: how many episodes each value is the mean of.
     """
-    total = np.concatenate([[0.0], np.cumsum(values.y)])
+    total = np.concatenate([[0.0], np.cumsum(values.y * weights)])
+    episodes = np.concatenate([[0.0], np.cumsum(weights)])
     first = np.searchsorted(values.x, grid - width, side="right")
     after = np.searchsorted(values.x, grid, side="right")
-    count = after - first
+    count = episodes[after] - episodes[first]
     return np.where(count > 0, (total[after] - total[first]) / np.maximum(count, 1), np.nan)
 
 

@@ -1,6 +1,7 @@
 """Scalar metrics of a Session and of a Trial; `docs/metrics.md` has the formulas in print.
 
-R_i is `total_reward` of the i-th row that has one, R_rand the random agent's mean return, and
+The final return is that of the last row, see `RecentEpisodes`. For the other metrics, R_i is
+`total_reward` of the i-th row that has one, R_rand the random agent's mean return, and
 s_i = R_i − R_rand. A metric that has no meaning is None and `reasons` says why.
 """
 
@@ -16,6 +17,7 @@ from slm_lab.metrics.reader import Rows
 from slm_lab.metrics.tracker import MA_WINDOW
 
 SESSION_METRICS = (
+    "final_return",
     "total_reward_ma",
     "strength",
     "max_strength",
@@ -40,6 +42,8 @@ ROUNDING = 1e-9
 class SessionMetrics:
     """One Session's metrics. `reasons` has an entry for each that is None."""
 
+    final_return: float | None
+    final_return_episodes: int
     total_reward_ma: float | None
     strength: float | None
     max_strength: float | None
@@ -65,6 +69,12 @@ class TrialMetrics:
     `num_sessions` were given; `rests_on` counts for each metric the Sessions it was made from.
     """
 
+    final_return: float | None
+    final_return_std: float | None
+    """Population standard deviation over the Sessions, or over the runs of a repeated training;
+    None of a single one."""
+    final_return_episodes: int
+    """Of all Sessions together."""
     total_reward_ma: float | None
     strength: float | None
     max_strength: float | None
@@ -95,6 +105,9 @@ def session_metrics(rows: Rows, random_return: float | None) -> SessionMetrics:
     known = ~np.isnan(rows["total_reward"])
     returns = rows["total_reward"][known]
     scalars = dict.fromkeys(SESSION_METRICS, Scalar(None, _no_strength(returns, random_return)))
+    final_return, episodes = _final_return(rows)
+    if final_return is not None:
+        scalars["final_return"] = Scalar(final_return)
     if returns.size:
         scalars["total_reward_ma"] = Scalar(float(returns[-MA_WINDOW:].mean()))
     if returns.size and random_return is not None:
@@ -111,6 +124,7 @@ def session_metrics(rows: Rows, random_return: float | None) -> SessionMetrics:
         }
     return SessionMetrics(
         **{name: scalar.value for name, scalar in scalars.items()},
+        final_return_episodes=episodes,
         frame=int(rows["frame"][-1]) if len(rows) else 0,
         num_rows=returns.size,
         random_return=random_return,
@@ -124,7 +138,8 @@ def trial_metrics(
     """The metrics of a Trial from the rows of each of its Sessions.
 
     Where one training was run several times over, `run_of` says for each Session in which run it
-    was a worker; then consistency is that of the runs, each the mean of its Sessions.
+    was a worker; then consistency and deviation are those of the runs, each the mean of its
+    Sessions.
     """
     sessions = [session_metrics(each, random_return) for each in rows]
     scalars: dict[str, Scalar] = {}
@@ -144,6 +159,8 @@ def trial_metrics(
         rests_on["consistency"] = 0
     return TrialMetrics(
         **{name: scalar.value for name, scalar in scalars.items()},
+        final_return_std=_deviation([each.final_return for each in sessions], run_of),
+        final_return_episodes=sum(each.final_return_episodes for each in sessions),
         num_sessions=len(rows),
         rests_on=rests_on,
         random_return=random_return,
@@ -201,6 +218,23 @@ def consistency(lines: Sequence[Line], random_return: float | None) -> Scalar:
 
 
 _NOT_MEASURED = "the random agent's return was not measured"
+
+
+def _final_return(rows: Rows) -> tuple[float | None, int]:
+    """The mean, and how many episodes it rests on."""
+    if not len(rows) or np.isnan(rows["final_return"][-1]):
+        return None, 0
+    return float(rows["final_return"][-1]), int(rows["final_return_episodes"][-1])
+
+
+def _deviation(returns: Sequence[float | None], run_of: Sequence[int] | None) -> float | None:
+    """Over the Sessions, or over the runs that they are workers of."""
+    runs: dict[int, list[float]] = {}
+    for run, value in zip(range(len(returns)) if run_of is None else run_of, returns, strict=True):
+        if value is not None:
+            runs.setdefault(run, []).append(value)
+    means = [np.mean(values) for values in runs.values()]
+    return float(np.std(means)) if len(means) > 1 else None
 
 
 def _no_strength(returns: FloatArray, random_return: float | None) -> str:

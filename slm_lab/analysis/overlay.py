@@ -32,13 +32,13 @@ _FULL = 0.6
 class Seeds:
     """Independent trainings that differ in their seeds: a line of each that has any points.
 
-    `last` (S,) is the last value of each, `frames` (S,) are those of all its workers by then;
+    `final_return` and `frames` are (S,); `frames` are those of all its workers by then;
     `planned` counts those that have no points yet, too.
     """
 
     label: str
     lines: tuple[Line, ...]
-    last: FloatArray
+    final_return: FloatArray
     frames: FloatArray
     planned: int
 

@@ -15,6 +15,7 @@ from slm_lab.analysis.statistics import (
     interquartile_mean,
     probability_of_improvement,
 )
+from slm_lab.core.numerals import significant
 
 ENOUGH_TO_TRIM = 4
 """Seeds from which on the interquartile mean leaves any out."""
@@ -27,7 +28,7 @@ _NOTHING = "–"
 @final
 @dataclass(frozen=True)
 class Ending:
-    """How the seeds of a group ended: their last values, each at its own end."""
+    """How the seeds of a group ended: their final returns, each at its own end."""
 
     label: str
     seeds: int
@@ -57,18 +58,18 @@ class Improvement:
 
 def ending(group: Seeds, generator: np.random.Generator) -> Ending:
     """The numbers of one group."""
-    last = group.last
-    several = last.size > 1
+    finals = group.final_return
+    several = finals.size > 1
     return Ending(
         group.label,
-        last.size,
+        finals.size,
         group.planned,
         (float(group.frames.min()), float(group.frames.max())),
-        float(last.mean()),
-        float(last.std()),
-        float(interquartile_mean(last)),
-        bootstrap_interval(last, interquartile_mean, generator) if several else None,
-        max(float(last.max()), *(float(line.y.max()) for line in group.lines)),
+        float(finals.mean()),
+        float(finals.std()),
+        float(interquartile_mean(finals)),
+        bootstrap_interval(finals, interquartile_mean, generator) if several else None,
+        max(float(finals.max()), *(float(line.y.max()) for line in group.lines)),
     )
 
 
@@ -77,9 +78,9 @@ def improvement(groups: Sequence[Seeds], generator: np.random.Generator) -> Impr
     if len(groups) != 2 or min(len(group.lines) for group in groups) < ENOUGH_TO_RANK:
         return None
     better, worse = groups
-    if probability_of_improvement(better.last, worse.last) < 0.5:
+    if probability_of_improvement(better.final_return, worse.final_return) < 0.5:
         better, worse = worse, better
-    values = better.last, worse.last
+    values = better.final_return, worse.final_return
     return Improvement(
         better.label,
         worse.label,
@@ -90,29 +91,24 @@ def improvement(groups: Sequence[Seeds], generator: np.random.Generator) -> Impr
 
 def text_table(endings: Sequence[Ending]) -> TextTable:
     """A row for each group."""
-    header = ("run", "seeds", "total frames", "last, mean ± std", "IQM, 95 % interval", "highest")
+    header = ("run", "seeds", "total frames", "final return ± std", "IQM, 95 % interval", "highest")
     return TextTable(header, tuple(_cells(each) for each in endings))
 
 
 def _cells(one: Ending) -> tuple[str, ...]:
     spread, robust = "", _NOTHING
     if one.interval is not None:
-        low, high = (digits(float(end)) for end in one.interval)
-        spread, robust = f" ± {digits(one.std)}", f"{digits(one.iqm)}  [{low}, {high}]"
+        low, high = (significant(float(end)) for end in one.interval)
+        spread, robust = f" ± {significant(one.std)}", f"{significant(one.iqm)}  [{low}, {high}]"
     return (
         one.label,
         f"{one.seeds}" if one.seeds == one.planned else f"{one.seeds} of {one.planned}",
         _range(*one.frames),
-        f"{digits(one.mean)}{spread}",
+        f"{significant(one.mean)}{spread}",
         robust,
-        digits(one.highest),
+        significant(one.highest),
     )
 
 
 def _range(low: float, high: float) -> str:
     return f"{low:,.0f}" if low == high else f"{low:,.0f} – {high:,.0f}"
-
-
-def digits(value: float) -> str:
-    """Four of them; what is large is whole."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

@@ -18,7 +18,6 @@ from slm_lab.analysis.figure import MAX_POINTS, Curve, Overview, Panel
 from slm_lab.analysis.grid import Line
 from slm_lab.analysis.render import write_figure
 from slm_lab.metrics.reader import Rows
-from slm_lab.metrics.tracker import MA_WINDOW
 
 _NO_VALUES = "no values yet"
 _PANEL_POINTS = 1000  # of a line: a panel is a few hundred pixels wide
@@ -67,8 +66,8 @@ def _returns_panel(rows: Rows) -> Panel:
     if not returns.x.size:
         return Panel(RETURNS[0].label, (), _NO_VALUES)
     row = Curve("", returns.x, returns.y, colour=5)
-    of_rows = Curve(f"{MA_WINDOW}-row mean", average.x, average.y)
-    return Panel(RETURNS[0].label, (row, of_rows))
+    smoothed = Curve("smoothed", average.x, average.y)
+    return Panel(RETURNS[0].label, (row, smoothed))
 
 
 def _evaluations_panel(rows: Rows) -> Panel:

@@ -1,6 +1,5 @@
 """The command `slm-lab compare`: what it prints, and the exit code it ends with."""
 
-import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +11,14 @@ from rich.text import Text
 from slm_lab.analysis.compare_table import text_table
 from slm_lab.cli.errors import FAILED, INTERRUPTED
 from slm_lab.cli.live import LiveDisplay, short
+from slm_lab.cli.naming import command_text
 from slm_lab.cli.screen import say, wide_console
 from slm_lab.cli.signals import signals_held_back, sigterm_as_ctrl_c
 from slm_lab.core.errors import UsageError
 from slm_lab.core.plugins import import_plugins
 from slm_lab.experiment.compare import CompareRun
-from slm_lab.experiment.compare_plan import CompareRequest, recorded_imports
+from slm_lab.experiment.compare_plan import CompareRequest, allowed_imports
+from slm_lab.experiment.consent import imports_of_file, modules_of
 from slm_lab.experiment.result import Ending
 
 DEFAULT_SEEDS = 3
@@ -38,6 +39,7 @@ class Asked:
     seed: int | None
     data: Path
     imports: tuple[str, ...]
+    trust: bool
     resume: Path | None
 
 
@@ -60,13 +62,15 @@ def compare(asked: Asked) -> int:
 def _run_of(asked: Asked) -> CompareRun:
     if asked.resume is not None:
         _refuse_beside_resume(asked)
-    with signals_held_back():
-        import_plugins(asked.imports if asked.resume is None else recorded_imports(asked.resume))
-
-    if asked.resume is not None:
-        return CompareRun.resume(asked.resume)
+        imports = allowed_imports(asked.resume, asked.imports, asked.trust)
+        with signals_held_back():
+            import_plugins(imports)
+        return CompareRun.resume(asked.resume, imports)
     if asked.spec_file is None:
         raise UsageError("name a spec to compare: slm-lab compare SPEC NAME; or --resume FOLDER")
+    imports = imports_of_file(asked.spec_file, asked.imports, asked.trust)
+    with signals_held_back():
+        import_plugins(imports)
     modes, workers = _words(asked.modes, "--modes"), _words(asked.workers, "--workers")
     return CompareRun.begin(
         CompareRequest(
@@ -79,7 +83,7 @@ def _run_of(asked: Asked) -> CompareRun:
             asked.sets,
             asked.seed,
             asked.data,
-            asked.imports,
+            imports,
         )
     )
 
@@ -94,7 +98,6 @@ def _refuse_beside_resume(asked: Asked) -> None:
         "--seeds": asked.seeds,
         "--set": asked.sets or None,
         "--seed": asked.seed,
-        "--import": asked.imports or None,
     }
     for option, value in given.items():
         if value is not None:
@@ -179,9 +182,11 @@ def _conclude(console: Console, run: CompareRun, interrupted: bool) -> int:
         print(f"{planned.label} failed:\n{why}", file=sys.stderr)
     say(console, f"graph {paths[0]}")
     say(console, f"{len(paths) - 1} more graphs and tables in {run.folder}")
-    if interrupted or failures:
-        say(
-            console,
-            f"go on with: {shlex.join(['slm-lab', 'compare', '--resume', str(run.folder)])}",
-        )
+    if failures and run.would_repeat:
+        told = "what is left would fail again: change the spec, and begin a new comparison"
+        say(console, Text(told, "yellow"))
+    elif interrupted or failures:
+        words = ["compare", "--resume", str(run.folder)]
+        modules = [*run.plan.imports, *modules_of(run.plan.baseline)]
+        say(console, f"go on with: {command_text(words, modules)}")
     return INTERRUPTED if interrupted else FAILED if failures else 0

@@ -1,10 +1,11 @@
 """From the words after `slm-lab run` to the command that carries them out."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from slm_lab.cli.signals import signals_held_back, sigterm_as_ctrl_c
+from slm_lab.cli.signals import ended_in_time, signals_held_back, sigterm_as_ctrl_c
 from slm_lab.core.errors import UsageError
 from slm_lab.core.imports import importing
 from slm_lab.core.plugins import import_plugins
@@ -22,6 +23,7 @@ class Asked:
     seed: int | None
     data: Path
     imports: tuple[str, ...]
+    trust: bool
     episodes: int | None
     which: Literal["best", "latest"] | None
     session: int | None
@@ -39,13 +41,14 @@ def carry_out(asked: Asked) -> int:
             return _search(asked, mode)
         if mode.run is None or mode.verb == "train":
             return _train(asked, mode)
-        return _look_at(asked, mode.verb, mode.run)
+        with ended_in_time():
+            return _look_at(asked, mode.verb, mode.run)
 
 
 def _train(asked: Asked, mode: Mode) -> int:
     """Begins a run or goes on with one; returns the exit code."""
     with signals_held_back():
-        imports = asked.imports if mode.run is None else _with_recorded(asked, mode.verb, mode.run)
+        imports = _allowed(asked, mode.verb, mode.run)
         import_plugins(imports)
         with importing():
             from slm_lab.cli.run import run_spec
@@ -64,9 +67,7 @@ def _train(asked: Asked, mode: Mode) -> int:
 def _search(asked: Asked, mode: Mode) -> int:
     """Begins a search or goes on with one; returns the exit code."""
     with signals_held_back():
-        imports = asked.imports
-        if mode.run is not None:
-            imports = _with_recorded(asked, mode.verb, mode.run)
+        imports = _allowed(asked, mode.verb, mode.run)
         import_plugins(imports)
         with importing():
             from slm_lab.cli.search import search_spec
@@ -89,14 +90,15 @@ def _search(asked: Asked, mode: Mode) -> int:
 def _look_at(asked: Asked, verb: Verb, run: str) -> int:
     """Evaluates or shows what a run has saved; returns the exit code."""
     with signals_held_back():
-        import_plugins(_with_recorded(asked, verb, run))
+        imports = _allowed(asked, verb, run)
+        import_plugins(imports)
         # Needs torch, which the process that only watches a training does without.
         with importing():
             from slm_lab.cli.evaluate import Choice, enjoy, evaluate
             from slm_lab.experiment.saved_run import SavedRunRequest
 
     request = SavedRunRequest(
-        asked.spec_file, asked.spec_name, run, asked.sets, asked.seed, asked.data
+        asked.spec_file, asked.spec_name, run, asked.sets, asked.seed, asked.data, imports
     )
     choice = Choice(asked.episodes, asked.which, asked.session)
     if verb == "eval":
@@ -104,22 +106,29 @@ def _look_at(asked: Asked, verb: Verb, run: str) -> int:
     return enjoy(request, choice, asked.render, asked.video)
 
 
-def _with_recorded(asked: Asked, verb: Verb, run: str) -> tuple[str, ...]:
-    """The plug-ins that the run was started with, and those that were typed now."""
+def _allowed(asked: Asked, verb: Verb, run: str | None) -> tuple[str, ...]:
+    """The modules that a run was started with, if it has begun, and those that were typed now."""
     with importing():
-        from slm_lab.experiment.recorded import (
-            asked_spec_name,
-            find_run,
-            find_saved,
-            with_recorded_imports,
-        )
+        from slm_lab.experiment.consent import imports_for, imports_of_file
+        from slm_lab.experiment.recorded import asked_spec_name, find_run, find_saved
 
+    if run is None:
+        return imports_of_file(asked.spec_file, asked.imports, asked.trust)
     name = asked_spec_name(asked.spec_file, asked.spec_name)
     if verb in ("eval", "enjoy"):
         run_dir, _ = find_saved(run, asked.data, name)
     else:
         run_dir = find_run(run, asked.data, name, verb == "search")
-    return with_recorded_imports(run_dir, asked.imports)
+    imports = imports_for(run_dir, asked.imports, asked.trust, asked.data)
+    _report_trusted(imports if asked.trust else (), run_dir.root)
+    return imports
+
+
+def _report_trusted(modules: Sequence[str], folder: Path) -> None:
+    from slm_lab.cli.screen import console, say
+
+    if modules:
+        say(console(), f"importing {', '.join(modules)}, which {folder} names (--trust)")
 
 
 def _refuse_foreign_options(asked: Asked, mode: Mode) -> None:

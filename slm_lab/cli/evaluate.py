@@ -1,6 +1,5 @@
 """`slm-lab run … eval@RUN` and `enjoy@RUN`: greedy episodes of what a run has saved."""
 
-import sys
 from collections.abc import Sequence
 from contextlib import closing, nullcontext
 from pathlib import Path
@@ -11,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from slm_lab.cli import screen
 from slm_lab.cli.filming import described, film_episodes
 from slm_lab.cli.screen import say
 from slm_lab.cli.window import window_of
@@ -43,7 +43,7 @@ class Evaluated(NamedTuple):
 
 def evaluate(request: SavedRunRequest, choice: Choice) -> int:
     """Evaluates the agents of a run and prints a table; returns the exit code. Raises LabError."""
-    console = Console(file=sys.stdout)
+    console = screen.console()
     saved = SavedRun(request)
     set_arithmetic(saved.spec.meta.threads)
     asked = saved.sessions(choice.session)
@@ -65,7 +65,7 @@ def enjoy(request: SavedRunRequest, choice: Choice, render: bool, video: bool) -
     A file ends after MAX_STEPS steps, or where Ctrl-C ends the command. Raises LabError, and where
     no window can be opened or nothing can be drawn UsageError.
     """
-    console = Console(file=sys.stdout)
+    console = screen.console()
     saved = SavedRun(request)
     set_arithmetic(saved.spec.meta.threads)
     (session,) = saved.sessions(choice.session or 0)

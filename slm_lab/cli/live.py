@@ -3,6 +3,7 @@
 import math
 import time
 from collections import deque
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
@@ -12,7 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from slm_lab.cli.naming import role
-from slm_lab.cli.screen import Screen
+from slm_lab.cli.screen import Screen, say
+from slm_lab.core.headline import headline
+from slm_lab.core.numerals import significant
 from slm_lab.experiment.progress import TO_BEGIN, Board, Flow, Phase, SessionProgress
 from slm_lab.spec.schema.meta import MetaSpec
 
@@ -97,6 +100,7 @@ class LiveDisplay:
         self._together = self._in_crews and not any(self._acts)
         self._speeds = [Speed() for _ in range(num_sessions)]
         self._said: list[tuple[float, Phase]] = [(0.0, Phase.WAITING)] * num_sessions
+        self._reasons: dict[int, str] = {}
         self._note = ""
         self._table = Table.grid()
         self._screen = Screen(console, refresh_per_second=5)
@@ -117,6 +121,7 @@ class LiveDisplay:
     def update(self, board: Board) -> None:
         """Shows how things stand."""
         now = time.monotonic()
+        self._say_reasons(board.reasons)
         sessions = [board.read(i) for i in range(len(self._speeds))]
         speeds = [
             speed.update(progress.frame, now) if progress.phase is Phase.RUNNING else None
@@ -176,8 +181,8 @@ class LiveDisplay:
             *([bar] if with_bar else []),
             f"{frame:,}" if acts else self._frames(frame),
             number(speed, ",.0f") if progress.phase is Phase.RUNNING else "",
-            "" if acts else number(progress.total_reward_ma, ".1f"),
-            "" if acts else number(progress.best, ".1f"),
+            "" if acts else significant(progress.recent_return),
+            "" if acts else significant(progress.best),
             Text(word, style=style) if word else "" if acts else self._left_alone(frame, speed),
         ]
 
@@ -222,10 +227,10 @@ class LiveDisplay:
         known = [f"{f'{frame:,}' if acts else self._frames(frame)} frames"]
         if running and speed is not None:
             known.append(f"{speed:,.0f} frames/s")
-        if not acts and progress.total_reward_ma is not None:
-            known.append(f"return {progress.total_reward_ma:.1f}")
+        if not acts and progress.recent_return is not None:
+            known.append(f"return {significant(progress.recent_return)}")
         if not acts and progress.best is not None:
-            known.append(f"best {progress.best:.1f}")
+            known.append(f"best {significant(progress.best)}")
         if word:
             known.append(word)
         elif not acts and not self._together and speed:
@@ -236,6 +241,13 @@ class LiveDisplay:
             + restarted(progress)
         )
 
+    def _say_reasons(self, reasons: Mapping[int, str]) -> None:
+        """Why a Session has failed, or had to be restarted, as soon as it is known."""
+        for session, why in reasons.items():
+            if self._reasons.get(session) != why:
+                self._reasons[session] = why
+                say(self._console, Text(f"{self._log_name(session)}: {headline(why)}", "red"))
+
     def _log_name(self, index: int) -> str:
         """In a log, which shows no header, with the run that a role is of."""
         part = self._roles[index]
@@ -245,7 +257,7 @@ class LiveDisplay:
         return f"{part} of run {run}" if len(self._trainings) > 1 else part
 
     def _say(self, line: str) -> None:
-        self._console.print(line, highlight=False, soft_wrap=True)
+        say(self._console, line)
 
     def _frames(self, frame: int) -> str:
         return f"{frame:,} / {short(self._max_frame)}"

@@ -8,7 +8,7 @@ import typer
 
 from slm_lab import __version__
 from slm_lab.cli.errors import report_errors
-from slm_lab.cli.options import Imports, Sets, SpecName
+from slm_lab.cli.options import Imports, Sets, SpecName, Trust
 from slm_lab.cli.spec import app as spec_app
 
 app = typer.Typer(
@@ -29,7 +29,8 @@ OF_SAVED_AGENTS = "Options of eval@RUN and enjoy@RUN"
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"slm-lab {__version__}")
+        with report_errors():
+            print(f"slm-lab {__version__}")
         raise typer.Exit
 
 
@@ -65,6 +66,7 @@ def run(
     ] = None,
     data: Annotated[Path, typer.Option(help="Folder of run folders.")] = Path("data"),
     imports: Imports = None,
+    trust: Trust = False,
     cluster: Annotated[
         str | None,
         typer.Option(metavar="ADDRESS", help="Ray cluster, or auto; the same as meta.cluster."),
@@ -132,6 +134,7 @@ def run(
                 seed,
                 data,
                 tuple(imports or ()),
+                trust,
                 episodes,
                 which,
                 session,
@@ -177,6 +180,7 @@ def compare(
     ] = None,
     data: Annotated[Path, typer.Option(help="Folder of the comparison's folder.")] = Path("data"),
     imports: Imports = None,
+    trust: Trust = False,
     resume: Annotated[
         Path | None,
         typer.Option(metavar="FOLDER", help="Go on with what is missing in a comparison."),
@@ -208,6 +212,7 @@ def compare(
                 seed,
                 data,
                 tuple(imports or ()),
+                trust,
                 resume,
             )
         )

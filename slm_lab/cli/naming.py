@@ -1,6 +1,19 @@
-"""What Sessions are called that do not all do the same."""
+"""What Sessions are called that do not all do the same, and the words of a command to resume."""
 
+import shlex
+from collections.abc import Sequence
+
+from slm_lab.core.plugins import is_covered
 from slm_lab.spec.schema.meta import MetaSpec
+
+
+def command_text(words: Sequence[str], modules: Sequence[str]) -> str:
+    """A command to paste: `slm-lab` with these words, and --import for each of the modules that a
+    run folder names, which is not imported by the name alone."""
+    named = dict.fromkeys(modules)
+    needed = [each for each in named if not is_covered(each, [*(named.keys() - {each})])]
+    imports = [word for module in needed for word in ("--import", module)]
+    return shlex.join(["slm-lab", *words, *imports])
 
 
 def role(meta: MetaSpec, session: int) -> str | None:

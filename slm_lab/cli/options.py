@@ -17,6 +17,12 @@ Imports = Annotated[
     list[str] | None,
     typer.Option("--import", metavar="MODULE", help="Import a plug-in module. Repeatable."),
 ]
+Trust = Annotated[
+    bool,
+    typer.Option(
+        "--trust", help="Import every module that a run folder, or a checked file, names."
+    ),
+]
 SpecName = Annotated[
     str | None, typer.Argument(help="The spec in the file; its only one if left out.")
 ]

@@ -1,7 +1,6 @@
 """The command `slm-lab run`: what it prints, and the exit code it ends with."""
 
 import re
-import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,17 +9,23 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from slm_lab.analysis.metrics import TrialMetrics
+from slm_lab.cli import screen
+from slm_lab.cli.advice import what_to_change
 from slm_lab.cli.errors import FAILED, INTERRUPTED
 from slm_lab.cli.live import LiveDisplay, number
-from slm_lab.cli.naming import count_text, full_name, sessions_text
+from slm_lab.cli.naming import command_text, count_text, full_name, sessions_text
 from slm_lab.cli.screen import say
 from slm_lab.core.headline import headline
+from slm_lab.core.numerals import significant
+from slm_lab.experiment.consent import modules_of
 from slm_lab.experiment.result import Ending, TrialResult, never_began
 from slm_lab.experiment.run import Run, RunRequest
 from slm_lab.spec.schema.meta import MetaSpec
 
 SHOWN_METRICS = (
-    ("total_reward_ma", "return, mean of the last 100 rows"),
+    ("final_return", "final return: episodes of the last 5 % of the frames"),
+    ("total_reward_ma", "moving average of the last 100 rows"),
     ("strength", "strength: return above chance, mean"),
     ("max_strength", "max strength"),
     ("final_strength", "final strength"),
@@ -62,7 +67,7 @@ def run_spec(
 
     Raises LabError for what cannot be run.
     """
-    console = Console(file=sys.stdout)
+    console = screen.console()
     run = Run(RunRequest(spec_file, spec_name, mode, sets, seed, data, imports))
     spec = run.spec
     verb = "resuming" if run.resume else "training"
@@ -78,26 +83,45 @@ def run_spec(
     )
     for note in run.notes:
         say(console, Text(note, "yellow"))
-    with LiveDisplay(console, spec.meta, spec.env.max_frame) as display:
-        result = run.start(display.update)
+    try:
+        with LiveDisplay(console, spec.meta, spec.env.max_frame) as display:
+            result = run.start(display.update)
+    except KeyboardInterrupt:  # the second one
+        say(console, f"go on with: {resume_command(run, imports)}")
+        raise
     _show_restarts(console, result, spec.meta)
     _show_failures(result, spec.meta)
     _show_metrics(console, result, len(spec.meta.writers))
     _show_graphs(console, result, run.run_dir.root)
-    learning = [s for s in result.sessions if not spec.meta.is_actor(s.session)]
-    unfinished = any(session.ending is not Ending.FINISHED for session in learning)
-    if unfinished and not never_began(result.sessions):
-        say(console, f"go on with: {resume_command(run, imports)}")
+    _show_what_is_left(console, result, run, imports)
     if result.failed or result.problem:
         return FAILED
     return INTERRUPTED if result.interrupted else 0
 
 
+def _show_what_is_left(
+    console: Console, result: TrialResult, run: Run, imports: tuple[str, ...]
+) -> None:
+    """The command to resume, unless that would only repeat what has happened; then why."""
+    meta = run.spec.meta
+    unfinished = [
+        each
+        for each in result.sessions
+        if each.ending is not Ending.FINISHED and not meta.is_actor(each.session)
+    ]
+    diverged = [each for each in unfinished if each.diverged]
+    left = [each for each in unfinished if not each.diverged and not each.lost_others]
+    if (left or (unfinished and not diverged)) and not never_began(result.sessions):
+        say(console, f"go on with: {resume_command(run, imports)}")
+    if diverged:
+        names = ", ".join(full_name(meta, each.session) for each in diverged)
+        say(console, Text(f"{names}: {what_to_change(run.spec)}", "yellow"))
+
+
 def resume_command(run: Run, imports: tuple[str, ...]) -> str:
     """What to type to go on: the run's own spec file needs no -s, --seed or --data."""
-    plugins = [word for module in imports for word in ("--import", module)]
-    words = [str(run.run_dir.spec_file), run.spec.name, f"train@{run.run_dir.root}", *plugins]
-    return shlex.join(["slm-lab", "run", *words])
+    words = ["run", str(run.run_dir.spec_file), run.spec.name, f"train@{run.run_dir.root}"]
+    return command_text(words, [*imports, *modules_of(run.spec)])
 
 
 def _show_metrics(console: Console, result: TrialResult, num_writers: int) -> None:
@@ -110,6 +134,8 @@ def _show_metrics(console: Console, result: TrialResult, num_writers: int) -> No
     table.add_column("Sessions", justify="right")
     for name, words in SHOWN_METRICS:
         value = number(getattr(metrics, name), ".5g")
+        if name == "final_return":
+            value = _with_spread(metrics)
         table.add_row(words, value, f"{metrics.rests_on[name]} of {num_writers}")
     for name, words in SHOWN_SPEEDS:
         speed = getattr(result.throughput, name)
@@ -120,6 +146,13 @@ def _show_metrics(console: Console, result: TrialResult, num_writers: int) -> No
     console.print(table)
     for reason, names in _by_reason(metrics.reasons).items():
         say(console, Text(f"– {', '.join(names)}: {reason}", "dim"))
+
+
+def _with_spread(metrics: TrialMetrics) -> str:
+    """The final return, with its standard deviation over several Sessions or runs."""
+    std = metrics.final_return_std
+    spread = "" if std is None else f" ± {significant(std)}"
+    return f"{significant(metrics.final_return)}{spread}"
 
 
 def _by_reason(reasons: Mapping[str, str]) -> dict[str, list[str]]:

@@ -2,25 +2,47 @@
 again."""
 
 import sys
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Self, final
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.live import Live
+from rich.segment import Segment
 from rich.text import Text
+
+from slm_lab.cli.output import printable
 
 LOG_WIDTH = 140
 """Columns of a table where there is no terminal."""
 
 
+@final
+class LabConsole(Console):
+    """The standard output. What names and keys of files hold is never acted on by a terminal."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """See `Console`: every text that is printed passes here, those of tables among them."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=printable(segment.text))
+
+
+def console() -> Console:
+    """The standard output."""
+    return LabConsole(file=sys.stdout)
+
+
 def wide_console() -> Console:
     """The standard output, with room for tables where it is no terminal."""
-    return Console(file=sys.stdout, width=None if sys.stdout.isatty() else LOG_WIDTH)
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    return LabConsole(file=sys.stdout, width=None if is_terminal else LOG_WIDTH)
 
 
 def say(console: Console, line: str | Text) -> None:
     """Prints a line as it is, however long: a path or a command is there to be copied."""
-    console.print(line, markup=False, highlight=False, soft_wrap=True)
+    console.print(line, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
 @final

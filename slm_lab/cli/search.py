@@ -1,6 +1,5 @@
 """The command `slm-lab run SPEC NAME search`: what it prints, and the exit code it ends with."""
 
-import shlex
 import statistics
 import sys
 import time
@@ -13,11 +12,13 @@ from rich.text import Text
 
 from slm_lab.analysis.experiment import short_names, value_text
 from slm_lab.cli.errors import FAILED, INTERRUPTED
-from slm_lab.cli.live import number, short
-from slm_lab.cli.naming import count_text, sessions_text
+from slm_lab.cli.live import short
+from slm_lab.cli.naming import command_text, count_text, sessions_text
 from slm_lab.cli.screen import Screen, say, wide_console
 from slm_lab.cli.search_live import SearchDisplay, TrialsTable, searched_paths
 from slm_lab.core.headline import headline
+from slm_lab.core.numerals import significant
+from slm_lab.experiment.consent import modules_of
 from slm_lab.experiment.search.confirm import Confirmation
 from slm_lab.experiment.search.outcomes import best_first, draw, write_confirmed
 from slm_lab.experiment.search.prepare import Prepared, SearchRequest
@@ -139,10 +140,9 @@ def _written(write: Callable[[], list[Path]]) -> list[Path]:
 
 def resume_command(prepared: Prepared) -> str:
     """What to type to go on: the search's own spec file needs no -s, --seed or --data."""
-    plugins = [word for module in prepared.imports for word in ("--import", module)]
     run_dir = prepared.run_dir
-    words = [str(run_dir.spec_file), prepared.spec.name, f"search@{run_dir.root}", *plugins]
-    return shlex.join(["slm-lab", "run", *words])
+    words = ["run", str(run_dir.spec_file), prepared.spec.name, f"search@{run_dir.root}"]
+    return command_text(words, [*prepared.imports, *modules_of(prepared.spec)])
 
 
 def _introduce(console: Console, prepared: Prepared) -> None:
@@ -205,10 +205,10 @@ class _Progress:
         for trial, process in self._confirmation.pool.running.items():
             board = process.board
             sessions = [board.read(session) for session in range(board.num_sessions)]
-            known = [s.total_reward_ma for s in sessions if s.total_reward_ma is not None]
+            known = [s.recent_return for s in sessions if s.recent_return is not None]
             mean = statistics.fmean(known) if known else None
             frames = sum(session.frame for session in sessions)
-            table.add_row(f"t{trial}", f"{frames:,} frames", number(mean, ".1f"))
+            table.add_row(f"t{trial}", f"{frames:,} frames", significant(mean))
         self.screen.show(table)
 
     def _log(self) -> None:
@@ -264,7 +264,7 @@ def _show_confirmed(
         table.add_row(
             "" if file is None else file.name,
             f"t{its.trial}",
-            number(its.score, ".1f"),
+            significant(its.score),
             _mean_text(found),
             str(len(found.scores)),
             _difference(found, its.score),
@@ -286,12 +286,13 @@ def _mean_text(found: Confirmed) -> str:
     scores = found.scores
     if not scores:
         return "failed"
-    spread = f" ± {statistics.pstdev(scores):.1f}" if len(scores) > 1 else ""
-    return f"{statistics.fmean(scores):.1f}{spread}"
+    spread = f" ± {significant(statistics.pstdev(scores))}" if len(scores) > 1 else ""
+    return f"{significant(statistics.fmean(scores))}{spread}"
 
 
 def _difference(found: Confirmed, score: float | None) -> str:
     """How much more the fresh seeds score than the search's own."""
     if not found.scores or score is None:
         return ""
-    return f"{statistics.fmean(found.scores) - score:+.1f}"
+    more = statistics.fmean(found.scores) - score
+    return f"{'+' if more > 0 else ''}{significant(more)}"

@@ -10,9 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from slm_lab.analysis.experiment import short_names, value_text
-from slm_lab.cli.live import number, short
-from slm_lab.cli.screen import Screen
+from slm_lab.cli.live import short
+from slm_lab.cli.screen import Screen, say
 from slm_lab.core.headline import headline
+from slm_lab.core.numerals import significant
 from slm_lab.experiment.search.outcomes import best_first
 from slm_lab.experiment.search.record import Standing, Status, TrialState
 from slm_lab.experiment.search.search import Search
@@ -98,6 +99,7 @@ class SearchDisplay:
         if now < self._next:
             return
         self._next = now + REFRESH
+        self._log(failures_only=True)
         note = STOPPING if self._search.stopping and self._search.pool.running else ""
         self._screen.show(Group(self._table(), self._summary(), Text(note, "yellow")))
 
@@ -125,11 +127,11 @@ class SearchDisplay:
 
     def _told(self, its: TrialState) -> str:
         values = ", ".join(f"{self._names[p]} {value_text(its.point[p])}" for p in self._paths)
-        return f"t{its.trial} with {number(its.score, '.1f')}: {values}"
+        return f"t{its.trial} with {significant(its.score)}: {values}"
 
-    def _log(self) -> None:
-        """A line at every turn of a trial."""
-        if self._search.stopping and not self._said_stopping:
+    def _log(self, failures_only: bool = False) -> None:
+        """A line at every turn of a trial, or at those that are failures."""
+        if self._search.stopping and not self._said_stopping and not failures_only:
             self._said_stopping = True
             self._say(STOPPING)
         for trial, its in self._search.standing.trials.items():
@@ -138,7 +140,8 @@ class SearchDisplay:
             if turn == before or (its.status is Status.WAITING and not is_retried):
                 continue
             self._said[trial] = turn
-            self._say(self._line(its, before))
+            if not failures_only or is_retried or its.status is Status.FAILED:
+                self._say(self._line(its, before))
 
     def _line(self, its: TrialState, before: Turn | None) -> str:
         values = ", ".join(f"{self._names[p]} {value_text(its.point[p])}" for p in self._paths)
@@ -153,10 +156,10 @@ class SearchDisplay:
         best = best_of(self._search.standing)
         end = "" if best is None else f"; best so far {self._told(best)}"
         line = f"t{its.trial} {its.status} at {short(its.frame)} frames"
-        return f"{line} with {number(its.score, '.1f')}{end}"
+        return f"{line} with {significant(its.score)}{end}"
 
     def _say(self, line: str) -> None:
-        self._console.print(line, highlight=False, soft_wrap=True, markup=False)
+        say(self._console, line)
 
 
 class TrialsTable:
@@ -201,7 +204,7 @@ class TrialsTable:
             Text(f"{its.status}{restarts}", STYLES[its.status]),
             *([bar] if self._with_bar else []),
             short(frame) if frame % 1000 == 0 else f"{frame:,}",
-            number(its.score, ".1f"),
+            significant(its.score),
             *(value_text(its.point[path]) for path in self._paths),
         )
 

@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from slm_lab.cli.errors import BAD_INPUT, report_errors
-from slm_lab.cli.options import Imports, Sets, SpecName
+from slm_lab.cli.options import Imports, Sets, SpecName, Trust
+from slm_lab.cli.screen import console, say
 from slm_lab.cli.signals import signals_held_back
-from slm_lab.core.plugins import import_plugins
+from slm_lab.core.plugins import (
+    import_plugins,
+    is_covered,
+    look_in_working_directory,
+    module_in,
+)
 
 if TYPE_CHECKING:
     from slm_lab.core.errors import Problem
@@ -27,28 +33,33 @@ def check(
     ] = None,
     sets: Sets = None,
     imports: Imports = None,
+    trust: Trust = False,
 ) -> None:
     """Check every spec of the files, without running any.
 
     A spec in which some ${VAR} has no value is checked but for what stands at these places, and
-    is reported as a template. Exit codes: 0 all are well, 2 some have problems.
+    is reported as a template. A module that a file names is imported only if --import or --trust
+    says so. Exit codes: 0 all are well, 2 some have problems.
     """
     from slm_lab.core.errors import SpecError
     from slm_lab.spec.check import check_file
     from slm_lab.spec.read import shipped_files
 
     well = True
-    with report_errors(), signals_held_back():
-        import_plugins(imports or [])
-    for file in files or shipped_files():
-        try:
-            checked = check_file(file, sets or [])
-        except SpecError as error:
-            typer.echo(str(error))
-            well = False
-            continue
-        for one in checked:
-            well = _report(one) and well
+    with report_errors():
+        with signals_held_back():
+            import_plugins(imports or [])
+        if trust:
+            look_in_working_directory()
+        for file in files or shipped_files():
+            try:
+                checked = check_file(file, sets or [])
+            except SpecError as error:
+                _print_line(str(error))
+                well = False
+                continue
+            for one in checked:
+                well = _report(one, None if trust else imports or []) and well
     if not well:
         raise typer.Exit(BAD_INPUT)
 
@@ -89,18 +100,26 @@ def list_specs() -> None:
         from slm_lab.spec.read import read_file, shipped_files, shipped_name
 
         for path in shipped_files():
-            typer.echo(f"{shipped_name(path)}: {', '.join(spec_names(read_file(path)))}")
+            _print_line(f"{shipped_name(path)}: {', '.join(spec_names(read_file(path)))}")
 
 
-def _report(checked: "Checked") -> bool:
-    """Prints what was found in one spec; whether it is well."""
+def _report(checked: "Checked", imports: Sequence[str] | None) -> bool:
+    """Prints what was found in one spec; whether it is well. Of modules that the file names those
+    that `imports` cover are imported; None: all."""
     from slm_lab.core.errors import SpecError
 
-    problems = [*checked.problems, *_second_pass(checked)]
+    module = "" if checked.env is None else module_in(checked.env.name)
+    is_foreign = bool(module) and imports is not None and not is_covered(module, imports)
+    problems = [*checked.problems, *([] if is_foreign else _second_pass(checked))]
     if problems:
-        typer.echo(str(SpecError(checked.where, problems)))
+        _print_line(str(SpecError(checked.where, problems)))
         return False
     notes = []
+    if is_foreign:
+        notes.append(
+            f"env.name names the module {module}, which was not imported: --import {module} or "
+            "--trust checks the environment too"
+        )
     if checked.variables:
         needed = " ".join(f"-s {name}=…" for name in checked.variables)
         notes.append(f"template: needs {needed}")
@@ -109,7 +128,7 @@ def _report(checked: "Checked") -> bool:
     if checked.doubts:
         notes.append(f"doubtful: {'; '.join(checked.doubts)}")
     note = f" ({'. '.join(notes)})" if notes else ""
-    typer.echo(f"{checked.where}: ok{note}")
+    _print_line(f"{checked.where}: ok{note}")
     return True
 
 
@@ -123,11 +142,16 @@ def _second_pass(checked: "Checked") -> Sequence["Problem"]:
 
 
 def _print_json(data: object) -> None:
-    text = json.dumps(data, indent=2, ensure_ascii=False)
-    if not sys.stdout.isatty():
+    written = json.dumps(data, indent=2, ensure_ascii=False)
+    # Still JSON, unlike what `printable` makes of signs that a terminal acts on.
+    text = "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in written)
+    if sys.stdout is None or not sys.stdout.isatty():
         print(text)
         return
-    from rich.console import Console
     from rich.syntax import Syntax
 
-    Console().print(Syntax(text, "json", background_color="default", word_wrap=True))
+    console().print(Syntax(text, "json", background_color="default", word_wrap=True))
+
+
+def _print_line(text: str) -> None:
+    say(console(), text)

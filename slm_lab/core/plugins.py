@@ -1,8 +1,12 @@
 """Parts from outside this package, made known by importing the module that registers them."""
 
 import importlib
+import importlib.util
 import sys
-from collections.abc import Sequence
+import sysconfig
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from importlib.machinery import all_suffixes
 from pathlib import Path
 
 from slm_lab.core.errors import UsageError
@@ -15,11 +19,61 @@ def import_plugins(modules: Sequence[str]) -> None:
     A module that lies in the working directory is found as it would be by `python -m`. Raises
     UsageError when one does not import.
     """
-    here = str(Path.cwd())
-    if modules and here not in sys.path:
-        sys.path.insert(0, here)
+    if modules:
+        look_in_working_directory()
     for module in modules:
         try:
             importlib.import_module(module)
         except (Exception, SystemExit) as error:
             raise UsageError(f"--import {module}: {import_failure(error)}") from error
+
+
+def module_in(env_name: str) -> str:
+    """The module that is imported for an environment, of "package.module:Id-v0"; "" if none is."""
+    return env_name.rpartition(":")[0]
+
+
+def is_covered(module: str, allowed: Sequence[str]) -> bool:
+    """Whether `module`, or a package that it is in, is among those that are `allowed`."""
+    return any(module == each or module.startswith(f"{each}.") for each in allowed)
+
+
+def refuse_inside(modules: Sequence[str], folders: Sequence[Path]) -> None:
+    """Raises UsageError where the code of a module lies in one of the `folders`.
+
+    Nothing is imported to find out. Packages that are installed lie in none of them.
+    """
+    installed = [Path(sysconfig.get_path(kind)).resolve() for kind in ("purelib", "platlib")]
+    inside = [folder.resolve() for folder in folders]
+    for module in modules:
+        for place in filter(Path.exists, _places(module)):
+            folder = next((each for each in inside if place.is_relative_to(each)), None)
+            if folder is not None and not any(place.is_relative_to(each) for each in installed):
+                raise UsageError(
+                    f"the module {module} lies in {folder}, a folder of runs, whose code is never "
+                    "run; move it out of there if it is yours"
+                )
+
+
+def _places(module: str) -> Iterator[Path]:
+    """Where the code of a module may lie, links followed; there need be nothing."""
+    package, *rest = module.split(".")
+    found = None
+    with suppress(ImportError, ValueError):
+        found = importlib.util.find_spec(package)
+    locations = [Path.cwd() / package]
+    if found is not None:
+        if found.has_location and found.origin is not None:
+            yield Path(found.origin).resolve()
+        locations += map(Path, found.submodule_search_locations or ())
+    for location in locations:
+        whole = location.joinpath(*rest)
+        yield whole.resolve()
+        yield from (whole.with_name(whole.name + end).resolve() for end in all_suffixes())
+
+
+def look_in_working_directory() -> None:
+    """Has modules found that lie where the command was typed."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)

@@ -5,7 +5,19 @@ its environment, and so does not see that nobody listens any more, would never e
 """
 
 import os
+import sys
+from types import TracebackType
 
 from slm_lab.core.parent import die_with_parent
 
+
+def _end_quietly(
+    kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+) -> None:
+    """Prints nothing where the process that started it has failed, which will say why."""
+    if not issubclass(kind, EOFError):
+        sys.__excepthook__(kind, error, traceback)
+
+
 die_with_parent(os.getppid())
+sys.excepthook = _end_quietly

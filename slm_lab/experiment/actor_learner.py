@@ -22,7 +22,7 @@ from slm_lab.experiment.from_actors import LOOK_SECONDS, FromActors, Rollouts, T
 from slm_lab.experiment.inference import InferenceServer
 from slm_lab.experiment.inlet import Inlet, InTurn
 from slm_lab.experiment.pipe import LearnerEnd, Pipe
-from slm_lab.experiment.progress import END, TO_BEGIN, Board
+from slm_lab.experiment.progress import TO_BEGIN, Board
 from slm_lab.experiment.seeding import SessionSeeds
 from slm_lab.experiment.traffic import Traffic
 from slm_lab.experiment.worker import SessionTask
@@ -124,7 +124,7 @@ class Learning(Crew):
 
     def end_together(self, copy: Callable[[], StateDict]) -> StateDict:
         """See `Crew`."""
-        self._board.arrived[0] = END
+        self._board.saving[0] = 1
         self._inlet.end()
         return copy()
 

@@ -17,7 +17,7 @@ from slm_lab.env.step import FinishedEpisodes
 from slm_lab.env.vector_env import VectorEnv
 from slm_lab.experiment.clock import Clock
 from slm_lab.experiment.crew import Crew, Wish
-from slm_lab.experiment.progress import END, Board
+from slm_lab.experiment.progress import Board
 
 HEAD = 4
 """Numbers at the beginning of what is said at a meeting: wish, frames, samples, and 1 from one that
@@ -227,13 +227,13 @@ class AllReduce(Crew):
 
     def end_together(self, copy: Callable[[], StateDict]) -> StateDict:
         """See `Crew`. Raises LabError where the ranks have come apart, which must never happen."""
-        self._board.arrived[self._peers.rank] = END
         digests = self._peers.all_of(self._digest())
         if len(set(digests)) > 1:
             raise LabError(
                 "the networks of the ranks are not the same any more: "
                 + ", ".join(f"rank {r} has {d.hex()[:8]}" for r, d in enumerate(digests))
             )
+        self._board.saving[self._peers.rank] = 1
         return copy()
 
     def _digest(self) -> bytes:

@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import numpy as np
 
 from slm_lab.analysis.atomic import write_atomically
 from slm_lab.core.errors import LabError
+from slm_lab.core.files import open_own
 from slm_lab.core.parent import die_with_parent
 from slm_lab.core.plugins import import_plugins
 from slm_lab.experiment.episodes import even_num_envs, play_episodes, step_bound
@@ -60,9 +62,12 @@ def measure_main(cache: Path, spec: "EnvSpec", imports: tuple[str, ...], parent:
 @contextmanager
 def _alone(cache: Path) -> Iterator[None]:
     """One process measures at a time: several trials that begin at once need the number once."""
-    with cache.with_name(f".{cache.stem}.lock").open("w") as lock:
+    lock = open_own(cache.with_name(f".{cache.stem}.lock"), os.O_WRONLY | os.O_CREAT)
+    try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(lock)
 
 
 def _measured(cache: Path) -> dict[str, Any]:

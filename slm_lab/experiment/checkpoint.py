@@ -10,15 +10,17 @@ import hashlib
 import io
 import os
 import re
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from slm_lab.agent.memory.step_log import StepLog
-from slm_lab.core.errors import CheckpointError
+from slm_lab.core.errors import CheckpointError, LabError
+from slm_lab.core.files import new_file
 from slm_lab.core.types import StateDict
 from slm_lab.experiment.manifest import (
     Manifest,
@@ -119,9 +121,14 @@ class CheckpointStore:
 
     def load(self, manifest: Manifest, part: str = "state") -> StateDict:
         """The state of one part. Raises CheckpointError when the file is not what was written."""
+        self.file(manifest, part)
+        return read_state(self._folder, manifest.files[part])
+
+    def file(self, manifest: Manifest, part: str = "state") -> Path:
+        """Where a part is saved. Raises CheckpointError where the checkpoint has no such part."""
         if part not in manifest.files:
             raise CheckpointError(f"the checkpoint {self._manifest_path} has no part {part}")
-        return read_state(self._folder, manifest.files[part])
+        return self._folder / str(manifest.files[part]["name"])
 
     def load_log(self, manifest: Manifest, log: StepLog) -> None:
         """Puts back the steps of a memory whose other state has been loaded.
@@ -130,7 +137,9 @@ class CheckpointStore:
         """
         check_whole(manifest.segments, log, str(self._manifest_path))
         for segment in manifest.segments:
-            log.load_content(read_state(self._folder, vars(segment)))
+            content = read_state(self._folder, vars(segment))
+            with reading(self._folder / segment.name):
+                log.load_content(content)
 
 
 def delete_unnamed(folder: Path, prefix: str, manifest: Manifest) -> None:
@@ -162,9 +171,42 @@ def read_state(folder: Path, file: Mapping[str, Any]) -> StateDict:
             f"the checkpoint {path} is damaged: its checksum does not match; put back a copy, "
             "or start a new run"
         )
-    saved = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    state: StateDict = from_saveable(saved)
-    return state
+    with reading(path):
+        state: StateDict = from_saveable(_tensors(content))
+        if not isinstance(state, dict):
+            raise TypeError(f"it holds a {type(state).__name__}")
+        return state
+
+
+def _tensors(content: bytes) -> Any:
+    """What a file holds. Raises ValueError where that is no tensors, numbers and strings: torch
+    would then advise to have the file run its code."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except Exception:
+        raise ValueError("the lab has not written this file") from None
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Has whatever is wrong with what the file at `path` holds reported as a CheckpointError that
+    names it: a file with the right checksum may still hold anything."""
+    try:
+        yield
+    except CheckpointError as error:
+        if path.name in str(error):
+            raise
+        raise CheckpointError(f"the checkpoint {path} cannot be loaded: {error}") from error
+    except LabError:
+        raise
+    except Exception as error:
+        name = "" if isinstance(error, ValueError | TypeError) else f"{type(error).__name__}: "
+        why = f"{name}{error}".strip().splitlines()[0].rstrip(": ")
+        raise CheckpointError(
+            f"the checkpoint {path} cannot be loaded ({why}); put back a copy, or start a new run"
+        ) from error
 
 
 def _write_state(path: Path, state: StateDict) -> dict[str, Any]:
@@ -180,7 +222,7 @@ def _write_state(path: Path, state: StateDict) -> dict[str, Any]:
 
 
 def _write_durably(path: Path, content: bytes | memoryview) -> None:
-    with path.open("wb") as stream:
+    with new_file(path) as stream:
         stream.write(content)
         stream.flush()
         os.fsync(stream.fileno())

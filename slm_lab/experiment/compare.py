@@ -62,6 +62,8 @@ class Entry:
     ending: Ending | None = None
     """None while it trains, and if it was killed."""
     error: str | None = None
+    would_repeat: bool = False
+    """Whether it would fail in the same way again."""
 
 
 @final
@@ -93,9 +95,9 @@ class CompareRun:
         return run
 
     @classmethod
-    def resume(cls, folder: Path) -> "CompareRun":
-        """One that was begun before, whose plug-ins are imported. Raises UsageError, SpecError."""
-        return cls(folder, read_plan(folder))
+    def resume(cls, folder: Path, imports: tuple[str, ...] = ()) -> "CompareRun":
+        """One that was begun before, whose plug-ins `imports` are. Raises UsageError, SpecError."""
+        return cls(folder, read_plan(folder, imports))
 
     @cached_property
     def planned(self) -> list[Planned]:
@@ -119,6 +121,12 @@ class CompareRun:
             entry = self._record.get(each.key)
             if entry is not None and entry.ending is Ending.FAILED:
                 yield each, entry.error or "no reason is known"
+
+    @property
+    def would_repeat(self) -> bool:
+        """Whether all that is left to run has failed in a way in which it would fail again."""
+        left = [self._record.get(each.key) for each in self.to_run]
+        return all(entry is not None and entry.would_repeat for entry in left)
 
     def measure_chance(self) -> None:
         """The Random agent's return, so that it is not measured beside a training."""
@@ -187,7 +195,7 @@ class CompareRun:
     def _window(self) -> float:
         most = max(variant.workers for variant in self.plan.specs)
         spec = self.plan.baseline
-        return window_of(spec.env.max_frame, spec.meta.log_frequency, most)
+        return window_of(spec.env.max_frame, spec.log_frequency, most)
 
     def _outcome(self, variant: Variant) -> Outcome:
         of_variant = [each for each in self.planned if each.variant == variant]
@@ -224,7 +232,8 @@ class CompareRun:
 
 def _entry(folder: str, result: TrialResult) -> Entry:
     if result.failed:
-        return Entry(folder, Ending.FAILED, result.failed[0].error)
+        again = any(session.would_repeat for session in result.failed)
+        return Entry(folder, Ending.FAILED, result.failed[0].error, again)
     if result.interrupted:
         return Entry(folder, Ending.INTERRUPTED)
     return Entry(folder, Ending.FINISHED)
@@ -234,11 +243,17 @@ def _read_record(file: Path) -> dict[str, Entry]:
     """Empty before the first training."""
     if not file.is_file():
         return {}
-    entries = json.loads(file.read_text())
-    return {
-        key: Entry(each["folder"], each["ending"] and Ending(each["ending"]), each["error"])
-        for key, each in entries.items()
-    }
+    try:
+        record = {
+            key: Entry(**{**each, "ending": each["ending"] and Ending(each["ending"])})
+            for key, each in json.loads(file.read_text()).items()
+        }
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(f"{file} is damaged: {error}") from error
+    for entry in record.values():
+        if Path(entry.folder).name != entry.folder or entry.folder == "..":
+            raise UsageError(f"{file}: {entry.folder!r} must be the name of a folder beside it")
+    return record
 
 
 def _make_folder(data_dir: Path, spec_name: str) -> Path:

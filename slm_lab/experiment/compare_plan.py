@@ -1,7 +1,7 @@
 """What a comparison is going to run: one spec for each variant, and the seeds.
 
-The variants differ in `meta.distributed`, `meta.max_session` and nothing else, so that what is
-compared is the word.
+The variants differ in `meta.distributed`, `meta.max_session` and what follows from these, so that
+what is compared is the word.
 """
 
 import logging
@@ -12,7 +12,11 @@ from pathlib import Path
 from typing import Any, get_args
 
 from slm_lab.analysis.compare import BASELINE, Variant
+from slm_lab.core.cores import usable_cores
 from slm_lab.core.errors import Problem, SpecError, UsageError
+from slm_lab.experiment.consent import check_allowed, check_source, named_by, recorded_imports
+from slm_lab.experiment.manifest import FORMAT
+from slm_lab.experiment.origin import check_format
 from slm_lab.experiment.place import check_place
 from slm_lab.experiment.provenance import provenance
 from slm_lab.experiment.run import check_spaces
@@ -82,6 +86,7 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """A spec file that holds every variant, and beside them what is compared."""
         about = {
+            "format": FORMAT,
             "name": self.name,
             "variants": [
                 {"spec": spec.name, "mode": variant.mode, "workers": variant.workers}
@@ -110,6 +115,7 @@ def make_plan(request: CompareRequest) -> Plan:
     _refuse_unknown(request.modes or ())
     alone = {"meta.distributed": False, "meta.max_session": 1, "meta.max_run": 1}
     base = load_spec(request.spec_file, request.spec_name, request.sets, alone)
+    check_source(request.spec_file, base, request.imports)
     named = set(all_modes() if request.modes is None else request.modes)
     twins = _twins(base) if named & set(HOGWILD) else {}
     optimizers = {path: twin for path, (_, twin) in twins.items()}
@@ -146,13 +152,14 @@ def make_plan(request: CompareRequest) -> Plan:
     )
 
 
-def read_plan(folder: Path) -> Plan:
+def read_plan(folder: Path, imports: tuple[str, ...] = ()) -> Plan:
     """The plan in the folder of a comparison, whose plug-ins are imported.
 
-    Raises UsageError where there is none, or where it was begun on another machine, whose speeds
-    tell nothing about this one; SpecError.
+    Raises UsageError where there is none, where it is of another format, or where it was begun on
+    another machine, whose speeds tell nothing about this one; SpecError.
     """
     file, about = _plan_block(folder)
+    check_format(folder, about.get("format"))
     specs = load_specs(file)
     cores, named = int(about["usable_cores"]), str(about["machine"]["processor"])
     here = (usable_cores(), processor())
@@ -172,19 +179,19 @@ def read_plan(folder: Path) -> Plan:
         about["threshold"],
         cores,
         named,
-        tuple(about["imports"]),
+        imports,
         tuple(about["notes"]),
     )
 
 
-def recorded_imports(folder: Path) -> tuple[str, ...]:
-    """The plug-ins that a comparison was begun with. Raises UsageError, SpecError."""
-    return tuple(_plan_block(folder)[1]["imports"])
-
-
-def usable_cores() -> int:
-    """Cores that this process may run on."""
-    return len(os.sched_getaffinity(0))
+def allowed_imports(folder: Path, given: Sequence[str], trust: bool) -> tuple[str, ...]:
+    """The modules that a comparison was begun with, and those that are `given` now; with `trust`
+    all that it names. Raises UsageError where the user has not allowed one; SpecError."""
+    file, _ = _plan_block(folder)
+    named = named_by([file], PLAN_BLOCK)
+    allowed = (*given, *named) if trust else tuple(given)
+    check_allowed(folder, named, allowed)
+    return tuple(dict.fromkeys([*recorded_imports(file, read_file(file), PLAN_BLOCK), *allowed]))
 
 
 def processor() -> str:
@@ -249,6 +256,8 @@ def _parsed(base: Spec, variant: Variant, optimizers: Mapping[str, str]) -> Pars
             Setting("meta.distributed", variant.mode),
             Setting("meta.max_session", variant.workers),
         ]
+        if base.logs_by_default:
+            settings.append(Setting("meta.log_frequency", None))  # that of its own share
     data, found = apply_settings(base.to_json(), settings, dict)
     parsed = parse(name, data)
     return parsed._replace(problems=[*found, *parsed.problems])

@@ -16,12 +16,12 @@ def check_fits(
     snapshot: StateDict,
     networks: Mapping[str, FlatParameters],
     statistics: FloatArray,
-    folder: Path,
+    file: Path,
 ) -> None:
-    """Raises CheckpointError where a snapshot of the run in `folder` is of another agent.
+    """Raises CheckpointError where the snapshot in `file`, of a run folder, is of another agent.
 
     `networks` (flat vectors by name) and the normalisers' `statistics` (S,) are what the spec
-    builds. The message names the folder and the first thing that differs.
+    builds. The message names the folder, the file and the first thing that differs.
     """
     difference = _difference_of_networks(snapshot["flats"], networks)
     saved = len(snapshot["statistics"])
@@ -30,27 +30,27 @@ def check_fits(
             f"the normalisers (env.normalize_obs, env.normalize_reward) were saved with {saved} "
             f"statistics and are built with {len(statistics)}"
         )
-    _refuse(folder, difference)
+    _refuse(file, difference)
 
 
 def check_optimizers(
-    saved: Mapping[str, StateDict], built: Mapping[str, Optimizer], folder: Path
+    saved: Mapping[str, StateDict], built: Mapping[str, Optimizer], file: Path
 ) -> None:
-    """Raises CheckpointError where the run in `folder` was saved with other optimizers.
+    """Raises CheckpointError where the state in `file`, of a run folder, has other optimizers.
 
     `saved` and `built` are by the network that is optimized, as in `Units`.
     """
     for network, optimizer in built.items():
         misfit = optimizer.misfit(saved[network])
         if misfit is not None:
-            _refuse(folder, f"the optimizer of the network {network} (optim_spec) was {misfit}")
+            _refuse(file, f"the optimizer of the network {network} (optim_spec) was {misfit}")
 
 
-def _refuse(folder: Path, difference: str | None) -> None:
+def _refuse(file: Path, difference: str | None) -> None:
     if difference is not None:
         raise CheckpointError(
-            f"{folder}: the spec in it was changed and no longer builds the saved agent: "
-            f"{difference}; undo the change in its *_spec.json"
+            f"{file.parent.parent}: the spec in it was changed and no longer builds the agent in "
+            f"{file.name}: {difference}; undo the change in its *_spec.json"
         )
 
 

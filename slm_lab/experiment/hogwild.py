@@ -263,8 +263,10 @@ class Hogwild(Crew):
         whoever comes later does not rely on it: of all copies the last always has everything."""
         board, me = self._board, self._session
         board.arrived[me] = END
-        seconds = STOP_SECONDS if board.stop_requested else PARK_SECONDS
-        if self._wait(lambda: self._all_stand_still(END), seconds):
+        seconds = STOP_SECONDS if board.user_waits else PARK_SECONDS
+        all_stand_still = self._wait(lambda: self._all_stand_still(END), seconds)
+        board.saving[me] = 1
+        if all_stand_still:
             state = self._copy(copy, any(board.copied[o] != EARLY for o in self._lower()))
             board.copied[me] = END
         else:

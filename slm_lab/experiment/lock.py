@@ -5,22 +5,28 @@ import os
 from pathlib import Path
 
 from slm_lab.core.errors import UsageError
+from slm_lab.core.files import open_own, refuse_links
 
 
 class RunLock:
     """Held for as long as the object lives and the process runs; the kernel frees it at any death.
 
-    Raises UsageError when another process holds it.
+    Raises UsageError when another process holds it, LabError where the folder has links in it.
     """
 
     def __init__(self, folder: Path) -> None:
-        self._descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        self._descriptor = open_own(folder / ".lock", os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = os.read(self._descriptor, 20).decode() or "?"
             os.close(self._descriptor)
             raise UsageError(f"{folder} is being trained by process {holder}") from None
+        try:
+            refuse_links(folder)
+        except BaseException:
+            self.release()
+            raise
         os.truncate(self._descriptor, 0)
         os.write(self._descriptor, str(os.getpid()).encode())
 

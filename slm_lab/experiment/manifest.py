@@ -8,7 +8,9 @@ from typing import Any
 
 from slm_lab.core.errors import CheckpointError
 
-FORMAT = 6
+FORMAT = 7
+"""Of a run folder: of its checkpoints, its rows and its records. It changes with whatever a resumed
+run could not read any more; each new run notes it, and no other format is resumed."""
 
 
 @dataclass(frozen=True)
@@ -62,30 +64,39 @@ def pending_path(manifest: Path) -> Path:
 def read_manifest(path: Path) -> Manifest | None:
     """The manifest at `path`, or None where nothing has been saved yet.
 
-    Raises CheckpointError when it cannot be read or is of another format.
+    One of an older format is read as far as an evaluation needs it; no training comes this far.
+    Raises CheckpointError when it cannot be read or is of a newer format.
     """
     try:
         content = json.loads(path.read_text())
         if not isinstance(content, dict):
             raise ValueError(f"it must hold an object {{...}}, not {json.dumps(content)[:40]}")
         version = content.pop("format", None)
-        manifest = _manifest(content) if version == FORMAT else None
-        if manifest is not None:
-            for file in manifest.files.values():
-                Path(file["name"]), str(file["sha256"])
-            for name, size in manifest.rows.items():
-                Path(name), int(size)
+        if not isinstance(version, int) or version > FORMAT:
+            raise ValueError(f"it has format {json.dumps(version)}, this version reads {FORMAT}")
+        return _manifest(content if version == FORMAT else _in_present_form(content))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
         raise CheckpointError(f"cannot read the checkpoint {path}: {error}") from error
-    if manifest is None:
-        raise CheckpointError(f"{path} has format {version}, this version reads {FORMAT}")
-    return manifest
 
 
 def _manifest(content: dict[str, Any]) -> Manifest:
     segments = tuple(Segment(**segment) for segment in content.pop("segments"))
     for segment in segments:
         range(segment.first, segment.end)
-    return Manifest(**content, segments=segments)
+    manifest = Manifest(**content, segments=segments)
+    for file in manifest.files.values():
+        str(file["sha256"])
+    for size in manifest.rows.values():
+        int(size)
+    for name in [*manifest.names, *manifest.rows]:
+        if name in ("", ".", "..") or "\0" in name or Path(name).name != name:
+            raise ValueError(f"{name!r} must be the name of a file, without a folder")
+    return manifest
+
+
+def _in_present_form(content: dict[str, Any]) -> dict[str, Any]:
+    """What an older manifest says of the agents that were saved."""
+    kept = ("frame", "serial", "finished", "files")
+    return {"rows": {}, "segments": [], **{key: content[key] for key in kept}}

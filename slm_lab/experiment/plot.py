@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any, cast, final, get_args
 
 import numpy as np
@@ -120,7 +121,7 @@ def _of_target(target: str, request: PlotRequest, y: Axis) -> tuple[list[ReadTri
     if not some:
         raise _nothing_of(found[0].where if len(found) == 1 else target, y)
     groups = _joined(some)
-    ranked = sorted(groups, key=lambda group: -float(np.mean([each.last for each in group])))
+    ranked = sorted(groups, key=lambda group: -fmean(each.final_return for each in group))
     notes = []
     if missing := len(read) - len(some):
         notes.append(f"{target}: {missing} of {len(read)} trials have no values yet: left out")
@@ -193,7 +194,7 @@ def _seeds(label: str, group: Sequence[ReadTrial], x: Axis) -> Seeds:
     return Seeds(
         label,
         tuple(Line(each.line.x / x.unit_size, each.line.y) for each in trainings),
-        np.array([each.last for each in trainings]),
+        np.array([each.final_return for each in trainings]),
         np.array([each.frames for each in trainings]),
         sum(len(each.found.meta.trainings) for each in group),
     )
@@ -229,7 +230,7 @@ def _about(groups: Sequence[Sequence[ReadTrial]], x: str) -> list[str]:
 def _about_seeds(endings: Sequence[Ending]) -> list[str]:
     """What has to be known before the numbers are compared."""
     notes = [
-        f"{each.label}: its seeds have not come equally far; the table has the last value of each"
+        f"{each.label}: its seeds have not come equally far; the table has the final return of each"
         for each in endings
         if each.frames[0] < _AS_FAR * each.frames[1]
     ]

@@ -21,8 +21,8 @@ class ReadTraining:
 
     line: Line
     """The mean of the workers, with x in the unit of its column."""
-    last: float
-    """Mean over the workers of the last value of each."""
+    final_return: float
+    """Mean over the workers."""
     frames: float
     """Of all workers, at the end."""
     seconds: float
@@ -37,9 +37,9 @@ class ReadTrial:
     trainings: tuple[ReadTraining, ...]
 
     @property
-    def last(self) -> float:
+    def final_return(self) -> float:
         """Mean over its trainings."""
-        return float(np.mean([each.last for each in self.trainings]))
+        return float(np.mean([each.final_return for each in self.trainings]))
 
 
 def read_trial(found: FoundTrial, x: str, y: Axis) -> ReadTrial:
@@ -55,7 +55,7 @@ def read_trial(found: FoundTrial, x: str, y: Axis) -> ReadTrial:
             trainings.append(
                 ReadTraining(
                     mean,
-                    float(np.mean([each.y[-1] for each in lines if each.y.size])),
+                    float(np.nanmean([each["final_return"][-1] for each in rows if len(each)])),
                     max(float(each["total_frame"][-1]) for each in rows if len(each)),
                     max(float(each["wall_t"][-1]) for each in rows if len(each)),
                 )

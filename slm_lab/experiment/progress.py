@@ -38,7 +38,7 @@ class Flow(NamedTuple):
     learner_wait_share: float
 
 
-PROGRESS_FIELDS = ("phase", "restarts", "fps", "total_reward", "total_reward_ma", "best")
+PROGRESS_FIELDS = ("phase", "restarts", "fps", "recent_return", "best")
 FIELDS = (*PROGRESS_FIELDS, *Flow._fields)
 
 
@@ -51,8 +51,8 @@ class SessionProgress:
     restarts: int
     """How often its process died and was replaced."""
     fps: float | None
-    total_reward: float | None
-    total_reward_ma: float | None
+    recent_return: float | None
+    """Mean over the last episodes; as the column, but also where only a few have ended."""
     best: float | None
 
 
@@ -64,7 +64,7 @@ EARLY = END - 2
 """The checkpoint of one that ended, and that had not waited until all others had come to theirs."""
 
 FLAGS = ("stop", "save")
-SLOTS = ("frame", "arrived", "copied", "parked", "solved")
+SLOTS = ("frame", "arrived", "copied", "parked", "solved", "saving")
 
 
 class Board:
@@ -82,14 +82,17 @@ class Board:
         offset = 8 * (len(FLAGS) + num_sessions * len(SLOTS))
         cells: FloatArray = np.frombuffer(raw, np.float64, count, offset)
         self._show(slots.reshape(len(SLOTS), -1), cells.reshape(-1, len(FIELDS)))
+        self.reasons: dict[int, str] = {}
+        """Why Sessions failed or were restarted last, as far as this process knows; not shared."""
 
     def _show(self, slots: IntArray, cells: FloatArray) -> None:
         self.num_sessions = len(cells)
         self._slots, self._cells = slots, cells
-        self.clock_slots, self.arrived, self.copied, self.parked, self.solved = slots
+        self.clock_slots, self.arrived, self.copied, self.parked, self.solved, self.saving = slots
         """(W,) each: frames; the checkpoint that a Session stands still for, 0 while it steps; the
         last one that it is done with; µs for which the last one kept it from training; 1 once it
-        has reached the return at which the training ends."""
+        has reached the return at which the training ends; 1 while it makes a checkpoint, and waits
+        for no other Session meanwhile."""
 
     @classmethod
     def allocate(cls, context: SpawnContext, num_sessions: int) -> "Board":
@@ -119,11 +122,9 @@ class Board:
         """What a Session last wrote."""
         cells = self._cells[session, : len(PROGRESS_FIELDS)]
         phase, restarts, *numbers = (float(cell) for cell in cells)
-        fps, reward, reward_ma, best = (None if np.isnan(n) else n for n in numbers)
+        fps, recent, best = (None if np.isnan(n) else n for n in numbers)
         frame = int(self.clock_slots[session])
-        return SessionProgress(
-            Phase(int(phase)), frame, int(restarts), fps, reward, reward_ma, best
-        )
+        return SessionProgress(Phase(int(phase)), frame, int(restarts), fps, recent, best)
 
     def flow(self, session: int) -> Flow | None:
         """What a learner last wrote of its actors; None where there is nothing, or no learner."""
@@ -134,14 +135,20 @@ class Board:
         """Where a Session stands."""
         return Phase(int(self._cells[session, 0]))
 
-    def request_stop(self) -> None:
-        """Asks every Session to save and end at its next step."""
-        self._flags[0] = 1
+    def request_stop(self, user_waits: bool = True) -> None:
+        """Asks every Session to save and end at its next step. Where the user waits for it, one
+        whose step takes too long is ended."""
+        self._flags[0] = max(self._flags[0], 1 + user_waits)
 
     @property
     def stop_requested(self) -> bool:
         """Whether `request_stop` was called, in any process."""
         return bool(self._flags[0])
+
+    @property
+    def user_waits(self) -> bool:
+        """Whether it was called for a user who waits."""
+        return bool(self._flags[0] > 1)
 
     def request_save(self) -> None:
         """Asks the Sessions of one training for a checkpoint that they make together."""

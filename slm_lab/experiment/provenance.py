@@ -4,6 +4,7 @@ import os
 import platform
 import subprocess
 import sys
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,9 @@ PACKAGES = (
 
 
 def provenance(root_seed: int) -> dict[str, Any]:
-    """The root seed, the commit, package versions and the machine, as JSON."""
+    """The root seed, the time, the commit, package versions and the machine, as JSON."""
     return {
+        "started": datetime.now(UTC).isoformat(),
         "random_seed": root_seed,
         "git_sha": git_sha(),
         "packages": {name: found for name in PACKAGES if (found := _version(name))},

@@ -1,14 +1,10 @@
-"""The run folder that a command names, and the plug-ins that its run was started with.
-
-They are imported before any spec is read: a spec may name parts that only they know.
-"""
+"""The run folder that a command names."""
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 from slm_lab.core.errors import Problem, SpecError, UsageError
-from slm_lab.experiment.run_dir import RUN_BLOCK, RunDir
+from slm_lab.experiment.run_dir import RunDir
 from slm_lab.spec.load import spec_names
 from slm_lab.spec.read import find_file, read_file, shipped_name
 
@@ -55,19 +51,6 @@ def asked_spec_name(spec_file: str, spec_name: str | None) -> str:
         problem = Problem("spec name", f"must be given; the file holds {listed}")
         raise SpecError(shipped_name(path), [problem])
     return names[0]
-
-
-def with_recorded_imports(run_dir: RunDir, given: Sequence[str]) -> tuple[str, ...]:
-    """The modules that the run was started with, and after them those that are `given` now.
-
-    Raises SpecError where the run's own spec file does not hold a list of names.
-    """
-    about = read_file(run_dir.spec_file).get(RUN_BLOCK, {})
-    recorded = about.get("imports", []) if isinstance(about, dict) else None
-    if not isinstance(recorded, list) or not all(isinstance(name, str) for name in recorded):
-        problem = Problem(f"{RUN_BLOCK}.imports", "must be a list of module names")
-        raise SpecError(str(run_dir.spec_file), [problem])
-    return tuple(dict.fromkeys([*recorded, *given]))
 
 
 def recorded_seed(run_dir: RunDir, seed: int | None) -> int:

@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import final
 
 from slm_lab.agent.memory.step_log import StepLog
@@ -43,6 +44,10 @@ class Records:
     def load(self, manifest: Manifest) -> StateDict:
         """Its state. Raises CheckpointError when the file is not what was written."""
         return self._store.load(manifest)
+
+    def file(self, manifest: Manifest) -> Path:
+        """Where its state is."""
+        return self._store.file(manifest)
 
     def load_log(self, manifest: Manifest, log: StepLog) -> None:
         """Its steps, see CheckpointStore."""

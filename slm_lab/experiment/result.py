@@ -36,6 +36,8 @@ class SessionResult:
     """How the last one of them died."""
     would_repeat: bool = False
     """Whether the same would happen again from the last checkpoint on."""
+    diverged: bool = False
+    """Whether its loss, a gradient or a statistic was not finite any more."""
     lost_others: bool = False
     """Whether it ended only because another of those that it trains with did."""
     lost: bool = False

@@ -1,7 +1,7 @@
 """From a request on the command line to a trained Trial in its run folder."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -16,14 +16,22 @@ from slm_lab.env.envpool import is_pooled
 from slm_lab.env.lookup import find_env
 from slm_lab.env.make import Spaces, describe_spaces
 from slm_lab.env.record import env_record
-from slm_lab.experiment.continued import check_checkpoints, continued, differences
+from slm_lab.experiment.consent import check_source
+from slm_lab.experiment.continued import (
+    about_file,
+    about_versions,
+    check_checkpoints,
+    continued,
+    differences,
+)
 from slm_lab.experiment.lock import RunLock
 from slm_lab.experiment.manifest import Manifest
 from slm_lab.experiment.mode import parse_mode
+from slm_lab.experiment.origin import begun, resumed
 from slm_lab.experiment.place import check_place
 from slm_lab.experiment.progress import Board
 from slm_lab.experiment.provenance import provenance
-from slm_lab.experiment.recorded import find_run
+from slm_lab.experiment.recorded import asked_spec_name, find_run
 from slm_lab.experiment.result import TrialResult
 from slm_lab.experiment.run_dir import RUN_BLOCK, RunDir
 from slm_lab.experiment.seeding import draw_root_seed
@@ -60,6 +68,7 @@ class RunRequest:
     seed: int | None = None
     data_dir: Path = Path("data")
     imports: tuple[str, ...] = ()
+    """Modules that are imported by now; of those that a run folder names no others are."""
 
 
 class Run:
@@ -68,48 +77,70 @@ class Run:
     def __init__(self, request: RunRequest) -> None:
         """Raises SpecError or UsageError with every problem before any process starts."""
         mode = parse_mode(request.mode)
-        resume_from = mode.run
-        overrides = {} if request.seed is None else {"meta.random_seed": request.seed}
-        spec = load_spec(request.spec_file, request.spec_name, request.sets, overrides)
         self.imports = request.imports
         self.checked = mode.verb == "dev"
-        self.resume = resume_from is not None
+        self.resume = mode.run is not None
         self.notes: tuple[str, ...] = ()
         """What the user should know before it starts."""
-        if resume_from is None:
-            spec = dev_profile(spec) if self.checked else spec
-            where = f"{request.spec_file}: {spec.name}"
-            check_spaces(where, spec)
-            check_place(where, spec)
-            given = spec.meta.random_seed
-            self.root_seed = draw_root_seed() if given is None else given
-            self.spec = with_seed(spec, self.root_seed)
-            self.run_dir = RunDir.create(request.data_dir, spec.name, datetime.now())
-            self._lock = RunLock(self.run_dir.root)
-            environment = env_record(self.spec.env)
-            self._write_specs(request, {**provenance(self.root_seed), "environment": environment})
+        if mode.run is None:
+            self._begin(request)
         else:
-            self.run_dir = find_run(resume_from, request.data_dir, spec.name)
-            self._lock = RunLock(self.run_dir.root)
-            goes_on = continued(self.run_dir, spec, request.sets, request.seed, MAY_CHANGE)
-            self.spec, self.root_seed, self.notes = goes_on.spec, goes_on.root_seed, goes_on.notes
-            where = f"{self.run_dir.root}: {self.spec.name}"
-            spaces = check_spaces(where, self.spec)
-            ended, manifests = have_ended(self.spec, self.run_dir, 0)
-            check_checkpoints(self.spec, self.run_dir, manifests)
-            has_ended = all(ended)
-            if not has_ended:
-                check_place(where, self.spec)
-            if goes_on.is_changed:
-                self._write_specs(request, self._about())
-            self.notes += tuple(_about_beginnings(self.spec, self.run_dir, manifests))
-            if has_ended:
-                self.notes += ("every Session has ended: only metrics and graphs are made anew",)
-            elif not spaces.exact_state:
-                self.notes += (_about_lost_episodes(self.spec.env),)
-
+            self._resume(request, mode.run)
         about = (_about_ranks, _about_devices, _about_videos)
         self.notes += tuple(note for each in about for note in each(self.spec))
+
+    def _begin(self, request: RunRequest) -> None:
+        """A new run in a folder of its own."""
+        overrides = {} if request.seed is None else {"meta.random_seed": request.seed}
+        spec = load_spec(request.spec_file, request.spec_name, request.sets, overrides)
+        check_source(request.spec_file, spec, request.imports)
+        spec = dev_profile(spec) if self.checked else spec
+        where = f"{request.spec_file}: {spec.name}"
+        check_spaces(where, spec)
+        check_place(where, spec)
+        given = spec.meta.random_seed
+        self.root_seed = draw_root_seed() if given is None else given
+        self.spec = with_seed(spec, self.root_seed)
+        self.run_dir = RunDir.create(request.data_dir, spec.name, datetime.now())
+        self._lock = RunLock(self.run_dir.root)
+        about = {**provenance(self.root_seed), "environment": env_record(self.spec.env)}
+        how = {"mode": request.mode, "imports": list(request.imports)}
+        self._write_specs(begun(about, request.spec_file, spec.name, request.sets, **how))
+
+    def _resume(self, request: RunRequest, run: str) -> None:
+        """The run that `run` names, with the spec that it has."""
+        name = asked_spec_name(request.spec_file, request.spec_name)
+        self.run_dir = find_run(run, request.data_dir, name)
+        self._lock = RunLock(self.run_dir.root)
+        try:
+            self._take_up(request)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def _take_up(self, request: RunRequest) -> None:
+        """What was recorded of the run, and how it is resumed."""
+        goes_on = continued(self.run_dir, request.sets, request.seed, MAY_CHANGE, request.imports)
+        self.spec, self.root_seed = goes_on.spec, goes_on.root_seed
+        where = f"{self.run_dir.root}: {self.spec.name}"
+        spaces = check_spaces(where, self.spec)
+        ended, manifests = have_ended(self.spec, self.run_dir, 0)
+        check_checkpoints(self.spec, self.run_dir, manifests)
+        self.notes += tuple(about_file(goes_on.origin, request.spec_file, self.run_dir))
+        has_ended = all(ended)
+        about = provenance(self.root_seed)
+        if not has_ended:
+            check_place(where, self.spec)
+            self.notes += tuple(about_versions(goes_on.origin, about))
+        if goes_on.is_changed or not has_ended:
+            frames = [0 if manifest is None else manifest.frame for manifest in manifests]
+            how = {"frames": frames, "imports": list(request.imports)}
+            self._write_specs(resumed(goes_on.origin, about, request.sets, **how))
+        self.notes += tuple(_about_beginnings(self.spec, self.run_dir, manifests))
+        if has_ended:
+            self.notes += ("every Session has ended: only metrics and graphs are made anew",)
+        elif not spaces.exact_state:
+            self.notes += (_about_lost_episodes(self.spec.env),)
 
     def start(self, on_tick: Callable[[Board], None]) -> TrialResult:
         """Trains to the end of the budget."""
@@ -127,24 +158,11 @@ class Run:
         finally:
             self._lock.release()
 
-    def _about(self) -> Mapping[str, Any]:
-        """How the run came about, as its own spec file says."""
-        about: Mapping[str, Any] = json.loads(self.run_dir.spec_file.read_text())[RUN_BLOCK]
-        return about
-
-    def _write_specs(self, request: RunRequest, about: Mapping[str, Any]) -> None:
-        origin: dict[str, Any] = {
-            "spec_file": request.spec_file,
-            "set": list(request.sets),
-            "mode": request.mode,
-            "imports": list(request.imports),
-        }
+    def _write_specs(self, origin: dict[str, Any]) -> None:
         if own := _own_keys_of_ranks(self.spec):
-            origin["each_rank"] = {path: new for path, _, new in own}
+            origin = {**origin, "each_rank": {path: new for path, _, new in own}}
         resolved = self.spec.to_json()
-        write_json(
-            self.run_dir.spec_file, {self.spec.name: resolved, RUN_BLOCK: {**about, **origin}}
-        )
+        write_json(self.run_dir.spec_file, {self.spec.name: resolved, RUN_BLOCK: origin})
         write_json(self.run_dir.trial_spec_file(0), {self.spec.name: resolved})
 
 

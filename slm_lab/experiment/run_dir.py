@@ -2,9 +2,11 @@
 
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from slm_lab.core.errors import UsageError
 from slm_lab.experiment.manifest import manifest_path
@@ -113,12 +115,12 @@ class RunDir:
 
     @classmethod
     def latest(cls, data_dir: Path, spec_name: str, of_search: bool = False) -> "RunDir":
-        """The newest run, or the newest search, of this spec; a run in the dev mode only where
-        there is no other. Raises UsageError when there is none."""
+        """The newest run, or the newest search, of this spec, wherever on earth it was started; a
+        run in the dev mode only where there is no other. Raises UsageError when there is none."""
         prefix, any_run = safe_name(spec_name), cls(data_dir, spec_name)
         spec, record = any_run.spec_file.name, any_run.search_record.name
         runs = [
-            (not _is_dev(folder / spec), match.group(1), int(match.group(2) or 0), folder)
+            (*_age(folder / spec, match.group(1)), int(match.group(2) or 0), folder)
             for folder in (data_dir.iterdir() if data_dir.is_dir() else [])
             if (folder / spec).is_file()  # else killed before it began
             and (folder / record).is_file() is of_search
@@ -183,9 +185,28 @@ def safe_name(spec_name: str) -> str:
     return re.sub(r"[^\w.-]", "_", spec_name)
 
 
-def _is_dev(spec_file: Path) -> bool:
-    """Whether it is of a run in the dev mode, as far as one can read it."""
+def origin_of(spec_file: Path) -> dict[str, Any]:
+    """How a run came about, by its spec file; nothing where that cannot be read."""
+    with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+        about = json.loads(spec_file.read_text())[RUN_BLOCK]
+        return about if isinstance(about, dict) else {}
+    return {}
+
+
+def _age(spec_file: Path, stamp: str) -> tuple[bool, datetime]:
+    """By which newer runs are told from older ones: whether it is no dev run, and when it was
+    started. Where no file says when, its folder's `stamp` does, a local time."""
+    about = origin_of(spec_file)
     try:
-        return bool(json.loads(spec_file.read_text())[RUN_BLOCK]["mode"] == "dev")
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
+        started = datetime.fromisoformat(about["started"]).astimezone(UTC)
+    except (KeyError, TypeError, ValueError, OverflowError):
+        started = _local(stamp)
+    return about.get("mode") != "dev", started
+
+
+def _local(stamp: str) -> datetime:
+    """The time in a folder's name; the earliest there is where it is none, as 2026_99_99_000000."""
+    try:
+        return datetime.strptime(stamp, STAMP).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return datetime.min.replace(tzinfo=UTC)

@@ -8,13 +8,15 @@ from typing import Literal, TypeAlias, final
 from slm_lab.core.errors import CheckpointError, Problem, SpecError, UsageError
 from slm_lab.core.types import StateDict
 from slm_lab.env.film import Film
-from slm_lab.experiment.checkpoint import CheckpointStore
+from slm_lab.experiment.checkpoint import CheckpointStore, reading
+from slm_lab.experiment.consent import check_allowed, modules_of
 from slm_lab.experiment.continued import differences
 from slm_lab.experiment.evaluate import Evaluator, snapshot_of
 from slm_lab.experiment.fit import check_fits
 from slm_lab.experiment.manifest import Manifest, read_manifest
+from slm_lab.experiment.origin import typed_settings
 from slm_lab.experiment.recorded import asked_spec_name, find_saved, recorded_seed
-from slm_lab.experiment.run_dir import RunDir
+from slm_lab.experiment.run_dir import RunDir, origin_of
 from slm_lab.experiment.search.outcomes import best_first
 from slm_lab.experiment.search.record import Standing
 from slm_lab.experiment.seeding import session_seeds
@@ -41,6 +43,8 @@ class SavedRunRequest:
     sets: tuple[str, ...] = ()
     seed: int | None = None
     data_dir: Path = Path("data")
+    imports: tuple[str, ...] = ()
+    """Modules that are imported by now; of those that the run names no others are."""
 
 
 @dataclass(frozen=True)
@@ -53,14 +57,17 @@ class SavedAgent:
     frame: int
     snapshot: StateDict
     """Its weights and statistics."""
+    file: Path
+    """Where they were saved."""
 
     def load_into(self, evaluator: Evaluator) -> None:
         """Has `evaluator` act with them.
 
         Raises CheckpointError where the spec in the folder was changed and builds other ones.
         """
-        check_fits(self.snapshot, evaluator.networks, evaluator.env.statistics, self.folder)
-        evaluator.load_snapshot(self.snapshot)
+        with reading(self.file):
+            check_fits(self.snapshot, evaluator.networks, evaluator.env.statistics, self.file)
+            evaluator.load_snapshot(self.snapshot)
 
 
 @final
@@ -81,8 +88,11 @@ class SavedRun:
         if self.is_search:
             file = self.run_dir.trial_spec_file(self.trial)
         saved = load_spec(file, name, warn=False)
-        self.spec = load_spec(file, name, request.sets)
-        refused = [
+        where, data_dir = self.run_dir.root, request.data_dir
+        check_allowed(where, modules_of(saved), request.imports, data_dir)
+        keys, refused = typed_settings(origin_of(self.run_dir.spec_file), request.sets)
+        self.spec = load_spec(file, name, keys)
+        refused += [
             Problem(path, _why_refused(old), new, has_value=True)
             for path, old, new in differences(saved.to_json(), self.spec.to_json())
             if path not in MAY_CHANGE
@@ -130,6 +140,10 @@ class SavedRun:
             chosen = self._choose(session, manifest, which)
             try:
                 state = store.load(manifest, PARTS[chosen])
+                file = store.file(manifest, PARTS[chosen])
+                with reading(file):
+                    snapshot = state if chosen == "best" else snapshot_of(state)
+                    frame = int(snapshot["frame"])
             except CheckpointError as error:
                 before, manifest = manifest, store.manifest()
                 if manifest == before:  # else a training has replaced it meanwhile
@@ -137,9 +151,8 @@ class SavedRun:
                         raise CheckpointError(f"{error}; use --which latest") from error
                     raise
             else:
-                snapshot = state if chosen == "best" else snapshot_of(state)
-                frame = int(snapshot["frame"])
-                return SavedAgent(self.run_dir.root, session, chosen, frame, snapshot)
+                root = self.run_dir.root
+                return SavedAgent(root, session, chosen, frame, snapshot, file)
         raise UsageError(f"{self.run_dir.root}: Session {session} has no checkpoint yet")
 
     def _choose(self, session: int, manifest: Manifest, which: Which | None) -> Which:

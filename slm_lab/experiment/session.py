@@ -12,6 +12,7 @@ from slm_lab.core.types import StateDict
 from slm_lab.env.make import make_env
 from slm_lab.env.step import NO_EPISODES, FinishedEpisodes
 from slm_lab.experiment.check import AgentChecks
+from slm_lab.experiment.checkpoint import reading
 from slm_lab.experiment.crew import Alone, Crew, Wish
 from slm_lab.experiment.evaluate import snapshot_of
 from slm_lab.experiment.fit import check_fits, check_optimizers
@@ -75,7 +76,7 @@ class Session:
         self._experience = self._crew.experience(spec, self.agent, self.env, self.clock)
         columns_added = (*self.agent.learner.metric_names, *self._crew.columns)
         num_envs = spec.env.num_envs * self._crew.size
-        self.tracker = Tracker(num_envs, spec.meta.log_frequency, columns_added)
+        self.tracker = Tracker(num_envs, spec.log_frequency, spec.env.max_frame, columns_added)
         played = self._crew.part_of(spec.meta.rigorous_eval)
         self._evaluation = RigorousEval(spec, played, seeds.rigorous_eval) if played else None
         self._video = None
@@ -121,7 +122,7 @@ class Session:
                 crew.refresh()
                 finished = experience.step()  # act, step, observe: see `Acting`
                 if finished is not None:
-                    self.tracker.track_episodes(*finished)
+                    self.tracker.track_episodes(*finished, self.clock.total_frame)
                     crew.tell(finished)
                 self._after_step()
         except NonFiniteLossError as error:
@@ -199,7 +200,7 @@ class Session:
     def _learn(self) -> None:
         """One training event."""
         for finished in self._crew.heard():
-            self.tracker.track_episodes(*finished)
+            self.tracker.track_episodes(*finished, self.clock.total_frame)
         self._crew.refresh()
         report = self.agent.learn(self.clock.total_frame)
         assert report is not None
@@ -258,7 +259,7 @@ class Session:
         return SessionResult(self.index, ending, self.clock.frame, error)
 
     def _solved(self) -> bool:
-        target, best = self.spec.meta.stop_return, self.tracker.best_return_ma
+        target, best = self.spec.meta.stop_return, self.tracker.best_return
         if target is None:
             return False
         if best is not None and best >= target:
@@ -346,7 +347,7 @@ class Session:
         )
         self.records.append(self.paths.rows.name, row)
         if self.tracker.improved and self._evaluation is None:
-            best = {**self._snapshot(), "total_reward_ma": self.tracker.best_return_ma}
+            best = {**self._snapshot(), "recent_return": self.tracker.best_return}
             self.records.remember(best)
         self._show()
         if self._on_row is not None:
@@ -357,15 +358,17 @@ class Session:
 
     def _show(self) -> None:
         row = self.tracker.last_row
-        best = self.tracker.best_return_ma
+        best = self.tracker.best_return
         if self._evaluation is not None:
             best = self._evaluation.tracker.best_return
         if row is not None:
+            recent = row["recent_return"]
+            if recent is None:  # of the few episodes that have ended
+                recent = row["final_return"]
             self._board.write(
                 self.index,
                 fps=row["fps"],
-                total_reward=row["total_reward"],
-                total_reward_ma=row["total_reward_ma"],
+                recent_return=recent,
                 best=best,
                 **{name: row[name] for name in Flow._fields if name in row.columns},
             )
@@ -380,10 +383,14 @@ class Session:
     def _save(self, finished: bool, state: StateDict | None = None) -> None:
         """A checkpoint of what is here now, or of `state`, which all have agreed on."""
         self._crew.show_progress()
-        if state is None:
-            state = self.state_dict()
-        together = self._crew.all_have_written
-        self.records.save(self.clock.frame, state, self.agent.log, finished, together)
+        self._board.saving[self.index] = 1
+        try:
+            if state is None:
+                state = self.state_dict()
+            together = self._crew.all_have_written
+            self.records.save(self.clock.frame, state, self.agent.log, finished, together)
+        finally:
+            self._board.saving[self.index] = 0
 
     def _snapshot(self) -> StateDict:
         """What is needed to act as now: weights and normaliser statistics, no replay."""
@@ -394,12 +401,13 @@ class Session:
         }
 
     def _restore(self, manifest: Manifest) -> None:
-        state = self.records.load(manifest)
-        built = self.agent.learner.flats, self.env.statistics
-        check_fits(snapshot_of(state), *built, self.paths.root)
-        saved, optimizers = state["agent"]["learner"]["units"], self.agent.learner.units.optimizers
-        check_optimizers(saved, optimizers, self.paths.root)
-        self.load_state_dict(state)
+        state, file = self.records.load(manifest), self.records.file(manifest)
+        with reading(file):
+            built = self.agent.learner.flats, self.env.statistics
+            check_fits(snapshot_of(state), *built, file)
+            saved = state["agent"]["learner"]["units"]
+            check_optimizers(saved, self.agent.learner.units.optimizers, file)
+            self.load_state_dict(state)
         if self.agent.log is not None:
             self.records.load_log(manifest, self.agent.log)
         self._experience.go_on(state)

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from slm_lab.core.cores import usable_cores
 from slm_lab.core.errors import LabError
 from slm_lab.core.imports import importing
 from slm_lab.experiment.baseline import CHANCE_FILE, cached_random_return, measure_main
@@ -92,8 +93,8 @@ class Trial:
         done = {result.session for result in results}
         tasks = [self._task(s) for s in range(meta.num_sessions) if s not in done]
         if meta.distributed is False and meta.cluster is None:
-            cores = len(os.sched_getaffinity(0))
-            processes = Processes(tasks, self.board, len(tasks) if self._at_once else cores)
+            at_a_time = len(tasks) if self._at_once else usable_cores()
+            processes = Processes(tasks, self.board, at_a_time)
             results += processes.run(self._tick)
         elif meta.distributed is False:
             results += self._launcher()(tasks, self.board, self._tick) if tasks else []
@@ -114,6 +115,7 @@ class Trial:
                 raise
             for task in tasks:
                 self.board.write(task.session, phase=Phase.FAILED)
+                self.board.reasons[task.session] = str(error)
             return [
                 SessionResult(
                     task.session,
@@ -204,7 +206,8 @@ class Trial:
 
         def measure() -> None:
             if process.pid is None:
-                start(process)
+                with suppress(OSError):  # of which the Sessions, which need more, will speak
+                    start(process)
             else:
                 process.is_alive()  # lets it go from the process table once it has ended
 
@@ -212,7 +215,7 @@ class Trial:
             if not self.board.stop_requested:
                 measure()
             deadline = time.monotonic() + BASELINE_SECONDS
-            while process.is_alive() and time.monotonic() < deadline:
+            while process.pid is not None and process.is_alive() and time.monotonic() < deadline:
                 if self.board.stop_requested:
                     break
                 self._on_tick(self.board)
@@ -253,8 +256,8 @@ def _is_solved(spec: Spec, run_dir: RunDir, trial: int, workers: Sequence[int]) 
     reached = False
     for session in set(workers) & set(spec.meta.writers):
         with suppress(OSError, ValueError):  # the Session will find that they are damaged
-            best = read_rows(run_dir.session(trial, session).rows)["total_reward_ma"]
-            reached |= bool((best >= target).any())
+            recent = read_rows(run_dir.session(trial, session).rows)["recent_return"]
+            reached |= bool((recent >= target).any())
     return reached
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import final
 
 from slm_lab.core.errors import LabError
+from slm_lab.core.files import link_error
 from slm_lab.core.types import Array
 
 
@@ -36,6 +37,8 @@ class VideoFile:
         self._messages = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as this is
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            if self._unfinished.is_symlink():  # ffmpeg would write through it
+                raise link_error(self._unfinished)
             self._ffmpeg = subprocess.Popen(
                 [get_ffmpeg_exe(), "-v", "error", "-y", *raw, "-i", "-", *video, *even, *output],
                 stdin=subprocess.PIPE,

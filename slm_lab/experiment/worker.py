@@ -1,17 +1,22 @@
 """What runs in the process of one Session. Importing this module must stay cheap."""
 
+import io
 import logging
+import os
 import signal
 import sys
 import traceback
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slm_lab.core.allocation import keep_freed_memory
 from slm_lab.core.errors import CheckpointError, LabError, NonFiniteLossError
+from slm_lab.core.files import open_own
 from slm_lab.core.imports import importing
+from slm_lab.core.limits import limit_reached
 from slm_lab.core.parent import die_with_parent
 from slm_lab.core.plugins import import_plugins
 from slm_lab.experiment.progress import Board, Phase
@@ -96,13 +101,23 @@ def run_session(task: SessionTask, board: Board) -> "SessionResult":
         result = _run(task, board)
         board.write(task.session, phase=phases[result.ending])
     except Exception as error:
-        told = isinstance(error, LabError)
-        text = str(error) if told else traceback.format_exc()
+        limit = limit_reached(error)
+        if isinstance(error, LabError):
+            text = str(error) if limit is None else f"{error}: {limit}"
+        else:
+            text = limit or traceback.format_exc()
         root.error("Session %d failed: %s", task.session, traceback.format_exc())
         board.write(task.session, phase=Phase.FAILED)
         frame = int(board.clock_slots[task.session])
-        again = isinstance(error, NonFiniteLossError | CheckpointError)
-        result = SessionResult(task.session, Ending.FAILED, frame, text.strip(), would_repeat=again)
+        diverged = isinstance(error, NonFiniteLossError)
+        result = SessionResult(
+            task.session,
+            Ending.FAILED,
+            frame,
+            text.strip(),
+            would_repeat=diverged or isinstance(error, CheckpointError),
+            diverged=diverged,
+        )
     finally:
         root.removeHandler(log)
         log.close()
@@ -112,9 +127,14 @@ def run_session(task: SessionTask, board: Board) -> "SessionResult":
 class SessionLog(logging.FileHandler):
     """The text log. A full disk must not hide what the Session has to report."""
 
+    def _open(self) -> io.TextIOWrapper:
+        """The file, to add to; never what a link leads to."""
+        descriptor = open_own(Path(self.baseFilename), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        return open(descriptor, self.mode, encoding="utf-8")  # type: ignore[return-value]
+
     def emit(self, record: logging.LogRecord) -> None:
         """Writes a record, if it can be written."""
-        with suppress(OSError):
+        with suppress(OSError, LabError):
             super().emit(record)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name

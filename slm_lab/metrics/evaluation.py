@@ -8,23 +8,28 @@ import numpy as np
 
 from slm_lab.core.errors import CheckpointError
 from slm_lab.core.types import FloatArray, IntArray, StateDict
+from slm_lab.metrics.recent import RecentEpisodes
 from slm_lab.metrics.row import EVAL_COLUMNS, Cell, Row
 from slm_lab.metrics.tracker import MA_WINDOW, next_multiple
 
 
 @final
 class EvaluationTracker:
-    """When the next evaluation is due, its row, and the best return so far."""
+    """When the next evaluation is due, its row, and the best return so far.
+
+    `max_frame` is the budget, in total frames.
+    """
 
     columns = EVAL_COLUMNS
 
-    def __init__(self, eval_frequency: int) -> None:
+    def __init__(self, eval_frequency: int, max_frame: int) -> None:
         self.last_frame = 0
         self.best_return: float | None = None
         self.improved = False
         self._eval_frequency = eval_frequency
         self._next_due = eval_frequency
-        self._recent_returns: deque[float] = deque(maxlen=MA_WINDOW)
+        self._recent = RecentEpisodes(max_frame)
+        self._row_returns: deque[float] = deque(maxlen=MA_WINDOW)
 
     def due(self, frame: int) -> bool:
         """Whether `frame` has reached a multiple of eval_frequency since the last row."""
@@ -46,7 +51,9 @@ class EvaluationTracker:
         `improved` then says whether its mean return is above that of every evaluation before.
         """
         mean = float(episode_return.mean())
-        self._recent_returns.append(mean)
+        self._row_returns.append(mean)
+        self._recent.add(total_frame, episode_return)
+        final_return = self._recent.final(total_frame)
         cells: dict[str, Cell] = {
             "frame": int(frame),
             "total_frame": int(total_frame),
@@ -54,7 +61,9 @@ class EvaluationTracker:
             "epi": int(epi),
             "opt_step": int(opt_step),
             "total_reward": mean,
-            "total_reward_ma": math.fsum(self._recent_returns) / len(self._recent_returns),
+            "total_reward_ma": math.fsum(self._row_returns) / len(self._row_returns),
+            "final_return": final_return.value,
+            "final_return_episodes": final_return.episodes,
             "return_std": float(episode_return.std()),
             "return_min": float(episode_return.min()),
             "return_max": float(episode_return.max()),
@@ -72,18 +81,20 @@ class EvaluationTracker:
             "columns": list(self.columns),
             "last_frame": self.last_frame,
             "best_return": self.best_return,
-            "recent_returns": list(self._recent_returns),
+            "recent": self._recent.state_dict(),
+            "row_returns": list(self._row_returns),
         }
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Goes on from `state`. Raises CheckpointError when the columns differ."""
+        """Restores `state`. Raises CheckpointError when the columns differ."""
         if tuple(state["columns"]) != self.columns:
             raise CheckpointError(
                 f"the checkpoint's evaluation rows have the columns {', '.join(state['columns'])}, "
                 f"this version's {', '.join(self.columns)}"
             )
         self.best_return = state["best_return"]
-        self._recent_returns = deque(state["recent_returns"], maxlen=MA_WINDOW)
+        self._recent.load_state_dict(state["recent"])
+        self._row_returns = deque(state["row_returns"], maxlen=MA_WINDOW)
         self._set_frame(state["last_frame"])
 
     def _set_frame(self, frame: int) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from slm_lab.core.errors import LabError
 from slm_lab.core.types import FloatArray
+from slm_lab.metrics.older import completed
 from slm_lab.metrics.row import BASE_COLUMNS
 
 CLOCK = "frame"
@@ -55,7 +56,7 @@ NO_ROWS = Rows(BASE_COLUMNS, np.empty((len(BASE_COLUMNS), 0)))
 
 
 def read_rows(path: str | Path) -> Rows:
-    """The whole rows of a CSV.
+    """The whole rows of a CSV; those of earlier versions are `completed`.
 
     A last line without its end is still being written and left out. A file without even a header
     is a session without rows. Raises OSError when there is no file; DamagedRowsError, with line and
@@ -74,7 +75,7 @@ def read_rows(path: str | Path) -> Rows:
             rows[index] = parse_row(columns, line)  # None becomes NaN
         except ValueError as error:
             raise DamagedRowsError(f"{path}, line {index + 2}: {error}") from None
-    return Rows(columns, np.ascontiguousarray(rows.T))
+    return Rows(*completed(columns, np.ascontiguousarray(rows.T)))
 
 
 def column_names(header: bytes) -> tuple[str, ...]:

@@ -36,7 +36,27 @@ _BASE = (
         "R: mean over environments of the last finished episode's raw return "
         "(only environments that have finished one)",
     ),
-    Column("total_reward_ma", "reward", "mean of the last min(n, 100) non-empty total_reward"),
+    Column(
+        "total_reward_ma",
+        "reward",
+        "SLM Lab's moving average: mean of the last min(n, 100) non-empty total_reward; with fewer "
+        "rows it reaches back to the first",
+    ),
+    Column("mean_return", "reward", "mean raw return of the episodes since the last row"),
+    Column(
+        "recent_return",
+        "reward",
+        "what decides while a training runs: mean raw return of the episodes of the last 5 % of "
+        "the budget, at least the last 20 and at most the last 100; empty before 20 have ended, "
+        "unless the budget is spent",
+    ),
+    Column(
+        "final_return",
+        "reward",
+        "the result if the run ends here: mean raw return of the episodes of the last 5 % of the "
+        "budget, or of the last 20 where these are fewer",
+    ),
+    Column("final_return_episodes", "episodes", "how many episodes final_return rests on"),
     Column("loss", "1", "the loss that was minimised, all terms summed"),
     Column("lr", "1", "learning rate of the (actor's) optimizer"),
     Column("entropy", "nat", "entropy of the policy, mean over the batch"),
@@ -109,6 +129,8 @@ EVAL_COLUMNS: tuple[str, ...] = (
     "opt_step",
     "total_reward",
     "total_reward_ma",
+    "final_return",
+    "final_return_episodes",
     "return_std",
     "return_min",
     "return_max",

@@ -11,6 +11,7 @@ from slm_lab.core.column import Column
 from slm_lab.core.errors import CheckpointError, LabError
 from slm_lab.core.types import FloatArray, IntArray, StateDict
 from slm_lab.metrics.reader import Rows
+from slm_lab.metrics.recent import RecentEpisodes
 from slm_lab.metrics.row import BASE_COLUMNS, Cell, Row, resolve_columns, suggest
 
 MA_WINDOW = 100
@@ -24,13 +25,17 @@ _EPISODE_LENGTH = "episode_length"
 class Tracker:
     """The numbers of one Session between two rows, and the few that last over all of them.
 
-    `extra_columns` follow the base columns: names documented in `row.COLUMNS`, or a `Column` that
-    documents itself. The Tracker fills `episode_length` if asked for; every other extra column is
-    filled by learner reports.
+    `max_frame` is the budget, in total frames. `extra_columns` follow the base columns: names
+    documented in `row.COLUMNS`, or a `Column` that documents itself. The Tracker fills
+    `episode_length` if asked for; every other extra column is filled by learner reports.
     """
 
     def __init__(
-        self, num_envs: int, log_frequency: int, extra_columns: Sequence[str | Column] = ()
+        self,
+        num_envs: int,
+        log_frequency: int,
+        max_frame: int,
+        extra_columns: Sequence[str | Column] = (),
     ) -> None:
         if num_envs < 1 or log_frequency < 1:
             raise LabError(
@@ -39,8 +44,10 @@ class Tracker:
         self.columns = resolve_columns(extra_columns)
         self.last_row: Row | None = None
         self.last_frame = 0
-        self.best_return_ma: float | None = None
+        self.best_return: float | None = None
+        """The highest `recent_return` of all rows."""
         self.improved = False
+        """Whether the last row has set it."""
 
         self._log_frequency = log_frequency
         self._next_due = log_frequency
@@ -49,7 +56,9 @@ class Tracker:
         self._has_episode = np.zeros(num_envs, dtype=np.bool_)
         self._episode_return = np.zeros(num_envs, dtype=np.float64)
         self._episode_length = np.zeros(num_envs, dtype=np.int64)
-        self._recent_returns: deque[float] = deque(maxlen=MA_WINDOW)
+        self._recent = RecentEpisodes(max_frame)
+        self._returns_since_row: list[float] = []
+        self._row_returns: deque[float] = deque(maxlen=MA_WINDOW)
         self._reported = tuple(
             name
             for name in (*_REPORTED_BASE, *self.columns[len(BASE_COLUMNS) :])
@@ -59,9 +68,13 @@ class Tracker:
         self._counts = dict.fromkeys(self._reported, 0)
 
     def track_episodes(
-        self, env_index: IntArray, episode_return: FloatArray, episode_length: IntArray
+        self,
+        env_index: IntArray,
+        episode_return: FloatArray,
+        episode_length: IntArray,
+        total_frame: int,
     ) -> None:
-        """Takes note of K finished episodes; all arrays (K,). Call it only when K > 0.
+        """Takes note of K episodes that ended at `total_frame`; all arrays (K,), K > 0.
 
         `episode_return` is raw reward. Raises LabError when a return is not finite.
         """
@@ -71,6 +84,8 @@ class Tracker:
                 f"{np.asarray(episode_return).tolist()}: a return must be finite"
             )
         self._episodes += len(env_index)
+        self._recent.add(total_frame, episode_return)
+        self._returns_since_row.extend(episode_return.tolist())
         self._has_episode[env_index] = True
         self._episode_return[env_index] = episode_return
         self._episode_length[env_index] = episode_length
@@ -111,7 +126,7 @@ class Tracker:
     ) -> Row:
         """Closes the interval and returns its row; both times are training time in seconds."""
         total_reward = self._mean_over_envs(self._episode_return)
-        total_reward_ma = self._moving_average(total_reward)
+        recent_return, final = self._recent.recent(total_frame), self._recent.final(total_frame)
         seconds = wall_t - self.last_wall_t
         cells: dict[str, Cell] = dict.fromkeys(self.columns)
         cells |= {
@@ -123,7 +138,11 @@ class Tracker:
             "opt_step": int(opt_step),
             "fps": float(frame - self.last_frame) / seconds if seconds > 0 else None,
             "total_reward": total_reward,
-            "total_reward_ma": total_reward_ma,
+            "total_reward_ma": self._moving_average(total_reward),
+            "mean_return": self._mean_since_row(),
+            "recent_return": recent_return,
+            "final_return": final.value,
+            "final_return_episodes": final.episodes,
             "explore_var": explore_var,
         }
         if _EPISODE_LENGTH in cells:
@@ -133,10 +152,10 @@ class Tracker:
             cells[name] = self._sums[name] / count if count else None
             self._sums[name], self._counts[name] = 0.0, 0
 
-        best = self.best_return_ma
-        self.improved = total_reward_ma is not None and (best is None or total_reward_ma > best)
+        best = self.best_return
+        self.improved = recent_return is not None and (best is None or recent_return > best)
         if self.improved:
-            self.best_return_ma = total_reward_ma
+            self.best_return = recent_return
         self._close(Row(self.columns, tuple(cells.values())), int(frame), float(wall_t))
         assert self.last_row is not None
         return self.last_row
@@ -148,31 +167,41 @@ class Tracker:
             "last_row": None if self.last_row is None else list(self.last_row.cells),
             "last_frame": self.last_frame,
             "last_wall_t": self.last_wall_t,
-            "best_return_ma": self.best_return_ma,
+            "best_return": self.best_return,
             "improved": self.improved,
             "episodes": self._episodes,
             "has_episode": self._has_episode.copy(),
             "episode_return": self._episode_return.copy(),
             "episode_length": self._episode_length.copy(),
-            "recent_returns": list(self._recent_returns),
+            "recent": self._recent.state_dict(),
+            "returns_since_row": list(self._returns_since_row),
+            "row_returns": list(self._row_returns),
             "sums": [self._sums[name] for name in self._reported],
             "counts": [self._counts[name] for name in self._reported],
         }
 
     def catch_up(self, rows: Rows) -> None:
-        """Goes on after `rows` that another process has written, whose state is lost with it.
+        """Continues after `rows` that another process wrote, whose state is lost.
 
-        The best return stays that of the last checkpoint, which has the best agent, too.
+        The best return stays that of the last checkpoint, which holds the best agent, too. Single
+        episodes are lost with the process: those of a row count as if each had its mean return and
+        ended with it.
         """
         if not len(rows):
             return
         last = {name: float(rows[name][-1]) for name in ("frame", "wall_t", "epi")}
-        returns = rows["total_reward"]
         self.last_frame, self.last_wall_t = int(last["frame"]), last["wall_t"]
         self._episodes = int(last["epi"])
         self._next_due = next_multiple(self.last_frame, self._log_frequency)
+        self._returns_since_row = []
+        returns = rows["total_reward"]
         recent = returns[~np.isnan(returns)][-MA_WINDOW:]
-        self._recent_returns = deque(recent.tolist(), maxlen=MA_WINDOW)
+        self._row_returns = deque(recent.tolist(), maxlen=MA_WINDOW)
+        self._recent.clear()
+        ended = np.diff(rows["epi"], prepend=0.0).astype(np.int64)
+        for row in np.flatnonzero(ended):
+            episodes = np.full(ended[row], rows["mean_return"][row])
+            self._recent.add(int(rows["total_frame"][row]), episodes)
 
     def load_state_dict(self, state: StateDict) -> None:
         """Goes on from `state`. `log_frequency` may differ from the one it was saved under.
@@ -189,18 +218,24 @@ class Tracker:
                 f"the checkpoint has {len(state['has_episode'])} environments, "
                 f"this run {len(self._has_episode)}"
             )
-        self.best_return_ma = state["best_return_ma"]
+        self.best_return = state["best_return"]
         self.improved = state["improved"]
         self._episodes = state["episodes"]
         self._has_episode[:] = state["has_episode"]
         self._episode_return[:] = state["episode_return"]
         self._episode_length[:] = state["episode_length"]
-        self._recent_returns = deque(state["recent_returns"], maxlen=MA_WINDOW)
+        self._recent.load_state_dict(state["recent"])
+        self._returns_since_row = list(state["returns_since_row"])
+        self._row_returns = deque(state["row_returns"], maxlen=MA_WINDOW)
         self._sums = dict(zip(self._reported, state["sums"], strict=True))
         self._counts = dict(zip(self._reported, state["counts"], strict=True))
         cells = state["last_row"]
         last_row = None if cells is None else Row(self.columns, tuple(cells))
         self._close(last_row, state["last_frame"], state["last_wall_t"])
+
+    def _mean_since_row(self) -> float | None:
+        returns, self._returns_since_row = self._returns_since_row, []
+        return math.fsum(returns) / len(returns) if returns else None
 
     def _close(self, row: Row | None, frame: int, wall_t: float) -> None:
         self.last_row, self.last_frame, self.last_wall_t = row, frame, wall_t
@@ -212,10 +247,10 @@ class Tracker:
 
     def _moving_average(self, total_reward: float | None) -> float | None:
         if total_reward is not None:
-            self._recent_returns.append(total_reward)
-        if not self._recent_returns:
+            self._row_returns.append(total_reward)
+        if not self._row_returns:
             return None
-        return math.fsum(self._recent_returns) / len(self._recent_returns)
+        return math.fsum(self._row_returns) / len(self._row_returns)
 
 
 def next_multiple(frame: int, frequency: int) -> int:

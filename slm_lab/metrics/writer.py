@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Self, final
 
 from slm_lab.core.errors import CheckpointError
+from slm_lab.core.files import open_own
 from slm_lab.metrics.row import Row
 
 
@@ -28,7 +29,8 @@ class RowWriter:
             header = b""
         # Unbuffered: nothing waits in this process that a kill could lose or a full disk could
         # make fail a second time when the file is closed.
-        self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115 - open as long as self
+        descriptor = open_own(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self._file = open(descriptor, "ab", buffering=0)  # noqa: SIM115 - open as long as self
         self._size = os.fstat(self._file.fileno()).st_size
         try:
             self._write(header)
@@ -132,7 +134,7 @@ def truncate_rows(path: str | Path, size: int) -> None:
         raise CheckpointError(
             f"{path} is missing; the checkpoint was made when it had {size} bytes"
         )
-    with open(path, "r+b") as file:
+    with open(open_own(path, os.O_RDWR), "r+b") as file:
         actual = os.fstat(file.fileno()).st_size
         if actual < size:
             raise CheckpointError(

@@ -20,7 +20,11 @@ from slm_lab.spec.schema.algorithm import (
 )
 from slm_lab.spec.schema.meta import MetaSpec
 from slm_lab.spec.schema.net import NetSpec, TorchArcNetSpec
+from slm_lab.spec.schema.spec import ROWS
 from slm_lab.spec.unrolls import frames_of_event, learning_algorithm, trains_freely
+
+FEW_ROWS = 100
+"""With fewer rows a curve shows little of what happened."""
 
 
 def doubts(blocks: Blocks) -> list[str]:
@@ -190,6 +194,19 @@ def _frames_to_replay(algorithm: ReplayLearningSpec, num_envs: int, meta: MetaSp
     return stored((events_before + 1) * algorithm.training_frequency)
 
 
+def _rows_are_few(blocks: Blocks) -> Iterator[Problem]:
+    env, meta = blocks.env, blocks.meta
+    if env is None or meta is None or meta.log_frequency is None:
+        return
+    rows = meta.share_of(env.max_frame) // meta.log_frequency
+    if rows < FEW_ROWS:
+        message = (
+            f"gives {rows} rows, too few for a graph; leave it out for {ROWS} rows, or set "
+            f"{max(1, meta.share_of(env.max_frame) // ROWS)}"
+        )
+        yield Problem("meta.log_frequency", message, meta.log_frequency, has_value=True)
+
+
 _BY_THEMSELVES = ("shared", "synced", "all_reduce")
 """Modes in which each Session gathers its own frames for an event, of a budget that is shared."""
 
@@ -199,4 +216,5 @@ CHECKS = (
     _crossq_goes_without_its_norm,
     _nothing_is_learned,
     _nothing_is_published,
+    _rows_are_few,
 )

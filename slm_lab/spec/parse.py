@@ -52,7 +52,15 @@ def parse(name: str, raw: Mapping[str, Any]) -> Parsed:
     if isinstance(data.get("search"), Mapping):
         problems += search_cross_check(data["search"], blocks.meta, blocks.env)
     problems += unavailable(blocks)
-    return Parsed(None if problems else spec, problems, legacy, blocks.env, doubts(blocks))
+    spec = None if problems or spec is None else _with_log_frequency(spec)
+    return Parsed(spec, problems, legacy, blocks.env, doubts(blocks))
+
+
+def _with_log_frequency(spec: Spec) -> Spec:
+    """The number is part of the spec from here on, so that a resumed run with a larger budget
+    keeps it."""
+    meta = spec.meta.model_copy(update={"log_frequency": spec.log_frequency})
+    return spec.model_copy(update={"meta": meta})
 
 
 def _validate_as_loaded(

@@ -28,7 +28,7 @@ def dev_profile(spec: Spec) -> Spec:
             "max_session": sessions,
             "max_trial": 1,
             "max_run": 1,
-            "log_frequency": min(spec.meta.log_frequency, per_row),
+            "log_frequency": per_row if spec.logs_by_default else min(spec.log_frequency, per_row),
             "eval_frequency": min(spec.meta.eval_frequency, per_row),
             "rigorous_eval": min(spec.meta.rigorous_eval, DEV_EVAL_ENVS),
         }

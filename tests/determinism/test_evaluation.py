@@ -126,11 +126,11 @@ def test_the_best_agent_is_the_one_of_the_best_evaluation(tmp_path):
     assert kept["frame"] == best_row["frame"]
 
 
-def test_without_evaluation_the_best_agent_is_the_one_of_the_best_training_average(tmp_path):
+def test_without_evaluation_the_best_agent_is_the_one_that_did_best_in_training(tmp_path):
     session = run_session(spec_of("cartpole"), tmp_path)
     found, kept = rows(session), best(session)
-    assert kept["total_reward_ma"] == found["total_reward_ma"].max()
-    assert kept["frame"] == found.loc[found["total_reward_ma"].idxmax(), "frame"]
+    assert kept["recent_return"] == found["recent_return"].max()
+    assert kept["frame"] == found.loc[found["recent_return"].idxmax(), "frame"]
 
 
 def test_stop_return_looks_at_the_training_whatever_evaluations_say(tmp_path):

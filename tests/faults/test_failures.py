@@ -174,3 +174,7 @@ def test_a_loss_that_is_not_finite_is_explained_and_the_last_checkpoint_is_intac
     assert 0 < found.frame <= frame
     assert read_state(saved.parent, found.files["state"])["frame"] == found.frame
     assert json.loads((run_folder(folder) / f"{NAME}_spec.json").read_text())
+    last = done.out.splitlines()[-1]
+    assert "Session 0: resuming would repeat it" in last
+    assert "lower agent.net.optim_spec.lr = 1e+30" in last
+    assert "go on with" not in done.out

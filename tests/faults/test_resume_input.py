@@ -170,7 +170,9 @@ def test_a_manifest_that_holds_a_list_says_what_is_wrong(copy):
     assert "must hold an object" in done.err
 
 
-def test_a_resumed_run_imports_what_it_was_started_with_and_else_touches_nothing(folder):
+def test_a_resumed_run_imports_what_it_was_started_with_by_the_word_and_else_touches_nothing(
+    folder,
+):
     write_spec(folder, ppo(env__name="Mine-v0", env__max_frame=300))
     plugin = folder / "mine.py"
     plugin.write_text(
@@ -179,11 +181,16 @@ def test_a_resumed_run_imports_what_it_was_started_with_and_else_touches_nothing
         "gymnasium.register('Mine-v0', entry_point=CartPoleEnv, max_episode_steps=50)\n"
     )
     assert call(command(folder, "train", "--import", "mine"), folder).code == 0
-    resumed = call(command(folder, "train@latest", "-s", "env.max_frame=600"), folder)
+    longer = command(folder, "train@latest", "-s", "env.max_frame=600")
+    without = call(longer, folder)
+    assert without.code == 2
+    assert "the module mine. If you trust it, repeat the command with --import mine" in without.err
+    resumed = call([*longer, "--import", "mine"], folder)
     assert (resumed.code, resumed.err) == (0, "")
     before = {p: p.read_bytes() for p in run_folder(folder).rglob("*.json")}
     plugin.write_text("")  # now it registers nothing
-    refused = call(command(folder, "train@latest", "-s", "env.max_frame=900"), folder)
+    options = ("-s", "env.max_frame=900", "--import", "mine")
+    refused = call(command(folder, "train@latest", *options), folder)
     assert refused.code == 2
     assert "Mine-v0" in refused.err
     assert {p: p.read_bytes() for p in run_folder(folder).rglob("*.json")} == before

@@ -90,7 +90,7 @@ def test_every_seed_reaches_the_threshold(file, tmp_path):
     result = Trial(spec, run_dir, root_seed=0).run()
     assert not result.failed
     finals = [
-        read_rows(run_dir.session(0, s).rows)["total_reward_ma"][-1]
+        read_rows(run_dir.session(0, s).rows)["final_return"][-1]
         for s in range(spec.meta.max_session)
     ]
     assert min(finals) >= threshold, finals

@@ -120,8 +120,11 @@ class FlatParameters:
             raise CheckpointError(
                 f"the saved network is {saved}, the spec now builds {self._layout()}"
             )
-        self.vector.copy_(state["vector"])
-        self.statistics.copy_(state["statistics"])
+        for own, given in ((self.vector, state["vector"]), (self.statistics, state["statistics"])):
+            if given.shape != own.shape:  # copy_ would spread a single number over all
+                shapes = f"{tuple(given.shape)} numbers, the spec now builds {tuple(own.shape)}"
+                raise CheckpointError(f"the saved network has {shapes}")
+            own.copy_(given)
 
     def _layout(self) -> list[list[object]]:
         shapes = [*self._shapes, *self._statistic_shapes]

@@ -1,5 +1,6 @@
 """Peers on any machines that reach each other, over torch.distributed's gloo."""
 
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from slm_lab.core.errors import PeerLostError
 
 @final
 class GlooPeers(Peers):
-    """One of those who meet at `host`:`port`, where the first rank listens.
+    """One of those who meet at `host`:`port`, where the first rank listens, and nowhere else.
 
     `own_host` is the address at which the others come to this one.
     `seconds` bound every wait, that for the others to come there among them. Where a peer dies, its
@@ -36,7 +37,9 @@ class GlooPeers(Peers):
         self.size = size
         limit = timedelta(seconds=seconds)
         with self._told():
-            store = TCPStore(host, port, size, is_master=rank == 0, timeout=limit)
+            # By itself the store would listen at every address of the machine.
+            listening = _listen(host, port, size) if rank == 0 else None
+            store = TCPStore(host, port, size, rank == 0, timeout=limit, master_listen_fd=listening)
             options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
             options._timeout = limit
             # Else gloo takes the interface that the host's name leads to, which may be any.
@@ -70,7 +73,13 @@ class GlooPeers(Peers):
         began = time.perf_counter()
         try:
             yield
-        except RuntimeError as error:
+        except (RuntimeError, OSError) as error:
             reason = str(error).splitlines()[0]
             raise PeerLostError(f"rank {self.rank} has lost the others: {reason}") from error
         self.seconds += time.perf_counter() - began
+
+
+def _listen(host: str, port: int, backlog: int) -> int:
+    """The descriptor of a socket that listens at one address."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=backlog).detach()

@@ -20,8 +20,9 @@ from slm_lab.spec.schema.spec import Spec
 from slm_lab.spec.unrolls import as_learned, unroll_length
 
 LEAVE_SECONDS = 10.0
-"""How long an actor may take to come to the end of its step after a stop, or once the learner has
-ended."""
+"""How long an actor may take to come to the end of its step once the learner has ended."""
+CLUSTER_STOP_SECONDS = 15.0
+"""How long a learner with actors on a cluster may take to end when the user waits for it."""
 
 
 def train_from_actors(
@@ -44,15 +45,8 @@ def train_from_actors(
     learner = replace(one, spec=spec, common=InProcesses(spec, pipe, seeds))
     actors = [replace(task, acts_into=pipe, resume=False) for task in tasks[1:]]
     meta = one.spec.meta
-    processes = Processes(
-        [learner, *actors],
-        board,
-        len(tasks),
-        meta.max_restart,
-        LEAVE_SECONDS,
-        vital=(one.session,),
-        awaited=(one.session,),  # nobody else knows what it learns in a long training event
-    )
+    everyone, vital = [learner, *actors], (one.session,)
+    processes = Processes(everyone, board, len(tasks), meta.max_restart, vital=vital)
     watch = Watch(own_board, pipe)
 
     def tick() -> None:
@@ -88,11 +82,13 @@ def _on_cluster(
     def tick() -> None:
         while from_learner.poll():
             actor, why = from_learner.recv()
-            losses[one.workers[1 + actor]] = why
+            session = one.workers[1 + actor]
+            losses[session] = board.reasons[session] = why
         on_tick()
 
     with from_learner, to_parent:
-        (result,) = Processes([learner], board, 1).run(tick)
+        processes = Processes([learner], board, 1, stop_seconds=CLUSTER_STOP_SECONDS)
+        (result,) = processes.run(tick)
         tick()
     return [result, *(_of_actor(task.session, result, losses, board) for task in actors)]
 

@@ -31,8 +31,6 @@ HANG_SECONDS = 300.0
 LONGEST_SECONDS = 7 * 24 * 3600.0
 """How long a rank waits at most for another one that does show signs of life. Where all processes
 are on one machine, their parent decides who hangs, and they end with it."""
-STOP_SECONDS = 5.0
-"""How long a rank may take to come to the end of its step when the user waits for it."""
 
 
 @final
@@ -67,8 +65,7 @@ def train_ranks(
     def attempt(ranks: Sequence[SessionTask]) -> list[SessionResult]:
         common, workers = OneMachine.of(len(ranks)), ranks[0].workers
         ranks = [replace(rank, common=common) for rank in ranks]
-        limits, vital = (len(ranks), 0, STOP_SECONDS), [rank.session for rank in ranks]
-        processes = Processes(ranks, board, *limits, vital=vital)
+        processes = Processes(ranks, board, len(ranks), vital=[rank.session for rank in ranks])
         watch = Watch(board.part(workers), common)
 
         def tick() -> None:

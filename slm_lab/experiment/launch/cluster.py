@@ -287,6 +287,8 @@ class Actors:
             self._tasks[session] = again
             self._start([again])
             return
+        if result.ending is Ending.FAILED:
+            self._board.reasons[session] = str(result.error)
         restarts, why = self._restarts[session], self._tasks[session].begins_again
         self._results.append(replace(result, restarts=restarts, restarted_because=why))
         if self._together and result.ending is Ending.FAILED:
@@ -306,6 +308,7 @@ class Actors:
 
     def _lost(self, session: int, why: str) -> SessionResult:
         self._board.write(session, phase=Phase.FAILED)
+        self._board.reasons[session] = why
         frame = int(self._board.clock_slots[session])
         return SessionResult(session, Ending.FAILED, frame, why, lost=True)
 

@@ -4,13 +4,14 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import final
 
 import numpy as np
 
 from slm_lab.core.errors import CheckpointError
 from slm_lab.core.types import StateDict
-from slm_lab.experiment.checkpoint import CheckpointStore
+from slm_lab.experiment.checkpoint import CheckpointStore, reading
 from slm_lab.experiment.hogwild import GlobalState, Mode
 from slm_lab.experiment.launch.processes import Processes
 from slm_lab.experiment.launch.prototype import prototype
@@ -30,8 +31,9 @@ PAUSE_SHARE = 0.01
 HANG_SECONDS = 300.0
 """How long a worker may take to start, or to come to the end of its step, until it is taken to
 hang."""
-STOP_SECONDS = 2.0
-"""How long a worker may take to come to the end of its step when the user waits for it."""
+STOP_SECONDS = 3.0
+"""How long a worker may take to come to the end of its step when the user waits for it, and then
+for the others: what all have learned is saved without it."""
 
 
 def global_state(
@@ -66,20 +68,22 @@ def of_workers(spec: Spec, mode: Mode) -> Spec:
 
 def _restore(state: GlobalState, run_dir: RunDir, trial: int, workers: range) -> None:
     newest = (-1, -1)
-    for saved in _saved(run_dir, trial, workers):
-        if state.is_in(saved) and (age := state.age(saved)) > newest:
-            newest = age
-            state.load(saved)
+    for file, saved in _saved(run_dir, trial, workers):
+        with reading(file):
+            if state.is_in(saved) and (age := state.age(saved)) > newest:
+                newest = age
+                state.load(saved)
 
 
-def _saved(run_dir: RunDir, trial: int, workers: range) -> Iterator[StateDict]:
-    """The checkpoints of the workers that have one, and that of their parent, if there is one."""
+def _saved(run_dir: RunDir, trial: int, workers: range) -> Iterator[tuple[Path, StateDict]]:
+    """The checkpoints of the workers that have one, and that of their parent, if there is one, each
+    with its file."""
     sessions = [run_dir.session(trial, session) for session in workers]
     for paths in [*sessions, run_dir.of_crew(trial, workers.start)]:
         store = CheckpointStore(paths.models, paths.prefix)
         manifest = store.manifest()
         if manifest is not None:
-            yield store.load(manifest)
+            yield store.file(manifest), store.load(manifest)
 
 
 def as_left_off(tasks: Sequence[SessionTask], board: Board) -> list[SessionTask]:
@@ -89,8 +93,9 @@ def as_left_off(tasks: Sequence[SessionTask], board: Board) -> list[SessionTask]
     or died while saving, it goes on as one that is replaced: the total never goes back.
     """
     one, own = tasks[0], board.clock_slots.copy()
-    for saved in _saved(one.run_dir, one.trial, one.workers):
-        np.maximum(board.clock_slots, saved["frames"], out=board.clock_slots)
+    for file, saved in _saved(one.run_dir, one.trial, one.workers):
+        with reading(file):
+            np.maximum(board.clock_slots, saved["frames"], out=board.clock_slots)
     behind = board.clock_slots > own
     why = "its last checkpoint is older than that of the others"
     return [

@@ -58,12 +58,13 @@ class NodeSession:
         self._serial = 0
 
     def address(self) -> tuple[str, int]:
-        """An address of this node at which other nodes can come to it, and a port that is free."""
+        """An address of this node at which other nodes can come to it, and a port that is free
+        there."""
         import ray
 
-        with socket.socket() as free:
-            free.bind(("", 0))
-            host = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
+        host = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        with socket.create_server((host, 0), family=family) as free:
             return host, free.getsockname()[1]
 
     def run(self, task: SessionTask, files: Mapping[str, bytes]) -> SessionResult:

@@ -13,7 +13,10 @@ from multiprocessing.context import SpawnProcess
 from multiprocessing.resource_tracker import ensure_running
 from pathlib import Path
 
-from slm_lab.experiment.progress import END, TO_BEGIN, Board, Phase
+from slm_lab.core.errors import CheckpointError
+from slm_lab.core.limits import limit_reached
+from slm_lab.experiment.manifest import read_manifest
+from slm_lab.experiment.progress import TO_BEGIN, Board, Phase
 from slm_lab.experiment.result import Ending, SessionResult
 from slm_lab.experiment.worker import STOP_SIGNALS, SessionTask, session_main
 
@@ -22,6 +25,8 @@ TICK = 0.2
 
 EXIT_SECONDS = 10.0
 """How long a process that has sent its result may take to exit."""
+STOP_SECONDS = 4.0
+"""How long a Session may take to come to the end of its step when the user waits for it."""
 
 SPAWN = multiprocessing.get_context("spawn")
 
@@ -50,9 +55,9 @@ class Processes:
     """Runs tasks, one process each, and watches them until all have ended.
 
     A process that dies after it has made frames is replaced, up to `max_restart` times each. Where
-    one of the `vital` Sessions fails, none can go on without it: they all end. When a stop is asked
-    for, those that have not begun are killed; so are those that have not come to the end of their
-    step within `stop_seconds`, but for the `awaited` ones. Without `stop_seconds` it waits for all.
+    one of the `vital` Sessions fails, none can go on without it: they all end. When the user waits
+    for the end, those that have not begun are killed; so are those that have not come to the end of
+    their step within `stop_seconds`, unless they are making a checkpoint.
     """
 
     def __init__(
@@ -61,9 +66,8 @@ class Processes:
         board: Board,
         max_parallel: int,
         max_restart: int = 0,
-        stop_seconds: float | None = None,
+        stop_seconds: float = STOP_SECONDS,
         vital: Collection[int] = (),
-        awaited: Collection[int] = (),
     ) -> None:
         self._waiting = deque(tasks)
         self._tasks = {task.session: task for task in tasks}
@@ -73,9 +77,9 @@ class Processes:
         self._max_restart = max_restart
         self._stop_seconds = stop_seconds
         self._vital = frozenset(vital)
-        self._awaited = frozenset(awaited)
         self._stop_seen: float | None = None
-        self._given_up: set[int] = set()
+        self._given_up: dict[int, bool] = {}
+        """Whether each had begun when it was killed after a stop."""
         self._hung: dict[int, str] = {}
         self._board = board
         self._max_parallel = max_parallel
@@ -144,23 +148,39 @@ class Processes:
             )
             self._running[task.session] = (process, ours)
             self._began_at.setdefault(task.session, int(self._board.clock_slots[task.session]))
-            start(process)
+            self._board.saving[task.session] = 0
+            try:
+                start(process)
+            except OSError as error:
+                self._could_not_start(task.session, error)
             theirs.close()
+
+    def _could_not_start(self, session: int, error: OSError) -> None:
+        """The others go on, if they can without it."""
+        _, pipe = self._running.pop(session)
+        pipe.close()
+        why = f"its process could not be started: {limit_reached(error) or error}"
+        self._results.append(_died(session, why, self._board))
+        if session in self._vital:
+            self._end_others(session)
 
     def _collect(self) -> None:
         for session, (process, pipe) in list(self._running.items()):
             if process.is_alive() and not pipe.poll():
                 continue
             result = _receive(pipe)
-            process.join(EXIT_SECONDS)
+            process.join(1.0 if self._board.user_waits else EXIT_SECONDS)
             end(process)  # has said its last word and still hangs; no effect once it is gone
             pipe.close()
             if result is None and session in self._given_up:
-                result = replace(self._interrupted(session), error=self._lost(session))
+                error = self._why_ended(session) if self._given_up[session] else None
+                result = replace(self._interrupted(session), error=error)
             elif result is None:
                 why = self._hung.pop(session, None) or _cause(process.exitcode)
                 result = _died(session, why, self._board)
             del self._running[session]
+            if result.error is not None and result.ending is Ending.FAILED:
+                self._board.reasons[session] = result.error
             if result.ending is Ending.FAILED and self._may_be_replaced(session, process):
                 self._replace(session, str(result.error))
                 continue
@@ -186,16 +206,15 @@ class Processes:
         self._waiting.clear()
 
     def _give_up_late(self) -> None:
-        if self._stop_seconds is None or not self._board.stop_requested:
+        if not self._board.user_waits:
             return
         now = time.monotonic()
         self._stop_seen = now if self._stop_seen is None else self._stop_seen
         late = now - self._stop_seen > self._stop_seconds
         for session, (process, _) in self._running.items():
-            phase = self._board.phase(session)
-            steps = phase is Phase.RUNNING and self._board.arrived[session] != END
-            if phase in TO_BEGIN or (late and steps and session not in self._awaited):
-                self._given_up.add(session)
+            has_begun = self._board.phase(session) not in TO_BEGIN
+            if not has_begun or (late and not self._board.saving[session]):
+                self._given_up.setdefault(session, has_begun)
                 process.kill()
 
     def _interrupted(self, session: int) -> SessionResult:
@@ -203,13 +222,17 @@ class Processes:
         frame, restarts = int(self._board.clock_slots[session]), self._restarts[session]
         return SessionResult(session, Ending.INTERRUPTED, frame, restarts=restarts)
 
-    def _lost(self, session: int) -> str | None:
-        """What a kill after a stop has cost, if it has cost anything."""
-        if self._board.clock_slots[session] == self._began_at[session]:
-            return None
+    def _why_ended(self, session: int) -> str:
+        """What a kill after a stop has cost."""
+        task, manifest = self._tasks[session], None
+        with suppress(CheckpointError):  # of which a resume speaks
+            manifest = read_manifest(task.run_dir.session(task.trial, session).manifest)
+        kept = "it has no checkpoint yet"
+        if manifest is not None:
+            kept = f"its checkpoint at frame {manifest.frame:,} is kept"
         return (
-            f"its step did not end within {self._stop_seconds:g} s of the stop: what it has done "
-            "since its last checkpoint is lost"
+            f"its step did not end within {self._stop_seconds:g} s of the stop, so it was ended at "
+            f"frame {int(self._board.clock_slots[session]):,}; {kept}"
         )
 
     def _may_be_replaced(self, session: int, process: SpawnProcess) -> bool:
@@ -245,4 +268,5 @@ def _cause(exit_code: int | None) -> str:
 
 def _died(session: int, why: str, board: Board) -> SessionResult:
     board.write(session, phase=Phase.FAILED)
+    board.reasons[session] = why
     return SessionResult(session, Ending.FAILED, int(board.clock_slots[session]), why)

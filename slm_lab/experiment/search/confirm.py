@@ -13,7 +13,8 @@ import numpy as np
 
 from slm_lab.analysis.atomic import write_json
 from slm_lab.experiment.baseline import CHANCE_FILE
-from slm_lab.experiment.manifest import read_manifest
+from slm_lab.experiment.manifest import FORMAT, read_manifest
+from slm_lab.experiment.provenance import provenance
 from slm_lab.experiment.result import Ending
 from slm_lab.experiment.run import with_seed
 from slm_lab.experiment.run_dir import FOLDERS, RUN_BLOCK, RunDir
@@ -161,7 +162,7 @@ class Confirmation:
 
 
 def seed_scores(candidate: Candidate) -> list[float]:
-    """The last `total_reward_ma` of each seed that came to its end; of workers their mean."""
+    """The `final_return` of each seed that came to its end; of workers their mean."""
     found = []
     spec, run_dir = candidate.spec, candidate.run_dir
     for crew in spec.meta.trainings:
@@ -171,7 +172,7 @@ def seed_scores(candidate: Candidate) -> list[float]:
             continue
         writers = [session for session in crew if session in spec.meta.writers]
         rows = [read_rows(run_dir.session(0, session).rows) for session in writers]
-        last = [float(each["total_reward_ma"][-1]) for each in rows if len(each)]
+        last = [float(each["final_return"][-1]) for each in rows if len(each)]
         found.append(float(np.mean(last)) if last else float("nan"))
     return [score for score in found if np.isfinite(score)]
 
@@ -205,7 +206,8 @@ def _make(candidate: Candidate, imports: tuple[str, ...]) -> None:
     for folder in FOLDERS:
         (candidate.run_dir.root / folder).mkdir(parents=True, exist_ok=True)
     spec = candidate.spec
-    about = {"random_seed": spec.meta.random_seed, "imports": list(imports), "mode": "train"}
+    how = {"set": [], "mode": "train", "imports": list(imports)}
+    about = {"format": FORMAT, **provenance(spec.meta.random_seed or 0), **how}
     content = {spec.name: spec.to_json(), RUN_BLOCK: about}
     write_json(candidate.run_dir.trial_spec_file(0), {spec.name: spec.to_json()})
     write_json(candidate.run_dir.spec_file, content)

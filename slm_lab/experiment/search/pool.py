@@ -38,6 +38,7 @@ class Pool:
         """The trials that have ended since."""
         found = []
         for trial, process in list(self._running.items()):
+            process.end_late()
             end = process.take_end()
             if end is not None:
                 self._forget(trial)
@@ -46,12 +47,12 @@ class Pool:
 
     def stop(self, trial: int) -> None:
         """Has one save and end."""
-        self._running[trial].stop()
+        self._running[trial].stop(user_waits=False)
 
     def stop_all(self) -> None:
-        """Has all save and end."""
+        """Has all save and end, because the user wants it."""
         for process in self._running.values():
-            process.stop()
+            process.stop(user_waits=True)
 
     def kill_all(self) -> None:
         """Ends all at once."""

@@ -1,6 +1,5 @@
 """From a request on the command line to a search in its folder, begun or gone on with."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,11 +9,13 @@ from typing import Any, final
 from slm_lab.analysis.atomic import write_json
 from slm_lab.core.errors import SpecError
 from slm_lab.env.record import env_record
-from slm_lab.experiment.continued import continued
+from slm_lab.experiment.consent import check_allowed, check_source, modules_at
+from slm_lab.experiment.continued import about_file, about_versions, continued
 from slm_lab.experiment.lock import RunLock
+from slm_lab.experiment.origin import begun, resumed
 from slm_lab.experiment.place import check_place
 from slm_lab.experiment.provenance import provenance
-from slm_lab.experiment.recorded import find_run
+from slm_lab.experiment.recorded import asked_spec_name, find_run
 from slm_lab.experiment.run import check_spaces, with_seed
 from slm_lab.experiment.run_dir import RUN_BLOCK, RunDir
 from slm_lab.experiment.search.engine import build_engine
@@ -63,39 +64,67 @@ class Prepared:
 
     def __init__(self, request: SearchRequest) -> None:
         """Raises SpecError or UsageError with every problem before any process starts."""
-        overrides = {} if request.seed is None else {"meta.random_seed": request.seed}
-        spec = load_spec(request.spec_file, request.spec_name, request.sets, overrides)
         self.notes: tuple[str, ...] = ()
         """What the user should know before it starts."""
         self.is_resumed = request.resume_from is not None
-        self.imports, keep = request.imports, request.keep
+        self.imports = request.imports
         if request.resume_from is None:
-            self._check(f"{request.spec_file}: {spec.name}", spec)
-            given = spec.meta.random_seed
-            self.root_seed = draw_root_seed() if given is None else given
-            self.spec = with_seed(spec, self.root_seed)
-            self._room = _room(self.spec)
-            self.run_dir = RunDir.create(request.data_dir, spec.name, datetime.now())
-            self._lock = RunLock(self.run_dir.root)
-            self._write_spec(_about(request, self.spec, self.root_seed))
-            self.run_dir.search_record.touch()
+            self._begin(request)
         else:
-            self.run_dir = find_run(request.resume_from, request.data_dir, spec.name, True)
-            self._lock = RunLock(self.run_dir.root)
-            goes_on = continued(self.run_dir, spec, request.sets, request.seed, MAY_CHANGE)
-            self.spec, self.root_seed, self.notes = goes_on.spec, goes_on.root_seed, goes_on.notes
-            self._check(f"{self.run_dir.root}: {self.spec.name}", self.spec)
-            self._room = _room(self.spec)
-            about = json.loads(self.run_dir.spec_file.read_text())[RUN_BLOCK]
-            keep = about.get("keep") if keep is None else keep
-        self.search = self._search(keep)
-        if self.is_resumed and (goes_on.is_changed or keep != about.get("keep")):
-            self._write_spec({**about, "keep": keep})
+            self._resume(request, request.resume_from)
         if self.search.has_strayed:
             self.notes += (
                 f"{self.spec.meta.search_alg} proposes other points than it did before, as another "
                 "version of it may: what comes now does not follow from the seed alone",
             )
+
+    def _begin(self, request: SearchRequest) -> None:
+        """A new search in a folder of its own."""
+        overrides = {} if request.seed is None else {"meta.random_seed": request.seed}
+        spec = load_spec(request.spec_file, request.spec_name, request.sets, overrides)
+        check_source(request.spec_file, spec, request.imports)
+        self._check(f"{request.spec_file}: {spec.name}", spec)
+        given = spec.meta.random_seed
+        self.root_seed = draw_root_seed() if given is None else given
+        self.spec = with_seed(spec, self.root_seed)
+        self._room = _room(self.spec)
+        self.run_dir = RunDir.create(request.data_dir, spec.name, datetime.now())
+        self._lock = RunLock(self.run_dir.root)
+        about = {**provenance(self.root_seed), "environment": env_record(self.spec.env)}
+        how = {"mode": "search", "imports": list(request.imports), "keep": request.keep}
+        self._write_spec(begun(about, request.spec_file, spec.name, request.sets, **how))
+        self.run_dir.search_record.touch()
+        self.search = self._search(request.keep)
+
+    def _resume(self, request: SearchRequest, run: str) -> None:
+        """The search that `run` names, with the spec that it has."""
+        name = asked_spec_name(request.spec_file, request.spec_name)
+        self.run_dir = find_run(run, request.data_dir, name, of_search=True)
+        self._lock = RunLock(self.run_dir.root)
+        try:
+            self._take_up(request)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def _take_up(self, request: SearchRequest) -> None:
+        """What was recorded of the search, and how it is resumed."""
+        goes_on = continued(self.run_dir, request.sets, request.seed, MAY_CHANGE, request.imports)
+        self.spec, self.root_seed, origin = goes_on.spec, goes_on.root_seed, goes_on.origin
+        self._check(f"{self.run_dir.root}: {self.spec.name}", self.spec)
+        self._room = _room(self.spec)
+        keep = origin.get("keep") if request.keep is None else request.keep
+        self.search = self._search(keep)
+        points = [its.point for its in self.search.standing.trials.values()]
+        where, data_dir = self.run_dir.root, request.data_dir
+        check_allowed(where, modules_at(points), request.imports, data_dir)
+        about = provenance(self.root_seed)
+        self.notes += (
+            *about_file(origin, request.spec_file, self.run_dir),
+            *about_versions(origin, about),
+        )
+        how = {"imports": list(request.imports), "keep": keep}
+        self._write_spec({**resumed(origin, about, request.sets, **how), "keep": keep})
 
     def close(self) -> None:
         """Lets another process go on with it."""
@@ -125,19 +154,6 @@ class Prepared:
 
     def _write_spec(self, about: Mapping[str, Any]) -> None:
         write_json(self.run_dir.spec_file, {self.spec.name: self.spec.to_json(), RUN_BLOCK: about})
-
-
-def _about(request: SearchRequest, spec: Spec, root_seed: int) -> dict[str, Any]:
-    """How the search came about."""
-    return {
-        **provenance(root_seed),
-        "environment": env_record(spec.env),
-        "spec_file": request.spec_file,
-        "set": list(request.sets),
-        "mode": "search",
-        "imports": list(request.imports),
-        "keep": request.keep,
-    }
 
 
 def _room(spec: Spec) -> Room:

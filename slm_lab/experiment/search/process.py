@@ -14,7 +14,7 @@ from slm_lab.core.errors import LabError
 from slm_lab.core.imports import importing
 from slm_lab.core.parent import die_with_parent
 from slm_lab.core.plugins import import_plugins
-from slm_lab.experiment.launch.processes import EXIT_SECONDS, SPAWN, end, start
+from slm_lab.experiment.launch.processes import EXIT_SECONDS, SPAWN, STOP_SECONDS, end, start
 from slm_lab.experiment.progress import Board
 from slm_lab.experiment.result import Ending
 from slm_lab.experiment.run_dir import RunDir
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from slm_lab.experiment.result import TrialResult
     from slm_lab.spec.schema.spec import Spec
 
+DRAW_SECONDS = 10.0
+"""What a trial may take for its graphs once its Sessions have ended."""
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 """By which CUDA is told of the GPUs of a process."""
 
@@ -135,6 +137,7 @@ class TrialProcess:
         self.spec = task.spec
         self.board = Board.allocate(SPAWN, task.spec.meta.num_sessions)
         self._began = time.monotonic()
+        self._stopped_at: float | None = None
         self._ours, theirs = SPAWN.Pipe(duplex=False)
         self._process = SPAWN.Process(
             target=trial_main,
@@ -165,9 +168,18 @@ class TrialProcess:
         """What becomes ready when it ends."""
         return [self._process.sentinel, self._ours]
 
-    def stop(self) -> None:
+    def stop(self, user_waits: bool) -> None:
         """Has its Sessions save and end."""
-        self.board.request_stop()
+        self.board.request_stop(user_waits)
+        if user_waits and self._stopped_at is None:
+            self._stopped_at = time.monotonic()
+
+    def end_late(self) -> None:
+        """Kills it where it has hung since the user's stop; its own Sessions it ends itself."""
+        if self._stopped_at is None or self.board.saving.any():
+            return
+        if time.monotonic() - self._stopped_at > STOP_SECONDS + DRAW_SECONDS:
+            self._process.kill()
 
     def kill(self) -> None:
         """Ends it, and with it its Sessions, at once."""

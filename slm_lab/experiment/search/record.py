@@ -1,12 +1,17 @@
 """The record of a search: a line for everything that happened, written as it happens.
 
-What a search knows is what its record says. One that goes on after a kill reads it, and tells the
-engine and the scheduler again what they were told.
+What a search knows is what its record says. One that is resumed after a kill reads it, and reports
+to the engine and the scheduler again what they had heard.
+
+Each line ends with a checksum of itself and of the line before, so that a line that was changed,
+lost, doubled or moved is noticed. Lines that were cut off at the end are an earlier record.
 """
 
 import errno
+import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
@@ -15,6 +20,7 @@ from statistics import fmean
 from typing import Any, TypeAlias, final
 
 from slm_lab.core.errors import LabError, UsageError
+from slm_lab.core.files import open_own
 
 Point: TypeAlias = Mapping[str, Any]
 """The value of each searched key, by its dotted path."""
@@ -242,6 +248,10 @@ class Standing:
         return all(its.status.is_over for its in self.trials.values())
 
 
+_CHAIN = re.compile(rb'(\{.*), "chain": "([0-9a-f]{16})"\}')
+"""A line: the event, and the checksum that links it to the line before."""
+
+
 @final
 class Record:
     """The file of the events. A line that a kill has cut off is dropped."""
@@ -249,16 +259,26 @@ class Record:
     def __init__(self, file: Path) -> None:
         self._file = file
         self._stream: int | None = None
+        self._chain = b""
+        """The checksum of the last line."""
 
     def read(self) -> Iterator[Event]:
-        """The events, in their order. Raises UsageError where a line is none."""
-        content = self._file.read_bytes() if self._file.is_file() else b""
-        lines = content.split(b"\n")
-        for number, line in enumerate(lines[:-1], 1):
+        """The events, in their order. Raises UsageError where a line is none, or does not follow
+        from the line before. Records of earlier versions have no checksums."""
+        lines = self._whole_lines()
+        chain = b"" if not lines or _CHAIN.fullmatch(lines[0]) else None
+        for number, line in enumerate(lines, 1):
             try:
-                yield _event(json.loads(line))
+                content = line
+                if chain is not None:
+                    content, chain = _unlinked(line, chain)
+                yield _event(json.loads(content))
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise UsageError(f"{self._file}, line {number}, is no event: {error}") from error
+
+    def _whole_lines(self) -> list[bytes]:
+        content = self._file.read_bytes() if self._file.is_file() else b""
+        return content.split(b"\n")[:-1]
 
     def write(self, event: Event) -> None:
         """Adds an event. It outlives a kill at once, and what cannot be made again a power cut too.
@@ -266,29 +286,34 @@ class Record:
         Raises LabError where the disk does not take it; what was noted before is safe.
         """
         kind = type(event).__name__.lower()
-        line = json.dumps({"event": kind, **asdict(event)}).encode() + b"\n"
+        content = json.dumps({"event": kind, **asdict(event)}).encode()
         try:
-            self._append(line, durably=not isinstance(event, Reported))
+            self._append(content, durably=not isinstance(event, Reported))
         except OSError as error:
             raise LabError(
                 f"cannot write the record {self._file}: {error.strerror or error}; the search ends "
                 "here, and can go on from what was noted before"
             ) from error
 
-    def _append(self, line: bytes, durably: bool) -> None:
+    def _append(self, content: bytes, durably: bool) -> None:
         if self._stream is None:
             self._stream = self._opened()
+        chain = _link(content, self._chain)
+        line = content[:-1] + b', "chain": "' + chain + b'"}\n'
         if os.write(self._stream, line) < len(line):
             self.close()  # the next one takes the place of what has been written of this
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._chain = chain
         if durably:
             os.fsync(self._stream)
 
     def _opened(self) -> int:
         """At the end of the last whole line."""
-        stream = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-        content = self._file.read_bytes()
-        os.truncate(stream, content.rfind(b"\n") + 1)
+        stream = open_own(self._file, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        lines = self._whole_lines()
+        os.truncate(stream, sum(len(line) + 1 for line in lines))
+        last = _CHAIN.fullmatch(lines[-1]) if lines else None
+        self._chain = last[2] if last else b""
         return stream
 
     def close(self) -> None:
@@ -296,6 +321,20 @@ class Record:
         if self._stream is not None:
             os.close(self._stream)
             self._stream = None
+
+
+def _link(content: bytes, before: bytes) -> bytes:
+    """The checksum of an event whose line follows the one with the checksum `before`."""
+    return hashlib.sha256(before + content).hexdigest()[:16].encode()
+
+
+def _unlinked(line: bytes, before: bytes) -> tuple[bytes, bytes]:
+    """The event of a line, and the line's checksum. Raises ValueError where that is another."""
+    found = _CHAIN.fullmatch(line)
+    content = found[1] + b"}" if found else b""
+    if found is None or _link(content, before) != found[2]:
+        raise ValueError("it does not follow from the lines before, which were changed or lost")
+    return content, found[2]
 
 
 def _event(content: dict[str, Any]) -> Event:

@@ -24,14 +24,15 @@ def reports(rows: Sequence[Rows]) -> list[Report]:
     """A report for each row that every Session has written: Sessions write them after equal
     numbers of their own frames.
 
-    The score is the mean of `total_reward_ma`; without one where a Session has finished no episode
-    yet. The frame is `total_frame`, so that trials are compared at equal shares of their budgets.
+    The score is the mean of `recent_return`; there is none while a Session has too few episodes to
+    be judged by. The frame is `total_frame`, so that trials are compared at equal shares of their
+    budgets.
     """
     count = min((len(each) for each in rows), default=0)
     if not count:
         return []
     frames = np.max([each["total_frame"][:count] for each in rows], axis=0)
-    scores = np.mean([each["total_reward_ma"][:count] for each in rows], axis=0)
+    scores = np.mean([each["recent_return"][:count] for each in rows], axis=0)
     known = np.isfinite(scores)
     return [Report(int(f), float(s)) for f, s in zip(frames[known], scores[known], strict=True)]
 

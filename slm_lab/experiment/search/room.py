@@ -1,8 +1,8 @@
 """How many trials run at a time: what each occupies, and what there is."""
 
-import os
 from typing import NamedTuple, final
 
+from slm_lab.core.cores import usable_cores
 from slm_lab.core.errors import UsageError
 from slm_lab.spec.schema.meta import SearchResourcesSpec
 from slm_lab.spec.schema.spec import Spec
@@ -92,4 +92,4 @@ def of_this_machine(with_gpus: bool) -> Room:
         import torch
 
         gpus = torch.cuda.device_count()
-    return Room(len(os.sched_getaffinity(0)), gpus)
+    return Room(usable_cores(), gpus)

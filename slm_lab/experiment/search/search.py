@@ -38,7 +38,7 @@ from slm_lab.experiment.search.room import Needs, needs_of
 from slm_lab.experiment.search.space import spec_at
 from slm_lab.spec.schema.spec import Spec
 
-METRIC = "total_reward_ma"
+METRIC = "final_return"
 """The metric of a Trial that is maximised."""
 NO_ROOM = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 """What a failure says that every trial after it would meet as well."""

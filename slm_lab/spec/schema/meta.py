@@ -136,7 +136,12 @@ class MetaSpec(Block):
     max_trial: Int = Field(
         1, ge=1, description="trials of a search; more where a grid has more points"
     )
-    log_frequency: Int = Field(10_000, ge=1, description="frames between rows, per Session")
+    log_frequency: Int | None = Field(
+        None,
+        ge=1,
+        description="frames between rows, per Session; null: a 200th of a Session's share of the "
+        "budget, written down at the start",
+    )
     eval_frequency: Int = Field(10_000, ge=1, description="frames between evaluations, per Session")
     rigorous_eval: Int = Field(
         0, ge=0, description="evaluation environments; 0: the training returns stand in"
@@ -151,9 +156,7 @@ class MetaSpec(Block):
         "one a second",
     )
     threads: Int = Field(1, ge=1, description="torch threads per process")
-    stop_return: float | None = Field(
-        None, description="end the run once total_reward_ma reaches it"
-    )
+    stop_return: float | None = Field(None, description="end the run once recent_return reaches it")
     max_run: Int = Field(
         1, ge=1, description="independent seeds of a distributed training, one after another"
     )
@@ -191,6 +194,12 @@ class MetaSpec(Block):
         description="which trials of a search are stopped early: arguments of ASHA, or `name` and "
         "arguments of another scheduler",
     )
+
+    def share_of(self, max_frame: int) -> int:
+        """The frames of a budget that each Session counts: workers and ranks share them, a learner
+        counts what all its actors play."""
+        alone = self.distributed in (False, "actor_learner")
+        return max_frame if alone else max_frame // self.max_session
 
     @property
     def sessions_per_training(self) -> int:

@@ -9,6 +9,9 @@ from slm_lab.spec.schema.block import Block
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.meta import MetaSpec
 
+ROWS = 200
+"""Rows of a Session where the spec does not say how often it writes one."""
+
 
 class Spec(Block):
     """A spec: everything that an experiment depends on, checked and immutable."""
@@ -20,6 +23,22 @@ class Spec(Block):
         None, description="space of a search: {path}__{sampler}: arguments"
     )
     name: str = Field("", description="label; the key of the spec in its file")
+
+    @property
+    def default_log_frequency(self) -> int:
+        """Frames between two rows of a Session, of which it then writes `ROWS`."""
+        return max(1, self.meta.share_of(self.env.max_frame) // ROWS)
+
+    @property
+    def logs_by_default(self) -> bool:
+        """Whether it writes rows as often as a spec that does not say how often."""
+        return self.log_frequency == self.default_log_frequency
+
+    @property
+    def log_frequency(self) -> int:
+        """Frames between two rows of a Session."""
+        given = self.meta.log_frequency
+        return self.default_log_frequency if given is None else given
 
     def to_json(self) -> dict[str, Any]:
         """The spec as JSON data with every default written out; `parse_spec` reads it back."""

@@ -20,12 +20,15 @@ def worker(workers=1, speed=1000.0, *, budget=BUDGET, returns=None, cpu=0.95, wr
     frame = np.arange(EVERY, budget / workers + 1, EVERY)
     total = frame * workers
     wall = total / speed
+    level = total / 100 if returns is None else np.broadcast_to(returns, total.shape)
     return rows_of(
         frame=frame,
         total_frame=total,
         wall_t=wall,
         cpu_t=wall * cpu * (workers if writes_for_all else 1),
-        total_reward=total / 100 if returns is None else np.broadcast_to(returns, total.shape),
+        epi=frame / EVERY * (workers if writes_for_all else 1),
+        mean_return=level,
+        final_return=level,
     )
 
 

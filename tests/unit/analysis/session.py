@@ -16,6 +16,11 @@ def session_rows(returns, frames=None, opt_steps=None):
         "frame": number * 100 if frames is None else frames,
         "opt_step": number * 10 if opt_steps is None else opt_steps,
         "total_reward": returns,
+        "mean_return": returns,
+        "final_return": returns,
+        "final_return_episodes": np.where(np.isnan(returns), 0, number),
+        "total_frame": number * 100 if frames is None else frames,
+        "epi": number,
     }
     values = np.full((len(BASE_COLUMNS), len(returns)), np.nan)
     for column, cells in filled.items():
@@ -26,12 +31,12 @@ def session_rows(returns, frames=None, opt_steps=None):
 def write_session(path, rows, *, seed=0, every=500, extra=("clip_eps",), learns=True):
     """Writes a CSV like that of a learning Session; its wall_t depends on the seed."""
     generator = np.random.default_rng(seed)
-    tracker = Tracker(1, every, extra)
+    tracker = Tracker(1, every, 4 * rows * every, extra)
     with RowWriter(path, tracker.columns) as writer:
         for i in range(1, rows + 1):
             level = 500 / (1 + np.exp(-(i - rows / 3) / 10))
             noisy = np.array([level + generator.normal()])
-            tracker.track_episodes(np.array([0]), noisy, np.array([10]))
+            tracker.track_episodes(np.array([0]), noisy, np.array([10]), 4 * i * every)
             if learns:
                 tracker.track_update({"loss": 1 / i, "clip_eps": 0.2})
             clocks = {"frame": i * every, "total_frame": 4 * i * every, "opt_step": i}
@@ -41,7 +46,7 @@ def write_session(path, rows, *, seed=0, every=500, extra=("clip_eps",), learns=
 
 def write_evaluations(path, rows, *, spread=1.0, every=500):
     """Writes a CSV of evaluations, each of two episodes that return i ± spread."""
-    tracker = EvaluationTracker(every)
+    tracker = EvaluationTracker(every, rows * every)
     with RowWriter(path, tracker.columns) as writer:
         for i in range(1, rows + 1):
             returns, lengths = np.array([i - spread, i + spread]), np.array([10, 12])

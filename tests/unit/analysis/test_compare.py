@@ -28,7 +28,9 @@ def ragged(seed, rows):
     """A worker of two that writes when it likes."""
     generator = np.random.default_rng(seed)
     steps = {name: generator.uniform(1, 100, rows).cumsum() for name in CLOCKS}
-    return rows_of(**steps, total_reward=generator.normal(size=rows))
+    returns = generator.normal(size=rows)
+    episodes = generator.integers(1, 5, rows).cumsum()
+    return rows_of(**steps, epi=episodes, mean_return=returns, final_return=returns)
 
 
 def cells(table, name):
@@ -44,7 +46,7 @@ def test_a_single_process_is_seen_as_its_rows_are():
     alone = training_of([rows], window=50)
     for clock in CLOCKS:
         np.testing.assert_allclose(alone.clock(clock), rows[clock])
-    np.testing.assert_allclose(alone.episode_return, rows["total_reward"])
+    np.testing.assert_allclose(alone.episode_return, rows["mean_return"])
     assert (alone.frames, alone.frames_per_s) == (BUDGET, pytest.approx(1000))
 
 
@@ -111,7 +113,7 @@ def test_rows_without_cpu_time_have_all_the_rest():
 def test_a_training_without_rows_has_nothing_and_none_of_it_is_a_number():
     for rows in ([], [NO_ROWS]):
         empty = training_of(rows, WINDOW)
-        assert (empty.frames_per_s, empty.last_return, empty.reached(0.0)) == (None, None, None)
+        assert (empty.frames_per_s, empty.final_return, empty.reached(0.0)) == (None, None, None)
 
 
 def test_returns_are_the_mean_of_all_workers_over_the_window():

@@ -1,5 +1,6 @@
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -32,7 +33,25 @@ def test_metrics_of_four_rows_by_hand():
 def test_rows_before_the_first_return_are_left_out():
     late = session_metrics(session_rows([NAN, NAN, 30.0, 50.0]), 20.0)
     alone = session_metrics(session_rows([30.0, 50.0], [300, 400], [30, 40]), 20.0)
-    assert late == alone
+    assert replace(late, final_return_episodes=2) == alone
+
+
+def test_the_final_return_is_that_of_the_last_row_with_its_count_of_episodes():
+    metrics = session_metrics(session_rows([30.0, 50.0, 40.0]), None)
+    assert (metrics.final_return, metrics.final_return_episodes) == (40.0, 3)
+    none = session_metrics(session_rows([NAN, NAN]), None)
+    assert (none.final_return, none.final_return_episodes) == (None, 0)
+    assert none.reasons["final_return"] == "no row has a return"
+
+
+def test_a_trials_final_return_is_the_mean_over_its_sessions_with_its_deviation():
+    rows = [session_rows([10.0, each]) for each in (20.0, 40.0, 60.0, 80.0)]
+    trial = trial_metrics(rows, None)
+    assert (trial.final_return, trial.final_return_episodes) == (50.0, 8)
+    assert trial.final_return_std == np.std([20, 40, 60, 80])
+    assert trial_metrics(rows, None, run_of=[0, 0, 1, 1]).final_return_std == np.std([30, 70])
+    assert trial_metrics(rows[:1], None).final_return_std is None
+    assert trial_metrics([rows[0], session_rows([])], None).final_return == 20.0
 
 
 def test_the_moving_average_is_over_the_last_hundred_returns():
@@ -53,10 +72,10 @@ def test_without_an_optimizer_step_there_is_no_training_efficiency():
     assert metrics.sample_efficiency is not None
 
 
-def test_without_the_random_agents_return_only_the_moving_average_is_known():
+def test_without_the_random_agents_return_only_means_of_returns_are_known():
     metrics = session_metrics(session_rows([5.0, 10.0]), None)
     assert metrics.total_reward_ma == 7.5
-    assert set(metrics.reasons) == set(SESSION_METRICS) - {"total_reward_ma"}
+    assert set(metrics.reasons) == set(SESSION_METRICS) - {"final_return", "total_reward_ma"}
     assert all("not measured" in reason for reason in metrics.reasons.values())
 
 

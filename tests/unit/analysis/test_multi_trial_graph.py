@@ -18,9 +18,8 @@ def session(level=1.0, *, rows=20, every=100, returns=None):
     """Rows of a Session whose every return is `level`."""
     frame = np.arange(1, rows + 1) * float(every)
     values = np.full(rows, level) if returns is None else returns
-    return Rows(
-        ("total_frame", "total_reward", "total_reward_ma"), np.array([frame, values, values])
-    )
+    episodes = np.arange(1.0, rows + 1)
+    return Rows(("total_frame", "epi", "mean_return"), np.array([frame, episodes, values]))
 
 
 def drawn(tmp_path, rows, outcomes, run_of=None):

@@ -178,7 +178,7 @@ def test_the_highest_value_may_have_been_reached_before_the_end():
 
 def test_of_a_single_seed_there_is_no_interval():
     (row,) = text_table(numbers(seeds(flat(1)))).rows
-    assert row == ("a", "1", "10", "1", "–", "1")
+    assert row == ("a", "1", "10", "1.00", "–", "1.00")
 
 
 def test_the_better_of_two_groups_is_named_first_if_both_have_enough_seeds():

@@ -32,9 +32,10 @@ def test_returns_share_a_panel_and_every_column_with_values_has_its_own_in_their
     rows = read_rows(csv)
     returns, *columns = overview(csv).panels
     row, average = returns.curves
-    assert row.mean.tolist() == rows["total_reward"].tolist()
-    assert average.mean.tolist() == rows["total_reward_ma"].tolist()
-    assert (row.label, average.label) == ("", "100-row mean")
+    assert row.mean.tolist() == rows["mean_return"].tolist()
+    before = np.concatenate([rows["mean_return"][:1], rows["mean_return"][:-1]])
+    np.testing.assert_allclose(average.mean, (rows["mean_return"] + before) / 2)  # 1.5 of 30 rows
+    assert (row.label, average.label) == ("", "smoothed")
     assert [panel.title for panel in columns] == ["loss", "clipping range ε"]
     (loss,) = columns[0].curves
     assert loss.mean.tolist() == rows["loss"].tolist()

@@ -264,7 +264,7 @@ def test_a_simulator_that_waits_for_its_window_can_be_stopped(
     (tmp_path / "stuck.py").write_text(STUCK)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
-    with started(folder, "enjoy@latest", "--render") as running:
+    with started(folder, "enjoy@latest", "--render", "--import", "stuck") as running:
         wait_until(lambda: "asked" in (folder / "out").read_text())
         running.signal_group(number)
         assert running.end().code == -number

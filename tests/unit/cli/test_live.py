@@ -32,7 +32,7 @@ def clock(monkeypatch):
 def board_of(*phases, frame=0):
     board = Board.allocate(SPAWN, len(phases))
     for session, phase in enumerate(phases):
-        board.write(session, phase=phase, total_reward_ma=-1234.5, best=-200.1)
+        board.write(session, phase=phase, recent_return=-1234.5, best=-200.1)
         board.clock_slots[session] = frame
     return board
 
@@ -75,7 +75,7 @@ def logged(board, *changes, meta=None):
 def test_on_80_columns_no_number_and_no_word_is_cut(phase):
     text = shown(board_of(phase, Phase.WAITING, frame=MAX_FRAME), width=80)
     assert "…" not in text
-    for word in ("Session 0", "10,000,000 / 10M", "-1234.5", "-200.1", "waits"):
+    for word in ("Session 0", "10,000,000 / 10M", "-1,234", "-200", "waits"):
         assert word in text
     assert all(len(line) <= 80 for line in text.splitlines())
 
@@ -114,7 +114,7 @@ def with_learner(learned, *played, phase=Phase.RUNNING):
     for session, frame in enumerate((learned, *played)):
         board.write(session, phase=phase)
         board.clock_slots[session] = frame
-    board.write(0, total_reward_ma=12.5, best=20.1)
+    board.write(0, recent_return=12.5, best=20.1)
     return board
 
 
@@ -227,7 +227,7 @@ def test_a_log_says_when_a_session_starts_and_how_it_ended(clock):
 
     assert logged(board, run, run, done, done) == [
         "Session 0: started",
-        "Session 0: 10,000,000 / 10M frames, return -1234.5, best -200.1, done",
+        "Session 0: 10,000,000 / 10M frames, return -1,234, best -200, done",
     ]
 
 
@@ -247,7 +247,7 @@ def test_a_log_has_a_line_every_few_seconds_with_speed_and_time_left(clock):
 
 def test_a_log_says_nothing_of_what_is_not_known_yet(clock):
     board = board_of(Phase.RUNNING)
-    board.write(0, total_reward_ma=None, best=None)
+    board.write(0, recent_return=None, best=None)
 
     def five_seconds_of_acting_nowhere():
         clock.now += 5
@@ -332,3 +332,34 @@ def test_the_speed_follows_a_change_within_a_few_seconds():
 )
 def test_round_counts_are_short_and_others_exact(count, text):
     assert short(count) == text
+
+
+@pytest.mark.parametrize("on_a_terminal", [True, False])
+def test_why_a_session_failed_is_said_at_once_and_once(on_a_terminal):
+    board = board_of(Phase.RUNNING, Phase.RUNNING, frame=400)
+    why = "Traceback (most recent call last):\n  File x\nValueError: the pole broke\n"
+
+    def fail():
+        board.write(1, phase=Phase.FAILED)
+        board.reasons[1] = why
+
+    if on_a_terminal:
+        fail()
+        said = shown(board, width=80)
+    else:
+        said = "\n".join(logged(board, fail, lambda: None))
+    assert said.count("Session 1: ValueError: the pole broke") == 1
+    assert "Traceback" not in said
+
+
+def test_another_death_of_the_same_worker_is_said_again():
+    board = board_of(Phase.RUNNING, Phase.RUNNING, frame=400)
+
+    def die(how):
+        return lambda: board.reasons.update({1: f"the process was killed by signal {how}"})
+
+    lines = logged(board, die(9), die(9), die(11), meta=TOGETHER)
+    assert [line for line in lines if "was killed" in line] == [
+        "Session 1: the process was killed by signal 9",
+        "Session 1: the process was killed by signal 11",
+    ]

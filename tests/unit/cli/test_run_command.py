@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -153,6 +154,13 @@ class Ended:
             for session, ending in enumerate(endings)
         )
 
+    def diverged(self, *sessions):
+        """The same, where the loss of some was not finite."""
+        self.sessions = tuple(
+            replace(each, diverged=each.session in sessions) for each in self.sessions
+        )
+        return self
+
     def start(self, on_tick):
         return TrialResult(self.sessions, trial_metrics([], None), throughput([], []), ())
 
@@ -183,6 +191,25 @@ def test_who_failed_is_named_and_what_is_left_to_do_is_told(
     for words in told:
         assert words in said.err
     assert ("go on with: slm-lab run" in said.out) == goes_on
+
+
+@pytest.mark.parametrize(
+    ("endings", "diverged", "goes_on"),
+    [("ff", (0, 1), False), ("fd", (0,), False), ("ff", (0,), True), ("fi", (0,), True)],
+)
+def test_what_would_be_repeated_is_not_the_advice(
+    tmp_path, monkeypatch, capsys, endings, diverged, goes_on
+):
+    """The command is printed where a Session is left that it would train further."""
+    ways = {"f": Ending.FAILED, "d": Ending.FINISHED, "i": Ending.INTERRUPTED}
+    ended = Ended(tmp_path, [ways[each] for each in endings], meta__max_session=2)
+    monkeypatch.setattr(run_command, "Run", lambda request: ended.diverged(*diverged))
+    assert run_command.run_spec("spec.json", NAME, "train", (), None, tmp_path, ()) == 1
+    said = capsys.readouterr().out
+    assert ("go on with: slm-lab run" in said) == goes_on
+    last = said.splitlines()[-1]
+    assert last.startswith(", ".join(f"Session {each}" for each in diverged))
+    assert "resuming would repeat it" in last
 
 
 @pytest.mark.parametrize(("endings", "goes_on"), [("ff", False), ("fi", True)])

@@ -4,9 +4,10 @@ import errno
 import os
 from collections.abc import Callable
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
+
+from slm_lab.experiment import checkpoint
 
 CALLS = ["open", "write", "fsync", "replace"]
 
@@ -69,16 +70,13 @@ class FaultyStream:
 @contextmanager
 def faults(error, kinds=CALLS, at=0, after=False):
     injected = Faults(error, kinds, at, after)
-    path_open = Path.open
+    new_file = checkpoint.new_file
 
-    def open_for_writing(path, mode="r", *args, **kwargs):
-        if "w" not in mode:
-            return path_open(path, mode, *args, **kwargs)
-        opened = injected.around("open", lambda: path_open(path, mode, *args, **kwargs))()
-        return FaultyStream(opened, injected)
+    def faulty_file(path):
+        return FaultyStream(injected.around("open", new_file)(path), injected)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Path, "open", open_for_writing)
+        patch.setattr(checkpoint, "new_file", faulty_file)
         patch.setattr(os, "fsync", injected.around("fsync", os.fsync))
         patch.setattr(os, "replace", injected.around("replace", os.replace))
         yield injected

@@ -55,10 +55,10 @@ class StandRun:
         workers = len(writers)
         for session in writers:
             rows = [
-                f"{frame},{frame * workers},{frame / 100},{frame / 200},{frame}"
+                f"{frame},{frame * workers},{frame / 100},{frame / 200},{frame},{frame},{frame}"
                 for frame in range(100, BUDGET // workers + 1, 100)
             ]
-            header = "frame,total_frame,wall_t,cpu_t,total_reward"
+            header = "frame,total_frame,wall_t,cpu_t,epi,mean_return,final_return"
             self.run_dir.session(0, session).rows.write_text("\n".join([header, *rows, ""]))
         error = "no more memory" if self.ending is Ending.FAILED else None
         sessions = tuple(

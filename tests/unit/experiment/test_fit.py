@@ -40,13 +40,14 @@ def test_the_folder_and_the_network_are_named(tmp_path):
     )  # fmt: skip
     built = run_session(edited, tmp_path / "b").agent.learner.units.optimizers
     state = saved.units.state_dict()
-    folder = Path("data/small_run")
+    file = Path("data/small_run/model/small_t0_s0_state_000001_200.pt")
     with pytest.raises(CheckpointError) as caught:
-        check_optimizers(state, built, folder)
+        check_optimizers(state, built, file)
     assert str(caught.value) == (
-        "data/small_run: the spec in it was changed and no longer builds the saved agent: the "
-        "optimizer of the network critic (optim_spec) was saved as exp_avg, exp_avg_sq, step and "
-        "is built as square_avg; undo the change in its *_spec.json"
+        "data/small_run: the spec in it was changed and no longer builds the agent in "
+        "small_t0_s0_state_000001_200.pt: the optimizer of the network critic (optim_spec) was "
+        "saved as exp_avg, exp_avg_sq, step and is built as square_avg; undo the change in its "
+        "*_spec.json"
     )
-    check_optimizers(state, saved.units.optimizers, folder)
-    check_optimizers({name: {**unit, "rule": None} for name, unit in state.items()}, built, folder)
+    check_optimizers(state, saved.units.optimizers, file)
+    check_optimizers({name: {**unit, "rule": None} for name, unit in state.items()}, built, file)

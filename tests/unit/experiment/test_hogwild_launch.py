@@ -190,7 +190,7 @@ def test_a_worker_whose_checkpoint_is_older_goes_on_from_the_frames_that_the_oth
     board = Board.allocate(SPAWN, 3)
     board.clock_slots[:] = [400, 300, 0]
     saved = [{"frames": [350, 300, 20]}, {"frames": [400, 300, 50]}]
-    monkeypatch.setattr(launch, "_saved", lambda *where: iter(saved))
+    monkeypatch.setattr(launch, "_saved", lambda *where: iter([(tmp_path, each) for each in saved]))
     tasks = as_left_off(worker_tasks(tmp_path, SPEC, 3), board)
     assert board.clock_slots.tolist() == [400, 300, 50]
     assert [task.resume for task in tasks] == [True, True, False]

@@ -8,6 +8,8 @@ from slm_lab.core.errors import SpecError, UsageError
 from slm_lab.experiment.plot import MOST_CURVES, PlotRequest, plot
 from slm_lab.experiment.plot_find import find_trials
 from slm_lab.metrics.reader import read_rows
+from slm_lab.metrics.tracker import Tracker
+from slm_lab.metrics.writer import RowWriter
 from tests.support import ppo
 
 from .runs import change_spec, write_run
@@ -32,9 +34,9 @@ def seeds_of(result):
     return [each.seeds for each in result.endings]
 
 
-def last_returns(run_dir, trial=0, sessions=(0,)):
+def final_returns(run_dir, trial=0, sessions=(0,)):
     files = [run_dir.session(trial, session).rows for session in sessions]
-    return [float(read_rows(file)["total_reward_ma"][-1]) for file in files]
+    return [float(read_rows(file)["final_return"][-1]) for file in files]
 
 
 def test_two_runs_are_drawn_into_one_graph_outside_of_their_folders(tmp_path):
@@ -46,7 +48,7 @@ def test_two_runs_are_drawn_into_one_graph_outside_of_their_folders(tmp_path):
     assert result.paths == (Path(f"{stem}.png"), Path(f"{stem}.html"))
     assert labels_of(result) == ["ppo_small", "a2c_small"]
     assert seeds_of(result) == [2, 3]
-    ends = last_returns(a2c_run, sessions=range(3))
+    ends = final_returns(a2c_run, sessions=range(3))
     assert result.endings[1].mean == pytest.approx(np.mean(ends))
     assert result.endings[1].std == pytest.approx(np.std(ends))
     assert {path: path.stat().st_mtime_ns for path in before} == before
@@ -80,7 +82,7 @@ def test_workers_of_one_training_are_one_seed(tmp_path):
     run = write_run(tmp_path, spec)
     (one,) = plotted(tmp_path, run.root).endings
     assert (one.seeds, one.planned) == (3, 3)
-    ends = np.reshape(last_returns(run, sessions=range(6)), (3, 2)).mean(axis=1)
+    ends = np.reshape(final_returns(run, sessions=range(6)), (3, 2)).mean(axis=1)
     assert (one.mean, one.std) == (pytest.approx(ends.mean()), pytest.approx(ends.std()))
 
 
@@ -143,7 +145,7 @@ def test_a_trial_of_a_search_shares_no_curve_with_the_fresh_seeds_of_its_spec(tm
 
 def test_of_many_trials_those_that_ended_best_are_drawn(tmp_path):
     run = write_run(tmp_path, *(lr(0.1 + n / 100) for n in range(MOST_CURVES + 2)))
-    ends = {f"t{n}": last_returns(run, n)[0] for n in range(MOST_CURVES + 2)}
+    ends = {f"t{n}": final_returns(run, n)[0] for n in range(MOST_CURVES + 2)}
     result = plotted(tmp_path, run.root)
     drawn = [label.split()[1] for label in labels_of(result)]
     worst = sorted(ends, key=ends.__getitem__)[:2]
@@ -285,3 +287,27 @@ def test_nothing_is_written_into_a_run_folder(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="cannot be made"):
         plotted(tmp_path, run.root, out=tmp_path / "file")
+
+
+def write_returns(path, returns):
+    """The rows of a Session, a row for each episode."""
+    tracker = Tracker(1, 100, 100 * len(returns))
+    with RowWriter(path, tracker.columns) as writer:
+        for i, value in enumerate(returns, 1):
+            frame = 100 * i
+            one = np.array([0]), np.array([float(value)]), np.array([10])
+            tracker.track_episodes(*one, frame)
+            clocks = {"frame": frame, "total_frame": frame, "opt_step": i}
+            writer.append(tracker.row(wall_t=float(i), cpu_t=float(i), **clocks))
+
+
+def test_who_learns_faster_and_ends_equally_good_does_not_end_above(tmp_path):
+    """The moving average over rows is 1 for the one, and a half for the other."""
+    fast, slow = np.ones(60), np.repeat([0, 1], 30)
+    for name, returns in (("fast", fast), ("slow", slow)):
+        run = write_run(tmp_path, ppo(meta__max_session=3), name=name, rows=0)
+        for session in range(3):
+            write_returns(run.session(0, session).rows, returns)
+    result = plotted(tmp_path, *sorted(tmp_path.glob("*_2026*")))
+    assert [each.mean for each in result.endings] == [1.0, 1.0]
+    assert result.improvement.probability == 0.5

@@ -1,5 +1,6 @@
 """The processes of a Trial: started, watched, and never left behind."""
 
+import errno
 import os
 import signal
 
@@ -93,18 +94,27 @@ def test_whatever_is_raised_while_they_run_no_process_is_left(make, error):
     assert left_behind() == []
 
 
-def test_a_process_that_cannot_be_started_leaves_none_behind(make, monkeypatch):
-    launcher, _ = make(hang, hang)
+@pytest.mark.parametrize("vital", [(), (1,)])
+def test_where_a_limit_keeps_a_process_from_starting_its_session_fails_in_one_line(
+    make, monkeypatch, vital
+):
+    """The other one trains to its end, if it can without it."""
+    launcher, board = make(finish, hang, max_parallel=2, vital=vital)
     start_one = processes.start
 
     def fail_at_the_second(process):
         if process.name == "session-1":
-            raise OSError("no memory")
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         start_one(process)
 
     monkeypatch.setattr(processes, "start", fail_at_the_second)
-    with pytest.raises(OSError, match="no memory"):
-        launcher.run(nothing)
+    results = {each.session: each for each in launcher.run(nothing)}
+    assert results[1].ending is Ending.FAILED
+    assert "could not be started: no more processes" in results[1].error
+    assert "ulimit -u" in results[1].error
+    assert len(results[1].error.splitlines()) == 1
+    assert board.reasons[1] == results[1].error
+    assert results[0].ending is (Ending.FAILED if vital else Ending.FINISHED)
     assert left_behind() == []
 
 

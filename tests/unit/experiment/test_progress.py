@@ -34,7 +34,7 @@ def run_in_spawned_processes(target, *arguments):
 
 def test_a_fresh_board_has_waiting_sessions_without_numbers():
     board = Board.allocate(SPAWN, 3)
-    waiting = SessionProgress(Phase.WAITING, 0, 0, None, None, None, None)
+    waiting = SessionProgress(Phase.WAITING, 0, 0, None, None, None)
     assert [board.read(session) for session in range(3)] == [waiting] * 3
     assert not board.stop_requested
 
@@ -46,15 +46,15 @@ def test_what_spawned_sessions_write_is_seen_by_the_parent():
         seen = board.read(session)
         assert seen.phase is Phase.RUNNING
         assert (seen.fps, seen.best) == (1000.5 + session, -1e300)
-        assert seen.total_reward is None
+        assert seen.recent_return is None
         assert seen.frame == 2**53 + 1 + session
-    assert board.read(1) == SessionProgress(Phase.WAITING, 0, 0, None, None, None, None)
+    assert board.read(1) == SessionProgress(Phase.WAITING, 0, 0, None, None, None)
     assert not board.stop_requested
 
 
 def test_a_stop_asked_for_in_another_process_is_seen_here_and_changes_nothing_else():
     board = Board.allocate(SPAWN, 2)
-    board.write(1, phase=Phase.DONE, fps=1.0, total_reward=2.0, total_reward_ma=3.0, best=4.0)
+    board.write(1, phase=Phase.DONE, fps=1.0, recent_return=3.0, best=4.0)
     board.clock_slots[1] = 5
     before = [board.read(session) for session in range(2)]
     run_in_spawned_processes(ask_for_a_stop, (board.raw, 2))
@@ -98,7 +98,7 @@ def test_a_field_that_does_not_exist_is_refused():
     board = Board.allocate(SPAWN, 1)
     with pytest.raises(ValueError, match="not in"):
         board.write(0, speed=1.0)
-    assert board.read(0) == SessionProgress(Phase.WAITING, 0, 0, None, None, None, None)
+    assert board.read(0) == SessionProgress(Phase.WAITING, 0, 0, None, None, None)
 
 
 @settings(deadline=None)

@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from slm_lab.experiment.launch import processes
-from slm_lab.experiment.progress import END, Phase
+from slm_lab.experiment.progress import Phase
 from slm_lab.experiment.result import Ending
 from tests.unit.experiment.acts import (
     act,
@@ -92,14 +92,16 @@ def test_after_a_stop_a_worker_that_hangs_is_ended_in_time(make, vital):
 
 
 @pytest.mark.parametrize("saves", [False, True])
-def test_after_a_stop_one_that_saves_or_that_is_awaited_may_take_its_time(make, saves):
-    launcher, board = make(hang, stop_seconds=0.0, awaited=() if saves else (0,))
-    if saves:
-        board.arrived[0] = END
+def test_after_a_stop_one_that_saves_may_take_its_time_and_after_one_of_a_scheduler_each(
+    make, saves
+):
+    launcher, board = make(hang, stop_seconds=0.0)
     ticks = []
 
     def tick():
-        stop_once(board, Phase.RUNNING)()
+        if board.phase(0) is Phase.RUNNING:
+            board.saving[0] = saves
+            board.request_stop(user_waits=saves)
         if board.stop_requested:
             ticks.append(board.phase(0))
         if len(ticks) == 3:

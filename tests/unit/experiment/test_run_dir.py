@@ -1,6 +1,6 @@
 import json
 import os
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -185,3 +185,36 @@ def test_a_disk_that_takes_no_folder_is_a_usage_error(tmp_path, monkeypatch, bro
     monkeypatch.setattr(Path, "mkdir", mkdir)
     with pytest.raises(UsageError, match="Read-only file system"):
         RunDir.create(tmp_path, "ppo", NOON)
+
+
+def test_the_latest_run_is_the_one_that_was_started_last_wherever_on_earth(tmp_path):
+    """In Tokyo first, and seventeen time zones west of it a minute later."""
+    tokyo = RunDir.create(tmp_path, "ppo", datetime(2026, 3, 4, 12, 0, 0))
+    los_angeles = RunDir.create(tmp_path, "ppo", datetime(2026, 3, 3, 19, 1, 0))
+    for run, minute in ((tokyo, 0), (los_angeles, 1)):
+        started = datetime(2026, 3, 4, 3, minute, tzinfo=UTC).isoformat()
+        run.spec_file.write_text(json.dumps({"ppo": {}, "_run": {"started": started}}))
+    assert RunDir.latest(tmp_path, "ppo") == los_angeles
+
+
+def test_runs_that_do_not_say_when_they_were_started_go_by_their_names(tmp_path):
+    """Those of older versions, and where somebody has edited the file."""
+    local = NOON.astimezone(UTC)
+    older = begin(tmp_path, "ppo", NOON - SECOND)
+    noon = RunDir.create(tmp_path, "ppo", NOON - 9 * SECOND)
+    noon.spec_file.write_text(json.dumps({"ppo": {}, "_run": {"started": local.isoformat()}}))
+    assert RunDir.latest(tmp_path, "ppo") == noon
+    newest = RunDir.create(tmp_path, "ppo", NOON + SECOND)
+    for spoilt in ("not a time", 5, None, "0001-01-01T00:00:00+23:00"):
+        newest.spec_file.write_text(json.dumps({"ppo": {}, "_run": {"started": spoilt}}))
+        assert RunDir.latest(tmp_path, "ppo") == newest
+    assert older.root.is_dir()
+
+
+def test_a_folder_whose_name_is_no_time_is_the_oldest(tmp_path):
+    odd = tmp_path / "ppo_2026_99_99_000000"
+    odd.mkdir()
+    (odd / "ppo_spec.json").write_text("{}")
+    assert RunDir.latest(tmp_path, "ppo").root == odd
+    run = begin(tmp_path, "ppo", NOON)
+    assert RunDir.latest(tmp_path, "ppo") == run

@@ -5,6 +5,8 @@ from slm_lab.core.errors import CheckpointError
 from slm_lab.metrics.evaluation import EvaluationTracker
 from slm_lab.metrics.row import COLUMNS, EVAL_COLUMNS
 
+BUDGET = 1_000
+
 
 def row(tracker, frame, *returns):
     clocks = {"total_frame": 2 * frame, "wall_t": frame / 100, "epi": 3, "opt_step": frame // 10}
@@ -17,7 +19,7 @@ def test_every_column_of_an_evaluation_is_documented():
 
 
 def test_a_row_describes_the_episodes_at_the_clocks_of_the_training():
-    assert row(EvaluationTracker(100), 100, 1.0, 5.0, 9.0).to_dict() == {
+    assert row(EvaluationTracker(100, BUDGET), 100, 1.0, 5.0, 9.0).to_dict() == {
         "frame": 100,
         "total_frame": 200,
         "wall_t": 1.0,
@@ -25,6 +27,8 @@ def test_a_row_describes_the_episodes_at_the_clocks_of_the_training():
         "opt_step": 10,
         "total_reward": 5.0,
         "total_reward_ma": 5.0,
+        "final_return": 5.0,
+        "final_return_episodes": 3,
         "return_std": pytest.approx(np.sqrt(32 / 3)),
         "return_min": 1.0,
         "return_max": 9.0,
@@ -33,18 +37,18 @@ def test_a_row_describes_the_episodes_at_the_clocks_of_the_training():
 
 
 def test_one_episode_has_no_spread():
-    assert row(EvaluationTracker(100), 100, 7.0)["return_std"] == 0.0
+    assert row(EvaluationTracker(100, BUDGET), 100, 7.0)["return_std"] == 0.0
 
 
 def test_the_moving_average_looks_back_on_a_hundred_evaluations():
-    tracker = EvaluationTracker(1)
+    tracker = EvaluationTracker(1, BUDGET)
     averages = [row(tracker, i + 1, float(i))["total_reward_ma"] for i in range(150)]
     assert averages[9] == np.mean(range(10))
     assert averages[149] == np.mean(range(50, 150))
 
 
 def test_the_best_evaluation_is_the_first_with_the_highest_mean():
-    tracker, improved = EvaluationTracker(100), []
+    tracker, improved = EvaluationTracker(100, BUDGET), []
     for i, value in enumerate([-3.0, -5.0, -3.0, -1.0]):
         row(tracker, 100 * (i + 1), value)
         improved.append(tracker.improved)
@@ -53,7 +57,7 @@ def test_the_best_evaluation_is_the_first_with_the_highest_mean():
 
 
 def test_an_evaluation_is_due_once_per_multiple_of_the_frequency():
-    tracker = EvaluationTracker(100)
+    tracker = EvaluationTracker(100, BUDGET)
     due = []
     for frame in range(0, 400, 24):
         if tracker.due(frame):
@@ -63,11 +67,11 @@ def test_an_evaluation_is_due_once_per_multiple_of_the_frequency():
 
 
 def test_a_restored_tracker_goes_on_as_the_one_that_was_saved():
-    whole, saved = EvaluationTracker(100), EvaluationTracker(100)
+    whole, saved = EvaluationTracker(100, BUDGET), EvaluationTracker(100, BUDGET)
     for tracker in (whole, saved):
         for i in range(120):
             row(tracker, 100 * (i + 1), float(i % 7))
-    restored = EvaluationTracker(100)
+    restored = EvaluationTracker(100, BUDGET)
     restored.load_state_dict(saved.state_dict())
     assert restored.due(12_099) is whole.due(12_099) is False
     assert restored.due(12_100)
@@ -77,7 +81,7 @@ def test_a_restored_tracker_goes_on_as_the_one_that_was_saved():
 
 
 def test_rows_of_another_version_are_not_continued():
-    state = EvaluationTracker(100).state_dict()
+    state = EvaluationTracker(100, BUDGET).state_dict()
     state["columns"].pop()
     with pytest.raises(CheckpointError, match="columns"):
-        EvaluationTracker(100).load_state_dict(state)
+        EvaluationTracker(100, BUDGET).load_state_dict(state)

@@ -7,14 +7,17 @@ from hypothesis import strategies as st
 
 from slm_lab.core.column import Column
 from slm_lab.core.errors import CheckpointError, LabError
+from slm_lab.metrics.reader import Rows
 from slm_lab.metrics.row import BASE_COLUMNS
 from slm_lab.metrics.tracker import Tracker
 
+BUDGET = 1_000_000
 
-def finish(tracker, **returns):
+
+def finish(tracker, at=0, **returns):
     """finish(tracker, e0=5.0, e2=7.0): environments 0 and 2 finish episodes."""
     index = np.array([int(name[1:]) for name in returns])
-    tracker.track_episodes(index, np.array(list(returns.values())), np.full(len(index), 10))
+    tracker.track_episodes(index, np.array(list(returns.values())), np.full(len(index), 10), at)
 
 
 def row_at(tracker, frame, wall_t=None):
@@ -24,28 +27,28 @@ def row_at(tracker, frame, wall_t=None):
 
 
 def test_a_row_has_the_base_columns_then_the_extra_ones():
-    tracker = Tracker(2, 100, ["clip_eps", Column("novelty", "1", "how new")])
+    tracker = Tracker(2, 100, BUDGET, ["clip_eps", Column("novelty", "1", "how new")])
     assert row_at(tracker, 100).columns == (*BASE_COLUMNS, "clip_eps", "novelty")
 
 
 def test_a_row_carries_the_clocks_it_is_given():
-    row = row_at(Tracker(2, 100), 100)
+    row = row_at(Tracker(2, 100, BUDGET), 100)
     assert (row["frame"], row["total_frame"], row["wall_t"], row["opt_step"]) == (100, 200, 1.0, 10)
 
 
 def test_total_reward_is_empty_before_the_first_episode_ends():
-    row = row_at(Tracker(2, 100), 100)
+    row = row_at(Tracker(2, 100, BUDGET), 100)
     assert (row["total_reward"], row["total_reward_ma"], row["epi"]) == (None, None, 0)
 
 
 def test_total_reward_is_the_mean_over_environments_that_have_finished_an_episode():
-    tracker = Tracker(3, 100)
+    tracker = Tracker(3, 100, BUDGET)
     finish(tracker, e0=10.0, e2=30.0)
     assert row_at(tracker, 100)["total_reward"] == 20.0
 
 
 def test_total_reward_keeps_an_environments_last_return_until_the_next():
-    tracker = Tracker(2, 100)
+    tracker = Tracker(2, 100, BUDGET)
     finish(tracker, e0=10.0, e1=20.0)
     finish(tracker, e0=40.0)
     row = row_at(tracker, 100)
@@ -54,7 +57,7 @@ def test_total_reward_keeps_an_environments_last_return_until_the_next():
 
 
 def test_the_moving_average_looks_back_on_a_hundred_rows_that_have_a_return():
-    tracker = Tracker(1, 1)
+    tracker = Tracker(1, 1, BUDGET)
     row_at(tracker, 1)  # empty: does not count
     averages = []
     for i in range(150):
@@ -65,19 +68,53 @@ def test_the_moving_average_looks_back_on_a_hundred_rows_that_have_a_return():
     assert averages[149] == np.mean(range(50, 150))
 
 
-def test_improved_says_whether_the_last_row_set_a_new_best_average():
-    tracker = Tracker(1, 1)
+def test_a_row_has_the_mean_of_the_episodes_since_the_row_before():
+    tracker = Tracker(2, 100, BUDGET)
+    means = [row_at(tracker, 100)["mean_return"]]
+    finish(tracker, e0=1.0, e1=2.0)
+    finish(tracker, e0=6.0)
+    means += [row_at(tracker, frame)["mean_return"] for frame in (200, 300)]
+    finish(tracker, e1=10.0)
+    means.append(row_at(tracker, 400)["mean_return"])
+    assert means == [None, 3.0, None, 10.0]
+
+
+def test_improved_says_whether_the_last_row_set_a_new_best_of_the_recent_episodes():
+    tracker = Tracker(1, 1, 10)
     seen = []
     for frame, value in enumerate([None, 1.0, 1.0, 5.0, 0.0], start=1):
         if value is not None:
-            finish(tracker, e0=value)
+            for _ in range(20):
+                finish(tracker, at=2 * frame, e0=value)
         row_at(tracker, frame)
-        seen.append((tracker.improved, tracker.best_return_ma))
-    assert seen == [(False, None), (True, 1.0), (False, 1.0), (True, 7 / 3), (False, 7 / 3)]
+        seen.append((tracker.improved, tracker.best_return))
+    assert seen == [(False, None), (True, 1.0), (False, 1.0), (True, 5.0), (False, 5.0)]
+
+
+def test_after_another_process_its_rows_stand_for_its_episodes():
+    """The window is one of whole rows here: each episode counts with the mean of its row."""
+    alone = Tracker(1, 10, 400, ["episode_length"])
+    rows, generator = [], np.random.default_rng(0)
+    for step in range(1, 201):
+        finish(alone, at=2 * step, e0=float(generator.normal()))
+        if alone.due(step):
+            rows.append(row_at(alone, step))
+    known = Rows(rows[0].columns, np.array([row.cells for row in rows], np.float64).T.copy())
+    taken_over = Tracker(1, 10, 400, ["episode_length"])
+    taken_over.catch_up(known)
+    for tracker in (alone, taken_over):
+        for _ in range(10):
+            finish(tracker, at=402, e0=1.0)
+    one, other = (row_at(tracker, 201) for tracker in (alone, taken_over))
+    assert other["final_return"] == pytest.approx(one["final_return"])
+    assert other["recent_return"] == pytest.approx(one["recent_return"])
+    assert [other[name] for name in ("epi", "fps", "final_return_episodes", "mean_return")] == [
+        one[name] for name in ("epi", "fps", "final_return_episodes", "mean_return")
+    ]
 
 
 def test_a_row_holds_the_mean_over_the_reports_since_the_last_row():
-    tracker = Tracker(1, 100, ["approx_kl"])
+    tracker = Tracker(1, 100, BUDGET, ["approx_kl"])
     tracker.track_update({"loss": 1.0, "approx_kl": 0.5})
     tracker.track_update({"loss": 4.0})
     first, second = row_at(tracker, 100), row_at(tracker, 200)
@@ -86,7 +123,7 @@ def test_a_row_holds_the_mean_over_the_reports_since_the_last_row():
 
 
 def test_a_nan_that_a_learner_reports_is_shown_and_does_not_spoil_the_next_row():
-    tracker = Tracker(1, 100)
+    tracker = Tracker(1, 100, BUDGET)
     tracker.track_update({"loss": float("nan")})
     assert np.isnan(row_at(tracker, 100)["loss"])
     tracker.track_update({"loss": 1.0})
@@ -95,43 +132,43 @@ def test_a_nan_that_a_learner_reports_is_shown_and_does_not_spoil_the_next_row()
 
 @pytest.mark.parametrize("key", ["los", "frame", "total_reward", "episode_length"])
 def test_a_report_of_what_is_no_learner_column_is_refused(key):
-    tracker = Tracker(1, 100, ["episode_length"])
+    tracker = Tracker(1, 100, BUDGET, ["episode_length"])
     with pytest.raises(LabError, match=f'reported "{key}"'):
         tracker.track_update({key: 1.0})
 
 
 def test_a_misspelt_report_is_answered_with_the_nearest_column():
     with pytest.raises(LabError, match="did you mean entropy"):
-        Tracker(1, 100).track_update({"entropi": 1.0})
+        Tracker(1, 100, BUDGET).track_update({"entropi": 1.0})
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_return_that_is_not_finite_is_refused(value):
     with pytest.raises(LabError, match="must be finite"):
-        finish(Tracker(2, 100), e1=value)
+        finish(Tracker(2, 100, BUDGET), e1=value)
 
 
 @pytest.mark.parametrize(("num_envs", "log_frequency"), [(0, 1), (1, 0)])
 def test_a_tracker_of_nothing_is_refused(num_envs, log_frequency):
     with pytest.raises(LabError, match="must be >= 1"):
-        Tracker(num_envs, log_frequency)
+        Tracker(num_envs, log_frequency, BUDGET)
 
 
 def test_fps_is_frames_over_seconds_since_the_last_row():
-    tracker = Tracker(1, 100)
+    tracker = Tracker(1, 100, BUDGET)
     assert row_at(tracker, 100, wall_t=2.0)["fps"] == 50.0
     assert row_at(tracker, 400, wall_t=3.0)["fps"] == 300.0
     assert row_at(tracker, 500, wall_t=3.0)["fps"] is None
 
 
 def test_episode_length_is_filled_when_asked_for():
-    tracker = Tracker(2, 100, ["episode_length"])
-    tracker.track_episodes(np.array([0, 1]), np.array([1.0, 2.0]), np.array([10, 15]))
+    tracker = Tracker(2, 100, BUDGET, ["episode_length"])
+    tracker.track_episodes(np.array([0, 1]), np.array([1.0, 2.0]), np.array([10, 15]), 0)
     assert row_at(tracker, 100)["episode_length"] == 12.5
 
 
 def test_a_row_is_due_once_per_crossing_of_a_multiple_of_the_log_frequency():
-    tracker = Tracker(8, 100)
+    tracker = Tracker(8, 100, BUDGET)
     rows = []
     for frame in range(8, 1000, 8):
         if tracker.due(frame):
@@ -140,7 +177,7 @@ def test_a_row_is_due_once_per_crossing_of_a_multiple_of_the_log_frequency():
 
 
 def test_a_step_over_several_multiples_makes_one_row():
-    tracker = Tracker(300, 100)
+    tracker = Tracker(300, 100, BUDGET)
     assert tracker.due(300)
     row_at(tracker, 300)
     assert not tracker.due(399)
@@ -148,7 +185,7 @@ def test_a_step_over_several_multiples_makes_one_row():
 
 
 def test_the_last_frame_tells_whether_a_final_row_is_missing():
-    tracker = Tracker(1, 100)
+    tracker = Tracker(1, 100, BUDGET)
     assert (tracker.last_frame, tracker.last_row) == (0, None)
     row = row_at(tracker, 100)
     assert tracker.last_frame == 100
@@ -167,7 +204,7 @@ def play(tracker, events, frame):
     for event in events:
         frame += 3
         if event[0] == "episode":
-            finish(tracker, **{f"e{event[1]}": event[2]})
+            finish(tracker, at=2 * frame, **{f"e{event[1]}": event[2]})
         elif event[0] == "report":
             tracker.track_update({event[1]: event[2]})
         else:
@@ -178,16 +215,17 @@ def play(tracker, events, frame):
 @given(before=st.lists(EVENT, max_size=30), after=st.lists(EVENT, max_size=30))
 def test_a_restored_tracker_goes_on_bit_for_bit(before, after):
     extra = ["approx_kl", "episode_length"]
-    original, restored = Tracker(3, 10, extra), Tracker(3, 10, extra)
+    original, restored = Tracker(3, 10, 600, extra), Tracker(3, 10, 600, extra)
     _, frame = play(original, before, 0)
     restored.load_state_dict(copy.deepcopy(original.state_dict()))
     assert restored.last_row == original.last_row
     assert restored.improved == original.improved
     assert play(restored, after, frame) == play(original, after, frame)
+    np.testing.assert_equal(restored.state_dict(), original.state_dict())
 
 
 def test_a_saved_state_does_not_change_with_the_tracker():
-    tracker = Tracker(2, 100)
+    tracker = Tracker(2, 100, BUDGET)
     finish(tracker, e0=1.0)
     state = tracker.state_dict()
     before = copy.deepcopy(state)
@@ -198,7 +236,7 @@ def test_a_saved_state_does_not_change_with_the_tracker():
 
 
 def test_a_resumed_run_may_have_another_log_frequency():
-    old, new = Tracker(1, 100), Tracker(1, 30)
+    old, new = Tracker(1, 100, BUDGET), Tracker(1, 30, BUDGET)
     row_at(old, 100)
     new.load_state_dict(old.state_dict())
     assert not new.due(119)
@@ -207,8 +245,11 @@ def test_a_resumed_run_may_have_another_log_frequency():
 
 @pytest.mark.parametrize(
     ("other", "message"),
-    [(Tracker(1, 10, ["clip_eps"]), "clip_eps"), (Tracker(2, 10), "2 environments")],
+    [
+        (Tracker(1, 10, BUDGET, ["clip_eps"]), "clip_eps"),
+        (Tracker(2, 10, BUDGET), "2 environments"),
+    ],
 )
 def test_the_state_of_another_kind_of_run_is_refused(other, message):
     with pytest.raises(CheckpointError, match=message):
-        Tracker(1, 10).load_state_dict(other.state_dict())
+        Tracker(1, 10, BUDGET).load_state_dict(other.state_dict())

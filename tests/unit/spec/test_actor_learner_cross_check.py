@@ -306,6 +306,7 @@ def test_a_doubt_about_targets_counts_the_steps_that_the_learner_makes(ratio, st
     raw = named(q_learning("DQN", agent__net__update_frequency=1), "DQN", **keys)
     settings = {"distributed": "actor_learner", "actor_learner": {"train_ratio": ratio}}
     raw["env"]["num_envs"] = 64
+    del raw["meta"]["log_frequency"]
     doubts = parse("s", {**raw, "meta": {**raw["meta"], **settings}}).doubts
     assert len(doubts) == len(stands_still)
     for doubt, steps in zip(doubts, stands_still, strict=True):

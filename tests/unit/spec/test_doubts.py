@@ -28,7 +28,12 @@ GREEDY = {"agent__algorithm__action_policy": "default",
 def doubts(raw):
     parsed = parse("s", raw)
     assert [str(problem) for problem in parsed.problems] == []
-    return list(parsed.doubts)
+    return but_for_rows(parsed.doubts)
+
+
+def but_for_rows(found):
+    """Small specs of tests write few rows."""
+    return [line for line in found if not line.startswith("meta.log_frequency")]
 
 
 def schedule(start, end=None):
@@ -247,7 +252,7 @@ def test_the_first_replayed_event_is_where_the_schedule_has_it(start, num_envs, 
     if first > num_envs:
         raw["env"]["max_frame"] = first - 1
         parsed = parse("s", raw)  # some are refused by a single key
-        assert parsed.problems or f"after {first} frames" in parsed.doubts[-1]
+        assert parsed.problems or f"after {first} frames" in but_for_rows(parsed.doubts)[-1]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""Trials that are played instead of trained: the same every time, and without processes."""
+"""Trials that are played instead of trained: the same every time, and without processes.
+
+The moving average of each is the contrary of what it returns: nothing must go by it.
+"""
 
 import shutil
 
@@ -7,7 +10,10 @@ from slm_lab.experiment.search.engine import Engine
 from slm_lab.experiment.search.process import TrialEnd
 from slm_lab.experiment.search.room import Room
 
-HEADER = "frame,total_frame,opt_step,total_reward,total_reward_ma\n"
+HEADER = (
+    "frame,total_frame,opt_step,epi,total_reward,mean_return,recent_return,final_return,"
+    "final_return_episodes,total_reward_ma\n"
+)
 EVERY = 100
 """Frames between two rows."""
 
@@ -47,11 +53,13 @@ class FakeTrial:
         score = self._score_at(self.task.spec, self.frame)
         for file in self.files:
             with file.open("a") as stream:
-                stream.write(f"{self.frame},{self.frame},{self.frame},{score},{score}\n")
+                clocks, returns = [self.frame] * 4, [score] * 4
+                stream.write(",".join(map(str, [*clocks, *returns, 20, -score])) + "\n")
 
     def metrics(self):
         score = self._score_at(self.task.spec, self.frame) if self.frame else None
-        return {"total_reward_ma": score, "strength": score}
+        average = None if score is None else -score
+        return {"final_return": score, "total_reward_ma": average, "strength": score}
 
 
 class Fault:

@@ -12,7 +12,7 @@ from slm_lab.experiment.search import checkpoint_copy
 from slm_lab.experiment.search.checkpoint_copy import copy_checkpoints, delete_models
 from tests.support import make_session, parse, ppo, run_session
 
-HEADER = "frame,total_frame,total_reward_ma\n"
+HEADER = "frame,total_frame,recent_return\n"
 
 
 def state(mark):

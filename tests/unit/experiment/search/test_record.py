@@ -132,6 +132,39 @@ def test_a_damaged_line_in_the_middle_is_named_by_its_number(file, line):
     assert str(file) in str(told.value)
 
 
+DAMAGES = {
+    "dropped": lambda lines, at: lines[:at] + lines[at + 1 :],
+    "doubled": lambda lines, at: lines[: at + 1] + lines[at:],
+    "moved": lambda lines, at: [*lines[:at], lines[at + 1], lines[at], *lines[at + 2 :]],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("at", range(len(SOME) - 1))
+def test_a_line_that_is_missing_or_stands_elsewhere_is_noticed(file, damage, at):
+    lines = written(file, SOME).read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join(DAMAGES[damage](lines, at)))
+    with pytest.raises(UsageError, match="does not follow from the lines before"):
+        read(file)
+
+
+def test_any_bit_that_has_changed_is_noticed(file):
+    whole = written(file, SOME).read_bytes()
+    ends = [place for place, byte in enumerate(whole) if byte == ord("\n")]
+    for place in range(len(whole)):
+        if place not in ends:
+            file.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+            with pytest.raises(UsageError):
+                read(file)
+
+
+def test_a_record_of_an_earlier_version_is_read_as_it_is(file):
+    file.write_text(
+        '{"event": "proposed", "trial": 0, "point": {}}\n{"event": "began", "trial": 0}\n'
+    )
+    assert read(file) == [Proposed(0, {}), Began(0)]
+
+
 def test_a_line_that_is_written_in_part_is_an_error_and_no_event(file, monkeypatch):
     record = Record(file)
     record.write(SOME[0])

@@ -10,12 +10,12 @@ from slm_lab.experiment.search.reports import Report, Watch, reports
 from slm_lab.metrics.reader import read_rows
 
 NAN = float("nan")
-HEADER = "frame,total_frame,total_reward_ma\n"
+HEADER = "frame,total_frame,recent_return,total_reward_ma\n"
 
 
 def write(path, rows, cut=0):
     """The rows (total_frame, score) as a Session writes them, less the last `cut` bytes."""
-    lines = [f"{f},{f},{'' if np.isnan(s) else s}\n" for f, s in rows]
+    lines = [f"{f},{f},{'' if np.isnan(s) else s},-1.0\n" for f, s in rows]
     text = HEADER + "".join(lines)
     path.write_text(text[: len(text) - cut])
 

@@ -1,0 +1,184 @@
+"""A Session that hangs does not hold Ctrl-C: it is ended, named, its last checkpoint is kept."""
+
+import signal
+import time
+
+import psutil
+import pytest
+
+from slm_lab.experiment.manifest import read_manifest
+from tests.faults.lab import (
+    LAB,
+    NAME,
+    command_line,
+    interrupt,
+    manifest,
+    started,
+    started_as,
+    wait_until,
+    write_spec,
+)
+from tests.support import ppo
+
+IN_TIME = 15.0
+"""Seconds from Ctrl-C to the end on a busy machine, four of them for the step; the old code waited
+for as long as one cared to look."""
+ENDLESS = 100_000_000
+TOO_LATE = "its step did not end within"
+
+
+def endless(**changes):
+    """The time between two checkpoints is long enough to stop a process in."""
+    sizes = {"env__max_frame": ENDLESS, "meta__log_frequency": 500, "meta__save_interval": 5}
+    return ppo(**{**sizes, **changes})
+
+
+def together(mode, **changes):
+    return endless(meta__distributed=mode, meta__max_session=2, **changes)
+
+
+def end(running):
+    """Ctrl-C, as soon as a process is really stopped; how it ended, and the seconds until then."""
+    began = time.monotonic()
+    interrupt(running)
+    return running.end(IN_TIME), time.monotonic() - began
+
+
+def manifest_exists(folder, session=0):
+    return any(folder.glob(f"data/*/model/{NAME}_t0_s{session}_latest.json"))
+
+
+def stop_one(running, session):
+    """Just after a checkpoint: one that is making another is waited for."""
+    process = wait_until(lambda: running.session(session))
+    (log,) = running.data.glob(f"data/**/log/*_s{session}.log")
+    saves = log.read_text().count("checkpoint")  # none of an actor
+    wait_until(lambda: not saves or log.read_text().count("checkpoint") > saves)
+    process.send_signal(signal.SIGSTOP)
+    wait_until(lambda: process.status() == psutil.STATUS_STOPPED)
+
+
+MODES = {
+    "a plain Session": (endless(meta__max_session=2), 0),
+    "shared": (together("shared"), 1),
+    "synced": (together("synced"), 1),
+    "all_reduce": (together("all_reduce"), 1),
+    "a learner": (together("actor_learner"), 0),
+    "an actor": (together("actor_learner"), 1),
+    "actors in turn": (together("actor_learner", meta__actor_learner={"serial": True}), 0),
+}
+QUICK = ("a plain Session", "a learner")
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [pytest.param(mode, marks=() if mode in QUICK else pytest.mark.slow) for mode in MODES],
+)
+def test_a_session_that_hangs_is_ended_and_named_and_its_checkpoint_kept(mode, folder):
+    spec, hangs = MODES[mode]
+    write_spec(folder, spec)
+    with started(folder) as running:
+        wait_until(lambda: manifest_exists(folder))
+        stop_one(running, hangs)
+        done, _ = end(running)
+    assert done.code == 130
+    (line,) = (each for each in done.err.splitlines() if each.startswith(f"Session {hangs}"))
+    assert TOO_LATE in line
+    assert "go on with: slm-lab run" in done.out
+    assert "Traceback" not in done.err
+    saved = read_manifest(manifest(folder))
+    assert saved is not None
+    assert saved.frame > 0
+
+
+@pytest.mark.slow
+def test_a_training_event_of_minutes_does_not_hold_ctrl_c(folder):
+    write_spec(folder, endless(agent__algorithm__training_epoch=10_000_000))
+    with started(folder) as running:
+        began = "Session 0: started"
+        wait_until(lambda: began in (folder / "out").read_text())
+        process = running.session(0)
+        before = process.cpu_times().user
+        wait_until(lambda: process.cpu_times().user > before + 0.5)  # it learns by now
+        done, seconds = end(running)
+    assert done.code == 130
+    assert TOO_LATE in done.err
+    assert "it has no checkpoint yet" in done.err
+    assert seconds < IN_TIME
+
+
+def test_a_second_ctrl_c_prints_how_to_resume(folder):
+    write_spec(folder, endless())
+    with started(folder) as running:
+        wait_until(lambda: manifest_exists(folder))
+        stop_one(running, 0)
+        interrupt(running)
+        wait_until(lambda: "saving, then stopping" in (folder / "out").read_text())
+        interrupt(running)
+        done = running.end(IN_TIME)
+    assert (done.code, done.err) == (130, "stopped\n")
+    assert f"{NAME} train@" in done.out.splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_a_trial_of_a_search_that_hangs_does_not_hold_ctrl_c(folder):
+    search = {"agent.algorithm.gamma__uniform": [0.9, 0.99]}
+    write_spec(folder, endless(search=search, meta__max_trial=2))
+    with started(folder, "search") as running:
+        wait_until(lambda: manifest_exists(folder))
+        stop_one(running, 0)
+        done, _ = end(running)
+    assert done.code == 130
+    assert f"{NAME} search@" in done.out
+
+
+@pytest.mark.slow
+def test_a_training_of_a_comparison_that_hangs_does_not_hold_ctrl_c(folder):
+    write_spec(folder, endless(agent__net__optim_spec={"name": "Adam", "lr": 1e-3}))
+    options = ["--data", str(folder / "data"), "--modes", "synced", "--workers", "2"]
+    args = [str(LAB), "compare", str(folder / "spec.json"), NAME, *options, "--seeds", "1"]
+    with started_as(folder, args) as running:
+        wait_until(lambda: any(folder.glob("data/*/*/model/*_s0_latest.json")))
+        stop_one(running, 0)
+        done, _ = end(running)
+    assert done.code == 130
+    assert "compare --resume" in done.out
+
+
+STUCK = """
+import ctypes, pathlib
+import gymnasium
+from gymnasium.envs.classic_control import CartPoleEnv
+
+class Stuck(CartPoleEnv):
+    def step(self, action):
+        if pathlib.Path("hang").exists():
+            pathlib.Path("hangs").touch()
+            library, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(256)
+            library.pthread_mutex_lock(mutex)
+            library.pthread_mutex_lock(mutex)
+        return super().step(action)
+
+gymnasium.register("Stuck-v0", entry_point=Stuck)
+"""
+"""Its steps do not end, in C, where Python comes to no signal, once there is a file named hang."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["eval", "enjoy"])
+@pytest.mark.parametrize("vectorization", ["sync", "async"])
+def test_an_environment_that_hangs_does_not_hold_ctrl_c_of_an_evaluation(
+    folder, mode, vectorization
+):
+    (folder / "stuck.py").write_text(STUCK)
+    environment = {"env__name": "Stuck-v0", "env__vectorization_mode": vectorization}
+    write_spec(folder, ppo(env__max_frame=200, env__num_envs=2, **environment))
+    plug_in = ("--import", "stuck")
+    with started(folder, "train", *plug_in) as running:
+        assert running.end().code == 0
+    (folder / "hang").touch()
+    with started(folder, f"{mode}@latest", *plug_in) as running:
+        wait_until((folder / "hangs").exists)
+        done, _ = end(running)
+        assert not [c for c in running.children() if "spawn_main" in command_line(c)]
+    assert (done.code, done.err) == (130, "stopped\n")

@@ -1,0 +1,78 @@
+"""Run folders of an older format: they are looked at, and not trained."""
+
+import json
+
+import pytest
+
+from slm_lab.experiment.manifest import FORMAT, read_manifest
+from tests.faults.lab import NAME, call, command, manifest, run_folder
+from tests.unit.cli.trained import fingerprint, lab
+
+OLDER = FORMAT - 1
+
+
+@pytest.fixture
+def older(copy):
+    """As a version of the lab left it that noted no format of the run, and fewer keys."""
+    spec = run_folder(copy) / f"{NAME}_spec.json"
+    content = json.loads(spec.read_text())
+    known = ("random_seed", "git_sha", "packages", "set", "mode", "imports", "spec_file")
+    content["_run"] = {key: content["_run"][key] for key in known}
+    spec.write_text(json.dumps(content))
+    for session in (0, 1):
+        saved = json.loads(manifest(copy, session).read_text())
+        kept = ("frame", "serial", "finished", "files")
+        old = {"format": OLDER, **{key: saved[key] for key in kept}, "rows_size": 10}
+        manifest(copy, session).write_text(json.dumps(old))
+    return copy
+
+
+def test_it_is_not_trained_and_one_line_says_why_and_what_to_do(older):
+    before = fingerprint(run_folder(older) / "info")
+    done = call(command(older, "train@latest", "-s", "env.max_frame=900"), older)
+    assert done.code == 2
+    (line,) = done.err.splitlines()
+    assert line.startswith(str(run_folder(older)))
+    assert "has an older format" in line
+    assert "start a new run; eval@, enjoy@ and plot still read this one" in line
+    assert fingerprint(run_folder(older) / "info") == before
+
+
+@pytest.mark.parametrize("mode", ["eval@latest", "enjoy@latest"])
+@pytest.mark.parametrize("which", ["best", "latest"])
+def test_its_agents_are_played(older, copy, mode, which):
+    done = lab(older, mode, "--episodes", "2", "--which", which)
+    assert done.exit_code == 0, done.output
+
+
+def test_it_is_plotted(older, tmp_path):
+    done = call(
+        [*command(older, "")[:1], "plot", str(run_folder(older)), "--out", str(tmp_path)], older
+    )
+    assert (done.code, done.err) == (0, "")
+    assert list(tmp_path.glob("*.png"))
+
+
+def test_a_newer_format_is_read_by_nobody(copy):
+    saved = json.loads(manifest(copy).read_text())
+    manifest(copy).write_text(json.dumps({**saved, "format": FORMAT + 1}))
+    for mode in ("eval@latest", "train@latest"):
+        done = lab(copy, mode)
+        assert done.exit_code == 1
+        assert f"it has format {FORMAT + 1}, this version reads {FORMAT}" in done.stderr
+
+
+@pytest.mark.parametrize("gone", ["frame", "serial", "finished", "files"])
+def test_an_older_manifest_that_lacks_what_an_evaluation_needs_is_named(older, gone):
+    saved = json.loads(manifest(older).read_text())
+    del saved[gone]
+    manifest(older).write_text(json.dumps(saved))
+    done = lab(older, "eval@latest", "--session", "0")
+    assert done.exit_code == 1
+    assert manifest(older).name in done.stderr
+
+
+def test_a_manifest_of_now_is_read_back_whole(copy):
+    found = read_manifest(manifest(copy))
+    assert json.loads(found.to_json())["format"] == FORMAT
+    assert found.rows

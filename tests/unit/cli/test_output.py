@@ -1,0 +1,157 @@
+"""What is printed: escaped, in the terminal's characters, and never at the training's expense."""
+
+import io
+import json
+import subprocess
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.table import Table
+
+from slm_lab.cli.output import Output, printable
+from slm_lab.cli.screen import LabConsole, say
+from tests.faults.lab import LAB, NAME, call, command, write_spec
+from tests.support import ppo
+
+ESCAPES = "red \x1b[31m, clear \x1b[2J, bell \x07, C1 \x9b2J, back\r\x08, bidi \u202e, lone \ud800"
+
+
+@given(st.text())
+def test_printable_text_has_no_character_that_a_terminal_acts_on(text):
+    shown = printable(text)
+    assert all(char.isprintable() or char in "\n\t" for char in shown)
+    assert printable(shown) == shown
+    shown.encode()
+
+
+@given(st.text("aé中–× \n\t{}[]:\\"))
+def test_what_is_printable_stays_as_it_is(text):
+    assert printable(text) == text
+
+
+def test_names_in_lines_and_tables_are_escaped():
+    """Colours, which are the console's own, are not."""
+    written = io.StringIO()
+    console = LabConsole(file=written, force_terminal=True, width=200, color_system="standard")
+    say(console, ESCAPES)
+    table = Table()
+    table.add_column("\x1b[2Jname", style="red")
+    table.add_row(ESCAPES.replace("[", "("))
+    console.print(table)
+    text = written.getvalue()
+    assert "\\x1b[31m" in text
+    assert "\x1b[31m" in text.replace("\\x1b", ""), "the column's own colour"
+    assert not {"\x1b[2J", "\x9b", "\x07", "\r", "\u202e", "\ud800"} & {
+        part for part in ("\x1b[2J", "\x9b", "\x07", "\r", "\u202e", "\ud800") if part in text
+    }
+
+
+class Ascii(io.StringIO):
+    encoding, errors = "ascii", "strict"
+
+
+def test_a_stream_without_the_lab_s_signs_gets_others_in_their_place():
+    stream = Ascii()
+    Output(stream, escapes=False).write("2 × 3 ± 1 – left … é\n")
+    assert stream.getvalue() == "2 x 3 +/- 1 - left ... \\xe9\n"
+
+
+class Broken(io.StringIO):
+    def __init__(self, error):
+        super().__init__()
+        self.error = error
+
+    def write(self, text):
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "failure"),
+    [(BrokenPipeError(32, "Broken pipe"), None), (OSError(28, "No space left"), "No space left")],
+)
+def test_a_stream_that_fails_is_written_no_more_and_a_reader_that_left_is_no_failure(
+    error, failure
+):
+    output = Output(Broken(error), escapes=False)
+    assert output.write("text") == 4
+    output.flush()
+    assert output.failure == failure
+
+
+def run_in_shell(folder, words, shell):
+    """A command as a shell runs it, with what it prints to the standard error."""
+    text = f"{shell.format(' '.join(map(str, words)))}"
+    return subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {text}"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.fixture
+def short(tmp_path):
+    write_spec(tmp_path, ppo(env__max_frame=400))
+    return tmp_path
+
+
+def finished(folder):
+    return list((folder / "data").glob(f"*/{NAME}_t0_trial_metrics_scalar.json"))
+
+
+def test_a_reader_that_goes_away_ends_no_training(short):
+    done = run_in_shell(short, command(short, "train"), "{} | head -1")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout.splitlines()) == 1
+    assert finished(short)
+
+
+@pytest.mark.slow
+def test_an_output_that_is_full_is_one_line_and_the_training_is_there(short):
+    done = run_in_shell(short, command(short, "train"), "{} > /dev/full")
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("standard output: No space left on device")
+    assert finished(short)
+
+
+@pytest.mark.slow
+def test_a_terminal_of_ascii_gets_tables_without_a_crash(short):
+    done = run_in_shell(short, command(short, "train"), "PYTHONIOENCODING=ascii {}")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.isascii()
+    assert "Trial metrics" in done.stdout
+    (folder,) = (path for path in (short / "data").iterdir() if path.is_dir())
+    drawn = run_in_shell(short, [LAB, "plot", folder], "PYTHONIOENCODING=ascii {}")
+    assert (drawn.returncode, drawn.stdout.isascii()) == (0, True)
+
+
+@pytest.mark.parametrize("args", [["spec", "list"], ["spec", "schema"], ["--version"]])
+def test_other_commands_end_well_without_their_reader(tmp_path, args):
+    done = run_in_shell(tmp_path, [LAB, *args], "{} | true")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_names_and_keys_of_files_are_escaped_on_either_stream(tmp_path):
+    spec = ppo(**{"agent__algorithm__ga\x1b[2Jmma": 1})
+    (tmp_path / "spec.json").write_text(json.dumps({"na\x1b[31mme": spec}))
+    for args in (["spec", "check", "spec.json"], ["run", "spec.json"], ["run", "spec.json", "x"]):
+        done = call([str(LAB), *args], tmp_path)
+        assert done.code == 2
+        assert "\x1b" not in done.out + done.err
+        assert "na\\x1b[31mme" in done.out + done.err
+
+
+@pytest.mark.parametrize("shell", ["{} >&-", "{} 2>&-"])
+def test_closed_streams_are_no_fault(tmp_path, shell):
+    assert run_in_shell(tmp_path, [LAB, "spec", "list"], shell).returncode == 0
+
+
+def test_an_output_that_is_full_is_told_of_a_command_that_only_prints(tmp_path):
+    done = run_in_shell(tmp_path, [LAB, "spec", "list"], "{} > /dev/full")
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("standard output: No space left on device")

@@ -1,0 +1,23 @@
+"""The command that is printed to resume: it has the words for the modules that a folder names."""
+
+import shlex
+
+import pytest
+
+from slm_lab.cli.naming import command_text
+
+
+@pytest.mark.parametrize(
+    ("modules", "imports"),
+    [
+        ([], []),
+        (["mine"], ["mine"]),
+        (["mine", "mine"], ["mine"]),
+        (["mine.inner", "mine"], ["mine"]),
+        (["mine", "other.envs"], ["mine", "other.envs"]),
+    ],
+)
+def test_each_module_has_its_word_unless_a_package_around_it_has(modules, imports):
+    words = shlex.split(command_text(["run", "a b.json", "x", "train@data/x"], modules))
+    assert words[:5] == ["slm-lab", "run", "a b.json", "x", "train@data/x"]
+    assert words[5:] == [word for name in imports for word in ("--import", name)]

@@ -1,0 +1,32 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slm_lab.core.numerals import significant
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "–"),
+        (0.0, "0"),
+        (-0.0, "0"),
+        (12345.6, "12,346"),
+        (428.8, "429"),
+        (99.96, "100"),
+        (-21.04, "-21.0"),
+        (0.7384, "0.738"),
+        (0.5, "0.500"),
+        (0.000123456, "0.000123"),
+        (1.5e-9, "1.50e-09"),
+        (float("inf"), "inf"),
+    ],
+)
+def test_a_number_has_three_significant_digits_at_any_scale(value, text):
+    assert significant(value) == text
+
+
+@given(st.floats(-1e9, 1e9))
+def test_what_is_shown_differs_from_the_number_by_half_of_the_third_digit_at_most(value):
+    shown = float(significant(value).replace(",", ""))
+    assert abs(shown - value) <= 0.005001 * abs(value)
