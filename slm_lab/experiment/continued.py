@@ -53,7 +53,8 @@ def continued(
     root_seed = recorded_seed(run_dir, saved.meta.random_seed)
     keys, problems = typed_settings(origin, sets)
     overrides = {} if seed is None else {"meta.random_seed": seed}
-    spec = load_spec(run_dir.spec_file, run_dir.spec_name, keys, overrides)
+    # Without a change there is nothing to doubt that was not reported at the start.
+    spec = load_spec(run_dir.spec_file, run_dir.spec_name, keys, overrides, warn=bool(keys))
     changed = differences(saved.to_json(), spec.to_json())
     problems += [
         Problem(path, f"the run was started with {json.dumps(old)}; start a new run", new, True)

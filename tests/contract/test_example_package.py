@@ -25,7 +25,7 @@ def call(args, cwd, path):
     done = subprocess.run(
         args, cwd=cwd, env=env, capture_output=True, text=True, timeout=120, check=False
     )
-    return Done(done.returncode, done.stdout, done.stderr)
+    return Done.of(done.returncode, done.stdout, done.stderr)
 
 
 @pytest.fixture(scope="module")

@@ -94,7 +94,7 @@ def run_in_shell(folder, words, shell):
 
 @pytest.fixture
 def short(tmp_path):
-    write_spec(tmp_path, ppo(env__max_frame=400))
+    write_spec(tmp_path, ppo(env__max_frame=400, meta__log_frequency=None))
     return tmp_path
 
 
