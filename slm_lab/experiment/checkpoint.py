@@ -2,8 +2,9 @@
 
 Each part of the state is a file. The steps of a memory that keeps many are in several files, of
 which a checkpoint writes only what is new, see `segments`. Whatever happens while one is written
-(kill, full disk), the manifest before it stays whole, and with it everything it names. Files that
-no manifest names any more are deleted only when the next manifest is durable.
+(kill, full disk), the manifest before it stays whole, and with it everything it names. The newest
+checkpoint and the one before it are kept, see `intact`. Files that neither manifest names are
+deleted only when the newest is durable.
 """
 
 import hashlib
@@ -11,7 +12,7 @@ import io
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -27,10 +28,12 @@ from slm_lab.experiment.manifest import (
     Segment,
     manifest_path,
     pending_path,
+    previous_path,
     read_manifest,
 )
 from slm_lab.experiment.saveable import from_saveable, to_saveable
 from slm_lab.experiment.segments import check_whole, plan
+from slm_lab.metrics.extent import Extent
 
 
 class CheckpointStore:
@@ -48,7 +51,7 @@ class CheckpointStore:
     def save(
         self,
         frame: int,
-        rows: Mapping[str, int],
+        rows: Mapping[str, Extent],
         parts: Mapping[str, StateDict],
         finished: bool = False,
         log: StepLog | None = None,
@@ -57,7 +60,7 @@ class CheckpointStore:
         """Writes the parts and makes them the newest checkpoint.
 
         `all_have_written` is called when everything is on the disk, before it becomes valid.
-        `rows` are the bytes of each file of rows that belong to it. A part that is not given keeps
+        `rows` say how far each file of rows goes. A part that is not given keeps
         the file it had. Of `log` only what the checkpoint before has not is written, and what is
         put together of its short files. Raises CheckpointError when the disk does not take it;
         then the checkpoint before stays the newest.
@@ -75,7 +78,13 @@ class CheckpointStore:
             temporary = pending_path(self._manifest_path)
             written.append(temporary)
             _write_durably(temporary, manifest.to_json().encode())
+            before = previous_path(self._manifest_path)
+            if previous is not None:
+                written.append(pending_path(before))
+                _write_durably(written[-1], previous.to_json().encode())
             all_have_written()
+            if previous is not None:
+                os.replace(pending_path(before), before)
             os.replace(temporary, self._manifest_path)
         except Exception as error:
             for path in written:
@@ -93,7 +102,8 @@ class CheckpointStore:
                 f"the checkpoint at frame {frame} in {self._folder} may be lost in a power cut: "
                 f"{error.strerror or error}; the one before it is kept"
             ) from error
-        delete_unnamed(self._folder, self._prefix, manifest)
+        kept = [manifest] if previous is None else [manifest, previous]
+        delete_unnamed(self._folder, self._prefix, kept)
 
     def _save_log(
         self, log: StepLog, previous: Manifest | None, serial: int, written: list[Path]
@@ -142,9 +152,9 @@ class CheckpointStore:
                 log.load_content(content)
 
 
-def delete_unnamed(folder: Path, prefix: str, manifest: Manifest) -> None:
-    """Deletes the files that `manifest` has superseded, and what a kill has left behind."""
-    named = manifest.names
+def delete_unnamed(folder: Path, prefix: str, kept: Iterable[Manifest]) -> None:
+    """Deletes the files that none of the manifests names: of older ones, and what a kill left."""
+    named = {name for manifest in kept for name in manifest.names}
     own = re.compile(rf"{re.escape(prefix)}_[a-z]+_\d{{6,}}_\d+\.pt")
     for path in folder.iterdir():
         if own.fullmatch(path.name) and path.name not in named:

@@ -1,10 +1,13 @@
 """Whether a checkpoint is of what the spec in its run folder builds now.
 
-It is, unless somebody has edited that spec.
+It is, unless somebody has edited that spec. What is no number is refused here as well.
 """
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike
 
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.optimizer import Optimizer
@@ -18,7 +21,8 @@ def check_fits(
     statistics: FloatArray,
     file: Path,
 ) -> None:
-    """Raises CheckpointError where the snapshot in `file`, of a run folder, is of another agent.
+    """Raises CheckpointError where the snapshot in `file`, of a run folder, is of another agent, or
+    has weights or statistics that are not finite.
 
     `networks` (flat vectors by name) and the normalisers' `statistics` (S,) are what the spec
     builds. The message names the folder, the file and the first thing that differs.
@@ -31,6 +35,26 @@ def check_fits(
             f"statistics and are built with {len(statistics)}"
         )
     _refuse(file, difference)
+    check_finite(snapshot["flats"], file)
+    _refuse_non_finite("the statistics of the normalisers are", snapshot["statistics"], file)
+
+
+def check_finite(flats: Mapping[str, StateDict], file: Path) -> None:
+    """Raises CheckpointError where weights or running statistics of a network in `file` are NaN or
+    infinite. `flats` are the states of the networks' flat vectors, by network."""
+    for network, flat in flats.items():
+        for what in ("vector", "statistics"):
+            name = "weights" if what == "vector" else "running statistics"
+            _refuse_non_finite(f"{name} of the network {network} are", flat[what], file)
+
+
+def _refuse_non_finite(what: str, values: ArrayLike, file: Path) -> None:
+    count = int((~np.isfinite(np.asarray(values))).sum())
+    if count:
+        raise CheckpointError(
+            f"{file}: {what} not finite ({count} of {np.size(values)}), so the agent cannot act; "
+            "put back a copy, or start a new run"
+        )
 
 
 def check_optimizers(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from slm_lab.core.errors import CheckpointError
+from slm_lab.metrics.extent import Extent
 
 FORMAT = 7
 """Of a run folder: of its checkpoints, its rows and its records. It changes with whatever a resumed
@@ -31,9 +32,8 @@ class Manifest:
     frame: int
     serial: int
     """Counts the checkpoints of a Session, so that no file name is used twice."""
-    rows: Mapping[str, int]
-    """Name of each file of rows to the bytes of it that belong to the checkpoint; what follows
-    was written later."""
+    rows: Mapping[str, Extent]
+    """Name of each file of rows to the part of it that belongs to the checkpoint."""
     finished: bool
     """Whether the Session had come to its end."""
     files: Mapping[str, Mapping[str, Any]]
@@ -54,6 +54,11 @@ class Manifest:
 def manifest_path(folder: Path, prefix: str) -> Path:
     """Where the newest manifest of a process lies."""
     return folder / f"{prefix}_latest.json"
+
+
+def previous_path(manifest: Path) -> Path:
+    """Where the manifest before the newest lies, whose files are kept as well."""
+    return manifest.with_name(manifest.name.replace("_latest.json", "_previous.json"))
 
 
 def pending_path(manifest: Path) -> Path:
@@ -85,11 +90,12 @@ def _manifest(content: dict[str, Any]) -> Manifest:
     segments = tuple(Segment(**segment) for segment in content.pop("segments"))
     for segment in segments:
         range(segment.first, segment.end)
-    manifest = Manifest(**content, segments=segments)
+    rows = {name: Extent(**extent) for name, extent in content.pop("rows").items()}
+    manifest = Manifest(**content, rows=rows, segments=segments)
     for file in manifest.files.values():
         str(file["sha256"])
-    for size in manifest.rows.values():
-        int(size)
+    for extent in rows.values():
+        range(extent.size)
     for name in [*manifest.names, *manifest.rows]:
         if name in ("", ".", "..") or "\0" in name or Path(name).name != name:
             raise ValueError(f"{name!r} must be the name of a file, without a folder")

@@ -1,7 +1,6 @@
 """Reads what there is by now of the trainings of a Trial."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import final
 
 import numpy as np
@@ -9,9 +8,8 @@ import numpy as np
 from slm_lab.analysis.axis import EVAL_RETURNS, Axis, line
 from slm_lab.analysis.grid import Line, mean_lines
 from slm_lab.analysis.overlay import x_axis
-from slm_lab.core.errors import UsageError
+from slm_lab.experiment.intact import read_saved_rows
 from slm_lab.experiment.plot_find import FoundTrial
-from slm_lab.metrics.reader import NO_ROWS, Rows, read_rows
 
 
 @final
@@ -48,7 +46,10 @@ def read_trial(found: FoundTrial, x: str, y: Axis) -> ReadTrial:
     for crew in found.meta.trainings:
         writers = [session for session in crew if session in found.meta.writers]
         files = [found.run_dir.session(found.trial, session) for session in writers]
-        rows = [_rows(each.eval_rows if y is EVAL_RETURNS else each.rows) for each in files]
+        rows = [
+            read_saved_rows(each, each.eval_rows if y is EVAL_RETURNS else each.rows)
+            for each in files
+        ]
         lines = [line(each, x_axis(x, 0.0), y) for each in rows]
         (mean,) = mean_lines(lines, [0] * len(lines)) or (Line(np.empty(0), np.empty(0)),)
         if mean.x.size:
@@ -61,11 +62,3 @@ def read_trial(found: FoundTrial, x: str, y: Axis) -> ReadTrial:
                 )
             )
     return ReadTrial(found, tuple(trainings))
-
-
-def _rows(file: Path) -> Rows:
-    """None of them before the Session has started."""
-    try:
-        return read_rows(file) if file.exists() else NO_ROWS
-    except ValueError as error:
-        raise UsageError(f"cannot be read: {error}") from None

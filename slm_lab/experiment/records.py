@@ -13,6 +13,7 @@ from slm_lab.core.types import StateDict
 from slm_lab.experiment.checkpoint import CheckpointStore, what_remains
 from slm_lab.experiment.manifest import Manifest
 from slm_lab.experiment.run_dir import SessionPaths
+from slm_lab.metrics.extent import Extent
 from slm_lab.metrics.row import Cell, Row
 from slm_lab.metrics.writer import RowFiles
 
@@ -30,12 +31,12 @@ class Records:
         self.start_clock()
 
     def open(
-        self, columns: Mapping[str, Sequence[str]], sizes: Mapping[str, int] | None, frame: int
+        self, columns: Mapping[str, Sequence[str]], extents: Mapping[str, Extent] | None, frame: int
     ) -> None:
-        """Begins the files of rows, or goes on with them, see RowFiles; `frame` is where the
+        """Begins the files of rows, or continues them, see RowFiles; `frame` is where the
         Session stands."""
         with self._writing_rows(frame):
-            self._rows = RowFiles(self._paths.info, columns, sizes)
+            self._rows = RowFiles(self._paths.info, columns, extents)
 
     def manifest(self) -> Manifest | None:
         """The newest checkpoint; None where there is none."""

@@ -24,6 +24,7 @@ from slm_lab.experiment.continued import (
     continued,
     differences,
 )
+from slm_lab.experiment.intact import fall_back
 from slm_lab.experiment.lock import RunLock
 from slm_lab.experiment.manifest import Manifest
 from slm_lab.experiment.mode import parse_mode
@@ -124,6 +125,7 @@ class Run:
         self.spec, self.root_seed = goes_on.spec, goes_on.root_seed
         where = f"{self.run_dir.root}: {self.spec.name}"
         spaces = check_spaces(where, self.spec)
+        self.notes += tuple(fall_back(self.spec, self.run_dir, 0))
         ended, manifests = have_ended(self.spec, self.run_dir, 0)
         check_checkpoints(self.spec, self.run_dir, manifests)
         self.notes += tuple(about_file(goes_on.origin, request.spec_file, self.run_dir))

@@ -91,7 +91,7 @@ class Session:
         manifest = self.records.manifest() if resume or replaces is not None else None
         if manifest is not None:
             self._restore(manifest)
-        sizes = None if manifest is None else manifest.rows
+        extents = None if manifest is None else manifest.rows
         columns = {}
         if self._crew.leads:
             columns[paths.rows.name] = self.tracker.columns
@@ -99,8 +99,8 @@ class Session:
             columns[paths.eval_rows.name] = self._evaluation.tracker.columns
         if replaces is not None:
             logger.warning("Session %d is replaced: %s", index, replaces)
-            sizes = RowFiles.whole_lines(paths.info, columns, self.clock.frame)
-        self.records.open(columns, sizes, self.clock.frame)
+            extents = RowFiles.whole_lines(paths.info, columns, self.clock.frame)
+        self.records.open(columns, extents, self.clock.frame)
         if replaces is not None:
             self._take_over(manifest)
         self._is_fresh = manifest is None and replaces is None

@@ -1,5 +1,6 @@
 """Appends rows to a session CSV so that a crash at any moment leaves whole lines behind."""
 
+import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Self, final
 
 from slm_lab.core.errors import CheckpointError
 from slm_lab.core.files import open_own
+from slm_lab.metrics.extent import Extent
 from slm_lab.metrics.row import Row
 
 
@@ -23,9 +25,12 @@ class RowWriter:
     def __init__(self, path: str | Path, columns: Sequence[str]) -> None:
         self.path = Path(path)
         self.columns = tuple(columns)
+        self._sum = hashlib.sha256()
+        """Of all that the file holds."""
         header = ",".join(self.columns).encode() + b"\n"
         if self.path.exists() and self.path.stat().st_size:
             _check_continuable(self.path, header)
+            self._sum.update(self.path.read_bytes())
             header = b""
         # Unbuffered: nothing waits in this process that a kill could lose or a full disk could
         # make fail a second time when the file is closed.
@@ -44,10 +49,10 @@ class RowWriter:
             raise ValueError(f"a row of {row.columns} does not fit a file of {self.columns}")
         self._write(row.to_csv().encode() + b"\n")
 
-    def sync(self) -> int:
-        """Waits until all rows are on the disk; returns the size of the file in bytes."""
+    def sync(self) -> Extent:
+        """Waits until all rows are on the disk; returns how far the file goes."""
         os.fsync(self._file.fileno())
-        return self._size
+        return Extent(self._size, self._sum.hexdigest())
 
     def close(self) -> None:
         """Closes the file; may be called twice."""
@@ -73,14 +78,15 @@ class RowWriter:
             os.ftruncate(self._file.fileno(), self._size)
             raise
         self._size += len(line)
+        self._sum.update(line)
 
 
 @final
 class RowFiles:
     """The files of rows of one Session, which a checkpoint cuts back together.
 
-    `columns` maps the name of each file in `folder` to its columns. `sizes` are the bytes that each
-    had at the checkpoint to go on from; without them the files begin anew. Raises CheckpointError
+    `columns` maps the name of each file in `folder` to its columns. `extents` say how far each
+    went at the checkpoint to resume from; without them the files begin anew. Raises CheckpointError
     as `truncate_rows` and RowWriter do, OSError where the disk does not take them.
     """
 
@@ -88,14 +94,14 @@ class RowFiles:
         self,
         folder: Path,
         columns: Mapping[str, Sequence[str]],
-        sizes: Mapping[str, int] | None = None,
+        extents: Mapping[str, Extent] | None = None,
     ) -> None:
         self._writers: dict[str, RowWriter] = {}
         for name in columns:
-            if sizes is None or sizes.get(name) == 0:
+            if extents is None or (name in extents and extents[name].size == 0):
                 (folder / name).unlink(missing_ok=True)
-            elif name in sizes:
-                truncate_rows(folder / name, sizes[name])
+            elif name in extents:
+                truncate_rows(folder / name, extents[name])
             else:
                 raise CheckpointError(f"the checkpoint does not say how long {folder / name} was")
         try:
@@ -106,16 +112,16 @@ class RowFiles:
             raise
 
     @staticmethod
-    def whole_lines(folder: Path, names: Iterable[str], frame: int) -> dict[str, int]:
-        """The bytes of each file up to the end of its last whole line that is not after `frame`."""
-        return {name: _size_at(folder / name, frame) for name in names}
+    def whole_lines(folder: Path, names: Iterable[str], frame: int) -> dict[str, Extent]:
+        """Each file up to the end of its last whole line that is not after `frame`."""
+        return {name: _extent_at(folder / name, frame) for name in names}
 
     def append(self, name: str, row: Row) -> None:
         """Adds a line to the file `name`."""
         self._writers[name].append(row)
 
-    def sync(self) -> dict[str, int]:
-        """Waits until all rows are on the disk; returns the bytes of every file."""
+    def sync(self) -> dict[str, Extent]:
+        """Waits until all rows are on the disk; returns how far every file goes."""
         return {name: writer.sync() for name, writer in self._writers.items()}
 
     def close(self) -> None:
@@ -124,39 +130,25 @@ class RowFiles:
             writer.close()
 
 
-def truncate_rows(path: str | Path, size: int) -> None:
-    """Cuts a session CSV back to the `size` bytes it had at a checkpoint, durably.
+def truncate_rows(path: str | Path, extent: Extent) -> None:
+    """Cuts a session CSV back to what it held at a checkpoint, durably.
 
-    Raises CheckpointError when the file is missing, shorter than `size`, or has no line end there.
+    Raises CheckpointError when the file is missing, or does not begin with what it held then.
     """
     path = Path(path)
-    if not path.exists():
-        raise CheckpointError(
-            f"{path} is missing; the checkpoint was made when it had {size} bytes"
-        )
+    misfit = extent.misfit(path)
+    if misfit is not None:
+        raise CheckpointError(misfit)
     with open(open_own(path, os.O_RDWR), "r+b") as file:
-        actual = os.fstat(file.fileno()).st_size
-        if actual < size:
-            raise CheckpointError(
-                f"{path} has {actual} bytes, fewer than the {size} it had at the checkpoint: "
-                "rows were lost or edited"
-            )
-        if size > 0:
-            file.seek(size - 1)
-            if file.read(1) != b"\n":
-                raise CheckpointError(
-                    f"{path} has no line end at byte {size}, where a row ended at the "
-                    "checkpoint: the file was edited"
-                )
-        file.truncate(size)
+        file.truncate(extent.size)
         os.fsync(file.fileno())
 
 
-def _size_at(path: Path, frame: int) -> int:
+def _extent_at(path: Path, frame: int) -> Extent:
     content = path.read_bytes() if path.exists() else b""
     header, *lines = content.splitlines(keepends=True) or [b""]
     kept = [line for line in lines if line.endswith(b"\n") and int(line.split(b",")[0]) <= frame]
-    return len(header + b"".join(kept)) if header.endswith(b"\n") else 0
+    return Extent.of(header + b"".join(kept) if header.endswith(b"\n") else b"")
 
 
 def _check_continuable(path: Path, header: bytes) -> None:

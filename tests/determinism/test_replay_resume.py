@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from pandas.testing import assert_frame_equal
 
+from slm_lab.experiment.manifest import previous_path, read_manifest
 from tests.contract.playing import same
 from tests.support import make_session, parse, q_learning, rows, run_session
 from tests.unit.experiment.disk import Killed, faults
@@ -141,5 +142,7 @@ def test_looking_at_the_latest_agent_reads_no_steps(tmp_path):
 def test_a_mapped_memory_draws_what_one_in_memory_draws_and_leaves_no_file(whole, tmp_path):
     session = run_session(spec_of("mapped"), tmp_path)
     assert_same_run(session, whole("uniform"))
+    manifests = (session.paths.manifest, previous_path(session.paths.manifest))
+    kept = {name for manifest in manifests for name in read_manifest(manifest).names}
     found = {path.name for path in session.paths.models.iterdir()}
-    assert found == {session.paths.manifest.name, *session.records.manifest().names}
+    assert found == {manifest.name for manifest in manifests} | kept

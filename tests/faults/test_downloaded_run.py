@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from slm_lab.cli.main import app
 from slm_lab.experiment.compare import CompareRun
 from slm_lab.experiment.compare_plan import CompareRequest
+from slm_lab.experiment.manifest import previous_path
 from slm_lab.experiment.search.prepare import Prepared, SearchRequest
 from slm_lab.experiment.search.record import Proposed, Record
 from tests.faults.lab import NAME, call, command, manifest, row_count, run_folder, write_spec
@@ -294,11 +295,12 @@ def test_names_in_a_manifest_are_names_and_no_paths(copy, name, where):
         if where == "files":
             content["files"]["state"]["name"] = name
         elif where == "rows":
-            content["rows"] = {name: 10}
+            content["rows"] = {name: {"size": 10, "sha256": ""}}
         else:
             content["segments"] = [{"first": 0, "end": 1, "name": name, "bytes": 1, "sha256": ""}]
 
     edit(manifest(copy), change)
+    previous_path(manifest(copy)).unlink()  # else training would fall back to it
     for mode, options in (("eval", ("--which", "latest")), ("train", LONGER)):
         done = on_the_run(copy, mode, *options)
         assert done.exit_code == 1

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from slm_lab.experiment.checkpoint import read_state
-from slm_lab.experiment.manifest import read_manifest
+from slm_lab.experiment.manifest import previous_path, read_manifest
+from slm_lab.metrics.extent import Extent
 from tests.faults.lab import (
     NAME,
     call,
@@ -70,11 +71,14 @@ def test_the_manifest_names_all_checkpoints_that_lie_there_and_they_can_be_read(
         found = read_manifest(manifest(finished[0], s))
         assert (found.frame, found.finished) == (1000, True)
         rows = rows_file(finished[0], s)
-        assert found.rows == {rows.name: rows.stat().st_size}
+        assert found.rows == {rows.name: Extent.of(rows.read_bytes())}
         assert set(found.files) == {"state", "best"}
         for file in found.files.values():
             named.add(file["name"])
             assert read_state(models, file)
+        before = read_manifest(previous_path(manifest(finished[0], s)))
+        assert before.serial == found.serial - 1
+        named |= before.names
     assert {path.name for path in models.glob("*.pt")} == named
 
 

@@ -1,7 +1,6 @@
 """What a Trial's parent does for ranks: lets them meet, and has all begin again if one dies."""
 
 import logging
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import final
@@ -12,15 +11,14 @@ from torch import Tensor
 from slm_lab.agent.optim.peers import NoPeers
 from slm_lab.agent.optim.shared_memory import into_shared_memory
 from slm_lab.agent.optim.shared_peers import MeetingPlace, SharedMemoryPeers
-from slm_lab.core.errors import CheckpointError, LabError
+from slm_lab.core.errors import LabError
 from slm_lab.experiment.all_reduce import AllReduce
 from slm_lab.experiment.crew import Crew
+from slm_lab.experiment.intact import settle
 from slm_lab.experiment.launch.processes import Processes
 from slm_lab.experiment.launch.silence import Silence
-from slm_lab.experiment.manifest import pending_path, read_manifest
 from slm_lab.experiment.progress import Board, Phase
 from slm_lab.experiment.result import Ending, SessionResult
-from slm_lab.experiment.run_dir import SessionPaths
 from slm_lab.experiment.worker import SessionTask
 from slm_lab.spec.scale import scaled
 
@@ -121,9 +119,12 @@ def train_in_step(
     spec = tasks[0].spec
     restarts, results, why = 0, list[SessionResult](), None
     while True:
-        settle([task.run_dir.session(task.trial, task.session) for task in tasks])
         began_at = board.clock_slots.copy()
         try:
+            if restarts:
+                fell_back = settle([t.run_dir.session(t.trial, t.session) for t in tasks])
+                why = "; ".join([str(why), *fell_back])
+                tasks = [replace(task, resume=True, begins_again=why) for task in tasks]
             results = attempt([replace(task, spec=scaled(spec)) for task in tasks])
         except LabError as error:
             if not restarts:
@@ -142,7 +143,6 @@ def train_in_step(
             board.clock_slots[task.session] = board.arrived[task.session] = 0
         reason = str(failed[0].error).splitlines()[-1]
         why = f"rank {tasks[0].workers.index(failed[0].session)} has ended: {reason}"
-        tasks = [replace(task, resume=True, begins_again=why) for task in tasks]
 
 
 def _is_worth_another_try(failed: Sequence[SessionResult], made_frames: bool) -> bool:
@@ -152,23 +152,3 @@ def _is_worth_another_try(failed: Sequence[SessionResult], made_frames: bool) ->
     """
     killed = any(each.was_killed for each in failed)
     return (killed or made_frames) and not any(each.would_repeat for each in failed)
-
-
-def settle(ranks: Sequence[SessionPaths]) -> None:
-    """Has the newest checkpoint be one of all ranks, after they were ended at any moment.
-
-    A checkpoint is whole on all disks before it becomes the newest of any rank. So where it is that
-    of one, the others have it, and need only be told. Raises CheckpointError where that is not so.
-    """
-    saved = [read_manifest(paths.manifest) for paths in ranks]
-    newest = max((each.serial for each in saved if each is not None), default=0)
-    for paths, manifest in zip(ranks, saved, strict=True):
-        if newest and (manifest is None or manifest.serial < newest):
-            pending = pending_path(paths.manifest)
-            told = read_manifest(pending)
-            if told is None or told.serial != newest:
-                raise CheckpointError(
-                    f"{paths.manifest} is not of the same checkpoint as those of the other ranks: "
-                    "files of the run were removed or replaced"
-                )
-            os.replace(pending, paths.manifest)

@@ -23,7 +23,7 @@ from slm_lab.experiment.crew import Crew
 from slm_lab.experiment.launch.all_reduce import HANG_SECONDS, train_in_step
 from slm_lab.experiment.launch.node import News, NodeSession, Saved
 from slm_lab.experiment.launch.processes import TICK
-from slm_lab.experiment.manifest import pending_path, read_manifest
+from slm_lab.experiment.manifest import pending_path, previous_path, read_manifest
 from slm_lab.experiment.place import HOW_TO_START
 from slm_lab.experiment.progress import Board, Phase
 from slm_lab.experiment.result import Ending, SessionResult
@@ -259,10 +259,12 @@ class Actors:
             paths[session] = task.run_dir.session(task.trial, session)
             write_atomically(pending_path(paths[session].manifest), saved.manifest)
         for each in paths.values():
+            before = read_manifest(each.manifest)
+            if before is not None:
+                write_atomically(previous_path(each.manifest), before.to_json().encode())
             os.replace(pending_path(each.manifest), each.manifest)
-            manifest = read_manifest(each.manifest)
-            assert manifest is not None
-            delete_unnamed(each.models, each.prefix, manifest)
+            kept = [before, read_manifest(each.manifest)]
+            delete_unnamed(each.models, each.prefix, [each for each in kept if each is not None])
         self._saved.clear()
 
     def _collect(self, end: Any) -> None:

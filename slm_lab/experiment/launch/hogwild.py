@@ -12,6 +12,7 @@ import numpy as np
 from slm_lab.core.errors import CheckpointError
 from slm_lab.core.types import StateDict
 from slm_lab.experiment.checkpoint import CheckpointStore, reading
+from slm_lab.experiment.fit import check_finite
 from slm_lab.experiment.hogwild import GlobalState, Mode
 from slm_lab.experiment.launch.processes import Processes
 from slm_lab.experiment.launch.prototype import prototype
@@ -72,6 +73,8 @@ def _restore(state: GlobalState, run_dir: RunDir, trial: int, workers: range) ->
         with reading(file):
             if state.is_in(saved) and (age := state.age(saved)) > newest:
                 newest = age
+                units = saved["agent"]["learner"]["units"]
+                check_finite({name: unit["flat"] for name, unit in units.items()}, file)
                 state.load(saved)
 
 

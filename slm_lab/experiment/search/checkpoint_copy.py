@@ -7,7 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from slm_lab.analysis.atomic import write_atomically
-from slm_lab.experiment.manifest import Manifest, pending_path, read_manifest
+from slm_lab.experiment.manifest import (
+    Manifest,
+    pending_path,
+    previous_path,
+    read_manifest,
+)
 from slm_lab.experiment.run_dir import RunDir, SessionPaths
 from slm_lab.spec.schema.spec import Spec
 
@@ -25,6 +30,7 @@ def copy_checkpoints(run_dir: RunDir, spec: Spec, donor: int, trial: int) -> int
         return None
     manifests = [_copied(source, target) for source, target in zip(theirs, ours, strict=True)]
     for paths in ours:
+        previous_path(paths.manifest).unlink(missing_ok=True)  # of its own past, which is no more
         os.replace(pending_path(paths.manifest), paths.manifest)
     frames = [manifest.frame for manifest in manifests]
     crews = spec.meta.distributed in ("shared", "synced", "all_reduce")
@@ -55,8 +61,8 @@ def _copy(source: SessionPaths, target: SessionPaths) -> Manifest:
     for path, copy in _files(source, target, manifest):
         copy.unlink(missing_ok=True)
         shutil.copyfile(path, copy)
-    for name, size in manifest.rows.items():  # what follows was never the trial's own
-        os.truncate(target.info / name.replace(source.prefix, target.prefix, 1), size)
+    for name, extent in manifest.rows.items():  # what follows was never the trial's own
+        os.truncate(target.info / name.replace(source.prefix, target.prefix, 1), extent.size)
     renamed = json.loads(content.replace(f'"{source.prefix}_', f'"{target.prefix}_'))
     write_atomically(pending_path(target.manifest), json.dumps(renamed).encode())
     return manifest

@@ -1,10 +1,11 @@
 """A trial of a search in a process of its own, which starts and watches the trial's Sessions."""
 
+import logging
 import os
 import signal
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -14,11 +15,12 @@ from slm_lab.core.errors import LabError
 from slm_lab.core.imports import importing
 from slm_lab.core.parent import die_with_parent
 from slm_lab.core.plugins import import_plugins
+from slm_lab.experiment.intact import fall_back
 from slm_lab.experiment.launch.processes import EXIT_SECONDS, SPAWN, STOP_SECONDS, end, start
 from slm_lab.experiment.progress import Board
 from slm_lab.experiment.result import Ending
 from slm_lab.experiment.run_dir import RunDir
-from slm_lab.experiment.worker import let_signals_in
+from slm_lab.experiment.worker import SessionLog, let_signals_in
 
 if TYPE_CHECKING:
     from slm_lab.experiment.result import TrialResult
@@ -98,6 +100,8 @@ def _run(task: TrialTask, board: Board) -> TrialEnd:
     with importing():
         from slm_lab.experiment.trial import Trial
 
+    if task.resume:
+        _note_in_log(task, fall_back(task.spec, task.run_dir, task.trial))
     trial = Trial(
         task.spec,
         task.run_dir,
@@ -111,6 +115,14 @@ def _run(task: TrialTask, board: Board) -> TrialEnd:
         one_of_many=task.one_of_many,
     )
     return _end_of(trial.run())
+
+
+def _note_in_log(task: TrialTask, lines: Sequence[str]) -> None:
+    """In that of the first Session: a trial has no screen."""
+    log = SessionLog(task.run_dir.session(task.trial, 0).log, delay=True)
+    for line in lines:
+        log.emit(logging.makeLogRecord({"msg": line, "levelno": logging.WARNING}))
+    log.close()
 
 
 def _end_of(result: "TrialResult") -> TrialEnd:

@@ -7,6 +7,7 @@ import pytest
 from slm_lab.experiment.checkpoint import CheckpointStore
 from slm_lab.experiment.lock import RunLock
 from slm_lab.experiment.manifest import read_manifest
+from slm_lab.metrics.extent import Extent
 from tests.faults.lab import NAME, manifest, run_folder, write_spec
 from tests.support import ppo
 from tests.unit.cli.trained import fingerprint, lab, table
@@ -22,7 +23,9 @@ def test_evaluations_during_training_leave_rows_metrics_and_graphs(run):
         assert metrics["num_rows"] == len(lines) - 1 == 3
         assert metrics["strength"] is not None
         rows = read_manifest(manifest(run, s)).rows
-        assert rows == {path.name: path.stat().st_size for path in root.glob(f"info/*s{s}*.csv")}
+        assert rows == {
+            path.name: Extent.of(path.read_bytes()) for path in root.glob(f"info/*s{s}*.csv")
+        }
         assert list((root / "log" / "tensorboard" / f"{NAME}_t0_s{s}" / "eval").iterdir())
     for kind in ("png", "html"):
         graph = root / f"{NAME}_t0_trial_graph_eval_mean_returns_vs_frames.{kind}"

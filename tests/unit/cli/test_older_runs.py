@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from slm_lab.experiment.manifest import FORMAT, read_manifest
+from slm_lab.experiment.manifest import FORMAT, previous_path, read_manifest
 from tests.faults.lab import NAME, call, command, manifest, run_folder
 from tests.unit.cli.trained import fingerprint, lab
 
@@ -55,7 +55,8 @@ def test_it_is_plotted(older, tmp_path):
 
 def test_a_newer_format_is_read_by_nobody(copy):
     saved = json.loads(manifest(copy).read_text())
-    manifest(copy).write_text(json.dumps({**saved, "format": FORMAT + 1}))
+    for file in (manifest(copy), previous_path(manifest(copy))):
+        file.write_text(json.dumps({**saved, "format": FORMAT + 1}))
     for mode in ("eval@latest", "train@latest"):
         done = lab(copy, mode)
         assert done.exit_code == 1

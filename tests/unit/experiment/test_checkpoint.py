@@ -6,7 +6,15 @@ import pytest
 
 from slm_lab.core.errors import CheckpointError
 from slm_lab.experiment.checkpoint import CheckpointStore, read_state
-from slm_lab.experiment.manifest import FORMAT, Manifest, Segment, manifest_path, read_manifest
+from slm_lab.experiment.manifest import (
+    FORMAT,
+    Manifest,
+    Segment,
+    manifest_path,
+    previous_path,
+    read_manifest,
+)
+from slm_lab.metrics.extent import Extent
 
 PREFIX = "ppo_t0_s0"
 
@@ -42,9 +50,10 @@ def test_where_nothing_was_saved_there_is_no_manifest(store):
 
 
 def test_a_checkpoint_comes_back_as_it_was_saved(store, tmp_path):
-    store.save(100, {"rows.csv": 42}, {"state": state(100), "best": state(60)}, finished=True)
+    rows = {"rows.csv": Extent.of(b"frame\n")}
+    store.save(100, rows, {"state": state(100), "best": state(60)}, finished=True)
     manifest = CheckpointStore(tmp_path, PREFIX).manifest()
-    assert (manifest.frame, manifest.rows, manifest.finished) == (100, {"rows.csv": 42}, True)
+    assert (manifest.frame, manifest.rows, manifest.finished) == (100, rows, True)
     assert_loads(store, 100)
     assert_loads(store, 60, "best")
 
@@ -58,7 +67,8 @@ def test_the_manifest_tells_size_and_checksum_of_every_file(store, tmp_path):
 
 
 def test_a_manifest_reads_back_as_it_was_written(tmp_path):
-    rows, files = {"a.csv": 9, "b.csv": 0}, {"state": {"name": "a.pt", "bytes": 1, "sha256": "0"}}
+    rows = {"a.csv": Extent(9, "00"), "b.csv": Extent(0, "11")}
+    files = {"state": {"name": "a.pt", "bytes": 1, "sha256": "0"}}
     segments = (Segment(0, 5, "b.pt", 2, "1"), Segment(4, 9, "c.pt", 3, "2"))
     written = Manifest(7, 3, rows, True, files, segments)
     path = manifest_path(tmp_path, PREFIX)
@@ -75,12 +85,23 @@ def test_a_part_that_is_not_given_keeps_its_file(store, tmp_path):
     assert_loads(store, 60, "best")
 
 
-def test_only_the_newest_checkpoint_remains_in_the_folder(store, tmp_path):
+def test_the_newest_two_checkpoints_remain_in_the_folder(store, tmp_path):
+    before = set()
     for frame in (100, 200, 200, 300):
         store.save(frame, {}, {"state": state(frame), "best": state(frame)})
-        assert names(tmp_path) == named(store)
+        previous = before and {f"{PREFIX}_previous.json"} | before - {f"{PREFIX}_latest.json"}
+        assert names(tmp_path) == named(store) | previous
         assert_loads(store, frame)
-    assert len(names(tmp_path)) == 3
+        before = named(store)
+    assert len(names(tmp_path)) == 3 + 3
+
+
+def test_the_checkpoint_before_the_newest_can_be_read(store, tmp_path):
+    for frame in (100, 200, 300):
+        store.save(frame, {}, {"state": state(frame)})
+    before = read_manifest(previous_path(manifest_path(tmp_path, PREFIX)))
+    assert before.frame == 200
+    assert store.load(before)["frame"] == 200
 
 
 def test_no_file_name_is_used_for_two_contents(store):
@@ -98,7 +119,7 @@ def test_two_sessions_in_one_folder_leave_each_other_alone(tmp_path):
             store.save(frame + session, {}, {"state": state(frame + session)})
     for session, store in stores.items():
         assert_loads(store, 200 + session)
-    assert len(names(tmp_path)) == 4
+    assert len(names(tmp_path)) == 8
 
 
 def test_a_state_that_cannot_be_saved_leaves_the_checkpoint_before_alone(store, tmp_path):
@@ -185,7 +206,11 @@ def test_a_manifest_that_is_broken_or_of_another_format_is_named_and_not_overwri
     assert names(tmp_path) == {path.name}
 
 
-@pytest.mark.parametrize("rows", [None, 3, [], {"a.csv": "many"}, {"a.csv": None}], ids=repr)
+@pytest.mark.parametrize(
+    "rows",
+    [None, 3, [], {"a.csv": 42}, {"a.csv": {"size": "many", "sha256": ""}}, {"a.csv": None}],
+    ids=repr,
+)
 def test_a_manifest_whose_rows_have_no_sizes_is_a_checkpoint_error(store, tmp_path, rows):
     manifest_path(tmp_path, PREFIX).write_bytes(changed(rows=rows))
     with pytest.raises(CheckpointError, match="cannot read"):

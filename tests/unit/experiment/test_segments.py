@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from slm_lab.agent.memory.step_log import StepLog
 from slm_lab.core.errors import CheckpointError
 from slm_lab.experiment.checkpoint import CheckpointStore
-from slm_lab.experiment.manifest import Segment
+from slm_lab.experiment.manifest import Segment, previous_path, read_manifest
 from slm_lab.experiment.segments import SHARE, SHORT, plan
 from tests.unit.experiment.disk import Killed, faults, full_disk
 
@@ -54,6 +54,12 @@ def read_back(folder, capacity):
     log.count = store.load(manifest)["count"]
     store.load_log(manifest, log)
     return log
+
+
+def previous(folder):
+    """The manifest of the checkpoint before the newest; of a first one itself."""
+    newest = folder / f"{PREFIX}_latest.json"
+    return read_manifest(previous_path(newest)) or read_manifest(newest)
 
 
 def segment_files(folder):
@@ -128,7 +134,8 @@ def test_a_fresh_process_reads_what_was_there(tmp_path_factory, capacity, news):
         log.add(new)
         save(store, log)
         assert read_back(folder, capacity).steps == log.steps
-        assert set(segment_files(folder)) == {s.name for s in store.manifest().segments}
+        kept = {*store.manifest().segments, *previous(folder).segments}
+        assert set(segment_files(folder)) == {segment.name for segment in kept}
 
 
 def test_the_newest_step_is_as_it_was_when_it_was_saved_last(tmp_path):
@@ -162,11 +169,11 @@ def calls(tmp_path_factory):
 
 def test_every_segment_is_synced_before_the_rename(calls):
     file = ["open", "write", "fsync"]
-    assert calls == [*file * 4, "replace", "fsync"]
+    assert calls == [*file * 5, "replace", "replace", "fsync"]
 
 
 @pytest.mark.parametrize("error", [full_disk, Killed])
-@pytest.mark.parametrize("at", range(1, 14))
+@pytest.mark.parametrize("at", range(1, 17))
 def test_whatever_fails_before_the_rename_the_last_checkpoint_is_whole(tmp_path, calls, at, error):
     store, log = two_saves(tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
@@ -183,14 +190,16 @@ def test_whatever_fails_before_the_rename_the_last_checkpoint_is_whole(tmp_path,
     assert read_back(tmp_path, log.capacity).steps == log.steps
     assert {path.name for path in tmp_path.iterdir()} == {
         f"{PREFIX}_latest.json",
+        f"{PREFIX}_previous.json",
         *store.manifest().names,
+        *previous(tmp_path).names,
     }
 
 
 def test_superseded_segments_are_there_until_the_next_manifest_is_durable(tmp_path):
     store, log = two_saves(tmp_path)
     old = set(segment_files(tmp_path))
-    with faults(Killed, ["fsync"], at=5), pytest.raises(Killed):
+    with faults(Killed, ["fsync"], at=6), pytest.raises(Killed):
         save(store, log)
     assert old < set(segment_files(tmp_path))
     assert read_back(tmp_path, log.capacity).steps == log.steps
@@ -235,4 +244,6 @@ def test_disk_space_is_not_taken_by_what_was_forgotten(tmp_path):
         save(store, log)
     held = store.manifest().segments
     assert held[-1].end - held[0].first < 3000 + 2 * SHORT
-    assert len(os.listdir(tmp_path)) == len(held) + 2
+    both = store.manifest().names | previous(tmp_path).names
+    assert len(both) < len(held) + 12
+    assert len(os.listdir(tmp_path)) == len(both) + 2

@@ -1,11 +1,13 @@
 import contextlib
 import errno
+import hashlib
 import os
 import resource
 
 import pytest
 
 from slm_lab.core.errors import CheckpointError
+from slm_lab.metrics.extent import Extent
 from slm_lab.metrics.row import Row
 from slm_lab.metrics.writer import RowFiles, RowWriter, truncate_rows
 
@@ -46,10 +48,12 @@ def test_a_row_can_be_read_as_soon_as_it_is_appended(path):
         assert path.read_text().endswith("100,0.1\n")
 
 
-def test_sync_returns_the_size_of_the_file(path):
-    with RowWriter(path, COLUMNS) as writer:
-        writer.append(row(100))
-        assert writer.sync() == path.stat().st_size
+def test_sync_returns_size_and_checksum_of_the_file(path):
+    for frame in (100, 200):
+        with RowWriter(path, COLUMNS) as writer:
+            writer.append(row(frame))
+            content = path.read_bytes()
+            assert writer.sync() == Extent(len(content), hashlib.sha256(content).hexdigest())
 
 
 def test_a_row_with_other_columns_is_refused(path):
@@ -61,9 +65,9 @@ def test_a_file_is_continued_without_a_second_header(path):
     for frame in (100, 200):
         with RowWriter(path, COLUMNS) as writer:
             writer.append(row(frame))
-            size = writer.sync()
+            extent = writer.sync()
     assert path.read_text() == "frame,total_reward\n100,0.1\n200,0.1\n"
-    assert size == path.stat().st_size
+    assert extent.size == path.stat().st_size
 
 
 def test_a_file_with_other_columns_is_not_continued(path):
@@ -81,7 +85,7 @@ def test_a_file_that_ends_in_half_a_row_is_not_continued(path):
 def test_a_full_disk_raises_and_leaves_whole_rows(path):
     writer = RowWriter(path, COLUMNS)
     writer.append(row(100))
-    size = writer.sync()
+    size = writer.sync().size
     with disk_that_is_full_after(size + 3):
         with pytest.raises(OSError, match="too large") as caught:
             writer.append(row(200))
@@ -92,10 +96,13 @@ def test_a_full_disk_raises_and_leaves_whole_rows(path):
 
 def test_writing_goes_on_when_the_disk_has_room_again(path):
     with RowWriter(path, COLUMNS) as writer:
-        with disk_that_is_full_after(writer.sync() + 3), pytest.raises(OSError, match="too large"):
+        with (
+            disk_that_is_full_after(writer.sync().size + 3),
+            pytest.raises(OSError, match="too large"),
+        ):
             writer.append(row(100))
         writer.append(row(200))
-        assert writer.sync() == path.stat().st_size
+        assert writer.sync() == Extent.of(path.read_bytes())
     assert path.read_text() == "frame,total_reward\n200,0.1\n"
 
 
@@ -110,22 +117,22 @@ def test_a_header_that_does_not_fit_on_the_disk_leaves_an_empty_file(path):
 def test_rows_after_a_checkpoint_are_cut_off(path):
     with RowWriter(path, COLUMNS) as writer:
         writer.append(row(100))
-        size = writer.sync()
+        extent = writer.sync()
         writer.append(row(200))
     with path.open("a") as file:
         file.write("300,0.")
-    truncate_rows(path, size)
+    truncate_rows(path, extent)
     assert path.read_text() == "frame,total_reward\n100,0.1\n"
 
 
 def test_rows_are_not_cut_from_a_file_that_is_missing_shorter_or_another(path):
     with pytest.raises(CheckpointError, match="is missing"):
-        truncate_rows(path, 10)
+        truncate_rows(path, Extent(10, ""))
     path.write_text("frame,total_reward\n100,0.1\n")
     with pytest.raises(CheckpointError, match="fewer than the 28"):
-        truncate_rows(path, 28)
-    with pytest.raises(CheckpointError, match="no line end"):
-        truncate_rows(path, 20)
+        truncate_rows(path, Extent(28, ""))
+    with pytest.raises(CheckpointError, match="do not match the checksum"):
+        truncate_rows(path, Extent.of(b"frame,total_reward\n100,0.2\n"))
     assert path.read_text() == "frame,total_reward\n100,0.1\n"
 
 
@@ -141,12 +148,12 @@ def write_tables(files, *frames):
 def test_the_files_of_a_checkpoint_are_cut_back_together(tmp_path):
     files = RowFiles(tmp_path, TABLES)
     write_tables(files, 100, 200)
-    sizes = files.sync()
+    extents = files.sync()
     expected = {name: (tmp_path / name).read_bytes() for name in TABLES}
-    assert sizes == {name: len(text) for name, text in expected.items()}
+    assert extents == {name: Extent.of(text) for name, text in expected.items()}
     write_tables(files, 300)
     files.close()
-    RowFiles(tmp_path, TABLES, sizes).close()
+    RowFiles(tmp_path, TABLES, extents).close()
     assert {name: (tmp_path / name).read_bytes() for name in TABLES} == expected
 
 
@@ -162,15 +169,15 @@ def test_without_a_checkpoint_all_files_begin_anew(tmp_path):
 def test_a_file_that_the_checkpoint_does_not_know_is_told(tmp_path):
     RowFiles(tmp_path, TABLES).close()
     with pytest.raises(CheckpointError, match=r"eval\.csv"):
-        RowFiles(tmp_path, TABLES, {"train.csv": 0})
+        RowFiles(tmp_path, TABLES, {"train.csv": Extent.of(b"")})
 
 
 def test_where_one_file_cannot_be_continued_none_is_left_open(tmp_path):
     RowFiles(tmp_path, TABLES).close()
     (tmp_path / "eval.csv").write_text("other,columns\n")
-    sizes = {name: (tmp_path / name).stat().st_size for name in TABLES}
+    extents = {name: Extent.of((tmp_path / name).read_bytes()) for name in TABLES}
     with pytest.raises(CheckpointError, match="other,columns"):
-        RowFiles(tmp_path, TABLES, sizes)
+        RowFiles(tmp_path, TABLES, extents)
     opened = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if _is(fd)]
     assert not any(str(tmp_path) in path for path in opened)
 

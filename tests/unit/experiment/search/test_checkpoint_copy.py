@@ -5,11 +5,14 @@ import shutil
 import numpy as np
 import pytest
 
+from slm_lab.core.errors import CheckpointError
 from slm_lab.experiment.checkpoint import CheckpointStore
-from slm_lab.experiment.manifest import read_manifest
+from slm_lab.experiment.intact import fall_back
+from slm_lab.experiment.manifest import previous_path, read_manifest
 from slm_lab.experiment.run_dir import RunDir
 from slm_lab.experiment.search import checkpoint_copy
 from slm_lab.experiment.search.checkpoint_copy import copy_checkpoints, delete_models
+from slm_lab.metrics.extent import Extent
 from tests.support import make_session, parse, ppo, run_session
 
 HEADER = "frame,total_frame,recent_return\n"
@@ -26,7 +29,7 @@ def write(run_dir, trial, session=0, frame=300, mark=0, more=2):
     kept = HEADER + "".join(lines[: frame // 100])
     paths.rows.write_text(HEADER + "".join(lines))
     store = CheckpointStore(paths.models, paths.prefix)
-    rows = {paths.rows.name: len(kept)}
+    rows = {paths.rows.name: Extent.of(kept.encode())}
     store.save(frame, rows, {"state": state(mark), "best": state(mark + 1)})
     return kept
 
@@ -76,6 +79,18 @@ def test_a_trial_without_a_checkpoint_of_its_own_can_take_over(run_dir):
     write(run_dir, 3, mark=5)
     assert copy_checkpoints(run_dir, spec(), 3, 4) == 300
     assert_has(run_dir, 4, 0, 300, 5)
+
+
+def test_a_trial_that_took_over_does_not_fall_back_to_its_own_past(run_dir):
+    for frame in (100, 200):
+        write(run_dir, 1, frame=frame, mark=9)
+    write(run_dir, 0, mark=1)
+    copy_checkpoints(run_dir, spec(), 0, 1)
+    assert fall_back(spec(), run_dir, 1) == []
+    paths = run_dir.session(1, 0)
+    (paths.models / read_manifest(paths.manifest).files["state"]["name"]).write_bytes(b"")
+    with pytest.raises(CheckpointError, match="no checkpoint is intact"):
+        fall_back(spec(), run_dir, 1)
 
 
 def test_the_rows_of_the_donor_end_at_its_checkpoint(run_dir):
@@ -134,7 +149,9 @@ def test_a_checkpoint_that_is_replaced_meanwhile_is_tried_again(run_dir, times, 
 
     def copied(source, target):
         if left:
-            write(run_dir, 0, frame=300 + 100 * left[0], mark=left.pop(0))
+            for _ in range(2):  # the one before the newest is kept
+                write(run_dir, 0, frame=300 + 100 * left[0], mark=left[0])
+            left.pop(0)
         copyfile(source, target)
 
     monkeypatch.setattr(checkpoint_copy.shutil, "copyfile", copied)
@@ -163,15 +180,19 @@ def test_a_copy_that_breaks_off_leaves_the_trial_its_own_checkpoint(run_dir, mon
         assert store.load(store.manifest())["rng"] == 2**127 + 8
 
 
-def test_the_next_checkpoint_of_the_trial_leaves_none_of_the_copies(run_dir):
+def test_the_next_checkpoints_of_the_trial_leave_none_of_the_copies(run_dir):
     write(run_dir, 0, mark=1)
     write(run_dir, 1, mark=2)
     copy_checkpoints(run_dir, spec(), 0, 1)
-    write(run_dir, 1, frame=400, mark=3)
-    assert_has(run_dir, 1, 0, 400, 3)
-    manifest = read_manifest(run_dir.session(1, 0).manifest)
+    for frame in (400, 500):
+        write(run_dir, 1, frame=frame, mark=3)
+        assert_has(run_dir, 1, 0, frame, 3)
+    newest = run_dir.session(1, 0).manifest
+    files = [newest, previous_path(newest)]
+    kept = {name for file in files for name in read_manifest(file).names}
     there = {path.name for path in (run_dir.root / "model").glob("small_t1_s0*")}
-    assert there == {*manifest.names, "small_t1_s0_latest.json"}
+    assert there == kept | {file.name for file in files}
+    assert len(there) == 3 + 3
 
 
 def test_only_the_models_of_the_trial_are_deleted(run_dir):

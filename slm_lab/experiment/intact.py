@@ -1,0 +1,218 @@
+"""From which checkpoint a run is resumed: the newest one whose files are what was written.
+
+The newest checkpoint and the one before it are kept. Where the newest is damaged, the run falls
+back to the other. Sessions that train one agent fall back together.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+from slm_lab.analysis.atomic import write_atomically
+from slm_lab.core.errors import CheckpointError, UsageError
+from slm_lab.experiment.manifest import Manifest, pending_path, previous_path, read_manifest
+from slm_lab.experiment.run_dir import RunDir, SessionPaths
+from slm_lab.metrics.reader import NO_ROWS, Rows, read_rows
+from slm_lab.spec.schema.spec import Spec
+
+BEST = "best"
+"""The one part of a checkpoint that training can do without."""
+
+
+class Damage(NamedTuple):
+    """What is wrong with one file of a checkpoint."""
+
+    part: str
+    what: str
+
+
+def fall_back(spec: Spec, run_dir: RunDir, trial: int) -> list[str]:
+    """Makes the newest intact checkpoint of each Session its newest one.
+
+    Returns what to report: a line for each Session, or group of Sessions, that falls back. Every
+    file is read, which takes about a second per gigabyte. Raises CheckpointError where there are
+    checkpoints of a Session, and none is intact.
+    """
+    meta = spec.meta
+    lines: list[str] = []
+    for crew in meta.trainings:
+        members = [run_dir.session(trial, each) for each in crew if not meta.is_actor(each)]
+        if meta.distributed == "all_reduce":
+            lines += settle(members)
+            continue
+        reports = {paths.prefix: settle([paths]) for paths in members}
+        lines += [line for each in reports.values() for line in each]
+        if meta.distributed in ("shared", "synced"):
+            lines += settle([run_dir.of_crew(trial, crew.start)])
+            if any(reports.values()):
+                lines += _step_back([each for each in members if not reports[each.prefix]])
+    return lines
+
+
+def settle(members: Sequence[SessionPaths]) -> list[str]:
+    """Has the newest checkpoint be one that all members have, and have intact.
+
+    A checkpoint of several is whole on all disks before it becomes the newest of any. So where it
+    is the newest of one, the others have it, if only as a manifest that waits for its turn.
+    Returns and raises as `fall_back`.
+    """
+    saved = [_saved(paths) for paths in members]
+    if all(each.is_empty for each in saved):
+        return []
+    newest = max(each.newest for each in saved)
+    problems = [problem for each in saved for problem in each.problems(newest)]
+    common = set.intersection(*(set(each.manifests) for each in saved))
+    damage: dict[int, list[Damage]] = {}
+    for serial in sorted((s for s in common if s <= newest or not newest), reverse=True):
+        damage[serial] = [d for each in saved for d in _damage(each.paths, each.manifests[serial])]
+        if not damage[serial]:
+            break
+    usable = [serial for serial, found in damage.items() if all(d.part == BEST for d in found)]
+    chosen = min(usable, key=lambda serial: (len(damage[serial]), -serial), default=None)
+    newer = [found for serial, found in damage.items() if chosen is None or serial > chosen]
+    problems += [each.what for found in newer for each in found]
+    if chosen is None:
+        raise CheckpointError(
+            f"{_names(members)}: no checkpoint is intact: {'; '.join(problems[:3])}; put back a "
+            "copy, or start a new run"
+        )
+    for each in saved:
+        _make_newest(each.paths, each.manifests[chosen])
+    lines = [
+        f"{d.what}; training resumes without it, and saves the next better agent"
+        for d in damage[chosen]
+    ]
+    if problems:
+        frames = [each.manifests[chosen].frame for each in saved]
+        lines.append(f"{_names(members)} {_falls_back(frames)}: {problems[0]}")
+    return lines
+
+
+@final
+@dataclass(frozen=True)
+class _Saved:
+    """The checkpoints of one Session that have manifests."""
+
+    paths: SessionPaths
+    manifests: dict[int, Manifest] = field(default_factory=dict)
+    """By serial."""
+    unreadable: list[str] = field(default_factory=list)
+    newest: int = 0
+    """The serial of its newest checkpoint; 0: it has none that can be read."""
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.manifests and not self.unreadable
+
+    def problems(self, newest: int) -> list[str]:
+        """Why it does not have the checkpoint `newest`, which is the newest of some Session."""
+        if self.unreadable or newest in self.manifests:
+            return self.unreadable
+        if newest == 0:
+            return [f"{self.paths.manifest} is missing"]
+        return [
+            f"{self.paths.manifest} is not of the same checkpoint as those of the other ranks: "
+            "files of the run were removed or replaced"
+        ]
+
+
+def _saved(paths: SessionPaths) -> _Saved:
+    manifests: dict[int, Manifest] = {}
+    unreadable: list[str] = []
+    newest = 0
+    for place in (previous_path(paths.manifest), pending_path(paths.manifest), paths.manifest):
+        try:
+            manifest = read_manifest(place)
+        except CheckpointError as error:
+            if place == paths.manifest:  # of the others the newest has no need
+                unreadable.append(str(error))
+            continue
+        if manifest is not None:
+            manifests[manifest.serial] = manifest
+            newest = manifest.serial if place == paths.manifest else newest
+    return _Saved(paths, manifests, unreadable, newest)
+
+
+def _damage(paths: SessionPaths, manifest: Manifest) -> Iterator[Damage]:
+    """The files that are not what was written, those that training needs first."""
+    segments = [("state", vars(segment)) for segment in manifest.segments]
+    parts = sorted(manifest.files.items(), key=lambda item: item[0] == BEST)
+    for part, file in chain(segments, parts):
+        problem = _misfit(paths.models / str(file["name"]), file)
+        if problem is not None:
+            yield Damage(part, problem)
+    for name, extent in manifest.rows.items():
+        problem = extent.misfit(paths.info / name)
+        if problem is not None:
+            yield Damage("rows", problem)
+
+
+def _misfit(path: Path, file: Mapping[str, Any]) -> str | None:
+    try:
+        if path.stat().st_size != file["bytes"]:
+            return f"{path} is damaged: it has {path.stat().st_size} bytes of {file['bytes']}"
+        with open(path, "rb") as stream:
+            found = hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        return f"{path} cannot be read: {error.strerror}"
+    return None if found == file["sha256"] else f"{path} is damaged: its checksum does not match"
+
+
+def _make_newest(paths: SessionPaths, manifest: Manifest) -> None:
+    content = manifest.to_json().encode()
+    if not paths.manifest.is_file() or paths.manifest.read_bytes() != content:
+        write_atomically(paths.manifest, content)
+    pending_path(paths.manifest).unlink(missing_ok=True)
+
+
+def _step_back(workers: Sequence[SessionPaths]) -> list[str]:
+    """Has workers whose checkpoints are intact fall back to the ones before, as others of their
+    training do: what all have learned is saved by one of them."""
+    lines = []
+    for paths in workers:
+        newest, previous = (
+            read_manifest(paths.manifest),
+            read_manifest(previous_path(paths.manifest)),
+        )
+        if newest is None or previous is None or previous.serial >= newest.serial:
+            continue
+        if not any(d.part != BEST for d in _damage(paths, previous)):
+            _make_newest(paths, previous)
+            lines.append(f"{paths.prefix} {_falls_back([previous.frame])}, with the others")
+    return lines
+
+
+def _names(members: Sequence[SessionPaths]) -> str:
+    if len(members) == 1:
+        return members[0].prefix
+    return f"{members[0].prefix} to {members[-1].prefix}"
+
+
+def _falls_back(frames: Sequence[int]) -> str:
+    if len(frames) == 1:
+        return f"falls back to the checkpoint at frame {frames[0]:,}"
+    return f"fall back to the checkpoint at frame {sum(frames):,} of all"
+
+
+def read_saved_rows(paths: SessionPaths, file: Path) -> Rows:
+    """The rows in `file`, one of a Session's; none before it has begun.
+
+    Raises UsageError where they are damaged. What a checkpoint has vouched for is checked by its
+    checksum.
+    """
+    try:
+        manifest = read_manifest(paths.manifest)
+    except CheckpointError:  # which training reports; its rows can still be shown
+        manifest = None
+    try:
+        rows = read_rows(file) if file.exists() else NO_ROWS
+    except ValueError as error:
+        raise UsageError(f"cannot be read: {error}") from None
+    if manifest is not None and file.name in manifest.rows:
+        problem = manifest.rows[file.name].misfit(file)
+        if problem is not None:
+            raise UsageError(problem)
+    return rows
