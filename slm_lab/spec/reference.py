@@ -80,6 +80,8 @@ anchors live there. A key that this page does not list is an error, with the nea
 does list. `true` is not a number, a number is not a string, and NaN is nothing; `1e6` is a whole
 number. A key without a default is required.
 
+A file has at most 4 MB (YAML: 1 MB), 200 specs, and 200 keys in a block.
+
 `slm-lab spec check FILE` finds every problem of a file without running anything, `slm-lab spec show
 FILE NAME` prints a spec with every default written out, and `slm-lab spec schema` prints the JSON
 Schema with which an editor completes keys.

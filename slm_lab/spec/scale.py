@@ -154,9 +154,7 @@ def _fields(block: Block | None) -> dict[str, Any]:
     return {} if block is None else dict(block)
 
 
-def _samples_of_a_step(
-    given: AlgorithmSpec | None, own: AlgorithmSpec | None, count: int
-) -> float:
+def _samples_of_a_step(given: AlgorithmSpec | None, own: AlgorithmSpec | None, count: int) -> float:
     """A gradient step of `count` ranks over one of a single process, in samples: their number, or
     less where the minibatch of each is smaller than that in the spec."""
     if isinstance(given, PPOSpec) and isinstance(own, PPOSpec):
