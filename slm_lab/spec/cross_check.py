@@ -2,7 +2,7 @@
 
 What concerns nets is in `cross_check_nets` and, with a memory, `cross_check_recurrent`; what
 concerns replay in `cross_check_replay`; what concerns actors and their learner in
-`cross_check_actor_learner`.
+`cross_check_actor_learner`; how large all of it may become in `cross_check_size`.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -16,6 +16,7 @@ from slm_lab.spec.cross_check_actor_learner import actor_learner_problems
 from slm_lab.spec.cross_check_nets import net_problems
 from slm_lab.spec.cross_check_recurrent import recurrent_problems
 from slm_lab.spec.cross_check_replay import replay_problems
+from slm_lab.spec.cross_check_size import size_problems
 from slm_lab.spec.scale import given_parts, shares
 from slm_lab.spec.schema.algorithm import (
     CONTINUOUS,
@@ -272,6 +273,7 @@ CHECKS: tuple[Callable[[Blocks], Iterable[Problem]], ...] = (
     net_problems,
     recurrent_problems,
     actor_learner_problems,
+    size_problems,
     _runs_are_of_a_distributed_training,
     _a_cluster_has_no_common_memory,
 )

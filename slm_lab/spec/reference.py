@@ -17,6 +17,7 @@ from slm_lab.spec.legacy import OF_IMITATION, TOP_LEVEL
 from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.algorithm import AlgorithmSpec
 from slm_lab.spec.schema.block import Block
+from slm_lab.spec.schema.bounds import Most
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.memory import MemorySpec
 from slm_lab.spec.schema.meta import (
@@ -419,7 +420,8 @@ def _range(field: FieldInfo) -> str:
         for bound, sign in BOUNDS.items()
         if isinstance(rule, BOUND_TYPES[bound])
     ]
-    return ", ".join(bounds)
+    most = [f"≤ {rule}" for rule in field.metadata if isinstance(rule, Most)]
+    return ", ".join([*bounds, *most])
 
 
 def _default(field: FieldInfo) -> str:
