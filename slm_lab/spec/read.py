@@ -17,6 +17,9 @@ from slm_lab.spec.limits import JSON_LIMITS, YAML_LIMITS, check_text, read_bound
 
 SHIPPED = Path(__file__).parent
 SUFFIXES = (".json", ".yaml", ".yml")
+IN_A_CLONE = "slm_lab/spec/"
+A_SLIP = 0.75
+"""How like the name of a shipped file one is that is taken for a slip of it."""
 NOT_SPECS = frozenset({"torch_table.json"})
 
 
@@ -34,7 +37,8 @@ def shipped_name(path: Path) -> str:
 
 def find_file(file: str | Path) -> Path:
     """The file that is meant: a path, or a shipped one as "demo.json", "demo", "ppo_cartpole",
-    "benchmark/ppo/ppo_cartpole.json". Raises SpecError with the nearest name."""
+    "benchmark/ppo/ppo_cartpole.json", also with "slm_lab/spec/" in front, as from the root of a
+    clone. Raises SpecError with the nearest name."""
     path = Path(file)
     if _is_file(path):
         return path
@@ -48,10 +52,14 @@ def find_file(file: str | Path) -> Path:
             shipped.name,
         ):
             names.setdefault(name, shipped)
-    if str(file) in names:
-        return names[str(file)]
-    nearest = nearest_name(str(file), list(names))
-    hint = f"; did you mean {nearest}?" if nearest else ""
+    asked = path.as_posix().removeprefix(IN_A_CLONE)
+    if asked in names:
+        return names[asked]
+    # By what comes before ".json" and behind folders: those all names may have in common.
+    stems = {shipped.stem: shipped.name for shipped in names.values()}
+    nearest = nearest_name(path.stem, list(stems), A_SLIP)
+    meant = stems[nearest] if nearest is not None and path.suffix else nearest
+    hint = f"; did you mean {meant}?" if meant else ""
     raise SpecError(str(file), [Problem("file", f"there is no such file, here or shipped{hint}")])
 
 
