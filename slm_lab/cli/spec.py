@@ -37,6 +37,9 @@ def check(
 ) -> None:
     """Check every spec of the files, without running any.
 
+    Whether agent and environment fit is checked where the environment is cheap to make, as classic
+    control and Box2D are, or its actions are known, as those of MuJoCo and Atari are.
+
     A spec in which some ${VAR} has no value is checked but for what stands at these places, and
     is reported as a template. A module that a file names is imported only if --import or --trust
     says so. Exit codes: 0 all are well, 2 some have problems.
@@ -133,12 +136,17 @@ def _report(checked: "Checked", imports: Sequence[str] | None) -> bool:
 
 
 def _second_pass(checked: "Checked") -> Sequence["Problem"]:
-    """What the environment itself says of the `env` block, where the first pass said nothing."""
+    """What the environment itself says of the `env` block, where the first pass said nothing, and
+    of the agent, where it is cheap to ask."""
     if checked.env is None:
         return []
     from slm_lab.env.check import check_env
+    from slm_lab.env.check_spaces import cheap_space_problems
 
-    return check_env(checked.env)
+    problems = check_env(checked.env)
+    if problems or checked.agent is None:
+        return problems
+    return cheap_space_problems(checked.agent, checked.env)
 
 
 def _print_json(data: object) -> None:

@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+MOST_TOLD = 100
+"""Problems of one spec that are printed; a reader has enough to mend by then."""
+
 
 class LabError(Exception):
     """Something the user can act on; shown as one message, never as a traceback."""
@@ -30,7 +33,10 @@ class SpecError(LabError):
         self.problems = tuple(problems)
         count = len(self.problems)
         head = f"{where} has {count} problem{'' if count == 1 else 's'}"
-        super().__init__("\n".join([head, *(f"  {problem}" for problem in self.problems)]))
+        lines = [f"  {problem}" for problem in self.problems[:MOST_TOLD]]
+        if count > MOST_TOLD:
+            lines.append(f"  and {count - MOST_TOLD} more")
+        super().__init__("\n".join([head, *lines]))
 
     def __reduce__(self) -> tuple[type["SpecError"], tuple[str, tuple[Problem, ...]]]:
         return SpecError, (self.where, self.problems)

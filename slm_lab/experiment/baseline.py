@@ -19,6 +19,7 @@ from slm_lab.core.files import open_own
 from slm_lab.core.parent import die_with_parent
 from slm_lab.core.plugins import import_plugins
 from slm_lab.experiment.episodes import even_num_envs, play_episodes, step_bound
+from slm_lab.experiment.shipped_returns import environment_key, shipped_random_return
 from slm_lab.experiment.worker import let_signals_in
 
 if TYPE_CHECKING:
@@ -28,6 +29,12 @@ CHANCE_FILE = "random_returns.json"
 """Lies in the folder of run folders."""
 EPISODES = 100
 SEED = 0
+
+
+def known_random_return(cache: Path, spec: "EnvSpec") -> float | None:
+    """The mean return that comes with the lab, or was measured here; None: it is not known yet."""
+    shipped = shipped_random_return(spec)
+    return cached_random_return(cache, spec) if shipped is None else shipped
 
 
 def cached_random_return(cache: Path, spec: "EnvSpec") -> float | None:
@@ -117,5 +124,4 @@ def _key(spec: "EnvSpec") -> str:
             packages.append(f"{name}={version(name)}")
         except PackageNotFoundError:
             continue
-    arguments = json.dumps(spec.kwargs, sort_keys=True, default=str)
-    return f"{spec.name} max_t={spec.max_t} {arguments} {' '.join(packages)}"
+    return f"{environment_key(spec)} {' '.join(packages)}"

@@ -22,7 +22,7 @@ from slm_lab.analysis.compare import (
 )
 from slm_lab.analysis.compare_graph import draw_comparison
 from slm_lab.core.errors import LabError, UsageError
-from slm_lab.experiment.baseline import CHANCE_FILE, cached_random_return, measure_main
+from slm_lab.experiment.baseline import CHANCE_FILE, known_random_return, measure_main
 from slm_lab.experiment.compare_plan import CompareRequest, Plan, make_plan, read_plan
 from slm_lab.experiment.launch.processes import SPAWN, end, start
 from slm_lab.experiment.lock import RunLock
@@ -131,7 +131,7 @@ class CompareRun:
     def measure_chance(self) -> None:
         """The Random agent's return, so that it is not measured beside a training."""
         cache, env = self.folder / CHANCE_FILE, self.plan.baseline.env
-        if cached_random_return(cache, env) is not None:
+        if known_random_return(cache, env) is not None:
             return
         process = SPAWN.Process(
             target=measure_main,

@@ -259,7 +259,7 @@ def _parsed(base: Spec, variant: Variant, optimizers: Mapping[str, str]) -> Pars
         if base.logs_by_default:
             settings.append(Setting("meta.log_frequency", None))  # that of its own share
     data, found = apply_settings(base.to_json(), settings, dict)
-    parsed = parse(name, data)
+    parsed = parse(name, data).for_training()
     return parsed._replace(problems=[*found, *parsed.problems])
 
 

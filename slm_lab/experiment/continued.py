@@ -40,6 +40,7 @@ def continued(
     seed: int | None,
     may_change: Collection[str],
     imports: Sequence[str],
+    is_search: bool = False,
 ) -> Continued:
     """The recorded spec of the run in `run_dir`, with the keys that `-s` (`sets`) and `--seed` give
     now, and no other change.
@@ -54,7 +55,8 @@ def continued(
     keys, problems = typed_settings(origin, sets)
     overrides = {} if seed is None else {"meta.random_seed": seed}
     # Without a change there is nothing to doubt that was not reported at the start.
-    spec = load_spec(run_dir.spec_file, run_dir.spec_name, keys, overrides, warn=bool(keys))
+    how = {"warn": bool(keys), "for_search": is_search}
+    spec = load_spec(run_dir.spec_file, run_dir.spec_name, keys, overrides, **how)
     changed = differences(saved.to_json(), spec.to_json())
     problems += [
         Problem(path, f"the run was started with {json.dumps(old)}; start a new run", new, True)

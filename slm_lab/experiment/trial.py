@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from slm_lab.core.cores import usable_cores
 from slm_lab.core.errors import LabError
 from slm_lab.core.imports import importing
-from slm_lab.experiment.baseline import CHANCE_FILE, cached_random_return, measure_main
+from slm_lab.experiment.baseline import CHANCE_FILE, known_random_return, measure_main
 from slm_lab.experiment.launch.processes import SPAWN, TICK, Processes, end, start
 from slm_lab.experiment.manifest import Manifest, read_manifest
 from slm_lab.experiment.progress import Board, Phase
@@ -194,7 +194,7 @@ class Trial:
 
         From the first step on: what cannot begin needs no number.
         """
-        known = cached_random_return(self._cache, self.spec.env)
+        known = known_random_return(self._cache, self.spec.env)
         if known is not None:
             yield lambda: known
             return
@@ -220,7 +220,7 @@ class Trial:
                     break
                 self._on_tick(self.board)
                 process.join(TICK)
-            return cached_random_return(self._cache, self.spec.env)
+            return known_random_return(self._cache, self.spec.env)
 
         self._measure = measure
         try:

@@ -9,6 +9,7 @@ from slm_lab.spec.load import settings_of, settle, spec_names
 from slm_lab.spec.override import variables
 from slm_lab.spec.parse import parse, parse_template
 from slm_lab.spec.read import find_file, read_file, shipped_name
+from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.env import EnvSpec
 
 
@@ -22,6 +23,8 @@ class Checked(NamedTuple):
     """the `${var}` that have no value yet; what stands in their places is not checked"""
     env: EnvSpec | None
     """for the second pass; None where env has problems or variables"""
+    agent: AgentSpec | None
+    """for the same; None where anything in the spec has"""
     doubts: Sequence[str] = ()
 
 
@@ -43,5 +46,8 @@ def check_file(file: str | Path, sets: Sequence[str] = ()) -> list[Checked]:
         parsed = parse_template(name, raw) if left else parse(name, raw)
         where = f"{shipped_name(path)}: {name}"
         all_problems = [*setting_problems, *parsed.problems]
-        found.append(Checked(where, all_problems, parsed.legacy, left, parsed.env, parsed.doubts))
+        agent = None if parsed.spec is None else parsed.spec.agent
+        found.append(
+            Checked(where, all_problems, parsed.legacy, left, parsed.env, agent, parsed.doubts)
+        )
     return found

@@ -2,7 +2,7 @@
 
 What concerns nets is in `cross_check_nets` and, with a memory, `cross_check_recurrent`; what
 concerns replay in `cross_check_replay`; what concerns actors and their learner in
-`cross_check_actor_learner`.
+`cross_check_actor_learner`; how large all of it may become in `cross_check_size`.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -16,6 +16,7 @@ from slm_lab.spec.cross_check_actor_learner import actor_learner_problems
 from slm_lab.spec.cross_check_nets import net_problems
 from slm_lab.spec.cross_check_recurrent import recurrent_problems
 from slm_lab.spec.cross_check_replay import replay_problems
+from slm_lab.spec.cross_check_size import size_problems
 from slm_lab.spec.scale import given_parts, shares
 from slm_lab.spec.schema.algorithm import (
     CONTINUOUS,
@@ -26,7 +27,6 @@ from slm_lab.spec.schema.algorithm import (
     EntropyRegularisedSpec,
     PPOSpec,
 )
-from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.memory import MemorySpec, OnPolicySpec, ReplaySpec
 
 Space: TypeAlias = Literal["discrete", "box", "multi_discrete", "multi_binary"]
@@ -137,22 +137,16 @@ def _usable_pdtypes(able: frozenset[str], given: str) -> str:
 
 
 def _rollout_holds_a_minibatch(blocks: Blocks) -> Iterator[Problem]:
-    meta = blocks.meta
+    algorithm, env, meta = blocks.algorithm, blocks.env, blocks.meta
     if "meta" in blocks.malformed or (meta is not None and meta.distributed == "actor_learner"):
         return  # then it may learn from unrolls, see `actor_learner_problems`
-    yield from _too_large_a_minibatch(blocks.algorithm, blocks.env, "")
-
-
-def _too_large_a_minibatch(
-    algorithm: AlgorithmSpec | None, env: EnvSpec | None, of_whom: str
-) -> Iterator[Problem]:
     if not isinstance(algorithm, PPOSpec) or env is None:
         return
     rollout = algorithm.time_horizon * env.num_envs
     if algorithm.minibatch_size > rollout:
         message = (
             f"must be <= time_horizon × num_envs = {algorithm.time_horizon} × {env.num_envs} "
-            f"= {rollout}, the frames of one rollout{of_whom}"
+            f"= {rollout}, the frames of one rollout"
         )
         path = "agent.algorithm.minibatch_size"
         yield Problem(path, message, algorithm.minibatch_size, has_value=True)
@@ -172,9 +166,8 @@ def _ranks_have_their_share(blocks: Blocks) -> Iterator[Problem]:
         yield Problem(path, message, value, has_value=True)
     if uneven or any(_rollout_holds_a_minibatch(blocks)):
         return
-    own, own_memory = shares(algorithm, memory, meta)
-    of_rank = f' of each of {count} ranks with meta.scale "{meta.scale}"'
-    yield from _too_large_a_minibatch(own, blocks.env, of_rank)
+    num_envs = None if blocks.env is None else blocks.env.num_envs
+    own, own_memory = shares(algorithm, memory, meta, num_envs)
     if isinstance(own_memory, ReplaySpec) and own_memory.max_size < own_memory.batch_size:
         message = (
             f"must be >= {count} × batch_size ({own_memory.batch_size}): each rank of all_reduce "
@@ -280,6 +273,7 @@ CHECKS: tuple[Callable[[Blocks], Iterable[Problem]], ...] = (
     net_problems,
     recurrent_problems,
     actor_learner_problems,
+    size_problems,
     _runs_are_of_a_distributed_training,
     _a_cluster_has_no_common_memory,
 )

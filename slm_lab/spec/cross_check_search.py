@@ -2,9 +2,11 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from math import prod
 from typing import Any
 
 from slm_lab.core.errors import Problem
+from slm_lab.spec.schema.bounds import TRIALS
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.meta import MetaSpec
 from slm_lab.spec.schema.scheduler import AshaSpec, HyperBandSpec, PbtSpec
@@ -36,6 +38,7 @@ def search_cross_check(
         return
     space = [each for each in dimensions(search) if each.sampler]
     yield from _engine_knows(space, meta)
+    yield from _grid_has_an_end(space)
     yield from _at_equal_frames(meta)
     if env is not None:
         yield from _within_budget(meta, env.max_frame)
@@ -58,6 +61,14 @@ def _engine_knows(space: list[Dimension], meta: MetaSpec) -> Iterator[Problem]:
                 f"{meta.search_alg} has no {each.sampler}; use {instead}, or search_alg random"
             )
             yield Problem(f"search.{each.key}", message)
+
+
+def _grid_has_an_end(space: list[Dimension]) -> Iterator[Problem]:
+    grid = [each for each in space if each.sampler == "grid_search"]
+    points = prod(len(each.args) for each in grid if isinstance(each.args, list))
+    if message := TRIALS.refusal(points):
+        keys = ", ".join(each.key for each in grid)
+        yield Problem("search", f"the grid of {keys} has {points:,} points, and {message}")
 
 
 def _at_equal_frames(meta: MetaSpec) -> Iterator[Problem]:

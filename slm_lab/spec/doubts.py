@@ -87,7 +87,8 @@ def _algorithm_of_one(blocks: Blocks) -> AlgorithmSpec | None:
     """The algorithm as each rank has it, where there are ranks."""
     if blocks.meta is None:
         return blocks.algorithm
-    return shares(blocks.algorithm, None, blocks.meta)[0]
+    num_envs = None if blocks.env is None else blocks.env.num_envs
+    return shares(blocks.algorithm, None, blocks.meta, num_envs)[0]
 
 
 def _of_ranks(followed: NetSpec, in_file: NetSpec) -> str:

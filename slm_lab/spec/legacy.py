@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS, Registry
-from slm_lab.spec.schema.algorithm import IMITATING
+from slm_lab.spec.schema.algorithm import IMITATING, AlgorithmSpec
 from slm_lab.spec.schema.block import Block
 from slm_lab.spec.schema.memory import OnPolicySpec
 from slm_lab.spec.schema.meta import MetaSpec
@@ -13,6 +13,7 @@ TOP_LEVEL = {
     "body": "one agent acts in one environment",
     "spec_params": "fill ${var} with -s var=value",
 }
+NET_KEYS = ("net", "critic_net")
 OF_IMITATION = ("sil_replay_name", "batch_size", "max_size", "use_cer")
 
 
@@ -22,7 +23,7 @@ def drop_legacy_keys(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]
     spec = _without(raw, TOP_LEVEL, "", notes)
     agent = spec.get("agent")
     if isinstance(agent, Mapping):
-        agent = dict(agent)
+        agent = _without_empty_nets(agent)
         for key, registry, name_key in (
             ("algorithm", ALGORITHMS, "name"),
             ("memory", MEMORIES, "name"),
@@ -37,6 +38,17 @@ def drop_legacy_keys(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]
     if isinstance(spec.get("meta"), Mapping):
         spec["meta"] = _without(spec["meta"], MetaSpec.LEGACY, "meta.", notes)
     return spec, notes
+
+
+def _without_empty_nets(agent: Mapping[str, Any]) -> dict[str, Any]:
+    """Files of SLM Lab have `"net": {}` beside an algorithm without nets: it asks for nothing."""
+    algorithm = agent.get("algorithm")
+    name = algorithm.get("name") if isinstance(algorithm, Mapping) else None
+    entry = ALGORITHMS.get(name) if isinstance(name, str) else None
+    model = entry.params if entry is not None else None
+    if model is None or not issubclass(model, AlgorithmSpec) or model.NEEDS_NET:
+        return dict(agent)
+    return {key: block for key, block in agent.items() if key not in NET_KEYS or block != {}}
 
 
 def _legacy_of(

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from slm_lab.core.errors import Problem, SpecError
+from slm_lab.core.errors import MOST_TOLD, Problem, SpecError
 from slm_lab.core.registry import nearest_name
 from slm_lab.spec.override import (
     Setting,
@@ -14,7 +14,7 @@ from slm_lab.spec.override import (
     parse_setting,
     unfilled,
 )
-from slm_lab.spec.parse import Parsed, parse, unwrap_lists_of_one, validate
+from slm_lab.spec.parse import Parsed, is_of_search, parse, unwrap_lists_of_one, validate
 from slm_lab.spec.read import find_file, read_file, shipped_name
 from slm_lab.spec.schema.spec import Spec
 
@@ -29,19 +29,22 @@ def load_spec(
     sets: Sequence[str] = (),
     overrides: Mapping[str, Any] | None = None,
     warn: bool = True,
+    for_search: bool = False,
 ) -> Spec:
     """The spec `name` of `file`, with `sets` ("key=value", as `-s`) and then `overrides` (dotted
     path to value) applied.
 
     `file` is a path or the name of a shipped file; `name` may be left out where a file holds one
-    spec. With `warn` what is ignored or doubtful is logged. Raises SpecError with every problem of
-    the spec.
+    spec. With `warn` what is ignored or doubtful is logged, as are problems of the `search` block
+    where the spec is not `for_search`. Raises SpecError with every problem of the spec.
     """
     path = find_file(file)
     content = read_file(path)
     where = shipped_name(path)
     name = _chosen(where, content, name)
     loaded = _loaded(name, content[name], sets, overrides or {})
+    if not for_search:
+        loaded = loaded.for_training()
     if warn:
         _warn(where, [loaded])
     return _spec_or_error(f"{where}: {name}", loaded)
@@ -83,7 +86,7 @@ def settle(raw: Any, settings: Sequence[Setting]) -> tuple[dict[str, Any], list[
     if not isinstance(raw, Mapping):
         return {}, [Problem("spec", "must be a block {agent, env, meta}", raw, has_value=True)]
     data, problems = unwrap_lists_of_one(raw)
-    if problems:
+    if not all(map(is_of_search, problems)):
         return data, []  # parse reports them
     return apply_settings(data, settings, lambda: _with_defaults(data))
 
@@ -98,7 +101,10 @@ def _loaded(name: str, raw: Any, sets: Sequence[str], overrides: Mapping[str, An
     parsed = parse(name, data)
     said = {problem.path for problem in left}
     rest = [problem for problem in parsed.problems if problem.path not in said]
-    return parsed._replace(problems=[*problems, *setting_problems, *left, *rest])
+    return parsed._replace(
+        problems=[*problems, *setting_problems, *left, *rest],
+        of_search=[*filter(is_of_search, left), *parsed.of_search],
+    )
 
 
 def _with_defaults(raw: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -147,6 +153,10 @@ def _warn(where: str, parsed: Sequence[Parsed]) -> None:
     ignored = list(dict.fromkeys(note for one in parsed for note in one.legacy))
     if ignored:
         logger.warning("%s: keys without meaning here are ignored: %s", where, "; ".join(ignored))
+    unfit = [problem for one in parsed for problem in one.of_search if problem not in one.problems]
+    if unfit:
+        told = "; ".join(map(str, unfit[:MOST_TOLD]))
+        logger.warning("%s: a search would be refused, a training is not: %s", where, told)
     doubtful = list(dict.fromkeys(d for one in parsed if not one.problems for d in one.doubts))
     if doubtful:
         logger.warning("%s: is this meant? %s", where, "; ".join(doubtful))

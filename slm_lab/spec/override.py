@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from slm_lab.core.errors import Problem
 from slm_lab.core.registry import nearest_name
-from slm_lab.spec.read import json_value
+from slm_lab.spec.json_text import json_value
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.spec import Spec
 

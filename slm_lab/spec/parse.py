@@ -33,6 +33,13 @@ class Parsed(NamedTuple):
     """the environment, also where other blocks have problems"""
     doubts: Sequence[str] = ()
     """what can be done and is hardly what was meant"""
+    of_search: Sequence[Problem] = ()
+    """those of the problems that only a search minds; with no others there is a spec"""
+
+    def for_training(self) -> "Parsed":
+        """The same for who does not search: problems of the `search` block are none."""
+        rest = [problem for problem in self.problems if problem not in self.of_search]
+        return self._replace(problems=rest)
 
 
 def parse(name: str, raw: Mapping[str, Any]) -> Parsed:
@@ -40,20 +47,31 @@ def parse(name: str, raw: Mapping[str, Any]) -> Parsed:
     of its search space, and of what is not built yet."""
     unwrapped, problems = unwrap_lists_of_one(raw)
     problems = [*not_json(unwrapped), *problems]
-    if problems:
+    of_search = [problem for problem in problems if is_of_search(problem)]
+    if len(of_search) < len(problems):
         return Parsed(None, problems, [], None)
+    search = unwrapped.get("search")
+    if search is not None and not isinstance(search, Mapping):
+        of_search = [Problem("search", "must be a block {…} or null", search, has_value=True)]
+    if of_search:
+        unwrapped["search"] = None
     data, legacy = drop_legacy_keys(unwrapped)
     data["name"] = name
     spec, problems = validate(data)
     blocks = blocks_of(spec) if spec is not None else well_formed_blocks(data)
     legacy += without_effect(blocks)
-    problems += cross_check(blocks)
-    problems += search_problems(data, partial(_validate_as_loaded, notes=legacy))
-    if isinstance(data.get("search"), Mapping):
-        problems += search_cross_check(data["search"], blocks.meta, blocks.env)
-    problems += unavailable(blocks)
+    problems += [*cross_check(blocks), *unavailable(blocks)]
     spec = None if problems or spec is None else _with_log_frequency(spec)
-    return Parsed(spec, problems, legacy, blocks.env, doubts(blocks))
+    of_search += search_problems(data, partial(_validate_as_loaded, notes=legacy))
+    if isinstance(data.get("search"), Mapping):
+        of_search += search_cross_check(data["search"], blocks.meta, blocks.env)
+    problems += of_search
+    return Parsed(spec, problems, legacy, blocks.env, doubts(blocks), of_search)
+
+
+def is_of_search(problem: Problem) -> bool:
+    """Whether it lies in the `search` block."""
+    return problem.path.partition(".")[0] == "search"
 
 
 def _with_log_frequency(spec: Spec) -> Spec:
@@ -86,7 +104,7 @@ def parse_template(name: str, raw: Mapping[str, Any]) -> Parsed:
     place is taken for right. `spec` is None."""
     parsed = parse(name, raw)
     problems = [p for p in parsed.problems if not (p.has_value and _holds_variable(p.value))]
-    return Parsed(None, problems, parsed.legacy, None, parsed.doubts)
+    return parsed._replace(spec=None, problems=problems, env=None)
 
 
 def _holds_variable(value: object) -> bool:

@@ -1,32 +1,26 @@
-"""Reading a spec file: JSON (trailing commas allowed, as in many old files) or YAML.
+"""Finding and reading a spec file, JSON or YAML.
 
-A key given twice, a syntax error, NaN: one SpecError, with the line where there is one.
+A key given twice, a syntax error, NaN, too large a file: one SpecError, with the line where there
+is one.
 """
 
 import datetime
-import json
 import math
-import re
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from slm_lab.core.errors import Problem, SpecError
 from slm_lab.core.registry import nearest_name
+from slm_lab.spec.json_text import parse_json
+from slm_lab.spec.limits import JSON_LIMITS, YAML_LIMITS, check_text, read_bounded
 
 SHIPPED = Path(__file__).parent
 SUFFIXES = (".json", ".yaml", ".yml")
+IN_A_CLONE = "slm_lab/spec/"
+A_SLIP = 0.75
+"""How like the name of a shipped file one is that is taken for a slip of it."""
 NOT_SPECS = frozenset({"torch_table.json"})
-
-JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|\n')
-TRAILING_COMMA = re.compile(r'("(?:[^"\\]|\\.)*")|,(?=\s*[}\]])')
-YAML_FLOAT = re.compile(
-    r"""^(?:[-+]?[0-9][0-9_]*\.[0-9_]*(?:[eE][-+]?[0-9]+)?
-    |[-+]?[0-9][0-9_]*[eE][-+]?[0-9]+
-    |[-+]?\.[0-9][0-9_]*(?:[eE][-+]?[0-9]+)?
-    |[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$""",
-    re.VERBOSE,
-)
 
 
 def shipped_files() -> list[Path]:
@@ -43,7 +37,8 @@ def shipped_name(path: Path) -> str:
 
 def find_file(file: str | Path) -> Path:
     """The file that is meant: a path, or a shipped one as "demo.json", "demo", "ppo_cartpole",
-    "benchmark/ppo/ppo_cartpole.json". Raises SpecError with the nearest name."""
+    "benchmark/ppo/ppo_cartpole.json", also with "slm_lab/spec/" in front, as from the root of a
+    clone. Raises SpecError with the nearest name."""
     path = Path(file)
     if _is_file(path):
         return path
@@ -57,32 +52,30 @@ def find_file(file: str | Path) -> Path:
             shipped.name,
         ):
             names.setdefault(name, shipped)
-    if str(file) in names:
-        return names[str(file)]
-    nearest = nearest_name(str(file), list(names))
-    hint = f"; did you mean {nearest}?" if nearest else ""
+    asked = path.as_posix().removeprefix(IN_A_CLONE)
+    if asked in names:
+        return names[asked]
+    # By what comes before ".json" and behind folders: those all names may have in common.
+    stems = {shipped.stem: shipped.name for shipped in names.values()}
+    nearest = nearest_name(path.stem, list(stems), A_SLIP)
+    meant = stems[nearest] if nearest is not None and path.suffix else nearest
+    hint = f"; did you mean {meant}?" if meant else ""
     raise SpecError(str(file), [Problem("file", f"there is no such file, here or shipped{hint}")])
 
 
 def read_file(path: Path) -> dict[str, Any]:
     """The content of a spec file, a mapping. Raises SpecError."""
     where = shipped_name(path)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SpecError(where, [Problem("file", f"cannot be read: {error}")]) from None
-    try:
-        content = _yaml(text, where) if path.suffix in (".yaml", ".yml") else _json(text, where)
-    except RecursionError:
-        raise SpecError(where, [Problem("file", "is nested too deeply")]) from None
+    if path.suffix in (".yaml", ".yml"):
+        from slm_lab.spec.yaml_text import parse_yaml
+
+        content = parse_yaml(read_bounded(path, YAML_LIMITS.size, where), where)
+    else:
+        content = parse_json(read_bounded(path, JSON_LIMITS.size, where), where)
     if not isinstance(content, dict):
         raise SpecError(where, [Problem("file", "must hold {spec_name: {agent, env, meta}, …}")])
+    check_text(content, where)
     return content
-
-
-def json_value(text: str) -> Any:
-    """A value as JSON, in which NaN and Infinity do not exist. Raises ValueError."""
-    return json.loads(text, parse_constant=_no_constant)
 
 
 def _is_file(path: Path) -> bool:
@@ -90,84 +83,6 @@ def _is_file(path: Path) -> bool:
         return path.is_file()
     except (OSError, ValueError):  # a name too long for the file system, or with a zero byte
         return False
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a number that JSON knows")
-
-
-def _json(text: str, where: str) -> Any:
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        mapping = dict(pairs)
-        if len(mapping) < len(pairs):
-            raise _twice(text, where)
-        return mapping
-
-    plain = TRAILING_COMMA.sub(lambda match: match[1] or " ", text)
-    try:
-        return json.loads(plain, object_pairs_hook=unique, parse_constant=_no_constant)
-    except json.JSONDecodeError as error:
-        message = f"is not JSON: {error.msg} (column {error.colno})"
-        raise SpecError(where, [Problem(f"line {error.lineno}", message)]) from None
-    except ValueError as error:
-        raise SpecError(where, [Problem("file", f"is not JSON: {error}")]) from None
-
-
-def _twice(text: str, where: str) -> SpecError:
-    """The error for the first key that an object of a JSON text holds twice, with its line."""
-    line, last, objects = 1, "", list[set[str] | None]()
-    for match in JSON_TOKEN.finditer(text):
-        token = match[0]
-        if token == "\n":
-            line += 1
-            continue
-        if token in "{[":
-            objects.append(set() if token == "{" else None)
-        elif token in "}]":
-            objects.pop()
-        elif token == ":" and (keys := objects[-1]) is not None:
-            if last in keys:
-                return SpecError(where, [Problem(f"line {line}", f"the key {last} is given twice")])
-            keys.add(last)
-        last = token
-    return SpecError(where, [Problem("file", "a key is given twice")])
-
-
-def _yaml(text: str, where: str) -> Any:
-    import yaml
-
-    class Loader(yaml.SafeLoader):
-        """YAML 1.1 less its traps: 3e-4 is a number, 1:30 and dates are not, keys are unique."""
-
-        def construct_mapping(
-            self, node: yaml.MappingNode, deep: bool = False
-        ) -> dict[Hashable, Any]:
-            seen: set[str] = set()
-            for key, _ in node.value:
-                if key.tag != "tag:yaml.org,2002:merge" and isinstance(key, yaml.ScalarNode):
-                    if key.value in seen:
-                        message = f'the key "{key.value}" is given twice'
-                        line = f"line {key.start_mark.line + 1}"
-                        raise SpecError(where, [Problem(line, message)])
-                    seen.add(key.value)
-            return super().construct_mapping(node, deep=deep)
-
-    dropped = ("tag:yaml.org,2002:float", "tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:int")
-    Loader.yaml_implicit_resolvers = {
-        first: [(tag, pattern) for tag, pattern in rows if tag not in dropped]
-        for first, rows in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-    whole = re.compile(r"^[-+]?(?:0|[1-9][0-9_]*)$")
-    Loader.add_implicit_resolver("tag:yaml.org,2002:int", whole, list("-+0123456789"))
-    Loader.add_implicit_resolver("tag:yaml.org,2002:float", YAML_FLOAT, list("-+0123456789."))
-    try:
-        return yaml.load(text, Loader)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = f"line {mark.line + 1}" if mark else "file"
-        raise SpecError(where, [Problem(line, f"is not YAML: {error.problem}")]) from None
-    except (yaml.YAMLError, ValueError, TypeError) as error:
-        raise SpecError(where, [Problem("file", f"is not YAML: {error}")]) from None
 
 
 def not_json(value: Any, path: str = "") -> list[Problem]:

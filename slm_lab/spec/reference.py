@@ -17,6 +17,7 @@ from slm_lab.spec.legacy import OF_IMITATION, TOP_LEVEL
 from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.algorithm import AlgorithmSpec
 from slm_lab.spec.schema.block import Block
+from slm_lab.spec.schema.bounds import Most
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.memory import MemorySpec
 from slm_lab.spec.schema.meta import (
@@ -79,6 +80,8 @@ Keys at the top that begin with `_`, or that hold no `agent`, `env` or `meta`, a
 anchors live there. A key that this page does not list is an error, with the nearest name that it
 does list. `true` is not a number, a number is not a string, and NaN is nothing; `1e6` is a whole
 number. A key without a default is required.
+
+A file has at most 4 MB (YAML: 1 MB), 200 specs, and 200 keys in a block.
 
 `slm-lab spec check FILE` finds every problem of a file without running anything, `slm-lab spec show
 FILE NAME` prints a spec with every default written out, and `slm-lab spec schema` prints the JSON
@@ -417,7 +420,8 @@ def _range(field: FieldInfo) -> str:
         for bound, sign in BOUNDS.items()
         if isinstance(rule, BOUND_TYPES[bound])
     ]
-    return ", ".join(bounds)
+    most = [f"≤ {rule}" for rule in field.metadata if isinstance(rule, Most)]
+    return ", ".join([*bounds, *most])
 
 
 def _default(field: FieldInfo) -> str:

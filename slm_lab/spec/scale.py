@@ -8,7 +8,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from slm_lab.spec.schema.agent import AgentSpec
-from slm_lab.spec.schema.algorithm import AlgorithmSpec, OnPolicyLearningSpec, ReplayLearningSpec
+from slm_lab.spec.schema.algorithm import (
+    AlgorithmSpec,
+    OnPolicyLearningSpec,
+    PPOSpec,
+    ReplayLearningSpec,
+)
 from slm_lab.spec.schema.block import Block
 from slm_lab.spec.schema.memory import MemorySpec
 from slm_lab.spec.schema.meta import MetaSpec
@@ -53,8 +58,9 @@ RATES: tuple[tuple[str, type[TorchPart], tuple[str, ...]], ...] = (
 def parts_of(algorithm: AlgorithmSpec | None, meta: MetaSpec) -> tuple[Part, ...]:
     """What is divided among the ranks of a training.
 
-    With "linear" each rank keeps its minibatch: a step of all stands for N steps of one. With
-    "strong" the minibatch is divided as well: the updates are those of one process, shared out.
+    With "linear" each rank keeps its minibatch, as far as its rollout fills it: a step of all
+    stands for N steps of one. With "strong" the minibatch is divided as well: the updates are
+    those of one process, shared out.
     """
     if meta.distributed != "all_reduce" or meta.max_session == 1 or meta.scale == "weak":
         return ()
@@ -65,9 +71,16 @@ def parts_of(algorithm: AlgorithmSpec | None, meta: MetaSpec) -> tuple[Part, ...
 
 
 def shares(
-    algorithm: AlgorithmSpec | None, memory: MemorySpec | None, meta: MetaSpec
+    algorithm: AlgorithmSpec | None,
+    memory: MemorySpec | None,
+    meta: MetaSpec,
+    num_envs: int | None,
 ) -> tuple[AlgorithmSpec | None, MemorySpec | None]:
-    """Both blocks as each rank has them; what does not divide is rounded up."""
+    """Both blocks as each rank has them; what does not divide is rounded up.
+
+    A minibatch that a rank's rollout, of `num_envs` environments, cannot fill becomes that rollout.
+    With None, where the number is not known, it stays.
+    """
     parts = parts_of(algorithm, meta)
     count = meta.max_session
     if parts and meta.scale == "strong" and isinstance(algorithm, ReplayLearningSpec):
@@ -77,9 +90,13 @@ def shares(
         if ratio is not None:
             more = {"update_to_data": ratio * count}
         algorithm = algorithm.model_copy(update=more)
-    return _divided(algorithm, parts, "agent.algorithm.", count), _divided(
-        memory, parts, "agent.memory.", count
-    )
+    own = _divided(algorithm, parts, "agent.algorithm.", count)
+    own_memory = _divided(memory, parts, "agent.memory.", count)
+    if parts and isinstance(own, PPOSpec) and num_envs is not None:
+        rollout = own.time_horizon * num_envs
+        minibatch = min(own.minibatch_size, rollout)
+        own = own.model_copy(update={"minibatch_size": minibatch})
+    return own, own_memory
 
 
 def scaled(spec: Spec) -> Spec:
@@ -87,11 +104,12 @@ def scaled(spec: Spec) -> Spec:
     meta, agent, count = spec.meta, spec.agent, spec.meta.max_session
     if meta.distributed != "all_reduce" or count == 1:
         return spec
-    algorithm, memory = shares(agent.algorithm, agent.memory, meta)
+    algorithm, memory = shares(agent.algorithm, agent.memory, meta, spec.env.num_envs)
+    larger = _samples_of_a_step(agent.algorithm, algorithm, count)
     agent = agent.model_copy(update={"algorithm": algorithm, "memory": memory})
     agent = _with_nets(agent, lambda net: following(net, meta))
     if meta.scale != "strong" and meta.scale_lr:
-        agent = _with_larger_steps(agent, count)
+        agent = _with_larger_steps(agent, larger)
     return spec.model_copy(update={"agent": agent})
 
 
@@ -136,13 +154,21 @@ def _fields(block: Block | None) -> dict[str, Any]:
     return {} if block is None else dict(block)
 
 
-def _with_larger_steps(agent: AgentSpec, count: int) -> AgentSpec:
-    """With N times the learning rates."""
-    agent = _with_nets(agent, lambda net: _with_larger_rates(net, count))
+def _samples_of_a_step(given: AlgorithmSpec | None, own: AlgorithmSpec | None, count: int) -> float:
+    """A gradient step of `count` ranks over one of a single process, in samples: their number, or
+    less where the minibatch of each is smaller than that in the spec."""
+    if isinstance(given, PPOSpec) and isinstance(own, PPOSpec):
+        return count * own.minibatch_size / given.minibatch_size
+    return count
+
+
+def _with_larger_steps(agent: AgentSpec, times: float) -> AgentSpec:
+    """With `times` the learning rates."""
+    agent = _with_nets(agent, lambda net: _with_larger_rates(net, times))
     alpha_lr = _fields(agent.algorithm).get("alpha_lr")
     if alpha_lr is None:
         return agent
-    algorithm = agent.algorithm.model_copy(update={"alpha_lr": alpha_lr * count})
+    algorithm = agent.algorithm.model_copy(update={"alpha_lr": alpha_lr * times})
     return agent.model_copy(update={"algorithm": algorithm})
 
 
@@ -174,18 +200,18 @@ def _with_targets_as_often(net: NetSpec, count: int, steps: int) -> NetSpec:
     return type(net).model_validate({**given, **changed})
 
 
-def _with_larger_rates(net: NetSpec, count: int) -> NetSpec:
+def _with_larger_rates(net: NetSpec, times: float) -> NetSpec:
     """Of all its optimizers and schedules, those of one role too."""
     data = net.model_dump(mode="json")
     for name, model, rates in RATES:
         for key in (name, *(f"{role}_{name}" for role in ROLES)):
             if data.get(key) is not None:
                 args = model.model_validate(data[key]).args
-                larger = {rate: _times(args[rate], count) for rate in rates if rate in args}
+                larger = {rate: _times(args[rate], times) for rate in rates if rate in args}
                 data[key] = {**data[key], **larger}
     return type(net).model_validate(data)
 
 
-def _times(rate: Any, count: int) -> Any:
-    """N times a rate, or each of a list of them."""
-    return [each * count for each in rate] if isinstance(rate, list | tuple) else rate * count
+def _times(rate: Any, times: float) -> Any:
+    """`times` a rate, or each of a list of them."""
+    return [each * times for each in rate] if isinstance(rate, list | tuple) else rate * times

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from slm_lab.core.errors import Problem
 from slm_lab.spec.override import SettingError, with_value
+from slm_lab.spec.schema.bounds import CHOICES
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.spec.schema.wording import unknown_name
 
@@ -145,7 +146,8 @@ def _sampler_message(dimension: Dimension) -> str:
     if name not in ALL_SAMPLERS:
         return unknown_name("sampler", name, ALL_SAMPLERS)
     if name in LISTS:
-        return "" if isinstance(args, list) and args else "must be a list of values"
+        empty = not isinstance(args, list) or not args
+        return "must be a list of values" if empty else CHOICES.refusal(args) or ""
     return _argument_message(name, SAMPLERS[name], args)
 
 

@@ -25,12 +25,11 @@ LONGER = ("-s", "env.max_frame=1000")
 
 
 @pytest.fixture(scope="module")
-def short(tmp_path_factory, finished):
+def short(tmp_path_factory):
     """A run of 500 frames."""
     folder = tmp_path_factory.mktemp("short")
     write_spec(folder, SHORT)
     (folder / "data").mkdir()
-    shutil.copy(finished[0] / "data" / "random_returns.json", folder / "data")
     assert call(command(folder, "train"), folder).code == 0
     return folder
 

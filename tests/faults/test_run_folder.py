@@ -123,10 +123,7 @@ def test_a_seed_on_the_command_line_is_written_down_and_gives_the_same_rows_by_e
     assert call(command(folder, "train", "--seed", "7"), folder).code == 0
     first, rows = run_folder(folder), repeatable(rows_file(folder))
     assert json.loads((first / f"{NAME}_spec.json").read_text())[NAME]["meta"]["random_seed"] == 7
-    shutil.copy(folder / "data" / "random_returns.json", folder)
     args = [str(first / f"{NAME}_spec.json"), NAME, "train", "--data", str(folder / "again")]
-    (folder / "again").mkdir()
-    shutil.move(folder / "random_returns.json", folder / "again")
     done = call([sys.executable, str(ROOT / "run_lab.py"), *args], folder)
     assert (done.code, done.err) == (0, "")
     (again,) = (folder / "again").glob("*/info/*_session_df_train.csv")

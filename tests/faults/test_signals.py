@@ -133,8 +133,8 @@ def test_the_printed_command_works_for_plug_ins_and_folders_with_odd_characters(
 
 @pytest.mark.slow
 def test_no_process_outlives_a_parent_that_is_killed(folder):
-    write_spec(folder, {**LONG, "meta": {**LONG["meta"], "max_session": 2}})
-    (folder / "data" / "random_returns.json").unlink()  # so that it is measured beside the training
+    env = {**LONG["env"], "max_t": 400}  # so that the Random agent is measured beside the training
+    write_spec(folder, {**LONG, "env": env, "meta": {**LONG["meta"], "max_session": 2}})
     with started(folder) as running:
         wait_until(lambda: row_count(folder, 0) and row_count(folder, 1))
         wait_until(manifest(folder, 0).exists)
@@ -149,8 +149,7 @@ def test_no_process_outlives_a_parent_that_is_killed(folder):
 
 def test_who_measures_the_random_agent_leaves_the_process_table_when_done(folder):
     known = folder / "data" / "random_returns.json"
-    known.unlink()
-    write_spec(folder, ppo(env__max_frame=10_000_000))
+    write_spec(folder, ppo(env__max_frame=10_000_000, env__max_t=400))
     with started(folder) as running:
         wait_until(lambda: known.exists() and known.read_text().endswith("}"))
         wait_until(lambda: len(running.children()) == 2)  # the Session, and multiprocessing's own

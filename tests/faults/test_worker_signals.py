@@ -1,6 +1,5 @@
 """Ctrl-C and SIGTERM where environments run in processes of their own."""
 
-import shutil
 import signal
 
 import pytest
@@ -25,10 +24,9 @@ PROMPT = 10.0
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory, finished):
+def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
     (folder / "data").mkdir()
-    shutil.copy(finished[0] / "data" / "random_returns.json", folder / "data")
     write_spec(folder, SPEC)
     done = call(command(folder, "train"), folder)
     assert (done.code, done.err) == (0, "")

@@ -19,7 +19,7 @@ from slm_lab.analysis.experiment import (
 from slm_lab.analysis.experiment_graph import draw_experiment_graph
 from slm_lab.analysis.metrics import TRIAL_METRICS, trial_metrics
 from slm_lab.analysis.multi_trial_graph import draw_multi_trial_graphs
-from slm_lab.experiment.baseline import cached_random_return
+from slm_lab.experiment.baseline import known_random_return
 from slm_lab.experiment.run_dir import RunDir
 from slm_lab.experiment.search.record import Standing, TrialState
 from slm_lab.metrics.reader import Rows, read_rows
@@ -68,7 +68,7 @@ def metrics_at(
     """The metrics of a trial as they were at `frame` of its budget, whatever it did after that."""
     files = {session: run_dir.session(trial, session).rows for session in spec.meta.writers}
     rows = [_until(read_rows(file), frame) for file in files.values() if file.exists()]
-    found = trial_metrics(rows, cached_random_return(chance_file, spec.env))
+    found = trial_metrics(rows, known_random_return(chance_file, spec.env))
     return {name: getattr(found, name) for name in TRIAL_METRICS}
 
 

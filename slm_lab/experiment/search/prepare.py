@@ -81,7 +81,9 @@ class Prepared:
     def _begin(self, request: SearchRequest) -> None:
         """A new search in a folder of its own."""
         overrides = {} if request.seed is None else {"meta.random_seed": request.seed}
-        spec = load_spec(request.spec_file, request.spec_name, request.sets, overrides)
+        spec = load_spec(
+            request.spec_file, request.spec_name, request.sets, overrides, for_search=True
+        )
         check_source(request.spec_file, spec, request.imports)
         self._check(f"{request.spec_file}: {spec.name}", spec)
         given = spec.meta.random_seed
@@ -109,7 +111,14 @@ class Prepared:
 
     def _take_up(self, request: SearchRequest) -> None:
         """What was recorded of the search, and how it is resumed."""
-        goes_on = continued(self.run_dir, request.sets, request.seed, MAY_CHANGE, request.imports)
+        goes_on = continued(
+            self.run_dir,
+            request.sets,
+            request.seed,
+            MAY_CHANGE,
+            request.imports,
+            is_search=True,
+        )
         self.spec, self.root_seed, origin = goes_on.spec, goes_on.root_seed, goes_on.origin
         self._check(f"{self.run_dir.root}: {self.spec.name}", self.spec)
         self._room = _room(self.spec)

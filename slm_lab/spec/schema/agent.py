@@ -17,7 +17,33 @@ from slm_lab.spec.schema.wording import unknown_name
 NOT_SUPPORTED = {
     "HydraDQN": "is not supported: one agent in one environment; use DQN or DoubleDQN",
     "MultitaskDQN": "is not supported: one agent in one environment; use DQN or DoubleDQN",
+    **dict.fromkeys(
+        ("TD3", "DDPG"), "is not available; for continuous actions use SoftActorCritic or CrossQ"
+    ),
 }
+
+USUAL_NAMES = {
+    "algorithm": {
+        "SAC": "SoftActorCritic",
+        "DSAC": 'SoftActorCritic, with meta.distributed "all_reduce"',
+        "A2C": "ActorCritic",
+        "A3C": 'ActorCritic, with meta.distributed "synced"',
+        "IMPALA": 'ActorCritic, with meta.distributed "actor_learner"',
+        "APPO": 'PPO, with meta.distributed "actor_learner"',
+        "DPPO": 'PPO, with meta.distributed "all_reduce"',
+        "DDQN": "DoubleDQN",
+        "DuelingDQN": "DQN, with the net type DuelingMLPNet or DuelingConvNet",
+        "D3QN": "DoubleDQN, with the net type DuelingMLPNet or DuelingConvNet",
+        "PG": "Reinforce",
+        "VPG": "Reinforce",
+    },
+    "memory": {"PER": "PrioritizedReplay", "CER": "Replay, with use_cer true"},
+    "net": {
+        "CNN": "ConvNet",
+        **{cell: f"RecurrentNet, with cell_type {cell}" for cell in ("GRU", "LSTM", "RNN")},
+    },
+}
+"""What the field, or another library, calls a part; in the words of the lab."""
 
 
 class Registered:
@@ -59,8 +85,7 @@ class Registered:
             return "must be a string"
         entry = self.registry.get(name)
         if entry is None:
-            unknown = unknown_name(self.registry.kind, name, self.registry.names())
-            return NOT_SUPPORTED.get(name, unknown)
+            return self._why_unknown(name)
         model = entry.params or self.fallback
         if entry.fault is not None:
             return entry.fault
@@ -70,6 +95,15 @@ class Registered:
                 f"is no {self.base.__name__} (of {self.base.__module__})"
             )
         return model
+
+    def _why_unknown(self, name: str) -> str:
+        kind = self.registry.kind
+        usual = {key.lower(): own for key, own in USUAL_NAMES.get(kind, {}).items()}
+        if name in NOT_SUPPORTED:
+            return NOT_SUPPORTED[name]
+        if name.lower() in usual:
+            return f"unknown {kind}; did you mean {usual[name.lower()]}?"
+        return unknown_name(kind, name, self.registry.names())
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler

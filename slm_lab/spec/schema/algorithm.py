@@ -1,14 +1,15 @@
 """`agent.algorithm`: one model per algorithm, in the words of SLM Lab's files."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import Field, field_validator, model_validator
 
+from slm_lab.spec.schema import bounds
 from slm_lab.spec.schema.block import Block, refusal, refuse, refuse_all
 from slm_lab.spec.schema.memory import Family, MemorySpec, OnPolicyBatchReplaySpec
 from slm_lab.spec.schema.schedule import Coefficient, Constant, NonNegative, constant
-from slm_lab.spec.schema.types import MOST_STEPS_PER_FRAME, AutoOrNumber, Int
+from slm_lab.spec.schema.types import AutoOrNumber, Int
 
 ActionPdtype: TypeAlias = Literal[
     "default", "Normal", "Beta", "LogNormal", "MultivariateNormal", "Categorical", "Argmax",
@@ -83,14 +84,18 @@ class RandomSpec(AlgorithmSpec):
     NEEDS_NET: ClassVar[bool] = False
 
     name: str = Field("Random", description="algorithm")
-    training_frequency: Int | None = Field(None, ge=1, description="without meaning here")
+    training_frequency: Annotated[Int | None, bounds.FRAMES] = Field(
+        None, ge=1, description="without meaning here"
+    )
 
 
 class PlugInSpec(AlgorithmSpec):
     """The keys of an algorithm that brings no model of its own."""
 
     gamma: float = Field(0.99, gt=0, le=1, description="discount γ, per environment step")
-    training_frequency: Int = Field(1, ge=1, description="steps between training events")
+    training_frequency: Annotated[Int, bounds.FRAMES] = Field(
+        1, ge=1, description="steps between training events"
+    )
 
 
 class LearningSpec(AlgorithmSpec):
@@ -104,7 +109,7 @@ class OnPolicyLearningSpec(LearningSpec):
 
     MEMORY: ClassVar[Family | None] = "on_policy"
 
-    training_frequency: Int = Field(
+    training_frequency: Annotated[Int, bounds.ROLLOUT] = Field(
         1,
         ge=1,
         description="steps of every environment between training events; with OnPolicyReplay "
@@ -133,7 +138,9 @@ class SARSASpec(OnPolicyLearningSpec):
     HAS_TARGETS: ClassVar[bool | None] = False
 
     name: str = Field("SARSA", description="algorithm")
-    num_step_returns: Int = Field(1, ge=1, description="n of n-step targets")
+    num_step_returns: Annotated[Int, bounds.STEPS_OF_TARGET] = Field(
+        1, ge=1, description="n of n-step targets"
+    )
 
 
 class ActorCriticSpec(OnPolicyLearningSpec):
@@ -146,7 +153,9 @@ class ActorCriticSpec(OnPolicyLearningSpec):
 
     name: str = Field("ActorCritic", description="algorithm")
     lam: float | None = Field(None, ge=0, le=1, description="λ of GAE (arXiv:1506.02438)")
-    num_step_returns: Int | None = Field(None, ge=1, description="n of n-step returns")
+    num_step_returns: Annotated[Int | None, bounds.STEPS_OF_TARGET] = Field(
+        None, ge=1, description="n of n-step returns"
+    )
     entropy_coef_spec: Coefficient = Field(constant(0.0), description="weight of the entropy")
     policy_loss_coef: float = Field(1.0, ge=0, description="weight of the policy loss")
     val_loss_coef: float = Field(1.0, ge=0, description="weight of the value loss")
@@ -183,9 +192,15 @@ class PPOSpec(LearningSpec):
     )
     entropy_coef_spec: Coefficient = Field(constant(0.0), description="weight c₂ of the entropy")
     val_loss_coef: float = Field(1.0, ge=0, description="weight c₁ of the value loss")
-    time_horizon: Int = Field(ge=1, description="T, steps of every environment per rollout")
-    minibatch_size: Int = Field(64, ge=1, description="transitions per gradient step B")
-    training_epoch: Int = Field(4, ge=1, description="passes over a rollout K")
+    time_horizon: Annotated[Int, bounds.ROLLOUT] = Field(
+        ge=1, description="T, steps of every environment per rollout"
+    )
+    minibatch_size: Annotated[Int, bounds.BATCH] = Field(
+        64, ge=1, description="transitions per gradient step B"
+    )
+    training_epoch: Annotated[Int, bounds.EPOCHS] = Field(
+        4, ge=1, description="passes over a rollout K"
+    )
     normalize_v_targets: bool = Field(
         False, description="value targets scaled to mean 0 and standard deviation 1"
     )
@@ -215,16 +230,22 @@ class ReplayLearningSpec(LearningSpec):
 
     MEMORY: ClassVar[Family | None] = "replay"
 
-    training_frequency: Int = Field(
+    training_frequency: Annotated[Int, bounds.FRAMES] = Field(
         1, ge=1, description="stored transitions between training events; at most one event a step"
     )
-    training_start_step: Int = Field(0, ge=0, description="stored transitions before the first")
-    training_iter: Int = Field(1, ge=1, description="gradient steps per batch drawn")
-    training_batch_iter: Int = Field(1, ge=1, description="batches drawn per training event")
+    training_start_step: Annotated[Int, bounds.FRAMES] = Field(
+        0, ge=0, description="stored transitions before the first"
+    )
+    training_iter: Annotated[Int, bounds.STEPS_OF_EVENT] = Field(
+        1, ge=1, description="gradient steps per batch drawn"
+    )
+    training_batch_iter: Annotated[Int, bounds.STEPS_OF_EVENT] = Field(
+        1, ge=1, description="batches drawn per training event"
+    )
     update_to_data: float | None = Field(
         None,
         gt=0,
-        le=MOST_STEPS_PER_FRAME,
+        le=bounds.STEPS_PER_FRAME,
         description="gradient steps per frame; sets the ratio exactly",
     )
 
@@ -236,7 +257,9 @@ class DQNBaseSpec(ReplayLearningSpec):
     CRITIC: ClassVar[Critic | None] = "none"
     HAS_TARGETS: ClassVar[bool | None] = True
 
-    num_step_returns: Int = Field(1, ge=1, description="n of n-step targets")
+    num_step_returns: Annotated[Int, bounds.STEPS_OF_TARGET] = Field(
+        1, ge=1, description="n of n-step targets"
+    )
 
 
 class VanillaDQNSpec(DQNBaseSpec):
@@ -279,7 +302,9 @@ class EntropyRegularisedSpec(ReplayLearningSpec):
     log_alpha_max: float = Field(
         2.0, description="greatest ln α; below 0, α begins at e to this power instead of at 1"
     )
-    policy_delay: Int = Field(1, ge=1, description="critic updates per actor update")
+    policy_delay: Annotated[Int, bounds.FRAMES] = Field(
+        1, ge=1, description="critic updates per actor update"
+    )
     entropy_penalty_coef: float = Field(
         0.0,
         ge=0,
@@ -343,8 +368,12 @@ class SILSpec(ActorCriticSpec):
         1.0, ge=0, description="weight of the imitation policy loss"
     )
     sil_val_loss_coef: float = Field(1.0, ge=0, description="weight of the imitation value loss")
-    training_batch_iter: Int = Field(1, ge=1, description="replay batches per training event")
-    training_iter: Int = Field(1, ge=1, description="gradient steps per replay batch")
+    training_batch_iter: Annotated[Int, bounds.STEPS_OF_EVENT] = Field(
+        1, ge=1, description="replay batches per training event"
+    )
+    training_iter: Annotated[Int, bounds.STEPS_OF_EVENT] = Field(
+        1, ge=1, description="gradient steps per replay batch"
+    )
 
 
 class PPOSILSpec(PPOSpec):
@@ -355,8 +384,12 @@ class PPOSILSpec(PPOSpec):
         1.0, ge=0, description="weight of the imitation policy loss"
     )
     sil_val_loss_coef: float = Field(1.0, ge=0, description="weight of the imitation value loss")
-    training_batch_iter: Int = Field(1, ge=1, description="replay batches per training event")
-    training_iter: Int = Field(1, ge=1, description="gradient steps per replay batch")
+    training_batch_iter: Annotated[Int, bounds.STEPS_OF_EVENT] = Field(
+        1, ge=1, description="replay batches per training event"
+    )
+    training_iter: Annotated[Int, bounds.STEPS_OF_EVENT] = Field(
+        1, ge=1, description="gradient steps per replay batch"
+    )
 
 
 IMITATING = frozenset({"SIL", "PPOSIL"})

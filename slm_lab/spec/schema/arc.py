@@ -7,6 +7,7 @@ from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import InitErrorDetails
 
 from slm_lab.spec.schema.block import Block, refusal, refuse_all
+from slm_lab.spec.schema.bounds import LAYERS, SIZES, WIDTH
 from slm_lab.spec.schema.wording import unknown_name
 from slm_lab.spec.torch_table import argument_problems, entries, with_whole_numbers
 
@@ -67,8 +68,10 @@ def _layer_problems(index: int, row: Any) -> list[InitErrorDetails]:
         refusal((index, name, p.argument), p.message, args.get(p.argument), p.missing)
         for p in argument_problems(known[name], args)
     ]
-    mixing = [key for key in OVER_FEATURES if key in args and args[key] == 0]
-    return [*wrong, *(refusal((index, name, key), MIXES, args[key]) for key in mixing)]
+    mixing = {key: MIXES for key in OVER_FEATURES if key in args and args[key] == 0}
+    large = {key: beyond for key in SIZES & set(args) if (beyond := WIDTH.refusal(args[key]))}
+    told = {**mixing, **large}
+    return [*wrong, *(refusal((index, name, k), told[k], args[k]) for k in args if k in told)]
 
 
 def _checked_layers(rows: list[Any]) -> list[Any]:
@@ -78,7 +81,7 @@ def _checked_layers(rows: list[Any]) -> list[Any]:
     return rows
 
 
-Layers: TypeAlias = Annotated[list[Any], AfterValidator(_checked_layers)]
+Layers: TypeAlias = Annotated[list[Any], AfterValidator(_checked_layers), LAYERS]
 
 
 class Sequential(Block):

@@ -15,6 +15,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from slm_lab.spec.schema import bounds
 from slm_lab.spec.schema.block import Block, refusal, refuse, refuse_all
 from slm_lab.spec.schema.types import Int, IntList, SignOrNumber
 
@@ -25,19 +26,21 @@ def _width_and_height(size: tuple[int, ...]) -> tuple[int, ...]:
     return size
 
 
-ImageSize: TypeAlias = Annotated[IntList, AfterValidator(_width_and_height)]
+ImageSize: TypeAlias = Annotated[IntList, AfterValidator(_width_and_height), bounds.PIXELS]
 
 
 class EnvSpec(Block):
     """Every key that is not listed here goes to `gymnasium.make_vec`, and is refused by name if the
     environment does not accept it."""
 
-    name: str = Field(min_length=1, description="Gymnasium id")
-    num_envs: Int = Field(1, ge=1, description="N, copies that are stepped together")
-    max_t: Int | None = Field(
+    name: str = Field(min_length=1, max_length=bounds.ENV_NAME, description="Gymnasium id")
+    num_envs: Annotated[Int, bounds.ENVS] = Field(
+        1, ge=1, description="N, copies that are stepped together"
+    )
+    max_t: Annotated[Int | None, bounds.FRAMES] = Field(
         None, ge=1, description="step limit of an episode; null: that of the environment"
     )
-    max_frame: Int = Field(
+    max_frame: Annotated[Int, bounds.FRAMES] = Field(
         ge=1, description="frames (environment steps summed over copies) of the whole run"
     )
     normalize_obs: bool = Field(
@@ -62,7 +65,9 @@ class EnvSpec(Block):
         description="the last frame_op_len observations as one: along a new first axis, or along "
         "the first axis that there is",
     )
-    frame_op_len: Int | None = Field(None, ge=1, description="observations joined")
+    frame_op_len: Annotated[Int | None, bounds.FRAMES_JOINED] = Field(
+        None, ge=1, description="observations joined"
+    )
     image_downsize: ImageSize | None = Field(
         None, description="images resized to [width, height] in pixels, by area"
     )

@@ -6,6 +6,7 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 from pydantic import AfterValidator
 
 from slm_lab.spec.schema.block import refuse
+from slm_lab.spec.schema.bounds import KERNEL, LAYERS, WIDTH
 from slm_lab.spec.schema.types import AnyList
 
 Stack: TypeAlias = tuple[int, ...]
@@ -41,6 +42,9 @@ def _hydra_layers(value: tuple[Any, ...]) -> tuple[Any, ...]:
         raise refuse(shape)
     if len(heads) != 1:
         raise refuse("has several heads, and an agent has one observation: give one list")
+    for stack in (stack for part in value for stack in stacks_of(part)):
+        if message := WIDTH.refusal(stack) or LAYERS.refusal(stack):
+            raise refuse(message)
     return value
 
 
@@ -89,8 +93,11 @@ def _conv_layers(rows: tuple[Any, ...]) -> tuple[Any, ...]:
         right = isinstance(row, list) and 2 <= len(row) <= 5 and _whole(row[0], 1)
         if not right or not all(size(item, low) for item, low in zip(row, least, strict=False)):
             raise refuse("every layer must be [out, kernel, stride, padding, dilation]")
+        sizes = (WIDTH.refusal(row[0]), *map(KERNEL.refusal, row[1:]))
+        if message := next(filter(None, sizes), None):
+            raise refuse(message)
     return rows
 
 
-ConvLayers: TypeAlias = Annotated[AnyList, AfterValidator(_conv_layers)]
+ConvLayers: TypeAlias = Annotated[AnyList, AfterValidator(_conv_layers), LAYERS]
 """One row per convolution."""

@@ -1,9 +1,10 @@
 """`agent.memory`: what is kept of experience."""
 
-from typing import ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from slm_lab.spec.schema import bounds
 from slm_lab.spec.schema.block import Block, refusal, refuse_all
 from slm_lab.spec.schema.schedule import Fraction
 from slm_lab.spec.schema.types import Int
@@ -29,8 +30,12 @@ class OnPolicySpec(MemorySpec):
     sil_replay_name: Literal["Replay", "PrioritizedReplay"] | None = Field(
         None, description="SIL: replay memory beside this one"
     )
-    batch_size: Int | None = Field(None, ge=1, description="SIL: transitions per batch B")
-    max_size: Int | None = Field(None, ge=1, description="SIL: transitions kept")
+    batch_size: Annotated[Int | None, bounds.BATCH] = Field(
+        None, ge=1, description="SIL: transitions per batch B"
+    )
+    max_size: Annotated[Int | None, bounds.REPLAYED] = Field(
+        None, ge=1, description="SIL: transitions kept"
+    )
     use_cer: bool = Field(False, description="SIL: combined experience replay, arXiv:1712.01275")
 
 
@@ -61,8 +66,10 @@ class ReplaySpec(MemorySpec):
     FAMILY: ClassVar[Family | None] = "replay"
 
     name: str = Field("Replay", description="kind of memory")
-    batch_size: Int = Field(ge=1, description="transitions per batch B")
-    max_size: Int = Field(ge=1, description="transitions kept, the oldest go first")
+    batch_size: Annotated[Int, bounds.BATCH] = Field(ge=1, description="transitions per batch B")
+    max_size: Annotated[Int, bounds.REPLAYED] = Field(
+        ge=1, description="transitions kept, the oldest go first"
+    )
     use_cer: bool = Field(
         False,
         description="combined experience replay: every batch holds the newest step of every "

@@ -5,6 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias, get_args
 
 from pydantic import BaseModel, BeforeValidator, Field, field_validator
 
+from slm_lab.spec.schema import bounds
 from slm_lab.spec.schema.block import Block, refuse, refuse_without
 from slm_lab.spec.schema.scheduler import SchedulerSpec
 from slm_lab.spec.schema.types import Distributed, Int, SpecOrRatio
@@ -48,18 +49,18 @@ class ActorLearnerSpec(Block):
     """How actors and the learner work together (`distributed: "actor_learner"`). An unroll is what
     an actor hands over at once, a number of steps of each of its environments."""
 
-    unroll_length: Int | None = Field(
+    unroll_length: Annotated[Int | None, bounds.ROLLOUT] = Field(
         None,
         ge=1,
         description="steps of each environment that an actor hands over at once; null: the rollout "
         "of the algorithm, or 8 where it replays",
     )
-    learn_queue: Int = Field(
+    learn_queue: Annotated[Int, bounds.UNROLLS] = Field(
         1,
         ge=1,
         description="unrolls that one training event of an on-policy algorithm learns from",
     )
-    queue_size: Int = Field(
+    queue_size: Annotated[Int, bounds.UNROLLS] = Field(
         1,
         ge=1,
         description="unrolls of one actor that may wait for the learner, or lie with it, while the "
@@ -69,7 +70,7 @@ class ActorLearnerSpec(Block):
         CorrectionSpec(name="none"),
         description="correction of unrolls of an older policy: none or vtrace, or a block",
     )
-    publish_frequency: Int = Field(
+    publish_frequency: Annotated[Int, bounds.FRAMES] = Field(
         1,
         ge=1,
         description="least training events between two publications of the weights",
@@ -91,8 +92,8 @@ class ActorLearnerSpec(Block):
 class ConfirmSpec(Block):
     """The best specs of a search, run again with fresh seeds."""
 
-    top: Int = Field(ge=1, description="how many specs")
-    max_session: Int = Field(ge=1, description="seeds of each")
+    top: Annotated[Int, bounds.CONFIRMED] = Field(ge=1, description="how many specs")
+    max_session: Annotated[Int, bounds.SESSIONS] = Field(ge=1, description="seeds of each")
 
 
 class SearchResourcesSpec(Block):
@@ -127,23 +128,25 @@ class MetaSpec(Block):
         description="what the Sessions do together: nothing (independent seeds), Hogwild! with "
         "shared or synced weights, averaged gradients, or acting for one learner",
     )
-    max_session: Int = Field(
+    max_session: Annotated[Int, bounds.SESSIONS] = Field(
         1,
         ge=1,
         description="Sessions of a Trial: seeds, or workers of one distributed training; of "
         "actor_learner the actors, and the learner is one process more",
     )
-    max_trial: Int = Field(
+    max_trial: Annotated[Int, bounds.TRIALS] = Field(
         1, ge=1, description="trials of a search; more where a grid has more points"
     )
-    log_frequency: Int | None = Field(
+    log_frequency: Annotated[Int | None, bounds.FRAMES] = Field(
         None,
         ge=1,
         description="frames between rows, per Session; null: a 200th of a Session's share of the "
         "budget, written down at the start",
     )
-    eval_frequency: Int = Field(10_000, ge=1, description="frames between evaluations, per Session")
-    rigorous_eval: Int = Field(
+    eval_frequency: Annotated[Int, bounds.FRAMES] = Field(
+        10_000, ge=1, description="frames between evaluations, per Session"
+    )
+    rigorous_eval: Annotated[Int, bounds.ENVS] = Field(
         0, ge=0, description="evaluation environments; 0: the training returns stand in"
     )
     random_seed: Int | None = Field(
@@ -155,9 +158,11 @@ class MetaSpec(Block):
         description="least seconds between checkpoints; 0: one at every row, of Hogwild! workers "
         "one a second",
     )
-    threads: Int = Field(1, ge=1, description="torch threads per process")
+    threads: Annotated[Int, bounds.THREADS] = Field(
+        1, ge=1, description="torch threads per process"
+    )
     stop_return: float | None = Field(None, description="end the run once recent_return reaches it")
-    max_run: Int = Field(
+    max_run: Annotated[Int, bounds.RUNS] = Field(
         1, ge=1, description="independent seeds of a distributed training, one after another"
     )
     max_restart: Int = Field(
@@ -177,7 +182,7 @@ class MetaSpec(Block):
         ActorLearnerSpec(), description="settings of the mode of that name"
     )
     cluster: str | None = Field(None, description='Ray address, or "auto"; null: this machine')
-    record_video: Int | None = Field(
+    record_video: Annotated[Int | None, bounds.FRAMES] = Field(
         None, ge=1, description="frames between recorded evaluation episodes; null: none"
     )
     search_alg: Literal["random", "optuna", "hyperopt"] = Field(

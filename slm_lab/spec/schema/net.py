@@ -17,6 +17,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, InitErrorDetails
 
+from slm_lab.spec.schema import bounds
 from slm_lab.spec.schema.arc import ArcSpec
 from slm_lab.spec.schema.block import Block, refusal, refuse, refuse_all
 from slm_lab.spec.schema.layers import ConvLayer, ConvLayers, HydraLayers, Stack, stacks_of
@@ -80,7 +81,7 @@ def _widths(sizes: tuple[int, ...]) -> tuple[int, ...]:
     return sizes
 
 
-Widths: TypeAlias = Annotated[IntList, AfterValidator(_widths)]
+Widths: TypeAlias = Annotated[IntList, AfterValidator(_widths), bounds.WIDTH, bounds.LAYERS]
 """Units per hidden layer."""
 
 
@@ -127,7 +128,7 @@ class NetSpec(Block):
     update_type: Literal["replace", "polyak"] = Field(
         "replace", description="how a target network follows: copied, or averaged by polyak_coef"
     )
-    update_frequency: Int = Field(
+    update_frequency: Annotated[Int, bounds.FRAMES] = Field(
         1, ge=1, description="frames between updates of the target network"
     )
     polyak_coef: float = Field(0.0, ge=0, le=1, description="τ: target ← τ net + (1 − τ) target")
@@ -327,12 +328,14 @@ class RecurrentNetSpec(NetSpec):
     type: str = Field("RecurrentNet", description="kind of net")
     cell_type: Literal["GRU", "LSTM", "RNN"] = Field("GRU", description="recurrent cell")
     fc_hid_layers: Widths = Field((), description="units per fully connected layer before the cell")
-    rnn_hidden_size: Int = Field(64, ge=1, description="units of the recurrent state")
-    rnn_num_layers: Int = Field(1, ge=1, description="recurrent layers")
+    rnn_hidden_size: Annotated[Int, bounds.WIDTH] = Field(
+        64, ge=1, description="units of the recurrent state"
+    )
+    rnn_num_layers: Annotated[Int, bounds.STACKED] = Field(1, ge=1, description="recurrent layers")
     bidirectional: OneDirection = Field(
         False, description="must be false: an agent cannot read what is still to come"
     )
-    seq_len: Int = Field(
+    seq_len: Annotated[Int, bounds.SEQUENCE] = Field(
         4, ge=1, description="steps over which gradients flow back: the length of a sequence"
     )
     burn_in: Int = Field(

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
 
+from slm_lab.spec.schema import bounds
 from slm_lab.spec.schema.block import Block, refusal, refuse_all
 from slm_lab.spec.schema.types import Int
 
@@ -17,8 +18,12 @@ class ScheduleSpec(Block):
     )
     start_val: float = Field(description="value until start_step")
     end_val: float | None = Field(None, description="value from end_step on; null keeps start_val")
-    start_step: Int = Field(0, ge=0, description="frame at which the change begins")
-    end_step: Int | None = Field(None, ge=0, description="frame at which end_val is reached")
+    start_step: Annotated[Int, bounds.FRAMES] = Field(
+        0, ge=0, description="frame at which the change begins"
+    )
+    end_step: Annotated[Int | None, bounds.FRAMES] = Field(
+        None, ge=0, description="frame at which end_val is reached"
+    )
 
     @model_validator(mode="after")
     def _has_an_end(self) -> Self:

@@ -1,16 +1,25 @@
 """One experiment: agent, env, meta, and the search over them."""
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from slm_lab.spec.schema.agent import AgentSpec
-from slm_lab.spec.schema.block import Block
+from slm_lab.spec.schema.block import Block, refuse
+from slm_lab.spec.schema.bounds import NAME_BYTES
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.meta import MetaSpec
 
 ROWS = 200
 """Rows of a Session where the spec does not say how often it writes one."""
+
+
+def _fits_in_file_names(name: str) -> str:
+    size = len(name.encode())
+    if size > NAME_BYTES:
+        why = "every file of the run begins with it"
+        raise refuse(f"takes {size} bytes of a file name, at most {NAME_BYTES}: {why}")
+    return name
 
 
 class Spec(Block):
@@ -22,7 +31,9 @@ class Spec(Block):
     search: dict[str, Any] | None = Field(
         None, description="space of a search: {path}__{sampler}: arguments"
     )
-    name: str = Field("", description="label; the key of the spec in its file")
+    name: Annotated[str, AfterValidator(_fits_in_file_names)] = Field(
+        "", description="label; the key of the spec in its file"
+    )
 
     @property
     def default_log_frequency(self) -> int:

@@ -6,12 +6,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BeforeValidator, WithJsonSchema
 
 from slm_lab.spec.schema.block import refuse
+from slm_lab.spec.schema.bounds import STEPS_PER_FRAME
 from slm_lab.spec.schema.wording import not_among
-
-MOST_STEPS_PER_FRAME = 1000
-"""Gradient steps, far beyond the greatest ratios that were published (128: SR-SPR, SR-SAC). All
-that one vector step makes due is one training event, and a run neither stops nor saves within one:
-where somebody slips by some zeros the first would never end."""
 
 
 def _whole(value: Any) -> Any:
@@ -57,9 +53,9 @@ def _spec_or_ratio(value: Any) -> Any:
     if value is None or value == "spec":
         return value
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if is_number and 0 < value <= MOST_STEPS_PER_FRAME:
+    if is_number and 0 < value <= STEPS_PER_FRAME:
         return float(value)
-    raise refuse(f'must be "spec", a number > 0 and <= {MOST_STEPS_PER_FRAME}, or null')
+    raise refuse(f'must be "spec", a number > 0 and <= {STEPS_PER_FRAME}, or null')
 
 
 Int: TypeAlias = Annotated[int, BeforeValidator(_whole)]
@@ -109,7 +105,7 @@ SpecOrRatio: TypeAlias = Annotated[
         {
             "anyOf": [
                 {"enum": ["spec", None]},
-                {"type": "number", "exclusiveMinimum": 0, "maximum": MOST_STEPS_PER_FRAME},
+                {"type": "number", "exclusiveMinimum": 0, "maximum": STEPS_PER_FRAME},
             ]
         }
     ),

@@ -52,6 +52,7 @@ def _bound(kind: str, context: Mapping[str, Any]) -> str:
     plain = {
         "finite_number": "must be a finite number",
         "string_too_short": "must not be empty",
+        "string_too_long": f"must have at most {context.get('max_length')} characters",
         "too_short": f"must have at least {context.get('min_length')} entries",
     }
     return plain.get(kind, "")

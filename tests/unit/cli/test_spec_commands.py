@@ -70,6 +70,15 @@ def test_all_problems_of_all_specs_are_printed(run, write):
     )
 
 
+def test_an_agent_that_cannot_act_in_the_environment_is_refused(run):
+    result = run("check", "dqn_cartpole", "-s", "env.name=Pendulum-v1")
+    assert result.exit_code == 2
+    assert result.output == (
+        "benchmark/dqn/dqn_cartpole.json: dqn_cartpole has 1 problem\n"
+        "  agent.algorithm.name = 'DQN': DQN cannot act in a box action space\n"
+    )
+
+
 def test_templates_and_ignored_keys_are_noted(run, write):
     template = changed(PPO, env__name="${env}", env__max_frame="${max_frame}")
     path = write({"t": template, "old": changed(PPO, meta__num_gpus=0)})

@@ -6,13 +6,21 @@ import numpy as np
 import pytest
 
 from slm_lab.env.step import FinishedEpisodes
-from slm_lab.experiment import baseline
+from slm_lab.experiment import baseline, shipped_returns
 from slm_lab.experiment.baseline import (
     cached_random_return,
+    known_random_return,
     measure_main,
     measure_random_return,
 )
 from slm_lab.experiment.launch.processes import SPAWN
+from slm_lab.experiment.shipped_returns import (
+    DATA,
+    LEARNER_ONLY,
+    environment_key,
+    shipped_random_return,
+)
+from slm_lab.spec.schema.env import EnvSpec
 from tests.support import parse, ppo
 
 
@@ -223,3 +231,51 @@ def test_a_measurement_that_fails_is_one_line_that_names_the_reason(
     (line,) = capfd.readouterr().err.splitlines()
     reason = "--import nowhere" if plugin else "CartPole-v1 failed: RuntimeError: boom"
     assert line.startswith(f"no return of the Random agent: {reason}")
+
+
+def test_a_known_environment_is_not_measured(tmp_path):
+    """Its number comes with the lab, also where another was measured in the folder."""
+    cache = tmp_path / "random_returns.json"
+    assert known_random_return(cache, env_spec()) == shipped_random_return(env_spec()) > 15
+    assert not cache.exists()
+
+
+@pytest.mark.parametrize("name", ["CartPole-v1", "MountainCarContinuous-v0"])
+def test_what_comes_with_the_lab_is_what_measuring_gives(name):
+    spec = env_spec(name=name)
+    assert shipped_random_return(spec) == pytest.approx(measure_random_return(spec), rel=0.25)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"max_t": 100}, {"sutton_barto_reward": True}, {"backend": "envpool"}, {"name": "X-v0"}],
+    ids=str,
+)
+def test_an_environment_whose_returns_are_others_has_no_number_of_the_lab(
+    tmp_path, measure_here, changes
+):
+    spec = EnvSpec.model_validate({"name": "CartPole-v1", "max_frame": 1, **changes})
+    cache = tmp_path / "random_returns.json"
+    assert shipped_random_return(spec) is None
+    assert known_random_return(cache, spec) is None
+    measure_here(cache, spec, 5.0)
+    assert known_random_return(cache, spec) == 5.0
+
+
+@pytest.mark.parametrize(("found", "known"), [("1.99.0", True), ("2.0.0", False)])
+def test_another_major_version_of_the_simulator_has_no_number_of_the_lab(monkeypatch, found, known):
+    monkeypatch.setattr(shipped_returns, "version", lambda package: found)
+    assert (shipped_random_return(env_spec()) is not None) is known
+
+
+def test_every_environment_that_a_shipped_spec_names_and_gymnasium_has_comes_with_a_number():
+    for spec in shipped_returns.environments():
+        if "Bullet" not in spec.name:
+            assert environment_key(spec, LEARNER_ONLY) in json.loads(DATA.read_text()), spec.name
+
+
+def test_how_a_game_looks_to_the_learner_does_not_change_its_number():
+    spec = EnvSpec(name="ALE/Pong-v5", max_frame=1)
+    lives = spec.model_copy(update={"kwargs": {"life_loss_info": True}})
+    assert environment_key(spec) != environment_key(lives)
+    assert environment_key(spec, LEARNER_ONLY) == environment_key(lives, LEARNER_ONLY)

@@ -178,7 +178,7 @@ def test_weights_that_are_never_published_are_doubted(make):
 
 
 def test_doubts_are_one_line_at_the_start_and_stand_in_a_check(caplog, tmp_path):
-    raw = q_learning("DQN", **GREEDY, agent__net__update_frequency=4)
+    raw = q_learning("DQN", **GREEDY, agent__net__update_frequency=4, meta__log_frequency=None)
     with caplog.at_level(logging.WARNING):
         spec = parse_spec("s", raw)
     (line,) = caplog.messages

@@ -5,8 +5,10 @@ import pytest
 from slm_lab.agent.algorithm.algorithm import AgentSeeds
 from slm_lab.agent.build import build_agent
 from slm_lab.env.make import make_env
-from slm_lab.spec.load import parse_spec
+from slm_lab.spec.load import load_spec, parse_spec
+from slm_lab.spec.override import variables
 from slm_lab.spec.parse import parse
+from slm_lab.spec.read import read_file, shipped_files
 from slm_lab.spec.role import net_for_role
 from slm_lab.spec.scale import scaled
 from tests.unit.spec.spec_data import A3C, ALL, DQN, SAC, SIL, changed
@@ -314,14 +316,40 @@ def test_one_rank_and_other_modes_need_not_share():
     assert messages(ranks(PPO, "strong", **horizon, meta__distributed=False)) == []
 
 
-def test_a_minibatch_that_is_larger_than_the_rollout_of_a_rank_is_refused():
-    minibatch = {"agent__algorithm__minibatch_size": 64}
-    assert messages(ranks(PPO, "linear", **minibatch, env__num_envs=4)) == [
-        "agent.algorithm.minibatch_size = 64: must be <= time_horizon × num_envs = 8 × 4 = 32, the "
-        'frames of one rollout of each of 4 ranks with meta.scale "linear"'
-    ]
-    assert messages(ranks(PPO, "strong", **minibatch, env__num_envs=4)) == []
-    assert messages(ranks(PPO, "weak", **minibatch, env__num_envs=4)) == []
+def test_a_minibatch_that_the_rollout_of_a_rank_cannot_fill_becomes_that_rollout():
+    """A step then has 4 × 32 samples where one process has 64: twice the rate, not four times."""
+    given = {"agent__algorithm__minibatch_size": 64, "env__num_envs": 4}
+    assert differences(*rank_of(PPO, **given)) == {
+        **HORIZON,
+        "algorithm.minibatch_size": (64, 32),
+        **{key: (RATE, pytest.approx(2 * RATE)) for key in ("actor.lr", "critic.lr")},
+    }
+    left = differences(*rank_of(PPO, **given, meta__scale_lr=False))
+    assert left == {**HORIZON, "algorithm.minibatch_size": (64, 32)}
+    assert "algorithm.minibatch_size" not in differences(*rank_of(PPO, "weak", **given))
+
+
+def test_where_the_minibatch_is_the_whole_rollout_ranks_take_the_steps_of_one_process():
+    whole = {"agent__algorithm__minibatch_size": 128, "env__num_envs": 4}
+    assert rank_of(PPO, "linear", **whole)[1].agent == rank_of(PPO, "strong", **whole)[1].agent
+
+
+DIVISIBLE = [
+    (path, name)
+    for path in shipped_files()
+    for name, spec in read_file(path).items()
+    if spec["agent"]["algorithm"]["name"] == "PPO"
+    and spec["agent"]["algorithm"]["time_horizon"] % 2 == 0
+]
+
+
+@pytest.mark.parametrize(("path", "name"), DIVISIBLE, ids=lambda part: getattr(part, "stem", part))
+def test_one_word_makes_ranks_of_a_shipped_ppo(path, name):
+    sets = [f"{key}=x" for key in variables(read_file(path)[name])]
+    word = {"meta.distributed": "all_reduce", "meta.max_session": 2, "meta.max_run": 1}
+    spec = load_spec(path, name, sets, word)
+    own = scaled(spec)
+    assert own.agent.algorithm.minibatch_size <= own.agent.algorithm.time_horizon * own.env.num_envs
 
 
 def test_what_is_wrong_for_one_process_is_told_once():

@@ -6,9 +6,11 @@ import logging
 import pytest
 
 from slm_lab.core.errors import SpecError
+from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS
 from slm_lab.spec.check import check_file
 from slm_lab.spec.load import load_spec, load_specs, parse_spec, spec_names
 from slm_lab.spec.read import find_file, read_file, shipped_files
+from slm_lab.spec.schema.agent import USUAL_NAMES
 from tests.unit.spec.spec_data import ALL, PPO, RANDOM, changed, fillings
 
 
@@ -62,6 +64,29 @@ def test_a_file_that_is_not_there_is_named_with_the_nearest_shipped_one():
     )
 
 
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("somewhere/ppo_acrobat.yaml", "ppo_acrobot.json"),
+        ("benchmark/ppo/ppo_acrobat", "ppo_acrobot"),
+        ("nofile.json", None),
+        ("my_spec.json", None),
+        ("nofile", None),
+        (".json", None),
+    ],
+)
+def test_only_a_file_whose_own_name_is_alike_is_suggested(given, meant):
+    hint = f"; did you mean {meant}?" if meant else ""
+    assert message(load_spec, given).endswith(f"there is no such file, here or shipped{hint}")
+
+
+@pytest.mark.parametrize("file", ["demo.json", "benchmark/ppo/ppo_acrobot.json"])
+def test_paths_as_from_the_root_of_a_clone_work_from_any_folder(file, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert find_file(f"slm_lab/spec/{file}") == find_file(file)
+    assert find_file(f"./slm_lab/spec/{file}") == find_file(file)
+
+
 @pytest.mark.parametrize("name", ["x" * 5000, "a\0b", "", "."])
 def test_names_that_no_file_can_have_are_refused(name):
     assert "file" in message(load_spec, name)
@@ -104,7 +129,7 @@ def test_a_misspelt_alias_is_answered_with_the_alias(write):
             'line 1: the key "a" is given twice',
         ),
         ('{\n "a" 1}', "line 2: is not JSON: Expecting ':' delimiter"),
-        ('{"a": NaN}', "file: is not JSON: NaN is not a number that JSON knows"),
+        ('{"a": NaN}', "line 1: a is NaN, and JSON has no such number"),
         ("", "line 1: is not JSON"),
         ("[1]", "file: must hold {spec_name: {agent, env, meta}, …}"),
         ("[" * 100_000, "file: is nested too deeply"),
@@ -201,6 +226,72 @@ def test_the_old_form_with_lists_of_one_loads_as_the_new(write, caplog):
     assert len(caplog.messages) == 1
     assert "body (" in caplog.messages[0]
     assert "meta.num_gpus (" in caplog.messages[0]
+
+
+def test_an_algorithm_without_nets_may_have_empty_ones(write, caplog):
+    raw = changed(RANDOM, agent__net={}, agent__critic_net={})
+    with caplog.at_level(logging.WARNING):
+        assert load_spec(write({"s": raw})) == load_spec(write({"s": RANDOM}))
+    assert caplog.messages == []
+    assert "agent.net.type: is missing" in message(
+        load_spec, write({"s": changed(PPO, agent__net={})})
+    )
+
+
+BAD_SEARCHES = {
+    "sampler": {"agent.algorithm.gamma__unifrom": [0.9, 0.99]},
+    "path": {"agent.algorithm.gama__uniform": [0.9, 0.99]},
+    "list": {"agent": [1, 2]},
+    "variable": {"agent.algorithm.gamma__choice": ["${gamma}"]},
+    "no block": 5,
+}
+
+
+@pytest.mark.parametrize("name", BAD_SEARCHES)
+def test_a_search_block_with_problems_hinders_a_search_and_no_training(name, write, caplog):
+    path = write({"s": changed(PPO, search=BAD_SEARCHES[name])})
+    with caplog.at_level(logging.WARNING):
+        spec = load_spec(path, None, ["agent.algorithm.gamma=0.5"])
+    assert spec.agent == parse_spec("s", changed(PPO, agent__algorithm__gamma=0.5)).agent
+    (line,) = caplog.messages
+    assert line.startswith("specs.json: a search would be refused, a training is not: search")
+    refused = message(load_spec, path, for_search=True)
+    assert refused.splitlines()[1].strip() in line
+    (checked,) = check_file(path)
+    assert checked.problems or checked.variables
+
+
+def test_other_problems_beside_a_bad_search_are_problems_of_a_training(write):
+    raw = changed(PPO, search=BAD_SEARCHES["path"], agent__algorithm__gamma=2)
+    assert message(load_spec, write({"s": raw})) == (
+        "specs.json: s has 1 problem\n  agent.algorithm.gamma = 2: must be <= 1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("block", "given", "meant"),
+    [
+        ("algorithm", {"name": "SAC"}, "unknown algorithm; did you mean SoftActorCritic?"),
+        ("algorithm", {"name": "a2c"}, "unknown algorithm; did you mean ActorCritic?"),
+        ("algorithm", {"name": "A3C"},
+         'unknown algorithm; did you mean ActorCritic, with meta.distributed "synced"?'),
+        ("algorithm", {"name": "DDQN"}, "unknown algorithm; did you mean DoubleDQN?"),
+        ("algorithm", {"name": "TD3"},
+         "is not available; for continuous actions use SoftActorCritic or CrossQ"),
+        ("memory", {"name": "PER"}, "unknown memory; did you mean PrioritizedReplay?"),
+        ("net", {"type": "lstm"}, "unknown net; did you mean RecurrentNet, with cell_type LSTM?"),
+    ],
+)  # fmt: skip
+def test_what_others_call_a_part_is_answered_with_its_name_here(write, block, given, meant):
+    raw = changed(PPO, **{f"agent__{block}": given})
+    assert f": {meant}" in message(load_spec, write({"s": raw}))
+
+
+def test_every_usual_name_is_answered_with_a_part_that_there_is():
+    for registry in (ALGORITHMS, MEMORIES, NETS):
+        for usual, meant in USUAL_NAMES[registry.kind].items():
+            assert usual not in registry.names()
+            assert meant.partition(",")[0] in registry.names()
 
 
 def test_legacy_keys_are_dropped_with_one_warning(write, caplog):

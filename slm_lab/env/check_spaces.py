@@ -1,0 +1,65 @@
+"""Whether agent and environment fit, asked without a run, where that costs next to nothing.
+
+A run constructs its environment and asks the same; there it may take seconds.
+"""
+
+from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
+
+from slm_lab.core.errors import LabError, MissingExtraError, Problem, SpecError
+from slm_lab.env.atari import is_atari
+from slm_lab.env.envpool import is_pooled
+from slm_lab.env.lookup import find_env
+from slm_lab.env.make import Actions, describe_spaces
+from slm_lab.spec.cross_check import action_space_problems
+from slm_lab.spec.cross_check_observations import observation_problems
+from slm_lab.spec.schema.agent import AgentSpec
+from slm_lab.spec.schema.env import EnvSpec
+
+MADE_AT_ONCE = ("gymnasium.envs.classic_control.", "gymnasium.envs.box2d.")
+"""Families whose members are constructed within milliseconds, whatever their arguments."""
+
+MUJOCO = "gymnasium.envs.mujoco."
+
+
+def cheap_space_problems(agent: AgentSpec, spec: EnvSpec) -> list[Problem]:
+    """What does not fit between `agent` and the spaces of the environment.
+
+    Classic control and Box2D are constructed. Of MuJoCo and Atari the kind of actions is known
+    without. Nothing is said of other environments, nor of what is not installed. `spec` is one that
+    `check_env` found nothing wrong with.
+    """
+    try:
+        entry = find_env(spec.name)
+    except MissingExtraError:
+        return []
+    if _is_of(entry, *MADE_AT_ONCE) and not is_pooled(spec):
+        return _of_made(agent, spec)
+    actions = _known_actions(entry, spec)
+    return [] if actions is None else action_space_problems(agent.algorithm, *actions)
+
+
+def _of_made(agent: AgentSpec, spec: EnvSpec) -> list[Problem]:
+    try:
+        spaces = describe_spaces(spec)
+    except SpecError as error:
+        return list(error.problems)
+    except MissingExtraError:
+        return []
+    except LabError as error:
+        return [Problem("env", str(error))]
+    problems = action_space_problems(agent.algorithm, *spaces.actions)
+    is_choice = spaces.actions.kind == "discrete"
+    return problems + observation_problems(agent, spaces.obs_shape, is_choice)
+
+
+def _known_actions(entry: GymnasiumSpec, spec: EnvSpec) -> Actions | None:
+    if _is_of(entry, MUJOCO):
+        return Actions("box", has_low=True, has_high=True)
+    if is_atari(entry) and not spec.kwargs.get("continuous", False):
+        return Actions("discrete", has_low=True, has_high=True)
+    return None
+
+
+def _is_of(entry: GymnasiumSpec, *families: str) -> bool:
+    target = entry.entry_point
+    return isinstance(target, str) and target.startswith(families)

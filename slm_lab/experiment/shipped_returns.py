@@ -1,0 +1,104 @@
+"""The Random agent's mean returns that come with the lab, so that no training shares its cores with
+a hundred random episodes.
+
+Measured anew by `python -m slm_lab.experiment.shipped_returns FILE`, which takes some minutes.
+"""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from slm_lab.spec.schema.env import EnvSpec
+
+DATA = Path(__file__).with_name("shipped_returns.json")
+LEARNER_ONLY = frozenset({"life_loss_info"})
+"""Arguments that leave whole games as they are."""
+
+OF_TEMPLATES = (
+    *("Ant-v5", "HalfCheetah-v5", "Hopper-v5", "Humanoid-v5", "HumanoidStandup-v5", "Pusher-v5"),
+    *("InvertedDoublePendulum-v5", "InvertedPendulum-v5", "Reacher-v5", "Swimmer-v5"),
+    "Walker2d-v5",
+)
+"""What users put into the shipped specs that leave the environment open. Of Atari's games, which
+take half a minute each, only those that a shipped spec names are measured."""
+
+
+def environment_key(spec: "EnvSpec", leave_out: frozenset[str] = frozenset()) -> str:
+    """The environment with all that changes its raw returns, but for arguments to `leave_out`."""
+    kept = {key: value for key, value in spec.kwargs.items() if key not in leave_out}
+    arguments = json.dumps(kept, sort_keys=True, default=str)
+    return f"{spec.name} max_t={spec.max_t} {arguments}"
+
+
+def shipped_random_return(spec: "EnvSpec") -> float | None:
+    """The mean return that was measured for the lab; None where it was not, or where the simulator
+    has another major version now."""
+    entry = _shipped().get(environment_key(spec, LEARNER_ONLY))
+    if entry is None or spec.backend != "gymnasium":
+        return None
+    packages = entry["packages"]
+    if any(_major(package) != given.partition(".")[0] for package, given in packages.items()):
+        return None
+    return float(entry["return"])
+
+
+@cache
+def _shipped() -> Mapping[str, Any]:
+    entries: Mapping[str, Any] = json.loads(DATA.read_text(encoding="utf-8"))
+    return entries
+
+
+def _major(package: str) -> str | None:
+    try:
+        return version(package).partition(".")[0]
+    except PackageNotFoundError:
+        return None
+
+
+def measure() -> dict[str, Any]:
+    """{environment: {return, packages}} of all that are installed here."""
+    from slm_lab.core.errors import MissingExtraError
+    from slm_lab.experiment.baseline import EPISODES, measure_random_return
+
+    found: dict[str, Any] = {}
+    for spec in environments():
+        try:
+            value = measure_random_return(spec)
+        except MissingExtraError as error:
+            print(f"{spec.name}: {error}", file=sys.stderr)
+            continue
+        packages = {package: version(package) for package in _packages(spec.name)}
+        key = environment_key(spec, LEARNER_ONLY)
+        found[key] = {"return": value, "episodes": EPISODES, "packages": packages}
+        print(f"{key}: {value:.6g}", file=sys.stderr)
+    return dict(sorted(found.items()))
+
+
+def environments() -> Iterator["EnvSpec"]:
+    """Those that shipped specs name, and `OF_TEMPLATES`, each once."""
+    from slm_lab.spec.check import check_file
+    from slm_lab.spec.read import shipped_files
+    from slm_lab.spec.schema.env import EnvSpec
+
+    checked = [one.env for path in shipped_files() for one in check_file(path)]
+    named = [env for env in checked if env is not None]
+    more = [EnvSpec(name=name, max_frame=1) for name in OF_TEMPLATES]
+    yield from {environment_key(env, LEARNER_ONLY): env for env in [*named, *more]}.values()
+
+
+def _packages(name: str) -> tuple[str, ...]:
+    """Those whose code an environment of Gymnasium or of ale-py runs."""
+    from slm_lab.env.lookup import EXTRAS
+
+    own = [extra.module for extra in EXTRAS if extra.owns(name)]
+    distributions = {"ale_py": "ale-py", "mujoco": "mujoco", "Box2D": "box2d"}
+    return ("gymnasium", *(distributions[module] for module in own))
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(json.dumps(measure(), indent=1) + "\n", encoding="utf-8")

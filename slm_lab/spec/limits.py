@@ -1,0 +1,105 @@
+"""How much a spec file may hold, so that reading one from anywhere takes a second at most.
+
+A file of the lab has some 3 kB and 150 values for each spec. The run that it describes keeps a
+record of every resume beside it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from slm_lab.core.errors import Problem, SpecError
+
+
+class Limits(NamedTuple):
+    """Of one format."""
+
+    size: int
+    """bytes"""
+    values: int
+    """keys' values and entries of lists, those of an alias counted wherever it stands"""
+
+
+JSON_LIMITS = Limits(size=4_000_000, values=100_000)
+YAML_LIMITS = Limits(size=1_000_000, values=20_000)
+"""YAML is read forty times more slowly."""
+
+MOST_LEVELS = 64
+"""Blocks and lists inside each other; shipped specs have 9."""
+
+MOST_KEYS = 200
+"""Keys of one block, or specs of one file: each unknown one is compared with all known."""
+
+LONGEST_KEY = 200
+LONGEST_STRING = 20_000
+"""Characters."""
+
+
+def read_bounded(path: Path, most: int, where: str) -> str:
+    """The text of a file of at most `most` bytes, UTF-8 with or without a byte order mark.
+
+    Raises SpecError for a larger file, or one that cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(most + 1)
+        if len(content) > most:
+            message = f"has more than {most:,} bytes, the most that a spec file may have"
+            raise SpecError(where, [Problem("file", message)])
+        return content.decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpecError(where, [Problem("file", f"cannot be read: {error}")]) from None
+
+
+def check_extent(tree: Any, parts: Callable[[Any], Iterable[Any]], most: int, where: str) -> None:
+    """Raises SpecError where `tree` is too deep or holds more than `most` values. `parts` gives the
+    next level of a part."""
+    seen, left = 0, [(tree, 0)]
+    while left:
+        part, level = left.pop()
+        seen += 1
+        if level > MOST_LEVELS:
+            raise too_deep(where)
+        if seen > most:
+            message = f"holds more than {most:,} values, the most that a spec file may hold"
+            raise SpecError(where, [Problem("file", message)])
+        left.extend((each, level + 1) for each in parts(part))
+
+
+def too_deep(where: str) -> SpecError:
+    """The error for a file that nests too many blocks and lists."""
+    message = f"is nested too deeply: more than {MOST_LEVELS} blocks and lists inside each other"
+    return SpecError(where, [Problem("file", message)])
+
+
+def check_text(tree: Any, where: str) -> None:
+    """Raises SpecError for a block with too many keys, and for a key or string that is too long or
+    no text. `tree` has passed `check_extent`."""
+    problem = next(_faults(tree, ""), None)
+    if problem is not None:
+        raise SpecError(where, [problem])
+
+
+def _faults(tree: Any, path: str) -> Iterator[Problem]:
+    if isinstance(tree, str):
+        yield from _faults_of_text(tree, LONGEST_STRING, path or "file", "holds")
+    elif isinstance(tree, Mapping):
+        if len(tree) > MOST_KEYS:
+            message = f"holds {len(tree):,} keys, and {MOST_KEYS} is the most of one block"
+            yield Problem(path or "file", message)
+        for key, item in tree.items():
+            if isinstance(key, str):
+                yield from _faults_of_text(key, LONGEST_KEY, path or "file", "has a key of")
+            yield from _faults(item, f"{path}.{key}" if path else str(key))
+    elif isinstance(tree, list):
+        for index, item in enumerate(tree):
+            yield from _faults(item, f"{path}.{index}")
+
+
+def _faults_of_text(text: str, most: int, path: str, has: str) -> Iterator[Problem]:
+    if len(text) > most:
+        yield Problem(path, f"{has} {len(text):,} characters ({text[:20]}…); the most is {most:,}")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        yield Problem(path, f"half of a character is missing in {text[:60]!a}")

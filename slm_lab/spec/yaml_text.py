@@ -1,0 +1,104 @@
+"""YAML as spec files have it: 1.1 less its traps.
+
+3e-4 is a number, 1:30 and dates are not. Keys are unique. An alias counts as what it stands for.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import yaml
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from slm_lab.core.errors import Problem, SpecError
+from slm_lab.spec.limits import YAML_LIMITS, check_extent, too_deep
+
+INT, FLOAT, MERGE = (f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "merge"))
+DROPPED = (INT, FLOAT, "tag:yaml.org,2002:timestamp")
+WHOLE = re.compile(r"^[-+]?(?:0|[1-9][0-9_]*)$")
+DECIMAL = re.compile(
+    r"""^(?:[-+]?[0-9][0-9_]*\.[0-9_]*(?:[eE][-+]?[0-9]+)?
+    |[-+]?[0-9][0-9_]*[eE][-+]?[0-9]+
+    |[-+]?\.[0-9][0-9_]*(?:[eE][-+]?[0-9]+)?
+    |[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$""",
+    re.VERBOSE,
+)
+NO_NUMBERS = ("nan", "inf")
+
+
+def parse_yaml(text: str, where: str) -> Any:
+    """The content of a YAML text of the file `where`. Raises SpecError with the line."""
+    loader: yaml.SafeLoader | None = None
+    try:
+        loader = _loader(text, where)
+        root = loader.get_single_node()
+        if root is None:
+            return None
+        # Before anything is made of them: two bytes of an alias may stand for all that there is.
+        check_extent(root, _parts, YAML_LIMITS.values, where)
+        problem = next(_faults(root, ""), None)
+        if problem is not None:
+            raise SpecError(where, [problem])
+        return loader.construct_document(root)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f"line {mark.line + 1}" if mark else "file"
+        raise SpecError(where, [Problem(line, f"is not YAML: {error.problem}")]) from None
+    except RecursionError:
+        raise too_deep(where) from None
+    except (yaml.YAMLError, ValueError, TypeError) as error:
+        raise SpecError(where, [Problem("file", f"is not YAML: {error}")]) from None
+    finally:
+        if loader is not None:
+            loader.dispose()
+
+
+def _loader(text: str, where: str) -> yaml.SafeLoader:
+    class Loader(yaml.SafeLoader):
+        """Ends as soon as there are too many values."""
+
+        composed = 0
+
+        def compose_node(self, parent: Node | None, index: int) -> Node | None:
+            """See `Composer`."""
+            self.composed += 1
+            if self.composed > 2 * YAML_LIMITS.values:  # a key is a node, too
+                most = f"{YAML_LIMITS.values:,} values, the most that a spec file may hold"
+                raise SpecError(where, [Problem("file", f"holds more than {most}")])
+            return super().compose_node(parent, index)
+
+    Loader.yaml_implicit_resolvers = {
+        first: [(tag, pattern) for tag, pattern in rows if tag not in DROPPED]
+        for first, rows in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+    Loader.add_implicit_resolver(INT, WHOLE, list("-+0123456789"))
+    Loader.add_implicit_resolver(FLOAT, DECIMAL, list("-+0123456789."))
+    return Loader(text)
+
+
+def _parts(node: Node) -> Iterable[Node]:
+    if isinstance(node, MappingNode):
+        return [value for _, value in node.value]
+    return node.value if isinstance(node, SequenceNode) else ()
+
+
+def _faults(node: Node, path: str) -> Iterator[Problem]:
+    """Keys that a block holds twice, NaN and infinity, with their lines."""
+    if isinstance(node, SequenceNode):
+        for index, entry in enumerate(node.value):
+            yield from _faults(entry, f"{path}.{index}")
+    elif isinstance(node, MappingNode):
+        seen: set[str] = set()
+        for key, value in node.value:
+            name = key.value if isinstance(key, ScalarNode) else "?"
+            if isinstance(key, ScalarNode) and key.tag != MERGE:
+                if name in seen:
+                    yield Problem(_line(key), f'the key "{name}" is given twice')
+                seen.add(name)
+            yield from _faults(value, f"{path}.{name}" if path else name)
+    elif node.tag == FLOAT and node.value.lower().lstrip("+-.") in NO_NUMBERS:
+        yield Problem(_line(node), f"{path} is {node.value}, and must be a finite number")
+
+
+def _line(node: Node) -> str:
+    return f"line {node.start_mark.line + 1}"

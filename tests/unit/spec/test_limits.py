@@ -1,0 +1,115 @@
+"""Files from anywhere: whatever they hold, one line within a second."""
+
+import itertools
+import json
+import time
+
+import pytest
+
+from slm_lab.core.errors import MOST_TOLD, Problem, SpecError
+from slm_lab.spec.check import check_file
+from slm_lab.spec.limits import JSON_LIMITS, LONGEST_KEY, MOST_KEYS, MOST_LEVELS, YAML_LIMITS
+from slm_lab.spec.load import load_spec
+from slm_lab.spec.read import read_file
+from tests.unit.spec.spec_data import PPO
+
+TOO_DEEP = f"file: is nested too deeply: more than {MOST_LEVELS} blocks and lists inside each other"
+TOO_LARGE = f"file: has more than {JSON_LIMITS.size:,} bytes, the most that a spec file may have"
+TOO_MANY = "file: holds more than {:,} values, the most that a spec file may hold"
+LETTERS = "abcdefghijklmnopqrstu"
+
+
+def doubling(block):
+    """A YAML file in which each block holds the one before it twice."""
+    pairs = itertools.pairwise(LETTERS)
+    return "a: &a {x: 1}\n" + "".join(f"{b}: &{b} {block.format(a)}\n" for a, b in pairs)
+
+
+ATTACKS = {
+    "bomb.yaml": (doubling("[*{0}, *{0}]"), TOO_MANY.format(YAML_LIMITS.values)),
+    "maps.yaml": (doubling("{{x: *{0}, y: *{0}}}"), TOO_MANY.format(YAML_LIMITS.values)),
+    "merges.yaml": (doubling("{{<<: [*{0}, *{0}]}}"), TOO_MANY.format(YAML_LIMITS.values)),
+    "itself.yaml": ("s: &s {agent: *s, env: *s}\n", TOO_DEEP),
+    "deep.yaml": ("s: " + "[" * 900_000, TOO_DEEP),
+    "list.yaml": ("s: [" + "1, " * 300_000 + "1]", TOO_MANY.format(YAML_LIMITS.values)),
+    "words.yaml": ("s: " + "x " * 490_000,
+                   "s: holds 979,999 characters (x x x x x x x x x x …); the most is 20,000"),
+    "deep.json": ('{"s": {"env": ' + "[" * 1000 + "]" * 1000 + "}}", TOO_DEEP),
+    "list.json": (json.dumps({"s": {"env": [1] * 300_000}}), TOO_MANY.format(JSON_LIMITS.values)),
+    "quotes.json": ('{"a": "' + '\\"' * 200_000,
+                    "line 1: is not JSON: Unterminated string starting at (column 7)"),
+    "spaces.json": ('{"a": 1' + ", " * 1_000_000 + "}", "line 1: is not JSON: Expecting property "
+                    "name enclosed in double quotes (column 10)"),
+    "string.json": ('{"a": "' + "x" * 50_000_000 + '"}', TOO_LARGE),
+    "specs.json": (json.dumps({f"s{i}": {"env": 1} for i in range(200_000)}), TOO_LARGE),
+    "some_specs.json": (json.dumps({f"s{i}": {"env": 1} for i in range(20_000)}),
+                        f"file: holds 20,000 keys, and {MOST_KEYS} is the most of one block"),
+    "key.json": (json.dumps({"s": {"env": {"x" * 3_000_000: 1}}}), "s.env: has a key of 3,000,000 "
+                 f"characters (xxxxxxxxxxxxxxxxxxxx…); the most is {LONGEST_KEY}"),
+    "number.json": ('{"a": ' + "9" * 100_000 + "}",
+                    "file: holds a whole number of thousands of digits"),
+    "surrogate.json": (r'{"\ud800": {"env": 1}}',
+                       r"file: half of a character is missing in '\ud800'"),
+    "value.json": (r'{"s": {"env": {"name": "\ud800"}}}',
+                   r"s.env.name: half of a character is missing in '\ud800'"),
+    "key.yaml": (r'"\ud800": {env: 1}', r"file: half of a character is missing in '\ud800'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_a_file_that_is_made_to_hang_the_reader_is_one_line_within_a_second(name, tmp_path):
+    text, expected = ATTACKS[name]
+    path = tmp_path / name
+    path.write_text(text)
+    began = time.process_time()
+    with pytest.raises(SpecError) as caught:
+        check_file(path)
+    assert time.process_time() - began < 2  # a second, and as much again for a busy machine
+    assert str(caught.value) == f"{name} has 1 problem\n  {expected}"
+
+
+def test_a_file_of_as_many_specs_as_one_may_hold_is_checked(tmp_path):
+    path = tmp_path / "s.json"
+    path.write_text(json.dumps({f"s{i}": PPO for i in range(MOST_KEYS)}))
+    assert [one.problems for one in check_file(path)] == [[]] * MOST_KEYS
+
+
+@pytest.mark.parametrize("suffix", [".json", ".yaml"])
+def test_a_byte_order_mark_is_passed_over(suffix, tmp_path):
+    path = (tmp_path / "s").with_suffix(suffix)
+    path.write_text(json.dumps({"s": PPO}), encoding="utf-8-sig")
+    assert load_spec(path).name == "s"
+
+
+@pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity"])
+def test_what_is_no_number_of_json_is_named_with_its_key_and_line(word, tmp_path):
+    path = tmp_path / "s.json"
+    path.write_text(f'{{"s": {{\n"NaN": ["NaN", {{}}],\n"net": [1, {{"lr":\n {word}}}],}}}}')
+    with pytest.raises(SpecError) as caught:
+        read_file(path)
+    (problem,) = caught.value.problems
+    assert str(problem) == f"line 4: s.net.1.lr is {word}, and JSON has no such number"
+
+
+@pytest.mark.parametrize("word", [".nan", ".inf", "-.INF"])
+def test_what_is_no_finite_number_of_yaml_is_named_with_its_key_and_line(word, tmp_path):
+    path = tmp_path / "s.yaml"
+    path.write_text(f"s:\n  agent: '.nan'\n  net:\n  - 1\n  - lr: {word}\n")
+    with pytest.raises(SpecError) as caught:
+        read_file(path)
+    (problem,) = caught.value.problems
+    assert str(problem) == f"line 5: s.net.1.lr is {word}, and must be a finite number"
+
+
+def test_a_quote_in_a_string_does_not_lead_the_reader_astray(tmp_path):
+    path = tmp_path / "s.json"
+    path.write_text(r'{"a": {"x": "\\", "y": "\",}", "z": [",]",],},}')
+    assert read_file(path) == {"a": {"x": "\\", "y": '",}', "z": [",]"]}}
+
+
+def test_of_very_many_problems_only_the_first_are_printed():
+    error = SpecError("s", [Problem(f"k{i}", "is wrong") for i in range(1234)])
+    lines = str(error).splitlines()
+    assert lines[0] == "s has 1234 problems"
+    assert lines[-2:] == [f"  k{MOST_TOLD - 1}: is wrong", f"  and {1234 - MOST_TOLD} more"]
+    assert len(error.problems) == 1234
