@@ -11,7 +11,7 @@ from slm_lab.agent.memory.memory import Memory, MemoryLayout
 from slm_lab.agent.memory.step_log import StepLog
 from slm_lab.agent.memory.storage import Allocate, in_memory, mapped_in
 from slm_lab.agent.memory.transition_ring import TransitionRing
-from slm_lab.agent.recall import begin_sequences
+from slm_lab.agent.recall import begin_sequences, marked
 from slm_lab.agent.replay_plan import ReplayPlan
 from slm_lab.agent.schedule import Schedule
 from slm_lab.core.errors import LabError
@@ -35,6 +35,9 @@ class Replay(Memory[TransitionSource], TransitionSource):
         self._recall = plan.recall
         self._schedule = plan.schedule
         self._before_training = plan.schedule.before_training(layout.num_envs)
+        sequence = 1 if plan.recall is None else plan.recall.stretch * layout.num_envs
+        self._least = max(plan.schedule.start, sequence)
+        """Transitions stored before the first batch can be drawn."""
         self._batch_size = spec.batch_size
         self._use_cer = spec.use_cer
         self.num_batches = 0
@@ -59,6 +62,8 @@ class Replay(Memory[TransitionSource], TransitionSource):
         next_obs: Array,
     ) -> None:
         """Writes one step over the oldest."""
+        if self._recall is not None:
+            obs = marked(obs, self._ring.begins)
         self._ring.add(obs, act, reward, terminated, truncated, next_obs)
         self._drawing.added()
         before, self.num_stored = self.num_stored, self.num_stored + len(reward)
@@ -67,12 +72,15 @@ class Replay(Memory[TransitionSource], TransitionSource):
         self.num_trained_on = max(self.num_stored - self._before_training, 0)
 
     def train_freely(self) -> None:
-        """From the first training event on there is one more whenever it is asked for."""
+        """A training event is due at any time, once `training_start_step` transitions are stored.
+
+        At least one transition is waited for, or one sequence where sequences are drawn.
+        """
         self._is_free = True
 
     def ready(self) -> bool:
         """Whether the newest step has made a training event due."""
-        return self._is_due or (self._is_free and self.num_stored >= self._schedule.start)
+        return self.num_stored >= self._least if self._is_free else self._is_due
 
     def take(self) -> TransitionSource:
         """The memory itself, to draw from."""

@@ -87,6 +87,11 @@ class TransitionRing(StepLog):
         """(N,) the places that could be read back before the newest step, and no longer."""
         return self._first_place(self.count - 1 - self.num_rows) + self._envs
 
+    @property
+    def begins(self) -> BoolArray:
+        """(N,) whether the next step begins an episode, or follows a break."""
+        return self._done[self._places(self.count - 1)] if self.count else self._all_begin
+
     def place(self, age: IntArray) -> IntArray:
         """The places of the transitions numbered (B,) from the oldest, 0, to `num_stored` − 1."""
         oldest = self._first_place(max(self.count - self.num_rows, 0))
@@ -103,8 +108,7 @@ class TransitionRing(StepLog):
     ) -> None:
         """Writes one step over the oldest."""
         here, following = self._places(self.count), self._places(self.count + 1)
-        begun = self._done[self._places(self.count - 1)] if self.count else self._all_begin
-        self._obs.write(here, following, begun, obs, next_obs)
+        self._obs.write(here, following, self.begins, obs, next_obs)
         self._action[here] = act.action
         self._log_prob[here] = act.log_prob
         self._reward[here] = reward

@@ -2,6 +2,7 @@
 
 import pytest
 
+from slm_lab.core.errors import SpecError
 from slm_lab.spec.load import parse_spec
 from slm_lab.spec.parse import parse
 from slm_lab.spec.profile import dev_profile
@@ -173,12 +174,32 @@ def test_a_ratio_of_the_mode_is_the_exact_one_of_the_algorithm_that_learns(make,
     assert parse_spec("s", learned.to_json()) == learned
 
 
+@pytest.mark.parametrize("make", [dqn, sac])
+def test_a_learner_that_trains_as_fast_as_it_can_heeds_none_of_the_keys_without_effect(make):
+    spec = spec_of(make, train_ratio=None)
+    keys = {"training_frequency": 7, "update_to_data": 0.5, "training_batch_iter": 3}
+    algorithm = spec.agent.algorithm.model_copy(update=keys)
+    changed = spec.agent.model_copy(update={"algorithm": algorithm})
+    assert as_learned(spec.model_copy(update={"agent": changed})) == as_learned(spec)
+
+
+def test_a_learner_that_trains_as_fast_as_it_can_may_start_at_once_with_a_recurrent_net():
+    net = {**q_learning("DQN")["agent"]["net"], "type": "RecurrentNet", "fc_hid_layers": [],
+           "rnn_hidden_size": 4, "seq_len": 4}  # fmt: skip
+    del net["hid_layers"]
+    keys = {"agent__net": net, "agent__algorithm__training_start_step": 0}
+    together = {"meta__distributed": "actor_learner", "meta__max_session": 1}
+    free = {**together, "meta__actor_learner": {"train_ratio": None}}
+    parse_spec("s", q_learning("DQN", **keys, **free))
+    with pytest.raises(SpecError, match="training_start_step"):
+        parse_spec("s", q_learning("DQN", **keys, agent__algorithm__training_frequency=8))
+
+
 @pytest.mark.parametrize(
     "spec",
     [
         spec_of(dqn),
         spec_of(dqn, train_ratio="spec"),
-        spec_of(dqn, train_ratio=None),
         spec_of(ppo, train_ratio=2.0),
         parse_spec("s", q_learning("DQN", meta__actor_learner={"train_ratio": 2.0})),
     ],
