@@ -184,7 +184,9 @@ class PPOSpec(LearningSpec):
     entropy_coef_spec: Coefficient = Field(constant(0.0), description="weight c₂ of the entropy")
     val_loss_coef: float = Field(1.0, ge=0, description="weight c₁ of the value loss")
     time_horizon: Int = Field(ge=1, description="T, steps of every environment per rollout")
-    minibatch_size: Int = Field(64, ge=1, description="transitions per gradient step B")
+    minibatch_size: Int = Field(
+        64, ge=1, description="transitions per gradient step B; a rest of one is added to the last"
+    )
     training_epoch: Int = Field(4, ge=1, description="passes over a rollout K")
     normalize_v_targets: bool = Field(
         False, description="value targets scaled to mean 0 and standard deviation 1"

@@ -2,7 +2,6 @@
 
 import pytest
 
-from slm_lab.core.errors import SpecError
 from slm_lab.spec.load import parse_spec
 from slm_lab.spec.parse import parse
 from slm_lab.spec.profile import dev_profile
@@ -181,18 +180,6 @@ def test_a_learner_that_trains_as_fast_as_it_can_heeds_none_of_the_keys_without_
     algorithm = spec.agent.algorithm.model_copy(update=keys)
     changed = spec.agent.model_copy(update={"algorithm": algorithm})
     assert as_learned(spec.model_copy(update={"agent": changed})) == as_learned(spec)
-
-
-def test_a_learner_that_trains_as_fast_as_it_can_may_start_at_once_with_a_recurrent_net():
-    net = {**q_learning("DQN")["agent"]["net"], "type": "RecurrentNet", "fc_hid_layers": [],
-           "rnn_hidden_size": 4, "seq_len": 4}  # fmt: skip
-    del net["hid_layers"]
-    keys = {"agent__net": net, "agent__algorithm__training_start_step": 0}
-    together = {"meta__distributed": "actor_learner", "meta__max_session": 1}
-    free = {**together, "meta__actor_learner": {"train_ratio": None}}
-    parse_spec("s", q_learning("DQN", **keys, **free))
-    with pytest.raises(SpecError, match="training_start_step"):
-        parse_spec("s", q_learning("DQN", **keys, agent__algorithm__training_frequency=8))
 
 
 @pytest.mark.parametrize(
