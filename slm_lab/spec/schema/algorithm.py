@@ -151,7 +151,9 @@ class ActorCriticSpec(OnPolicyLearningSpec):
     policy_loss_coef: float = Field(1.0, ge=0, description="weight of the policy loss")
     val_loss_coef: float = Field(1.0, ge=0, description="weight of the value loss")
     normalize_v_targets: bool = Field(
-        False, description="value targets scaled to mean 0 and standard deviation 1"
+        False,
+        description="value targets scaled to mean 0 and standard deviation 1, both of about the "
+        "last million",
     )
 
     @model_validator(mode="after")
@@ -189,7 +191,9 @@ class PPOSpec(LearningSpec):
     )
     training_epoch: Int = Field(4, ge=1, description="passes over a rollout K")
     normalize_v_targets: bool = Field(
-        False, description="value targets scaled to mean 0 and standard deviation 1"
+        False,
+        description="value targets scaled to mean 0 and standard deviation 1, both of about the "
+        "last million",
     )
     clip_vloss: bool = Field(False, description="clip the change of the value by ε too")
     normalize_advantages: Literal["standardize", "percentile"] | None = Field(
