@@ -13,6 +13,7 @@ from slm_lab.agent.algorithm.replay_loop import Update, replay
 from slm_lab.agent.algorithm.soft_parts import SoftParts, build_soft
 from slm_lab.agent.algorithm.soft_policy import Expectation
 from slm_lab.agent.batch import Transitions, TransitionSource
+from slm_lab.agent.distribution.behaviour import behaviour
 from slm_lab.core.types import StateDict
 from slm_lab.spec.role import net_for_role
 from slm_lab.spec.schema.agent import AgentSpec
@@ -52,7 +53,11 @@ class SoftLearner(Learner[TransitionSource]):
         assert isinstance(spec, EntropyRegularisedSpec)
         parts = cls.build_parts(context, spec)
         plan = replay_plan(context, spec)
-        return assemble(context, parts.actor, parts.family, cls(spec, parts), replay=plan)
+        warmup = None
+        if spec.random_warmup and spec.training_start_step > 0:
+            warmup = behaviour("random", parts.family, context.action_space)
+        learner = cls(spec, parts)
+        return assemble(context, parts.actor, parts.family, learner, replay=plan, warmup=warmup)
 
     @classmethod
     @abstractmethod

@@ -272,6 +272,10 @@ class EntropyRegularisedSpec(ReplayLearningSpec):
     NEEDS_BOUNDS: ClassVar[bool] = True
     CRITIC: ClassVar[Critic | None] = "apart"
 
+    random_warmup: bool = Field(
+        True,
+        description="act uniformly at random until training begins, where training_start_step > 0",
+    )
     target_entropy: AutoOrNumber = Field(
         "auto", description="entropy that α is tuned for, nats; auto: −A, or by the action count"
     )

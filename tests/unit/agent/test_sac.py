@@ -21,7 +21,8 @@ from slm_lab.agent.optim.optimizer import Optimizer
 from slm_lab.agent.optim.rule import Adam
 from slm_lab.core.errors import LabError
 from slm_lab.env.make import make_env
-from tests.support import parse, ppo
+from tests.contract.playing import Play
+from tests.support import parse, ppo, soft
 from tests.unit.agent.test_q_learning import OneBatch
 
 GAMMA = 0.9
@@ -316,3 +317,36 @@ def test_the_entropy_penalty_is_the_squared_change_from_the_policy_that_acted():
         for learner in (plain, penalised)
     ]
     assert losses[1] - losses[0] == pytest.approx(0.5 * change.item(), rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["SoftActorCritic", "CrossQ"])
+@pytest.mark.parametrize("env", ["Pendulum-v1", "CartPole-v1"])
+def test_actions_are_uniform_until_training_begins_and_are_recorded_so(name, env):
+    """One number in [−1, 1], or two actions: log π = −ln 2 either way."""
+    play = Play(parse(soft(name, env__name=env, env__max_t=40)))
+    is_uniform = []
+    for _ in range(20):  # of 4 environments; training begins at 32 stored steps
+        act = play.agent.act(play.obs, play.frame)
+        is_uniform.append(np.allclose(act.log_prob, -math.log(2), atol=1e-6))
+        play.step()
+        play.agent.learn(play.frame)
+    assert is_uniform == [True] * 8 + [False] * 12
+    play.env.close()
+
+
+@pytest.mark.parametrize("keys", [{"random_warmup": False}, {"training_start_step": 0}])
+def test_the_policy_acts_from_the_beginning_where_that_is_asked_for(keys):
+    own = {f"agent__algorithm__{key}": value for key, value in keys.items()}
+    play = Play(parse(soft("SoftActorCritic", env__name="Pendulum-v1", **own)))
+    assert not np.allclose(play.agent.act(play.obs, 0).log_prob, -math.log(2), atol=1e-3)
+    play.env.close()
+
+
+def test_uniform_actions_fill_the_space_whatever_the_observations_are():
+    """Large observations press the untrained policy against the bounds."""
+    play = Play(parse(soft("SoftActorCritic", env__name="Pendulum-v1")))
+    obs = np.full((4, 3), 100.0, np.float32)
+    actions = np.concatenate([play.agent.act(obs, 0).action for _ in range(500)])
+    assert abs(actions.mean()) < 0.05
+    assert (np.abs(actions) > 0.9).mean() == pytest.approx(0.1, abs=0.03)
+    play.env.close()
