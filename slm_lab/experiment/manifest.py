@@ -8,7 +8,7 @@ from typing import Any
 
 from slm_lab.core.errors import CheckpointError
 
-FORMAT = 7
+FORMAT = 8
 """Of a run folder: of its checkpoints, its rows and its records. It changes with whatever a resumed
 run could not read any more; each new run notes it, and no other format is resumed."""
 

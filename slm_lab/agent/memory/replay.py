@@ -15,6 +15,7 @@ from slm_lab.agent.recall import begin_sequences, marked
 from slm_lab.agent.replay_plan import ReplayPlan
 from slm_lab.agent.schedule import Schedule
 from slm_lab.core.errors import LabError
+from slm_lab.core.normalization import Unnormalized
 from slm_lab.core.types import Array, BoolArray, FloatArray, StateDict
 from slm_lab.spec.schema.memory import MemorySpec, PrioritizedReplaySpec, ReplaySpec
 
@@ -22,6 +23,9 @@ from slm_lab.spec.schema.memory import MemorySpec, PrioritizedReplaySpec, Replay
 @final
 class Replay(Memory[TransitionSource], TransitionSource):
     """Experience replay (Lin, 1992): a ring of transitions, drawn uniformly or by priority.
+
+    Observations and rewards are stored raw, and normalised by the statistics of now when they are
+    sampled, so that a state is one input, whenever it was seen.
 
     With `use_cer` the newest transition of every environment is part of every batch: combined
     experience replay, arXiv:1712.01275.
@@ -60,8 +64,11 @@ class Replay(Memory[TransitionSource], TransitionSource):
         terminated: BoolArray,
         truncated: BoolArray,
         next_obs: Array,
+        raw: Unnormalized | None = None,
     ) -> None:
-        """Writes one step over the oldest."""
+        """Writes one step over the oldest, as it was before it was normalised."""
+        if raw is not None:
+            obs, reward, next_obs = raw
         if self._recall is not None:
             obs = marked(obs, self._ring.begins)
         self._ring.add(obs, act, reward, terminated, truncated, next_obs)
@@ -106,9 +113,9 @@ class Replay(Memory[TransitionSource], TransitionSource):
         """See `TransitionSource`."""
         self._drawing.report_errors(index, error)
 
-    def break_off(self, next_obs: Array) -> None:
+    def break_off(self, next_obs: Array, raw_next_obs: Array | None = None) -> None:
         """Ends the running episodes as truncated."""
-        self._ring.break_off(next_obs)
+        self._ring.break_off(next_obs if raw_next_obs is None else raw_next_obs)
 
     @property
     def log(self) -> StepLog:
