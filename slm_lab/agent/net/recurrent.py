@@ -70,7 +70,8 @@ class RecurrentNet(nn.Module, ArrayNet):
         )
         init_recurrent(self.cell, spec.init_fn, generator)
         features = (spec.rnn_hidden_size,)
-        self.tail = MLPNet(as_mlp(spec, ()), features, head_dims, head_gains, generator)
+        mlp = as_mlp(spec, ())
+        self.tail = MLPNet(mlp, features, head_dims, head_gains, generator, normalizes_input=False)
         self.state_size = spec.state_size
         self.stretch, self.burn_in = spec.seq_len, spec.burn_in
         self._obs_size = obs_shape[0]

@@ -228,9 +228,18 @@ def test_the_actor_waits_for_its_critics():
     assert changed == [False, False, True, False, False, True]
 
 
-def test_crossq_predicts_both_states_from_one_batch():
-    """Its batch statistics are those of (s, a) and (s', a') together, and nothing is a target."""
-    learner = learner_of("CrossQ", env="Pendulum-v1", fixed_alpha=0.3)
+def of_the_batch(x):
+    return (x - x.mean(0)) / (x.var(0, correction=0) + 1e-3).sqrt()
+
+
+@pytest.mark.parametrize("place", ["before", None])
+def test_crossq_predicts_both_states_from_one_batch(place):
+    """Its batch statistics are those of (s, a) and (s', a') together, and nothing is a target.
+
+    By default the norm stands where the authors have it: of the input, and behind the activation.
+    """
+    net = {"norm_place": place}
+    learner = learner_of("CrossQ", env="Pendulum-v1", net=net, fixed_alpha=0.3)
     batch = transitions(3, CONTINUOUS)
     assert learner.critic.follower is None
     generator = torch.Generator()
@@ -243,15 +252,40 @@ def test_crossq_predicts_both_states_from_one_batch():
     )
     q, next_q = [], []
     for net in learner.critic._nets:
-        hidden = linear(rows, net.hidden[0].weight, net.hidden[0].bias)
-        std = (hidden.var(0, correction=0) + 1e-3).sqrt()
-        out = net.heads[0](torch.tanh((hidden - hidden.mean(0)) / std)).squeeze(-1).detach()
+        weight, bias = net.hidden[0].weight, net.hidden[0].bias
+        if place == "before":
+            hidden = torch.tanh(of_the_batch(linear(rows, weight, bias)))
+        else:
+            hidden = of_the_batch(torch.tanh(linear(of_the_batch(rows), weight, bias)))
+        out = net.heads[0](hidden).squeeze(-1).detach()
         q.append(out[:4])
         next_q.append(out[4:])
     y = batch.reward + batch.discount * (torch.min(*next_q) - 0.3 * log_prob)
     expected = sum((batch.weight * (each - y) ** 2).mean() for each in q)
     report = learner.learn(OneBatch(batch), 0)
     assert report["value_loss"] == pytest.approx(expected.item(), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("place", "counts"), [("before", (1, 0)), (None, (2, 2)), ("after", (2, 2))]
+)
+def test_by_default_actor_and_critics_of_crossq_are_normalised_as_by_its_authors(place, counts):
+    """One hidden layer: a norm of its own, and by the authors one of the input."""
+    learner = learner_of("CrossQ", net={"norm_place": place})
+    nets = [*learner.critic._nets, learner.actor._net.net]
+    found = [sum(isinstance(m, BatchRenorm) for m in net.modules()) for net in nets]
+    assert found == [counts[0], counts[0], counts[1]]
+
+
+def test_an_actor_of_crossq_learns_with_its_own_batch_and_acts_with_what_it_has_seen():
+    learner, batch = learner_of("CrossQ", env="Pendulum-v1"), transitions(3, CONTINUOUS)
+    net = learner.actor._net.net
+    learner.learn(OneBatch(batch), 0)
+    first = net.norms[0]
+    torch.testing.assert_close(first.get_buffer("running_mean"), 0.01 * batch.obs.mean(0))
+    with torch.no_grad():
+        acted = learner.actor.act(batch.obs.numpy()).params
+        torch.testing.assert_close(torch.from_numpy(acted), net.train(False)(batch.obs)[0])
 
 
 def test_batch_renorm_is_batch_norm_while_it_warms_up():
