@@ -9,6 +9,7 @@ from slm_lab.agent.batch import Act
 from slm_lab.agent.describe import described
 from slm_lab.agent.memory.memory import Memory
 from slm_lab.agent.memory.step_log import StepLog
+from slm_lab.core.normalization import Unnormalized
 from slm_lab.core.types import Array, BoolArray, FloatArray, StateDict
 
 
@@ -32,13 +33,18 @@ class Agent:
         terminated: BoolArray,
         truncated: BoolArray,
         next_obs: Array,
+        raw: Unnormalized | None = None,
     ) -> None:
-        """Remembers one vector step; `next_obs` is what each step really ended in."""
+        """Remembers one vector step; `next_obs` is what each step really ended in, and `raw` what
+        was normalised of all this."""
         if act.recalled is not None:
             obs, next_obs = act.recalled.rows(obs, next_obs)
+            if raw is not None:
+                raw_obs, raw_next = act.recalled.rows(raw.obs, raw.next_obs)
+                raw = Unnormalized(raw_obs, raw.reward, raw_next)
             self.actor.end_episodes(terminated | truncated)
         if self.memory is not None:
-            self.memory.add(obs, act, reward, terminated, truncated, next_obs)
+            self.memory.add(obs, act, reward, terminated, truncated, next_obs, raw)
 
     @property
     def is_due(self) -> bool:
@@ -63,10 +69,14 @@ class Agent:
         self.actor.version = self.learner.version
         return report
 
-    def break_off(self, next_obs: Array) -> None:
-        """Ends the running episodes as truncated: the environments begin afresh."""
+    def break_off(self, next_obs: Array, raw_next_obs: Array | None = None) -> None:
+        """Ends the running episodes as truncated: the environments begin afresh.
+
+        They ended in `next_obs` (N, …), which was `raw_next_obs` before it was normalised.
+        """
         if self.memory is not None:
-            self.memory.break_off(self.actor.seen(next_obs))
+            raw = next_obs if raw_next_obs is None else raw_next_obs
+            self.memory.break_off(self.actor.seen(next_obs), self.actor.seen(raw))
         self.actor.end_episodes(np.ones(len(next_obs), np.bool_))
 
     @property

@@ -73,6 +73,16 @@ class Rollout:
 
 
 @dataclass(frozen=True)
+class RawRollout(Rollout):
+    """A rollout that is also kept for long, with what was normalised of it as it was before."""
+
+    raw_obs: Tensor
+    """(T, N, *obs_shape)"""
+    raw_reward: Tensor
+    """(T, N)"""
+
+
+@dataclass(frozen=True)
 class Transitions:
     """B steps in no order, each with what followed it within n steps."""
 

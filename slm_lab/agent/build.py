@@ -12,6 +12,7 @@ from slm_lab.agent.algorithm.algorithm import AgentParts, AgentSeeds, BuildConte
 from slm_lab.agent.algorithm.correction import VTrace
 from slm_lab.agent.memory.imitation import WithPast
 from slm_lab.agent.memory.memory import Memory, MemoryLayout
+from slm_lab.core.normalization import Normalization
 from slm_lab.core.registry import ALGORITHMS, MEMORIES
 from slm_lab.spec import builtin as _builtin  # registers the lab's own parts  # noqa: F401
 from slm_lab.spec.schema.agent import AgentSpec
@@ -27,19 +28,21 @@ def build_agent(
     scratch: Path | None = None,
     frame_stack: int = 1,
     correction: VTrace | None = None,
+    normalization: Normalization | None = None,
     make_memory: Callable[[MemoryLayout], Memory[Any]] | None = None,
 ) -> Agent:
     """The agent that `spec` describes, for environments with these spaces of one environment.
 
     `frame_stack` is of how many frames an observation consists, which a memory stores once each.
     `scratch` is a folder for files of its own, which leave nothing behind. `correction` is for
-    rollouts of a policy that is older than the learner's. `make_memory` makes another memory than
+    rollouts of a policy that is older than the learner's. `normalization` is that of the
+    environments, for memories that hold what was before it. `make_memory` makes another memory than
     the spec asks for.
     Raises LabError when a part is unknown, not built yet, or does not fit the spaces.
     """
     context = BuildContext(spec, observation_space, action_space, num_envs, seeds, correction)
     parts: AgentParts = ALGORITHMS.load(spec.algorithm.name).build(context)
-    layout = _memory_layout(context, parts, scratch, frame_stack)
+    layout = _memory_layout(context, parts, scratch, frame_stack, normalization)
     if make_memory is not None:
         memory: Memory[Any] | None = make_memory(layout)
     elif spec.memory is not None:
@@ -50,7 +53,11 @@ def build_agent(
 
 
 def _memory_layout(
-    context: BuildContext, parts: AgentParts, scratch: Path | None, frame_stack: int
+    context: BuildContext,
+    parts: AgentParts,
+    scratch: Path | None,
+    frame_stack: int,
+    normalization: Normalization | None,
 ) -> MemoryLayout:
     obs_shape, recall = context.obs_shape, parts.recall
     return MemoryLayout(
@@ -63,6 +70,7 @@ def _memory_layout(
         parts.replay,
         frame_stack if recall is None else 1,
         scratch,
+        normalization,
     )
 
 

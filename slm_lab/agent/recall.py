@@ -86,6 +86,17 @@ class Recall:
         self._begins = np.asarray(state["begins"], np.bool_)
 
 
+def marked(rows: FloatArray, begins: BoolArray) -> FloatArray:
+    """A copy of rows (N, D + H + 1) that also begin by themselves where `begins` (N,) says so.
+
+    An actor knows where its episodes begin. A memory knows in addition where it was broken off:
+    the next row may be another actor's.
+    """
+    rows = rows.copy()
+    rows[begins, -1] = 1.0
+    return rows
+
+
 def begin_sequences(obs: FloatArray, next_obs: FloatArray, length: int) -> None:
     """Marks the first of every `length` rows, both (B, D + H + 1), which follow each other.
 

@@ -21,6 +21,7 @@ class RunningStatistics:
 
     def __init__(self, vector: FloatArray, size: int) -> None:
         assert vector.shape == (self.length(size),)
+        self.size = size
         self._count = vector[:1]
         self._mean = vector[1 : 1 + size]
         self._m2 = vector[1 + size :]
@@ -117,8 +118,8 @@ class ObservationNormalizer:
         self._statistics.update(obs.reshape(len(obs), -1))
 
     def normalize(self, obs: Array) -> Array:
-        """The observations (B, ...) normalised; computed in float64."""
-        flat = obs.reshape(len(obs), -1) - self._statistics.mean
+        """The observations (B, ...), or some of them joined, normalised; computed in float64."""
+        flat = obs.reshape(-1, self._statistics.size) - self._statistics.mean
         flat /= self._statistics.deviation()
         if self._clip is not None:
             np.minimum(flat, self._clip, out=flat)
@@ -145,7 +146,7 @@ class RewardNormalizer:
         self._statistics.update(self._discounted_return[:, None])
 
     def normalize(self, reward: FloatArray) -> FloatArray:
-        """The rewards (N,) scaled."""
+        """The rewards, of any shape, scaled."""
         return np.asarray(reward / self._statistics.deviation())
 
     def end_episodes(self, index: Array | slice) -> None:

@@ -3,6 +3,7 @@
 import numpy as np
 
 from slm_lab.core.errors import CheckpointError
+from slm_lab.core.normalization import Normalization, Unnormalized
 from slm_lab.core.types import Array, FloatArray, IntArray, StateDict
 from slm_lab.env.action import ActionConverter
 from slm_lab.env.frames import FrameJoiner
@@ -14,6 +15,22 @@ from slm_lab.env.step import FinishedEpisodes, Step
 from slm_lab.env.vector_env import VectorEnv
 
 NOBODY: IntArray = np.zeros(0, np.int64)
+
+
+class StatisticsOfNow:
+    """The `Normalization` of environments: theirs, as their statistics are when it is asked."""
+
+    def __init__(self, normalizer: ObservationNormalizer | None, reward: RewardConverter) -> None:
+        self._normalizer = normalizer
+        self._reward = reward
+
+    def obs(self, raw: Array) -> Array:
+        """See `Normalization.obs`; also of joined observations."""
+        return raw if self._normalizer is None else self._normalizer.normalize(raw)
+
+    def reward(self, raw: FloatArray) -> FloatArray:
+        """See `Normalization.reward`."""
+        return self._reward.normalize(raw) if self._reward.normalizes else raw
 
 
 class PipelineEnv(VectorEnv):
@@ -49,7 +66,11 @@ class PipelineEnv(VectorEnv):
         self._normalizer = normalizer
         self._joiner = joiner
         self._training = training
+        self.normalization: Normalization | None = None
+        if normalizer is not None or reward.normalizes:
+            self.normalization = StatisticsOfNow(normalizer, reward)
         self._obs: Array | None = None
+        self._raw_obs: Array | None = None
         self._episode_return = np.zeros(self.num_envs)
         self._now = 0  # vector steps so far
         self._began = np.zeros(self.num_envs, np.int64)  # _now when each episode began
@@ -60,13 +81,22 @@ class PipelineEnv(VectorEnv):
         assert self._obs is not None, "reset() comes first"
         return self._obs
 
+    @property
+    def raw_obs(self) -> Array:
+        """See `VectorEnv.raw_obs`."""
+        assert self._raw_obs is not None, "reset() comes first"
+        return self._raw_obs
+
     def reset(self) -> Array:
         """See `VectorEnv.reset`. Unfinished episodes are dropped from the statistics."""
         self._episode_return[:] = 0.0
         self._began[:] = self._now
         self._reward.end_episodes(slice(None))
-        frames = self._observe(self._raw.reset())
-        self._obs = frames if self._joiner is None else self._joiner.begin(frames)
+        raw = self._observation.convert(self._raw.reset())
+        obs = self._observe(raw)
+        if self._joiner is not None:
+            obs, raw = self._joiner.begin(obs), self._joiner.begin(raw)
+        self._obs, self._raw_obs = obs, raw
         return self._obs
 
     def step(self, action: Array) -> Step:
@@ -74,24 +104,43 @@ class PipelineEnv(VectorEnv):
         raw = self._raw.step(self._action.convert(action))
         self._now += 1
         np.add(self._episode_return, raw.reward, self._episode_return)
-        reward = self._reward.convert(raw.reward)
-        obs = next_obs = self._observe(raw.obs)
-        over, finished = NOBODY, None
+        reward, scaled = self._reward.convert(raw.reward)
+        frames, last, over, finished = self._observation.convert(raw.obs), None, NOBODY, None
         if raw.done_index is not None:
             self._reward.end_episodes(raw.done_index)
             over, final_obs = raw.ended()
             if len(over):
-                next_obs = obs.copy()
-                next_obs[over] = self._normalize(self._observation.convert(final_obs))
+                last = self._observation.convert(final_obs)
                 finished = self._finish_episodes(over)
-        if self._joiner is not None:
-            next_obs, obs = self._joiner.follow_and_begin(self.obs, next_obs, obs, over)
-        self._obs = obs
-        return Step(obs, next_obs, reward, raw.terminated, raw.truncated, finished)
+        before, raw_before = self.obs, self.raw_obs
+        obs = self._observe(frames)
+        normal_last = None if last is None else self._normalize(last)
+        next_obs, obs = self._follow(before, obs, normal_last, over)
+        raw_next, raw_obs = next_obs, obs
+        if self._normalizer is not None:
+            raw_next, raw_obs = self._follow(raw_before, frames, last, over)
+        self._obs, self._raw_obs = obs, raw_obs
+        unnormalized = None
+        if self.normalization is not None:
+            raw_reward = scaled if self._reward.normalizes else reward
+            unnormalized = Unnormalized(raw_before, raw_reward, raw_next)
+        return Step(obs, next_obs, reward, raw.terminated, raw.truncated, finished, unnormalized)
 
-    def _observe(self, raw_obs: Array) -> Array:
+    def _follow(
+        self, before: Array, frames: Array, last: Array | None, over: IntArray
+    ) -> tuple[Array, Array]:
+        """What a step ended in, and what to act on next, after what was joined `before` (N, ...);
+        `last` (K, ...) where the episodes `over` (K,) ended."""
+        ended = frames
+        if last is not None:
+            ended = frames.copy()
+            ended[over] = last
+        if self._joiner is None:
+            return ended, frames
+        return self._joiner.follow_and_begin(before, ended, frames, over)
+
+    def _observe(self, obs: Array) -> Array:
         """Observations to act on: counted once, here, and normalised with what was counted."""
-        obs = self._observation.convert(raw_obs)
         if self._normalizer is None:
             return obs
         if self._training:
@@ -119,6 +168,7 @@ class PipelineEnv(VectorEnv):
             "episode_return": self._episode_return.copy(),
             "episode_length": self._now - self._began,
             "obs": None if self._obs is None else self._obs.copy(),
+            "raw_obs": None if self._raw_obs is self._obs else self.raw_obs.copy(),
         }
 
     def load_state_dict(self, state: StateDict) -> None:
@@ -134,6 +184,7 @@ class PipelineEnv(VectorEnv):
         self._now = 0
         self._began[:] = -state["episode_length"]
         self._obs = None if state["obs"] is None else state["obs"].copy()
+        self._raw_obs = self._obs if state["raw_obs"] is None else state["raw_obs"].copy()
 
     def _check_fits(self, state: StateDict) -> None:
         if state["num_envs"] != self.num_envs:

@@ -31,14 +31,23 @@ class RewardConverter:
         self._clip = NORMALIZED_CLIP if clip is None and normalizer is not None else clip
         self._training = training
 
-    def convert(self, raw_reward: FloatArray) -> FloatArray:
-        """Rewards (N,) of one step → (N,) float32."""
+    @property
+    def normalizes(self) -> bool:
+        """Whether rewards depend on running statistics."""
+        return self._normalizer is not None
+
+    def convert(self, raw_reward: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Rewards (N,) of one step, counted → (N,) float32, and the same before `normalize`."""
         reward = np.sign(raw_reward) if self._sign_first else raw_reward
         if self._scale is not None:
             reward = np.sign(reward) if isinstance(self._scale, str) else reward * self._scale
+        if self._normalizer is not None and self._training:
+            self._normalizer.update(reward)
+        return self.normalize(reward), reward
+
+    def normalize(self, reward: FloatArray) -> FloatArray:
+        """Scaled rewards of any shape → normalised and clipped, as float32."""
         if self._normalizer is not None:
-            if self._training:
-                self._normalizer.update(reward)
             reward = self._normalizer.normalize(reward)
         if isinstance(self._clip, str):
             reward = np.sign(reward)

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from slm_lab.core.normalization import Unnormalized
 from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray
 
 
@@ -40,3 +41,6 @@ class Step(NamedTuple):
     """(N,) the episode was cut off, by a time limit say: bootstrap from `next_obs`"""
     finished: FinishedEpisodes | None
     """the whole episodes that ended in this step, or None"""
+    raw: Unnormalized | None = None
+    """what was acted on, the reward and `next_obs` before they were normalised; None where nothing
+    is"""

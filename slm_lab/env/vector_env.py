@@ -5,6 +5,7 @@ from typing import Any
 
 import gymnasium
 
+from slm_lab.core.normalization import Normalization
 from slm_lab.core.types import Array, FloatArray, StateDict
 from slm_lab.env.step import Step
 
@@ -30,6 +31,9 @@ class VectorEnv(ABC):
     moments: tuple[slice, ...]
     """Where in `statistics` running moments are, [count, mean (D), M2 (D)] each."""
 
+    normalization: Normalization | None
+    """How observations and rewards are normalised by the statistics of now; None: they are not."""
+
     frame_stack: int
     """How many of the last frames an observation consists of, in equal parts of its first axis,
     the newest last; within an episode each observation is the one before, moved on by one frame."""
@@ -38,6 +42,11 @@ class VectorEnv(ABC):
     @abstractmethod
     def obs(self) -> Array:
         """(N, ...) what to act on next: of the last `reset`, `step` or `load_state_dict`."""
+
+    @property
+    @abstractmethod
+    def raw_obs(self) -> Array:
+        """(N, ...) `obs` before it was normalised; the same object where it is not."""
 
     @abstractmethod
     def reset(self) -> Array:

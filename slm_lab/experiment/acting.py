@@ -72,7 +72,9 @@ class Acting(Experience):
         act = agent.act(obs, self._clock.total_frame)
         step = env.step(act.action)
         self._clock.tick(env.num_envs)
-        agent.observe(obs, act, step.reward, step.terminated, step.truncated, step.next_obs)
+        agent.observe(
+            obs, act, step.reward, step.terminated, step.truncated, step.next_obs, step.raw
+        )
         return step.finished
 
     @property
@@ -82,7 +84,12 @@ class Acting(Experience):
 
     def state_dict(self) -> StateDict:
         """Of the environments, with what was seen last."""
-        return {"env": self._env.state_dict(), "obs": self._env.obs.copy()}
+        obs, raw = self._env.obs, self._env.raw_obs
+        return {
+            "env": self._env.state_dict(),
+            "obs": obs.copy(),
+            "raw_obs": None if raw is obs else raw.copy(),
+        }
 
     def load_state_dict(self, state: StateDict) -> None:
         """See `Experience`."""
@@ -91,7 +98,7 @@ class Acting(Experience):
     def go_on(self, state: StateDict) -> None:
         """See `Experience`."""
         if not self._env.exact_state:
-            self._agent.break_off(state["obs"])
+            self._agent.break_off(state["obs"], state["raw_obs"])
             logger.warning(
                 "the state of %s cannot be saved: going on with fresh episodes", self._env_name
             )

@@ -128,7 +128,10 @@ class Player:
             flat.load_state_dict(state["flats"][name])
         self._before = np.asarray(state["before"])
         self._taken = int(state["taken"])
-        self._begins = bool(state["begins"]) or not self.env.exact_state
+        self._begins = bool(state["begins"])
+        if not self.env.exact_state:
+            self._begins = True
+            self.agent.actor.end_episodes(np.ones(self.env.num_envs, np.bool_))
 
 
 @final

@@ -21,12 +21,17 @@ from slm_lab.experiment.search.outcomes import best_first
 from slm_lab.experiment.search.record import Standing
 from slm_lab.experiment.seeding import session_seeds
 from slm_lab.spec.load import load_spec
+from slm_lab.spec.schema.algorithm import CrossQSpec
+from slm_lab.spec.schema.net import TorchArcNetSpec
 from slm_lab.spec.schema.spec import Spec
 
 Which: TypeAlias = Literal["best", "latest"]
 
 PARTS: dict[Which, str] = {"best": "best", "latest": "state"}
 """The part of a checkpoint that holds each agent."""
+
+NORM_PLACE_SINCE = 7
+"""The first format of run folders whose specs say where normalisation stands."""
 
 MAY_CHANGE = ("env.max_t", "env.vectorization_mode", "agent.net.gpu", "meta.threads")
 """What `-s` may change: how the agent is run, not what it is."""
@@ -90,7 +95,8 @@ class SavedRun:
         saved = load_spec(file, name, warn=False)
         where, data_dir = self.run_dir.root, request.data_dir
         check_allowed(where, modules_of(saved), request.imports, data_dir)
-        keys, refused = typed_settings(origin_of(self.run_dir.spec_file), request.sets)
+        origin = origin_of(self.run_dir.spec_file)
+        keys, refused = typed_settings(origin, request.sets)
         self.spec = load_spec(file, name, keys)
         refused += [
             Problem(path, _why_refused(old), new, has_value=True)
@@ -99,6 +105,7 @@ class SavedRun:
         ]
         if refused:
             raise SpecError(f"{self.run_dir.root}: what was set for a saved agent", refused)
+        self.spec = as_trained(self.spec, origin.get("format"))
         seed = saved.meta.random_seed if request.seed is None else request.seed
         self.root_seed = recorded_seed(self.run_dir, seed)
 
@@ -164,6 +171,23 @@ class SavedRun:
                 "has been measured; use --which latest"
             )
         return which
+
+
+def as_trained(spec: Spec, run_format: object) -> Spec:
+    """The spec of a run of this format, with what its agents were built by.
+
+    Up to format 6 nets had no `norm_place`, and CrossQ normalised before the activation only.
+    """
+    agent = spec.agent
+    has_key = isinstance(run_format, int) and run_format >= NORM_PLACE_SINCE
+    if has_key or not isinstance(agent.algorithm, CrossQSpec):
+        return spec
+    nets = {
+        key: net.model_copy(update={"norm_place": "before"})
+        for key, net in agent.nets.items()
+        if not isinstance(net, TorchArcNetSpec)
+    }
+    return spec.model_copy(update={"agent": agent.model_copy(update=nets)})
 
 
 def _trial(run_dir: RunDir, asked: int | None) -> int:

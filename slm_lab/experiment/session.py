@@ -70,6 +70,7 @@ class Session:
             scratch=paths.models,
             frame_stack=self.env.frame_stack,
             correction=self._crew.correction,
+            normalization=self.env.normalization,
             make_memory=self._crew.make_memory,
         )
         self.clock = self._crew.clock(spec.env.max_frame)
@@ -422,5 +423,5 @@ class Session:
             last = float(rows["wall_t"][-1]), float(rows["cpu_t"][-1])
             self._stopwatch.go_on_after(*last)
         if manifest is not None:
-            self.agent.break_off(self.env.obs)
+            self.agent.break_off(self.env.obs, self.env.raw_obs)
         self.env.reset()

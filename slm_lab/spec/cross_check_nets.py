@@ -68,12 +68,10 @@ def _batch_norm_sees_more_than_one_sample(blocks: Blocks) -> Iterator[Problem]:
 def _single_samples(blocks: Blocks) -> Iterator[Problem]:
     """What makes batches of one sample; whole episodes are known when they are played."""
     algorithm, env, memory = blocks.algorithm, blocks.env, blocks.memory
-    if isinstance(algorithm, PPOSpec) and env is not None:
-        rest = frames_of_event(algorithm, env.num_envs, blocks.meta) % algorithm.minibatch_size
-        if rest == 1 or algorithm.minibatch_size == 1:
-            message = "leaves a minibatch of one sample, which batch_norm cannot normalise"
-            path, size = "agent.algorithm.minibatch_size", algorithm.minibatch_size
-            yield Problem(path, message, size, has_value=True)
+    if isinstance(algorithm, PPOSpec):
+        if algorithm.minibatch_size == 1:
+            message = "is one sample, which batch_norm cannot normalise"
+            yield Problem("agent.algorithm.minibatch_size", message, 1, has_value=True)
     elif isinstance(algorithm, OnPolicyLearningSpec) and env is not None:
         single = frames_of_event(algorithm, env.num_envs, blocks.meta) == 1
         if isinstance(memory, OnPolicyBatchReplaySpec) and single:

@@ -12,7 +12,7 @@ from slm_lab.spec.schema.algorithm import (
 )
 from slm_lab.spec.schema.memory import PrioritizedReplaySpec, ReplaySpec
 from slm_lab.spec.schema.net import RecurrentNetSpec
-from slm_lab.spec.unrolls import trains_by_frequency
+from slm_lab.spec.unrolls import trains_by_frequency, trains_freely
 
 LEARN_FROM_SEQUENCES = "PPO, ActorCritic, Reinforce, VanillaDQN, DQN and DoubleDQN"
 
@@ -85,7 +85,7 @@ def _replayed_sequences(blocks: Blocks, net: RecurrentNetSpec) -> Iterator[Probl
         by_frequency = trains_by_frequency(algorithm, blocks.meta)
         event = algorithm.training_frequency if by_frequency else 0
         first = max(algorithm.training_start_step, event)
-        if first < needed:
+        if first < needed and not trains_freely(blocks.meta):
             message = f"must be at least {needed}: seq_len × num_envs, one sequence of each"
             path = "agent.algorithm.training_start_step"
             yield Problem(path, message, algorithm.training_start_step, has_value=True)

@@ -13,6 +13,7 @@ from slm_lab.spec.schema.algorithm import (
     DISCRETE,
     EXPLORING,
     AlgorithmSpec,
+    CrossQSpec,
     DQNBaseSpec,
     EntropyRegularisedSpec,
     RandomSpec,
@@ -175,6 +176,16 @@ def _one_net(blocks: Blocks) -> Iterator[Note]:
         yield f"agent.net.{key}", reason
 
 
+def _no_norm(blocks: Blocks) -> Iterator[Note]:
+    if isinstance(blocks.algorithm, CrossQSpec):
+        return  # which normalises whatever its nets say
+    for path, net in (("agent.net", blocks.net), ("agent.critic_net", blocks.critic_net)):
+        if net is None or any(_asked_of(net, ("batch_norm", "layer_norm"))):
+            continue
+        for key in _asked_of(net, ("norm_place",)):
+            yield f"{path}.{key}", "the net has neither batch_norm nor layer_norm"
+
+
 def _one_optimizer(blocks: Blocks) -> Iterator[Note]:
     net = blocks.net
     if blocks.critic_net is not None and net is not None and net.use_same_optim:
@@ -230,6 +241,7 @@ CHECKS = (
     _ratio,
     _bounds_of_alpha,
     _one_net,
+    _no_norm,
     _one_optimizer,
     _targets,
     _environment,

@@ -52,8 +52,8 @@ def frames_of_event(
 def as_learned(spec: Spec) -> Spec:
     """The spec that the learner is built from.
 
-    With a number as `train_ratio` the algorithm makes that many gradient steps per frame, whatever
-    its own keys ask for; otherwise it is the same spec.
+    With a number as `train_ratio` the algorithm makes that many gradient steps per frame, and with
+    null one batch per event, whatever its own keys ask for. Otherwise it is the same spec.
     """
     algorithm = learning_algorithm(spec.agent.algorithm, spec.meta)
     if algorithm is spec.agent.algorithm:
@@ -67,8 +67,11 @@ def learning_algorithm(algorithm: AlgorithmT, meta: MetaSpec | None) -> Algorith
     if meta is None or meta.distributed != "actor_learner":
         return algorithm
     ratio = meta.actor_learner.train_ratio
-    if not isinstance(ratio, float) or not isinstance(algorithm, ReplayLearningSpec):
+    if ratio == "spec" or not isinstance(algorithm, ReplayLearningSpec):
         return algorithm
+    if ratio is None:
+        freely = {"update_to_data": None, "training_frequency": 1, "training_batch_iter": 1}
+        return algorithm.model_copy(update=freely)
     # Each batch that the ratio counts is one gradient step.
     exact = {"update_to_data": ratio, "training_iter": 1, "training_batch_iter": 1}
     return algorithm.model_copy(update=exact)

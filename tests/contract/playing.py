@@ -34,7 +34,10 @@ class Play:
         seeds = AgentSeeds(init=seed, action=seed + 100, sampling=seed + 200)
         env = self.env
         spaces = env.observation_space, env.action_space
-        return build_agent(self.spec.agent, *spaces, env.num_envs, seeds)
+        normalization = env.normalization
+        return build_agent(
+            self.spec.agent, *spaces, env.num_envs, seeds, normalization=normalization
+        )
 
     def step(self, *onlookers: Agent) -> tuple[Array, Step]:
         """One vector step by the agent's own action, which every onlooker observes as its own."""
@@ -42,7 +45,7 @@ class Play:
         act = self.agent.act(obs, self.frame)
         step = self.env.step(act.action)
         self.frame += self.env.num_envs
-        endings = step.reward, step.terminated, step.truncated, step.next_obs
+        endings = step.reward, step.terminated, step.truncated, step.next_obs, step.raw
         for agent in (self.agent, *onlookers):
             agent.observe(obs, act, *endings)
         self.obs = step.obs

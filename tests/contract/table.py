@@ -235,10 +235,18 @@ SARSA = {
 PRIORITIZED = {"name": "PrioritizedReplay", "batch_size": 16, "max_size": 200, "alpha": 0.6,
                "epsilon": 1e-4, "beta": decay(0.4, 1.0)}  # fmt: skip
 
+NORMALIZED = {"env__normalize_obs": True, "env__normalize_reward": True}
+STACKED = {**NORMALIZED, "env__frame_op": "concat", "env__frame_op_len": 2}
+
 DQN = {
     "replaced": Row(q_learning("DQN")),
     "n_step_combined": Row(
         q_learning("DQN", agent__algorithm__num_step_returns=3, agent__memory__use_cer=True)
+    ),
+    "normalized_stacked": Row(
+        q_learning(
+            "DQN", **STACKED, agent__memory=PRIORITIZED, agent__algorithm__num_step_returns=3
+        )
     ),
     "argmax": Row(q_learning("DQN", **pdtype("Argmax"), agent__algorithm__training_iter=2)),
     "sampled": Row(
@@ -268,6 +276,9 @@ DOUBLE_DQN = {
     "recurrent": Row(
         q_learning("DoubleDQN", **net("RecurrentNet", RECURRENT, burn_in=2, update_frequency=64))
     ),
+    "recurrent_normalized": Row(
+        q_learning("DoubleDQN", **STACKED, **net("RecurrentNet", RECURRENT, update_frequency=64))
+    ),
     "images": Row(
         q_learning("DoubleDQN", **IMAGES, **net("DuelingConvNet", CONV, update_frequency=64))
     ),
@@ -275,6 +286,7 @@ DOUBLE_DQN = {
 
 SOFT_ACTOR_CRITIC = {
     "continuous": Row(soft("SoftActorCritic", **TWO_ACTIONS)),
+    "normalized": Row(soft("SoftActorCritic", **CONTINUOUS, **NORMALIZED)),
     "discrete": Row(soft("SoftActorCritic")),
     "gumbel_softmax": Row(soft("SoftActorCritic", **pdtype("GumbelSoftmax"))),
     "prioritized_symlog_delayed": Row(
@@ -322,6 +334,14 @@ SIL = {
             env__max_t=40,
         )
     ),
+    "episodes_normalized": Row(
+        actor_critic(
+            **{**EPISODES, "agent__memory": {"name": "OnPolicyReplay", **SELF_IMITATION}},
+            **NORMALIZED,
+            agent__algorithm__name="SIL",
+            env__max_t=40,
+        )
+    ),
     "steps_combined": Row(
         actor_critic(
             **{**CONTINUOUS, "env__max_t": 6},
@@ -339,6 +359,13 @@ SIL = {
 }
 
 PPOSIL = {
+    "normalized": Row(
+        ppo(
+            **STACKED,
+            agent__algorithm__name="PPOSIL",
+            agent__memory={"name": "OnPolicyBatchReplay", **SELF_IMITATION},
+        )
+    ),
     "prioritized": Row(
         ppo(
             agent__algorithm__name="PPOSIL",

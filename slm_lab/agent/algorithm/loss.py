@@ -6,6 +6,9 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
+MOST_LOG_RATIO = 20.0
+"""Bound of |ln π − ln π_old|: far beyond any clip, far below what overflows."""
+
 ElementwiseLoss = Callable[[Tensor, Tensor], Tensor]
 """(prediction (B,), target (B,)) to losses (B,): a torch loss with reduction "none"."""
 
@@ -40,11 +43,19 @@ def policy_gradient_loss(log_prob: Tensor, advantage: Tensor) -> Tensor:
     return -(log_prob * advantage).mean()
 
 
+def log_ratio_of(log_prob: Tensor, old_log_prob: Tensor) -> Tensor:
+    """ln π_θ(a|s) − ln π_θ_old(a|s), bounded to ± 20. All (B,).
+
+    Beyond e^88 float32 has no ratio, and the gradient of a clipped sample would be 0 · ∞.
+    """
+    return (log_prob - old_log_prob).clamp(-MOST_LOG_RATIO, MOST_LOG_RATIO)
+
+
 def clipped_surrogate_loss(
     log_prob: Tensor, old_log_prob: Tensor, advantage: Tensor, clip_eps: float
 ) -> Tensor:
     """Negated PPO objective L^CLIP, eq. 7 of arXiv:1707.06347. All tensors (B,)."""
-    ratio = (log_prob - old_log_prob).exp()  # r_t(θ) = π_θ / π_θ_old
+    ratio = log_ratio_of(log_prob, old_log_prob).exp()  # r_t(θ) = π_θ / π_θ_old
     clipped_ratio = ratio.clamp(1 - clip_eps, 1 + clip_eps)
     return -torch.min(ratio * advantage, clipped_ratio * advantage).mean()
 
@@ -96,13 +107,13 @@ def approximate_kl(log_prob: Tensor, old_log_prob: Tensor) -> Tensor:
 
     Schulman, "Approximating KL divergence" (2020), estimator k3, from samples of π_old.
     """
-    log_ratio = log_prob - old_log_prob
+    log_ratio = log_ratio_of(log_prob, old_log_prob)
     return (log_ratio.exp() - 1 - log_ratio).mean()
 
 
 def clip_fraction(log_prob: Tensor, old_log_prob: Tensor, clip_eps: float) -> Tensor:
     """The share of samples whose ratio lies outside 1 ± ε, a scalar."""
-    ratio = (log_prob - old_log_prob).exp()
+    ratio = log_ratio_of(log_prob, old_log_prob).exp()
     return ((ratio - 1).abs() > clip_eps).float().mean()
 
 

@@ -5,6 +5,7 @@ import torch
 from slm_lab.agent.algorithm.action_policy import ActionPolicy
 from slm_lab.agent.algorithm.algorithm import Actor
 from slm_lab.agent.batch import Act
+from slm_lab.agent.distribution.behaviour import Behaviour
 from slm_lab.agent.distribution.family import DistributionFamily
 from slm_lab.agent.generators import Generators
 from slm_lab.agent.net.policy_value import ActingNetwork
@@ -13,7 +14,10 @@ from slm_lab.core.types import Array, BoolArray, StateDict
 
 
 class PolicyActor(Actor):
-    """Draws from the policy as the action policy says, and notes log π and V in the same pass."""
+    """Draws from the policy as the action policy says, and notes log π and V in the same pass.
+
+    With a `warmup` it acts by that until its weights have seen a first training event.
+    """
 
     def __init__(
         self,
@@ -22,12 +26,14 @@ class PolicyActor(Actor):
         action_policy: ActionPolicy,
         generators: Generators,
         recall: Recall | None = None,
+        warmup: Behaviour | None = None,
     ) -> None:
         self._network = network
         self._family = family
         self._action_policy = action_policy
         self._generators = generators
         self._recall = recall
+        self._warmup = warmup
         self.version = 0
         self.explore_var = action_policy.explore_var(0)
 
@@ -35,7 +41,11 @@ class PolicyActor(Actor):
         """One forward pass for all environments."""
         self.explore_var = self._action_policy.explore_var(frame)
         params, value, state = self._network.act(self.seen(obs))
-        action, log_prob = self._action_policy(params, self.explore_var).draw(self._generators)
+        if self._warmup is not None and self.version == 0:
+            draws = self._warmup(params, 0.0)
+        else:
+            draws = self._action_policy(params, self.explore_var)
+        action, log_prob = draws.draw(self._generators)
         recalled = None
         if self._recall is not None and state is not None:
             recalled = self._recall.move_on(state)

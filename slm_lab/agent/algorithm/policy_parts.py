@@ -15,6 +15,7 @@ from slm_lab.agent.algorithm.algorithm import (
 )
 from slm_lab.agent.algorithm.loss import ValueLoss
 from slm_lab.agent.algorithm.policy_actor import PolicyActor
+from slm_lab.agent.distribution.behaviour import Behaviour
 from slm_lab.agent.distribution.family import DistributionFamily, distribution_family
 from slm_lab.agent.generators import Generators
 from slm_lab.agent.net.build import build_policy_only, build_policy_value, build_q_network
@@ -82,13 +83,17 @@ def assemble(
     learner: Learner[Any],
     horizon: int = 1,
     replay: ReplayPlan | None = None,
+    warmup: Behaviour | None = None,
 ) -> AgentParts:
-    """The learner with the actor that samples from its policy, or explores as the spec says."""
+    """The learner with the actor that samples from its policy, or explores as the spec says.
+
+    With a `warmup` the actor acts by that until training begins.
+    """
     action_policy = ActionPolicy.build(context.spec.algorithm, family, context.action_space)
     recall = network.recall
     state = None if recall is None else Recall(context.num_envs, recall.state_size)
     generators = Generators(context.seeds.action)
-    actor = PolicyActor(network, family, action_policy, generators, state)
+    actor = PolicyActor(network, family, action_policy, generators, state, warmup)
     action_dtype = np.dtype(family.action_dtype)
     return AgentParts(actor, learner, horizon, family.action_shape, action_dtype, replay, recall)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -63,6 +64,18 @@ class Samples:
 
 
 SAMPLE_FIELDS = tuple(Samples.__dataclass_fields__)
+
+
+def minibatch_bounds(size: int, minibatch_size: int) -> list[tuple[int, int]]:
+    """Where the minibatches of `size` samples begin and end, in order.
+
+    The last has the rest. A rest of one, which has no deviation to be standardised by, is added to
+    the minibatch before it.
+    """
+    starts = list(range(0, size, minibatch_size))
+    if size % minibatch_size == 1 and len(starts) > 1 and minibatch_size > 1:
+        starts.pop()
+    return list(pairwise([*starts, size]))
 
 
 class PPO(Learner[Rollout]):
@@ -145,8 +158,8 @@ class PPO(Learner[Rollout]):
         for _ in range(self.spec.training_epoch):
             order = shuffled(samples.obs, self.network.recall, self._generator)
             in_order = samples.take(order.to(self.network.device))
-            for start in range(0, size, self.spec.minibatch_size):
-                yield in_order.slice(start, start + self.spec.minibatch_size)
+            for start, stop in minibatch_bounds(size, self.spec.minibatch_size):
+                yield in_order.slice(start, stop)
 
     @torch.no_grad()
     def _prepare(self, rollout: Rollout) -> tuple[Samples, float]:

@@ -13,11 +13,12 @@ from slm_lab.agent.algorithm.replay_loop import Update, replay
 from slm_lab.agent.algorithm.soft_parts import SoftParts, build_soft
 from slm_lab.agent.algorithm.soft_policy import Expectation
 from slm_lab.agent.batch import Transitions, TransitionSource
+from slm_lab.agent.distribution.behaviour import behaviour
 from slm_lab.core.types import StateDict
 from slm_lab.spec.role import net_for_role
 from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.algorithm import EntropyRegularisedSpec
-from slm_lab.spec.schema.net import TorchArcNetSpec
+from slm_lab.spec.schema.net import ROLES, NetSpec, Role, TorchArcNetSpec
 
 
 class Prediction(NamedTuple):
@@ -52,7 +53,11 @@ class SoftLearner(Learner[TransitionSource]):
         assert isinstance(spec, EntropyRegularisedSpec)
         parts = cls.build_parts(context, spec)
         plan = replay_plan(context, spec)
-        return assemble(context, parts.actor, parts.family, cls(spec, parts), replay=plan)
+        warmup = None
+        if spec.random_warmup and spec.training_start_step > 0:
+            warmup = behaviour("random", parts.family, context.action_space)
+        learner = cls(spec, parts)
+        return assemble(context, parts.actor, parts.family, learner, replay=plan, warmup=warmup)
 
     @classmethod
     @abstractmethod
@@ -165,7 +170,10 @@ class SoftActorCritic(SoftLearner):
 
 @final
 class CrossQ(SoftLearner):
-    """No target networks: batch-renormalised critics see this state and the next in one batch."""
+    """No target networks: batch-renormalised critics see this state and the next in one batch.
+
+    Where the norm stands: see `_renormalised`.
+    """
 
     @classmethod
     def build_parts(cls, context: BuildContext, spec: EntropyRegularisedSpec) -> SoftParts:
@@ -188,10 +196,20 @@ class CrossQ(SoftLearner):
 
 
 def _renormalised(agent: AgentSpec) -> AgentSpec:
-    """The agent whose critics are batch-renormalised where its spec does not say how."""
-    critic = net_for_role(agent, "critic")
-    if critic.batch_norm or isinstance(critic, TorchArcNetSpec):
-        return agent
-    return agent.model_copy(
-        update={"critic_net": critic.model_copy(update={"batch_norm": "renorm"})}
-    )
+    """The agent with batch renormalisation where its spec does not say how to normalise.
+
+    By default as the authors have it (github adityab/CrossQ, sbx/sac/policies.py): in critics and
+    actor, of the input and behind every activation. With `norm_place` "before" in the critics
+    alone, before every activation.
+    """
+    actor, critic = (_with_norm(net_for_role(agent, role), role) for role in ROLES)
+    return agent.model_copy(update={"net": actor, "critic_net": critic})
+
+
+def _with_norm(net: NetSpec, role: Role) -> NetSpec:
+    if isinstance(net, TorchArcNetSpec):
+        return net
+    place = net.norm_place or "after"
+    wanted = role == "critic" or place == "after"
+    norm = net.batch_norm or ("renorm" if wanted else False)
+    return net.model_copy(update={"batch_norm": norm, "norm_place": place})

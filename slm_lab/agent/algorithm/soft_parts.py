@@ -34,6 +34,7 @@ from slm_lab.core.errors import LabError
 from slm_lab.spec.role import net_for_role
 from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.algorithm import EntropyRegularisedSpec
+from slm_lab.spec.torch_table import entries
 
 DISCRETE_TARGET = 0.98
 """H̄ for discrete actions as a share of the largest entropy there is, ln n (arXiv:1910.07207)."""
@@ -107,6 +108,8 @@ def _temperature(
         return ScheduledTemperature(Schedule(spec.fixed_alpha))
     net_spec = net_for_role(context.spec, "actor")
     args = dict(net_spec.optim_spec.args)
+    if "weight_decay" in entries("optimizers")[net_spec.optim_spec.name].arguments:
+        args["weight_decay"] = 0.0  # decay would pull α towards 1, away from its target
     if spec.alpha_lr is not None:
         args["lr"] = spec.alpha_lr
     optim_spec = net_spec.optim_spec.model_copy(update={"args": args})

@@ -103,7 +103,8 @@ class Sequences(Drawing):
     """Stretches of one environment that follow each other, each as likely as every other.
 
     They may reach over the end of an episode. The first steps of each only bring the recurrent
-    state up to date: they weigh nothing (burn-in, Kapturowski et al., "R2D2", 2019).
+    state up to date: they weigh nothing, and the net takes no gradient through them (burn-in,
+    Kapturowski et al., "R2D2", 2019).
     """
 
     def __init__(self, ring: StepRing, seed: int, recall: RecallSpec) -> None:

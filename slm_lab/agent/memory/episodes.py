@@ -5,8 +5,9 @@ import math
 import numpy as np
 import torch
 
-from slm_lab.agent.batch import Act, Rollout
+from slm_lab.agent.batch import Act, RawRollout, Rollout
 from slm_lab.agent.memory.memory import Memory, MemoryLayout
+from slm_lab.core.normalization import Unnormalized
 from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray, StateDict
 from slm_lab.spec.schema.memory import MemorySpec, OnPolicyCrossEntropySpec
 
@@ -14,6 +15,8 @@ Episode = dict[str, Array]
 """The steps of one episode by field, (T, ...) each; `next_obs` is the last one only, (1, ...)."""
 
 STEP_FIELDS = ("obs", "action", "log_prob", "value", "reward", "terminated", "truncated", "version")
+RAW_FIELDS = ("raw_obs", "raw_reward")
+"""Those besides where the past is kept, see `MemoryLayout.rollouts_keep_raw`."""
 
 
 class OnPolicyReplay(Memory[Rollout]):
@@ -29,6 +32,7 @@ class OnPolicyReplay(Memory[Rollout]):
 
     def __init__(self, layout: MemoryLayout, best_fraction: float = 1.0) -> None:
         self._wanted = layout.horizon
+        self._fields = STEP_FIELDS + (RAW_FIELDS if layout.rollouts_keep_raw else ())
         self._best_fraction = best_fraction
         self._steps: list[dict[str, Array]] = []
         """Vector steps (N, ...) that some running episode still needs, oldest first."""
@@ -51,18 +55,22 @@ class OnPolicyReplay(Memory[Rollout]):
         terminated: BoolArray,
         truncated: BoolArray,
         next_obs: Array,
+        raw: Unnormalized | None = None,
     ) -> None:
         """Appends a step to every running episode, and finishes those that end with it."""
         version = np.full(len(reward), act.version)
+        values: tuple[Array, ...]
         values = (obs, act.action, act.log_prob, act.value, reward, terminated, truncated, version)
+        if self._fields != STEP_FIELDS and raw is not None:
+            values += (raw.obs, raw.reward)
         self._steps.append(
-            {name: value.copy() for name, value in zip(STEP_FIELDS, values, strict=True)}
+            {name: value.copy() for name, value in zip(self._fields, values, strict=True)}
         )
         done = terminated | truncated
         if done.any():
             self._finish(np.flatnonzero(done), next_obs)
 
-    def break_off(self, next_obs: Array) -> None:
+    def break_off(self, next_obs: Array, raw_next_obs: Array | None = None) -> None:
         """Finishes every running episode as truncated after its last step."""
         running = [n for n, begin in enumerate(self._begins) if begin < len(self._steps)]
         if running:
@@ -73,7 +81,7 @@ class OnPolicyReplay(Memory[Rollout]):
         """Takes the running episodes of these environments, which end with the last step."""
         for n in environments:
             steps = self._steps[self._begins[n] :]
-            episode = {name: np.stack([step[name][n] for step in steps]) for name in STEP_FIELDS}
+            episode = {name: np.stack([step[name][n] for step in steps]) for name in self._fields}
             episode["next_obs"] = next_obs[n : n + 1].copy()
             self._finished.append(episode)
             self._begins[n] = len(self._steps)
@@ -93,11 +101,12 @@ class OnPolicyReplay(Memory[Rollout]):
         episodes, self._finished = self._best(self._finished), []
         columns = {
             name: torch.from_numpy(np.concatenate([e[name] for e in episodes])).unsqueeze(1)
-            for name in STEP_FIELDS
+            for name in self._fields
         }
         ends = np.cumsum([len(e["reward"]) for e in episodes]) - 1
         # Where an episode was terminated the value of its last state is masked by the learner.
-        return Rollout(
+        kind = Rollout if self._fields == STEP_FIELDS else RawRollout
+        return kind(
             **columns,
             bootstrap_obs=torch.from_numpy(np.concatenate([e["next_obs"] for e in episodes])),
             bootstrap_t=torch.from_numpy(ends),

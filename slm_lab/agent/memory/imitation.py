@@ -6,11 +6,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from slm_lab.agent.batch import Act, ImitationBatch, PastReturns, Rollout, Transitions
+from slm_lab.agent.batch import Act, ImitationBatch, PastReturns, RawRollout, Rollout, Transitions
 from slm_lab.agent.memory.drawing import NOTHING, Drawing, Proportional, Uniform
 from slm_lab.agent.memory.memory import Memory, MemoryLayout
 from slm_lab.agent.memory.step_log import StepLog
 from slm_lab.agent.schedule import Schedule
+from slm_lab.core.normalization import Unnormalized
 from slm_lab.core.registry import MEMORIES
 from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray, StateDict
 from slm_lab.spec.schema.memory import MemorySpec, OnPolicySpec
@@ -24,17 +25,29 @@ BETA = Schedule(ScheduleSpec(start_val=0.1))
 
 @final
 class ReturnRing(StepLog):
-    """The newest `size` steps (obs, action, return) of finished episodes."""
+    """The newest `size` steps of finished episodes, with what their returns are made from.
 
-    def __init__(self, size: int, layout: MemoryLayout) -> None:
+    The steps of an episode follow each other. Without normalisation a step has its return, which
+    never changes. With it a step has its raw reward, and how many steps of its episode are `left`
+    after it: the return is then the sum of rewards that are normalised and clipped as of now.
+    """
+
+    def __init__(self, size: int, gamma: float, layout: MemoryLayout) -> None:
         self.size = size
         self.count = 0
+        self._gamma = gamma
+        self._normalization = layout.normalization
         self._last_block = 0
         self.arrays: dict[str, Array] = {
             "obs": np.zeros((size, *layout.obs_shape), layout.obs_dtype),
             "action": np.zeros((size, *layout.action_shape), layout.action_dtype),
-            "returns": np.zeros(size, np.float32),
         }
+        if self._normalization is None:
+            self.arrays["returns"] = np.zeros(size, np.float32)
+        else:
+            self.arrays["reward"] = np.zeros(size, np.float32)
+            self.arrays["left"] = np.zeros(size, np.int64)
+            self.arrays["last_value"] = np.zeros(size, np.float32)
 
     @property
     def capacity(self) -> int:
@@ -60,14 +73,42 @@ class ReturnRing(StepLog):
         """The places of the steps numbered from the oldest, 0, to `num_stored` − 1."""
         return (self.first + age) % self.size
 
-    def add(self, obs: Array, action: Array, returns: FloatArray) -> None:
-        """Writes K steps over the oldest; of more than fit, the last."""
-        count = len(returns)
+    def add(self, obs: Array, action: Array, reward: FloatArray, last_value: float) -> None:
+        """Writes the K steps of an episode over the oldest; of more than fit, the last.
+
+        `reward` (K,) is raw; `last_value` is V of the state that it ended in, 0 if terminal.
+        """
+        count = len(reward)
+        values: dict[str, Array] = {"obs": obs, "action": action}
+        if self._normalization is None:
+            values["returns"] = discounted_sums(reward, last_value, self._gamma)
+        else:
+            values["reward"] = reward
+            values["left"] = np.arange(count - 1, -1, -1)
+            values["last_value"] = np.full(count, last_value, np.float32)
         self._last_block = min(count, self.size)
         places = np.arange(self.count + count - self._last_block, self.count + count) % self.size
-        for name, values in (("obs", obs), ("action", action), ("returns", returns)):
-            self.arrays[name][places] = values[count - self._last_block :]
+        for name, array in self.arrays.items():
+            array[places] = values[name][count - self._last_block :]
         self.count += count
+
+    def obs(self, places: IntArray) -> Array:
+        """The observations at `places` (B,), normalised as of now."""
+        obs: Array = self.arrays["obs"][places]
+        return obs if self._normalization is None else self._normalization.obs(obs)
+
+    def returns(self, places: IntArray) -> FloatArray:
+        """(B,) Σ_k γ^k r_{t+k} over the rest of the episode, and γ^K V of what it ended in."""
+        arrays = self.arrays
+        if self._normalization is None:
+            return np.asarray(arrays["returns"][places])
+        left = arrays["left"][places]
+        steps = np.arange(left.max() + 1)
+        reward = self._normalization.reward(arrays["reward"][(places[:, None] + steps) % self.size])
+        powers = self._gamma ** np.arange(left.max() + 2)
+        returns = (reward * (steps <= left[:, None])) @ powers[:-1]
+        returns += powers[left + 1] * arrays["last_value"][places]
+        return returns.astype(np.float32)
 
     def content(self, first: int, end: int) -> StateDict:
         """See `StepLog`."""
@@ -76,7 +117,7 @@ class ReturnRing(StepLog):
 
     def load_content(self, content: StateDict) -> None:
         """See `StepLog`."""
-        end = int(content["first"]) + len(content["returns"])
+        end = int(content["first"]) + len(content["obs"])
         first = max(int(content["first"]), self.first)
         if first < end:
             for name, array in self.arrays.items():
@@ -91,21 +132,28 @@ class ReturnRing(StepLog):
         self.count, self._last_block = int(state["count"]), int(state["last_block"])
 
 
+def discounted_sums(reward: FloatArray, last_value: float, gamma: float) -> FloatArray:
+    """R_t = r_t + γ R_{t+1} over the rewards (K,) of an episode, R_K = `last_value`; (K,)."""
+    returns = np.empty_like(reward)
+    following = last_value
+    for t in range(len(returns) - 1, -1, -1):
+        following = reward[t] + gamma * following
+        returns[t] = following
+    return returns
+
+
 @final
 class EpisodeReturns(PastReturns):
-    """Puts episodes together from rollouts, and keeps their steps once their returns are known.
+    """Puts episodes together from rollouts, and keeps their steps once they have ended.
 
-    A return is computed over the whole episode before anything of it can be drawn, eq. 4 of
-    arXiv:1806.05635. Where the episode was truncated, the value of its last state stands for what
-    would have followed. With `use_cer` the last step of the newest episode is part of every batch.
+    A return is that of the whole episode, eq. 4 of arXiv:1806.05635. Where the episode was
+    truncated, the value of its last state stands for what would have followed. With `use_cer` the
+    last step of the newest episode is part of every batch.
     """
 
-    def __init__(
-        self, ring: ReturnRing, drawing: Drawing, gamma: float, batch_size: int, use_cer: bool
-    ) -> None:
+    def __init__(self, ring: ReturnRing, drawing: Drawing, batch_size: int, use_cer: bool) -> None:
         self._ring = ring
         self._drawing = drawing
-        self._gamma = gamma
         self._batch_size = batch_size
         self._use_cer = use_cer
         self._running: dict[int, list[dict[str, Array]]] = {}
@@ -123,11 +171,10 @@ class EpisodeReturns(PastReturns):
         last_value[where] = bootstrap_value.numpy()
         last_value[rollout.terminated.numpy()] = 0.0
         done = rollout.done.numpy()
-        fields = {
-            "obs": rollout.obs.numpy(),
-            "action": rollout.action.numpy(),
-            "reward": rollout.reward.numpy(),
-        }
+        obs, reward = rollout.obs, rollout.reward
+        if isinstance(rollout, RawRollout):
+            obs, reward = rollout.raw_obs, rollout.raw_reward
+        fields = {"obs": obs.numpy(), "action": rollout.action.numpy(), "reward": reward.numpy()}
         for n in range(done.shape[1]):
             begin = 0
             for end in (np.flatnonzero(done[:, n]) + 1).tolist():
@@ -144,12 +191,7 @@ class EpisodeReturns(PastReturns):
     def _finish(self, n: int, last_value: float) -> None:
         pieces = self._running.pop(n)
         episode = {name: np.concatenate([p[name] for p in pieces]) for name in pieces[0]}
-        returns = np.empty_like(episode["reward"])
-        following = last_value
-        for t in range(len(returns) - 1, -1, -1):
-            following = episode["reward"][t] + self._gamma * following
-            returns[t] = following
-        self._ring.add(episode["obs"], episode["action"], returns)
+        self._ring.add(episode["obs"], episode["action"], episode["reward"], last_value)
         self._drawing.added()
 
     def forget_running(self) -> None:
@@ -161,15 +203,15 @@ class EpisodeReturns(PastReturns):
         # The last step only: a whole episode would leave no room for the past.
         newest = self._ring.newest[-1:] if self._use_cer else NOTHING
         places, weight = self._drawing.draw(self._batch_size, frame, newest)
-        arrays = {name: torch.from_numpy(a[places]) for name, a in self._ring.arrays.items()}
-        returns = arrays["returns"]
+        obs = torch.from_numpy(self._ring.obs(places))
+        returns = torch.from_numpy(self._ring.returns(places))
         return Transitions(
-            obs=arrays["obs"],
-            action=arrays["action"],
+            obs=obs,
+            action=torch.from_numpy(self._ring.arrays["action"][places]),
             log_prob=torch.full_like(returns, torch.nan),
             reward=returns,
             discount=torch.zeros_like(returns),
-            next_obs=arrays["obs"],
+            next_obs=obs,
             weight=weight,
             index=torch.from_numpy(places),
         )
@@ -220,10 +262,9 @@ class WithPast(Memory[ImitationBatch]):
         assert spec.batch_size is not None
         assert spec.max_size is not None
         assert layout.replay is not None
-        ring = ReturnRing(spec.max_size, layout)
+        ring = ReturnRing(spec.max_size, layout.replay.gamma, layout)
         drawing = _drawing(spec, ring, layout.replay.seed)
-        gamma, batch_size = layout.replay.gamma, spec.batch_size
-        past = EpisodeReturns(ring, drawing, gamma, batch_size, spec.use_cer)
+        past = EpisodeReturns(ring, drawing, spec.batch_size, spec.use_cer)
         return cls(MEMORIES.load(spec.name).build(spec, layout), past)
 
     def add(
@@ -234,9 +275,10 @@ class WithPast(Memory[ImitationBatch]):
         terminated: BoolArray,
         truncated: BoolArray,
         next_obs: Array,
+        raw: Unnormalized | None = None,
     ) -> None:
         """Adds to what is done just now."""
-        self._present.add(obs, act, reward, terminated, truncated, next_obs)
+        self._present.add(obs, act, reward, terminated, truncated, next_obs, raw)
 
     def ready(self) -> bool:
         """Whether there is a rollout."""
@@ -251,13 +293,13 @@ class WithPast(Memory[ImitationBatch]):
         """The rollout, and the past to add it to and to draw from."""
         return ImitationBatch(self._present.take(), self._past)
 
-    def break_off(self, next_obs: Array) -> None:
+    def break_off(self, next_obs: Array, raw_next_obs: Array | None = None) -> None:
         """Ends the running episodes as truncated.
 
         What the past has of them is dropped. Their last steps, still to be learned from, have their
         returns all the same: those depend on what follows only.
         """
-        self._present.break_off(next_obs)
+        self._present.break_off(next_obs, raw_next_obs)
         self._past.forget_running()
 
     @property

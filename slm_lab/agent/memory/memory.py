@@ -10,6 +10,7 @@ import numpy as np
 from slm_lab.agent.batch import Act
 from slm_lab.agent.memory.step_log import StepLog
 from slm_lab.agent.replay_plan import ReplayPlan
+from slm_lab.core.normalization import Normalization, Unnormalized
 from slm_lab.core.types import Array, BoolArray, FloatArray, StateDict
 from slm_lab.spec.schema.memory import MemorySpec
 
@@ -37,6 +38,14 @@ class MemoryLayout:
     """
     scratch: Path | None = None
     """A folder for files that are of no use to anybody else and leave nothing behind."""
+    normalization: Normalization | None = None
+    """How what is stored raw is normalised when it is sampled; None: nothing is normalised."""
+
+    @property
+    def rollouts_keep_raw(self) -> bool:
+        """Whether a rollout is kept for long after it was learned from, and something is
+        normalised."""
+        return self.replay is not None and self.normalization is not None
 
 
 class Memory(ABC, Generic[BatchT]):
@@ -56,8 +65,13 @@ class Memory(ABC, Generic[BatchT]):
         terminated: BoolArray,
         truncated: BoolArray,
         next_obs: Array,
+        raw: Unnormalized | None = None,
     ) -> None:
-        """Copies one step of all N environments; the arrays may be reused by the caller."""
+        """Copies one step of all N environments; the arrays may be reused by the caller.
+
+        `raw` is what was normalised of it, as it was before. Who learns from a step once has no use
+        for it. Who keeps steps for long stores that, and normalises it when it is sampled.
+        """
 
     @abstractmethod
     def ready(self) -> bool:
@@ -73,8 +87,9 @@ class Memory(ABC, Generic[BatchT]):
         """The batch to learn from, once; valid until the next `add`."""
 
     @abstractmethod
-    def break_off(self, next_obs: Array) -> None:
-        """Truncates the running episodes after their last step, which ended in `next_obs` (N, …).
+    def break_off(self, next_obs: Array, raw_next_obs: Array | None = None) -> None:
+        """Truncates the running episodes after their last step, which ended in `next_obs` (N, …),
+        which was `raw_next_obs` before it was normalised; None: the same.
 
         For a resumed run whose environments could not be put back where they were.
         """

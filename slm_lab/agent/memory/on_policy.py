@@ -3,8 +3,9 @@
 import numpy as np
 import torch
 
-from slm_lab.agent.batch import Act, Rollout
+from slm_lab.agent.batch import Act, RawRollout, Rollout
 from slm_lab.agent.memory.memory import Memory, MemoryLayout
+from slm_lab.core.normalization import Unnormalized
 from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray, StateDict
 from slm_lab.spec.schema.memory import MemorySpec
 
@@ -29,6 +30,10 @@ class OnPolicyBatchReplay(Memory[Rollout]):
             "truncated": np.zeros(lead, np.bool_),
             "version": np.zeros(lead, np.int64),
         }
+        self._keeps_raw = layout.rollouts_keep_raw
+        if self._keeps_raw:
+            self._arrays["raw_obs"] = np.zeros_like(self._arrays["obs"])
+            self._arrays["raw_reward"] = np.zeros_like(self._arrays["reward"])
         self._tensors = {name: torch.from_numpy(a) for name, a in self._arrays.items()}
         self._cut_obs: list[Array] = []
         self._cut_places: list[tuple[int, int]] = []
@@ -47,6 +52,7 @@ class OnPolicyBatchReplay(Memory[Rollout]):
         terminated: BoolArray,
         truncated: BoolArray,
         next_obs: Array,
+        raw: Unnormalized | None = None,
     ) -> None:
         """Writes row t."""
         t = self._t
@@ -59,12 +65,15 @@ class OnPolicyBatchReplay(Memory[Rollout]):
         arrays["terminated"][t] = terminated
         arrays["truncated"][t] = truncated
         arrays["version"][t] = act.version
+        if self._keeps_raw and raw is not None:
+            arrays["raw_obs"][t] = raw.obs
+            arrays["raw_reward"][t] = raw.reward
         last = t + 1 == self._horizon
         if last or truncated.any():
             self._cut(t, np.arange(len(reward)) if last else np.flatnonzero(truncated), next_obs)
         self._t = t + 1
 
-    def break_off(self, next_obs: Array) -> None:
+    def break_off(self, next_obs: Array, raw_next_obs: Array | None = None) -> None:
         """Marks the last row truncated where its episode went on, and keeps its last state."""
         t = self._t - 1
         if t < 0:
@@ -87,7 +96,8 @@ class OnPolicyBatchReplay(Memory[Rollout]):
     def take(self) -> Rollout:
         """The full rollout; the next `add` begins a new one."""
         places = torch.tensor(self._cut_places, dtype=torch.int64)
-        rollout = Rollout(
+        kind = RawRollout if self._keeps_raw else Rollout
+        rollout = kind(
             **self._tensors,
             bootstrap_obs=torch.from_numpy(np.stack(self._cut_obs)),
             bootstrap_t=places[:, 0],

@@ -11,10 +11,11 @@ from slm_lab.agent.memory.memory import Memory, MemoryLayout
 from slm_lab.agent.memory.step_log import StepLog
 from slm_lab.agent.memory.storage import Allocate, in_memory, mapped_in
 from slm_lab.agent.memory.transition_ring import TransitionRing
-from slm_lab.agent.recall import begin_sequences
+from slm_lab.agent.recall import begin_sequences, marked
 from slm_lab.agent.replay_plan import ReplayPlan
 from slm_lab.agent.schedule import Schedule
 from slm_lab.core.errors import LabError
+from slm_lab.core.normalization import Unnormalized
 from slm_lab.core.types import Array, BoolArray, FloatArray, StateDict
 from slm_lab.spec.schema.memory import MemorySpec, PrioritizedReplaySpec, ReplaySpec
 
@@ -22,6 +23,9 @@ from slm_lab.spec.schema.memory import MemorySpec, PrioritizedReplaySpec, Replay
 @final
 class Replay(Memory[TransitionSource], TransitionSource):
     """Experience replay (Lin, 1992): a ring of transitions, drawn uniformly or by priority.
+
+    Observations and rewards are stored raw, and normalised by the statistics of now when they are
+    sampled, so that a state is one input, whenever it was seen.
 
     With `use_cer` the newest transition of every environment is part of every batch: combined
     experience replay, arXiv:1712.01275.
@@ -35,6 +39,9 @@ class Replay(Memory[TransitionSource], TransitionSource):
         self._recall = plan.recall
         self._schedule = plan.schedule
         self._before_training = plan.schedule.before_training(layout.num_envs)
+        sequence = 1 if plan.recall is None else plan.recall.stretch * layout.num_envs
+        self._least = max(plan.schedule.start, sequence)
+        """Transitions stored before the first batch can be drawn."""
         self._batch_size = spec.batch_size
         self._use_cer = spec.use_cer
         self.num_batches = 0
@@ -57,8 +64,13 @@ class Replay(Memory[TransitionSource], TransitionSource):
         terminated: BoolArray,
         truncated: BoolArray,
         next_obs: Array,
+        raw: Unnormalized | None = None,
     ) -> None:
-        """Writes one step over the oldest."""
+        """Writes one step over the oldest, as it was before it was normalised."""
+        if raw is not None:
+            obs, reward, next_obs = raw
+        if self._recall is not None:
+            obs = marked(obs, self._ring.begins)
         self._ring.add(obs, act, reward, terminated, truncated, next_obs)
         self._drawing.added()
         before, self.num_stored = self.num_stored, self.num_stored + len(reward)
@@ -67,12 +79,15 @@ class Replay(Memory[TransitionSource], TransitionSource):
         self.num_trained_on = max(self.num_stored - self._before_training, 0)
 
     def train_freely(self) -> None:
-        """From the first training event on there is one more whenever it is asked for."""
+        """A training event is due at any time, once `training_start_step` transitions are stored.
+
+        At least one transition is waited for, or one sequence where sequences are drawn.
+        """
         self._is_free = True
 
     def ready(self) -> bool:
         """Whether the newest step has made a training event due."""
-        return self._is_due or (self._is_free and self.num_stored >= self._schedule.start)
+        return self.num_stored >= self._least if self._is_free else self._is_due
 
     def take(self) -> TransitionSource:
         """The memory itself, to draw from."""
@@ -98,9 +113,9 @@ class Replay(Memory[TransitionSource], TransitionSource):
         """See `TransitionSource`."""
         self._drawing.report_errors(index, error)
 
-    def break_off(self, next_obs: Array) -> None:
+    def break_off(self, next_obs: Array, raw_next_obs: Array | None = None) -> None:
         """Ends the running episodes as truncated."""
-        self._ring.break_off(next_obs)
+        self._ring.break_off(next_obs if raw_next_obs is None else raw_next_obs)
 
     @property
     def log(self) -> StepLog:

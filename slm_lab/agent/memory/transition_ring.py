@@ -61,6 +61,10 @@ class TransitionRing(StepLog):
             "terminated": self._terminated,
             "done": self._done,
         }
+        self._normalization = layout.normalization
+        recall = None if layout.replay is None else layout.replay.recall
+        self._obs_size = None if recall is None else layout.obs_shape[0] - recall.row_size
+        """What of a row is an observation, where there is more."""
         self._num_steps = num_steps
         self._powers = (gamma ** np.arange(num_steps + 1)).astype(np.float32)
         """γ^m"""
@@ -87,6 +91,11 @@ class TransitionRing(StepLog):
         """(N,) the places that could be read back before the newest step, and no longer."""
         return self._first_place(self.count - 1 - self.num_rows) + self._envs
 
+    @property
+    def begins(self) -> BoolArray:
+        """(N,) whether the next step begins an episode, or follows a break."""
+        return self._done[self._places(self.count - 1)] if self.count else self._all_begin
+
     def place(self, age: IntArray) -> IntArray:
         """The places of the transitions numbered (B,) from the oldest, 0, to `num_stored` − 1."""
         oldest = self._first_place(max(self.count - self.num_rows, 0))
@@ -103,8 +112,7 @@ class TransitionRing(StepLog):
     ) -> None:
         """Writes one step over the oldest."""
         here, following = self._places(self.count), self._places(self.count + 1)
-        begun = self._done[self._places(self.count - 1)] if self.count else self._all_begin
-        self._obs.write(here, following, begun, obs, next_obs)
+        self._obs.write(here, following, self.begins, obs, next_obs)
         self._action[here] = act.action
         self._log_prob[here] = act.log_prob
         self._reward[here] = reward
@@ -127,23 +135,40 @@ class TransitionRing(StepLog):
         self._obs.keep_last(self.newest[ended], next_obs[ended])
 
     def gather(self, places: IntArray) -> Gathered:
-        """The transitions at `places` (B,), each over up to n steps.
+        """The transitions at `places` (B,), each over up to n steps, normalised.
 
         Fewer where the episode ends, or where nothing newer is known yet.
         """
-        reward = self._reward.take(places)
+        reward = self._reward_at(places)
         last: IntArray = places
         steps: IntArray = np.ones(1, np.int64)
         if self._num_steps > 1:
             reward, steps, last = self._accumulate(places, reward)
+        ended = self._done.take(last)
+        obs, next_obs = self._normalized(self._obs.at(places), self._obs.after(last, ended))
         return Gathered(
-            self._obs.at(places),
+            obs,
             self._action.take(places, axis=0),
             self._log_prob.take(places),
             reward,
             self._powers.take(steps) * ~self._terminated.take(last),
-            self._obs.after(last, self._done.take(last)),
+            next_obs,
         )
+
+    def _normalized(self, obs: Array, next_obs: Array) -> tuple[Array, Array]:
+        """Observations (B, *obs_shape), or rows, as networks take them; in one go, for speed."""
+        if self._normalization is None:
+            return obs, next_obs
+        both, size = np.concatenate([obs, next_obs]), self._obs_size
+        if size is None:
+            both = self._normalization.obs(both)
+        else:
+            both[:, :size] = self._normalization.obs(both[:, :size])
+        return both[: len(obs)], both[len(obs) :]
+
+    def _reward_at(self, places: IntArray) -> FloatArray:
+        reward: FloatArray = self._reward.take(places)
+        return reward if self._normalization is None else self._normalization.reward(reward)
 
     def _accumulate(
         self, places: IntArray, reward: FloatArray
@@ -156,7 +181,7 @@ class TransitionRing(StepLog):
             goes_on = ~self._done.take(last) & (last // self.num_envs != newest_row)
             last = np.where(goes_on, (last + self.num_envs) % self.size, last)
             # Where it does not go on the steps behind did not either, so the power is right.
-            reward += goes_on * self._powers[step] * self._reward.take(last)
+            reward += goes_on * self._powers[step] * self._reward_at(last)
             steps += goes_on
         return reward, steps, last
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from slm_lab.agent.batch import Act, Rollout
 from slm_lab.agent.memory.memory import Memory, MemoryLayout
+from slm_lab.core.normalization import Unnormalized
 from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray, StateDict
 from slm_lab.spec.schema.memory import MemorySpec
 
@@ -161,10 +162,14 @@ class Unroll:
 
 @final
 class UnrollWriter(Memory[Unroll]):
-    """The memory of an actor: it writes down what happens, and learns from nothing."""
+    """The memory of an actor: it writes down what happens, and learns from nothing.
+
+    For a learner that replays it writes what was before it was normalised.
+    """
 
     def __init__(self, layout: MemoryLayout) -> None:
-        self.layout = replace(layout, replay=None, scratch=None)
+        self.layout = replace(layout, replay=None, normalization=None, scratch=None)
+        self._writes_raw = layout.replay is not None
         self._t = self._horizon = layout.horizon
 
     @classmethod
@@ -194,8 +199,11 @@ class UnrollWriter(Memory[Unroll]):
         terminated: BoolArray,
         truncated: BoolArray,
         next_obs: Array,
+        raw: Unnormalized | None = None,
     ) -> None:
         """Writes step t."""
+        if raw is not None and self._writes_raw:
+            obs, reward, next_obs = raw
         t, unroll = self._t, self._unroll
         unroll.obs[t] = obs
         unroll.action[t] = act.action
@@ -227,7 +235,7 @@ class UnrollWriter(Memory[Unroll]):
         """The full one."""
         return self._unroll
 
-    def break_off(self, next_obs: Array) -> None:
+    def break_off(self, next_obs: Array, raw_next_obs: Array | None = None) -> None:
         """Nothing: what is not full is dropped."""
 
     def state_dict(self) -> StateDict:
@@ -271,6 +279,7 @@ class UnrollMemory(Memory[Rollout]):
         terminated: BoolArray,
         truncated: BoolArray,
         next_obs: Array,
+        raw: Unnormalized | None = None,
     ) -> None:
         """Raises TypeError: steps come by the unroll, see `put`."""
         raise TypeError("a learner with actors takes whole unrolls")
@@ -284,7 +293,7 @@ class UnrollMemory(Memory[Rollout]):
         unrolls, self._unrolls = self._unrolls, []
         return as_rollout(unrolls)
 
-    def break_off(self, next_obs: Array) -> None:
+    def break_off(self, next_obs: Array, raw_next_obs: Array | None = None) -> None:
         """Drops what waits: nobody can say what would have followed."""
         self._unrolls = []
 

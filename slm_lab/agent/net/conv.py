@@ -46,17 +46,20 @@ class ConvBody(nn.Module):
         self.num_features = channels * size[0] * size[1]
         self._activation = activation_function(spec.hid_layers_activation, dim=1)
         self._normalize = spec.normalize
+        self._norm_after = spec.norm_place == "after"
 
     def forward(self, obs: Tensor) -> Tensor:
         """(B, C, H, W) of uint8 or floats to (B, num_features)."""
         x = image_input(obs, self._normalize)
         for conv, norms in zip(self.convs, self.norms, strict=True):
-            x = norms(conv(x))
-            if self._activation is torch.relu:
-                x = torch.relu_(x)  # nobody needs what it came from, and it may be large
-            elif self._activation is not None:
-                x = self._activation(x)
+            x = conv(x)
+            x = norms(self._activated(x)) if self._norm_after else self._activated(norms(x))
         return x.flatten(1)
+
+    def _activated(self, x: Tensor) -> Tensor:
+        if self._activation is torch.relu:
+            return torch.relu_(x)  # nobody needs what it came from, and it may be large
+        return x if self._activation is None else self._activation(x)
 
 
 @final
@@ -75,7 +78,7 @@ class ConvNet(nn.Module):
         self.body = ConvBody(spec, obs_shape, generator)
         features = (self.body.num_features,)
         mlp = as_mlp(spec, spec.fc_hid_layers)
-        self.tail = MLPNet(mlp, features, head_dims, head_gains, generator)
+        self.tail = MLPNet(mlp, features, head_dims, head_gains, generator, normalizes_input=False)
 
     def forward(self, obs: Tensor) -> tuple[Tensor, ...]:
         """(B, C, H, W) to one (B, head_dim) per head."""

@@ -37,7 +37,8 @@ class HydraMLPNet(nn.Module):
         activations = per_head(spec.out_layer_activation, num_outputs)
         for stack, name, dim, gain in zip(stacks, activations, head_dims, head_gains, strict=True):
             own = as_mlp(spec, stack).model_copy(update={"out_layer_activation": name})
-            self.tails.append(MLPNet(own, features, [dim], [gain], generator))
+            tail = MLPNet(own, features, [dim], [gain], generator, normalizes_input=False)
+            self.tails.append(tail)
 
     def forward(self, obs: Tensor) -> tuple[Tensor, ...]:
         """(B, D) to one (B, head_dim) per output."""

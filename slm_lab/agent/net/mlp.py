@@ -24,6 +24,10 @@ from slm_lab.spec.torch_table import activation_class
 class MLPNet(nn.Module, ArrayNet):
     """Hidden layers (linear, norm, activation) and one linear head per output.
 
+    With `norm_place` "after" a layer is linear, activation, norm, and batch normalisation of the
+    input comes first: the placement of CrossQ's authors. A part of a net whose input has come
+    through a normalised layer already does not normalise it again (`normalizes_input` False).
+
     Where it is a plain stack of linear layers and a common activation it runs as one node of the
     autograd graph, see `mlp_function`, and acts by NumPy, see `array_mlp`.
     """
@@ -35,6 +39,7 @@ class MLPNet(nn.Module, ArrayNet):
         head_dims: Sequence[int],
         head_gains: Sequence[float | None],
         generator: torch.Generator,
+        normalizes_input: bool = True,
     ) -> None:
         super().__init__()
         if (refusal := no_vector(spec.type, obs_shape)) is not None:
@@ -42,7 +47,13 @@ class MLPNet(nn.Module, ArrayNet):
         widths = [obs_shape[0], *spec.hid_layers]
         pairs = list(pairwise(widths))
         self.hidden = nn.ModuleList([EmptyLinear(i, o) for i, o in pairs])
-        self.norms = nn.ModuleList([n for w in spec.hid_layers for n in _norms(spec, w)])
+        self._norm_after = spec.norm_place == "after"
+        first: list[Norm] = []
+        if self._norm_after and normalizes_input:
+            first = _norms(spec.model_copy(update={"layer_norm": False}), widths[0])
+        self._num_first = len(first)
+        """How many of the norms are of the input."""
+        self.norms = nn.ModuleList(first + [n for w in spec.hid_layers for n in _norms(spec, w)])
         self.heads = nn.ModuleList([EmptyLinear(widths[-1], d) for d in head_dims])
         gain = hidden_gain(spec.hid_layers_activation)
         for layer in self.hidden:
@@ -107,12 +118,18 @@ class MLPNet(nn.Module, ArrayNet):
     def features(self, obs: Tensor) -> Tensor:
         """(B, D) to what the last hidden layer puts out, (B, width), layer by layer."""
         x = obs
-        per_layer = len(self.norms) // max(len(self.hidden), 1)
+        first = self._num_first
+        for norm in self.norms[:first]:
+            x = norm(x)
+        per_layer = (len(self.norms) - first) // max(len(self.hidden), 1)
         for index, layer in enumerate(self.hidden):
             x = layer(x)
-            for norm in self.norms[index * per_layer : (index + 1) * per_layer]:
+            norms = self.norms[first + index * per_layer : first + (index + 1) * per_layer]
+            if self._norm_after and self._activation is not None:
+                x = self._activation(x)
+            for norm in norms:
                 x = norm(x)
-            if self._activation is not None:
+            if not self._norm_after and self._activation is not None:
                 x = self._activation(x)
         return x
 
@@ -127,6 +144,7 @@ def as_mlp(spec: NetSpec, hid_layers: Sequence[int]) -> MLPNetSpec:
         init_fn=spec.init_fn,
         layer_norm=spec.layer_norm,
         batch_norm=spec.batch_norm,
+        norm_place=spec.norm_place,
     )
 
 

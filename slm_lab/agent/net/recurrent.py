@@ -70,7 +70,8 @@ class RecurrentNet(nn.Module, ArrayNet):
         )
         init_recurrent(self.cell, spec.init_fn, generator)
         features = (spec.rnn_hidden_size,)
-        self.tail = MLPNet(as_mlp(spec, ()), features, head_dims, head_gains, generator)
+        mlp = as_mlp(spec, ())
+        self.tail = MLPNet(mlp, features, head_dims, head_gains, generator, normalizes_input=False)
         self.state_size = spec.state_size
         self.stretch, self.burn_in = spec.seq_len, spec.burn_in
         self._obs_size = obs_shape[0]
@@ -82,12 +83,15 @@ class RecurrentNet(nn.Module, ArrayNet):
         self._state_at = slice(begin, begin + self.state_size)
 
     def forward(self, rows: Tensor) -> tuple[Tensor, ...]:
-        """(B, D + H + 1) to one (B, head_dim) per head."""
-        begins = rows[:, -1] != 0
-        begins[0] = True
-        (begin,) = begins.nonzero(as_tuple=True)
-        lengths = torch.diff(begin, append=begin.new_tensor([len(rows)])).tolist()
-        features, _ = self._unroll(rows, lengths, self._as_hidden(rows[begin, self._state_at]))
+        """(B, D + H + 1) to one (B, head_dim) per head.
+
+        While learning, with burn-in, B is a multiple of L: each L rows are a replayed sequence.
+        """
+        x = self.body.features(rows[:, : self._obs_size])
+        state, begins = rows[:, self._state_at], rows[:, -1] != 0
+        if self.burn_in and torch.is_grad_enabled():
+            return self.tail.forward(self._burnt_in(x, state, begins))
+        features, _ = self._over_rows(x, state, begins)
         return self.tail.forward(features)
 
     def forward_array(self, obs: Array) -> tuple[FloatArray, ...]:
@@ -96,13 +100,45 @@ class RecurrentNet(nn.Module, ArrayNet):
             device = next(self.cell.parameters()).device
             rows = torch.from_numpy(obs).to(device)
             hidden = self._as_hidden(rows[:, self._state_at])
-            features, hidden = self._unroll(rows, [1] * len(rows), hidden)
+            x = self.body.features(rows[:, : self._obs_size])
+            features, hidden = self._unroll(x, [1] * len(rows), hidden)
             outputs = (*self.tail.forward(features), self._as_state(hidden))
             return tuple(output.cpu().numpy() for output in outputs)
 
-    def _unroll(self, rows: Tensor, lengths: list[int], hidden: Any) -> tuple[Tensor, Any]:
+    def _burnt_in(self, x: Tensor, state: Tensor, begins: Tensor) -> Tensor:
+        """What the last recurrent layer puts out, (B, W), over sequences of L rows.
+
+        The first rows of each only bring the state up to date, without a gradient: burn-in, section
+        3 of Kapturowski et al., "R2D2" (2019).
+        """
+        rows = x, state, begins
+        x, state, begins = (part.view(-1, self.stretch, *part.shape[1:]) for part in rows)
+        before, after = slice(0, self.burn_in), slice(self.burn_in, None)
+        begins = begins.clone()
+        begins[:, 0] = True
+        with torch.no_grad():
+            burnt, ends = self._over_rows(*(p[:, before].flatten(0, 1) for p in (x, state, begins)))
+        last = begins[:, before].sum(1).cumsum(0) - 1  # a sequence may begin anew on the way
+        state, begins = state[:, after].clone(), begins[:, after]
+        state[:, 0] = torch.where(begins[:, :1], state[:, 0], ends[last])
+        begins = begins.clone()
+        begins[:, 0] = True
+        learned, _ = self._over_rows(*(p.flatten(0, 1) for p in (x[:, after], state, begins)))
+        parts = (burnt.view(len(x), -1, burnt.shape[-1]), learned.view(len(x), -1, burnt.shape[-1]))
+        return torch.cat(parts, 1).flatten(0, 1)
+
+    def _over_rows(self, x: Tensor, state: Tensor, begins: Tensor) -> tuple[Tensor, Tensor]:
+        """What the last recurrent layer puts out, (B, W), and the state (S, H) at the ends of the
+        sequences, which begin where `begins` (B,) says so, from `state` (B, H) there."""
+        begins = begins.clone()
+        begins[0] = True
+        (begin,) = begins.nonzero(as_tuple=True)
+        lengths = torch.diff(begin, append=begin.new_tensor([len(x)])).tolist()
+        features, hidden = self._unroll(x, lengths, self._as_hidden(state[begin]))
+        return features, self._as_state(hidden)
+
+    def _unroll(self, x: Tensor, lengths: list[int], hidden: Any) -> tuple[Tensor, Any]:
         """What the last recurrent layer puts out, (B, W), and the hidden state at the ends."""
-        x = self.body.features(rows[:, : self._obs_size])
         longest = max(lengths)
         if longest == min(lengths):  # a view: nothing has to be packed
             features, hidden = self.cell(x.view(-1, longest, x.shape[-1]), hidden)
@@ -110,8 +146,8 @@ class RecurrentNet(nn.Module, ArrayNet):
         packed = pack_sequence(list(torch.split(x, lengths)), enforce_sorted=False)
         features, hidden = self.cell(packed, hidden)
         padded, _ = pad_packed_sequence(features, batch_first=True)
-        steps = torch.arange(longest, device=rows.device)
-        return padded[steps < torch.tensor(lengths, device=rows.device)[:, None]], hidden
+        steps = torch.arange(longest, device=x.device)
+        return padded[steps < torch.tensor(lengths, device=x.device)[:, None]], hidden
 
     def _as_hidden(self, state: Tensor) -> Any:
         """(S, H) to what the cell takes: (layers, S, W), or a pair of them for an LSTM."""

@@ -3,7 +3,9 @@
 import torch
 from torch import Tensor, nn
 
+from slm_lab.agent.optim.flat import MOMENTS_WINDOW
 from slm_lab.agent.optim.peers import Peers
+from slm_lab.core.moments import faded
 
 
 def symlog(x: Tensor) -> Tensor:
@@ -20,7 +22,8 @@ class ValueTransform(nn.Module):
     """Between returns and the critic's output: symlog first, then standardisation.
 
     The running mean and variance of the targets are buffers of the network, so that they are
-    saved, shared and merged with its other statistics.
+    saved, shared and merged with its other statistics. They are those of all targets up to a
+    million; then each older one fades, by a factor of e for every further million.
     """
 
     def __init__(self, use_symlog: bool, normalize: bool) -> None:
@@ -34,19 +37,25 @@ class ValueTransform(nn.Module):
 
     @torch.no_grad()
     def update(self, returns: Tensor, peers: Peers) -> None:
-        """Takes the returns of all peers into the running moments (Chan, Golub & LeVeque, 1983)."""
+        """Takes the returns of all peers into the running moments (Chan, Golub & LeVeque, 1983).
+
+        Computed in float64, as small batches move moments over many samples by little.
+        """
         if not self._normalize:
             return
         returns = peers.gathered(returns.flatten())
-        count, mean, m2 = self._moments()
-        x = symlog(returns) if self._symlog else returns
+        x = (symlog(returns) if self._symlog else returns).double()
+        count, mean, m2 = (moment.double() for moment in self._moments())
+        kept = faded(count.item(), MOMENTS_WINDOW)
+        count, m2 = kept * count, kept * m2
         batch_count = x.numel()
         batch_mean = x.mean()
         total = count + batch_count
         delta = batch_mean - mean
         m2 += (x - batch_mean).square().sum() + delta * delta * count * batch_count / total
         mean += delta * batch_count / total
-        count += batch_count
+        for moment, value in zip(self._moments(), (total, mean, m2), strict=True):
+            moment.copy_(value)
 
     def encode(self, returns: Tensor) -> Tensor:
         """Returns to what the critic should put out; any shape."""

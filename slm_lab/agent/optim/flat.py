@@ -18,6 +18,11 @@ MOMENTS = ("count", "mean", "m2")
 """Buffers that one module has under these names, in this order, merge as running moments do."""
 
 
+MOMENTS_WINDOW = 1_000_000
+"""Samples that such moments look back over. Older ones fade, so that targets of long ago do not
+scale those of now; and float32 counts each sample (beyond 2²⁴ it would lose them)."""
+
+
 class FlatParameters:
     """Owns the storage behind the parameters, gradients and float buffers of one network.
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from slm_lab.agent.optim.flat import FlatParameters
+from slm_lab.agent.optim.flat import MOMENTS_WINDOW, FlatParameters
 from slm_lab.agent.optim.optimizer import Optimizer
 from slm_lab.agent.optim.rule import misfit_of, refuse_misfit
 from slm_lab.agent.optim.shared_memory import into_shared_memory
@@ -153,7 +153,7 @@ class SyncedSync(HogwildSync):
         if not np.isfinite(own).all():
             raise NonFiniteLossError("running statistics of a network are not finite")
         share = 1 / len(self._updates)
-        self._pulled = merged(total, self._pulled, own, flat.moments, share)
+        self._pulled = merged(total, self._pulled, own, flat.moments, share, MOMENTS_WINDOW)
         total[:] = self._pulled
         flat.statistics.copy_(self.unit.statistics)
 

@@ -160,7 +160,9 @@ class ActorCriticSpec(OnPolicyLearningSpec):
     policy_loss_coef: float = Field(1.0, ge=0, description="weight of the policy loss")
     val_loss_coef: float = Field(1.0, ge=0, description="weight of the value loss")
     normalize_v_targets: bool = Field(
-        False, description="value targets scaled to mean 0 and standard deviation 1"
+        False,
+        description="value targets scaled to mean 0 and standard deviation 1, both of about the "
+        "last million",
     )
 
     @model_validator(mode="after")
@@ -196,13 +198,15 @@ class PPOSpec(LearningSpec):
         ge=1, description="T, steps of every environment per rollout"
     )
     minibatch_size: Annotated[Int, bounds.BATCH] = Field(
-        64, ge=1, description="transitions per gradient step B"
+        64, ge=1, description="transitions per gradient step B; a rest of one is added to the last"
     )
     training_epoch: Annotated[Int, bounds.EPOCHS] = Field(
         4, ge=1, description="passes over a rollout K"
     )
     normalize_v_targets: bool = Field(
-        False, description="value targets scaled to mean 0 and standard deviation 1"
+        False,
+        description="value targets scaled to mean 0 and standard deviation 1, both of about the "
+        "last million",
     )
     clip_vloss: bool = Field(False, description="clip the change of the value by ε too")
     normalize_advantages: Literal["standardize", "percentile"] | None = Field(
@@ -289,6 +293,10 @@ class EntropyRegularisedSpec(ReplayLearningSpec):
     NEEDS_BOUNDS: ClassVar[bool] = True
     CRITIC: ClassVar[Critic | None] = "apart"
 
+    random_warmup: bool = Field(
+        True,
+        description="act uniformly at random until training begins, where training_start_step > 0",
+    )
     target_entropy: AutoOrNumber = Field(
         "auto", description="entropy that α is tuned for, nats; auto: −A, or by the action count"
     )

@@ -104,11 +104,16 @@ class NetSpec(Block):
         description="gain of the output layer, which is then orthogonal "
         "(written actor_init_std, critic_init_std)",
     )
-    layer_norm: bool = Field(False, description="LayerNorm after every hidden layer")
+    layer_norm: bool = Field(False, description="LayerNorm in every hidden layer")
     batch_norm: BatchNorm = Field(
         False,
-        description='batch normalisation after every hidden layer; "renorm": batch '
+        description='batch normalisation in every hidden layer; "renorm": batch '
         "renormalisation (arXiv:1702.03275)",
+    )
+    norm_place: Literal["before", "after"] | None = Field(
+        None,
+        description="where normalisation stands: before every activation, or after it, and batch "
+        'normalisation of the input; null: "after" in CrossQ, else "before"',
     )
     clip_grad_val: float | None = Field(
         None, gt=0, description="largest global norm of the gradient; null: no clipping"
@@ -381,6 +386,7 @@ class TorchArcNetSpec(NetSpec):
     type: str = Field("TorchArcNet", description="kind of net")
     layer_norm: NotBesideArc = Field(False, description="LayerNorm stands in the arc")
     batch_norm: NotBesideArc = Field(False, description="LazyBatchNorm1d stands in the arc")
+    norm_place: None = Field(None, description="the arc says where its normalisation stands")
     normalize: bool = Field(
         False, description="divide images by 255; other observations stay as they are"
     )

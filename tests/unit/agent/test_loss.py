@@ -34,6 +34,17 @@ def test_no_gradient_flows_where_the_clip_holds():
     torch.testing.assert_close(log_prob.grad, torch.tensor([0.0, -0.5]))
 
 
+@pytest.mark.parametrize("log_ratio", [95.0, -200.0, float("-inf")])
+def test_ratios_beyond_all_numbers_have_a_gradient(log_ratio):
+    log_prob = torch.tensor([log_ratio, 0.0], requires_grad=True)
+    loss = clipped_surrogate_loss(log_prob, torch.zeros(2), torch.ones(2), 0.2)
+    loss.backward()
+    first = 1.2 if log_ratio > 0 else 0.0
+    torch.testing.assert_close(loss, torch.tensor(-(first + 1.0) / 2))
+    torch.testing.assert_close(log_prob.grad, torch.tensor([0.0, -0.5]))
+    assert approximate_kl(log_prob, torch.zeros(2)).isfinite()
+
+
 def test_the_value_loss_takes_the_worse_of_free_and_clipped():
     """V = 3 (clipped to 1.5), V_old = 1, target 2: max(1, 0.25) = 1; V = 1.2: max(0.64, 0.64)."""
 

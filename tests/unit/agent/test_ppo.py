@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from slm_lab.agent.algorithm.algorithm import AgentSeeds
-from slm_lab.agent.algorithm.ppo import PPO, Samples
+from slm_lab.agent.algorithm.ppo import PPO, Samples, minibatch_bounds
 from slm_lab.agent.batch import Act
 from slm_lab.agent.build import build_agent
 from slm_lab.core.errors import NonFiniteLossError
@@ -137,6 +137,17 @@ def test_every_sample_is_used_once_per_epoch(monkeypatch):
     assert not torch.equal(*epochs)
     for epoch in epochs:
         assert torch.equal(epoch.sort(0).values, epochs[0].sort(0).values)
+
+
+@pytest.mark.parametrize(
+    ("size", "most", "sizes"),
+    [(65, 64, [65]), (129, 64, [64, 65]), (66, 64, [64, 2]), (64, 64, [64]), (1, 64, [1]),
+     (3, 1, [1, 1, 1]), (7, 2, [2, 2, 3])],
+)  # fmt: skip
+def test_no_sample_is_a_minibatch_alone_unless_it_is_meant_to_be(size, most, sizes):
+    bounds = minibatch_bounds(size, most)
+    assert [stop - start for start, stop in bounds] == sizes
+    assert [i for start, stop in bounds for i in range(start, stop)] == list(range(size))
 
 
 def test_target_kl_ends_the_training_event_early():

@@ -6,9 +6,14 @@ import torch
 from torch import nn
 
 from slm_lab.agent.memory.drawing import Sequences
+from slm_lab.agent.memory.unroll import Unroll, UnrollLayout
 from slm_lab.agent.net.recurrent import RecurrentNet
+from slm_lab.agent.optim.publication import Publication
 from slm_lab.agent.recall import Recalled, RecallSpec, as_rows, in_rows, obs_in_rows, shuffled
+from slm_lab.experiment.actor import Player
+from slm_lab.experiment.clock import Clock
 from slm_lab.experiment.evaluate import Evaluator
+from slm_lab.experiment.seeding import session_seeds
 from slm_lab.spec.schema.net import RecurrentNetSpec
 from tests.contract.playing import Play
 from tests.contract.table import ALGORITHM_ROWS
@@ -100,6 +105,48 @@ def test_gradients_flow_back_to_the_beginning_of_a_sequence_and_no_further():
     net.forward(rows)[0][5].sum().backward()
     reached = rows.grad[:, :D].abs().sum(1) > 0
     assert reached.tolist() == [False, False, False, True, True, True]
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_burn_in_brings_the_state_up_to_date_and_takes_no_gradient(cell):
+    """Two sequences of five rows. An episode begins in the burn-in of the second."""
+    net, plain = net_of(cell, burn_in=2), net_of(cell)
+    rows = torch.cat(
+        [
+            rows_of(*sequence(net, 5, seed), [first] + [False] * 4)
+            for seed, first in ((0, True), (1, True))
+        ]
+    )
+    rows[6, D:-1], rows[6, -1] = 0.0, 1.0
+    rows = rows.nan_to_num().requires_grad_()
+    outputs = net.forward(rows)
+    for out, expected in zip(outputs, plain.forward(rows), strict=True):
+        torch.testing.assert_close(out, expected)
+    sum(out.view(2, 5, -1)[:, 2:].sum() for out in outputs).backward()
+    learned = (rows.grad[:, :D].abs().sum(1) > 0).view(2, 5)
+    assert learned.tolist() == [[False, False, True, True, True]] * 2
+    assert not rows.grad[:, D:].any(), "nor into the stored state"
+
+
+def test_an_actor_in_fresh_episodes_has_forgotten_those_that_it_could_not_continue():
+    spec = ALGORITHM_ROWS["DoubleDQN"]["recurrent"].spec
+    meta = {"distributed": "actor_learner", "actor_learner": {"unroll_length": 8}}
+    spec = spec.model_copy(update={"meta": spec.meta.model_validate({**meta, "random_seed": 0})})
+    player, twin = (Player(spec, session_seeds(0, 0, 0)) for _ in range(2))
+    weights = Publication.of(player.agent.learner.flats, len(player.env.statistics))
+    for each in (player, twin):
+        each.begin(Clock(np.zeros(1, np.int64), 0, 10_000), weights)
+    player.reset()
+    layout = UnrollLayout(player.writer.layout, len(player.env.statistics))
+    player.play(Unroll.allocate(layout))
+    twin.env.exact_state = False
+    twin.load_state_dict(player.state_dict())
+    recall = twin.agent.actor.state_dict()["recall"]
+    assert player.agent.actor.state_dict()["recall"]["state"].any()
+    assert not recall["state"].any()
+    assert recall["begins"].all()
+    for each in (player, twin):
+        each.close()
 
 
 def test_two_nets_have_their_own_parts_of_the_state():

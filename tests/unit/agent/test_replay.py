@@ -11,6 +11,8 @@ from slm_lab.agent.batch import Act
 from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.agent.memory.replay import Replay
 from slm_lab.agent.memory.transition_ring import TransitionRing
+from slm_lab.agent.recall import RecallSpec, as_rows
+from slm_lab.agent.replay_plan import ReplayPlan, TrainingSchedule
 from slm_lab.spec.schema.memory import PrioritizedReplaySpec, ReplaySpec
 from slm_lab.spec.schema.schedule import ScheduleSpec
 from tests.unit.agent.stream import GAMMA, NUM_ENVS, assert_are, assert_reads, fill, layout
@@ -437,3 +439,66 @@ def test_events_that_are_not_equally_far_apart_are_so_on_average():
 
     fill(add, 0, 400)
     assert drawn / memory.num_trained_on == pytest.approx(1 / 10, rel=0.01)
+
+
+@pytest.mark.parametrize(("start", "steps"), [(0, 1), (1, 1), (3, 1), (10, 4)])
+@pytest.mark.parametrize("model", [ReplaySpec, PrioritizedReplaySpec])
+def test_who_trains_freely_waits_for_something_to_draw(model, start, steps):
+    memory = replay(model, schedule={"frequency": 1, "start": start})
+    memory.train_freely()
+    ready = [memory.ready()]
+    fill(lambda *step: (memory.add(*step), ready.append(memory.ready())), 0, 5)
+    assert ready == [False] * steps + [True] * (6 - steps)
+    assert memory.num_trained_on > 0
+
+
+def sequences(num_envs, stretch, max_size=200):
+    """A memory of rows [observation, state, mark] from which sequences are drawn."""
+    plan = ReplayPlan(TrainingSchedule(1, 0), GAMMA, 1, 0, RecallSpec(1, stretch))
+    rows, action = (3,), np.dtype(np.int64)
+    layout = MemoryLayout(1, num_envs, rows, np.dtype(np.float32), (), action, plan)
+    return Replay.build(ReplaySpec(batch_size=40 * stretch, max_size=max_size), layout)
+
+
+def add_row(memory, number, begins=False):
+    """One step of an endless episode of every environment, in the order of `number`."""
+    num_envs = memory._ring.num_envs
+    obs = np.full((num_envs, 1), number, np.float32)
+    none, no = np.zeros(num_envs, np.float32), np.zeros(num_envs, np.bool_)
+    row = as_rows(obs, obs / 10, np.full(num_envs, begins))
+    following = as_rows(obs + 1, (obs + 1) / 10, ~no)
+    memory.add(row, Act(np.zeros(num_envs, np.int64), none, none, 0), none, no, no, following)
+    return row, following
+
+
+def test_who_trains_freely_on_sequences_waits_for_a_whole_one():
+    memory = sequences(num_envs=2, stretch=3)
+    memory.train_freely()
+    ready = []
+    for number in range(4):
+        add_row(memory, number, begins=number == 0)
+        ready.append(memory.ready())
+    assert ready == [False, False, True, True]
+
+
+@pytest.mark.parametrize("reloads", [False, True])
+def test_no_sequence_continues_over_a_break(reloads):
+    """Rows 0 to 3 and 4 to 7 are unrolls of two actors, in the middle of their episodes."""
+    memory = sequences(num_envs=2, stretch=3)
+    for number in range(4):
+        _, end = add_row(memory, number, begins=number == 0)
+    memory.break_off(end)
+    if reloads:
+        state, memory = memory.state_dict(), sequences(num_envs=2, stretch=3)
+        memory.load_state_dict(state)
+    for number in range(4, 8):
+        row, _ = add_row(memory, number)
+        assert not row[:, -1].any(), "the caller's rows stay as they are"
+    batch = memory.sample(0)
+    first, second, third = batch.obs.reshape(-1, 3, 3).unbind(1)
+    assert set(first[:, 0].tolist()) == {0, 1, 2, 3, 4, 5}
+    for later in (second, third):
+        assert_close(later[:, -1], (later[:, 0] == 4).float())
+    assert (first[:, -1] == 1).all()
+    assert_close(batch.obs[:, 1], batch.obs[:, 0] / 10, rtol=0, atol=1e-6)
+    assert_close(batch.next_obs[:, -1], batch.obs[:, -1])

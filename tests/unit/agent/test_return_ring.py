@@ -17,10 +17,10 @@ LAYOUT = MemoryLayout(1, 1, (2,), np.dtype(np.float32), (), np.dtype(np.int64))
 def test_put_together_from_segments_it_holds_the_same(size, blocks):
     """Blocks of steps; after some of them what is new is saved."""
     rng = np.random.default_rng(0)
-    ring, twin, segments, end = ReturnRing(size, LAYOUT), ReturnRing(size, LAYOUT), [], 0
+    ring, twin, segments, end = (*(ReturnRing(size, 0.9, LAYOUT) for _ in range(2)), [], 0)
     for count, saved in [*blocks, (1, True)]:
         obs = rng.normal(size=(count, 2)).astype(np.float32)
-        ring.add(obs, rng.integers(0, 9, count), rng.normal(size=count).astype(np.float32))
+        ring.add(obs, rng.integers(0, 9, count), rng.normal(size=count).astype(np.float32), 0.5)
         if saved:
             segments.append(ring.content(max(end, ring.first), ring.count))
             end = ring.count

@@ -21,7 +21,8 @@ from slm_lab.agent.optim.optimizer import Optimizer
 from slm_lab.agent.optim.rule import Adam
 from slm_lab.core.errors import LabError
 from slm_lab.env.make import make_env
-from tests.support import parse, ppo
+from tests.contract.playing import Play
+from tests.support import parse, ppo, soft
 from tests.unit.agent.test_q_learning import OneBatch
 
 GAMMA = 0.9
@@ -227,9 +228,18 @@ def test_the_actor_waits_for_its_critics():
     assert changed == [False, False, True, False, False, True]
 
 
-def test_crossq_predicts_both_states_from_one_batch():
-    """Its batch statistics are those of (s, a) and (s', a') together, and nothing is a target."""
-    learner = learner_of("CrossQ", env="Pendulum-v1", fixed_alpha=0.3)
+def of_the_batch(x):
+    return (x - x.mean(0)) / (x.var(0, correction=0) + 1e-3).sqrt()
+
+
+@pytest.mark.parametrize("place", ["before", None])
+def test_crossq_predicts_both_states_from_one_batch(place):
+    """Its batch statistics are those of (s, a) and (s', a') together, and nothing is a target.
+
+    By default the norm stands where the authors have it: of the input, and behind the activation.
+    """
+    net = {"norm_place": place}
+    learner = learner_of("CrossQ", env="Pendulum-v1", net=net, fixed_alpha=0.3)
     batch = transitions(3, CONTINUOUS)
     assert learner.critic.follower is None
     generator = torch.Generator()
@@ -242,15 +252,40 @@ def test_crossq_predicts_both_states_from_one_batch():
     )
     q, next_q = [], []
     for net in learner.critic._nets:
-        hidden = linear(rows, net.hidden[0].weight, net.hidden[0].bias)
-        std = (hidden.var(0, correction=0) + 1e-3).sqrt()
-        out = net.heads[0](torch.tanh((hidden - hidden.mean(0)) / std)).squeeze(-1).detach()
+        weight, bias = net.hidden[0].weight, net.hidden[0].bias
+        if place == "before":
+            hidden = torch.tanh(of_the_batch(linear(rows, weight, bias)))
+        else:
+            hidden = of_the_batch(torch.tanh(linear(of_the_batch(rows), weight, bias)))
+        out = net.heads[0](hidden).squeeze(-1).detach()
         q.append(out[:4])
         next_q.append(out[4:])
     y = batch.reward + batch.discount * (torch.min(*next_q) - 0.3 * log_prob)
     expected = sum((batch.weight * (each - y) ** 2).mean() for each in q)
     report = learner.learn(OneBatch(batch), 0)
     assert report["value_loss"] == pytest.approx(expected.item(), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("place", "counts"), [("before", (1, 0)), (None, (2, 2)), ("after", (2, 2))]
+)
+def test_by_default_actor_and_critics_of_crossq_are_normalised_as_by_its_authors(place, counts):
+    """One hidden layer: a norm of its own, and by the authors one of the input."""
+    learner = learner_of("CrossQ", net={"norm_place": place})
+    nets = [*learner.critic._nets, learner.actor._net.net]
+    found = [sum(isinstance(m, BatchRenorm) for m in net.modules()) for net in nets]
+    assert found == [counts[0], counts[0], counts[1]]
+
+
+def test_an_actor_of_crossq_learns_with_its_own_batch_and_acts_with_what_it_has_seen():
+    learner, batch = learner_of("CrossQ", env="Pendulum-v1"), transitions(3, CONTINUOUS)
+    net = learner.actor._net.net
+    learner.learn(OneBatch(batch), 0)
+    first = net.norms[0]
+    torch.testing.assert_close(first.get_buffer("running_mean"), 0.01 * batch.obs.mean(0))
+    with torch.no_grad():
+        acted = learner.actor.act(batch.obs.numpy()).params
+        torch.testing.assert_close(torch.from_numpy(acted), net.train(False)(batch.obs)[0])
 
 
 def test_batch_renorm_is_batch_norm_while_it_warms_up():
@@ -316,3 +351,36 @@ def test_the_entropy_penalty_is_the_squared_change_from_the_policy_that_acted():
         for learner in (plain, penalised)
     ]
     assert losses[1] - losses[0] == pytest.approx(0.5 * change.item(), rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["SoftActorCritic", "CrossQ"])
+@pytest.mark.parametrize("env", ["Pendulum-v1", "CartPole-v1"])
+def test_actions_are_uniform_until_training_begins_and_are_recorded_so(name, env):
+    """One number in [−1, 1], or two actions: log π = −ln 2 either way."""
+    play = Play(parse(soft(name, env__name=env, env__max_t=40)))
+    is_uniform = []
+    for _ in range(20):  # of 4 environments; training begins at 32 stored steps
+        act = play.agent.act(play.obs, play.frame)
+        is_uniform.append(np.allclose(act.log_prob, -math.log(2), atol=1e-6))
+        play.step()
+        play.agent.learn(play.frame)
+    assert is_uniform == [True] * 8 + [False] * 12
+    play.env.close()
+
+
+@pytest.mark.parametrize("keys", [{"random_warmup": False}, {"training_start_step": 0}])
+def test_the_policy_acts_from_the_beginning_where_that_is_asked_for(keys):
+    own = {f"agent__algorithm__{key}": value for key, value in keys.items()}
+    play = Play(parse(soft("SoftActorCritic", env__name="Pendulum-v1", **own)))
+    assert not np.allclose(play.agent.act(play.obs, 0).log_prob, -math.log(2), atol=1e-3)
+    play.env.close()
+
+
+def test_uniform_actions_fill_the_space_whatever_the_observations_are():
+    """Large observations press the untrained policy against the bounds."""
+    play = Play(parse(soft("SoftActorCritic", env__name="Pendulum-v1")))
+    obs = np.full((4, 3), 100.0, np.float32)
+    actions = np.concatenate([play.agent.act(obs, 0).action for _ in range(500)])
+    assert abs(actions.mean()) < 0.05
+    assert (np.abs(actions) > 0.9).mean() == pytest.approx(0.1, abs=0.03)
+    play.env.close()

@@ -21,8 +21,8 @@ LAYOUT = MemoryLayout(1, 1, (1,), np.dtype(np.float32), (), np.dtype(np.int64))
 
 
 def past(size=10_000):
-    ring = ReturnRing(size, LAYOUT)
-    return EpisodeReturns(ring, Uniform(ring, 0), GAMMA, batch_size=8, use_cer=False), ring
+    ring = ReturnRing(size, GAMMA, LAYOUT)
+    return EpisodeReturns(ring, Uniform(ring, 0), batch_size=8, use_cer=False), ring
 
 
 def stream(seed, steps, num_envs):
@@ -91,22 +91,22 @@ def test_returns_are_those_of_whole_episodes_however_rollouts_cut_them(seed, num
 
 
 def test_combined_replay_brings_one_new_step_and_leaves_the_rest_to_the_past():
-    ring = ReturnRing(1000, LAYOUT)
-    memory = EpisodeReturns(ring, Uniform(ring, 0), GAMMA, batch_size=8, use_cer=True)
+    ring = ReturnRing(1000, 0.0, LAYOUT)  # with a γ of 0 a reward is a return
+    memory = EpisodeReturns(ring, Uniform(ring, 0), batch_size=8, use_cer=True)
     for episode in range(50):
         shape = (20, *LAYOUT.obs_shape)
         returns = 100 * episode + np.arange(20, dtype=np.float32)
-        ring.add(np.zeros(shape, np.float32), np.zeros(20, LAYOUT.action_dtype), returns)
+        ring.add(np.zeros(shape, np.float32), np.zeros(20, LAYOUT.action_dtype), returns, 0.0)
     drawn = memory.sample(0).reward
     assert drawn[-1] == 4919
     assert (drawn[:-1] < 4900).any()
 
 
 def test_a_full_ring_keeps_the_newest_steps():
-    ring = ReturnRing(5, LAYOUT)
+    ring = ReturnRing(5, 0.0, LAYOUT)
     for block in ([1, 2, 3], [4, 5, 6, 7], [8], list(range(10, 20))):
         values = np.array(block, np.float32)
-        ring.add(values[:, None], np.zeros(len(block), np.int64), values)
+        ring.add(values[:, None], np.zeros(len(block), np.int64), values, 0.0)
         ages = np.arange(ring.num_stored)
         assert set(ring.arrays["returns"][ring.newest]) <= set(values)
     assert ring.arrays["returns"][ring.place(ages)].tolist() == [15, 16, 17, 18, 19]
@@ -186,8 +186,10 @@ def test_imitation_makes_what_went_well_likelier():
     learner = agent.learner
     memory, _ = past()
     obs = np.tile(np.array([0.1, 0.2, 0.3, 0.4], np.float32), (3, 1, 1))
-    ring = ReturnRing(100, MemoryLayout(1, 1, (4,), LAYOUT.obs_dtype, (), LAYOUT.action_dtype))
-    memory = EpisodeReturns(ring, Uniform(ring, 0), GAMMA, 4, use_cer=False)
+    ring = ReturnRing(
+        100, GAMMA, MemoryLayout(1, 1, (4,), LAYOUT.obs_dtype, (), LAYOUT.action_dtype)
+    )
+    memory = EpisodeReturns(ring, Uniform(ring, 0), 4, use_cer=False)
     reward, end = np.full((3, 1), 10.0, np.float32), np.array([[False], [False], [True]])
     batch, values = rollout(obs, reward, end, np.zeros((3, 1), bool))
     memory.add(batch, values)  # action 0 each time, with returns of 10 and more

@@ -1,5 +1,7 @@
 """Units of the critic."""
 
+import math
+
 import hypothesis.strategies as st
 import pytest
 import torch
@@ -7,6 +9,7 @@ from hypothesis import given
 
 from slm_lab.agent.net.return_range import ReturnRange
 from slm_lab.agent.net.value_transform import ValueTransform, symexp, symlog
+from slm_lab.agent.optim.flat import MOMENTS_WINDOW
 from slm_lab.agent.optim.peers import NoPeers
 
 
@@ -36,6 +39,21 @@ def test_moments_in_parts_equal_moments_of_the_whole():
     torch.testing.assert_close(transform.get_buffer("mean"), whole.mean())
     torch.testing.assert_close(transform.get_buffer("m2") / len(whole), whole.var(unbiased=False))
     assert transform.get_buffer("count").item() == len(whole)
+
+
+def test_targets_of_long_ago_fade_and_new_ones_always_count():
+    """After three windows of returns around 500 little is left of those around −1 500."""
+    transform = ValueTransform(False, True)
+    rng = torch.Generator().manual_seed(0)
+    for centre, batches in ((-1500.0, 4000), (500.0, 12_000)):
+        for _ in range(batches):
+            transform.update(torch.randn(250, generator=rng) + centre, NoPeers())
+    count = transform.get_buffer("count").item()
+    left = math.exp(-3)
+    assert count == MOMENTS_WINDOW + 250
+    assert transform.get_buffer("mean").item() == pytest.approx(500 - 2000 * left, rel=1e-3)
+    variance = (transform.get_buffer("m2") / count).item()
+    assert variance == pytest.approx(1 + 2000**2 * left * (1 - left), rel=1e-3)
 
 
 def test_encoded_targets_are_standardised():

@@ -6,7 +6,8 @@ import pytest
 
 from slm_lab.experiment.manifest import FORMAT, previous_path, read_manifest
 from tests.faults.lab import NAME, call, command, manifest, run_folder
-from tests.unit.cli.trained import fingerprint, lab
+from tests.support import soft
+from tests.unit.cli.trained import fingerprint, lab, table, trained
 
 OLDER = FORMAT - 1
 
@@ -43,6 +44,24 @@ def test_it_is_not_trained_and_one_line_says_why_and_what_to_do(older):
 def test_its_agents_are_played(older, copy, mode, which):
     done = lab(older, mode, "--episodes", "2", "--which", which)
     assert done.exit_code == 0, done.output
+
+
+def test_crossq_of_an_older_run_is_built_as_it_was(tmp_path):
+    """Its spec says nothing of where the norm stands; then it stood before the activation."""
+    before = soft("CrossQ", env__max_frame=200, agent__net__norm_place="before")
+    folder = trained(tmp_path, before)
+    played = table(lab(folder, "eval@latest", "--episodes", "2").output)
+    file = run_folder(folder) / f"{NAME}_spec.json"
+    content = json.loads(file.read_text())
+    del content[NAME]["agent"]["net"]["norm_place"]
+    file.write_text(json.dumps(content))
+    refused = lab(folder, "eval@latest", "--episodes", "2")
+    assert (refused.exit_code, len(refused.stderr.splitlines())) == (1, 1)
+    content["_run"]["format"] = 7
+    file.write_text(json.dumps(content))
+    again = lab(folder, "eval@latest", "--episodes", "2")
+    assert again.exit_code == 0, again.output
+    assert table(again.output) == played
 
 
 def test_it_is_plotted(older, tmp_path):

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from slm_lab.core.moments import merged, merged_by_all
 
 SIZE = 3
+PLACE = [slice(0, 1 + 2 * SIZE)]
 
 
 def moments(rows):
@@ -32,6 +33,26 @@ def test_merging_what_two_have_added_gives_the_moments_of_all(counts, seed, shif
     result = merged(total, before, after, [slice(0, 1 + 2 * SIZE)])
     expected = moments(np.concatenate([common, others, mine]))
     np.testing.assert_allclose(result, expected, rtol=1e-6, atol=1e-6)
+
+
+@given(seen=st.integers(1, 400), mine=st.integers(0, 30), others=st.integers(0, 30))
+def test_with_a_window_both_merge_what_is_new_onto_what_fades(seen, mine, others):
+    """Each fades what is there to 100 samples before it adds its own."""
+    rng = np.random.default_rng(seen)
+    before = moments(rng.normal(size=(seen, SIZE)))
+    new, newer = (rng.normal(size=(n, SIZE)) + 3 for n in (mine, others))
+
+    def added(stats, rows):
+        if not len(rows):
+            return stats
+        kept = stats.copy()
+        kept[[0, *range(1 + SIZE, 1 + 2 * SIZE)]] *= min(1.0, 100 / stats[0])
+        return merged(kept, np.zeros(1 + 2 * SIZE), moments(rows), PLACE)
+
+    total, after = added(before, newer), added(before, new)
+    result = merged(total, before, after, PLACE, window=100)
+    np.testing.assert_allclose(result, added(total, new), rtol=1e-9)
+    assert result[0] <= max(seen, 100 + mine + others)
 
 
 def test_what_are_no_moments_moves_by_its_share_of_the_way():

@@ -14,6 +14,7 @@ from slm_lab.experiment.clock import Clock
 from slm_lab.experiment.from_actors import Rollouts, Transitions
 from slm_lab.experiment.seeding import session_seeds
 from slm_lab.experiment.traffic import Traffic
+from slm_lab.spec.unrolls import as_learned
 from tests.support import parse, ppo, q_learning
 
 WITH_ACTORS = {"meta__distributed": "actor_learner", "meta__actor_learner": {"unroll_length": 8}}
@@ -143,6 +144,20 @@ def test_a_learner_that_trains_as_fast_as_it_can_is_due_whenever_nothing_comes(m
         assert agent.is_due
         agent.learn(0)
     assert agent.learner.opt_step == 5
+
+
+@pytest.mark.parametrize("keys", [{}, {"update_to_data": 4.0, "training_start_step": 64}])
+def test_a_learner_that_trains_freely_waits_for_the_first_unroll(make, keys):
+    own = {f"agent__algorithm__{key}": value for key, value in keys.items()}
+    free = {**WITH_ACTORS["meta__actor_learner"], "train_ratio": None}
+    start = {"agent__algorithm__training_start_step": 0, "agent__algorithm__training_batch_iter": 1}
+    data = q_learning("DQN", **{**start, **own, **WITH_ACTORS, "meta__actor_learner": free})
+    source, agent, _ = make(Transitions, as_learned(parse(data)), is_free=True)
+    assert not agent.is_due
+    while not agent.is_due:
+        source.step()
+    assert agent.memory.num_stored == max(32, keys.get("training_start_step", 0))
+    assert agent.learn(0)["update_to_data"] > 0
 
 
 def test_an_unroll_that_is_half_taken_in_is_saved_with_what_is_left_of_it(make):

@@ -173,12 +173,20 @@ def test_a_ratio_of_the_mode_is_the_exact_one_of_the_algorithm_that_learns(make,
     assert parse_spec("s", learned.to_json()) == learned
 
 
+@pytest.mark.parametrize("make", [dqn, sac])
+def test_a_learner_that_trains_as_fast_as_it_can_heeds_none_of_the_keys_without_effect(make):
+    spec = spec_of(make, train_ratio=None)
+    keys = {"training_frequency": 7, "update_to_data": 0.5, "training_batch_iter": 3}
+    algorithm = spec.agent.algorithm.model_copy(update=keys)
+    changed = spec.agent.model_copy(update={"algorithm": algorithm})
+    assert as_learned(spec.model_copy(update={"agent": changed})) == as_learned(spec)
+
+
 @pytest.mark.parametrize(
     "spec",
     [
         spec_of(dqn),
         spec_of(dqn, train_ratio="spec"),
-        spec_of(dqn, train_ratio=None),
         spec_of(ppo, train_ratio=2.0),
         parse_spec("s", q_learning("DQN", meta__actor_learner={"train_ratio": 2.0})),
     ],

@@ -218,11 +218,10 @@ def test_a_minibatch_is_of_the_unrolls_that_are_learned_from_and_not_of_a_rollou
 def test_batches_of_one_sample_are_those_of_the_unrolls_too():
     """Batch normalisation has nothing to normalise by in them."""
     normalised = {"agent__net__batch_norm": True}
-    rest = ppo(**normalised, agent__algorithm__minibatch_size=43)
-    assert problems(rest) == []
-    assert problems(rest, unroll_length=11, learn_queue=2) == []
-    (told,) = problems(rest, unroll_length=11)
-    assert told.startswith("agent.algorithm.minibatch_size = 43: leaves a minibatch of one sample")
+    rest_of_one = ppo(**normalised, agent__algorithm__minibatch_size=43)
+    assert problems(rest_of_one, unroll_length=11) == []
+    (told,) = problems(ppo(**normalised, agent__algorithm__minibatch_size=1))
+    assert told.startswith("agent.algorithm.minibatch_size = 1: is one sample")
     single = actor_critic(**normalised, **ONE)
     assert problems(single) == []
     assert problems(single, unroll_length=1, learn_queue=2) == []
@@ -295,9 +294,9 @@ def test_a_ratio_of_the_mode_stands_in_for_when_and_how_often_the_algorithm_trai
         q_learning("DQN", agent__algorithm__training_start_step=0), **RECURRENT, seq_len=4
     )
     assert problems(sequences) == []
-    for ratio in (0.5, None):
-        (told,) = problems(sequences, train_ratio=ratio)
-        assert told.startswith("agent.algorithm.training_start_step = 0: must be at least 16")
+    (told,) = problems(sequences, train_ratio=0.5)
+    assert told.startswith("agent.algorithm.training_start_step = 0: must be at least 16")
+    assert problems(sequences, train_ratio=None) == [], "it waits for a sequence by itself"
 
 
 @pytest.mark.parametrize(("ratio", "stands_still"), [("spec", ["2"]), (0.5, ["32"]), (None, [])])

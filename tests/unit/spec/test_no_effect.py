@@ -143,6 +143,12 @@ def test_a_block_for_the_critic_has_its_own_optimizer(name):
     assert told(raw) == ["agent.net.use_same_optim"]
 
 
+def test_a_place_for_norms_that_are_not_there_changes_nothing():
+    assert told(with_net(EVERY["PPO"], norm_place="after")) == ["agent.net.norm_place"]
+    assert told(with_net(EVERY["PPO"], norm_place="after", layer_norm=True)) == []
+    assert told(with_net(EVERY["CrossQ"], norm_place="before")) == []
+
+
 @pytest.mark.parametrize("name", ["SoftActorCritic", "CrossQ"])
 @pytest.mark.parametrize("fixed", [0.2, {"start_val": 0.5}])
 def test_a_fixed_temperature_refuses_what_would_tune_it(name, fixed):

@@ -260,7 +260,9 @@ def running_moments(parts, prefix, x):
 
 @pytest.mark.parametrize(("env", "continuous"), [(DISCRETE, False), (CONTINUOUS, True)])
 def test_crossq_steps_down_its_losses_through_the_statistics_of_the_joint_batch(env, continuous):
-    learner, batch = soft_learner("CrossQ", env), transitions(continuous)
+    """With the norm before the activation, and none in the actor."""
+    before_activation = {**env, "agent__net__norm_place": "before"}
+    learner, batch = soft_learner("CrossQ", before_activation), transitions(continuous)
     actor, critic = learner.flats["actor"], learner.flats["critic"]
     b, policy = Numbers(batch), Policy(learner, continuous)
     first, second = policy.noise(), policy.noise()

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+import torch
 
 from tests.support import soft
 from tests.unit.agent.algorithm.test_gradients import learner_of
@@ -14,3 +15,22 @@ from tests.unit.agent.algorithm.test_gradients import learner_of
 def test_the_temperature_begins_at_one_or_at_its_greatest_value(greatest, first):
     learner = learner_of(soft("SoftActorCritic", agent__algorithm__log_alpha_max=greatest))
     assert learner.temperature.at(0) == pytest.approx(first)
+
+
+@pytest.mark.parametrize(
+    "optim",
+    [
+        {"name": "Adam", "weight_decay": 0.1},
+        {"name": "AdamW"},
+        {"name": "SGD", "weight_decay": 0.1},
+        {"name": "Rprop"},
+    ],
+)
+def test_a_temperature_at_its_target_stays_there_whatever_the_weights_decay(optim):
+    keys = {"agent__net__optim_spec": {**optim, "lr": 0.1}, "agent__algorithm__log_alpha_min": -9.0}
+    temperature = learner_of(soft("SoftActorCritic", **keys)).temperature
+    temperature.optimizer.flat.vector.fill_(-5.0)
+    target = torch.full((4,), temperature._target_entropy)
+    for _ in range(100):
+        temperature.update(target)
+    assert temperature.at(0) == pytest.approx(math.exp(-5.0))
