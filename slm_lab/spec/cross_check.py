@@ -13,7 +13,7 @@ from slm_lab.core.errors import Problem
 from slm_lab.core.registry import MEMORIES
 from slm_lab.spec.blocks import Blocks
 from slm_lab.spec.cross_check_actor_learner import actor_learner_problems
-from slm_lab.spec.cross_check_nets import net_problems
+from slm_lab.spec.cross_check_nets import batch_norm_problems, net_problems
 from slm_lab.spec.cross_check_recurrent import recurrent_problems
 from slm_lab.spec.cross_check_replay import replay_problems
 from slm_lab.spec.cross_check_size import size_problems
@@ -186,7 +186,6 @@ def _of_shares(blocks: Blocks, of_rank: Blocks) -> Iterator[Problem]:
     """What does not fit together in a rank, and did in the whole."""
     meta = blocks.meta
     assert meta is not None
-    given = {p.path: n for p, n in given_parts(blocks.algorithm, blocks.memory, meta).items()}
     told = {problem.path for check in OF_SHARES for problem in check(blocks)}
     for problem in (problem for check in OF_SHARES for problem in check(of_rank)):
         if problem.path not in told:
@@ -194,7 +193,8 @@ def _of_shares(blocks: Blocks, of_rank: Blocks) -> Iterator[Problem]:
                 f"each of {meta.max_session} ranks of all_reduce has {problem.value} of it with "
                 f'meta.scale "{meta.scale}", which {problem.message}'
             )
-            value = given.get(problem.path, problem.value)
+            _, block, key = problem.path.split(".")
+            value = getattr(getattr(blocks, block), key, problem.value)
             yield Problem(problem.path, message, value, has_value=True)
 
 
@@ -247,6 +247,7 @@ OF_SHARES: tuple[Callable[[Blocks], Iterable[Problem]], ...] = (
     _imitation_has_its_memory,
     replay_problems,
     recurrent_problems,
+    batch_norm_problems,
 )
 """Those that look at what ranks divide."""
 

@@ -59,7 +59,8 @@ def _arc_is_there(blocks: Blocks) -> Iterator[Problem]:
         yield Problem("agent.critic_net.arc", "is missing: the body of a TorchArcNet")
 
 
-def _batch_norm_sees_more_than_one_sample(blocks: Blocks) -> Iterator[Problem]:
+def batch_norm_problems(blocks: Blocks) -> Iterator[Problem]:
+    """Batches of one sample, which have no deviation to be normalised by."""
     nets = [net for net in (blocks.net, blocks.critic_net) if net is not None]
     if any(map(_batch_normalised, nets)):
         yield from _single_samples(blocks)
@@ -242,7 +243,7 @@ def _hogwild_needs_global_optimizers(blocks: Blocks) -> Iterator[Problem]:
 CHECKS = (
     _net_is_there,
     _arc_is_there,
-    _batch_norm_sees_more_than_one_sample,
+    batch_norm_problems,
     _dueling_needs_q_values,
     _nets_are_those_of_the_algorithm,
     _shared_body_has_one_optimizer,

@@ -41,7 +41,7 @@ class Most:
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
         found = handler(schema)
-        for part in (found, *found.get("anyOf", ())):
+        for part in (found, *found.get("anyOf", ()), found.get("items", {})):
             if part.get("type") == "integer":
                 part["maximum"] = self.number
         return found

@@ -198,8 +198,9 @@ def test_a_worker_whose_checkpoint_is_older_goes_on_from_the_frames_that_the_oth
 
 
 def test_the_parent_of_workers_has_no_replay_memory_of_its_own(tmp_path):
-    memory = {"name": "Replay", "batch_size": 16, "max_size": 10**13}  # no machine has so much
-    spec = parse(soft("SoftActorCritic", agent__memory=memory, meta__distributed="shared"))
+    spec = parse(soft("SoftActorCritic", meta__distributed="shared"))
+    memory = spec.agent.memory.model_copy(update={"max_size": 10**13})  # no machine has so much
+    spec = spec.model_copy(update={"agent": spec.agent.model_copy(update={"memory": memory})})
     state = global_state(spec, "shared", RunDir(tmp_path, spec.name), 0, range(2), 0, False)
     assert set(state.units) >= {"actor", "critic"}
 

@@ -158,3 +158,4 @@ def test_editors_know_the_bounds():
     text = json.dumps(file_schema())
     assert f'"maximum": {bounds.SESSIONS.number}' in text
     assert f'"maximum": {bounds.FRAMES.number}' in text
+    assert f'"maximum": {bounds.WIDTH.number}' in text

@@ -334,6 +334,18 @@ def test_where_the_minibatch_is_the_whole_rollout_ranks_take_the_steps_of_one_pr
     assert rank_of(PPO, "linear", **whole)[1].agent == rank_of(PPO, "strong", **whole)[1].agent
 
 
+def test_a_rank_whose_minibatch_becomes_one_sample_cannot_normalise_it():
+    net = {"type": "MLPNet", "batch_norm": True}
+    small = {"agent__algorithm__time_horizon": 4, "agent__algorithm__minibatch_size": 4}
+    raw = ranks(PPO, **small, env__num_envs=1, agent__net=net)
+    assert messages(raw) == [
+        "agent.algorithm.minibatch_size = 4: each of 4 ranks of all_reduce has 1 of it with "
+        'meta.scale "linear", which leaves a minibatch of one sample, which batch_norm cannot '
+        "normalise"
+    ]
+    assert messages(changed(raw, meta__max_session=2)) == []
+
+
 DIVISIBLE = [
     (path, name)
     for path in shipped_files()
