@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from pandas.testing import assert_frame_equal
 
+from slm_lab.experiment.intact import settle
 from slm_lab.experiment.manifest import previous_path, read_manifest
 from tests.contract.playing import same
 from tests.support import make_session, parse, q_learning, rows, run_session
@@ -73,7 +74,8 @@ def test_a_run_stopped_after_several_checkpoints_and_resumed(memory, whole, tmp_
 
 
 @pytest.mark.parametrize(
-    ("call", "at"), [("write", 1), ("write", 2), ("write", 3), ("fsync", 2), ("replace", 1)]
+    ("call", "at"),
+    [("write", 1), ("write", 2), ("write", 3), ("fsync", 2), ("replace", 1), ("replace", 2)],
 )
 def test_a_run_killed_while_a_checkpoint_is_written_and_resumed(call, at, whole, tmp_path):
     """At the state, at the steps, and at the manifest that would name both."""
@@ -90,6 +92,26 @@ def test_a_run_killed_while_a_checkpoint_is_written_and_resumed(call, at, whole,
     assert 0 < session.records.manifest().frame < STOP
     resumed = run_session(spec_of("prioritized"), tmp_path, resume=True)
     assert_same_run(resumed, whole("prioritized"))
+
+
+@pytest.mark.parametrize("part", ["state", "steps"])
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_a_run_resumed_from_the_checkpoint_before_one_that_is_damaged(
+    memory, part, whole, tmp_path
+):
+    def stop(session):
+        if session.clock.frame >= STOP:
+            session._board.request_stop()
+
+    stopped = run_session(spec_of(memory), tmp_path, on_row=stop)
+    newest = stopped.records.manifest()
+    name = newest.segments[-1].name if part == "steps" else newest.files["state"]["name"]
+    (stopped.paths.models / name).write_bytes(b"damaged")
+    (line,) = settle([stopped.paths])
+    assert name in line
+    assert stopped.records.manifest().serial == newest.serial - 1
+    resumed = run_session(spec_of(memory), tmp_path, resume=True)
+    assert_same_run(resumed, whole(memory))
 
 
 def test_a_run_resumed_again_and_again(whole, tmp_path):
