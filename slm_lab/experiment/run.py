@@ -41,7 +41,7 @@ from slm_lab.spec.cross_check import action_space_problems
 from slm_lab.spec.cross_check_observations import observation_problems
 from slm_lab.spec.load import load_spec
 from slm_lab.spec.profile import dev_profile
-from slm_lab.spec.scale import scaled
+from slm_lab.spec.scale import HOGWILD, scaled
 from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.net import TorchArcNetSpec
@@ -192,7 +192,10 @@ def _about_ranks(spec: Spec) -> Iterator[str]:
     own = _own_keys_of_ranks(spec)
     if own:
         told = ", ".join(f"{path} {_short(new)} (of {_short(given)})" for path, given, new in own)
-        yield f'each of {spec.meta.max_session} ranks has, by scale "{spec.meta.scale}": {told}'
+        who = f'ranks has, by scale "{spec.meta.scale}"'
+        if spec.meta.distributed in HOGWILD:
+            who = "workers has, so that targets follow the steps of all"
+        yield f"each of {spec.meta.max_session} {who}: {told}"
 
 
 def _short(value: Any) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from slm_lab.core.errors import Problem
 from slm_lab.spec.blocks import Blocks
 from slm_lab.spec.role import net_for_role, targets_role
-from slm_lab.spec.scale import following, shares
+from slm_lab.spec.scale import HOGWILD, following, shares
 from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.algorithm import (
     EXPLORING,
@@ -75,8 +75,8 @@ def _targets_lag_behind(blocks: Blocks) -> Iterator[Problem]:
     if followed.update_frequency > frames:
         return
     message = (
-        f"{_of_ranks(followed, in_file)}the net is copied after every training event, {frames} "
-        "frames or more after the one before, so the target network "
+        f"{_of_ranks(followed, in_file, blocks.meta)}the net is copied after every training event, "
+        f"{frames} frames or more after the one before, so the target network "
         f"{_difference(algorithm, followed, frames)}; set a larger update_frequency, or "
         'update_type "polyak" with a small polyak_coef'
     )
@@ -91,10 +91,11 @@ def _algorithm_of_one(blocks: Blocks) -> AlgorithmSpec | None:
     return shares(blocks.algorithm, None, blocks.meta, num_envs)[0]
 
 
-def _of_ranks(followed: NetSpec, in_file: NetSpec) -> str:
+def _of_ranks(followed: NetSpec, in_file: NetSpec, meta: MetaSpec | None) -> str:
     if followed.update_frequency == in_file.update_frequency:
         return ""
-    return f"each rank has {followed.update_frequency} of it, and "
+    who = "worker" if meta is not None and meta.distributed in HOGWILD else "rank"
+    return f"each {who} has {followed.update_frequency} of it, and "
 
 
 def _frames_between_events(algorithm: ReplayLearningSpec, num_envs: int) -> int:

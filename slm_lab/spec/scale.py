@@ -1,4 +1,5 @@
-"""`meta.scale`: what each of N ranks runs of a spec that is written for one process.
+"""`meta.scale`: what each of N ranks runs of a spec that is written for one process. Of Hogwild!
+workers only the target networks differ.
 
 The frame budget needs no division: it is counted over all ranks. Each rank has `num_envs`
 environments, so a rollout that is N times shorter has as many frames in all.
@@ -47,6 +48,9 @@ SAMPLES = (
 
 ROLLOUT = (Part("agent.algorithm.training_frequency", True),)
 """The same where the whole rollout makes one step: ActorCritic, Reinforce, SARSA."""
+
+HOGWILD = ("shared", "synced")
+"""Modes whose workers share their weights, and have target networks of their own."""
 
 RATES: tuple[tuple[str, type[TorchPart], tuple[str, ...]], ...] = (
     ("optim_spec", OptimSpec, ("lr",)),
@@ -100,10 +104,15 @@ def shares(
 
 
 def scaled(spec: Spec) -> Spec:
-    """The spec of each rank; without ranks, or with one, it is the same."""
+    """The spec of each rank or Hogwild! worker; without them, or with one, it is the same."""
     meta, agent, count = spec.meta, spec.agent, spec.meta.max_session
-    if meta.distributed != "all_reduce" or count == 1:
+    if meta.distributed not in ("all_reduce", *HOGWILD) or count == 1:
         return spec
+    if meta.distributed in HOGWILD:
+        if agent.algorithm.HAS_TARGETS is False:
+            return spec
+        agent = _with_nets(agent, lambda net: following(net, meta))
+        return spec.model_copy(update={"agent": agent})
     algorithm, memory = shares(agent.algorithm, agent.memory, meta, spec.env.num_envs)
     larger = _samples_of_a_step(agent.algorithm, algorithm, count)
     agent = agent.model_copy(update={"algorithm": algorithm, "memory": memory})
@@ -116,9 +125,13 @@ def scaled(spec: Spec) -> Spec:
 def following(net: NetSpec, meta: MetaSpec) -> NetSpec:
     """A net whose targets follow over the frames of all ranks as they do over those of one process.
 
-    With "weak" nothing is divided, and they follow as they did.
+    With "weak" nothing is divided, and they follow as they did. A Hogwild! worker's targets follow
+    after each of its own steps, and the weights that all share have taken W by then.
     """
-    count = meta.max_session if meta.distributed == "all_reduce" else 1
+    count = meta.max_session
+    if meta.distributed in HOGWILD:
+        return _with_targets_as_often(net, count, count)
+    count = count if meta.distributed == "all_reduce" else 1
     if meta.scale == "strong":
         return _with_targets_as_often(net, count, 1)
     if meta.scale == "linear" and meta.scale_lr:

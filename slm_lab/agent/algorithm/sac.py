@@ -117,7 +117,7 @@ class SoftLearner(Learner[TransitionSource]):
         with self.critic.frozen():
             value, entropy = self.policy(
                 self.actor.policy(obs),
-                lambda action: self.critic.smaller(obs, action),
+                lambda action: self.critic.for_actor(obs, action),
                 self.generator,
             )
             loss = -(value + alpha * entropy).mean()

@@ -1,4 +1,4 @@
-"""Two action-value functions, of which the smaller counts (arXiv:1802.09477)."""
+"""Two action-value functions, of which the smaller is bootstrapped from (arXiv:1802.09477)."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,7 +46,7 @@ class TwinQ:
     def chosen_and_next(
         self, obs: Tensor, action: Tensor, next_obs: Tensor, next_action: Tensor | None
     ) -> tuple[tuple[Tensor, Tensor], Tensor]:
-        """`chosen`, and `smaller` of the next states without a gradient, from one joint batch.
+        """`chosen`, and min(Q_1, Q_2) of the next states without a gradient, from one joint batch.
 
         So that batch normalisation sees both at once: section 3.2 of arXiv:1902.05605.
         """
@@ -60,13 +60,21 @@ class TwinQ:
             following.append(next_q.detach())
         return (now[0], now[1]), self.transform.decode(torch.min(*following))
 
-    def smaller(self, obs: Tensor, action: Tensor | None) -> Tensor:
-        """min(Q_1, Q_2): (B,) of actions (B, A), or (B, n) of all discrete ones with None."""
+    def for_actor(self, obs: Tensor, action: Tensor | None) -> Tensor:
+        """What the actor maximises: min(Q_1, Q_2) (B,) of continuous actions (B, A), the mean
+        (Q_1 + Q_2) / 2 (B, n) of all discrete ones with None.
+
+        Of an action that is seldom taken the critics know little, and the smaller is low. A policy
+        over discrete actions that goes by it gives such actions up before they have been tried.
+        """
         first, second = (_value(net, obs, action) for net in self._nets)
-        return self.transform.decode(torch.min(first, second))
+        decode = self.transform.decode
+        if self._discrete:
+            return (decode(first) + decode(second)) / 2
+        return decode(torch.min(first, second))
 
     def target(self, obs: Tensor, action: Tensor | None) -> Tensor:
-        """The same of the target networks."""
+        """min(Q_1, Q_2) of the target networks, (B,) or (B, n)."""
         assert self._targets is not None
         first, second = (_value(net, obs, action) for net in self._targets)
         return self.transform.decode(torch.min(first, second))

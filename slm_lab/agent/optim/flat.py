@@ -8,11 +8,12 @@ What would silently break the views is kept out: `.to()` after flattening, `deep
 `zero_grad(set_to_none=True)` and `load_state_dict(assign=True)`. `check` finds such a break.
 """
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from slm_lab.core.errors import CheckpointError
-from slm_lab.core.types import StateDict
+from slm_lab.core.types import IntArray, StateDict
 
 MOMENTS = ("count", "mean", "m2")
 """Buffers that one module has under these names, in this order, merge as running moments do."""
@@ -21,6 +22,13 @@ MOMENTS = ("count", "mean", "m2")
 MOMENTS_WINDOW = 1_000_000
 """Samples that such moments look back over. Older ones fade, so that targets of long ago do not
 scale those of now; and float32 counts each sample (beyond 2²⁴ it would lose them)."""
+
+
+COUNTER = "num_batches"
+"""A buffer of this name counts what was seen. Workers that merge add up what each has counted."""
+DIRECTIONS = ("_u", "_v")
+"""Buffers of these names are unit vectors (the singular vectors of `spectral_norm`). Their mean is
+none, so that workers that merge each keep their own."""
 
 
 class FlatParameters:
@@ -49,6 +57,10 @@ class FlatParameters:
         self._statistic_shapes = [s.shape for s in stats]
         self.moments = _moments([key for *_, key in self._buffers], self._statistic_shapes)
         """Places in `statistics` of running moments, see `core.moments`."""
+        self.counters = self._places(COUNTER)
+        """Places in `statistics` (K,) of what counts."""
+        self.directions = self._places(*DIRECTIONS)
+        """Places in `statistics` (K,) of unit vectors."""
         self.vector = _concatenate(values, device)
         self.grad = torch.zeros_like(self.vector)
         self.statistics = _concatenate(stats, device)
@@ -130,6 +142,12 @@ class FlatParameters:
                 shapes = f"{tuple(given.shape)} numbers, the spec now builds {tuple(own.shape)}"
                 raise CheckpointError(f"the saved network has {shapes}")
             own.copy_(given)
+
+    def _places(self, *names: str) -> IntArray:
+        """Where in `statistics` the buffers of these names are, (K,)."""
+        sizes = [shape.numel() for shape in self._statistic_shapes]
+        named = [key in names for *_, key in self._buffers]
+        return np.flatnonzero(np.repeat(named, sizes))
 
     def _layout(self) -> list[list[object]]:
         shapes = [*self._shapes, *self._statistic_shapes]

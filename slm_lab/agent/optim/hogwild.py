@@ -126,7 +126,8 @@ class SyncedSync(HogwildSync):
     """ "synced": the worker has weights of its own, which it replaces after each step.
 
     They may live on another device. Running statistics are merged: moments become those of all that
-    was seen, averages that decay move a W-th of the way for each of W workers.
+    was seen, counts add up, averages that decay move a W-th of the way for each of W workers. Unit
+    vectors stay each worker's own.
     """
 
     def __init__(self, unit: GlobalUnit, worker: int) -> None:
@@ -153,7 +154,11 @@ class SyncedSync(HogwildSync):
         if not np.isfinite(own).all():
             raise NonFiniteLossError("running statistics of a network are not finite")
         share = 1 / len(self._updates)
-        self._pulled = merged(total, self._pulled, own, flat.moments, share, MOMENTS_WINDOW)
+        now = merged(total, self._pulled, own, flat.moments, share, MOMENTS_WINDOW)
+        counted = flat.counters
+        now[counted] = total[counted] + own[counted] - self._pulled[counted]
+        now[flat.directions] = own[flat.directions]
+        self._pulled = now
         total[:] = self._pulled
         flat.statistics.copy_(self.unit.statistics)
 

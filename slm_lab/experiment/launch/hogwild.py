@@ -23,6 +23,7 @@ from slm_lab.experiment.result import Ending, SessionResult
 from slm_lab.experiment.run_dir import RunDir
 from slm_lab.experiment.seeding import session_seeds
 from slm_lab.experiment.worker import SessionTask
+from slm_lab.spec.scale import scaled
 from slm_lab.spec.schema.spec import Spec
 
 SHORTEST_INTERVAL = 1.0
@@ -61,7 +62,9 @@ def global_state(
 
 
 def of_workers(spec: Spec, mode: Mode) -> Spec:
-    """What the workers are built from: "shared" is on the CPU unless a GPU is required."""
+    """What the workers are built from: "shared" is on the CPU unless a GPU is required, and target
+    networks follow the steps of all, see `scaled`."""
+    spec = scaled(spec)
     if mode == "synced":
         return spec
     return spec.model_copy(update={"agent": on_cpu(spec.agent, only="auto")})

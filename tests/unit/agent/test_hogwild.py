@@ -5,6 +5,9 @@ import pytest
 import torch
 from torch import nn
 
+from slm_lab.agent.net.batch_renorm import BatchRenorm
+from slm_lab.agent.net.init import EmptyLinear, init_linear
+from slm_lab.agent.net.spectral_norm import normalise_spectrum
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.optim.build import build_rule
 from slm_lab.agent.optim.flat import FlatParameters
@@ -239,3 +242,52 @@ def test_moments_are_found_among_the_statistics():
     )
     assert flat.moments == [slice(6, 9)]
     assert np.isclose(flat.statistics[flat.moments[0]].numpy(), 0).all()
+
+
+class Counted(nn.Module):
+    """A batch renormalisation, and a layer of spectral norm one."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = BatchRenorm(3)
+        self.layer = EmptyLinear(3, 4)
+        init_linear(self.layer, None, 1.0, torch.Generator().manual_seed(0))
+        normalise_spectrum(self, torch.Generator().manual_seed(1))
+
+    def forward(self, x):
+        return self.layer(self.norm(x))
+
+
+def counted_worker(unit, index):
+    net = Counted().train()
+    optimizer = optimizer_of(net)
+    SyncedSync(unit, index).join(optimizer)
+    return net, optimizer
+
+
+def test_synced_workers_add_up_what_they_have_counted():
+    """Three workers take four steps each: twelve batches, by which the warm-up ends."""
+    unit = GlobalUnit.of(optimizer_of(Counted()), 3)
+    workers = [counted_worker(unit, index) for index in range(3)]
+    for turn in range(12):
+        net, optimizer = workers[turn % 3]
+        optimizer.step(net(batch(turn)).square().mean())
+        (place,) = optimizer.flat.counters
+        assert unit.statistics[place] == turn + 1
+
+
+def test_singular_vectors_of_synced_workers_stay_unit_vectors_of_their_own():
+    unit = GlobalUnit.of(optimizer_of(Counted()), 2)
+    workers = [counted_worker(unit, index) for index in range(2)]
+    for turn, (net, optimizer) in enumerate(workers):
+        for name, vector in net.named_buffers():
+            if name.endswith("_u"):
+                vector.copy_(vector if turn else -vector)  # as good a singular vector
+        optimizer.step(net(batch(turn)).square().mean())
+    for net, optimizer in workers * 3:
+        optimizer.step(net(batch(7)).square().mean())
+        for name, vector in net.named_buffers():
+            if name.endswith(("_u", "_v")):
+                assert vector.norm().item() == pytest.approx(1.0, rel=1e-5)
+        spectrum = torch.linalg.matrix_norm(net.layer.weight, 2).item()
+        assert spectrum == pytest.approx(1.0, rel=0.05)

@@ -15,6 +15,7 @@ from slm_lab.agent.build import build_agent
 from slm_lab.agent.distribution.continuous import TanhNormal
 from slm_lab.agent.distribution.discrete import Categorical
 from slm_lab.agent.net.batch_renorm import BatchRenorm
+from slm_lab.agent.net.value_transform import symexp
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.lr_schedule import ConstantRate
 from slm_lab.agent.optim.optimizer import Optimizer
@@ -117,14 +118,26 @@ def test_the_actor_step_leaves_the_critics_as_they_are_and_needs_no_gradient_of_
     assert all(view.requires_grad for view in learner.critic.optimizer.flat.views)
 
 
-def test_the_actor_loss_is_minus_the_soft_value():
-    learner, batch = learner_of(), transitions(4, DISCRETE)
+@pytest.mark.parametrize("symlog", [False, True])
+def test_the_actor_loss_is_minus_the_soft_value_by_the_mean_of_the_critics(symlog):
+    """Of discrete actions; symlog's inverse is taken of each before the mean."""
+    learner, batch = learner_of(symlog=symlog), transitions(4, DISCRETE)
     with torch.no_grad():
         log_p = learner.actor.policy(batch.obs).log_softmax(-1)
-        q = torch.min(*(net(batch.obs)[0] for net in learner.critic._nets))
+        q = sum(net(batch.obs)[0] for net in learner.critic._nets) / 2
+        if symlog:
+            q = sum(symexp(net(batch.obs)[0]) for net in learner.critic._nets) / 2
         expected = (log_p.exp() * (0.2 * log_p - q)).sum(-1).mean()
     report = learner._update_actor(batch.obs, batch.log_prob, alpha=0.2)
     assert report["policy_loss"] == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_of_continuous_actions_the_actor_goes_by_the_smaller_critic():
+    learner, batch = learner_of(env="Pendulum-v1"), transitions(3, CONTINUOUS)
+    both = torch.cat([batch.obs, batch.action], -1)
+    with torch.no_grad():
+        smaller = torch.min(*(net(both)[0].squeeze(-1) for net in learner.critic._nets))
+        torch.testing.assert_close(learner.critic.for_actor(batch.obs, batch.action), smaller)
 
 
 def test_the_gumbel_softmax_expectation_is_the_exact_one_on_average():

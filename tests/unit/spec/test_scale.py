@@ -5,6 +5,7 @@ import pytest
 from slm_lab.agent.algorithm.algorithm import AgentSeeds
 from slm_lab.agent.build import build_agent
 from slm_lab.env.make import make_env
+from slm_lab.experiment.launch.hogwild import of_workers
 from slm_lab.spec.load import load_spec, parse_spec
 from slm_lab.spec.override import variables
 from slm_lab.spec.parse import parse
@@ -277,6 +278,23 @@ def test_targets_follow_over_the_frames_of_all_as_over_those_of_one_process(keys
         _, own = rank_of(SAC, scale, agent__net={"type": "MLPNet", **keys})
         critic = net_for_role(own.agent, "critic")
         assert (critic.update_frequency, critic.polyak_coef) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("mode", ["shared", "synced"])
+@pytest.mark.parametrize(("keys", "linear", "_"), FOLLOWERS)
+def test_targets_of_hogwild_workers_follow_the_steps_of_all(mode, keys, linear, _):
+    """As of ranks whose steps are larger; and nothing else of the spec is another."""
+    raw = changed(SAC, agent__net={"type": "MLPNet", **keys}, meta__distributed=mode,
+                  meta__max_session=RANKS)  # fmt: skip
+    spec = parse_spec("s", raw)
+    own = scaled(spec)
+    critic = net_for_role(own.agent, "critic")
+    assert (critic.update_frequency, critic.polyak_coef) == pytest.approx(linear)
+    assert own.agent.algorithm == spec.agent.algorithm
+    assert own.agent.memory == spec.agent.memory
+    assert of_workers(spec, "synced") == own
+    alone = parse_spec("s", changed(raw, meta__max_session=1))
+    assert scaled(alone) is alone
 
 
 def messages(raw):

@@ -2,6 +2,8 @@
 
 import json
 import logging
+import re
+from pathlib import Path
 
 import pytest
 
@@ -332,3 +334,31 @@ def test_a_template_is_checked_but_for_its_variables(write):
 
 def test_a_file_without_specs_cannot_be_checked(write):
     assert "holds no spec" in message(check_file, write({"_x": {}}))
+
+
+def hogwild_specs():
+    for path in shipped_files():
+        for name, spec in load_specs(path, fillings(path)).items():
+            if spec.meta.distributed in ("shared", "synced"):
+                yield name, spec
+
+
+def test_the_tutorial_says_for_how_many_workers_every_hogwild_spec_is_made():
+    tutorial = Path(__file__).parents[3] / "docs" / "tutorial" / "hogwild.md"
+    rows = [line.split("|") for line in tutorial.read_text("utf-8").splitlines()]
+    said = {
+        name: int(row[2])
+        for row in rows
+        if len(row) == 5 and row[2].strip().isdigit()
+        for name in re.findall(r"`(\w+)`", row[1])
+    }
+    assert said == {name: spec.meta.max_session for name, spec in hogwild_specs()}
+
+
+def test_workers_on_atari_take_a_step_per_64_frames_at_a_rate_that_two_workers_bear():
+    """At 7e-4 nearly all of their units die."""
+    games = [spec for _, spec in hogwild_specs() if spec.env.name.startswith("ALE/")]
+    assert len(games) == 4
+    for spec in games:
+        assert spec.agent.net.optim_spec.args["lr"] <= 3e-4
+        assert spec.agent.algorithm.training_frequency * spec.env.num_envs == 64
