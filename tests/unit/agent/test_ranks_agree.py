@@ -219,13 +219,14 @@ def train_normalised(name, size=3, updates=UPDATES):
 @pytest.mark.parametrize("name", NORMALISED)
 def test_batch_statistics_are_equal_after_a_training_event(name):
     results = train_normalised(name)
-    moved = 0
+    moved = normalised = 0
     for before, member in results:
         for unit, flat in member.learner.flats.items():
             first = results[0][1].learner.flats[unit].statistics
             assert torch.equal(flat.statistics, first)
-            moved += flat.statistics.numel() > 0 and not torch.equal(flat.statistics, before[unit])
-    assert moved == len(results)
+            normalised += flat.statistics.numel() > 0
+            moved += not torch.equal(flat.statistics, before[unit])
+    assert moved == normalised >= len(results)
 
 
 @pytest.mark.parametrize("name", ["DQN", "polyak"])

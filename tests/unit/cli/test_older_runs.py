@@ -57,7 +57,7 @@ def test_crossq_of_an_older_run_is_built_as_it_was(tmp_path):
     file.write_text(json.dumps(content))
     refused = lab(folder, "eval@latest", "--episodes", "2")
     assert (refused.exit_code, len(refused.stderr.splitlines())) == (1, 1)
-    content["_run"]["format"] = 7
+    content["_run"]["format"] = OLDER
     file.write_text(json.dumps(content))
     again = lab(folder, "eval@latest", "--episodes", "2")
     assert again.exit_code == 0, again.output

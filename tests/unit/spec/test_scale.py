@@ -358,8 +358,7 @@ def test_a_rank_whose_minibatch_becomes_one_sample_cannot_normalise_it():
     raw = ranks(PPO, **small, env__num_envs=1, agent__net=net)
     assert messages(raw) == [
         "agent.algorithm.minibatch_size = 4: each of 4 ranks of all_reduce has 1 of it with "
-        'meta.scale "linear", which leaves a minibatch of one sample, which batch_norm cannot '
-        "normalise"
+        'meta.scale "linear", which is one sample, which batch_norm cannot normalise'
     ]
     assert messages(changed(raw, meta__max_session=2)) == []
 
