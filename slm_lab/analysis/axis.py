@@ -8,7 +8,7 @@ import numpy as np
 from slm_lab.analysis.grid import Line, trailing_mean
 from slm_lab.core.types import FloatArray
 from slm_lab.metrics.reader import Rows
-from slm_lab.metrics.recent import WINDOW_SHARE
+from slm_lab.metrics.recent import FEWEST, WINDOW_SHARE
 from slm_lab.metrics.row import COLUMNS
 
 
@@ -117,7 +117,10 @@ def line(rows: Rows, x: Axis, y: Axis) -> Line:
     if y.window_share and known.any():
         clock, weights = rows["total_frame"], episode_counts(rows)[known]
         over_clock = Line(clock[known], values[known])
-        values = trailing_mean(over_clock, weights, clock, y.window_share * float(clock[-1]))
+        # Of one of several workers the final return rests on fewer than FEWEST.
+        fewest = min(FEWEST, float(rows["final_return_episodes"][-1]))
+        width = y.window_share * float(clock[-1])
+        values = trailing_mean(over_clock, weights, clock, width, fewest)
         known &= np.isfinite(values)
     return Line(rows[x.column][known] / x.unit_size, values[known])
 

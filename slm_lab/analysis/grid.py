@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from slm_lab.core.types import FloatArray, IntArray
+from slm_lab.metrics.recent import FEWEST
 
 
 class Line(NamedTuple):
@@ -50,9 +51,11 @@ def mean_lines(lines: Sequence[Line], group_of: Sequence[int]) -> list[Line]:
     return means
 
 
-def trailing_mean(values: Line, weights: FloatArray, grid: FloatArray, width: float) -> FloatArray:
+def trailing_mean(
+    values: Line, weights: FloatArray, grid: FloatArray, width: float, fewest: float = FEWEST
+) -> FloatArray:
     """(G,): at each x of `grid` the weighted mean of the values in (x − width, x]; NaN where there
-    is none.
+    is none. Where these are of less than `fewest` episodes, it reaches back to as many.
 
     Values may share an x: those of several Sessions, one after the other. `weights` are (R,), whole
     numbers: how many episodes each value is the mean of.
@@ -61,6 +64,8 @@ def trailing_mean(values: Line, weights: FloatArray, grid: FloatArray, width: fl
     episodes = np.concatenate([[0.0], np.cumsum(weights)])
     first = np.searchsorted(values.x, grid - width, side="right")
     after = np.searchsorted(values.x, grid, side="right")
+    enough = np.searchsorted(episodes, episodes[after] - fewest, side="right") - 1
+    first = np.minimum(first, np.maximum(enough, 0))
     count = episodes[after] - episodes[first]
     return np.where(count > 0, (total[after] - total[first]) / np.maximum(count, 1), np.nan)
 

@@ -14,6 +14,7 @@ from slm_lab.cli import screen
 from slm_lab.cli.filming import described, film_episodes
 from slm_lab.cli.screen import say
 from slm_lab.cli.window import window_of
+from slm_lab.core.numerals import significant
 from slm_lab.env.film import Film, headless
 from slm_lab.env.step import FinishedEpisodes
 from slm_lab.experiment.arithmetic import set_arithmetic
@@ -178,6 +179,6 @@ def _numbers(episodes: FinishedEpisodes) -> list[str]:
     summary = (returns.mean(), returns.std(), returns.min(), returns.max())
     return [
         f"{len(returns):,}",
-        *(f"{value:.5g}" for value in summary),
-        f"{episodes.episode_length.mean():.1f}",
+        *(significant(value) for value in summary),
+        significant(float(episodes.episode_length.mean())),
     ]

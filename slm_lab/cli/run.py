@@ -13,7 +13,7 @@ from slm_lab.analysis.metrics import TrialMetrics
 from slm_lab.cli import screen
 from slm_lab.cli.advice import what_to_change
 from slm_lab.cli.errors import FAILED, INTERRUPTED
-from slm_lab.cli.live import LiveDisplay, number
+from slm_lab.cli.live import LiveDisplay
 from slm_lab.cli.naming import command_text, count_text, full_name, sessions_text
 from slm_lab.cli.screen import say
 from slm_lab.core.headline import headline
@@ -24,7 +24,7 @@ from slm_lab.experiment.run import Run, RunRequest
 from slm_lab.spec.schema.meta import MetaSpec
 
 SHOWN_METRICS = (
-    ("final_return", "final return: episodes of the last 5 % of the frames"),
+    ("final_return", "final return (last 5 % of the frames)"),
     ("total_reward_ma", "moving average of the last 100 rows"),
     ("strength", "strength: return above chance, mean"),
     ("max_strength", "max strength"),
@@ -110,8 +110,9 @@ def _show_what_is_left(
         if each.ending is not Ending.FINISHED and not meta.is_actor(each.session)
     ]
     diverged = [each for each in unfinished if each.diverged]
-    left = [each for each in unfinished if not each.diverged and not each.lost_others]
-    if (left or (unfinished and not diverged)) and not never_began(result.sessions):
+    stuck = [each for each in unfinished if each.diverged or each.unusable]
+    left = [each for each in unfinished if each not in stuck and not each.lost_others]
+    if (left or (unfinished and not stuck)) and not never_began(result.sessions):
         say(console, f"go on with: {resume_command(run, imports)}")
     if diverged:
         names = ", ".join(full_name(meta, each.session) for each in diverged)
@@ -133,16 +134,16 @@ def _show_metrics(console: Console, result: TrialResult, num_writers: int) -> No
     table.add_column("value", justify="right")
     table.add_column("Sessions", justify="right")
     for name, words in SHOWN_METRICS:
-        value = number(getattr(metrics, name), ".5g")
+        value = significant(getattr(metrics, name))
         if name == "final_return":
             value = _with_spread(metrics)
         table.add_row(words, value, f"{metrics.rests_on[name]} of {num_writers}")
     for name, words in SHOWN_SPEEDS:
         speed = getattr(result.throughput, name)
         if speed is not None:
-            table.add_row(words, number(speed, ".5g"), "")
+            table.add_row(words, significant(speed), "")
     if metrics.random_return is not None:
-        table.add_row("return of the Random agent", number(metrics.random_return, ".5g"), "")
+        table.add_row("return of the Random agent", significant(metrics.random_return), "")
     console.print(table)
     for reason, names in _by_reason(metrics.reasons).items():
         say(console, Text(f"– {', '.join(names)}: {reason}", "dim"))

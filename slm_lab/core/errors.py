@@ -54,6 +54,10 @@ class CheckpointError(LabError):
     """A checkpoint could not be written or read; what was saved before is untouched."""
 
 
+class UnusableCheckpointError(CheckpointError):
+    """What was saved cannot be read, or is no agent of this spec; the message says what to do."""
+
+
 class NonFiniteLossError(LabError):
     """A loss or gradient became NaN or infinite; the message carries the batch statistics."""
 

@@ -1,5 +1,6 @@
-"""Opening files of a run for writing: never through a link that leads out of its folder."""
+"""Opening files of a run: never written through a link that leads out of its folder."""
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -24,6 +25,15 @@ def open_own(path: Path, flags: int) -> int:
 def new_file(path: Path) -> BinaryIO:
     """A file to write from its beginning. Raises as `open_own`."""
     return open(open_own(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb")
+
+
+def read_file(path: Path) -> bytes:
+    """What the file at `path` holds. Raises OSError, also for a pipe or a device: reading one of
+    these may never end."""
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is no file")
+        return file.read()
 
 
 def refuse_links(folder: Path) -> None:

@@ -20,8 +20,8 @@ from typing import Any
 import torch
 
 from slm_lab.agent.memory.step_log import StepLog
-from slm_lab.core.errors import CheckpointError, LabError
-from slm_lab.core.files import new_file
+from slm_lab.core.errors import CheckpointError, LabError, UnusableCheckpointError
+from slm_lab.core.files import new_file, read_file
 from slm_lab.core.types import StateDict
 from slm_lab.experiment.manifest import (
     Manifest,
@@ -137,7 +137,9 @@ class CheckpointStore:
     def file(self, manifest: Manifest, part: str = "state") -> Path:
         """Where a part is saved. Raises CheckpointError where the checkpoint has no such part."""
         if part not in manifest.files:
-            raise CheckpointError(f"the checkpoint {self._manifest_path} has no part {part}")
+            raise UnusableCheckpointError(
+                f"the checkpoint {self._manifest_path} has no part {part}"
+            )
         return self._folder / str(manifest.files[part]["name"])
 
     def load_log(self, manifest: Manifest, log: StepLog) -> None:
@@ -173,11 +175,13 @@ def read_state(folder: Path, file: Mapping[str, Any]) -> StateDict:
     """Loads one file of a checkpoint, checked against its manifest; nothing is unpickled."""
     path = folder / str(file["name"])
     try:
-        content = path.read_bytes()
+        content = read_file(path)
     except OSError as error:
-        raise CheckpointError(f"cannot read the checkpoint {path}: {error.strerror}") from error
+        raise UnusableCheckpointError(
+            f"cannot read the checkpoint {path}: {error.strerror}"
+        ) from error
     if hashlib.sha256(content).hexdigest() != file["sha256"]:
-        raise CheckpointError(
+        raise UnusableCheckpointError(
             f"the checkpoint {path} is damaged: its checksum does not match; put back a copy, "
             "or start a new run"
         )
@@ -208,13 +212,13 @@ def reading(path: Path) -> Iterator[None]:
     except CheckpointError as error:
         if path.name in str(error):
             raise
-        raise CheckpointError(f"the checkpoint {path} cannot be loaded: {error}") from error
+        raise UnusableCheckpointError(f"the checkpoint {path} cannot be loaded: {error}") from error
     except LabError:
         raise
     except Exception as error:
         name = "" if isinstance(error, ValueError | TypeError) else f"{type(error).__name__}: "
         why = f"{name}{error}".strip().splitlines()[0].rstrip(": ")
-        raise CheckpointError(
+        raise UnusableCheckpointError(
             f"the checkpoint {path} cannot be loaded ({why}); put back a copy, or start a new run"
         ) from error
 

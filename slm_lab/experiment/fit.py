@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.optimizer import Optimizer
-from slm_lab.core.errors import CheckpointError
+from slm_lab.core.errors import UnusableCheckpointError
 from slm_lab.core.types import FloatArray, StateDict
 
 
@@ -49,10 +49,11 @@ def check_finite(flats: Mapping[str, StateDict], file: Path) -> None:
 
 
 def _refuse_non_finite(what: str, values: ArrayLike, file: Path) -> None:
-    count = int((~np.isfinite(np.asarray(values))).sum())
+    array = np.asarray(values)
+    count = array.size - int(np.isfinite(array).sum())
     if count:
-        raise CheckpointError(
-            f"{file}: {what} not finite ({count} of {np.size(values)}), so the agent cannot act; "
+        raise UnusableCheckpointError(
+            f"{file}: {what} not finite ({count} of {array.size}), so the agent cannot act; "
             "put back a copy, or start a new run"
         )
 
@@ -72,7 +73,7 @@ def check_optimizers(
 
 def _refuse(file: Path, difference: str | None) -> None:
     if difference is not None:
-        raise CheckpointError(
+        raise UnusableCheckpointError(
             f"{file.parent.parent}: the spec in it was changed and no longer builds the agent in "
             f"{file.name}: {difference}; undo the change in its *_spec.json"
         )

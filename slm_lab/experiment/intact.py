@@ -6,10 +6,10 @@ back to the other. Sessions that train one agent fall back together.
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 from slm_lab.analysis.atomic import write_atomically
 from slm_lab.core.errors import CheckpointError, UsageError
@@ -20,13 +20,6 @@ from slm_lab.spec.schema.spec import Spec
 
 BEST = "best"
 """The one part of a checkpoint that training can do without."""
-
-
-class Damage(NamedTuple):
-    """What is wrong with one file of a checkpoint."""
-
-    part: str
-    what: str
 
 
 def fall_back(spec: Spec, run_dir: RunDir, trial: int) -> list[str]:
@@ -65,26 +58,19 @@ def settle(members: Sequence[SessionPaths]) -> list[str]:
     newest = max(each.newest for each in saved)
     problems = [problem for each in saved for problem in each.problems(newest)]
     common = set.intersection(*(set(each.manifests) for each in saved))
-    damage: dict[int, list[Damage]] = {}
+    chosen = None
     for serial in sorted((s for s in common if s <= newest or not newest), reverse=True):
-        damage[serial] = [d for each in saved for d in _damage(each.paths, each.manifests[serial])]
-        if not damage[serial]:
+        damage = [what for each in saved for what in _damage(each.paths, each.manifests[serial])]
+        if not damage:
+            chosen = serial
             break
-    usable = [serial for serial, found in damage.items() if all(d.part == BEST for d in found)]
-    chosen = min(usable, key=lambda serial: (len(damage[serial]), -serial), default=None)
-    newer = [found for serial, found in damage.items() if chosen is None or serial > chosen]
-    problems += [each.what for found in newer for each in found]
+        problems += damage
     if chosen is None:
         raise CheckpointError(
             f"{_names(members)}: no checkpoint is intact: {'; '.join(problems[:3])}; put back a "
             "copy, or start a new run"
         )
-    for each in saved:
-        _make_newest(each.paths, each.manifests[chosen])
-    lines = [
-        f"{d.what}; training resumes without it, and saves the next better agent"
-        for d in damage[chosen]
-    ]
+    lines = [line for each in saved for line in each.make_newest(chosen)]
     if problems:
         frames = [each.manifests[chosen].frame for each in saved]
         lines.append(f"{_names(members)} {_falls_back(frames)}: {problems[0]}")
@@ -118,6 +104,32 @@ class _Saved:
             "files of the run were removed or replaced"
         ]
 
+    def make_newest(self, serial: int) -> list[str]:
+        """Makes its checkpoint `serial` the newest; returns what to report of the best agent.
+
+        Training needs no best agent: where its file is damaged, that of another checkpoint takes
+        its place, or none.
+        """
+        manifest, lines = self.manifests[serial], []
+        problem = self._damaged_best(manifest)
+        if problem is not None:
+            others = [m for m in self.manifests.values() if BEST in m.files]
+            intact = [m.files[BEST] for m in others if self._damaged_best(m) is None]
+            files = {part: file for part, file in manifest.files.items() if part != BEST}
+            if intact:
+                files[BEST] = intact[0]
+            manifest = replace(manifest, files=files)
+            instead = "the one before it stays" if intact else "the next better one is saved"
+            lines.append(f"{self.paths.prefix}: the best agent is lost, {instead}: {problem}")
+        _make_newest(self.paths, manifest)
+        return lines
+
+    def _damaged_best(self, manifest: Manifest) -> str | None:
+        if BEST not in manifest.files:
+            return None
+        file = manifest.files[BEST]
+        return _misfit(self.paths.models / str(file["name"]), file)
+
 
 def _saved(paths: SessionPaths) -> _Saved:
     manifests: dict[int, Manifest] = {}
@@ -136,18 +148,17 @@ def _saved(paths: SessionPaths) -> _Saved:
     return _Saved(paths, manifests, unreadable, newest)
 
 
-def _damage(paths: SessionPaths, manifest: Manifest) -> Iterator[Damage]:
-    """The files that are not what was written, those that training needs first."""
-    segments = [("state", vars(segment)) for segment in manifest.segments]
-    parts = sorted(manifest.files.items(), key=lambda item: item[0] == BEST)
-    for part, file in chain(segments, parts):
+def _damage(paths: SessionPaths, manifest: Manifest) -> Iterator[str]:
+    """What is wrong with files that training needs: those that are not what was written."""
+    parts = [file for part, file in manifest.files.items() if part != BEST]
+    for file in chain(map(vars, manifest.segments), parts):
         problem = _misfit(paths.models / str(file["name"]), file)
         if problem is not None:
-            yield Damage(part, problem)
+            yield problem
     for name, extent in manifest.rows.items():
         problem = extent.misfit(paths.info / name)
         if problem is not None:
-            yield Damage("rows", problem)
+            yield problem
 
 
 def _misfit(path: Path, file: Mapping[str, Any]) -> str | None:
@@ -179,7 +190,7 @@ def _step_back(workers: Sequence[SessionPaths]) -> list[str]:
         )
         if newest is None or previous is None or previous.serial >= newest.serial:
             continue
-        if not any(d.part != BEST for d in _damage(paths, previous)):
+        if not any(_damage(paths, previous)):
             _make_newest(paths, previous)
             lines.append(f"{paths.prefix} {_falls_back([previous.frame])}, with the others")
     return lines

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from slm_lab.core.errors import CheckpointError
+from slm_lab.core.files import read_file
 from slm_lab.metrics.extent import Extent
 
 FORMAT = 7
@@ -73,7 +74,7 @@ def read_manifest(path: Path) -> Manifest | None:
     Raises CheckpointError when it cannot be read or is of a newer format.
     """
     try:
-        content = json.loads(path.read_text())
+        content = json.loads(read_file(path))
         if not isinstance(content, dict):
             raise ValueError(f"it must hold an object {{...}}, not {json.dumps(content)[:40]}")
         version = content.pop("format", None)
@@ -82,7 +83,7 @@ def read_manifest(path: Path) -> Manifest | None:
         return _manifest(content if version == FORMAT else _in_present_form(content))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
         raise CheckpointError(f"cannot read the checkpoint {path}: {error}") from error
 
 
@@ -92,6 +93,9 @@ def _manifest(content: dict[str, Any]) -> Manifest:
         range(segment.first, segment.end)
     rows = {name: Extent(**extent) for name, extent in content.pop("rows").items()}
     manifest = Manifest(**content, rows=rows, segments=segments)
+    for number in (manifest.frame, manifest.serial):
+        if not isinstance(number, int) or not 0 <= number < 2**63:
+            raise ValueError(f"{number!r} is no count")
     for file in manifest.files.values():
         str(file["sha256"])
     for extent in rows.values():

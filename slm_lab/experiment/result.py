@@ -38,6 +38,8 @@ class SessionResult:
     """Whether the same would happen again from the last checkpoint on."""
     diverged: bool = False
     """Whether its loss, a gradient or a statistic was not finite any more."""
+    unusable: bool = False
+    """Whether the checkpoint that it was to resume from cannot be used."""
     lost_others: bool = False
     """Whether it ended only because another of those that it trains with did."""
     lost: bool = False

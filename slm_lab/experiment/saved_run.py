@@ -97,7 +97,7 @@ class SavedRun:
         check_allowed(where, modules_of(saved), request.imports, data_dir)
         origin = origin_of(self.run_dir.spec_file)
         keys, refused = typed_settings(origin, request.sets)
-        self.spec = load_spec(file, name, keys)
+        self.spec = load_spec(file, name, keys, warn=False)
         refused += [
             Problem(path, _why_refused(old), new, has_value=True)
             for path, old, new in differences(saved.to_json(), self.spec.to_json())

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from slm_lab.agent.memory.step_log import StepLog
-from slm_lab.core.errors import CheckpointError
+from slm_lab.core.errors import UnusableCheckpointError
 from slm_lab.experiment.manifest import Segment
 
 SHARE = 32
@@ -51,7 +51,7 @@ def check_whole(segments: Sequence[Segment], log: StepLog, where: str) -> None:
         if segment.first <= known:
             known = max(known, segment.end)
     if known != log.count:
-        raise CheckpointError(
+        raise UnusableCheckpointError(
             f"the checkpoint {where} holds the steps of the memory from {log.first} to {known} "
             f"only, and {log.count} had been taken"
         )

@@ -77,7 +77,13 @@ class Session:
         self._experience = self._crew.experience(spec, self.agent, self.env, self.clock)
         columns_added = (*self.agent.learner.metric_names, *self._crew.columns)
         num_envs = spec.env.num_envs * self._crew.size
-        self.tracker = Tracker(num_envs, spec.log_frequency, spec.env.max_frame, columns_added)
+        self.tracker = Tracker(
+            num_envs,
+            spec.log_frequency,
+            spec.env.max_frame,
+            columns_added,
+            spec.meta.writers_per_training,
+        )
         played = self._crew.part_of(spec.meta.rigorous_eval)
         self._evaluation = RigorousEval(spec, played, seeds.rigorous_eval) if played else None
         self._video = None

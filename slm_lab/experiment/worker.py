@@ -13,7 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slm_lab.core.allocation import keep_freed_memory
-from slm_lab.core.errors import CheckpointError, LabError, NonFiniteLossError
+from slm_lab.core.errors import (
+    CheckpointError,
+    LabError,
+    NonFiniteLossError,
+    UnusableCheckpointError,
+)
 from slm_lab.core.files import open_own
 from slm_lab.core.imports import importing
 from slm_lab.core.limits import limit_reached
@@ -117,6 +122,7 @@ def run_session(task: SessionTask, board: Board) -> "SessionResult":
             text.strip(),
             would_repeat=diverged or isinstance(error, CheckpointError),
             diverged=diverged,
+            unusable=isinstance(error, UnusableCheckpointError),
         )
     finally:
         root.removeHandler(log)

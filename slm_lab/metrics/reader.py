@@ -8,6 +8,7 @@ from typing import final
 import numpy as np
 
 from slm_lab.core.errors import LabError
+from slm_lab.core.files import read_file
 from slm_lab.core.types import FloatArray
 from slm_lab.metrics.older import completed
 from slm_lab.metrics.row import BASE_COLUMNS
@@ -62,7 +63,7 @@ def read_rows(path: str | Path) -> Rows:
     is a session without rows. Raises OSError when there is no file; DamagedRowsError, with line and
     column, when a cell is no number, a line has too few or too many, or the header is none.
     """
-    text = Path(path).read_bytes()
+    text = read_file(Path(path))
     header, *lines = text[: text.rfind(b"\n") + 1].splitlines() or [b""]
     if not header:
         return NO_ROWS

@@ -29,11 +29,13 @@ class RecentEpisodes:
     """The returns of a Session's last episodes, by the frame of the budget at which each ended.
 
     It keeps the episodes of the last `WINDOW_SHARE` of `max_frame`, and the last `MOST` in any
-    case.
+    case. Where several `workers` train one agent and each keeps its own episodes, `FEWEST` and
+    `MOST` are those of all together, and each has an equal part, rounded up.
     """
 
-    def __init__(self, max_frame: int) -> None:
+    def __init__(self, max_frame: int, workers: int = 1) -> None:
         self._max_frame = max_frame
+        self._fewest, self._most = math.ceil(FEWEST / workers), math.ceil(MOST / workers)
         self._window = WINDOW_SHARE * max_frame
         self._ended: deque[int] = deque()
         self._returns: deque[float] = deque()
@@ -62,9 +64,9 @@ class RecentEpisodes:
 
         None before `FEWEST` have ended, unless the budget is spent.
         """
-        if len(self._ended) < FEWEST and total_frame < self._max_frame:
+        if len(self._ended) < self._fewest and total_frame < self._max_frame:
             return None
-        return self._mean(min(self._count(total_frame), MOST))
+        return self._mean(min(self._count(total_frame), self._most))
 
     def state_dict(self) -> StateDict:
         """The episodes that are kept."""
@@ -81,7 +83,7 @@ class RecentEpisodes:
     def _count(self, total_frame: int) -> int:
         begin = total_frame - self._window
         in_window = sum(ended > begin for ended in self._ended)
-        return min(max(in_window, FEWEST), len(self._ended))
+        return min(max(in_window, self._fewest), len(self._ended))
 
     def _mean(self, count: int) -> float | None:
         last = islice(reversed(self._returns), count)

@@ -25,7 +25,8 @@ _EPISODE_LENGTH = "episode_length"
 class Tracker:
     """The numbers of one Session between two rows, and the few that last over all of them.
 
-    `max_frame` is the budget, in total frames. `extra_columns` follow the base columns: names
+    `max_frame` is the budget, in total frames. Of the `workers` that spend it, each with rows of
+    its own, this Session is one. `extra_columns` follow the base columns: names
     documented in `row.COLUMNS`, or a `Column` that documents itself. The Tracker fills
     `episode_length` if asked for; every other extra column is filled by learner reports.
     """
@@ -36,6 +37,7 @@ class Tracker:
         log_frequency: int,
         max_frame: int,
         extra_columns: Sequence[str | Column] = (),
+        workers: int = 1,
     ) -> None:
         if num_envs < 1 or log_frequency < 1:
             raise LabError(
@@ -56,7 +58,7 @@ class Tracker:
         self._has_episode = np.zeros(num_envs, dtype=np.bool_)
         self._episode_return = np.zeros(num_envs, dtype=np.float64)
         self._episode_length = np.zeros(num_envs, dtype=np.int64)
-        self._recent = RecentEpisodes(max_frame)
+        self._recent = RecentEpisodes(max_frame, workers)
         self._returns_since_row: list[float] = []
         self._row_returns: deque[float] = deque(maxlen=MA_WINDOW)
         self._reported = tuple(

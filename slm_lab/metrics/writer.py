@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, final
 
-from slm_lab.core.errors import CheckpointError
+from slm_lab.core.errors import UnusableCheckpointError
 from slm_lab.core.files import open_own
 from slm_lab.metrics.extent import Extent
 from slm_lab.metrics.row import Row
@@ -103,7 +103,9 @@ class RowFiles:
             elif name in extents:
                 truncate_rows(folder / name, extents[name])
             else:
-                raise CheckpointError(f"the checkpoint does not say how long {folder / name} was")
+                raise UnusableCheckpointError(
+                    f"the checkpoint does not say how long {folder / name} was"
+                )
         try:
             for name, names in columns.items():
                 self._writers[name] = RowWriter(folder / name, names)
@@ -138,7 +140,7 @@ def truncate_rows(path: str | Path, extent: Extent) -> None:
     path = Path(path)
     misfit = extent.misfit(path)
     if misfit is not None:
-        raise CheckpointError(misfit)
+        raise UnusableCheckpointError(misfit)
     with open(open_own(path, os.O_RDWR), "r+b") as file:
         file.truncate(extent.size)
         os.fsync(file.fileno())
@@ -157,9 +159,11 @@ def _check_continuable(path: Path, header: bytes) -> None:
         file.seek(-1, os.SEEK_END)
         last = file.read(1)
     if found != header:
-        raise CheckpointError(
+        raise UnusableCheckpointError(
             f"{path} has the columns {found.decode(errors='replace').strip()}, "
             f"but this run writes {header.decode().strip()}"
         )
     if last != b"\n":
-        raise CheckpointError(f"{path} ends in half a row; cut it back to a checkpoint first")
+        raise UnusableCheckpointError(
+            f"{path} ends in half a row; cut it back to a checkpoint first"
+        )

@@ -149,7 +149,7 @@ class MetaSpec(Block):
     rigorous_eval: Annotated[Int, bounds.ENVS] = Field(
         0, ge=0, description="evaluation environments; 0: the training returns stand in"
     )
-    random_seed: Int | None = Field(
+    random_seed: Annotated[Int, bounds.SEED] | None = Field(
         None, ge=0, description="root seed of everything; null: drawn, and written down"
     )
     save_interval: float = Field(
@@ -236,6 +236,11 @@ class MetaSpec(Block):
         if self.distributed in ("all_reduce", "actor_learner"):
             return [crew[0] for crew in self.trainings]
         return list(range(self.num_sessions))
+
+    @property
+    def writers_per_training(self) -> int:
+        """Of the Sessions that train one agent."""
+        return len(self.writers) // len(self.trainings)
 
     def is_first_of_training(self, session: int) -> bool:
         """Whether a Session trains alone, or is the first of those that train together."""

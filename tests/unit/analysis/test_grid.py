@@ -60,14 +60,18 @@ def test_the_mean_stays_among_the_sessions(lines):
 POINTS = st.tuples(st.integers(0, 20), st.floats(-100, 100), st.integers(0, 3))
 
 
-@given(st.lists(POINTS, min_size=1, max_size=20), st.integers(1, 30))
-def test_a_trailing_mean_is_that_of_the_episodes_in_the_window_and_no_others(points, width):
+@given(st.lists(POINTS, min_size=1, max_size=20), st.integers(1, 30), st.integers(0, 9))
+def test_a_trailing_mean_is_that_of_the_episodes_in_the_window_or_of_the_fewest(
+    points, width, fewest
+):
     points.sort()
     x, y, episodes = (np.array(part, dtype=np.float64) for part in zip(*points, strict=True))
     grid = np.arange(-1.0, 22.0)
-    found = trailing_mean(Line(x, y), episodes, grid, width)
+    found = trailing_mean(Line(x, y), episodes, grid, width, fewest)
     for at, mean in zip(grid, found, strict=True):
         window = (x > at - width) & (x <= at)
+        for row in reversed(np.flatnonzero(x <= at)):
+            window[row] |= episodes[window].sum() < fewest
         inside = np.repeat(y[window], episodes[window].astype(int))
         expected = inside.mean() if inside.size else np.nan
         np.testing.assert_allclose(mean, expected, atol=1e-9)

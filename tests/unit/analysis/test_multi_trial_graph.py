@@ -19,7 +19,8 @@ def session(level=1.0, *, rows=20, every=100, returns=None):
     frame = np.arange(1, rows + 1) * float(every)
     values = np.full(rows, level) if returns is None else returns
     episodes = np.arange(1.0, rows + 1)
-    return Rows(("total_frame", "epi", "mean_return"), np.array([frame, episodes, values]))
+    columns = ("total_frame", "epi", "mean_return", "final_return_episodes")
+    return Rows(columns, np.array([frame, episodes, values, np.zeros(rows)]))
 
 
 def drawn(tmp_path, rows, outcomes, run_of=None):

@@ -150,7 +150,7 @@ def test_what_makes_no_sense_is_one_clear_message(what, run):
 
 def test_a_step_limit_can_be_set_for_episodes_that_do_not_end(run):
     done = lab(run, "eval@latest", "--episodes", "4", "-s", "env.max_t=7")
-    assert [row[-1] for row in table(done.output)] == ["7.0", "7.0", "7.0"]
+    assert [row[-1] for row in table(done.output)] == ["7.00", "7.00", "7.00"]
 
 
 def test_the_spec_of_the_run_counts_whatever_the_file_says_by_now(copy):

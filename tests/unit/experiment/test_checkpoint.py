@@ -1,5 +1,6 @@
 import hashlib
 import json
+import os
 
 import numpy as np
 import pytest
@@ -214,6 +215,32 @@ def test_a_manifest_that_is_broken_or_of_another_format_is_named_and_not_overwri
 def test_a_manifest_whose_rows_have_no_sizes_is_a_checkpoint_error(store, tmp_path, rows):
     manifest_path(tmp_path, PREFIX).write_bytes(changed(rows=rows))
     with pytest.raises(CheckpointError, match="cannot read"):
+        store.manifest()
+
+
+@pytest.mark.parametrize("key", ["frame", "serial"])
+@pytest.mark.parametrize("number", ["a", None, 1.5, -1, 10**30], ids=repr)
+def test_a_manifest_whose_counts_are_none_is_a_checkpoint_error(store, tmp_path, key, number):
+    manifest_path(tmp_path, PREFIX).write_bytes(changed(**{key: number}))
+    with pytest.raises(CheckpointError, match="is no count"):
+        store.manifest()
+
+
+def test_a_manifest_of_a_hundred_thousand_lists_is_a_checkpoint_error(store, tmp_path):
+    manifest_path(tmp_path, PREFIX).write_text("[" * 100_000)
+    with pytest.raises(CheckpointError, match="cannot read"):
+        store.manifest()
+
+
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(store, tmp_path):
+    store.save(100, {}, {"state": state(100)})
+    manifest = store.manifest()
+    for path in (store.file(manifest), manifest_path(tmp_path, PREFIX)):
+        path.unlink()
+        os.mkfifo(path)
+    with pytest.raises(CheckpointError, match="it is no file"):
+        store.load(manifest)
+    with pytest.raises(CheckpointError, match="it is no file"):
         store.manifest()
 
 

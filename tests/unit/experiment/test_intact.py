@@ -70,7 +70,7 @@ def test_what_is_whole_stays_as_it_is(run_dir):
 
 
 @pytest.mark.parametrize("harm", [flip, cut, lambda path: path.unlink()])
-@pytest.mark.parametrize("what", ["state", "best", "manifest"])
+@pytest.mark.parametrize("what", ["state", "manifest"])
 def test_where_the_newest_is_damaged_the_one_before_takes_its_place(run_dir, what, harm):
     paths = run_dir.session(0, 0)
     for frame in (100, 200, 300):
@@ -137,14 +137,20 @@ def test_where_both_are_damaged_each_file_is_named_and_nothing_is_changed(run_di
     assert paths.manifest.read_bytes() == before
 
 
-def test_without_its_best_agent_a_run_is_still_trained(run_dir):
+@pytest.mark.parametrize("older", [True, False])
+def test_without_its_best_agent_a_run_is_trained_from_its_newest_checkpoint(run_dir, older):
     paths = run_dir.session(0, 0)
     save(paths, 100, best=60)
-    save(paths, 200)
-    flip(file_of(paths, "best"))  # that of both
+    save(paths, 200, **({"best": 160} if older else {}))
+    flip(file_of(paths, "best"))
     (line,) = fall_back(spec(), run_dir, 0)
-    assert "training resumes without it" in line
+    assert ("the one before it stays" if older else "the next better one is saved") in line
     assert frame_of(paths) == 200
+    store = CheckpointStore(paths.models, paths.prefix)
+    assert ("best" in store.manifest().files) == older
+    if older:
+        assert store.load(store.manifest(), "best")["frame"] == 60
+    assert fall_back(spec(), run_dir, 0) == []
 
 
 def test_independent_sessions_fall_back_alone(run_dir):

@@ -60,6 +60,24 @@ def test_nothing_is_decided_before_twenty_episodes_have_ended_unless_the_budget_
     assert recent.recent(200) == 1.0
 
 
+@pytest.mark.parametrize("workers", [2, 3, 8, 16, 50])
+def test_workers_have_twenty_to_a_hundred_episodes_together(workers):
+    """Each alone would reach back as many times as far as there are workers."""
+    alone, each = RecentEpisodes(1_000), RecentEpisodes(1_000, workers)
+    for frame in range(1, 1_001):
+        each.add(frame, np.array([float(frame)]))
+    few = RecentEpisodes(1_000, workers)
+    for frame in range(100, 1_001, 60):  # no window of 50 frames has more than one
+        few.add(frame, np.array([1.0]))
+        alone.add(frame, np.array([1.0]))
+    part = -(-FEWEST // workers)
+    assert part * workers >= FEWEST > (part - 1) * workers
+    assert few.final(1_000).episodes == min(part, 16)
+    assert alone.final(1_000).episodes == 16
+    most = min(-(-MOST // workers), 50)
+    assert each.recent(1_000) == pytest.approx(np.arange(1_001 - most, 1_001).mean())
+
+
 def test_early_returns_do_not_count_once_others_have_ended():
     """A moving average over rows would be 250 here."""
     recent = RecentEpisodes(10_000)

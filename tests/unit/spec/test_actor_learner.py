@@ -233,6 +233,7 @@ def test_in_other_modes_there_are_no_actors_whatever_is_said_of_them(distributed
     firsts = [s for s in range(own.num_sessions) if own.is_first_of_training(s)]
     assert firsts == [training[0] for training in own.trainings]
     assert own.writers == (firsts if distributed == "all_reduce" else list(range(4 * runs)))
+    assert own.writers_per_training == (4 if distributed in ("shared", "synced") else 1)
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ NETS = {
 BEYOND = [
     (PPO, "meta.max_session", 1e308, bounds.SESSIONS),
     (PPO, "meta.threads", 100_000, bounds.THREADS),
+    (PPO, "meta.random_seed", 1e30, bounds.SEED),
     (PPO, "meta.max_trial", 10**9, bounds.TRIALS),
     (PPO, "meta.log_frequency", 1e300, bounds.FRAMES),
     (PPO, "meta.rigorous_eval", 10**9, bounds.ENVS),
