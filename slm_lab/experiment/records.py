@@ -1,6 +1,5 @@
 """What a Session writes down: its rows, and the checkpoints that go with them."""
 
-import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,8 +15,6 @@ from slm_lab.experiment.run_dir import SessionPaths
 from slm_lab.metrics.extent import Extent
 from slm_lab.metrics.row import Cell, Row
 from slm_lab.metrics.writer import RowFiles
-
-logger = logging.getLogger(__name__)
 
 
 @final
@@ -80,10 +77,10 @@ class Records:
         log: StepLog | None,
         finished: bool,
         all_have_written: Callable[[], None],
-    ) -> None:
+    ) -> list[str]:
         """A checkpoint: the rows first, so that the manifest never names rows that are not there.
 
-        For the arguments and errors see CheckpointStore.
+        Returns the names of its parts. For the arguments and errors see CheckpointStore.
         """
         with self._writing_rows(frame):
             rows = self._rows.sync()
@@ -91,9 +88,9 @@ class Records:
         if self._best is not None:
             parts["best"] = self._best
         self._store.save(frame, rows, parts, finished, log, all_have_written)
-        logger.info("checkpoint at frame %d: %s", frame, ", ".join(parts))
         self._best = None
         self.start_clock()
+        return list(parts)
 
     def save_aside(self, frame: int, state: StateDict) -> str:
         """Writes a state in which something went wrong, for a person to look at; says where."""

@@ -394,10 +394,11 @@ class Session:
         try:
             if state is None:
                 state = self.state_dict()
-            together = self._crew.all_have_written
-            self.records.save(self.clock.frame, state, self.agent.log, finished, together)
+            frame, together = self.clock.frame, self._crew.all_have_written
+            parts = self.records.save(frame, state, self.agent.log, finished, together)
         finally:
             self._board.saving[self.index] = 0
+        logger.info("checkpoint at frame %d: %s", frame, ", ".join(parts))
 
     def _snapshot(self) -> StateDict:
         """What is needed to act as now: weights and normaliser statistics, no replay."""
