@@ -27,7 +27,7 @@ format: $(READY)
 	$(BIN)/ruff format .
 
 docs: $(READY)
-	$(BIN)/python -m slm_lab.spec.reference > docs/spec_reference.md
+	$(BIN)/python -m slm_lab.spec.reference.markdown > docs/spec_reference.md
 
 bench: $(READY)
 	$(BIN)/pip install --quiet -c constraints.txt -e ".[bench]"

@@ -29,14 +29,14 @@ from bench.cases import (
 
 def lab_speed(name: str, case: Case) -> float:
     """Frames per second of a Session, rows and checkpoints included."""
-    from slm_lab.core.allocation import keep_freed_memory
-    from slm_lab.experiment.arithmetic import set_arithmetic
-    from slm_lab.experiment.launch.processes import SPAWN
-    from slm_lab.experiment.progress import Board
-    from slm_lab.experiment.run_dir import RunDir
-    from slm_lab.experiment.seeding import session_seeds
-    from slm_lab.experiment.session import Session
+    from slm_lab.core.process import keep_freed_memory
+    from slm_lab.parallel.processes import SPAWN
+    from slm_lab.session.seeding import session_seeds
+    from slm_lab.session.session import Session
+    from slm_lab.session.status_board import StatusBoard
+    from slm_lab.session.torch_setup import set_arithmetic
     from slm_lab.spec.load import parse_spec
+    from slm_lab.storage.run_dir import RunDir
 
     spec = parse_spec(name, case.spec())
     with tempfile.TemporaryDirectory() as folder:
@@ -46,7 +46,7 @@ def lab_speed(name: str, case: Case) -> float:
         keep_freed_memory()  # as a Session's own process does
         set_arithmetic(1)
         session = Session(
-            spec, 0, session_seeds(0, 0, 0), run_dir.session(0, 0), Board.allocate(SPAWN, 1)
+            spec, 0, session_seeds(0, 0, 0), run_dir.session(0, 0), StatusBoard.allocate(SPAWN, 1)
         )
         began = time.perf_counter()
         result = session.run()

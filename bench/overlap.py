@@ -22,19 +22,19 @@ import numpy as np
 
 from bench.cases import Case, MujocoPPOCase, PPOCase
 from slm_lab.agent.memory.memory import MemoryLayout
-from slm_lab.agent.memory.unroll import UnrollMemory, UnrollWriter
-from slm_lab.analysis.compare_figure import Bar, BarChart
-from slm_lab.analysis.compare_png import render_chart_png
-from slm_lab.experiment.actor import Player
-from slm_lab.experiment.clock import Clock
-from slm_lab.experiment.launch.prototype import prototype
-from slm_lab.experiment.pipe import ActorEnd, LearnerEnd, Pipe
-from slm_lab.experiment.progress import Board
-from slm_lab.experiment.run_dir import RunDir
-from slm_lab.experiment.seeding import session_seeds
+from slm_lab.analysis.compare.compare_figure import Bar, BarChart
+from slm_lab.analysis.compare.compare_png import render_chart_png
 from slm_lab.experiment.trial import Trial
 from slm_lab.metrics.reader import Rows, read_rows
+from slm_lab.parallel.actor_learner.actor import UnrollActor
+from slm_lab.parallel.actor_learner.queue import ActorQueue, LearnerQueue, UnrollQueue
+from slm_lab.parallel.actor_learner.unroll import UnrollMemory, UnrollWriter
+from slm_lab.parallel.prototype import prototype
+from slm_lab.session.clock import Clock
+from slm_lab.session.seeding import session_seeds
+from slm_lab.session.status_board import StatusBoard
 from slm_lab.spec.load import parse_spec
+from slm_lab.storage.run_dir import RunDir
 
 
 class SleepingCase(PPOCase):
@@ -197,12 +197,16 @@ def way() -> None:
             return UnrollWriter(replace(layout, horizon=horizon))  # noqa: B023 - called at once
 
         with prototype(spec, seeds, writer) as (agent, one):
-            pipe = Pipe.of(spec, agent, one, 0)
-        board = Board.allocate(get_context("spawn"), 2)
-        actor, learner, memory = ActorEnd(pipe, board, 0), LearnerEnd(pipe, board), UnrollMemory(1)
-        player = Player(spec, seeds)
-        player.begin(Clock(board.clock_slots[1:], 0, 10**9), pipe.weights)
-        pipe.weights.publish(player.agent.learner.flats, player.env.statistics, 0)
+            queue = UnrollQueue.of(spec, agent, one, 0)
+        board = StatusBoard.allocate(get_context("spawn"), 2)
+        actor, learner, memory = (
+            ActorQueue(queue, board, 0),
+            LearnerQueue(queue, board),
+            UnrollMemory(1),
+        )
+        player = UnrollActor(spec, seeds)
+        player.begin(Clock(board.clock_slots[1:], 0, 10**9), queue.weights)
+        queue.weights.publish(player.agent.learner.flats, player.env.statistics, 0)
         player.reset()
         playing, passing = [], []
         for _ in range(30):

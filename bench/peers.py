@@ -14,10 +14,10 @@ from multiprocessing.connection import Connection
 
 import torch
 
-from slm_lab.agent.optim.gloo_peers import GlooPeers
-from slm_lab.agent.optim.peers import Peers
-from slm_lab.agent.optim.shared_peers import MeetingPlace, SharedMemoryPeers
-from slm_lab.experiment.launch.processes import SPAWN
+from slm_lab.agent.optim.process_group import ProcessGroup
+from slm_lab.parallel.all_reduce.gloo_group import GlooGroup
+from slm_lab.parallel.all_reduce.shared_memory_group import GroupBuffers, SharedMemoryGroup
+from slm_lab.parallel.processes import SPAWN
 
 LENGTHS = (9_000, 140_000, 1_700_000)
 """Parameters of [64, 64], of [256, 256] twice with an actor, and of a convolutional net."""
@@ -26,24 +26,24 @@ SECONDS = 60.0
 
 
 def rank_main(
-    place: MeetingPlace, port: int, rank: int, ranks: int, repeats: int, pipe: Connection
+    place: GroupBuffers, port: int, rank: int, ranks: int, repeats: int, queue: Connection
 ) -> None:
     """One rank: sends the microseconds per sum, by kind and length."""
     torch.set_num_threads(1)
-    kinds: dict[str, Peers] = {
-        "shared memory": SharedMemoryPeers(place, rank, SECONDS),
-        "gloo": GlooPeers("127.0.0.1", port, rank, ranks, SECONDS),
+    kinds: dict[str, ProcessGroup] = {
+        "shared memory": SharedMemoryGroup(place, rank, SECONDS),
+        "gloo": GlooGroup("127.0.0.1", port, rank, ranks, SECONDS),
     }
     times: dict[tuple[str, int], list[float]] = {(k, n): [] for k in kinds for n in LENGTHS}
     for _ in range(repeats):
         for (kind, length), seen in times.items():
             vector = torch.zeros(length)
-            kinds[kind].all_of(b"")
+            kinds[kind].all_gather_bytes(b"")
             began = time.perf_counter()
             for _ in range(SUMS):
-                kinds[kind].sum_(vector)
+                kinds[kind].all_reduce_(vector)
             seen.append((time.perf_counter() - began) / SUMS * 1e6)
-    pipe.send({key: statistics.median(seen) for key, seen in times.items()})
+    queue.send({key: statistics.median(seen) for key, seen in times.items()})
 
 
 def main() -> None:
@@ -55,8 +55,8 @@ def main() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    place = MeetingPlace.of(arguments.ranks)
-    ours, theirs = SPAWN.Pipe(duplex=False)
+    place = GroupBuffers.of(arguments.ranks)
+    ours, theirs = SPAWN.UnrollQueue(duplex=False)
     processes = [
         SPAWN.Process(
             target=rank_main,

@@ -16,7 +16,7 @@ import torch
 from slm_lab.agent.batch import Act
 from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.agent.memory.replay import Replay
-from slm_lab.agent.replay_plan import ReplayPlan, TrainingSchedule
+from slm_lab.agent.replay_config import ReplayConfig, TrainingSchedule
 from slm_lab.spec.schema.memory import MemorySpec, PrioritizedReplaySpec, ReplaySpec
 from slm_lab.spec.schema.schedule import ScheduleSpec
 
@@ -60,7 +60,7 @@ class Stream:
 
 def full_memory(spec: MemorySpec, obs_size: int) -> tuple[Replay, Stream]:
     """A memory of one environment that has come round once, and what goes on filling it."""
-    plan = ReplayPlan(TrainingSchedule(1, 0), 0.99, 1, seed=0)
+    plan = ReplayConfig(TrainingSchedule(1, 0), 0.99, 1, seed=0)
     layout = MemoryLayout(1, 1, (obs_size,), np.dtype(np.float32), (), np.dtype(np.int64), plan)
     memory, stream = Replay.build(spec, layout), Stream(obs_size)
     for _ in range(SIZE + 1000):
@@ -77,7 +77,7 @@ def cost(memory: Replay, stream: Stream, calls: int) -> list[float]:
         stream.add_to(memory)
         began = time.perf_counter()
         batch = memory.sample(call)
-        memory.report_errors(batch.index, errors[call % len(errors)])
+        memory.update_priorities(batch.index, errors[call % len(errors)])
         times.append((time.perf_counter() - began) * 1e6)
     return times
 

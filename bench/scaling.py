@@ -26,14 +26,14 @@ from bench.cases import A2CCase, Case, PPOCase, SACCase
 from bench.overlap import OVERLAPS, overlap
 from slm_lab.agent.optim.build import build_rule
 from slm_lab.agent.optim.flat import FlatParameters
-from slm_lab.agent.optim.hogwild import GlobalUnit, SharedSync, SyncedSync
 from slm_lab.agent.optim.lr_schedule import ConstantRate
 from slm_lab.agent.optim.optimizer import Optimizer
-from slm_lab.experiment.progress import Board
-from slm_lab.experiment.run_dir import RunDir
 from slm_lab.experiment.trial import Trial
 from slm_lab.metrics.reader import read_rows
+from slm_lab.parallel.hogwild.sync import SharedSync, SharedTrainState, SyncedSync
+from slm_lab.session.status_board import StatusBoard
 from slm_lab.spec.load import parse_spec
+from slm_lab.storage.run_dir import RunDir
 
 
 class Plan(NamedTuple):
@@ -81,7 +81,7 @@ class Watch:
         """Time and frames of all, since each had made `start`."""
         self._over = False
 
-    def __call__(self, board: Board) -> None:
+    def __call__(self, board: StatusBoard) -> None:
         """To be called a few times a second."""
         slots = board.clock_slots
         begun = bool((slots >= self._start).all())
@@ -155,7 +155,7 @@ def exchange() -> None:
         return Optimizer(flat, build_rule("GlobalAdam", {}, flat), ConstantRate(1e-4), None)
 
     plain = optimizer()
-    unit = GlobalUnit.of(plain, 2)
+    unit = SharedTrainState.of(plain, 2)
     joined = {}
     for name, kind in (("shared", SharedSync), ("synced", SyncedSync)):
         joined[name] = optimizer()

@@ -19,8 +19,8 @@ from slm_lab.core.errors import LabError
 from slm_lab.core.types import Array
 from slm_lab.env.check import check_env
 from slm_lab.env.make import make_env
-from slm_lab.env.record import env_record
 from slm_lab.env.vector_env import VectorEnv
+from slm_lab.env.versions import env_record
 from slm_lab.spec.schema.env import EnvSpec
 
 WAYS = {

@@ -6,23 +6,25 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
-from slm_lab.agent.optim.shared_peers import MeetingPlace, SharedMemoryPeers
-from slm_lab.experiment.actor_learner import Serially
-from slm_lab.experiment.all_reduce import AllReduce
-from slm_lab.experiment.crew import Crew
-from slm_lab.experiment.hogwild import Hogwild, Mode
-from slm_lab.experiment.launch.hogwild import global_state
-from slm_lab.experiment.launch.processes import SPAWN
-from slm_lab.experiment.progress import Board
-from slm_lab.experiment.run_dir import RunDir
-from slm_lab.experiment.seeding import session_seeds
-from slm_lab.experiment.session import Session
 from slm_lab.metrics.row import TIMING_COLUMNS
+from slm_lab.parallel.actor_learner.strategy import Serially
+from slm_lab.parallel.all_reduce.launch import MakeStrategy
+from slm_lab.parallel.all_reduce.shared_memory_group import GroupBuffers, SharedMemoryGroup
+from slm_lab.parallel.all_reduce.strategy import AllReduceStrategy
+from slm_lab.parallel.hogwild.launch import global_state
+from slm_lab.parallel.hogwild.strategy import HogwildStrategy, Mode
+from slm_lab.parallel.processes import SPAWN
+from slm_lab.session.seeding import session_seeds
+from slm_lab.session.session import Session
+from slm_lab.session.status_board import StatusBoard
+from slm_lab.session.strategy import Strategy
 from slm_lab.spec.load import parse_spec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.spec.unrolls import as_learned
+from slm_lab.storage.run_dir import RunDir
 
 PPO = {
     "agent": {
@@ -127,8 +129,9 @@ class Rank(NamedTuple):
     """One of those who train together in this process, a thread each."""
 
     index: int
-    board: Board
-    place: MeetingPlace
+    board: StatusBoard
+    place: GroupBuffers
+    kind: MakeStrategy = AllReduceStrategy
 
 
 def parse(data: dict[str, Any], name: str = "small") -> Spec:
@@ -151,17 +154,18 @@ def make_session(
     run_dir = RunDir(folder, spec.name)
     for part in ("info", "model", "log", "graph"):
         (folder / part).mkdir(parents=True, exist_ok=True)
-    index, board = 0, Board.allocate(SPAWN, 1)
-    crew: Crew | None = None
+    index, board = 0, StatusBoard.allocate(SPAWN, 1)
+    strategy: Strategy | None = None
     if hogwild is not None:
         common = global_state(spec, hogwild, run_dir, 0, range(1), seed, resume)
-        crew = Hogwild(board, 0, common)
+        strategy = HogwildStrategy(board, 0, common)
     if rank is not None:
-        index, board, place = rank
-        crew = AllReduce(board, SharedMemoryPeers(place, index, seconds=60))
+        index, board, place, kind = rank
+        progress = np.zeros(len(place.arrivals), np.int64)
+        strategy = kind(board, SharedMemoryGroup(place, index, seconds=60), progress)
     if serially:
         spec = as_learned(spec)
-        crew = Serially(spec, seed, 0, 0).crew(board, 0)
+        strategy = Serially(spec, seed, 0, 0).strategy(board, 0)
     return Session(
         spec,
         index,
@@ -170,7 +174,7 @@ def make_session(
         board,
         resume=resume,
         on_row=on_row,
-        crew=crew,
+        strategy=strategy,
     )
 
 
@@ -193,12 +197,14 @@ def read_rows(path: Path) -> pd.DataFrame:
     return pd.read_csv(path).drop(columns=list(TIMING_COLUMNS), errors="ignore")
 
 
-def run_ranks(spec: Spec, folder: Path, count: int, **options: Any) -> list[Session]:
+def run_ranks(
+    spec: Spec, folder: Path, count: int, kind: MakeStrategy = AllReduceStrategy, **options: Any
+) -> list[Session]:
     """Runs `count` ranks of one training to their end, in threads; all raise what one raises."""
-    board, place = Board.allocate(SPAWN, count), MeetingPlace.of(count)
+    board, place = StatusBoard.allocate(SPAWN, count), GroupBuffers.of(count)
 
     def run(index: int) -> Session:
-        return run_session(spec, folder, rank=Rank(index, board, place), **options)
+        return run_session(spec, folder, rank=Rank(index, board, place, kind), **options)
 
     with ThreadPoolExecutor(count) as threads:
         return list(threads.map(run, range(count)))

@@ -7,8 +7,8 @@ import numpy as np
 from slm_lab.agent.algorithm.algorithm import Actor, Learner
 from slm_lab.agent.batch import Act
 from slm_lab.agent.describe import described
+from slm_lab.agent.memory.append_log import AppendLog
 from slm_lab.agent.memory.memory import Memory
-from slm_lab.agent.memory.step_log import StepLog
 from slm_lab.core.normalization import Unnormalized
 from slm_lab.core.types import Array, BoolArray, FloatArray, StateDict
 
@@ -37,10 +37,10 @@ class Agent:
     ) -> None:
         """Remembers one vector step; `next_obs` is what each step really ended in, and `raw` what
         was normalised of all this."""
-        if act.recalled is not None:
-            obs, next_obs = act.recalled.rows(obs, next_obs)
+        if act.state_around is not None:
+            obs, next_obs = act.state_around.packed_obs(obs, next_obs)
             if raw is not None:
-                raw_obs, raw_next = act.recalled.rows(raw.obs, raw.next_obs)
+                raw_obs, raw_next = act.state_around.packed_obs(raw.obs, raw.next_obs)
                 raw = Unnormalized(raw_obs, raw.reward, raw_next)
             self.actor.end_episodes(terminated | truncated)
         if self.memory is not None:
@@ -80,7 +80,7 @@ class Agent:
         self.actor.end_episodes(np.ones(len(next_obs), np.bool_))
 
     @property
-    def log(self) -> StepLog | None:
+    def log(self) -> AppendLog | None:
         """The steps of its memory, where they are so many that they are saved piece by piece."""
         return None if self.memory is None else self.memory.log
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from slm_lab.agent.recall import Recalled
+from slm_lab.agent.recurrent_state import StateAround
 from slm_lab.core.types import Array, FloatArray
 
 
@@ -22,7 +22,7 @@ class Act(NamedTuple):
     """(N,) V(s) in units of return; NaN where the algorithm has no critic."""
     version: int
     """How many learner updates the acting weights had seen."""
-    recalled: Recalled | None = None
+    state_around: StateAround | None = None
     """The recurrent state around the step, where there is one."""
 
 
@@ -127,7 +127,7 @@ class TransitionSource(ABC):
         """The next batch, at the trial's clock `frame`."""
 
     @abstractmethod
-    def report_errors(self, index: Tensor, error: Tensor) -> None:
+    def update_priorities(self, index: Tensor, error: Tensor) -> None:
         """Tells how wrong the learner was about the samples at `index`, both (B,)."""
 
 
@@ -148,7 +148,7 @@ class PastReturns(ABC):
         """A batch whose `reward` is the whole return, at the trial's clock `frame`."""
 
     @abstractmethod
-    def report_errors(self, index: Tensor, error: Tensor) -> None:
+    def update_priorities(self, index: Tensor, error: Tensor) -> None:
         """Tells how much better than expected the samples at `index` were, both (B,)."""
 
 

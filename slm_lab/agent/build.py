@@ -10,7 +10,7 @@ import numpy as np
 from slm_lab.agent.agent import Agent
 from slm_lab.agent.algorithm.algorithm import AgentParts, AgentSeeds, BuildContext
 from slm_lab.agent.algorithm.correction import VTrace
-from slm_lab.agent.memory.imitation import WithPast
+from slm_lab.agent.memory.imitation import SelfImitationMemory
 from slm_lab.agent.memory.memory import Memory, MemoryLayout
 from slm_lab.core.normalization import Normalization
 from slm_lab.core.registry import ALGORITHMS, MEMORIES
@@ -59,16 +59,16 @@ def _memory_layout(
     frame_stack: int,
     normalization: Normalization | None,
 ) -> MemoryLayout:
-    obs_shape, recall = context.obs_shape, parts.recall
+    obs_shape, recurrent = context.obs_shape, parts.recurrent
     return MemoryLayout(
         parts.horizon,
         context.num_envs,
-        obs_shape if recall is None else (obs_shape[0] + recall.row_size,),
-        context.obs_dtype if recall is None else np.dtype(np.float32),
+        obs_shape if recurrent is None else (obs_shape[0] + recurrent.row_size,),
+        context.obs_dtype if recurrent is None else np.dtype(np.float32),
         parts.action_shape,
         parts.action_dtype,
         parts.replay,
-        frame_stack if recall is None else 1,
+        frame_stack if recurrent is None else 1,
         scratch,
         normalization,
     )
@@ -77,6 +77,6 @@ def _memory_layout(
 def _kind(spec: MemorySpec) -> type[Memory[Any]]:
     """The memory that the spec names, or what is put around it."""
     if isinstance(spec, OnPolicySpec) and spec.sil_replay_name is not None:
-        return WithPast
+        return SelfImitationMemory
     kind: type[Memory[Any]] = MEMORIES.load(spec.name)
     return kind

@@ -29,8 +29,8 @@ def described(batch: object) -> Iterator[None]:
     except NonFiniteLossError as error:
         if not is_dataclass(batch):
             raise
-        told = f"{error}{_broken_before(batch)}\n{describe_batch(batch)}"
-        raise NonFiniteLossError(told) from error
+        message = f"{error}{_broken_before(batch)}\n{describe_batch(batch)}"
+        raise NonFiniteLossError(message) from error
 
 
 def _broken_before(batch: object) -> str:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from slm_lab.analysis.grid import Line, common_grid, mean_lines, on_grid
+from slm_lab.analysis.figure.grid import Line, common_grid, mean_lines, on_grid
 from slm_lab.core.types import FloatArray
 from slm_lab.metrics.reader import Rows
 from slm_lab.metrics.tracker import MA_WINDOW

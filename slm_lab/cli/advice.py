@@ -1,4 +1,4 @@
-"""What to change where a training would end again as it has ended."""
+"""Advice for a training that would diverge again."""
 
 from collections.abc import Iterator
 
@@ -7,15 +7,15 @@ from slm_lab.spec.schema.spec import Spec
 
 
 def what_to_change(spec: Spec) -> str:
-    """In one line, of a training whose loss or gradients are not finite any more."""
+    """One line of advice for a training whose loss or gradients are no longer finite."""
     return (
-        "resuming would repeat it, because nothing that led to numbers that are not finite may "
-        f"change in a resume. Start a new run: {' or '.join(_changes(spec))}"
+        "resuming would repeat it, because a resume cannot change the keys that led to numbers "
+        f"that are not finite. Start a new run: {' or '.join(_changes(spec))}"
     )
 
 
 def _changes(spec: Spec) -> Iterator[str]:
-    """The likeliest first, each with the key and the value that it has."""
+    """Changes to try, the most promising first, each with its key and current value."""
     for path, optimizer in optimizer_paths(spec.agent.net, spec.agent.critic_net):
         if (rate := optimizer.args.get("lr")) is not None:
             yield f"lower {path}.lr = {rate:g}"

@@ -1,4 +1,4 @@
-"""The command `slm-lab compare`: what it prints, and the exit code it ends with."""
+"""The command `slm-lab compare`: its output and exit code."""
 
 import sys
 from dataclasses import dataclass
@@ -8,26 +8,27 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from slm_lab.analysis.compare_table import text_table
-from slm_lab.cli.errors import FAILED, INTERRUPTED
+from slm_lab.analysis.compare.compare_table import text_table
+from slm_lab.cli.exit_codes import FAILED, INTERRUPTED
 from slm_lab.cli.live import LiveDisplay, short
 from slm_lab.cli.naming import command_text
-from slm_lab.cli.screen import say, wide_console
-from slm_lab.cli.signals import signals_held_back, sigterm_as_ctrl_c
+from slm_lab.cli.screen import print_line, wide_console
+from slm_lab.cli.signals import sigterm_as_ctrl_c
 from slm_lab.core.errors import UsageError
 from slm_lab.core.plugins import import_plugins
-from slm_lab.experiment.compare import CompareRun
-from slm_lab.experiment.compare_plan import CompareRequest, allowed_imports
-from slm_lab.experiment.consent import imports_of_file, modules_of
-from slm_lab.experiment.result import Ending
+from slm_lab.core.process import stop_signals_blocked
+from slm_lab.experiment.compare.compare import CompareRun
+from slm_lab.experiment.compare.plan import CompareRequest, allowed_imports
+from slm_lab.experiment.trust import imports_of_file, modules_of
+from slm_lab.storage.result import Ending
 
 DEFAULT_SEEDS = 3
-"""With which a median leaves out a seed that had bad luck."""
+"""The fewest seeds with which a median ignores one unlucky seed."""
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What was typed; None where an option was left out."""
+class CompareOptions:
+    """The options of `slm-lab compare`; None if omitted."""
 
     spec_file: str | None
     spec_name: str | None
@@ -43,13 +44,10 @@ class Asked:
     resume: Path | None
 
 
-def compare(asked: Asked) -> int:
-    """Begins a comparison or goes on with one; returns the exit code.
-
-    Raises LabError for what cannot be run.
-    """
+def compare(options: CompareOptions) -> int:
+    """Begins or resumes a comparison; returns the exit code. Raises LabError."""
     with sigterm_as_ctrl_c():
-        run = _run_of(asked)
+        run = _run_of(options)
         console = wide_console()
         _introduce(console, run)
         try:
@@ -59,49 +57,49 @@ def compare(asked: Asked) -> int:
         return _conclude(console, run, interrupted)
 
 
-def _run_of(asked: Asked) -> CompareRun:
-    if asked.resume is not None:
-        _refuse_beside_resume(asked)
-        imports = allowed_imports(asked.resume, asked.imports, asked.trust)
-        with signals_held_back():
+def _run_of(options: CompareOptions) -> CompareRun:
+    if options.resume is not None:
+        _reject_beside_resume(options)
+        imports = allowed_imports(options.resume, options.imports, options.trust)
+        with stop_signals_blocked():
             import_plugins(imports)
-        return CompareRun.resume(asked.resume, imports)
-    if asked.spec_file is None:
+        return CompareRun.resume(options.resume, imports)
+    if options.spec_file is None:
         raise UsageError("name a spec to compare: slm-lab compare SPEC NAME; or --resume FOLDER")
-    imports = imports_of_file(asked.spec_file, asked.imports, asked.trust)
-    with signals_held_back():
+    imports = imports_of_file(options.spec_file, options.imports, options.trust)
+    with stop_signals_blocked():
         import_plugins(imports)
-    modes, workers = _words(asked.modes, "--modes"), _words(asked.workers, "--workers")
+    modes, workers = _words(options.modes, "--modes"), _words(options.workers, "--workers")
     return CompareRun.begin(
         CompareRequest(
-            asked.spec_file,
-            asked.spec_name,
+            options.spec_file,
+            options.spec_name,
             modes,
             None if workers is None else tuple(sorted(map(_count, workers))),
-            DEFAULT_SEEDS if asked.seeds is None else asked.seeds,
-            asked.threshold,
-            asked.sets,
-            asked.seed,
-            asked.data,
+            DEFAULT_SEEDS if options.seeds is None else options.seeds,
+            options.threshold,
+            options.sets,
+            options.seed,
+            options.data,
             imports,
         )
     )
 
 
-def _refuse_beside_resume(asked: Asked) -> None:
-    """Raises UsageError: a comparison goes on as it was begun."""
+def _reject_beside_resume(options: CompareOptions) -> None:
+    """Raises UsageError for options that a resumed comparison cannot change."""
     given = {
-        "SPEC": asked.spec_file,
-        "--modes": asked.modes,
-        "--workers": asked.workers,
-        "--threshold": asked.threshold,
-        "--seeds": asked.seeds,
-        "--set": asked.sets or None,
-        "--seed": asked.seed,
+        "SPEC": options.spec_file,
+        "--modes": options.modes,
+        "--workers": options.workers,
+        "--threshold": options.threshold,
+        "--seeds": options.seeds,
+        "--set": options.sets or None,
+        "--seed": options.seed,
     }
     for option, value in given.items():
         if value is not None:
-            raise UsageError(f"{option} has no place beside --resume: it goes on as it was begun")
+            raise UsageError(f"{option} cannot be used with --resume, which keeps the first plan")
 
 
 def _words(text: str | None, option: str) -> tuple[str, ...] | None:
@@ -110,13 +108,13 @@ def _words(text: str | None, option: str) -> tuple[str, ...] | None:
         return None
     words = [word.strip() for word in text.split(",")]
     if not all(words):
-        raise UsageError(f"{option} {text}: must be words with a comma between them")
+        raise UsageError(f"{option} {text}: must be words separated by commas")
     return tuple(dict.fromkeys(words))
 
 
 def _count(word: str) -> int:
     if not word.isdecimal() or int(word) < 1:
-        raise UsageError(f"--workers {word}: must be whole numbers >= 1 with commas between them")
+        raise UsageError(f"--workers {word}: must be whole numbers >= 1 separated by commas")
     return int(word)
 
 
@@ -125,7 +123,7 @@ def _introduce(console: Console, run: CompareRun) -> None:
     spec = plan.baseline
     variants, seeds = len(plan.specs), len(plan.seeds)
     first, last = plan.seeds[0], plan.seeds[-1]
-    say(
+    print_line(
         console,
         Text.assemble(
             "comparing ",
@@ -139,25 +137,25 @@ def _introduce(console: Console, run: CompareRun) -> None:
     crowded = [variant.label for variant in plan.specs if variant.crowded]
     if crowded:
         words = f"more workers than the {plan.cores} cores: {', '.join(crowded)}"
-        say(console, Text(words, "yellow"))
+        print_line(console, Text(words, "yellow"))
     for note in plan.notes:
-        say(console, Text(note, "yellow"))
+        print_line(console, Text(note, "yellow"))
 
 
 def _train_all(console: Console, run: CompareRun) -> bool:
-    """Whether the user stopped it."""
+    """Trains all that is left; returns whether the user stopped it."""
     run.measure_chance()
-    said: set[str] = set()
+    printed: set[str] = set()
     for planned in run.to_run:
         number = f"[{run.planned.index(planned) + 1}/{len(run.planned)}]"
-        say(console, Text.assemble(f"{number} ", (planned.label, "bold")))
+        print_line(console, Text.assemble(f"{number} ", (planned.label, "bold")))
         training = run.prepare(planned)
         if training is None:
             continue
         for note in training.notes:
-            if note not in said:
-                say(console, Text(note, "yellow"))
-        said |= set(training.notes)
+            if note not in printed:
+                print_line(console, Text(note, "yellow"))
+        printed |= set(training.notes)
         meta, max_frame = planned.spec.meta, planned.spec.env.max_frame
         with LiveDisplay(console, meta, max_frame) as display:
             ending = run.train(planned, training, display.update)
@@ -168,7 +166,7 @@ def _train_all(console: Console, run: CompareRun) -> bool:
 
 
 def _conclude(console: Console, run: CompareRun, interrupted: bool) -> int:
-    """Draws and shows what there is; returns the exit code."""
+    """Draws and prints the results so far; returns the exit code."""
     paths = run.draw()
     rows = text_table(run.comparison())
     table = Table(title=run.plan.name, title_justify="left", title_style="bold")
@@ -180,13 +178,13 @@ def _conclude(console: Console, run: CompareRun, interrupted: bool) -> int:
     failures = list(run.failures)
     for planned, why in failures:
         print(f"{planned.label} failed:\n{why}", file=sys.stderr)
-    say(console, f"graph {paths[0]}")
-    say(console, f"{len(paths) - 1} more graphs and tables in {run.folder}")
+    print_line(console, f"graph {paths[0]}")
+    print_line(console, f"{len(paths) - 1} more graphs and tables in {run.folder}")
     if failures and run.would_repeat:
-        told = "what is left would fail again: change the spec, and begin a new comparison"
-        say(console, Text(told, "yellow"))
+        message = "the rest would fail again: change the spec, and begin a new comparison"
+        print_line(console, Text(message, "yellow"))
     elif interrupted or failures:
         words = ["compare", "--resume", str(run.folder)]
         modules = [*run.plan.imports, *modules_of(run.plan.baseline)]
-        say(console, f"go on with: {command_text(words, modules)}")
+        print_line(console, f"resume with: {command_text(words, modules)}")
     return INTERRUPTED if interrupted else FAILED if failures else 0

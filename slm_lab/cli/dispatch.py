@@ -1,20 +1,21 @@
-"""From the words after `slm-lab run` to the command that carries them out."""
+"""Dispatches `slm-lab run` to the command of its mode."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from slm_lab.cli.signals import ended_in_time, signals_held_back, sigterm_as_ctrl_c
+from slm_lab.cli.signals import ended_in_time, sigterm_as_ctrl_c
 from slm_lab.core.errors import UsageError
 from slm_lab.core.imports import importing
 from slm_lab.core.plugins import import_plugins
+from slm_lab.core.process import stop_signals_blocked
 from slm_lab.experiment.mode import Mode, Verb, parse_mode
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What was typed; None where an option was left out."""
+class RunOptions:
+    """The options of `slm-lab run`; None if omitted."""
 
     spec_file: str
     spec_name: str | None
@@ -32,42 +33,42 @@ class Asked:
     keep: int | None
 
 
-def carry_out(asked: Asked) -> int:
-    """Runs, evaluates or shows; returns the exit code. Raises LabError for what cannot be done."""
-    mode = parse_mode(asked.mode)
-    _refuse_foreign_options(asked, mode)
+def execute(options: RunOptions) -> int:
+    """Executes the command of the mode, and returns the exit code. Raises LabError."""
+    mode = parse_mode(options.mode)
+    _reject_unused_options(options, mode)
     with sigterm_as_ctrl_c():
         if mode.verb == "search":
-            return _search(asked, mode)
+            return _search(options, mode)
         if mode.run is None or mode.verb == "train":
-            return _train(asked, mode)
+            return _train(options, mode)
         with ended_in_time():
-            return _look_at(asked, mode.verb, mode.run)
+            return _play(options, mode.verb, mode.run)
 
 
-def _train(asked: Asked, mode: Mode) -> int:
-    """Begins a run or goes on with one; returns the exit code."""
-    with signals_held_back():
-        imports = _allowed(asked, mode.verb, mode.run)
+def _train(options: RunOptions, mode: Mode) -> int:
+    """Begins or resumes a run; returns the exit code."""
+    with stop_signals_blocked():
+        imports = _allowed(options, mode.verb, mode.run)
         import_plugins(imports)
         with importing():
             from slm_lab.cli.run import run_spec
 
     return run_spec(
-        asked.spec_file,
-        asked.spec_name,
-        asked.mode,
-        asked.sets,
-        asked.seed,
-        asked.data,
+        options.spec_file,
+        options.spec_name,
+        options.mode,
+        options.sets,
+        options.seed,
+        options.data,
         imports,
     )
 
 
-def _search(asked: Asked, mode: Mode) -> int:
-    """Begins a search or goes on with one; returns the exit code."""
-    with signals_held_back():
-        imports = _allowed(asked, mode.verb, mode.run)
+def _search(options: RunOptions, mode: Mode) -> int:
+    """Begins or resumes a search; returns the exit code."""
+    with stop_signals_blocked():
+        imports = _allowed(options, mode.verb, mode.run)
         import_plugins(imports)
         with importing():
             from slm_lab.cli.search import search_spec
@@ -75,71 +76,71 @@ def _search(asked: Asked, mode: Mode) -> int:
 
     return search_spec(
         SearchRequest(
-            asked.spec_file,
-            asked.spec_name,
+            options.spec_file,
+            options.spec_name,
             mode.run,
-            asked.sets,
-            asked.seed,
-            asked.data,
+            options.sets,
+            options.seed,
+            options.data,
             imports,
-            asked.keep,
+            options.keep,
         )
     )
 
 
-def _look_at(asked: Asked, verb: Verb, run: str) -> int:
-    """Evaluates or shows what a run has saved; returns the exit code."""
-    with signals_held_back():
-        imports = _allowed(asked, verb, run)
+def _play(options: RunOptions, verb: Verb, run: str) -> int:
+    """Evaluates or shows saved agents of a run; returns the exit code."""
+    with stop_signals_blocked():
+        imports = _allowed(options, verb, run)
         import_plugins(imports)
-        # Needs torch, which the process that only watches a training does without.
+        # Imports torch, which a process that only watches a training does not need.
         with importing():
             from slm_lab.cli.evaluate import Choice, enjoy, evaluate
             from slm_lab.experiment.saved_run import SavedRunRequest
 
     request = SavedRunRequest(
-        asked.spec_file, asked.spec_name, run, asked.sets, asked.seed, asked.data, imports
+        options.spec_file, options.spec_name, run, options.sets, options.seed, options.data, imports
     )
-    choice = Choice(asked.episodes, asked.which, asked.session)
+    choice = Choice(options.episodes, options.which, options.session)
     if verb == "eval":
         return evaluate(request, choice)
-    return enjoy(request, choice, asked.render, asked.video)
+    return enjoy(request, choice, options.render, options.video)
 
 
-def _allowed(asked: Asked, verb: Verb, run: str | None) -> tuple[str, ...]:
-    """The modules that a run was started with, if it has begun, and those that were typed now."""
+def _allowed(options: RunOptions, verb: Verb, run: str | None) -> tuple[str, ...]:
+    """The modules to import: those of the options, and for an existing run its recorded ones."""
     with importing():
-        from slm_lab.experiment.consent import imports_for, imports_of_file
-        from slm_lab.experiment.recorded import asked_spec_name, find_run, find_saved
+        from slm_lab.experiment.trust import imports_for, imports_of_file
+        from slm_lab.storage.run_lookup import asked_spec_name, find_run, find_saved
 
     if run is None:
-        return imports_of_file(asked.spec_file, asked.imports, asked.trust)
-    name = asked_spec_name(asked.spec_file, asked.spec_name)
+        return imports_of_file(options.spec_file, options.imports, options.trust)
+    name = asked_spec_name(options.spec_file, options.spec_name)
     if verb in ("eval", "enjoy"):
-        run_dir, _ = find_saved(run, asked.data, name)
+        run_dir, _ = find_saved(run, options.data, name)
     else:
-        run_dir = find_run(run, asked.data, name, verb == "search")
-    imports = imports_for(run_dir, asked.imports, asked.trust, asked.data)
-    _report_trusted(imports if asked.trust else (), run_dir.root)
+        run_dir = find_run(run, options.data, name, verb == "search")
+    imports = imports_for(run_dir, options.imports, options.trust, options.data)
+    _report_trusted(imports if options.trust else (), run_dir.root)
     return imports
 
 
 def _report_trusted(modules: Sequence[str], folder: Path) -> None:
-    from slm_lab.cli.screen import console, say
+    from slm_lab.cli.screen import console, print_line
 
     if modules:
-        say(console(), f"importing {', '.join(modules)}, which {folder} names (--trust)")
+        print_line(console(), f"importing {', '.join(modules)}, which {folder} names (--trust)")
 
 
-def _refuse_foreign_options(asked: Asked, mode: Mode) -> None:
-    """Raises UsageError for an option that means nothing in this mode."""
+def _reject_unused_options(options: RunOptions, mode: Mode) -> None:
+    """Raises UsageError for an option without effect in this mode."""
     given = {
-        "--episodes": asked.episodes is not None,
-        "--which": asked.which is not None,
-        "--session": asked.session is not None,
-        "--render": asked.render,
-        "--video": asked.video,
-        "--keep": asked.keep is not None,
+        "--episodes": options.episodes is not None,
+        "--which": options.which is not None,
+        "--session": options.session is not None,
+        "--render": options.render,
+        "--video": options.video,
+        "--keep": options.keep is not None,
     }
     of = {
         "eval": ("--episodes", "--which", "--session"),
@@ -153,8 +154,6 @@ def _refuse_foreign_options(asked: Asked, mode: Mode) -> None:
                 for verb, options in of.items()
                 if option in options
             )
-            raise UsageError(
-                f"{option} means nothing to the mode {asked.mode}; it is for {fitting}"
-            )
-    if asked.render and asked.video:
-        raise UsageError("--render and --video do not go together: leave one of them out")
+            raise UsageError(f"{option} works only with {fitting}, not with {options.mode}")
+    if options.render and options.video:
+        raise UsageError("--render and --video exclude each other: remove one of them")

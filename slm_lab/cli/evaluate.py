@@ -1,4 +1,4 @@
-"""`slm-lab run … eval@RUN` and `enjoy@RUN`: greedy episodes of what a run has saved."""
+"""`slm-lab run … eval@RUN` and `enjoy@RUN`: greedy episodes of a run's saved agents."""
 
 from collections.abc import Sequence
 from contextlib import closing, nullcontext
@@ -12,23 +12,23 @@ from rich.text import Text
 
 from slm_lab.cli import screen
 from slm_lab.cli.filming import described, film_episodes
-from slm_lab.cli.screen import say
+from slm_lab.cli.screen import print_line
 from slm_lab.cli.window import window_of
 from slm_lab.core.numerals import significant
-from slm_lab.env.film import Film, headless
+from slm_lab.env.simulators.film import Film, headless
 from slm_lab.env.step import FinishedEpisodes
-from slm_lab.experiment.arithmetic import set_arithmetic
-from slm_lab.experiment.episodes import even_num_envs, join_episodes
-from slm_lab.experiment.evaluate import Evaluator
 from slm_lab.experiment.saved_run import SavedAgent, SavedRun, SavedRunRequest, Which
-from slm_lab.experiment.video import VideoFilm, filmed_spec
+from slm_lab.session.evaluator import Evaluator
+from slm_lab.session.play_episodes import even_num_envs, join_episodes
+from slm_lab.session.torch_setup import set_arithmetic
+from slm_lab.session.video import VideoFilm, filmed_spec
 
 EVAL_EPISODES = 100
 ENJOY_EPISODES = 5
 
 
 class Choice(NamedTuple):
-    """What of a run is played: None stands for the default."""
+    """The agents and episodes to play; None means the default."""
 
     episodes: int | None = None
     which: Which | None = None
@@ -47,12 +47,12 @@ def evaluate(request: SavedRunRequest, choice: Choice) -> int:
     console = screen.console()
     saved = SavedRun(request)
     set_arithmetic(saved.spec.meta.threads)
-    asked = saved.sessions(choice.session)
-    begun = [session for session in asked if saved.has_checkpoint(session)]
-    agents = [saved.load(session, choice.which) for session in begun or asked]
+    sessions = saved.sessions(choice.session)
+    begun = [session for session in sessions if saved.has_checkpoint(session)]
+    agents = [saved.load(session, choice.which) for session in begun or sessions]
     _introduce(console, "evaluating", saved, agents, choice.which)
-    for session in sorted({*asked} - {*begun}):
-        say(console, Text(f"Session {session} has no checkpoint yet: left out", "yellow"))
+    for session in sorted({*sessions} - {*begun}):
+        print_line(console, Text(f"Session {session} has no checkpoint yet: left out", "yellow"))
     count = choice.episodes or EVAL_EPISODES
     results = [Evaluated(agent, _play(console, saved, agent, count)) for agent in agents]
     console.print(_table(results))
@@ -60,11 +60,11 @@ def evaluate(request: SavedRunRequest, choice: Choice) -> int:
 
 
 def enjoy(request: SavedRunRequest, choice: Choice, render: bool, video: bool) -> int:
-    """Plays episodes of one agent, in a window with `render`, each into a file of the current
-    folder with `video`; returns the exit code.
+    """Plays episodes of one agent; returns the exit code.
 
-    A file ends after MAX_STEPS steps, or where Ctrl-C ends the command. Raises LabError, and where
-    no window can be opened or nothing can be drawn UsageError.
+    `render` shows them in a window. `video` writes each to a file in the current folder, which ends
+    after MAX_STEPS steps or at a Ctrl-C. Raises LabError, and UsageError if the window cannot open
+    or the environment cannot be drawn.
     """
     console = screen.console()
     saved = SavedRun(request)
@@ -83,19 +83,19 @@ def enjoy(request: SavedRunRequest, choice: Choice, render: bool, video: bool) -
             film_episodes(console, evaluator, film, count)
             return 0
         for number, episode in enumerate(evaluator.finished_episodes(count), start=1):
-            say(console, described(episode, number))
+            print_line(console, described(episode, number))
     return 0
 
 
 def _video_path(agent: SavedAgent, number: int) -> Path:
-    """In the current folder: the folder of a run is not touched by looking at it."""
+    """The path of a video, in the current folder, because `enjoy` never changes a run folder."""
     run = agent.folder.resolve().name
     name = f"{run}_s{agent.session}_{agent.which}_{agent.frame}_episode{number}.mp4"
     return Path.cwd() / name
 
 
 def _play(console: Console, saved: SavedRun, agent: SavedAgent, count: int) -> FinishedEpisodes:
-    """`count` episodes in as many environments as can share them equally."""
+    """Plays `count` episodes, in as many environments as divide them equally."""
     num_envs = even_num_envs(count)
     parts: list[FinishedEpisodes] = []
     with (
@@ -111,7 +111,7 @@ def _play(console: Console, saved: SavedRun, agent: SavedAgent, count: int) -> F
 
 
 def _stage(saved: SavedRun, agent: SavedAgent, render: bool, film: Film | None) -> Evaluator:
-    """One environment, with its window open if it has one, or shown to a film."""
+    """An evaluator with one environment, with its window open (`render`) or filmed."""
     if film is not None:
         return saved.evaluator(agent.session, 1, filmed_spec(saved.spec), film)
     env = saved.spec.env.model_copy(update={"vectorization_mode": "sync"})
@@ -133,7 +133,7 @@ def _introduce(
 ) -> None:
     spec = saved.spec
     of = f"t{saved.trial} of the search " if saved.is_search else ""
-    say(
+    print_line(
         console,
         Text.assemble(
             f"{verb} {of}",
@@ -144,15 +144,15 @@ def _introduce(
     )
     for agent in agents:
         if which is None and agent.which == "latest":
-            note = f"Session {agent.session} has no best agent yet: its latest one plays"
-            say(console, Text(note, "yellow"))
+            note = f"Session {agent.session} has no best agent yet: its latest agent plays"
+            print_line(console, Text(note, "yellow"))
         if agent.frame == 0:
             note = f"Session {agent.session} stopped at frame 0: its agent has not been trained"
-            say(console, Text(note, "yellow"))
+            print_line(console, Text(note, "yellow"))
 
 
 def _table(results: Sequence[Evaluated]) -> Table:
-    """Returns and lengths, a row per Session and one for all that have been trained."""
+    """Returns and lengths: a row per Session, and a row for all trained agents together."""
     table = Table(
         title="Episode returns",
         title_justify="left",
@@ -174,7 +174,7 @@ def _table(results: Sequence[Evaluated]) -> Table:
 
 
 def _numbers(episodes: FinishedEpisodes) -> list[str]:
-    """Count; mean, population standard deviation, least and most of the returns; mean length."""
+    """Count; mean, population standard deviation, min and max of the returns; mean length."""
     returns = episodes.episode_return
     summary = (returns.mean(), returns.std(), returns.min(), returns.max())
     return [

@@ -1,4 +1,4 @@
-"""What a run shows while it trains: one live line per Session, or log lines without a terminal."""
+"""The display of a training run: a live line per Session, or log lines without a terminal."""
 
 import math
 import time
@@ -13,25 +13,27 @@ from rich.table import Table
 from rich.text import Text
 
 from slm_lab.cli.naming import role
-from slm_lab.cli.screen import Screen, say
-from slm_lab.core.headline import headline
+from slm_lab.cli.screen import Screen, print_line
+from slm_lab.core.error_summary import error_summary
 from slm_lab.core.numerals import significant
-from slm_lab.experiment.progress import TO_BEGIN, Board, Flow, Phase, SessionProgress
+from slm_lab.session.status_board import TO_BEGIN, Flow, Phase, SessionProgress, StatusBoard
 from slm_lab.spec.schema.meta import MetaSpec
 
 LOG_INTERVAL = 5.0
 """Seconds between two plain log lines of one Session."""
 SPEED_WINDOW = 5.0
-"""Seconds over which the speed is averaged at least."""
+"""The minimum number of seconds over which the speed is averaged."""
 SPEED_SHARE = 0.1
-"""The share of the run over which the speed is averaged: in a long run, what is left is steady."""
+"""The minimum share of the run over which the speed is averaged, for a steady time left."""
 SPEED_PAUSES = 4
-"""As often the longest pause between two frames is the least, too: an agent that learns for seconds
-does not step, and unrolls of seconds come whole."""
+"""The minimum averaging window, in multiples of the longest pause between two frames.
+
+An agent makes no steps while it learns for seconds, and unrolls of seconds arrive at once.
+"""
 BAR_WIDTH = 24
-"""Characters of a progress bar, where there is room."""
+"""Characters of a progress bar."""
 ROOM_FOR_BAR = 72
-"""Columns of a terminal from which on there are bars: the numbers come first."""
+"""The minimum width of a terminal for bars, in columns; a narrower one shows only numbers."""
 
 PHASES = {
     Phase.WAITING: ("waits", "dim"),
@@ -50,7 +52,7 @@ CLOSING = "comparing with the Random agent, drawing the graphs"
 
 
 class Speed:
-    """Frames per second of a running Session, lately."""
+    """The recent frames per second of a running Session."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque()
@@ -58,10 +60,10 @@ class Speed:
         self._longest_pause = 0.0
 
     def update(self, frame: int, now: float) -> float | None:
-        """Takes in the clock; None until there are frames to count.
+        """Records the frame at the time `now`, and returns the speed; None before any progress.
 
-        Seconds without a frame count too; but not those since the last frames, as long as the next
-        are not overdue.
+        Pauses between frames count. The time since the last frames counts only once it exceeds the
+        mean pause.
         """
         if self._began is None:
             self._began = now
@@ -69,10 +71,10 @@ class Speed:
             self._longest_pause = max(self._longest_pause, now - self._seen[-1][0])
         if not self._seen or frame != self._seen[-1][1]:
             self._seen.append((now, frame))
-        lately = max(
+        window = max(
             SPEED_WINDOW, SPEED_SHARE * (now - self._began), SPEED_PAUSES * self._longest_pause
         )
-        while len(self._seen) > 2 and self._seen[1][0] < now - lately:
+        while len(self._seen) > 2 and self._seen[1][0] < now - window:
             self._seen.popleft()
         (before, first), (last, _) = self._seen[0], self._seen[-1]
         if frame == first:
@@ -82,11 +84,10 @@ class Speed:
 
 
 class LiveDisplay:
-    """Shows a Board until it is left; `update` is called a few times a second.
+    """Shows a StatusBoard inside its `with` block; `update` must be called a few times a second.
 
-    The Sessions of one training share its budget of `max_frame` frames, and where there are several
-    trainings, one runs after the other. Of actors and a learner only what the learner has learned
-    from is of the budget.
+    The Sessions of one training share its budget of `max_frame` frames. Several trainings run one
+    after the other. With actors and a learner, only the learner's frames count in the budget.
     """
 
     def __init__(self, console: Console, meta: MetaSpec, max_frame: int) -> None:
@@ -96,10 +97,10 @@ class LiveDisplay:
         self._max_frame = max_frame
         self._roles = [role(meta, session) for session in range(num_sessions)]
         self._acts = [meta.is_actor(session) for session in range(num_sessions)]
-        self._in_crews = meta.sessions_per_training > 1
-        self._together = self._in_crews and not any(self._acts)
+        self._by_trainings = meta.sessions_per_training > 1
+        self._together = self._by_trainings and not any(self._acts)
         self._speeds = [Speed() for _ in range(num_sessions)]
-        self._said: list[tuple[float, Phase]] = [(0.0, Phase.WAITING)] * num_sessions
+        self._logged: list[tuple[float, Phase]] = [(0.0, Phase.WAITING)] * num_sessions
         self._reasons: dict[int, str] = {}
         self._note = ""
         self._table = Table.grid()
@@ -118,10 +119,10 @@ class LiveDisplay:
         self._screen.show(self._table)
         self._screen.__exit__(exc_type, exc, traceback)
 
-    def update(self, board: Board) -> None:
-        """Shows how things stand."""
+    def update(self, board: StatusBoard) -> None:
+        """Shows the current state."""
         now = time.monotonic()
-        self._say_reasons(board.reasons)
+        self._print_reasons(board.reasons)
         sessions = [board.read(i) for i in range(len(self._speeds))]
         speeds = [
             speed.update(progress.frame, now) if progress.phase is Phase.RUNNING else None
@@ -138,7 +139,7 @@ class LiveDisplay:
             for index, (progress, speed) in enumerate(zip(sessions, speeds, strict=True)):
                 self._log(index, progress, speed, now, flow_text(board.flow(index)))
             if note and note != self._note:
-                self._say(note)
+                self._print(note)
         self._note = note
 
     def _draw(self, sessions: list[SessionProgress], speeds: list[float | None]) -> Table:
@@ -148,7 +149,7 @@ class LiveDisplay:
         if with_bar:
             table.add_column(max_width=BAR_WIDTH)
         frames = len(self._frames(self._max_frame))
-        for width in (frames, 8, 7, 7, 7):  # so that nothing moves when a number grows
+        for width in (frames, 8, 7, 7, 7):  # fixed, so that columns do not move as numbers grow
             table.add_column(justify="right", no_wrap=True, min_width=width)
         number_of_run, shown = self._current(sessions)
         names = ("frames", "frames/s", "return", "best", "left")
@@ -172,7 +173,7 @@ class LiveDisplay:
     def _row(
         self, index: int, progress: SessionProgress, speed: float | None, with_bar: bool
     ) -> list[RenderableType]:
-        """The cells of a Session; actors have no part of the budget and no returns to show."""
+        """The cells of a Session; actors have no share of the budget and no returns."""
         acts, frame = self._acts[index], progress.frame
         word, style = PHASES[progress.phase]
         bar = "" if acts else ProgressBar(self._max_frame, frame)
@@ -187,8 +188,8 @@ class LiveDisplay:
         ]
 
     def _current(self, sessions: list[SessionProgress]) -> tuple[str, range]:
-        """The Sessions to show: of several trainings by workers the one that came last."""
-        if not self._in_crews or len(self._trainings) == 1:
+        """The number of the current training, and its Sessions, which are shown."""
+        if not self._by_trainings or len(self._trainings) == 1:
             return "", range(len(sessions))
         last = 0
         for run, workers in enumerate(self._trainings):
@@ -199,28 +200,28 @@ class LiveDisplay:
     def _sum(
         self, sessions: list[SessionProgress], speeds: list[float | None]
     ) -> tuple[int, float | None]:
-        """Frames of all, and what runs makes in a second."""
+        """The frames of all Sessions, and the summed speed of the running ones."""
         known = [speed for speed in speeds if speed is not None]
         return sum(each.frame for each in sessions), sum(known) if known else None
 
-    def _flow_text(self, board: Board, sessions: list[SessionProgress]) -> str:
-        """Of the learner that is shown, if there is one."""
+    def _flow_text(self, board: StatusBoard, sessions: list[SessionProgress]) -> str:
+        """The text about the shown learner, if there is one."""
         _, shown = self._current(sessions)
         return flow_text(board.flow(shown.start))
 
     def _log(
         self, index: int, progress: SessionProgress, speed: float | None, now: float, flow: str
     ) -> None:
-        """A line now and then, and at every turn."""
-        when, phase = self._said[index]
+        """Prints a line at every change of phase, and every LOG_INTERVAL seconds."""
+        when, phase = self._logged[index]
         running = progress.phase is Phase.RUNNING
         if progress.phase is phase and (not running or now - when < LOG_INTERVAL):
             return
-        self._said[index] = (now, progress.phase)
+        self._logged[index] = (now, progress.phase)
         if progress.phase in TO_BEGIN:
             return
         if running and progress.phase is not phase:
-            self._say(f"{self._log_name(index)}: started")
+            self._print(f"{self._log_name(index)}: started")
             return
         word, _ = PHASES[progress.phase]
         frame, acts = progress.frame, self._acts[index]
@@ -235,29 +236,31 @@ class LiveDisplay:
             known.append(word)
         elif not acts and not self._together and speed:
             known.append(f"{self._left(frame, speed)} left")
-        self._say(
+        self._print(
             f"{self._log_name(index)}: {', '.join(known)}"
             + (f"; {flow}" if flow and running else "")
             + restarted(progress)
         )
 
-    def _say_reasons(self, reasons: Mapping[int, str]) -> None:
-        """Why a Session has failed, or had to be restarted, as soon as it is known."""
+    def _print_reasons(self, reasons: Mapping[int, str]) -> None:
+        """Prints new reasons for failures and restarts of Sessions."""
         for session, why in reasons.items():
             if self._reasons.get(session) != why:
                 self._reasons[session] = why
-                say(self._console, Text(f"{self._log_name(session)}: {headline(why)}", "red"))
+                print_line(
+                    self._console, Text(f"{self._log_name(session)}: {error_summary(why)}", "red")
+                )
 
     def _log_name(self, index: int) -> str:
-        """In a log, which shows no header, with the run that a role is of."""
-        part = self._roles[index]
-        if part is None:
+        """The name of a Session in the log; with several trainings, a role names its run."""
+        role_name = self._roles[index]
+        if role_name is None:
             return f"Session {index}"
         run = index // len(self._trainings[0]) + 1
-        return f"{part} of run {run}" if len(self._trainings) > 1 else part
+        return f"{role_name} of run {run}" if len(self._trainings) > 1 else role_name
 
-    def _say(self, line: str) -> None:
-        say(self._console, line)
+    def _print(self, line: str) -> None:
+        print_line(self._console, line)
 
     def _frames(self, frame: int) -> str:
         return f"{frame:,} / {short(self._max_frame)}"
@@ -274,7 +277,7 @@ class LiveDisplay:
 
 
 def flow_text(flow: Flow | None) -> str:
-    """Which side of actors and learner is the bottleneck; empty where nothing is known."""
+    """Numbers that show whether actors or learner are the bottleneck; empty if unknown."""
     if flow is None:
         return ""
     known = {
@@ -289,17 +292,17 @@ def flow_text(flow: Flow | None) -> str:
 
 
 def restarted(progress: SessionProgress) -> str:
-    """How often, if ever."""
+    """The number of restarts, or "" without any."""
     return f" (restarted {progress.restarts}×)" if progress.restarts else ""
 
 
 def number(value: float | None, form: str) -> str:
-    """A number, or a dash where there is none."""
+    """A number, or a dash for None."""
     return "–" if value is None else format(value, form)
 
 
 def short(count: int) -> str:
-    """A round number with its unit, as 200k or 1.5M; any other in full."""
+    """A round number with its unit, such as 200k or 1.5M; any other number in full."""
     for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
         if count >= size and count % (size // 100) == 0:
             return f"{count / size:g}{unit}"

@@ -1,4 +1,4 @@
-"""`slm-lab`: the command line. Everything heavy is imported by the command that needs it."""
+"""`slm-lab`: the command line. Each command imports its own heavy modules."""
 
 import sys
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from slm_lab import __version__
-from slm_lab.cli.errors import report_errors
+from slm_lab.cli.exit_codes import report_errors
 from slm_lab.cli.options import Imports, Sets, SpecName, Trust
 from slm_lab.cli.spec import app as spec_app
 
@@ -48,16 +48,16 @@ def run(
     spec_file: Annotated[
         str | None,
         typer.Argument(
-            help="A JSON or YAML file, or the name of a shipped one; the demo if left out."
+            help="A JSON or YAML file, or the name of a shipped file. Default: the demo."
         ),
     ] = None,
     spec_name: SpecName = None,
     mode: Annotated[
         str,
         typer.Argument(
-            help="dev (short and checked), train, train@RUN (resume), search (trials of what its "
-            "search block varies), search@RUN (go on), eval@RUN (a table of greedy episodes of "
-            "what was saved) or enjoy@RUN (show some). RUN is latest or a folder."
+            help="dev (short and checked), train, train@RUN (resume), search (trials over the "
+            "search block), search@RUN (resume), eval@RUN (a table of greedy episodes of the "
+            "saved agents) or enjoy@RUN (show some). RUN is latest or a folder."
         ),
     ] = "train",
     sets: Sets = None,
@@ -75,14 +75,14 @@ def run(
         int | None,
         typer.Option(
             min=1,
-            help="Episodes of each Session (eval@, 100 if left out), or to show (enjoy@, 5).",
+            help="Episodes of each Session (eval@, default 100), or to show (enjoy@, default 5).",
             rich_help_panel=OF_SAVED_AGENTS,
         ),
     ] = None,
     which: Annotated[
         Literal["best", "latest"] | None,
         typer.Option(
-            help="The agent that was best, or the newest; best where there is one if left out.",
+            help="The best or the latest agent. Default: the best, or latest if there is none.",
             rich_help_panel=OF_SAVED_AGENTS,
         ),
     ] = None,
@@ -90,7 +90,7 @@ def run(
         int | None,
         typer.Option(
             min=0,
-            help="One Session of the run; all (eval@) or the first (enjoy@) if left out.",
+            help="One Session of the run. Default: all (eval@), the first (enjoy@).",
             rich_help_panel=OF_SAVED_AGENTS,
         ),
     ] = None,
@@ -110,23 +110,23 @@ def run(
         int | None,
         typer.Option(
             min=1,
-            help="Trials whose checkpoints are kept, the best; all if left out.",
+            help="Number of the best trials whose checkpoints are kept. Default: all.",
             rich_help_panel="Option of search",
         ),
     ] = None,
 ) -> None:
-    """Train a spec; without arguments, PPO on CartPole. Or search over it, or evaluate what a run
-    has saved.
+    """Train a spec; without arguments, PPO on CartPole. Or search over it, or evaluate the saved
+    agents of a run.
 
-    Exit codes: 0 all well, 1 a run failed, 2 bad input, 130 stopped by Ctrl-C or SIGTERM.
+    Exit codes: 0 success, 1 a run failed, 2 bad input, 130 stopped by Ctrl-C or SIGTERM.
     """
     with report_errors():
-        from slm_lab.cli.dispatch import Asked, carry_out
+        from slm_lab.cli.dispatch import RunOptions, execute
 
         if spec_file is None:
             spec_file, spec_name = str(DEMO_FILE), DEMO_NAME
-        code = carry_out(
-            Asked(
+        code = execute(
+            RunOptions(
                 spec_file,
                 spec_name,
                 mode,
@@ -150,29 +150,29 @@ def run(
 def compare(
     spec_file: Annotated[
         str | None,
-        typer.Argument(help="A JSON or YAML file, or the name of a shipped one."),
+        typer.Argument(help="A JSON or YAML file, or the name of a shipped file."),
     ] = None,
     spec_name: SpecName = None,
     modes: Annotated[
         str | None,
         typer.Option(
             metavar="WORD,…",
-            help="Words for meta.distributed; all if left out. false is always run.",
+            help="Values of meta.distributed. Default: all. false is always included.",
         ),
     ] = None,
     workers: Annotated[
         str | None,
         typer.Option(
             metavar="N,…",
-            help="Numbers of workers, or of actors; 1, 2, 4, … up to the cores if left out.",
+            help="Numbers of workers, or of actors. Default: 1, 2, 4, … up to the cores.",
         ),
     ] = None,
     threshold: Annotated[
         float | None,
-        typer.Option(metavar="R", help="A return: how many frames and seconds it takes."),
+        typer.Option(metavar="R", help="A return: report the frames and seconds to reach it."),
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="Trainings of each variant; 3 if left out.")
+        int | None, typer.Option(min=1, help="Trainings of each variant. Default: 3.")
     ] = None,
     sets: Sets = None,
     seed: Annotated[
@@ -183,25 +183,25 @@ def compare(
     trust: Trust = False,
     resume: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Go on with what is missing in a comparison."),
+        typer.Option(metavar="FOLDER", help="Resume a comparison."),
     ] = None,
 ) -> None:
-    """Train a spec in one process and in the ways of parallel training, and compare them.
+    """Train a spec in one process and in the modes of parallel training, and compare them.
 
-    Every variant has the same total of frames. Graphs and tables are in the folder that it names.
+    Every variant has the same total of frames. Graphs and tables are in the printed folder.
 
-    Exit codes: 0 all well, 1 a training failed, 2 bad input, 130 stopped by Ctrl-C or SIGTERM.
+    Exit codes: 0 success, 1 a training failed, 2 bad input, 130 stopped by Ctrl-C or SIGTERM.
     """
     with report_errors():
-        from slm_lab.cli.signals import signals_held_back
         from slm_lab.core.imports import importing
+        from slm_lab.core.process import stop_signals_blocked
 
-        with signals_held_back(), importing():
-            from slm_lab.cli.compare import Asked
-            from slm_lab.cli.compare import compare as carry_out
+        with stop_signals_blocked(), importing():
+            from slm_lab.cli.compare import CompareOptions
+            from slm_lab.cli.compare import compare as execute
 
-        code = carry_out(
-            Asked(
+        code = execute(
+            CompareOptions(
                 spec_file,
                 spec_name,
                 modes,
@@ -244,22 +244,22 @@ def plot(
         str,
         typer.Option(
             metavar="WORD",
-            help="Of several seeds: mean, with one standard deviation; or iqm, the interquartile "
-            "mean with a 95 % bootstrap interval.",
+            help="Over several seeds: mean, with one standard deviation; or iqm, the "
+            "interquartile mean with a 95 % bootstrap interval.",
         ),
     ] = "mean",
     out: Annotated[Path, typer.Option(help="Folder of the graph.")] = Path("plots"),
     data: Annotated[Path, typer.Option(help="Folder of run folders.")] = Path("data"),
 ) -> None:
-    """Overlay runs in one graph, finished or still training, and print how they ended.
+    """Overlay runs in one graph, finished or still training, and print their final returns.
 
     Runs whose specs differ only in the seed are seeds of one curve.
 
-    Exit codes: 0 all well, 2 bad input.
+    Exit codes: 0 success, 2 bad input.
     """
     with report_errors():
         from slm_lab.cli.plot import plot_runs
-        from slm_lab.experiment.plot import PlotRequest
+        from slm_lab.experiment.plot.plot import PlotRequest
 
         code = plot_runs(PlotRequest(tuple(folders), y, x, statistic, out, data))
     raise typer.Exit(code)
@@ -271,7 +271,7 @@ def main() -> None:
 
 
 def run_lab() -> None:
-    """The entry point of `run_lab.py`: the command `slm-lab run` under its classic name."""
+    """The entry point of `run_lab.py`, SLM Lab's name for `slm-lab run`."""
     app(["run", *sys.argv[1:]], prog_name="run_lab.py")
 
 

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands have."""
+"""Arguments and options shared by several commands."""
 
 from typing import Annotated
 
@@ -24,5 +24,5 @@ Trust = Annotated[
     ),
 ]
 SpecName = Annotated[
-    str | None, typer.Argument(help="The spec in the file; its only one if left out.")
+    str | None, typer.Argument(help="The spec in the file. May be omitted if it is the only one.")
 ]

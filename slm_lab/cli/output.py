@@ -1,4 +1,4 @@
-"""What commands print to: no reader, disk or character set ends a training."""
+"""Standard streams that never fail, so that a closed pipe or a full disk ends no training."""
 
 import io
 import os
@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TextIO, cast, final
+
+from typing_extensions import override
 
 ASCII = str.maketrans(
     {
@@ -20,12 +22,14 @@ ASCII = str.maketrans(
         "≥": ">=",
     }
 )
-"""What stands for the signs that the lab prints where the terminal does not know them."""
+"""ASCII replacements of the lab's characters, for terminals without them."""
 
 
 def printable(text: str) -> str:
-    """The text with every character escaped that a terminal would act on, but for line ends and
-    tabs: names and keys of files may hold any."""
+    """The text with all control characters escaped except line ends and tabs.
+
+    Names and keys of files may contain any character.
+    """
     if text.isprintable():
         return text
     return "".join(
@@ -36,10 +40,10 @@ def printable(text: str) -> str:
 
 @final
 class Output(io.TextIOBase):
-    """A standard stream. Characters that its encoding lacks are replaced.
+    """A standard stream. Replaces characters that its encoding lacks.
 
-    Where it cannot be written any more, nothing more is printed: silently where its reader has gone
-    away, else `failure` says why. With `escapes` all that is written is made `printable`.
+    After a failed write it prints nothing more. A closed pipe is silent; any other reason is in
+    `failure`. `escapes` applies `printable` to all text.
     """
 
     def __init__(self, stream: TextIO, escapes: bool) -> None:
@@ -48,11 +52,13 @@ class Output(io.TextIOBase):
         self._escapes = escapes
 
     @property
+    @override
     def encoding(self) -> str:  # type: ignore[override]
         """That of the stream."""
         return self._stream.encoding
 
     @property
+    @override
     def errors(self) -> str | None:  # type: ignore[override]
         """That of the stream."""
         return self._stream.errors
@@ -62,26 +68,31 @@ class Output(io.TextIOBase):
         """Where bytes are written."""
         return cast(io.BufferedIOBase, self._stream.buffer)
 
+    @override
     def isatty(self) -> bool:
         """Whether it is a terminal."""
         return self._stream.isatty()
 
+    @override
     def fileno(self) -> int:
         """Its descriptor."""
         return self._stream.fileno()
 
+    @override
     def writable(self) -> bool:
-        """Always, whatever becomes of it."""
+        """True, even after a failure."""
         return True
 
+    @override
     def write(self, text: str) -> int:
-        """Prints, if it can be printed."""
+        """Prints the text unless the stream has failed."""
         shown = self._encodable(printable(text) if self._escapes else text)
         self._try(lambda: self._stream.write(shown))
         return len(text)
 
+    @override
     def flush(self) -> None:
-        """Prints what waits, if it can be printed."""
+        """Flushes the stream unless it has failed."""
         self._try(self._stream.flush)
 
     def _encodable(self, text: str) -> str:
@@ -102,18 +113,19 @@ class Output(io.TextIOBase):
             self.failure = error.strerror or str(error)
 
     def _give_up(self) -> None:
-        """What waits to be printed, and what comes, goes nowhere."""
+        """Redirects the stream, its buffer included, to the null device."""
         with suppress(OSError, ValueError):
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, self._stream.fileno())
-            os.close(nowhere)
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, self._stream.fileno())
+            os.close(null)
 
 
 @contextmanager
 def guarded_output() -> Iterator[Callable[[], str | None]]:
-    """Has commands print through `Output`. Gives what tells why the standard output has failed.
+    """Replaces the standard streams by `Output`.
 
-    What is printed there passes through `cli.screen`, which escapes it and may add colours.
+    Yields a function that returns why the standard output failed, or None. `cli.screen` escapes
+    the text of the standard output itself, and may add colours.
     """
     before = sys.stdout, sys.stderr
     out = None if sys.stdout is None else Output(sys.stdout, escapes=False)

@@ -1,19 +1,16 @@
-"""The command `slm-lab plot`: what it prints, and the exit code it ends with."""
+"""The command `slm-lab plot`: its output and exit code."""
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from slm_lab.analysis.overlay_table import Improvement, text_table
-from slm_lab.cli.screen import say, wide_console
-from slm_lab.experiment.plot import PlotRequest, plot
+from slm_lab.analysis.overlay.overlay_table import Improvement, text_table
+from slm_lab.cli.screen import print_line, wide_console
+from slm_lab.experiment.plot.plot import PlotRequest, plot
 
 
 def plot_runs(request: PlotRequest) -> int:
-    """Draws the graph, prints the numbers beside it; returns the exit code.
-
-    Raises LabError for what cannot be drawn.
-    """
+    """Draws the graph, prints its numbers, and returns the exit code. Raises LabError."""
     console = wide_console()
     plotted = plot(request)
     rows = text_table(plotted.endings)
@@ -30,11 +27,11 @@ def plot_runs(request: PlotRequest) -> int:
         table.add_row(*map(Text, cells))
     console.print(table)
     if plotted.improvement is not None:
-        say(console, _sentence(plotted.improvement))
+        print_line(console, _sentence(plotted.improvement))
     for note in plotted.notes:
-        say(console, Text(note, "yellow"))
+        print_line(console, Text(note, "yellow"))
     for path in plotted.paths:
-        say(console, f"graph {path}")
+        print_line(console, f"graph {path}")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The command `slm-lab run`: what it prints, and the exit code it ends with."""
+"""The command `slm-lab run`: its output and exit code."""
 
 import re
 import sys
@@ -12,16 +12,16 @@ from rich.text import Text
 from slm_lab.analysis.metrics import TrialMetrics
 from slm_lab.cli import screen
 from slm_lab.cli.advice import what_to_change
-from slm_lab.cli.errors import FAILED, INTERRUPTED
+from slm_lab.cli.exit_codes import FAILED, INTERRUPTED
 from slm_lab.cli.live import LiveDisplay
 from slm_lab.cli.naming import command_text, count_text, full_name, sessions_text
-from slm_lab.cli.screen import say
-from slm_lab.core.headline import headline
+from slm_lab.cli.screen import print_line
+from slm_lab.core.error_summary import error_summary
 from slm_lab.core.numerals import significant
-from slm_lab.experiment.consent import modules_of
-from slm_lab.experiment.result import Ending, TrialResult, never_began
 from slm_lab.experiment.run import Run, RunRequest
+from slm_lab.experiment.trust import modules_of
 from slm_lab.spec.schema.meta import MetaSpec
+from slm_lab.storage.result import Ending, TrialResult, never_began
 
 SHOWN_METRICS = (
     ("final_return", "final return (last 5 % of the frames)"),
@@ -63,15 +63,15 @@ def run_spec(
     data: Path,
     imports: tuple[str, ...],
 ) -> int:
-    """Runs one request, whose plug-ins are imported; returns the exit code.
+    """Begins or resumes a run; returns the exit code. Its plug-ins must be imported.
 
-    Raises LabError for what cannot be run.
+    Raises LabError.
     """
     console = screen.console()
     run = Run(RunRequest(spec_file, spec_name, mode, sets, seed, data, imports))
     spec = run.spec
     verb = "resuming" if run.resume else "training"
-    say(
+    print_line(
         console,
         Text.assemble(
             f"{verb} ",
@@ -82,12 +82,12 @@ def run_spec(
         ),
     )
     for note in run.notes:
-        say(console, Text(note, "yellow"))
+        print_line(console, Text(note, "yellow"))
     try:
         with LiveDisplay(console, spec.meta, spec.env.max_frame) as display:
             result = run.start(display.update)
-    except KeyboardInterrupt:  # the second one
-        say(console, f"go on with: {resume_command(run, imports)}")
+    except KeyboardInterrupt:  # the second Ctrl-C
+        print_line(console, f"resume with: {resume_command(run, imports)}")
         raise
     _show_restarts(console, result, spec.meta)
     _show_failures(result, spec.meta)
@@ -102,7 +102,7 @@ def run_spec(
 def _show_what_is_left(
     console: Console, result: TrialResult, run: Run, imports: tuple[str, ...]
 ) -> None:
-    """The command to resume, unless that would only repeat what has happened; then why."""
+    """Prints the resume command, unless a resume would only fail again; then the reason."""
     meta = run.spec.meta
     unfinished = [
         each
@@ -113,14 +113,14 @@ def _show_what_is_left(
     stuck = [each for each in unfinished if each.diverged or each.unusable]
     left = [each for each in unfinished if each not in stuck and not each.lost_others]
     if (left or (unfinished and not stuck)) and not never_began(result.sessions):
-        say(console, f"go on with: {resume_command(run, imports)}")
+        print_line(console, f"resume with: {resume_command(run, imports)}")
     if diverged:
         names = ", ".join(full_name(meta, each.session) for each in diverged)
-        say(console, Text(f"{names}: {what_to_change(run.spec)}", "yellow"))
+        print_line(console, Text(f"{names}: {what_to_change(run.spec)}", "yellow"))
 
 
 def resume_command(run: Run, imports: tuple[str, ...]) -> str:
-    """What to type to go on: the run's own spec file needs no -s, --seed or --data."""
+    """The command that resumes the run; its own spec file needs no -s, --seed or --data."""
     words = ["run", str(run.run_dir.spec_file), run.spec.name, f"train@{run.run_dir.root}"]
     return command_text(words, [*imports, *modules_of(run.spec)])
 
@@ -146,7 +146,7 @@ def _show_metrics(console: Console, result: TrialResult, num_writers: int) -> No
         table.add_row("return of the Random agent", significant(metrics.random_return), "")
     console.print(table)
     for reason, names in _by_reason(metrics.reasons).items():
-        say(console, Text(f"– {', '.join(names)}: {reason}", "dim"))
+        print_line(console, Text(f"– {', '.join(names)}: {reason}", "dim"))
 
 
 def _with_spread(metrics: TrialMetrics) -> str:
@@ -157,7 +157,7 @@ def _with_spread(metrics: TrialMetrics) -> str:
 
 
 def _by_reason(reasons: Mapping[str, str]) -> dict[str, list[str]]:
-    """Those without a value, by the first words that the table has for them, grouped by why."""
+    """The short names of metrics without a value, grouped by the reason."""
     words = {name: re.split("[,:]", shown)[0] for name, shown in SHOWN_METRICS}
     grouped: dict[str, list[str]] = {}
     for name, reason in reasons.items():
@@ -166,33 +166,33 @@ def _by_reason(reasons: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def _show_graphs(console: Console, result: TrialResult, folder: Path) -> None:
-    """The trial graphs themselves; the others lie beside them."""
+    """Prints the paths of the main trial graphs, and the number of the others."""
     main = [path for path in result.graphs if path.stem.endswith(MAIN_GRAPHS)]
     for path in main:
-        say(console, f"graph {path}")
+        print_line(console, f"graph {path}")
     others = len(list(folder.rglob("*_graph_*.png"))) - sum(p.suffix == ".png" for p in main)
     if main:
-        say(console, f"{others} more graphs in {folder}")
+        print_line(console, f"{others} more graphs in {folder}")
 
 
 def _rests_on(result: TrialResult, meta: MetaSpec) -> str:
-    """What is left for the metrics, if anything is: of actors, who write no rows, nothing is."""
+    """The Sessions that the metrics use, as text; "" if none. Actors write no rows."""
     whole = [s.session for s in result.sessions if s.ending is not Ending.FAILED]
     learners = sum(not meta.is_actor(session) for session in whole)
     if not learners:
         return ""
-    if meta.distributed == "actor_learner":
+    if meta.mode.has_learner:
         return f"; the metrics rest on {count_text(learners, 'learner')}"
     return f"; the metrics rest on the other {learners}"
 
 
 def _show_restarts(console: Console, result: TrialResult, meta: MetaSpec) -> None:
-    """Of those that had to be, also where all went well in the end."""
+    """Prints a line for each Session that was restarted, even if it finished."""
     for session in result.sessions:
         if session.restarted_because is not None:
-            name, why = full_name(meta, session.session), headline(session.restarted_because)
-            told = f"{name} was restarted {session.restarts}×, the last time because: {why}"
-            say(console, Text(told, "yellow"))
+            name, why = full_name(meta, session.session), error_summary(session.restarted_because)
+            message = f"{name} was restarted {session.restarts}×, the last time because: {why}"
+            print_line(console, Text(message, "yellow"))
 
 
 def _show_failures(result: TrialResult, meta: MetaSpec) -> None:

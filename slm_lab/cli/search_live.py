@@ -1,4 +1,4 @@
-"""What a search shows while it runs: a live table of trials, or log lines without a terminal."""
+"""The display of a running search: a live table of trials, or log lines without a terminal."""
 
 import time
 from types import TracebackType
@@ -9,28 +9,28 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from slm_lab.analysis.experiment import short_names, value_text
+from slm_lab.analysis.search.summary import short_names, value_text
 from slm_lab.cli.live import short
-from slm_lab.cli.screen import Screen, say
-from slm_lab.core.headline import headline
+from slm_lab.cli.screen import Screen, print_line
+from slm_lab.core.error_summary import error_summary
 from slm_lab.core.numerals import significant
+from slm_lab.experiment.experiment import Experiment
+from slm_lab.experiment.search.event_log import SearchState, Status, TrialState
 from slm_lab.experiment.search.outcomes import best_first
-from slm_lab.experiment.search.record import Standing, Status, TrialState
-from slm_lab.experiment.search.search import Search
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.spec.search import dimensions
 
 REFRESH = 0.5
-"""Seconds between two looks at the trials."""
+"""Seconds between two updates of the table."""
 FEWEST_ROWS = 6
-"""Of the live table; a higher terminal has room for more."""
+"""The minimum rows of the live table; a taller terminal shows more."""
 AROUND = 8
-"""Lines of a terminal that are not the table's."""
+"""Lines of a terminal outside the table."""
 BAR_WIDTH = 16
 ROOM_FOR_BAR = 100
-"""Columns of a terminal from which on there are bars: the values come first."""
+"""The minimum width of a terminal for bars, in columns; a narrower one shows only values."""
 GAP = 2
-"""Columns between two of a table."""
+"""Blank columns between two columns of a table."""
 
 STYLES = {
     Status.WAITING: "dim",
@@ -44,36 +44,38 @@ STOPPING = "saving, then stopping; Ctrl-C again ends at once"
 
 
 class Turn(NamedTuple):
-    """What a line of the log is about."""
+    """The part of a trial's state whose change makes a log line."""
 
     status: Status
     restarts: int
     copies: int
 
     @classmethod
-    def of(cls, its: TrialState) -> "Turn":
-        """Where a trial stands."""
-        return cls(its.status, its.restarts, its.copies)
+    def of(cls, state: TrialState) -> "Turn":
+        """The current values of a trial."""
+        return cls(state.status, state.restarts, state.copies)
 
 
 class SearchDisplay:
-    """Shows a search until it is left; `update` is called a few times a second."""
+    """Shows a search inside its `with` block; `update` must be called a few times a second."""
 
-    def __init__(self, console: Console, search: Search) -> None:
+    def __init__(self, console: Console, search: Experiment) -> None:
         self._console = console
         self._search = search
         self._paths = searched_paths(search.spec)
         self._names = short_names(self._paths)
-        self._said = {trial: Turn.of(its) for trial, its in search.standing.trials.items()}
-        for its in search.standing.of(Status.RUNNING):  # when it was killed
-            self._said[its.trial] = Turn.of(its)._replace(status=Status.WAITING)
-        self._said_stopping = False
+        self._logged = {
+            trial: Turn.of(state) for trial, state in search.search_state.trials.items()
+        }
+        for state in search.search_state.of(Status.RUNNING):  # when the search was killed
+            self._logged[state.trial] = Turn.of(state)._replace(status=Status.WAITING)
+        self._logged_stopping = False
         self._next = 0.0
         self._screen = Screen(console)
 
     @property
     def is_live(self) -> bool:
-        """Whether there is a terminal to show it on."""
+        """Whether the output is a terminal."""
         return self._screen.is_live
 
     def __enter__(self) -> Self:
@@ -91,7 +93,7 @@ class SearchDisplay:
         self._screen.__exit__(exc_type, exc, traceback)
 
     def update(self) -> None:
-        """Shows how things stand."""
+        """Shows the current state."""
         if not self._screen.is_live:
             self._log()
             return
@@ -106,66 +108,68 @@ class SearchDisplay:
     def _table(self) -> Table:
         rows = max(FEWEST_ROWS, self._console.height - AROUND)
         table = TrialsTable(self._search, self._console.width)
-        running = self._search.standing.of(Status.RUNNING)
-        others = [its for its in best_first(self._search.standing) if its not in running]
+        running = self._search.search_state.of(Status.RUNNING)
+        others = [state for state in best_first(self._search.search_state) if state not in running]
         shown = running[:rows]
         shown += others[: rows - len(shown)]
-        for its in shown:
-            process = self._search.pool.running.get(its.trial)
-            table.add(its, its.frame if process is None else max(process.frame, its.frame))
+        for state in shown:
+            process = self._search.pool.running.get(state.trial)
+            table.add(state, state.frame if process is None else max(process.frame, state.frame))
         return table.table
 
     def _summary(self) -> Text:
-        standing = self._search.standing
-        counts = [(len(standing.of(status)), status) for status in Status]
-        told = ", ".join(f"{count} {status}" for count, status in counts if count)
-        text = Text(f"{len(standing.trials)} of {self._search.num_trials} trials: {told}", "dim")
-        best = best_of(standing)
+        search_state = self._search.search_state
+        counts = [(len(search_state.of(status)), status) for status in Status]
+        message = ", ".join(f"{count} {status}" for count, status in counts if count)
+        text = Text(
+            f"{len(search_state.trials)} of {self._search.num_trials} trials: {message}", "dim"
+        )
+        best = best_of(search_state)
         if best is not None:
-            text.append(f"\nbest so far: {self._told(best)}", "bold")
+            text.append(f"\nbest so far: {self._described(best)}", "bold")
         return text
 
-    def _told(self, its: TrialState) -> str:
-        values = ", ".join(f"{self._names[p]} {value_text(its.point[p])}" for p in self._paths)
-        return f"t{its.trial} with {significant(its.score)}: {values}"
+    def _described(self, state: TrialState) -> str:
+        values = ", ".join(f"{self._names[p]} {value_text(state.params[p])}" for p in self._paths)
+        return f"t{state.trial} with {significant(state.score)}: {values}"
 
     def _log(self, failures_only: bool = False) -> None:
-        """A line at every turn of a trial, or at those that are failures."""
-        if self._search.stopping and not self._said_stopping and not failures_only:
-            self._said_stopping = True
-            self._say(STOPPING)
-        for trial, its in self._search.standing.trials.items():
-            turn, before = Turn.of(its), self._said.get(trial)
-            is_retried = before is not None and its.restarts > before.restarts
-            if turn == before or (its.status is Status.WAITING and not is_retried):
+        """Prints a line for each trial whose state changed, or only for failures."""
+        if self._search.stopping and not self._logged_stopping and not failures_only:
+            self._logged_stopping = True
+            self._print(STOPPING)
+        for trial, state in self._search.search_state.trials.items():
+            turn, before = Turn.of(state), self._logged.get(trial)
+            is_retried = before is not None and state.restarts > before.restarts
+            if turn == before or (state.status is Status.WAITING and not is_retried):
                 continue
-            self._said[trial] = turn
-            if not failures_only or is_retried or its.status is Status.FAILED:
-                self._say(self._line(its, before))
+            self._logged[trial] = turn
+            if not failures_only or is_retried or state.status is Status.FAILED:
+                self._print(self._line(state, before))
 
-    def _line(self, its: TrialState, before: Turn | None) -> str:
-        values = ", ".join(f"{self._names[p]} {value_text(its.point[p])}" for p in self._paths)
-        if before is not None and its.restarts > before.restarts:
-            return f"t{its.trial} is tried again: {headline(str(its.last_failure))}"
-        if its.status is Status.RUNNING:
-            return f"t{its.trial} {'begins' if before is None else 'goes on'}: {values}"
-        if its.status is Status.FAILED:
-            return f"t{its.trial} failed: {headline(str(its.error))}"
-        if its.status is Status.PAUSED and before is not None and its.copies > before.copies:
-            return f"t{its.trial} takes over from t{its.donor}: {values}"
-        best = best_of(self._search.standing)
-        end = "" if best is None else f"; best so far {self._told(best)}"
-        line = f"t{its.trial} {its.status} at {short(its.frame)} frames"
-        return f"{line} with {significant(its.score)}{end}"
+    def _line(self, state: TrialState, before: Turn | None) -> str:
+        values = ", ".join(f"{self._names[p]} {value_text(state.params[p])}" for p in self._paths)
+        if before is not None and state.restarts > before.restarts:
+            return f"t{state.trial} restarts: {error_summary(str(state.last_failure))}"
+        if state.status is Status.RUNNING:
+            return f"t{state.trial} {'begins' if before is None else 'continues'}: {values}"
+        if state.status is Status.FAILED:
+            return f"t{state.trial} failed: {error_summary(str(state.error))}"
+        if state.status is Status.PAUSED and before is not None and state.copies > before.copies:
+            return f"t{state.trial} copies t{state.donor}: {values}"
+        best = best_of(self._search.search_state)
+        end = "" if best is None else f"; best so far {self._described(best)}"
+        line = f"t{state.trial} {state.status} at {short(state.frame)} frames"
+        return f"{line} with {significant(state.score)}{end}"
 
-    def _say(self, line: str) -> None:
-        say(self._console, line)
+    def _print(self, line: str) -> None:
+        print_line(self._console, line)
 
 
 class TrialsTable:
-    """A table of trials, `width` columns wide, with as many variables as there is room for."""
+    """A table of trials, `width` columns wide, with as many searched keys as fit."""
 
-    def __init__(self, search: Search, width: int) -> None:
+    def __init__(self, search: Experiment, width: int) -> None:
         paths, max_frame = searched_paths(search.spec), search.spec.env.max_frame
         self._with_bar = width >= ROOM_FOR_BAR
         self._max_frame = max_frame
@@ -178,10 +182,13 @@ class TrialsTable:
                     no_wrap=True, min_width=fixed, justify="right" if right else "left"
                 )
                 room -= fixed + GAP
-        names, points = short_names(paths), [its.point for its in search.standing.trials.values()]
+        names, points = (
+            short_names(paths),
+            [state.params for state in search.search_state.trials.values()],
+        )
         self._paths: list[str] = []
         for path in paths:
-            texts = [names[path], *(value_text(point[path]) for point in points)]
+            texts = [names[path], *(value_text(params[path]) for params in points)]
             room -= max(map(len, texts)) + GAP
             if room < 0:
                 break
@@ -195,17 +202,17 @@ class TrialsTable:
             heads.append(f"+{left}")
         self.table.add_row(*(Text(head, "dim") for head in heads))
 
-    def add(self, its: TrialState, frame: int) -> None:
-        """A line: a trial that is at `frame` of its budget."""
-        restarts = f" ({its.restarts + 1}. try)" if its.restarts else ""
+    def add(self, state: TrialState, frame: int) -> None:
+        """Adds a row: a trial at `frame` of its budget."""
+        restarts = f" ({state.restarts + 1}. try)" if state.restarts else ""
         bar = ProgressBar(self._max_frame, min(frame, self._max_frame), width=BAR_WIDTH)
         self.table.add_row(
-            f"t{its.trial}",
-            Text(f"{its.status}{restarts}", STYLES[its.status]),
+            f"t{state.trial}",
+            Text(f"{state.status}{restarts}", STYLES[state.status]),
             *([bar] if self._with_bar else []),
             short(frame) if frame % 1000 == 0 else f"{frame:,}",
-            significant(its.score),
-            *(value_text(its.point[path]) for path in self._paths),
+            significant(state.score),
+            *(value_text(state.params[path]) for path in self._paths),
         )
 
 
@@ -214,7 +221,11 @@ def searched_paths(spec: Spec) -> list[str]:
     return [each.path for each in dimensions(spec.search or {})]
 
 
-def best_of(standing: Standing) -> TrialState | None:
-    """The best of the trials that have ended, if any has a score."""
-    over = (its for its in best_first(standing) if its.status.is_over and its.score is not None)
+def best_of(search_state: SearchState) -> TrialState | None:
+    """The best of the ended trials; None if none has a score."""
+    over = (
+        state
+        for state in best_first(search_state)
+        if state.status.is_over and state.score is not None
+    )
     return next(over, None)

@@ -1,4 +1,4 @@
-"""What Ctrl-C and SIGTERM do to a command while it trains nothing: it clears up and ends."""
+"""Handles Ctrl-C and SIGTERM in a command that is not training: it cleans up and ends."""
 
 import os
 import signal
@@ -7,24 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+from slm_lab.core.process import STOP_SIGNALS, stop_signals_blocked
+
 CLEAR_UP_SECONDS = 4.0
-"""How long a command may take to clear up after a signal."""
-
-
-@contextmanager
-def signals_held_back() -> Iterator[None]:
-    """Lets them wait till the end: libraries take an interrupted import for a broken one."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+"""Time limit for a command to clean up after a signal, in seconds."""
 
 
 @contextmanager
 def sigterm_as_ctrl_c() -> Iterator[None]:
-    """Has SIGTERM raise KeyboardInterrupt, so that environments and their processes are closed."""
+    """Makes SIGTERM raise KeyboardInterrupt, so that environments and processes are closed."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -38,10 +29,10 @@ def sigterm_as_ctrl_c() -> Iterator[None]:
 
 @contextmanager
 def ended_in_time(seconds: float = CLEAR_UP_SECONDS) -> Iterator[None]:
-    """Ends the process with the exit code of a Ctrl-C where it still runs that long after a signal.
+    """Ends the process, with exit code 130, if it still runs `seconds` after a signal.
 
-    Python takes heed of signals between its own instructions only: a step of an environment in C
-    may take minutes, and so may its end.
+    Python handles signals only between its own instructions, but a step or the closing of an
+    environment in C may take minutes.
     """
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
@@ -55,7 +46,7 @@ def ended_in_time(seconds: float = CLEAR_UP_SECONDS) -> Iterator[None]:
 
     watcher = threading.Thread(target=watch, daemon=True)
     before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    with signals_held_back():  # which the watcher inherits: signals are for the main thread
+    with stop_signals_blocked():  # inherited by the watcher, so the main thread gets the signals
         watcher.start()
     try:
         yield

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from slm_lab.cli.errors import BAD_INPUT, report_errors
+from slm_lab.cli.exit_codes import BAD_INPUT, report_errors
 from slm_lab.cli.options import Imports, Sets, SpecName, Trust
-from slm_lab.cli.screen import console, say
-from slm_lab.cli.signals import signals_held_back
+from slm_lab.cli.screen import console, print_line
 from slm_lab.core.plugins import (
     import_plugins,
     is_covered,
     look_in_working_directory,
     module_in,
 )
+from slm_lab.core.process import stop_signals_blocked
 
 if TYPE_CHECKING:
     from slm_lab.core.errors import Problem
-    from slm_lab.spec.check import Checked
+    from slm_lab.spec.check_files import Checked
 
 app = typer.Typer(help="Check, show, describe and list spec files.", no_args_is_help=True)
 
@@ -37,20 +37,20 @@ def check(
 ) -> None:
     """Check every spec of the files, without running any.
 
-    Whether agent and environment fit is checked where the environment is cheap to make, as classic
-    control and Box2D are, or its actions are known, as those of MuJoCo and Atari are.
+    The agent is checked against the environment if this is cheap to make (classic control, Box2D),
+    or its actions are known (MuJoCo, Atari).
 
-    A spec in which some ${VAR} has no value is checked but for what stands at these places, and
-    is reported as a template. A module that a file names is imported only if --import or --trust
-    says so. Exit codes: 0 all are well, 2 some have problems.
+    A spec in which some ${VAR} has no value is reported as a template; its other values are
+    checked. A module that a file names is imported only with --import or --trust. Exit codes: 0 no
+    problems, 2 some problems.
     """
     from slm_lab.core.errors import SpecError
-    from slm_lab.spec.check import check_file
+    from slm_lab.spec.check_files import check_file
     from slm_lab.spec.read import shipped_files
 
-    well = True
+    is_valid = True
     with report_errors():
-        with signals_held_back():
+        with stop_signals_blocked():
             import_plugins(imports or [])
         if trust:
             look_in_working_directory()
@@ -59,11 +59,11 @@ def check(
                 checked = check_file(file, sets or [])
             except SpecError as error:
                 _print_line(str(error))
-                well = False
+                is_valid = False
                 continue
-            for one in checked:
-                well = _report(one, None if trust else imports or []) and well
-    if not well:
+            for each in checked:
+                is_valid = _report(each, None if trust else imports or []) and is_valid
+    if not is_valid:
         raise typer.Exit(BAD_INPUT)
 
 
@@ -78,7 +78,7 @@ def show(
     with report_errors():
         from slm_lab.spec.load import load_spec
 
-        with signals_held_back():
+        with stop_signals_blocked():
             import_plugins(imports or [])
         spec = load_spec(file, name, sets or [])
         _print_json({spec.name: spec.to_json()})
@@ -88,9 +88,9 @@ def show(
 def schema(imports: Imports = None) -> None:
     """Print the JSON Schema of spec files, for completion in an editor."""
     with report_errors():
-        from slm_lab.spec.json_schema import file_schema
+        from slm_lab.spec.reference.json_schema import file_schema
 
-        with signals_held_back():
+        with stop_signals_blocked():
             import_plugins(imports or [])
         _print_json(file_schema())
 
@@ -107,8 +107,10 @@ def list_specs() -> None:
 
 
 def _report(checked: "Checked", imports: Sequence[str] | None) -> bool:
-    """Prints what was found in one spec; whether it is well. Of modules that the file names those
-    that `imports` cover are imported; None: all."""
+    """Prints the result for a spec, and returns whether it is valid.
+
+    `imports` are the modules that may be imported; None allows all that the file names.
+    """
     from slm_lab.core.errors import SpecError
 
     module = "" if checked.env is None else module_in(checked.env.name)
@@ -128,16 +130,18 @@ def _report(checked: "Checked", imports: Sequence[str] | None) -> bool:
         notes.append(f"template: needs {needed}")
     if checked.legacy:
         notes.append(f"ignored: {'; '.join(checked.legacy)}")
-    if checked.doubts:
-        notes.append(f"doubtful: {'; '.join(checked.doubts)}")
+    if checked.suspicious:
+        notes.append(f"doubtful: {'; '.join(checked.suspicious)}")
     note = f" ({'. '.join(notes)})" if notes else ""
     _print_line(f"{checked.where}: ok{note}")
     return True
 
 
 def _second_pass(checked: "Checked") -> Sequence["Problem"]:
-    """What the environment itself says of the `env` block, where the first pass said nothing, and
-    of the agent, where it is cheap to ask."""
+    """The problems that need the environment: of the `env` block, then of the agent.
+
+    The agent is checked only if the environment's spaces are cheap to get.
+    """
     if checked.env is None:
         return []
     from slm_lab.env.check import check_env
@@ -151,7 +155,7 @@ def _second_pass(checked: "Checked") -> Sequence["Problem"]:
 
 def _print_json(data: object) -> None:
     written = json.dumps(data, indent=2, ensure_ascii=False)
-    # Still JSON, unlike what `printable` makes of signs that a terminal acts on.
+    # Escapes control characters as JSON does, unlike `printable`.
     text = "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in written)
     if sys.stdout is None or not sys.stdout.isatty():
         print(text)
@@ -162,4 +166,4 @@ def _print_json(data: object) -> None:
 
 
 def _print_line(text: str) -> None:
-    say(console(), text)
+    print_line(console(), text)

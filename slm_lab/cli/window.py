@@ -1,4 +1,4 @@
-"""`enjoy@RUN --render`: a window to make an environment in, or one message why there is none."""
+"""`enjoy@RUN --render`: opens an environment's window, or reports in one message why it cannot."""
 
 import inspect
 import os
@@ -11,31 +11,33 @@ from contextlib import contextmanager
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 from gymnasium.envs.registration import load_env_creator
 
-from slm_lab.cli.signals import STOP_SIGNALS
 from slm_lab.core.errors import UsageError
+from slm_lab.core.process import STOP_SIGNALS
 from slm_lab.env.check import why_not_shown
-from slm_lab.env.film import drawn, in_one_line, why_no_display
 from slm_lab.env.lookup import find_env, known_warnings_ignored
+from slm_lab.env.simulators.film import drawn, in_one_line, why_no_display
 from slm_lab.spec.schema.env import EnvSpec
 
 INVISIBLE = {"dummy", "offscreen"}
-"""Video drivers of SDL that show nothing; it falls back on one where it finds no display."""
+"""Video drivers of SDL that show nothing. SDL falls back on them without a display."""
 
 OWN_WINDOWS = frozenset({"mujoco", "glfw", "pybullet", "pyglet"})
-"""Libraries that open windows without SDL. Where there is no display, some end the process, and
-some wait for one for ever."""
+"""Libraries that open windows without SDL. Without a display, some end the process, and some wait
+forever."""
 
 GLFW_ENDS_HERE = r"\(655(37|42|43|50)\)"
-"""Its errors after which it is no use to go on: it would end the process. They are no library, no
-OpenGL, none of the version, no platform; it warns of them."""
+"""GLFW's warnings of errors after which it would end the process.
+
+They mean: no library, no OpenGL, no such version, no platform.
+"""
 
 
 @contextmanager
 def window_of(spec: EnvSpec) -> Iterator[None]:
-    """To make the environment in, with the render mode "human", and to reset it.
+    """A context in which to make and reset the environment with the render mode "human".
 
-    Raises UsageError for whatever keeps its window from opening: every simulator has its own
-    exceptions for it, so all of them are meant. Ctrl-C and SIGTERM end the process there and then.
+    Raises UsageError if its window cannot open. It converts all exceptions, because every simulator
+    has its own. Inside, Ctrl-C and SIGTERM end the process at once.
     """
     chosen = os.environ.get("SDL_VIDEODRIVER")
     with drawn(spec.name):
@@ -53,9 +55,9 @@ def window_of(spec: EnvSpec) -> Iterator[None]:
 
 
 def _why_hopeless(spec: EnvSpec, chosen: str | None) -> str | None:
-    """What keeps the window from opening, known before the simulator is asked; None: nothing.
+    """Why the window cannot open, found without the simulator; None if it may open.
 
-    Where there is no display none is asked, save where the user has `chosen` what SDL draws on.
+    Without a display it never can, unless the user has `chosen` a video driver of SDL.
     """
     no_display = why_no_display()
     if no_display is not None and chosen is None:
@@ -74,11 +76,11 @@ def _no_window(name: str, reason: str) -> UsageError:
 
 
 def _has_its_own_window(entry: GymnasiumSpec) -> bool:
-    """Whether one of OWN_WINDOWS draws the environment, going by what its modules have imported."""
+    """Whether one of OWN_WINDOWS draws the environment, judged by the imports of its modules."""
     target = entry.entry_point
     with known_warnings_ignored():
         creator = load_env_creator(target) if isinstance(target, str) else target
-    # Not `object`: it is from the builtins, where MuJoCo leaves names of its own.
+    # Without `object`, whose module is builtins, because MuJoCo adds names there.
     made_of = inspect.getmro(creator)[:-1] if inspect.isclass(creator) else (creator,)
     modules = {inspect.getmodule(part) for part in made_of} - {None}
     used = [value for module in modules for value in vars(module).values()]
@@ -91,7 +93,7 @@ def _has_its_own_window(entry: GymnasiumSpec) -> bool:
 
 @contextmanager
 def _signals_at_once() -> Iterator[None]:
-    """Leaves the stop signals to the system: Python comes to none while a simulator waits."""
+    """Restores the system's handling of stop signals; Python's waits for the simulator."""
     before = {number: signal.signal(number, signal.SIG_DFL) for number in STOP_SIGNALS}
     try:
         yield
@@ -101,7 +103,7 @@ def _signals_at_once() -> Iterator[None]:
 
 
 def _video_driver() -> str:
-    """What SDL draws on, if a simulator of this process draws with it."""
+    """The video driver of SDL; "" if no simulator of this process uses SDL."""
     if "pygame" not in sys.modules:
         return ""
     import pygame

@@ -1,14 +1,16 @@
-"""The errors a user can meet. Each says where, what was given, and the fix."""
+"""Errors shown to users. Each names the place, the given value and the fix."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 MOST_TOLD = 100
-"""Problems of one spec that are printed; a reader has enough to mend by then."""
+"""Maximum number of problems printed for one spec."""
 
 
 class LabError(Exception):
-    """Something the user can act on; shown as one message, never as a traceback."""
+    """An error that the user can fix; shown as one message, never as a traceback."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,7 @@ class Problem:
     value: object = None
     has_value: bool = False
 
+    @override
     def __str__(self) -> str:
         given = f" = {_shorten(self.value)}" if self.has_value else ""
         return f"{self.path}{given}: {self.message}"
@@ -38,12 +41,13 @@ class SpecError(LabError):
             lines.append(f"  and {count - MOST_TOLD} more")
         super().__init__("\n".join([head, *lines]))
 
+    @override
     def __reduce__(self) -> tuple[type["SpecError"], tuple[str, tuple[Problem, ...]]]:
         return SpecError, (self.where, self.problems)
 
 
 class UsageError(LabError):
-    """A command line that cannot be carried out as given (exit code 2)."""
+    """A command line that cannot be executed as given (exit code 2)."""
 
 
 class MissingExtraError(LabError):
@@ -51,11 +55,11 @@ class MissingExtraError(LabError):
 
 
 class CheckpointError(LabError):
-    """A checkpoint could not be written or read; what was saved before is untouched."""
+    """A checkpoint could not be written or read; earlier checkpoints are untouched."""
 
 
 class UnusableCheckpointError(CheckpointError):
-    """What was saved cannot be read, or is no agent of this spec; the message says what to do."""
+    """A checkpoint cannot be read, or does not match the spec; the message names the fix."""
 
 
 class NonFiniteLossError(LabError):
@@ -63,7 +67,7 @@ class NonFiniteLossError(LabError):
 
 
 class PeerLostError(LabError):
-    """Of those who train together, one did not come where all have to meet."""
+    """A peer did not reach a barrier in time, or its connection broke."""
 
 
 def _shorten(value: object, width: int = 60) -> str:

@@ -1,6 +1,7 @@
-"""Opening files of a run: never written through a link that leads out of its folder."""
+"""Files of a run: replaced atomically, and never written through a symbolic link."""
 
 import errno
+import json
 import os
 import stat
 from pathlib import Path
@@ -10,9 +11,9 @@ from slm_lab.core.errors import LabError
 
 
 def open_own(path: Path, flags: int) -> int:
-    """A descriptor of the file at `path`, opened with `flags` and made where they say O_CREAT.
+    """A descriptor of the file at `path`, opened with `flags`; O_CREAT creates it.
 
-    Raises LabError where `path` is a symbolic link, OSError as `os.open`.
+    Raises LabError if `path` is a symbolic link, OSError as `os.open`.
     """
     try:
         return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
@@ -23,21 +24,21 @@ def open_own(path: Path, flags: int) -> int:
 
 
 def new_file(path: Path) -> BinaryIO:
-    """A file to write from its beginning. Raises as `open_own`."""
+    """A file opened for writing and truncated. Raises as `open_own`."""
     return open(open_own(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb")
 
 
 def read_file(path: Path) -> bytes:
-    """What the file at `path` holds. Raises OSError, also for a pipe or a device: reading one of
-    these may never end."""
+    """The content of the file at `path`. Raises OSError, also for a pipe or a device: reading one
+    may never end."""
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "it is no file")
+            raise OSError(errno.EINVAL, "it is not a file")
         return file.read()
 
 
 def refuse_links(folder: Path) -> None:
-    """Raises LabError where something under `folder` is neither a file nor a folder of its own."""
+    """Raises LabError if anything under `folder` is neither a regular file nor a folder."""
     for parent, folders, files in os.walk(folder):
         for name in (*folders, *files):
             path = Path(parent, name)
@@ -49,8 +50,26 @@ def refuse_links(folder: Path) -> None:
 
 
 def link_error(path: Path) -> LabError:
-    """What to say of a symbolic link where a file is to be written."""
+    """The error for a symbolic link at the place of a file to write."""
     return LabError(
         f"{path} is a symbolic link, and a run is never written through one; remove the link, or "
-        "put the file that it leads to in its place"
+        "replace it by the file that it leads to"
     )
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replaces `path` by `content` atomically, so that no reader sees a partial file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with new_file(temporary) as stream:
+            stream.write(content)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path, content: object) -> None:
+    """Writes JSON data with `write_atomically`."""
+    write_atomically(path, json.dumps(content, indent=2).encode() + b"\n")

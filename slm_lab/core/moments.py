@@ -1,4 +1,4 @@
-"""Merging running statistics that several processes went on with from the same values."""
+"""Merges running statistics that several processes updated from the same values."""
 
 import math
 from collections.abc import Sequence
@@ -16,13 +16,13 @@ def merged(
     share: float = 1.0,
     window: float = math.inf,
 ) -> FloatArray:
-    """What `total` becomes when someone has gone from `before` to `after`; all (S,), new.
+    """`total` merged with a process's update from `before` to `after`; all (S,), a new array.
 
-    `moments` are the places of running moments, [count, mean (D), M2 (D)] each: they become those
-    of all that both have seen; with a `window` what was before counts as that many samples at most,
-    see `faded`. Everything else, running averages that decay, moves towards `after`
-    by that `share` of the way: it stays between the two, as a variance must. Where `total` is still
-    what it was before, the result is `after`, to the last bit.
+    `moments` are the slices of running moments, [count, mean (D), M2 (D)] each; merged, they cover
+    the samples of both. With a `window`, older samples count as at most that many, see `faded`.
+    All other values, decaying averages, move towards `after` by the fraction `share`: they stay
+    between the two, as a variance must. If `total` equals `before`, the result equals `after`
+    bitwise.
     """
     if np.array_equal(total, before):
         return after.copy()
@@ -33,30 +33,30 @@ def merged(
 
 
 def faded(count: float, window: float) -> float:
-    """The part of moments over `count` samples that is kept when new ones come: count and M2 are
-    multiplied by it. So the count never exceeds the window by more than one batch."""
+    """The factor by which count and M2 over `count` samples shrink when new samples are added. So
+    the count never exceeds the window by more than one batch."""
     return min(1.0, window / count) if count else 1.0
 
 
 def merged_by_all(before: FloatArray, afters: FloatArray, moments: Sequence[slice]) -> FloatArray:
-    """What W processes that all had `before`, (S,), have together after `afters`, (W, S); new.
+    """Merges the statistics `afters`, (W, S), of W processes that all had `before`, (S,).
 
-    Running moments become those of all that any of them has seen, everything else the mean. Where
-    W is 1, it is what that one has, to the last bit.
+    Running moments cover the samples of all processes; all other values become the mean. For
+    W = 1 the result equals `afters[0]` bitwise. Returns a new array.
     """
-    together = before
+    total = before
     for after in afters:
-        together = merged(together, before, after, moments)
+        total = merged(total, before, after, moments)
     result: FloatArray = afters.mean(0)
     for place in moments:
-        result[place] = together[place]
+        result[place] = total[place]
     return result
 
 
 def _merged_moments(
     total: FloatArray, before: FloatArray, after: FloatArray, window: float
 ) -> FloatArray:
-    """Eq. 2.1 of Chan, Golub & LeVeque (1979), twice: what is new, and all together.
+    """Eq. 2.1 of Chan, Golub & LeVeque (1979), twice: for the new samples, and for all.
 
     With n counts, δ the difference of two means:
 
@@ -71,7 +71,7 @@ def _merged_moments(
     if n_new <= 0:
         return total.copy()
     mean, m2 = slice(1, 1 + size), slice(1 + size, None)
-    shift = (after[mean] - before[mean]) * (n_after / n_new)  # mean of what is new − mean before
+    shift = (after[mean] - before[mean]) * (n_after / n_new)  # new samples' mean − mean before
     new_m2 = after[m2] - before[m2] - shift * shift * (n_before * n_new / n_after)
     delta = before[mean] + shift - total[mean]
     result = np.empty_like(total)
@@ -82,6 +82,6 @@ def _merged_moments(
 
 
 def _scaled(moments: FloatArray, size: int, window: float) -> FloatArray:
-    """Moments in which older samples count less, see `faded`."""
+    """Moments with older samples weighted less, see `faded`."""
     part = faded(float(moments[0]), window)
     return np.asarray(moments * np.repeat([part, 1.0, part], [1, size, size]))

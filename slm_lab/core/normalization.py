@@ -1,4 +1,4 @@
-"""What an environment gave before it was normalised, and how it is normalised now."""
+"""Unnormalised steps of an environment, and their normalisation."""
 
 from typing import NamedTuple, Protocol
 
@@ -6,7 +6,7 @@ from slm_lab.core.types import Array, FloatArray
 
 
 class Unnormalized(NamedTuple):
-    """What is normalised of one step of N environments, as it was before."""
+    """The normalised quantities of one step of N environments, before normalisation."""
 
     obs: Array
     """(N, *obs_shape)"""
@@ -17,7 +17,7 @@ class Unnormalized(NamedTuple):
 
 
 class Normalization(Protocol):
-    """Observations and rewards by the running statistics of now, which others may change."""
+    """Normalises by the present running statistics, which training may change."""
 
     def obs(self, raw: Array) -> Array:
         """Raw observations (B, *obs_shape) as float32."""

@@ -1,10 +1,10 @@
-"""Numbers for people."""
+"""Numbers as text for people."""
 
 
 def significant(value: float | None, digits: int = 3) -> str:
-    """A number of any scale with so many significant digits, of large ones all that are whole.
+    """A number with `digits` significant digits; large numbers keep all integer digits.
 
-    As 1,234, 429, 12.3, 0.738, 0.000123; a dash where there is none.
+    Examples: 1,234, 429, 12.3, 0.738, 0.000123; a dash for None.
     """
     if value is None:
         return "–"

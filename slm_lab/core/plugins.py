@@ -1,4 +1,4 @@
-"""Parts from outside this package, made known by importing the module that registers them."""
+"""Imports modules that register parts from outside this package."""
 
 import importlib
 import importlib.util
@@ -16,8 +16,8 @@ from slm_lab.core.registry import import_failure
 def import_plugins(modules: Sequence[str]) -> None:
     """Imports the modules that register parts from outside this package.
 
-    A module that lies in the working directory is found as it would be by `python -m`. Raises
-    UsageError when one does not import.
+    Modules in the working directory are found, as by `python -m`. Raises UsageError if one does
+    not import.
     """
     if modules:
         look_in_working_directory()
@@ -29,19 +29,19 @@ def import_plugins(modules: Sequence[str]) -> None:
 
 
 def module_in(env_name: str) -> str:
-    """The module that is imported for an environment, of "package.module:Id-v0"; "" if none is."""
+    """The module to import for an environment named "package.module:Id-v0"; "" if none."""
     return env_name.rpartition(":")[0]
 
 
 def is_covered(module: str, allowed: Sequence[str]) -> bool:
-    """Whether `module`, or a package that it is in, is among those that are `allowed`."""
+    """Whether `module` or one of its parent packages is in `allowed`."""
     return any(module == each or module.startswith(f"{each}.") for each in allowed)
 
 
 def refuse_inside(modules: Sequence[str], folders: Sequence[Path]) -> None:
-    """Raises UsageError where the code of a module lies in one of the `folders`.
+    """Raises UsageError if the code of a module is in one of the `folders`.
 
-    Nothing is imported to find out. Packages that are installed lie in none of them.
+    Imports nothing. Installed packages are always allowed.
     """
     installed = [Path(sysconfig.get_path(kind)).resolve() for kind in ("purelib", "platlib")]
     inside = [folder.resolve() for folder in folders]
@@ -50,13 +50,13 @@ def refuse_inside(modules: Sequence[str], folders: Sequence[Path]) -> None:
             folder = next((each for each in inside if place.is_relative_to(each)), None)
             if folder is not None and not any(place.is_relative_to(each) for each in installed):
                 raise UsageError(
-                    f"the module {module} lies in {folder}, a folder of runs, whose code is never "
+                    f"the module {module} is in {folder}, a folder of runs, whose code is never "
                     "run; move it out of there if it is yours"
                 )
 
 
 def _places(module: str) -> Iterator[Path]:
-    """Where the code of a module may lie, links followed; there need be nothing."""
+    """Possible paths of a module's code, with links resolved; they need not exist."""
     package, *rest = module.split(".")
     found = None
     with suppress(ImportError, ValueError):
@@ -73,7 +73,7 @@ def _places(module: str) -> Iterator[Path]:
 
 
 def look_in_working_directory() -> None:
-    """Has modules found that lie where the command was typed."""
+    """Adds the working directory to `sys.path`."""
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)

@@ -1,19 +1,20 @@
-"""Names of parts: what a spec may say, the model of its keys, and where its class lives.
+"""Registries of named parts: the name in a spec, the model of its keys, and its class.
 
-A registry never imports a class of this package until `load` is called, so that a spec is checked
-without torch. Other packages add parts through entry points (group `slm_lab.algorithms`,
-`slm_lab.memories`, `slm_lab.nets`, `slm_lab.envs`) or by calling `register` in a module that is
-imported with `--import`. The model of a plug-in's keys is the attribute `Params` of its class.
+A registry never imports a class of this package before `load` is called, so that specs are checked
+without torch. Other packages add parts through entry points (groups `slm_lab.algorithms`,
+`slm_lab.memories`, `slm_lab.nets`, `slm_lab.envs`, `slm_lab.modes`), or by calling `offer` in a
+module that is imported with `--import`. The model of a plug-in's keys is the attribute `Params` of
+its class.
 
-A plug-in with a fault is known all the same, with the fault in words: whoever names it is told, and
-whoever does not is not disturbed.
+A faulty plug-in stays registered, with a description of its fault. Only specs that name it are
+rejected.
 """
 
 import difflib
 import importlib
 import inspect
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -24,44 +25,59 @@ from slm_lab.core.errors import LabError
 
 @dataclass(frozen=True)
 class Entry:
-    """One named part. `target` is "package.module:attribute"; None: known, but not built yet."""
+    """One named part. `target` is "package.module:attribute"."""
 
     name: str
     params: type[Any] | None
-    target: str | None
+    target: str
     fault: str | None = None
     """Why a plug-in cannot be used; None if it can."""
 
 
 class Registry:
-    """The parts of one kind ("algorithm", "memory", "net", "env"), by the name a spec uses.
+    """The parts of one kind ("algorithm", "memory", "net", "env", "mode"), by their names in specs.
 
-    `built_by` is the class method that a part is built by; None: by calling it.
+    `built_by` is the class method that builds a part; None: the part is called. Parts that are not
+    classes have a `check`, which returns what is wrong with one, or None.
     """
 
-    def __init__(self, kind: str, group: str, built_by: str | None = None) -> None:
+    def __init__(
+        self,
+        kind: str,
+        group: str,
+        built_by: str | None = None,
+        check: Callable[[object], str | None] | None = None,
+    ) -> None:
         self.kind = kind
         self.group = group
         self.built_by = built_by
+        self._check = check
         self._entries: dict[str, Entry] = {}
         self._offers: dict[str, list[EntryPoint]] | None = None
         self._plug_ins: dict[str, Entry] = {}
 
-    def register(
-        self, name: str, params: type[Any] | None = None, target: str | None = None
-    ) -> None:
-        """Adds a part. Raises LabError for a name that is taken by another."""
+    def register(self, name: str, params: type[Any] | None, target: str) -> None:
+        """Adds a part; with `params` None it has the keys that all parts of its kind have.
+
+        Raises LabError for a name that is taken by another.
+        """
         entry = Entry(name, params, target)
         known = self._entries.get(name)
         if known is not None and known != entry:
             raise LabError(
                 f'{self.kind} "{name}" is registered already, as {known.target}; '
-                f"give {target} a name of its own"
+                f"give {target} another name"
             )
         self._entries[name] = entry
 
+    def offer(self, name: str, target: str) -> None:
+        """Adds a part as an entry point does: when a spec names it, it is imported for its keys."""
+        offers = self._installed().setdefault(name, [])
+        if target not in [other.value for other in offers]:
+            offers.append(EntryPoint(name, target, self.group))
+
     def names(self) -> list[str]:
-        """Every known name, in order of registration, those of installed plug-ins last."""
+        """Every known name in order of registration; installed plug-ins come last."""
         return list(dict.fromkeys([*self._entries, *self._installed()]))
 
     def get(self, name: str) -> Entry | None:
@@ -74,27 +90,25 @@ class Registry:
         return self._plug_ins[name]
 
     def nearest(self, name: str) -> str | None:
-        """The known name that looks most like `name`, or None."""
+        """The known name most similar to `name`, or None."""
         return nearest_name(name, self.names())
 
     def load(self, name: str) -> Any:
-        """Imports and returns the class or function that `name` stands for.
+        """Imports and returns the class or function named `name`.
 
-        Raises LabError when the name is unknown, not built yet, or what it stands for does not
+        Raises LabError when the name is unknown, or what it stands for does not
         import or cannot be built.
         """
         entry = self.get(name)
         if entry is None:
             raise LabError(f'there is no {self.kind} named "{name}"')
-        if entry.target is None:
-            raise LabError(f"{name} is not available yet")
         part, fault = self._loaded(entry.target)
         if entry.fault is not None or fault is not None:
             raise LabError(f'{self.kind} "{name}" {entry.fault or fault}')
         return part
 
     def _installed(self) -> dict[str, list[EntryPoint]]:
-        """What packages offer, by name: one entry point each, or several that contradict."""
+        """Entry points of installed packages by name; several for one name are a conflict."""
         if self._offers is None:
             self._offers = {}
             for point in entry_points(group=self.group):
@@ -104,7 +118,7 @@ class Registry:
         return self._offers
 
     def _plug_in(self, name: str, offers: Sequence[EntryPoint]) -> Entry:
-        """The entry of an installed plug-in, which is imported for the model of its keys."""
+        """The entry of an installed plug-in; imports it for the model of its keys."""
         target = offers[0].value
         if len(offers) > 1:
             both = " and by ".join(_origin(point) for point in offers)
@@ -117,19 +131,22 @@ class Registry:
         part, fault = self._loaded(target)
         params = getattr(part, "Params", None)
         if fault is None and params is not None and not isinstance(params, type):
-            params, fault = None, f"cannot be used: its Params is no class but {params!r}"
+            params, fault = None, f"cannot be used: its Params is not a class but {params!r}"
         if fault is not None:
             fault += f"; it is offered by {_origin(offers[0])}"
         return Entry(name, params, target, fault)
 
     def _loaded(self, target: str) -> tuple[Any, str | None]:
-        """What `target` names, and what is wrong with it, if anything."""
+        """The object named by `target`, and its fault, if any."""
         try:
             part = load_target(target)
-        except (Exception, SystemExit) as error:  # a module may even leave the program
+        except (Exception, SystemExit) as error:  # a module may even call sys.exit
             return None, f"cannot be used: {target} does not import: {import_failure(error)}"
+        if self._check is not None:
+            wrong = self._check(part)
+            return part, None if wrong is None else f"cannot be used: {target} {wrong}"
         if self.built_by is None and not callable(part):
-            return part, f"cannot be used: {target} is no class"
+            return part, f"cannot be used: {target} is not a class"
         if self.built_by is not None and not inspect.ismethod(getattr(part, self.built_by, None)):
             return part, f"cannot be used: {target} has no class method {self.built_by}"
         missing = sorted(getattr(part, "__abstractmethods__", ()))
@@ -139,7 +156,7 @@ class Registry:
 
 
 def load_target(target: str) -> Any:
-    """Imports "package.module:attribute"; without an attribute, the module."""
+    """Imports and returns "package.module:attribute"; without an attribute, the module."""
     module_name, _, attribute = target.partition(":")
     part: Any = importlib.import_module(module_name)
     for name in filter(None, attribute.split(".")):
@@ -148,7 +165,7 @@ def load_target(target: str) -> Any:
 
 
 def import_failure(error: BaseException) -> str:
-    """Why a module from outside does not import, and at which line of it, in one line of text."""
+    """Why an external module does not import, with its file and line, in one line of text."""
     if isinstance(error, LabError):
         return str(error)
     text = str(error) if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
@@ -159,28 +176,28 @@ def import_failure(error: BaseException) -> str:
         for frame in traceback.extract_tb(error.__traceback__)
         if "importlib" not in frame.filename and not frame.filename.startswith(here)
     ]
-    if not frames or isinstance(error, SyntaxError):  # which names its place itself
+    if not frames or isinstance(error, SyntaxError):  # a SyntaxError names its own place
         return text
     return f"{text} ({frames[-1].filename}, line {frames[-1].lineno})"
 
 
 def nearest_name(name: str, known: list[str], likeness: float = 0.6) -> str | None:
-    """The name in `known` closest to `name` by edit similarity, ignoring case; None where none has
-    that `likeness`, from 0 to 1."""
+    """The name in `known` closest to `name` by edit similarity, ignoring case; None if all are
+    below `likeness`, from 0 to 1."""
     lowered = {k.lower(): k for k in known}
     matches = difflib.get_close_matches(name.lower(), list(lowered), n=1, cutoff=likeness)
     return lowered[matches[0]] if matches else None
 
 
 def _origin(point: EntryPoint) -> str:
-    """Which package an entry point belongs to, and what it names."""
+    """The package of an entry point, and its target."""
     package = f"the package {point.dist.name} {point.dist.version}" if point.dist else "a package"
     return f"{package} ({point.value})"
 
 
 def _owner(entry: Entry) -> str:
     """The package that registered an entry."""
-    return (entry.target or __name__).partition(".")[0]
+    return entry.target.partition(".")[0]
 
 
 ALGORITHMS = Registry("algorithm", "slm_lab.algorithms", built_by="build")

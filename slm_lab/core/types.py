@@ -1,4 +1,4 @@
-"""Types that more than one room speaks."""
+"""Types that several packages share."""
 
 from typing import Any, TypeAlias
 

@@ -9,13 +9,12 @@ from gymnasium.error import DependencyNotInstalled
 
 from slm_lab.core.errors import MissingExtraError, Problem, SpecError, UsageError
 from slm_lab.core.registry import nearest_name
-from slm_lab.env.arguments import Arguments, arguments_of
-from slm_lab.env.atari import JOINED, atari_problems, is_atari
-from slm_lab.env.autoreset import choose_mode, vector_creator, why_not_native
-from slm_lab.env.bullet_log import import_quietly
-from slm_lab.env.envpool import THREAD_KEYS, is_pooled, pool_problems
-from slm_lab.env.film import IMAGES, fix_of_mujoco, in_one_line
 from slm_lab.env.lookup import find_env, known_warnings_ignored, require
+from slm_lab.env.simulators.arguments import Arguments, arguments_of
+from slm_lab.env.simulators.atari import JOINED, atari_problems, is_atari
+from slm_lab.env.simulators.film import IMAGES, fix_of_mujoco, in_one_line
+from slm_lab.env.vector.autoreset import choose_mode, vector_creator, why_not_native
+from slm_lab.env.vector.envpool import THREAD_KEYS, is_pooled, pool_problems
 from slm_lab.spec.schema.env import EnvSpec
 
 OWN_WORDS = {"max_episode_steps": "max_t", "autoreset_mode": None, "num_envs": "num_envs"}
@@ -172,7 +171,6 @@ def _single_creator(entry: GymnasiumSpec) -> Callable[..., Any]:
     module_name, _, attribute = target.partition(":")
     try:
         with known_warnings_ignored():
-            import_quietly(entry)
             creator: Callable[..., Any] = getattr(importlib.import_module(module_name), attribute)
     except (ImportError, DependencyNotInstalled):
         raise

@@ -6,12 +6,12 @@ A run constructs its environment and asks the same; there it may take seconds.
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 
 from slm_lab.core.errors import LabError, MissingExtraError, Problem, SpecError
-from slm_lab.env.atari import is_atari
-from slm_lab.env.envpool import is_pooled
 from slm_lab.env.lookup import find_env
 from slm_lab.env.make import Actions, describe_spaces
-from slm_lab.spec.cross_check import action_space_problems
-from slm_lab.spec.cross_check_observations import observation_problems
+from slm_lab.env.simulators.atari import is_atari
+from slm_lab.env.vector.envpool import is_pooled
+from slm_lab.spec.checks.algorithm import action_space_problems
+from slm_lab.spec.checks.observations import observation_problems
 from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.env import EnvSpec
 

@@ -15,9 +15,9 @@ from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 
 from slm_lab.core.errors import MissingExtraError, Problem, SpecError
 from slm_lab.core.registry import ENVS, import_failure
-from slm_lab.env.atari import without_own_skip
 from slm_lab.env.registrars import ask_packages
-from slm_lab.spec.replaced_envs import replaced_message
+from slm_lab.env.simulators.atari import without_own_skip
+from slm_lab.spec.checks.replaced_envs import replaced_message
 
 
 @dataclass(frozen=True)

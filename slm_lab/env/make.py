@@ -13,25 +13,24 @@ from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 from gymnasium.error import DependencyNotInstalled
 
 from slm_lab.core.errors import LabError, MissingExtraError, Problem, SpecError
-from slm_lab.env.action import ActionConverter
-from slm_lab.env.atari import AtariKeys, atari_keys, is_atari, make_native_atari
-from slm_lab.env.autoreset import NATIVE_PARTS, choose_mode, make_async, make_native
-from slm_lab.env.bullet_log import connecting_quietly, import_quietly
 from slm_lab.env.check import check_env, native_refused
-from slm_lab.env.envpool import THREAD_KEYS, is_pooled, make_pooled, make_pooled_game
-from slm_lab.env.film import ATARI_FPS, Film, Filmed, fix_of_mujoco
-from slm_lab.env.flatten import COMPOSITE, flatten_parts
-from slm_lab.env.frames import FrameJoiner
-from slm_lab.env.image import is_image
+from slm_lab.env.convert.action import ActionConverter
+from slm_lab.env.convert.flatten import COMPOSITE, flatten_parts
+from slm_lab.env.convert.frames import FrameJoiner
+from slm_lab.env.convert.image import is_image
+from slm_lab.env.convert.normalize import ObservationNormalizer, RewardNormalizer, RunningStatistics
+from slm_lab.env.convert.observation import ObservationConverter
+from slm_lab.env.convert.reward import RewardConverter
 from slm_lab.env.lookup import find_env, known_warnings_ignored, require
-from slm_lab.env.mujoco_log import log_mujoco_warnings
-from slm_lab.env.normalize import ObservationNormalizer, RewardNormalizer, RunningStatistics
-from slm_lab.env.observation import ObservationConverter
 from slm_lab.env.pipeline import PipelineEnv
-from slm_lab.env.raw import RawEnvs, env_seeds
-from slm_lab.env.reward import RewardConverter
-from slm_lab.env.sync import SyncEnvs
+from slm_lab.env.simulators.atari import AtariKeys, atari_keys, is_atari, make_native_atari
+from slm_lab.env.simulators.film import ATARI_FPS, Film, Filmed, fix_of_mujoco
+from slm_lab.env.simulators.mujoco_log import log_mujoco_warnings
 from slm_lab.env.time_limit import TimeLimit
+from slm_lab.env.vector.autoreset import NATIVE_PARTS, choose_mode, make_async, make_native
+from slm_lab.env.vector.envpool import THREAD_KEYS, is_pooled, make_pooled, make_pooled_game
+from slm_lab.env.vector.in_process import SyncEnvs
+from slm_lab.env.vector.raw import RawEnvs, env_seeds
 from slm_lab.env.vector_env import VectorEnv
 from slm_lab.spec.schema.env import EnvSpec
 
@@ -184,9 +183,8 @@ def make_single(
     """
     entry = unchecked(entry)
     with known_warnings_ignored():
-        import_quietly(entry)
         log_mujoco_warnings(entry)
-        env = connecting_quietly(gymnasium.make(entry, max_episode_steps=-1, **kwargs))
+        env = gymnasium.make(entry, max_episode_steps=-1, **kwargs)
     limit = entry.max_episode_steps if max_t is None else max_t
     if limit is not None:
         env = TimeLimit(env, limit)
@@ -200,7 +198,7 @@ def make_single(
 def make_single_game(entry: GymnasiumSpec, game: AtariKeys) -> gymnasium.Env[Any, Any]:
     """One Atari game. Raises MissingExtraError without OpenCV, which resizes its frames."""
     require("cv2", "atari")
-    from slm_lab.env.atari_game import make_game
+    from slm_lab.env.simulators.atari_game import make_game
 
     return make_game(unchecked(entry), game)
 

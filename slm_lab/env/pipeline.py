@@ -1,17 +1,18 @@
 """The one `VectorEnv` of the lab: raw environments between converters, with episode statistics."""
 
 import numpy as np
+from typing_extensions import override
 
 from slm_lab.core.errors import CheckpointError
 from slm_lab.core.normalization import Normalization, Unnormalized
 from slm_lab.core.types import Array, FloatArray, IntArray, StateDict
-from slm_lab.env.action import ActionConverter
-from slm_lab.env.frames import FrameJoiner
-from slm_lab.env.normalize import ObservationNormalizer
-from slm_lab.env.observation import ObservationConverter
-from slm_lab.env.raw import RawEnvs
-from slm_lab.env.reward import RewardConverter
+from slm_lab.env.convert.action import ActionConverter
+from slm_lab.env.convert.frames import FrameJoiner
+from slm_lab.env.convert.normalize import ObservationNormalizer
+from slm_lab.env.convert.observation import ObservationConverter
+from slm_lab.env.convert.reward import RewardConverter
 from slm_lab.env.step import FinishedEpisodes, Step
+from slm_lab.env.vector.raw import RawEnvs
 from slm_lab.env.vector_env import VectorEnv
 
 NOBODY: IntArray = np.zeros(0, np.int64)
@@ -76,19 +77,20 @@ class PipelineEnv(VectorEnv):
         self._began = np.zeros(self.num_envs, np.int64)  # _now when each episode began
 
     @property
+    @override
     def obs(self) -> Array:
-        """See `VectorEnv.obs`."""
         assert self._obs is not None, "reset() comes first"
         return self._obs
 
     @property
+    @override
     def raw_obs(self) -> Array:
-        """See `VectorEnv.raw_obs`."""
         assert self._raw_obs is not None, "reset() comes first"
         return self._raw_obs
 
+    @override
     def reset(self) -> Array:
-        """See `VectorEnv.reset`. Unfinished episodes are dropped from the statistics."""
+        """Unfinished episodes are dropped from the statistics."""
         self._episode_return[:] = 0.0
         self._began[:] = self._now
         self._reward.end_episodes(slice(None))
@@ -99,8 +101,8 @@ class PipelineEnv(VectorEnv):
         self._obs, self._raw_obs = obs, raw
         return self._obs
 
+    @override
     def step(self, action: Array) -> Step:
-        """See `VectorEnv.step`."""
         raw = self._raw.step(self._action.convert(action))
         self._now += 1
         np.add(self._episode_return, raw.reward, self._episode_return)
@@ -158,8 +160,8 @@ class PipelineEnv(VectorEnv):
         self._began[index] = self._now
         return finished
 
+    @override
     def state_dict(self) -> StateDict:
-        """See `VectorEnv.state_dict`."""
         return {
             "num_envs": self.num_envs,
             "raw": self._raw.state_dict(),
@@ -171,8 +173,8 @@ class PipelineEnv(VectorEnv):
             "raw_obs": None if self._raw_obs is self._obs else self.raw_obs.copy(),
         }
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """See `VectorEnv.load_state_dict`."""
         self._check_fits(state)
         self.statistics[:] = state["statistics"]
         self._raw.load_state_dict(state["raw"])
@@ -198,6 +200,6 @@ class PipelineEnv(VectorEnv):
                 "observation must be those of the saved run"
             )
 
+    @override
     def close(self) -> None:
-        """See `VectorEnv.close`."""
         self._raw.close()

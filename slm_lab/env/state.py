@@ -14,7 +14,7 @@ import gymnasium
 import numpy as np
 
 from slm_lab.core.types import StateDict
-from slm_lab.env import mujoco_state
+from slm_lab.env.simulators import mujoco_state
 
 Env = gymnasium.Env[Any, Any]
 
@@ -85,10 +85,10 @@ ENV_ADAPTERS: dict[str, StateAdapter] = {
 }
 
 WRAPPER_ADAPTERS: dict[str, StateAdapter] = {
-    "slm_lab.env.atari_game:AtariGame": attributes(
-        "_screens", "_stack", "_elapsed", "_lives", "_goes_on", "_held", "_held_strength"
+    "slm_lab.env.simulators.atari_game:AtariGame": attributes(
+        "_screens", "_stack", "_elapsed", "_lives", "_continues", "_held", "_held_strength"
     ),
-    "slm_lab.env.flatten:FlatObservation": attributes(),
+    "slm_lab.env.convert.flatten:FlatObservation": attributes(),
     "gymnasium.wrappers.common:OrderEnforcing": attributes("_has_reset"),
     "gymnasium.wrappers.common:PassiveEnvChecker": StateAdapter(
         save=lambda _: {}, load=lambda checker, _: _end_checks(checker)

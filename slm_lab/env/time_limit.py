@@ -3,10 +3,11 @@
 from typing import Any, final
 
 import gymnasium
+from typing_extensions import override
 
-from slm_lab.env.atari import atari_keys, is_atari
 from slm_lab.env.lookup import find_env
-from slm_lab.env.raw import GOES_ON
+from slm_lab.env.simulators.atari import atari_keys, is_atari
+from slm_lab.env.vector.raw import CONTINUES
 from slm_lab.spec.schema.env import EnvSpec
 
 
@@ -22,12 +23,13 @@ def episode_limit(spec: EnvSpec) -> int | None:
 class TimeLimit(gymnasium.wrappers.TimeLimit[Any, Any]):
     """Gymnasium's, but for an episode that goes on after a `reset`, as a game after a lost life."""
 
+    @override
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Counts anew where a new episode begins."""
         elapsed = self._elapsed_steps
         obs, info = super().reset(seed=seed, options=options)
-        if info.get(GOES_ON, False):
+        if info.get(CONTINUES, False):
             self._elapsed_steps = elapsed
         return obs, info

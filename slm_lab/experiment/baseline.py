@@ -1,4 +1,4 @@
-"""The mean return of the Random agent: the zero of every strength."""
+"""The mean return of the Random agent: the zero point of the `strength` metric."""
 
 import fcntl
 import json
@@ -13,32 +13,30 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from slm_lab.analysis.atomic import write_atomically
 from slm_lab.core.errors import LabError
-from slm_lab.core.files import open_own
-from slm_lab.core.parent import die_with_parent
+from slm_lab.core.files import open_own, write_atomically
 from slm_lab.core.plugins import import_plugins
-from slm_lab.experiment.episodes import even_num_envs, play_episodes, step_bound
+from slm_lab.core.process import die_with_parent, unblock_stop_signals
 from slm_lab.experiment.shipped_returns import environment_key, shipped_random_return
-from slm_lab.experiment.worker import let_signals_in
+from slm_lab.session.play_episodes import even_num_envs, play_episodes, step_bound
 
 if TYPE_CHECKING:
     from slm_lab.spec.schema.env import EnvSpec
 
 CHANCE_FILE = "random_returns.json"
-"""Lies in the folder of run folders."""
+"""The cache file, in the folder of run folders."""
 EPISODES = 100
 SEED = 0
 
 
 def known_random_return(cache: Path, spec: "EnvSpec") -> float | None:
-    """The mean return that comes with the lab, or was measured here; None: it is not known yet."""
+    """The mean return shipped with the lab or measured here; None if neither exists."""
     shipped = shipped_random_return(spec)
     return cached_random_return(cache, spec) if shipped is None else shipped
 
 
 def cached_random_return(cache: Path, spec: "EnvSpec") -> float | None:
-    """The measured mean return, or None where it has not been measured with these versions."""
+    """The measured mean return; None if it was not measured with these package versions."""
     value = _measured(cache).get(_key(spec))
     return float(value) if isinstance(value, int | float) else None
 
@@ -46,29 +44,29 @@ def cached_random_return(cache: Path, spec: "EnvSpec") -> float | None:
 def measure_main(cache: Path, spec: "EnvSpec", imports: tuple[str, ...], parent: int) -> None:
     """The target of a spawned process: measures and adds the result to the cache file.
 
-    Where that fails the training goes on, and the metrics that need the number say why there are
-    none; the reason goes to stderr.
+    A failure goes to stderr and does not stop the training. The metrics that need the number are
+    then missing, with a reason.
     """
     die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    let_signals_in()
+    unblock_stop_signals()
     try:
         with _alone(cache):
             if cached_random_return(cache, spec) is not None:
-                return  # another has measured it meanwhile
+                return  # another process has measured it meanwhile
             import_plugins(imports)
             known = {**_measured(cache), _key(spec): measure_random_return(spec)}
             write_atomically(cache, json.dumps(known, indent=2, sort_keys=True).encode())
     except (LabError, OSError) as error:
         print(f"no return of the Random agent: {error}", file=sys.stderr)
-    except Exception as error:  # of the user's environment; the Sessions show the traceback
+    except Exception as error:  # from the user's environment; the Sessions show the traceback
         what = f"{spec.name} failed: {type(error).__name__}: {error}"
         print(f"no return of the Random agent: {what}", file=sys.stderr)
 
 
 @contextmanager
 def _alone(cache: Path) -> Iterator[None]:
-    """One process measures at a time: several trials that begin at once need the number once."""
+    """Holds a file lock, so that trials that begin at once measure the number only once."""
     lock = open_own(cache.with_name(f".{cache.stem}.lock"), os.O_WRONLY | os.O_CREAT)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -78,7 +76,7 @@ def _alone(cache: Path) -> Iterator[None]:
 
 
 def _measured(cache: Path) -> dict[str, Any]:
-    """What the cache holds; nothing before the first measurement, or where it is damaged."""
+    """The content of the cache; empty before the first measurement, or if it is damaged."""
     try:
         known = json.loads(cache.read_text())
     except (OSError, ValueError):
@@ -89,7 +87,7 @@ def _measured(cache: Path) -> dict[str, Any]:
 def measure_random_return(spec: "EnvSpec", episodes: int = EPISODES) -> float:
     """Mean raw return of uniformly random actions over `episodes` episodes.
 
-    Raises LabError where episodes do not come to an end.
+    Raises LabError if episodes do not end.
     """
     from gymnasium.vector.utils import batch_space
 
@@ -116,7 +114,7 @@ def measure_random_return(spec: "EnvSpec", episodes: int = EPISODES) -> float:
 
 
 def _key(spec: "EnvSpec") -> str:
-    """Everything the number depends on: the environment, its arguments, the simulator's version."""
+    """The cache key: the environment, its arguments and the simulator's versions."""
     packages = []
     of_backend = ("envpool",) if spec.backend == "envpool" else ()
     for name in ("gymnasium", "ale-py", "mujoco", *of_backend):

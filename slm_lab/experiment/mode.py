@@ -1,4 +1,4 @@
-"""The third word of `slm-lab run`: what to do, and with which run."""
+"""The mode, third word of `slm-lab run`: a verb, and the run to apply it to."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
@@ -13,15 +13,15 @@ ALWAYS_OF_A_RUN = ("eval", "enjoy")
 
 @dataclass(frozen=True)
 class Mode:
-    """What to do; `run` is "latest" or a folder, None for a fresh run."""
+    """A verb, and a run: "latest", a folder, or None for a new run."""
 
     verb: Verb
     run: str | None
 
 
 def parse_mode(text: str) -> Mode:
-    """ "train" or "eval@latest" as a Mode. Raises UsageError with the modes that there are."""
-    known = f"there are {', '.join(MODES)}, where RUN is latest or a run folder"
+    """Parses "train" or "eval@latest". Raises UsageError, which lists the valid modes."""
+    known = f"the modes are {', '.join(MODES)}, where RUN is latest or a run folder"
     name, at, run = text.partition("@")
     for verb in get_args(Verb):
         if name != verb or (at and (not run or verb == "dev")):

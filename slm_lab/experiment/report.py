@@ -1,4 +1,4 @@
-"""What a Trial's parent makes of the rows that its Sessions write: metrics, graphs, events."""
+"""Turns the rows of a Trial's Sessions into metrics, graphs and TensorBoard events."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -6,25 +6,25 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Literal, final
 
-from slm_lab.analysis.atomic import write_json
 from slm_lab.analysis.metrics import TrialMetrics, session_metrics, trial_metrics
-from slm_lab.analysis.session_graph import draw_session_graphs
 from slm_lab.analysis.throughput import Throughput, throughput
-from slm_lab.analysis.trial_graph import draw_trial_eval_graph, draw_trial_graphs
-from slm_lab.experiment.result import Ending, SessionResult, TrialResult, never_began
-from slm_lab.experiment.run_dir import RunDir
+from slm_lab.analysis.trial.session_graph import draw_session_graphs
+from slm_lab.analysis.trial.trial_graph import draw_trial_eval_graph, draw_trial_graphs
+from slm_lab.core.files import write_json
 from slm_lab.metrics.reader import NO_ROWS, Rows, read_rows
 from slm_lab.metrics.tensorboard import TensorBoardExporter
 from slm_lab.spec.schema.spec import Spec
+from slm_lab.storage.result import Ending, SessionResult, TrialResult, never_began
+from slm_lab.storage.run_dir import RunDir
 
 logger = logging.getLogger(__name__)
 
 
 @final
 class Reporter:
-    """Draws while a Trial runs, and writes its metrics and graphs when it has ended.
+    """Draws live graphs while a Trial runs, and writes its metrics and graphs at the end.
 
-    Of a Trial that is one of many it draws the main graphs only, into the folder of graphs.
+    For a Trial that is `one_of_many` it draws only the main graphs, into the folder of graphs.
     """
 
     def __init__(self, spec: Spec, run_dir: RunDir, trial: int, one_of_many: bool = False) -> None:
@@ -36,28 +36,33 @@ class Reporter:
         self._title = f"{spec.name} on {spec.env.name}"
         self._paths = {s: run_dir.session(trial, s) for s in spec.meta.writers}
         self._training_of = {
-            s: n for n, crew in enumerate(spec.meta.trainings) for s in crew if s in self._paths
+            s: n
+            for n, sessions in enumerate(spec.meta.trainings)
+            for s in sessions
+            if s in self._paths
         }
         paths = self._paths.values()
         self._exporters = [TensorBoardExporter(p.rows, p.tensorboard) for p in paths]
         self._exporters += [TensorBoardExporter(p.eval_rows, p.eval_tensorboard) for p in paths]
 
     def draw_live(self) -> None:
-        """The main graphs of what has been written so far; a full disk ends no training."""
+        """Draws the main graphs of the rows so far. A full disk only logs an error."""
         try:
             self._draw("live", self._rows(), self._evaluations())
         except OSError as error:
             logger.error("cannot draw the graphs: %s", error)
 
     def finish(self, sessions: Sequence[SessionResult], random_return: float | None) -> TrialResult:
-        """Metrics of the Sessions that did not fail, graphs of all, none where none ever began.
+        """Writes metrics of the Sessions that did not fail, and graphs of all Sessions.
 
-        Where all failed, the Trial's metrics of an earlier training stay. A disk that takes no
-        more of them hides neither the metrics nor what the Sessions reported.
+        If all failed, the Trial's metrics file of an earlier training is kept. If no Session ever
+        began, no graphs are drawn. On a full disk the result still holds the metrics and the
+        Sessions' results, with the disk error as its `problem`.
         """
         rows, evaluations = self._rows(), self._evaluations()
-        ended = [s for s in sessions if s.ending is Ending.FAILED]
-        failed = {s.session for s in ended if not s.lost_others}  # the rows of those are whole
+        failures = [s for s in sessions if s.ending is Ending.FAILED]
+        # A Session that ended only because it lost its peers has complete rows.
+        failed = {s.session for s in failures if not s.lost_others}
         whole = {session: each for session, each in rows.items() if session not in failed}
         every, trainings = list(whole.values()), [self._training_of[session] for session in whole]
         run_of = trainings if self._repeated else None
@@ -84,7 +89,7 @@ class Reporter:
         return TrialResult(tuple(sessions), metrics, speed, tuple(graphs))
 
     def _rows(self) -> dict[int, Rows]:
-        """By Session; one that has no file has not started."""
+        """The rows by Session; a Session without a file has not started."""
         files = {session: paths.rows for session, paths in self._paths.items()}
         return {session: read_rows(file) for session, file in files.items() if file.exists()}
 
@@ -98,7 +103,7 @@ class Reporter:
         rows: Mapping[int, Rows],
         evaluations: Mapping[int, Rows],
     ) -> list[Path]:
-        """The Trial's graphs; and events of what is new."""
+        """Draws the Trial's graphs, and exports new rows as events."""
         for exporter in self._exporters:
             exporter.update()
         folder, prefix = self._folder, self._run_dir.trial_prefix(self._trial)
@@ -113,7 +118,7 @@ class Reporter:
 
     @property
     def _repeated(self) -> bool:
-        """Whether one training was run several times over."""
+        """Whether the training runs several times (`max_run`)."""
         return self._spec.meta.max_run > 1
 
     def _draw_session(self, session: int, rows: Rows, evaluations: Rows) -> None:

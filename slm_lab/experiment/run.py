@@ -1,4 +1,4 @@
-"""From a request on the command line to a trained Trial in its run folder."""
+"""Prepares and trains a Trial in its run folder, from a request on the command line."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -7,45 +7,45 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from slm_lab.analysis.atomic import write_json
 from slm_lab.core.errors import Problem, SpecError
+from slm_lab.core.files import write_json
 from slm_lab.core.imports import importing
-from slm_lab.env.atari import is_atari
 from slm_lab.env.check import check_env, why_not_filmed
-from slm_lab.env.envpool import is_pooled
 from slm_lab.env.lookup import find_env
 from slm_lab.env.make import Spaces, describe_spaces
-from slm_lab.env.record import env_record
-from slm_lab.experiment.consent import check_source
-from slm_lab.experiment.continued import (
+from slm_lab.env.simulators.atari import is_atari
+from slm_lab.env.vector.envpool import is_pooled
+from slm_lab.env.versions import env_record
+from slm_lab.experiment.mode import parse_mode
+from slm_lab.experiment.preflight import check_place
+from slm_lab.experiment.resume import (
     about_file,
     about_versions,
     check_checkpoints,
     continued,
     differences,
 )
-from slm_lab.experiment.intact import fall_back
-from slm_lab.experiment.lock import RunLock
-from slm_lab.experiment.manifest import Manifest
-from slm_lab.experiment.mode import parse_mode
-from slm_lab.experiment.origin import begun, resumed
-from slm_lab.experiment.place import check_place
-from slm_lab.experiment.progress import Board
-from slm_lab.experiment.provenance import provenance
-from slm_lab.experiment.recorded import asked_spec_name, find_run
-from slm_lab.experiment.result import TrialResult
-from slm_lab.experiment.run_dir import RUN_BLOCK, RunDir
-from slm_lab.experiment.seeding import draw_root_seed
 from slm_lab.experiment.trial import Trial, have_ended
-from slm_lab.spec.cross_check import action_space_problems
-from slm_lab.spec.cross_check_observations import observation_problems
+from slm_lab.experiment.trust import check_source
+from slm_lab.session.seeding import draw_root_seed
+from slm_lab.session.status_board import StatusBoard
+from slm_lab.spec.checks.algorithm import action_space_problems
+from slm_lab.spec.checks.observations import observation_problems
 from slm_lab.spec.load import load_spec
 from slm_lab.spec.profile import dev_profile
-from slm_lab.spec.scale import HOGWILD, scaled
+from slm_lab.spec.scale import scaled
 from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.net import TorchArcNetSpec
 from slm_lab.spec.schema.spec import Spec
+from slm_lab.storage.intact import fall_back
+from slm_lab.storage.lock import RunLock
+from slm_lab.storage.manifest import Manifest
+from slm_lab.storage.origin import begun, resumed
+from slm_lab.storage.provenance import provenance
+from slm_lab.storage.result import TrialResult
+from slm_lab.storage.run_dir import RUN_BLOCK, RunDir
+from slm_lab.storage.run_lookup import asked_spec_name, find_run
 
 MAY_CHANGE = (
     "env.max_frame",
@@ -55,12 +55,12 @@ MAY_CHANGE = (
     "meta.record_video",
     "meta.cluster",
 )
-"""What `-s` may change when a run goes on: nothing that an earlier row depends on."""
+"""Keys that `-s` may change when a run resumes: none that earlier rows depend on."""
 
 
 @dataclass(frozen=True)
 class RunRequest:
-    """What the user asked for."""
+    """The options of the user's command."""
 
     spec_file: str
     spec_name: str | None
@@ -69,11 +69,11 @@ class RunRequest:
     seed: int | None = None
     data_dir: Path = Path("data")
     imports: tuple[str, ...] = ()
-    """Modules that are imported by now; of those that a run folder names no others are."""
+    """Modules already imported. A run folder may name no others."""
 
 
 class Run:
-    """A request made ready: its spec checked, its folder made or found. `start` trains."""
+    """A run ready to train: its spec is checked, its folder is made or found."""
 
     def __init__(self, request: RunRequest) -> None:
         """Raises SpecError or UsageError with every problem before any process starts."""
@@ -82,7 +82,7 @@ class Run:
         self.checked = mode.verb == "dev"
         self.resume = mode.run is not None
         self.notes: tuple[str, ...] = ()
-        """What the user should know before it starts."""
+        """Messages for the user before the training starts."""
         if mode.run is None:
             self._begin(request)
         else:
@@ -91,7 +91,7 @@ class Run:
         self.notes += tuple(note for each in about for note in each(self.spec))
 
     def _begin(self, request: RunRequest) -> None:
-        """A new run in a folder of its own."""
+        """Begins a new run in a new folder."""
         overrides = {} if request.seed is None else {"meta.random_seed": request.seed}
         spec = load_spec(request.spec_file, request.spec_name, request.sets, overrides)
         check_source(request.spec_file, spec, request.imports)
@@ -99,8 +99,8 @@ class Run:
         where = f"{request.spec_file}: {spec.name}"
         check_spaces(where, spec)
         check_place(where, spec)
-        given = spec.meta.random_seed
-        self.root_seed = draw_root_seed() if given is None else given
+        seed = spec.meta.random_seed
+        self.root_seed = draw_root_seed() if seed is None else seed
         self.spec = with_seed(spec, self.root_seed)
         self.run_dir = RunDir.create(request.data_dir, spec.name, datetime.now())
         self._lock = RunLock(self.run_dir.root)
@@ -109,42 +109,42 @@ class Run:
         self._write_specs(begun(about, request.spec_file, spec.name, request.sets, **how))
 
     def _resume(self, request: RunRequest, run: str) -> None:
-        """The run that `run` names, with the spec that it has."""
+        """Resumes the run named by `run`, with its recorded spec."""
         name = asked_spec_name(request.spec_file, request.spec_name)
         self.run_dir = find_run(run, request.data_dir, name)
         self._lock = RunLock(self.run_dir.root)
         try:
-            self._take_up(request)
+            self._restore(request)
         except BaseException:
             self._lock.release()
             raise
 
-    def _take_up(self, request: RunRequest) -> None:
-        """What was recorded of the run, and how it is resumed."""
-        goes_on = continued(self.run_dir, request.sets, request.seed, MAY_CHANGE, request.imports)
-        self.spec, self.root_seed = goes_on.spec, goes_on.root_seed
+    def _restore(self, request: RunRequest) -> None:
+        """Restores the run from its folder, and notes in its spec files that it resumes."""
+        recorded = continued(self.run_dir, request.sets, request.seed, MAY_CHANGE, request.imports)
+        self.spec, self.root_seed = recorded.spec, recorded.root_seed
         where = f"{self.run_dir.root}: {self.spec.name}"
         spaces = check_spaces(where, self.spec)
         self.notes += tuple(fall_back(self.spec, self.run_dir, 0))
         ended, manifests = have_ended(self.spec, self.run_dir, 0)
         check_checkpoints(self.spec, self.run_dir, manifests)
-        self.notes += tuple(about_file(goes_on.origin, request.spec_file, self.run_dir))
+        self.notes += tuple(about_file(recorded.origin, request.spec_file, self.run_dir))
         has_ended = all(ended)
         about = provenance(self.root_seed)
         if not has_ended:
             check_place(where, self.spec)
-            self.notes += tuple(about_versions(goes_on.origin, about))
-        if goes_on.is_changed or not has_ended:
+            self.notes += tuple(about_versions(recorded.origin, about))
+        if recorded.is_changed or not has_ended:
             frames = [0 if manifest is None else manifest.frame for manifest in manifests]
             how = {"frames": frames, "imports": list(request.imports)}
-            self._write_specs(resumed(goes_on.origin, about, request.sets, **how))
-        self.notes += tuple(_about_beginnings(self.spec, self.run_dir, manifests))
+            self._write_specs(resumed(recorded.origin, about, request.sets, **how))
+        self.notes += tuple(_about_restarts(self.spec, self.run_dir, manifests))
         if has_ended:
-            self.notes += ("every Session has ended: only metrics and graphs are made anew",)
+            self.notes += ("every Session has already finished: redrawing metrics and graphs",)
         elif not spaces.exact_state:
             self.notes += (_about_lost_episodes(self.spec.env),)
 
-    def start(self, on_tick: Callable[[Board], None]) -> TrialResult:
+    def start(self, on_tick: Callable[[StatusBoard], None]) -> TrialResult:
         """Trains to the end of the budget."""
         trial = Trial(
             self.spec,
@@ -161,51 +161,53 @@ class Run:
             self._lock.release()
 
     def _write_specs(self, origin: dict[str, Any]) -> None:
-        if own := _own_keys_of_ranks(self.spec):
+        if own := _keys_per_rank(self.spec):
             origin = {**origin, "each_rank": {path: new for path, _, new in own}}
         resolved = self.spec.to_json()
         write_json(self.run_dir.spec_file, {self.spec.name: resolved, RUN_BLOCK: origin})
         write_json(self.run_dir.trial_spec_file(0), {self.spec.name: resolved})
 
 
-def _about_beginnings(
+def _about_restarts(
     spec: Spec, run_dir: RunDir, manifests: Sequence[Manifest | None]
 ) -> Iterator[str]:
     for session in spec.meta.writers:
         if manifests[session] is None and run_dir.session(0, session).rows.is_file():
-            yield f"Session {session} has no checkpoint yet: it begins anew, and so do its rows"
+            yield f"Session {session} has no checkpoint yet: it and its rows restart from zero"
 
 
 def _about_lost_episodes(env: EnvSpec) -> str:
-    told = f"the state of {env.name} cannot be saved as it runs here: it goes on with new episodes"
+    message = (
+        f"the state of {env.name} cannot be saved as it runs here: it resumes with new episodes"
+    )
     if not is_atari(find_env(env.name)) or is_pooled(env):
-        return told
-    return f'{told}; runs with env.vectorization_mode "sync" go on with those that they were in'
+        return message
+    return f'{message}; with env.vectorization_mode "sync" a run resumes its running episodes'
 
 
-def _own_keys_of_ranks(spec: Spec) -> list[tuple[str, Any, Any]]:
-    """What each rank of a training has in place of the spec's: dotted path, the spec's, its own."""
+def _keys_per_rank(spec: Spec) -> list[tuple[str, Any, Any]]:
+    """Values that differ for each rank of a training: dotted path, the spec's value, the rank's."""
     return differences(spec.to_json(), scaled(spec).to_json())
 
 
 def _about_ranks(spec: Spec) -> Iterator[str]:
-    own = _own_keys_of_ranks(spec)
+    own = _keys_per_rank(spec)
     if own:
-        told = ", ".join(f"{path} {_short(new)} (of {_short(given)})" for path, given, new in own)
-        who = f'ranks has, by scale "{spec.meta.scale}"'
-        if spec.meta.distributed in HOGWILD:
-            who = "workers has, so that targets follow the steps of all"
-        yield f"each of {spec.meta.max_session} {who}: {told}"
+        values = ", ".join(f"{path} {_short(new)} (of {_short(old)})" for path, old, new in own)
+        reason = f'ranks has, by scale "{spec.meta.scale}"'
+        if spec.meta.mode.lock_free:
+            reason = "workers has, so that targets follow the steps of all workers"
+        yield f"each of {spec.meta.max_session} {reason}: {values}"
 
 
 def _short(value: Any) -> str:
-    """A number to the digits that one reads; 1 - (1 - 0.005)^2 has more."""
+    """A number with 6 digits; 1 - (1 - 0.005)^2 has more."""
     return f"{value:.6g}" if isinstance(value, float) else json.dumps(value)
 
 
 def _about_devices(spec: Spec) -> Iterator[str]:
     for key, net in spec.agent.nets.items():
-        if spec.meta.distributed == "shared" and net.gpu == "auto":
+        if spec.meta.mode.in_shared_memory and net.gpu == "auto":
             yield (
                 f'agent.{key}.gpu = "auto": the CPU, where the weights are with distributed '
                 '"shared"; true keeps a replica of them on a GPU'
@@ -219,9 +221,9 @@ def _about_videos(spec: Spec) -> Iterator[str]:
 
 
 def check_spaces(where: str, spec: Spec) -> Spaces:
-    """What the environment takes and gives.
+    """The observation and action spaces of the environment.
 
-    Raises SpecError where environment and agent do not fit, MissingExtraError, LabError.
+    Raises SpecError if environment and agent do not fit, MissingExtraError, LabError.
     """
     problems = check_env(spec.env)
     if not problems:
@@ -238,7 +240,7 @@ def check_spaces(where: str, spec: Spec) -> Spaces:
 
 
 def _arc_problems(agent: AgentSpec, shape: tuple[int, ...], discrete: bool) -> list[Problem]:
-    """What only torch can say, which is imported for nobody else here."""
+    """Problems of TorchArc nets, which only torch can find; imports torch only for these nets."""
     if not any(isinstance(net, TorchArcNetSpec) for net in agent.nets.values()):
         return []
     with importing():
@@ -248,5 +250,5 @@ def _arc_problems(agent: AgentSpec, shape: tuple[int, ...], discrete: bool) -> l
 
 
 def with_seed(spec: Spec, seed: int) -> Spec:
-    """The spec with its root seed written down."""
+    """The spec with `seed` as its root seed."""
     return spec.model_copy(update={"meta": spec.meta.model_copy(update={"random_seed": seed})})

@@ -1,4 +1,4 @@
-"""What a run has left behind, to look at. Nothing here writes, and nothing waits for its lock."""
+"""Read-only access to the spec and the agents of a saved run. Needs no lock of the run."""
 
 import json
 from dataclasses import dataclass
@@ -7,39 +7,39 @@ from typing import Literal, TypeAlias, final
 
 from slm_lab.core.errors import CheckpointError, Problem, SpecError, UsageError
 from slm_lab.core.types import StateDict
-from slm_lab.env.film import Film
-from slm_lab.experiment.checkpoint import CheckpointStore, reading
-from slm_lab.experiment.consent import check_allowed, modules_of
-from slm_lab.experiment.continued import differences
-from slm_lab.experiment.evaluate import Evaluator, snapshot_of
-from slm_lab.experiment.fit import check_fits
-from slm_lab.experiment.manifest import Manifest, read_manifest
-from slm_lab.experiment.origin import typed_settings
-from slm_lab.experiment.recorded import asked_spec_name, find_saved, recorded_seed
-from slm_lab.experiment.run_dir import RunDir, origin_of
+from slm_lab.env.simulators.film import Film
+from slm_lab.experiment.resume import differences
+from slm_lab.experiment.search.event_log import SearchState
 from slm_lab.experiment.search.outcomes import best_first
-from slm_lab.experiment.search.record import Standing
-from slm_lab.experiment.seeding import session_seeds
+from slm_lab.experiment.trust import check_allowed, modules_of
+from slm_lab.session.evaluator import Evaluator, snapshot_of
+from slm_lab.session.seeding import session_seeds
 from slm_lab.spec.load import load_spec
 from slm_lab.spec.schema.algorithm import CrossQSpec
 from slm_lab.spec.schema.net import TorchArcNetSpec
 from slm_lab.spec.schema.spec import Spec
+from slm_lab.storage.checkpoint import CheckpointStore, reading
+from slm_lab.storage.compatibility import check_fits
+from slm_lab.storage.manifest import Manifest, read_manifest
+from slm_lab.storage.origin import typed_settings
+from slm_lab.storage.run_dir import RunDir, origin_of
+from slm_lab.storage.run_lookup import asked_spec_name, find_saved, recorded_seed
 
 Which: TypeAlias = Literal["best", "latest"]
 
 PARTS: dict[Which, str] = {"best": "best", "latest": "state"}
-"""The part of a checkpoint that holds each agent."""
+"""The part of a checkpoint that holds the agent."""
 
 NORM_PLACE_SINCE = 7
-"""The first format of run folders whose specs say where normalisation stands."""
+"""The first format of run folders whose specs have `norm_place`."""
 
 MAY_CHANGE = ("env.max_t", "env.vectorization_mode", "agent.net.gpu", "meta.threads")
-"""What `-s` may change: how the agent is run, not what it is."""
+"""Keys that `-s` may change: how the agent runs, not the agent itself."""
 
 
 @dataclass(frozen=True)
 class SavedRunRequest:
-    """Which run, and what may be said about it on the command line."""
+    """A run, and the options of the command line for it."""
 
     spec_file: str
     spec_name: str | None
@@ -49,12 +49,12 @@ class SavedRunRequest:
     seed: int | None = None
     data_dir: Path = Path("data")
     imports: tuple[str, ...] = ()
-    """Modules that are imported by now; of those that the run names no others are."""
+    """Modules already imported. The run may name no others."""
 
 
 @dataclass(frozen=True)
 class SavedAgent:
-    """One agent of the run in `folder`, as it was saved at `frame`."""
+    """An agent of the run in `folder`, saved at `frame`."""
 
     folder: Path
     session: int
@@ -63,12 +63,12 @@ class SavedAgent:
     snapshot: StateDict
     """Its weights and statistics."""
     file: Path
-    """Where they were saved."""
+    """The file that holds the snapshot."""
 
     def load_into(self, evaluator: Evaluator) -> None:
-        """Has `evaluator` act with them.
+        """Loads the snapshot into `evaluator`.
 
-        Raises CheckpointError where the spec in the folder was changed and builds other ones.
+        Raises CheckpointError if it does not fit the networks of the folder's (edited) spec.
         """
         with reading(self.file):
             check_fits(self.snapshot, evaluator.networks, evaluator.env.statistics, self.file)
@@ -80,15 +80,15 @@ class SavedRun:
     """A run folder with the spec that the run was started with."""
 
     def __init__(self, request: SavedRunRequest) -> None:
-        """Raises UsageError where there is no such run, SpecError for a `-s` that makes no sense.
+        """Raises UsageError if the run does not exist, SpecError for an invalid `-s`.
 
-        `seed` stands in for the run's root seed.
+        `request.seed` replaces the run's root seed.
         """
         name = asked_spec_name(request.spec_file, request.spec_name)
         self.run_dir, trial = find_saved(request.run, request.data_dir, name)
         self.trial = _trial(self.run_dir, trial)
         self.is_search = self.run_dir.search_record.is_file()
-        """Whether it is of many trials, of which `trial` is meant."""
+        """Whether the folder holds a search; `trial` is then the selected trial."""
         file = self.run_dir.spec_file
         if self.is_search:
             file = self.run_dir.trial_spec_file(self.trial)
@@ -104,7 +104,7 @@ class SavedRun:
             if path not in MAY_CHANGE
         ]
         if refused:
-            raise SpecError(f"{self.run_dir.root}: what was set for a saved agent", refused)
+            raise SpecError(f"{self.run_dir.root}: settings of a saved agent", refused)
         self.spec = as_trained(self.spec, origin.get("format"))
         seed = saved.meta.random_seed if request.seed is None else request.seed
         self.root_seed = recorded_seed(self.run_dir, seed)
@@ -112,33 +112,36 @@ class SavedRun:
     def evaluator(
         self, session: int, num_envs: int, spec: Spec | None = None, film: Film | None = None
     ) -> Evaluator:
-        """Environments for the agents of a Session; `spec` stands in for the run's own."""
+        """An evaluator for the agents of a Session; `spec` replaces the run's own."""
         seed = session_seeds(self.root_seed, self.trial, session).eval_command
         return Evaluator(spec or self.spec, num_envs, seed, film)
 
     def sessions(self, only: int | None) -> list[int]:
-        """The Sessions to look at: all, of ranks with one agent the first, of actors and a learner
-        the learner, or the one that was asked for. Raises UsageError."""
+        """The Sessions with agents: all, or `only`.
+
+        Ranks share the agent of the first rank; actors have the agent of their learner. Raises
+        UsageError if `only` has no agent.
+        """
         meta = self.spec.meta
         count = meta.num_sessions
         if only is not None and only >= count:
             raise UsageError(f"--session {only}: the run has the Sessions 0 to {count - 1}")
         if only is not None and only not in meta.writers:
             first = only - only % meta.sessions_per_training
-            why = f"it is a rank, and its agent is that of Session {first}, which keeps it for all"
+            why = f"it is a rank, and the agent of all ranks is saved by Session {first}"
             if meta.is_actor(only):
-                why = f"it only acts, and saves no agent of its own; its learner is Session {first}"
+                why = f"it is an actor and saves no agent; its learner is Session {first}"
             raise UsageError(f"--session {only}: {why}; use --session {first}")
         return meta.writers if only is None else [only]
 
     def has_checkpoint(self, session: int) -> bool:
-        """Whether anything of a Session has been saved yet."""
+        """Whether a Session has a checkpoint yet."""
         return read_manifest(self.run_dir.session(self.trial, session).manifest) is not None
 
     def load(self, session: int, which: Which | None) -> SavedAgent:
-        """The agent of a Session; by default the best one, or the latest where there is no best.
+        """The agent of a Session; by default the best, or the latest if there is no best.
 
-        Raises UsageError where there is none, CheckpointError where its file is damaged.
+        Raises UsageError if there is none, CheckpointError if its file is damaged.
         """
         paths = self.run_dir.session(self.trial, session)
         store = CheckpointStore(paths.models, paths.prefix)
@@ -153,7 +156,7 @@ class SavedRun:
                     frame = int(snapshot["frame"])
             except CheckpointError as error:
                 before, manifest = manifest, store.manifest()
-                if manifest == before:  # else a training has replaced it meanwhile
+                if manifest == before:  # else a running training has replaced it: try again
                     if chosen == "best" and _is_whole(store, manifest):
                         raise CheckpointError(f"{error}; use --which latest") from error
                     raise
@@ -174,9 +177,9 @@ class SavedRun:
 
 
 def as_trained(spec: Spec, run_format: object) -> Spec:
-    """The spec of a run of this format, with what its agents were built by.
+    """The spec as the agents of a run of this format were built.
 
-    Up to format 6 nets had no `norm_place`, and CrossQ normalised before the activation only.
+    Up to format 6 nets had no `norm_place`; CrossQ always normalised before the activation.
     """
     agent = spec.agent
     has_key = isinstance(run_format, int) and run_format >= NORM_PLACE_SINCE
@@ -190,19 +193,19 @@ def as_trained(spec: Spec, run_format: object) -> Spec:
     return spec.model_copy(update={"agent": agent.model_copy(update=nets)})
 
 
-def _trial(run_dir: RunDir, asked: int | None) -> int:
-    """Of a search the trial that is named, or the best; a run has one. Raises UsageError."""
+def _trial(run_dir: RunDir, number: int | None) -> int:
+    """The trial `number` of a search, or its best; 0 for a single run. Raises UsageError."""
     if not run_dir.search_record.is_file():
-        if asked:
-            raise UsageError(f"{run_dir.root} is no search: it has no trial t{asked}")
+        if number:
+            raise UsageError(f"{run_dir.root} is no search: it has no trial t{number}")
         return 0
-    standing = Standing.of_record(run_dir.search_record)
-    best = [its.trial for its in best_first(standing) if its.has_begun]
-    if not best or (asked is not None and asked not in best):
-        there = ", ".join(f"t{trial}" for trial in sorted(best)) or "none"
-        raise UsageError(f"{run_dir.root} has no such trial; it has {there}")
-    confirmed = [found.trial for found in standing.results if found.mean is not None]
-    return (confirmed or best)[0] if asked is None else asked
+    search_state = SearchState.of_record(run_dir.search_record)
+    best = [state.trial for state in best_first(search_state) if state.has_begun]
+    if not best or (number is not None and number not in best):
+        known = ", ".join(f"t{trial}" for trial in sorted(best)) or "none"
+        raise UsageError(f"{run_dir.root} has no such trial; it has {known}")
+    confirmed = [found.trial for found in search_state.results if found.mean is not None]
+    return (confirmed or best)[0] if number is None else number
 
 
 def _is_whole(store: CheckpointStore, manifest: Manifest) -> bool:
@@ -216,6 +219,6 @@ def _is_whole(store: CheckpointStore, manifest: Manifest) -> bool:
 
 def _why_refused(old: object) -> str:
     return (
-        f"the run was trained with {json.dumps(old)}; a saved agent can only be given "
+        f"the run was trained with {json.dumps(old)}; for a saved agent -s can only set "
         f"{', '.join(MAY_CHANGE)}"
     )

@@ -1,7 +1,7 @@
-"""The Random agent's mean returns that come with the lab, so that no training shares its cores with
-a hundred random episodes.
+"""The Random agent's mean returns shipped with the lab.
 
-Measured anew by `python -m slm_lab.experiment.shipped_returns FILE`, which takes some minutes.
+They save each training from sharing its cores with a hundred random episodes. Measured by
+`python -m slm_lab.experiment.shipped_returns FILE`, which takes some minutes.
 """
 
 import json
@@ -17,32 +17,33 @@ if TYPE_CHECKING:
 
 DATA = Path(__file__).with_name("shipped_returns.json")
 LEARNER_ONLY = frozenset({"life_loss_info"})
-"""Arguments that leave whole games as they are."""
+"""Arguments that do not change the returns of whole games."""
 
 OF_TEMPLATES = (
     *("Ant-v5", "HalfCheetah-v5", "Hopper-v5", "Humanoid-v5", "HumanoidStandup-v5", "Pusher-v5"),
     *("InvertedDoublePendulum-v5", "InvertedPendulum-v5", "Reacher-v5", "Swimmer-v5"),
     "Walker2d-v5",
 )
-"""What users put into the shipped specs that leave the environment open. Of Atari's games, which
-take half a minute each, only those that a shipped spec names are measured."""
+"""Environments measured for the shipped specs that leave the environment open.
+
+An Atari game takes half a minute, so only the games named in shipped specs are measured.
+"""
 
 
 def environment_key(spec: "EnvSpec", leave_out: frozenset[str] = frozenset()) -> str:
-    """The environment with all that changes its raw returns, but for arguments to `leave_out`."""
+    """The environment and all arguments that change its raw returns, except `leave_out`."""
     kept = {key: value for key, value in spec.kwargs.items() if key not in leave_out}
     arguments = json.dumps(kept, sort_keys=True, default=str)
     return f"{spec.name} max_t={spec.max_t} {arguments}"
 
 
 def shipped_random_return(spec: "EnvSpec") -> float | None:
-    """The mean return that was measured for the lab; None where it was not, or where the simulator
-    has another major version now."""
+    """The shipped mean return; None without one, or with another major version of the simulator."""
     entry = _shipped().get(environment_key(spec, LEARNER_ONLY))
     if entry is None or spec.backend != "gymnasium":
         return None
     packages = entry["packages"]
-    if any(_major(package) != given.partition(".")[0] for package, given in packages.items()):
+    if any(_major(package) != measured.partition(".")[0] for package, measured in packages.items()):
         return None
     return float(entry["return"])
 
@@ -61,7 +62,7 @@ def _major(package: str) -> str | None:
 
 
 def measure() -> dict[str, Any]:
-    """{environment: {return, packages}} of all that are installed here."""
+    """{environment: {return, episodes, packages}} of all environments installed here."""
     from slm_lab.core.errors import MissingExtraError
     from slm_lab.experiment.baseline import EPISODES, measure_random_return
 
@@ -80,8 +81,8 @@ def measure() -> dict[str, Any]:
 
 
 def environments() -> Iterator["EnvSpec"]:
-    """Those that shipped specs name, and `OF_TEMPLATES`, each once."""
-    from slm_lab.spec.check import check_file
+    """The environments named in shipped specs, and `OF_TEMPLATES`, each once."""
+    from slm_lab.spec.check_files import check_file
     from slm_lab.spec.read import shipped_files
     from slm_lab.spec.schema.env import EnvSpec
 
@@ -92,7 +93,7 @@ def environments() -> Iterator["EnvSpec"]:
 
 
 def _packages(name: str) -> tuple[str, ...]:
-    """Those whose code an environment of Gymnasium or of ale-py runs."""
+    """The packages whose code an environment of Gymnasium or ale-py runs."""
     from slm_lab.env.lookup import EXTRAS
 
     own = [extra.module for extra in EXTRAS if extra.owns(name)]

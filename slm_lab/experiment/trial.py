@@ -1,4 +1,4 @@
-"""A Trial: the Sessions of one spec, watched by a parent that draws what they write."""
+"""A Trial: runs the Sessions of one spec in processes, and draws their rows."""
 
 import os
 import time
@@ -12,27 +12,28 @@ from typing import TYPE_CHECKING, TypeAlias
 from slm_lab.core.cores import usable_cores
 from slm_lab.core.errors import LabError
 from slm_lab.core.imports import importing
+from slm_lab.core.registry import load_target
 from slm_lab.experiment.baseline import CHANCE_FILE, known_random_return, measure_main
-from slm_lab.experiment.launch.processes import SPAWN, TICK, Processes, end, start
-from slm_lab.experiment.manifest import Manifest, read_manifest
-from slm_lab.experiment.progress import Board, Phase
-from slm_lab.experiment.result import Ending, SessionResult, TrialResult, never_began
-from slm_lab.experiment.run_dir import RunDir
-from slm_lab.experiment.stopping import stop_on_signals
-from slm_lab.experiment.worker import SessionTask
+from slm_lab.experiment.stop_signals import stop_on_signals
 from slm_lab.metrics.reader import read_rows
+from slm_lab.parallel.processes import SPAWN, TICK, Processes, end, start
+from slm_lab.parallel.task import SessionTask
+from slm_lab.session.status_board import Phase, StatusBoard
 from slm_lab.spec.schema.spec import Spec
+from slm_lab.storage.manifest import Manifest, read_manifest
+from slm_lab.storage.result import Ending, SessionResult, TrialResult, never_began
+from slm_lab.storage.run_dir import RunDir
 
 if TYPE_CHECKING:
     from slm_lab.experiment.report import Reporter
 
 Launcher: TypeAlias = Callable[
-    [Sequence[SessionTask], Board, Callable[[], None]], list[SessionResult]
+    [Sequence[SessionTask], StatusBoard, Callable[[], None]], list[SessionResult]
 ]
-"""Runs the Sessions of one training; the function is to be called a few times a second."""
+"""Runs the Sessions of one training, and calls the function a few times a second."""
 
 DRAW_INTERVAL = 30.0
-"""Seconds between two drawings of the live graphs at least."""
+"""The minimum number of seconds between two drawings of the live graphs."""
 DRAW_SHARE = 0.02
 """The share of the time that drawing may take: long runs are drawn less often."""
 BASELINE_SECONDS = 600.0
@@ -42,10 +43,9 @@ BASELINE_SECONDS = 600.0
 class Trial:
     """Runs the Sessions of one spec, each in its own process.
 
-    `on_tick` is called a few times a second with the board that the Sessions write to, which is
-    `board` where somebody else looks at it too. Independent Sessions run as many at a time as there
-    are cores, or all `at_once`. `chance_file` keeps what the Random agent reaches. Of a Trial that
-    is `one_of_many` less is drawn.
+    `on_tick` is called a few times a second with the Sessions' status board. The caller may pass
+    its own `board`. At most one independent Session per core runs at a time, or all `at_once`.
+    `chance_file` caches the Random agent's return. A Trial of `one_of_many` draws fewer graphs.
     """
 
     def __init__(
@@ -57,8 +57,8 @@ class Trial:
         resume: bool = False,
         checked: bool = False,
         imports: tuple[str, ...] = (),
-        on_tick: Callable[[Board], None] = lambda board: None,
-        board: Board | None = None,
+        on_tick: Callable[[StatusBoard], None] = lambda board: None,
+        board: StatusBoard | None = None,
         at_once: bool = False,
         chance_file: Path | None = None,
         one_of_many: bool = False,
@@ -77,8 +77,8 @@ class Trial:
         self._last_draw = time.monotonic()
         self._draw_pause = DRAW_INTERVAL
         self._measure: Callable[[], None] = lambda: None
-        """Has the Random agent's return measured, if it is not yet."""
-        self.board = board or Board.allocate(SPAWN, spec.meta.num_sessions)
+        """Starts measuring the Random agent's return if it is unknown."""
+        self.board = board or StatusBoard.allocate(SPAWN, spec.meta.num_sessions)
 
     def run(self) -> TrialResult:
         """Trains, then writes metrics and graphs. Ctrl-C saves all Sessions and ends early."""
@@ -100,14 +100,14 @@ class Trial:
             results += self._launcher()(tasks, self.board, self._tick) if tasks else []
         else:
             for workers in meta.trainings:
-                crew = [replace(t, workers=workers) for t in tasks if t.session in workers]
-                results += self._run_training(crew) if crew else []
+                sessions = [replace(t, workers=workers) for t in tasks if t.session in workers]
+                results += self._run_training(sessions) if sessions else []
         return sorted(results, key=lambda result: result.session)
 
     def _run_training(self, tasks: Sequence[SessionTask]) -> list[SessionResult]:
-        """One of several; where it cannot begin, those before it are not lost."""
+        """Runs one of several trainings; if it cannot begin, earlier ones keep their results."""
         if self.board.stop_requested:
-            return Processes(tasks, self.board, 0).run(self._tick)  # none is started any more
+            return Processes(tasks, self.board, 0).run(self._tick)  # starts none
         try:
             return self._launcher()(tasks, self.board, self._tick)
         except LabError as error:
@@ -127,24 +127,13 @@ class Trial:
             ]
 
     def _launcher(self) -> Launcher:
-        """Who trains the Sessions of one training, all at once, on what they share."""
-        with importing():  # torch, which the parent of independent Sessions can do without
-            meta = self.spec.meta
-            if meta.cluster is not None and meta.distributed != "actor_learner":
-                from slm_lab.experiment.launch import cluster
-
-                return cluster.train_ranks if meta.distributed else cluster.train_seeds
-            if meta.distributed == "all_reduce":
-                from slm_lab.experiment.launch.all_reduce import train_ranks
-
-                return train_ranks
-            if meta.distributed == "actor_learner":
-                from slm_lab.experiment.launch.actor_learner import train_from_actors
-
-                return train_from_actors
-            from slm_lab.experiment.launch.hogwild import train_workers
-
-            return train_workers
+        """The function that runs all Sessions of one training together."""
+        meta = self.spec.meta
+        target = meta.mode.launch if meta.cluster is None else meta.mode.cluster_launch
+        assert target is not None
+        with importing():  # imports torch, which the parent of independent Sessions does not need
+            launcher: Launcher = load_target(target)
+        return launcher
 
     def _task(self, session: int) -> SessionTask:
         return SessionTask(
@@ -160,7 +149,7 @@ class Trial:
         )
 
     def _finished_before(self) -> list[SessionResult]:
-        """The Sessions that had come to their end before the run was resumed."""
+        """Results of the Sessions that had finished before the run was resumed."""
         done = []
         ended, manifests = have_ended(self.spec, self.run_dir, self.index)
         for session, frame in enumerate(_frames_so_far(self.spec, manifests)):
@@ -182,7 +171,7 @@ class Trial:
 
     @cached_property
     def _reporter(self) -> "Reporter":
-        """Made when it is first needed: matplotlib would double the parent's size."""
+        """Made at its first use, because matplotlib doubles the memory of the parent."""
         with importing():
             from slm_lab.experiment.report import Reporter
 
@@ -190,9 +179,9 @@ class Trial:
 
     @contextmanager
     def _baseline(self) -> Iterator[Callable[[], float | None]]:
-        """Measures the Random agent's return beside the training, if it is not known yet.
+        """Measures the Random agent's return beside the training, if it is unknown.
 
-        From the first step on: what cannot begin needs no number.
+        Starts after the first step, because a training that cannot begin needs no number.
         """
         known = known_random_return(self._cache, self.spec.env)
         if known is not None:
@@ -206,10 +195,10 @@ class Trial:
 
         def measure() -> None:
             if process.pid is None:
-                with suppress(OSError):  # of which the Sessions, which need more, will speak
+                with suppress(OSError):  # the Sessions need more resources and will report it
                     start(process)
             else:
-                process.is_alive()  # lets it go from the process table once it has ended
+                process.is_alive()  # reaps the process once it has ended
 
         def result() -> float | None:
             if not self.board.stop_requested:
@@ -230,9 +219,11 @@ class Trial:
 
 
 def have_ended(spec: Spec, run_dir: RunDir, trial: int) -> tuple[list[bool], list[Manifest | None]]:
-    """For each Session whether it has come to its end, and there are no frames left to train or the
-    return at which the training ends was reached; and its newest checkpoint. Actors, who have none,
-    end with their learner."""
+    """For each Session: whether it has ended, and its newest checkpoint.
+
+    A Session has ended if its checkpoint is final and its training has spent the budget or reached
+    `meta.stop_return`. Actors have no checkpoint and end with their learner.
+    """
     sessions = range(spec.meta.num_sessions)
     manifests = [read_manifest(run_dir.session(trial, session).manifest) for session in sessions]
     ended: list[bool] = []
@@ -240,30 +231,32 @@ def have_ended(spec: Spec, run_dir: RunDir, trial: int) -> tuple[list[bool], lis
         saved = [manifests[session] for session in workers]
         over = sum(each.frame for each in saved if each is not None) >= spec.env.max_frame
         finished = [each is not None and each.finished for each in saved]
-        if spec.meta.distributed == "actor_learner":
+        if spec.meta.mode.has_learner:
             finished = [finished[0]] * len(workers)
-        # A worker that was stopped on the way to the end learns from the others that it is one.
+        # A worker that was stopped before it saw the end resumes, and the others report the end.
         over = over or (all(finished) and _is_solved(spec, run_dir, trial, workers))
         ended += [over and each for each in finished]
     return ended, manifests
 
 
 def _is_solved(spec: Spec, run_dir: RunDir, trial: int, workers: Sequence[int]) -> bool:
-    """Whether one of those that train together has rows that reach `meta.stop_return`."""
+    """Whether the rows of a worker of this training reach `meta.stop_return`."""
     target = spec.meta.stop_return
     if target is None:
         return False
     reached = False
     for session in set(workers) & set(spec.meta.writers):
-        with suppress(OSError, ValueError):  # the Session will find that they are damaged
+        with suppress(OSError, ValueError):  # the Session will report damaged rows
             recent = read_rows(run_dir.session(trial, session).rows)["recent_return"]
             reached |= bool((recent >= target).any())
     return reached
 
 
 def _frames_so_far(spec: Spec, manifests: Sequence[Manifest | None]) -> list[int]:
-    """What the clock of each Session shows. An actor's, which nothing keeps, shows its share of
-    what the learner has learned from."""
+    """The frames on the clock of each Session.
+
+    An actor saves no clock; it gets its share of the frames that the learner has learned from.
+    """
     frames = [0 if manifest is None else manifest.frame for manifest in manifests]
     for learner, *actors in spec.meta.trainings:
         for n, session in enumerate(actors):

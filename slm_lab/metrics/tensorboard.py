@@ -10,7 +10,6 @@ from types import TracebackType
 from typing import Any, Self, final
 
 from slm_lab.metrics.reader import column_names, parse_row
-from slm_lab.metrics.record import framed
 
 _NO_SCALARS = ("frame", "wall_t")  # they are the step and the time of every event
 
@@ -104,11 +103,12 @@ class TensorBoardExporter:
 class _EventFile:
     """One event file, of the messages of the `tensorboard` package.
 
-    Its EventFileWriter would write from a thread, where a full disk is noticed by nobody.
+    Not its EventFileWriter: that writes from a thread, where a full disk goes unnoticed.
     """
 
     def __init__(self, log_dir: Path) -> None:
         from tensorboard.compat.proto import event_pb2, summary_pb2
+        from tensorboard.summary.writer.record_writer import RecordWriter
 
         self._event: Any = event_pb2.Event
         self._summary: Any = summary_pb2.Summary
@@ -117,6 +117,7 @@ class _EventFile:
         index = len(list(log_dir.glob("events.out.tfevents.*")))
         path = log_dir / f"events.out.tfevents.{index:06d}"
         self._file = open(path, "xb")  # noqa: SIM115 - open as long as self
+        self._records = RecordWriter(self._file)
         now = time.time()
         self._write(wall_time=now, file_version="brain.Event:2")
         if index > 0:
@@ -136,4 +137,4 @@ class _EventFile:
         self._file.close()
 
     def _write(self, **fields: Any) -> None:
-        self._file.write(framed(self._event(**fields).SerializeToString()))
+        self._records.write(self._event(**fields).SerializeToString())

@@ -1,1 +1,1 @@
-"""The spec language: what a file may say, checked before anything runs. Needs no torch."""
+"""The spec language: reads, checks and changes spec files. Does not import torch."""

@@ -1,4 +1,4 @@
-"""The blocks of a spec one by one, so that what is well formed is checked beside what is not."""
+"""The blocks of a spec, validated separately, so that problems in one do not hide the others."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from slm_lab.spec.schema.agent import ALGORITHM, MEMORY, NET, Registered
 from slm_lab.spec.schema.algorithm import AlgorithmSpec
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.memory import MemorySpec
-from slm_lab.spec.schema.meta import MetaSpec
+from slm_lab.spec.schema.meta import META, MetaBlock, MetaSpec
 from slm_lab.spec.schema.net import NetSpec
 from slm_lab.spec.schema.spec import Spec
 
@@ -20,7 +20,7 @@ from slm_lab.spec.schema.spec import Spec
 class Blocks:
     """The blocks of a spec; None where a block is absent or has problems of its own.
 
-    `malformed` names the blocks that are there but have problems.
+    `malformed` names the blocks that exist but have problems.
     """
 
     algorithm: AlgorithmSpec | None
@@ -39,16 +39,20 @@ def blocks_of(spec: Spec) -> Blocks:
 
 
 def well_formed_blocks(raw: Mapping[str, Any]) -> Blocks:
-    """The blocks of a spec with problems, as far as each is without."""
+    """The valid blocks of a spec with problems."""
     agent = raw.get("agent")
     agent = agent if isinstance(agent, Mapping) else {}
     malformed: set[str] = set()
 
-    def built(model: type[BaseModel] | Registered, block: str, value: Any) -> Any:
+    def built(model: type[BaseModel] | Registered | MetaBlock, block: str, value: Any) -> Any:
         if value is None:
             return None
         try:
-            validate = model.validate if isinstance(model, Registered) else model.model_validate
+            validate = (
+                model.validate
+                if isinstance(model, Registered | MetaBlock)
+                else model.model_validate
+            )
             return validate(value)
         except (ValidationError, PydanticCustomError):
             malformed.add(block)
@@ -59,5 +63,5 @@ def well_formed_blocks(raw: Mapping[str, Any]) -> Blocks:
     net = built(NET, "net", agent.get("net"))
     critic_net = built(NET, "critic_net", agent.get("critic_net"))
     env = built(EnvSpec, "env", raw.get("env"))
-    meta = built(MetaSpec, "meta", raw.get("meta", {}))
+    meta = built(META, "meta", raw.get("meta", {}))
     return Blocks(algorithm, memory, net, critic_net, env, meta, frozenset(malformed))

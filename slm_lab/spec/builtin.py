@@ -1,14 +1,11 @@
-"""The parts that come with the lab, by name: the model of their keys, and where their class is.
-
-A part without a target is in the language already, and its keys are checked, but it is not built.
-"""
+"""Registers the lab's own parts by name: the model of their keys, and the path of their class."""
 
 from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS
 from slm_lab.spec.schema import algorithm, memory, net
 
 
 def register_builtin_parts() -> None:
-    """Registers every part; doing so again changes nothing."""
+    """Registers every part. Repeated calls change nothing."""
     ALGORITHMS.register("PPO", algorithm.PPOSpec, "slm_lab.agent.algorithm.ppo:PPO")
     ALGORITHMS.register("Random", algorithm.RandomSpec, "slm_lab.agent.algorithm.random:Random")
     ALGORITHMS.register(

@@ -1,4 +1,4 @@
-"""JSON as spec files have it: trailing commas are allowed, keys are unique, NaN does not exist."""
+"""Parses the JSON of spec files: allows trailing commas, rejects duplicate keys and NaN."""
 
 import json
 import re
@@ -9,11 +9,11 @@ from slm_lab.core.errors import Problem, SpecError
 from slm_lab.spec.limits import JSON_LIMITS, check_extent, too_deep
 
 STRING = r'"(?:[^"\\]++|\\.)*+"?'
-"""Also one that has no end: it is passed over once, and not again from each quote in it."""
+"""Also matches an unterminated string, so that it is scanned once, not from each quote in it."""
 TRAILING_COMMA = re.compile(rf"({STRING})|,(?=\s*+[}}\]])", re.DOTALL)
 TOKEN = re.compile(rf"{STRING}|[{{}}\[\],:]|\n|-?[A-Za-z]++", re.DOTALL)
 NO_NUMBERS = ("NaN", "Infinity", "-Infinity")
-"""What Python's reader takes for numbers, and JSON has not."""
+"""Numbers that Python's json module accepts, but JSON does not have."""
 
 
 def parse_json(text: str, where: str) -> Any:
@@ -36,7 +36,7 @@ def parse_json(text: str, where: str) -> Any:
         raise SpecError(where, [Problem(f"line {error.lineno}", message)]) from None
     except RecursionError:
         raise too_deep(where) from None
-    except ValueError:  # Python reads no longer ones
+    except ValueError:  # Python limits the digits of an int
         message = "holds a whole number of thousands of digits"
         raise SpecError(where, [Problem("file", message)]) from None
     check_extent(content, _parts, JSON_LIMITS.values, where)
@@ -44,10 +44,10 @@ def parse_json(text: str, where: str) -> Any:
 
 
 def json_value(text: str) -> Any:
-    """A value as JSON, in which NaN and Infinity do not exist. Raises ValueError."""
+    """Parses a JSON value, without NaN and Infinity. Raises ValueError."""
 
     def no_number(name: str) -> Any:
-        raise ValueError(f"{name} is not a number that JSON knows")
+        raise ValueError(f"{name} is not a JSON number")
 
     return json.loads(text, parse_constant=no_number)
 
@@ -60,17 +60,16 @@ def _parts(tree: Any) -> Any:
 
 @dataclass
 class _Open:
-    """A block or list whose end has not come yet."""
+    """An open block or list during the scan."""
 
     keys: set[str] | None
-    """those that it has had; None: it is a list"""
+    """the keys so far; None for a list"""
     at: str = "0"
-    """the key, or the index, whose value comes next"""
+    """the key or index of the next value"""
 
 
 def _fault(text: str) -> Problem:
-    """The first key that a block holds twice, or NaN or Infinity, with its line. Up to there the
-    text is right."""
+    """The first duplicate key, NaN or Infinity, with its line. The text before it is valid."""
     line, last, opened = 1, "", list[_Open]()
     for match in TOKEN.finditer(text):
         token = match[0]

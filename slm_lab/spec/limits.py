@@ -1,7 +1,7 @@
-"""How much a spec file may hold, so that reading one from anywhere takes a second at most.
+"""Limits of spec files, so that reading an untrusted file takes at most a second.
 
-A file of the lab has some 3 kB and 150 values for each spec. The run that it describes keeps a
-record of every resume beside it.
+The lab's own files have some 3 kB and 150 values per spec. The spec file of a run also holds a
+record of every resume.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,23 +12,23 @@ from slm_lab.core.errors import Problem, SpecError
 
 
 class Limits(NamedTuple):
-    """Of one format."""
+    """The limits of a file format."""
 
     size: int
     """bytes"""
     values: int
-    """keys' values and entries of lists, those of an alias counted wherever it stands"""
+    """values of keys and entries of lists; those of a YAML alias count at every use"""
 
 
 JSON_LIMITS = Limits(size=4_000_000, values=100_000)
 YAML_LIMITS = Limits(size=1_000_000, values=20_000)
-"""YAML is read forty times more slowly."""
+"""Smaller, because YAML is read forty times more slowly."""
 
 MOST_LEVELS = 64
-"""Blocks and lists inside each other; shipped specs have 9."""
+"""Nesting depth of blocks and lists; shipped specs have 9."""
 
 MOST_KEYS = 200
-"""Keys of one block, or specs of one file: each unknown one is compared with all known."""
+"""Keys of a block, or specs of a file. Each unknown key is compared with all known keys."""
 
 LONGEST_KEY = 200
 LONGEST_STRING = 20_000
@@ -38,7 +38,7 @@ LONGEST_STRING = 20_000
 def read_bounded(path: Path, most: int, where: str) -> str:
     """The text of a file of at most `most` bytes, UTF-8 with or without a byte order mark.
 
-    Raises SpecError for a larger file, or one that cannot be read.
+    Raises SpecError for a larger or unreadable file.
     """
     try:
         with path.open("rb") as file:
@@ -52,8 +52,10 @@ def read_bounded(path: Path, most: int, where: str) -> str:
 
 
 def check_extent(tree: Any, parts: Callable[[Any], Iterable[Any]], most: int, where: str) -> None:
-    """Raises SpecError where `tree` is too deep or holds more than `most` values. `parts` gives the
-    next level of a part."""
+    """Raises SpecError if `tree` is too deep or holds more than `most` values.
+
+    `parts` returns the children of a node.
+    """
     seen, left = 0, [(tree, 0)]
     while left:
         part, level = left.pop()
@@ -73,8 +75,10 @@ def too_deep(where: str) -> SpecError:
 
 
 def check_text(tree: Any, where: str) -> None:
-    """Raises SpecError for a block with too many keys, and for a key or string that is too long or
-    no text. `tree` has passed `check_extent`."""
+    """Raises SpecError for a block with too many keys, and for a too long or invalid string.
+
+    `tree` must have passed `check_extent`.
+    """
     problem = next(_faults(tree, ""), None)
     if problem is not None:
         raise SpecError(where, [problem])
@@ -85,7 +89,7 @@ def _faults(tree: Any, path: str) -> Iterator[Problem]:
         yield from _faults_of_text(tree, LONGEST_STRING, path or "file", "holds")
     elif isinstance(tree, Mapping):
         if len(tree) > MOST_KEYS:
-            message = f"holds {len(tree):,} keys, and {MOST_KEYS} is the most of one block"
+            message = f"holds {len(tree):,} keys; a block may hold at most {MOST_KEYS}"
             yield Problem(path or "file", message)
         for key, item in tree.items():
             if isinstance(key, str):
@@ -102,4 +106,4 @@ def _faults_of_text(text: str, most: int, path: str, has: str) -> Iterator[Probl
     try:
         text.encode()
     except UnicodeEncodeError:
-        yield Problem(path, f"half of a character is missing in {text[:60]!a}")
+        yield Problem(path, f"has half of a surrogate pair in {text[:60]!a}")

@@ -1,4 +1,4 @@
-"""From a spec file to a Spec: read, fill in `-s`, check. All problems of a spec come at once."""
+"""Loads a Spec from a file: reads it, applies `-s`, checks it. Reports all problems at once."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -34,9 +34,9 @@ def load_spec(
     """The spec `name` of `file`, with `sets` ("key=value", as `-s`) and then `overrides` (dotted
     path to value) applied.
 
-    `file` is a path or the name of a shipped file; `name` may be left out where a file holds one
-    spec. With `warn` what is ignored or doubtful is logged, as are problems of the `search` block
-    where the spec is not `for_search`. Raises SpecError with every problem of the spec.
+    `file` is a path or the name of a shipped file. `name` may be None if the file holds one spec.
+    `warn` logs ignored and suspicious keys, and problems of the `search` block unless `for_search`.
+    Raises SpecError with every problem of the spec.
     """
     path = find_file(file)
     content = read_file(path)
@@ -51,8 +51,10 @@ def load_spec(
 
 
 def load_specs(file: str | Path, sets: Sequence[str] = ()) -> dict[str, Spec]:
-    """Every spec of `file` by name, with `sets` applied to each. Raises the SpecError of the first
-    spec that has problems."""
+    """Every spec of `file` by name, with `sets` applied to each.
+
+    Raises the SpecError of the first spec with problems.
+    """
     path = find_file(file)
     content = read_file(path)
     where = shipped_name(path)
@@ -69,8 +71,10 @@ def parse_spec(name: str, raw: Mapping[str, Any]) -> Spec:
 
 
 def spec_names(content: Mapping[str, Any]) -> list[str]:
-    """The keys of a file that hold specs: not those with "_" in front, nor anything else that has
-    no agent, env or meta (YAML anchors)."""
+    """The keys of a file that hold specs.
+
+    Skips keys that begin with "_", and values without agent, env or meta (YAML anchors).
+    """
     return [
         key
         for key, value in content.items()
@@ -82,7 +86,7 @@ def spec_names(content: Mapping[str, Any]) -> list[str]:
 
 
 def settle(raw: Any, settings: Sequence[Setting]) -> tuple[dict[str, Any], list[Problem]]:
-    """A spec as the file gives it, in the present form and with `settings` applied."""
+    """A raw spec of a file, converted from the old form and with `settings` applied."""
     if not isinstance(raw, Mapping):
         return {}, [Problem("spec", "must be a block {agent, env, meta}", raw, has_value=True)]
     data, problems = unwrap_lists_of_one(raw)
@@ -92,15 +96,15 @@ def settle(raw: Any, settings: Sequence[Setting]) -> tuple[dict[str, Any], list[
 
 
 def _loaded(name: str, raw: Any, sets: Sequence[str], overrides: Mapping[str, Any]) -> Parsed:
-    """One spec of a file with everything applied, and every problem on the way."""
+    """A spec of a file with all settings applied, and all its problems."""
     settings, problems = settings_of(sets, overrides)
     data, setting_problems = settle(raw, settings)
     if not isinstance(raw, Mapping):
         return Parsed(None, [*problems, *setting_problems], [], None)
     left = unfilled({key: value for key, value in data.items() if key != "spec_params"})
     parsed = parse(name, data)
-    said = {problem.path for problem in left}
-    rest = [problem for problem in parsed.problems if problem.path not in said]
+    reported = {problem.path for problem in left}
+    rest = [problem for problem in parsed.problems if problem.path not in reported]
     return parsed._replace(
         problems=[*problems, *setting_problems, *left, *rest],
         of_search=[*filter(is_of_search, left), *parsed.of_search],
@@ -115,7 +119,7 @@ def _with_defaults(raw: Mapping[str, Any]) -> Mapping[str, Any]:
 def settings_of(
     sets: Sequence[str], overrides: Mapping[str, Any]
 ) -> tuple[list[Setting], list[Problem]]:
-    """`-s` and overrides as one list, and the problems of those that are no key=value."""
+    """`-s` and overrides as one list, and a problem for each `-s` that is no key=value."""
     settings: list[Setting] = []
     problems = []
     for text in sets:
@@ -135,7 +139,7 @@ def _chosen(where: str, content: Mapping[str, Any], name: str | None) -> str:
         return names[0]
     listed = ", ".join(names) if names else "none"
     if name is None:
-        raise SpecError(where, [Problem("spec name", f"must be given; the file holds {listed}")])
+        raise SpecError(where, [Problem("spec name", f"is missing; the file holds {listed}")])
     nearest = nearest_name(name, names)
     hint = f"did you mean {nearest}?" if nearest else f"the file holds {listed}"
     raise SpecError(where, [Problem(name, f"there is no spec of this name; {hint}")])
@@ -149,14 +153,14 @@ def _spec_or_error(where: str, parsed: Parsed) -> Spec:
 
 
 def _warn(where: str, parsed: Sequence[Parsed]) -> None:
-    """One line per file and kind, whatever the number of specs and keys."""
+    """Logs one line per file and kind of warning, for all specs and keys."""
     ignored = list(dict.fromkeys(note for one in parsed for note in one.legacy))
     if ignored:
         logger.warning("%s: keys without meaning here are ignored: %s", where, "; ".join(ignored))
     unfit = [problem for one in parsed for problem in one.of_search if problem not in one.problems]
     if unfit:
-        told = "; ".join(map(str, unfit[:MOST_TOLD]))
-        logger.warning("%s: a search would be refused, a training is not: %s", where, told)
-    doubtful = list(dict.fromkeys(d for one in parsed if not one.problems for d in one.doubts))
+        message = "; ".join(map(str, unfit[:MOST_TOLD]))
+        logger.warning("%s: a training ignores problems of search: %s", where, message)
+    doubtful = list(dict.fromkeys(d for one in parsed if not one.problems for d in one.suspicious))
     if doubtful:
         logger.warning("%s: is this meant? %s", where, "; ".join(doubtful))

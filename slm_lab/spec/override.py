@@ -1,4 +1,4 @@
-"""`-s key=value`: filling `${var}`, and setting a value by its dotted path."""
+"""`-s key=value`: fills `${var}`, or sets a value by its dotted path."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,8 +14,10 @@ VARIABLE = re.compile(r"\$\{([^{}]*)\}")
 
 
 A_SLIP = 0.85
-"""How like a key of the lab a key of `env` is that is taken for a slip of it; frame_skip, which
-environments have, is 0.78 like frame_op."""
+"""The similarity from which on a key of `env` counts as a misspelt key of the lab.
+
+`frame_skip`, an argument of environments, has a similarity of 0.78 to `frame_op`.
+"""
 
 
 class Setting(NamedTuple):
@@ -45,7 +47,7 @@ def parse_setting(text: str) -> Setting:
 
 
 def variables(tree: Any) -> list[str]:
-    """The names of the `${name}` in a tree, each once, in order."""
+    """The names of all `${name}` in a tree, each once, in order."""
     names: dict[str, None] = {}
     for _, text in _strings(tree):
         names.update(dict.fromkeys(VARIABLE.findall(text)))
@@ -53,7 +55,7 @@ def variables(tree: Any) -> list[str]:
 
 
 def unfilled(tree: Any) -> list[Problem]:
-    """One problem per string that still holds a `${name}`."""
+    """One problem per string that still contains a `${name}`."""
     found = []
     for path, text in _strings(tree):
         for name in VARIABLE.findall(text):
@@ -62,8 +64,11 @@ def unfilled(tree: Any) -> list[Problem]:
 
 
 def fill(tree: Any, values: Mapping[str, Any]) -> Any:
-    """The tree with every `${name}` replaced. A string that is nothing else takes the value with
-    its type; inside a longer string the value is written out."""
+    """The tree with every `${name}` replaced.
+
+    If `${name}` is the whole string, the value keeps its type. Inside a longer string the value is
+    formatted as text.
+    """
     if isinstance(tree, Mapping):
         return {key: fill(item, values) for key, item in tree.items()}
     if isinstance(tree, list):
@@ -81,10 +86,10 @@ def apply_settings(
     settings: Sequence[Setting],
     defaults: Callable[[], Mapping[str, Any]],
 ) -> tuple[dict[str, Any], list[Problem]]:
-    """The spec with `settings` applied in order, and the problems of those that cannot be.
+    """The spec with `settings` applied in order, and the problems of invalid settings.
 
-    A key without a dot is a variable. `defaults` gives the spec with its defaults written out, or
-    {}: from it comes a block that the file leaves out when one key of it is set.
+    A key without a dot is a variable. `defaults` returns the spec with its defaults written out, or
+    {}. It supplies a block that the file omits when a setting sets one of its keys.
     """
     known = variables(raw)
     values = {s.key: s.value for s in settings if s.key in known}
@@ -110,8 +115,10 @@ def with_value(
     defaults: Callable[[], Any] = dict,
     above: str = "",
 ) -> Any:
-    """A copy of `tree` with `value` at `path`; only what lies on the path is copied. Raises
-    SettingError where the path runs into a value that is no block or list."""
+    """A copy of `tree` with `value` at `path`; copies only the blocks on the path.
+
+    Raises SettingError if the path leads through a value that is no block or list.
+    """
     if not path:
         return value
     key, rest = path[0], path[1:]
@@ -147,7 +154,7 @@ def _no_variable(key: str, known: Sequence[str]) -> Problem:
 
 
 def _refuse_unlikely_env_key(spec: Mapping[str, Any], setting: Setting) -> None:
-    """`env` is open to arguments of the environment; a misspelt key of the lab is none."""
+    """Rejects a misspelt key of the lab in `env`, where other keys are environment arguments."""
     parts = setting.key.split(".")
     env = spec.get("env")
     if len(parts) != 2 or parts[0] != "env" or not isinstance(env, Mapping):

@@ -1,4 +1,4 @@
-"""From a ValidationError to the problems that a user reads."""
+"""Converts pydantic's ValidationError to Problems for the user."""
 
 from pydantic import ValidationError
 

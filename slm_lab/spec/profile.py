@@ -1,4 +1,4 @@
-"""A spec made short, to see in seconds that all of it works."""
+"""The dev profile: a short version of a spec that tests all its parts in seconds."""
 
 from slm_lab.spec.schema.algorithm import OnPolicyLearningSpec, PPOSpec, ReplayLearningSpec
 from slm_lab.spec.schema.spec import Spec
@@ -13,13 +13,15 @@ DEV_EVAL_ENVS = 2
 
 
 def dev_profile(spec: Spec) -> Spec:
-    """The same spec with a frame budget of a few training events each, at most two Sessions, one
-    trial, at most two evaluation environments, and rows often enough for a graph. Nothing that the
-    agent computes is changed."""
+    """The spec with a budget of a few training events, at most two Sessions and one trial.
+
+    It has at most two evaluation environments, and logs often enough for a graph. The agent itself
+    is unchanged.
+    """
     num_envs = spec.env.num_envs
     sessions = min(spec.meta.max_session, DEV_SESSIONS)
-    # One learner trains on what all of its actors do.
-    workers = 1 if spec.meta.distributed in (False, "actor_learner") else sessions
+    # A learner trains on the frames of all its actors, so their number does not multiply these.
+    workers = sessions if spec.meta.mode.shares_budget else 1
     max_frame = min(spec.env.max_frame, _frames_of_trainings(spec) * workers)
     per_row = max(1, max_frame // workers // DEV_ROWS)
     env = spec.env.model_copy(update={"max_frame": max(max_frame, num_envs)})
@@ -37,16 +39,18 @@ def dev_profile(spec: Spec) -> Spec:
 
 
 def _frames_of_trainings(spec: Spec) -> int:
-    """Frames of DEV_TRAININGS events, or of as many as come soon one after the other, with those
-    before the first."""
+    """Frames up to DEV_TRAININGS training events, or more events if they come in quick succession.
+
+    Includes the frames before the first event.
+    """
     algorithm, num_envs, meta = spec.agent.algorithm, spec.env.num_envs, spec.meta
-    has_actors = meta.distributed == "actor_learner"
+    has_actors = meta.mode.has_learner
     if isinstance(algorithm, PPOSpec):
         return DEV_TRAININGS * frames_of_event(algorithm, num_envs, meta)
     if isinstance(algorithm, ReplayLearningSpec):
-        handed_over = num_envs * unroll_length(spec) if has_actors else 0
+        unroll_frames = num_envs * unroll_length(spec) if has_actors else 0
         some_events = 16 * max(algorithm.training_frequency, num_envs)
-        return algorithm.training_start_step + DEV_TRAININGS * max(some_events, handed_over)
+        return algorithm.training_start_step + DEV_TRAININGS * max(some_events, unroll_frames)
     if isinstance(algorithm, OnPolicyLearningSpec) and has_actors:
         return DEV_TRAININGS * max(256 * num_envs, frames_of_event(algorithm, num_envs, meta))
     return DEV_TRAININGS * 256 * num_envs

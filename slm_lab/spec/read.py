@@ -1,7 +1,6 @@
-"""Finding and reading a spec file, JSON or YAML.
+"""Finds and reads spec files, JSON or YAML.
 
-A key given twice, a syntax error, NaN, too large a file: one SpecError, with the line where there
-is one.
+A duplicate key, a syntax error, NaN or a too large file raises SpecError, with the line if known.
 """
 
 import datetime
@@ -19,26 +18,29 @@ SHIPPED = Path(__file__).parent
 SUFFIXES = (".json", ".yaml", ".yml")
 IN_A_CLONE = "slm_lab/spec/"
 A_SLIP = 0.75
-"""How like the name of a shipped file one is that is taken for a slip of it."""
+"""The similarity from which on a name counts as a misspelt name of a shipped file."""
 NOT_SPECS = frozenset({"torch_table.json"})
 
 
 def shipped_files() -> list[Path]:
-    """The spec files that come with the lab, demo first."""
+    """The spec files shipped with the lab, demo first."""
     found = [path for path in SHIPPED.rglob("*") if path.suffix in SUFFIXES]
     specs = [path for path in found if path.name not in NOT_SPECS]
     return sorted(specs, key=lambda path: (len(path.parts), path))
 
 
 def shipped_name(path: Path) -> str:
-    """How messages call a file: relative to the shipped ones if it is one of them."""
+    """The name of a file in messages; for a shipped file, its path among the shipped files."""
     return path.relative_to(SHIPPED).as_posix() if path.is_relative_to(SHIPPED) else path.name
 
 
 def find_file(file: str | Path) -> Path:
-    """The file that is meant: a path, or a shipped one as "demo.json", "demo", "ppo_cartpole",
-    "benchmark/ppo/ppo_cartpole.json", also with "slm_lab/spec/" in front, as from the root of a
-    clone. Raises SpecError with the nearest name."""
+    """The path of a spec file: an existing path, or the name of a shipped file.
+
+    Such names are "demo.json", "demo", "ppo_cartpole" and "benchmark/ppo/ppo_cartpole.json". They
+    may begin with "slm_lab/spec/", as from the root of a clone. Raises SpecError with the nearest
+    name.
+    """
     path = Path(file)
     if _is_file(path):
         return path
@@ -52,14 +54,14 @@ def find_file(file: str | Path) -> Path:
             shipped.name,
         ):
             names.setdefault(name, shipped)
-    asked = path.as_posix().removeprefix(IN_A_CLONE)
-    if asked in names:
-        return names[asked]
-    # By what comes before ".json" and behind folders: those all names may have in common.
+    relative_name = path.as_posix().removeprefix(IN_A_CLONE)
+    if relative_name in names:
+        return names[relative_name]
+    # Compares only stems, because common folders and suffixes would make all names similar.
     stems = {shipped.stem: shipped.name for shipped in names.values()}
     nearest = nearest_name(path.stem, list(stems), A_SLIP)
-    meant = stems[nearest] if nearest is not None and path.suffix else nearest
-    hint = f"; did you mean {meant}?" if meant else ""
+    suggestion = stems[nearest] if nearest is not None and path.suffix else nearest
+    hint = f"; did you mean {suggestion}?" if suggestion else ""
     raise SpecError(str(file), [Problem("file", f"there is no such file, here or shipped{hint}")])
 
 
@@ -86,7 +88,7 @@ def _is_file(path: Path) -> bool:
 
 
 def not_json(value: Any, path: str = "") -> list[Problem]:
-    """What in a tree no JSON file could hold: NaN, infinity, dates, keys that are no strings."""
+    """Problems of values that JSON cannot hold: NaN, infinity, dates, keys that are no strings."""
     if isinstance(value, Mapping):
         problems = []
         for key, item in value.items():

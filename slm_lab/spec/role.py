@@ -1,4 +1,4 @@
-"""The net of one role: `actor_*` and `critic_*` keys, critic_net and use_same_optim folded in."""
+"""The net of a role, with `actor_*` and `critic_*` keys, critic_net and use_same_optim applied."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,11 +13,11 @@ OPTIMIZER_KEYS = ("optim_spec", "lr_scheduler_spec")
 
 
 def net_for_role(agent: AgentSpec, role: Role) -> NetSpec:
-    """The net that `role` has, with plain keys only (`variants` is empty).
+    """The net of `role`, with plain keys only (`variants` is empty).
 
-    A critic takes `agent.critic_net` where there is one; with `use_same_optim`, and always with a
-    shared body, its optimizer and learning-rate scheduler are the actor's. Raises LabError for an
-    agent without a net.
+    A critic uses `agent.critic_net` if it exists. Otherwise, with `use_same_optim` or a shared
+    body, its optimizer and learning-rate scheduler are the actor's. Raises LabError for an agent
+    without a net.
     """
     if agent.net is None:
         raise LabError(f"{agent.algorithm.name} has no net")
@@ -30,14 +30,14 @@ def net_for_role(agent: AgentSpec, role: Role) -> NetSpec:
 
 
 def targets_role(algorithm: AlgorithmSpec) -> Role:
-    """The role whose nets have target networks that follow them, if any have."""
+    """The role whose nets have target networks, if the algorithm has any."""
     return "critic" if algorithm.CRITIC == "apart" else "actor"
 
 
 def optimizer_paths(
     net: NetSpec | None, critic_net: NetSpec | None
 ) -> Iterator[tuple[str, OptimSpec]]:
-    """Every optimizer that is used, with the path at which the file gives it."""
+    """Every used optimizer, with its path in the file."""
     blocks = [("agent.net", net, ROLES), ("agent.critic_net", critic_net, ("critic",))]
     seen: set[str] = set()
     for block, spec, roles in blocks:
@@ -52,8 +52,10 @@ def optimizer_paths(
 
 
 def built_nets(agent: AgentSpec) -> Iterator[tuple[str, NetSpec, Role]]:
-    """Every net that an algorithm of the lab builds: the block it stands in, the net, and whose it
-    is. None of an agent without nets, or of a plug-in, of whose nets nothing is known."""
+    """Every net that one of the lab's algorithms builds: its block, the net and its role.
+
+    Empty for an agent without nets, and for a plug-in, whose nets are unknown.
+    """
     algorithm, net = agent.algorithm, agent.net
     if not algorithm.NEEDS_NET or algorithm.CRITIC is None or net is None:
         return
@@ -67,5 +69,5 @@ def built_nets(agent: AgentSpec) -> Iterator[tuple[str, NetSpec, Role]]:
 
 
 def folded(net: NetSpec, role: Role, last: dict[str, Any] | None = None) -> NetSpec:
-    """`net` with the keys that it has for `role`, and at last with `last`."""
+    """`net` with its keys for `role` applied, and finally the keys `last`."""
     return type(net).model_validate({**net.own_keys(), **net.role_keys(role), **(last or {})})

@@ -1,8 +1,8 @@
-"""`meta.scale`: what each of N ranks runs of a spec that is written for one process. Of Hogwild!
-workers only the target networks differ.
+"""`meta.scale`: the spec of each of N ranks, derived from a spec for one process.
 
-The frame budget needs no division: it is counted over all ranks. Each rank has `num_envs`
-environments, so a rollout that is N times shorter has as many frames in all.
+For Hogwild! workers only the target networks' keys change. The frame budget is not divided, because
+it counts the frames of all ranks. Each rank has `num_envs` environments. So rollouts that are N
+times shorter have the same number of frames in all.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,7 +30,7 @@ class Part(NamedTuple):
 
     path: str
     exactly: bool
-    """Whether it has to be a multiple of N; else it is rounded up."""
+    """Whether it must be a multiple of N; otherwise the share is rounded up."""
 
 
 TOTALS = (
@@ -38,35 +38,32 @@ TOTALS = (
     Part("agent.algorithm.training_start_step", False),
     Part("agent.memory.max_size", False),
 )
-"""What a rollout or a replay memory holds in all."""
+"""Sizes of rollouts and replay memories, in total over all ranks."""
 
 SAMPLES = (
     Part("agent.algorithm.minibatch_size", True),
     Part("agent.memory.batch_size", True),
 )
-"""What a gradient step is made from."""
+"""Numbers of samples per gradient step."""
 
 ROLLOUT = (Part("agent.algorithm.training_frequency", True),)
-"""The same where the whole rollout makes one step: ActorCritic, Reinforce, SARSA."""
-
-HOGWILD = ("shared", "synced")
-"""Modes whose workers share their weights, and have target networks of their own."""
+"""The same for algorithms with one step per rollout: ActorCritic, Reinforce, SARSA."""
 
 RATES: tuple[tuple[str, type[TorchPart], tuple[str, ...]], ...] = (
     ("optim_spec", OptimSpec, ("lr",)),
     ("lr_scheduler_spec", LRSchedulerSpec, ("base_lr", "max_lr", "eta_min")),
 )
-"""Keys of a net, and their arguments that are learning rates; others are parts of one."""
+"""Keys of a net, and their arguments that are learning rates, not factors of one."""
 
 
 def parts_of(algorithm: AlgorithmSpec | None, meta: MetaSpec) -> tuple[Part, ...]:
-    """What is divided among the ranks of a training.
+    """The keys that are divided among the ranks of a training.
 
-    With "linear" each rank keeps its minibatch, as far as its rollout fills it: a step of all
-    stands for N steps of one. With "strong" the minibatch is divided as well: the updates are
-    those of one process, shared out.
+    With "linear" each rank keeps the minibatch size, up to the size of its rollout. So a step of
+    all ranks replaces N steps of one process. With "strong" the minibatch is divided too, and the
+    updates equal those of one process.
     """
-    if meta.distributed != "all_reduce" or meta.max_session == 1 or meta.scale == "weak":
+    if not meta.mode.in_step or meta.max_session == 1 or meta.scale == "weak":
         return ()
     if meta.scale == "linear":
         return TOTALS
@@ -80,15 +77,15 @@ def shares(
     meta: MetaSpec,
     num_envs: int | None,
 ) -> tuple[AlgorithmSpec | None, MemorySpec | None]:
-    """Both blocks as each rank has them; what does not divide is rounded up.
+    """Both blocks with the values of one rank; shares are rounded up.
 
-    A minibatch that a rank's rollout, of `num_envs` environments, cannot fill becomes that rollout.
-    With None, where the number is not known, it stays.
+    A minibatch larger than a rank's rollout of `num_envs` environments is cut to that rollout.
+    `num_envs` None (unknown) leaves it unchanged.
     """
     parts = parts_of(algorithm, meta)
     count = meta.max_session
     if parts and meta.scale == "strong" and isinstance(algorithm, ReplayLearningSpec):
-        # Each rank makes 1 / N of the frames: N times the steps for each of them are as many.
+        # Each rank makes 1 / N of the frames, so it needs N times the steps per frame.
         ratio = algorithm.update_to_data
         more: dict[str, Any] = {"training_batch_iter": algorithm.training_batch_iter * count}
         if ratio is not None:
@@ -104,11 +101,11 @@ def shares(
 
 
 def scaled(spec: Spec) -> Spec:
-    """The spec of each rank or Hogwild! worker; without them, or with one, it is the same."""
+    """The spec of each rank or Hogwild! worker; unchanged without them, or with only one."""
     meta, agent, count = spec.meta, spec.agent, spec.meta.max_session
-    if meta.distributed not in ("all_reduce", *HOGWILD) or count == 1:
+    if not (meta.mode.in_step or meta.mode.lock_free) or count == 1:
         return spec
-    if meta.distributed in HOGWILD:
+    if meta.mode.lock_free:
         if agent.algorithm.HAS_TARGETS is False:
             return spec
         agent = _with_nets(agent, lambda net: following(net, meta))
@@ -123,15 +120,15 @@ def scaled(spec: Spec) -> Spec:
 
 
 def following(net: NetSpec, meta: MetaSpec) -> NetSpec:
-    """A net whose targets follow over the frames of all ranks as they do over those of one process.
+    """A net whose target networks lag, in frames of all ranks, as they do in one process.
 
-    With "weak" nothing is divided, and they follow as they did. A Hogwild! worker's targets follow
-    after each of its own steps, and the weights that all share have taken W by then.
+    With "weak" nothing changes. A Hogwild! worker updates its targets after each of its own steps.
+    By then the shared weights have taken about W steps.
     """
     count = meta.max_session
-    if meta.distributed in HOGWILD:
+    if meta.mode.lock_free:
         return _with_targets_as_often(net, count, count)
-    count = count if meta.distributed == "all_reduce" else 1
+    count = count if meta.mode.in_step else 1
     if meta.scale == "strong":
         return _with_targets_as_often(net, count, 1)
     if meta.scale == "linear" and meta.scale_lr:
@@ -142,7 +139,7 @@ def following(net: NetSpec, meta: MetaSpec) -> NetSpec:
 def given_parts(
     algorithm: AlgorithmSpec | None, memory: MemorySpec | None, meta: MetaSpec
 ) -> Mapping[Part, int]:
-    """What is divided among the ranks, with the values in the spec."""
+    """The keys that are divided among the ranks, with their values in the spec."""
     blocks = {"algorithm": algorithm, "memory": memory}
     found = {}
     for part in parts_of(algorithm, meta):
@@ -168,15 +165,17 @@ def _fields(block: Block | None) -> dict[str, Any]:
 
 
 def _samples_of_a_step(given: AlgorithmSpec | None, own: AlgorithmSpec | None, count: int) -> float:
-    """A gradient step of `count` ranks over one of a single process, in samples: their number, or
-    less where the minibatch of each is smaller than that in the spec."""
+    """The ratio of samples in a gradient step of `count` ranks to those of a single process.
+
+    It is `count`, or less if the minibatch of a rank is smaller than the spec's.
+    """
     if isinstance(given, PPOSpec) and isinstance(own, PPOSpec):
         return count * own.minibatch_size / given.minibatch_size
     return count
 
 
 def _with_larger_steps(agent: AgentSpec, times: float) -> AgentSpec:
-    """With `times` the learning rates."""
+    """The agent with all learning rates multiplied by `times`."""
     agent = _with_nets(agent, lambda net: _with_larger_rates(net, times))
     alpha_lr = _fields(agent.algorithm).get("alpha_lr")
     if alpha_lr is None:
@@ -190,11 +189,12 @@ def _with_nets(agent: AgentSpec, change: Callable[[NetSpec], NetSpec]) -> AgentS
 
 
 def _with_targets_as_often(net: NetSpec, count: int, steps: int) -> NetSpec:
-    """See `following`, for `count` ranks of which each step stands for `steps` of one process.
+    """See `following`, for `count` ranks. A step of all ranks replaces `steps` of one process.
 
-    After every step a polyak average goes the way of `steps` at once: (1 − τ)^steps of what it was
-    remains (the scaling rule of arXiv:2307.13813). Where frames are counted, those of a rank stand
-    for `count` times as many: a copy is made after fewer, an average goes so much further.
+    A polyak average after every step makes `steps` updates at once: it keeps (1 − τ)^steps of its
+    old value (the scaling rule of arXiv:2307.13813). If the update frequency counts frames, one
+    frame of a rank is `count` frames in all. So copies come after `count` times fewer frames, and
+    an average makes `count` updates at once.
     """
     if count == 1:
         return net
@@ -208,13 +208,13 @@ def _with_targets_as_often(net: NetSpec, count: int, steps: int) -> NetSpec:
             frames = -(-frames // count)
         elif (at_once := steps if frames == 1 else count) > 1:
             tau = 1 - (1 - tau) ** at_once
-        # Both, also where a role gives one of them: the other is no more that of the net.
+        # Sets both keys even if a role has only one: the other one now differs from the net's.
         changed |= {f"{prefix}update_frequency": frames, f"{prefix}polyak_coef": tau}
     return type(net).model_validate({**given, **changed})
 
 
 def _with_larger_rates(net: NetSpec, times: float) -> NetSpec:
-    """Of all its optimizers and schedules, those of one role too."""
+    """The net with multiplied rates in all optimizers and schedules, those of a role too."""
     data = net.model_dump(mode="json")
     for name, model, rates in RATES:
         for key in (name, *(f"{role}_{name}" for role in ROLES)):
@@ -226,5 +226,5 @@ def _with_larger_rates(net: NetSpec, times: float) -> NetSpec:
 
 
 def _times(rate: Any, times: float) -> Any:
-    """`times` a rate, or each of a list of them."""
+    """A rate, or each rate of a list, multiplied by `times`."""
     return [each * times for each in rate] if isinstance(rate, list | tuple) else rate * times

@@ -1,4 +1,4 @@
-"""The `search` block: which keys vary, and how Ray Tune draws them."""
+"""The `search` block: the keys to vary, and Ray Tune's samplers for them."""
 
 from collections.abc import Callable, Iterator, Mapping
 from math import isclose, isfinite
@@ -7,14 +7,14 @@ from typing import Any, NamedTuple, TypeAlias
 from slm_lab.core.errors import Problem
 from slm_lab.spec.override import SettingError, with_value
 from slm_lab.spec.schema.bounds import CHOICES
+from slm_lab.spec.schema.messages import unknown_name
 from slm_lab.spec.schema.spec import Spec
-from slm_lab.spec.schema.wording import unknown_name
 
 Validate: TypeAlias = Callable[[Mapping[str, Any]], tuple[Spec | None, list[Problem]]]
 
 
-class Sampler(NamedTuple):
-    """A sampler of Ray Tune: the names of its arguments, and how many a spec must give."""
+class TuneSampler(NamedTuple):
+    """A sampler of Ray Tune: the names of its arguments, and the number of required ones."""
 
     arguments: tuple[str, ...]
     required: int
@@ -23,41 +23,41 @@ class Sampler(NamedTuple):
 
 
 SAMPLERS = {
-    "uniform": Sampler(("lower", "upper"), 2),
-    "quniform": Sampler(("lower", "upper", "q"), 3),
-    "loguniform": Sampler(("lower", "upper", "base"), 2),
-    "qloguniform": Sampler(("lower", "upper", "q", "base"), 3),
-    "randint": Sampler(("lower", "upper"), 2, whole=True),
-    "qrandint": Sampler(("lower", "upper", "q"), 2, whole=True),
-    "lograndint": Sampler(("lower", "upper", "base"), 2, whole=True),
-    "qlograndint": Sampler(("lower", "upper", "q", "base"), 3, whole=True),
-    "normal": Sampler(("mean", "sd"), 2, in_order=False),
-    "randn": Sampler(("mean", "sd"), 2, in_order=False),
-    "qrandn": Sampler(("mean", "sd", "q"), 3, in_order=False),
+    "uniform": TuneSampler(("lower", "upper"), 2),
+    "quniform": TuneSampler(("lower", "upper", "q"), 3),
+    "loguniform": TuneSampler(("lower", "upper", "base"), 2),
+    "qloguniform": TuneSampler(("lower", "upper", "q", "base"), 3),
+    "randint": TuneSampler(("lower", "upper"), 2, whole=True),
+    "qrandint": TuneSampler(("lower", "upper", "q"), 2, whole=True),
+    "lograndint": TuneSampler(("lower", "upper", "base"), 2, whole=True),
+    "qlograndint": TuneSampler(("lower", "upper", "q", "base"), 3, whole=True),
+    "normal": TuneSampler(("mean", "sd"), 2, in_order=False),
+    "randn": TuneSampler(("mean", "sd"), 2, in_order=False),
+    "qrandn": TuneSampler(("mean", "sd", "q"), 3, in_order=False),
 }
 LISTS = ("choice", "grid_search")
 ALL_SAMPLERS = (*SAMPLERS, *LISTS)
 
-_OF_SEARCH = "it says how the search goes, the same for all trials"
+_OF_SEARCH = "it configures the whole search"
 NOT_OF_A_TRIAL = {
     "meta.max_trial": _OF_SEARCH,
     "meta.search_alg": _OF_SEARCH,
     "meta.search_scheduler": _OF_SEARCH,
     "meta.search_resources": _OF_SEARCH,
     "meta.confirm": _OF_SEARCH,
-    "meta.random_seed": "the seeds of all trials follow from that of the search; meta.max_session "
-    "repeats each trial under more of them",
+    "meta.random_seed": "the seeds of all trials derive from that of the search; meta.max_session "
+    "repeats each trial with more seeds",
     "meta.cluster": "all trials run in the same place",
-    "search": "a trial searches nothing itself",
+    "search": "a trial has no search block",
     "name": "it is the label of the search, and changes no trial",
 }
-"""Keys whose value a trial never sees, with the reasons; so it is for what is below them."""
+"""Keys that do not affect a trial, with the reasons; the same holds for keys below them."""
 
 
 class Dimension(NamedTuple):
-    """One key that a search varies: its dotted path in the spec, the sampler and its arguments.
+    """A key that a search varies: its dotted path in the spec, the sampler and its arguments.
 
-    `key` is where it stands in the `search` block.
+    `key` is its dotted path in the `search` block.
     """
 
     key: str
@@ -67,8 +67,10 @@ class Dimension(NamedTuple):
 
 
 def dimensions(search: Mapping[str, Any], above: str = "") -> Iterator[Dimension]:
-    """The keys of a search block, nested or with dots, in order. A key without `__` that holds no
-    block, or an empty one, is a dimension without sampler ("")."""
+    """The keys of a search block, nested or dotted, in order.
+
+    A key without `__` whose value is no block, or an empty block, has no sampler ("").
+    """
     for key, value in search.items():
         here = f"{above}.{key}" if above else key
         path, separator, sampler = here.rpartition("__")
@@ -81,9 +83,11 @@ def dimensions(search: Mapping[str, Any], above: str = "") -> Iterator[Dimension
 
 
 def search_problems(spec: Mapping[str, Any], validate: Validate) -> list[Problem]:
-    """What is wrong with the `search` block of a spec: samplers, their arguments, keys that mean
-    nothing to a trial or contradict each other, and paths or values that the schema does not have,
-    tried by setting each in the spec."""
+    """The problems of the `search` block of a spec.
+
+    Checks samplers and their arguments, keys that do not affect a trial, and keys that contradict
+    each other. Checks paths and values by setting each in the spec and validating it.
+    """
     search = spec.get("search")
     if not isinstance(search, Mapping):
         return []
@@ -94,7 +98,7 @@ def search_problems(spec: Mapping[str, Any], validate: Validate) -> list[Problem
         message = (
             _sampler_message(dimension)
             or _meaningless(dimension.path)
-            or _said_before(dimension, seen)
+            or _conflict(dimension, seen)
         )
         if message:
             path = f"search.{dimension.key}"
@@ -109,27 +113,29 @@ def search_problems(spec: Mapping[str, Any], validate: Validate) -> list[Problem
 
 
 def _meaningless(path: str) -> str:
-    """Why a trial would not see a value at `path`; "" if it does."""
+    """Why a value at `path` does not affect a trial; "" if it does."""
     for key, why in NOT_OF_A_TRIAL.items():
         if path == key or path.startswith(f"{key}."):
             return f"{key} cannot be searched over: {why}"
     return ""
 
 
-def _said_before(dimension: Dimension, seen: dict[str, str]) -> str:
-    """Whether another key varies the same, or what is above or below it, by the keys so far; "" if
-    none does."""
+def _conflict(dimension: Dimension, seen: dict[str, str]) -> str:
+    """The conflict with an earlier key that varies the same path, or a path above or below; or "".
+
+    `seen` maps the paths so far to their keys; this adds the dimension to it.
+    """
     path, key = dimension.path, dimension.key
     message = ""
-    for other, its_key in seen.items():
-        if other == path and its_key == key:
+    for other, other_key in seen.items():
+        if other == path and other_key == key:
             message = "is given twice, once nested; keep one"
         elif other == path:
-            message = f"varies the same as search.{its_key}; keep one"
+            message = f"varies the same as search.{other_key}; keep one"
         elif path.startswith(f"{other}."):
-            message = f"varies a part of what search.{its_key} sets as a whole; keep one"
+            message = f"varies a part of what search.{other_key} sets as a whole; keep one"
         elif other.startswith(f"{path}."):
-            message = f"sets as a whole what search.{its_key} varies a part of; keep one"
+            message = f"sets as a whole what search.{other_key} varies a part of; keep one"
         if message:
             break
     seen.setdefault(path, key)
@@ -137,7 +143,7 @@ def _said_before(dimension: Dimension, seen: dict[str, str]) -> str:
 
 
 def _sampler_message(dimension: Dimension) -> str:
-    """What is wrong with the sampler or its arguments; "" if nothing."""
+    """The problem of the sampler or its arguments; "" if none."""
     name, args = dimension.sampler, dimension.args
     if not name and isinstance(args, Mapping):
         return "holds no key to vary"
@@ -147,12 +153,12 @@ def _sampler_message(dimension: Dimension) -> str:
         return unknown_name("sampler", name, ALL_SAMPLERS)
     if name in LISTS:
         empty = not isinstance(args, list) or not args
-        return "must be a list of values" if empty else CHOICES.refusal(args) or ""
+        return "must be a list of values" if empty else CHOICES.error_line(args) or ""
     return _argument_message(name, SAMPLERS[name], args)
 
 
-def _argument_message(name: str, sampler: Sampler, args: Any) -> str:
-    """What is wrong with the arguments of a sampler of numbers; "" if nothing."""
+def _argument_message(name: str, sampler: TuneSampler, args: Any) -> str:
+    """The problem of the arguments of a sampler of numbers; "" if none."""
     if not isinstance(args, list) or not sampler.required <= len(args) <= len(sampler.arguments):
         return f"must be a list [{', '.join(sampler.arguments)}]"
     if any(isinstance(arg, bool) or not isinstance(arg, int | float) for arg in args):
@@ -185,19 +191,21 @@ def _is_multiple(end: float, q: Any) -> bool:
 
 
 def extremes(dimension: Dimension) -> list[Any]:
-    """Values that the search may set: every choice, or the ends of the range and, where it is one
-    of fractions, one between. Of a normal distribution a deviation counts as the end."""
+    """Test values that the search may set: every choice, or the ends of a range.
+
+    A range of fractions adds a value in between. The ends of a normal distribution are mean ± sd.
+    """
     if dimension.sampler in LISTS:
         return list(dimension.args)
     sampler = SAMPLERS[dimension.sampler]
     first, second = dimension.args[:2]
-    given = dict(zip(sampler.arguments, dimension.args, strict=False))
-    q = given.get("q")
+    arguments = dict(zip(sampler.arguments, dimension.args, strict=False))
+    q = arguments.get("q")
     if sampler.whole:
-        # The upper end is left out, except where it is one of the multiples to draw from.
+        # The range excludes its upper end, unless it draws multiples of q.
         return [int(first), int(second) if q is not None and q > 1 else int(second) - 1]
     if sampler.in_order:
-        # Tune itself comes as near to the upper end as rounding lets it; Optuna draws it.
+        # Tune excludes the upper end, up to rounding; Optuna includes it.
         return [first, second, _between(first, second, q)]
     mean, below, above = (
         each if q is None else round(each / q) * q
@@ -207,8 +215,8 @@ def extremes(dimension: Dimension) -> list[Any]:
 
 
 def _between(lower: float, upper: float, q: float | None) -> float:
-    """A value that is drawn from between. Where fractions are, it or `lower` is one."""
-    if q is not None:  # of two multiples in a row at least one is a fraction, if q is
+    """A possible draw between the ends. If draws may be fractions, it or `lower` is one."""
+    if q is not None:  # if q is a fraction, one of two successive multiples is a fraction too
         return min((round(lower / q) + 1) * q, upper)
     value = lower / 2 + upper / 2
     while value > lower and value.is_integer():
@@ -223,7 +231,7 @@ def _tried(
     validate: Validate,
     before: set[str],
 ) -> list[Problem]:
-    """The problems that the spec has with `value` at the path and had not before."""
+    """The new problems of the spec with `value` at the path; `before` has its old problems."""
     try:
         changed = with_value(dict(spec), dimension.path.split("."), value)
     except SettingError as error:

@@ -1,7 +1,7 @@
-"""What torch offers by name: optimizers, schedulers, losses, layers, activations, initialisers.
+"""Torch's classes by name: optimizers, schedulers, losses, layers, activations, initialisers.
 
-Read from torch_table.json, which is generated from the installed torch by
-tests/unit/spec/generate_torch_table.py, because a spec is checked without importing torch.
+A spec is checked without importing torch. So this module reads torch_table.json, which
+tests/unit/spec/generate_torch_table.py generates from the installed torch.
 """
 
 import json
@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from slm_lab.spec.schema.wording import unknown_name
+from slm_lab.spec.schema.messages import unknown_name
 
 Kind: TypeAlias = Literal["optimizers", "schedulers", "losses", "layers"]
 
@@ -55,7 +55,7 @@ class TorchEntry:
         }
 
 
-# Bounds that hold for an argument of this name wherever it occurs: (holds, message).
+# Bounds of an argument of this name in any class: (holds, message).
 NUMBER_BOUNDS = {
     "lr": (lambda x: x > 0, "must be > 0"),
     "eps": (lambda x: x >= 0, "must be >= 0"),
@@ -75,7 +75,7 @@ WHOLE = frozenset(
     {"frame", "step_size", "total_iters", "T_max", "T_0", "T_mult", "total_steps", "epochs",
      "steps_per_epoch", "step_size_up", "step_size_down", "out_features", "out_channels"}
 )  # fmt: skip
-"""Arguments that count something."""
+"""Arguments that are counts, so they must be whole numbers."""
 
 
 TYPE_WORDS = {bool: "must be true or false", str: "must be a string"}
@@ -122,12 +122,12 @@ def activation_refusal(name: str) -> str | None:
 
 
 def activation_class(name: str) -> str | None:
-    """The torch.nn class that a spec means by "relu", "leaky_relu" or "LeakyReLU"; or None."""
+    """The torch.nn class named "relu", "leaky_relu" or "LeakyReLU" in a spec; None if unknown."""
     return activations().get(name.lower().replace("_", ""))
 
 
 def with_whole_numbers(args: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments in which a count that was written 1e7 is the integer it means."""
+    """The arguments with counts such as 1e7 converted to integers."""
     return {
         key: int(value) if key in WHOLE and isinstance(value, float) else value
         for key, value in args.items()
@@ -135,7 +135,7 @@ def with_whole_numbers(args: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def argument_problems(entry: TorchEntry, args: Mapping[str, Any]) -> Iterator[ArgumentProblem]:
-    """What is wrong with the arguments given for `entry`, in the order they were given."""
+    """The problems of the arguments of `entry`, in the order of `args`."""
     for key, value in args.items():
         if key not in entry.arguments:
             message = unknown_name("argument", key, list(entry.arguments))
@@ -149,7 +149,7 @@ def argument_problems(entry: TorchEntry, args: Mapping[str, Any]) -> Iterator[Ar
 
 
 def _value_message(key: str, value: Any, argument: Argument) -> str:
-    """What is wrong with one value, judged by the default that torch has for it; "" if nothing."""
+    """The problem of a value, compared with the type of torch's default; "" if none."""
     default = argument.default
     counted = key in NUMBER_BOUNDS or key in WHOLE
     message = ""
@@ -169,7 +169,10 @@ def _value_message(key: str, value: Any, argument: Argument) -> str:
 
 
 def _numbers_message(value: Any) -> str:
-    """A required argument without a default to judge by: a number or a list of them."""
+    """The problem of a required argument, which has no default; "" if none.
+
+    It must be a number or a list of numbers.
+    """
     items = value if isinstance(value, list | tuple) and value else [value]
     wrong = any(_number_message("", item) for item in items)
     return "must be a number or a list of numbers" if wrong else ""

@@ -1,4 +1,4 @@
-"""`meta.actor_learner`: what actors hand over, and what the learner makes of the spec."""
+"""`meta.actor_learner`: the length of actors' unrolls, and the algorithm of the learner."""
 
 from typing import TypeVar
 
@@ -14,23 +14,25 @@ from slm_lab.spec.schema.spec import Spec
 AlgorithmT = TypeVar("AlgorithmT", bound=AlgorithmSpec)
 
 REPLAYED_STEPS = 8
-"""Steps of an unroll where the algorithm, which replays, has no rollout of its own."""
+"""Default steps of an unroll for replay algorithms, which have no rollout length."""
 
 
 def unroll_length(spec: Spec) -> int:
-    """Steps of each environment that an actor hands over at once."""
+    """Steps of each environment in one unroll of an actor."""
     return steps_of_unroll(spec.agent.algorithm, spec.meta)
 
 
 def steps_of_unroll(algorithm: AlgorithmSpec, meta: MetaSpec) -> int:
-    """The same, of the two blocks that it depends on."""
+    """The same as `unroll_length`, from the two blocks that it depends on."""
     given = meta.actor_learner.unroll_length
     return rollout_length(algorithm) if given is None else given
 
 
 def rollout_length(algorithm: AlgorithmSpec) -> int:
-    """Steps of each environment that an algorithm collects before it learns from them; 8 for one
-    that replays, which learns from single steps or short sequences of them."""
+    """Steps of each environment that an algorithm collects before it learns from them.
+
+    8 for replay algorithms, which learn from single steps or short sequences.
+    """
     if isinstance(algorithm, PPOSpec):
         return algorithm.time_horizon
     if isinstance(algorithm, OnPolicyLearningSpec):
@@ -41,10 +43,12 @@ def rollout_length(algorithm: AlgorithmSpec) -> int:
 def frames_of_event(
     algorithm: PPOSpec | OnPolicyLearningSpec, num_envs: int, meta: MetaSpec | None
 ) -> int:
-    """Frames that one training event of an on-policy algorithm learns from: those of a rollout, or
-    of all the unrolls that it waits for. Where a training_frequency counts episodes they are not
-    known."""
-    if meta is None or meta.distributed != "actor_learner":
+    """Frames that one training event of an on-policy algorithm learns from.
+
+    These are the frames of a rollout, or of all unrolls of a training event. They are unknown if
+    training_frequency counts episodes.
+    """
+    if meta is None or not meta.mode.has_learner:
         return rollout_length(algorithm) * num_envs
     return meta.actor_learner.learn_queue * steps_of_unroll(algorithm, meta) * num_envs
 
@@ -52,8 +56,8 @@ def frames_of_event(
 def as_learned(spec: Spec) -> Spec:
     """The spec that the learner is built from.
 
-    With a number as `train_ratio` the algorithm makes that many gradient steps per frame, and with
-    null one batch per event, whatever its own keys ask for. Otherwise it is the same spec.
+    A number as `train_ratio` sets the gradient steps per frame; null means one batch per event.
+    Both override the algorithm's own keys. Otherwise the spec is unchanged.
     """
     algorithm = learning_algorithm(spec.agent.algorithm, spec.meta)
     if algorithm is spec.agent.algorithm:
@@ -63,8 +67,8 @@ def as_learned(spec: Spec) -> Spec:
 
 
 def learning_algorithm(algorithm: AlgorithmT, meta: MetaSpec | None) -> AlgorithmT:
-    """The algorithm as the learner has it, see `as_learned`."""
-    if meta is None or meta.distributed != "actor_learner":
+    """The algorithm of the learner, see `as_learned`."""
+    if meta is None or not meta.mode.has_learner:
         return algorithm
     ratio = meta.actor_learner.train_ratio
     if ratio == "spec" or not isinstance(algorithm, ReplayLearningSpec):
@@ -78,13 +82,12 @@ def learning_algorithm(algorithm: AlgorithmT, meta: MetaSpec | None) -> Algorith
 
 
 def trains_freely(meta: MetaSpec | None) -> bool:
-    """Whether the learner trains as fast as it can, whatever an algorithm that replays asks for."""
-    if meta is None or meta.distributed != "actor_learner":
+    """Whether the learner trains as fast as it can, and ignores the replay algorithm's own keys."""
+    if meta is None or not meta.mode.has_learner:
         return False
     return meta.actor_learner.train_ratio is None
 
 
 def trains_by_frequency(algorithm: ReplayLearningSpec, meta: MetaSpec | None) -> bool:
-    """Whether `training_frequency` says when there is training, and not an exact ratio or nothing
-    at all."""
+    """Whether `training_frequency` schedules the training, not a ratio or a free learner."""
     return not trains_freely(meta) and learning_algorithm(algorithm, meta).update_to_data is None

@@ -1,6 +1,7 @@
-"""YAML as spec files have it: 1.1 less its traps.
+"""Parses the YAML of spec files: YAML 1.1 without its traps.
 
-3e-4 is a number, 1:30 and dates are not. Keys are unique. An alias counts as what it stands for.
+3e-4 is a number; 1:30 and dates are strings. Duplicate keys are errors. Values of an alias count
+at every use.
 """
 
 import re
@@ -8,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import yaml
+from typing_extensions import override
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from slm_lab.core.errors import Problem, SpecError
@@ -34,7 +36,7 @@ def parse_yaml(text: str, where: str) -> Any:
         root = loader.get_single_node()
         if root is None:
             return None
-        # Before anything is made of them: two bytes of an alias may stand for all that there is.
+        # Before construction, because a two-byte alias may expand to the whole file.
         check_extent(root, _parts, YAML_LIMITS.values, where)
         problem = next(_faults(root, ""), None)
         if problem is not None:
@@ -55,14 +57,14 @@ def parse_yaml(text: str, where: str) -> Any:
 
 def _loader(text: str, where: str) -> yaml.SafeLoader:
     class Loader(yaml.SafeLoader):
-        """Ends as soon as there are too many values."""
+        """Raises SpecError as soon as there are too many values."""
 
         composed = 0
 
+        @override
         def compose_node(self, parent: Node | None, index: int) -> Node | None:
-            """See `Composer`."""
             self.composed += 1
-            if self.composed > 2 * YAML_LIMITS.values:  # a key is a node, too
+            if self.composed > 2 * YAML_LIMITS.values:  # keys are nodes too
                 most = f"{YAML_LIMITS.values:,} values, the most that a spec file may hold"
                 raise SpecError(where, [Problem("file", f"holds more than {most}")])
             return super().compose_node(parent, index)
@@ -83,7 +85,7 @@ def _parts(node: Node) -> Iterable[Node]:
 
 
 def _faults(node: Node, path: str) -> Iterator[Problem]:
-    """Keys that a block holds twice, NaN and infinity, with their lines."""
+    """Duplicate keys, NaN and infinity, with their lines."""
     if isinstance(node, SequenceNode):
         for index, entry in enumerate(node.value):
             yield from _faults(entry, f"{path}.{index}")

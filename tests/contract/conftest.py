@@ -16,7 +16,7 @@ STATE_OF_PROBES = {
 }
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="session", autouse=True)
 def probes_with_exact_state() -> Iterator[None]:
     """A run on them can then be resumed within an episode, as on the simulators that users have."""
     with pytest.MonkeyPatch.context() as patch:

@@ -15,8 +15,8 @@ from slm_lab.core.types import Array, StateDict
 from slm_lab.env.make import make_env
 from slm_lab.env.step import Step
 from slm_lab.env.vector_env import VectorEnv
-from slm_lab.experiment.saveable import from_saveable, to_saveable
 from slm_lab.spec.schema.spec import Spec
+from slm_lab.storage.serialization import from_plain, to_plain
 
 
 class Play:
@@ -63,14 +63,14 @@ class Play:
 def saved(state: StateDict) -> Any:
     """The state as a checkpoint brings it back."""
     file = io.BytesIO()
-    torch.save(to_saveable(state), file)
+    torch.save(to_plain(state), file)
     file.seek(0)
-    return from_saveable(torch.load(file, weights_only=True))
+    return from_plain(torch.load(file, weights_only=True))
 
 
 def same(one: Any, other: Any) -> bool:
     """Whether two states are equal bit for bit, NaN being equal to itself."""
-    return _same(to_saveable(one), to_saveable(other))
+    return _same(to_plain(one), to_plain(other))
 
 
 def _same(one: Any, other: Any) -> bool:

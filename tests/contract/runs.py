@@ -9,7 +9,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from slm_lab.experiment.session import Session
+from slm_lab.session.session import Session
 from tests.contract.table import ALGORITHM_ROWS
 from tests.support import rows, run_session
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from slm_lab.agent.memory.memory import MemoryLayout
-from slm_lab.agent.replay_plan import ReplayPlan, TrainingSchedule
+from slm_lab.agent.replay_config import ReplayConfig, TrainingSchedule
 from slm_lab.core.registry import Registry
 from slm_lab.spec.schema.spec import Spec
 from tests.learning.probe_envs import register_probes
@@ -419,7 +419,7 @@ class MemoryRow:
     def layout(self, seed: int) -> MemoryLayout:
         """For three environments, observations (2,) and one action each."""
         schedule = TrainingSchedule(frequency=12, start=24, batches_per_event=2)
-        plan = ReplayPlan(schedule, 0.9, self.num_steps, seed)
+        plan = ReplayConfig(schedule, 0.9, self.num_steps, seed)
         i64, f32 = np.dtype(np.int64), np.dtype(np.float32)
         return MemoryLayout(self.horizon, 3, (2,), f32, (), i64, plan)
 
@@ -450,7 +450,7 @@ class NetRow:
     block: Data
     obs_shape: tuple[int, ...]
     heads: tuple[int, ...] = (3, 1)
-    recalled: int = 0
+    state_around: int = 0
     """What it sees behind an observation: recurrent state and mark."""
 
 
@@ -460,9 +460,9 @@ MLP = {**TANH, "hid_layers": [8, 6]}
 
 NET_ROWS: dict[str, dict[str, NetRow]] = {
     "RecurrentNet": {
-        "gru": NetRow(RECURRENT, (4,), recalled=7),
+        "gru": NetRow(RECURRENT, (4,), state_around=7),
         "lstm_of_two_layers": NetRow(
-            {**RECURRENT, "cell_type": "LSTM", "rnn_num_layers": 2}, (4,), recalled=25
+            {**RECURRENT, "cell_type": "LSTM", "rnn_num_layers": 2}, (4,), state_around=25
         ),
         "rnn_alone": NetRow({**RECURRENT, "cell_type": "RNN", "fc_hid_layers": []}, (4,), (3,), 7),
     },

@@ -5,7 +5,7 @@ import torch
 from pandas.testing import assert_frame_equal
 
 from slm_lab.core.errors import SpecError
-from slm_lab.experiment.traffic import Traffic
+from slm_lab.parallel.actor_learner.stats import PipelineStats
 from slm_lab.spec.schema.algorithm import ReplayLearningSpec
 from tests.contract.runs import vectors
 from tests.contract.table import ALGORITHM_ROWS, cases
@@ -60,7 +60,7 @@ def played_in_turn(case, num_actors=1, **flow):
 
 def check_is(expected, expected_vectors, session):
     """Rows, less the columns that only a learner with actors has, and weights, to the last bit."""
-    own = rows(session).drop(columns=list(Traffic.columns), errors="ignore")
+    own = rows(session).drop(columns=list(PipelineStats.columns), errors="ignore")
     assert_frame_equal(own, expected, check_exact=True)
     for part, vector in vectors(session).items():
         assert torch.equal(vector, expected_vectors[part])
@@ -88,7 +88,7 @@ def test_actors_in_turn_that_are_resumed_go_on_as_if_nothing_had_happened(case, 
 
     def stop(session):
         if session.clock.frame >= 300:
-            session._board.request_stop()
+            session.board.request_stop()
 
     whole = run_session(spec, tmp_path / "whole", serially=True)
     stopped = run_session(spec, tmp_path / "cut", on_row=stop, serially=True)
@@ -96,5 +96,7 @@ def test_actors_in_turn_that_are_resumed_go_on_as_if_nothing_had_happened(case, 
     resumed = run_session(spec, tmp_path / "cut", resume=True, serially=True)
     assert whole.agent.learner.opt_step > stopped.agent.learner.opt_step > 0
     check_is(
-        rows(whole).drop(columns=list(Traffic.columns), errors="ignore"), vectors(whole), resumed
+        rows(whole).drop(columns=list(PipelineStats.columns), errors="ignore"),
+        vectors(whole),
+        resumed,
     )

@@ -5,9 +5,9 @@ import pytest
 import torch
 from pandas.testing import assert_frame_equal
 
-from slm_lab.agent.optim.shared_peers import MeetingPlace
-from slm_lab.experiment.launch.processes import SPAWN
-from slm_lab.experiment.progress import Board
+from slm_lab.parallel.all_reduce.shared_memory_group import GroupBuffers
+from slm_lab.parallel.processes import SPAWN
+from slm_lab.session.status_board import StatusBoard
 from tests.contract.runs import vectors
 from tests.contract.table import ALGORITHM_ROWS
 from tests.support import Rank, parse, reinforce, rows, run_ranks, run_session
@@ -46,14 +46,14 @@ def stop_after(frame):
 
     def stop(session):
         if session.clock.frame >= frame:
-            session._board.request_stop()
+            session.board.request_stop()
 
     return stop
 
 
 @EVERY
 def test_one_rank_trains_as_if_there_were_no_crew(case, spec, whole_runs, tmp_path):
-    rank = Rank(0, Board.allocate(SPAWN, 1), MeetingPlace.of(1))
+    rank = Rank(0, StatusBoard.allocate(SPAWN, 1), GroupBuffers.of(1))
     session = run_session(spec, tmp_path, rank=rank)
     whole = whole_runs.get(*case)
     assert_frame_equal(rows(session), whole.rows, check_exact=True)
@@ -89,7 +89,7 @@ def test_the_rows_are_about_the_episodes_and_frames_of_all_ranks(spec, tmp_path)
     last = rows(first).iloc[-1]
     assert last["total_frame"] == first.clock.frame + second.clock.frame
     assert last["epi"] == first.tracker.episodes
-    told = sum(len(each.episode_return) for each in second._crew._told)
+    told = sum(len(each.episode_return) for each in second.strategy.episodes._unsent)
     assert first.tracker.episodes > second.tracker.episodes - told > 0
     cpu = pd.read_csv(first.paths.rows)["cpu_t"]
     assert (cpu.diff().dropna() > 0).all()

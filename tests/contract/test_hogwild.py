@@ -4,8 +4,8 @@ import pytest
 import torch
 from pandas.testing import assert_frame_equal
 
-from slm_lab.experiment import hogwild
-from slm_lab.experiment.hogwild import Hogwild
+from slm_lab.parallel.hogwild import strategy as hogwild
+from slm_lab.parallel.hogwild.strategy import HogwildStrategy
 from tests.contract.runs import vectors
 from tests.contract.table import ALGORITHM_ROWS, Row, cases
 from tests.support import rows, run_session
@@ -38,7 +38,7 @@ def whole(case, spec, whole_runs, tmp_path):
 def check_is(whole, session):
     """Rows, less the columns that only a crew has, and weights, to the last bit."""
     expected, expected_vectors = whole
-    own = rows(session).drop(columns=list(Hogwild.columns))
+    own = rows(session).drop(columns=list(HogwildStrategy.columns))
     assert_frame_equal(own, expected, check_exact=True)
     for part, vector in vectors(session).items():
         assert torch.equal(vector, expected_vectors[part])
@@ -61,7 +61,7 @@ def test_a_replica_that_is_refreshed_is_the_global_network(spec, whole, tmp_path
     monkeypatch.setattr(hogwild, "is_on_cpu", lambda optimizer: False)
     session = run_session(spec, tmp_path, hogwild="shared")
     for name, optimizer in session.agent.learner.units.optimizers.items():
-        unit = session._crew._state.units[name]
+        unit = session.strategy._state.units[name]
         assert optimizer.flat.vector.data_ptr() != unit.vector.data_ptr()
         assert torch.equal(optimizer.flat.vector, unit.vector)
     check_is(whole, session)
@@ -72,7 +72,7 @@ def test_a_replica_that_is_refreshed_is_the_global_network(spec, whole, tmp_path
 def test_one_worker_that_is_resumed_goes_on_as_if_nothing_had_happened(spec, whole, mode, tmp_path):
     def stop(session):
         if session.clock.frame >= 300:
-            session._board.request_stop()
+            session.board.request_stop()
 
     stopped = run_session(spec, tmp_path, on_row=stop, hogwild=mode)
     assert 300 <= stopped.clock.frame < 400

@@ -63,7 +63,7 @@ def _(batch: TransitionSource, frame):
     for number in range(batch.num_batches):
         sample = batch.sample(frame)
         error = sample.reward - sample.obs[:, 0] / STEPS * (number + 1)
-        batch.report_errors(sample.index, error)
+        batch.update_priorities(sample.index, error)
         samples.append(asdict(sample))
     return samples
 

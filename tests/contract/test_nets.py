@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from slm_lab.agent.net.acting import act_forward
-from slm_lab.agent.net.batch_renorm import BatchRenorm
 from slm_lab.agent.net.build import build_net
+from slm_lab.agent.net.layers.batch_renorm import BatchRenorm
 from slm_lab.core.registry import NETS
 from slm_lab.spec import builtin as _builtin  # registers the lab's own parts  # noqa: F401
 from tests.contract.runs import global_generators, poison_global_generators
@@ -33,7 +33,7 @@ def observations(case, size, seed=17):  # not that of the weights
     name, variant = case
     row = NET_ROWS[name][variant]
     *lead, last = row.obs_shape
-    shape = (size, *lead, last + row.recalled)
+    shape = (size, *lead, last + row.state_around)
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 

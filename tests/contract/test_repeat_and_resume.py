@@ -33,7 +33,7 @@ def test_a_resumed_run_equals_the_uninterrupted_one(case, whole_runs, tmp_path):
 
     def stop(session):
         if session.clock.frame >= 300:
-            session._board.request_stop()
+            session.board.request_stop()
 
     stopped = run_session(spec, tmp_path, on_row=stop)
     assert 300 <= stopped.clock.frame < 400

@@ -40,7 +40,7 @@ SPECS = {
 
 def stop(session):
     if session.clock.frame >= 240:
-        session._board.request_stop()
+        session.board.request_stop()
 
 
 @pytest.mark.parametrize("algorithm", SPECS)
@@ -67,7 +67,7 @@ def test_native_games_go_on_with_new_ones_and_a_memory_of_single_frames(tmp_path
     )
     run_session(spec, tmp_path, on_row=stop)
     resumed = run_session(spec, tmp_path, resume=True)
-    assert "the state of ALE/Pong-v5 cannot be saved: going on with fresh episodes" in caplog.text
+    assert "the state of ALE/Pong-v5 cannot be saved: resuming with fresh episodes" in caplog.text
     assert resumed.clock.frame == 480
     ring = resumed.agent.memory._ring
     assert isinstance(ring._obs, FrameStacks)

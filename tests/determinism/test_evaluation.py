@@ -6,11 +6,11 @@ import pytest
 import torch
 from pandas.testing import assert_frame_equal
 
-from slm_lab.experiment.checkpoint import CheckpointStore
-from slm_lab.experiment.evaluate import Evaluator, snapshot_of
-from slm_lab.experiment.rigorous_eval import RigorousEval
 from slm_lab.metrics.row import EVAL_COLUMNS
+from slm_lab.session.evaluator import Evaluator, snapshot_of
+from slm_lab.session.rigorous_eval import RigorousEval
 from slm_lab.spec.profile import dev_profile
+from slm_lab.storage.checkpoint import CheckpointStore
 from tests.support import make_session, parse, ppo, reinforce, rows, run_session
 
 SPECS = {
@@ -49,7 +49,7 @@ def weights(session):
 def stop_at(frame):
     def stop(session):
         if session.clock.frame >= frame:
-            session._board.request_stop()
+            session.board.request_stop()
 
     return stop
 
@@ -158,7 +158,7 @@ def test_the_time_of_evaluations_is_no_training_time(tmp_path, monkeypatch):
         Time.now += 1000.0
         return play(self, snapshot, stop)
 
-    monkeypatch.setattr("slm_lab.experiment.stopwatch.time", Time)
+    monkeypatch.setattr("slm_lab.session.stopwatch.time", Time)
     monkeypatch.setattr(RigorousEval, "play", slow_play)
     session = run_session(evaluated("cartpole"), tmp_path)
     assert Time.now > 7000
@@ -172,7 +172,7 @@ def test_both_parts_of_a_checkpoint_play_the_same_episodes_and_change_nothing(na
     spec = spec_of(name)
     session = run_session(spec, tmp_path)
     played = []
-    for snapshot in (session._snapshot(), snapshot_of(session.state_dict())):
+    for snapshot in (session.parts.snapshot(), snapshot_of(session.parts.state_dict())):
         evaluator = Evaluator(spec, 4, seed=3)
         evaluator.load_snapshot(snapshot)
         played.append(evaluator.play(2))
@@ -189,7 +189,7 @@ def test_another_seed_plays_other_episodes(tmp_path):
     lengths = []
     for seed in (0, 1):
         evaluator = Evaluator(spec, 10, seed)
-        evaluator.load_snapshot(session._snapshot())
+        evaluator.load_snapshot(session.parts.snapshot())
         lengths.append(evaluator.play(1).episode_return.tolist())
         evaluator.close()
     assert lengths[0] != lengths[1]
@@ -202,7 +202,7 @@ def test_an_agent_plays_what_it_learned_and_not_what_it_was_built_with(tmp_path)
     evaluator = Evaluator(spec, 4, seed=0)
     obs = evaluator.env.obs
     before = evaluator._agent.actor.act_greedily(obs)
-    evaluator.load_snapshot(session._snapshot())
+    evaluator.load_snapshot(session.parts.snapshot())
     after = evaluator._agent.actor.act_greedily(obs)
     np.testing.assert_array_equal(after, session.agent.actor.act_greedily(obs))
     assert not np.array_equal(before, after)
@@ -233,7 +233,7 @@ def test_a_stop_drops_the_evaluation_it_comes_in_which_is_made_when_the_run_goes
         episodes = play(self, snapshot, lambda: next(asked, True))
         dropped.append(snapshot["frame"])
         monkeypatch.setattr(RigorousEval, "play", play)
-        session_of[0]._board.request_stop()
+        session_of[0].board.request_stop()
         return episodes
 
     monkeypatch.setattr(RigorousEval, "play", play_with_a_stop)

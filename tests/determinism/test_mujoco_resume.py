@@ -19,7 +19,7 @@ SPECS = {
 
 def stop(session):
     if session.clock.frame >= 300:
-        session._board.request_stop()
+        session.board.request_stop()
 
 
 @pytest.mark.parametrize("name", SPECS)

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from pandas.testing import assert_frame_equal
 
-from slm_lab.experiment.intact import settle
-from slm_lab.experiment.manifest import previous_path, read_manifest
+from slm_lab.storage.intact import settle
+from slm_lab.storage.manifest import previous_path, read_manifest
 from tests.contract.playing import same
 from tests.support import make_session, parse, q_learning, rows, run_session
-from tests.unit.experiment.disk import Killed, faults
+from tests.unit.storage.disk import Killed, faults
 
 MAX_SIZE, STOP, END = 300, 900, 1200
 """The ring has wrapped more than once when the run is stopped."""
@@ -62,7 +62,7 @@ def whole(tmp_path_factory):
 def test_a_run_stopped_after_several_checkpoints_and_resumed(memory, whole, tmp_path):
     def stop(session):
         if session.clock.frame >= STOP:
-            session._board.request_stop()
+            session.board.request_stop()
 
     stopped = run_session(spec_of(memory), tmp_path, on_row=stop)
     manifest = stopped.records.manifest()
@@ -101,7 +101,7 @@ def test_a_run_resumed_from_the_checkpoint_before_one_that_is_damaged(
 ):
     def stop(session):
         if session.clock.frame >= STOP:
-            session._board.request_stop()
+            session.board.request_stop()
 
     stopped = run_session(spec_of(memory), tmp_path, on_row=stop)
     newest = stopped.records.manifest()
@@ -119,7 +119,7 @@ def test_a_run_resumed_again_and_again(whole, tmp_path):
 
         def stop(session, frame=frame):
             if session.clock.frame >= frame:
-                session._board.request_stop()
+                session.board.request_stop()
 
         run_session(spec_of("prioritized"), tmp_path, on_row=stop, resume=True)
     assert_same_run(
@@ -129,13 +129,13 @@ def test_a_run_resumed_again_and_again(whole, tmp_path):
 
 def test_episodes_that_were_broken_off_stay_so_in_the_checkpoints_after_it(tmp_path, monkeypatch):
     """Without exact state the newest step of a checkpoint is another in the next one."""
-    monkeypatch.setattr("slm_lab.env.sync.has_exact_state", lambda env: False)
+    monkeypatch.setattr("slm_lab.env.vector.in_process.has_exact_state", lambda env: False)
     spec = spec_of("uniform", num_envs=2, env__name="Acrobot-v1")
 
     def stop_at(frame):
         def stop(session):
             if session.clock.frame >= frame:
-                session._board.request_stop()
+                session.board.request_stop()
 
         return stop
 

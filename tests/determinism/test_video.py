@@ -15,14 +15,14 @@ from gymnasium.envs.classic_control import CartPoleEnv
 from pandas.testing import assert_frame_equal
 
 from slm_lab.core.errors import UsageError
-from slm_lab.experiment.evaluate import Evaluator
-from slm_lab.experiment.launch.processes import SPAWN
-from slm_lab.experiment.progress import Board
 from slm_lab.experiment.run import Run, RunRequest
-from slm_lab.experiment.run_dir import RunDir
-from slm_lab.experiment.seeding import session_seeds
-from slm_lab.experiment.session import Session
-from slm_lab.experiment.video import VideoRecorder
+from slm_lab.parallel.processes import SPAWN
+from slm_lab.session.evaluator import Evaluator
+from slm_lab.session.seeding import session_seeds
+from slm_lab.session.session import Session
+from slm_lab.session.status_board import StatusBoard
+from slm_lab.session.video import VideoRecorder
+from slm_lab.storage.run_dir import RunDir
 from tests.contract.runs import global_generators, poison_global_generators, vectors
 from tests.faults.lab import call, write_spec
 from tests.support import make_session, parse, ppo, q_learning, rows, run_session
@@ -69,7 +69,7 @@ def videos(session):
 def stop_at(frame):
     def stop(session):
         if session.clock.frame >= frame:
-            session._board.request_stop()
+            session.board.request_stop()
 
     return stop
 
@@ -94,11 +94,11 @@ def test_a_video_shows_the_greedy_episode_of_the_agent_as_it_was(tmp_path, caplo
     kept = {}
 
     def keep(session):
-        kept[session.clock.frame] = session._snapshot()
+        kept[session.clock.frame] = session.parts.snapshot()
 
     spec = recorded("cartpole", record_video=300)
     session = run_session(spec, tmp_path, on_row=keep)
-    seed = np.random.SeedSequence([session._video._seed, 300]).generate_state(1)[0]
+    seed = np.random.SeedSequence([session.parts.video._seed, 300]).generate_state(1)[0]
     evaluator = Evaluator(spec, 1, int(seed))
     evaluator.load_snapshot(kept[300])
     (episode_return,), (length,) = evaluator.play(1)[1:]
@@ -136,7 +136,7 @@ def test_a_stop_drops_the_video_it_comes_in_which_is_made_when_the_run_goes_on(
         asked = iter([False, False])
         record(self, snapshot, lambda: next(asked, True))
         monkeypatch.setattr(VideoRecorder, "record", record)
-        session._board.request_stop()
+        session.board.request_stop()
 
     monkeypatch.setattr(VideoRecorder, "record", record_with_a_stop)
     session = make_session(spec, tmp_path / "parts")
@@ -164,7 +164,7 @@ def test_the_time_of_recording_is_no_training_time(tmp_path, monkeypatch):
     def slow(self, snapshot, stop):
         Time.now += 1000.0
 
-    monkeypatch.setattr("slm_lab.experiment.stopwatch.time", Time)
+    monkeypatch.setattr("slm_lab.session.stopwatch.time", Time)
     monkeypatch.setattr(VideoRecorder, "record", slow)
     session = run_session(recorded("cartpole"), tmp_path)
     assert Time.now > 3000
@@ -172,7 +172,7 @@ def test_the_time_of_recording_is_no_training_time(tmp_path, monkeypatch):
 
 
 def test_an_episode_without_an_end_is_cut(tmp_path, monkeypatch):
-    monkeypatch.setattr("slm_lab.experiment.video.MAX_STEPS", 10)
+    monkeypatch.setattr("slm_lab.session.video.MAX_STEPS", 10)
     spec = parse(ppo(env__name="Pendulum-v1", env__max_frame=300, meta__record_video=300))
     session = run_session(spec, tmp_path)
     assert len(read_video(videos(session)[300])[1]) == 11
@@ -265,9 +265,9 @@ def test_every_independent_session_records_and_of_workers_the_first(
     records = []
     for index in range(spec.meta.num_sessions):
         seeds, paths = session_seeds(0, 0, index), run_dir.session(0, index)
-        session = Session(spec, index, seeds, paths, Board.allocate(SPAWN, 4))
+        session = Session(spec, index, seeds, paths, StatusBoard.allocate(SPAWN, 4))
         session.close()
-        records.append(session._video is not None)
+        records.append(session.parts.video is not None)
     assert [index for index, records_one in enumerate(records) if records_one] == recording
 
 
@@ -312,7 +312,7 @@ def test_a_simulator_that_does_not_import_is_told_when_a_video_is_due(tmp_path, 
     def broken(env):
         raise UsageError(f"{env.name} does not import: no library")
 
-    monkeypatch.setattr("slm_lab.experiment.video.why_not_filmed", broken)
+    monkeypatch.setattr("slm_lab.session.video.why_not_filmed", broken)
     session = run_session(recorded("cartpole"), tmp_path)
     assert session.clock.frame == 600
     assert capfd.readouterr().err == (

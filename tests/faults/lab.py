@@ -15,8 +15,8 @@ from typing import Any
 
 import psutil
 
-from slm_lab.experiment.run_dir import FOLDERS, RunDir
 from slm_lab.metrics.row import TIMING_COLUMNS
+from slm_lab.storage.run_dir import FOLDERS, RunDir
 
 LAB = Path(sys.executable).with_name("slm-lab")
 NAME = "small"

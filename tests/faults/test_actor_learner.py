@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from slm_lab.experiment.launch import actor_learner
-from slm_lab.experiment.manifest import read_manifest
-from slm_lab.experiment.run_dir import RunDir
 from slm_lab.experiment.trial import Trial
 from slm_lab.metrics.reader import read_rows
+from slm_lab.parallel.actor_learner import launch as actor_learner
 from slm_lab.spec.load import load_spec
+from slm_lab.storage.manifest import read_manifest
+from slm_lab.storage.run_dir import RunDir
 from tests.faults.lab import (
     NAME,
     all_gone,

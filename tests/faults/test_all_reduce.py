@@ -6,13 +6,13 @@ import signal
 
 import pytest
 
-from slm_lab.experiment.intact import settle
-from slm_lab.experiment.launch import all_reduce
-from slm_lab.experiment.manifest import pending_path, read_manifest
-from slm_lab.experiment.run_dir import RunDir
 from slm_lab.experiment.trial import Trial
 from slm_lab.metrics.reader import read_rows
+from slm_lab.parallel.all_reduce import launch as all_reduce
 from slm_lab.spec.load import load_spec
+from slm_lab.storage.intact import settle
+from slm_lab.storage.manifest import pending_path, read_manifest
+from slm_lab.storage.run_dir import RunDir
 from tests.faults.lab import (
     NAME,
     all_gone,
@@ -90,7 +90,7 @@ def test_after_a_rank_was_killed_all_go_on_from_the_last_checkpoint(folder, undi
     sessions = trial_metrics(folder)["sessions"]
     assert [each["restarts"] for each in sessions] == [1, 1]
     log = next((run_folder(folder) / "log").glob("*_s1.log")).read_text()
-    assert f"begins again: rank {victim} has ended: the process was killed by signal 9" in log
+    assert f"restarts: rank {victim} has ended: the process was killed by signal 9" in log
 
 
 @pytest.mark.slow
@@ -182,7 +182,7 @@ def test_a_rank_whose_environment_raises_ends_the_training_when_it_does_so_again
     done = call(command(folder, "train", *options), folder)
     assert done.code == 1
     assert "ZeroDivisionError: the pole broke" in done.err
-    assert "ended, because Session 1 did" in done.err
+    assert "ended because Session 1 ended" in done.err
     assert [each["restarts"] for each in trial_metrics(folder)["sessions"]] == [1, 1]
 
 

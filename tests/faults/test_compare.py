@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from slm_lab.experiment.run_dir import RunDir
+from slm_lab.storage.run_dir import RunDir
 from tests.faults.lab import (
     LAB,
     NAME,
@@ -85,7 +85,7 @@ def test_a_stop_shows_what_has_ended_and_resuming_ends_the_rest(folder):
         interrupt(running)
         done = running.end()
     assert done.code == 130, done.err
-    assert "go on with: slm-lab compare --resume" in done.out
+    assert "resume with: slm-lab compare --resume" in done.out
     assert [line["finished"] for line in table(folder, "")] == ["1", "0"]
     endings = [entry["ending"] for entry in record(folder).values()]
     assert endings == ["finished", "interrupted"]

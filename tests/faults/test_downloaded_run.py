@@ -13,11 +13,11 @@ import torch
 from typer.testing import CliRunner
 
 from slm_lab.cli.main import app
-from slm_lab.experiment.compare import CompareRun
-from slm_lab.experiment.compare_plan import CompareRequest
-from slm_lab.experiment.manifest import previous_path
+from slm_lab.experiment.compare.compare import CompareRun
+from slm_lab.experiment.compare.plan import CompareRequest
+from slm_lab.experiment.search.event_log import EventLog, Proposed
 from slm_lab.experiment.search.prepare import Prepared, SearchRequest
-from slm_lab.experiment.search.record import Proposed, Record
+from slm_lab.storage.manifest import previous_path
 from tests.faults.lab import NAME, call, command, manifest, row_count, run_folder, write_spec
 from tests.support import ppo
 
@@ -192,7 +192,7 @@ def search(tmp_path, monkeypatch):
 
 
 def proposed(folder, env_name):
-    record = Record(folder / "data" / "evil" / f"{NAME}_search.jsonl")
+    record = EventLog(folder / "data" / "evil" / f"{NAME}_search.jsonl")
     record.write(Proposed(0, {"agent.algorithm.gamma": 0.95, "env.name": env_name}))
     record.close()
 

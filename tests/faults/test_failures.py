@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from slm_lab.experiment.checkpoint import read_state
-from slm_lab.experiment.manifest import read_manifest
+from slm_lab.storage.checkpoint import read_state
+from slm_lab.storage.manifest import read_manifest
 from tests.faults.lab import (
     NAME,
     all_gone,
@@ -177,4 +177,4 @@ def test_a_loss_that_is_not_finite_is_explained_and_the_last_checkpoint_is_intac
     last = done.out.splitlines()[-1]
     assert "Session 0: resuming would repeat it" in last
     assert "lower agent.net.optim_spec.lr = 1e+30" in last
-    assert "go on with" not in done.out
+    assert "resume with" not in done.out

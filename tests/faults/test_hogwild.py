@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from slm_lab.experiment.manifest import read_manifest
-from slm_lab.experiment.run_dir import RunDir
 from slm_lab.metrics.reader import read_rows
+from slm_lab.storage.manifest import read_manifest
+from slm_lab.storage.run_dir import RunDir
 from tests.faults.lab import (
     NAME,
     all_gone,
@@ -246,10 +246,10 @@ def test_a_worker_that_hangs_does_not_keep_the_others_from_ending(folder):
     assert done.code == 130
     assert done.err.startswith("Session 1: its step did not end within 2 s of the stop")
     assert done.err.count("\n") == 1
-    assert "what all have learned is saved" in done.err
+    assert "the shared weights are saved" in done.err
     saved = [read_manifest(manifest(folder, s)) for s in (0, 2)]
     assert all(each is not None and each.frame > 0 for each in saved)
-    of_all = read_manifest(RunDir(run_folder(folder), NAME).of_crew(0, 0).manifest)
+    of_all = read_manifest(RunDir(run_folder(folder), NAME).of_training(0, 0).manifest)
     assert of_all.frame > sum(each.frame for each in saved)
     resumed = call(command(folder, "train@latest", *options, "-s", "env.max_frame=1000"), folder)
     assert (resumed.code, resumed.err) == (0, "")

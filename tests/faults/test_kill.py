@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
-from slm_lab.experiment.checkpoint import read_state
-from slm_lab.experiment.manifest import read_manifest
+from slm_lab.storage.checkpoint import read_state
+from slm_lab.storage.manifest import read_manifest
 from tests.faults.lab import (
     call,
     command,

@@ -2,9 +2,9 @@
 
 import pytest
 
-from slm_lab.experiment.all_reduce import AllReduce
-from slm_lab.experiment.hogwild import Hogwild
 from slm_lab.metrics.row import TIMING_COLUMNS
+from slm_lab.parallel.all_reduce.strategy import AllReduceStrategy
+from slm_lab.parallel.hogwild.strategy import HogwildStrategy
 from tests.contract.table import ALGORITHM_ROWS
 from tests.faults.lab import call, command, rows_file, write_spec
 
@@ -27,7 +27,7 @@ def columns(folder, spec, distributed):
     names, *rows = (line.split(",") for line in rows_file(folder).read_text().splitlines())
     assert len(rows) > 2
     cells = zip(names, zip(*rows, strict=True), strict=True)
-    timed = (*TIMING_COLUMNS, *Hogwild.columns, *AllReduce.columns)
+    timed = (*TIMING_COLUMNS, *HogwildStrategy.columns, *AllReduceStrategy.columns)
     return {name: column for name, column in cells if name not in timed}
 
 

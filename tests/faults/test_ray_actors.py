@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from slm_lab.experiment.manifest import read_manifest
+from slm_lab.storage.manifest import read_manifest
 from tests.faults.lab import (
     all_gone,
     call,

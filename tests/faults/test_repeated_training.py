@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from slm_lab.experiment.manifest import read_manifest
 from slm_lab.metrics.reader import read_rows
+from slm_lab.storage.manifest import read_manifest
 from tests.faults.lab import (
     NAME,
     call,

@@ -9,8 +9,8 @@ from contextlib import suppress
 
 import pytest
 
-from slm_lab.experiment.checkpoint import read_state
-from slm_lab.experiment.manifest import read_manifest
+from slm_lab.storage.checkpoint import read_state
+from slm_lab.storage.manifest import read_manifest
 from tests.faults.lab import (
     call,
     command,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from slm_lab.experiment.manifest import read_manifest
+from slm_lab.storage.manifest import read_manifest
 from tests.faults.lab import (
     call,
     command,

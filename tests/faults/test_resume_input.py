@@ -158,7 +158,7 @@ def test_weights_that_are_no_numbers_are_refused_though_their_checksum_is_right(
         assert f"{path}: weights of the network " in done.err
         assert re.search(r"not finite \(1 of \d+\)", done.err)
         assert "Traceback" not in done.err
-        assert "go on with" not in done.out, "it would only fail again"
+        assert "resume with" not in done.out, "it would only fail again"
 
 
 @pytest.mark.slow
@@ -179,7 +179,7 @@ def test_a_run_that_had_come_to_its_end_only_has_its_graphs_drawn_again(copy):
     rows, model = rows_file(copy).read_bytes(), manifest(copy).read_bytes()
     done = call(command(copy, "train@latest"), copy)
     assert (done.code, done.err) == (0, "")
-    assert "every Session has ended" in done.out
+    assert "every Session has already finished" in done.out
     assert (rows_file(copy).read_bytes(), manifest(copy).read_bytes()) == (rows, model)
 
 
@@ -213,7 +213,7 @@ def test_a_folder_that_is_no_run_of_the_spec_is_bad_input(copy):
     (copy / "data" / "other").mkdir()
     done = call(command(copy, f"train@{copy / 'data' / 'other'}"), copy)
     assert done.code == 2
-    assert "is no run of small" in done.err
+    assert "is not a run of small" in done.err
 
 
 def test_a_run_killed_before_its_spec_was_saved_is_no_run_to_go_on_with(copy):

@@ -9,8 +9,8 @@ from collections import Counter
 
 import pytest
 
-from slm_lab.experiment.run_dir import RunDir
-from slm_lab.experiment.search.record import Began, Confirmed, Ended, Record, Reported
+from slm_lab.experiment.search.event_log import Began, Confirmed, Ended, EventLog, Reported
+from slm_lab.storage.run_dir import RunDir
 from tests.faults.lab import (
     LAB,
     NAME,
@@ -57,7 +57,7 @@ def run_dir(folder):
 def events(folder, kind=None):
     """What the record of the only search says; nothing before there is one."""
     found = list((folder / "data").glob(f"*/{NAME}_search.jsonl"))
-    told = list(Record(found[0]).read()) if found else []
+    told = list(EventLog(found[0]).read()) if found else []
     return told if kind is None else [event for event in told if isinstance(event, kind)]
 
 
@@ -154,7 +154,7 @@ def test_a_search_that_goes_on_ends_as_if_nothing_had_stopped_it(folder, how, un
     assert not over & {event.trial for event in after if isinstance(event, Began)}
     for trial in unfinished:
         log = run_dir(folder).session(trial, 0).log.read_text()
-        assert "going on at frame" in log, "it did not begin anew"
+        assert "resuming at frame" in log, "it did not begin anew"
     rows, ended = uninterrupted
     assert {trial: trial_rows(folder, trial) for trial in range(4)} == rows
     assert ends(events(folder, Ended)) == ends(ended)

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from slm_lab.experiment.manifest import read_manifest
+from slm_lab.storage.manifest import read_manifest
 from tests.faults.lab import (
     LAB,
     all_gone,
@@ -43,8 +43,8 @@ def uninterrupted(tmp_path_factory):
 
 def resume_command(done):
     """What the run said one should type, typed."""
-    (line,) = (line for line in done.out.splitlines() if "go on with: " in line)
-    words = shlex.split(line.partition("go on with: ")[2])
+    (line,) = (line for line in done.out.splitlines() if "resume with: " in line)
+    words = shlex.split(line.partition("resume with: ")[2])
     assert words[:2] == ["slm-lab", "run"]
     return [str(LAB), *words[1:]]
 

@@ -6,7 +6,7 @@ import time
 import psutil
 import pytest
 
-from slm_lab.experiment.manifest import read_manifest
+from slm_lab.storage.manifest import read_manifest
 from tests.faults.lab import (
     LAB,
     NAME,
@@ -84,7 +84,7 @@ def test_a_session_that_hangs_is_ended_and_named_and_its_checkpoint_kept(mode, f
     assert done.code == 130
     (line,) = (each for each in done.err.splitlines() if each.startswith(f"Session {hangs}"))
     assert TOO_LATE in line
-    assert "go on with: slm-lab run" in done.out
+    assert "resume with: slm-lab run" in done.out
     assert "Traceback" not in done.err
     saved = read_manifest(manifest(folder))
     assert saved is not None

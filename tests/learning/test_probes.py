@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from slm_lab.experiment.session import Session
+from slm_lab.session.session import Session
 from tests.learning.probe_envs import register_probes
 from tests.support import actor_critic, make_session, parse, ppo
 

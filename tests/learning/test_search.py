@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from slm_lab.experiment.search.confirm import Confirmation
+from slm_lab.experiment.search.event_log import Status
 from slm_lab.experiment.search.outcomes import best_first
 from slm_lab.experiment.search.prepare import Prepared, SearchRequest
-from slm_lab.experiment.search.record import Status
 
 SHIPPED = "experiment/ppo_cartpole_search.json"
 NAME = "ppo_cartpole_search"
@@ -21,15 +21,15 @@ def test_from_a_bad_start_a_search_with_asha_finds_a_spec_that_solves_cartpole(t
     search, asked = prepared.search, prepared.spec.meta.confirm
     assert asked is not None
     search.run(lambda: None)
-    best = best_first(search.standing)[0]
+    best = best_first(search.search_state)[0]
     assert best.status is Status.FINISHED
     assert best.score is not None
     assert best.score >= SOLVED
-    stopped = search.standing.of(Status.STOPPED)
-    assert len(stopped) >= len(search.standing.trials) / 2
+    stopped = search.search_state.of(Status.STOPPED)
+    assert len(stopped) >= len(search.search_state.trials) / 2
     confirmation = Confirmation(search, asked, prepared.root_seed, (), search.pool)
     confirmation.run(lambda: None)
-    scores = search.standing.confirmed[best.trial].scores
+    scores = search.search_state.confirmed[best.trial].scores
     assert len(scores) == asked.max_session
     assert sum(scores) / len(scores) >= SOLVED
     prepared.close()

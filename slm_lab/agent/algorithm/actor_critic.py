@@ -2,15 +2,16 @@
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner
-from slm_lab.agent.algorithm.correction import Estimates, VTrace, present
+from slm_lab.agent.algorithm.correction import Estimates, VTrace, evaluate_rollout
 from slm_lab.agent.algorithm.loss import explained_variance, policy_gradient_loss
 from slm_lab.agent.algorithm.policy_parts import CriticParts, assemble, build_with_critic
 from slm_lab.agent.algorithm.returns import gae, n_step_returns
 from slm_lab.agent.batch import Rollout
 from slm_lab.agent.net.value_transform import ValueTransform
-from slm_lab.agent.recall import in_rows, obs_in_rows
+from slm_lab.agent.recurrent_state import in_rows, obs_in_rows
 from slm_lab.agent.schedule import Schedule
 from slm_lab.spec.schema.algorithm import ActorCriticSpec
 
@@ -46,23 +47,25 @@ class ActorCritic(Learner[Rollout]):
         return assemble(context, parts.network, parts.family, learner, spec.training_frequency)
 
     @property
+    @override
     def metric_names(self) -> tuple[str, ...]:
         """The terms of the loss, and how well the critic predicted."""
         return ("policy_loss", "value_loss", "explained_variance", "entropy_coef")
 
+    @override
     def learn(self, batch: Rollout, frame: int) -> dict[str, float]:
         """One step on −log π(a|s) Â + c₁ L^VF − c₂ S over the whole rollout."""
-        network, device, recall = self.network, self.network.device, self.network.recall
+        network, device, recurrent = self.network, self.network.device, self.network.recurrent
         self.units.set_frame(frame)
         entropy_coef = self._entropy_coef.at(frame)
-        obs = obs_in_rows(batch.obs, recall).to(device)
-        action = in_rows(batch.action, recall).to(device)
+        obs = obs_in_rows(batch.obs, recurrent).to(device)
+        action = in_rows(batch.action, recurrent).to(device)
         with torch.no_grad():
             estimates = self._estimates(batch, obs, action)
             value, returns = estimates.value, estimates.returns
-            advantage = in_rows(estimates.weight * estimates.advantage, recall).to(device)
-            network.transform.update(returns.to(device), self.units.peers)
-            raw_target = network.transform.encode(in_rows(returns, recall).to(device))
+            advantage = in_rows(estimates.weight * estimates.advantage, recurrent).to(device)
+            network.transform.update(returns.to(device), self.units.group)
+            raw_target = network.transform.encode(in_rows(returns, recurrent).to(device))
 
         network.train(True)
         params, raw_value = network.forward(obs)
@@ -95,7 +98,7 @@ class ActorCritic(Learner[Rollout]):
         if self._correction is None:
             returns = self._returns(rollout)
             return Estimates.uncorrected(rollout, returns, returns - rollout.value)
-        now = present(self.network, self.family, rollout, obs, action, len(obs))
+        now = evaluate_rollout(self.network, self.family, rollout, obs, action, len(obs))
         trace_lambda = 1.0 if spec.lam is None else spec.lam
         return self._correction.estimates(
             rollout, now, spec.gamma, trace_lambda, spec.num_step_returns

@@ -11,10 +11,10 @@ import torch
 
 from slm_lab.agent.algorithm.correction import VTrace
 from slm_lab.agent.batch import Act
-from slm_lab.agent.net.units import Units
+from slm_lab.agent.net.train_state import TrainState
 from slm_lab.agent.optim.flat import FlatParameters
-from slm_lab.agent.recall import RecallSpec
-from slm_lab.agent.replay_plan import ReplayPlan
+from slm_lab.agent.recurrent_state import RecurrentLayout
+from slm_lab.agent.replay_config import ReplayConfig
 from slm_lab.core.column import Column
 from slm_lab.core.types import Array, BoolArray, StateDict
 from slm_lab.spec.schema.agent import AgentSpec
@@ -61,7 +61,7 @@ class Learner(ABC, Generic[BatchT]):
     else the next update depends on by `own_state`.
     """
 
-    def __init__(self, units: Units) -> None:
+    def __init__(self, units: TrainState) -> None:
         self.units = units
         self.opt_step = 0
         """Gradient steps taken: the second clock of a run."""
@@ -159,9 +159,9 @@ class AgentParts(NamedTuple):
     """Steps of each environment between two training events; of no matter with `replay`."""
     action_shape: tuple[int, ...]
     action_dtype: np.dtype[np.generic]
-    replay: ReplayPlan | None = None
+    replay: ReplayConfig | None = None
     """How it replays, if it does."""
-    recall: RecallSpec | None = None
+    recurrent: RecurrentLayout | None = None
     """What its networks remember, if they do."""
 
 

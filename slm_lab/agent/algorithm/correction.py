@@ -10,7 +10,7 @@ from slm_lab.agent.algorithm.returns import vtrace
 from slm_lab.agent.batch import Rollout
 from slm_lab.agent.distribution.family import DistributionFamily
 from slm_lab.agent.net.policy_value import PolicyValue
-from slm_lab.agent.recall import RecallSpec
+from slm_lab.agent.recurrent_state import RecurrentLayout
 
 
 class Estimates(NamedTuple):
@@ -33,7 +33,7 @@ class Estimates(NamedTuple):
         return cls(rollout.value, returns, advantage, weight, rollout.log_prob)
 
 
-class Present(NamedTuple):
+class Reevaluation(NamedTuple):
     """What the learner's networks say of a rollout now."""
 
     log_prob: Tensor
@@ -45,14 +45,14 @@ class Present(NamedTuple):
 
 
 @torch.no_grad()
-def present(
+def evaluate_rollout(
     network: PolicyValue,
     family: DistributionFamily,
     rollout: Rollout,
     obs: Tensor,
     action: Tensor,
     chunk_size: int,
-) -> Present:
+) -> Reevaluation:
     """One more pass over a rollout, `chunk_size` rows at a time; the result is on its device.
 
     `obs` and `action` are the rollout's, (T·N, ...), as `in_rows` has them. The pass that makes the
@@ -65,18 +65,18 @@ def present(
         params, raw_value = network.forward(some_obs)
         log_prob.append(family(params).log_prob(some_action))
         value.append(network.transform.decode(raw_value))
-    return Present(
-        _in_steps(torch.cat(log_prob), rollout, network.recall),
-        _in_steps(torch.cat(value), rollout, network.recall),
+    return Reevaluation(
+        _in_steps(torch.cat(log_prob), rollout, network.recurrent),
+        _in_steps(torch.cat(value), rollout, network.recurrent),
         network.value(rollout.bootstrap_obs.to(network.device)).to(rollout.reward.device),
     )
 
 
-def _in_steps(rows: Tensor, rollout: Rollout, recall: RecallSpec | None) -> Tensor:
+def _in_steps(rows: Tensor, rollout: Rollout, recurrent: RecurrentLayout | None) -> Tensor:
     """(T·N,) to (T, N): what `in_rows` did, undone."""
     steps, num_envs = rollout.reward.shape
     rows = rows.to(rollout.reward.device)
-    return rows.view(steps, num_envs) if recall is None else rows.view(num_envs, steps).T
+    return rows.view(steps, num_envs) if recurrent is None else rows.view(num_envs, steps).T
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class VTrace:
     def estimates(
         self,
         rollout: Rollout,
-        now: Present,
+        now: Reevaluation,
         gamma: float,
         trace_lambda: float,
         num_steps: int | None = None,

@@ -15,16 +15,16 @@ from slm_lab.agent.algorithm.algorithm import (
 )
 from slm_lab.agent.algorithm.loss import ValueLoss
 from slm_lab.agent.algorithm.policy_actor import PolicyActor
-from slm_lab.agent.distribution.behaviour import Behaviour
+from slm_lab.agent.distribution.exploration import ExplorationPolicy
 from slm_lab.agent.distribution.family import DistributionFamily, distribution_family
 from slm_lab.agent.generators import Generators
 from slm_lab.agent.net.build import build_policy_only, build_policy_value, build_q_network
 from slm_lab.agent.net.policy_value import ActingNetwork, PolicyOnly, PolicyValue
 from slm_lab.agent.net.q_network import QNetwork
 from slm_lab.agent.net.value_transform import ValueTransform
-from slm_lab.agent.optim.build import refusals_told
-from slm_lab.agent.recall import Recall, RecallSpec
-from slm_lab.agent.replay_plan import ReplayPlan, TrainingSchedule
+from slm_lab.agent.optim.build import errors_named
+from slm_lab.agent.recurrent_state import RecurrentLayout, RecurrentState
+from slm_lab.agent.replay_config import ReplayConfig, TrainingSchedule
 from slm_lab.spec.role import net_for_role
 from slm_lab.spec.schema.algorithm import ReplayLearningSpec
 from slm_lab.spec.schema.net import NetSpec
@@ -64,7 +64,7 @@ def build_q(context: BuildContext) -> tuple[QNetwork, DistributionFamily]:
 def build_loss(net_spec: NetSpec) -> ValueLoss:
     """The loss of a value function that a net spec, resolved for one role, asks for."""
     loss = net_spec.loss_spec
-    with refusals_told("agent.net.loss_spec", loss.name):
+    with errors_named("agent.net.loss_spec", loss.name):
         return ValueLoss(getattr(nn, loss.name), loss.args)
 
 
@@ -82,28 +82,28 @@ def assemble(
     family: DistributionFamily,
     learner: Learner[Any],
     horizon: int = 1,
-    replay: ReplayPlan | None = None,
-    warmup: Behaviour | None = None,
+    replay: ReplayConfig | None = None,
+    warmup: ExplorationPolicy | None = None,
 ) -> AgentParts:
     """The learner with the actor that samples from its policy, or explores as the spec says.
 
     With a `warmup` the actor acts by that until training begins.
     """
     action_policy = ActionPolicy.build(context.spec.algorithm, family, context.action_space)
-    recall = network.recall
-    state = None if recall is None else Recall(context.num_envs, recall.state_size)
+    recurrent = network.recurrent
+    state = None if recurrent is None else RecurrentState(context.num_envs, recurrent.state_size)
     generators = Generators(context.seeds.action)
     actor = PolicyActor(network, family, action_policy, generators, state, warmup)
     action_dtype = np.dtype(family.action_dtype)
-    return AgentParts(actor, learner, horizon, family.action_shape, action_dtype, replay, recall)
+    return AgentParts(actor, learner, horizon, family.action_shape, action_dtype, replay, recurrent)
 
 
 def replay_plan(
     context: BuildContext,
     spec: ReplayLearningSpec,
     num_steps: int = 1,
-    recall: RecallSpec | None = None,
-) -> ReplayPlan:
+    recurrent: RecurrentLayout | None = None,
+) -> ReplayConfig:
     """When and on what an algorithm with these keys trains."""
     schedule = TrainingSchedule(
         spec.training_frequency,
@@ -111,4 +111,4 @@ def replay_plan(
         spec.training_batch_iter,
         spec.update_to_data,
     )
-    return ReplayPlan(schedule, spec.gamma, num_steps, context.seeds.sampling, recall)
+    return ReplayConfig(schedule, spec.gamma, num_steps, context.seeds.sampling, recurrent)

@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from slm_lab.agent.algorithm.algorithm import (
     AgentParts,
@@ -14,7 +15,7 @@ from slm_lab.agent.algorithm.algorithm import (
     Learner,
     seeded_generator,
 )
-from slm_lab.agent.algorithm.correction import Estimates, VTrace, present
+from slm_lab.agent.algorithm.correction import Estimates, VTrace, evaluate_rollout
 from slm_lab.agent.algorithm.loss import (
     approximate_kl,
     clip_fraction,
@@ -27,9 +28,9 @@ from slm_lab.agent.algorithm.policy_parts import CriticParts, assemble, build_wi
 from slm_lab.agent.algorithm.replay_loop import mean_report
 from slm_lab.agent.algorithm.returns import gae
 from slm_lab.agent.batch import Rollout
-from slm_lab.agent.net.return_range import ReturnRange
 from slm_lab.agent.net.value_transform import ValueTransform
-from slm_lab.agent.recall import in_rows, obs_in_rows, shuffled
+from slm_lab.agent.recurrent_state import in_rows, obs_in_rows, shuffled
+from slm_lab.agent.return_range import ReturnRange
 from slm_lab.agent.schedule import Schedule
 from slm_lab.core.types import StateDict
 from slm_lab.spec.schema.algorithm import PPOSpec
@@ -118,6 +119,7 @@ class PPO(Learner[Rollout]):
         return assemble(context, parts.network, parts.family, learner, spec.time_horizon)
 
     @property
+    @override
     def metric_names(self) -> tuple[str, ...]:
         """Means over the minibatches of a training event, but for `explained_variance`."""
         return (
@@ -130,6 +132,7 @@ class PPO(Learner[Rollout]):
             "entropy_coef",
         )
 
+    @override
     def learn(self, batch: Rollout, frame: int) -> dict[str, float]:
         """`training_epoch` passes over the rollout in shuffled minibatches."""
         self.units.set_frame(frame)
@@ -156,7 +159,7 @@ class PPO(Learner[Rollout]):
         """Every sample once per epoch, in a fresh order each time."""
         size = len(samples.obs)
         for _ in range(self.spec.training_epoch):
-            order = shuffled(samples.obs, self.network.recall, self._generator)
+            order = shuffled(samples.obs, self.network.recurrent, self._generator)
             in_order = samples.take(order.to(self.network.device))
             for start, stop in minibatch_bounds(size, self.spec.minibatch_size):
                 yield in_order.slice(start, stop)
@@ -164,24 +167,26 @@ class PPO(Learner[Rollout]):
     @torch.no_grad()
     def _prepare(self, rollout: Rollout) -> tuple[Samples, float]:
         """Advantages and value targets, flattened; and how well the critic predicted."""
-        device, recall, peers = self.network.device, self.network.recall, self.units.peers
-        obs = obs_in_rows(rollout.obs, recall).to(device)
-        action = in_rows(rollout.action, recall).to(device)
+        device, recurrent, group = self.network.device, self.network.recurrent, self.units.group
+        obs = obs_in_rows(rollout.obs, recurrent).to(device)
+        action = in_rows(rollout.action, recurrent).to(device)
         value, returns, advantage, weight, log_prob = self._estimates(rollout, obs, action)
         if self._return_range is not None:
-            advantage = advantage / self._return_range.update(peers.gathered(returns.flatten()))
+            advantage = advantage / self._return_range.update(
+                group.all_gather_samples(returns.flatten())
+            )
         transform = self.network.transform
         # In the units of then: to clip against, it must be what was put out.
-        old_raw_value = transform.encode(in_rows(value, recall).to(device))
-        transform.update(returns.to(device), peers)
+        old_raw_value = transform.encode(in_rows(value, recurrent).to(device))
+        transform.update(returns.to(device), group)
         samples = Samples(
             obs,
             action,
-            in_rows(log_prob, recall).to(device),
-            in_rows(advantage, recall).to(device),
-            in_rows(weight, recall).to(device),
+            in_rows(log_prob, recurrent).to(device),
+            in_rows(advantage, recurrent).to(device),
+            in_rows(weight, recurrent).to(device),
             old_raw_value,
-            transform.encode(in_rows(returns, recall).to(device)),
+            transform.encode(in_rows(returns, recurrent).to(device)),
         )
         return samples, explained_variance(value, returns).item()
 
@@ -191,7 +196,7 @@ class PPO(Learner[Rollout]):
         if self._correction is None:
             advantage = self._advantage(rollout)
             return Estimates.uncorrected(rollout, advantage + rollout.value, advantage)
-        now = present(network, self.family, rollout, obs, action, spec.minibatch_size)
+        now = evaluate_rollout(network, self.family, rollout, obs, action, spec.minibatch_size)
         return self._correction.estimates(rollout, now, spec.gamma, spec.lam)
 
     def _advantage(self, rollout: Rollout) -> Tensor:
@@ -214,7 +219,7 @@ class PPO(Learner[Rollout]):
         entropy = policy.entropy().mean()
         advantage = batch.advantage
         if self.spec.normalize_advantages == "standardize":
-            advantage = standardize(advantage, self.units.peers.gathered(advantage))
+            advantage = standardize(advantage, self.units.group.all_gather_samples(advantage))
 
         weighted = batch.weight * advantage
         policy_loss = clipped_surrogate_loss(log_prob, batch.log_prob, weighted, clip_eps)
@@ -245,9 +250,10 @@ class PPO(Learner[Rollout]):
         target = self.spec.target_kl
         if target is None:
             return False
-        of_all = self.units.peers.exchanged(np.array([approx_kl])).mean()
+        of_all = self.units.group.all_gather(np.array([approx_kl])).mean()
         return bool(of_all > KL_TOLERANCE * target)
 
+    @override
     def own_state(self) -> StateDict:
         """The generator of the shuffles, and the scale of the returns."""
         return {
@@ -255,6 +261,7 @@ class PPO(Learner[Rollout]):
             "return_range": None if self._return_range is None else self._return_range.state_dict(),
         }
 
+    @override
     def load_own_state(self, state: StateDict) -> None:
         """Restores both."""
         self._generator.set_state(state["generator"])

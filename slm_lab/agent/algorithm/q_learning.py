@@ -5,6 +5,7 @@ from typing import final
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner
 from slm_lab.agent.algorithm.loss import ValueLoss
@@ -22,7 +23,7 @@ class QLearner(Learner[TransitionSource]):
 
     def __init__(self, spec: DQNBaseSpec, network: QNetwork, value_loss_fn: ValueLoss) -> None:
         super().__init__(network.units)
-        self.units.targets = (network.follower.target,)  # SARSA has the network, and none
+        self.units.targets = (network.target_network.target,)  # SARSA has the network, and none
         self.spec = spec
         self.network = network
         self._value_loss_fn = value_loss_fn
@@ -34,7 +35,7 @@ class QLearner(Learner[TransitionSource]):
         assert isinstance(spec, DQNBaseSpec)
         network, family = build_q(context)
         learner = cls(spec, network, build_loss(net_for_role(context.spec, "actor")))
-        plan = replay_plan(context, spec, spec.num_step_returns, network.recall)
+        plan = replay_plan(context, spec, spec.num_step_returns, network.recurrent)
         return assemble(context, network, family, learner, replay=plan)
 
     @abstractmethod
@@ -42,15 +43,17 @@ class QLearner(Learner[TransitionSource]):
         """V(s') of the states that were reached, (B,)."""
 
     @property
+    @override
     def metric_names(self) -> tuple[str, ...]:
         """How large the values are, and how much is learned from each frame."""
         return ("q_value", "update_to_data")
 
+    @override
     def learn(self, batch: TransitionSource, frame: int) -> dict[str, float]:
         """The gradient steps that are due; then the target network may follow."""
         self.units.set_frame(frame)
         report = replay(batch, frame, self.spec.training_iter, self._update)
-        self.network.follower.after_event(batch.num_stored)
+        self.network.target_network.update_after_event(batch.num_stored)
         self.version += 1
         return {
             **report,
@@ -74,23 +77,27 @@ class QLearner(Learner[TransitionSource]):
             report = {"loss": step.loss, "grad_norm": step.grad_norm, "q_value": q.mean().item()}
             return Update(report, (target - q).cpu())
 
+    @override
     def weights_replaced(self) -> None:
         """The target network becomes equal again."""
-        self.network.follower.catch_up()
+        self.network.target_network.copy_online()
 
+    @override
     def own_state(self) -> StateDict:
         """The target network."""
-        return {"follower": self.network.follower.state_dict()}
+        return {"follower": self.network.target_network.state_dict()}
 
+    @override
     def load_own_state(self, state: StateDict) -> None:
         """Restores it."""
-        self.network.follower.load_state_dict(state["follower"])
+        self.network.target_network.load_state_dict(state["follower"])
 
 
 @final
 class VanillaDQN(QLearner):
     """Q-learning with replay, without a target network (arXiv:1312.5602)."""
 
+    @override
     def next_value(self, next_obs: Tensor) -> Tensor:
         """max_a Q(s', a)."""
         return self.network.q(next_obs).amax(-1)
@@ -100,6 +107,7 @@ class VanillaDQN(QLearner):
 class DQN(QLearner):
     """With a target network: Mnih et al., "Human-level control" (2015)."""
 
+    @override
     def next_value(self, next_obs: Tensor) -> Tensor:
         """max_a Q̂(s', a)."""
         return self.network.target_q(next_obs).amax(-1)
@@ -109,6 +117,7 @@ class DQN(QLearner):
 class DoubleDQN(QLearner):
     """The online network chooses, the target network values: arXiv:1509.06461."""
 
+    @override
     def next_value(self, next_obs: Tensor) -> Tensor:
         """Q̂(s', argmax_a Q(s', a))."""
         best = self.network.q(next_obs).argmax(-1, keepdim=True)

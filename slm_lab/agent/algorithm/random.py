@@ -4,10 +4,11 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from typing_extensions import override
 
 from slm_lab.agent.algorithm.algorithm import Actor, AgentParts, BuildContext, Learner
 from slm_lab.agent.batch import Act
-from slm_lab.agent.net.units import Units
+from slm_lab.agent.net.train_state import TrainState
 from slm_lab.core.types import Array, StateDict
 
 
@@ -21,18 +22,22 @@ class RandomActor(Actor):
         self.explore_var = None
         self._no_number = np.full(num_envs, np.nan, np.float32)
 
+    @override
     def act(self, obs: Array, frame: int) -> Act:
         """Actions that ignore `obs`; there is neither a log-probability nor a value."""
         return Act(np.asarray(self._space.sample()), self._no_number, self._no_number, 0)
 
+    @override
     def act_greedily(self, obs: Array) -> Array:
         """Chance has no favourite: the same draw."""
         return np.asarray(self._space.sample())[: len(obs)]
 
+    @override
     def state_dict(self) -> StateDict:
         """The generator of the action space."""
         return {"generator": self._space.np_random.bit_generator.state}
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
         """Restores the generator."""
         self._space.np_random.bit_generator.state = state["generator"]
@@ -42,7 +47,7 @@ class Random(Learner[object]):
     """Never has anything to learn."""
 
     def __init__(self) -> None:
-        super().__init__(Units({}))
+        super().__init__(TrainState({}))
 
     @classmethod
     def build(cls, context: BuildContext) -> AgentParts:
@@ -52,10 +57,12 @@ class Random(Learner[object]):
         return AgentParts(actor, cls(), 1, space.shape or (), np.dtype(space.dtype or np.int64))
 
     @property
+    @override
     def metric_names(self) -> tuple[str, ...]:
         """Nothing to report."""
         return ()
 
+    @override
     def learn(self, batch: object, frame: int) -> dict[str, float]:
         """Does nothing."""
         return {}

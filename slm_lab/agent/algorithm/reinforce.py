@@ -1,6 +1,7 @@
 """REINFORCE: Williams, "Simple statistical gradient-following algorithms" (1992)."""
 
 import torch
+from typing_extensions import override
 
 from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner
 from slm_lab.agent.algorithm.loss import policy_gradient_loss
@@ -9,7 +10,7 @@ from slm_lab.agent.algorithm.returns import discounted_returns
 from slm_lab.agent.batch import Rollout
 from slm_lab.agent.distribution.family import DistributionFamily
 from slm_lab.agent.net.policy_value import PolicyOnly
-from slm_lab.agent.recall import in_rows, obs_in_rows
+from slm_lab.agent.recurrent_state import in_rows, obs_in_rows
 from slm_lab.agent.schedule import Schedule
 from slm_lab.spec.schema.algorithm import ReinforceSpec
 
@@ -36,24 +37,26 @@ class Reinforce(Learner[Rollout]):
         return assemble(context, network, family, learner, spec.training_frequency)
 
     @property
+    @override
     def metric_names(self) -> tuple[str, ...]:
         """The terms of the loss."""
         return ("policy_loss", "entropy_coef")
 
+    @override
     def learn(self, batch: Rollout, frame: int) -> dict[str, float]:
         """One step on −log π(a|s) G − c S over the whole batch."""
-        network, device, recall = self.network, self.network.device, self.network.recall
+        network, device, recurrent = self.network, self.network.device, self.network.recurrent
         self.units.set_frame(frame)
         entropy_coef = self._entropy_coef.at(frame)
         with torch.no_grad():
             returns = discounted_returns(batch.reward, batch.done, self.spec.gamma)
-            returns = in_rows(returns, recall)
+            returns = in_rows(returns, recurrent)
             if self.spec.center_return:
-                returns = returns - self.units.peers.gathered(returns).mean()
+                returns = returns - self.units.group.all_gather_samples(returns).mean()
 
         network.train(True)
-        policy = self._family(network.policy(obs_in_rows(batch.obs, recall).to(device)))
-        log_prob = policy.log_prob(in_rows(batch.action, recall).to(device))
+        policy = self._family(network.policy(obs_in_rows(batch.obs, recurrent).to(device)))
+        log_prob = policy.log_prob(in_rows(batch.action, recurrent).to(device))
         entropy = policy.entropy().mean()
         policy_loss = policy_gradient_loss(log_prob, returns.to(device))
         step = network.step(self.spec.policy_loss_coef * policy_loss - entropy_coef * entropy)

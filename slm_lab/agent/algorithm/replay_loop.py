@@ -34,7 +34,7 @@ def replay(
             for _ in range(steps_per_batch):
                 done = update(batch)
                 reports.append(done.report)
-        source.report_errors(batch.index, done.error)
+        source.update_priorities(batch.index, done.error)
     return mean_report(reports)
 
 

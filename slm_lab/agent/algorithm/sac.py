@@ -5,6 +5,7 @@ from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner
 from slm_lab.agent.algorithm.loss import entropy_change
@@ -13,7 +14,7 @@ from slm_lab.agent.algorithm.replay_loop import Update, replay
 from slm_lab.agent.algorithm.soft_parts import SoftParts, build_soft
 from slm_lab.agent.algorithm.soft_policy import Expectation
 from slm_lab.agent.batch import Transitions, TransitionSource
-from slm_lab.agent.distribution.behaviour import behaviour
+from slm_lab.agent.distribution.exploration import exploration_policy
 from slm_lab.core.types import StateDict
 from slm_lab.spec.role import net_for_role
 from slm_lab.spec.schema.agent import AgentSpec
@@ -55,7 +56,7 @@ class SoftLearner(Learner[TransitionSource]):
         plan = replay_plan(context, spec)
         warmup = None
         if spec.random_warmup and spec.training_start_step > 0:
-            warmup = behaviour("random", parts.family, context.action_space)
+            warmup = exploration_policy("random", parts.family, context.action_space)
         learner = cls(spec, parts)
         return assemble(context, parts.actor, parts.family, learner, replay=plan, warmup=warmup)
 
@@ -69,16 +70,18 @@ class SoftLearner(Learner[TransitionSource]):
         """What the critics say of B transitions."""
 
     @property
+    @override
     def metric_names(self) -> tuple[str, ...]:
         """Losses, temperature, and how much is learned from each frame."""
         return ("policy_loss", "value_loss", "q_value", "alpha", "update_to_data")
 
+    @override
     def learn(self, batch: TransitionSource, frame: int) -> dict[str, float]:
         """The gradient steps that are due."""
         self.units.set_frame(frame)
         report = replay(batch, frame, self.spec.training_iter, lambda b: self._update(b, frame))
-        if self.critic.follower is not None:
-            self.critic.follower.after_event(batch.num_stored)
+        if self.critic.target_network is not None:
+            self.critic.target_network.update_after_event(batch.num_stored)
         self.version += 1
         return {
             **report,
@@ -128,23 +131,26 @@ class SoftLearner(Learner[TransitionSource]):
         self.temperature.update(entropy.detach())
         return {"policy_loss": step.loss, "entropy": entropy.mean().item()}
 
+    @override
     def weights_replaced(self) -> None:
         """The targets become equal again."""
-        if self.critic.follower is not None:
-            self.critic.follower.catch_up()
+        if self.critic.target_network is not None:
+            self.critic.target_network.copy_online()
 
+    @override
     def own_state(self) -> StateDict:
         """The targets, and the generator of the actions that are averaged over."""
-        follower = self.critic.follower
+        target_network = self.critic.target_network
         return {
-            "follower": None if follower is None else follower.state_dict(),
+            "follower": None if target_network is None else target_network.state_dict(),
             "generator": self.generator.get_state(),
         }
 
+    @override
     def load_own_state(self, state: StateDict) -> None:
         """Restores both."""
-        if self.critic.follower is not None:
-            self.critic.follower.load_state_dict(state["follower"])
+        if self.critic.target_network is not None:
+            self.critic.target_network.load_state_dict(state["follower"])
         self.generator.set_state(state["generator"])
 
 
@@ -153,12 +159,13 @@ class SoftActorCritic(SoftLearner):
     """The next states are valued by target networks."""
 
     @classmethod
+    @override
     def build_parts(cls, context: BuildContext, spec: EntropyRegularisedSpec) -> SoftParts:
         """With targets."""
         return build_soft(context, spec, context.spec, targets=True)
 
+    @override
     def predict(self, obs: Tensor, action: Tensor, next_obs: Tensor) -> Prediction:
-        """See `SoftLearner.predict`."""
         with torch.no_grad():
             following = self.policy(
                 self.actor.policy(next_obs),
@@ -176,12 +183,13 @@ class CrossQ(SoftLearner):
     """
 
     @classmethod
+    @override
     def build_parts(cls, context: BuildContext, spec: EntropyRegularisedSpec) -> SoftParts:
         """Without targets."""
         return build_soft(context, spec, _renormalised(context.spec), targets=False)
 
+    @override
     def predict(self, obs: Tensor, action: Tensor, next_obs: Tensor) -> Prediction:
-        """See `SoftLearner.predict`."""
         predicted: list[tuple[Tensor, Tensor]] = []
 
         def next_value(next_action: Tensor | None) -> Tensor:

@@ -5,6 +5,7 @@ from typing import final
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from slm_lab.agent.algorithm.action_policy import ActionPolicy
 from slm_lab.agent.algorithm.algorithm import (
@@ -64,10 +65,12 @@ class SARSA(Learner[Rollout]):
         return assemble(context, network, family, learner, spec.training_frequency)
 
     @property
+    @override
     def metric_names(self) -> tuple[str, ...]:
         """How large the values are."""
         return ("q_value",)
 
+    @override
     def learn(self, batch: Rollout, frame: int) -> dict[str, float]:
         """One step on l(Q(s, a), target) over the whole rollout."""
         network, device = self.network, self.network.device
@@ -104,10 +107,12 @@ class SARSA(Learner[Rollout]):
         gamma, num_steps = self.spec.gamma, self.spec.num_step_returns
         return n_step_returns(rollout.reward, next_value, *ends, gamma, num_steps).flatten()
 
+    @override
     def own_state(self) -> StateDict:
         """The generators of the actions that were not taken."""
         return {"generators": self._generators.state_dict()}
 
+    @override
     def load_own_state(self, state: StateDict) -> None:
         """Restores it."""
         self._generators.load_state_dict(state["generators"])

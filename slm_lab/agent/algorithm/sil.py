@@ -5,6 +5,7 @@ from typing import final
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from slm_lab.agent.algorithm.actor_critic import ActorCritic
 from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner
@@ -13,7 +14,7 @@ from slm_lab.agent.algorithm.ppo import PPO
 from slm_lab.agent.algorithm.replay_loop import mean_report
 from slm_lab.agent.batch import ImitationBatch, Transitions
 from slm_lab.agent.describe import described
-from slm_lab.agent.replay_plan import ReplayPlan, TrainingSchedule
+from slm_lab.agent.replay_config import ReplayConfig, TrainingSchedule
 from slm_lab.core.types import StateDict
 from slm_lab.spec.schema.algorithm import PPOSILSpec, SILSpec
 
@@ -41,14 +42,16 @@ class SelfImitation(Learner[ImitationBatch]):
         assert isinstance(spec, SILSpec | PPOSILSpec)
         parts = cls.build_inner(context)
         assert isinstance(parts.learner, ActorCritic | PPO)
-        plan = ReplayPlan(TrainingSchedule(1, 0), spec.gamma, 1, context.seeds.sampling)
+        plan = ReplayConfig(TrainingSchedule(1, 0), spec.gamma, 1, context.seeds.sampling)
         return parts._replace(learner=cls(spec, parts.learner), replay=plan)
 
     @property
+    @override
     def metric_names(self) -> tuple[str, ...]:
         """Those of the inner algorithm, the terms of the imitation, and how often it applies."""
         return (*self.inner.metric_names, "sil_policy_loss", "sil_value_loss", "sil_share")
 
+    @override
     def learn(self, batch: ImitationBatch, frame: int) -> dict[str, float]:
         """The inner training event; then its rollout is past, and the past is learned from."""
         network = self.inner.network
@@ -57,7 +60,7 @@ class SelfImitation(Learner[ImitationBatch]):
         with torch.no_grad():
             bootstrap_obs = batch.rollout.bootstrap_obs.to(network.device)
             batch.past.add(batch.rollout, network.value(bootstrap_obs).cpu())
-        if self.units.peers.all_have(batch.past.num_stored > 0):
+        if self.units.group.all_true(batch.past.num_stored > 0):
             report |= self._imitate(batch, frame)
         self.opt_step = self.inner.opt_step
         self.version = self.inner.version
@@ -73,7 +76,7 @@ class SelfImitation(Learner[ImitationBatch]):
                 for _ in range(self.spec.training_iter):
                     report, advantage = self._update(samples)
                     reports.append(report)
-            batch.past.report_errors(samples.index, advantage.clamp(min=0.0))
+            batch.past.update_priorities(samples.index, advantage.clamp(min=0.0))
         self.inner.network.train(False)
         return mean_report(reports)
 
@@ -97,10 +100,12 @@ class SelfImitation(Learner[ImitationBatch]):
         }
         return report, advantage.cpu()
 
+    @override
     def own_state(self) -> StateDict:
         """What the inner algorithm has besides networks and counters."""
         return {"inner": self.inner.own_state()}
 
+    @override
     def load_own_state(self, state: StateDict) -> None:
         """Restores it, and the inner counters."""
         self.inner.load_own_state(state["inner"])
@@ -112,6 +117,7 @@ class SIL(SelfImitation):
     """On top of ActorCritic."""
 
     @classmethod
+    @override
     def build_inner(cls, context: BuildContext) -> AgentParts:
         """An ActorCritic."""
         return ActorCritic.build(context)
@@ -122,6 +128,7 @@ class PPOSIL(SelfImitation):
     """On top of PPO."""
 
     @classmethod
+    @override
     def build_inner(cls, context: BuildContext) -> AgentParts:
         """A PPO."""
         return PPO.build(context)

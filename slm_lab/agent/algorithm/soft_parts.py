@@ -25,8 +25,8 @@ from slm_lab.agent.distribution.family import (
 )
 from slm_lab.agent.net.build import build_policy_only, build_twin_q
 from slm_lab.agent.net.policy_value import PolicyOnly
+from slm_lab.agent.net.train_state import TrainState
 from slm_lab.agent.net.twin_q import TwinQ
-from slm_lab.agent.net.units import Units
 from slm_lab.agent.optim.build import build_optimizer
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.schedule import Schedule
@@ -53,13 +53,13 @@ class SoftParts:
     generator: torch.Generator
 
     @property
-    def units(self) -> Units:
+    def units(self) -> TrainState:
         """Actor, critics and, where it is tuned, temperature; the critics' targets."""
         optimizers = {**self.actor.units.optimizers, "critic": self.critic.optimizer}
         if self.temperature.optimizer is not None:
             optimizers["alpha"] = self.temperature.optimizer
-        follower = self.critic.follower
-        return Units(optimizers, [] if follower is None else [follower.target])
+        target_network = self.critic.target_network
+        return TrainState(optimizers, [] if target_network is None else [target_network.target])
 
 
 def build_soft(

@@ -6,6 +6,7 @@ from typing import final
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from slm_lab.agent.optim.optimizer import Optimizer
 from slm_lab.agent.schedule import Schedule
@@ -36,13 +37,15 @@ class ScheduledTemperature(Temperature):
         self._schedule = schedule
 
     @property
+    @override
     def optimizer(self) -> None:
         """None."""
 
+    @override
     def at(self, frame: int) -> float:
-        """See `Temperature.at`."""
         return self._schedule.at(frame)
 
+    @override
     def update(self, entropy: Tensor) -> None:
         """Changes nothing."""
 
@@ -74,15 +77,16 @@ class TunedTemperature(Temperature):
         self._target_entropy = target_entropy
 
     @property
+    @override
     def optimizer(self) -> Optimizer:
-        """See `Temperature.optimizer`."""
         return self._optimizer
 
+    @override
     def at(self, frame: int) -> float:
-        """See `Temperature.at`; the frame does not matter."""
+        """The frame does not matter."""
         return math.exp(self._log_alpha.value.item())
 
+    @override
     def update(self, entropy: Tensor) -> None:
-        """See `Temperature.update`."""
         surplus = entropy.mean() - self._target_entropy
         self._optimizer.step(self._log_alpha.value * surplus)

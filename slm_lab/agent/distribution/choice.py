@@ -14,7 +14,7 @@ from slm_lab.core.types import FloatArray, IntArray
 
 
 @final
-class Choice:
+class FastCategorical:
     """One of n actions in each of B states."""
 
     def __init__(self, p: FloatArray) -> None:
@@ -30,14 +30,14 @@ class Choice:
         return action, np.log(self.p[np.arange(len(action)), action])
 
 
-def softmax(logits: FloatArray, temperature: float = 1.0) -> Choice:
+def softmax(logits: FloatArray, temperature: float = 1.0) -> FastCategorical:
     """p ∝ e^(l/τ) of logits (B, n)."""
     p = logits - np.maximum.reduce(logits, -1, keepdims=True)
     if temperature != 1.0:
         p /= temperature
     np.exp(p, out=p)
     p /= np.add.reduce(p, -1, keepdims=True)
-    return Choice(p)
+    return FastCategorical(p)
 
 
 @final
@@ -50,7 +50,7 @@ class EpsilonGreedy:
         self._epsilon = epsilon
 
     def draw(self, generators: Generators) -> tuple[IntArray, FloatArray]:
-        """See `Choice.draw`. One number u each says whether to explore, u < ε, and u/ε where to."""
+        """One number u per row: explores if u < ε, and u / ε chooses the action then."""
         epsilon, n = self._epsilon, self._num_actions
         greedy = self._greedy
         u = generators.array.random(len(greedy))

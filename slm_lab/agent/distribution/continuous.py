@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
+from typing_extensions import override
 
 from slm_lab.agent.distribution.distribution import Distribution
 from slm_lab.core.types import FloatArray
@@ -37,20 +38,24 @@ class DiagonalNormal(Distribution):
         self.mean = mean
         self.log_std = log_std.clamp(*LOG_STD_RANGE)
 
+    @override
     def sample(self, generator: torch.Generator) -> Tensor:
         """(B, A)."""
         noise = torch.empty_like(self.mean).normal_(generator=generator)
         return self.mean + self.log_std.exp() * noise
 
+    @override
     def log_prob(self, action: Tensor) -> Tensor:
         """−½((a − μ)/σ)² − log σ − ½ log 2π, summed over A: (B,)."""
         scaled = (action - self.mean) * (-self.log_std).exp()
         return (-0.5 * scaled * scaled - self.log_std - _HALF_LOG_2PI).sum(-1)
 
+    @override
     def entropy(self) -> Tensor:
         """Σ (½ + ½ log 2π + log σ), (B,)."""
         return (self.log_std + (0.5 + _HALF_LOG_2PI)).sum(-1)
 
+    @override
     def mode(self) -> Tensor:
         """(B, A)."""
         return self.mean
@@ -74,11 +79,13 @@ class MultivariateNormal(Distribution):
         factor[..., rows, columns] = below
         self.factor = factor
 
+    @override
     def sample(self, generator: torch.Generator) -> Tensor:
         """μ + L ε with ε ~ N(0, 1): (B, A)."""
         noise = torch.empty_like(self.mean).normal_(generator=generator)
         return self.mean + (self.factor @ noise.unsqueeze(-1)).squeeze(-1)
 
+    @override
     def log_prob(self, action: Tensor) -> Tensor:
         """−½ |L⁻¹ (a − μ)|² − log det L − ½ A log 2π: (B,)."""
         deviation = (action - self.mean).unsqueeze(-1)
@@ -86,10 +93,12 @@ class MultivariateNormal(Distribution):
         square = scaled.squeeze(-1).square()
         return (-0.5 * square - self.log_diagonal - _HALF_LOG_2PI).sum(-1)
 
+    @override
     def entropy(self) -> Tensor:
         """½ A (1 + log 2π) + log det L, (B,)."""
         return (self.log_diagonal + (0.5 + _HALF_LOG_2PI)).sum(-1)
 
+    @override
     def mode(self) -> Tensor:
         """(B, A)."""
         return self.mean
@@ -103,19 +112,23 @@ class LogNormal(Distribution):
         self._normal = DiagonalNormal(mean, log_std)
         self._low = low
 
+    @override
     def sample(self, generator: torch.Generator) -> Tensor:
         """(B, A)."""
         return self._low + self._normal.sample(generator).clamp(max=LARGEST_LOG).exp()
 
+    @override
     def log_prob(self, action: Tensor) -> Tensor:
         """log N(x; μ, σ) − x with x = log(a − low), summed over A: (B,)."""
         x = (action - self._low).clamp(min=EDGE).log()
         return self._normal.log_prob(x) - x.sum(-1)
 
+    @override
     def entropy(self) -> Tensor:
         """That of x plus Σ μ, (B,)."""
         return self._normal.entropy() + self._normal.mean.sum(-1)
 
+    @override
     def mode(self) -> Tensor:
         """low + exp(μ − σ²), (B, A)."""
         log_mode = self._normal.mean - (2 * self._normal.log_std).exp()
@@ -137,18 +150,21 @@ class Beta(Distribution):
         self._low = low
         self._width: Tensor = high - low
 
+    @override
     def sample(self, generator: torch.Generator) -> Tensor:
         """G_α / (G_α + G_β) of two Gamma variables, stretched to [low, high]: (B, A)."""
         first = torch._standard_gamma(self.alpha, generator=generator)
         second = torch._standard_gamma(self.beta, generator=generator)
         return self._low + self._width * (first / (first + second))
 
+    @override
     def log_prob(self, action: Tensor) -> Tensor:
         """(α−1) log x + (β−1) log(1−x) − log B(α, β) − log(high − low), summed over A: (B,)."""
         x = ((action - self._low) / self._width).clamp(EDGE, 1 - EDGE)
         density = (self.alpha - 1) * x.log() + (self.beta - 1) * torch.log1p(-x)
         return (density - self._log_beta() - self._width.log()).sum(-1)
 
+    @override
     def entropy(self) -> Tensor:
         """log B − (α−1)ψ(α) − (β−1)ψ(β) + (α+β−2)ψ(α+β) + log(high − low), summed: (B,)."""
         alpha, beta = self.alpha, self.beta
@@ -160,6 +176,7 @@ class Beta(Distribution):
         )
         return (of_unit_interval + self._width.log()).sum(-1)
 
+    @override
     def mode(self) -> Tensor:
         """(α − 1)/(α + β − 2), stretched; the middle where the distribution is flat: (B, A)."""
         peak = (self.alpha - 1) / (self.alpha + self.beta - 2).clamp(min=EDGE)
@@ -181,20 +198,24 @@ class TanhNormal(Distribution):
     def __init__(self, mean: Tensor, log_std: Tensor) -> None:
         self._normal = DiagonalNormal(mean, log_std)
 
+    @override
     def sample(self, generator: torch.Generator) -> Tensor:
         """(B, A)."""
         return self._normal.sample(generator).tanh()
 
+    @override
     def sample_with_log_prob(self, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """From u itself: from a rounded tanh(u) near ±1 it could not be had back."""
         u = self._normal.sample(generator)
         return u.tanh(), self._normal.log_prob(u) - _log_slope(u).sum(-1)
 
+    @override
     def log_prob(self, action: Tensor) -> Tensor:
         """log N(u; μ, σ) − Σ log(1 − tanh²u) with u = atanh(a), (B,)."""
         u = action.clamp(EDGE - 1, 1 - EDGE).atanh()
         return self._normal.log_prob(u) - _log_slope(u).sum(-1)
 
+    @override
     def entropy(self) -> Tensor:
         """That of u plus Σ E[log(1 − tanh²u)], by Gauss–Hermite quadrature: (B,)."""
         nodes, weights = (torch.as_tensor(x, dtype=torch.float32) for x in _HERMITE)
@@ -203,6 +224,7 @@ class TanhNormal(Distribution):
         expected: Tensor = at_nodes @ weights.to(mean.device)
         return self._normal.entropy() + expected.sum(-1)
 
+    @override
     def mode(self) -> Tensor:
         """tanh μ, (B, A): the middle of the distribution, which its density may peak beside."""
         return self._normal.mean.tanh()

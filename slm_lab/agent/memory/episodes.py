@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import torch
+from typing_extensions import override
 
 from slm_lab.agent.batch import Act, RawRollout, Rollout
 from slm_lab.agent.memory.memory import Memory, MemoryLayout
@@ -41,12 +42,14 @@ class OnPolicyReplay(Memory[Rollout]):
         self._finished: list[Episode] = []
 
     @classmethod
+    @override
     def build(cls, spec: MemorySpec, layout: MemoryLayout) -> "OnPolicyReplay":
         """OnPolicyCrossEntropy keeps the share of the episodes that its spec says, others all."""
         if isinstance(spec, OnPolicyCrossEntropySpec):
             return cls(layout, spec.cross_entropy)
         return cls(layout)
 
+    @override
     def add(
         self,
         obs: Array,
@@ -70,6 +73,7 @@ class OnPolicyReplay(Memory[Rollout]):
         if done.any():
             self._finish(np.flatnonzero(done), next_obs)
 
+    @override
     def break_off(self, next_obs: Array, raw_next_obs: Array | None = None) -> None:
         """Finishes every running episode as truncated after its last step."""
         running = [n for n, begin in enumerate(self._begins) if begin < len(self._steps)]
@@ -87,15 +91,18 @@ class OnPolicyReplay(Memory[Rollout]):
             self._begins[n] = len(self._steps)
         self._forget(min(self._begins))
 
+    @override
     def ready(self) -> bool:
         """Whether enough episodes are finished."""
         return len(self._finished) >= self._wanted
 
     @property
+    @override
     def num_samples(self) -> int:
         """The steps of the episodes that are learned from."""
         return sum(len(episode["reward"]) for episode in self._best(self._finished))
 
+    @override
     def take(self) -> Rollout:
         """The finished episodes, or the best of them, as one column; they are forgotten."""
         episodes, self._finished = self._best(self._finished), []
@@ -124,6 +131,7 @@ class OnPolicyReplay(Memory[Rollout]):
         del self._steps[:count]
         self._begins = [begin - count for begin in self._begins]
 
+    @override
     def state_dict(self) -> StateDict:
         """Finished and running episodes."""
         return {
@@ -132,6 +140,7 @@ class OnPolicyReplay(Memory[Rollout]):
             "finished": list(self._finished),
         }
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
         """Restores them."""
         self._steps = list(state["steps"])

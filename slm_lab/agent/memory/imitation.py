@@ -5,11 +5,12 @@ from typing import final
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from slm_lab.agent.batch import Act, ImitationBatch, PastReturns, RawRollout, Rollout, Transitions
-from slm_lab.agent.memory.drawing import NOTHING, Drawing, Proportional, Uniform
+from slm_lab.agent.memory.append_log import AppendLog
 from slm_lab.agent.memory.memory import Memory, MemoryLayout
-from slm_lab.agent.memory.step_log import StepLog
+from slm_lab.agent.memory.sampler import NOTHING, PrioritizedSampler, Sampler, UniformSampler
 from slm_lab.agent.schedule import Schedule
 from slm_lab.core.normalization import Unnormalized
 from slm_lab.core.registry import MEMORIES
@@ -24,7 +25,7 @@ BETA = Schedule(ScheduleSpec(start_val=0.1))
 
 
 @final
-class ReturnRing(StepLog):
+class ReturnRing(AppendLog):
     """The newest `size` steps of finished episodes, with what their returns are made from.
 
     The steps of an episode follow each other. Without normalisation a step has its return, which
@@ -50,8 +51,9 @@ class ReturnRing(StepLog):
             self.arrays["last_value"] = np.zeros(size, np.float32)
 
     @property
+    @override
     def capacity(self) -> int:
-        """See `StepLog`; each step here is one of one environment."""
+        """Each step here is one of one environment."""
         return self.size
 
     @property
@@ -110,13 +112,13 @@ class ReturnRing(StepLog):
         returns += powers[left + 1] * arrays["last_value"][places]
         return returns.astype(np.float32)
 
+    @override
     def content(self, first: int, end: int) -> StateDict:
-        """See `StepLog`."""
         places = np.arange(first, end) % self.size
         return {"first": first, **{name: array[places] for name, array in self.arrays.items()}}
 
+    @override
     def load_content(self, content: StateDict) -> None:
-        """See `StepLog`."""
         end = int(content["first"]) + len(content["obs"])
         first = max(int(content["first"]), self.first)
         if first < end:
@@ -143,7 +145,7 @@ def discounted_sums(reward: FloatArray, last_value: float, gamma: float) -> Floa
 
 
 @final
-class EpisodeReturns(PastReturns):
+class PastEpisodes(PastReturns):
     """Puts episodes together from rollouts, and keeps their steps once they have ended.
 
     A return is that of the whole episode, eq. 4 of arXiv:1806.05635. Where the episode was
@@ -151,21 +153,21 @@ class EpisodeReturns(PastReturns):
     last step of the newest episode is part of every batch.
     """
 
-    def __init__(self, ring: ReturnRing, drawing: Drawing, batch_size: int, use_cer: bool) -> None:
+    def __init__(self, ring: ReturnRing, sampler: Sampler, batch_size: int, use_cer: bool) -> None:
         self._ring = ring
-        self._drawing = drawing
+        self._sampler = sampler
         self._batch_size = batch_size
         self._use_cer = use_cer
         self._running: dict[int, list[dict[str, Array]]] = {}
         """By column of the rollout, the pieces of its running episode."""
 
     @property
+    @override
     def num_stored(self) -> int:
-        """See `PastReturns`."""
         return self._ring.num_stored
 
+    @override
     def add(self, rollout: Rollout, bootstrap_value: Tensor) -> None:
-        """See `PastReturns`."""
         last_value = np.zeros(tuple(rollout.reward.shape), np.float32)
         where = rollout.bootstrap_t.numpy(), rollout.bootstrap_n.numpy()
         last_value[where] = bootstrap_value.numpy()
@@ -192,17 +194,17 @@ class EpisodeReturns(PastReturns):
         pieces = self._running.pop(n)
         episode = {name: np.concatenate([p[name] for p in pieces]) for name in pieces[0]}
         self._ring.add(episode["obs"], episode["action"], episode["reward"], last_value)
-        self._drawing.added()
+        self._sampler.added()
 
     def forget_running(self) -> None:
         """Drops what is known of episodes that have not come to their end."""
         self._running.clear()
 
+    @override
     def sample(self, frame: int) -> Transitions:
-        """See `PastReturns`."""
         # The last step only: a whole episode would leave no room for the past.
         newest = self._ring.newest[-1:] if self._use_cer else NOTHING
-        places, weight = self._drawing.draw(self._batch_size, frame, newest)
+        places, weight = self._sampler.sample(self._batch_size, frame, newest)
         obs = torch.from_numpy(self._ring.obs(places))
         returns = torch.from_numpy(self._ring.returns(places))
         return Transitions(
@@ -216,12 +218,12 @@ class EpisodeReturns(PastReturns):
             index=torch.from_numpy(places),
         )
 
-    def report_errors(self, index: Tensor, error: Tensor) -> None:
-        """See `PastReturns`."""
-        self._drawing.report_errors(index, error)
+    @override
+    def update_priorities(self, index: Tensor, error: Tensor) -> None:
+        self._sampler.update_priorities(index, error)
 
     @property
-    def log(self) -> StepLog:
+    def log(self) -> AppendLog:
         """The finished steps."""
         return self._ring
 
@@ -234,7 +236,7 @@ class EpisodeReturns(PastReturns):
         """Running episodes, and how finished steps are drawn."""
         return {
             "ring": self._ring.state_dict(),
-            "drawing": self._drawing.state_dict(),
+            "drawing": self._sampler.state_dict(),
             "running": {n: list(pieces) for n, pieces in self._running.items()},
         }
 
@@ -243,30 +245,32 @@ class EpisodeReturns(PastReturns):
         self._ring.load_state_dict(state["ring"])
         if "steps" in state:
             self._ring.load_content(state["steps"])
-        self._drawing.load_state_dict(state["drawing"])
+        self._sampler.load_state_dict(state["drawing"])
         self._running = {int(n): list(pieces) for n, pieces in state["running"].items()}
 
 
 @final
-class WithPast(Memory[ImitationBatch]):
+class SelfImitationMemory(Memory[ImitationBatch]):
     """An on-policy memory, with the returns of past episodes beside it."""
 
-    def __init__(self, present: Memory[Rollout], past: EpisodeReturns) -> None:
+    def __init__(self, present: Memory[Rollout], past: PastEpisodes) -> None:
         self._present = present
         self._past = past
 
     @classmethod
-    def build(cls, spec: MemorySpec, layout: MemoryLayout) -> "WithPast":
+    @override
+    def build(cls, spec: MemorySpec, layout: MemoryLayout) -> "SelfImitationMemory":
         """Put around the memory that the spec names, with its `sil_replay_name`."""
         assert isinstance(spec, OnPolicySpec)
         assert spec.batch_size is not None
         assert spec.max_size is not None
         assert layout.replay is not None
         ring = ReturnRing(spec.max_size, layout.replay.gamma, layout)
-        drawing = _drawing(spec, ring, layout.replay.seed)
-        past = EpisodeReturns(ring, drawing, spec.batch_size, spec.use_cer)
+        sampler = _sampler(spec, ring, layout.replay.seed)
+        past = PastEpisodes(ring, sampler, spec.batch_size, spec.use_cer)
         return cls(MEMORIES.load(spec.name).build(spec, layout), past)
 
+    @override
     def add(
         self,
         obs: Array,
@@ -280,19 +284,23 @@ class WithPast(Memory[ImitationBatch]):
         """Adds to what is done just now."""
         self._present.add(obs, act, reward, terminated, truncated, next_obs, raw)
 
+    @override
     def ready(self) -> bool:
         """Whether there is a rollout."""
         return self._present.ready()
 
     @property
+    @override
     def num_samples(self) -> int:
         """Of what was done just now."""
         return self._present.num_samples
 
+    @override
     def take(self) -> ImitationBatch:
         """The rollout, and the past to add it to and to draw from."""
         return ImitationBatch(self._present.take(), self._past)
 
+    @override
     def break_off(self, next_obs: Array, raw_next_obs: Array | None = None) -> None:
         """Ends the running episodes as truncated.
 
@@ -303,25 +311,29 @@ class WithPast(Memory[ImitationBatch]):
         self._past.forget_running()
 
     @property
-    def log(self) -> StepLog:
+    @override
+    def log(self) -> AppendLog:
         """The steps of the past."""
         return self._past.log
 
+    @override
     def state_dict(self) -> StateDict:
         """Both."""
         return {"present": self._present.state_dict(), "past": self._past.state_dict()}
 
+    @override
     def state_without_log(self) -> StateDict:
         """Both, less the steps of the past."""
         return {"present": self._present.state_dict(), "past": self._past.state_without_log()}
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
         """Restores both."""
         self._present.load_state_dict(state["present"])
         self._past.load_state_dict(state["past"])
 
 
-def _drawing(spec: OnPolicySpec, ring: ReturnRing, seed: int) -> Drawing:
+def _sampler(spec: OnPolicySpec, ring: ReturnRing, seed: int) -> Sampler:
     if spec.sil_replay_name == "PrioritizedReplay":
-        return Proportional(ring, seed, ALPHA, EPSILON, BETA)
-    return Uniform(ring, seed)
+        return PrioritizedSampler(ring, seed, ALPHA, EPSILON, BETA)
+    return UniformSampler(ring, seed)

@@ -8,8 +8,8 @@ from typing import Generic, Self, TypeVar
 import numpy as np
 
 from slm_lab.agent.batch import Act
-from slm_lab.agent.memory.step_log import StepLog
-from slm_lab.agent.replay_plan import ReplayPlan
+from slm_lab.agent.memory.append_log import AppendLog
+from slm_lab.agent.replay_config import ReplayConfig
 from slm_lab.core.normalization import Normalization, Unnormalized
 from slm_lab.core.types import Array, BoolArray, FloatArray, StateDict
 from slm_lab.spec.schema.memory import MemorySpec
@@ -28,7 +28,7 @@ class MemoryLayout:
     obs_dtype: np.dtype[np.generic]
     action_shape: tuple[int, ...]
     action_dtype: np.dtype[np.generic]
-    replay: ReplayPlan | None = None
+    replay: ReplayConfig | None = None
     """Of memories that are drawn from; None for those that are used once."""
     frame_stack: int = 1
     """How many of the last frames an observation consists of, in equal parts of its first axis, the
@@ -95,7 +95,7 @@ class Memory(ABC, Generic[BatchT]):
         """
 
     @property
-    def log(self) -> StepLog | None:
+    def log(self) -> AppendLog | None:
         """Its steps, where they are so many that a checkpoint has only the new ones written."""
         return None
 

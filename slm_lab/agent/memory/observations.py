@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from typing import final
 
 import numpy as np
+from typing_extensions import override
 
 from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.agent.memory.storage import Allocate
@@ -61,7 +62,7 @@ class Observations(ABC):
         """Puts `content` back but for its `first` places; `places` and `done` are those behind."""
 
 
-class KeptApart:
+class SparseRows:
     """Arrays of one shape at a few places."""
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> None:
@@ -97,7 +98,7 @@ class KeptApart:
 
 
 @final
-class Plain(Observations):
+class DenseObservations(Observations):
     """Observations that have nothing in common with each other."""
 
     history = 0
@@ -105,48 +106,48 @@ class Plain(Observations):
     def __init__(self, layout: MemoryLayout, num_places: int, allocate: Allocate) -> None:
         self._num_envs = layout.num_envs
         self._obs = allocate((num_places, *layout.obs_shape), layout.obs_dtype)
-        self._last = KeptApart(layout.obs_shape, layout.obs_dtype)
+        self._last = SparseRows(layout.obs_shape, layout.obs_dtype)
 
+    @override
     def write(
         self, here: slice, following: slice, begun: BoolArray, obs: Array, next_obs: Array
     ) -> None:
-        """See `Observations`."""
         self._obs[here] = obs
         self._obs[following] = next_obs
         self._last.forget(following)
 
+    @override
     def keep_last(self, places: IntArray, last_obs: Array) -> None:
-        """See `Observations`."""
         self._last.put(places, last_obs)
 
+    @override
     def at(self, places: IntArray) -> Array:
-        """See `Observations`."""
         return self._obs.take(places, axis=0)
 
+    @override
     def after(self, places: IntArray, ended: BoolArray) -> Array:
-        """See `Observations`."""
         next_obs = self._obs.take(places + self._num_envs, axis=0, mode="wrap")
         for index in np.flatnonzero(ended).tolist():
             next_obs[index] = self._last.get(int(places[index]))
         return next_obs
 
+    @override
     def newest(self, following: slice) -> StateDict:
-        """See `Observations`."""
         return {"obs": self._obs[following].copy()}
 
+    @override
     def load_newest(self, following: slice, newest: StateDict) -> None:
-        """See `Observations`."""
         self._last.clear()
         self._obs[following] = newest["obs"]
 
+    @override
     def content(self, places: IntArray, done: BoolArray) -> StateDict:
-        """See `Observations`."""
         return {"obs": self._obs[places], "last_obs": self._last.stacked(places[done])}
 
+    @override
     def load_content(
         self, places: IntArray, done: BoolArray, content: StateDict, first: int
     ) -> None:
-        """See `Observations`."""
         self._obs[places] = content["obs"][first:]
         ended = places[done]
         self._last.put(ended, content["last_obs"][len(content["last_obs"]) - len(ended) :])
@@ -172,49 +173,49 @@ class FrameStacks(Observations):
         self._frames = allocate((num_places, *shape), dtype)
         self._depth = allocate((num_places,), np.dtype(np.int8))
         """How many of the frames before it belong to the same episode, L − 1 at most."""
-        self._before = KeptApart((self.history, *shape), dtype)
+        self._before = SparseRows((self.history, *shape), dtype)
         """The frames before the first of an episode, as its first stack has them."""
-        self._last = KeptApart(shape, dtype)
+        self._last = SparseRows(shape, dtype)
         self._back = np.arange(self.history, -1, -1)
         """How many steps ago each frame of a stack was seen."""
 
+    @override
     def write(
         self, here: slice, following: slice, begun: BoolArray, obs: Array, next_obs: Array
     ) -> None:
-        """See `Observations`."""
         self._last.forget(following)
         self._before.forget(following)
         stacks = self._split(obs)
         if np.count_nonzero(begun):
             first = np.flatnonzero(begun)
-            first = first[~self._goes_on(first + here.start, stacks[first])]
+            first = first[~self._continues(first + here.start, stacks[first])]
             self._depth[first + here.start] = 0
             self._before.put(first + here.start, stacks[first, :-1])
         self._frames[here] = stacks[:, -1]
         self._frames[following] = self._split(next_obs)[:, -1]
         self._depth[following] = np.minimum(self._depth[here] + 1, self.history)
 
-    def _goes_on(self, places: IntArray, stacks: Array) -> BoolArray:
+    def _continues(self, places: IntArray, stacks: Array) -> BoolArray:
         """(K,) whether the `stacks` (K, L, …) that begin an episode at `places` lie there already.
 
         So it is where an episode ended for the learner only, as with a lost life in a game.
         """
-        goes_on = self._depth[places] > 0
-        known = places[goes_on]
-        same = self._stacks(known, self._depth[known]) == stacks[goes_on]
-        goes_on[goes_on] = same.all(axis=tuple(range(1, same.ndim)))
-        return goes_on
+        continues = self._depth[places] > 0
+        known = places[continues]
+        same = self._stacks(known, self._depth[known]) == stacks[continues]
+        continues[continues] = same.all(axis=tuple(range(1, same.ndim)))
+        return continues
 
+    @override
     def keep_last(self, places: IntArray, last_obs: Array) -> None:
-        """See `Observations`."""
         self._last.put(places, self._split(last_obs)[:, -1])
 
+    @override
     def at(self, places: IntArray) -> Array:
-        """See `Observations`."""
         return self._joined(self._stacks(places, self._depth[places]))
 
+    @override
     def after(self, places: IntArray, ended: BoolArray) -> Array:
-        """See `Observations`."""
         depth = np.minimum(self._depth[places] + 1, self.history)
         stacks = self._stacks(places + self._num_envs, depth)
         for index in np.flatnonzero(ended).tolist():
@@ -240,19 +241,19 @@ class FrameStacks(Observations):
             stacks[index, : self.history - known] = self._before.get(begin)[known:]
         return stacks
 
+    @override
     def newest(self, following: slice) -> StateDict:
-        """See `Observations`."""
         return {"frames": self._frames[following].copy(), "depth": self._depth[following].copy()}
 
+    @override
     def load_newest(self, following: slice, newest: StateDict) -> None:
-        """See `Observations`."""
         self._last.clear()
         self._before.clear()
         self._frames[following] = newest["frames"]
         self._depth[following] = newest["depth"]
 
+    @override
     def content(self, places: IntArray, done: BoolArray) -> StateDict:
-        """See `Observations`."""
         depth = self._depth[places]
         return {
             "frames": self._frames[places],
@@ -261,10 +262,10 @@ class FrameStacks(Observations):
             "last_frames": self._last.stacked(places[done]),
         }
 
+    @override
     def load_content(
         self, places: IntArray, done: BoolArray, content: StateDict, first: int
     ) -> None:
-        """See `Observations`."""
         self._frames[places] = content["frames"][first:]
         depth = content["depth"][first:]
         self._depth[places] = depth

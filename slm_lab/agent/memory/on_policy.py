@@ -2,6 +2,7 @@
 
 import numpy as np
 import torch
+from typing_extensions import override
 
 from slm_lab.agent.batch import Act, RawRollout, Rollout
 from slm_lab.agent.memory.memory import Memory, MemoryLayout
@@ -40,10 +41,12 @@ class OnPolicyBatchReplay(Memory[Rollout]):
         self._t = 0
 
     @classmethod
+    @override
     def build(cls, spec: MemorySpec, layout: MemoryLayout) -> "OnPolicyBatchReplay":
         """Nothing in the spec matters but the name: the algorithm sets the horizon."""
         return cls(layout)
 
+    @override
     def add(
         self,
         obs: Array,
@@ -73,6 +76,7 @@ class OnPolicyBatchReplay(Memory[Rollout]):
             self._cut(t, np.arange(len(reward)) if last else np.flatnonzero(truncated), next_obs)
         self._t = t + 1
 
+    @override
     def break_off(self, next_obs: Array, raw_next_obs: Array | None = None) -> None:
         """Marks the last row truncated where its episode went on, and keeps its last state."""
         t = self._t - 1
@@ -89,10 +93,12 @@ class OnPolicyBatchReplay(Memory[Rollout]):
             self._cut_obs.append(next_obs[n].copy())
             self._cut_places.append((t, int(n)))
 
+    @override
     def ready(self) -> bool:
         """Whether the rollout is full."""
         return self._t == self._horizon
 
+    @override
     def take(self) -> Rollout:
         """The full rollout; the next `add` begins a new one."""
         places = torch.tensor(self._cut_places, dtype=torch.int64)
@@ -107,6 +113,7 @@ class OnPolicyBatchReplay(Memory[Rollout]):
         self._cut_obs, self._cut_places = [], []
         return rollout
 
+    @override
     def state_dict(self) -> StateDict:
         """The rows written so far."""
         return {
@@ -116,6 +123,7 @@ class OnPolicyBatchReplay(Memory[Rollout]):
             "cut_places": [list(place) for place in self._cut_places],
         }
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
         """Writes the saved rows back."""
         self._t = int(state["t"])

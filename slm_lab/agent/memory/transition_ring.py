@@ -3,11 +3,12 @@
 from typing import NamedTuple, final
 
 import numpy as np
+from typing_extensions import override
 
 from slm_lab.agent.batch import Act
+from slm_lab.agent.memory.append_log import AppendLog
 from slm_lab.agent.memory.memory import MemoryLayout
-from slm_lab.agent.memory.observations import FrameStacks, Observations, Plain
-from slm_lab.agent.memory.step_log import StepLog
+from slm_lab.agent.memory.observations import DenseObservations, FrameStacks, Observations
 from slm_lab.agent.memory.storage import Allocate, in_memory
 from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray, StateDict
 
@@ -24,7 +25,7 @@ class Gathered(NamedTuple):
 
 
 @final
-class TransitionRing(StepLog):
+class TransitionRing(AppendLog):
     """The newest vector steps of N environments, in arrays that are allocated once.
 
     Transitions are read back from the newest `num_rows` steps; those few before them are kept that
@@ -43,7 +44,7 @@ class TransitionRing(StepLog):
         self.num_rows = num_rows
         self.num_envs = layout.num_envs
         self.count = 0
-        kind = Plain if layout.frame_stack == 1 else FrameStacks
+        kind = DenseObservations if layout.frame_stack == 1 else FrameStacks
         self._capacity = num_rows + layout.frame_stack - 1
         self._ring_rows = self._capacity + 1
         self.size = self._ring_rows * self.num_envs
@@ -62,8 +63,8 @@ class TransitionRing(StepLog):
             "done": self._done,
         }
         self._normalization = layout.normalization
-        recall = None if layout.replay is None else layout.replay.recall
-        self._obs_size = None if recall is None else layout.obs_shape[0] - recall.row_size
+        recurrent = None if layout.replay is None else layout.replay.recurrent
+        self._obs_size = None if recurrent is None else layout.obs_shape[0] - recurrent.row_size
         """What of a row is an observation, where there is more."""
         self._num_steps = num_steps
         self._powers = (gamma ** np.arange(num_steps + 1)).astype(np.float32)
@@ -72,8 +73,8 @@ class TransitionRing(StepLog):
         self._all_begin = np.ones(self.num_envs, np.bool_)
 
     @property
+    @override
     def capacity(self) -> int:
-        """See `StepLog`."""
         return self._capacity
 
     @property
@@ -178,22 +179,23 @@ class TransitionRing(StepLog):
         last = places
         newest_row = self._first_place(self.count - 1) // self.num_envs
         for step in range(1, self._num_steps):
-            goes_on = ~self._done.take(last) & (last // self.num_envs != newest_row)
-            last = np.where(goes_on, (last + self.num_envs) % self.size, last)
+            continues = ~self._done.take(last) & (last // self.num_envs != newest_row)
+            last = np.where(continues, (last + self.num_envs) % self.size, last)
             # Where it does not go on the steps behind did not either, so the power is right.
-            reward += goes_on * self._powers[step] * self._reward_at(last)
-            steps += goes_on
+            reward += continues * self._powers[step] * self._reward_at(last)
+            steps += continues
         return reward, steps, last
 
+    @override
     def content(self, first: int, end: int) -> StateDict:
-        """See `StepLog`."""
         places = self._places_of(first, end)
         arrays = {name: array[places] for name, array in self._arrays.items()}
         obs = self._obs.content(places, self._done[places])
         return {"first": first, "steps": end - first, "arrays": arrays, "obs": obs}
 
+    @override
     def load_content(self, content: StateDict) -> None:
-        """See `StepLog`; `load_state_dict` comes before."""
+        """`load_state_dict` comes before."""
         first = max(int(content["first"]), self.first)
         end = int(content["first"]) + int(content["steps"])
         if first >= end:

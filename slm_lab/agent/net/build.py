@@ -6,8 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from slm_lab.agent.distribution.family import DistributionFamily
-from slm_lab.agent.net.batch_norm import refuse_single_samples
 from slm_lab.agent.net.device import resolve_device
+from slm_lab.agent.net.layers.batch_norm import refuse_single_samples
+from slm_lab.agent.net.layers.spectral_norm import normalise_spectrum
 from slm_lab.agent.net.policy_value import (
     PolicyHead,
     PolicyOnly,
@@ -17,16 +18,15 @@ from slm_lab.agent.net.policy_value import (
 )
 from slm_lab.agent.net.q_network import QNetwork
 from slm_lab.agent.net.recurrent import RecurrentNet
-from slm_lab.agent.net.spectral_norm import normalise_spectrum
-from slm_lab.agent.net.target import Follower
+from slm_lab.agent.net.target import TargetNetwork
 from slm_lab.agent.net.twin_q import TwinQ
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.optim.build import build_optimizer
 from slm_lab.agent.optim.flat import FlatParameters
-from slm_lab.agent.recall import RecallSpec
+from slm_lab.agent.recurrent_state import RecurrentLayout
 from slm_lab.core.errors import LabError
 from slm_lab.core.registry import NETS
-from slm_lab.spec.cross_check_observations import no_place_for_action
+from slm_lab.spec.checks.observations import no_place_for_action
 from slm_lab.spec.role import net_for_role
 from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.net import NetSpec
@@ -69,7 +69,9 @@ def _build(
         )
         net = PolicyHead(body, scale)
         flat = FlatParameters(nn.ModuleList([net, transform]).to(device))
-        return SharedPolicyValue(net, transform, build_optimizer(actor_spec, flat), recall_of(body))
+        return SharedPolicyValue(
+            net, transform, build_optimizer(actor_spec, flat), recurrent_layout(body)
+        )
     body = build_net(actor_spec, obs_shape, [policy_dim], [actor_gain], generator)
     actor = PolicyHead(body, scale)
     critic = build_net(critic_spec, obs_shape, [1], [critic_gain], generator)
@@ -81,7 +83,7 @@ def _build(
         transform,
         build_optimizer(actor_spec, actor_flat),
         build_optimizer(critic_spec, critic_flat),
-        recall_of(body, critic),
+        recurrent_layout(body, critic),
     )
 
 
@@ -98,7 +100,7 @@ def build_policy_only(
     body = build_net(net_spec, obs_shape, [policy_dim], [net_spec.init_std], generator)
     net = PolicyHead(body, scale)
     flat = FlatParameters(net.to(resolve_device(net_spec.gpu)))
-    network = PolicyOnly(net, build_optimizer(net_spec, flat), recall_of(body))
+    network = PolicyOnly(net, build_optimizer(net_spec, flat), recurrent_layout(body))
     network.train(False)
     return network
 
@@ -117,7 +119,9 @@ def build_q_network(
     twin = build_net(net_spec, obs_shape, *heads, generator).to(device).train(False)
     online, target = FlatParameters(net), FlatParameters(twin)
     optimizer = build_optimizer(net_spec, online)
-    return QNetwork(net, twin, optimizer, Follower(online, target, net_spec), recall_of(net))
+    return QNetwork(
+        net, twin, optimizer, TargetNetwork(online, target, net_spec), recurrent_layout(net)
+    )
 
 
 def build_twin_q(
@@ -137,8 +141,8 @@ def build_twin_q(
     """
     net_spec = net_for_role(spec, "critic")
     device = resolve_device(net_spec.gpu)
-    if (refusal := no_place_for_action(obs_shape, discrete)) is not None:
-        raise LabError(f"{spec.algorithm.name}: {refusal}")
+    if (error_line := no_place_for_action(obs_shape, discrete)) is not None:
+        raise LabError(f"{spec.algorithm.name}: {error_line}")
     in_shape = obs_shape if discrete else (obs_shape[0] + num_actions,)
     outputs = num_actions if discrete else 1
 
@@ -155,8 +159,8 @@ def build_twin_q(
     if not targets:
         return TwinQ(online, None, discrete, transform, optimizer, None)
     twins = pair()
-    follower = Follower(flat, FlatParameters(twins), net_spec)
-    return TwinQ(online, twins, discrete, transform, optimizer, follower)
+    target_network = TargetNetwork(flat, FlatParameters(twins), net_spec)
+    return TwinQ(online, twins, discrete, transform, optimizer, target_network)
 
 
 def build_net(
@@ -176,7 +180,7 @@ def build_net(
     return net
 
 
-def recall_of(*nets: nn.Module) -> RecallSpec | None:
+def recurrent_layout(*nets: nn.Module) -> RecurrentLayout | None:
     """What networks that see the same rows remember: each has its part of the state.
 
     Raises LabError where only one of them remembers anything.
@@ -190,7 +194,7 @@ def recall_of(*nets: nn.Module) -> RecallSpec | None:
     for net in recurrent:
         net.place_state(total)
         total += net.state_size
-    return RecallSpec(total, recurrent[0].stretch, recurrent[0].burn_in)
+    return RecurrentLayout(total, recurrent[0].stretch, recurrent[0].burn_in)
 
 
 def _free_scale(spec: NetSpec, family: DistributionFamily) -> Tensor | None:
@@ -198,7 +202,9 @@ def _free_scale(spec: NetSpec, family: DistributionFamily) -> Tensor | None:
     if spec.log_std_init is None:
         return None
     if family.initial_scale is None:
-        told = "agent.net.log_std_init = %g changes nothing: the distribution of actions has no σ"
-        logger.warning(told, spec.log_std_init)
+        message = (
+            "agent.net.log_std_init = %g changes nothing: the distribution of actions has no σ"
+        )
+        logger.warning(message, spec.log_std_init)
         return None
     return family.initial_scale(float(spec.log_std_init))

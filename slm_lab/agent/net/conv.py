@@ -5,14 +5,15 @@ from typing import final
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
-from slm_lab.agent.net.activation import activation_function
-from slm_lab.agent.net.batch_renorm import BatchRenorm
-from slm_lab.agent.net.init import EmptyConv2d, Norm, hidden_gain, init_linear, init_norm
 from slm_lab.agent.net.inputs import image_input
+from slm_lab.agent.net.layers.activation import activation_function
+from slm_lab.agent.net.layers.batch_renorm import BatchRenorm
+from slm_lab.agent.net.layers.init import EmptyConv2d, Norm, hidden_gain, init_linear, init_norm
 from slm_lab.agent.net.mlp import MLPNet, as_mlp
 from slm_lab.core.errors import LabError
-from slm_lab.spec.cross_check_observations import no_image, no_room
+from slm_lab.spec.checks.observations import no_image, no_room
 from slm_lab.spec.schema.layers import ConvLayer, Pair
 from slm_lab.spec.schema.net import ConvNetSpec
 
@@ -29,8 +30,8 @@ class ConvBody(nn.Module):
         self, spec: ConvNetSpec, obs_shape: tuple[int, ...], generator: torch.Generator
     ) -> None:
         super().__init__()
-        if (refusal := no_image(obs_shape)) is not None:
-            raise LabError(f"agent.net.type = {spec.type}: {refusal}")
+        if (error_line := no_image(obs_shape)) is not None:
+            raise LabError(f"agent.net.type = {spec.type}: {error_line}")
         channels, height, width = obs_shape
         size = (height, width)
         self.convs = nn.ModuleList()
@@ -48,6 +49,7 @@ class ConvBody(nn.Module):
         self._normalize = spec.normalize
         self._norm_after = spec.norm_place == "after"
 
+    @override
     def forward(self, obs: Tensor) -> Tensor:
         """(B, C, H, W) of uint8 or floats to (B, num_features)."""
         x = image_input(obs, self._normalize)
@@ -80,14 +82,15 @@ class ConvNet(nn.Module):
         mlp = as_mlp(spec, spec.fc_hid_layers)
         self.tail = MLPNet(mlp, features, head_dims, head_gains, generator, normalizes_input=False)
 
+    @override
     def forward(self, obs: Tensor) -> tuple[Tensor, ...]:
         """(B, C, H, W) to one (B, head_dim) per head."""
         return self.tail.forward(self.body(obs))
 
 
 def _size_after(index: int, layer: ConvLayer, channels: int, size: Pair) -> Pair:
-    if (refusal := no_room(layer, (channels, *size))) is not None:
-        raise LabError(f"agent.net.conv_hid_layers.{index}: {refusal}")
+    if (error_line := no_room(layer, (channels, *size))) is not None:
+        raise LabError(f"agent.net.conv_hid_layers.{index}: {error_line}")
     after = layer.size_after(size)
     assert after is not None
     return after

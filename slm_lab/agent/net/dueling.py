@@ -5,6 +5,7 @@ from typing import final
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from slm_lab.agent.net.acting import ArrayNet
 from slm_lab.agent.net.conv import ConvNet
@@ -41,12 +42,13 @@ class DuelingNet(nn.Module, ArrayNet):
         else:
             self.streams = MLPNet(spec, obs_shape, dims, gains, generator)
 
+    @override
     def forward(self, obs: Tensor) -> tuple[Tensor]:
         """(B, *obs_shape) to one (B, n)."""
         return (dueling_q(*self.streams(obs)),)
 
+    @override
     def forward_array(self, obs: Array) -> tuple[FloatArray, ...] | None:
-        """See `ArrayNet`."""
         outputs = self.streams.forward_array(obs) if isinstance(self.streams, ArrayNet) else None
         if outputs is None:
             return None

@@ -5,11 +5,12 @@ from typing import final
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from slm_lab.agent.net.inputs import as_floats
 from slm_lab.agent.net.mlp import MLPNet, as_mlp, per_head
 from slm_lab.core.errors import LabError
-from slm_lab.spec.cross_check_nets import wrong_tails
+from slm_lab.spec.checks.nets import wrong_tails
 from slm_lab.spec.schema.net import HydraMLPNetSpec
 
 
@@ -27,8 +28,8 @@ class HydraMLPNet(nn.Module):
     ) -> None:
         super().__init__()
         trunk, stacks, num_outputs = spec.trunk(), spec.tails(), len(head_dims)
-        if (refusal := wrong_tails(spec, num_outputs)) is not None:
-            raise LabError(f"agent.net.hid_layers.2: {refusal}")
+        if (error_line := wrong_tails(spec, num_outputs)) is not None:
+            raise LabError(f"agent.net.hid_layers.2: {error_line}")
         stacks = stacks * num_outputs if len(stacks) == 1 else stacks
         plain = as_mlp(spec, trunk).model_copy(update={"out_layer_activation": None})
         self.trunk = MLPNet(plain, obs_shape, [], [], generator)
@@ -40,6 +41,7 @@ class HydraMLPNet(nn.Module):
             tail = MLPNet(own, features, [dim], [gain], generator, normalizes_input=False)
             self.tails.append(tail)
 
+    @override
     def forward(self, obs: Tensor) -> tuple[Tensor, ...]:
         """(B, D) to one (B, head_dim) per output."""
         features = self.trunk.features(as_floats(obs))

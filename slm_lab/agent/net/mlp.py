@@ -6,17 +6,18 @@ from typing import Self
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from slm_lab.agent.net.acting import ArrayNet
-from slm_lab.agent.net.activation import activation_function
 from slm_lab.agent.net.array_mlp import ArrayMLP
-from slm_lab.agent.net.batch_renorm import BatchRenorm
-from slm_lab.agent.net.init import EmptyLinear, Norm, hidden_gain, init_linear, init_norm
 from slm_lab.agent.net.inputs import as_floats
+from slm_lab.agent.net.layers.activation import activation_function
+from slm_lab.agent.net.layers.batch_renorm import BatchRenorm
+from slm_lab.agent.net.layers.init import EmptyLinear, Norm, hidden_gain, init_linear, init_norm
 from slm_lab.agent.net.mlp_function import KERNELS, MLPFunction, mlp_forward
 from slm_lab.core.errors import LabError
 from slm_lab.core.types import Array, FloatArray
-from slm_lab.spec.cross_check_observations import no_vector
+from slm_lab.spec.checks.observations import no_vector
 from slm_lab.spec.schema.net import MLPNetSpec, NetSpec
 from slm_lab.spec.torch_table import activation_class
 
@@ -42,8 +43,8 @@ class MLPNet(nn.Module, ArrayNet):
         normalizes_input: bool = True,
     ) -> None:
         super().__init__()
-        if (refusal := no_vector(spec.type, obs_shape)) is not None:
-            raise LabError(f"agent.net.type = {spec.type}: {refusal}")
+        if (error_line := no_vector(spec.type, obs_shape)) is not None:
+            raise LabError(f"agent.net.type = {spec.type}: {error_line}")
         widths = [obs_shape[0], *spec.hid_layers]
         pairs = list(pairwise(widths))
         self.hidden = nn.ModuleList([EmptyLinear(i, o) for i, o in pairs])
@@ -82,10 +83,12 @@ class MLPNet(nn.Module, ArrayNet):
                 self._kernel.apply_array, len(self.hidden), self._parameters_in_order
             )
 
+    @override
     def train(self, mode: bool = True) -> Self:
         """Without normalisation the modes are one, and walking through the layers takes 30 µs."""
         return super().train(mode) if len(self.norms) else self
 
+    @override
     def forward(self, obs: Tensor) -> tuple[Tensor, ...]:
         """(B, D) to one (B, head_dim) per head."""
         obs = as_floats(obs)
@@ -102,8 +105,8 @@ class MLPNet(nn.Module, ArrayNet):
         pairs = zip(outputs, self._out_activations, strict=True)
         return tuple(out if f is None else f(out) for out, f in pairs)
 
+    @override
     def forward_array(self, obs: Array) -> tuple[FloatArray, ...] | None:
-        """See `ArrayNet`."""
         return None if self._by_array is None else self._by_array.forward(obs)
 
     def use_layers(self) -> None:

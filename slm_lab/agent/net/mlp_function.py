@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
+from typing_extensions import override
 
 from slm_lab.core.types import FloatArray
 
@@ -96,7 +97,8 @@ class MLPFunction(torch.autograd.Function):
     """Hidden layers h ← f(h Wᵀ + b), then one linear head per output."""
 
     @staticmethod
-    def forward(  # noqa: D102 - the signature is torch's, the class says what it computes
+    @override
+    def forward(
         ctx: Any, kernel: Kernel, num_hidden: int, obs: Tensor, *parameters: Tensor
     ) -> tuple[Tensor, ...]:
         hidden, outputs = mlp_forward(kernel, num_hidden, obs, parameters)
@@ -106,7 +108,8 @@ class MLPFunction(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:  # noqa: D102
+    @override
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
         num_hidden = ctx.num_hidden
         hidden, weights = ctx.saved_tensors[: num_hidden + 1], ctx.saved_tensors[num_hidden + 1 :]
         wanted = ctx.needs_input_grad[3:]

@@ -6,12 +6,13 @@ from typing import NamedTuple, Protocol, final
 import numpy as np
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from slm_lab.agent.net.acting import ArrayNet, act_forward
-from slm_lab.agent.net.units import Units
+from slm_lab.agent.net.train_state import TrainState
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.optim.optimizer import Optimizer
-from slm_lab.agent.recall import RecallSpec
+from slm_lab.agent.recurrent_state import RecurrentLayout
 from slm_lab.core.types import Array, FloatArray
 
 
@@ -38,7 +39,7 @@ class ActingNetwork(Protocol):
     """What an actor needs of a network."""
 
     @property
-    def recall(self) -> RecallSpec | None:
+    def recurrent(self) -> RecurrentLayout | None:
         """What it remembers of an episode; None: nothing."""
 
     def act(self, obs: Array) -> Output:
@@ -56,6 +57,7 @@ class PolicyHead(nn.Module, ArrayNet):
         self.net = net
         self.scale = None if scale is None else nn.Parameter(scale)
 
+    @override
     def forward(self, obs: Tensor) -> tuple[Tensor, ...]:
         """(B, ...) to distribution parameters (B, param_dim), then the network's other heads."""
         params, *rest = self.net(obs)
@@ -63,8 +65,8 @@ class PolicyHead(nn.Module, ArrayNet):
             params = torch.cat([params, self.scale.expand(*params.shape[:-1], -1)], -1)
         return (params, *rest)
 
+    @override
     def forward_array(self, obs: Array) -> tuple[FloatArray, ...] | None:
-        """See `ArrayNet`."""
         outputs = self.net.forward_array(obs) if isinstance(self.net, ArrayNet) else None
         if outputs is None or self.scale is None:
             return outputs
@@ -80,9 +82,9 @@ class PolicyValue(ABC):
     """
 
     transform: ValueTransform
-    units: Units
+    units: TrainState
     device: torch.device
-    recall: RecallSpec | None
+    recurrent: RecurrentLayout | None
 
     @abstractmethod
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
@@ -127,37 +129,43 @@ class SharedPolicyValue(PolicyValue):
         net: PolicyHead,
         transform: ValueTransform,
         optimizer: Optimizer,
-        recall: RecallSpec | None,
+        recurrent: RecurrentLayout | None,
     ) -> None:
         self._net = net
         self._optimizer = optimizer
         self.transform = transform
-        self.recall = recall
-        self.units = Units({"actor_critic": optimizer})
+        self.recurrent = recurrent
+        self.units = TrainState({"actor_critic": optimizer})
         self.device = optimizer.flat.vector.device
 
+    @override
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Both heads in one pass."""
         params, value = self._net.forward(obs)
         return params, value.squeeze(-1)
 
+    @override
     def act(self, obs: Array) -> Output:
         """Both heads in one pass."""
         params, raw_value, *state = act_forward(self._net, obs, self.device)
         return Output(params, self._as_returns(raw_value), *state)
 
+    @override
     def policy(self, obs: Tensor) -> Tensor:
         """The policy head."""
         return self.forward(obs)[0]
 
+    @override
     def raw_value(self, obs: Tensor) -> Tensor:
         """The value head."""
         return self.forward(obs)[1]
 
+    @override
     def step(self, policy_loss: Tensor, value_loss: Tensor) -> StepReport:
         """One step on the sum."""
         return StepReport(*self._optimizer.step(policy_loss + value_loss))
 
+    @override
     def train(self, mode: bool) -> None:
         """Sets the mode of the one network."""
         self._net.train(mode)
@@ -174,21 +182,23 @@ class SeparatePolicyValue(PolicyValue):
         transform: ValueTransform,
         actor_optimizer: Optimizer,
         critic_optimizer: Optimizer,
-        recall: RecallSpec | None,
+        recurrent: RecurrentLayout | None,
     ) -> None:
         self._actor = actor
         self._critic = critic
         self._actor_optimizer = actor_optimizer
         self._critic_optimizer = critic_optimizer
         self.transform = transform
-        self.recall = recall
-        self.units = Units({"actor": actor_optimizer, "critic": critic_optimizer})
+        self.recurrent = recurrent
+        self.units = TrainState({"actor": actor_optimizer, "critic": critic_optimizer})
         self.device = actor_optimizer.flat.vector.device
 
+    @override
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """One pass through each network."""
         return self.policy(obs), self.raw_value(obs)
 
+    @override
     def act(self, obs: Array) -> Output:
         """One pass through each network."""
         params, *own = act_forward(self._actor, obs, self.device)
@@ -196,15 +206,18 @@ class SeparatePolicyValue(PolicyValue):
         state = np.hstack([*own, *of_critic]) if own else None
         return Output(params, self._as_returns(raw_value), state)
 
+    @override
     def policy(self, obs: Tensor) -> Tensor:
         """The actor."""
         return self._actor.forward(obs)[0]
 
+    @override
     def raw_value(self, obs: Tensor) -> Tensor:
         """The critic."""
         value: Tensor = self._critic.forward(obs)[0]
         return value.squeeze(-1)
 
+    @override
     def step(self, policy_loss: Tensor, value_loss: Tensor) -> StepReport:
         """One step each, or none where one of the losses is not finite."""
         actor_loss, actor_norm = self._actor_optimizer.backward(policy_loss)
@@ -213,6 +226,7 @@ class SeparatePolicyValue(PolicyValue):
         self._critic_optimizer.apply()
         return StepReport(actor_loss + critic_loss, (actor_norm**2 + critic_norm**2) ** 0.5)
 
+    @override
     def train(self, mode: bool) -> None:
         """Sets the mode of both networks."""
         self._actor.train(mode)
@@ -223,11 +237,13 @@ class SeparatePolicyValue(PolicyValue):
 class PolicyOnly:
     """π(a|s) without a value function."""
 
-    def __init__(self, net: PolicyHead, optimizer: Optimizer, recall: RecallSpec | None) -> None:
+    def __init__(
+        self, net: PolicyHead, optimizer: Optimizer, recurrent: RecurrentLayout | None
+    ) -> None:
         self._net = net
         self._optimizer = optimizer
-        self.recall = recall
-        self.units = Units({"actor": optimizer})
+        self.recurrent = recurrent
+        self.units = TrainState({"actor": optimizer})
         self.device = optimizer.flat.vector.device
 
     def policy(self, obs: Tensor) -> Tensor:

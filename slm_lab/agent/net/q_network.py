@@ -7,10 +7,10 @@ from torch import Tensor, nn
 
 from slm_lab.agent.net.acting import act_forward
 from slm_lab.agent.net.policy_value import Output, StepReport
-from slm_lab.agent.net.target import Follower
-from slm_lab.agent.net.units import Units
+from slm_lab.agent.net.target import TargetNetwork
+from slm_lab.agent.net.train_state import TrainState
 from slm_lab.agent.optim.optimizer import Optimizer
-from slm_lab.agent.recall import RecallSpec
+from slm_lab.agent.recurrent_state import RecurrentLayout
 from slm_lab.core.types import Array
 
 
@@ -23,15 +23,15 @@ class QNetwork:
         net: nn.Module,
         target: nn.Module,
         optimizer: Optimizer,
-        follower: Follower,
-        recall: RecallSpec | None,
+        target_network: TargetNetwork,
+        recurrent: RecurrentLayout | None,
     ) -> None:
-        self.recall = recall
+        self.recurrent = recurrent
         self._net = net
         self._target = target
         self._optimizer = optimizer
-        self.follower = follower
-        self.units = Units({"q": optimizer})
+        self.target_network = target_network
+        self.units = TrainState({"q": optimizer})
         self.device = optimizer.flat.vector.device
 
     def q(self, obs: Tensor) -> Tensor:
@@ -52,7 +52,7 @@ class QNetwork:
     def step(self, loss: Tensor) -> StepReport:
         """One gradient step; the target network may follow."""
         report = StepReport(*self._optimizer.step(loss))
-        self.follower.after_step()
+        self.target_network.after_step()
         return report
 
     def train(self, mode: bool) -> None:

@@ -12,9 +12,10 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
+from typing_extensions import override
 
 from slm_lab.agent.net.acting import ArrayNet
-from slm_lab.agent.net.init import init_recurrent
+from slm_lab.agent.net.layers.init import init_recurrent
 from slm_lab.agent.net.mlp import MLPNet, as_mlp
 from slm_lab.core.types import Array, FloatArray
 from slm_lab.spec.schema.net import RecurrentNetSpec
@@ -23,6 +24,7 @@ from slm_lab.spec.schema.net import RecurrentNetSpec
 class EmptyGRU(nn.GRU):
     """Built without drawing from the global generator."""
 
+    @override
     def reset_parameters(self) -> None:
         """Leaves the memory as it is, to be filled by `init_recurrent`."""
 
@@ -30,6 +32,7 @@ class EmptyGRU(nn.GRU):
 class EmptyLSTM(nn.LSTM):
     """Built without drawing from the global generator."""
 
+    @override
     def reset_parameters(self) -> None:
         """Leaves the memory as it is, to be filled by `init_recurrent`."""
 
@@ -37,6 +40,7 @@ class EmptyLSTM(nn.LSTM):
 class EmptyRNN(nn.RNN):
     """Built without drawing from the global generator."""
 
+    @override
     def reset_parameters(self) -> None:
         """Leaves the memory as it is, to be filled by `init_recurrent`."""
 
@@ -82,6 +86,7 @@ class RecurrentNet(nn.Module, ArrayNet):
         begin = self._obs_size + first
         self._state_at = slice(begin, begin + self.state_size)
 
+    @override
     def forward(self, rows: Tensor) -> tuple[Tensor, ...]:
         """(B, D + H + 1) to one (B, head_dim) per head.
 
@@ -94,6 +99,7 @@ class RecurrentNet(nn.Module, ArrayNet):
         features, _ = self._over_rows(x, state, begins)
         return self.tail.forward(features)
 
+    @override
     def forward_array(self, obs: Array) -> tuple[FloatArray, ...]:
         """The same of rows that all begin by themselves, and the state (B, H) after each."""
         with torch.inference_mode():

@@ -10,7 +10,7 @@ from slm_lab.spec.schema.net import NetSpec
 
 
 @final
-class Follower:
+class TargetNetwork:
     """Keeps a target network close to the online one; at the start they are equal.
 
     "replace" copies it, "polyak" moves it by τ: target ← τ online + (1 − τ) target. Either is done
@@ -25,9 +25,9 @@ class Follower:
         self._tau = spec.polyak_coef if spec.update_type == "polyak" else 1.0
         self._every_step = spec.update_type == "polyak" and spec.update_frequency == 1
         self._last_frame = 0
-        self.catch_up()
+        self.copy_online()
 
-    def catch_up(self) -> None:
+    def copy_online(self) -> None:
         """Makes the target equal to the online network."""
         self.target.copy_(self._online)
 
@@ -36,7 +36,7 @@ class Follower:
         if self._every_step:
             self._follow()
 
-    def after_event(self, frame: int) -> None:
+    def update_after_event(self, frame: int) -> None:
         """Call it after each training event, with the frames that the Session has gathered."""
         crosses = frame // self._frequency > self._last_frame // self._frequency
         self._last_frame = frame

@@ -5,11 +5,12 @@ from typing import NamedTuple, final
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from slm_lab.agent.net.acting import ArrayNet
-from slm_lab.agent.net.batch_renorm import BatchRenorm
-from slm_lab.agent.net.init import Linear, hidden_gain, init_linear
 from slm_lab.agent.net.inputs import as_floats, image_input
+from slm_lab.agent.net.layers.batch_renorm import BatchRenorm
+from slm_lab.agent.net.layers.init import Linear, hidden_gain, init_linear
 from slm_lab.agent.net.mlp import MLPNet, as_mlp
 from slm_lab.agent.net.mlp_function import KERNELS
 from slm_lab.core.errors import LabError
@@ -73,13 +74,14 @@ class TorchArcNet(nn.Module, ArrayNet):
         mlp = as_mlp(spec, built.hid_layers).model_copy(update=activation)
         self.tail = MLPNet(mlp, built.shape, head_dims, head_gains, generator)
 
+    @override
     def forward(self, obs: Tensor) -> tuple[Tensor, ...]:
         """(B, *obs_shape) of uint8 or floats to one (B, head_dim) per head."""
         x = image_input(obs, self._normalize) if self._is_image else as_floats(obs)
         return self.tail.forward(self.body(x))
 
+    @override
     def forward_array(self, obs: Array) -> tuple[FloatArray, ...] | None:
-        """See `ArrayNet`."""
         return None if len(self.body) else self.tail.forward_array(obs)
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from slm_lab.agent.net.policy_value import StepReport
-from slm_lab.agent.net.target import Follower
+from slm_lab.agent.net.target import TargetNetwork
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.optim.optimizer import Optimizer
 
@@ -28,14 +28,14 @@ class TwinQ:
         discrete: bool,
         transform: ValueTransform,
         optimizer: Optimizer,
-        follower: Follower | None,
+        target_network: TargetNetwork | None,
     ) -> None:
         self._nets = nets
         self._discrete = discrete
         self._targets = targets
         self.optimizer = optimizer
         self.transform = transform
-        self.follower = follower
+        self.target_network = target_network
         self.device = optimizer.flat.vector.device
 
     def chosen(self, obs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
@@ -87,8 +87,8 @@ class TwinQ:
     def step(self, loss: Tensor) -> StepReport:
         """One gradient step; the targets may follow."""
         report = StepReport(*self.optimizer.step(loss))
-        if self.follower is not None:
-            self.follower.after_step()
+        if self.target_network is not None:
+            self.target_network.after_step()
         return report
 
     @contextmanager

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from slm_lab.agent.optim.flat import MOMENTS_WINDOW
-from slm_lab.agent.optim.peers import Peers
+from slm_lab.agent.optim.process_group import ProcessGroup
 from slm_lab.core.moments import faded
 
 
@@ -36,14 +36,14 @@ class ValueTransform(nn.Module):
             self.register_buffer("m2", torch.zeros(()))
 
     @torch.no_grad()
-    def update(self, returns: Tensor, peers: Peers) -> None:
+    def update(self, returns: Tensor, group: ProcessGroup) -> None:
         """Takes the returns of all peers into the running moments (Chan, Golub & LeVeque, 1983).
 
         Computed in float64, as small batches move moments over many samples by little.
         """
         if not self._normalize:
             return
-        returns = peers.gathered(returns.flatten())
+        returns = group.all_gather_samples(returns.flatten())
         x = (symlog(returns) if self._symlog else returns).double()
         count, mean, m2 = (moment.double() for moment in self._moments())
         kept = faded(count.item(), MOMENTS_WINDOW)

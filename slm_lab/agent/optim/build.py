@@ -30,15 +30,15 @@ def build_optimizer(
     if schedule is None:
         learning_rate = build_learning_rate(lr, None, {})
     else:
-        with refusals_told("agent.net.lr_scheduler_spec", schedule.name):
+        with errors_named("agent.net.lr_scheduler_spec", schedule.name):
             learning_rate = build_learning_rate(lr, schedule.name, schedule.args)
-    with refusals_told("agent.net.optim_spec", spec.optim_spec.name):
+    with errors_named("agent.net.optim_spec", spec.optim_spec.name):
         rule = build_rule(spec.optim_spec.name, args, flat)
     return Optimizer(flat, rule, learning_rate, spec.clip_grad_val, bounds)
 
 
 @contextmanager
-def refusals_told(path: str, name: str) -> Iterator[None]:
+def errors_named(path: str, name: str) -> Iterator[None]:
     """Says where in the spec the arguments stand that a class of torch refuses."""
     try:
         yield

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from typing_extensions import override
 
 
 class LearningRate(ABC):
@@ -25,6 +26,7 @@ class ConstantRate(LearningRate):
     def __init__(self, lr: float) -> None:
         self.value = lr
 
+    @override
     def set_frame(self, frame: int) -> None:
         """Changes nothing."""
 
@@ -38,6 +40,7 @@ class LinearRate(LearningRate):
         self._last_frame = frame
         self._min_factor = min_factor
 
+    @override
     def set_frame(self, frame: int) -> None:
         """lr · max(1 − (1 − min_factor) · frame / last frame, min_factor)."""
         progress = min(frame / self._last_frame, 1.0)
@@ -57,6 +60,7 @@ class TorchRate(LearningRate):
         self._last = int(getattr(self._scheduler, "total_steps", 0)) - 1  # of OneCycleLR
         self.value = self._current()
 
+    @override
     def set_frame(self, frame: int) -> None:
         """Asks the scheduler for the rate at epoch `frame`; a one-cycle policy stays at its end."""
         epoch = min(frame, self._last) if self._last >= 0 else frame

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.core.errors import CheckpointError
@@ -58,18 +59,21 @@ class TensorStateRule(UpdateRule):
             raise ValueError(f"cannot bind {list(self.state)} to {list(state)}")
         self.state = dict(state)
 
+    @override
     def tensors(self) -> list[Tensor]:
-        """See `UpdateRule.tensors`."""
         return list(self.state.values())
 
+    @override
     def state_dict(self) -> StateDict:
         """Clones of every state tensor, on the CPU."""
         return {name: tensor.cpu().clone() for name, tensor in self.state.items()}
 
+    @override
     def misfit(self, state: StateDict) -> str | None:
-        """See `UpdateRule.misfit`; known by the names of the tensors."""
+        """Known by the names of the tensors."""
         return misfit_of(state, self.state)
 
+    @override
     def _load(self, state: StateDict) -> None:
         for name, tensor in self.state.items():
             tensor.copy_(state[name])
@@ -102,6 +106,7 @@ class Adam(TensorStateRule):
         self.state = {name: torch.zeros_like(flat.vector) for name in names}
         self.state["step"] = torch.zeros((), device=flat.vector.device)
 
+    @override
     def apply(self, vector: Tensor, grad: Tensor, lr: float) -> None:
         """θ ← θ − lr · m̂ / (√v̂ + ε)."""
         state = self.state
@@ -149,6 +154,7 @@ class RMSprop(TensorStateRule):
         ]
         self.state = {name: torch.zeros_like(flat.vector) for name in names}
 
+    @override
     def apply(self, vector: Tensor, grad: Tensor, lr: float) -> None:
         """θ ← θ − lr · g / (√E[g²] + ε)."""
         grad = -grad if self._maximize else grad
@@ -189,17 +195,20 @@ class TorchRule(UpdateRule):
             parameters = [whole]
         self._optimizer = optimizer(parameters, **args)
 
+    @override
     def apply(self, vector: Tensor, grad: Tensor, lr: float) -> None:
         """One step of the torch optimizer."""
         for group in self._optimizer.param_groups:
             group["lr"] = lr
         self._optimizer.step()
 
+    @override
     def tensors(self) -> list[Tensor]:
-        """See `UpdateRule.tensors`; none before the first step, when torch makes them."""
+        """None before the first step, when torch makes them."""
         entries = self._optimizer.state.values()
         return [each for entry in entries for each in entry.values() if isinstance(each, Tensor)]
 
+    @override
     def state_dict(self) -> StateDict:
         """The optimizer's own state, copied."""
         saved = self._optimizer.state_dict()["state"]
@@ -211,10 +220,12 @@ class TorchRule(UpdateRule):
             },
         }
 
+    @override
     def misfit(self, state: StateDict) -> str | None:
-        """See `UpdateRule.misfit`; known by the name of the optimizer."""
+        """Known by the name of the optimizer."""
         return misfit_of(state, self.state_dict())
 
+    @override
     def _load(self, state: StateDict) -> None:
         """Restores the optimizer's state; its arguments stay those of the spec."""
         groups = self._optimizer.state_dict()["param_groups"]
@@ -227,7 +238,7 @@ SHAPED_OPTIMIZERS: tuple[type[torch.optim.Optimizer], ...] = (torch.optim.Adafac
 
 def misfit_of(saved: Mapping[str, Any], built: Mapping[str, Any]) -> str | None:
     """See `UpdateRule.misfit`: whether two states are of the same rule."""
-    before, now = _told(saved), _told(built)
+    before, now = _message(saved), _message(built)
     return None if before == now else f"saved as {before} and is built as {now}"
 
 
@@ -240,6 +251,6 @@ def refuse_misfit(misfit: str | None) -> None:
         )
 
 
-def _told(state: Mapping[str, Any]) -> str:
+def _message(state: Mapping[str, Any]) -> str:
     """What a state is: of a torch optimizer its name, of the lab's own rules their tensors."""
     return str(state["optimizer"]) if "optimizer" in state else ", ".join(sorted(state))

@@ -1,1 +1,1 @@
-"""A search: trials of specs that an engine proposes and a scheduler may end early."""
+"""A search: a searcher proposes the specs of trials, a scheduler may stop trials early."""

@@ -1,4 +1,4 @@
-"""The checkpoints of a trial as those of another, and their end."""
+"""Copies checkpoints from one trial to another, and deletes those of a trial."""
 
 import json
 import os
@@ -6,49 +6,57 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from slm_lab.analysis.atomic import write_atomically
-from slm_lab.experiment.manifest import (
+from slm_lab.core.files import write_atomically
+from slm_lab.spec.schema.spec import Spec
+from slm_lab.storage.manifest import (
     Manifest,
     pending_path,
     previous_path,
     read_manifest,
 )
-from slm_lab.experiment.run_dir import RunDir, SessionPaths
-from slm_lab.spec.schema.spec import Spec
+from slm_lab.storage.run_dir import RunDir, SessionPaths
 
 TRIES = 20
-"""How often the checkpoint of a trial that goes on may be replaced while it is copied."""
+"""Attempts at a copy. A running donor may replace its checkpoint during each of them."""
 
 
 def copy_checkpoints(run_dir: RunDir, spec: Spec, donor: int, trial: int) -> int | None:
-    """Gives `trial`, which does not run, the newest checkpoint of `donor`, with the rows up to it;
-    returns its frame, None where not all Sessions of `donor` have one yet."""
+    """Copies the newest checkpoint of `donor`, and the rows up to it, to `trial`.
+
+    `trial` must not be running. Returns the checkpoint's frame, or None if a Session of `donor`
+    has no checkpoint yet.
+    """
     sessions = range(spec.meta.num_sessions)
-    theirs = [run_dir.session(donor, s) for s in sessions if not spec.meta.is_actor(s)]
-    ours = [run_dir.session(trial, s) for s in sessions if not spec.meta.is_actor(s)]
-    if any(read_manifest(paths.manifest) is None for paths in theirs):
+    sources = [run_dir.session(donor, s) for s in sessions if not spec.meta.is_actor(s)]
+    targets = [run_dir.session(trial, s) for s in sessions if not spec.meta.is_actor(s)]
+    if any(read_manifest(paths.manifest) is None for paths in sources):
         return None
-    manifests = [_copied(source, target) for source, target in zip(theirs, ours, strict=True)]
-    for paths in ours:
-        previous_path(paths.manifest).unlink(missing_ok=True)  # of its own past, which is no more
+    manifests = [
+        _copy_with_retries(source, target) for source, target in zip(sources, targets, strict=True)
+    ]
+    for paths in targets:
+        previous_path(paths.manifest).unlink(missing_ok=True)  # from before the copy: obsolete
         os.replace(pending_path(paths.manifest), paths.manifest)
     frames = [manifest.frame for manifest in manifests]
-    crews = spec.meta.distributed in ("shared", "synced", "all_reduce")
-    return sum(frames) if crews else max(frames)
+    trainings = spec.meta.mode.shares_budget
+    return sum(frames) if trainings else max(frames)
 
 
 def delete_models(run_dir: RunDir, trial: int) -> None:
-    """Deletes the checkpoints of a trial that has ended."""
+    """Deletes the checkpoints of an ended trial."""
     for path in list(run_dir.session(trial, 0).models.glob(f"{run_dir.trial_prefix(trial)}_s*")):
         path.unlink(missing_ok=True)
 
 
-def _copied(source: SessionPaths, target: SessionPaths) -> Manifest:
-    """The manifest of the copies, which waits for those of the other Sessions."""
+def _copy_with_retries(source: SessionPaths, target: SessionPaths) -> Manifest:
+    """Copies one Session's checkpoint and returns the source's manifest.
+
+    The copy's manifest stays pending until all Sessions are copied.
+    """
     for _ in range(TRIES - 1):
         try:
             return _copy(source, target)
-        except FileNotFoundError:  # a newer one has taken its place meanwhile
+        except FileNotFoundError:  # the donor saved a newer checkpoint meanwhile
             continue
     return _copy(source, target)
 
@@ -61,7 +69,7 @@ def _copy(source: SessionPaths, target: SessionPaths) -> Manifest:
     for path, copy in _files(source, target, manifest):
         copy.unlink(missing_ok=True)
         shutil.copyfile(path, copy)
-    for name, extent in manifest.rows.items():  # what follows was never the trial's own
+    for name, extent in manifest.rows.items():  # cut the donor's rows after the checkpoint
         os.truncate(target.info / name.replace(source.prefix, target.prefix, 1), extent.size)
     renamed = json.loads(content.replace(f'"{source.prefix}_', f'"{target.prefix}_'))
     write_atomically(pending_path(target.manifest), json.dumps(renamed).encode())

@@ -1,4 +1,4 @@
-"""Whether the environments that a search would make can be made."""
+"""Checks that the trials of a search can make their environments."""
 
 from collections.abc import Iterable, Mapping
 from itertools import islice, product
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from slm_lab.experiment.search.space import Space
 
 AT_MOST = 200
-"""Combinations that are tried for one value; where there are more the trials will tell."""
+"""Combinations tried for one value. With more, an invalid value surfaces only in the trials."""
 
 
 def env_problems(space: "Space", base: Spec) -> list[Problem]:
-    """Values of the searched keys of `env` with which no trial could make its environment.
+    """Problems of searched `env` values with which no trial could make its environment.
 
-    Each listed value, and an end of each range, is tried with whatever the other keys of `env` may
-    be, and is refused if it goes with none of it; no environment is constructed.
+    Tries each listed value, and one end of each range, with the possible values of the other
+    searched keys. Rejects a value that fits none of them. Constructs no environment.
     """
     searched = [each for each in space.dimensions if f"{each.path}.".startswith("env.")]
     problems = []
@@ -45,20 +45,22 @@ def _values(dimension: Dimension) -> list[Any]:
 def _problems_with(
     base: Spec, dimension: Dimension, value: Any, others: list[Dimension]
 ) -> list[Problem]:
-    """What is wrong with the value; [] if a combination with it is right, or another key's values
-    are to blame."""
+    """Problems of the value itself.
+
+    [] if some combination with it is valid, or if only other keys' values are invalid.
+    """
     combinations = product(*map(_values, others))
-    theirs = {other.path for other in others}
+    other_paths = {other.path for other in others}
     own: list[Problem] = []
     for chosen in islice(combinations, AT_MOST):
         settings = {other.path: one for other, one in zip(others, chosen, strict=True)}
         found = _problems_at(base, {**settings, dimension.path: value})
         if not found:
             return []
-        own = own or [problem for problem in found if problem.path not in theirs]
+        own = own or [problem for problem in found if problem.path not in other_paths]
     if next(combinations, None) is not None:
         return []
-    return [_said_of(dimension, value, problem) for problem in own]
+    return [_at_searched_key(dimension, value, problem) for problem in own]
 
 
 def _problems_at(base: Spec, settings: Mapping[str, Any]) -> list[Problem]:
@@ -79,6 +81,7 @@ def _not_installed(env: EnvSpec) -> Iterable[Problem]:
         yield Problem("env.name", str(error), env.name, has_value=True)
 
 
-def _said_of(dimension: Dimension, value: Any, problem: Problem) -> Problem:
+def _at_searched_key(dimension: Dimension, value: Any, problem: Problem) -> Problem:
+    """The problem, reported at the key of the search block that sets the value."""
     at = "" if problem.path == dimension.path else f"{problem.path}: "
     return Problem(f"search.{dimension.key}", f"{at}{problem.message}", value, has_value=True)

@@ -1,13 +1,14 @@
-"""Population based training: the worst trials take over from the best (arXiv:1711.09846)."""
+"""Population based training: the worst trials copy the best (arXiv:1711.09846)."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
 import numpy as np
+from typing_extensions import override
 
-from slm_lab.experiment.search.judge import Judge, Order, What
-from slm_lab.experiment.search.record import Point
+from slm_lab.experiment.search.event_log import Params
+from slm_lab.experiment.search.scheduler import Action, Decision, Scheduler
 from slm_lab.experiment.search.space import draw, mutate
 from slm_lab.spec.schema.scheduler import PbtSpec
 from slm_lab.spec.search import Dimension
@@ -15,30 +16,30 @@ from slm_lab.spec.search import Dimension
 
 @dataclass
 class _Member:
-    point: Point
+    params: Params
     due: float
-    """The frame of its next look."""
+    """The frame of its next evaluation."""
     frame: int = 0
     score: float | None = None
-    """At its last look; of one that has taken over, its donor's until its own next look."""
+    """At its last evaluation. After a copy, the donor's score until the next evaluation."""
     is_own: bool = True
-    """Whether the score is its own: nobody takes over from one whose values are untried."""
+    """Whether the score is its own. A member with untried values is never a donor."""
     is_waiting: bool = True
-    has_come: bool = False
+    is_at_barrier: bool = False
     """Whether it waits for the others of its round."""
 
 
 @final
-class Population(Judge):
-    """Looks at a trial every `perturbation_interval` frames.
+class Population(Scheduler):
+    """Evaluates a trial every `perturbation_interval` frames.
 
-    One that is then among the worst goes on from the weights of one of the best, with the values of
-    that one, each drawn anew or changed a little. Nobody is judged before all have a score.
+    A trial that is then among the worst continues from the weights of one of the best. It takes the
+    donor's values, each resampled or perturbed. No trial is compared before all have a score.
 
-    Where all have room at once, a trial is judged at its own look, by what the others had at
-    theirs. Where some wait, all take turns: a trial pauses at its look until all others that are
-    not over have come to theirs, then this round is judged as a whole and the next one begins. One
-    that ends leaves the round, so that nobody waits for it.
+    If all trials run at once, each is compared at its own evaluation with the last scores of the
+    others. If some wait for room, trials take turns in rounds. A trial pauses at its evaluation
+    until all trials of the round have reached theirs. Then the whole round is compared and the next
+    one begins. A trial that ends leaves the round.
     """
 
     needs_all = True
@@ -48,22 +49,22 @@ class Population(Judge):
     ) -> None:
         self._spec = spec
         self._dimensions = dimensions
-        given = spec.perturbation_interval
-        self._interval = max_frame / 10 if given is None else given
+        interval = spec.perturbation_interval
+        self._interval = max_frame / 10 if interval is None else interval
         self._max_frame = max_frame
         self._rng = np.random.default_rng(seed)
         self._live: dict[int, _Member] = {}
 
-    def add(self, trial: int, point: Point) -> None:
-        """See `Judge`."""
-        self._live[trial] = _Member(point, max(self._spec.burn_in_period, self._interval))
+    @override
+    def add(self, trial: int, params: Params) -> None:
+        self._live[trial] = _Member(params, max(self._spec.burn_in_period, self._interval))
 
+    @override
     def begin(self, trial: int) -> None:
-        """See `Judge`."""
         self._live[trial].is_waiting = False
 
-    def report(self, trial: int, frame: int, score: float) -> list[Order]:
-        """See `Judge`."""
+    @override
+    def report(self, trial: int, frame: int, score: float) -> list[Decision]:
         member = self._live.get(trial)
         if member is None:
             return []
@@ -73,38 +74,39 @@ class Population(Judge):
         member.score, member.is_own, member.due = score, True, frame + self._interval
         if not any(each.is_waiting for each in self._live.values()):
             return self._copies([trial])
-        member.has_come = member.is_waiting = True
-        if not self._all_have_come():
-            return [Order(trial, What.PAUSE)]
-        orders = self._next_round()
-        if any(order.donor == trial for order in orders):
-            return [Order(trial, What.PAUSE), *orders]  # it saves what is taken over
-        if all(order.trial != trial for order in orders):
-            member.is_waiting = False  # the last to come goes on at once
-        return orders
+        member.is_at_barrier = member.is_waiting = True
+        if not self._all_at_barrier():
+            return [Decision(trial, Action.PAUSE)]
+        decisions = self._next_round()
+        if any(decision.donor == trial for decision in decisions):
+            return [Decision(trial, Action.PAUSE), *decisions]  # the pause saves what is copied
+        if all(decision.trial != trial for decision in decisions):
+            member.is_waiting = False  # the last trial of the round continues without a pause
+        return decisions
 
-    def end(self, trial: int) -> list[Order]:
-        """See `Judge`."""
+    @override
+    def end(self, trial: int) -> list[Decision]:
         self._live.pop(trial, None)
-        return self._next_round() if self._all_have_come() else []
+        return self._next_round() if self._all_at_barrier() else []
 
+    @override
     def choose(self, waiting: Sequence[int]) -> int | None:
-        """The one that is furthest behind, of those that have not come to the end of the round."""
+        """The trial with the fewest frames that has not reached the end of the round."""
         live = self._live
-        there = [trial for trial in waiting if trial in live and not live[trial].has_come]
-        return min(there, key=lambda trial: (live[trial].frame, trial), default=None)
+        behind = [trial for trial in waiting if trial in live and not live[trial].is_at_barrier]
+        return min(behind, key=lambda trial: (live[trial].frame, trial), default=None)
 
-    def _all_have_come(self) -> bool:
-        return bool(self._live) and all(each.has_come for each in self._live.values())
+    def _all_at_barrier(self) -> bool:
+        return bool(self._live) and all(each.is_at_barrier for each in self._live.values())
 
-    def _next_round(self) -> list[Order]:
-        """What becomes of the worst of the round that is over; all may run again."""
+    def _next_round(self) -> list[Decision]:
+        """Begins a new round, and returns the copy decisions of the last one."""
         for each in self._live.values():
-            each.has_come = False
+            each.is_at_barrier = False
         return self._copies(self._live)
 
-    def _copies(self, judged: Collection[int]) -> list[Order]:
-        """Those of `judged` that are among the worst take over."""
+    def _copies(self, judged: Collection[int]) -> list[Decision]:
+        """A copy decision for each trial of `judged` that is among the worst."""
         scores = {t: m.score for t, m in self._live.items() if m.score is not None}
         if len(scores) < len(self._live):
             return []
@@ -113,26 +115,26 @@ class Population(Judge):
         return [self._copy(trial, int(self._rng.choice(best))) for trial in takers]
 
     def _quantiles(self, scores: Mapping[int, float]) -> tuple[list[int], list[int]]:
-        """The worst, and the best that may be taken over from; no trial is both."""
+        """The worst trials, and the best trials that may be donors; no trial is both."""
         order = sorted(scores, key=lambda trial: (scores[trial], trial))
         count = int(np.ceil(self._spec.quantile_fraction * len(order)))
         count = min(count, len(order) // 2)
         others = [trial for trial in order[count:] if self._live[trial].is_own]
         return order[:count], others[-count:]
 
-    def _copy(self, trial: int, donor: int) -> Order:
-        taker, theirs = self._live[trial], self._live[donor]
-        taker.point = self._explored(theirs.point)
-        taker.score, taker.is_own = theirs.score, False
-        taker.frame, taker.due = theirs.frame, theirs.frame + self._interval
-        return Order(trial, What.COPY, donor, taker.point)
+    def _copy(self, trial: int, donor: int) -> Decision:
+        target, source = self._live[trial], self._live[donor]
+        target.params = self._explored(source.params)
+        target.score, target.is_own = source.score, False
+        target.frame, target.due = source.frame, source.frame + self._interval
+        return Decision(trial, Action.COPY, donor, target.params)
 
-    def _explored(self, point: Point) -> Mapping[str, object]:
+    def _explored(self, params: Params) -> Mapping[str, object]:
         found = {}
         for each in self._dimensions:
             if self._rng.random() < self._spec.resample_probability:
                 found[each.path] = draw(each, self._rng)
             else:
                 factor = float(self._rng.choice(self._spec.perturbation_factors))
-                found[each.path] = mutate(each, point[each.path], factor, self._rng)
+                found[each.path] = mutate(each, params[each.path], factor, self._rng)
         return found

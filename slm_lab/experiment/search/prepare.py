@@ -1,4 +1,4 @@
-"""From a request on the command line to a search in its folder, begun or gone on with."""
+"""Prepares a search from a request on the command line, in a new or an existing folder."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,30 +6,30 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, final
 
-from slm_lab.analysis.atomic import write_json
 from slm_lab.core.errors import SpecError
-from slm_lab.env.record import env_record
-from slm_lab.experiment.consent import check_allowed, check_source, modules_at
-from slm_lab.experiment.continued import about_file, about_versions, continued
-from slm_lab.experiment.lock import RunLock
-from slm_lab.experiment.origin import begun, resumed
-from slm_lab.experiment.place import check_place
-from slm_lab.experiment.provenance import provenance
-from slm_lab.experiment.recorded import asked_spec_name, find_run
+from slm_lab.core.files import write_json
+from slm_lab.env.versions import env_record
+from slm_lab.experiment.experiment import Experiment
+from slm_lab.experiment.preflight import check_place
+from slm_lab.experiment.resume import about_file, about_versions, continued
 from slm_lab.experiment.run import check_spaces, with_seed
-from slm_lab.experiment.run_dir import RUN_BLOCK, RunDir
-from slm_lab.experiment.search.engine import build_engine
 from slm_lab.experiment.search.envs import env_problems
-from slm_lab.experiment.search.judge import JUDGES, Judge, Nobody
 from slm_lab.experiment.search.pool import Pool
 from slm_lab.experiment.search.population import Population
-from slm_lab.experiment.search.room import Room, needs_of, of_this_machine
-from slm_lab.experiment.search.search import Search
+from slm_lab.experiment.search.resources import Resources, needs_of, of_this_machine
+from slm_lab.experiment.search.scheduler import SCHEDULERS, NoScheduler, Scheduler
+from slm_lab.experiment.search.searcher import build_searcher
 from slm_lab.experiment.search.space import Space, check_whole
-from slm_lab.experiment.seeding import draw_root_seed, search_seeds
+from slm_lab.experiment.trust import check_allowed, check_source, modules_at
+from slm_lab.session.seeding import draw_root_seed, search_seeds
 from slm_lab.spec.load import load_spec
 from slm_lab.spec.schema.scheduler import PbtSpec
 from slm_lab.spec.schema.spec import Spec
+from slm_lab.storage.lock import RunLock
+from slm_lab.storage.origin import begun, resumed
+from slm_lab.storage.provenance import provenance
+from slm_lab.storage.run_dir import RUN_BLOCK, RunDir
+from slm_lab.storage.run_lookup import asked_spec_name, find_run
 
 MAY_CHANGE = (
     "meta.max_trial",
@@ -38,13 +38,13 @@ MAY_CHANGE = (
     "meta.confirm",
     "meta.cluster",
 )
-"""What `-s` may change when a search goes on: nothing that an earlier trial depends on."""
+"""Keys that `-s` may change when a search resumes: none that earlier trials depend on."""
 
 
 @final
 @dataclass(frozen=True)
 class SearchRequest:
-    """What the user asked for."""
+    """The options of the user's command."""
 
     spec_file: str
     spec_name: str | None
@@ -55,17 +55,17 @@ class SearchRequest:
     data_dir: Path = Path("data")
     imports: tuple[str, ...] = ()
     keep: int | None = None
-    """Of how many trials the checkpoints are kept; None: of all."""
+    """The number of trials whose checkpoints are kept; None: all."""
 
 
 @final
 class Prepared:
-    """A request made ready: its spec checked, its folder made or found."""
+    """A search ready to run: its spec is checked, its folder is made or found."""
 
     def __init__(self, request: SearchRequest) -> None:
         """Raises SpecError or UsageError with every problem before any process starts."""
         self.notes: tuple[str, ...] = ()
-        """What the user should know before it starts."""
+        """Messages for the user before the search starts."""
         self.is_resumed = request.resume_from is not None
         self.imports = request.imports
         if request.resume_from is None:
@@ -74,20 +74,20 @@ class Prepared:
             self._resume(request, request.resume_from)
         if self.search.has_strayed:
             self.notes += (
-                f"{self.spec.meta.search_alg} proposes other points than it did before, as another "
-                "version of it may: what comes now does not follow from the seed alone",
+                f"{self.spec.meta.search_alg} proposes other points than the record holds, as "
+                "another version of it may: new trials do not follow from the seed alone",
             )
 
     def _begin(self, request: SearchRequest) -> None:
-        """A new search in a folder of its own."""
+        """Begins a new search in a new folder."""
         overrides = {} if request.seed is None else {"meta.random_seed": request.seed}
         spec = load_spec(
             request.spec_file, request.spec_name, request.sets, overrides, for_search=True
         )
         check_source(request.spec_file, spec, request.imports)
         self._check(f"{request.spec_file}: {spec.name}", spec)
-        given = spec.meta.random_seed
-        self.root_seed = draw_root_seed() if given is None else given
+        seed = spec.meta.random_seed
+        self.root_seed = draw_root_seed() if seed is None else seed
         self.spec = with_seed(spec, self.root_seed)
         self._room = _room(self.spec)
         self.run_dir = RunDir.create(request.data_dir, spec.name, datetime.now())
@@ -99,19 +99,19 @@ class Prepared:
         self.search = self._search(request.keep)
 
     def _resume(self, request: SearchRequest, run: str) -> None:
-        """The search that `run` names, with the spec that it has."""
+        """Resumes the search named by `run`, with its recorded spec."""
         name = asked_spec_name(request.spec_file, request.spec_name)
         self.run_dir = find_run(run, request.data_dir, name, of_search=True)
         self._lock = RunLock(self.run_dir.root)
         try:
-            self._take_up(request)
+            self._restore(request)
         except BaseException:
             self._lock.release()
             raise
 
-    def _take_up(self, request: SearchRequest) -> None:
-        """What was recorded of the search, and how it is resumed."""
-        goes_on = continued(
+    def _restore(self, request: SearchRequest) -> None:
+        """Restores the search from its record, and notes in its spec file that it resumes."""
+        recorded = continued(
             self.run_dir,
             request.sets,
             request.seed,
@@ -119,12 +119,12 @@ class Prepared:
             request.imports,
             is_search=True,
         )
-        self.spec, self.root_seed, origin = goes_on.spec, goes_on.root_seed, goes_on.origin
+        self.spec, self.root_seed, origin = recorded.spec, recorded.root_seed, recorded.origin
         self._check(f"{self.run_dir.root}: {self.spec.name}", self.spec)
         self._room = _room(self.spec)
         keep = origin.get("keep") if request.keep is None else request.keep
         self.search = self._search(keep)
-        points = [its.point for its in self.search.standing.trials.values()]
+        points = [state.params for state in self.search.search_state.trials.values()]
         where, data_dir = self.run_dir.root, request.data_dir
         check_allowed(where, modules_at(points), request.imports, data_dir)
         about = provenance(self.root_seed)
@@ -136,18 +136,18 @@ class Prepared:
         self._write_spec({**resumed(origin, about, request.sets, **how), "keep": keep})
 
     def close(self) -> None:
-        """Lets another process go on with it."""
+        """Releases the lock, so that another process can resume the search."""
         self._lock.release()
 
-    def _search(self, keep: int | None) -> Search:
-        engine_seed, judge_seed = search_seeds(self.root_seed)
+    def _search(self, keep: int | None) -> Experiment:
+        searcher_seed, scheduler_seed = search_seeds(self.root_seed)
         space = Space(self.spec)
-        return Search(
+        return Experiment(
             self.spec,
             self.run_dir,
             self.root_seed,
-            build_engine(space, self.spec.meta, engine_seed),
-            _judge(self.spec, space, judge_seed),
+            build_searcher(space, self.spec.meta, searcher_seed),
+            _scheduler(self.spec, space, scheduler_seed),
             Pool(self._room),
             self.imports,
             keep,
@@ -159,28 +159,31 @@ class Prepared:
         if problems := env_problems(Space(spec), spec):
             raise SpecError(where, problems)
         check_place(where, spec)
-        build_engine(Space(spec), spec.meta, 0)  # a missing extra comes before there is a folder
+        build_searcher(Space(spec), spec.meta, 0)  # reports a missing extra before a folder exists
 
     def _write_spec(self, about: Mapping[str, Any]) -> None:
         write_json(self.run_dir.spec_file, {self.spec.name: self.spec.to_json(), RUN_BLOCK: about})
 
 
-def _room(spec: Spec) -> Room:
-    """What there is here, or on the cluster. Raises UsageError where no trial ever has room."""
+def _room(spec: Spec) -> Resources:
+    """The resources of this machine or the cluster.
+
+    Raises UsageError if a single trial does not fit.
+    """
     if spec.meta.cluster is None:
         room = of_this_machine(with_gpus=spec.meta.search_resources.gpu > 0)
     else:
-        from slm_lab.experiment.launch.cluster import size_of
+        from slm_lab.parallel.ray.connect import size_of
 
-        room = Room(*size_of(spec.meta.cluster))
+        room = Resources(*size_of(spec.meta.cluster))
     room.check(needs_of(spec, spec.meta.search_resources, room.cpus))
     return room
 
 
-def _judge(spec: Spec, space: Space, seed: int) -> Judge:
+def _scheduler(spec: Spec, space: Space, seed: int) -> Scheduler:
     scheduler, max_frame = spec.meta.search_scheduler, spec.env.max_frame
     if scheduler is None:
-        return Nobody()
+        return NoScheduler()
     if isinstance(scheduler, PbtSpec):
         return Population(scheduler, space.dimensions, max_frame, seed)
-    return JUDGES[type(scheduler)](scheduler, max_frame, seed)
+    return SCHEDULERS[type(scheduler)](scheduler, max_frame, seed)

@@ -1,4 +1,4 @@
-"""What a trial tells a scheduler: how its Sessions score at frames that all have reached."""
+"""The reports of a trial to a scheduler: its mean score at frames all its Sessions reached."""
 
 import time
 from collections.abc import Sequence
@@ -10,23 +10,22 @@ import numpy as np
 from slm_lab.metrics.reader import Rows, read_rows
 
 SHARE = 0.05
-"""Of a core, what reading the rows of a trial may take."""
+"""The share of a core that reading the rows of a trial may take."""
 
 
 class Report(NamedTuple):
-    """A score, and the frame of the budget at which all Sessions had it."""
+    """A mean score of all Sessions, and the frame of the budget at which they had it."""
 
     frame: int
     score: float
 
 
 def reports(rows: Sequence[Rows]) -> list[Report]:
-    """A report for each row that every Session has written: Sessions write them after equal
-    numbers of their own frames.
+    """A report for each row index that every Session has written.
 
-    The score is the mean of `recent_return`; there is none while a Session has too few episodes to
-    be judged by. The frame is `total_frame`, so that trials are compared at equal shares of their
-    budgets.
+    Sessions write rows after equal numbers of their own frames. The score is the mean of
+    `recent_return`; a row is skipped while a Session has too few episodes for one. The frame is
+    `total_frame`, so that trials are compared at equal shares of their budgets.
     """
     count = min((len(each) for each in rows), default=0)
     if not count:
@@ -41,19 +40,18 @@ def reports(rows: Sequence[Rows]) -> list[Report]:
 class Watch:
     """Reads the rows of a trial's Sessions when there are new ones.
 
-    It reads all of them: a Session that goes on from its last checkpoint cuts off what it had
-    written since. So that this does not cost more than `SHARE` of a core, long files are read less
-    often.
+    It rereads whole files, because a Session that resumes from its last checkpoint cuts off later
+    rows. To cost at most `SHARE` of a core, it reads long files less often.
     """
 
     def __init__(self, files: Sequence[Path], after: int) -> None:
         self._files = files
         self._sizes: list[int] | None = None
-        self._told = after
+        self._last_frame = after
         self._due = 0.0
 
     def look(self, at_the_end: bool = False) -> list[Report]:
-        """The reports that have come since the last look, of frames after those told before."""
+        """New reports, of frames after the last reported frame."""
         began = time.monotonic()
         if began < self._due and not at_the_end:
             return []
@@ -66,7 +64,7 @@ class Watch:
         known = reports([read_rows(file) for file in self._files])
         self._sizes = sizes
         self._due = began + (time.monotonic() - began) / SHARE
-        new = [report for report in known if report.frame > self._told]
+        new = [report for report in known if report.frame > self._last_frame]
         if new:
-            self._told = new[-1].frame
+            self._last_frame = new[-1].frame
         return new

@@ -9,10 +9,10 @@ from pydantic_core import CoreSchema, core_schema
 
 from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS, Registry
 from slm_lab.spec.schema.algorithm import AlgorithmSpec, PlugInSpec
-from slm_lab.spec.schema.block import Block, refusal, refuse, refuse_all, refuse_without
+from slm_lab.spec.schema.block import Block, error_line, missing_key_error, spec_error, spec_errors
 from slm_lab.spec.schema.memory import MemorySpec
+from slm_lab.spec.schema.messages import unknown_name
 from slm_lab.spec.schema.net import MLPNetSpec, NetSpec
-from slm_lab.spec.schema.wording import unknown_name
 
 NOT_SUPPORTED = {
     "HydraDQN": "is not supported: one agent in one environment; use DQN or DoubleDQN",
@@ -68,15 +68,15 @@ class Registered:
         if isinstance(value, BaseModel):
             return value
         if not isinstance(value, Mapping):
-            raise refuse("must be a block {…}")
+            raise spec_error("must be a block {…}")
         if self.key not in value:
             names = ", ".join(self.registry.names())
             message = f"is missing: the {self.registry.kind}, one of {names}"
-            raise refuse_without(self.key, message, value)
+            raise missing_key_error(self.key, message, value)
         name = value[self.key]
         model = self._model(name)
         if isinstance(model, str):
-            raise refuse_all("Registered", [refusal((self.key,), model, name)])
+            raise spec_errors("Registered", [error_line((self.key,), model, name)])
         return model.model_validate(dict(value))
 
     def _model(self, name: Any) -> type[Block] | str:

@@ -6,10 +6,10 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 from pydantic import Field, field_validator, model_validator
 
 from slm_lab.spec.schema import bounds
-from slm_lab.spec.schema.block import Block, refusal, refuse, refuse_all
+from slm_lab.spec.schema.block import Block, error_line, spec_error, spec_errors
+from slm_lab.spec.schema.fields import AutoOrNumber, Int
 from slm_lab.spec.schema.memory import Family, MemorySpec, OnPolicyBatchReplaySpec
 from slm_lab.spec.schema.schedule import Coefficient, Constant, NonNegative, constant
-from slm_lab.spec.schema.types import AutoOrNumber, Int
 
 ActionPdtype: TypeAlias = Literal[
     "default", "Normal", "Beta", "LogNormal", "MultivariateNormal", "Categorical", "Argmax",
@@ -169,8 +169,8 @@ class ActorCriticSpec(OnPolicyLearningSpec):
     def _one_kind_of_return(self) -> Self:
         if self.lam is not None and self.num_step_returns is not None:
             message = "is another way to estimate the advantage than lam; set one of them to null"
-            line = refusal(("num_step_returns",), message, self.num_step_returns)
-            raise refuse_all("ActorCriticSpec", [line])
+            line = error_line(("num_step_returns",), message, self.num_step_returns)
+            raise spec_errors("ActorCriticSpec", [line])
         return self
 
 
@@ -328,7 +328,7 @@ class EntropyRegularisedSpec(ReplayLearningSpec):
     @classmethod
     def _a_logarithm(cls, value: float) -> float:
         if value > 0:
-            raise refuse("must be <= 0: it is ln α, and α begins at 1")
+            raise spec_error("must be <= 0: it is ln α, and α begins at 1")
         return value
 
     @field_validator("log_alpha_max")
@@ -336,7 +336,7 @@ class EntropyRegularisedSpec(ReplayLearningSpec):
     def _bounds_in_order(cls, value: float, info: Any) -> float:
         least = info.data.get("log_alpha_min")
         if least is not None and value <= least:
-            raise refuse(f"must be > log_alpha_min ({least:g})")
+            raise spec_error(f"must be > log_alpha_min ({least:g})")
         return value
 
     @model_validator(mode="after")
@@ -346,9 +346,9 @@ class EntropyRegularisedSpec(ReplayLearningSpec):
         asked = {"target_entropy": "auto", "alpha_lr": None}
         given = {key: getattr(self, key) for key in asked}
         message = "tunes α, and fixed_alpha sets it; remove one of the two"
-        wrong = [refusal((k,), message, v) for k, v in given.items() if v != asked[k]]
+        wrong = [error_line((k,), message, v) for k, v in given.items() if v != asked[k]]
         if wrong:
-            raise refuse_all("EntropyRegularisedSpec", wrong)
+            raise spec_errors("EntropyRegularisedSpec", wrong)
         return self
 
 

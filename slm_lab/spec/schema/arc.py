@@ -6,9 +6,9 @@ from typing import Annotated, Any, NamedTuple, Self, TypeAlias
 from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import InitErrorDetails
 
-from slm_lab.spec.schema.block import Block, refusal, refuse_all
+from slm_lab.spec.schema.block import Block, error_line, spec_errors
 from slm_lab.spec.schema.bounds import LAYERS, SIZES, WIDTH
-from slm_lab.spec.schema.wording import unknown_name
+from slm_lab.spec.schema.messages import unknown_name
 from slm_lab.spec.torch_table import argument_problems, entries, with_whole_numbers
 
 ONE_BODY = "only one body is built: {input: x, modules: {body: [x]}, output: body}"
@@ -53,31 +53,31 @@ class Layer(NamedTuple):
 def _layer_problems(index: int, row: Any) -> list[InitErrorDetails]:
     """What is wrong with entry `index` of Sequential."""
     if not isinstance(row, Mapping) or len(row) != 1:
-        return [refusal((index,), "must be one layer, as {LazyLinear: {out_features: 64}}", row)]
+        return [error_line((index,), "must be one layer, as {LazyLinear: {out_features: 64}}", row)]
     name, args = next(iter(row.items()))
     known = entries("layers")
     if name not in known:
         message = unknown_name("layer", str(name), list(known), ALL_LAYERS)
-        return [refusal((index, str(name)), message, args)]
+        return [error_line((index, str(name)), message, args)]
     if reason := REFUSED.get(name):
-        return [refusal((index, name), f"cannot be a layer here: it {reason}", args)]
+        return [error_line((index, name), f"cannot be a layer here: it {reason}", args)]
     if args is not None and not isinstance(args, Mapping):
-        return [refusal((index, name), "must be a block {…} of arguments, or null", args)]
+        return [error_line((index, name), "must be a block {…} of arguments, or null", args)]
     args = args or {}
     wrong = [
-        refusal((index, name, p.argument), p.message, args.get(p.argument), p.missing)
+        error_line((index, name, p.argument), p.message, args.get(p.argument), p.missing)
         for p in argument_problems(known[name], args)
     ]
     mixing = {key: MIXES for key in OVER_FEATURES if key in args and args[key] == 0}
-    large = {key: beyond for key in SIZES & set(args) if (beyond := WIDTH.refusal(args[key]))}
+    large = {key: beyond for key in SIZES & set(args) if (beyond := WIDTH.error_line(args[key]))}
     told = {**mixing, **large}
-    return [*wrong, *(refusal((index, name, k), told[k], args[k]) for k in args if k in told)]
+    return [*wrong, *(error_line((index, name, k), told[k], args[k]) for k in args if k in told)]
 
 
 def _checked_layers(rows: list[Any]) -> list[Any]:
     wrong = [line for index, row in enumerate(rows) for line in _layer_problems(index, row)]
     if wrong:
-        raise refuse_all("Sequential", wrong)
+        raise spec_errors("Sequential", wrong)
     return rows
 
 
@@ -106,9 +106,9 @@ class ArcGraph(Block):
     @model_validator(mode="after")
     def _is_one_body(self) -> Self:
         if self.modules not in ({"body": [self.input]}, {"body": self.input}):
-            raise refuse_all("ArcGraph", [refusal(("modules",), ONE_BODY, self.modules)])
+            raise spec_errors("ArcGraph", [error_line(("modules",), ONE_BODY, self.modules)])
         if self.output != "body":
-            raise refuse_all("ArcGraph", [refusal(("output",), ONE_BODY, self.output)])
+            raise spec_errors("ArcGraph", [error_line(("output",), ONE_BODY, self.output)])
         return self
 
 

@@ -13,20 +13,21 @@ from pydantic import (
 )
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails, PydanticCustomError
+from typing_extensions import override
 
 from slm_lab.core.registry import nearest_name
-from slm_lab.spec.schema.wording import reword
+from slm_lab.spec.schema.messages import reword
 
 SPEC_ERROR = "spec"
 """The error type of a message that is in its final words already."""
 
 
-def refuse(message: str) -> PydanticCustomError:
+def spec_error(message: str) -> PydanticCustomError:
     """The error to raise in a validator: `message` reaches the user as it stands."""
     return PydanticCustomError(SPEC_ERROR, "{message}", {"message": message})
 
 
-def refusal(
+def error_line(
     loc: tuple[int | str, ...], message: str, given: object, missing: bool = False
 ) -> InitErrorDetails:
     """One line of a ValidationError: the key `loc` inside this block, and what is wrong with it.
@@ -38,18 +39,18 @@ def refusal(
     return InitErrorDetails(type=error, loc=loc, input=given)
 
 
-def refuse_all(title: str, refusals: list[InitErrorDetails]) -> ValidationError:
+def spec_errors(title: str, refusals: list[InitErrorDetails]) -> ValidationError:
     """Several refusals as one error."""
     return ValidationError.from_exception_data(title, refusals)
 
 
-def refuse_without(key: str, message: str, block: Mapping[str, Any]) -> ValidationError:
+def missing_key_error(key: str, message: str, block: Mapping[str, Any]) -> ValidationError:
     """The error for a block without the `key` that says what it is, and for a misspelt one."""
-    lines = [refusal((key,), message, None, missing=True)]
+    lines = [error_line((key,), message, None, missing=True)]
     for given, value in block.items():
         if isinstance(given, str) and nearest_name(given, [key]):
-            lines.append(refusal((given,), f"unknown key; did you mean {key}?", value))
-    return refuse_all("Block", lines)
+            lines.append(error_line((given,), f"unknown key; did you mean {key}?", value))
+    return spec_errors("Block", lines)
 
 
 class Block(BaseModel):
@@ -69,6 +70,7 @@ class Block(BaseModel):
         return [*cls.model_fields, *cls.ALIASES]
 
     @classmethod
+    @override
     def __get_pydantic_json_schema__(
         cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
@@ -92,7 +94,7 @@ class Block(BaseModel):
         for key, alias in spelling.items():
             if key in data:
                 both = f"is another spelling of {key}, which is given too; keep one"
-                raise refuse_all(cls.__name__, [refusal((alias,), both, data[alias])])
+                raise spec_errors(cls.__name__, [error_line((alias,), both, data[alias])])
         renamed = {cls.ALIASES.get(key, key): value for key, value in data.items()}
         return _validated(cls, renamed, handler, spelling)
 
@@ -107,7 +109,7 @@ def _validated(
         return handler(data)
     except ValidationError as error:
         lines = [_line(cls, details, spelling) for details in error.errors(include_url=False)]
-    raise refuse_all(cls.__name__, lines)
+    raise spec_errors(cls.__name__, lines)
 
 
 def _line(cls: type[Block], details: ErrorDetails, spelling: Mapping[str, str]) -> InitErrorDetails:
@@ -116,6 +118,6 @@ def _line(cls: type[Block], details: ErrorDetails, spelling: Mapping[str, str]) 
         loc = (spelling.get(loc[0], loc[0]), *loc[1:])
     if details["type"] == SPEC_ERROR:
         missing = bool(details.get("ctx", {}).get("missing", False))
-        return refusal(loc, details["msg"], details["input"], missing)
+        return error_line(loc, details["msg"], details["input"], missing)
     message = reword(details, cls.model_fields, cls.file_keys())
-    return refusal(loc, message, details["input"], details["type"] == "missing")
+    return error_line(loc, message, details["input"], details["type"] == "missing")

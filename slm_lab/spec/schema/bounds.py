@@ -10,8 +10,9 @@ from typing import Any
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
+from typing_extensions import override
 
-from slm_lab.spec.schema.block import refuse
+from slm_lab.spec.schema.block import spec_error
 
 
 @dataclass(frozen=True)
@@ -21,13 +22,14 @@ class Most:
     number: int
     why: str
 
-    def refusal(self, value: object) -> str | None:
+    def error_line(self, value: object) -> str | None:
         """What to say of a value beyond the bound; None of any other."""
         numbers = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
         if any(isinstance(each, int | float) and each > self.number for each in numbers):
             return f"must be <= {self}: {self.why}"
         return None
 
+    @override
     def __str__(self) -> str:
         power = f"1e{len(str(self.number)) - 1}"
         return power if self.number >= 10**7 and self.number == float(power) else f"{self.number:,}"
@@ -47,9 +49,9 @@ class Most:
         return found
 
     def _checked(self, value: Any) -> Any:
-        message = self.refusal(value)
+        message = self.error_line(value)
         if message is not None:
-            raise refuse(message)
+            raise spec_error(message)
         return value
 
 
@@ -60,7 +62,7 @@ class MostEntries:
     number: int
     why: str
 
-    def refusal(self, value: object) -> str | None:
+    def error_line(self, value: object) -> str | None:
         """What to say of a list beyond the bound; None of any other value."""
         if isinstance(value, list | tuple) and len(value) > self.number:
             return f"has {len(value):,} entries, at most {self.number:,}: {self.why}"
@@ -72,9 +74,9 @@ class MostEntries:
         return core_schema.no_info_before_validator_function(self._checked, handler(source))
 
     def _checked(self, value: Any) -> Any:
-        message = self.refusal(value)
+        message = self.error_line(value)
         if message is not None:
-            raise refuse(message)
+            raise spec_error(message)
         return value
 
 

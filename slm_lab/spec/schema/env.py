@@ -14,15 +14,16 @@ from pydantic import (
 )
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
+from typing_extensions import override
 
 from slm_lab.spec.schema import bounds
-from slm_lab.spec.schema.block import Block, refusal, refuse, refuse_all
-from slm_lab.spec.schema.types import Int, IntList, SignOrNumber
+from slm_lab.spec.schema.block import Block, error_line, spec_error, spec_errors
+from slm_lab.spec.schema.fields import Int, IntList, SignOrNumber
 
 
 def _width_and_height(size: tuple[int, ...]) -> tuple[int, ...]:
     if len(size) != 2 or any(length < 1 for length in size):
-        raise refuse("must be [width, height] in pixels")
+        raise spec_error("must be [width, height] in pixels")
     return size
 
 
@@ -99,8 +100,8 @@ class EnvSpec(Block):
     def _joins_some_frames(self) -> Self:
         if self.frame_op is not None and self.frame_op_len is None:
             message = "is missing: frame_op needs the number of observations to join"
-            line = refusal(("frame_op_len",), message, None, missing=True)
-            raise refuse_all("EnvSpec", [line])
+            line = error_line(("frame_op_len",), message, None, missing=True)
+            raise spec_errors("EnvSpec", [line])
         return self
 
     @model_serializer(mode="wrap")
@@ -110,6 +111,7 @@ class EnvSpec(Block):
         return {**whole, **kwargs}
 
     @classmethod
+    @override
     def __get_pydantic_json_schema__(
         cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:

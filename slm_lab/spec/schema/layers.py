@@ -5,9 +5,9 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from pydantic import AfterValidator
 
-from slm_lab.spec.schema.block import refuse
+from slm_lab.spec.schema.block import spec_error
 from slm_lab.spec.schema.bounds import KERNEL, LAYERS, WIDTH
-from slm_lab.spec.schema.types import AnyList
+from slm_lab.spec.schema.fields import AnyList
 
 Stack: TypeAlias = tuple[int, ...]
 """Units per layer."""
@@ -37,14 +37,14 @@ def _hydra_layers(value: tuple[Any, ...]) -> tuple[Any, ...]:
     try:
         heads, body, _ = (stacks_of(part) for part in value)
     except ValueError:
-        raise refuse(shape) from None
+        raise spec_error(shape) from None
     if len(body) != 1:
-        raise refuse(shape)
+        raise spec_error(shape)
     if len(heads) != 1:
-        raise refuse("has several heads, and an agent has one observation: give one list")
+        raise spec_error("has several heads, and an agent has one observation: give one list")
     for stack in (stack for part in value for stack in stacks_of(part)):
-        if message := WIDTH.refusal(stack) or LAYERS.refusal(stack):
-            raise refuse(message)
+        if message := WIDTH.error_line(stack) or LAYERS.error_line(stack):
+            raise spec_error(message)
     return value
 
 
@@ -92,10 +92,10 @@ def _conv_layers(rows: tuple[Any, ...]) -> tuple[Any, ...]:
     for row in rows:
         right = isinstance(row, list) and 2 <= len(row) <= 5 and _whole(row[0], 1)
         if not right or not all(size(item, low) for item, low in zip(row, least, strict=False)):
-            raise refuse("every layer must be [out, kernel, stride, padding, dilation]")
-        sizes = (WIDTH.refusal(row[0]), *map(KERNEL.refusal, row[1:]))
+            raise spec_error("every layer must be [out, kernel, stride, padding, dilation]")
+        sizes = (WIDTH.error_line(row[0]), *map(KERNEL.error_line, row[1:]))
         if message := next(filter(None, sizes), None):
-            raise refuse(message)
+            raise spec_error(message)
     return rows
 
 

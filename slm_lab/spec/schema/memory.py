@@ -5,9 +5,9 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from slm_lab.spec.schema import bounds
-from slm_lab.spec.schema.block import Block, refusal, refuse_all
+from slm_lab.spec.schema.block import Block, error_line, spec_errors
+from slm_lab.spec.schema.fields import Int
 from slm_lab.spec.schema.schedule import Fraction
-from slm_lab.spec.schema.types import Int
 
 Family = Literal["on_policy", "replay"]
 
@@ -83,7 +83,7 @@ class ReplaySpec(MemorySpec):
     def _holds_a_batch(self) -> Self:
         if self.max_size < self.batch_size:
             message = f"must be >= batch_size ({self.batch_size})"
-            raise refuse_all("ReplaySpec", [refusal(("max_size",), message, self.max_size)])
+            raise spec_errors("ReplaySpec", [error_line(("max_size",), message, self.max_size)])
         return self
 
 

@@ -1,15 +1,28 @@
 """`meta`: how often, on what, and how parallel the spec is run."""
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, get_args
 
-from pydantic import BaseModel, BeforeValidator, Field, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    create_model,
+    field_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
+from typing_extensions import override
 
+from slm_lab.spec.modes import MODES, Mode, mode_of
 from slm_lab.spec.schema import bounds
-from slm_lab.spec.schema.block import Block, refuse, refuse_without
+from slm_lab.spec.schema.block import Block, missing_key_error, spec_error
+from slm_lab.spec.schema.fields import Distributed, Int, SpecOrRatio
+from slm_lab.spec.schema.messages import not_among, show
 from slm_lab.spec.schema.scheduler import SchedulerSpec
-from slm_lab.spec.schema.types import Distributed, Int, SpecOrRatio
-from slm_lab.spec.schema.wording import not_among, show
 
 CorrectionName: TypeAlias = Literal["none", "vtrace"]
 
@@ -29,12 +42,12 @@ def _word_as_correction(value: Any) -> Any:
     words = get_args(CorrectionName)
     if isinstance(value, str):
         if value not in words:
-            raise refuse(not_among(value, words))
+            raise spec_error(not_among(value, words))
         return {"name": value}
     if not isinstance(value, Mapping | BaseModel):
-        raise refuse(f"must be {', '.join(show(word) for word in words)} or a block {{…}}")
+        raise spec_error(f"must be {', '.join(show(word) for word in words)} or a block {{…}}")
     if isinstance(value, Mapping) and "name" not in value:
-        raise refuse_without("name", "is missing: the correction, none or vtrace", value)
+        raise missing_key_error("name", "is missing: the correction, none or vtrace", value)
     return value
 
 
@@ -110,7 +123,7 @@ class SearchResourcesSpec(Block):
     @classmethod
     def _whole_or_a_share(cls, value: float) -> float:
         if value > 1 and value != int(value):
-            raise refuse("must be a whole number, or <= 1")
+            raise spec_error("must be a whole number, or <= 1")
         return value
 
 
@@ -200,11 +213,15 @@ class MetaSpec(Block):
         "arguments of another scheduler",
     )
 
+    @property
+    def mode(self) -> Mode:
+        """The facts about the mode that `distributed` names."""
+        return mode_of(self.distributed)
+
     def share_of(self, max_frame: int) -> int:
         """The frames of a budget that each Session counts: workers and ranks share them, a learner
         counts what all its actors play."""
-        alone = self.distributed in (False, "actor_learner")
-        return max_frame if alone else max_frame // self.max_session
+        return max_frame // self.max_session if self.mode.shares_budget else max_frame
 
     @property
     def sessions_per_training(self) -> int:
@@ -212,7 +229,7 @@ class MetaSpec(Block):
         they take turns with it in one process."""
         if self.distributed is False:
             return 1
-        if self.distributed == "actor_learner":
+        if self.mode.has_learner:
             return 1 if self.actor_learner.serial else 1 + self.max_session
         return self.max_session
 
@@ -233,8 +250,8 @@ class MetaSpec(Block):
     def writers(self) -> list[int]:
         """The Sessions that write rows: of those with one agent in common, ranks or actors and
         their learner, the first."""
-        if self.distributed in ("all_reduce", "actor_learner"):
-            return [crew[0] for crew in self.trainings]
+        if self.mode.one_agent:
+            return [sessions[0] for sessions in self.trainings]
         return list(range(self.num_sessions))
 
     @property
@@ -248,4 +265,67 @@ class MetaSpec(Block):
 
     def is_actor(self, session: int) -> bool:
         """Whether a Session only acts, for the learner that is the first of its training."""
-        return self.distributed == "actor_learner" and not self.is_first_of_training(session)
+        return self.mode.has_learner and not self.is_first_of_training(session)
+
+
+class _ExtendedMetaSpec(MetaSpec):
+    """With blocks of modes from packages. Its class is made at run time, so it pickles as data."""
+
+    BLOCKS: ClassVar[tuple[tuple[str, type[Block]], ...]] = ()
+
+    @override
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickled, (self.BLOCKS, self.model_dump(mode="json", exclude_unset=True))
+
+
+def _unpickled(blocks: tuple[tuple[str, type[Block]], ...], data: dict[str, Any]) -> MetaSpec:
+    return _extended(blocks).model_validate(data)
+
+
+@cache
+def _extended(blocks: tuple[tuple[str, type[Block]], ...]) -> type[MetaSpec]:
+    about = "settings of the mode of that name"
+    fields: dict[str, Any] = {
+        word: (model, Field(model(), description=about)) for word, model in blocks
+    }
+    extended = create_model("MetaSpec", __base__=_ExtendedMetaSpec, **fields)
+    extended.BLOCKS = blocks
+    return extended
+
+
+def meta_model() -> type[MetaSpec]:
+    """`MetaSpec`, with a block for each mode of a package that has keys of its own."""
+    entries = ((word, MODES.get(word)) for word in MODES.names())
+    blocks = tuple(
+        (word, entry.params)
+        for word, entry in entries
+        if entry is not None and entry.params is not None
+    )
+    return _extended(blocks) if blocks else MetaSpec
+
+
+class MetaBlock:
+    """The type of the block `meta`: a `MetaSpec` as `meta_model` makes it."""
+
+    def validate(self, value: Any) -> MetaSpec:
+        """The block as its model."""
+        return value if isinstance(value, MetaSpec) else meta_model().model_validate(value)
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            self.validate,
+            serialization=core_schema.plain_serializer_function_ser_schema(
+                lambda block: block.model_dump(mode="json")
+            ),
+        )
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        model = meta_model()
+        return model.__get_pydantic_json_schema__(model.__pydantic_core_schema__, handler)
+
+
+META = MetaBlock()

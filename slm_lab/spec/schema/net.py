@@ -16,14 +16,15 @@ from pydantic import (
 )
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, InitErrorDetails
+from typing_extensions import override
 
 from slm_lab.spec.schema import bounds
 from slm_lab.spec.schema.arc import ArcSpec
-from slm_lab.spec.schema.block import Block, refusal, refuse, refuse_all
+from slm_lab.spec.schema.block import Block, error_line, spec_error, spec_errors
+from slm_lab.spec.schema.fields import BatchNorm, Gpu, Int, IntList
 from slm_lab.spec.schema.layers import ConvLayer, ConvLayers, HydraLayers, Stack, stacks_of
+from slm_lab.spec.schema.messages import unknown_name
 from slm_lab.spec.schema.optim import LossSpec, LRSchedulerSpec, OptimSpec
-from slm_lab.spec.schema.types import BatchNorm, Gpu, Int, IntList
-from slm_lab.spec.schema.wording import unknown_name
 from slm_lab.spec.torch_table import activation_class, activation_refusal, activations, initialisers
 
 Role: TypeAlias = Literal["actor", "critic"]
@@ -39,18 +40,18 @@ TARGET_KEYS = ("update_type", "update_frequency", "polyak_coef")
 def _known_activation(name: str) -> str:
     known = activation_class(name)
     if known is None:
-        raise refuse(unknown_name("activation", name, sorted(activations().values())))
+        raise spec_error(unknown_name("activation", name, sorted(activations().values())))
     if reason := activation_refusal(known):
-        raise refuse(reason)
+        raise spec_error(reason)
     return name
 
 
 def _known_initialiser(name: str) -> str:
     known = initialisers()
     if name not in known:
-        raise refuse(unknown_name("function of torch.nn.init", name, list(known)))
+        raise spec_error(unknown_name("function of torch.nn.init", name, list(known)))
     if reason := known[name]:
-        raise refuse(reason)
+        raise spec_error(reason)
     return name
 
 
@@ -65,7 +66,7 @@ def _activation_or_list(value: Any) -> Any:
     names = value if isinstance(value, list | tuple) else [value]
     for name in names:
         if name is not None and not isinstance(name, str):
-            raise refuse("must be the name of an activation, a list of them, or null")
+            raise spec_error("must be the name of an activation, a list of them, or null")
         if name is not None:
             _known_activation(name)
     return tuple(value) if isinstance(value, list) else value
@@ -77,7 +78,7 @@ OutActivation: TypeAlias = Annotated[Any, AfterValidator(_activation_or_list)]
 
 def _widths(sizes: tuple[int, ...]) -> tuple[int, ...]:
     if any(size < 1 for size in sizes):
-        raise refuse("every layer must have at least 1 unit")
+        raise spec_error("every layer must have at least 1 unit")
     return sizes
 
 
@@ -183,11 +184,12 @@ class NetSpec(Block):
         for role in ROLES:
             wrong.extend(_role_problems(cls, own, role, variants))
         if wrong or net is None:
-            raise refuse_all(cls.__name__, wrong)
+            raise spec_errors(cls.__name__, wrong)
         net._variants = variants
         return net
 
     @classmethod
+    @override
     def __get_pydantic_json_schema__(
         cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
@@ -215,7 +217,9 @@ def _role_problems(
     prefix = f"{role}_"
     changes = {k.removeprefix(prefix): v for k, v in variants.items() if k.startswith(prefix)}
     wrong = [
-        refusal((prefix + key,), f"{key} holds for actor and critic alike", variants[prefix + key])
+        error_line(
+            (prefix + key,), f"{key} holds for actor and critic alike", variants[prefix + key]
+        )
         for key in SAME_FOR_BOTH
         if key in changes
     ]
@@ -223,7 +227,7 @@ def _role_problems(
     known = [key for key in cls.file_keys() if key not in SAME_FOR_BOTH]
     for key in [key for key in changes if key not in known]:
         message = unknown_name("key", prefix + key, [prefix + k for k in known])
-        wrong.append(refusal((prefix + key,), message, changes.pop(key)))
+        wrong.append(error_line((prefix + key,), message, changes.pop(key)))
     if changes:
         try:
             cls.model_validate({**own, **changes})
@@ -239,7 +243,7 @@ def _role_problems(
 def _lines(error: ValidationError) -> list[InitErrorDetails]:
     """The lines of an error that a Block has worded."""
     return [
-        refusal(
+        error_line(
             details["loc"],
             details["msg"],
             details["input"],
@@ -318,7 +322,7 @@ class DuelingConvNetSpec(ConvNetSpec):
 
 def _one_way(value: bool) -> bool:
     if value:
-        raise refuse("must be false: an agent acts before it can read what is still to come")
+        raise spec_error("must be false: an agent acts before it can read what is still to come")
     return value
 
 
@@ -359,13 +363,13 @@ class RecurrentNetSpec(NetSpec):
     def _learns_from_something(self) -> Self:
         if self.burn_in >= self.seq_len:
             message = f"must be below seq_len ({self.seq_len}): the rest is learned from"
-            raise refuse_all("burn_in", [refusal(("burn_in",), message, self.burn_in)])
+            raise spec_errors("burn_in", [error_line(("burn_in",), message, self.burn_in)])
         return self
 
 
 def _in_the_arc(value: bool) -> bool:
     if value:
-        raise refuse("must be false: write the layer into the arc, where it belongs")
+        raise spec_error("must be false: write the layer into the arc, where it belongs")
     return value
 
 

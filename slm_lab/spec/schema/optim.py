@@ -12,9 +12,10 @@ from pydantic import (
 )
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
+from typing_extensions import override
 
-from slm_lab.spec.schema.block import Block, refusal, refuse_all, refuse_without
-from slm_lab.spec.schema.wording import unknown_name
+from slm_lab.spec.schema.block import Block, error_line, missing_key_error, spec_errors
+from slm_lab.spec.schema.messages import unknown_name
 from slm_lab.spec.torch_table import Kind, argument_problems, entries, with_whole_numbers
 
 
@@ -32,10 +33,10 @@ class TorchPart(Block):
         if not isinstance(data, Mapping):
             return handler(data)
         if "name" not in data:
-            raise refuse_without("name", f"is missing: the name of {cls._kind_in_words()}", data)
+            raise missing_key_error("name", f"is missing: the name of {cls._kind_in_words()}", data)
         args = data.get("args", {})
         if not isinstance(args, Mapping):
-            raise refuse_all(cls.__name__, [refusal(("args",), "must be a block {…}", args)])
+            raise spec_errors(cls.__name__, [error_line(("args",), "must be a block {…}", args)])
         args = {**args, **{k: v for k, v in data.items() if k not in ("name", "args")}}
         name = data["name"]
         if isinstance(name, str):
@@ -52,17 +53,17 @@ class TorchPart(Block):
         known = entries(cls.KIND)
         if name not in known:
             message = unknown_name(f"name for {cls._kind_in_words()}", name, sorted(known))
-            raise refuse_all(cls.__name__, [refusal(("name",), message, name)])
+            raise spec_errors(cls.__name__, [error_line(("name",), message, name)])
         if reason := known[name].refused:
-            raise refuse_all(cls.__name__, [refusal(("name",), reason, name)])
+            raise spec_errors(cls.__name__, [error_line(("name",), reason, name)])
         wrong = [
-            refusal(
+            error_line(
                 (problem.argument,), problem.message, args.get(problem.argument), problem.missing
             )
             for problem in argument_problems(known[name], args)
         ]
         if wrong:
-            raise refuse_all(cls.__name__, wrong)
+            raise spec_errors(cls.__name__, wrong)
 
     @classmethod
     def _kind_in_words(cls) -> str:
@@ -78,6 +79,7 @@ class TorchPart(Block):
         return {"name": self.name, **self.args}
 
     @classmethod
+    @override
     def __get_pydantic_json_schema__(
         cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
@@ -99,6 +101,7 @@ class OptimSpec(TorchPart):
     KIND = "optimizers"
 
     @classmethod
+    @override
     def _complete(cls, name: str, args: Mapping[str, Any]) -> dict[str, Any]:
         """The learning rate is written down even where torch's default is meant."""
         lr = entries(cls.KIND)[name].arguments["lr"].default

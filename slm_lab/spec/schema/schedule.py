@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
 
 from slm_lab.spec.schema import bounds
-from slm_lab.spec.schema.block import Block, refusal, refuse_all
-from slm_lab.spec.schema.types import Int
+from slm_lab.spec.schema.block import Block, error_line, spec_errors
+from slm_lab.spec.schema.fields import Int
 
 
 class ScheduleSpec(Block):
@@ -30,15 +30,15 @@ class ScheduleSpec(Block):
         if self.name == "no_decay":
             return self
         wrong = [
-            refusal((key,), f"is missing: {self.name} needs it", None, missing=True)
+            error_line((key,), f"is missing: {self.name} needs it", None, missing=True)
             for key in ("end_val", "end_step")
             if getattr(self, key) is None
         ]
         if self.end_step is not None and self.end_step < self.start_step:
             message = f"must be >= start_step ({self.start_step})"
-            wrong.append(refusal(("end_step",), message, self.end_step))
+            wrong.append(error_line(("end_step",), message, self.end_step))
         if wrong:
-            raise refuse_all("ScheduleSpec", wrong)
+            raise spec_errors("ScheduleSpec", wrong)
         return self
 
 
@@ -53,12 +53,12 @@ def _both_values(
     def check(schedule: ScheduleSpec) -> ScheduleSpec:
         given = {"start_val": schedule.start_val, "end_val": schedule.end_val}
         wrong = [
-            refusal((key,), message, value)
+            error_line((key,), message, value)
             for key, value in given.items()
             if value is not None and not allowed(value)
         ]
         if wrong:
-            raise refuse_all("ScheduleSpec", wrong)
+            raise spec_errors("ScheduleSpec", wrong)
         return schedule
 
     return check

@@ -5,9 +5,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, Field, field_validator
 
-from slm_lab.spec.schema.block import Block, refusal, refuse, refuse_all
-from slm_lab.spec.schema.types import AnyList, Int
-from slm_lab.spec.schema.wording import unknown_name
+from slm_lab.spec.schema.block import Block, error_line, spec_error, spec_errors
+from slm_lab.spec.schema.fields import AnyList, Int
+from slm_lab.spec.schema.messages import unknown_name
 
 
 class AshaSpec(Block):
@@ -88,7 +88,7 @@ class PbtSpec(Block):
     def _two_factors(cls, value: tuple[Any, ...]) -> tuple[float, ...]:
         numbers = [f for f in value if isinstance(f, int | float) and not isinstance(f, bool)]
         if not value or len(numbers) < len(value) or min(numbers) <= 0:
-            raise refuse("must be a list of numbers > 0")
+            raise spec_error("must be a list of numbers > 0")
         return tuple(float(f) for f in numbers)
 
 
@@ -117,12 +117,12 @@ def _by_name(value: Any) -> Any:
     if isinstance(value, str):
         value = {"name": value}
     if not isinstance(value, Mapping):
-        raise refuse(f"must be a block {{…}} or one of {', '.join(MODELS)}")
+        raise spec_error(f"must be a block {{…}} or one of {', '.join(MODELS)}")
     given = value.get("name", "asha")
     name = _CLASSES.get(given, given) if isinstance(given, str) else given
     if name not in MODELS:
         wrong = unknown_name("scheduler", str(given), list(MODELS))
-        raise refuse_all("search_scheduler", [refusal(("name",), wrong, given)])
+        raise spec_errors("search_scheduler", [error_line(("name",), wrong, given)])
     return MODELS[name].model_validate({**value, "name": name})
 
 

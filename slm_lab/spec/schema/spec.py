@@ -5,10 +5,10 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 from slm_lab.spec.schema.agent import AgentSpec
-from slm_lab.spec.schema.block import Block, refuse
+from slm_lab.spec.schema.block import Block, spec_error
 from slm_lab.spec.schema.bounds import NAME_BYTES
 from slm_lab.spec.schema.env import EnvSpec
-from slm_lab.spec.schema.meta import MetaSpec
+from slm_lab.spec.schema.meta import META, MetaSpec
 
 ROWS = 200
 """Rows of a Session where the spec does not say how often it writes one."""
@@ -18,7 +18,7 @@ def _fits_in_file_names(name: str) -> str:
     size = len(name.encode())
     if size > NAME_BYTES:
         why = "every file of the run begins with it"
-        raise refuse(f"takes {size} bytes of a file name, at most {NAME_BYTES}: {why}")
+        raise spec_error(f"takes {size} bytes of a file name, at most {NAME_BYTES}: {why}")
     return name
 
 
@@ -27,7 +27,9 @@ class Spec(Block):
 
     agent: AgentSpec = Field(description="what learns")
     env: EnvSpec = Field(description="what it learns to act in")
-    meta: MetaSpec = Field(MetaSpec(), description="how it is run")
+    meta: Annotated[MetaSpec, META] = Field(
+        default_factory=lambda: META.validate({}), description="how it is run"
+    )
     search: dict[str, Any] | None = Field(
         None, description="space of a search: {path}__{sampler}: arguments"
     )

@@ -6,7 +6,7 @@ import numpy as np
 
 from slm_lab.agent.batch import Act
 from slm_lab.agent.memory.memory import MemoryLayout
-from slm_lab.agent.replay_plan import ReplayPlan, TrainingSchedule
+from slm_lab.agent.replay_config import ReplayConfig, TrainingSchedule
 
 NUM_ENVS, GAMMA = 3, 0.9
 INT = np.dtype(np.int64)
@@ -14,7 +14,7 @@ INT = np.dtype(np.int64)
 
 def layout(num_steps=1, frequency=1, start=0, stack=1, scratch=None, num_envs=NUM_ENVS, **schedule):
     """Observations are 2 floats, or stacks of frames of 2 × 2 bytes."""
-    plan = ReplayPlan(TrainingSchedule(frequency, start, **schedule), GAMMA, num_steps, seed=0)
+    plan = ReplayConfig(TrainingSchedule(frequency, start, **schedule), GAMMA, num_steps, seed=0)
     shape, dtype = ((2,), np.float32) if stack == 1 else ((stack, 2, 2), np.uint8)
     return MemoryLayout(
         1, num_envs, shape, np.dtype(dtype), (), INT, plan, frame_stack=stack, scratch=scratch

@@ -8,8 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from slm_lab.analysis.metrics import SESSION_METRICS, session_metrics, trial_metrics
-
-from .session import session_rows
+from tests.unit.analysis.session import session_rows
 
 NAN = math.nan
 RETURNS = st.lists(st.floats(0, 1000), min_size=2, max_size=30).filter(lambda r: sum(r) > 1e-3)

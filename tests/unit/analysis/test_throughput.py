@@ -2,8 +2,7 @@ import pytest
 
 from slm_lab.analysis.throughput import throughput
 from slm_lab.metrics.reader import NO_ROWS, read_rows
-
-from .session import write_session
+from tests.unit.analysis.session import write_session
 
 
 def rows_of(folder, frame, opt_step, wall_t, **staleness):

@@ -64,7 +64,7 @@ def test_a_finished_run_that_is_resumed_starts_nothing(copy):
     before, saved = logs(copy), manifest(copy).read_bytes()
     done = lab(copy, "train@latest")
     assert done.exit_code == 0
-    assert "every Session has ended" in done.output
+    assert "every Session has already finished" in done.output
     assert (logs(copy), manifest(copy).read_bytes()) == (before, saved)
     assert [each["ending"] for each in metrics_of(copy)["sessions"]] == ["finished"] * 3
 
@@ -93,5 +93,5 @@ def test_what_is_evaluated_and_enjoyed_is_the_learner(run):
 def test_an_actor_has_no_agent_to_look_at(run, mode, session):
     done = lab(run, mode, "--session", session)
     assert done.exit_code == 2
-    assert f"--session {session}: it only acts" in done.output
+    assert f"--session {session}: it is an actor" in done.output
     assert "its learner is Session 0" in done.output

@@ -11,7 +11,7 @@ from tests.support import ppo, reinforce
 WRONG = {
     "nothing": ([], ["name a spec", "--resume"]),
     "an unknown word": (["--modes", "synced,sharde"], ["--modes sharde", '"shared"']),
-    "the baseline": (["--modes", "false"], ["one process"]),
+    "the baseline": (["--modes", "false"], ["this is the baseline"]),
     "an empty word": (["--modes", "synced,,shared"], ["--modes synced,,shared", "comma"]),
     "no whole number": (["--workers", "1,two"], ["--workers two", "whole numbers"]),
     "no workers at all": (["--workers", "0"], ["--workers 0", ">= 1"]),
@@ -22,7 +22,7 @@ WRONG = {
         ["agent.net.optim_spec.name", "GlobalAdam"],
     ),
     "an unknown environment": (["-s", "env.name=CartPoel-v1"], ["CartPole-v1"]),
-    "no comparison": (["--resume", "."], ["no folder of a comparison"]),
+    "no comparison": (["--resume", "."], ["not the folder of a comparison"]),
     "something beside --resume": (["--resume", ".", "--seeds", "4"], ["--seeds", "--resume"]),
     "a plug-in that is not there": (["--import", "nowhere"], ["--import nowhere"]),
 }  # fmt: skip

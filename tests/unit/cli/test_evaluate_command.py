@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from slm_lab.experiment.checkpoint import CheckpointStore
-from slm_lab.experiment.lock import RunLock
-from slm_lab.experiment.manifest import read_manifest
 from slm_lab.metrics.extent import Extent
+from slm_lab.storage.checkpoint import CheckpointStore
+from slm_lab.storage.lock import RunLock
+from slm_lab.storage.manifest import read_manifest
 from tests.faults.lab import NAME, manifest, run_folder, write_spec
 from tests.support import ppo
 from tests.unit.cli.trained import fingerprint, lab, table
@@ -90,7 +90,7 @@ def test_where_there_is_no_best_the_latest_plays_and_it_is_said(copy):
     path.write_text(json.dumps(content))
     done = lab(copy, "eval@latest", "--episodes", "2")
     assert [row[1] for row in table(done.output)][:2] == ["best", "latest"]
-    assert "Session 1 has no best agent yet: its latest one plays" in done.output
+    assert "Session 1 has no best agent yet: its latest agent plays" in done.output
     done = lab(copy, "eval@latest", "--which", "best")
     assert done.exit_code == 2
     assert "Session 1 has no best agent yet" in done.output
@@ -127,7 +127,7 @@ REFUSED = {
     "a video of a table": (["eval@latest", "--video"], ["--video", "enjoy@RUN"]),
     "a window and a video": (
         ["enjoy@latest", "--video", "--render"],
-        ["--render and --video do not go together"],
+        ["--render and --video exclude each other"],
     ),
     "episodes of a training": (["train", "--episodes", "3"], ["--episodes", "eval@RUN"]),
     "a session of a resumed training": (["train@latest", "--session", "0"], ["--session"]),

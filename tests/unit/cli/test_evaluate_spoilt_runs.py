@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from slm_lab.experiment.checkpoint import CheckpointStore
-from slm_lab.experiment.manifest import read_manifest
+from slm_lab.storage.checkpoint import CheckpointStore
+from slm_lab.storage.manifest import read_manifest
 from tests.faults.lab import NAME, manifest, run_folder, write_spec
 from tests.support import ppo
 from tests.unit.cli.trained import edited, lab, table
@@ -107,7 +107,7 @@ EDITED = {
     "one network less": (
         "agent.net.shared",
         True,
-        "saved were the networks actor, critic, built are ",
+        "the saved networks are actor, critic, the spec builds ",
     ),
     "another environment": (
         "env.name",

@@ -7,8 +7,8 @@ import pytest
 from rich.console import Console
 
 from slm_lab.cli.live import CLOSING, PHASES, STOPPING, LiveDisplay, Speed, short
-from slm_lab.experiment.launch.processes import SPAWN
-from slm_lab.experiment.progress import Board, Phase
+from slm_lab.parallel.processes import SPAWN
+from slm_lab.session.status_board import Phase, StatusBoard
 from slm_lab.spec.schema.meta import MetaSpec
 
 MAX_FRAME = 10_000_000
@@ -30,7 +30,7 @@ def clock(monkeypatch):
 
 
 def board_of(*phases, frame=0):
-    board = Board.allocate(SPAWN, len(phases))
+    board = StatusBoard.allocate(SPAWN, len(phases))
     for session, phase in enumerate(phases):
         board.write(session, phase=phase, recent_return=-1234.5, best=-200.1)
         board.clock_slots[session] = frame
@@ -110,7 +110,7 @@ def test_what_workers_make_together_is_that_of_the_current_run():
 
 def with_learner(learned, *played, phase=Phase.RUNNING):
     """A learner and its actors, by their frames; whoever acts has no returns."""
-    board = Board.allocate(SPAWN, 1 + len(played))
+    board = StatusBoard.allocate(SPAWN, 1 + len(played))
     for session, frame in enumerate((learned, *played)):
         board.write(session, phase=phase)
         board.clock_slots[session] = frame

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from slm_lab.experiment.manifest import FORMAT, previous_path, read_manifest
+from slm_lab.experiment.saved_run import NORM_PLACE_SINCE
+from slm_lab.storage.manifest import FORMAT, previous_path, read_manifest
 from tests.faults.lab import NAME, call, command, manifest, run_folder
 from tests.support import soft
 from tests.unit.cli.trained import fingerprint, lab, table, trained
@@ -57,7 +58,7 @@ def test_crossq_of_an_older_run_is_built_as_it_was(tmp_path):
     file.write_text(json.dumps(content))
     refused = lab(folder, "eval@latest", "--episodes", "2")
     assert (refused.exit_code, len(refused.stderr.splitlines())) == (1, 1)
-    content["_run"]["format"] = OLDER
+    content["_run"]["format"] = NORM_PLACE_SINCE - 1
     file.write_text(json.dumps(content))
     again = lab(folder, "eval@latest", "--episodes", "2")
     assert again.exit_code == 0, again.output

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.table import Table
 
 from slm_lab.cli.output import Output, printable
-from slm_lab.cli.screen import LabConsole, say
+from slm_lab.cli.screen import LabConsole, print_line
 from tests.faults.lab import LAB, NAME, call, command, write_spec
 from tests.support import ppo
 
@@ -34,7 +34,7 @@ def test_names_in_lines_and_tables_are_escaped():
     """Colours, which are the console's own, are not."""
     written = io.StringIO()
     console = LabConsole(file=written, force_terminal=True, width=200, color_system="standard")
-    say(console, ESCAPES)
+    print_line(console, ESCAPES)
     table = Table()
     table.add_column("\x1b[2Jname", style="red")
     table.add_row(ESCAPES.replace("[", "("))

@@ -11,8 +11,8 @@ import pytest
 from slm_lab.analysis.metrics import trial_metrics
 from slm_lab.analysis.throughput import throughput
 from slm_lab.cli import run as run_command
-from slm_lab.experiment.result import Ending, SessionResult, TrialResult
-from slm_lab.experiment.run_dir import RunDir
+from slm_lab.storage.result import Ending, SessionResult, TrialResult
+from slm_lab.storage.run_dir import RunDir
 from tests.faults.lab import LAB, NAME, call, command, write_spec
 from tests.support import parse, ppo
 
@@ -166,7 +166,7 @@ class Ended:
 
 
 @pytest.mark.parametrize(
-    ("meta", "endings", "told", "goes_on"),
+    ("meta", "endings", "told", "continues"),
     [
         ({"meta__distributed": "synced", "meta__max_session": 3}, "fff", ("Session 1 failed",
          "3 of 3 Sessions failed\n"), True),
@@ -181,7 +181,7 @@ class Ended:
     ],
 )  # fmt: skip
 def test_who_failed_is_named_and_what_is_left_to_do_is_told(
-    tmp_path, monkeypatch, capsys, meta, endings, told, goes_on
+    tmp_path, monkeypatch, capsys, meta, endings, told, continues
 ):
     ways = {"f": Ending.FAILED, "d": Ending.FINISHED}
     ended = Ended(tmp_path, [ways[each] for each in endings], **meta)
@@ -190,15 +190,15 @@ def test_who_failed_is_named_and_what_is_left_to_do_is_told(
     said = capsys.readouterr()
     for words in told:
         assert words in said.err
-    assert ("go on with: slm-lab run" in said.out) == goes_on
+    assert ("resume with: slm-lab run" in said.out) == continues
 
 
 @pytest.mark.parametrize(
-    ("endings", "diverged", "goes_on"),
+    ("endings", "diverged", "continues"),
     [("ff", (0, 1), False), ("fd", (0,), False), ("ff", (0,), True), ("fi", (0,), True)],
 )
 def test_what_would_be_repeated_is_not_the_advice(
-    tmp_path, monkeypatch, capsys, endings, diverged, goes_on
+    tmp_path, monkeypatch, capsys, endings, diverged, continues
 ):
     """The command is printed where a Session is left that it would train further."""
     ways = {"f": Ending.FAILED, "d": Ending.FINISHED, "i": Ending.INTERRUPTED}
@@ -206,21 +206,21 @@ def test_what_would_be_repeated_is_not_the_advice(
     monkeypatch.setattr(run_command, "Run", lambda request: ended.diverged(*diverged))
     assert run_command.run_spec("spec.json", NAME, "train", (), None, tmp_path, ()) == 1
     said = capsys.readouterr().out
-    assert ("go on with: slm-lab run" in said) == goes_on
+    assert ("resume with: slm-lab run" in said) == continues
     last = said.splitlines()[-1]
     assert last.startswith(", ".join(f"Session {each}" for each in diverged))
     assert "resuming would repeat it" in last
 
 
-@pytest.mark.parametrize(("endings", "goes_on"), [("ff", False), ("fi", True)])
+@pytest.mark.parametrize(("endings", "continues"), [("ff", False), ("fi", True)])
 def test_a_training_that_never_began_is_not_gone_on_with(
-    tmp_path, monkeypatch, capsys, endings, goes_on
+    tmp_path, monkeypatch, capsys, endings, continues
 ):
     ways = {"f": Ending.FAILED, "i": Ending.INTERRUPTED}
     ended = Ended(tmp_path, [ways[each] for each in endings], frame=0, meta__max_session=2)
     monkeypatch.setattr(run_command, "Run", lambda request: ended)
     assert run_command.run_spec("spec.json", NAME, "train", (), None, tmp_path, ()) == 1
-    assert ("go on with" in capsys.readouterr().out) == goes_on
+    assert ("resume with" in capsys.readouterr().out) == continues
 
 
 NEVER_BEGINS = """
@@ -245,6 +245,6 @@ def test_of_a_training_that_never_begins_nothing_is_measured_drawn_or_gone_on_wi
     assert "it breaks before the first step" in done.err
     assert "2 of 2 Sessions failed" in done.err
     assert "Random" not in done.err
-    assert "go on with" not in done.out
+    assert "resume with" not in done.out
     assert list(tmp_path.rglob("*.png")) == []
     assert list(tmp_path.rglob("random_returns.json")) == []

@@ -1,9 +1,14 @@
+import io
 import os
+from pathlib import Path
 
 import pytest
 
+from slm_lab.core import files
 from slm_lab.core.errors import LabError
-from slm_lab.core.files import new_file, open_own, refuse_links
+from slm_lab.core.files import new_file, open_own, refuse_links, write_atomically
+
+NO_SPACE = OSError(28, "No space left on device")
 
 
 def test_a_file_is_written_and_read_back(tmp_path):
@@ -51,3 +56,39 @@ def test_the_folder_itself_may_be_reached_by_a_link(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "run", target_is_directory=True)
     refuse_links(tmp_path / "link")
+
+
+def test_a_file_is_written_into_a_folder_that_is_made_for_it(tmp_path):
+    write_atomically(tmp_path / "graph" / "a.png", b"1")
+    write_atomically(tmp_path / "graph" / "a.png", b"22")
+    assert (tmp_path / "graph" / "a.png").read_bytes() == b"22"
+    assert len(list((tmp_path / "graph").iterdir())) == 1
+
+
+class FullDisk(io.FileIO):
+    """A file that has room for one byte."""
+
+    def write(self, content):
+        super().write(content[:1])
+        raise NO_SPACE
+
+
+def no_replacing(self, target):
+    raise NO_SPACE
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "failing"),
+    [(files, "new_file", lambda path: FullDisk(path, "w")), (Path, "replace", no_replacing)],
+)
+def test_a_failure_keeps_the_old_file_and_leaves_no_other_behind(
+    tmp_path, monkeypatch, where, name, failing
+):
+    path = tmp_path / "a.png"
+    path.write_bytes(b"old")
+    monkeypatch.setattr(where, name, failing)
+    with pytest.raises(OSError, match="No space left"):
+        write_atomically(path, b"new")
+    monkeypatch.undo()
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]

@@ -18,7 +18,7 @@ WRONG = {
         "from slm_lab.core.registry import NETS\n"
         'NETS.register("MLPNet", None, "plug_in:Mine")\n',
         'net "MLPNet" is registered already, as slm_lab.agent.net.mlp:MLPNet; '
-        "give plug_in:Mine a name of its own",
+        "give plug_in:Mine another name",
     ),
 }
 

@@ -70,7 +70,7 @@ def test_a_module_that_raises_while_it_is_imported_is_told_in_one_line(
 
 
 def test_a_plug_in_that_offers_an_id_of_another_is_refused(env_spec):
-    ENVS.register("CartPole-v1", target="somebody.else:Thing")
+    ENVS.register("CartPole-v1", None, "somebody.else:Thing")
     try:
         (problem,) = check_env(env_spec("CartPole-v1"))
     finally:
@@ -194,7 +194,7 @@ def test_other_refusals_of_gymnasium_are_lab_errors(build):
 
 
 def test_a_plug_in_environment_is_made_by_its_name(build):
-    ENVS.register("PluggedIn-v0", target="gymnasium.envs.classic_control.cartpole:CartPoleEnv")
+    ENVS.register("PluggedIn-v0", None, "gymnasium.envs.classic_control.cartpole:CartPoleEnv")
     try:
         env = build("PluggedIn-v0", max_t=7)
         assert env.reset().shape == (3, 4)

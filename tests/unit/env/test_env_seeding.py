@@ -3,7 +3,7 @@ import random
 import numpy as np
 import pytest
 
-from slm_lab.env.raw import env_seeds
+from slm_lab.env.vector.raw import env_seeds
 
 MODES = [("CartPole-v1", None), ("CartPole-v1", "sync"), ("Pendulum-v1", "sync")]
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slm_lab.core.errors import SpecError
-from slm_lab.env.action import ActionConverter
-from slm_lab.env.observation import ObservationConverter
+from slm_lab.env.convert.action import ActionConverter
+from slm_lab.env.convert.observation import ObservationConverter
 
 
 @given(st.integers(-5, 5), st.integers(1, 6), st.data())

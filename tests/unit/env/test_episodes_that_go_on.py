@@ -4,7 +4,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from slm_lab.env.raw import GOES_ON
+from slm_lab.env.vector.raw import CONTINUES
 
 
 class Lives(gymnasium.Env):
@@ -18,9 +18,9 @@ class Lives(gymnasium.Env):
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        goes_on, self.lost = self.lost and seed is None, False
-        self.step_count = self.step_count if goes_on else 0
-        return self.look(), {GOES_ON: True} if goes_on else {}
+        continues, self.lost = self.lost and seed is None, False
+        self.step_count = self.step_count if continues else 0
+        return self.look(), {CONTINUES: True} if continues else {}
 
     def step(self, action):
         self.step_count += 1

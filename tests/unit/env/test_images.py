@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slm_lab.core.errors import SpecError
-from slm_lab.env.image import ImageConverter
-from slm_lab.env.observation import ObservationConverter
+from slm_lab.env.convert.image import ImageConverter
+from slm_lab.env.convert.observation import ObservationConverter
 
 RISING = np.arange(48, dtype=np.float32).reshape(4, 4, 3)
 """A bound that is another one for every number."""

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slm_lab.env.raw import env_seeds
+from slm_lab.env.vector.raw import env_seeds
 
 IDS = ["CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0"]
 WAYS = [(name, mode) for name in IDS for mode in ("sync", None)] + [("CartPole-v1", "async")]

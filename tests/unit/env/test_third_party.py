@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from slm_lab.core.errors import SpecError
-from slm_lab.env.film import Film, headless
 from slm_lab.env.make import make_env
+from slm_lab.env.simulators.film import Film, headless
 
 MINIGRID = "minigrid:MiniGrid-Empty-5x5-v0"
 

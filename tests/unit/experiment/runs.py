@@ -2,7 +2,7 @@
 
 import json
 
-from slm_lab.experiment.run_dir import FOLDERS, RUN_BLOCK, RunDir
+from slm_lab.storage.run_dir import FOLDERS, RUN_BLOCK, RunDir
 from tests.support import parse, ppo
 from tests.unit.analysis.session import write_evaluations, write_session
 

@@ -13,13 +13,13 @@ from slm_lab.experiment.baseline import (
     measure_main,
     measure_random_return,
 )
-from slm_lab.experiment.launch.processes import SPAWN
 from slm_lab.experiment.shipped_returns import (
     DATA,
     LEARNER_ONLY,
     environment_key,
     shipped_random_return,
 )
+from slm_lab.parallel.processes import SPAWN
 from slm_lab.spec.schema.env import EnvSpec
 from tests.support import parse, ppo
 

@@ -6,11 +6,12 @@ from importlib.util import find_spec
 import pytest
 
 from slm_lab.core.errors import SpecError, UsageError
-from slm_lab.experiment import continued, run
-from slm_lab.experiment.manifest import FORMAT
+from slm_lab.experiment import resume as continued
+from slm_lab.experiment import run
 from slm_lab.experiment.run import Run, RunRequest
-from slm_lab.experiment.run_dir import RUN_BLOCK
 from slm_lab.spec.read import find_file
+from slm_lab.storage.manifest import FORMAT
+from slm_lab.storage.run_dir import RUN_BLOCK
 from tests.support import ppo
 
 START = ("env=CartPole-v1", "env.max_frame=4096", "env.num_envs=2")

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slm_lab.core.errors import SpecError, UsageError
-from slm_lab.experiment.continued import differences
-from slm_lab.experiment.manifest import Manifest
+from slm_lab.experiment.resume import differences
 from slm_lab.experiment.run import Run, RunRequest, with_seed
-from slm_lab.experiment.run_dir import RUN_BLOCK
+from slm_lab.storage.manifest import Manifest
+from slm_lab.storage.run_dir import RUN_BLOCK
 from tests.support import parse, ppo
 
 leaves = (
@@ -171,11 +171,11 @@ def test_what_was_saved_and_is_gone_is_not_trained_anew(
     manifest = Manifest(frame, 1, {}, ending == "finished", {}, ()) if saved else None
     monkeypatch.setattr("slm_lab.experiment.run.have_ended", lambda *_: ([False], [manifest]))
     request = RunRequest(str(tmp_path / "spec.json"), "small", f"train@{run.run_dir.root}")
-    gone = rf"Session 0 had come to frame {frame:,}, and its checkpoint model/\S+ is gone"
+    gone = rf"Session 0 had reached frame {frame:,}, but its checkpoint model/\S+ is missing"
     run.run_dir.session(0, 0).rows.touch()
     with pytest.raises(UsageError, match=gone) if is_refused else nullcontext():
-        begins_anew = "Session 0 has no checkpoint yet: it begins anew, and so do its rows"
-        assert (begins_anew in Run(request).notes) is not saved
+        restarts = "Session 0 has no checkpoint yet: it and its rows restart from zero"
+        assert (restarts in Run(request).notes) is not saved
 
 
 @pytest.mark.parametrize("mode", [False, "synced", "all_reduce"])

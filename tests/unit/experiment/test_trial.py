@@ -2,11 +2,11 @@
 
 import pytest
 
-from slm_lab.experiment.manifest import Manifest
-from slm_lab.experiment.progress import Phase
-from slm_lab.experiment.result import Ending
-from slm_lab.experiment.run_dir import RunDir
 from slm_lab.experiment.trial import Trial, have_ended
+from slm_lab.session.status_board import Phase
+from slm_lab.storage.manifest import Manifest
+from slm_lab.storage.result import Ending
+from slm_lab.storage.run_dir import RunDir
 from tests.support import parse, ppo
 
 BUDGET = 1000

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from slm_lab.experiment.checkpoint import CheckpointStore
+from slm_lab.storage.checkpoint import CheckpointStore
 from tests.support import make_session, parse, ppo, rows, run_session
 
 BUDGET = 4_000
@@ -74,7 +74,7 @@ def test_a_training_ends_when_its_agent_returns_what_was_asked_for(tmp_path):
 
 def test_the_live_line_shows_what_the_agent_returns_now(tmp_path):
     session = make_session(scripted(), tmp_path, on_row=lambda s: shown.append(board.read(0)))
-    shown, board = [], session._board
+    shown, board = [], session.board
     session.run()
     session.close()
     returns = {progress.frame: progress.recent_return for progress in shown}

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from slm_lab.core.errors import MOST_TOLD, Problem, SpecError
-from slm_lab.spec.check import check_file
+from slm_lab.spec.check_files import check_file
 from slm_lab.spec.limits import JSON_LIMITS, LONGEST_KEY, MOST_KEYS, MOST_LEVELS, YAML_LIMITS
 from slm_lab.spec.load import load_spec
 from slm_lab.spec.read import read_file
@@ -43,16 +43,16 @@ ATTACKS = {
     "string.json": ('{"a": "' + "x" * 50_000_000 + '"}', TOO_LARGE),
     "specs.json": (json.dumps({f"s{i}": {"env": 1} for i in range(200_000)}), TOO_LARGE),
     "some_specs.json": (json.dumps({f"s{i}": {"env": 1} for i in range(20_000)}),
-                        f"file: holds 20,000 keys, and {MOST_KEYS} is the most of one block"),
+                        f"file: holds 20,000 keys; a block may hold at most {MOST_KEYS}"),
     "key.json": (json.dumps({"s": {"env": {"x" * 3_000_000: 1}}}), "s.env: has a key of 3,000,000 "
                  f"characters (xxxxxxxxxxxxxxxxxxxx…); the most is {LONGEST_KEY}"),
     "number.json": ('{"a": ' + "9" * 100_000 + "}",
                     "file: holds a whole number of thousands of digits"),
     "surrogate.json": (r'{"\ud800": {"env": 1}}',
-                       r"file: half of a character is missing in '\ud800'"),
+                       r"file: has half of a surrogate pair in '\ud800'"),
     "value.json": (r'{"s": {"env": {"name": "\ud800"}}}',
-                   r"s.env.name: half of a character is missing in '\ud800'"),
-    "key.yaml": (r'"\ud800": {env: 1}', r"file: half of a character is missing in '\ud800'"),
+                   r"s.env.name: has half of a surrogate pair in '\ud800'"),
+    "key.yaml": (r'"\ud800": {env: 1}', r"file: has half of a surrogate pair in '\ud800'"),
 }  # fmt: skip
 
 

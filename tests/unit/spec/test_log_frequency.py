@@ -46,7 +46,7 @@ def test_how_often_rows_are_written_stays_as_it_was_in_a_run_that_is_made_longer
 def test_fewer_than_a_hundred_rows_are_doubted(frames, meta, doubted):
     raw = ppo(env__max_frame=1_000_000)
     raw["meta"] = {**meta, "log_frequency": frames}
-    found = [line for line in parse("s", raw).doubts if line.startswith("meta.log_frequency")]
+    found = [line for line in parse("s", raw).suspicious if line.startswith("meta.log_frequency")]
     assert bool(found) == doubted
     if doubted:
         assert "gives 99 rows" in found[0]

@@ -5,7 +5,7 @@ import pytest
 from slm_lab.agent.algorithm.algorithm import AgentSeeds
 from slm_lab.agent.build import build_agent
 from slm_lab.env.make import make_env
-from slm_lab.experiment.launch.hogwild import of_workers
+from slm_lab.parallel.hogwild.launch import of_workers
 from slm_lab.spec.load import load_spec, parse_spec
 from slm_lab.spec.override import variables
 from slm_lab.spec.parse import parse

@@ -9,7 +9,7 @@ import pytest
 
 from slm_lab.core.errors import SpecError
 from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS
-from slm_lab.spec.check import check_file
+from slm_lab.spec.check_files import check_file
 from slm_lab.spec.load import load_spec, load_specs, parse_spec, spec_names
 from slm_lab.spec.read import find_file, read_file, shipped_files
 from slm_lab.spec.schema.agent import USUAL_NAMES
@@ -256,7 +256,7 @@ def test_a_search_block_with_problems_hinders_a_search_and_no_training(name, wri
         spec = load_spec(path, None, ["agent.algorithm.gamma=0.5"])
     assert spec.agent == parse_spec("s", changed(PPO, agent__algorithm__gamma=0.5)).agent
     (line,) = caplog.messages
-    assert line.startswith("specs.json: a search would be refused, a training is not: search")
+    assert line.startswith("specs.json: a training ignores problems of search: search")
     refused = message(load_spec, path, for_search=True)
     assert refused.splitlines()[1].strip() in line
     (checked,) = check_file(path)

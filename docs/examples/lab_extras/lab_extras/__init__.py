@@ -1,4 +1,4 @@
-"""Parts for SLM Lab from outside of it: an algorithm, a net, an environment.
+"""Parts for SLM Lab from outside of it: an algorithm, a net, an environment, a parallel mode.
 
 Installed, they are found through the entry points of pyproject.toml. The lines below serve a
 package that is merely on the path: `--import lab_extras` runs them, and so does the
@@ -7,10 +7,10 @@ environment's name with the module in front, `lab_extras:Target-v0`.
 
 import gymnasium
 
-from lab_extras.awr import AWR
-from lab_extras.residual_mlp import ResidualMLP
 from slm_lab.core.registry import ALGORITHMS, NETS
+from slm_lab.spec.modes import MODES
 
-ALGORITHMS.register("AWR", AWR.Params, "lab_extras.awr:AWR")
-NETS.register("ResidualMLP", ResidualMLP.Params, "lab_extras.residual_mlp:ResidualMLP")
+ALGORITHMS.offer("AWR", "lab_extras.awr:AWR")
+NETS.offer("ResidualMLP", "lab_extras.residual_mlp:ResidualMLP")
+MODES.offer("local_sgd", "lab_extras.local_sgd:LOCAL_SGD")
 gymnasium.register("Target-v0", entry_point="lab_extras.target:Target")

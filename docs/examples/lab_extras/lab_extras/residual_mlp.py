@@ -7,10 +7,10 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from slm_lab.agent.net.activation import activation_function
-from slm_lab.agent.net.init import EmptyLinear, hidden_gain, init_linear
+from slm_lab.agent.net.layers.activation import activation_function
+from slm_lab.agent.net.layers.init import EmptyLinear, hidden_gain, init_linear
+from slm_lab.spec.schema.fields import Int
 from slm_lab.spec.schema.net import NetSpec
-from slm_lab.spec.schema.types import Int
 
 
 class ResidualMLPSpec(NetSpec):

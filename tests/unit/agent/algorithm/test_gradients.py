@@ -10,12 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from slm_lab.agent.algorithm.algorithm import AgentSeeds
 from slm_lab.agent.batch import ImitationBatch, PastReturns, Transitions
-from slm_lab.agent.build import build_agent
-from slm_lab.env.make import make_env
-from tests.support import actor_critic, parse, q_learning, sarsa, soft
-from tests.unit.agent.test_q_learning import OneBatch, rollout
+from tests.support import actor_critic, q_learning, sarsa, soft
+from tests.unit.agent.algorithm.batches import OneBatch, learner_of, rollout
 
 GAMMA = 0.9
 LR = {"agent__net__optim_spec": {"name": "SGD", "lr": 0.5}}
@@ -28,13 +25,6 @@ SMALL = {
 }
 DISCRETE, CONTINUOUS = {}, {"env__name": "Pendulum-v1"}
 ALPHA_LR = 0.3
-
-
-def learner_of(raw):
-    spec = parse(raw)
-    env = make_env(spec.env, 0)
-    spaces = env.observation_space, env.action_space
-    return build_agent(spec.agent, *spaces, env.num_envs, AgentSeeds(0, 1, 2)).learner
 
 
 def transitions(continuous=False):
@@ -109,7 +99,7 @@ def log_softmax(logits):
 @pytest.mark.parametrize("name", ["VanillaDQN", "DQN", "DoubleDQN"])
 def test_q_learning_holds_the_value_of_the_next_state_fixed(name):
     learner = learner_of(q_learning(name, **SMALL))
-    flat, target_flat = learner.flats["q"], learner.network.follower.target
+    flat, target_flat = learner.flats["q"], learner.network.target_network.target
     with torch.no_grad():
         target_flat.vector.mul_(-0.7)
     batch = transitions()
@@ -208,11 +198,11 @@ def test_soft_actor_critic_steps_down_its_three_losses(env, continuous):
     learner, batch = soft_learner("SoftActorCritic", env), transitions(continuous)
     actor, critic, log_alpha = (learner.flats[name] for name in ("actor", "critic", "alpha"))
     with torch.no_grad():
-        learner.critic.follower.target.vector.mul_(-0.5)
+        learner.critic.target_network.target.vector.mul_(-0.5)
         log_alpha.vector.fill_(-1.5)
     alpha, b, policy = math.exp(-1.5), Numbers(batch), Policy(learner, continuous)
     first, second = policy.noise(), policy.noise()
-    target, before = weights(learner.critic.follower.target), weights(critic)
+    target, before = weights(learner.critic.target_network.target), weights(critic)
     actor_before = weights(actor)
 
     value, entropy = policy.expect(
@@ -329,7 +319,7 @@ class Past(PastReturns):
     def sample(self, frame):
         return self.batch
 
-    def report_errors(self, index, error):
+    def update_priorities(self, index, error):
         self.error = error.numpy()
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.support import soft
-from tests.unit.agent.algorithm.test_gradients import learner_of
+from tests.unit.agent.algorithm.batches import learner_of
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ The moving average of each is the contrary of what it returns: nothing must go b
 
 import shutil
 
-from slm_lab.experiment.result import Ending
-from slm_lab.experiment.search.engine import Engine
-from slm_lab.experiment.search.process import TrialEnd
-from slm_lab.experiment.search.room import Room
+from slm_lab.experiment.search.resources import Resources
+from slm_lab.experiment.search.searcher import Searcher
+from slm_lab.experiment.search.trial_process import TrialEnd
+from slm_lab.storage.result import Ending
 
 HEADER = (
     "frame,total_frame,opt_step,epi,total_reward,mean_return,recent_return,final_return,"
@@ -73,7 +73,7 @@ class FakePool:
     """The interface of Pool. All that run make a row while it waits."""
 
     def __init__(self, score_at, cpus=2, faults=None):
-        self.room = Room(cpus, 0)
+        self.room = Resources(cpus, 0)
         self.running, self.places = {}, {}
         self.began = []
         """(trial, whether it was resumed, the frame it began at)"""
@@ -82,8 +82,8 @@ class FakePool:
         """(frame, ending) of trials whose last row comes together with their end"""
         self._score_at, self._faults = score_at, faults or {}
 
-    def start(self, trial, task, needs, among_gpus=True):
-        self.places[trial] = self.room.take(needs)
+    def start(self, trial, task, request, among_gpus=True):
+        self.places[trial] = self.room.take(request)
         fault = self._faults.get(trial)
         if fault is not None and fault.times == 0:
             fault = None
@@ -133,7 +133,7 @@ class FakePool:
         self.room.give_back(self.places.pop(trial))
 
 
-class Listed(Engine):
+class Listed(Searcher):
     """Proposes the points of a list, and notes what it is told."""
 
     def __init__(self, points):

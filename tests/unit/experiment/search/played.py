@@ -2,18 +2,18 @@
 
 from collections import Counter
 
-from slm_lab.experiment.search.judge import Judge, Nobody
-from slm_lab.experiment.search.record import (
+from slm_lab.experiment.experiment import Experiment
+from slm_lab.experiment.search.event_log import (
     Began,
     Copied,
     Ended,
+    EventLog,
     Interrupted,
     Paused,
     Proposed,
-    Record,
     Retried,
 )
-from slm_lab.experiment.search.search import Search
+from slm_lab.experiment.search.scheduler import NoScheduler, Scheduler
 from slm_lab.experiment.search.space import spec_at
 from tests.unit.experiment.search.fake_pool import FakePool, Listed
 from tests.unit.experiment.search.small import GAMMA, searched
@@ -25,10 +25,10 @@ SPECS_MADE = {}
 """Specs by what they are made of: the same few are made hundreds of times."""
 
 
-def spec_once(base, point):
-    key = (id(base), str(point))  # the bases are kept here as well
+def spec_once(base, params):
+    key = (id(base), str(params))  # the bases are kept here as well
     if key not in SPECS_MADE:
-        SPECS_MADE[key] = spec_at(base, point)
+        SPECS_MADE[key] = spec_at(base, params)
     return SPECS_MADE[key]
 
 
@@ -51,11 +51,20 @@ def points(*gammas):
 FOUR = points(0.9, 0.6, 0.8, 0.7)
 
 
-def search_of(run_dir, *, engine=None, judge=None, pool=None, keep=None, **changes):
+def search_of(run_dir, *, searcher=None, scheduler=None, pool=None, keep=None, **changes):
     spec = base_once(changes)
     pool = FakePool(score_at) if pool is None else pool
-    engine = Listed(FOUR) if engine is None else engine
-    return Search(spec, run_dir, 0, engine, Nobody() if judge is None else judge, pool, (), keep)
+    searcher = Listed(FOUR) if searcher is None else searcher
+    return Experiment(
+        spec,
+        run_dir,
+        0,
+        searcher,
+        NoScheduler() if scheduler is None else scheduler,
+        pool,
+        (),
+        keep,
+    )
 
 
 def run(search, ticks=10_000):
@@ -71,7 +80,7 @@ def run(search, ticks=10_000):
 
 
 def events(run_dir, kind=None):
-    found = list(Record(run_dir.search_record).read())
+    found = list(EventLog(run_dir.search_record).read())
     return [each for each in found if kind is None or isinstance(each, kind)]
 
 
@@ -80,10 +89,10 @@ def began(run_dir):
 
 
 def statuses(search):
-    return {trial: str(its.status) for trial, its in search.standing.trials.items()}
+    return {trial: str(state.status) for trial, state in search.search_state.trials.items()}
 
 
-class Scripted(Judge):
+class Scripted(Scheduler):
     """Gives the orders of a script, each once, at a trial's frame."""
 
     def __init__(self, orders, needs_all=False):

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from slm_lab.core.errors import CheckpointError
-from slm_lab.experiment.checkpoint import CheckpointStore
-from slm_lab.experiment.intact import fall_back
-from slm_lab.experiment.manifest import previous_path, read_manifest
-from slm_lab.experiment.run_dir import RunDir
 from slm_lab.experiment.search import checkpoint_copy
 from slm_lab.experiment.search.checkpoint_copy import copy_checkpoints, delete_models
 from slm_lab.metrics.extent import Extent
+from slm_lab.storage.checkpoint import CheckpointStore
+from slm_lab.storage.intact import fall_back
+from slm_lab.storage.manifest import previous_path, read_manifest
+from slm_lab.storage.run_dir import RunDir
 from tests.support import make_session, parse, ppo, run_session
 
 HEADER = "frame,total_frame,recent_return\n"
@@ -120,12 +120,12 @@ def test_where_the_donor_has_no_checkpoint_nothing_is_touched(run_dir):
 
 @pytest.mark.parametrize("mode", ["shared", "synced", "all_reduce"])
 def test_the_frames_of_those_who_train_together_are_added(run_dir, mode):
-    crew = spec(
+    strategy = spec(
         meta__distributed=mode, meta__max_session=2, agent__net__optim_spec__name="GlobalAdam"
     )
     for session, frame in enumerate((200, 300)):
         write(run_dir, 0, session, frame)
-    assert copy_checkpoints(run_dir, crew, 0, 1) == 500
+    assert copy_checkpoints(run_dir, strategy, 0, 1) == 500
 
 
 def test_the_frame_of_independent_seeds_is_that_of_the_furthest(run_dir):

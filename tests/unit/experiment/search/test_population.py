@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slm_lab.experiment.search.judge import What
+from slm_lab.experiment.search.event_log import Copied
 from slm_lab.experiment.search.population import Population
-from slm_lab.experiment.search.record import Copied
+from slm_lab.experiment.search.scheduler import Action
 from slm_lab.experiment.search.space import Space
 from slm_lab.spec.schema.scheduler import PbtSpec
 from tests.unit.experiment.search.fake_pool import FakePool, Fault
@@ -35,27 +35,27 @@ START = {GAMMA: 0.95, RATE: 1e-3, "agent.algorithm.training_epoch": 4, CLIP: 0.5
 
 def population(size=4, max_frame=1000, seed=0, *, running=True, **args):
     spec = PbtSpec(**{"perturbation_interval": 100, "quantile_fraction": 0.25, **args})
-    judge = Population(spec, DIMENSIONS, max_frame, seed)
+    scheduler = Population(spec, DIMENSIONS, max_frame, seed)
     for trial in range(size):
-        judge.add(trial, {**START, GAMMA: 0.9 + 0.01 * trial})
+        scheduler.add(trial, {**START, GAMMA: 0.9 + 0.01 * trial})
     for trial in range(size if running else 0):
-        judge.begin(trial)
-    return judge
+        scheduler.begin(trial)
+    return scheduler
 
 
-def reported(judge, frame, scores):
+def reported(scheduler, frame, scores):
     """The copies that come of a report of each trial; there is room for all at any time."""
     orders = []
     for trial, score in enumerate(scores):
-        orders += judge.report(trial, frame, score)
-        judge.begin(trial)
+        orders += scheduler.report(trial, frame, score)
+        scheduler.begin(trial)
     return orders
 
 
 def test_the_worst_goes_on_from_the_best():
-    judge = population()
-    (order,) = reported(judge, 100, [3.0, 9.0, 5.0, 1.0])
-    assert (order.trial, order.what, order.donor) == (3, What.COPY, 1)
+    scheduler = population()
+    (order,) = reported(scheduler, 100, [3.0, 9.0, 5.0, 1.0])
+    assert (order.trial, order.what, order.donor) == (3, Action.COPY, 1)
 
 
 def test_the_better_go_on_as_they_are():
@@ -66,119 +66,119 @@ def test_the_better_go_on_as_they_are():
 @pytest.mark.parametrize("fraction", [0.1, 0.25, 0.5])
 @pytest.mark.parametrize("size", [2, 3, 5, 8])
 def test_nobody_both_takes_over_and_is_taken_from(size, fraction, seed):
-    judge = population(size, seed=seed, max_frame=10_000, quantile_fraction=fraction)
+    scheduler = population(size, seed=seed, max_frame=10_000, quantile_fraction=fraction)
     rng = np.random.default_rng(seed)
     known = {}
     for frame in range(100, 2000, 100):
         for trial, score in enumerate(rng.normal(size=size)):
             known[trial] = score
-            for order in judge.report(trial, frame, score):
-                assert order.what is What.COPY
+            for order in scheduler.report(trial, frame, score):
+                assert order.what is Action.COPY
                 assert order.trial == trial != order.donor
                 assert known[order.donor] > score
                 del known[trial]
-                judge.begin(trial)
+                scheduler.begin(trial)
 
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("probability", [0.0, 0.5, 1.0])
 def test_values_stay_within_their_bounds_and_types(seed, probability):
-    judge = population(seed=seed, max_frame=10_000, resample_probability=probability)
+    scheduler = population(seed=seed, max_frame=10_000, resample_probability=probability)
     for frame in range(100, 1500, 100):
-        for order in reported(judge, frame, [1.0, 2.0, 3.0, 0.0]):
-            assert list(order.point) == [each.path for each in DIMENSIONS]
+        for order in reported(scheduler, frame, [1.0, 2.0, 3.0, 0.0]):
+            assert list(order.params) == [each.path for each in DIMENSIONS]
             for each in DIMENSIONS:
-                assert_drawn(each, order.point[each.path])
+                assert_drawn(each, order.params[each.path])
 
 
 def test_values_that_are_not_drawn_anew_are_those_of_the_donor_times_a_factor():
-    judge = population(resample_probability=0.0, perturbation_factors=[0.5])
-    (order,) = reported(judge, 100, [3.0, 5.0, 9.0, 1.0])
+    scheduler = population(resample_probability=0.0, perturbation_factors=[0.5])
+    (order,) = reported(scheduler, 100, [3.0, 5.0, 9.0, 1.0])
     assert order.donor == 2
-    assert order.point[RATE] == pytest.approx(0.5e-3)
-    assert order.point[GAMMA] == 0.9  # the lower bound
-    assert order.point["agent.algorithm.training_epoch"] == 2
-    assert order.point[CLIP] in (0.1, None)
+    assert order.params[RATE] == pytest.approx(0.5e-3)
+    assert order.params[GAMMA] == 0.9  # the lower bound
+    assert order.params["agent.algorithm.training_epoch"] == 2
+    assert order.params[CLIP] in (0.1, None)
 
 
 def test_the_next_values_are_made_of_those_that_a_trial_took_over():
-    judge = population(2, resample_probability=0.0, perturbation_factors=[0.5])
-    (first,) = reported(judge, 100, [9.0, 1.0])
-    (second,) = reported(judge, 200, [0.0, 9.0]) or judge.report(0, 300, 0.0)
+    scheduler = population(2, resample_probability=0.0, perturbation_factors=[0.5])
+    (first,) = reported(scheduler, 100, [9.0, 1.0])
+    (second,) = reported(scheduler, 200, [0.0, 9.0]) or scheduler.report(0, 300, 0.0)
     assert (second.trial, second.donor) == (0, 1)
-    assert second.point[RATE] == pytest.approx(first.point[RATE] / 2)
+    assert second.params[RATE] == pytest.approx(first.params[RATE] / 2)
 
 
 @pytest.mark.parametrize(("burn_in", "first"), [(0, 100), (70, 100), (150, 150), (250, 250)])
 def test_nothing_is_copied_before_the_first_look(burn_in, first):
-    judge = population(burn_in_period=burn_in)
+    scheduler = population(burn_in_period=burn_in)
     for frame in range(1, first, 9):
-        assert reported(judge, frame, [4.0, 3.0, 2.0, 1.0]) == []
-    assert reported(judge, first, [4.0, 3.0, 2.0, 1.0])
-    assert reported(judge, first + 99, [1.0, 2.0, 3.0, 4.0]) == []
-    assert reported(judge, first + 100, [1.0, 2.0, 3.0, 4.0])
+        assert reported(scheduler, frame, [4.0, 3.0, 2.0, 1.0]) == []
+    assert reported(scheduler, first, [4.0, 3.0, 2.0, 1.0])
+    assert reported(scheduler, first + 99, [1.0, 2.0, 3.0, 4.0]) == []
+    assert reported(scheduler, first + 100, [1.0, 2.0, 3.0, 4.0])
 
 
 def test_a_trial_is_looked_at_once_an_interval():
-    judge = population()
-    assert reported(judge, 100, [1.0, 2.0, 3.0, 4.0]) == []
+    scheduler = population()
+    assert reported(scheduler, 100, [1.0, 2.0, 3.0, 4.0]) == []
     for frame in (101, 150, 199):
-        assert reported(judge, frame, [0.0, 0.0, 0.0, -9.0]) == []
-    assert reported(judge, 200, [1.0, 2.0, 3.0, -9.0])
+        assert reported(scheduler, frame, [0.0, 0.0, 0.0, -9.0]) == []
+    assert reported(scheduler, 200, [1.0, 2.0, 3.0, -9.0])
 
 
 def test_what_has_taken_over_is_left_alone_for_an_interval():
-    judge = population(2)
-    assert judge.report(0, 100, 5.0) == []
-    assert judge.report(0, 200, 6.0) == []
-    assert judge.report(0, 400, 7.0) == []
-    (order,) = judge.report(1, 100, 1.0)
+    scheduler = population(2)
+    assert scheduler.report(0, 100, 5.0) == []
+    assert scheduler.report(0, 200, 6.0) == []
+    assert scheduler.report(0, 400, 7.0) == []
+    (order,) = scheduler.report(1, 100, 1.0)
     assert order.donor == 0
-    judge.begin(1)
+    scheduler.begin(1)
     # It goes on from frame 400: not looked at before 500.
-    assert judge.report(1, 410, 1.0) == []
-    assert judge.report(1, 500, 1.0)
+    assert scheduler.report(1, 410, 1.0) == []
+    assert scheduler.report(1, 500, 1.0)
 
 
 def test_nothing_is_copied_at_the_end_of_the_budget():
-    judge = population()
-    assert reported(judge, 1000, [4.0, 3.0, 2.0, 1.0]) == []
+    scheduler = population()
+    assert reported(scheduler, 1000, [4.0, 3.0, 2.0, 1.0]) == []
 
 
 def test_the_one_that_is_furthest_behind_runs_next():
-    judge = population(running=False)
-    assert judge.choose([0, 1, 2, 3]) == 0
+    scheduler = population(running=False)
+    assert scheduler.choose([0, 1, 2, 3]) == 0
     for trial, frame in ((0, 80), (1, 50), (2, 50), (3, 60)):
-        judge.begin(trial)
-        judge.report(trial, frame, 1.0)
-    assert judge.choose([0, 1, 2, 3]) == 1
-    assert judge.choose([0, 2, 3]) == 2
-    assert judge.choose([0, 3]) == 3
-    assert judge.choose([]) is None
+        scheduler.begin(trial)
+        scheduler.report(trial, frame, 1.0)
+    assert scheduler.choose([0, 1, 2, 3]) == 1
+    assert scheduler.choose([0, 2, 3]) == 2
+    assert scheduler.choose([0, 3]) == 3
+    assert scheduler.choose([]) is None
 
 
 def test_what_took_over_stands_where_its_donor_stood():
-    judge = population(2)
-    judge.report(0, 100, 5.0)
-    judge.report(0, 300, 5.0)
-    judge.report(1, 100, 1.0)
-    assert judge.choose([0, 1]) == 0  # both at 300
+    scheduler = population(2)
+    scheduler.report(0, 100, 5.0)
+    scheduler.report(0, 300, 5.0)
+    scheduler.report(1, 100, 1.0)
+    assert scheduler.choose([0, 1]) == 0  # both at 300
 
 
 def test_trials_take_turns_where_not_all_have_room():
-    judge = population(3, running=False)
-    judge.begin(0)
-    (order,) = judge.report(0, 100, 1.0)
-    assert (order.trial, order.what) == (0, What.PAUSE)
-    assert judge.choose([0, 1, 2]) == 1
+    scheduler = population(3, running=False)
+    scheduler.begin(0)
+    (order,) = scheduler.report(0, 100, 1.0)
+    assert (order.trial, order.what) == (0, Action.PAUSE)
+    assert scheduler.choose([0, 1, 2]) == 1
 
 
-def turns(judge, frame, scores):
+def turns(scheduler, frame, scores):
     """Each trial has its turn: the orders that come of its report, by trial."""
     found = {}
     for trial, score in scores.items():
-        judge.begin(trial)
-        found[trial] = judge.report(trial, frame, score)
+        scheduler.begin(trial)
+        found[trial] = scheduler.report(trial, frame, score)
     return found
 
 
@@ -187,76 +187,76 @@ def brief(orders):
 
 
 def test_where_they_take_turns_a_round_is_judged_when_all_have_come():
-    judge = population(running=False)
-    found = turns(judge, 100, {0: 5.0, 1: 0.0, 2: 9.0})
+    scheduler = population(running=False)
+    found = turns(scheduler, 100, {0: 5.0, 1: 0.0, 2: 9.0})
     assert [brief(found[trial]) for trial in range(3)] == [[(t, "pause", -1)] for t in range(3)]
-    assert judge.choose([0, 1, 2]) is None
-    assert judge.choose([0, 1, 2, 3]) == 3
-    judge.begin(3)
-    assert brief(judge.report(3, 100, 3.0)) == [(1, "copy", 2)]
-    assert judge.choose([0, 1, 2]) == 0
+    assert scheduler.choose([0, 1, 2]) is None
+    assert scheduler.choose([0, 1, 2, 3]) == 3
+    scheduler.begin(3)
+    assert brief(scheduler.report(3, 100, 3.0)) == [(1, "copy", 2)]
+    assert scheduler.choose([0, 1, 2]) == 0
     # In the next round the scores of this one count no more.
-    found = turns(judge, 200, {3: 7.0, 0: 8.0, 1: 6.0, 2: 4.0})
+    found = turns(scheduler, 200, {3: 7.0, 0: 8.0, 1: 6.0, 2: 4.0})
     assert brief(found[2]) == [(2, "copy", 0)]
 
 
 def test_the_last_of_a_round_goes_on_where_nobody_takes_over_from_it():
-    judge = population(3, running=False)
-    assert brief(turns(judge, 100, {0: 1.0, 1: 9.0, 2: 5.0})[2]) == [(0, "copy", 1)]
+    scheduler = population(3, running=False)
+    assert brief(turns(scheduler, 100, {0: 1.0, 1: 9.0, 2: 5.0})[2]) == [(0, "copy", 1)]
 
 
 def test_the_last_of_a_round_saves_what_another_takes_over():
-    judge = population(3, running=False)
-    found = turns(judge, 100, {0: 1.0, 1: 5.0, 2: 9.0})
+    scheduler = population(3, running=False)
+    found = turns(scheduler, 100, {0: 1.0, 1: 5.0, 2: 9.0})
     assert brief(found[2]) == [(2, "pause", -1), (0, "copy", 2)]
 
 
 def test_the_last_of_a_round_may_be_the_one_that_takes_over():
-    judge = population(3, running=False)
-    assert brief(turns(judge, 100, {0: 9.0, 1: 5.0, 2: 1.0})[2]) == [(2, "copy", 0)]
+    scheduler = population(3, running=False)
+    assert brief(turns(scheduler, 100, {0: 9.0, 1: 5.0, 2: 1.0})[2]) == [(2, "copy", 0)]
 
 
 def test_a_round_is_over_when_the_last_that_it_waits_for_ends():
-    judge = population(3, running=False)
-    turns(judge, 100, {0: 9.0, 1: 5.0})
-    judge.begin(2)
-    assert brief(judge.end(2)) == [(1, "copy", 0)]
-    assert judge.choose([0, 1]) == 0
+    scheduler = population(3, running=False)
+    turns(scheduler, 100, {0: 9.0, 1: 5.0})
+    scheduler.begin(2)
+    assert brief(scheduler.end(2)) == [(1, "copy", 0)]
+    assert scheduler.choose([0, 1]) == 0
 
 
 def test_one_that_has_come_and_then_ends_is_not_judged():
-    judge = population(3, running=False)
-    turns(judge, 100, {0: 1.0, 1: 5.0})
-    assert judge.end(0) == []
-    assert brief(turns(judge, 100, {2: 9.0})[2]) == [(2, "pause", -1), (1, "copy", 2)]
+    scheduler = population(3, running=False)
+    turns(scheduler, 100, {0: 1.0, 1: 5.0})
+    assert scheduler.end(0) == []
+    assert brief(turns(scheduler, 100, {2: 9.0})[2]) == [(2, "pause", -1), (1, "copy", 2)]
 
 
 def test_where_all_run_nobody_is_judged_before_all_have_a_score():
-    judge = population()
-    assert [judge.report(trial, 100, -trial) for trial in (0, 2, 1)] == [[], [], []]
-    assert brief(judge.report(3, 100, -3.0)) == [(3, "copy", 0)]
+    scheduler = population()
+    assert [scheduler.report(trial, 100, -trial) for trial in (0, 2, 1)] == [[], [], []]
+    assert brief(scheduler.report(3, 100, -3.0)) == [(3, "copy", 0)]
 
 
 def test_nobody_takes_over_from_one_whose_values_are_untried():
-    judge = population(2)
-    reported(judge, 100, [9.0, 1.0])
-    assert judge.report(0, 200, 0.0) == []  # the other one has its weights, and other values
+    scheduler = population(2)
+    reported(scheduler, 100, [9.0, 1.0])
+    assert scheduler.report(0, 200, 0.0) == []  # the other one has its weights, and other values
 
 
 def test_nobody_takes_a_turn_where_all_run():
-    judge = population(3)
-    assert judge.report(0, 100, 1.0) == []
+    scheduler = population(3)
+    assert scheduler.report(0, 100, 1.0) == []
 
 
 def test_who_has_ended_is_neither_copied_nor_chosen():
-    judge = population()
-    reported(judge, 100, [3.0, 4.0, 5.0, 9.0])
-    judge.end(3)
-    assert judge.choose([3]) is None
-    assert judge.report(3, 300, 9.0) == []
-    (order,) = judge.report(0, 200, 3.0)
+    scheduler = population()
+    reported(scheduler, 100, [3.0, 4.0, 5.0, 9.0])
+    scheduler.end(3)
+    assert scheduler.choose([3]) is None
+    assert scheduler.report(3, 300, 9.0) == []
+    (order,) = scheduler.report(0, 200, 3.0)
     assert order.donor == 2
-    judge.end(3)
+    scheduler.end(3)
 
 
 def test_all_are_known_before_the_first_begins():
@@ -264,10 +264,10 @@ def test_all_are_known_before_the_first_begins():
 
 
 def orders_of(seed):
-    judge = population(8, seed=seed, max_frame=10_000)
+    scheduler = population(8, seed=seed, max_frame=10_000)
     rng = np.random.default_rng(0)
     frames = range(100, 1500, 100)
-    return [order for frame in frames for order in reported(judge, frame, rng.normal(size=8))]
+    return [order for frame in frames for order in reported(scheduler, frame, rng.normal(size=8))]
 
 
 def test_the_same_seed_and_reports_give_the_same_orders():
@@ -276,13 +276,15 @@ def test_the_same_seed_and_reports_give_the_same_orders():
 
 
 def test_where_all_have_room_nobody_makes_way_for_one_that_takes_over():
-    judge = population()
-    found = [judge.report(trial, 100, float(score)) for score, trial in enumerate((2, 1, 3, 0))]
+    scheduler = population()
+    found = [scheduler.report(trial, 100, float(score)) for score, trial in enumerate((2, 1, 3, 0))]
     assert [order.what for orders in found for order in orders] == []
-    found = [judge.report(trial, 200, -float(score)) for score, trial in enumerate((2, 1, 3, 0))]
+    found = [
+        scheduler.report(trial, 200, -float(score)) for score, trial in enumerate((2, 1, 3, 0))
+    ]
     whats = [order.what for orders in found for order in orders]
-    assert What.COPY in whats
-    assert What.PAUSE not in whats
+    assert Action.COPY in whats
+    assert Action.PAUSE not in whats
 
 
 class Played:
@@ -293,7 +295,7 @@ class Played:
             np.random.default_rng(seed), slots, mishaps, length
         )  # fmt: skip
         self.new = lambda: population(0, running=False, **args)
-        self.judge, self.calls, self.given = self.new(), [], []
+        self.scheduler, self.calls, self.given = self.new(), [], []
         self.state = dict.fromkeys(range(size), "waiting")
         self.frame, self.score = dict.fromkeys(range(size), 0), {}
         self.orders, self.since, self.copies = {}, set(), 0
@@ -302,8 +304,8 @@ class Played:
 
     def tell(self, name, *args):
         self.calls.append((name, args))
-        self.given.append(getattr(self.judge, name)(*args) or [])
-        takers = [order for order in self.given[-1] if order.what is What.COPY]
+        self.given.append(getattr(self.scheduler, name)(*args) or [])
+        takers = [order for order in self.given[-1] if order.what is Action.COPY]
         if takers and len(self.alive) > self.slots:
             self.check_round(takers, args[0])
         for order in self.given[-1]:
@@ -325,7 +327,7 @@ class Played:
 
     def obey(self, trial):
         order, self.state[trial] = self.orders.pop(trial), "waiting"
-        if order.what is What.COPY:
+        if order.what is Action.COPY:
             self.frame[trial] = self.frame[order.donor]
 
     @property
@@ -338,7 +340,7 @@ class Played:
     def fill(self):
         while len(self.of("running")) < self.slots:
             chosen = next(iter(self.of("again")), None)
-            chosen = self.judge.choose(self.of("waiting")) if chosen is None else chosen
+            chosen = self.scheduler.choose(self.of("waiting")) if chosen is None else chosen
             if chosen is None:
                 return
             self.state[chosen] = "running"
@@ -346,8 +348,8 @@ class Played:
 
     def resume(self):
         """All that run are interrupted; a fresh judge hears what the first one heard."""
-        self.judge, calls = self.new(), self.calls
-        assert [getattr(self.judge, name)(*args) or [] for name, args in calls] == self.given
+        self.scheduler, calls = self.new(), self.calls
+        assert [getattr(self.scheduler, name)(*args) or [] for name, args in calls] == self.given
         for trial in self.of("running"):
             self.state[trial] = "again"
         for trial in list(self.orders):
@@ -409,9 +411,9 @@ def test_the_worst_of_every_round_take_over(slots, fraction, takers):
 @pytest.mark.usefixtures("quickly")
 def test_in_a_search_all_come_to_their_end_however_many_have_room(run_dir, cpus, faulty):
     spec = PbtSpec(perturbation_interval=200)
-    judge = Population(spec, Space(base_once({})).dimensions, MAX_FRAME, 1)
+    scheduler = Population(spec, Space(base_once({})).dimensions, MAX_FRAME, 1)
     faults = {trial: Fault(300, 9, would_repeat=True) for trial in faulty}
-    search = run(search_of(run_dir, judge=judge, pool=FakePool(score_at, cpus, faults)))
+    search = run(search_of(run_dir, scheduler=scheduler, pool=FakePool(score_at, cpus, faults)))
     ends = {trial: "failed" if trial in faulty else "finished" for trial in range(4)}
     assert statuses(search) == ends
     assert cpus == 4 or events(run_dir, Copied)

@@ -4,16 +4,16 @@ import json
 
 import pytest
 
-from slm_lab.experiment.result import Ending
-from slm_lab.experiment.search import search as module
-from slm_lab.experiment.search.judge import JUDGES, Order, What
-from slm_lab.experiment.search.record import (
+from slm_lab.experiment import experiment as module
+from slm_lab.experiment.search.event_log import (
     Copied,
     Ended,
     Paused,
     Status,
 )
+from slm_lab.experiment.search.scheduler import SCHEDULERS, Action, Decision
 from slm_lab.spec.schema.scheduler import HyperBandSpec
+from slm_lab.storage.result import Ending
 from tests.unit.experiment.search.fake_pool import FakePool, Fault, Listed, copy_rows
 from tests.unit.experiment.search.played import (
     FOUR,
@@ -34,49 +34,49 @@ pytestmark = pytest.mark.usefixtures("quickly")
 
 
 def test_a_trial_that_is_told_to_stop_saves_and_ends_with_what_it_reached(run_dir):
-    judge = Scripted({(1, 200): [Order(1, What.STOP)]})
-    search = run(search_of(run_dir, judge=judge))
-    its = search.standing.trials[1]
-    assert its.status is Status.STOPPED
-    assert (its.frame, its.score) == (200, pytest.approx(120))
+    scheduler = Scripted({(1, 200): [Decision(1, Action.STOP)]})
+    search = run(search_of(run_dir, scheduler=scheduler))
+    state = search.search_state.trials[1]
+    assert state.status is Status.STOPPED
+    assert (state.frame, state.score) == (200, pytest.approx(120))
     assert search.pool.stopped == [1]
     assert began(run_dir) == [0, 1, 2, 3]
 
 
 def test_a_trial_that_is_paused_goes_on_when_the_judge_says_so(run_dir):
-    judge = Scripted({(0, 200): [Order(0, What.PAUSE)]})
-    search = run(search_of(run_dir, judge=judge, pool=FakePool(score_at, cpus=1)))
+    scheduler = Scripted({(0, 200): [Decision(0, Action.PAUSE)]})
+    search = run(search_of(run_dir, scheduler=scheduler, pool=FakePool(score_at, cpus=1)))
     assert set(statuses(search).values()) == {"finished"}
     assert search.pool.began[:2] == [(0, False, 0), (0, True, 200)]
     assert [event.trial for event in events(run_dir, Paused)] == [0]
 
 
 def test_those_that_are_never_called_again_are_stopped_at_the_end(run_dir):
-    judge = Scripted({(0, 200): [Order(0, What.PAUSE)]})
-    search = search_of(run_dir, judge=judge, pool=FakePool(score_at, cpus=1))
-    judge.choose = lambda waiting: next((t for t in waiting if t not in began(run_dir)), None)
+    scheduler = Scripted({(0, 200): [Decision(0, Action.PAUSE)]})
+    search = search_of(run_dir, scheduler=scheduler, pool=FakePool(score_at, cpus=1))
+    scheduler.choose = lambda waiting: next((t for t in waiting if t not in began(run_dir)), None)
     run(search)
-    its = search.standing.trials[0]
-    assert (its.status, its.frame) == (Status.STOPPED, 200)
-    assert its.score == pytest.approx(180)
+    state = search.search_state.trials[0]
+    assert (state.status, state.frame) == (Status.STOPPED, 200)
+    assert state.score == pytest.approx(180)
     assert statuses(search)[3] == "finished"
 
 
 def test_one_report_may_end_several_that_wait_or_run(run_dir):
-    stop = [Order(0, What.STOP), Order(1, What.STOP), Order(2, What.STOP)]
-    judge = Scripted({(2, 200): stop})
-    search = run(search_of(run_dir, judge=judge, pool=FakePool(score_at, cpus=3)))
+    stop = [Decision(0, Action.STOP), Decision(1, Action.STOP), Decision(2, Action.STOP)]
+    scheduler = Scripted({(2, 200): stop})
+    search = run(search_of(run_dir, scheduler=scheduler, pool=FakePool(score_at, cpus=3)))
     assert statuses(search) == dict.fromkeys((0, 1, 2), "stopped") | {3: "finished"}
 
 
 def test_a_trial_that_takes_over_goes_on_from_the_others_with_its_own_values(run_dir):
-    judge = Scripted({(1, 200): [Order(1, What.COPY, 0, {GAMMA: 0.99})]})
-    search = run(search_of(run_dir, judge=judge))
+    scheduler = Scripted({(1, 200): [Decision(1, Action.COPY, 0, {GAMMA: 0.99})]})
+    search = run(search_of(run_dir, scheduler=scheduler))
     (copied,) = events(run_dir, Copied)
-    assert (copied.trial, copied.donor, copied.point) == (1, 0, {GAMMA: 0.99})
-    its = search.standing.trials[1]
-    assert (its.status, its.donor, its.copies) == (Status.FINISHED, 0, 1)
-    assert its.score == pytest.approx(0.99 * MAX_FRAME)
+    assert (copied.trial, copied.donor, copied.params) == (1, 0, {GAMMA: 0.99})
+    state = search.search_state.trials[1]
+    assert (state.status, state.donor, state.copies) == (Status.FINISHED, 0, 1)
+    assert state.score == pytest.approx(0.99 * MAX_FRAME)
     (spec,) = json.loads(run_dir.trial_spec_file(1).read_text()).values()
     assert spec["agent"]["algorithm"]["gamma"] == 0.99
     assert set(search.pool.stopped) == {1}
@@ -84,60 +84,62 @@ def test_a_trial_that_takes_over_goes_on_from_the_others_with_its_own_values(run
 
 def test_where_the_other_has_no_checkpoint_yet_a_trial_goes_on_from_its_own(run_dir, monkeypatch):
     monkeypatch.setattr(module, "copy_checkpoints", lambda *args: None)
-    judge = Scripted({(1, 200): [Order(1, What.COPY, 0, {GAMMA: 0.99})]})
-    search = run(search_of(run_dir, judge=judge))
+    scheduler = Scripted({(1, 200): [Decision(1, Action.COPY, 0, {GAMMA: 0.99})]})
+    search = run(search_of(run_dir, scheduler=scheduler))
     (copied,) = events(run_dir, Copied)
     assert (copied.donor, copied.frame) == (1, 200)
     assert (1, True, 200) in search.pool.began
 
 
-@pytest.mark.parametrize("what", [What.STOP, What.PAUSE])
+@pytest.mark.parametrize("what", [Action.STOP, Action.PAUSE])
 def test_a_trial_whose_last_row_comes_with_its_end_is_ended_once(run_dir, what):
     # Schedulers stop what has reached max_t, which is the end of its budget.
-    judge = Scripted({(1, MAX_FRAME): [Order(1, what)]})
+    scheduler = Scripted({(1, MAX_FRAME): [Decision(1, what)]})
     pool = FakePool(score_at)
     pool.late = {1: (MAX_FRAME, Ending.FINISHED)}
-    engine = Listed(FOUR)
-    search = run(search_of(run_dir, engine=engine, judge=judge, pool=pool))
+    searcher = Listed(FOUR)
+    search = run(search_of(run_dir, searcher=searcher, scheduler=scheduler, pool=pool))
     assert [e.status for e in events(run_dir, Ended) if e.trial == 1] == [Status.FINISHED]
-    ends = [told for told in engine.told if told[0] == 1 and len(told) == 2]
+    ends = [told for told in searcher.told if told[0] == 1 and len(told) == 2]
     assert ends == [(1, pytest.approx(300))]
-    assert search.standing.trials[1].seconds == 1
+    assert search.search_state.trials[1].seconds == 1
 
 
 def test_a_trial_that_has_come_to_its_end_takes_over_from_nobody(run_dir):
-    judge = Scripted({(1, MAX_FRAME): [Order(1, What.COPY, 0, {GAMMA: 0.99})]})
+    scheduler = Scripted({(1, MAX_FRAME): [Decision(1, Action.COPY, 0, {GAMMA: 0.99})]})
     pool = FakePool(score_at)
     pool.late = {1: (MAX_FRAME, Ending.FINISHED)}
-    its = run(search_of(run_dir, judge=judge, pool=pool)).standing.trials[1]
-    assert (its.status, its.point, its.copies) == (Status.FINISHED, FOUR[1], 0)
-    assert its.score == pytest.approx(300)
+    state = run(search_of(run_dir, scheduler=scheduler, pool=pool)).search_state.trials[1]
+    assert (state.status, state.params, state.copies) == (Status.FINISHED, FOUR[1], 0)
+    assert state.score == pytest.approx(300)
 
 
 def test_a_trial_that_is_to_pause_does_so_though_its_report_comes_with_its_end(run_dir):
     # It saves because the search is stopped, and its last row has it wait for others.
-    judge = Scripted({(1, 200): [Order(1, What.PAUSE)]})
-    judge.held = {1}
+    scheduler = Scripted({(1, 200): [Decision(1, Action.PAUSE)]})
+    scheduler.held = {1}
     pool = FakePool(score_at)
     pool.late = {1: (200, Ending.INTERRUPTED)}
-    search = search_of(run_dir, judge=judge, pool=pool)
-    judge.choose = lambda waiting: next(
+    search = search_of(run_dir, scheduler=scheduler, pool=pool)
+    scheduler.choose = lambda waiting: next(
         (t for t in waiting if t != 1 or 1 not in began(run_dir)), None
     )
-    search.run(lambda: search.stop() if search.standing.trials[0].frame == 200 else None)
-    assert search.standing.trials[1].frame == 200
+    search.run(lambda: search.stop() if search.search_state.trials[0].frame == 200 else None)
+    assert search.search_state.trials[1].frame == 200
     assert statuses(search)[1] == "paused"
 
 
 def test_a_trial_that_another_ends_while_it_is_ending_is_ended_once(run_dir):
     # Both processes end at once: the one that was to pause, and the last that it waited for.
-    judge = Scripted({(1, 200): [Order(1, What.PAUSE)], (0, 300): [Order(1, What.STOP)]})
+    scheduler = Scripted(
+        {(1, 200): [Decision(1, Action.PAUSE)], (0, 300): [Decision(1, Action.STOP)]}
+    )
     pool = FakePool(score_at)
     pool.late = {0: (300, Ending.FINISHED)}
-    search = run(search_of(run_dir, judge=judge, pool=pool))
+    search = run(search_of(run_dir, scheduler=scheduler, pool=pool))
     assert [e.status for e in events(run_dir, Ended) if e.trial == 1] == [Status.STOPPED]
     assert began(run_dir).count(1) == 1
-    assert search.standing.trials[1].seconds == 1
+    assert search.search_state.trials[1].seconds == 1
 
 
 class EndsOthers(Scripted):
@@ -148,38 +150,40 @@ class EndsOthers(Scripted):
 
     def report(self, trial, frame, score):
         self.held.add(trial)
-        return [Order(trial, What.PAUSE)]
+        return [Decision(trial, Action.PAUSE)]
 
     def end(self, trial):
-        return [Order(1, What.STOP)] if trial == 0 else []
+        return [Decision(1, Action.STOP)] if trial == 0 else []
 
 
 def test_an_end_that_ends_another_ends_it_once(run_dir):
-    search = run(search_of(run_dir, judge=EndsOthers({})))
+    search = run(search_of(run_dir, scheduler=EndsOthers({})))
     assert set(statuses(search).values()) == {"stopped"}
     assert_whole(run_dir, 4)
 
 
 @pytest.mark.parametrize(
-    ("what", "status"), [(What.STOP, Status.STOPPED), (What.PAUSE, Status.FINISHED)]
+    ("what", "status"), [(Action.STOP, Status.STOPPED), (Action.PAUSE, Status.FINISHED)]
 )
 def test_a_trial_that_fails_while_it_is_to_stop_does_as_it_was_told(run_dir, what, status):
     # The judge has ended it: it would take no more reports of it.
-    judge = Scripted({(1, 200): [Order(1, what)]})
+    scheduler = Scripted({(1, 200): [Decision(1, what)]})
     pool = FakePool(score_at, faults={1: Fault(200)})
-    search = run(search_of(run_dir, judge=judge, pool=pool))
-    assert search.standing.trials[1].status is status
-    if what is What.STOP:
+    search = run(search_of(run_dir, scheduler=scheduler, pool=pool))
+    assert search.search_state.trials[1].status is status
+    if what is Action.STOP:
         assert began(run_dir).count(1) == 1
 
 
 def test_hyperband_goes_on_where_a_trial_fails_while_it_is_to_stop(run_dir):
     faults = {trial: Fault(200, 1) for trial in range(8)}
     pool = FakePool(score_at, cpus=8, faults=faults)
-    engine = Listed(points(*(0.6 + 0.04 * trial for trial in range(8))))
-    judge = JUDGES[HyperBandSpec](HyperBandSpec(grace_period=50, reduction_factor=3), MAX_FRAME, 0)
-    search = run(search_of(run_dir, engine=engine, judge=judge, pool=pool))
-    assert search.standing.is_over
+    searcher = Listed(points(*(0.6 + 0.04 * trial for trial in range(8))))
+    scheduler = SCHEDULERS[HyperBandSpec](
+        HyperBandSpec(grace_period=50, reduction_factor=3), MAX_FRAME, 0
+    )
+    search = run(search_of(run_dir, searcher=searcher, scheduler=scheduler, pool=pool))
+    assert search.search_state.is_over
 
 
 @pytest.mark.parametrize("cpus", [1, 2, 3])
@@ -194,13 +198,13 @@ def test_what_is_taken_over_is_what_the_donor_saves_when_it_pauses(
         return copy_rows(run_dir, spec, donor, trial)
 
     monkeypatch.setattr(module, "copy_checkpoints", copy)
-    orders = [Order(donor, What.PAUSE), Order(taker, What.COPY, donor, {GAMMA: 0.99})]
-    script = {(0, 200): [Order(0, What.PAUSE)], (1, 200): [Order(1, What.PAUSE)]}
-    judge = Scripted({**script, (donor, 200): orders})
-    judge.choose = lambda waiting: next(
+    orders = [Decision(donor, Action.PAUSE), Decision(taker, Action.COPY, donor, {GAMMA: 0.99})]
+    script = {(0, 200): [Decision(0, Action.PAUSE)], (1, 200): [Decision(1, Action.PAUSE)]}
+    scheduler = Scripted({**script, (donor, 200): orders})
+    scheduler.choose = lambda waiting: next(
         (t for t in waiting if donor in began(run_dir) or t not in began(run_dir)), None
     )
-    search = search_of(run_dir, judge=judge, pool=FakePool(score_at, cpus=cpus))
+    search = search_of(run_dir, scheduler=scheduler, pool=FakePool(score_at, cpus=cpus))
     run(search)
     assert seen == [(False, False)]
     (copied,) = events(run_dir, Copied)

@@ -2,21 +2,20 @@
 
 import pytest
 
-from slm_lab.experiment.run_dir import FOLDERS, RunDir
-from slm_lab.experiment.search import record as record_module
-from slm_lab.experiment.search.engine import Drawn, build_engine
-from slm_lab.experiment.search.judge import JUDGES, Nobody
-from slm_lab.experiment.search.population import Population
-from slm_lab.experiment.search.record import (
+from slm_lab.experiment.search import event_log as record_module
+from slm_lab.experiment.search.event_log import (
     Copied,
     Ended,
     Interrupted,
     Proposed,
     Reported,
 )
+from slm_lab.experiment.search.population import Population
+from slm_lab.experiment.search.scheduler import SCHEDULERS, NoScheduler
+from slm_lab.experiment.search.searcher import Drawn, build_searcher
 from slm_lab.experiment.search.space import Space
 from slm_lab.spec.schema.scheduler import AshaSpec, HyperBandSpec, MedianStoppingSpec, PbtSpec
-from tests.unit.experiment.disk import Killed
+from slm_lab.storage.run_dir import FOLDERS, RunDir
 from tests.unit.experiment.search.fake_pool import FakePool, Fault, Listed
 from tests.unit.experiment.search.played import (
     FOUR,
@@ -32,20 +31,21 @@ from tests.unit.experiment.search.played import (
     statuses,
 )
 from tests.unit.experiment.search.small import searched
+from tests.unit.storage.disk import Killed
 
 pytestmark = pytest.mark.usefixtures("quickly")
 
 
 def test_a_stop_lets_those_that_run_save_and_they_go_on_from_there(run_dir):
     search = search_of(run_dir)
-    search.run(lambda: search.stop() if search.standing.trials[0].frame == 200 else None)
+    search.run(lambda: search.stop() if search.search_state.trials[0].frame == 200 else None)
     assert statuses(search) == {0: "waiting", 1: "waiting"}
     assert [event.trial for event in events(run_dir, Interrupted)] == [0, 1]
-    assert not search.standing.is_over
+    assert not search.search_state.is_over
     again = run(search_of(run_dir))
     assert again.pool.began[:2] == [(0, True, 200), (1, True, 200)]
     assert set(statuses(again).values()) == {"finished"}
-    assert again.standing.trials[0].seconds == 2
+    assert again.search_state.trials[0].seconds == 2
     assert_whole(run_dir, 4)
 
 
@@ -61,7 +61,7 @@ def test_a_stop_before_the_first_row_is_one_as_well(run_dir):
 def test_a_trial_that_fails_while_the_search_is_stopped_is_not_given_up(run_dir):
     pool = FakePool(score_at, faults={0: Fault(200, 1)})
     search = search_of(run_dir, pool=pool, meta__max_restart=0)
-    search.run(lambda: search.stop() if search.standing.trials[0].frame == 200 else None)
+    search.run(lambda: search.stop() if search.search_state.trials[0].frame == 200 else None)
     assert statuses(search)[0] == "waiting"
     again = run(search_of(run_dir))
     assert set(statuses(again).values()) == {"finished"}
@@ -71,10 +71,10 @@ def test_a_stop_while_trials_begin_reaches_all_of_them(run_dir):
     class Interrupting(FakePool):
         """A signal comes while the first trial is being started."""
 
-        def start(self, trial, task, needs, among_gpus=True):
+        def start(self, trial, task, request, among_gpus=True):
             if not self.began:
                 search.stop()
-            super().start(trial, task, needs, among_gpus)
+            super().start(trial, task, request, among_gpus)
 
     search = search_of(run_dir, pool=Interrupting(score_at, cpus=4))
     search.run(lambda: None)
@@ -97,18 +97,18 @@ def test_nothing_is_left_running_when_something_is_raised(run_dir):
 
 def test_fewer_trials_may_be_asked_for_when_a_search_goes_on(run_dir):
     space = Space(searched(SEARCH))
-    search = search_of(run_dir, engine=Drawn(space, 4, 0), pool=FakePool(score_at, cpus=4))
+    search = search_of(run_dir, searcher=Drawn(space, 4, 0), pool=FakePool(score_at, cpus=4))
     search.run(search.stop)
-    assert len(search.standing.trials) == 4
-    again = run(search_of(run_dir, engine=Drawn(space, 2, 0)))
-    assert len(again.standing.trials) == 4
-    assert again.standing.is_over
+    assert len(search.search_state.trials) == 4
+    again = run(search_of(run_dir, searcher=Drawn(space, 2, 0)))
+    assert len(again.search_state.trials) == 4
+    assert again.search_state.is_over
 
 
 def test_more_trials_may_be_asked_for_when_a_search_goes_on(run_dir):
     space = Space(searched(SEARCH))
-    run(search_of(run_dir, engine=Drawn(space, 2, 0)))
-    again = run(search_of(run_dir, engine=Drawn(space, 4, 0)))
+    run(search_of(run_dir, searcher=Drawn(space, 2, 0)))
+    again = run(search_of(run_dir, searcher=Drawn(space, 4, 0)))
     assert again.pool.began == [(2, False, 0), (3, False, 0)]
     assert not again.has_strayed
     assert_whole(run_dir, 4)
@@ -117,9 +117,9 @@ def test_more_trials_may_be_asked_for_when_a_search_goes_on(run_dir):
 def test_an_engine_that_proposes_others_than_it_did_is_noticed_and_the_record_counts(run_dir):
     search = search_of(run_dir, pool=FakePool(score_at, cpus=1))
     search.run(search.stop)
-    again = run(search_of(run_dir, engine=Listed(points(0.5, 0.5, 0.5, 0.5))))
+    again = run(search_of(run_dir, searcher=Listed(points(0.5, 0.5, 0.5, 0.5))))
     assert again.has_strayed
-    assert again.standing.trials[0].point == FOUR[0]
+    assert again.search_state.trials[0].params == FOUR[0]
 
 
 TRIALS = 4
@@ -136,18 +136,18 @@ def new_search(run_dir, scheduler, cpus=2):
     """A search as a fresh process has it."""
     space, spec = Space(base_once({})), SPECS[scheduler]
     if spec is None:
-        judge = Nobody()
+        scheduler = NoScheduler()
     elif isinstance(spec, PbtSpec):
-        judge = Population(spec, space.dimensions, MAX_FRAME, 1)
+        scheduler = Population(spec, space.dimensions, MAX_FRAME, 1)
     else:
-        judge = JUDGES[type(spec)](spec, MAX_FRAME, 1)
+        scheduler = SCHEDULERS[type(spec)](spec, MAX_FRAME, 1)
     pool = FakePool(score_at, cpus, {1: Fault(200, 1), 2: Fault(300, 9, would_repeat=True)})
-    return search_of(run_dir, engine=Drawn(space, TRIALS, 3), judge=judge, pool=pool)
+    return search_of(run_dir, searcher=Drawn(space, TRIALS, 3), scheduler=scheduler, pool=pool)
 
 
 def run_to(search, count, monkeypatch, after=True):
     """Runs a search that dies when it writes its `count`-th event, before or after that."""
-    write, seen = record_module.Record.write, [0]
+    write, seen = record_module.EventLog.write, [0]
 
     def writing(self, event):
         seen[0] += 1
@@ -158,7 +158,7 @@ def run_to(search, count, monkeypatch, after=True):
             raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(record_module.Record, "write", writing)
+        patch.setattr(record_module.EventLog, "write", writing)
         run(search)
 
 
@@ -172,7 +172,7 @@ def killed_at(run_dir, scheduler, count, after, monkeypatch):
 
 
 def point_of(run_dir):
-    return {event.trial: event.point for event in events(run_dir, Proposed)}
+    return {event.trial: event.params for event in events(run_dir, Proposed)}
 
 
 def fresh(tmp_path, name):
@@ -226,8 +226,8 @@ def test_an_engine_that_goes_on_proposes_what_it_had_proposed(tmp_path, alg, mon
     def search():
         changes = {"meta__search_alg": alg, "meta__max_trial": 26, "env__max_frame": 200}
         spec = base_once(changes)
-        engine = build_engine(Space(spec), spec.meta, 3)
-        return search_of(run_dir, engine=engine, **changes)
+        searcher = build_searcher(Space(spec), spec.meta, 3)
+        return search_of(run_dir, searcher=searcher, **changes)
 
     for count in (20, 60, 110, 125):  # hyperopt draws the first twenty at random
         run_dir = fresh(tmp_path, f"at_{count}")
@@ -241,8 +241,8 @@ def test_an_engine_that_goes_on_proposes_what_it_had_proposed(tmp_path, alg, mon
 @pytest.mark.parametrize("scheduler", ["nobody", "asha", "median", "hyperband"])
 def test_a_search_ends_the_same_whenever_it_was_stopped_between_two_looks(tmp_path, scheduler):
     def outcome(search):
-        its = search.standing.trials.values()
-        return {each.trial: (each.status, each.point) for each in its}
+        state = search.search_state.trials.values()
+        return {each.trial: (each.status, each.params) for each in state}
 
     whole = outcome(run(new_search(fresh(tmp_path, "whole"), "nobody")))
     for tick in range(1, 6):
@@ -258,8 +258,8 @@ def test_a_search_ends_the_same_whenever_it_was_stopped_between_two_looks(tmp_pa
         again = run(new_search(run_dir, scheduler))
         assert_whole(run_dir, TRIALS)
         found = outcome(again)
-        assert {t: point for t, (_, point) in found.items()} == {
-            t: point for t, (_, point) in whole.items()
+        assert {t: params for t, (_, params) in found.items()} == {
+            t: params for t, (_, params) in whole.items()
         }
         if scheduler == "nobody":
             assert found == whole

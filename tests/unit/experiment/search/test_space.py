@@ -116,13 +116,13 @@ def test_lists_and_blocks_are_drawn_by_their_place(values):
     spec = searched({f"{LAYERS}__choice": [[8], [16]]})
     space = Space(spec)
     space.dimensions = (Dimension("", LAYERS, "choice", values),)
-    assert [space.point({LAYERS: place})[LAYERS] for place in (0, 1)] == values
-    assert [space.point({LAYERS: np.int64(place)})[LAYERS] for place in (0, 1)] == values
+    assert [space.params({LAYERS: place})[LAYERS] for place in (0, 1)] == values
+    assert [space.params({LAYERS: np.int64(place)})[LAYERS] for place in (0, 1)] == values
 
 
 def test_numbers_of_numpy_become_plain_ones():
     space = Space(searched({f"{GAMMA}__uniform": [0.9, 0.99]}))
-    (value,) = space.point({GAMMA: np.float32(0.5)}).values()
+    (value,) = space.params({GAMMA: np.float32(0.5)}).values()
     assert type(value) is float
 
 
@@ -189,12 +189,12 @@ def without(data, paths):
 
 @given(POINT)
 @settings(max_examples=12)
-def test_the_spec_of_a_trial_differs_from_the_search_in_the_point_alone(point):
+def test_the_spec_of_a_trial_differs_from_the_search_in_the_point_alone(params):
     base = searched(BASE, **META)
-    made, given_before = spec_at(base, point).to_json(), base.to_json()
-    assert {path: at(made, path) for path in point} == point
+    made, given_before = spec_at(base, params).to_json(), base.to_json()
+    assert {path: at(made, path) for path in params} == params
     of_search = ["search", *(f"meta.{key}" for key in OF_SEARCH)]
-    ours, theirs = (without(data, [*point, *of_search]) for data in (made, given_before))
+    ours, theirs = (without(data, [*params, *of_search]) for data in (made, given_before))
     assert ours == theirs
 
 
@@ -222,9 +222,9 @@ def test_values_that_do_not_go_together_are_refused_at_their_place():
             agent__memory={"name": "Replay", "batch_size": 8, "max_size": 200, "use_cer": True},
         )
     )  # fmt: skip
-    point = {"agent.memory.batch_size": 4}
+    params = {"agent.memory.batch_size": 4}
     with pytest.raises(SpecError, match=r"at \{'agent\.memory\.batch_size': 4\}") as told:
-        spec_at(base, point)
+        spec_at(base, params)
     assert [problem.path for problem in told.value.problems] == ["agent.memory.batch_size"]
 
 

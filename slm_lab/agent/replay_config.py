@@ -1,0 +1,66 @@
+"""When an off-policy algorithm trains, how much, and on what."""
+
+import math
+from dataclasses import dataclass
+
+from slm_lab.agent.recurrent_state import RecurrentLayout
+
+
+@dataclass(frozen=True)
+class TrainingSchedule:
+    """How many batches are due as transitions are stored.
+
+    An event of `batches_per_event` batches fires at most once per vector step, when the count of
+    stored transitions crosses a multiple of `frequency` and has reached `start`. With
+    `update_to_data` the batches per transition stored after `start` are exactly that number.
+    """
+
+    frequency: int
+    start: int
+    batches_per_event: int = 1
+    update_to_data: float | None = None
+
+    def due(self, before: int, after: int) -> int:
+        """Batches due when the count of stored transitions goes from `before` to `after`."""
+        if after < self.start:
+            return 0
+        if self.update_to_data is not None:
+            return self._owed(after) - self._owed(before)
+        crosses = after // self.frequency > before // self.frequency
+        return self.batches_per_event if crosses else 0
+
+    def before_training(self, num_envs: int) -> int:
+        """Transitions stored before those that the gradient steps are counted against.
+
+        Those are all after `start` with `update_to_data`; otherwise every event stands for as many
+        as lie between two events, the first one too.
+        """
+        if self.update_to_data is not None:
+            return self.start
+        first = _up_to_multiple(max(self.start, 1), num_envs)
+        if not self.due(first - num_envs, first):
+            first = _up_to_multiple(_up_to_multiple(first, self.frequency), num_envs)
+        return first - max(self.frequency, num_envs)
+
+    def _owed(self, stored: int) -> int:
+        """Batches owed in all, counted from `start`; stateless, so nothing is lost on resume."""
+        ratio = self.update_to_data or 0.0
+        return math.floor(ratio * max(stored - self.start, 0) + 1e-9)
+
+
+def _up_to_multiple(count: int, unit: int) -> int:
+    """The least multiple of `unit` that is not below `count`."""
+    return -(-count // unit) * unit
+
+
+@dataclass(frozen=True)
+class ReplayConfig:
+    """How an off-policy algorithm replays."""
+
+    schedule: TrainingSchedule
+    gamma: float
+    num_steps: int
+    """n of n-step returns."""
+    seed: int
+    recurrent: RecurrentLayout | None = None
+    """What the networks remember: then sequences are drawn, not single steps."""

@@ -1,0 +1,1 @@
+"""One spec trained in several modes, compared."""

@@ -1,0 +1,156 @@
+"""A comparison as a table: for people, and as CSV for programs."""
+
+import csv
+import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from slm_lab.analysis.compare.comparison import BASELINE, Comparison, Outcome, Summary
+from slm_lab.core.numerals import significant
+
+
+@final
+@dataclass(frozen=True)
+class TextTable:
+    """Cells as they are shown; the first column is that of the variants."""
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def text_table(comparison: Comparison) -> TextTable:
+    """One row per variant; medians over its seeds. "failed" where none came to its end."""
+    columns: dict[str, Callable[[Summary], str]] = {
+        "variant": lambda s: _label(s, comparison.seeds),
+        "frames/s": _speed,
+        "speed-up": lambda s: _with(s.speed_up, "{:.2f}"),
+        "of ideal": lambda s: _with(s.efficiency, "{:.0%}"),
+        "cores used": lambda s: _with(s.cores_used, "{:.2f}"),
+        "final return": _final_return,
+    }
+    if comparison.threshold is not None:
+        goal = f"{comparison.threshold:g}"
+        columns |= {
+            f"frames to {goal}": lambda s: _late(s.frames_to_threshold, s, ""),
+            f"time to {goal}": lambda s: _late(s.seconds_to_threshold, s, " s"),
+            f"CPU time to {goal}": lambda s: _late(s.cpu_seconds_to_threshold, s, " s"),
+        }
+    rows = tuple(tuple(cell(each) for cell in columns.values()) for each in comparison.summaries)
+    return TextTable(tuple(columns), rows)
+
+
+def summary_csv(comparison: Comparison) -> bytes:
+    """One line per variant, the same numbers in full; "inf" is never, an empty cell unknown."""
+    lines = []
+    for summary in comparison.summaries:
+        known = summary.variant
+        alone = known.mode == BASELINE
+        lines.append(
+            {
+                "mode": known.mode,
+                "workers": known.workers,
+                "more_workers_than_cores": int(known.crowded),
+                "seeds": comparison.seeds,
+                "finished": summary.finished,
+                "failed": summary.failed,
+                "max_frame": comparison.max_frame,
+                "frames_per_s": summary.frames_per_s,
+                "speed_up": 1.0 if alone and summary.finished else summary.speed_up,
+                "speed_up_low": summary.speed_up_low,
+                "speed_up_high": summary.speed_up_high,
+                "ideal_speed_up": known.workers,
+                "cores_used": summary.cores_used,
+                "final_return": summary.final_return,
+                "final_return_std": summary.final_return_std,
+                "threshold": comparison.threshold,
+                "reached": None if comparison.threshold is None else summary.reached,
+                "frames_to_threshold": summary.frames_to_threshold,
+                "seconds_to_threshold": summary.seconds_to_threshold,
+                "cpu_seconds_to_threshold": summary.cpu_seconds_to_threshold,
+            }
+        )
+    return _csv(lines)
+
+
+def trainings_csv(comparison: Comparison) -> bytes:
+    """One line per variant and seed, from which everything else is made."""
+    return _csv([line for each in comparison.outcomes for line in _trainings(each, comparison)])
+
+
+def _trainings(outcome: Outcome, comparison: Comparison) -> list[dict[str, Any]]:
+    lines = []
+    for seed in sorted({*outcome.trainings, *outcome.failures}):
+        training, failure = outcome.trainings.get(seed), outcome.failures.get(seed, "")
+        threshold = comparison.threshold
+        at = None if training is None or threshold is None else training.reached(threshold)
+        cells: dict[str, Any] = {
+            "mode": outcome.variant.mode,
+            "workers": outcome.variant.workers,
+            "random_seed": seed,
+            "total_frame": training and training.frames,
+            "wall_t": training and training.seconds,
+            "frames_per_s": training and training.frames_per_s,
+            "cores_used": training and training.cores_used,
+            "final_return": training and training.final_return,
+        }
+        for name, clock in (
+            ("frames_to_threshold", "total_frame"),
+            ("seconds_to_threshold", "wall_t"),
+            ("cpu_seconds_to_threshold", "cpu_t"),
+        ):
+            late = np.inf if at is None else training and training.clock(clock)[at]
+            cells[name] = None if training is None or threshold is None else late
+        lines.append({**cells, "failure": failure.strip().splitlines()[-1] if failure else None})
+    return lines
+
+
+def _label(summary: Summary, seeds: int) -> str:
+    """With how many seeds there are, unless these are all."""
+    if summary.finished in (0, seeds):
+        return summary.variant.label
+    return f"{summary.variant.label} ({summary.finished} of {seeds} seeds)"
+
+
+def _speed(summary: Summary) -> str:
+    if not summary.finished:
+        return "failed" if summary.failed else "–"
+    return _with(summary.frames_per_s, "{:,.0f}")
+
+
+def _final_return(summary: Summary) -> str:
+    spread = f" ± {significant(summary.final_return_std)}" if summary.finished > 1 else ""
+    return f"{significant(summary.final_return)}{spread}"
+
+
+def _late(value: float | None, summary: Summary, unit: str) -> str:
+    """Where not every seed got there, with how many did."""
+    if value is None:
+        return "–"
+    of = f"{summary.reached} of {summary.finished}"
+    if np.isinf(value):
+        return f"in {of} only" if summary.reached else "never"
+    share = f" ({of})" if summary.reached < summary.finished else ""
+    return f"{_three_digits(value)}{unit}{share}"
+
+
+def _three_digits(value: float) -> str:
+    """As 12.3k, 1,234, 123, 1.23."""
+    if value >= 1e4:
+        return f"{value / 1000:,.1f}k" if value < 1e5 else f"{value / 1000:,.0f}k"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _with(value: float | None, form: str) -> str:
+    return "–" if value is None else form.format(value)
+
+
+def _csv(lines: Sequence[Mapping[str, Any]]) -> bytes:
+    out = io.StringIO()
+    if lines:
+        writer = csv.DictWriter(out, list(lines[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(lines)
+    return out.getvalue().encode()

@@ -1,0 +1,274 @@
+"""What a comparison of ways of parallel training measures: curves, speeds, frames to a return.
+
+Every training is seen on the one clock that is the same for all: the frames of all its workers
+together. What its processes have made by then, and how long it took, are functions of it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import final
+
+import numpy as np
+
+from slm_lab.analysis.figure.axis import Axis, episode_counts
+from slm_lab.analysis.figure.grid import Line, trailing_mean
+from slm_lab.core.types import FloatArray
+from slm_lab.metrics.reader import Rows
+from slm_lab.metrics.recent import WINDOW_SHARE
+
+BASELINE = "false"
+"""The word of one process that trains alone."""
+CROWDED = "†"
+"""Marks more workers than cores."""
+
+_NONE = np.empty(0)
+
+
+@final
+@dataclass(frozen=True)
+class Variant:
+    """One way of training: the word in `meta.distributed`, and how many workers."""
+
+    mode: str
+    workers: int
+    crowded: bool = False
+    """Whether there are more workers than cores."""
+    has_learner: bool = False
+    """Whether the workers are actors, and one process more learns."""
+
+    @property
+    def label(self) -> str:
+        """How graphs and tables call it."""
+        if self.mode == BASELINE:
+            return "one process"
+        return f"{self.mode} × {self.workers}{f' {CROWDED}' if self.crowded else ''}"
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Training:
+    """One training, by what all its workers have made together; every array is (P,).
+
+    `total_frame` rises; `episode_return` is the mean over the episodes of the last `window` total
+    frames, in rows.
+    `frame` (per process), `wall_t` and `cpu_t` (s; of all processes, NaN where it was not counted)
+    never fall.
+    """
+
+    total_frame: FloatArray
+    episode_return: FloatArray
+    frame: FloatArray
+    wall_t: FloatArray
+    cpu_t: FloatArray
+    window: float
+    frames: float
+    """Total, at the end."""
+    seconds: float
+    """Until then."""
+    final_return: float | None
+    """Mean over the workers."""
+
+    @property
+    def frames_per_s(self) -> float | None:
+        """Total frames over training time."""
+        return self.frames / self.seconds if self.seconds > 0 else None
+
+    @property
+    def cores_used(self) -> float | None:
+        """CPU time over training time: less than there are workers where some wait for each other,
+        or other programs have the cores."""
+        known = self.wall_t.size > 0 and np.isfinite(self.cpu_t[-1]) and self.wall_t[-1] > 0
+        return float(self.cpu_t[-1] / self.wall_t[-1]) if known else None
+
+    def clock(self, column: str) -> FloatArray:
+        """(P,): what the clock of this column showed at each of `total_frame`."""
+        clocks = {"frame": self.frame, "wall_t": self.wall_t, "cpu_t": self.cpu_t}
+        return {**clocks, "total_frame": self.total_frame}[column]
+
+    def reached(self, threshold: float) -> int | None:
+        """Where `episode_return` first gets to `threshold`, from the first whole window on."""
+        there = (self.total_frame >= self.window) & (self.episode_return >= threshold)
+        return int(there.argmax()) if there.any() else None
+
+
+def window_of(max_frame: int, log_frequency: int, most_workers: int) -> float:
+    """Total frames over which the returns of all variants are averaged.
+
+    Workers that each write a row every `log_frequency` frames write them in bunches, so it holds
+    one bunch at least.
+    """
+    bunch = float(log_frequency * most_workers)
+    return min(max(WINDOW_SHARE * max_frame, bunch), float(max_frame))
+
+
+def training_of(rows: Sequence[Rows], window: float, actors: int = 1) -> Training:
+    """The training whose workers wrote `rows`; those without rows are left out.
+
+    `actors` are the processes that have played what one worker's rows count.
+    """
+    rows = [each for each in rows if len(each)]
+    if not rows:
+        return Training(_NONE, _NONE, _NONE, _NONE, _NONE, window, 0.0, 0.0, None)
+    x, y, episodes = (np.concatenate(parts) for parts in zip(*map(_returns, rows), strict=True))
+    order = np.argsort(x, kind="stable")
+    grid = np.unique(x)
+    finals = [float(each["final_return"][-1]) for each in rows]
+    return Training(
+        grid,
+        trailing_mean(Line(x[order], y[order]), episodes[order], grid, window),
+        _clock(rows, "frame", grid).mean(axis=0) / actors,
+        _clock(rows, "wall_t", grid).max(axis=0),
+        _clock(rows, "cpu_t", grid).sum(axis=0),
+        window,
+        max(float(each["total_frame"][-1]) for each in rows),
+        max(float(each["wall_t"][-1]) for each in rows),
+        _of([final for final in finals if np.isfinite(final)], np.mean),
+    )
+
+
+def _returns(rows: Rows) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """(P,) each: total frames, mean return and number of the episodes of every row with any."""
+    known = np.isfinite(rows["mean_return"])
+    return rows["total_frame"][known], rows["mean_return"][known], episode_counts(rows)[known]
+
+
+def _clock(rows: Sequence[Rows], column: str, grid: FloatArray) -> FloatArray:
+    """(W, G): what each worker's clock shows when all have made so many frames.
+
+    It starts at 0 and stands still when a worker has come to its end.
+    """
+    clocks = np.full((len(rows), len(grid)), np.nan)
+    for clock, each in zip(clocks, rows, strict=True):
+        if column in each.columns and each.has_values(column):
+            frames = np.concatenate([[0.0], each["total_frame"]])
+            clock[:] = np.interp(grid, frames, np.concatenate([[0.0], each[column]]))
+    return clocks
+
+
+@final
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a variant: its trainings by seed, and why others failed."""
+
+    variant: Variant
+    trainings: Mapping[int, Training]
+    failures: Mapping[int, str] = field(default_factory=dict)
+
+
+@final
+@dataclass(frozen=True)
+class Summary:
+    """A variant in numbers: medians over its seeds. None where there is nothing to measure."""
+
+    variant: Variant
+    finished: int
+    failed: int
+    frames_per_s: float | None
+    speed_up: float | None
+    """Total frames per second over the baseline's under the same seed."""
+    speed_up_low: float | None
+    speed_up_high: float | None
+    """The least and the most over the seeds."""
+    cores_used: float | None
+    final_return: float | None
+    """Mean over the seeds."""
+    final_return_std: float | None
+    reached: int
+    """How many seeds got to the threshold; the others count as infinitely late below."""
+    frames_to_threshold: float | None
+    seconds_to_threshold: float | None
+    cpu_seconds_to_threshold: float | None
+
+    @property
+    def efficiency(self) -> float | None:
+        """The speed-up over the ideal one."""
+        return None if self.speed_up is None else self.speed_up / self.variant.workers
+
+
+@final
+@dataclass(frozen=True)
+class Comparison:
+    """All that a comparison knows; the first outcome is the baseline's."""
+
+    title: str
+    """Algorithm and environment."""
+    outcomes: tuple[Outcome, ...]
+    max_frame: int
+    """Total frames of each training."""
+    seeds: int
+    cores: int
+    processor: str
+    threshold: float | None
+    window: float
+    notes: tuple[str, ...] = ()
+
+    @cached_property
+    def summaries(self) -> list[Summary]:
+        """One for each outcome, in order."""
+        baseline = self.outcomes[0].trainings
+        return [_summary(each, baseline, self.threshold) for each in self.outcomes]
+
+    @property
+    def worker_counts(self) -> list[int]:
+        """Those of the variants, from few to many."""
+        return sorted({each.variant.workers for each in self.outcomes[1:]})
+
+
+def _summary(
+    outcome: Outcome, baseline: Mapping[int, Training], threshold: float | None
+) -> Summary:
+    trainings = list(outcome.trainings.values())
+    speeds = [speed for each in trainings if (speed := each.frames_per_s) is not None]
+    gains = _speed_ups(outcome.trainings, baseline)
+    cores = [used for each in trainings if (used := each.cores_used) is not None]
+    returns = [final for each in trainings if (final := each.final_return) is not None]
+    late = _to_threshold(trainings, threshold) if threshold is not None else {}
+    return Summary(
+        outcome.variant,
+        len(trainings),
+        len(outcome.failures),
+        _of(speeds, np.median),
+        _of(gains, np.median),
+        _of(gains, np.min),
+        _of(gains, np.max),
+        _of(cores, np.median),
+        _of(returns, np.mean),
+        _of(returns, np.std),
+        int(np.isfinite(late.get("total_frame", [])).sum()),
+        *(_of(late.get(clock, []), np.median) for clock in ("total_frame", "wall_t", "cpu_t")),
+    )
+
+
+def _speed_ups(trainings: Mapping[int, Training], baseline: Mapping[int, Training]) -> list[float]:
+    """One per seed under which both have trained: what disturbs the machine for a while disturbs
+    both, because they ran one after the other."""
+    found = []
+    for seed, training in trainings.items():
+        alone = baseline[seed].frames_per_s if seed in baseline else None
+        if alone is not None and training.frames_per_s is not None:
+            found.append(training.frames_per_s / alone)
+    return found
+
+
+def _to_threshold(trainings: Sequence[Training], threshold: float) -> dict[str, list[float]]:
+    """What each clock showed when a training reached it; infinity where it never did."""
+    late: dict[str, list[float]] = {"total_frame": [], "wall_t": [], "cpu_t": []}
+    for training in trainings:
+        at = training.reached(threshold)
+        for clock, seen in late.items():
+            seen.append(np.inf if at is None else float(training.clock(clock)[at]))
+    return late
+
+
+def _of(values: Sequence[float], what: Callable[[Sequence[float]], float]) -> float | None:
+    """A number made of `values`, unless there are none or it is none."""
+    number = float(what(values)) if values else np.nan
+    return None if np.isnan(number) else number
+
+
+def line_over(training: Training, x: Axis) -> Line:
+    """The return of a training over one of its clocks: the column that `x` names."""
+    clock = training.clock(x.column) / x.unit_size
+    known = np.isfinite(clock)
+    return Line(clock[known], training.episode_return[known])

@@ -1,0 +1,1 @@
+"""Figures: one description, drawn as PNG and as HTML."""

@@ -1,0 +1,130 @@
+"""What a graph can be drawn against and of: labels, units, and values of rows."""
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from slm_lab.analysis.figure.grid import Line, trailing_mean
+from slm_lab.core.types import FloatArray
+from slm_lab.metrics.reader import Rows
+from slm_lab.metrics.recent import FEWEST, WINDOW_SHARE
+from slm_lab.metrics.row import COLUMNS
+
+
+@final
+@dataclass(frozen=True)
+class Axis:
+    """A column as an axis: `file` names it in file names, values are divided by `unit_size`.
+
+    With `window_share`, a value is the mean over the episodes of that share of the total frames.
+    """
+
+    column: str
+    file: str
+    label: str
+    unit_size: float = 1.0
+    window_share: float = 0.0
+
+
+_NOT_LEARNED = frozenset(
+    (
+        "frame",
+        "total_frame",
+        "wall_t",
+        "cpu_t",
+        "epi",
+        "opt_step",
+        "fps",
+        "total_reward",
+        "total_reward_ma",
+        "mean_return",
+        "recent_return",
+        "final_return",
+        "final_return_episodes",
+    )
+)
+_LABELS = {
+    "lr": "learning rate",
+    "explore_var": "exploration variable",
+    "grad_norm": "gradient norm before clipping",
+    "approx_kl": "approximate KL",
+    "clip_eps": "clipping range ε",
+    "alpha": "temperature α",
+    "staleness_p50": "staleness, median",
+    "staleness_p95": "staleness, 95 % quantile",
+    "updates_per_s": "gradient steps of a Session",
+    "sync_share": "share of the time spent on exchanging",
+    "eps": "EPS",
+    "policy_lag": "policy lag, mean",
+    "policy_lag_max": "policy lag, most",
+    "actor_wait_share": "wait share of actors",
+    "learner_wait_share": "wait share of the learner",
+}
+
+RETURNS = (
+    Axis("mean_return", "mean_returns", "mean return"),
+    Axis(
+        "mean_return",
+        "mean_returns_ma",
+        f"mean return over {100 * WINDOW_SHARE:g} % of the frames",
+        window_share=WINDOW_SHARE,
+    ),
+)
+"""Mean raw return of the episodes of a row; and the same over a window of frames."""
+
+EVAL_RETURNS = Axis("total_reward", "eval_mean_returns", "mean return of the evaluation")
+EVAL_SPREAD = Axis("return_std", "eval_return_std", "standard deviation over its episodes")
+"""Of the greedy episodes of one evaluation."""
+
+
+def learner_columns(rows: Rows) -> list[str]:
+    """The columns that learners and modes report and that have any value in `rows`."""
+    return [c for c in rows.columns if c not in _NOT_LEARNED and rows.has_values(c)]
+
+
+def learner_axis(column: str) -> Axis:
+    """The y axis of a learner's column, with its unit if it has one."""
+    label = _LABELS.get(column, column.replace("_", " "))
+    unit = COLUMNS[column].unit if column in COLUMNS else "1"
+    return Axis(column, column, label if unit == "1" else f"{label} ({unit})")
+
+
+def frames(of: str = "") -> Axis:
+    """Environment steps; `of` says of what ("per Session")."""
+    return Axis("frame", "frames", f"frames {of}".strip())
+
+
+def total_frames() -> Axis:
+    """Environment steps of all Sessions together."""
+    return Axis("total_frame", "total_frames", "total frames")
+
+
+def wall_clock(longest: float) -> Axis:
+    """Training time in the unit that suits `longest` seconds."""
+    size, unit = (
+        (1.0, "s") if longest <= 300 else (60.0, "min") if longest <= 7200 else (3600.0, "h")
+    )
+    return Axis("wall_t", "wall_t", f"training time ({unit})", size)
+
+
+def line(rows: Rows, x: Axis, y: Axis) -> Line:
+    """The rows in which `y` has a finite value."""
+    if y.column not in rows.columns:
+        return Line(np.empty(0), np.empty(0))
+    values = rows[y.column] / y.unit_size
+    known = np.isfinite(values)
+    if y.window_share and known.any():
+        clock, weights = rows["total_frame"], episode_counts(rows)[known]
+        over_clock = Line(clock[known], values[known])
+        # Of one of several workers the final return rests on fewer than FEWEST.
+        fewest = min(FEWEST, float(rows["final_return_episodes"][-1]))
+        width = y.window_share * float(clock[-1])
+        values = trailing_mean(over_clock, weights, clock, width, fewest)
+        known &= np.isfinite(values)
+    return Line(rows[x.column][known] / x.unit_size, values[known])
+
+
+def episode_counts(rows: Rows) -> FloatArray:
+    """(R,): how many episodes have ended since the row before."""
+    return np.diff(rows["epi"], prepend=0.0)

@@ -1,0 +1,1 @@
+"""Curves of several runs over each other, with a table of their ends."""

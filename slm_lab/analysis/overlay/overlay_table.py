@@ -1,0 +1,114 @@
+"""The numbers beside an overlay: how each group of seeds ended."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from slm_lab.analysis.compare.compare_table import TextTable
+from slm_lab.analysis.overlay.overlay import Seeds
+from slm_lab.analysis.statistics import (
+    Interval,
+    bootstrap_interval,
+    improvement_interval,
+    interquartile_mean,
+    probability_of_improvement,
+)
+from slm_lab.core.numerals import significant
+
+ENOUGH_TO_TRIM = 4
+"""Seeds from which on the interquartile mean leaves any out."""
+ENOUGH_TO_RANK = 3
+"""Seeds of each of two groups for which it is worth asking which of them is better."""
+
+_NOTHING = "–"
+
+
+@final
+@dataclass(frozen=True)
+class TableRow:
+    """How the seeds of a group ended: their final returns, each at its own end."""
+
+    label: str
+    seeds: int
+    planned: int
+    frames: tuple[float, float]
+    """The least and the most that a seed has made, all workers together."""
+    mean: float
+    std: float
+    """Population standard deviation."""
+    iqm: float
+    interval: Interval | None
+    """95 %; None of a single seed."""
+    highest: float
+    """The largest value that any of them had at any time."""
+
+
+@final
+@dataclass(frozen=True)
+class Improvement:
+    """Of two groups, the probability that a seed of the better one ends above one of the other."""
+
+    better: str
+    worse: str
+    probability: float
+    interval: Interval
+
+
+def ending(group: Seeds, generator: np.random.Generator) -> TableRow:
+    """The numbers of one group."""
+    finals = group.final_return
+    several = finals.size > 1
+    return TableRow(
+        group.label,
+        finals.size,
+        group.planned,
+        (float(group.frames.min()), float(group.frames.max())),
+        float(finals.mean()),
+        float(finals.std()),
+        float(interquartile_mean(finals)),
+        bootstrap_interval(finals, interquartile_mean, generator) if several else None,
+        max(float(finals.max()), *(float(line.y.max()) for line in group.lines)),
+    )
+
+
+def improvement(groups: Sequence[Seeds], generator: np.random.Generator) -> Improvement | None:
+    """None unless there are two groups with three seeds each."""
+    if len(groups) != 2 or min(len(group.lines) for group in groups) < ENOUGH_TO_RANK:
+        return None
+    better, worse = groups
+    if probability_of_improvement(better.final_return, worse.final_return) < 0.5:
+        better, worse = worse, better
+    values = better.final_return, worse.final_return
+    return Improvement(
+        better.label,
+        worse.label,
+        probability_of_improvement(*values),
+        improvement_interval(*values, generator),
+    )
+
+
+def text_table(endings: Sequence[TableRow]) -> TextTable:
+    """A row for each group."""
+    header = ("run", "seeds", "total frames", "final return ± std", "IQM, 95 % interval", "highest")
+    return TextTable(header, tuple(_cells(each) for each in endings))
+
+
+def _cells(one: TableRow) -> tuple[str, ...]:
+    spread, robust = "", _NOTHING
+    if one.interval is not None:
+        low, high = (significant(float(end)) for end in one.interval)
+        spread, robust = f" ± {significant(one.std)}", f"{significant(one.iqm)}  [{low}, {high}]"
+    return (
+        one.label,
+        f"{one.seeds}" if one.seeds == one.planned else f"{one.seeds} of {one.planned}",
+        _range(*one.frames),
+        f"{significant(one.mean)}{spread}",
+        robust,
+        significant(one.highest),
+    )
+
+
+def _range(low: float, high: float) -> str:
+    return f"{low:,.0f}" if low == high else f"{low:,.0f} – {high:,.0f}"

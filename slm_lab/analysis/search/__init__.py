@@ -1,0 +1,1 @@
+"""What a search found: variables against results."""

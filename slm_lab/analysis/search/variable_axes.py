@@ -1,0 +1,108 @@
+"""Axes of a search: where each value of a variable, or of a metric, stands."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from slm_lab.analysis.figure.figure import limits
+from slm_lab.analysis.search.summary import LISTS, Variable, identity, numeric, value_text
+from slm_lab.core.types import FloatArray
+
+MOST_CATEGORIES = 12
+"""Numbers picked from a longer list get an axis of numbers."""
+MISSING = object()
+"""In place of a value that a Trial does not have."""
+
+_MARGIN = 0.06  # of an axis, on both sides
+_SPREAD, _STEP = 0.28, 0.03  # at most, and for each of the trials in one category
+_GOLDEN = 0.5 * (math.sqrt(5) - 1)  # of which no multiples come close to each other
+_MOST_DECADES = 6
+_LARGE_EXPONENT = 5
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Scale:
+    """An axis of n Trials: `at` (n,) is where they stand between `ends`, NaN where they do not.
+
+    A `log` axis counts in powers of ten, one of categories in them, from 0; both have `ticks`,
+    pairs of place and text. Any other is of plain numbers, of whole ones with `whole`.
+    """
+
+    at: FloatArray
+    ends: tuple[float, float]
+    ticks: tuple[tuple[float, str], ...] = ()
+    log: bool = False
+    whole: bool = False
+
+    @property
+    def categories(self) -> bool:
+        """Whether places have names."""
+        return bool(self.ticks) and not self.log
+
+    @property
+    def beside(self) -> FloatArray:
+        """(n,): `at`, with the Trials of one category side by side, in no order."""
+        moved = self.at.copy()
+        for place, _ in self.ticks if self.categories else ():
+            there = np.flatnonzero(self.at == place)
+            room = min(_SPREAD, _STEP * there.size)
+            moved[there] += room * (2 * (_GOLDEN * np.arange(1, there.size + 1) % 1) - 1)
+        return moved
+
+
+def number_scale(values: Sequence[float | None], *, whole: bool = False) -> Scale:
+    """Plain numbers; None stands nowhere."""
+    at = np.array([math.nan if value is None else value for value in values], np.float64)
+    return Scale(at, limits([at], _MARGIN), whole=whole)
+
+
+def variable_scale(variable: Variable, values: Sequence[Any]) -> Scale:
+    """The axis of a variable over its `values` in n Trials, MISSING where one has none.
+
+    Categories where a value is no number, where numbers were picked from a short list, and whole
+    numbers that lie close together; numbers are in their order, others in that of the spec.
+    Logarithmic where it was drawn so.
+    """
+    known = [value for value in values if value is not MISSING]
+    listed = variable.sampler in LISTS
+    choices = [*variable.values, *known] if listed else known
+    kinds = {identity(value): value for value in choices}
+    if not numeric(known) or (listed and len(kinds) <= MOST_CATEGORIES):
+        return _categories(values, list(kinds.values()))
+    numbers = [None if value is MISSING else float(value) for value in values]
+    if variable.logarithmic and all(value > 0 for value in known):
+        powers = [None if value is None else math.log10(value) for value in numbers]
+        plain = number_scale(powers)
+        return Scale(plain.at, plain.ends, _decades(*plain.ends), log=True)
+    whole = all(isinstance(value, int) for value in known)
+    if whole and known and max(known) - min(known) < MOST_CATEGORIES:
+        return _categories(values, range(min(known), max(known) + 1))
+    return number_scale(numbers, whole=whole)
+
+
+def _categories(values: Sequence[Any], kinds: Sequence[Any]) -> Scale:
+    if numeric(kinds):
+        kinds = sorted(kinds)
+    place = {identity(kind): float(i) for i, kind in enumerate(kinds)}
+    at = [math.nan if value is MISSING else place[identity(value)] for value in values]
+    ticks = tuple((float(i), value_text(kind)) for i, kind in enumerate(kinds))
+    return Scale(np.array(at, np.float64), (-0.5, max(len(kinds), 1) - 0.5), ticks)
+
+
+def _decades(low: float, high: float) -> tuple[tuple[float, str], ...]:
+    """Between two powers of ten: whole powers, or also 2 and 5 times these where there are few."""
+    powers = range(math.ceil(low), math.floor(high) + 1)
+    if len(powers) >= 3:
+        powers = powers[:: -(-len(powers) // _MOST_DECADES)]
+        if max(map(abs, powers)) >= _LARGE_EXPONENT:
+            return tuple((float(k), f"1e{k}".replace("-", "−")) for k in powers)
+        return tuple((float(k), value_text(10.0**k)) for k in powers)
+    steps = [m * 10.0**k for k in range(math.floor(low), math.ceil(high) + 1) for m in (1, 2, 5)]
+    inside = [step for step in steps if low <= math.log10(step) <= high]
+    if len(inside) < 2:
+        inside = [10.0 ** (low + share * (high - low)) for share in (0.1, 0.9)]
+    return tuple((math.log10(step), value_text(step)) for step in inside)

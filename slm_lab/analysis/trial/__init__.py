@@ -1,0 +1,1 @@
+"""Graphs of a Session, a Trial and the Trials of a search."""

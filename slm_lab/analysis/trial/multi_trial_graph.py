@@ -1,0 +1,111 @@
+"""The graphs of all Trials of a search together: a line each, the best in colours."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from slm_lab.analysis.figure import figure as look
+from slm_lab.analysis.figure.axis import RETURNS, Axis, line
+from slm_lab.analysis.figure.figure import Curve, Figure, in_legend_order
+from slm_lab.analysis.figure.grid import Line, mean_lines
+from slm_lab.analysis.figure.page import ensure_plotly_js, relative_url
+from slm_lab.analysis.figure.png import Box, Picture, draw_figure
+from slm_lab.analysis.figure.render_html import render_html
+from slm_lab.analysis.search.experiment_figure import point_texts, status_text
+from slm_lab.analysis.search.summary import TrialOutcome, ranked, short_names
+from slm_lab.analysis.trial.session_graph import decimate
+from slm_lab.core.files import write_atomically
+from slm_lab.metrics.reader import Rows
+
+BEST = 5
+"""Trials in colour."""
+
+_X = Axis("total_frame", "frames", "frames of the budget")
+_ALL_POINTS, _FEWEST_POINTS = 40_000, 100  # of all lines behind, and of one of them
+_GREY, _TINT = 6, 0.35
+_WIDTH, _SIDE = 1280, 26
+_LEFT, _PLOT_WIDTH, _PLOT_HEIGHT = 141, 1100, 455
+_TOP, _FOOT, _LEGEND_ROW = 118, 105, 31
+_LEGEND, _LONGEST = 20, 170  # pixels, and letters
+
+
+def draw_multi_trial_graphs(
+    rows: Mapping[int, Sequence[Rows]],
+    outcomes: Sequence[TrialOutcome],
+    run_of: Mapping[int, Sequence[int] | None],
+    folder: Path,
+    prefix: str,
+    title: str,
+) -> list[Path]:
+    """Draws a line for each Trial, the mean over its Sessions; returns the paths.
+
+    `rows` has those of every Session, by Trial. Where a Trial runs one training several times over,
+    `run_of` says for each Session in which run it was a worker: its line is then the mean over
+    runs, each the mean of its workers. The x axis is `total_frame`, the clock of the budget.
+
+    Files are `{prefix}_multi_trial_graph_{mean_returns,mean_returns_ma}_vs_frames.png` and `.html`.
+    Raises OSError.
+    """
+    paths: list[Path] = []
+    for y in RETURNS:
+        lines = {trial: _mean(each, run_of.get(trial), y) for trial, each in rows.items()}
+        figure = multi_trial_figure(lines, outcomes, y, title)
+        stem = f"{prefix}_multi_trial_graph_{y.file}_vs_{_X.file}"
+        png, page = folder / f"{stem}.png", folder / f"{stem}.html"
+        write_atomically(png, _render_png(figure))
+        plotly_js = relative_url(ensure_plotly_js(folder), page)
+        write_atomically(page, render_html(figure, plotly_js))
+        paths += [png, page]
+    return paths
+
+
+def multi_trial_figure(
+    lines: Mapping[int, Line | None], outcomes: Sequence[TrialOutcome], y: Axis, title: str
+) -> Figure:
+    """The best Trials in colours, named by their points; the others thin and grey behind them."""
+    drawn = {trial: each for trial, each in lines.items() if each is not None}
+    scored = [each for each in ranked(outcomes) if each.known_score is not None]
+    best = [each for each in scored if each.trial in drawn][:BEST]
+    others = [trial for trial in drawn if trial not in {each.trial for each in best}]
+    paths = dict.fromkeys(path for each in outcomes for path in each.point)
+    names = short_names(list(paths))
+    curves = [
+        Curve(_label(each, names), *decimate(drawn[each.trial]), colour=i)
+        for i, each in enumerate(best)
+    ]
+    points = max(_ALL_POINTS // max(len(others), 1), _FEWEST_POINTS)
+    label = "1 other trial" if len(others) == 1 else f"{len(others)} other trials"
+    for i, trial in enumerate(others):
+        x, mean = decimate(drawn[trial], min(points, look.MAX_POINTS))
+        words = "" if i else label
+        curves.append(Curve(words, x, mean, style="faint", colour=_GREY, tint=_TINT))
+    note = "" if curves else "no values yet"
+    subtitle = f"{status_text(outcomes)} · mean over the Sessions of each"
+    return Figure(title, subtitle, _X.label, y.label, tuple(curves), note)
+
+
+def _label(trial: TrialOutcome, names: Mapping[str, str]) -> str:
+    """ "t12 lr 0.003, entropy 0.01"."""
+    short_of = "" if trial.status == "finished" else f" ({trial.status} at frame {trial.frame})"
+    label = f"t{trial.trial} {', '.join(point_texts(trial, names))}{short_of}".strip()
+    return label if len(label) <= _LONGEST else f"{label[: _LONGEST - 1]}…"
+
+
+def _mean(rows: Sequence[Rows], run_of: Sequence[int] | None, y: Axis) -> Line | None:
+    """Over Sessions, or over runs; None where no Session has a value."""
+    lines = [decimate(line(each, _X, y)) for each in rows]
+    if run_of is not None:
+        lines = mean_lines(lines, run_of)
+    return next(iter(mean_lines(lines, [0] * len(lines))), None)
+
+
+def _render_png(figure: Figure) -> bytes:
+    """The figure as the bytes of a PNG file, with a line of the legend for each of the best."""
+    labelled = in_legend_order(figure.curves)
+    legend = _LEGEND_ROW * len(labelled)
+    picture = Picture(_WIDTH, _TOP + _PLOT_HEIGHT + _FOOT + legend)
+    box = Box(_LEFT, _FOOT + legend, _PLOT_WIDTH, _PLOT_HEIGHT)
+    draw_figure(picture, box, figure, figure.curves)
+    room = _WIDTH - _SIDE - box.left - 2.1 * _LEGEND  # beside the sample of the line
+    size = min([picture.fitting(curve.label, _LEGEND, room) for curve in labelled], default=_LEGEND)
+    picture.legend(labelled, box.left, legend + 14, size, columns=1)
+    return picture.png()

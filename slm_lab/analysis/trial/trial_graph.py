@@ -1,0 +1,189 @@
+"""The graphs of a Trial: mean over its Sessions, with a band of one standard deviation."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from slm_lab.analysis.figure.axis import (
+    EVAL_RETURNS,
+    RETURNS,
+    Axis,
+    frames,
+    learner_axis,
+    line,
+    total_frames,
+    wall_clock,
+)
+from slm_lab.analysis.figure.figure import MAX_POINTS, Curve, Figure
+from slm_lab.analysis.figure.grid import Line, Spread, common_grid, mean_lines, spread
+from slm_lab.analysis.figure.render import write_figure
+from slm_lab.analysis.trial.session_graph import decimate
+from slm_lab.core.types import BoolArray, IntArray
+from slm_lab.metrics.reader import Rows
+
+MAX_FAINT_LINES = 8
+"""Up to so many Sessions are also drawn one by one, behind the mean."""
+
+MAX_RAGGED = 0.05
+"""Ends of the axis, as a share of it, that are left out when not all Sessions reach into them."""
+
+_LEARNER_COLUMNS = (
+    "loss", "entropy", "explore_var",
+    "staleness_p50", "staleness_p95", "updates_per_s", "sync_share",
+    "eps", "policy_lag", "policy_lag_max", "actor_wait_share", "learner_wait_share",
+)  # fmt: skip
+
+
+def draw_trial_graphs(
+    out_dir: str | Path,
+    rows: Sequence[Rows],
+    prefix: str,
+    title: str,
+    *,
+    which: Literal["all", "live"] = "all",
+    run_of: Sequence[int] | None = None,
+    run_dir: Path | None = None,
+) -> list[Path]:
+    """Draws the graphs of a Trial into `out_dir`, of the run folder `run_dir` or that folder
+    itself; returns their paths.
+
+    `rows` has an entry for every Session, without rows where it has not started. Where one training
+    was run several times over, `run_of` says for each Session in which run it was a worker: mean
+    and band are then those of the runs, each the mean of its Sessions.
+
+    Files are `{prefix}_trial_graph_{y}_vs_{x}.png` and `.html`: y `mean_returns` and
+    `mean_returns_ma` against x `frames`, `total_frames` and `wall_t`, and `loss`, `entropy`,
+    `explore_var` and what the ways of parallel training report (staleness, updates per second, the
+    share of waiting and so on) against `frames` where any Session has values.
+    "live" draws the first two only.
+    Raises OSError.
+    """
+    axes = _axes([each for each in rows if len(each)], which)
+    return _draw(Path(out_dir), rows, axes, prefix, title, run_of, run_dir)
+
+
+def draw_trial_eval_graph(
+    out_dir: str | Path,
+    evaluations: Sequence[Rows],
+    prefix: str,
+    title: str,
+    run_of: Sequence[int] | None = None,
+    run_dir: Path | None = None,
+) -> list[Path]:
+    """Draws `{prefix}_trial_graph_eval_mean_returns_vs_frames` of every Session's evaluation rows.
+
+    Returns the paths: none where no Session has a row. Raises OSError.
+    """
+    if not any(len(each) for each in evaluations):
+        return []
+    axes = [(frames("per Session"), EVAL_RETURNS)]
+    return _draw(Path(out_dir), evaluations, axes, prefix, title, run_of, run_dir)
+
+
+def trial_figure(
+    lines: Sequence[Line], x: Axis, y: Axis, title: str, subtitle: str, of: str = "Session"
+) -> Figure:
+    """Mean and band over the lines, each `of` a Session, say; those without points are left out."""
+    lines = [one for one in lines if one.x.size]
+    if not lines:
+        return Figure(title, subtitle, x.label, y.label, (), "no values yet")
+    if len(lines) == 1:
+        only = decimate(lines[0])
+        return Figure(title, subtitle, x.label, y.label, (Curve("", only.x, only.y),))
+    curves: list[Curve] = []
+    if len(lines) <= MAX_FAINT_LINES:
+        faint = [decimate(one) for one in lines]
+        curves += [
+            Curve("" if i else f"each {of}", one.x, one.y, style="faint")
+            for i, one in enumerate(faint)
+        ]
+    curves += _mean_curves(spread(lines, common_grid(lines, MAX_POINTS)), len(lines), of)
+    return Figure(title, subtitle, x.label, y.label, tuple(curves))
+
+
+def count_text(with_rows: int, planned: int, of: str = "Session") -> str:
+    """ "4 Sessions", or "3 of 4 Sessions" while one has no rows."""
+    noun = of if planned == 1 else f"{of}s"
+    return f"{planned} {noun}" if with_rows == planned else f"{with_rows} of {planned} {noun}"
+
+
+def _draw(
+    out_dir: Path,
+    rows: Sequence[Rows],
+    axes: Sequence[tuple[Axis, Axis]],
+    prefix: str,
+    title: str,
+    run_of: Sequence[int] | None,
+    run_dir: Path | None,
+) -> list[Path]:
+    of = "Session" if run_of is None else "run"
+    runs = len(set(run_of or ()))
+    one_each = run_of is not None and runs == len(rows)
+    with_rows = sum(len(each) > 0 for each in rows)
+    subtitle = count_text(with_rows, len(rows), "run" if one_each else "Session")
+    if run_of is not None and not one_each:
+        subtitle += f", workers of {runs} runs"
+    paths: list[Path] = []
+    for x, y in axes:
+        lines = [line(each, x, y) for each in rows]
+        lines = lines if run_of is None else mean_lines(lines, run_of)
+        figure = trial_figure(lines, x, y, title, subtitle, of)
+        stem = f"{prefix}_trial_graph_{y.file}_vs_{x.file}"
+        paths += write_figure(figure, out_dir, stem, run_dir=run_dir or out_dir)
+    return paths
+
+
+def _axes(rows: Sequence[Rows], which: Literal["all", "live"]) -> list[tuple[Axis, Axis]]:
+    per_session = frames("per Session")
+    pairs = [(per_session, y) for y in RETURNS]
+    if which == "live":
+        return pairs
+    longest = max((float(each["wall_t"].max()) for each in rows), default=0.0)
+    pairs += [(x, y) for x in (total_frames(), wall_clock(longest)) for y in RETURNS]
+    reported = [
+        c for c in _LEARNER_COLUMNS if any(c in r.columns and r.has_values(c) for r in rows)
+    ]
+    return pairs + [(per_session, learner_axis(column)) for column in reported]
+
+
+def _mean_curves(over: Spread, num_lines: int, of: str) -> list[Curve]:
+    """A solid mean with its band where all lines have data, a dashed mean where only some do."""
+    over = without_ragged_ends(over, num_lines)
+    full = over.sessions == num_lines
+    curves: list[Curve] = []
+    if full.any():
+        mean, std = np.where(full, over.mean, np.nan), np.where(full, over.std, np.nan)
+        curves.append(Curve(f"mean ± 1 std of {num_lines} {of}s", over.x, mean, std))
+    if not full.all():
+        mean = np.where(beside(full), over.mean, np.nan)
+        curves.append(Curve(_partly_label(over.sessions[~full], of), over.x, mean, style="dashed"))
+    return curves
+
+
+def _partly_label(count: IntArray, of: str) -> str:
+    fewest, most = int(count.min()), int(count.max())
+    number = f"{fewest}" if fewest == most else f"{fewest}–{most}"
+    return f"mean of {number} {of}{'' if most == 1 else 's'}"
+
+
+def beside(full: BoolArray) -> BoolArray:
+    """(G,): the points that are not `full`, widened by one on each side, so that the dashed line
+    of what is known there meets the solid one."""
+    partly = ~full
+    partly[1:] |= ~full[:-1]
+    partly[:-1] |= ~full[1:]
+    return partly
+
+
+def without_ragged_ends(over: Spread, num_sessions: int) -> Spread:
+    """Leaves out ends that fewer than `num_sessions` reach, if they are short."""
+    full = np.flatnonzero(over.sessions == num_sessions)
+    if not full.size:
+        return over
+    x, allowed = over.x, MAX_RAGGED * (over.x[-1] - over.x[0])
+    first = int(full[0]) if x[full[0]] - x[0] <= allowed else 0
+    last = int(full[-1]) if x[-1] - x[full[-1]] <= allowed else len(x) - 1
+    kept = slice(first, last + 1)
+    return Spread(x[kept], over.mean[kept], over.std[kept], over.sessions[kept])

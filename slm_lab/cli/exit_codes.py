@@ -1,0 +1,63 @@
+"""Converts errors to messages and exit codes."""
+
+import errno
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+
+from slm_lab.cli.output import guarded_output
+from slm_lab.core.errors import LabError, MissingExtraError, SpecError, UsageError
+from slm_lab.core.system_limits import limit_reached
+
+FAILED = 1
+BAD_INPUT = 2
+INTERRUPTED = 130
+
+
+@contextmanager
+def report_errors() -> Iterator[None]:
+    """Prints an error that the user can act on as one message, and exits with its code.
+
+    If the standard output fails, the command still runs to its end and exits with FAILED.
+    """
+    with guarded_output() as output_failure:
+        try:
+            yield
+        except (SpecError, UsageError, MissingExtraError) as error:
+            _fail(str(error), BAD_INPUT)
+        except LabError as error:
+            _fail(str(error), FAILED)
+        except KeyboardInterrupt:
+            _fail("stopped", INTERRUPTED)
+        except (OSError, MemoryError, RuntimeError, ImportError) as error:
+            _fail(_message(error), FAILED)
+        finally:
+            why = output_failure()
+            if why is not None:
+                print(
+                    f"standard output: {why}; printing stopped, the command itself finished",
+                    file=sys.stderr,
+                )
+        if why is not None:
+            raise typer.Exit(FAILED)
+
+
+def _message(error: Exception) -> str:
+    """A line about a limit of the system. Reraises any other error, which is a bug of the lab."""
+    limit = limit_reached(error)
+    if limit is not None:
+        return limit
+    if not isinstance(error, OSError) or error.errno not in NO_SPACE_OR_ACCESS:
+        raise error
+    return f"{error.strerror}: {error.filename or 'while writing to the run folder'}"
+
+
+NO_SPACE_OR_ACCESS = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS)
+"""Error numbers of a full disk, or of missing permission."""
+
+
+def _fail(message: str, code: int) -> None:
+    print(message, file=sys.stderr)
+    raise typer.Exit(code)

@@ -1,0 +1,33 @@
+"""One-line summaries of errors."""
+
+import re
+from collections.abc import Iterable
+
+_TRACEBACK = "Traceback (most recent call last):"
+_SESSION = re.compile(r"Session \d+: ")
+
+
+def error_summary(error: str) -> str:
+    """The line of an error that says what happened.
+
+    For a traceback it is the line of its last exception, such as "ValueError: …", without notes.
+    For other text it is the first line. A leading "Session 0: " is kept.
+    """
+    whole = error.strip()
+    match = _SESSION.match(whole)
+    session = match[0] if match else ""
+    lines = whole.removeprefix(session).strip().splitlines() or [""]
+    if "Traceback" not in lines[0]:
+        return f"{session}{lines[0]}"
+    return session + (_last_exception(lines) or lines[0])
+
+
+def _last_exception(lines: Iterable[str]) -> str:
+    """The first line after the indented frames of the last traceback; "" if there is none."""
+    found, among_frames = "", False
+    for line in lines:
+        if line.startswith(_TRACEBACK):
+            among_frames = True
+        elif among_frames and line and not line[0].isspace():
+            found, among_frames = line, False
+    return found

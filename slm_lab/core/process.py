@@ -1,0 +1,63 @@
+"""Settings of a training's process: signals, memory, parent."""
+
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+LARGE = 32 << 20
+"""Bytes; the largest mmap threshold that glibc allows."""
+KEPT = 256 << 20
+"""Unused bytes that may remain at the end of the heap."""
+PR_SET_PDEATHSIG = 1
+
+
+@contextmanager
+def stop_signals_blocked() -> Iterator[None]:
+    """Delays Ctrl-C and SIGTERM: libraries mistake an interrupted import for a broken one.
+
+    A process started in this context inherits the mask.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def unblock_stop_signals() -> None:
+    """Removes the inherited signal mask; call it once the handlers are installed."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+
+
+def keep_freed_memory() -> None:
+    """Lets the process keep up to KEPT bytes of freed memory, if the C library is glibc.
+
+    By default glibc returns blocks above 128 KiB to the system at once, and new ones must be zeroed
+    again: convolutions free and allocate tens of megabytes in every minibatch.
+    """
+    if sys.platform != "linux":
+        return
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except AttributeError:  # another C library
+        return
+    mallopt(M_MMAP_THRESHOLD, LARGE)
+    mallopt(M_TRIM_THRESHOLD, KEPT)
+
+
+def die_with_parent(parent: int) -> None:
+    """Has the kernel kill this process when its parent dies for any reason (Linux).
+
+    `parent` is the expected parent; if the actual one differs, it has died already. The kernel
+    watches the thread that started the process, so that should be the main thread.
+    """
+    if sys.platform != "linux":
+        return
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)

@@ -1,0 +1,1 @@
+"""Wrappers that convert observations, actions and rewards."""

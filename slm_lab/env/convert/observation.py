@@ -1,0 +1,131 @@
+"""From what an environment observes to what an agent sees: float32 vectors, uint8 images."""
+
+from typing import Any
+
+import numpy as np
+from gymnasium import Space, spaces
+
+from slm_lab.core.errors import Problem, SpecError
+from slm_lab.core.types import Array
+from slm_lab.env.convert.image import ImageConverter, channels_are_last, is_image
+
+SUPPORTED = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+"""what an observation, or a part of one, can be"""
+
+
+class ObservationConverter:
+    """Box → float32 (uint8 stays uint8), images → (C, H, W) uint8, MultiBinary → float32, Discrete
+    → one-hot float32, MultiDiscrete → its one-hots side by side. A number and a matrix become
+    vectors, and what has three axes (C, H, W), which is what nets take. Other spaces are refused
+    with a SpecError; those in parts are made one Box before, see `flatten`.
+
+    `image_size` is (width, height); where it is given and there are no images, it is refused, too.
+    """
+
+    space: Space[Any]
+    """of one environment, as the agent sees it"""
+
+    def __init__(
+        self, raw_space: Space[Any], env_name: str, image_size: tuple[int, ...] | None = None
+    ) -> None:
+        self._first_column: Array | None = None  # where the one-hot of each component begins
+        self._image: ImageConverter | None = None
+        self._channels_last = False
+        if isinstance(raw_space, spaces.Box) and is_image(raw_space):
+            self._image = ImageConverter(raw_space, image_size)
+            self.space = self._image.space
+        elif image_size is not None:
+            raise SpecError("env", [_no_image(raw_space, image_size)])
+        elif isinstance(raw_space, spaces.Box):
+            box = raw_space if raw_space.dtype == np.uint8 else float32_box(raw_space)
+            self.space = self._arranged(box)
+        elif isinstance(raw_space, spaces.MultiBinary):
+            self.space = self._arranged(spaces.Box(0.0, 1.0, raw_space.shape, np.float32))
+        elif isinstance(raw_space, spaces.Discrete | spaces.MultiDiscrete):
+            start, sizes = _discrete_parts(raw_space)
+            self._first_column = np.cumsum(sizes) - sizes - start
+            self.space = spaces.Box(0.0, 1.0, (int(sizes.sum()),), np.float32)
+        else:
+            raise SpecError("env", [unsupported(raw_space, env_name)])
+        self._dtype = self.space.dtype
+        self._shape = None if self.space.shape == raw_space.shape else self.space.shape
+
+    def convert(self, raw_obs: Array) -> Array:
+        """Raw observations of B environments → (B, ...), in the shape and type of `space`."""
+        if self._image is not None:
+            return self._image.convert(raw_obs)
+        if self._first_column is None:
+            obs = raw_obs.astype(self._dtype, copy=False)
+            if self._channels_last:
+                return np.ascontiguousarray(np.moveaxis(obs, -1, 1))
+            return obs if self._shape is None else obs.reshape(len(obs), *self._shape)
+        columns = raw_obs.reshape(len(raw_obs), -1) + self._first_column
+        one_hot = np.zeros((len(raw_obs), *(self.space.shape or ())), np.float32)
+        np.put_along_axis(one_hot, columns, 1.0, axis=1)
+        return one_hot
+
+    def _arranged(self, box: spaces.Box) -> spaces.Box:
+        """The same with its numbers in the order that nets take."""
+        self._channels_last = len(box.shape) == 3 and channels_are_last(box.shape)
+        if not self._channels_last:
+            return _no_matrix(box)
+        assert box.dtype is not None
+        low, high = (np.moveaxis(bound, -1, 0) for bound in (box.low, box.high))
+        return spaces.Box(low, high, dtype=box.dtype.type)
+
+
+def _discrete_parts(space: spaces.Discrete | spaces.MultiDiscrete) -> tuple[Array, Array]:
+    """The first value and the number of values of each component, both (K,) int64."""
+    if isinstance(space, spaces.Discrete):
+        return np.array([space.start], np.int64), np.array([space.n], np.int64)
+    return space.start.ravel().astype(np.int64), space.nvec.ravel().astype(np.int64)
+
+
+def _no_matrix(box: spaces.Box) -> spaces.Box:
+    """The same as a vector, if it is a matrix or a number."""
+    if len(box.shape) not in (0, 2):
+        return box
+    assert box.dtype is not None
+    return spaces.Box(box.low.ravel(), box.high.ravel(), dtype=box.dtype.type)
+
+
+def float32_box(box: spaces.Box) -> spaces.Box:
+    """The same bounds in float32; one too large for it is infinite."""
+    with np.errstate(over="ignore"):
+        low, high = box.low.astype(np.float32), box.high.astype(np.float32)
+    return spaces.Box(low, high, dtype=np.float32)
+
+
+def unsupported(space: Space[Any], env_name: str, path: tuple[str, ...] = ()) -> Problem:
+    """That observations, or the part that the keys `path` lead to, are a `space`."""
+    subject = f'its observation "{".".join(path)}" is' if path else "its observations are"
+    remedy = "observes one of these"
+    if path:
+        remedy = "leaves this part out, as gymnasium.wrappers.FilterObservation does"
+    return Problem(
+        "env.name",
+        f"{subject} a {_kind(space)}, which is not supported; supported are Box, Discrete, "
+        "MultiDiscrete and MultiBinary, also as parts of a Dict or Tuple; wrap the environment "
+        f"so that it {remedy}",
+        env_name,
+        has_value=True,
+    )
+
+
+def _no_image(space: Space[Any], size: tuple[int, ...]) -> Problem:
+    given = f"a {_kind(space)}" if space.shape is None else f"{space.dtype} of shape {space.shape}"
+    message = f"only images can be resized; its observations are {given}"
+    return Problem("env.image_downsize", message, list(size), has_value=True)
+
+
+def _kind(space: Space[Any]) -> str:
+    if isinstance(space, spaces.Dict | spaces.Tuple) and len(space.spaces) == 0:
+        return f"{type(space).__name__} space without parts"
+    if is_empty(space):
+        return f"{type(space).__name__} space of the shape {space.shape}, without a number in it"
+    return f"{type(space).__name__} space"
+
+
+def is_empty(space: Space[Any]) -> bool:
+    """Whether an observation of this space has no numbers."""
+    return 0 in (space.shape or ())

@@ -1,0 +1,1 @@
+"""What single simulators need: Atari, MuJoCo, windows."""

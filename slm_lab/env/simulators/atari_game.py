@@ -1,0 +1,179 @@
+"""One Atari game with the preprocessing of ale-py's vector environment, frame by frame the same."""
+
+from typing import Any
+
+import ale_py
+import cv2
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
+from typing_extensions import override
+
+from slm_lab.core.types import Array
+from slm_lab.env.simulators.atari import AtariKeys
+from slm_lab.env.vector.raw import CONTINUES
+
+NO_OP = ale_py.Action.NOOP.value
+
+PASSED_ON = (
+    "full_action_space",
+    "continuous",
+    "continuous_action_threshold",
+    "mode",
+    "difficulty",
+    "render_mode",
+)
+"""keys that ale-py's single environment does itself"""
+
+
+class AtariGame(gymnasium.Wrapper[Array, Any, Array, Any]):
+    """Observations (L, H, W) uint8, or (L, H, W, 3) in colour: the last L frames, the newest last.
+
+    A game begins with FIRE, where there is one, and a random number of no-ops; then the stack is
+    empty but for its newest frame. After a lost life that counts as the end, `reset` goes on with
+    the game and says so, see `CONTINUES`.
+
+    Sticky actions are drawn here, frame by frame as in ALE: what ALE holds on to is not part of the
+    state that it can save.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any], keys: AtariKeys) -> None:
+        super().__init__(env)
+        game = env.unwrapped
+        assert isinstance(game, ale_py.AtariEnv)
+        self._game, self._ale, self._keys = game, game.ale, keys
+        self._actions = [action.value for action in game._action_set]
+        self._fires = keys.use_fire_reset and ale_py.Action.FIRE.value in self._actions
+        self._size = (keys.img_width, keys.img_height)
+        colours = () if keys.grayscale else (3,)
+        raw_size = self._ale.getScreenDims()
+        self._resizes = raw_size != (keys.img_height, keys.img_width)
+        stack = (keys.stack_num, keys.img_height, keys.img_width, *colours)
+        self.observation_space = spaces.Box(0, 255, stack, np.uint8)
+        self._screens = np.zeros((2, *raw_size, *colours), np.uint8)
+        """The last frame, pooled with the one before it, and that one."""
+        self._stack = np.zeros(stack, np.uint8)
+        self._elapsed = 0
+        """Frames since the start of the game, its no-ops not counted."""
+        self._lives = 0
+        self._continues = False
+        self._held, self._held_strength = NO_OP, 1.0
+        """The action of the last frame, which may be taken again in place of the next."""
+
+    @override
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Array, dict[str, Any]]:
+        """A new game, or after a lost life that is no end the observation of before."""
+        if self._continues and seed is None:
+            self._continues = False
+            return self._stack, {CONTINUES: True}
+        _, info = self.env.reset(seed=seed, options=options)
+        self._begin()
+        self._stack = np.zeros_like(self._stack)
+        self._screens[1] = 0
+        self._look(0)
+        self._push()
+        self._elapsed = 0
+        self._lives = self._ale.lives()
+        self._continues = False
+        return self._stack, info
+
+    def _begin(self) -> None:
+        """FIRE and no-ops, in this order, as many as FIRE takes less."""
+        self._held, self._held_strength = NO_OP, 1.0
+        frames = [ale_py.Action.FIRE.value] if self._fires else []
+        frames += [NO_OP] * (self._draw_no_ops() - len(frames))
+        for pressed, draw in zip(frames, self._draws(len(frames)), strict=True):
+            self._act(pressed, 1.0, draw)
+            if self._ale.game_over():
+                self._ale.reset_game()
+                self._held = NO_OP
+
+    def _draws(self, frames: int) -> list[float]:
+        """What decides for each frame whether the action before is taken again."""
+        draws: list[float] = self._game.np_random.random(frames).tolist()
+        return draws
+
+    def _act(self, pressed: int, strength: float, draw: float) -> int:
+        """One frame; its reward."""
+        if draw >= self._keys.repeat_action_probability:
+            self._held, self._held_strength = pressed, strength
+        reward: int = self._ale.act(self._held, self._held_strength)
+        return reward
+
+    def _draw_no_ops(self) -> int:
+        bound = self._keys.noop_max
+        return int(self._game.np_random.integers(bound)) if bound > 0 else 0
+
+    @override
+    def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        """The action for `frameskip` frames, fewer where the game ends."""
+        pressed, strength = self._pressed(action)
+        frameskip = self._keys.frameskip
+        reward, over, cut = 0.0, False, False
+        for left, draw in zip(range(frameskip, 0, -1), self._draws(frameskip), strict=True):
+            reward += self._act(pressed, strength, draw)
+            self._elapsed += 1
+            over = self._ale.game_over(with_truncation=False)
+            cut = self._elapsed >= self._keys.max_num_frames_per_episode
+            if over or cut:
+                break
+            if left <= 2:
+                self._look(left - 1)
+        self._push()
+        lives = self._ale.lives()
+        lost = self._keys.life_loss_info and 0 < lives < self._lives
+        self._lives = lives
+        self._continues = lost and not (over or cut)
+        terminated = over or lost
+        return self._stack, reward, terminated, cut and not terminated, {"lives": lives}
+
+    def _pressed(self, action: Any) -> tuple[int, float]:
+        """The buttons of an action, and how far a paddle is turned."""
+        if not self._keys.continuous:
+            return self._actions[action], 1.0
+        radius, angle, fire = (float(part) for part in action)
+        across, up = radius * np.cos(angle), radius * np.sin(angle)
+        bound = self._keys.continuous_action_threshold
+        pressed = self._game.map_action_idx(
+            int(across > bound) - int(across < -bound), int(up > bound) - int(up < -bound),
+            fire > bound,
+        )  # fmt: skip
+        return pressed.value, radius
+
+    def _look(self, index: int) -> None:
+        """Copies the screen."""
+        if self._keys.grayscale:
+            self._ale.getScreenGrayscale(self._screens[index])
+        else:
+            self._ale.getScreenRGB(self._screens[index])
+
+    def _push(self) -> None:
+        """Pools the screens, makes them small, and puts them behind the frames before."""
+        screen = self._screens[0]
+        if self._keys.maxpool:
+            np.maximum(screen, self._screens[1], out=screen)
+        frame = screen
+        if self._resizes:
+            frame = cv2.resize(screen, self._size, interpolation=cv2.INTER_AREA)
+        stack = np.empty_like(self._stack)
+        stack[:-1] = self._stack[1:]
+        stack[-1] = frame
+        self._stack = stack
+
+
+def make_game(entry: GymnasiumSpec, keys: AtariKeys) -> AtariGame:
+    """One game of `entry`, which is registered without a step limit or wrappers."""
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # else every process has a banner
+    cv2.setNumThreads(1)  # a frame is too small to be shared out
+    passed_on = {key: getattr(keys, key) for key in PASSED_ON}
+    env = gymnasium.make(
+        entry,
+        frameskip=1,
+        repeat_action_probability=0.0,
+        max_num_frames_per_episode=None,
+        **passed_on,
+    )
+    return AtariGame(env, keys)

@@ -1,0 +1,1 @@
+"""Vector environments: N copies stepped together, with same-step reset."""

@@ -1,0 +1,193 @@
+"""The one module that knows that autoreset modes exist.
+
+Gymnasium's vector environments begin a new episode in the step after the end (NEXT_STEP), in the
+same step (SAME_STEP) or not at all. The lab runs SAME_STEP only: NEXT_STEP inserts, for every
+episode, a step that no agent took. CartPole, native but NEXT_STEP, is stepped by our own class.
+"""
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+import gymnasium
+import numpy as np
+from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
+from gymnasium.vector import AutoresetMode
+from typing_extensions import override
+
+from slm_lab.core.types import Array, IntArray, StateDict
+from slm_lab.env.vector.cartpole import CartPoleEnvs, OneCartPole
+from slm_lab.env.vector.raw import CONTINUES, RawEnvs, RawStep, env_seeds
+from slm_lab.env.vector.workers import Workers
+
+GymnasiumVectorEnv: TypeAlias = gymnasium.vector.VectorEnv[Any, Any, Any]
+
+Mode: TypeAlias = Literal["native", "sync", "async"]
+
+OUR_CARTPOLE = "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv"
+"""the vector entry point that ours stand in for"""
+
+ONLY_SINGLE = frozenset({"render_mode", "mode", "difficulty"})
+"""keys that no native version knows: rendering, and the variants of an Atari game"""
+
+NATIVE_PARTS = "the observations of its native vector version come in parts (Dict or Tuple)"
+"""why a native version is not used after all, once made; single environments flatten theirs"""
+
+
+def choose_mode(requested: Mode | None, kwargs: Mapping[str, Any], entry: GymnasiumSpec) -> Mode:
+    """How `entry` is vectorised: as requested, else native where that is possible, else sync.
+
+    What only a made environment shows is not in this answer, see `NATIVE_PARTS`.
+    """
+    if requested is not None:
+        return requested
+    if ONLY_SINGLE.isdisjoint(kwargs) and why_not_native(entry) is None:
+        return "native"
+    return "sync"
+
+
+def why_not_native(entry: GymnasiumSpec) -> str | None:
+    """Why `entry` cannot be stepped by a vector environment of its authors; None: it can."""
+    if entry.vector_entry_point is None:
+        return "it has no native vector version"
+    if entry.additional_wrappers:
+        return "it is registered with wrappers, which its native vector version would leave out"
+    if entry.vector_entry_point == OUR_CARTPOLE:
+        return None
+    try:
+        creator = vector_creator(entry)
+    except ImportError as error:
+        return f"its native vector version does not import ({error})"
+    if "autoreset_mode" not in inspect.signature(creator).parameters:
+        return "its native vector version only resets in the step after the end of an episode"
+    return None
+
+
+def vector_creator(entry: GymnasiumSpec) -> Callable[..., GymnasiumVectorEnv]:
+    """The class or function that makes the native vector version of `entry`."""
+    target = entry.vector_entry_point
+    if not isinstance(target, str):
+        assert target is not None
+        return target
+    module_name, _, attribute = target.partition(":")
+    creator: Callable[..., GymnasiumVectorEnv]
+    creator = getattr(importlib.import_module(module_name), attribute)
+    return creator
+
+
+def make_native(
+    entry: GymnasiumSpec, num_envs: int, seed: int, max_t: int | None, kwargs: Mapping[str, Any]
+) -> RawEnvs:
+    """The native vector version of `entry`, which `why_not_native` has nothing against."""
+    arguments = {**entry.kwargs, **kwargs}
+    limit = entry.max_episode_steps if max_t is None else max_t
+    if entry.vector_entry_point == OUR_CARTPOLE:
+        if num_envs == 1:
+            return OneCartPole(seed, limit, **arguments)
+        return CartPoleEnvs(num_envs, seed, limit, **arguments)
+    if limit is not None:
+        arguments["max_episode_steps"] = limit
+    env = vector_creator(entry)(
+        num_envs=num_envs, autoreset_mode=AutoresetMode.SAME_STEP, **arguments
+    )
+    return SameStepEnvs(env, seed)
+
+
+def make_async(
+    make_one: Callable[[], gymnasium.Env[Any, Any]], num_envs: int, seed: int
+) -> RawEnvs:
+    """`num_envs` environments, each in a process of its own."""
+    workers = Workers(make_one, num_envs, AutoresetMode.SAME_STEP)
+    try:
+        return AsyncEnvs(workers, seed)
+    except BaseException:
+        workers.close()
+        raise
+
+
+class SameStepEnvs(RawEnvs):
+    """A Gymnasium vector environment in SAME_STEP mode."""
+
+    def __init__(self, env: GymnasiumVectorEnv, seed: int) -> None:
+        self.num_envs = env.num_envs
+        self.observation_space = env.single_observation_space
+        self.action_space = env.single_action_space
+        self.exact_state = False
+        self._env = env
+        self._root_seed = seed
+        self._steps = 0
+        self._seed = self._seeds(seed)  # None once it has been used
+
+    def _seeds(self, seed: int | Sequence[int]) -> Any:
+        """What the first `reset` takes: one seed here, one per environment where that is known."""
+        return env_seeds(seed, 1)[0]
+
+    @override
+    def reset(self) -> Array:
+        """Resets them all, the first time with the seed."""
+        obs, _ = self._env.reset(seed=self._seed)
+        self._seed = None
+        return np.array(obs)
+
+    @override
+    def step(self, action: Array) -> RawStep:
+        """Steps them all and picks the final observations out of the infos."""
+        obs, reward, terminated, truncated, info = self._env.step(action)
+        obs, reward = np.array(obs), np.asarray(reward, np.float64)
+        self._steps += 1
+        done = terminated | truncated
+        if not np.count_nonzero(done):
+            return RawStep(obs, reward, terminated, truncated, None, None)
+        done_index = done.nonzero()[0]
+        final_obs = _final_rows(info["final_obs"], done_index)
+        over = ~info[CONTINUES][done_index] if CONTINUES in info else None
+        return RawStep(obs, reward, terminated, truncated, done_index, final_obs, over)
+
+    @override
+    def state_dict(self) -> StateDict:
+        """The steps so far: vector environments written in C have no state to be read."""
+        return {"steps": self._steps}
+
+    @override
+    def load_state_dict(self, state: StateDict) -> None:
+        """Has the fresh episodes begin from seeds that were not used before."""
+        self._steps = state["steps"]
+        self._seed = self._seeds([self._root_seed, self._steps])
+
+    @override
+    def close(self) -> None:
+        """Closes them all."""
+        self._env.close()
+
+
+class AsyncEnvs(SameStepEnvs):
+    """Environments in worker processes, whose state can be asked for."""
+
+    def __init__(self, workers: Workers, seed: int) -> None:
+        super().__init__(workers, seed)
+        self._workers = workers
+        self.exact_state = workers.has_exact_state()
+
+    @override
+    def _seeds(self, seed: int | Sequence[int]) -> list[int]:
+        return env_seeds(seed, self.num_envs)
+
+    @override
+    def state_dict(self) -> StateDict:
+        """One state per environment, see `state`."""
+        return {"envs": self._workers.save_states()}
+
+    @override
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores `state_dict`; the generators replace the seeds."""
+        self._seed = None
+        self._workers.load_states(state["envs"])
+
+
+def _final_rows(final_obs: Array, index: IntArray) -> Array:
+    """(K, ...) from what SAME_STEP reports: an object array with None in the other rows
+    (Gymnasium), or a dense array whose other rows mean nothing (ALE)."""
+    if final_obs.dtype == np.object_:
+        return np.stack([final_obs[i] for i in index])
+    return final_obs[index]

@@ -1,0 +1,285 @@
+"""envpool: the same environments, stepped by threads in C++ (Weng et al., arXiv:2206.10558).
+
+envpool resets in the step after the end of an episode, and says of an episode that ends by itself
+in the step of its limit that it was truncated only. So it is given no limit here, steps are counted
+by us, and an episode that is over is reset at once: no action is ever taken in vain.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias, final
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
+from typing_extensions import override
+
+from slm_lab.core.errors import MissingExtraError, Problem, SpecError
+from slm_lab.core.registry import import_failure
+from slm_lab.core.types import Array, BoolArray, IntArray, StateDict
+from slm_lab.env.lookup import known_warnings_ignored, pip_command, require
+from slm_lab.env.simulators.atari import AtariKeys, atari_keys, is_atari, variant_problems
+from slm_lab.env.vector.in_process import step_failure_note
+from slm_lab.env.vector.raw import RawEnvs, RawStep, env_seeds
+from slm_lab.spec.schema.env import EnvSpec
+
+Pool: TypeAlias = Any
+"""A vector environment of envpool, whose classes are made when they are needed."""
+
+NO_LIMIT = 2**31 - 1
+"""max_episode_steps of episodes that envpool never cuts"""
+
+THREAD_KEYS = frozenset({"num_threads", "thread_affinity_offset"})
+"""keys of every pool that single environments do not have"""
+
+COMPARED = "gymnasium.envs."
+"""where environments have their entry point that envpool has copied faithfully"""
+
+KEYS_OF_A_GAME = {
+    "frameskip": "frame_skip",
+    "grayscale": "gray_scale",
+    "img_height": "img_height",
+    "img_width": "img_width",
+    "stack_num": "stack_num",
+    "noop_max": "noop_max",
+    "use_fire_reset": "use_fire_reset",
+    "full_action_space": "full_action_space",
+    "repeat_action_probability": "repeat_action_probability",
+    "mode": "mode",
+    "difficulty": "difficulty",
+    "num_threads": "num_threads",
+    "thread_affinity_offset": "thread_affinity_offset",
+}
+"""ale-py's words for the keys of a game, and envpool's"""
+
+
+def is_pooled(spec: EnvSpec) -> bool:
+    """Whether envpool steps the environments of `spec`: single ones are always Gymnasium's."""
+    return spec.backend == "envpool" and spec.vectorization_mode in (None, "native")
+
+
+def pool_problems(spec: EnvSpec, entry: GymnasiumSpec, accepted: set[str] | None) -> list[Problem]:
+    """Why envpool cannot step `spec` as it stands; [] if nothing is known.
+
+    `accepted` are the arguments of the single environment, None: any. Raises MissingExtraError
+    where envpool is not installed, or by half, SpecError for keys that no game has.
+    """
+    task = task_of(entry)
+    if not (is_atari(entry) or _is_compared(entry)) or task not in _envpool().list_all_envs():
+        message = f'envpool has no {entry.id}; use "gymnasium"'
+        return [Problem("env.backend", message, "envpool", has_value=True)]
+    if is_atari(entry):
+        keys = atari_keys(spec, entry)
+        return [*_game_problems(keys), *variant_problems(keys, entry)]
+    own = set(_envpool().make_spec(task).config._asdict())
+    known = (own if accepted is None else own & accepted) | THREAD_KEYS
+    return [
+        Problem(f"env.{key}", _unknown(key, value, entry, sorted(known)), value, has_value=True)
+        for key, value in spec.kwargs.items()
+        if key not in known
+    ]
+
+
+def task_of(entry: GymnasiumSpec) -> str:
+    """What envpool calls it; a game as in v5 ids, whose keys say how it is played."""
+    if not is_atari(entry):
+        return entry.id
+    return "".join(word.capitalize() for word in entry.kwargs["game"].split("_")) + "-v5"
+
+
+def make_pooled_game(keys: AtariKeys, entry: GymnasiumSpec, num_envs: int, seed: int) -> RawEnvs:
+    """`num_envs` games, of which a lost life ends none."""
+    given = {word: getattr(keys, key) for key, word in KEYS_OF_A_GAME.items()}
+    arguments = {word: value for word, value in given.items() if value is not None}
+    make = _maker(task_of(entry), num_envs, arguments)
+    return EnvpoolEnvs(make, num_envs, seed, keys.max_steps, life_loss=keys.life_loss_info)
+
+
+def make_pooled(
+    spec: EnvSpec,
+    entry: GymnasiumSpec,
+    make_one: Callable[[], gymnasium.Env[Any, Any]],
+    seed: int,
+) -> RawEnvs:
+    """The environments of `spec`, with the spaces of the one that `make_one` makes.
+
+    envpool has bounds of its own, for Box2D meaningless ones. Raises SpecError where what it
+    observes or takes is something else.
+    """
+    single = make_one()
+    single.close()
+    limit = entry.max_episode_steps if spec.max_t is None else spec.max_t
+    make = _maker(task_of(entry), spec.num_envs, spec.kwargs)
+    envs = EnvpoolEnvs(make, spec.num_envs, seed, limit)
+    pairs = {
+        "observations": (envs.observation_space, single.observation_space),
+        "actions": (envs.action_space, single.action_space),
+    }
+    for what, (theirs, ours) in pairs.items():
+        if _kind(theirs) != _kind(ours):
+            message = f'its {what} are {theirs} and Gymnasium\'s {ours}; use "gymnasium"'
+            raise SpecError("env", [Problem("env.backend", message, "envpool", has_value=True)])
+    envs.observation_space, envs.action_space = single.observation_space, single.action_space
+    return envs
+
+
+@final
+class EnvpoolEnvs(RawEnvs):
+    """N environments of a pool, whose state cannot be read."""
+
+    def __init__(
+        self,
+        make: Callable[[list[int]], Pool],
+        num_envs: int,
+        seed: int,
+        max_steps: int | None,
+        life_loss: bool = False,
+    ) -> None:
+        self.num_envs = num_envs
+        self.exact_state = False
+        self._make, self._seed = make, seed
+        self._max_steps = NO_LIMIT if max_steps is None else max_steps
+        self._life_loss = life_loss
+        self._steps = 0
+        self._began = np.zeros(num_envs, np.int64)
+        """The value of _steps when each episode began."""
+        self._lives: IntArray = np.zeros(num_envs, np.int64)
+        self._pool = make(env_seeds(seed, num_envs))
+        with known_warnings_ignored():
+            self.observation_space = self._pool.observation_space
+            self.action_space = self._pool.action_space
+        space = self.action_space
+        self._num_actions = int(space.n) if isinstance(space, spaces.Discrete) else None
+
+    @override
+    def reset(self) -> Array:
+        """Begins episodes everywhere; the seeds are those that the pool was made with."""
+        obs, info = self._pool.reset()
+        self._began[:] = self._steps
+        if self._life_loss:
+            self._lives = info["lives"]
+        return np.asarray(obs)
+
+    @override
+    def step(self, action: Array) -> RawStep:
+        """Steps all, then resets those whose episodes are over.
+
+        Raises IndexError for an action that there is not: envpool would take another one.
+        """
+        self._refuse_unknown(action)
+        obs, reward, terminated, _, info = self._pool.step(action)
+        self._steps += 1
+        reward = reward.astype(np.float64)
+        truncated = self._steps - self._began >= self._max_steps
+        over = terminated | truncated
+        if self._life_loss:
+            terminated = terminated | self._lost_life(info["lives"])
+        done = over | terminated
+        if not np.count_nonzero(done):
+            return RawStep(obs, reward, terminated, truncated, None, None)
+        done_index = done.nonzero()[0]
+        final_obs = obs[done_index]
+        self._begin_episodes(over.nonzero()[0], obs)
+        return RawStep(obs, reward, terminated, truncated, done_index, final_obs, over[done_index])
+
+    def _refuse_unknown(self, action: Array) -> None:
+        if self._num_actions is None:
+            return
+        unknown = (action < 0) | (action >= self._num_actions)
+        if np.count_nonzero(unknown):
+            error = IndexError(f"there are {self._num_actions} actions")
+            error.add_note(step_failure_note("envpool", int(unknown.argmax()), action))
+            raise error
+
+    def _lost_life(self, lives: IntArray) -> BoolArray:
+        """(N,) where there are fewer lives than a step ago, and some."""
+        lost: BoolArray = (lives > 0) & (lives < self._lives)
+        self._lives = lives.copy()
+        return lost
+
+    def _begin_episodes(self, index: IntArray, obs: Array) -> None:
+        """Resets these, and puts their first observations into `obs`."""
+        if len(index) == 0:
+            return
+        obs[index], info = self._pool.reset(index.astype(np.int32))
+        self._began[index] = self._steps
+        if self._life_loss:
+            self._lives[index] = info["lives"]
+
+    @override
+    def state_dict(self) -> StateDict:
+        """The steps so far: nothing else can be read."""
+        return {"steps": self._steps}
+
+    @override
+    def load_state_dict(self, state: StateDict) -> None:
+        """Has the fresh episodes begin from seeds that were not used before."""
+        self._steps = state["steps"]
+        self._pool = self._make(env_seeds([self._seed, self._steps], self.num_envs))
+
+    @override
+    def close(self) -> None:
+        """Lets go of the pool, which ends its threads."""
+        self._pool = None
+
+
+def _maker(task: str, num_envs: int, arguments: Mapping[str, Any]) -> Callable[[list[int]], Pool]:
+    envpool = _envpool()
+
+    def make(seeds: list[int]) -> Pool:
+        own = {"num_envs": num_envs, "env_seed": seeds, "max_episode_steps": NO_LIMIT}
+        return envpool.make_gymnasium(task, **own, **arguments)
+
+    return make
+
+
+def _envpool() -> Any:
+    """The package. Raises MissingExtraError.
+
+    It reads the names of its models where they lie, so that without one of the packages that it
+    comes with anything may be raised.
+    """
+    require("envpool", "envpool")
+    try:
+        with known_warnings_ignored():
+            import envpool
+    except Exception as error:
+        why = f"envpool does not import: {import_failure(error)}"
+        raise MissingExtraError(f"{why}; run: {pip_command('envpool')}") from error
+    return envpool
+
+
+def _is_compared(entry: GymnasiumSpec) -> bool:
+    """Whether it is one of Gymnasium's own, as Gymnasium registers it."""
+    target = entry.entry_point
+    own = isinstance(target, str) and target.startswith(COMPARED)
+    return own and not entry.additional_wrappers
+
+
+def _game_problems(keys: AtariKeys) -> Iterator[Problem]:
+    """What ale-py can do and envpool cannot."""
+    refused = {
+        "maxpool": (not keys.maxpool, "envpool always pools the last two frames; use true"),
+        "continuous": (keys.continuous, "envpool has no continuous actions; use false"),
+        "noop_max": (keys.noop_max < 1, "must be >= 1 with envpool"),
+        "render_mode": (
+            keys.render_mode is not None,
+            'envpool draws nothing; use vectorization_mode "sync"',
+        ),
+    }
+    for key, (wrong, message) in refused.items():
+        if wrong:
+            yield Problem(f"env.{key}", message, getattr(keys, key), has_value=True)
+
+
+def _unknown(key: str, value: object, entry: GymnasiumSpec, known: list[str]) -> str:
+    message = f"envpool and Gymnasium do not both know it for {entry.id}"
+    continuous = f"{entry.name}Continuous-v{entry.version}"
+    if key == "continuous" and value is True and continuous in _envpool().list_all_envs():
+        return f"{message}; use {continuous} without it"
+    return f"{message}; they know {', '.join(known)}"
+
+
+def _kind(space: gymnasium.Space[Any]) -> tuple[Any, ...]:
+    """What has to be equal of two spaces for the same networks to fit."""
+    return type(space), space.shape, getattr(space, "n", None)

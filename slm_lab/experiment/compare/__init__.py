@@ -1,0 +1,1 @@
+"""`slm-lab compare`: one spec in several modes, run one after the other."""

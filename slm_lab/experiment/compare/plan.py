@@ -1,0 +1,296 @@
+"""The plan of a comparison: one spec for each variant, and the seeds.
+
+The variants differ only in `meta.distributed`, `meta.max_session` and values derived from these.
+"""
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slm_lab.analysis.compare.comparison import BASELINE, Variant
+from slm_lab.core.cores import usable_cores
+from slm_lab.core.errors import Problem, SpecError, UsageError
+from slm_lab.experiment.preflight import check_place
+from slm_lab.experiment.run import check_spaces
+from slm_lab.experiment.trust import check_allowed, check_source, named_by, recorded_imports
+from slm_lab.session.seeding import draw_root_seed
+from slm_lab.spec.checks.nets import GLOBAL_TWIN
+from slm_lab.spec.load import load_spec, load_specs
+from slm_lab.spec.modes import MODES, mode_of
+from slm_lab.spec.override import Setting, apply_settings
+from slm_lab.spec.parse import Parsed, parse
+from slm_lab.spec.read import read_file
+from slm_lab.spec.role import optimizer_paths
+from slm_lab.spec.schema.messages import not_among
+from slm_lab.spec.schema.spec import Spec
+from slm_lab.storage.manifest import FORMAT
+from slm_lab.storage.origin import check_format
+from slm_lab.storage.provenance import provenance
+from slm_lab.storage.run_dir import safe_name
+
+logger = logging.getLogger(__name__)
+
+PLAN_BLOCK = "_compare"
+"""The key in the plan file, beside the specs, that holds the rest of the plan."""
+PLAN_FILE = "{}_compare_specs.json"
+"""The name of the plan file, a spec file with every variant."""
+BUSY = 0.5
+"""The load of other processes, in cores, from which on a note reports it."""
+
+
+@dataclass(frozen=True)
+class CompareRequest:
+    """The options of the user's command; None: a default for this machine."""
+
+    spec_file: str
+    spec_name: str | None
+    modes: tuple[str, ...] | None
+    workers: tuple[int, ...] | None
+    seeds: int
+    threshold: float | None = None
+    sets: tuple[str, ...] = ()
+    seed: int | None = None
+    data_dir: Path = Path("data")
+    imports: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The variants of a comparison and their machine; the baseline's spec comes first."""
+
+    name: str
+    """The name of the user's spec."""
+    specs: Mapping[Variant, Spec]
+    seeds: tuple[int, ...]
+    threshold: float | None
+    cores: int
+    processor: str
+    imports: tuple[str, ...]
+    notes: tuple[str, ...]
+    """Notes for reading the numbers."""
+
+    @property
+    def baseline(self) -> Spec:
+        """The spec of the variant with one process."""
+        return next(iter(self.specs.values()))
+
+    def file(self, folder: Path) -> Path:
+        """The plan file in the folder of the comparison."""
+        return folder / PLAN_FILE.format(safe_name(self.name))
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of the plan file: every variant's spec, and the plan's own block."""
+        about = {
+            "format": FORMAT,
+            "name": self.name,
+            "variants": [
+                {"spec": spec.name, "mode": variant.mode, "workers": variant.workers}
+                for variant, spec in self.specs.items()
+            ],
+            "seeds": list(self.seeds),
+            "threshold": self.threshold,
+            "usable_cores": self.cores,
+            "imports": list(self.imports),
+            "notes": list(self.notes),
+            **provenance(self.seeds[0]),
+        }
+        return {**{spec.name: spec.to_json() for spec in self.specs.values()}, PLAN_BLOCK: about}
+
+
+def all_modes() -> list[str]:
+    """The values of `meta.distributed` that can be compared with `false`."""
+    return MODES.names()
+
+
+def _variant(mode: str, workers: int, cores: int) -> Variant:
+    has_learner = mode != BASELINE and mode_of(mode).has_learner
+    return Variant(mode, workers, workers > cores, has_learner)
+
+
+def make_plan(request: CompareRequest) -> Plan:
+    """The plan for a request. Raises UsageError, or SpecError with every problem of any variant."""
+    cores = usable_cores()
+    workers = _powers_of_two(cores) if request.workers is None else request.workers
+    _refuse_unknown(request.modes or ())
+    alone = {"meta.distributed": False, "meta.max_session": 1, "meta.max_run": 1}
+    base = load_spec(request.spec_file, request.spec_name, request.sets, alone)
+    check_source(request.spec_file, base, request.imports)
+    named = set(all_modes() if request.modes is None else request.modes)
+    twins = _twins(base) if any(mode_of(word).lock_free for word in named) else {}
+    optimizers = {path: twin for path, (_, twin) in twins.items()}
+    modes, left_out = request.modes, list[str]()
+    if modes is None:
+        modes, left_out = _possible_modes(base, workers, optimizers)
+    where = f"{request.spec_file}: {base.name}"
+    if base.meta.cluster is not None:
+        message = "a comparison measures this machine; leave it out with -s meta.cluster=null"
+        problem = Problem("meta.cluster", message, base.meta.cluster, has_value=True)
+        raise SpecError(where, [problem])
+    variants = [
+        Variant(BASELINE, 1),
+        *(_variant(mode, count, cores) for mode in modes for count in workers),
+    ]
+    specs = _specs(where, base, variants, optimizers)
+    check_spaces(where, base)
+    check_place(where, base)
+    seed = base.meta.random_seed if request.seed is None else request.seed
+    first = draw_root_seed() if seed is None else seed
+    replaced = [
+        f"{path}: {name} replaced by {twin} in all variants, because Hogwild! needs it"
+        for path, (name, twin) in twins.items()
+    ]
+    return Plan(
+        base.name,
+        specs,
+        tuple(range(first, first + request.seeds)),
+        request.threshold,
+        cores,
+        processor(),
+        request.imports,
+        (*replaced, *left_out, *_other_work(cores)),
+    )
+
+
+def read_plan(folder: Path, imports: tuple[str, ...] = ()) -> Plan:
+    """The plan in the folder of a comparison. Its plug-ins must be imported.
+
+    Raises SpecError. Raises UsageError if there is no plan, or it has another format. Also raises
+    it if the comparison was begun on another machine, because speeds are not comparable.
+    """
+    file, about = _plan_block(folder)
+    check_format(folder, about.get("format"))
+    specs = load_specs(file)
+    cores, named = int(about["usable_cores"]), str(about["machine"]["processor"])
+    here = (usable_cores(), processor())
+    if here != (cores, named):
+        raise UsageError(
+            f"{folder} was begun on {cores} cores of {named}, this machine has {here[0]} of "
+            f"{here[1]}: a comparison can only be resumed on the same machine; begin a new one"
+        )
+    found = {
+        _variant(each["mode"], each["workers"], cores): specs[each["spec"]]
+        for each in about["variants"]
+    }
+    return Plan(
+        about["name"],
+        found,
+        tuple(about["seeds"]),
+        about["threshold"],
+        cores,
+        named,
+        imports,
+        tuple(about["notes"]),
+    )
+
+
+def allowed_imports(folder: Path, given: Sequence[str], trust: bool) -> tuple[str, ...]:
+    """The modules that a comparison was begun with, and `given`; with `trust` all that it names.
+
+    Raises UsageError for a module that the user has not allowed; SpecError.
+    """
+    file, _ = _plan_block(folder)
+    named = named_by([file], PLAN_BLOCK)
+    allowed = (*given, *named) if trust else tuple(given)
+    check_allowed(folder, named, allowed)
+    return tuple(dict.fromkeys([*recorded_imports(file, read_file(file), PLAN_BLOCK), *allowed]))
+
+
+def processor() -> str:
+    """The name of this machine's processor."""
+    return str(provenance(0)["machine"]["processor"])
+
+
+def _plan_block(folder: Path) -> tuple[Path, dict[str, Any]]:
+    files = sorted(folder.glob(PLAN_FILE.format("*")))
+    about = read_file(files[0]).get(PLAN_BLOCK) if len(files) == 1 else None
+    if not isinstance(about, dict):
+        raise UsageError(
+            f"{folder} is not the folder of a comparison: it has no {PLAN_FILE.format('*')}"
+        )
+    return files[0], about
+
+
+def _refuse_unknown(modes: Sequence[str]) -> None:
+    for mode in modes:
+        if mode == BASELINE:
+            raise UsageError(
+                "--modes false: this is the baseline and always included; leave it out"
+            )
+        if mode not in all_modes():
+            raise UsageError(f"--modes {mode}: {not_among(mode, all_modes())}")
+
+
+def _twins(spec: Spec) -> dict[str, tuple[str, str]]:
+    """The name of each optimizer with a Global twin, and the twin's name, by path."""
+    return {
+        path: (optim.name, GLOBAL_TWIN[optim.name])
+        for path, optim in optimizer_paths(spec.agent.net, spec.agent.critic_net)
+        if optim.name in GLOBAL_TWIN
+    }
+
+
+def _specs(
+    where: str, base: Spec, variants: Sequence[Variant], optimizers: Mapping[str, str]
+) -> dict[Variant, Spec]:
+    """A spec for each variant. Raises SpecError with the problems of all.
+
+    Warns of suspicious keys of the other variants. Those of the baseline were reported at loading.
+    """
+    parsed = {variant: _parsed(base, variant, optimizers) for variant in variants}
+    problems = {str(problem): problem for each in parsed.values() for problem in each.problems}
+    if problems:
+        raise SpecError(where, list(problems.values()))
+    reported: set[str] = set()
+    for variant, each in parsed.items():
+        suspicious = [suspicion for suspicion in each.suspicious if suspicion not in reported]
+        if suspicious and variant.mode != BASELINE:
+            logger.warning("%s: is this meant? %s", variant.label, "; ".join(suspicious))
+        reported.update(suspicious)
+    return {variant: each.spec for variant, each in parsed.items() if each.spec is not None}
+
+
+def _parsed(base: Spec, variant: Variant, optimizers: Mapping[str, str]) -> Parsed:
+    """The spec of one variant, or its problems."""
+    settings = [Setting(f"{path}.name", name) for path, name in optimizers.items()]
+    name = f"{base.name}_{variant.mode}"
+    if variant.mode != BASELINE:
+        name = f"{name}_{variant.workers}"
+        settings += [
+            Setting("meta.distributed", variant.mode),
+            Setting("meta.max_session", variant.workers),
+        ]
+        if base.logs_by_default:
+            settings.append(Setting("meta.log_frequency", None))  # the default of its share
+    data, found = apply_settings(base.to_json(), settings, dict)
+    parsed = parse(name, data).for_training()
+    return parsed._replace(problems=[*found, *parsed.problems])
+
+
+def _possible_modes(
+    base: Spec, workers: Sequence[int], optimizers: Mapping[str, str]
+) -> tuple[tuple[str, ...], list[str]]:
+    """The parallel modes that suit the spec, and a note on why each other mode does not."""
+    possible, notes = [], []
+    for mode in all_modes():
+        variants = [Variant(mode, count) for count in workers]
+        problems = [p for each in variants for p in _parsed(base, each, optimizers).problems]
+        if problems:
+            notes.append(f"{mode} is left out: {problems[0]}")
+        else:
+            possible.append(mode)
+    return tuple(possible), notes
+
+
+def _powers_of_two(cores: int) -> tuple[int, ...]:
+    """Numbers of workers: 1, 2, 4, … up to the number of cores."""
+    return tuple(1 << power for power in range(cores.bit_length()))
+
+
+def _other_work(cores: int) -> list[str]:
+    load = os.getloadavg()[0]
+    if load < BUSY:
+        return []
+    return [f"other processes used about {load:.1f} of the {cores} cores when the comparison began"]

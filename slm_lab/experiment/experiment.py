@@ -1,0 +1,403 @@
+"""A search in its folder: runs trials until the searcher has proposed them all."""
+
+import errno
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import final
+
+from slm_lab.core.errors import LabError, SpecError
+from slm_lab.core.files import write_json
+from slm_lab.experiment.baseline import CHANCE_FILE
+from slm_lab.experiment.run import check_spaces
+from slm_lab.experiment.search.checkpoint_copy import copy_checkpoints, delete_models
+from slm_lab.experiment.search.event_log import (
+    Began,
+    Copied,
+    Ended,
+    Event,
+    EventLog,
+    Interrupted,
+    Paused,
+    Proposed,
+    Reported,
+    Retried,
+    SearchState,
+    Status,
+    TrialState,
+)
+from slm_lab.experiment.search.outcomes import best_first, metrics_at
+from slm_lab.experiment.search.pool import Pool
+from slm_lab.experiment.search.reports import Watch
+from slm_lab.experiment.search.resources import Request, needs_of
+from slm_lab.experiment.search.scheduler import Action, Decision, Scheduler
+from slm_lab.experiment.search.searcher import Searcher
+from slm_lab.experiment.search.space import spec_at
+from slm_lab.experiment.search.trial_process import TrialEnd, TrialProcess, TrialTask
+from slm_lab.spec.schema.spec import Spec
+from slm_lab.storage.result import Ending
+from slm_lab.storage.run_dir import RunDir
+
+METRIC = "final_return"
+"""The maximised metric of a Trial."""
+NO_ROOM = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+"""Error texts of a full disk. Every later trial would fail with them too."""
+
+
+@final
+class Experiment:
+    """Runs the trials of a search. Logs every event before acting on it.
+
+    The number of a trial determines its Sessions' seeds and its file names.
+    """
+
+    def __init__(
+        self,
+        spec: Spec,
+        run_dir: RunDir,
+        root_seed: int,
+        searcher: Searcher,
+        scheduler: Scheduler,
+        pool: Pool,
+        imports: tuple[str, ...] = (),
+        keep: int | None = None,
+    ) -> None:
+        """Replays the event log in the folder. Raises UsageError if the log is damaged."""
+        self.spec = spec
+        self.run_dir = run_dir
+        self.pool = pool
+        self.num_trials = searcher.num_trials
+        self.search_state = SearchState()
+        self.stopping = False
+        self.has_strayed = False
+        """Whether the replayed searcher proposed other points than the log holds.
+
+        Another version of it may. It then continues from the replayed reports.
+        """
+        self.problem: str | None = None
+        """Why the search stopped by itself before its end."""
+        self._chance_file = run_dir.root.parent / CHANCE_FILE
+        self._root_seed = root_seed
+        self._searcher = searcher
+        self._scheduler = scheduler
+        self._imports = imports
+        self._keep = keep
+        self._event_log = EventLog(run_dir.search_record)
+        self._watches: dict[int, Watch] = {}
+        self._pending: dict[int, Decision] = {}
+        """Decisions not yet carried out, by trial."""
+        self._ending: set[int] = set()
+        """Trials whose processes have ended but are not yet collected."""
+        self._held: dict[int, float] = {}
+        """Stopped trials that copy as soon as their donor has saved; value: seconds to log."""
+        self._specs: dict[int, Spec] = {}
+        for event in self._event_log.read():
+            self._replay(event)
+
+    def run(self, on_tick: Callable[[], None]) -> None:
+        """Runs all trials, or until `stop` is called; calls `on_tick` a few times a second.
+
+        Kills all processes before it returns or raises. Raises LabError if the event log cannot be
+        written.
+        """
+        try:
+            for state in self.search_state.of(Status.RUNNING):  # when the search was killed
+                self._note(Interrupted(state.trial, 0.0))
+            self._retry_failed()
+            for decision in list(self._pending.values()):
+                self._execute(decision)
+            while True:
+                if self.stopping:
+                    self.pool.stop_all()  # again: a trial may have started after `stop`
+                else:
+                    self._fill()
+                if not self.pool.running:
+                    break
+                self.pool.wait()
+                self._poll()
+                on_tick()
+            if not self.stopping:
+                self._end_paused()
+        finally:
+            self.pool.kill_all()
+            self._event_log.close()
+
+    def _retry_failed(self) -> None:
+        """Retries failed trials, if a resumed search allows more restarts.
+
+        Not under a scheduler that needs all trials: the rounds of the failed trials are over.
+        """
+        for state in self.search_state.of(Status.FAILED):
+            left = state.restarts < self.spec.meta.max_restart
+            if (
+                left
+                and state.has_begun
+                and not state.would_repeat
+                and not self._scheduler.needs_all
+            ):
+                self._note(Retried(state.trial, str(state.error), 0.0))
+
+    def stop(self) -> None:
+        """Makes running trials save and end, and starts no others."""
+        self.stopping = True
+        self.pool.stop_all()
+
+    def spec_of(self, trial: int) -> Spec:
+        """The spec of a trial. Raises SpecError if its point gives no valid spec."""
+        if trial not in self._specs:
+            self._specs[trial] = spec_at(self.spec, self.search_state.trials[trial].params)
+        return self._specs[trial]
+
+    def note(self, event: Event) -> None:
+        """Logs an event, and applies it to the state of the search."""
+        self._event_log.write(event)
+        self.search_state.apply(event)
+
+    def _note(self, event: Event) -> list[Decision]:
+        """Logs an event of a trial, and returns the scheduler's decisions."""
+        self.note(event)
+        return self._notify(event)
+
+    def _notify(self, event: Event) -> list[Decision]:
+        """Passes an event to the searcher and the scheduler, and returns the decisions."""
+        match event:
+            case Proposed(trial, params):
+                self._scheduler.add(trial, params)
+            case Began(trial):
+                self._scheduler.begin(trial)
+            case Reported(trial, frame, score):
+                self._searcher.report(trial, self.search_state.trials[trial].reports, score)
+                return self._scheduler.report(trial, frame, score)
+            case Ended(trial, score=score):
+                self._searcher.end(trial, score)
+                return self._scheduler.end(trial)
+            case _:
+                pass
+        return []
+
+    def _replay(self, event: Event) -> None:
+        """Applies a logged event; keeps only decisions that were not carried out since."""
+        if isinstance(event, Proposed):
+            params = self._searcher.propose(event.trial)
+            self.has_strayed |= dict(params) != dict(event.params)
+        self.search_state.apply(event)
+        decisions = self._notify(event)
+        self._pending |= {decision.trial: decision for decision in decisions}
+        if isinstance(event, Began | Paused | Copied | Ended):
+            self._pending.pop(event.trial, None)
+
+    def _fill(self) -> None:
+        """Begins trials while there is room for one."""
+        least = self._needs(self.spec)
+        while self.pool.room.has(least) or not self.pool.running:
+            trial = self._next()
+            if trial is None or not self._begin(trial):
+                return
+
+    def _next(self) -> int | None:
+        """The next trial: an interrupted one, else the scheduler's choice, else a new one."""
+        for state in self.search_state.of(Status.WAITING):
+            if state.has_begun and state.trial not in self._held:
+                return state.trial
+        while self._scheduler.needs_all and self._propose() is not None:
+            pass
+        waiting = self.search_state.of(Status.WAITING, Status.PAUSED)
+        free = [state.trial for state in waiting if state.trial not in self._held]
+        chosen = self._scheduler.choose(free)
+        return self._propose() if chosen is None else chosen
+
+    def _propose(self) -> int | None:
+        """The searcher's next trial; None if all are proposed."""
+        trial = len(self.search_state.trials)
+        if trial >= self.num_trials:
+            return None
+        self._note(Proposed(trial, self._searcher.propose(trial)))
+        return trial
+
+    def _begin(self, trial: int) -> bool:
+        """Begins a trial, or ends it as failed if it never can; False if it must wait for room."""
+        state = self.search_state.trials[trial]
+        try:
+            spec = self.spec_of(trial)
+            request = self._needs(spec)
+            self.pool.room.check(request)
+            if not state.has_begun:
+                check_spaces(f"trial {trial}", spec)
+        except LabError as error:
+            self._end(state, Status.FAILED, 0.0, {}, _problems(error))
+            return True
+        if not self.pool.room.has(request):
+            return False
+        self._start(state, spec, request)
+        return True
+
+    def _needs(self, spec: Spec) -> Request:
+        return needs_of(spec, self.spec.meta.search_resources, self.pool.room.cpus)
+
+    def _start(self, state: TrialState, spec: Spec, request: Request) -> None:
+        resume = state.has_begun
+        if not resume or state.copies:
+            _write_spec(self.run_dir.trial_spec_file(state.trial), spec)
+        self._note(Began(state.trial))
+        paths = [self.run_dir.session(state.trial, s).rows for s in spec.meta.writers]
+        self._watches[state.trial] = Watch(paths, state.frame)
+        task = TrialTask(
+            spec,
+            self.run_dir,
+            self._root_seed,
+            state.trial,
+            resume,
+            self._imports,
+            at_once=self.spec.meta.search_scheduler is not None,
+            chance_file=self._chance_file,
+        )
+        self.pool.start(state.trial, task, request, among_gpus=spec.meta.cluster is None)
+
+    def _poll(self) -> None:
+        """Handles new reports and ended trials."""
+        for trial in list(self.pool.running):
+            if trial in self.pool.running:  # else another trial's report has just ended it
+                self._read_reports(trial)
+        ends = self.pool.ends()
+        self._ending = {trial for trial, _, _ in ends}
+        for trial, _, _ in ends:
+            self._read_reports(trial, at_the_end=True)
+        for trial, process, end in ends:
+            self._ending.discard(trial)
+            self._collect(self.search_state.trials[trial], process, end)
+
+    def _read_reports(self, trial: int, at_the_end: bool = False) -> None:
+        """Handles a trial's new reports, up to the one that triggers a decision about it."""
+        if trial in self._pending:
+            return
+        decisions: list[Decision] = []
+        for frame, score in self._watches[trial].look(at_the_end):
+            decisions += self._note(Reported(trial, frame, score))
+            if any(decision.trial == trial for decision in decisions):
+                break
+        for decision in decisions:
+            self._execute(decision)
+
+    def _execute(self, decision: Decision) -> None:
+        state = self.search_state.trials[decision.trial]
+        if state.status.is_over:
+            return
+        self._pending[decision.trial] = decision
+        if decision.trial in self.pool.running:
+            self.pool.stop(decision.trial)
+        elif decision.trial not in self._ending:  # else `_collect` applies the decision
+            self._apply(state, decision, 0.0, state.metrics)
+
+    def _apply(
+        self,
+        state: TrialState,
+        decision: Decision,
+        seconds: float,
+        metrics: Mapping[str, float | None],
+    ) -> None:
+        """Applies a decision to a trial that no longer runs."""
+        match decision.what:
+            case Action.STOP:
+                self._end(state, Status.STOPPED, seconds, metrics)
+            case Action.PAUSE:
+                del self._pending[state.trial]
+                self._note(Paused(state.trial, seconds, metrics))
+            case Action.COPY:
+                self._copy(state, decision, seconds)
+
+    def _copy(self, state: TrialState, decision: Decision, seconds: float) -> None:
+        """Continues a trial from the donor's checkpoint, or from its own if the donor has none.
+
+        Waits for a donor that is about to pause, because the pause saves what is copied.
+        """
+        if decision.donor in self._pending and decision.donor in self.pool.running:
+            self._held[state.trial] = seconds
+            return
+        frame = copy_checkpoints(
+            self.run_dir, self.spec_of(decision.donor), decision.donor, state.trial
+        )
+        donor = state.trial if frame is None else decision.donor
+        self._specs.pop(state.trial, None)
+        del self._pending[state.trial]
+        reached = state.frame if frame is None else frame
+        self._note(Copied(state.trial, donor, decision.params, reached, seconds))
+
+    def _collect(self, state: TrialState, process: TrialProcess, end: TrialEnd) -> None:
+        """Handles the end of a trial's process: the trial's end, a pause or a copy."""
+        decision = self._pending.get(state.trial)
+        seconds, metrics = process.seconds, end.metrics
+        if end.ending is Ending.FINISHED:
+            self._end(state, Status.FINISHED, seconds, metrics, frame=process.frame)
+        elif end.ending is Ending.FAILED:
+            self._fail(state, end, seconds)
+        elif decision is not None:
+            self._apply(state, decision, seconds, metrics)
+        elif self.stopping:
+            self._note(Interrupted(state.trial, seconds))
+        else:
+            outside = TrialEnd(Ending.FAILED, {}, "its process was stopped from outside")
+            self._fail(state, outside, seconds)
+        for other in [trial for trial in self._held if self._pending[trial].donor == state.trial]:
+            held = self._held.pop(other)
+            self._copy(self.search_state.trials[other], self._pending[other], held)
+
+    def _fail(self, state: TrialState, end: TrialEnd, seconds: float) -> None:
+        error = end.error or "unknown reason"
+        if any(words in error for words in NO_ROOM):
+            self.problem = f"t{state.trial}: {error}"
+            self.stop()
+        tries_left = state.restarts < self.spec.meta.max_restart
+        if tries_left and not end.would_repeat and not self.stopping:
+            self._note(Retried(state.trial, error, seconds))
+            if state.trial in self._pending:
+                self._apply(state, self._pending[state.trial], 0.0, state.metrics)
+        elif self.stopping and not end.would_repeat:
+            self._note(Interrupted(state.trial, seconds))
+        else:
+            self._end(state, Status.FAILED, seconds, {}, error, would_repeat=end.would_repeat)
+
+    def _end(
+        self,
+        state: TrialState,
+        status: Status,
+        seconds: float,
+        metrics: Mapping[str, float | None],
+        error: str | None = None,
+        frame: int | None = None,
+        would_repeat: bool = False,
+    ) -> None:
+        self._pending.pop(state.trial, None)
+        score, spent = metrics.get(METRIC), state.frame if frame is None else frame
+        if status is Status.STOPPED and state.score is not None:
+            # Of the frame at which the scheduler compared it, not of the later frame at its stop.
+            score, spec = state.score, self.spec_of(state.trial)
+            metrics = metrics_at(self.run_dir, state.trial, spec, spent, self._chance_file)
+        ended = Ended(state.trial, status, spent, score, seconds, metrics, error, would_repeat)
+        decisions = self._note(ended)
+        self._delete_superseded()
+        for decision in decisions:
+            self._execute(decision)
+
+    def _end_paused(self) -> None:
+        """Stops paused trials that the scheduler never chose again."""
+        for state in self.search_state.of(Status.PAUSED, Status.WAITING):
+            if not state.status.is_over:  # the end of another trial may have ended it
+                self._end(state, Status.STOPPED, 0.0, state.metrics)
+
+    def _delete_superseded(self) -> None:
+        """Deletes the checkpoints of all ended trials but the best `keep`."""
+        if self._keep is None:
+            return
+        over = [state for state in best_first(self.search_state) if state.status.is_over]
+        for state in over[self._keep :]:
+            delete_models(self.run_dir, state.trial)
+
+
+def _problems(error: LabError) -> str:
+    if isinstance(error, SpecError):
+        return "; ".join(str(problem) for problem in error.problems)
+    return str(error)
+
+
+def _write_spec(path: Path, spec: Spec) -> None:
+    write_json(path, {spec.name: spec.to_json()})

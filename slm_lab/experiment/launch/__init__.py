@@ -1,1 +1,0 @@
-"""Ways of running the Sessions of a Trial."""

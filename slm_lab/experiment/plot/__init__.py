@@ -1,0 +1,1 @@
+"""`slm-lab plot`: runs over each other."""

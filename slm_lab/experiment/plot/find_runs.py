@@ -1,0 +1,137 @@
+"""Finds the Trials in the run folders that a user names: their specs, and the paths of their rows.
+
+Reading rows imports no plug-in of the spec, and validates only a few keys of meta.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+from pydantic import ValidationError
+
+from slm_lab.core.errors import Problem, SpecError, UsageError
+from slm_lab.core.registry import nearest_name
+from slm_lab.spec.load import spec_names
+from slm_lab.spec.read import read_file
+from slm_lab.spec.schema.meta import MetaSpec
+from slm_lab.storage.run_dir import RunDir
+
+_NEEDED = ("distributed", "max_session", "max_run", "actor_learner", "random_seed")
+"""The keys of meta that are read; others may come from an earlier version."""
+_SPEC_END = "_spec.json"
+_OF_TRIAL = re.compile(r"(.+)_t(\d+)")
+_ONE_TRIAL = re.compile(r"(.+):t(\d+)")
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class FoundTrial:
+    """A Trial in a run folder, with its recorded spec."""
+
+    run_dir: RunDir
+    trial: int
+    name: str
+    """Of its spec."""
+    spec: Mapping[str, Any]
+    """As the file holds it, with every default."""
+    meta: MetaSpec
+    """Only the keys that determine its Sessions; other keys have their defaults."""
+    of_search: bool
+    """Whether its folder is that of a search, with many Trials."""
+
+    @property
+    def key(self) -> tuple[Path, int]:
+        """Identifies the Trial, however the user named it."""
+        return self.run_dir.root.resolve(), self.trial
+
+    @property
+    def where(self) -> str:
+        """Its name in messages."""
+        root = str(self.run_dir.root)
+        return f"{root}:t{self.trial}" if self.of_search else root
+
+    @property
+    def stamp(self) -> str:
+        """Its start time from the folder's name; the whole name if it contains none."""
+        return self.run_dir.root.resolve().name.removeprefix(f"{self.run_dir.prefix}_")
+
+
+def find_trials(target: str, data_dir: Path) -> list[FoundTrial]:
+    """The Trials of a run folder, of all run folders in a folder, or the Trial FOLDER:tN.
+
+    `target` is a path, or the name of a folder in `data_dir`. Raises UsageError if there are no
+    Trials, SpecError for an unreadable spec.
+    """
+    match = _ONE_TRIAL.fullmatch(target)
+    if match is not None and _folder(target, data_dir) is None:
+        return [_numbered(target, match[1], int(match[2]), data_dir)]
+    folder = _existing(target, data_dir)
+    found = _trials_of(folder)
+    if found is not None:
+        return found
+    inside = [_trials_of(each) for each in sorted(folder.iterdir()) if each.is_dir()]
+    found = [trial for trials in inside for trial in trials or ()]
+    if not found:
+        raise UsageError(
+            f"{folder} is no run folder, and contains none: a run folder has "
+            f"{{spec_name}}{_SPEC_END} and {{spec_name}}_t0{_SPEC_END}, as slm-lab run makes them"
+        )
+    return found
+
+
+def _numbered(target: str, name: str, number: int, data_dir: Path) -> FoundTrial:
+    found = _trials_of(_existing(name, data_dir)) or []
+    for each in found:
+        if each.trial == number:
+            return each
+    numbers = ", ".join(f"t{each.trial}" for each in found)
+    raise UsageError(f"{target}: {f'the run has the trials {numbers}' if found else 'is no run'}")
+
+
+def _existing(target: str, data_dir: Path) -> Path:
+    folder = _folder(target, data_dir)
+    if folder is not None:
+        return folder
+    names = [each.name for each in data_dir.iterdir() if each.is_dir()] if data_dir.is_dir() else []
+    nearest = nearest_name(target, names)
+    hint = f"; did you mean {nearest}?" if nearest else ""
+    raise UsageError(f"there is no folder {target}, here or in {data_dir}{hint}")
+
+
+def _folder(target: str, data_dir: Path) -> Path | None:
+    return next((each for each in (Path(target), data_dir / target) if each.is_dir()), None)
+
+
+def _trials_of(folder: Path) -> list[FoundTrial] | None:
+    """The Trials by number; None if the folder is not that of one run."""
+    stems = {file.name.removesuffix(_SPEC_END) for file in folder.glob(f"*{_SPEC_END}")}
+    trials = [match for stem in stems if (match := _OF_TRIAL.fullmatch(stem)) and match[1] in stems]
+    prefixes = {match[1] for match in trials}
+    if len(prefixes) != 1:
+        return None
+    run_dir = RunDir(folder, prefixes.pop())
+    numbers = sorted(int(match[2]) for match in trials)
+    return [_read(run_dir, number) for number in numbers]
+
+
+def _read(run_dir: RunDir, number: int) -> FoundTrial:
+    file = run_dir.trial_spec_file(number)
+    content = read_file(file)
+    names = spec_names(content)
+    if len(names) != 1:
+        raise SpecError(str(file), [Problem("file", "must hold one spec, as the run wrote it")])
+    spec = content[names[0]]
+    recorded: Mapping[str, Any] = spec.get("meta", {})
+    try:
+        meta = MetaSpec.model_validate(
+            {key: value for key, value in recorded.items() if key in _NEEDED}
+        )
+    except ValidationError as error:
+        problems = [
+            Problem(".".join(["meta", *map(str, each["loc"])]), each["msg"])
+            for each in error.errors()
+        ]
+        raise SpecError(str(file), problems) from None
+    return FoundTrial(run_dir, number, names[0], spec, meta, run_dir.search_record.is_file())

@@ -1,0 +1,160 @@
+"""The spec of a resumed run: the recorded spec with the changes of `-s`."""
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+from slm_lab.core.errors import Problem, SpecError, UsageError
+from slm_lab.experiment.trust import check_allowed, modules_of
+from slm_lab.spec.load import load_spec
+from slm_lab.spec.read import find_file
+from slm_lab.spec.schema.spec import Spec
+from slm_lab.storage.manifest import Manifest
+from slm_lab.storage.origin import in_file, last_start, read_origin, typed_settings
+from slm_lab.storage.result import Ending
+from slm_lab.storage.run_dir import RunDir
+from slm_lab.storage.run_lookup import recorded_seed
+
+SHOWN = 5
+"""The maximum number of differences in a message."""
+
+
+@final
+@dataclass(frozen=True)
+class Continued:
+    """The spec and seed of a resumed run."""
+
+    spec: Spec
+    root_seed: int
+    is_changed: bool
+    """Whether `-s` changes the spec."""
+    origin: Mapping[str, Any]
+    """The record of how the run was started, see `storage.origin`."""
+
+
+def continued(
+    run_dir: RunDir,
+    sets: Sequence[str],
+    seed: int | None,
+    may_change: Collection[str],
+    imports: Sequence[str],
+    is_search: bool = False,
+) -> Continued:
+    """The recorded spec of the run in `run_dir`, with the keys of `-s` (`sets`) and `--seed`.
+
+    Raises SpecError for a change outside the paths `may_change`. Raises UsageError for a run of
+    another format, or one that names modules not in `imports`.
+    """
+    origin = read_origin(run_dir)
+    saved = load_spec(run_dir.spec_file, run_dir.spec_name, warn=False)
+    check_allowed(run_dir.root, modules_of(saved), imports)
+    root_seed = recorded_seed(run_dir, saved.meta.random_seed)
+    keys, problems = typed_settings(origin, sets)
+    overrides = {} if seed is None else {"meta.random_seed": seed}
+    # Without a change, all suspicious keys were already reported at the start.
+    how = {"warn": bool(keys), "for_search": is_search}
+    spec = load_spec(run_dir.spec_file, run_dir.spec_name, keys, overrides, **how)
+    changed = differences(saved.to_json(), spec.to_json())
+    problems += [
+        Problem(path, f"the run was started with {json.dumps(old)}; start a new run", new, True)
+        for path, old, new in changed
+        if not _is_among(path, may_change)
+    ]
+    if problems:
+        raise SpecError(f"{run_dir.root}: settings for resuming", problems)
+    return Continued(spec, root_seed, bool(changed), origin)
+
+
+def about_file(origin: Mapping[str, Any], spec_file: str, run_dir: RunDir) -> Iterator[str]:
+    """A line if the spec file has changed since the run was started."""
+    file = find_file(spec_file)
+    if file.resolve() == run_dir.spec_file.resolve():
+        return
+    then, now = origin.get("file_spec"), in_file(Path(file), run_dir.spec_name)
+    if isinstance(then, Mapping) and isinstance(now, Mapping):
+        changed = [
+            f"{path} {json.dumps(new)} (before: {json.dumps(old)})"
+            for path, old, new in differences(then, now)
+        ]
+    else:
+        changed = [] if then == now else [f"it has no spec {run_dir.spec_name}"]
+    if changed:
+        yield (
+            f"{spec_file} has changed since the run was started, and the run keeps its own spec: "
+            f"{_some(changed)}"
+        )
+
+
+def about_versions(origin: Mapping[str, Any], about: Mapping[str, Any]) -> Iterator[str]:
+    """A line if the run was last trained with other versions, or another commit.
+
+    `about` is the current provenance.
+    """
+    last = last_start(origin)
+    then, now = _versions(last), _versions(about)
+    changed = [
+        f"{name} {now.get(name, 'missing')} (before: {then.get(name, 'missing')})"
+        for name in dict.fromkeys([*then, *now])
+        if then.get(name) != now.get(name)
+    ]
+    if changed:
+        yield (
+            f"resuming with {_some(changed)}: numbers may differ from those of an uninterrupted "
+            "run; the run's spec file keeps both records"
+        )
+
+
+def check_checkpoints(spec: Spec, run_dir: RunDir, manifests: Sequence[Manifest | None]) -> None:
+    """Raises UsageError if a Session that had finished, per the run's metrics, has no checkpoint.
+
+    It would restart and overwrite its rows.
+    """
+    try:
+        sessions = json.loads(run_dir.trial_metrics_file(0).read_text())["sessions"]
+        finished = {
+            each["session"]: each["frame"] for each in sessions if each["ending"] == Ending.FINISHED
+        }
+    except (OSError, ValueError, KeyError, TypeError):
+        return  # the run was killed before it had metrics, or the file was edited
+    for session, manifest in enumerate(manifests):
+        if manifest is None and session in finished and not spec.meta.is_actor(session):
+            paths = run_dir.session(0, session)
+            raise UsageError(
+                f"{run_dir.root}: Session {session} had reached frame {finished[session]:,}, but "
+                f"its checkpoint {paths.manifest.relative_to(run_dir.root)} is missing: restore "
+                f"the files of {paths.models.name}, or start a new run"
+            )
+
+
+def differences(
+    old: Mapping[str, Any], new: Mapping[str, Any], path: Sequence[str] = ()
+) -> list[tuple[str, Any, Any]]:
+    """Dotted path, old and new value of every leaf that differs between two nested specs."""
+    found = []
+    for key in dict.fromkeys([*old, *new]):
+        before, after = old.get(key), new.get(key)
+        here = [*path, str(key)]
+        if isinstance(before, Mapping) and isinstance(after, Mapping):
+            found += differences(before, after, here)
+        elif before != after:
+            found.append((".".join(here), before, after))
+    return found
+
+
+def _is_among(path: str, given: Collection[str]) -> bool:
+    """Whether `given` contains `path` or a block around it."""
+    return any(path == each or path.startswith(f"{each}.") for each in given)
+
+
+def _versions(about: Mapping[str, Any]) -> dict[str, str]:
+    """Versions by name: of packages and Python, and the commit of the lab."""
+    commit, dash, dirty = str(about.get("git_sha")).partition("-")
+    packages = {str(name): str(found) for name, found in about.get("packages", {}).items()}
+    return {**packages, "python": str(about.get("python")), "commit": commit[:7] + dash + dirty}
+
+
+def _some(changed: Sequence[str]) -> str:
+    more = f" and {len(changed) - SHOWN} more" if len(changed) > SHOWN else ""
+    return ", ".join(changed[:SHOWN]) + more

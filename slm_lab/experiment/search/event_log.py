@@ -1,0 +1,354 @@
+"""The event log of a search: one line per event, written as it happens.
+
+The log is the only state of a search. A resumed search reads it and replays every event to the
+searcher and the scheduler.
+
+Each line ends with a checksum of itself and the previous line. So a changed, lost, doubled or moved
+line is detected. A log with lines cut off at the end is a valid earlier log.
+"""
+
+import errno
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from statistics import fmean
+from typing import Any, TypeAlias, final
+
+from slm_lab.core.errors import LabError, UsageError
+from slm_lab.core.files import open_own
+
+Params: TypeAlias = Mapping[str, Any]
+"""The value of each searched key, by its dotted path."""
+
+
+class Status(StrEnum):
+    """The status of a trial in a search."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    PAUSED = "paused"
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the trial will not run again."""
+        return self in (Status.FINISHED, Status.STOPPED, Status.FAILED)
+
+
+@final
+@dataclass(frozen=True)
+class Proposed:
+    """A new trial, with the values of the searched keys."""
+
+    trial: int
+    params: Params
+
+
+@final
+@dataclass(frozen=True)
+class Began:
+    """The trial started, for the first time or again."""
+
+    trial: int
+
+
+@final
+@dataclass(frozen=True)
+class Reported:
+    """The mean score of the trial's Sessions at a frame that all have reached."""
+
+    trial: int
+    frame: int
+    score: float
+
+
+@final
+@dataclass(frozen=True)
+class Paused:
+    """The scheduler paused the trial to run others."""
+
+    trial: int
+    seconds: float
+    metrics: Mapping[str, float | None]
+
+
+@final
+@dataclass(frozen=True)
+class Copied:
+    """The trial continues from the checkpoint of `donor` at `frame`, with new values."""
+
+    trial: int
+    donor: int
+    params: Params
+    frame: int
+    seconds: float
+
+
+@final
+@dataclass(frozen=True)
+class Retried:
+    """The trial failed and restarts from its last checkpoint."""
+
+    trial: int
+    error: str
+    seconds: float
+
+
+@final
+@dataclass(frozen=True)
+class Interrupted:
+    """The search was stopped while the trial ran."""
+
+    trial: int
+    seconds: float
+
+
+@final
+@dataclass(frozen=True)
+class Ended:
+    """The trial finished, was stopped by the scheduler, or failed too often."""
+
+    trial: int
+    status: Status
+    frame: int
+    score: float | None
+    seconds: float
+    metrics: Mapping[str, float | None]
+    error: str | None = None
+    would_repeat: bool = False
+    """Whether a restart would fail in the same way."""
+
+
+@final
+@dataclass(frozen=True)
+class Confirmed:
+    """The spec of a trial was run again with fresh seeds, with these scores."""
+
+    trial: int
+    scores: tuple[float, ...]
+    """Of the finished seeds."""
+    error: str | None = None
+
+    @property
+    def mean(self) -> float | None:
+        """Mean over the seeds; None without a score."""
+        return fmean(self.scores) if self.scores else None
+
+
+Event: TypeAlias = (
+    Proposed | Began | Reported | Paused | Copied | Retried | Interrupted | Ended | Confirmed
+)
+_KINDS: dict[str, type[Event]] = {
+    kind.__name__.lower(): kind
+    for kind in (
+        Proposed, Began, Reported, Paused, Copied, Retried, Interrupted, Ended, Confirmed
+    )
+}  # fmt: skip
+
+
+@dataclass
+class TrialState:
+    """The state of a trial after all events so far."""
+
+    trial: int
+    params: Params
+    status: Status = Status.WAITING
+    frame: int = 0
+    """Of its last report."""
+    score: float | None = None
+    reports: int = 0
+    seconds: float = 0.0
+    restarts: int = 0
+    has_begun: bool = False
+    metrics: Mapping[str, float | None] = field(default_factory=dict)
+    error: str | None = None
+    last_failure: str | None = None
+    """The error before its last restart."""
+    would_repeat: bool = False
+    copies: int = 0
+    donor: int | None = None
+    """The trial whose weights it last copied."""
+
+
+@final
+class SearchState:
+    """The state of a search after all events so far."""
+
+    def __init__(self) -> None:
+        self.trials: dict[int, TrialState] = {}
+        self.confirmed: dict[int, Confirmed] = {}
+        """By trial."""
+
+    @classmethod
+    def of_record(cls, file: Path) -> "SearchState":
+        """Reads the state from an event log. Raises UsageError if the log is damaged."""
+        search_state = cls()
+        for event in EventLog(file).read():
+            search_state.apply(event)
+        return search_state
+
+    def apply(self, event: Event) -> None:
+        """Applies the next event.
+
+        Raises UsageError if its trial was never proposed: a line of the log is missing.
+        """
+        if isinstance(event, Proposed):
+            self.trials[event.trial] = TrialState(event.trial, event.params)
+            return
+        if event.trial not in self.trials:
+            raise UsageError(
+                f"the record of the search is damaged: it never proposes t{event.trial}"
+            )
+        if isinstance(event, Confirmed):
+            self.confirmed[event.trial] = event
+            return
+        state = self.trials[event.trial]
+        state.seconds += getattr(event, "seconds", 0.0)
+        match event:
+            case Began():
+                state.status, state.has_begun = Status.RUNNING, True
+            case Reported():
+                state.frame, state.score = event.frame, event.score
+                state.reports += 1
+            case Paused():
+                state.status, state.metrics = Status.PAUSED, event.metrics
+            case Copied():
+                state.status, state.frame, state.params = Status.PAUSED, event.frame, event.params
+                state.copies += 1
+                state.donor = event.donor
+            case Retried():
+                state.status, state.error = Status.WAITING, None
+                state.last_failure = event.error
+                state.restarts += 1
+            case Interrupted():
+                state.status = Status.WAITING
+            case Ended():
+                state.status, state.frame, state.score = event.status, event.frame, event.score
+                state.metrics, state.error = event.metrics, event.error
+                state.would_repeat = event.would_repeat
+
+    def of(self, *statuses: Status) -> list[TrialState]:
+        """The trials with one of these statuses, by number."""
+        return [state for state in self.trials.values() if state.status in statuses]
+
+    @property
+    def results(self) -> list[Confirmed]:
+        """The confirmed trials, best mean first; those without a score last."""
+        found = self.confirmed.values()
+        return sorted(found, key=lambda each: (each.mean is None, -(each.mean or 0.0), each.trial))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all trials are over."""
+        return all(state.status.is_over for state in self.trials.values())
+
+
+_CHAIN = re.compile(rb'(\{.*), "chain": "([0-9a-f]{16})"\}')
+"""A line: the event, and the checksum that links it to the previous line."""
+
+
+@final
+class EventLog:
+    """The file of events. Drops a last line that a kill left incomplete."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._stream: int | None = None
+        self._chain = b""
+        """The checksum of the last line."""
+
+    def read(self) -> Iterator[Event]:
+        """The events, in order.
+
+        Raises UsageError if a line is no event, or if its checksum does not match. Logs of earlier
+        versions have no checksums.
+        """
+        lines = self._whole_lines()
+        chain = b"" if not lines or _CHAIN.fullmatch(lines[0]) else None
+        for number, line in enumerate(lines, 1):
+            try:
+                content = line
+                if chain is not None:
+                    content, chain = _unlinked(line, chain)
+                yield _event(json.loads(content))
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise UsageError(f"{self._file}, line {number}, is no event: {error}") from error
+
+    def _whole_lines(self) -> list[bytes]:
+        content = self._file.read_bytes() if self._file.is_file() else b""
+        return content.split(b"\n")[:-1]
+
+    def write(self, event: Event) -> None:
+        """Appends an event.
+
+        A written event survives a kill. All but Reported, which can be recomputed, are synced to
+        disk and survive a power cut. Raises LabError if the disk is full; earlier events are safe.
+        """
+        kind = type(event).__name__.lower()
+        content = json.dumps({"event": kind, **asdict(event)}).encode()
+        try:
+            self._append(content, durably=not isinstance(event, Reported))
+        except OSError as error:
+            raise LabError(
+                f"cannot write the record {self._file}: {error.strerror or error}; the search "
+                "stops, and can be resumed from the last written event"
+            ) from error
+
+    def _append(self, content: bytes, durably: bool) -> None:
+        if self._stream is None:
+            self._stream = self._opened()
+        chain = _link(content, self._chain)
+        line = content[:-1] + b', "chain": "' + chain + b'"}\n'
+        if os.write(self._stream, line) < len(line):
+            self.close()  # the next write truncates this incomplete line
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._chain = chain
+        if durably:
+            os.fsync(self._stream)
+
+    def _opened(self) -> int:
+        """Opens the file, and truncates it after the last whole line."""
+        stream = open_own(self._file, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        lines = self._whole_lines()
+        os.truncate(stream, sum(len(line) + 1 for line in lines))
+        last = _CHAIN.fullmatch(lines[-1]) if lines else None
+        self._chain = last[2] if last else b""
+        return stream
+
+    def close(self) -> None:
+        """Closes the file. May be called twice."""
+        if self._stream is not None:
+            os.close(self._stream)
+            self._stream = None
+
+
+def _link(content: bytes, before: bytes) -> bytes:
+    """The checksum of an event; `before` is the checksum of the previous line."""
+    return hashlib.sha256(before + content).hexdigest()[:16].encode()
+
+
+def _unlinked(line: bytes, before: bytes) -> tuple[bytes, bytes]:
+    """The event of a line, and the line's checksum. Raises ValueError on a wrong checksum."""
+    found = _CHAIN.fullmatch(line)
+    content = found[1] + b"}" if found else b""
+    if found is None or _link(content, before) != found[2]:
+        raise ValueError("it does not follow from the lines before, which were changed or lost")
+    return content, found[2]
+
+
+def _event(content: dict[str, Any]) -> Event:
+    kind = _KINDS[content.pop("event")]
+    if "point" in content:  # in records of earlier versions
+        content["params"] = content.pop("point")
+    if kind is Ended:
+        content["status"] = Status(content["status"])
+    if kind is Confirmed:
+        content["scores"] = tuple(content["scores"])
+    return kind(**content)

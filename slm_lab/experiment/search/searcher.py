@@ -1,0 +1,152 @@
+"""Searchers propose the points of a search: Ray Tune's random draw and grid, Optuna or HyperOpt.
+
+A searcher is a deterministic function of its seed and the sequence of reports. So a resumed search
+replays the event log to a fresh searcher, which then has the old one's state.
+"""
+
+import logging
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, final
+
+import numpy as np
+from ray.tune.search import Searcher as TuneSearcher
+from ray.tune.search.variant_generator import generate_variants
+from typing_extensions import override
+
+from slm_lab.core.errors import MissingExtraError
+from slm_lab.experiment.search.event_log import Params
+from slm_lab.experiment.search.space import Space
+from slm_lab.spec.schema.meta import MetaSpec
+
+SCORE = "score"
+"""Tune's name for the maximised metric."""
+COUNT = "training_iteration"
+"""Tune's name for the number of results that a trial has reported."""
+
+
+class Searcher(ABC):
+    """Proposes points, and learns from the reports of their trials."""
+
+    num_trials: int
+    """The total number of points it proposes."""
+
+    @abstractmethod
+    def propose(self, trial: int) -> Params:
+        """The point of the next trial; trials are numbered from 0."""
+
+    def report(self, trial: int, count: int, score: float) -> None:
+        """Receives the `count`-th score of a running trial."""
+
+    def end(self, trial: int, score: float | None) -> None:
+        """Receives the final score of a trial; None if it failed."""
+
+
+@final
+class Drawn(Searcher):
+    """Grid points, with random draws for the keys outside the grid.
+
+    A pure grid is visited once. With random keys, whole grids repeat up to at least `max_trial`.
+    """
+
+    def __init__(self, space: Space, max_trial: int, seed: int) -> None:
+        rounds = 1 if space.is_grid else -(-max_trial // space.grid_points)
+        self.num_trials = rounds * space.grid_points
+        self._points = _drawn(space, seed)
+
+    @override
+    def propose(self, trial: int) -> Params:
+        return next(self._points)
+
+
+def _drawn(space: Space, seed: int) -> Iterator[Params]:
+    """Endless: a resumed search may have more trials than its new `max_trial`."""
+    random_state = np.random.RandomState(seed % 2**32)
+    while True:
+        for _, drawn in generate_variants(space.domains(), random_state=random_state):
+            yield space.params(drawn)
+
+
+@final
+class Searching(Searcher):
+    """A searcher of Ray Tune."""
+
+    def __init__(self, tune_searcher: TuneSearcher, space: Space, max_trial: int) -> None:
+        self.num_trials = max_trial
+        self._tune_searcher = tune_searcher
+        self._space = space
+        with _quietly():
+            tune_searcher.set_search_properties(SCORE, "max", space.domains())
+
+    @override
+    def propose(self, trial: int) -> Params:
+        with _quietly():
+            drawn = self._tune_searcher.suggest(str(trial))
+        assert isinstance(drawn, dict)
+        return self._space.params(drawn)
+
+    @override
+    def report(self, trial: int, count: int, score: float) -> None:
+        with _quietly():
+            self._tune_searcher.on_trial_result(str(trial), {SCORE: score, COUNT: count})
+
+    @override
+    def end(self, trial: int, score: float | None) -> None:
+        result = None if score is None else {SCORE: score, COUNT: 0}
+        with _quietly():
+            self._tune_searcher.on_trial_complete(str(trial), result, error=score is None)
+
+
+def build_searcher(space: Space, meta: MetaSpec, seed: int) -> Searcher:
+    """The searcher named by `meta.search_alg`. Raises MissingExtraError."""
+    if meta.search_alg == "random":
+        return Drawn(space, meta.max_trial, seed)
+    tune_searcher = _SEARCHERS[meta.search_alg](seed % 2**31)
+    return Searching(tune_searcher, space, meta.max_trial)
+
+
+def _optuna(seed: int) -> TuneSearcher:
+    with _quietly():
+        _require("optuna")
+        from ray.tune.search.optuna import OptunaSearch
+
+        return OptunaSearch(seed=seed)
+
+
+def _hyperopt(seed: int) -> TuneSearcher:
+    with _quietly():
+        _require("hyperopt")
+        from ray.tune.search.hyperopt import HyperOptSearch
+
+        return HyperOptSearch(random_state_seed=seed)
+
+
+_SEARCHERS: dict[str, Callable[[int], TuneSearcher]] = {"optuna": _optuna, "hyperopt": _hyperopt}
+
+
+def _require(package: str) -> None:
+    try:
+        __import__(package)
+    except ImportError as error:
+        raise MissingExtraError(
+            f"meta.search_alg = {package}: {error}; install it with "
+            f"pip install 'slm-lab[{package}]'"
+        ) from error
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Silences the log lines and deprecation warnings of the search libraries."""
+    loggers: list[Any] = [logging.getLogger(name) for name in ("optuna", "hyperopt", "ray.tune")]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)

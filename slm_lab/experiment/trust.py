@@ -1,0 +1,168 @@
+"""Modules named in a run folder are imported only with the user's permission.
+
+A run folder may come from anywhere, and importing a module runs its code. A run folder names the
+modules of the run's `--import` options, and those of its environments ("module:Id-v0"). The resume
+command that a run prints has an `--import` for each.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from slm_lab.core.errors import Problem, SpecError, UsageError
+from slm_lab.core.plugins import is_covered, module_in, refuse_inside
+from slm_lab.experiment.search.event_log import Copied, EventLog, Proposed
+from slm_lab.spec.load import spec_names
+from slm_lab.spec.read import find_file, read_file
+from slm_lab.spec.schema.spec import Spec
+from slm_lab.spec.search import dimensions
+from slm_lab.storage.run_dir import FOLDERS, RUN_BLOCK, RunDir
+
+
+def modules_of(spec: Spec) -> tuple[str, ...]:
+    """The modules named by a spec's environment, and by the environments it searches over."""
+    return _modules([spec.env.name, *_searched(spec.search)])
+
+
+def modules_at(points: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The modules named by points of a search."""
+    return _modules(
+        name for params in points for path, value in params.items() for name in _names(path, value)
+    )
+
+
+def named_by(files: Iterable[Path], block: str = RUN_BLOCK) -> tuple[str, ...]:
+    """All modules named by spec files of runs; those of `--import` options come first.
+
+    Raises SpecError for an unreadable file.
+    """
+    imports: list[str] = []
+    names: list[str] = []
+    for file in files:
+        content = read_file(file)
+        imports += recorded_imports(file, content, block)
+        for name in spec_names(content):
+            names += [
+                *_names("env", content[name].get("env")),
+                *_searched(content[name].get("search")),
+            ]
+    return tuple(dict.fromkeys([*imports, *_modules(names)]))
+
+
+def recorded_imports(
+    file: Path, content: Mapping[str, Any], block: str = RUN_BLOCK
+) -> tuple[str, ...]:
+    """The modules that a run was started with, from `block` in its spec file's content.
+
+    Raises SpecError if the entry is no list of names.
+    """
+    about = content.get(block, {})
+    recorded = about.get("imports", []) if isinstance(about, Mapping) else None
+    if not isinstance(recorded, list) or not all(isinstance(name, str) for name in recorded):
+        raise SpecError(str(file), [Problem(f"{block}.imports", "must be a list of module names")])
+    return tuple(recorded)
+
+
+def check_allowed(
+    where: Path, modules: Sequence[str], allowed: Sequence[str], data_dir: Path | None = None
+) -> None:
+    """Raises UsageError unless `allowed` covers all `modules` named by the run folder `where`.
+
+    Also raises it if a module of either list lies in that folder, or in the folder of run folders.
+    """
+    for module in modules:
+        if not all(part.isidentifier() for part in module.split(".")):
+            raise UsageError(f"{where} names the module {module!r}, which is no valid module name")
+    refuse_inside([*modules, *allowed], [where, *_folders_of_runs(data_dir)])
+    missing = [module for module in modules if not is_covered(module, allowed)]
+    if missing:
+        words = " ".join(f"--import {module}" for module in missing)
+        raise UsageError(
+            f"{where} names code that would be run: {_listed(missing)}. If you trust it, repeat "
+            f"the command with {words} (or --trust for all modules that it names)"
+        )
+
+
+def imports_for(
+    run_dir: RunDir, given: Sequence[str], trust: bool, data_dir: Path
+) -> tuple[str, ...]:
+    """The modules to import before using a run folder: its recorded `--import`s and `given`.
+
+    With `trust`, also all other modules that the folder names. Raises UsageError for a module that
+    the user has not allowed, SpecError for an unreadable file.
+    """
+    named = named_by([run_dir.spec_file])
+    allowed = tuple(given)
+    if trust:
+        trials = sorted(run_dir.root.glob(f"{run_dir.prefix}_t*_spec.json"))
+        events = EventLog(run_dir.search_record).read()
+        points = [event.params for event in events if isinstance(event, Proposed | Copied)]
+        named = tuple(dict.fromkeys([*named, *named_by(trials), *modules_at(points)]))
+        allowed += named
+    check_allowed(run_dir.root, named, allowed, data_dir)
+    recorded = recorded_imports(run_dir.spec_file, read_file(run_dir.spec_file))
+    return tuple(dict.fromkeys([*recorded, *allowed]))
+
+
+def imports_of_file(spec_file: str, given: Sequence[str], trust: bool) -> tuple[str, ...]:
+    """The modules to import before a run begins: `given`; with `trust` also those in its spec file.
+
+    See `check_source`.
+    """
+    if not trust:
+        return tuple(given)
+    file = find_file(spec_file)
+    named = named_by([file])
+    if _is_of_a_run(file):
+        check_allowed(file.resolve().parent, named, named)
+    return tuple(dict.fromkeys([*given, *named]))
+
+
+def check_source(spec_file: str, spec: Spec, allowed: Sequence[str]) -> None:
+    """Applies `check_allowed` to the spec of a new run if its file was written by a run.
+
+    Any other spec file is the user's own and may name modules. Raises UsageError.
+    """
+    file = find_file(spec_file)
+    if _is_of_a_run(file):
+        check_allowed(file.resolve().parent, modules_of(spec), allowed)
+
+
+def _is_of_a_run(file: Path) -> bool:
+    """Whether a spec file was written by a run."""
+    in_run_folder = all((file.resolve().parent / part).is_dir() for part in FOLDERS)
+    return in_run_folder or RUN_BLOCK in read_file(file)
+
+
+def _modules(names: Iterable[str]) -> tuple[str, ...]:
+    found = (module_in(name) for name in names)
+    return tuple(dict.fromkeys(module for module in found if module))
+
+
+def _searched(search: object) -> Iterator[str]:
+    """The names of the environments in a search block."""
+    for dimension in dimensions(search) if isinstance(search, Mapping) else ():
+        for value in dimension.args if isinstance(dimension.args, list) else ():
+            yield from _names(dimension.path, value)
+
+
+def _names(path: str, value: object) -> Iterator[str]:
+    """The name of an environment, if `value` sets one at the dotted path."""
+    if path == "env" and isinstance(value, Mapping):
+        value = value.get("name")
+    if path in ("env", "env.name") and isinstance(value, str):
+        yield value
+
+
+def _folders_of_runs(data_dir: Path | None) -> list[Path]:
+    """The folder in which modules are refused.
+
+    None if the user works inside it, because the user's own modules are then in it too.
+    """
+    if data_dir is None or Path.cwd().is_relative_to(data_dir.resolve()):
+        return []
+    return [data_dir]
+
+
+def _listed(modules: Sequence[str]) -> str:
+    return f"the module{'' if len(modules) == 1 else 's'} {', '.join(modules)}"

@@ -1,0 +1,1 @@
+"""Modes of parallel training, one folder each, and the modules they share."""

@@ -1,0 +1,1 @@
+"""Actors that send unrolls to one learner ("actor_learner")."""

@@ -1,0 +1,192 @@
+"""Actors, which play unrolls with the learner's newest weights and do not learn."""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import final
+
+import numpy as np
+
+from slm_lab.agent.algorithm.algorithm import Actor, AgentSeeds
+from slm_lab.agent.build import build_agent
+from slm_lab.agent.memory.memory import MemoryLayout
+from slm_lab.agent.optim.flat import FlatParameters
+from slm_lab.core.types import StateDict
+from slm_lab.env.make import make_env
+from slm_lab.parallel.actor_learner.inference import TrainingOver
+from slm_lab.parallel.actor_learner.queue import ActorQueue, UnrollQueue
+from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollWriter
+from slm_lab.parallel.actor_learner.weights import WeightStore
+from slm_lab.session.clock import Clock
+from slm_lab.session.devices import on_cpu
+from slm_lab.session.experience import Acting
+from slm_lab.session.seeding import SessionSeeds
+from slm_lab.session.status_board import Phase, StatusBoard
+from slm_lab.spec.schema.spec import Spec
+from slm_lab.spec.unrolls import unroll_length
+from slm_lab.storage.result import Ending, SessionResult
+
+logger = logging.getLogger(__name__)
+
+
+@final
+class UnrollActor:
+    """An agent that acts in its own environments, one unroll at a time.
+
+    If `acting_half` is given, it acts instead of the agent's own network.
+    """
+
+    def __init__(self, spec: Spec, seeds: SessionSeeds, acting_half: Actor | None = None) -> None:
+        gamma = spec.agent.algorithm.gamma or 1.0
+        self._steps = unroll_length(spec)
+        self.env = make_env(spec.env, seeds.env, gamma=gamma)
+        try:
+            self.agent = build_agent(
+                on_cpu(spec.agent),
+                self.env.observation_space,
+                self.env.action_space,
+                spec.env.num_envs,
+                AgentSeeds(seeds.init, seeds.action, seeds.sampling),
+                frame_stack=self.env.frame_stack,
+                make_memory=self._writer_for,
+            )
+        except BaseException:
+            self.env.close()
+            raise
+        self._networks: Mapping[str, FlatParameters] = self.agent.learner.flats
+        if acting_half is not None:
+            self.agent.actor, self._networks = acting_half, {}
+        self._env_name = spec.env.name
+        self._before = self.env.statistics.copy()
+        """The statistics at the start of the next unroll."""
+        self._taken = 0
+        self._begins = True
+
+    def _writer_for(self, layout: MemoryLayout) -> UnrollWriter:
+        self.writer = UnrollWriter(replace(layout, horizon=self._steps))
+        return self.writer
+
+    def begin(self, clock: Clock, weights: WeightStore) -> None:
+        """Uses this clock and these weights from the next unroll on."""
+        self.clock = clock
+        self._acting = Acting(self.agent, self.env, clock, self._env_name)
+        self._weights = weights
+
+    def reset(self) -> None:
+        """Starts fresh episodes; the next unroll does not continue the previous one."""
+        self._take_newest()
+        self.env.reset()
+        self._begins = True
+
+    def play(self, unroll: Unroll, is_over: Callable[[], bool] = lambda: False) -> bool:
+        """Fills an unroll; False if `is_over` becomes true first."""
+        self._take_newest()
+        agent, env, writer = self.agent, self.env, self.writer
+        writer.begin(unroll, self._before, self._begins)
+        while not writer.ready():
+            if is_over():
+                return False
+            finished = self._acting.step()
+            if finished is not None:
+                writer.note(*finished)
+        writer.end(env.statistics, agent.actor.explore_var, time.perf_counter())
+        self._before = env.statistics.copy()
+        self._begins = False
+        return True
+
+    def _take_newest(self) -> None:
+        """Loads newer weights and environment statistics, if any were published."""
+        count = self._weights.count
+        if count != self._taken:
+            self.agent.actor.version = self._weights.take(self._networks, self.env.statistics)
+            self._before = self.env.statistics.copy()
+            self._taken = count
+
+    def close(self) -> None:
+        """Frees the environments."""
+        self.env.close()
+
+    def state_dict(self) -> StateDict:
+        """The state between two unrolls."""
+        return {
+            "frame": self.clock.frame,
+            "env": self.env.state_dict(),
+            "actor": self.agent.actor.state_dict(),
+            "flats": {name: f.state_dict() for name, f in self.agent.learner.flats.items()},
+            "before": self._before,
+            "taken": self._taken,
+            "begins": self._begins,
+        }
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores the state; starts fresh episodes if the saved ones cannot be continued."""
+        self.clock.set(int(state["frame"]))
+        self.env.load_state_dict(state["env"])
+        self.agent.actor.load_state_dict(state["actor"])
+        for name, flat in self.agent.learner.flats.items():
+            flat.load_state_dict(state["flats"][name])
+        self._before = np.asarray(state["before"])
+        self._taken = int(state["taken"])
+        self._begins = bool(state["begins"])
+        if not self.env.exact_state:
+            self._begins = True
+            self.agent.actor.end_episodes(np.ones(self.env.num_envs, np.bool_))
+
+
+@final
+class ActorSession:
+    """The program of one actor: it plays until the budget is spent or the learner has ended.
+
+    It writes no rows and saves nothing: an actor that dies is replaced and loses its episodes.
+    """
+
+    def __init__(
+        self,
+        spec: Spec,
+        index: int,
+        seeds: SessionSeeds,
+        board: StatusBoard,
+        actor: int,
+        queue: UnrollQueue,
+    ) -> None:
+        self._index = index
+        self._board = board
+        self._session = 1 + actor
+        self._end = ActorQueue(queue, board, actor)
+        self._player = UnrollActor(spec, seeds, self._end.acting_half())
+        clock = Clock(board.clock_slots[1:], actor, spec.env.max_frame)
+        self._player.begin(clock, queue.weights)
+
+    def run(self) -> SessionResult:
+        """Plays unroll after unroll."""
+        end, player = self._end, self._player
+        self._board.write(self._session, phase=Phase.READY)
+        if end.wait_for_weights():
+            self._board.write(self._session, phase=Phase.RUNNING)
+            logger.info("acting from frame %d", player.clock.frame)
+            player.reset()
+            self._play()
+        frame = player.clock.frame
+        stopped = self._board.stop_requested
+        ending = Ending.INTERRUPTED if stopped else Ending.FINISHED
+        logger.info("%s at frame %d", ending, frame)
+        return SessionResult(self._index, ending, frame)
+
+    def _play(self) -> None:
+        end, player = self._end, self._player
+        while not end.is_over:
+            unroll = end.next_slot()
+            if unroll is None:
+                return
+            began = time.perf_counter()
+            try:
+                if not player.play(unroll, lambda: end.is_over):
+                    return
+            except TrainingOver:
+                return
+            end.hand_over(time.perf_counter() - began)
+
+    def close(self) -> None:
+        """Frees the environments."""
+        self._player.close()

@@ -1,0 +1,297 @@
+"""Moves unrolls of actors into a learner's memory."""
+
+from abc import abstractmethod
+from dataclasses import fields
+from typing import final
+
+import numpy as np
+from typing_extensions import override
+
+from slm_lab.agent.agent import Agent
+from slm_lab.agent.memory.replay import Replay
+from slm_lab.core.errors import LabError, NonFiniteLossError
+from slm_lab.core.moments import merged
+from slm_lab.core.types import Array, StateDict
+from slm_lab.env.step import FinishedEpisodes
+from slm_lab.env.vector_env import VectorEnv
+from slm_lab.parallel.actor_learner.source import UnrollSource
+from slm_lab.parallel.actor_learner.stats import PipelineStats
+from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollMemory
+from slm_lab.session.clock import Clock
+from slm_lab.session.experience import Experience
+
+LOOK_SECONDS = 0.1
+"""How long a learner waits for an unroll before it checks whether the run is over."""
+
+
+class ActorExperience(Experience):
+    """Receives unrolls for the learner's memory and publishes its weights."""
+
+    def __init__(
+        self,
+        source: UnrollSource,
+        stats: PipelineStats,
+        agent: Agent,
+        env: VectorEnv,
+        clock: Clock,
+        publish_frequency: int,
+    ) -> None:
+        self.source = source
+        self.stats = stats
+        self._agent = agent
+        self._env = env
+        self._clock = clock
+        self._publish_frequency = publish_frequency
+        self._published_version = -1
+        self._held: list[int] = []
+        """Actors whose unrolls are in use."""
+        self._explore_var: float | None = None
+
+    @abstractmethod
+    def learned(self) -> None:
+        """Called after a training event."""
+
+    @override
+    def begin(self) -> None:
+        self.source.begin()
+
+    @property
+    @override
+    def explore_var(self) -> float | None:
+        return self._explore_var
+
+    @property
+    @override
+    def has_ended(self) -> bool:
+        return self.source.nothing_comes
+
+    def publish(self) -> None:
+        """Publishes the learner's weights and statistics to the actors."""
+        learner = self._agent.learner
+        self.source.weights.publish(learner.flats, self._env.statistics, learner.version)
+        self._published_version = learner.version
+
+    def _receive(self, seconds: float = LOOK_SECONDS) -> tuple[int, Unroll] | None:
+        with self.stats.waiting():
+            received = self.source.receive(seconds)
+        if received is None:
+            return None
+        actor, unroll = received
+        self._held.append(actor)
+        self.stats.note_lag(self._agent.learner.version - int(unroll.version[0]))
+        self._merge_statistics(unroll)
+        self._explore_var = unroll.explore_var
+        return received
+
+    def _merge_statistics(self, unroll: Unroll) -> None:
+        """Merges an unroll's environment statistics into those of all actors."""
+        total, (before, after) = self._env.statistics, unroll.statistics
+        if not np.isfinite(after).all():
+            raise NonFiniteLossError(
+                "the running statistics of observations or rewards are not finite: the "
+                "environment returned a non-finite number"
+            )
+        if len(total):
+            total[:] = merged(total, before, after, self._env.moments)
+
+    def _publish_and_give_back(self) -> None:
+        """Publishes new weights, then returns the slots, so that a waiting actor gets both."""
+        if self._agent.learner.version - self._published_version >= self._publish_frequency:
+            self.publish()
+        self._give_back()
+
+    def _give_back(self) -> None:
+        for actor in self._held:
+            self.source.give_back(actor)
+        self._held.clear()
+
+    @override
+    def state_dict(self) -> StateDict:
+        return {
+            "env": {"statistics": self._env.statistics.copy()},
+            "actors": self.source.state_dict(),
+            "published_version": self._published_version,
+        }
+
+    @override
+    def load_state_dict(self, state: StateDict) -> None:
+        self._env.statistics[:] = state["env"]["statistics"]
+        self.source.load_state_dict(state["actors"])
+        self._published_version = int(state["published_version"])
+
+    @override
+    def resume(self, state: StateDict) -> None:
+        """Does nothing: actors start fresh episodes themselves and mark their first unroll."""
+
+    @override
+    def close(self) -> None:
+        self.source.close()
+
+
+@final
+class OnPolicyExperience(ActorExperience):
+    """For on-policy algorithms, which use each unroll once."""
+
+    @override
+    def step(self) -> FinishedEpisodes | None:
+        """Adds a whole unroll to the memory; nothing if none has arrived."""
+        memory = self._agent.memory
+        assert isinstance(memory, UnrollMemory)
+        if self._blocks_an_actor():
+            memory.detach()
+            self._give_back()
+        received = self._receive()
+        if received is None:
+            return None
+        actor, unroll = received
+        memory.put(unroll)
+        self._clock.tick(unroll.reward.size)
+        return _finished(unroll, actor, slice(None))
+
+    def _blocks_an_actor(self) -> bool:
+        """Whether the learner holds all slots of an actor: of a fast one, or if few are left."""
+        full = self.source.num_slots
+        return any(self._held.count(actor) == full for actor in set(self._held))
+
+    @override
+    def learned(self) -> None:
+        self.stats.end_iteration()
+        self._publish_and_give_back()
+
+
+@final
+class ReplayExperience(ActorExperience):
+    """For replay algorithms: adds an unroll to the memory step by step, so that the learner trains
+    as often as if it acted itself.
+
+    Unrolls of several actors alternate in one ring, so each is truncated at its end; unrolls of a
+    single actor are continuous.
+    """
+
+    def __init__(
+        self,
+        source: UnrollSource,
+        stats: PipelineStats,
+        agent: Agent,
+        env: VectorEnv,
+        clock: Clock,
+        publish_frequency: int,
+        is_free: bool,
+    ) -> None:
+        super().__init__(source, stats, agent, env, clock, publish_frequency)
+        if not isinstance(agent.memory, Replay):
+            raise LabError(
+                f'distributed "actor_learner" cannot fill a {type(agent.memory).__name__}; '
+                "use the lab's Replay or PrioritizedReplay"
+            )
+        self._memory = agent.memory
+        self._is_free = is_free
+        if is_free:
+            self._memory.train_freely()
+        self._unroll: Unroll | None = None
+        self._actor = 0
+        self._t = 0
+        self._last_obs: Array | None = None
+        """(K, *obs_shape) next observations of the newest step in the memory, between two
+        unrolls."""
+
+    @override
+    def step(self) -> FinishedEpisodes | None:
+        """Adds one step of an actor's environments, or all waiting unrolls if the learner trains
+        freely; nothing if none has arrived."""
+        unroll = self._current()
+        if unroll is None:
+            return None
+        if self._is_free:
+            return self._add_waiting(unroll)
+        self._add(unroll)
+        return _finished(unroll, self._actor, slice(self._t - 1, self._t))
+
+    def _add_waiting(self, unroll: Unroll | None) -> FinishedEpisodes | None:
+        """Adds waiting unrolls, at most one per actor, before the learner trains again."""
+        found: list[FinishedEpisodes] = []
+        for _ in range(self.source.num_actors):
+            if unroll is None:
+                break
+            first = self._t
+            while self._t < unroll.num_steps:
+                self._add(unroll)
+            finished = _finished(unroll, self._actor, slice(first, None))
+            found += [] if finished is None else [finished]
+            unroll = self._current()
+        if not found:
+            return None
+        return FinishedEpisodes(*map(np.concatenate, zip(*found, strict=True)))
+
+    def _current(self) -> Unroll | None:
+        """The unroll being added, or the next one."""
+        unroll = self._unroll
+        if unroll is not None and self._t < unroll.num_steps:
+            return unroll
+        if unroll is not None:
+            self._unroll = None
+            if self._agent.learner.opt_step:  # before the first step actors only fill the memory
+                self.stats.end_iteration()
+            self._publish_and_give_back()
+        can_wait = not (self._is_free and self._memory.ready())
+        received = self._receive(LOOK_SECONDS if can_wait else 0.0)
+        if received is None:
+            return None
+        self._actor, self._unroll = received
+        self._t = 0
+        if self._unroll.begins and self._last_obs is not None:
+            self._memory.break_off(self._last_obs)
+        return self._unroll
+
+    def _add(self, unroll: Unroll) -> None:
+        self._memory.add(*unroll.step(self._t))
+        self._t += 1
+        self._clock.tick(unroll.reward.shape[1])
+        if self._t == unroll.num_steps:
+            self._last_obs = unroll.obs[-1].copy()
+            if self.source.num_actors > 1:
+                self._memory.break_off(self._last_obs)
+
+    @property
+    @override
+    def has_ended(self) -> bool:
+        unroll = self._unroll
+        return super().has_ended and (unroll is None or self._t == unroll.num_steps)
+
+    @override
+    def learned(self) -> None:
+        """One unroll may allow many training events; publishes weights while none arrives."""
+        if self._is_free and self._unroll is None:
+            self._publish_and_give_back()
+
+    @override
+    def state_dict(self) -> StateDict:
+        """Includes the rest of the unroll that is being added."""
+        unroll = self._unroll
+        rest = None if unroll is None else {f.name: getattr(unroll, f.name) for f in fields(unroll)}
+        return {
+            **super().state_dict(),
+            "unroll": None if rest is None else {n: array.copy() for n, array in rest.items()},
+            "actor": self._actor,
+            "t": self._t,
+            "last_obs": self._last_obs,
+        }
+
+    @override
+    def load_state_dict(self, state: StateDict) -> None:
+        super().load_state_dict(state)
+        saved, last_obs = state["unroll"], state["last_obs"]
+        self._unroll = None if saved is None else Unroll(**saved)
+        self._actor, self._t = int(state["actor"]), int(state["t"])
+        self._last_obs = None if last_obs is None else np.asarray(last_obs)
+
+
+def _finished(unroll: Unroll, actor: int, steps: slice) -> FinishedEpisodes | None:
+    """The episodes that ended in `steps`, in order; environments are numbered over all actors."""
+    lengths = unroll.episode_length[steps]
+    t, index = np.nonzero(lengths)
+    if not len(t):
+        return None
+    first = actor * lengths.shape[1]
+    returns = unroll.episode_return[steps][t, index]
+    return FinishedEpisodes(index + first, returns, lengths[t, index])

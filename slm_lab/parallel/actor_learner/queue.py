@@ -1,0 +1,312 @@
+"""The shared-memory queue: unrolls from actors to the learner, and weights back.
+
+Every actor has its own ring of slots, which it fills in turn; the learner returns them in the same
+order. Two counts, each with one writer, describe a ring. So a slot is never read while it is
+written, a process that dies leaves no readable partial data, and its successor refills the slot
+that was being filled.
+"""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from slm_lab.agent.agent import Agent
+from slm_lab.core.errors import PeerLostError
+from slm_lab.core.types import StateDict
+from slm_lab.env.vector_env import VectorEnv
+from slm_lab.parallel.actor_learner.inference import (
+    InferenceBuffers,
+    InferenceClient,
+    InferenceServer,
+)
+from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout, UnrollWriter
+from slm_lab.parallel.actor_learner.weights import WeightStore
+from slm_lab.parallel.shared_memory import check_room, into_shared_memory
+from slm_lab.session.status_board import Phase, StatusBoard
+from slm_lab.spec.schema.meta import MetaSpec
+from slm_lab.spec.schema.spec import Spec
+
+PATIENCE_SECONDS = 3600.0
+"""How long a learner may not learn while actors wait for it: a training event may be long."""
+ACTOR_SECONDS = 2 * PATIENCE_SECONDS
+"""How long an actor waits for its learner: longer than it takes to end a hanging learner."""
+HANG_SECONDS = 300.0
+"""How long a process waits for another that is alive but makes no progress."""
+NAP_SECONDS = 0.0002
+"""Polling interval."""
+SMALLER = (
+    "fewer environments (env.num_envs), shorter or fewer unrolls take less "
+    "(meta.actor_learner: unroll_length, learn_queue, queue_size)"
+)
+ENDED = (Phase.DONE, Phase.STOPPED)
+"""Phases of an actor that ended regularly. An actor in FAILED may still be replaced."""
+
+
+def slots_per_actor(meta: MetaSpec) -> int:
+    """Q: an actor's share of `learn_queue`, and `queue_size` slots to fill meanwhile."""
+    flow = meta.actor_learner
+    return -(-flow.learn_queue // meta.max_session) + flow.queue_size
+
+
+@final
+@dataclass(frozen=True)
+class UnrollQueue:
+    """The memory that N actors and one learner share; allocated by their parent."""
+
+    layout: UnrollLayout
+    slots: Tensor
+    """(N, Q, `num_bytes`) uint8"""
+    counts: Tensor
+    """(3, N) int64: unrolls that an actor has begun, and handed over; unrolls that the learner has
+    given back"""
+    seconds: Tensor
+    """(3, N) float64, by each actor: waited for slots and replies, acted, CPU time"""
+    weights: WeightStore
+    requests: InferenceBuffers | None
+    """Buffers of central inference; None: actors have their own networks."""
+    flags: Tensor
+    """(2,) int64, by the learner: it has ended; it pauses"""
+    lost: Tensor
+    """(N,) int64, by their parent: 1 for an actor that died and is not replaced"""
+    max_unrolls: int
+    """The budget: no actor begins an unroll beyond it."""
+
+    @classmethod
+    def of(cls, spec: Spec, agent: Agent, env: VectorEnv, frame: int) -> "UnrollQueue":
+        """A queue for actors like `agent` in `env`, whose memory is an `UnrollWriter`.
+
+        `frame` is the number of frames already spent. Raises LabError if shared memory has no room.
+        """
+        assert isinstance(agent.memory, UnrollWriter)
+        layout = UnrollLayout(agent.memory.layout, len(env.statistics))
+        actors, per_unroll = spec.meta.max_session, layout.frames
+        is_remote = spec.meta.actor_learner.inference == "learner"
+        size = (actors, slots_per_actor(spec.meta), layout.num_bytes)
+        check_room(math.prod(size), "the unrolls of all actors", f"make room there; {SMALLER}")
+        return cls(
+            layout,
+            into_shared_memory(torch.zeros(size, dtype=torch.uint8)),
+            into_shared_memory(torch.zeros((3, actors), dtype=torch.int64)),
+            into_shared_memory(torch.zeros((3, actors), dtype=torch.float64)),
+            WeightStore.of(agent.learner.flats, len(env.statistics), into_shared_memory),
+            InferenceBuffers.of(layout.steps, actors, into_shared_memory) if is_remote else None,
+            into_shared_memory(torch.zeros(2, dtype=torch.int64)),
+            into_shared_memory(torch.zeros(actors, dtype=torch.int64)),
+            -(-max(spec.env.max_frame - frame, 0) // per_unroll),
+        )
+
+
+class QueueEnd:
+    """Base of both ends: the rings as arrays."""
+
+    def __init__(self, queue: UnrollQueue, board: StatusBoard) -> None:
+        self.weights = queue.weights
+        self._board = board
+        self._begun, self._handed, self._returned = queue.counts.numpy()
+        self._seconds = queue.seconds.numpy()
+        self._flags = queue.flags.numpy()
+        self._lost = queue.lost.numpy()
+        self._max_unrolls = queue.max_unrolls
+        self._unrolls = [
+            [Unroll.within(slot, queue.layout) for slot in ring] for ring in queue.slots.numpy()
+        ]
+        self.num_actors = len(self._unrolls)
+        self.num_slots = len(self._unrolls[0])
+
+
+@final
+class ActorQueue(QueueEnd):
+    """One actor's end."""
+
+    def __init__(self, queue: UnrollQueue, board: StatusBoard, actor: int) -> None:
+        super().__init__(queue, board)
+        self._actor = actor
+        self._remote = None
+        if queue.requests is not None:
+            self._remote = InferenceClient(queue.requests, queue.layout.steps, actor, self._wait)
+        self._waited_for_replies = 0.0
+        self._cpu_t_before = float(self._seconds[2, actor])
+        self._cpu_began: float | None = None
+        """When it began to act; its start is not counted as training."""
+        self._begun[actor] = self._handed[actor]  # drops a dead predecessor's partial unroll
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no more steps are needed."""
+        return bool(self._flags[0]) or self._board.stop_requested
+
+    def wait_for_weights(self) -> bool:
+        """Waits for the first published weights; False if the training ends first.
+
+        Raises PeerLostError if that takes too long.
+        """
+        return not self.is_over and self._wait(lambda: self.weights.count > 0)
+
+    def acting_half(self) -> InferenceClient | None:
+        """The client of central inference; None if the actor has its own network."""
+        return self._remote
+
+    def next_slot(self) -> Unroll | None:
+        """Waits for a free slot for the next unroll; None if no more are needed.
+
+        Raises PeerLostError if that takes too long.
+        """
+        actor, began = self._actor, time.perf_counter()
+        if self._cpu_began is None:
+            self._cpu_began = time.process_time()
+        in_use = self._handed[actor]
+        if not self._claim():
+            return None
+        before = float(self._seconds[0, actor])
+
+        def has_room() -> bool:
+            """Also records the waiting time: a row may be written before the wait is over."""
+            self._seconds[0, actor] = before + time.perf_counter() - began
+            return bool(in_use - self._returned[actor] < self.num_slots)
+
+        is_free = self._wait(has_room)
+        return self._unrolls[actor][in_use % self.num_slots] if is_free else None
+
+    def hand_over(self, seconds: float) -> None:
+        """Hands over the full slot; `seconds` to fill it include waits for replies."""
+        waited = 0.0 if self._remote is None else self._remote.waited
+        waited_now, self._waited_for_replies = waited - self._waited_for_replies, waited
+        self._seconds[0, self._actor] += waited_now
+        self._seconds[1, self._actor] += seconds - waited_now
+        assert self._cpu_began is not None
+        spent = time.process_time() - self._cpu_began
+        self._seconds[2, self._actor] = self._cpu_t_before + spent
+        self._handed[self._actor] += 1
+
+    def _claim(self) -> bool:
+        """Whether the budget has room for one more unroll. Those of dead actors do not count.
+
+        Actors that claim at the same moment may all get the last one, which is better than none.
+        """
+        is_lost = [self._phase(actor) is Phase.FAILED for actor in range(self.num_actors)]
+        claimed = sum(
+            int(self._handed[actor] if is_lost[actor] else self._begun[actor])
+            for actor in range(self.num_actors)
+        )
+        if claimed >= self._max_unrolls:
+            return False
+        self._begun[self._actor] += 1
+        return True
+
+    def _phase(self, actor: int) -> Phase:
+        return self._board.phase(1 + actor)
+
+    def _wait(self, until: Callable[[], bool], nap: float = NAP_SECONDS) -> bool:
+        began = time.perf_counter()
+        while not until():
+            if self.is_over:
+                return False
+            if self._flags[1]:
+                began = time.perf_counter()  # the learner pauses, for any length of time
+            elif time.perf_counter() - began > ACTOR_SECONDS:
+                raise PeerLostError(
+                    f"actor {self._actor} waited {ACTOR_SECONDS:g} s for the learner, in vain"
+                )
+            time.sleep(nap)
+        return True
+
+
+@final
+class LearnerQueue(QueueEnd):
+    """The learner's end."""
+
+    def __init__(
+        self, queue: UnrollQueue, board: StatusBoard, server: InferenceServer | None = None
+    ) -> None:
+        super().__init__(queue, board)
+        self._server = server
+        if server is not None:
+            server.start()
+        self._taken = self._returned.copy()
+        self._idle_since: float | None = None
+        self._frames = 0
+
+    def look(self) -> None:
+        """Does nothing: the Trial's parent supervises the actors."""
+
+    def begin(self) -> None:
+        """Does nothing: actors start their episodes themselves."""
+
+    def receive(self, seconds: float) -> tuple[int, Unroll] | None:
+        """The oldest waiting unroll and its actor; None if none arrives within `seconds`.
+
+        It does not change until `give_back`. Raises PeerLostError if no actor has made a step for
+        longer than it takes to replace one that hangs.
+        """
+        began = time.perf_counter()
+        if self._server is not None:
+            self._server.check()
+        while True:
+            waiting = (self._handed > self._taken).nonzero()[0].tolist()
+            if waiting:
+                actor = min(waiting, key=lambda each: self._oldest(each).handed_at)
+                unroll = self._oldest(actor)
+                self._taken[actor] += 1
+                self._idle_since = None
+                return actor, unroll
+            now, frames = time.perf_counter(), int(self._board.clock_slots[1:].sum())
+            if self._idle_since is None or frames != self._frames:
+                self._idle_since, self._frames = now, frames
+            if now - self._idle_since > 2 * HANG_SECONDS:
+                raise PeerLostError(f"no actor has made a step for {2 * HANG_SECONDS:g} s")
+            if now - began >= seconds:
+                return None
+            time.sleep(NAP_SECONDS)
+
+    def _oldest(self, actor: int) -> Unroll:
+        slot: Unroll = self._unrolls[actor][self._taken[actor] % self.num_slots]
+        return slot
+
+    def give_back(self, actor: int) -> None:
+        """Lets the actor overwrite its oldest unroll that the learner holds."""
+        self._returned[actor] += 1
+
+    @property
+    def nothing_comes(self) -> bool:
+        """Whether all actors have ended for good and all their unrolls were received."""
+        for actor in range(self.num_actors):
+            if not self._lost[actor] and self._board.phase(1 + actor) not in ENDED:
+                return False
+        return bool((self._handed == self._taken).all())
+
+    @property
+    def waited(self) -> tuple[float, float]:
+        """Total seconds that all actors have waited for slots and replies, and acted."""
+        waited, acted, _ = self._seconds.sum(1)
+        return float(waited), float(acted)
+
+    @property
+    def cpu_t(self) -> float:
+        """CPU seconds of the actors' processes."""
+        return float(self._seconds[2].sum())
+
+    def end(self) -> None:
+        """Ends the actors: no more unrolls are needed."""
+        self._flags[0] = 1
+
+    def pause_actors(self, aside: bool) -> None:
+        """Tells the actors whether the learner pauses, so that they wait without a limit."""
+        self._flags[1] = aside
+        self._idle_since = None
+
+    def state_dict(self) -> StateDict:
+        """Empty: a resumed run starts new actors with fresh episodes."""
+        return {}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Does nothing, see `state_dict`."""
+
+    def close(self) -> None:
+        """Stops central inference; the memory is freed when all processes have ended."""
+        if self._server is not None:
+            self._server.close()

@@ -1,0 +1,96 @@
+"""Throughput of actors and their learner: waits, policy lag, steps per second."""
+
+import statistics
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import final
+
+WARM_UP = 3
+"""First iterations, which are not measured: buffers and caches are cold."""
+
+
+@final
+class PipelineStats:
+    """The learner's measurements between two rows.
+
+    `num_slices` is the number of environments whose steps one iteration learns from.
+    """
+
+    columns = ("eps", "policy_lag", "policy_lag_max", "actor_wait_share", "learner_wait_share")
+
+    def __init__(self, num_slices: int) -> None:
+        self._num_slices = num_slices
+        self._lags: list[int] = []
+        self._to_skip = WARM_UP
+        self._began_at = time.perf_counter()
+        self._is_whole = False
+        """Whether the iteration directly follows the previous one."""
+        self._whole: list[float] = []
+        self._parts: list[float] = []
+        """Seconds of the iterations since the last report: whole ones, and partial ones after an
+        interruption during which actors continued."""
+        self._known: float | None = None
+        self._knows_whole = False
+        """T_iter, s, at the last report, and whether it was measured on whole iterations."""
+        self._waited = 0.0
+        self._actors = (0.0, 0.0)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Counts the time in this context as waiting for actors."""
+        began = time.perf_counter()
+        yield
+        self._waited += time.perf_counter() - began
+
+    def note_lag(self, updates: int) -> None:
+        """Records the policy lag, in `updates`, of a received unroll."""
+        self._lags.append(updates)
+
+    def end_iteration(self) -> None:
+        """Ends an iteration: the received unrolls have been learned from."""
+        now = time.perf_counter()
+        if self._to_skip:
+            self._to_skip -= 1
+        else:
+            (self._whole if self._is_whole else self._parts).append(now - self._began_at)
+        self._began_at, self._is_whole = now, True
+
+    def restart(self, waited: float, acted: float) -> None:
+        """Restarts the iteration after an interruption of the learner. The seconds that actors
+        waited and acted during it are not counted."""
+        self._began_at, self._is_whole = time.perf_counter(), False
+        self._actors = (self._actors[0] + waited, self._actors[1] + acted)
+
+    def _seconds_of_iteration(self) -> float | None:
+        """T_iter: the median since the last report, or its last value if no iteration has ended.
+
+        Partial iterations count until there is a whole one: otherwise a learner that evaluates
+        after every iteration would never be measured.
+        """
+        measured = self._whole or ([] if self._knows_whole else self._parts)
+        if measured:
+            self._known, self._knows_whole = statistics.median(measured), bool(self._whole)
+        self._whole, self._parts = [], []
+        return self._known
+
+    def report(self, seconds: float, waited: float, acted: float) -> dict[str, float]:
+        """The report on the `seconds` since the last one.
+
+        `waited` and `acted` are the actors' total seconds so far.
+        """
+        report: dict[str, float] = {}
+        seconds_of_iteration = self._seconds_of_iteration()
+        if seconds_of_iteration is not None:
+            report["eps"] = self._num_slices / seconds_of_iteration
+        if self._lags:
+            report["policy_lag"] = sum(self._lags) / len(self._lags)
+            report["policy_lag_max"] = float(max(self._lags))
+        waited_now, acted_now = waited - self._actors[0], acted - self._actors[1]
+        if waited_now + acted_now > 0:
+            report["actor_wait_share"] = waited_now / (waited_now + acted_now)
+        if seconds > 0:
+            report["learner_wait_share"] = self._waited / seconds
+        self._lags = []
+        self._waited, self._actors = 0.0, (waited, acted)
+        return report

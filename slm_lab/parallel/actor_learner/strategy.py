@@ -1,0 +1,262 @@
+"""Actor–learner training: a Session that learns from actors' unrolls and never acts itself."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import final
+
+from typing_extensions import override
+
+from slm_lab.agent.agent import Agent
+from slm_lab.agent.algorithm.algorithm import AgentSeeds
+from slm_lab.agent.algorithm.correction import VTrace
+from slm_lab.agent.build import build_agent
+from slm_lab.core.imports import importing
+from slm_lab.core.types import StateDict
+from slm_lab.env.vector_env import VectorEnv
+from slm_lab.parallel.actor_learner.experience import (
+    LOOK_SECONDS,
+    ActorExperience,
+    OnPolicyExperience,
+    ReplayExperience,
+)
+from slm_lab.parallel.actor_learner.inference import InferenceServer
+from slm_lab.parallel.actor_learner.queue import LearnerQueue, UnrollQueue
+from slm_lab.parallel.actor_learner.source import SerialSource, UnrollSource
+from slm_lab.parallel.actor_learner.stats import PipelineStats
+from slm_lab.parallel.actor_learner.unroll import UnrollMemory
+from slm_lab.parallel.task import SessionTask
+from slm_lab.session.clock import Clock
+from slm_lab.session.experience import Experience
+from slm_lab.session.seeding import SessionSeeds
+from slm_lab.session.status_board import TO_BEGIN, StatusBoard
+from slm_lab.session.strategy import (
+    Blueprint,
+    JointCheckpoint,
+    StartBarrier,
+    Strategy,
+    StrategyFactory,
+)
+from slm_lab.spec.schema.algorithm import ReplayLearningSpec
+from slm_lab.spec.schema.env import EnvSpec
+from slm_lab.spec.schema.spec import Spec
+from slm_lab.spec.unrolls import as_learned
+
+START_SECONDS = 60.0
+"""How long the learner waits at most for its actors to start."""
+
+
+@dataclass
+class LearnerBlueprint(Blueprint):
+    """The blueprint of a learner, which receives unrolls instead of stepping environments."""
+
+    make_experience: Callable[[Agent, VectorEnv, Clock], ActorExperience] | None = None
+
+    @override
+    def env_spec(self, env: EnvSpec) -> EnvSpec:
+        """One environment that is never stepped; it provides spaces and holds statistics."""
+        return env.model_copy(update={"num_envs": 1, "vectorization_mode": "sync"})
+
+    @override
+    def experience(self, spec: Spec, agent: Agent, env: VectorEnv, clock: Clock) -> Experience:
+        assert self.make_experience is not None
+        return self.make_experience(agent, env, clock)
+
+
+@final
+class LearnerBarrier(StartBarrier):
+    """The learner starts when its actors can act; its pauses do not count as actors' waits."""
+
+    def __init__(self, board: StatusBoard) -> None:
+        self._board = board
+        self._paused_at = (0.0, 0.0)
+        """The actors' total seconds waited and acted when the learner paused."""
+        self.experience: ActorExperience | None = None
+
+    @property
+    def _source(self) -> UnrollSource:
+        assert self.experience is not None
+        return self.experience.source
+
+    @override
+    def wait_for_start(self) -> None:
+        """Waits until all actors can act, so that their start is not counted as training."""
+        actors = range(1, self._board.num_sessions)
+        deadline = time.perf_counter() + START_SECONDS
+        while any(self._board.phase(actor) in TO_BEGIN for actor in actors):
+            if time.perf_counter() > deadline or self._board.stop_requested:
+                return
+            self._source.look()
+            time.sleep(LOOK_SECONDS)
+
+    @override
+    def resume(self) -> None:
+        assert self.experience is not None
+        self._source.pause_actors(False)
+        (waited, acted), before = self._source.waited, self._paused_at
+        self.experience.stats.restart(waited - before[0], acted - before[1])
+
+    @override
+    def pause(self) -> None:
+        self._source.pause_actors(True)
+        self._paused_at = self._source.waited
+
+
+@final
+class LearnerCheckpoint(JointCheckpoint):
+    """The learner saves alone; at the end it dismisses its actors first."""
+
+    def __init__(self, board: StatusBoard) -> None:
+        self._board = board
+        self.experience: ActorExperience | None = None
+
+    @override
+    def final_copy(self, copy: Callable[[], StateDict], finished: bool) -> StateDict:
+        assert self.experience is not None
+        self._board.saving[0] = 1
+        self.experience.source.end()
+        return copy()
+
+
+@final
+class LearnerStrategy(Strategy):
+    """The strategy of the Session that learns from N actors."""
+
+    columns = PipelineStats.columns
+
+    def __init__(
+        self,
+        spec: Spec,
+        board: StatusBoard,
+        make_source: Callable[[Agent, VectorEnv], UnrollSource],
+    ) -> None:
+        self._barrier, self._checkpoint = LearnerBarrier(board), LearnerCheckpoint(board)
+        self._spec = spec
+        self._flow = flow = spec.meta.actor_learner
+        self._replays = isinstance(spec.agent.algorithm, ReplayLearningSpec)
+        self._make_source = make_source
+        correction = flow.correction
+        blueprint = LearnerBlueprint(
+            board.clock_slots[:1],  # counts what was learned from
+            0,
+            self.columns,
+            spec.meta.max_session,
+            correction=(
+                None if correction.name == "none" else VTrace(correction.rho_bar, correction.c_bar)
+            ),
+            make_memory=None if self._replays else lambda layout: UnrollMemory(flow.learn_queue),
+            make_experience=self._experience_of,
+        )
+        super().__init__(blueprint, self._barrier, checkpoint=self._checkpoint)
+        self._cpu_t_before = 0.0
+
+    def _experience_of(self, agent: Agent, env: VectorEnv, clock: Clock) -> ActorExperience:
+        flow = self._flow
+        unrolls = 1 if self._replays else flow.learn_queue
+        stats = PipelineStats(unrolls * self._spec.env.num_envs)
+        common = self._make_source(agent, env), stats, agent, env, clock, flow.publish_frequency
+        if self._replays:
+            experience: ActorExperience = ReplayExperience(
+                *common, is_free=flow.train_ratio is None
+            )
+        else:
+            experience = OnPolicyExperience(*common)
+        self._experience = self._barrier.experience = self._checkpoint.experience = experience
+        return experience
+
+    @override
+    def join(self, agent: Agent, env: VectorEnv) -> None:
+        """Publishes the actors' initial weights."""
+        if self._experience.source.weights.count == 0:
+            self._experience.publish()
+
+    @override
+    def learned(self, report: dict[str, float], cpu_t: Callable[[], float]) -> dict[str, float]:
+        self._experience.learned()
+        return report
+
+    @override
+    def report(self, seconds: float) -> dict[str, float]:
+        return self._experience.stats.report(seconds, *self._experience.source.waited)
+
+    @override
+    def cpu_t(self, own: float) -> float:
+        """Adds the actors' CPU seconds."""
+        return own + self._cpu_t_before + self._experience.source.cpu_t
+
+    @override
+    def state_dict(self) -> StateDict:
+        return {"cpu_t_of_actors": self._cpu_t_before + self._experience.source.cpu_t}
+
+    @override
+    def load_state_dict(self, state: StateDict) -> None:
+        self._cpu_t_before = float(state["cpu_t_of_actors"])
+
+
+@final
+@dataclass(frozen=True)
+class InProcesses(StrategyFactory):
+    """Actors in separate processes on one machine."""
+
+    spec: Spec
+    queue: UnrollQueue
+    seeds: SessionSeeds
+    """The learner's; with central inference its actions are drawn from them."""
+
+    @override
+    def strategy(self, board: StatusBoard, worker: int) -> Strategy:
+        return LearnerStrategy(
+            self.spec, board, lambda _, env: LearnerQueue(self.queue, board, self._server(env))
+        )
+
+    def _server(self, env: VectorEnv) -> InferenceServer | None:
+        requests, layout = self.queue.requests, self.queue.layout.steps
+        if requests is None:
+            return None
+        agent = build_agent(
+            self.spec.agent.model_copy(update={"memory": None}),
+            env.observation_space,
+            env.action_space,
+            layout.num_envs * self.spec.meta.max_session,
+            AgentSeeds(self.seeds.init, self.seeds.action, self.seeds.sampling),
+        )
+        return InferenceServer(requests, layout, agent, self.queue.weights)
+
+
+@final
+@dataclass(frozen=True)
+class Serially(StrategyFactory):
+    """Actors and learner in one process, in turn."""
+
+    spec: Spec
+    root_seed: int
+    trial: int
+    first: int
+    """The Session whose seeds the first actor uses."""
+
+    @override
+    def strategy(self, board: StatusBoard, worker: int) -> Strategy:
+        seeds = self.root_seed, self.trial, self.first
+        return LearnerStrategy(self.spec, board, lambda *_: SerialSource(self.spec, *seeds))
+
+
+@final
+@dataclass(frozen=True)
+class OnCluster(StrategyFactory):
+    """Actors on the nodes of a Ray cluster."""
+
+    task: SessionTask
+    """The learner's task, with the actors' spec."""
+    losses: Connection
+    """Reports to the Trial's parent which actors are lost for good, and why."""
+
+    @override
+    def strategy(self, board: StatusBoard, worker: int) -> Strategy:
+        with importing():
+            from slm_lab.parallel.ray.source import RaySource
+
+        spec = as_learned(self.task.spec)
+        return LearnerStrategy(
+            spec, board, lambda agent, env: RaySource(self.task, board, agent, env, self.losses)
+        )

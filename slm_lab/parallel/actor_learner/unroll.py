@@ -1,0 +1,385 @@
+"""Unrolls: the steps that an actor sends to a learner, in arrays that both can access."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import NamedTuple, Self, final
+
+import numpy as np
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from slm_lab.agent.batch import Act, Rollout
+from slm_lab.agent.memory.memory import Memory, MemoryLayout
+from slm_lab.core.normalization import Unnormalized
+from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray, StateDict
+from slm_lab.spec.schema.memory import MemorySpec
+
+ALIGNMENT = 64
+"""Bytes: every array of an unroll starts at a cache line."""
+
+
+class Position(NamedTuple):
+    """The position of one array in the bytes of an unroll."""
+
+    start: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[np.generic]
+
+    @property
+    def stop(self) -> int:
+        """The byte after its last."""
+        return self.start + math.prod(self.shape) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class UnrollLayout:
+    """The sizes of an unroll of T steps of K environments."""
+
+    steps: MemoryLayout
+    """`horizon` is T."""
+    num_statistics: int
+    """S: the number of running statistics of the environments."""
+
+    def places(self) -> dict[str, Position]:
+        """The positions of the arrays by name, in order."""
+        steps, lead = self.steps, (self.steps.horizon, self.steps.num_envs)
+        obs, number = (steps.obs_dtype, np.dtype(np.float32))
+        shapes: dict[str, tuple[tuple[int, ...], np.dtype[np.generic]]] = {
+            "obs": ((lead[0] + 1, lead[1], *steps.obs_shape), obs),
+            "end_obs": ((*lead, *steps.obs_shape), obs),
+            "action": ((*lead, *steps.action_shape), steps.action_dtype),
+            "log_prob": (lead, number),
+            "value": (lead, number),
+            "reward": (lead, number),
+            "terminated": (lead, np.dtype(np.bool_)),
+            "truncated": (lead, np.dtype(np.bool_)),
+            "version": (lead[:1], np.dtype(np.int64)),
+            "episode_return": (lead, np.dtype(np.float64)),
+            "episode_length": (lead, np.dtype(np.int64)),
+            "statistics": ((2, self.num_statistics), np.dtype(np.float64)),
+            "head": ((len(HEAD),), np.dtype(np.float64)),
+        }
+        found, start = {}, 0
+        for name, (shape, dtype) in shapes.items():
+            found[name] = Position(start, shape, dtype)
+            start = -(-found[name].stop // ALIGNMENT) * ALIGNMENT
+        return found
+
+    @property
+    def frames(self) -> int:
+        """T·K."""
+        return self.steps.horizon * self.steps.num_envs
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of one unroll."""
+        last = max(place.stop for place in self.places().values())
+        return -(-last // ALIGNMENT) * ALIGNMENT
+
+
+HEAD = ("begins", "explore_var", "handed_at")
+"""Numbers that describe a whole unroll."""
+
+
+@final
+@dataclass(frozen=True)
+class Unroll:
+    """T consecutive steps of K environments under one policy, as views into preallocated bytes."""
+
+    obs: Array
+    """(T + 1, K, *obs_shape); the last is `next_obs` of the last step, never of a reset"""
+    end_obs: Array
+    """(T, K, *obs_shape) `next_obs` of steps that ended an episode; else undefined"""
+    action: Array
+    """(T, K, *action_shape)"""
+    log_prob: FloatArray
+    """(T, K) under the policy that acted"""
+    value: FloatArray
+    """(T, K) estimates of the policy that acted"""
+    reward: FloatArray
+    """(T, K)"""
+    terminated: BoolArray
+    """(T, K)"""
+    truncated: BoolArray
+    """(T, K)"""
+    version: IntArray
+    """(T,) int64, `Act.version` of each step"""
+    episode_return: FloatArray
+    """(T, K) float64: returns of the episodes that ended in a step"""
+    episode_length: IntArray
+    """(T, K) int64: their lengths; 0: none ended"""
+    statistics: FloatArray
+    """(2, S) float64: the environments' running statistics before and after the unroll"""
+    head: FloatArray
+    """(H,) float64: see `HEAD`"""
+
+    @classmethod
+    def within(cls, content: Array, layout: UnrollLayout) -> Self:
+        """An unroll of views into `content`, (`num_bytes`,) uint8, which may be shared."""
+        views = {
+            name: content[place.start : place.stop].view(place.dtype).reshape(place.shape)
+            for name, place in layout.places().items()
+        }
+        return cls(**views)
+
+    @classmethod
+    def allocate(cls, layout: UnrollLayout) -> Self:
+        """An unroll in private memory."""
+        return cls.within(np.zeros(layout.num_bytes, np.uint8), layout)
+
+    @property
+    def num_steps(self) -> int:
+        """T."""
+        return len(self.reward)
+
+    @property
+    def begins(self) -> bool:
+        """Whether its first step does not continue the previous unroll."""
+        return bool(self.head[0])
+
+    @property
+    def explore_var(self) -> float | None:
+        """The exploration variable of its last act."""
+        return None if math.isnan(self.head[1]) else float(self.head[1])
+
+    @property
+    def handed_at(self) -> float:
+        """When it was handed over, s, by `time.perf_counter` of its machine."""
+        return float(self.head[2])
+
+    def step(self, t: int) -> tuple[Array, Act, FloatArray, BoolArray, BoolArray, Array]:
+        """Step t, as arguments of `Memory.add`."""
+        act = Act(self.action[t], self.log_prob[t], self.value[t], int(self.version[t]))
+        terminated, truncated = self.terminated[t], self.truncated[t]
+        next_obs, ended = self.obs[t + 1], terminated | truncated
+        if t + 1 < self.num_steps and ended.any():
+            next_obs = next_obs.copy()
+            next_obs[ended] = self.end_obs[t][ended]
+        return self.obs[t], act, self.reward[t], terminated, truncated, next_obs
+
+
+@final
+class UnrollWriter(Memory[Unroll]):
+    """The memory of an actor: it writes steps into unrolls and is never sampled.
+
+    For a replay learner it writes unnormalised observations and rewards.
+    """
+
+    def __init__(self, layout: MemoryLayout) -> None:
+        self.layout = replace(layout, replay=None, normalization=None, scratch=None)
+        self._writes_raw = layout.replay is not None
+        self._t = self._horizon = layout.horizon
+
+    @classmethod
+    @override
+    def build(cls, spec: MemorySpec, layout: MemoryLayout) -> "UnrollWriter":
+        """For unrolls of `horizon` steps."""
+        return cls(layout)
+
+    def begin(self, unroll: Unroll, statistics: FloatArray, begins: bool) -> None:
+        """Directs the next T steps into `unroll`; `begins`: see `Unroll.begins`."""
+        self._unroll = unroll
+        self._t = 0
+        unroll.episode_length[:] = 0
+        unroll.statistics[0] = statistics
+        unroll.head[:] = (begins, math.nan, math.nan)
+
+    def end(self, statistics: FloatArray, explore_var: float | None, now: float) -> None:
+        """Completes the full unroll, at the time `now`."""
+        unroll = self._unroll
+        unroll.statistics[1] = statistics
+        unroll.head[1:] = (math.nan if explore_var is None else explore_var, now)
+
+    @override
+    def add(
+        self,
+        obs: Array,
+        act: Act,
+        reward: FloatArray,
+        terminated: BoolArray,
+        truncated: BoolArray,
+        next_obs: Array,
+        raw: Unnormalized | None = None,
+    ) -> None:
+        """Writes step t."""
+        if raw is not None and self._writes_raw:
+            obs, reward, next_obs = raw
+        t, unroll = self._t, self._unroll
+        unroll.obs[t] = obs
+        unroll.action[t] = act.action
+        unroll.log_prob[t] = act.log_prob
+        unroll.value[t] = act.value
+        unroll.reward[t] = reward
+        unroll.terminated[t] = terminated
+        unroll.truncated[t] = truncated
+        unroll.version[t] = act.version
+        if t + 1 == self._horizon:
+            unroll.obs[t + 1] = next_obs
+        else:
+            ended = terminated | truncated
+            if ended.any():
+                unroll.end_obs[t][ended] = next_obs[ended]
+        self._t = t + 1
+
+    def note(self, index: IntArray, episode_return: FloatArray, episode_length: IntArray) -> None:
+        """Records episodes (F,) of the environments `index` that ended in the newest step."""
+        t = self._t - 1
+        self._unroll.episode_return[t, index] = episode_return
+        self._unroll.episode_length[t, index] = episode_length
+
+    @override
+    def ready(self) -> bool:
+        """Whether the unroll is full."""
+        return self._t == self._horizon
+
+    @override
+    def take(self) -> Unroll:
+        """The full unroll."""
+        return self._unroll
+
+    @override
+    def break_off(self, next_obs: Array, raw_next_obs: Array | None = None) -> None:
+        """Does nothing: an incomplete unroll is dropped."""
+
+    @override
+    def state_dict(self) -> StateDict:
+        """Empty: nothing is pending between two unrolls."""
+        return {}
+
+    @override
+    def load_state_dict(self, state: StateDict) -> None: ...
+
+
+@final
+class UnrollMemory(Memory[Rollout]):
+    """The memory of a learner with actors: `wanted` unrolls make one rollout.
+
+    Unrolls are used once, concatenated along the environment axis. A single unroll is used in
+    place, without a copy.
+    """
+
+    def __init__(self, wanted: int) -> None:
+        self._wanted = wanted
+        self._unrolls: list[Unroll] = []
+
+    @classmethod
+    @override
+    def build(cls, spec: MemorySpec, layout: MemoryLayout) -> "UnrollMemory":
+        """For one unroll at a time."""
+        return cls(1)
+
+    def put(self, unroll: Unroll) -> None:
+        """Adds an unroll, which must not change until the rollout has been learned from."""
+        self._unrolls.append(unroll)
+
+    def detach(self) -> None:
+        """Copies the pending unrolls, whose slots may be overwritten afterwards."""
+        self._unrolls = [Unroll(**_saved(unroll)) for unroll in self._unrolls]
+
+    @override
+    def add(
+        self,
+        obs: Array,
+        act: Act,
+        reward: FloatArray,
+        terminated: BoolArray,
+        truncated: BoolArray,
+        next_obs: Array,
+        raw: Unnormalized | None = None,
+    ) -> None:
+        """Raises TypeError: steps arrive in unrolls, see `put`."""
+        raise TypeError("a learner with actors takes whole unrolls")
+
+    @override
+    def ready(self) -> bool:
+        """Whether there are enough unrolls."""
+        return len(self._unrolls) == self._wanted
+
+    @override
+    def take(self) -> Rollout:
+        """The rollout; the next `put` begins a new one."""
+        unrolls, self._unrolls = self._unrolls, []
+        return as_rollout(unrolls)
+
+    @override
+    def break_off(self, next_obs: Array, raw_next_obs: Array | None = None) -> None:
+        """Drops the pending unrolls: their continuation is unknown."""
+        self._unrolls = []
+
+    @override
+    def state_dict(self) -> StateDict:
+        """The pending unrolls."""
+        return {"unrolls": [_saved(unroll) for unroll in self._unrolls]}
+
+    @override
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores the pending unrolls as copies."""
+        self._unrolls = [Unroll(**arrays) for arrays in state["unrolls"]]
+
+
+def as_rollout(unrolls: Sequence[Unroll]) -> Rollout:
+    """Joins unrolls of K environments each into one rollout of all N environments."""
+    parts = [_one_rollout(unroll) for unroll in unrolls]
+    if len(parts) == 1:
+        return parts[0]
+    sizes = [part.reward.shape[1] for part in parts]
+    before = [sum(sizes[:first]) for first in range(len(sizes))]
+
+    def joined(name: str, dim: int = 1) -> Tensor:
+        return torch.cat([getattr(part, name) for part in parts], dim)
+
+    steps = ("obs", "action", "log_prob", "value", "reward", "terminated", "truncated", "version")
+    bootstrap_n = [part.bootstrap_n + first for part, first in zip(parts, before, strict=True)]
+    return Rollout(
+        **{name: joined(name) for name in steps},
+        bootstrap_obs=joined("bootstrap_obs", 0),
+        bootstrap_t=joined("bootstrap_t", 0),
+        bootstrap_n=torch.cat(bootstrap_n),
+    )
+
+
+def _one_rollout(unroll: Unroll) -> Rollout:
+    last, num_envs = unroll.num_steps - 1, unroll.reward.shape[1]
+    cut_t, cut_n = np.nonzero(unroll.truncated[:last])
+    every = np.arange(num_envs)
+    end_obs = np.concatenate([unroll.end_obs[cut_t, cut_n], unroll.obs[last + 1]])
+    return Rollout(
+        obs=torch.from_numpy(unroll.obs[: last + 1]),
+        action=torch.from_numpy(unroll.action),
+        log_prob=torch.from_numpy(unroll.log_prob),
+        value=torch.from_numpy(unroll.value),
+        reward=torch.from_numpy(unroll.reward),
+        terminated=torch.from_numpy(unroll.terminated),
+        truncated=torch.from_numpy(unroll.truncated),
+        version=torch.from_numpy(unroll.version).unsqueeze(1).expand(-1, num_envs),
+        bootstrap_obs=torch.from_numpy(end_obs),
+        bootstrap_t=torch.from_numpy(np.concatenate([cut_t, np.full(num_envs, last)])),
+        bootstrap_n=torch.from_numpy(np.concatenate([cut_n, every])),
+    )
+
+
+def packed(unroll: Unroll) -> dict[str, Array]:
+    """The arrays to send; of `end_obs` only the rows (F, *obs_shape) of ended episodes."""
+    arrays = {field.name: getattr(unroll, field.name) for field in fields(unroll)}
+    return {**arrays, "end_obs": unroll.end_obs[_ended_within(arrays)]}
+
+
+def unpacked(arrays: Mapping[str, Array]) -> Unroll:
+    """The inverse of `packed`, in new memory: received arrays may be read-only."""
+    own = {name: array.copy() for name, array in arrays.items()}
+    end_obs = np.empty_like(own["obs"][1:])
+    end_obs[_ended_within(own)] = own["end_obs"]
+    return Unroll(**{**own, "end_obs": end_obs})
+
+
+def _ended_within(arrays: Mapping[str, Array]) -> BoolArray:
+    """(T, K): where an episode ended before the last step, whose `next_obs` is in `obs`."""
+    ended: BoolArray = arrays["terminated"] | arrays["truncated"]
+    ended[-1] = False
+    return ended
+
+
+def _saved(unroll: Unroll) -> dict[str, Array]:
+    return {field.name: getattr(unroll, field.name).copy() for field in fields(unroll)}

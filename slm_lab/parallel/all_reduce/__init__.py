@@ -1,0 +1,1 @@
+"""Synchronous ranks that average gradients at every step ("all_reduce")."""

@@ -1,0 +1,166 @@
+"""The Trial parent's part in rank training: shared buffers, hang detection, restarts of all."""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias, final
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from slm_lab.agent.optim.process_group import ProcessGroup, SoloGroup
+from slm_lab.core.errors import LabError
+from slm_lab.core.types import IntArray
+from slm_lab.parallel.all_reduce.shared_memory_group import GroupBuffers, SharedMemoryGroup
+from slm_lab.parallel.all_reduce.strategy import AllReduceStrategy, RankStrategy
+from slm_lab.parallel.hang_detector import HangDetector
+from slm_lab.parallel.processes import Processes
+from slm_lab.parallel.shared_memory import into_shared_memory
+from slm_lab.parallel.task import SessionTask
+from slm_lab.session.status_board import Phase, StatusBoard
+from slm_lab.session.strategy import Strategy, StrategyFactory
+from slm_lab.spec.scale import scaled
+from slm_lab.storage.intact import settle
+from slm_lab.storage.result import Ending, SessionResult
+
+logger = logging.getLogger(__name__)
+
+HANG_SECONDS = 300.0
+"""How long a rank may show no sign of life while others wait for it."""
+LONGEST_SECONDS = 7 * 24 * 3600.0
+"""How long a rank waits at most for a peer. On one machine the parent detects hangs, so this bound
+is only a backstop; ranks die with their parent."""
+
+
+MakeStrategy: TypeAlias = Callable[[StatusBoard, ProcessGroup, IntArray], RankStrategy]
+"""Makes a rank's strategy from the board, its process group and its progress counters."""
+
+
+@final
+@dataclass(frozen=True)
+class OneMachine(StrategyFactory):
+    """Makes the strategies of ranks that communicate through shared memory."""
+
+    place: GroupBuffers
+    progress: Tensor
+    """(W,) int64: see `RankBarrier`"""
+    kind: MakeStrategy
+
+    @classmethod
+    def of(cls, size: int, kind: MakeStrategy = AllReduceStrategy) -> "OneMachine":
+        """For W = `size` ranks. Raises LabError where shared memory has no room for it."""
+        progress = into_shared_memory(torch.zeros(size, dtype=torch.int64))
+        return cls(GroupBuffers.of(size), progress, kind)
+
+    @override
+    def strategy(self, board: StatusBoard, worker: int) -> Strategy:
+        alone = len(self.place.arrivals) == 1
+        group = SoloGroup() if alone else SharedMemoryGroup(self.place, worker, LONGEST_SECONDS)
+        return self.kind(board, group, self.progress.numpy())
+
+
+def train_ranks(
+    tasks: Sequence[SessionTask],
+    board: StatusBoard,
+    on_tick: Callable[[], None],
+    kind: MakeStrategy = AllReduceStrategy,
+) -> list[SessionResult]:
+    """Trains the ranks of one training, one process each, to the end of the budget.
+
+    `kind` makes the strategy of each rank; it is sent to their processes, so it must pickle.
+    Raises LabError if shared memory has no room.
+    """
+
+    def attempt(ranks: Sequence[SessionTask]) -> list[SessionResult]:
+        common, workers = OneMachine.of(len(ranks), kind), ranks[0].workers
+        ranks = [replace(rank, common=common) for rank in ranks]
+        processes = Processes(ranks, board, len(ranks), vital=[rank.session for rank in ranks])
+        watch = Watch(board.part(workers), common)
+
+        def tick() -> None:
+            for rank in watch.tick(lambda rank: processes.waits_for_disk(workers[rank])):
+                why = f"it has made no progress for {HANG_SECONDS:g} s, and others wait for it"
+                processes.end_hung(workers[rank], why)
+            on_tick()
+
+        return processes.run(tick)
+
+    return train_in_step(tasks, board, attempt)
+
+
+@final
+class Watch:
+    """Detects ranks that others wait for and that make no progress.
+
+    A rank may keep others waiting while it evaluates, plays a long episode or saves on a slow disk.
+    It does not hang as long as it enters exchanges, makes frames or evaluation steps, or waits for
+    the disk.
+    """
+
+    def __init__(self, board: StatusBoard, common: OneMachine) -> None:
+        self._arrivals, self._progress = common.place.arrivals.numpy(), common.progress.numpy()
+        self._frames = board.clock_slots
+        self._hang_detector = HangDetector(len(self._arrivals))
+
+    def tick(self, waits_for_disk: Callable[[int], bool]) -> list[int]:
+        """The ranks that hang; call it a few times a second."""
+        is_late = self._arrivals < self._arrivals.max()
+        signs = [
+            self._sign(rank) if late and not waits_for_disk(rank) else None
+            for rank, late in enumerate(is_late)
+        ]
+        silent = self._hang_detector.seconds(signs)
+        return [rank for rank, seconds in enumerate(silent) if seconds > HANG_SECONDS]
+
+    def _sign(self, rank: int) -> tuple[int, ...]:
+        """Counts that change while a rank makes progress."""
+        return tuple(int(each[rank]) for each in (self._arrivals, self._progress, self._frames))
+
+
+def train_in_step(
+    tasks: Sequence[SessionTask],
+    board: StatusBoard,
+    attempt: Callable[[Sequence[SessionTask]], list[SessionResult]],
+) -> list[SessionResult]:
+    """Has `attempt` train ranks to the end of the budget, on one machine or a cluster.
+
+    If one rank dies, the others end at once. All restart from the last checkpoint, up to
+    `meta.max_restart` times.
+    """
+    spec = tasks[0].spec
+    restarts, results, why = 0, list[SessionResult](), None
+    while True:
+        began_at = board.clock_slots.copy()
+        try:
+            if restarts:
+                fell_back = settle([t.run_dir.session(t.trial, t.session) for t in tasks])
+                why = "; ".join([str(why), *fell_back])
+                tasks = [replace(task, resume=True, begins_again=why) for task in tasks]
+            results = attempt([replace(task, spec=scaled(spec)) for task in tasks])
+        except LabError as error:
+            if not restarts:
+                raise
+            return [replace(r, error=f"{r.error}\ncannot restart: {error}") for r in results]
+        results = [replace(each, restarts=restarts, restarted_because=why) for each in results]
+        failed = [each for each in results if each.ending is Ending.FAILED and not each.lost_others]
+        if not failed or restarts == spec.meta.max_restart or board.stop_requested:
+            return results
+        made_frames = any(each.frame > began_at[each.session] for each in failed)
+        if not _is_worth_another_try(failed, made_frames):
+            return results
+        restarts += 1
+        for task in tasks:
+            board.write(task.session, phase=Phase.WAITING, restarts=restarts)
+            board.clock_slots[task.session] = board.at_barrier[task.session] = 0
+        reason = str(failed[0].error).splitlines()[-1]
+        why = f"rank {tasks[0].workers.index(failed[0].session)} has ended: {reason}"
+
+
+def _is_worth_another_try(failed: Sequence[SessionResult], made_frames: bool) -> bool:
+    """False if the failure would repeat, or if a rank failed by itself before its first step.
+
+    All failures count: if several ranks fail at once, any of them may be noticed first.
+    """
+    killed = any(each.was_killed for each in failed)
+    return (killed or made_frames) and not any(each.would_repeat for each in failed)

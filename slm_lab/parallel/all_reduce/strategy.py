@@ -1,0 +1,398 @@
+"""All-reduce: a Trial's Sessions as ranks that take every gradient step together."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import ClassVar, final
+
+import numpy as np
+from torch import Tensor
+from typing_extensions import override
+
+from slm_lab.agent.agent import Agent
+from slm_lab.agent.optim.optimizer import Optimizer
+from slm_lab.agent.optim.process_group import ProcessGroup, SoloGroup
+from slm_lab.agent.optim.sync import GradientSync, NoSync
+from slm_lab.core.errors import LabError, NonFiniteLossError
+from slm_lab.core.moments import merged_by_all
+from slm_lab.core.types import FloatArray, IntArray, StateDict
+from slm_lab.env.step import FinishedEpisodes
+from slm_lab.env.vector_env import VectorEnv
+from slm_lab.parallel.all_reduce.sync import AllReduceSync, broadcast
+from slm_lab.session.clock import Clock
+from slm_lab.session.status_board import StatusBoard
+from slm_lab.session.strategy import (
+    Ballot,
+    Blueprint,
+    EpisodeExchange,
+    JointCheckpoint,
+    StartBarrier,
+    Strategy,
+    Vote,
+)
+
+HEAD = 4
+"""Numbers at the start of a rank's message: vote, frames, samples, and 1 if it has reached the
+target return."""
+
+ON_TIME = (Vote.LEARN, Vote.ACT, Vote.FINISH)
+"""Votes at which frame counts do not depend on the ranks' speed."""
+
+
+@final
+class RankClock(Clock):
+    """Holds the frames of all ranks as of the last vote.
+
+    Until the next vote it assumes that every rank steps as this one does. So the total does not
+    depend on the speed of the other ranks, and a run can be repeated. Ranks that wait to learn step
+    less, so the budget may seem spent too early. Therefore ranks vote on the end.
+    """
+
+    def __init__(self, slots: IntArray, index: int, max_frame: int) -> None:
+        super().__init__(slots, index, max_frame)
+        self._voted = np.zeros(len(slots), np.int64)
+
+    @property
+    @override
+    def total_frame(self) -> int:
+        since = self.frame - int(self._voted[self._index])
+        return int(self._voted.sum()) + len(self._voted) * since
+
+    @property
+    @override
+    def frames(self) -> list[int]:
+        """Frames of every rank at the last vote."""
+        return [int(frame) for frame in self._voted]
+
+    def is_spent(self, frames: FloatArray) -> bool:
+        """Whether ranks with these `frames`, (W,), have spent the budget."""
+        return bool(frames.sum() >= self._max_frame)
+
+    def met(self, frames: FloatArray | IntArray) -> None:
+        """Stores the frames of all ranks, (W,), at a vote."""
+        self._voted[:] = frames
+
+    @override
+    def load(self, frame: int, frames: Sequence[int]) -> None:
+        """Restores the saved frames, even to lower counts: all ranks restart together."""
+        self.set(frame)
+        self._voted[:] = frames
+
+
+@final
+class RankBarrier(StartBarrier):
+    """Keeps waits outside training out of `sync_share`, and counts signs of life."""
+
+    def __init__(self, group: ProcessGroup, progress: IntArray) -> None:
+        """`progress`, (W,): each rank counts its heartbeats there."""
+        self._group = group
+        self._progress = progress
+        self._paused_at = self._counted_until = 0.0
+
+    @override
+    def resume(self) -> None:
+        self._counted_until += self._group.seconds - self._paused_at
+
+    @override
+    def pause(self) -> None:
+        self._paused_at = self._group.seconds
+
+    @override
+    def heartbeat(self) -> None:
+        self._progress[self._group.rank] += 1
+
+    def take_waited(self) -> float:
+        """Seconds of exchanges and waits since the last call, without pauses."""
+        waited, self._counted_until = self._group.seconds - self._counted_until, self._group.seconds
+        return waited
+
+
+class Meeting(Ballot, EpisodeExchange):
+    """Ranks vote on what comes next, and send episodes along with their votes."""
+
+    def __init__(self, group: ProcessGroup, shares_evaluation: bool = True) -> None:
+        """Without `shares_evaluation` the first rank plays all evaluation episodes."""
+        self._group = group
+        self._shares_evaluation = shares_evaluation
+        self._unsent: list[FinishedEpisodes] = []
+        """Episodes since the last training event."""
+        self._received: list[FinishedEpisodes] = []
+        self._is_solved = False
+        self.clock: RankClock | None = None
+        self.num_envs = 0
+        """Environments of each rank."""
+        self.sample_share = 1 / group.size
+        """This rank's share of the samples of the next training event."""
+
+    @override
+    def agree(self, vote: Vote, num_samples: int = 1) -> Vote:
+        """Also exchanges frames, sample counts and episodes. FINISH is granted only if the total
+        budget is spent or a rank has reached the target return."""
+        rank, clock = self._group.rank, self.clock
+        assert clock is not None
+        head = np.array([vote, clock.frame, num_samples, self._is_solved], np.float64)
+        episodes = [np.stack(each, 1).astype(np.float64).ravel() for each in self._unsent]
+        messages = [
+            np.frombuffer(content, np.float64)
+            for content in self._group.all_gather_bytes(np.concatenate([head, *episodes]).tobytes())
+        ]
+        heads = np.stack([message[:HEAD] for message in messages])
+        granted, frames = Vote(int(heads[:, 0].max())), heads[:, 1]
+        if granted is Vote.FINISH and not (heads[:, 3].any() or clock.is_spent(frames)):
+            granted = Vote.ACT
+        if granted in ON_TIME:
+            clock.met(frames)
+        if granted is Vote.LEARN:
+            self._unsent.clear()
+            self._received = [
+                _episodes(message[HEAD:], other, self.num_envs)
+                for other, message in enumerate(messages)
+                if other != rank and len(message) > HEAD
+            ]
+            self.sample_share = float(heads[rank, 2] / heads[:, 2].sum())
+        return granted
+
+    @override
+    def declare_solved(self) -> None:
+        """The other ranks learn of it at the next vote."""
+        self._is_solved = True
+
+    @override
+    def send(self, finished: FinishedEpisodes) -> None:
+        self._unsent.append(finished)
+
+    @override
+    def received(self) -> Sequence[FinishedEpisodes]:
+        return self._received
+
+    @override
+    def eval_share(self, num_envs: int) -> int:
+        """The first ranks play one more if the environments do not divide evenly."""
+        if not self._shares_evaluation:
+            return num_envs if self._group.rank == 0 else 0
+        each, left = divmod(num_envs, self._group.size)
+        return each + (self._group.rank < left)
+
+    @override
+    def gather_evaluation(self, episodes: FinishedEpisodes | None) -> FinishedEpisodes | None:
+        numbers = np.zeros((0, 3)) if episodes is None else np.stack(episodes, 1)
+        head = np.array([episodes is not None], np.float64)
+        content = np.concatenate([head, numbers.astype(np.float64).ravel()]).tobytes()
+        parts = [np.frombuffer(part, np.float64) for part in self._group.all_gather_bytes(content)]
+        if not all(part[0] for part in parts):
+            return None
+        return _episodes(np.concatenate([part[1:] for part in parts]), 0, 0)
+
+    def state_dict(self) -> StateDict:
+        """Episodes not yet sent."""
+        return {"unsent": [list(each) for each in self._unsent]}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores the unsent episodes."""
+        self._unsent = [FinishedEpisodes(*each) for each in state["unsent"]]
+
+
+@dataclass
+class RankBlueprint(Blueprint):
+    """The blueprint of a rank, with a `RankClock`."""
+
+    meeting: "Meeting | None" = None
+
+    @override
+    def clock(self, max_frame: int) -> Clock:
+        assert self.meeting is not None
+        self.meeting.clock = RankClock(self.clock_slots, self.index, max_frame)
+        return self.meeting.clock
+
+
+@final
+class RankCheckpoint(JointCheckpoint):
+    """The manifests of all ranks become valid together; at the end their networks are equal."""
+
+    def __init__(self, board: StatusBoard, group: ProcessGroup, strategy: "RankStrategy") -> None:
+        self._board = board
+        self._group = group
+        self._strategy = strategy
+
+    @override
+    def commit_barrier(self) -> None:
+        self._group.all_gather_bytes(b"")
+
+    @override
+    def final_copy(self, copy: Callable[[], StateDict], finished: bool) -> StateDict:
+        """Raises LabError if the ranks' networks differ, which must never happen."""
+        if finished:
+            self._strategy.before_end()
+        if finished or self._strategy.always_equal:
+            self._check_equal()
+        self._board.saving[self._group.rank] = 1
+        return copy()
+
+    def _check_equal(self) -> None:
+        digests = self._group.all_gather_bytes(self._strategy.digest())
+        if len(set(digests)) > 1:
+            raise LabError(
+                "the networks of the ranks differ: "
+                + ", ".join(f"rank {r} has {d.hex()[:8]}" for r, d in enumerate(digests))
+            )
+
+
+class RankStrategy(Strategy):
+    """One of W ranks, which act independently, vote on what comes next, and learn in step.
+
+    The first rank leads: it writes rows that cover the episodes of all. Subclasses decide which
+    gradients or weights ranks exchange: `AllReduceStrategy` averages gradients.
+    """
+
+    columns = ("sync_share",)
+    always_equal: ClassVar[bool] = True
+    """Whether all ranks hold the same weights after every training event."""
+
+    def __init__(
+        self, board: StatusBoard, group: ProcessGroup, progress: IntArray | None = None
+    ) -> None:
+        """For `progress`, see `RankBarrier`."""
+        if progress is None:
+            progress = np.zeros(group.size, np.int64)
+        self._group = group
+        self._barrier = RankBarrier(group, progress)
+        self._meeting = Meeting(group, shares_evaluation=self.always_equal)
+        blueprint = RankBlueprint(
+            board.clock_slots,
+            group.rank,
+            self.columns,
+            group.size,
+            leads=group.rank == 0,
+            meeting=self._meeting,
+        )
+        checkpoint = RankCheckpoint(board, group, self)
+        super().__init__(blueprint, self._barrier, self._meeting, self._meeting, checkpoint)
+        self._cpu_t_of_others = 0.0
+        self._statistics: FloatArray | None = None
+        """The environments' statistics, (S,), common to all ranks at the last training event."""
+
+    def make_sync(self, optimizer: Optimizer) -> GradientSync:
+        """The synchronisation of `optimizer` at each of its steps; by default none."""
+        return NoSync()
+
+    @property
+    def statistics_group(self) -> ProcessGroup:
+        """The ranks whose samples the learner's statistics cover, such as those of advantages."""
+        return self._group if self.always_equal else SoloGroup()
+
+    def before_end(self) -> None:
+        """Called when the training is over; afterwards all ranks must hold equal networks."""
+
+    @override
+    def join(self, agent: Agent, env: VectorEnv) -> None:
+        """Broadcasts the first rank's parameters and optimizer state."""
+        self._env = env
+        self._meeting.num_envs = env.num_envs
+        self._units = agent.learner.units
+        self._units.group = self.statistics_group
+        for optimizer in self._units.optimizers.values():
+            if self.always_equal or self._statistics is None:  # else it was restored
+                broadcast(optimizer.state_tensors(), self._group)
+            optimizer.join(self.make_sync(optimizer))
+        if self._statistics is None:
+            self._statistics = env.statistics.copy()
+
+    @override
+    def learned(self, report: dict[str, float], cpu_t: Callable[[], float]) -> dict[str, float]:
+        """Averages the report and merges the environments' statistics over ranks.
+
+        Raises NonFiniteLossError on all ranks if one rank's statistics are not finite.
+        """
+        own_cpu_t = cpu_t()
+        own = np.array([own_cpu_t, *report.values()], np.float64)
+        gathered = self._group.all_gather(np.concatenate([own, self._env.statistics]))
+        numbers, statistics = gathered[:, : len(own)], gathered[:, len(own) :]
+        if not np.isfinite(statistics).all():
+            raise NonFiniteLossError(
+                "the running statistics of observations or rewards are not finite: the "
+                "environment returned a non-finite number"
+            )
+        assert self._statistics is not None
+        self._cpu_t_of_others = float(numbers[:, 0].sum()) - own_cpu_t
+        self._statistics = merged_by_all(self._statistics, statistics, self._env.moments)
+        self._env.statistics[:] = self._statistics
+        return dict(zip(report, numbers[:, 1:].mean(0).tolist(), strict=True))
+
+    @override
+    def cpu_t(self, own: float) -> float:
+        """Adds the other ranks' CPU seconds as of the last training event."""
+        return own + self._cpu_t_of_others
+
+    @override
+    def report(self, seconds: float) -> dict[str, float]:
+        waited = self._barrier.take_waited()
+        return {"sync_share": waited / seconds} if seconds > 0 else {}
+
+    @override
+    def state_dict(self) -> StateDict:
+        return {
+            **self._meeting.state_dict(),
+            "statistics": self._statistics,
+            "cpu_t_of_others": self._cpu_t_of_others,
+        }
+
+    @override
+    def load_state_dict(self, state: StateDict) -> None:
+        self._meeting.load_state_dict(state)
+        self._statistics = state["statistics"]
+        self._cpu_t_of_others = float(state["cpu_t_of_others"])
+
+    def networks(self) -> list[Tensor]:
+        """Weights and running statistics of the networks and their targets, flat."""
+        flats = [optimizer.flat for optimizer in self._units.optimizers.values()]
+        return [
+            tensor
+            for network in (*flats, *self._units.targets)
+            for tensor in (network.vector, network.statistics)
+        ]
+
+    def digest(self) -> bytes:
+        """A hash of the state that is equal on all ranks at the end: networks, the environments'
+        statistics, and optimizer states if `always_equal`.
+
+        The statistics are those after the last training event: they diverge while ranks act.
+        """
+        assert self._statistics is not None
+        digest, tensors = hashlib.sha256(), self.networks()
+        if self.always_equal:
+            states = (optimizer.state_tensors() for optimizer in self._units.optimizers.values())
+            tensors += chain.from_iterable(states)
+        for tensor in tensors:
+            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+        digest.update(self._statistics.tobytes())
+        return digest.digest()
+
+
+@final
+class AllReduceStrategy(RankStrategy):
+    """A rank that averages every gradient over all ranks."""
+
+    def __init__(
+        self, board: StatusBoard, group: ProcessGroup, progress: IntArray | None = None
+    ) -> None:
+        super().__init__(board, group, progress)
+        self._syncs: list[AllReduceSync] = []
+
+    @override
+    def make_sync(self, optimizer: Optimizer) -> GradientSync:
+        self._syncs.append(AllReduceSync(self._group))
+        return self._syncs[-1]
+
+    @override
+    def refresh(self) -> None:
+        for sync in self._syncs:
+            sync.share = self._meeting.sample_share
+
+
+def _episodes(numbers: FloatArray, rank: int, num_envs: int) -> FinishedEpisodes:
+    """Episodes from one message; environments are numbered consecutively over the ranks."""
+    index, returns, lengths = numbers.reshape(-1, 3).T
+    return FinishedEpisodes(
+        index.astype(np.int64) + rank * num_envs, returns.copy(), lengths.astype(np.int64)
+    )

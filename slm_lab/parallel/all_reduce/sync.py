@@ -1,0 +1,77 @@
+"""Synchronous data-parallel training: every gradient step uses the samples of all ranks."""
+
+from typing import final
+
+import numpy as np
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from slm_lab.agent.optim.flat import FlatParameters
+from slm_lab.agent.optim.process_group import ProcessGroup
+from slm_lab.agent.optim.sync import GradientSync
+
+
+@final
+class AllReduceSync(GradientSync):
+    """Averages gradients before they are clipped: one all-reduce of the flat vector per step.
+
+    `share` is this rank's share of all ranks' samples in the next training event. The average
+    weighted by it is the gradient of the loss over all samples, however they are distributed. The
+    default is an equal share for every rank.
+    """
+
+    def __init__(self, group: ProcessGroup) -> None:
+        self._group = group
+        self._even_share = 1 / group.size
+        self._share = self.share = self._even_share
+
+    @override
+    def begin(self) -> None:
+        self._share, self.share = self.share, self._even_share
+
+    @override
+    def before_step(self, flat: FlatParameters) -> None:
+        """Averages the gradient over ranks, so that every rank clips and steps alike."""
+        grad = flat.grad.mul_(self._share)
+        if grad.is_cpu:
+            self._group.all_reduce_(grad)
+        else:
+            summed = grad.cpu()
+            self._group.all_reduce_(summed)
+            grad.copy_(summed)
+
+    @override
+    def stepped(self, flat: FlatParameters) -> tuple[Tensor, Tensor]:
+        """The network's own vectors: all ranks hold the same."""
+        return flat.vector, flat.grad
+
+    @override
+    def after_step(self, flat: FlatParameters) -> None:
+        """Averages statistics over ranks before a target network copies them."""
+        average_statistics(flat, self._group)
+
+
+def average_statistics(flat: FlatParameters, group: ProcessGroup) -> None:
+    """Makes the running statistics of a network equal on all ranks.
+
+    Decaying averages (of batch normalisation) are linear in the samples, so their mean over ranks
+    is exact. Running moments already cover the samples of all ranks.
+    """
+    if flat.statistics.numel() == sum(place.stop - place.start for place in flat.moments):
+        return
+    own = flat.statistics.cpu().numpy().astype(np.float64)
+    mean = group.all_gather(own).mean(0)
+    for place in flat.moments:
+        mean[place] = own[place]
+    flat.statistics.copy_(torch.from_numpy(mean))
+
+
+def broadcast(tensors: list[Tensor], group: ProcessGroup) -> None:
+    """Copies the first rank's values to every rank."""
+    for tensor in tensors:
+        if not tensor.numel():
+            continue
+        content = tensor.detach().cpu().contiguous().numpy().tobytes()
+        first = bytearray(group.all_gather_bytes(content)[0])
+        tensor.copy_(torch.frombuffer(first, dtype=tensor.dtype).view(tensor.shape))

@@ -1,0 +1,1 @@
+"""Hogwild!: workers without locks on a network in shared memory ("shared", "synced")."""

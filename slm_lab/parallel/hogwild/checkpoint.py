@@ -1,0 +1,197 @@
+"""Checkpoints that Hogwild! workers make together, without a lock.
+
+Each worker writes its own progress to the status board and reads that of the others.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import final
+
+from typing_extensions import override
+
+from slm_lab.core.types import StateDict
+from slm_lab.session.status_board import ASIDE, EARLY, END, Phase, StatusBoard
+from slm_lab.session.strategy import JointCheckpoint, StartBarrier
+
+logger = logging.getLogger(__name__)
+
+START_SECONDS = 60.0
+"""How long a worker waits at most for the others to start: many processes share the cores."""
+PAUSE_SECONDS = 5.0
+"""How long a worker waits at most for all others to pause, or the length of its last training
+event if that is longer: their events take as long."""
+STOP_SECONDS = 1.0
+"""The same when the user waits for the end."""
+POLL_SECONDS = 0.0005
+"""Polling interval during a pause."""
+
+
+@final
+class WorkerPeers:
+    """One worker's view of the other workers on the board."""
+
+    def __init__(self, board: StatusBoard, worker: int) -> None:
+        self.board = board
+        self.me = worker
+        self.checkpoint = board.save_requested
+        """The last joint checkpoint that this worker joined or missed."""
+
+    def running(self) -> list[int]:
+        """The other workers that are running."""
+        phase = self.board.phase
+        workers = range(self.board.num_sessions)
+        return [w for w in workers if w != self.me and phase(w) is Phase.RUNNING]
+
+    def running_before(self) -> list[int]:
+        """The running workers with a lower number."""
+        return [worker for worker in self.running() if worker < self.me]
+
+    def wait(self, until: Callable[[], bool], seconds: float | None = None) -> bool:
+        """Whether `until` came true in time."""
+        deadline = time.perf_counter() + (PAUSE_SECONDS if seconds is None else seconds)
+        while not until():
+            if time.perf_counter() > deadline:
+                return False
+            time.sleep(POLL_SECONDS)
+        return True
+
+
+@final
+class WorkerBarrier(StartBarrier):
+    """Workers start together; none steps while others copy their state."""
+
+    def __init__(self, peers: WorkerPeers) -> None:
+        self._peers = peers
+
+    @override
+    def wait_for_start(self) -> None:
+        """Prevents one worker from spending the budget alone. A late worker does not wait."""
+        self._peers.board.write(self._peers.me, phase=Phase.READY)
+        self._peers.wait(self._may_begin, START_SECONDS)
+
+    def _may_begin(self) -> bool:
+        board = self._peers.board
+        phases = [board.phase(worker) for worker in range(board.num_sessions)]
+        return Phase.RUNNING in phases or not {Phase.WAITING, Phase.STARTING} & {*phases}
+
+    @override
+    def resume(self) -> None:
+        board, peers = self._peers.board, self._peers
+        wanted = board.save_requested
+        peers.wait(lambda: not any(self._copies(other, wanted) for other in peers.running()))
+        wanted = board.save_requested
+        over = bool((board.checkpointed == wanted).any())
+        board.checkpointed[peers.me] = peers.checkpoint = wanted if over else wanted - 1
+        board.at_barrier[peers.me] = 0
+
+    def _copies(self, other: int, wanted: int) -> bool:
+        board = self._peers.board
+        return bool(board.at_barrier[other] == wanted > board.checkpointed[other])
+
+    @override
+    def pause(self) -> None:
+        board, me = self._peers.board, self._peers.me
+        board.checkpointed[me] = board.at_barrier[me] = ASIDE
+
+
+@final
+class WorkerCheckpoint(JointCheckpoint):
+    """The parent requests a checkpoint. Each worker pauses at its next step boundary and copies its
+    state once all others pause too.
+
+    `copy_shared` copies the shared weights into this worker before it copies its state.
+    """
+
+    saves_at_rows = False
+
+    def __init__(self, peers: WorkerPeers, copy_shared: Callable[[], None]) -> None:
+        self._peers = peers
+        self._copy_shared = copy_shared
+        self.event_seconds = 0.0
+        """How long the last training event took."""
+
+    @property
+    @override
+    def is_requested(self) -> bool:
+        return self._peers.board.save_requested > self._peers.checkpoint
+
+    @override
+    def copy_together(self, copy: Callable[[], StateDict]) -> StateDict | None:
+        board, me = self._peers.board, self._peers.me
+        began = time.perf_counter()
+        self._peers.checkpoint = wanted = board.save_requested
+        board.at_barrier[me] = wanted
+        state = self._copy_when_all_pause(wanted, copy)
+        if state is None:
+            board.at_barrier[me] = 0  # first, so that no other worker counts it as paused
+            message = "no checkpoint: not all workers paused within %.3g s"
+            logger.warning(message, self._patience)
+        board.checkpointed[me] = wanted
+        if state is not None:
+            self._peers.wait(lambda: all(self._is_done(o, wanted) for o in self._peers.running()))
+        board.at_barrier[me] = 0
+        self.report_pause(time.perf_counter() - began)
+        return state
+
+    @override
+    def report_pause(self, seconds: float) -> None:
+        self._peers.board.paused_us[self._peers.me] = int(seconds * 1e6)
+
+    @override
+    def final_copy(self, copy: Callable[[], StateDict], finished: bool) -> StateDict:
+        """A worker that did not wait for all marks itself EARLY before it copies. Later workers do
+        not rely on its copy, so the last copy always holds all shared state."""
+        board, me = self._peers.board, self._peers.me
+        board.at_barrier[me] = END
+        seconds = STOP_SECONDS if board.user_waits else PAUSE_SECONDS
+        all_pause = self._peers.wait(lambda: self._all_pause(END), seconds)
+        board.saving[me] = 1
+        if all_pause:
+            before = self._peers.running_before()
+            state = self._copy(copy, any(board.checkpointed[other] != EARLY for other in before))
+            board.checkpointed[me] = END
+        else:
+            logger.warning("saved at the end, though not all workers paused by then")
+            board.checkpointed[me] = EARLY
+            state = self._copy(copy, another_has_it=False)
+        return state
+
+    def _copy_when_all_pause(self, wanted: int, copy: Callable[[], StateDict]) -> StateDict | None:
+        """None if a worker resumed meanwhile: its clock ticks before it changes a weight."""
+        board, peers = self._peers.board, self._peers
+        peers.wait(lambda: self._all_pause(wanted) or self._some_resumed(wanted), self._patience)
+        frames = board.clock_slots.copy()
+        if not self._all_pause(wanted):
+            return None
+        before = peers.running_before()
+        state = self._copy(copy, any(board.at_barrier[other] == wanted for other in before))
+        return state if (board.clock_slots == frames).all() else None
+
+    @property
+    def _patience(self) -> float:
+        return max(PAUSE_SECONDS, self.event_seconds)
+
+    def _all_pause(self, wanted: int) -> bool:
+        board = self._peers.board
+        return all(board.at_barrier[o] >= min(wanted, ASIDE) for o in self._peers.running())
+
+    def _some_resumed(self, wanted: int) -> bool:
+        """Whether it is too late: a worker has completed the checkpoint or given it up."""
+        board = self._peers.board
+        return any(
+            board.checkpointed[o] >= wanted > board.at_barrier[o] for o in self._peers.running()
+        )
+
+    def _is_done(self, other: int, wanted: int) -> bool:
+        board = self._peers.board
+        return bool(board.checkpointed[other] >= wanted or board.at_barrier[other] == END)
+
+    def _copy(self, copy: Callable[[], StateDict], another_has_it: bool) -> StateDict:
+        """Keeps the optimizers' state in one copy only: that of the first worker that copies."""
+        self._copy_shared()
+        state = copy()
+        if another_has_it:
+            for unit in state["agent"]["learner"]["units"].values():
+                unit["rule"] = None
+        return state

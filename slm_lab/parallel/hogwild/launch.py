@@ -1,0 +1,235 @@
+"""The Trial parent's part in Hogwild! training: shared state, checkpoints, hang detection."""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import final
+
+import numpy as np
+
+from slm_lab.core.errors import CheckpointError
+from slm_lab.core.types import StateDict
+from slm_lab.parallel.hang_detector import HangDetector
+from slm_lab.parallel.hogwild.strategy import GlobalState, Mode
+from slm_lab.parallel.processes import Processes
+from slm_lab.parallel.prototype import prototype
+from slm_lab.parallel.task import SessionTask
+from slm_lab.session.devices import on_cpu
+from slm_lab.session.seeding import session_seeds
+from slm_lab.session.status_board import EARLY, Phase, StatusBoard
+from slm_lab.spec.scale import scaled
+from slm_lab.spec.schema.spec import Spec
+from slm_lab.storage.checkpoint import CheckpointStore, reading
+from slm_lab.storage.compatibility import check_finite
+from slm_lab.storage.result import Ending, SessionResult
+from slm_lab.storage.run_dir import RunDir
+
+SHORTEST_INTERVAL = 1.0
+"""Minimum seconds between two checkpoints: all workers pause for them."""
+PAUSE_SHARE = 0.01
+"""Maximum share of the time spent on checkpoints: slow ones are made less often."""
+HANG_SECONDS = 300.0
+"""How long a worker may take to start, or to end its step, before it counts as hanging."""
+STOP_SECONDS = 3.0
+"""How long a worker may take, after a stop, to end its step and wait for the others when the user
+waits. After that the shared state is saved without it."""
+
+
+def global_state(
+    spec: Spec,
+    mode: Mode,
+    run_dir: RunDir,
+    trial: int,
+    workers: range,
+    root_seed: int,
+    resume: bool,
+) -> GlobalState:
+    """Weights, optimizer state and statistics, initialised as in the first Session of `workers`.
+
+    With `resume` they come from the newest checkpoint that has them.
+    Raises LabError if shared memory has no room, or if a required GPU is missing.
+    """
+    seeds = session_seeds(root_seed, trial, workers.start)
+    with prototype(spec, seeds) as (agent, env):
+        state = GlobalState.of(mode, agent, env, len(workers))
+    if resume:
+        _restore(state, run_dir, trial, workers)
+    return state
+
+
+def of_workers(spec: Spec, mode: Mode) -> Spec:
+    """The workers' spec: "shared" is on the CPU unless a GPU is required, and target networks count
+    the steps of all workers, see `scaled`."""
+    spec = scaled(spec)
+    if mode == "synced":
+        return spec
+    return spec.model_copy(update={"agent": on_cpu(spec.agent, only="auto")})
+
+
+def _restore(state: GlobalState, run_dir: RunDir, trial: int, workers: range) -> None:
+    newest = (-1, -1)
+    for file, saved in _saved(run_dir, trial, workers):
+        with reading(file):
+            if state.is_in(saved) and (age := state.age(saved)) > newest:
+                newest = age
+                units = saved["agent"]["learner"]["units"]
+                check_finite({name: unit["flat"] for name, unit in units.items()}, file)
+                state.load(saved)
+
+
+def _saved(run_dir: RunDir, trial: int, workers: range) -> Iterator[tuple[Path, StateDict]]:
+    """The existing checkpoints of the workers and their parent, each with its file."""
+    sessions = [run_dir.session(trial, session) for session in workers]
+    for paths in [*sessions, run_dir.of_training(trial, workers.start)]:
+        store = CheckpointStore(paths.models, paths.prefix)
+        manifest = store.manifest()
+        if manifest is not None:
+            yield store.file(manifest), store.load(manifest)
+
+
+def as_left_off(tasks: Sequence[SessionTask], board: StatusBoard) -> list[SessionTask]:
+    """The tasks of a resumed training; raises the clocks of `board` to the newest saved frames.
+
+    If another checkpoint records more frames for a worker than its own, because it died earlier or
+    while saving, it resumes like a replacement: the total never decreases.
+    """
+    one, own = tasks[0], board.clock_slots.copy()
+    for file, saved in _saved(one.run_dir, one.trial, one.workers):
+        with reading(file):
+            np.maximum(board.clock_slots, saved["frames"], out=board.clock_slots)
+    behind = board.clock_slots > own
+    why = "its last checkpoint is older than that of the others"
+    return [
+        replace(task, resume=False, replaces=why)
+        if behind[task.workers.index(task.session)]
+        else task
+        for task in tasks
+    ]
+
+
+def remain_failed(tasks: Sequence[SessionTask], board: StatusBoard) -> list[SessionResult]:
+    """The workers of a resumed training that had failed for good, if the budget is spent: nothing
+    is left for them to do."""
+    one = tasks[0]
+    if board.clock_slots.sum() < one.spec.env.max_frame:
+        return []
+    ours = {task.session for task in tasks}
+    before = _results_before(one.run_dir, one.trial)
+    lost = [each for each in before if each.session in ours and each.ending is Ending.FAILED]
+    for each in lost:
+        board.write(one.workers.index(each.session), phase=Phase.FAILED)
+    return lost
+
+
+def _results_before(run_dir: RunDir, trial: int) -> list[SessionResult]:
+    """The Sessions' results when the training last ended; empty if it never has."""
+    try:
+        recorded = json.loads(run_dir.trial_metrics_file(trial).read_text())["sessions"]
+        return [SessionResult(**{**each, "ending": Ending(each["ending"])}) for each in recorded]
+    except (OSError, ValueError, KeyError, TypeError):  # from another version, or damaged
+        return []
+
+
+@final
+class Checkpoints:
+    """Requests a checkpoint from the workers at intervals."""
+
+    def __init__(self, board: StatusBoard, interval: float) -> None:
+        self._board = board
+        self._shortest = max(interval, SHORTEST_INTERVAL)
+        self._last = time.monotonic()
+
+    def tick(self) -> None:
+        """Requests a checkpoint if one is due; call it a few times a second."""
+        board = self._board
+        running = [s for s in range(board.num_sessions) if board.phase(s) == Phase.RUNNING]
+        pending = [s for s in running if board.checkpointed[s] < board.save_requested]
+        longest = max((int(board.paused_us[session]) for session in running), default=0)
+        interval = max(self._shortest, longest / 1e6 / PAUSE_SHARE)
+        if running and not pending and time.monotonic() - self._last >= interval:
+            board.request_save()
+            self._last = time.monotonic()
+
+
+@final
+class Watch:
+    """Detects workers that neither start nor step."""
+
+    def __init__(self, board: StatusBoard) -> None:
+        self._board = board
+        self._hang_detector = HangDetector(board.num_sessions)
+
+    def tick(self, waits_for_disk: Callable[[int], bool]) -> list[int]:
+        """The workers that hang; call it a few times a second."""
+        workers = range(self._board.num_sessions)
+        signs = [None if waits_for_disk(worker) else self._sign(worker) for worker in workers]
+        silent = self._hang_detector.seconds(signs)
+        return [worker for worker in workers if silent[worker] >= HANG_SECONDS]
+
+    def _sign(self, worker: int) -> tuple[int, ...] | None:
+        """Counts that change while it makes progress; None if it evaluates or has ended."""
+        board, phase = self._board, self._board.phase(worker)
+        steps = phase is Phase.RUNNING and board.at_barrier[worker] < EARLY
+        if not steps and phase is not Phase.STARTING:
+            return None
+        counts = board.clock_slots, board.at_barrier, board.checkpointed
+        return phase, board.read(worker).restarts, *(int(each[worker]) for each in counts)
+
+
+def train_workers(
+    tasks: Sequence[SessionTask], board: StatusBoard, on_tick: Callable[[], None]
+) -> list[SessionResult]:
+    """Trains the workers of one training, one process each; dead workers are replaced.
+
+    Raises LabError as `global_state` does.
+    """
+    one, workers = tasks[0], tasks[0].workers
+    meta, mode = one.spec.meta, one.spec.meta.distributed
+    assert mode in ("shared", "synced")
+    where = one.run_dir, one.trial, workers
+    common = global_state(one.spec, mode, *where, one.root_seed, one.resume)
+    own_board = board.part(workers)
+    tasks = as_left_off(tasks, own_board) if one.resume else tasks
+    lost = remain_failed(tasks, own_board) if one.resume else []
+    gone = {each.session for each in lost}
+    spec = of_workers(one.spec, mode)
+    shared = [replace(t, spec=spec, common=common) for t in tasks if t.session not in gone]
+    processes = Processes(shared, board, len(shared), meta.max_restart, STOP_SECONDS)
+    checkpoints, watch = Checkpoints(own_board, meta.save_interval), Watch(own_board)
+
+    def tick() -> None:
+        checkpoints.tick()
+        for worker in watch.tick(lambda worker: processes.waits_for_disk(workers[worker])):
+            what = "start" if own_board.phase(worker) is Phase.STARTING else "step"
+            why = f"its {what} has not ended for {HANG_SECONDS:g} s"
+            processes.end_hung(workers[worker], why)
+        on_tick()
+
+    results = processes.run(tick)
+    if any(_was_given_up(each) for each in results):
+        results = _save_for(results, common, one, own_board)
+    return [*lost, *results]
+
+
+def _was_given_up(result: SessionResult) -> bool:
+    return result.ending is Ending.INTERRUPTED and result.error is not None
+
+
+def _save_for(
+    results: Sequence[SessionResult], common: GlobalState, one: SessionTask, board: StatusBoard
+) -> list[SessionResult]:
+    """Saves the shared state in place of workers that were killed before they could."""
+    paths = one.run_dir.of_training(one.trial, one.workers.start)
+    frames = board.clock_slots.tolist()
+    try:
+        state = {"frames": frames, **common.state_dict()}
+        CheckpointStore(paths.models, paths.prefix).save(sum(frames), {}, {"state": state})
+    except CheckpointError as error:
+        return [replace(r, error=f"{r.error}\n{error}") if _was_given_up(r) else r for r in results]
+    message = (
+        f"its step did not end within {STOP_SECONDS:g} s of the stop: the shared weights are "
+        "saved; it will resume in fresh episodes"
+    )
+    return [replace(r, error=message) if _was_given_up(r) else r for r in results]

@@ -1,0 +1,199 @@
+"""Hogwild!: a Trial's Sessions as lock-free workers on global parameters in shared memory."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, final
+
+import numpy as np
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from slm_lab.agent.agent import Agent
+from slm_lab.agent.optim.optimizer import Optimizer
+from slm_lab.core.errors import NonFiniteLossError
+from slm_lab.core.moments import merged
+from slm_lab.core.types import StateDict
+from slm_lab.env.vector_env import VectorEnv
+from slm_lab.parallel.hogwild.checkpoint import WorkerBarrier, WorkerCheckpoint, WorkerPeers
+from slm_lab.parallel.hogwild.sync import (
+    HogwildSync,
+    SharedSync,
+    SharedTrainState,
+    SyncedSync,
+    load_unit,
+)
+from slm_lab.parallel.shared_memory import into_shared_memory
+from slm_lab.session.status_board import StatusBoard
+from slm_lab.session.strategy import Ballot, Blueprint, Strategy, StrategyFactory
+
+Mode = Literal["shared", "synced"]
+
+
+@dataclass(frozen=True)
+class GlobalState(StrategyFactory):
+    """The state that all workers share, in shared memory on the CPU."""
+
+    mode: Mode
+    units: Mapping[str, SharedTrainState]
+    statistics: Tensor
+    """The environments' running statistics, float64."""
+
+    @classmethod
+    def of(cls, mode: Mode, agent: Agent, env: VectorEnv, num_workers: int) -> "GlobalState":
+        """A shared copy of a fresh agent's state and its environments' statistics.
+
+        Raises LabError if shared memory has no room.
+        """
+        units = agent.learner.units.optimizers
+        shared = {name: SharedTrainState.of(each, num_workers) for name, each in units.items()}
+        return cls(mode, shared, into_shared_memory(torch.from_numpy(env.statistics)))
+
+    @override
+    def strategy(self, board: StatusBoard, worker: int) -> Strategy:
+        return HogwildStrategy(board, worker, self)
+
+    def load(self, saved: StateDict) -> None:
+        """Restores the shared state from a worker's checkpoint."""
+        for name, unit in self.units.items():
+            load_unit(unit, saved["agent"]["learner"]["units"][name])
+            unit.updates[0] = saved["strategy"]["updates"][name]
+        self.statistics.copy_(torch.from_numpy(saved["env"]["statistics"]))
+
+    def state_dict(self) -> StateDict:
+        """The state that `load` restores."""
+        units = {name: unit.state_dict() for name, unit in self.units.items()}
+        return {
+            "agent": {"learner": {"units": units}},
+            "env": {"statistics": self.statistics.numpy().copy()},
+            "strategy": {"updates": self.updates},
+        }
+
+    @property
+    def updates(self) -> dict[str, int]:
+        """The gradient steps of all workers together, by unit."""
+        return {name: int(unit.updates.sum()) for name, unit in self.units.items()}
+
+    @staticmethod
+    def age(saved: StateDict) -> tuple[int, int]:
+        """Frames and gradient steps of all workers: a later checkpoint has a greater pair. A
+        worker's clock ticks before its training event, so frames alone may tie."""
+        return sum(saved["frames"]), sum(saved["strategy"]["updates"].values())
+
+    @staticmethod
+    def is_in(saved: StateDict) -> bool:
+        """Whether a worker's checkpoint holds all shared state: one of each joint set does."""
+        units = saved["agent"]["learner"]["units"]
+        return all(unit["rule"] is not None for unit in units.values())
+
+
+def is_on_cpu(optimizer: Optimizer) -> bool:
+    """Whether the network can use the global parameters directly: they are on the CPU."""
+    return optimizer.flat.vector.device.type == "cpu"
+
+
+@final
+class SolvedBallot(Ballot):
+    """Workers do not vote. Each sees when another has reached the target return."""
+
+    def __init__(self, board: StatusBoard, worker: int) -> None:
+        self._board = board
+        self._worker = worker
+
+    @property
+    @override
+    def solved(self) -> bool:
+        return bool(self._board.solved.any())
+
+    @override
+    def declare_solved(self) -> None:
+        self._board.solved[self._worker] = 1
+
+
+@final
+class HogwildStrategy(Strategy):
+    """One of W workers."""
+
+    columns = ("staleness_p50", "staleness_p95", "updates_per_s")
+
+    def __init__(self, board: StatusBoard, session: int, state: GlobalState) -> None:
+        peers = WorkerPeers(board, session)
+        self._own_checkpoint = WorkerCheckpoint(peers, self._pull)
+        super().__init__(
+            Blueprint(board.clock_slots, session, self.columns),
+            WorkerBarrier(peers),
+            SolvedBallot(board, session),
+            checkpoint=self._own_checkpoint,
+        )
+        self._session = session
+        self._state = state
+        self._total = state.statistics.numpy()
+        self._refreshed = time.perf_counter()
+
+    @override
+    def join(self, agent: Agent, env: VectorEnv) -> None:
+        self._agent, self._env = agent, env
+        self._syncs: dict[str, HogwildSync] = {}
+        for name, optimizer in agent.learner.units.optimizers.items():
+            in_place = self._state.mode == "shared" and is_on_cpu(optimizer)
+            kind = SharedSync if in_place else SyncedSync
+            sync = kind(self._state.units[name], self._session)
+            sync.join(optimizer)
+            self._syncs[name] = sync
+        # "shared" off the CPU: a replica that is refreshed before every use.
+        self._replicas = self._state.mode == "shared" and any(
+            isinstance(sync, SyncedSync) for sync in self._syncs.values()
+        )
+        self._opt_step = agent.learner.opt_step
+        self._pulled = self._total.copy()
+        env.statistics[:] = self._pulled
+
+    @override
+    def refresh(self) -> None:
+        self._refreshed = time.perf_counter()
+        if self._replicas:
+            self._pull()
+
+    def _pull(self) -> None:
+        units = self._agent.learner.units.optimizers
+        with torch.no_grad():
+            for name, sync in self._syncs.items():
+                sync.refresh(units[name].flat)
+
+    @override
+    def learned(self, report: dict[str, float], cpu_t: Callable[[], float]) -> dict[str, float]:
+        """Merges the environments' statistics into the shared ones.
+
+        Raises NonFiniteLossError if they are not finite, which would spoil the shared ones.
+        """
+        self._own_checkpoint.event_seconds = time.perf_counter() - self._refreshed
+        if len(self._pulled):
+            own = self._env.statistics
+            if not np.isfinite(own).all():
+                raise NonFiniteLossError(
+                    "the running statistics of observations or rewards are not finite: the "
+                    "environment returned a non-finite number"
+                )
+            self._pulled = merged(self._total, self._pulled, own, self._env.moments)
+            self._total[:] = self._pulled
+            own[:] = self._pulled
+        return report
+
+    @override
+    def report(self, seconds: float) -> dict[str, float]:
+        staleness = [count for sync in self._syncs.values() for count in sync.staleness]
+        for sync in self._syncs.values():
+            sync.staleness.clear()
+        steps = self._agent.learner.opt_step
+        taken, self._opt_step = steps - self._opt_step, steps
+        report = {"updates_per_s": taken / seconds} if seconds > 0 else {}
+        if staleness:
+            median, most = np.percentile(staleness, [50, 95])
+            report |= {"staleness_p50": float(median), "staleness_p95": float(most)}
+        return report
+
+    @override
+    def state_dict(self) -> StateDict:
+        """Update counts, which order checkpoints by age."""
+        return {"updates": self._state.updates}

@@ -1,0 +1,181 @@
+"""Lock-free steps on parameters in shared memory: Hogwild! (arXiv:1106.5730), A3C
+(arXiv:1602.01783).
+
+Workers in several processes apply their own gradients to one vector without waiting for each other.
+Occasionally a worker overwrites an element that another has just updated; this is rare and
+harmless.
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from slm_lab.agent.optim.flat import MOMENTS_WINDOW, FlatParameters
+from slm_lab.agent.optim.optimizer import Optimizer
+from slm_lab.agent.optim.rule import misfit_of, refuse_misfit
+from slm_lab.agent.optim.sync import GradientSync
+from slm_lab.core.errors import NonFiniteLossError
+from slm_lab.core.moments import merged
+from slm_lab.core.types import StateDict
+from slm_lab.parallel.shared_memory import into_shared_memory
+
+
+@dataclass(frozen=True)
+class SharedTrainState:
+    """The state of one trained unit that all workers share, in shared memory on the CPU."""
+
+    vector: Tensor
+    """(P,) the parameters"""
+    statistics: Tensor
+    """(S,) the running statistics"""
+    moments: Mapping[str, Tensor]
+    """The optimizer's state, including its step count."""
+    updates: Tensor
+    """(W,) int64: the steps that each worker has taken; each writes only its own."""
+
+    @classmethod
+    def of(cls, optimizer: Optimizer, num_workers: int) -> "SharedTrainState":
+        """A shared copy of `optimizer`'s state. Raises LabError if shared memory has no room."""
+        state = optimizer.shareable_state()
+        return cls(
+            into_shared_memory(optimizer.flat.vector),
+            into_shared_memory(optimizer.flat.statistics),
+            {name: into_shared_memory(tensor) for name, tensor in state.items()},
+            into_shared_memory(torch.zeros(num_workers, dtype=torch.int64)),
+        )
+
+    def state_dict(self) -> StateDict:
+        """Like `Optimizer.state_dict`; `load_unit` restores it."""
+        flat = {"vector": self.vector.clone(), "statistics": self.statistics.clone()}
+        return {"flat": flat, "rule": {name: m.clone() for name, m in self.moments.items()}}
+
+
+class HogwildSync(GradientSync):
+    """One worker's synchronisation of one unit; records how stale its gradients are.
+
+    The staleness of a gradient is the number of steps that other workers took between reading the
+    weights and applying the gradient.
+    """
+
+    def __init__(self, unit: SharedTrainState, worker: int) -> None:
+        self.unit = unit
+        self.staleness: list[int] = []
+        """The staleness of each step since the list was last cleared."""
+        self._updates = unit.updates.numpy()
+        self._worker = worker
+        self._seen = self._of_others()
+
+    @abstractmethod
+    @override
+    def begin(self) -> None: ...
+
+    @abstractmethod
+    def join(self, optimizer: Optimizer) -> None:
+        """Connects a fresh agent's unit to the global one."""
+
+    @override
+    def before_step(self, flat: FlatParameters) -> None:
+        """Does nothing: gradients are applied, not exchanged."""
+
+    @override
+    def stepped(self, flat: FlatParameters) -> tuple[Tensor, Tensor]:
+        """The global vector, and this worker's gradient on the same device."""
+        self.staleness.append(self._of_others() - self._seen)
+        return self.unit.vector, flat.grad.to(self.unit.vector.device)
+
+    @override
+    def after_step(self, flat: FlatParameters) -> None:
+        """Counts the step and refreshes the worker."""
+        self._updates[self._worker] += 1
+        self.refresh(flat)
+
+    def refresh(self, flat: FlatParameters) -> None:
+        """Reads the global weights."""
+        self._seen = self._of_others()
+        self._pull(flat)
+
+    @abstractmethod
+    def _pull(self, flat: FlatParameters) -> None:
+        """Copies the global state into `flat`."""
+
+    def _of_others(self) -> int:
+        return int(self._updates.sum()) - int(self._updates[self._worker])
+
+
+@final
+class SharedSync(HogwildSync):
+    """ "shared": the worker's network is the global one."""
+
+    @override
+    def join(self, optimizer: Optimizer) -> None:
+        optimizer.flat.rebind(self.unit.vector, self.unit.statistics)
+        optimizer.join(self, self.unit.moments)
+
+    @override
+    def begin(self) -> None:
+        """Every forward pass reads the newest weights."""
+        self._seen = self._of_others()
+
+    @override
+    def _pull(self, flat: FlatParameters) -> None:
+        """Nothing to copy: `flat` is the global state."""
+
+
+@final
+class SyncedSync(HogwildSync):
+    """ "synced": the worker has its own copy of the weights, which it replaces after each step.
+
+    The copy may be on another device. Running statistics are merged: moments cover all workers'
+    samples, counts add up, and decaying averages move 1/W of the way for each of W workers. Unit
+    vectors remain local to each worker.
+    """
+
+    def __init__(self, unit: SharedTrainState, worker: int) -> None:
+        super().__init__(unit, worker)
+        self._pulled = unit.statistics.numpy().copy()
+
+    @override
+    def join(self, optimizer: Optimizer) -> None:
+        optimizer.join(self, self.unit.moments)
+        optimizer.flat.vector.copy_(self.unit.vector)
+        optimizer.flat.statistics.copy_(self.unit.statistics)
+
+    @override
+    def begin(self) -> None:
+        """The weights are those of the last pull."""
+
+    @override
+    def _pull(self, flat: FlatParameters) -> None:
+        flat.vector.copy_(self.unit.vector)
+        if len(self._pulled):
+            self._exchange_statistics(flat)
+
+    def _exchange_statistics(self, flat: FlatParameters) -> None:
+        total = self.unit.statistics.numpy()
+        own = flat.statistics.cpu().numpy()
+        if not np.isfinite(own).all():
+            raise NonFiniteLossError("running statistics of a network are not finite")
+        share = 1 / len(self._updates)
+        now = merged(total, self._pulled, own, flat.moments, share, MOMENTS_WINDOW)
+        counted = flat.counters
+        now[counted] = total[counted] + own[counted] - self._pulled[counted]
+        now[flat.directions] = own[flat.directions]
+        self._pulled = now
+        total[:] = self._pulled
+        flat.statistics.copy_(self.unit.statistics)
+
+
+def load_unit(unit: SharedTrainState, saved: StateDict) -> None:
+    """Restores a saved `Optimizer.state_dict` into shared memory. Raises CheckpointError if the
+    moments are of another update rule."""
+    refuse_misfit(misfit_of(saved["rule"], unit.moments))
+    unit.vector.copy_(saved["flat"]["vector"])
+    unit.statistics.copy_(saved["flat"]["statistics"])
+    for name, tensor in unit.moments.items():
+        tensor.copy_(saved["rule"][name])

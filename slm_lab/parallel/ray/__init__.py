@@ -1,0 +1,1 @@
+"""Sessions and actors on the nodes of a Ray cluster."""

@@ -1,0 +1,78 @@
+"""An actor on a node of a Ray cluster: it plays the unrolls that the learner requests."""
+
+import time
+from collections.abc import Mapping
+from typing import NamedTuple, final
+
+import numpy as np
+
+from slm_lab.core.plugins import import_plugins
+from slm_lab.core.process import keep_freed_memory
+from slm_lab.core.types import Array, IntArray
+from slm_lab.parallel.actor_learner.actor import UnrollActor
+from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout, packed
+from slm_lab.parallel.actor_learner.weights import Weights, WeightStore
+from slm_lab.parallel.task import SessionTask
+from slm_lab.session.clock import Clock
+from slm_lab.session.seeding import SessionSeeds
+from slm_lab.session.torch_setup import set_arithmetic
+
+
+class UnrollMessage(NamedTuple):
+    """An unroll sent to the learner."""
+
+    arrays: Mapping[str, Array]
+    """See `packed`."""
+    frame: int
+    """Frames that the actor has played so far."""
+    waited: float
+    """Seconds between the previous unroll and the request for this one."""
+    acted: float
+    """Seconds it took to play."""
+    cpu_t: float
+    """CPU seconds of the process since the previous unroll, or since it was ready."""
+
+
+@final
+class RayActor:
+    """Plays in one thread; receives weights and reports its frame in another."""
+
+    def __init__(self) -> None:
+        self._slots: IntArray = np.zeros(2, np.int64)
+        """Its own frames, and those of the other actors as last reported by the learner."""
+
+    def begin(
+        self, task: SessionTask, seeds: SessionSeeds, frame: int, others: int, weights: Weights
+    ) -> None:
+        """Makes the environments. `task` is the learner's; `frame` counts this actor's so far."""
+        keep_freed_memory()
+        import_plugins(task.imports)
+        set_arithmetic(task.spec.meta.threads)
+        self._slots[:] = frame, others
+        player = UnrollActor(task.spec, seeds)
+        layout = UnrollLayout(player.writer.layout, len(player.env.statistics))
+        self._unroll = Unroll.allocate(layout)
+        self._weights = WeightStore.of(player.agent.learner.flats, layout.num_statistics)
+        self._weights.relay(weights)
+        player.begin(Clock(self._slots, 0, task.spec.env.max_frame), self._weights)
+        player.reset()
+        self._player = player
+        self._ended_at, self._cpu_t = time.perf_counter(), time.process_time()
+
+    def play(self, others: int) -> UnrollMessage:
+        """Plays one unroll; `others` are the frames of the other actors."""
+        began = time.perf_counter()
+        self._slots[1] = others
+        self._player.play(self._unroll)
+        now, cpu_t = time.perf_counter(), time.process_time()
+        waited, cpu_since = began - self._ended_at, cpu_t - self._cpu_t
+        self._ended_at, self._cpu_t = now, cpu_t
+        return UnrollMessage(packed(self._unroll), self.frame(), waited, now - began, cpu_since)
+
+    def take(self, weights: Weights) -> None:
+        """Stores weights for the next unroll."""
+        self._weights.relay(weights)
+
+    def frame(self) -> int:
+        """Its own frames so far, including those of the running unroll."""
+        return int(self._slots[0])

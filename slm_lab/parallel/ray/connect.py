@@ -1,0 +1,69 @@
+"""Connections to a Ray cluster that already runs."""
+
+import logging
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import ray
+from ray.exceptions import RayError
+
+from slm_lab.core.errors import LabError, UsageError
+
+CONNECT_SECONDS = 10.0
+"""How long a cluster may take to answer."""
+HOW_TO_START = (
+    "start one (ray start --head), or remove meta.cluster and --cluster to train on this machine"
+)
+
+
+def check_cluster(address: str) -> None:
+    """Raises UsageError if no cluster answers at `address`.
+
+    A host with a port is probed by a socket: Ray would retry for minutes. Only Ray can resolve
+    "auto"; it answers at once.
+    """
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    try:
+        if colon and port.isdigit():
+            socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
+        else:
+            with connected(address):
+                pass
+    except (OSError, OverflowError) as error:
+        raise UsageError(
+            f"there is no Ray cluster at {address}: {error}; {HOW_TO_START}"
+        ) from error
+    except LabError as error:
+        raise UsageError(str(error)) from error
+
+
+@contextmanager
+def connected(address: str) -> Iterator[None]:
+    """A connection to a running cluster. Raises LabError if there is none at `address`.
+
+    The lab neither starts nor stops a cluster; it only disconnects.
+    """
+    if ray.is_initialized():
+        yield
+        return
+    on_terminate = signal.getsignal(signal.SIGTERM)
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    except (OSError, RuntimeError, ValueError, RayError) as error:
+        reason = str(error).splitlines()[0]
+        raise LabError(f"there is no Ray cluster at {address}: {reason}; {HOW_TO_START}") from error
+    finally:
+        signal.signal(signal.SIGTERM, on_terminate)  # Ray's would end the process at once
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def size_of(address: str) -> tuple[float, float]:
+    """All cores and GPUs of a cluster, free or used. Raises LabError if there is no cluster."""
+    with connected(address):
+        resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        return float(resources.get("CPU", 0)), float(resources.get("GPU", 0))

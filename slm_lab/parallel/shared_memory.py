@@ -1,0 +1,66 @@
+"""Tensors in memory that several processes share."""
+
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+from torch import Tensor
+
+from slm_lab.core.errors import LabError
+
+SHARED = Path("/dev/shm")
+"""Mount point of shared memory on Linux."""
+MEMORY = Path("/proc/meminfo")
+"""Linux reports available memory here."""
+COPIES = 2
+"""Copies of a tensor that exist briefly while it moves into shared memory."""
+
+
+def check_room(num_bytes: int, what: str, fix: str) -> None:
+    """Raises LabError if `num_bytes` do not fit into shared memory or into available memory.
+
+    `what` names the data and `fix` the remedy in the message.
+    """
+    if SHARED.exists():
+        free = shutil.disk_usage(SHARED).free
+        if num_bytes > free:
+            raise LabError(
+                f"{what} take {num_bytes:,} bytes of shared memory, but {SHARED} has {free:,}; "
+                f"{fix}"
+            )
+    available = _available_memory()
+    if available is not None and COPIES * num_bytes > available:
+        raise LabError(
+            f"{what} take {num_bytes:,} bytes, briefly {COPIES} times as much, but only "
+            f"{available:,} bytes of memory are available; {fix}"
+        )
+
+
+def _available_memory() -> int | None:
+    """Bytes available without swapping; None if the system does not report them."""
+    if not MEMORY.exists():
+        return None
+    lines = dict(line.split(":", 1) for line in MEMORY.read_text().splitlines())
+    return int(lines["MemAvailable"].split()[0]) * 1024
+
+
+def into_shared_memory(tensor: Tensor) -> Tensor:
+    """A copy on the CPU that spawned processes share. Raises LabError if there is no room."""
+    try:
+        shared: Tensor = tensor.detach().cpu().clone().share_memory_()  # type: ignore[no-untyped-call]
+    except RuntimeError as error:
+        clear_left_over()
+        size = tensor.numel() * tensor.element_size()
+        raise LabError(
+            f"cannot put {size:,} bytes into shared memory (/dev/shm on Linux), which Sessions "
+            f"that train together use: {error}; make room there, or give the container more of it"
+        ) from error
+    return shared
+
+
+def clear_left_over() -> None:
+    """Deletes the file that torch leaves behind if there was no room; torch unlinks all others."""
+    for path in SHARED.glob(f"torch_{os.getpid()}_*"):
+        with suppress(OSError):
+            path.unlink()

@@ -1,0 +1,162 @@
+"""Main function of one Session's process. Importing this module must stay cheap."""
+
+import io
+import logging
+import os
+import signal
+import sys
+import traceback
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import override
+
+from slm_lab.core.errors import (
+    CheckpointError,
+    LabError,
+    NonFiniteLossError,
+    UnusableCheckpointError,
+)
+from slm_lab.core.files import open_own
+from slm_lab.core.imports import importing
+from slm_lab.core.plugins import import_plugins
+from slm_lab.core.process import die_with_parent, keep_freed_memory, unblock_stop_signals
+from slm_lab.core.system_limits import limit_reached
+from slm_lab.parallel.task import Runnable, SessionTask
+from slm_lab.session.seeding import session_seeds
+from slm_lab.session.status_board import Phase, StatusBoard
+
+if TYPE_CHECKING:
+    from slm_lab.session.session import Session
+    from slm_lab.storage.result import SessionResult
+
+
+def session_main(task: SessionTask, raw_board: Any, connection: Connection, parent: int) -> None:
+    """The target of a spawned process: runs the Session, sends its SessionResult, exits.
+
+    The exit code is 1 if the Session failed. The process dies with its parent. It ignores Ctrl-C,
+    which a terminal sends to both: the parent requests the stop.
+    """
+    die_with_parent(parent)
+    keep_freed_memory()
+    board = StatusBoard(raw_board, task.num_sessions)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: board.request_stop())
+    unblock_stop_signals()
+    board.write(task.session, phase=Phase.STARTING)
+    result = run_session(task, board)
+    connection.send(result)
+    connection.close()
+    sys.exit(1 if result.error is not None else 0)
+
+
+def run_session(task: SessionTask, board: StatusBoard) -> "SessionResult":
+    """Runs one Session in this process; a failure becomes part of the result."""
+    from slm_lab.storage.result import Ending, SessionResult
+
+    paths = task.run_dir.session(task.trial, task.session)
+    log = SessionLog(paths.log, delay=True)
+    log.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    root = logging.getLogger("slm_lab")
+    root.setLevel(logging.INFO)
+    root.addHandler(log)
+    if task.begins_again is not None:
+        root.warning("Session %d restarts: %s", task.session, task.begins_again)
+    phases = {
+        Ending.FINISHED: Phase.DONE,
+        Ending.INTERRUPTED: Phase.STOPPED,
+        Ending.FAILED: Phase.FAILED,
+    }
+    try:
+        result = _run(task, board)
+        board.write(task.session, phase=phases[result.ending])
+    except Exception as error:
+        limit = limit_reached(error)
+        if isinstance(error, LabError):
+            text = str(error) if limit is None else f"{error}: {limit}"
+        else:
+            text = limit or traceback.format_exc()
+        root.error("Session %d failed: %s", task.session, traceback.format_exc())
+        board.write(task.session, phase=Phase.FAILED)
+        frame = int(board.clock_slots[task.session])
+        diverged = isinstance(error, NonFiniteLossError)
+        result = SessionResult(
+            task.session,
+            Ending.FAILED,
+            frame,
+            text.strip(),
+            would_repeat=diverged or isinstance(error, CheckpointError),
+            diverged=diverged,
+            unusable=isinstance(error, UnusableCheckpointError),
+        )
+    finally:
+        root.removeHandler(log)
+        log.close()
+    return result
+
+
+class SessionLog(logging.FileHandler):
+    """The text log. A full disk must not hide the Session's own error."""
+
+    @override
+    def _open(self) -> io.TextIOWrapper:
+        """Opens the file for appending; never follows a symbolic link."""
+        descriptor = open_own(Path(self.baseFilename), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        return open(descriptor, self.mode, encoding="utf-8")  # type: ignore[return-value]
+
+    @override
+    def emit(self, record: logging.LogRecord) -> None:
+        """Writes a record; ignores failures."""
+        with suppress(OSError, LabError):
+            super().emit(record)
+
+    @override
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Prints nothing: logging would print a traceback on the terminal."""
+
+    @override
+    def close(self) -> None:
+        """Closes the file; ignores failures to flush."""
+        with suppress(OSError):
+            super().close()
+
+
+def _run(task: SessionTask, board: StatusBoard) -> "SessionResult":
+    with importing():
+        from slm_lab.agent.net.device import take_turns
+        from slm_lab.session.torch_setup import set_arithmetic
+
+        import_plugins(task.imports)
+    set_arithmetic(task.spec.meta.threads)
+    if any(net.gpu for net in task.spec.agent.nets.values()):
+        take_turns(task.session)
+    runnable: Runnable = (
+        _session(task, board) if task.program is None else task.program.build(task, board)
+    )
+    try:
+        return runnable.run()
+    finally:
+        runnable.close()
+
+
+def _session(task: SessionTask, board: StatusBoard) -> "Session":
+    with importing():
+        from slm_lab.session.session import Session
+
+    strategy = None
+    if task.common is not None:
+        own = board.part(task.workers)
+        strategy = task.common.strategy(own, task.workers.index(task.session))
+    return Session(
+        task.spec,
+        task.session,
+        session_seeds(task.root_seed, task.trial, task.session),
+        task.run_dir.session(task.trial, task.session),
+        board,
+        task.resume,
+        task.checked,
+        strategy=strategy,
+        replaces=task.replaces,
+    )

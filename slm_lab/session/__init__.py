@@ -1,0 +1,1 @@
+"""One Session: an agent trains in its environments, in one process."""

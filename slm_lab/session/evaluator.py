@@ -1,0 +1,94 @@
+"""Greedy episodes of an agent, in environments separate from training."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import final
+
+import numpy as np
+
+from slm_lab.agent.algorithm.algorithm import AgentSeeds
+from slm_lab.agent.build import build_agent
+from slm_lab.agent.optim.flat import FlatParameters
+from slm_lab.core.types import StateDict
+from slm_lab.env.make import make_env
+from slm_lab.env.simulators.film import Film
+from slm_lab.env.step import FinishedEpisodes
+from slm_lab.session.play_episodes import finished_episodes, join_episodes, step_bound
+from slm_lab.spec.schema.spec import Spec
+
+
+@final
+class Evaluator:
+    """An agent without memory that only acts, in `num_envs` separate environments.
+
+    Weights and the normalisers' statistics are loaded from a training and do not change. All
+    random draws (first states, the Random agent's actions) depend only on `seed`. `film` receives
+    the episodes of a single environment, see `make_env`.
+    """
+
+    def __init__(self, spec: Spec, num_envs: int, seed: int, film: Film | None = None) -> None:
+        env_seed, *agent_seeds = np.random.SeedSequence(seed).generate_state(4)
+        env_spec = spec.env.model_copy(update={"num_envs": num_envs})
+        self._name = f"evaluation on {spec.env.name}"
+        self._max_steps = step_bound(spec.env)
+        self.env = make_env(env_spec, int(env_seed), training=False, film=film)
+        try:
+            self.env.reset()  # seeds the generators; before it there is no state to save
+            self._agent = build_agent(
+                spec.agent.model_copy(update={"memory": None}),
+                self.env.observation_space,
+                self.env.action_space,
+                num_envs,
+                AgentSeeds(*(int(agent_seed) for agent_seed in agent_seeds)),
+            )
+        except BaseException:
+            self.env.close()
+            raise
+
+    @property
+    def networks(self) -> Mapping[str, FlatParameters]:
+        """The flat vectors of the agent's networks by name."""
+        return self._agent.learner.flats
+
+    def load_snapshot(self, snapshot: StateDict) -> None:
+        """Loads the weights ("flats") and "statistics" of a snapshot, as saved in "best"."""
+        for name, flat in self._agent.learner.flats.items():
+            flat.load_state_dict(snapshot["flats"][name])
+        self.env.statistics[:] = snapshot["statistics"]
+
+    def play(self, per_env: int) -> FinishedEpisodes:
+        """Plays `per_env` fresh episodes per environment. Raises LabError if one never ends."""
+        return join_episodes(list(self.finished_episodes(per_env)))
+
+    def finished_episodes(
+        self, per_env: int, stop: Callable[[], bool] = lambda: False
+    ) -> Iterator[FinishedEpisodes]:
+        """Like `play`, but yields each episode as it ends; fewer if `stop` becomes true."""
+        actor = self._agent.actor
+        actor.end_episodes(np.ones(self.env.num_envs, np.bool_))
+        limits = self._name, self._max_steps, stop
+        return finished_episodes(
+            self.env, actor.act_greedily, per_env, *limits, ended=actor.end_episodes
+        )
+
+    def state_dict(self) -> StateDict:
+        """The generators; weights and statistics are loaded before every evaluation."""
+        return {"env": self.env.state_dict(), "actor": self._agent.actor.state_dict()}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores the generators."""
+        self.env.load_state_dict(state["env"])
+        self._agent.actor.load_state_dict(state["actor"])
+
+    def close(self) -> None:
+        """Frees the environments."""
+        self.env.close()
+
+
+def snapshot_of(state: StateDict) -> StateDict:
+    """The agent's snapshot (the "best" part) from a Session's full state (the "state" part)."""
+    units = state["agent"]["learner"]["units"]
+    return {
+        "frame": state["frame"],
+        "flats": {name: unit["flat"] for name, unit in units.items()},
+        "statistics": state["env"]["statistics"],
+    }

@@ -1,0 +1,111 @@
+"""Sources of a Session's training steps; by default the Session acts itself."""
+
+import logging
+from abc import ABC, abstractmethod
+from typing import final
+
+from typing_extensions import override
+
+from slm_lab.agent.agent import Agent
+from slm_lab.core.types import StateDict
+from slm_lab.env.step import FinishedEpisodes
+from slm_lab.env.vector_env import VectorEnv
+from slm_lab.session.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+
+class Experience(ABC):
+    """A source of environment steps for an agent's memory."""
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Starts the first episodes of a fresh Session."""
+
+    @abstractmethod
+    def step(self) -> FinishedEpisodes | None:
+        """Adds the next steps to the memory and the clock; returns the episodes they ended."""
+
+    @property
+    @abstractmethod
+    def explore_var(self) -> float | None:
+        """The exploration variable of the latest act."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether no more steps will come although frames are left."""
+        return False
+
+    @abstractmethod
+    def state_dict(self) -> StateDict:
+        """State that the next step depends on besides the agent; "env" is the environments'."""
+
+    @abstractmethod
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores the saved state."""
+
+    @abstractmethod
+    def resume(self, state: StateDict) -> None:
+        """Truncates episodes that cannot be continued; called when all else is restored."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Frees all resources."""
+
+
+@final
+class Acting(Experience):
+    """An agent in its own environments: act, step, observe."""
+
+    def __init__(self, agent: Agent, env: VectorEnv, clock: Clock, env_name: str) -> None:
+        self._agent = agent
+        self._env = env
+        self._clock = clock
+        self._env_name = env_name
+
+    @override
+    def begin(self) -> None:
+        self._env.reset()
+
+    @override
+    def step(self) -> FinishedEpisodes | None:
+        agent, env = self._agent, self._env
+        obs = env.obs
+        act = agent.act(obs, self._clock.total_frame)
+        step = env.step(act.action)
+        self._clock.tick(env.num_envs)
+        agent.observe(
+            obs, act, step.reward, step.terminated, step.truncated, step.next_obs, step.raw
+        )
+        return step.finished
+
+    @property
+    @override
+    def explore_var(self) -> float | None:
+        return self._agent.actor.explore_var
+
+    @override
+    def state_dict(self) -> StateDict:
+        """The environments' state and last observations."""
+        obs, raw = self._env.obs, self._env.raw_obs
+        return {
+            "env": self._env.state_dict(),
+            "obs": obs.copy(),
+            "raw_obs": None if raw is obs else raw.copy(),
+        }
+
+    @override
+    def load_state_dict(self, state: StateDict) -> None:
+        self._env.load_state_dict(state["env"])
+
+    @override
+    def resume(self, state: StateDict) -> None:
+        if not self._env.exact_state:
+            self._agent.break_off(state["obs"], state["raw_obs"])
+            logger.warning(
+                "the state of %s cannot be saved: resuming with fresh episodes", self._env_name
+            )
+
+    @override
+    def close(self) -> None:
+        self._env.close()

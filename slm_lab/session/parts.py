@@ -1,0 +1,211 @@
+"""The parts of a Session: built from a spec, saved to a checkpoint and restored from it."""
+
+import logging
+from dataclasses import dataclass, field
+
+from slm_lab.agent.agent import Agent
+from slm_lab.agent.algorithm.algorithm import AgentSeeds
+from slm_lab.agent.build import build_agent
+from slm_lab.core.types import StateDict
+from slm_lab.env.make import make_env
+from slm_lab.env.step import FinishedEpisodes
+from slm_lab.env.vector_env import VectorEnv
+from slm_lab.metrics.reader import NO_ROWS, read_rows
+from slm_lab.metrics.row import Row
+from slm_lab.metrics.tracker import Tracker
+from slm_lab.metrics.writer import RowFiles
+from slm_lab.session.clock import Clock
+from slm_lab.session.evaluator import snapshot_of
+from slm_lab.session.experience import Experience
+from slm_lab.session.records import Records
+from slm_lab.session.rigorous_eval import RigorousEval
+from slm_lab.session.seeding import SessionSeeds
+from slm_lab.session.status_board import Flow
+from slm_lab.session.stopwatch import Stopwatch
+from slm_lab.session.strategy import Strategy
+from slm_lab.session.video import VideoRecorder
+from slm_lab.spec.schema.spec import Spec
+from slm_lab.storage.checkpoint import reading
+from slm_lab.storage.compatibility import check_fits, check_optimizers
+from slm_lab.storage.manifest import Manifest
+from slm_lab.storage.run_dir import SessionPaths
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class SessionParts:
+    """The parts of a Session; a checkpoint holds their states."""
+
+    paths: SessionPaths
+    strategy: Strategy
+    env: VectorEnv
+    agent: Agent
+    clock: Clock
+    experience: Experience
+    tracker: Tracker
+    evaluation: RigorousEval | None
+    video: VideoRecorder | None
+    records: Records
+    stopwatch: Stopwatch = field(default_factory=Stopwatch)
+
+    def state_dict(self) -> StateDict:
+        """All state that the next step depends on, except the steps in the agent's log."""
+        return {
+            "frame": self.clock.frame,
+            "frames": self.clock.frames,
+            "elapsed": self.stopwatch.state_dict(),
+            "agent": self.agent.state_without_log(),
+            **self.experience.state_dict(),
+            "tracker": self.tracker.state_dict(),
+            "evaluation": None if self.evaluation is None else self.evaluation.state_dict(),
+            "strategy": self.strategy.state_dict(),
+        }
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores the parts; `restore` does the rest."""
+        self.clock.load(int(state["frame"]), state["frames"])
+        self.stopwatch.load_state_dict(state["elapsed"])
+        self.agent.load_state_dict(state["agent"])
+        self.experience.load_state_dict(state)
+        self.tracker.load_state_dict(state["tracker"])
+        if self.evaluation is not None:
+            self.evaluation.load_state_dict(state["evaluation"])
+        self.strategy.load_state_dict(state["strategy"])
+
+    def snapshot(self) -> StateDict:
+        """What acting depends on: weights and normaliser statistics, no replay."""
+        return {
+            "frame": self.clock.frame,
+            "flats": {name: f.state_dict() for name, f in self.agent.learner.flats.items()},
+            "statistics": self.env.statistics.copy(),
+        }
+
+    def row(self) -> Row:
+        """The next row of the training."""
+        elapsed, strategy = self.stopwatch.read(), self.strategy
+        self.tracker.track_update(strategy.report(elapsed.wall_t - self.tracker.last_wall_t))
+        return self.tracker.row(
+            frame=self.clock.frame,
+            total_frame=self.clock.total_frame,
+            wall_t=elapsed.wall_t,
+            cpu_t=strategy.cpu_t(elapsed.cpu_t),
+            opt_step=self.agent.learner.opt_step,
+            explore_var=self.experience.explore_var,
+        )
+
+    def eval_row(self, episodes: FinishedEpisodes) -> Row:
+        """The row of an evaluation that played `episodes`."""
+        assert self.evaluation is not None
+        return self.evaluation.tracker.row(
+            episodes.episode_return,
+            episodes.episode_length,
+            frame=self.clock.frame,
+            total_frame=self.clock.total_frame,
+            wall_t=self.stopwatch.read().wall_t,
+            epi=self.tracker.episodes,
+            opt_step=self.agent.learner.opt_step,
+        )
+
+    def progress(self) -> dict[str, float | None]:
+        """Fields of the status board from the last row; empty before the first row."""
+        row, best = self.tracker.last_row, self.tracker.best_return
+        if row is None:
+            return {}
+        if self.evaluation is not None:
+            best = self.evaluation.tracker.best_return
+        recent = row["recent_return"]
+        if recent is None:  # too few episodes have ended
+            recent = row["final_return"]
+        flow = {name: row[name] for name in Flow._fields if name in row.columns}
+        return {"fps": row["fps"], "recent_return": recent, "best": best, **flow}
+
+    def close(self) -> None:
+        """Frees the environments and the files of rows."""
+        self.records.close()
+        if self.evaluation is not None:
+            self.evaluation.close()
+        self.experience.close()
+        self.env.close()
+
+
+def build_parts(
+    spec: Spec, index: int, seeds: SessionSeeds, paths: SessionPaths, strategy: Strategy
+) -> SessionParts:
+    """The parts of a fresh Session."""
+    blueprint = strategy.blueprint
+    gamma = spec.agent.algorithm.gamma or 1.0  # None: the Random agent does not discount
+    env = make_env(blueprint.env_spec(spec.env), seeds.env, gamma=gamma)
+    agent = build_agent(
+        spec.agent,
+        env.observation_space,
+        env.action_space,
+        spec.env.num_envs,
+        AgentSeeds(seeds.init, seeds.action, seeds.sampling),
+        scratch=paths.models,
+        frame_stack=env.frame_stack,
+        correction=blueprint.correction,
+        normalization=env.normalization,
+        make_memory=blueprint.make_memory,
+    )
+    clock = blueprint.clock(spec.env.max_frame)
+    experience = blueprint.experience(spec, agent, env, clock)
+    tracker = Tracker(
+        spec.env.num_envs * blueprint.num_sessions,
+        spec.log_frequency,
+        spec.env.max_frame,
+        (*agent.learner.metric_names, *blueprint.columns),
+        spec.meta.writers_per_training,
+    )
+    share = strategy.episodes.eval_share(spec.meta.rigorous_eval)
+    evaluation = RigorousEval(spec, share, seeds.rigorous_eval) if share else None
+    video = None
+    if spec.meta.record_video is not None and spec.meta.is_first_of_training(index):
+        video = VideoRecorder(spec, seeds.video, paths)
+    records = Records(paths)
+    return SessionParts(
+        paths, strategy, env, agent, clock, experience, tracker, evaluation, video, records
+    )
+
+
+def restore(parts: SessionParts, manifest: Manifest) -> None:
+    """Restores a Session from its checkpoint. Raises CheckpointError."""
+    records, learner = parts.records, parts.agent.learner
+    state, file = records.load(manifest), records.file(manifest)
+    with reading(file):
+        check_fits(snapshot_of(state), learner.flats, parts.env.statistics, file)
+        check_optimizers(state["agent"]["learner"]["units"], learner.units.optimizers, file)
+        parts.load_state_dict(state)
+    if parts.agent.log is not None:
+        records.load_log(manifest, parts.agent.log)
+    parts.experience.resume(state)
+
+
+def open_rows(parts: SessionParts, manifest: Manifest | None, replaces: str | None) -> None:
+    """Creates the files of rows, or continues them.
+
+    They continue from the checkpoint or, if this Session replaces a process, from the last
+    complete row.
+    """
+    paths, columns = parts.paths, {}
+    if parts.strategy.blueprint.leads:
+        columns[paths.rows.name] = parts.tracker.columns
+        if parts.evaluation is not None:
+            columns[paths.eval_rows.name] = parts.evaluation.tracker.columns
+    extents = None if manifest is None else manifest.rows
+    if replaces is not None:
+        extents = RowFiles.whole_lines(paths.info, columns, parts.clock.frame)
+    parts.records.open(columns, extents, parts.clock.frame)
+
+
+def take_over(parts: SessionParts, manifest: Manifest | None) -> None:
+    """Continues in place of a process that died: same frames and rows, fresh episodes."""
+    rows_file = parts.paths.rows
+    rows = read_rows(rows_file) if rows_file.exists() else NO_ROWS
+    parts.tracker.catch_up(rows)
+    if len(rows):
+        parts.agent.learner.opt_step = int(rows["opt_step"][-1])
+        parts.stopwatch.resume_after(float(rows["wall_t"][-1]), float(rows["cpu_t"][-1]))
+    if manifest is not None:
+        parts.agent.break_off(parts.env.obs, parts.env.raw_obs)
+    parts.env.reset()

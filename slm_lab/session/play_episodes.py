@@ -1,0 +1,103 @@
+"""Whole episodes, sampled without bias. Needs no torch: it measures the Random agent."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from slm_lab.core.errors import LabError
+from slm_lab.core.types import Array, BoolArray, FloatArray
+from slm_lab.env.step import FinishedEpisodes
+from slm_lab.env.vector_env import VectorEnv
+
+if TYPE_CHECKING:
+    from slm_lab.spec.schema.env import EnvSpec
+
+MAX_STEPS = 100_000
+"""Steps after which an episode without a longer limit counts as endless."""
+MAX_ENVS = 10
+"""Maximum number of environments that play episodes side by side."""
+
+
+def even_num_envs(episodes: int) -> int:
+    """The largest number of environments, at most MAX_ENVS, that divides `episodes`."""
+    return max(n for n in range(1, MAX_ENVS + 1) if episodes % n == 0)
+
+
+def step_bound(spec: "EnvSpec") -> int:
+    """Steps after which an episode counts as endless: its own limit, at least MAX_STEPS."""
+    from slm_lab.env.time_limit import episode_limit
+
+    return max(MAX_STEPS, episode_limit(spec) or 0)
+
+
+def play_episodes(
+    env: VectorEnv,
+    choose_action: Callable[[Array], Array],
+    per_env: int,
+    name: str,
+    max_steps: int = MAX_STEPS,
+) -> FinishedEpisodes:
+    """All per_env × num_envs episodes of `finished_episodes`, played to the end."""
+    return join_episodes(list(finished_episodes(env, choose_action, per_env, name, max_steps)))
+
+
+def join_episodes(parts: Sequence[FinishedEpisodes]) -> FinishedEpisodes:
+    """Concatenates parts, in the order in which the episodes ended."""
+    return FinishedEpisodes(
+        np.concatenate([part.env_index for part in parts]),
+        np.concatenate([part.episode_return for part in parts]),
+        np.concatenate([part.episode_length for part in parts]),
+    )
+
+
+def finished_episodes(
+    env: VectorEnv,
+    choose_action: Callable[[Array], Array],
+    per_env: int,
+    name: str,
+    max_steps: int = MAX_STEPS,
+    stop: Callable[[], bool] = lambda: False,
+    ended: Callable[[BoolArray], None] = lambda which: None,
+) -> Iterator[FinishedEpisodes]:
+    """Yields fresh episodes as they end, `per_env` of every environment.
+
+    Every environment contributes the same number: taking the first to finish would favour short
+    ones. If `stop`, called before every step, returns true, no more are played. `ended` is called
+    after every step with a mask (N,) of the episodes that ended. Raises LabError if an episode of
+    `name` does not end in `max_steps` or its return is not finite.
+    """
+    counts = np.zeros(env.num_envs, np.int64)
+    began = np.zeros(env.num_envs, np.int64)
+    now, next_check = 0, max_steps
+    obs = env.reset()
+    while counts.min() < per_env and not stop():
+        step = env.step(choose_action(obs))
+        obs = step.obs
+        ended(step.terminated | step.truncated)
+        now += 1
+        if step.finished is not None:
+            index, episode_return, episode_length = step.finished
+            wanted = counts[index] < per_env
+            counts[index] += 1
+            began[index] = now
+            if wanted.any():
+                _check_finite(episode_return[wanted], name)
+                yield FinishedEpisodes(
+                    index[wanted], episode_return[wanted], episode_length[wanted]
+                )
+        if now >= next_check and counts.min() < per_env:
+            next_check = int(began[counts < per_env].min()) + max_steps
+            if now >= next_check:
+                raise LabError(
+                    f"{name}: an episode did not end in {max_steps:,} steps; "
+                    "bound it with env.max_t (a training keeps its own: start a new run)"
+                )
+
+
+def _check_finite(episode_return: FloatArray, name: str) -> None:
+    if not np.isfinite(episode_return).all():
+        raise LabError(
+            f"{name}: episodes ended with returns {episode_return.tolist()}: "
+            "a return must be finite"
+        )

@@ -1,0 +1,120 @@
+"""What a Session writes: its rows and the checkpoints that match them."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import final
+
+from slm_lab.agent.memory.append_log import AppendLog
+from slm_lab.core.errors import CheckpointError
+from slm_lab.core.types import StateDict
+from slm_lab.metrics.extent import Extent
+from slm_lab.metrics.row import Cell, Row
+from slm_lab.metrics.writer import RowFiles
+from slm_lab.storage.checkpoint import CheckpointStore, what_remains
+from slm_lab.storage.manifest import Manifest
+from slm_lab.storage.run_dir import SessionPaths
+
+
+@final
+class Records:
+    """The files of one Session. Rows can be added once `open` has been called."""
+
+    def __init__(self, paths: SessionPaths) -> None:
+        self._paths = paths
+        self._store = CheckpointStore(paths.models, paths.prefix)
+        self._best: StateDict | None = None
+        self.start_clock()
+
+    def open(
+        self, columns: Mapping[str, Sequence[str]], extents: Mapping[str, Extent] | None, frame: int
+    ) -> None:
+        """Creates the files of rows or continues them, see RowFiles; `frame` is the Session's
+        current frame."""
+        with self._writing_rows(frame):
+            self._rows = RowFiles(self._paths.info, columns, extents)
+
+    def manifest(self) -> Manifest | None:
+        """The manifest of the newest checkpoint; None if there is no checkpoint."""
+        return self._store.manifest()
+
+    def load(self, manifest: Manifest) -> StateDict:
+        """The saved state. Raises CheckpointError if the file differs from what was written."""
+        return self._store.load(manifest)
+
+    def file(self, manifest: Manifest) -> Path:
+        """The file of the saved state."""
+        return self._store.file(manifest)
+
+    def load_log(self, manifest: Manifest, log: AppendLog) -> None:
+        """Loads the saved steps into `log`, see CheckpointStore."""
+        self._store.load_log(manifest, log)
+
+    def append(self, name: str, row: Row) -> None:
+        """Adds a row to the file `name`. Raises CheckpointError if the disk is full."""
+        with self._writing_rows(row["frame"]):
+            self._rows.append(name, row)
+
+    def remember(self, best: StateDict) -> None:
+        """Keeps the best agent until the next checkpoint writes it.
+
+        It may be beaten many times before then, and a resumed run finds it again.
+        """
+        self._best = best
+
+    def start_clock(self) -> None:
+        """Restarts `seconds_since_save` at 0."""
+        self._saved_at = time.perf_counter()
+
+    @property
+    def seconds_since_save(self) -> float:
+        """Seconds of training that a kill would lose now."""
+        return time.perf_counter() - self._saved_at
+
+    def save(
+        self,
+        frame: int,
+        state: StateDict,
+        log: AppendLog | None,
+        finished: bool,
+        all_have_written: Callable[[], None],
+    ) -> list[str]:
+        """Writes a checkpoint; rows first, so that the manifest never names missing rows.
+
+        Returns the names of its parts. For the arguments and errors see CheckpointStore.
+        """
+        with self._writing_rows(frame):
+            rows = self._rows.sync()
+        parts = {"state": state}
+        if self._best is not None:
+            parts["best"] = self._best
+        self._store.save(frame, rows, parts, finished, log, all_have_written)
+        self._best = None
+        self.start_clock()
+        return list(parts)
+
+    def save_aside(self, frame: int, state: StateDict) -> str:
+        """Writes a faulty state for a person to inspect; returns the frame and file as text."""
+        path = self._paths.models / f"{self._paths.prefix}_nonfinite_{frame}.pt"
+        self._store.save_aside(path, state)
+        last = self.manifest()
+        kept = "there is no checkpoint before it"
+        if last is not None:
+            kept = f"last good checkpoint at frame {last.frame}"
+        return f"at frame {frame}; the state is in {path}; {kept}"
+
+    def close(self) -> None:
+        """Closes the files of rows."""
+        self._rows.close()
+
+    @contextmanager
+    def _writing_rows(self, frame: Cell) -> Iterator[None]:
+        """Reports a full disk together with the checkpoint from which a run can resume."""
+        try:
+            yield
+        except OSError as error:
+            raise CheckpointError(
+                f"cannot write rows to {self._paths.info} at frame {frame}: "
+                f"{error.strerror or error}; {what_remains(self.manifest())}"
+            ) from error

@@ -1,0 +1,298 @@
+"""One agent in one vectorised environment, under one seed."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from slm_lab.core.errors import NonFiniteLossError
+from slm_lab.core.types import StateDict
+from slm_lab.env.step import NO_EPISODES, FinishedEpisodes
+from slm_lab.session.dev_checks import AgentChecks
+from slm_lab.session.parts import build_parts, open_rows, restore, take_over
+from slm_lab.session.seeding import SessionSeeds
+from slm_lab.session.status_board import Phase, StatusBoard
+from slm_lab.session.strategy import Strategy, Vote, independent
+from slm_lab.session.video import VideoRecorder
+from slm_lab.spec.schema.spec import Spec
+from slm_lab.storage.result import Ending, SessionResult
+from slm_lab.storage.run_dir import SessionPaths
+
+logger = logging.getLogger(__name__)
+
+
+class Session:
+    """The RL loop: act, step, observe, learn, evaluate, track and checkpoint.
+
+    Writes rows and checkpoints under `paths`, progress to `board`. `resume` continues from the
+    newest checkpoint there, bit-identical if the environment's state can be saved. `checked` turns
+    on the checks of the dev mode. `on_row` is called after each row, inside this process.
+    `replaces` is the reason why an earlier process of this Session died.
+    """
+
+    def __init__(
+        self,
+        spec: Spec,
+        index: int,
+        seeds: SessionSeeds,
+        paths: SessionPaths,
+        board: StatusBoard,
+        resume: bool = False,
+        checked: bool = False,
+        on_row: Callable[["Session"], None] | None = None,
+        strategy: Strategy | None = None,
+        replaces: str | None = None,
+    ) -> None:
+        self.spec = spec
+        self.index = index
+        self.paths = paths
+        self.strategy = strategy or independent(board, index)
+        self.parts = parts = build_parts(spec, index, seeds, paths, self.strategy)
+        self.env, self.agent, self.clock = parts.env, parts.agent, parts.clock
+        self.tracker, self.records = parts.tracker, parts.records
+        self._evaluation, self._stopwatch = parts.evaluation, parts.stopwatch
+        self.board = board
+        self._on_row = on_row
+        self._checks = AgentChecks(self.agent) if checked else None
+        self._granted_end: Vote | None = None
+        manifest = self.records.manifest() if resume or replaces is not None else None
+        if manifest is not None:
+            restore(parts, manifest)
+        open_rows(parts, manifest, replaces)
+        if replaces is not None:
+            logger.warning("Session %d is replaced: %s", index, replaces)
+            take_over(parts, manifest)
+        self._is_fresh = manifest is None and replaces is None
+        self.strategy.join(self.agent, self.env)
+        if manifest is None:
+            self.agent.learner.weights_replaced()
+
+    def run(self) -> SessionResult:
+        """Trains until the budget is spent, the target return is reached, or a stop is requested.
+
+        Raises NonFiniteLossError with the state saved beside the last good checkpoint.
+        """
+        strategy, experience = self.strategy, self.parts.experience
+        self._begin()
+        try:
+            while not self._is_over():
+                if strategy.checkpoint.is_requested:
+                    self._save_together()
+                strategy.refresh()
+                finished = experience.step()  # act, step, observe: see `Acting`
+                if finished is not None:
+                    self.tracker.track_episodes(*finished, self.clock.total_frame)
+                    strategy.episodes.send(finished)
+                self._after_step()
+        except NonFiniteLossError as error:
+            kept = self.records.save_aside(self.clock.frame, self.parts.state_dict())
+            raise NonFiniteLossError(f"{error}\n{kept}") from error
+        return self._end()
+
+    def close(self) -> None:
+        """Frees the environments and the files of rows."""
+        self.parts.close()
+
+    def _begin(self) -> None:
+        """Waits for peers, then starts fresh episodes or continues the saved ones."""
+        self.strategy.barrier.wait_for_start()
+        self._stopwatch.start()
+        self.records.start_clock()
+        self.strategy.barrier.resume()
+        self.board.write(self.index, phase=Phase.RUNNING)
+        self._show()
+        how = "starting" if self._is_fresh else "resuming"
+        logger.info("%s at frame %d", how, self.clock.frame)
+        if self._is_fresh:
+            self.parts.experience.begin()
+        else:
+            self._after_step()  # what a stop dropped, or what a vote interrupted
+
+    def _after_step(self) -> None:
+        """Learns, evaluates, films and tracks, if due.
+
+        Each is done once however often this is called, so a Session that was saved during a vote
+        resumes with what it had voted for.
+        """
+        frame, evaluation, video = self.clock.frame, self._evaluation, self.parts.video
+        if self.agent.is_due:
+            if not self._is_granted(Vote.LEARN):
+                return
+            self._learn()
+        if not self.strategy.blueprint.leads:
+            return
+        if evaluation is not None and evaluation.tracker.due(frame):
+            self._propose_evaluation()
+        if video is not None and video.due(frame) and video.is_missing(frame):
+            self._record(video)
+        if self.tracker.due(frame):
+            self._log_row()
+
+    def _learn(self) -> None:
+        """One training event."""
+        for finished in self.strategy.episodes.received():
+            self.tracker.track_episodes(*finished, self.clock.total_frame)
+        self.strategy.refresh()
+        report = self.agent.learn(self.clock.total_frame)
+        assert report is not None
+        self.tracker.track_update(self.strategy.learned(report, self._stopwatch.cpu_t))
+        if self._checks is not None:
+            self._checks.after_learning()
+
+    def _is_granted(self, vote: Vote) -> bool:
+        """Proposes `vote` until it is granted, executing the votes that are granted before it.
+
+        False if the end is granted instead, or if FINISH is not due yet.
+        """
+        while True:
+            granted = self.strategy.ballot.agree(vote, self.agent.num_samples)
+            if granted is vote:
+                return True
+            if granted.is_end:
+                self._granted_end = granted
+                return False
+            if granted is Vote.SAVE:
+                self._save(finished=False)
+            elif granted is Vote.EVALUATE:
+                self._evaluate()
+            elif vote is Vote.FINISH:  # granted was ACT
+                return False
+
+    def _is_over(self) -> bool:
+        """Whether the run ends here, for this Session and its peers."""
+        if self._granted_end is None and (
+            self.clock.exhausted
+            or self.board.stop_requested
+            or self._solved()
+            or self.parts.experience.has_ended
+        ):
+            finished = self.clock.exhausted or self._solved()
+            vote = Vote.FINISH if finished else Vote.STOP
+            if self._is_granted(vote):
+                self._granted_end = vote
+        return self._granted_end is not None
+
+    def _end(self) -> SessionResult:
+        """Writes the last rows and the last checkpoint."""
+        finished = self._granted_end is Vote.FINISH
+        if finished and self.strategy.blueprint.leads:
+            finished = self._write_last_rows()
+        end = Vote.FINISH if finished else Vote.STOP
+        finished = self._is_granted(end) and finished
+        state = self.strategy.checkpoint.final_copy(self.parts.state_dict, finished)
+        self._save(finished, state)
+        if finished and self._checks is not None:
+            self._checks.at_end()
+        ending, error = Ending.FINISHED if finished else Ending.INTERRUPTED, None
+        if self.parts.experience.has_ended and not finished and not self.board.stop_requested:
+            ending = Ending.FAILED
+            error = f"no actor is left; the state is saved at frame {self.clock.frame}"
+        logger.info(
+            "%s at frame %d after %.1f s", ending, self.clock.frame, self._stopwatch.read().wall_t
+        )
+        return SessionResult(self.index, ending, self.clock.frame, error)
+
+    def _solved(self) -> bool:
+        target, best = self.spec.meta.stop_return, self.tracker.best_return
+        if target is None:
+            return False
+        if best is not None and best >= target:
+            self.strategy.ballot.declare_solved()
+            return True
+        return self.strategy.ballot.solved
+
+    def _write_last_rows(self) -> bool:
+        """Writes the last evaluation, video and row; False if a stop interrupts them."""
+        frame, evaluation, video = self.clock.frame, self._evaluation, self.parts.video
+        if evaluation and frame > evaluation.tracker.last_frame and not self._propose_evaluation():
+            return False
+        if video is not None and video.is_missing(frame):
+            self._record(video)
+        if frame > self.tracker.last_frame:
+            self._log_row(save=False)
+        return True
+
+    def _propose_evaluation(self) -> bool:
+        return self._is_granted(Vote.EVALUATE) and self._evaluate()
+
+    def _evaluate(self) -> bool:
+        """Writes one evaluation row and keeps the best agent. It precedes the training row of the
+        same frame, so that the checkpoint there includes it.
+
+        False if a stop was requested: the evaluation is dropped, and repeated on resume.
+        """
+        evaluation = self._evaluation
+        with self._paused() as snapshot:
+            own: FinishedEpisodes | None = NO_EPISODES
+            if evaluation is not None:
+                own = evaluation.play(snapshot, self._is_stop_requested)
+            episodes = self.strategy.episodes.gather_evaluation(own)
+        if episodes is None:
+            if evaluation is not None:
+                evaluation.take_back()
+            return False
+        if evaluation is None or not self.strategy.blueprint.leads:
+            return True
+        row = self.parts.eval_row(episodes)
+        self.records.append(self.paths.eval_rows.name, row)
+        if evaluation.tracker.improved:
+            self.records.remember({**snapshot, "eval_return": evaluation.tracker.best_return})
+        return True
+
+    def _record(self, video: VideoRecorder) -> None:
+        """Records a video of the present agent; none if a stop is requested."""
+        with self._paused() as snapshot:
+            video.record(snapshot, self._is_stop_requested)
+
+    def _is_stop_requested(self) -> bool:
+        """Called at every step of episodes outside training."""
+        self.strategy.barrier.heartbeat()
+        return self.board.stop_requested
+
+    @contextmanager
+    def _paused(self) -> Iterator[StateDict]:
+        """Yields a snapshot of the agent for work outside training: its time is not counted, and
+        no peer waits for this Session."""
+        with self._stopwatch.aside():
+            snapshot = self.parts.snapshot()
+            self.strategy.barrier.pause()
+            yield snapshot
+            self.strategy.barrier.resume()
+
+    def _log_row(self, save: bool = True) -> None:
+        """Writes a row, keeps the best agent, and saves if the last checkpoint is old enough."""
+        row = self.parts.row()
+        self.records.append(self.paths.rows.name, row)
+        if self.tracker.improved and self._evaluation is None:
+            best = {**self.parts.snapshot(), "recent_return": self.tracker.best_return}
+            self.records.remember(best)
+        self._show()
+        if self._on_row is not None:
+            self._on_row(self)
+        due = self.records.seconds_since_save >= self.spec.meta.save_interval
+        if save and due and self.strategy.checkpoint.saves_at_rows and self._is_granted(Vote.SAVE):
+            self._save(finished=False)
+
+    def _show(self) -> None:
+        """Updates the live line."""
+        self.board.write(self.index, **self.parts.progress())
+
+    def _save_together(self) -> None:
+        began = time.perf_counter()
+        state = self.strategy.checkpoint.copy_together(self.parts.state_dict)
+        if state is not None:
+            self._save(False, state)
+            self.strategy.checkpoint.report_pause(time.perf_counter() - began)
+
+    def _save(self, finished: bool, state: StateDict | None = None) -> None:
+        """Writes a checkpoint of the present state, or of `state`, a copy made jointly."""
+        self.strategy.barrier.heartbeat()
+        self.board.saving[self.index] = 1
+        try:
+            if state is None:
+                state = self.parts.state_dict()
+            frame, together = self.clock.frame, self.strategy.checkpoint.commit_barrier
+            parts = self.records.save(frame, state, self.agent.log, finished, together)
+        finally:
+            self.board.saving[self.index] = 0
+        logger.info("checkpoint at frame %d: %s", frame, ", ".join(parts))

@@ -1,0 +1,167 @@
+"""Shared memory of a Trial's parent and its Sessions: progress, clocks and flags."""
+
+import ctypes
+from copy import copy
+from dataclasses import dataclass
+from enum import IntEnum
+from multiprocessing.context import SpawnContext
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from slm_lab.core.types import FloatArray, IntArray
+
+
+class Phase(IntEnum):
+    """The phase of a Session."""
+
+    WAITING = 0
+    STARTING = 1
+    RUNNING = 2
+    DONE = 3
+    FAILED = 4
+    STOPPED = 5
+    READY = 6
+    """Ready for its first step; waits for the other Sessions."""
+
+
+TO_BEGIN = (Phase.WAITING, Phase.STARTING, Phase.READY)
+"""Phases before the first step."""
+
+
+class Flow(NamedTuple):
+    """Recent throughput between a learner and its actors; columns of its rows. NaN: unknown."""
+
+    eps: float
+    policy_lag: float
+    actor_wait_share: float
+    learner_wait_share: float
+
+
+PROGRESS_FIELDS = ("phase", "restarts", "fps", "recent_return", "best")
+FIELDS = (*PROGRESS_FIELDS, *Flow._fields)
+
+
+@dataclass(frozen=True)
+class SessionProgress:
+    """One Session as the display sees it; numbers are None until they are known."""
+
+    phase: Phase
+    frame: int
+    restarts: int
+    """How often its process died and was replaced."""
+    fps: float | None
+    recent_return: float | None
+    """Mean over the last episodes, like the column, but also given when only a few have ended."""
+    best: float | None
+
+
+END = int(np.iinfo(np.int64).max)
+"""The number of the final checkpoint, whatever the number before it."""
+ASIDE = END - 1
+"""Marks a paused Session: it joins no checkpoint and changes nothing shared."""
+EARLY = END - 2
+"""Marks a Session that saved at its end without waiting for all others to pause."""
+
+FLAGS = ("stop", "save")
+SLOTS = ("frame", "at_barrier", "checkpointed", "paused_us", "solved", "saving")
+
+
+class StatusBoard:
+    """Shared memory of one Trial: counts and a few numbers per Session, and flags for all.
+
+    Every cell has one writer (a flag only increases), so no lock is needed that a dying process
+    could keep.
+    """
+
+    def __init__(self, raw: Any, num_sessions: int) -> None:
+        self.raw = raw
+        count = num_sessions * len(FIELDS)
+        self._flags: IntArray = np.frombuffer(raw, np.int64, len(FLAGS))
+        slots: IntArray = np.frombuffer(raw, np.int64, num_sessions * len(SLOTS), 8 * len(FLAGS))
+        offset = 8 * (len(FLAGS) + num_sessions * len(SLOTS))
+        cells: FloatArray = np.frombuffer(raw, np.float64, count, offset)
+        self._show(slots.reshape(len(SLOTS), -1), cells.reshape(-1, len(FIELDS)))
+        self.reasons: dict[int, str] = {}
+        """Why Sessions last failed or restarted, as known to this process; not shared."""
+
+    def _show(self, slots: IntArray, cells: FloatArray) -> None:
+        self.num_sessions = len(cells)
+        self._slots, self._cells = slots, cells
+        (
+            self.clock_slots,
+            self.at_barrier,
+            self.checkpointed,
+            self.paused_us,
+            self.solved,
+            self.saving,
+        ) = slots
+        """(W,) each, in this order: frames; the number of the checkpoint a Session pauses for, 0
+        while it steps; the last checkpoint it completed; µs that the last one kept it from
+        training; 1 once it has reached the target return; 1 while it writes a checkpoint without
+        waiting for another Session."""
+
+    @classmethod
+    def allocate(cls, context: SpawnContext, num_sessions: int) -> "StatusBoard":
+        """A fresh board in shared memory; `board.raw` is passed to spawned processes."""
+        size = len(FLAGS) + num_sessions * (len(SLOTS) + len(FIELDS))
+        raw = context.RawArray(ctypes.c_int64, size)
+        board = cls(raw, num_sessions)
+        board._cells[:, 2:] = np.nan
+        return board
+
+    def part(self, sessions: range) -> "StatusBoard":
+        """A view of the same memory for consecutive `sessions`; the first becomes number 0."""
+        part, cut = copy(self), slice(sessions.start, sessions.stop)
+        part._show(self._slots[:, cut], self._cells[cut])
+        return part
+
+    def of_session(self, session: int) -> tuple[IntArray, FloatArray]:
+        """Views of one Session's slots and fields, in shared memory."""
+        return self._slots[:, session], self._cells[session]
+
+    def write(self, session: int, **numbers: float | None) -> None:
+        """Sets some of a Session's fields."""
+        for name, number in numbers.items():
+            self._cells[session, FIELDS.index(name)] = np.nan if number is None else number
+
+    def read(self, session: int) -> SessionProgress:
+        """The progress that a Session last wrote."""
+        cells = self._cells[session, : len(PROGRESS_FIELDS)]
+        phase, restarts, *numbers = (float(cell) for cell in cells)
+        fps, recent, best = (None if np.isnan(n) else n for n in numbers)
+        frame = int(self.clock_slots[session])
+        return SessionProgress(Phase(int(phase)), frame, int(restarts), fps, recent, best)
+
+    def flow(self, session: int) -> Flow | None:
+        """The flow that a learner last wrote; None if it wrote none, or is no learner."""
+        numbers = self._cells[session, len(PROGRESS_FIELDS) :]
+        return None if np.isnan(numbers).all() else Flow(*map(float, numbers))
+
+    def phase(self, session: int) -> Phase:
+        """The phase of a Session."""
+        return Phase(int(self._cells[session, 0]))
+
+    def request_stop(self, user_waits: bool = True) -> None:
+        """Asks every Session to save and end at its next step. If the user waits, a Session whose
+        step takes too long is killed."""
+        self._flags[0] = max(self._flags[0], 1 + user_waits)
+
+    @property
+    def stop_requested(self) -> bool:
+        """Whether `request_stop` was called, in any process."""
+        return bool(self._flags[0])
+
+    @property
+    def user_waits(self) -> bool:
+        """Whether `request_stop` was called for a waiting user."""
+        return bool(self._flags[0] > 1)
+
+    def request_save(self) -> None:
+        """Requests a joint checkpoint from the Sessions of one training."""
+        self._flags[1] += 1
+
+    @property
+    def save_requested(self) -> int:
+        """The number of joint checkpoints requested so far."""
+        return int(self._flags[1])

@@ -1,0 +1,69 @@
+"""Wall-clock and CPU time that a Session has trained."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple, final
+
+from slm_lab.core.types import StateDict
+
+
+class Elapsed(NamedTuple):
+    """Seconds of training."""
+
+    wall_t: float
+    cpu_t: float
+    """Of this process only; environments in worker processes are not counted."""
+
+
+@final
+class Stopwatch:
+    """Counts seconds from `start`, added to those from before the Session was resumed."""
+
+    def __init__(self) -> None:
+        self._before = Elapsed(0.0, 0.0)
+        self._began = _now()
+
+    def start(self) -> None:
+        """Starts counting; earlier time is discarded."""
+        self._began = _now()
+
+    def read(self) -> Elapsed:
+        """The seconds counted so far."""
+        return _plus(self._before, _since(self._began))
+
+    def cpu_t(self) -> float:
+        """The CPU seconds counted so far."""
+        return self.read().cpu_t
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Excludes the time spent in this context, which is not training."""
+        began = _now()
+        yield
+        self._began = _plus(self._began, _since(began))
+
+    def resume_after(self, wall_t: float, cpu_t: float) -> None:
+        """Adds the seconds that an earlier process counted."""
+        self._before = Elapsed(wall_t, cpu_t)
+
+    def state_dict(self) -> StateDict:
+        """The seconds counted so far."""
+        return self.read()._asdict()
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Continues from the saved seconds."""
+        self.resume_after(float(state["wall_t"]), float(state["cpu_t"]))
+
+
+def _now() -> Elapsed:
+    return Elapsed(time.perf_counter(), time.process_time())
+
+
+def _since(began: Elapsed) -> Elapsed:
+    now = _now()
+    return Elapsed(now.wall_t - began.wall_t, now.cpu_t - began.cpu_t)
+
+
+def _plus(one: Elapsed, other: Elapsed) -> Elapsed:
+    return Elapsed(one.wall_t + other.wall_t, one.cpu_t + other.cpu_t)

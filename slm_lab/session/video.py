@@ -1,0 +1,133 @@
+"""Videos of greedy episodes: `meta.record_video`, and `enjoy@RUN --video`."""
+
+import logging
+import sys
+from collections.abc import Callable
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import final
+
+import numpy as np
+from typing_extensions import override
+
+from slm_lab.core.errors import LabError, UsageError
+from slm_lab.core.types import Array, StateDict
+from slm_lab.env.check import why_not_filmed
+from slm_lab.env.simulators.film import IMAGES, Film, headless
+from slm_lab.session.evaluator import Evaluator
+from slm_lab.session.video_file import VideoFile
+from slm_lab.spec.schema.spec import Spec
+from slm_lab.storage.run_dir import SessionPaths
+
+logger = logging.getLogger(__name__)
+
+MAX_STEPS = 10_000
+"""Maximum length of a filmed episode; a longer one is cut."""
+
+
+@final
+class VideoFilm(Film):
+    """Writes each episode to the file `path_of(number)`; numbers start at 1."""
+
+    def __init__(self, path_of: Callable[[int], Path]) -> None:
+        self.finished: list[Path] = []
+        self.length = 0
+        """Frames of the running episode."""
+        self._path_of = path_of
+        self._file: VideoFile | None = None
+
+    @override
+    def add(self, frame: Array, fps: float) -> None:
+        """Raises LabError if the file cannot be written."""
+        if self._file is None:
+            self._file = VideoFile(self._path_of(len(self.finished) + 1), frame, fps)
+        self._file.write(frame)
+        self.length += 1
+
+    @override
+    def end(self) -> None:
+        """Raises as `add`."""
+        assert self._file is not None, "an episode has frames"
+        self._file.close()
+        self.finished.append(self._file.path)
+        self._file = None
+        self.length = 0
+
+    def close(self) -> None:
+        """Discards the file of an unfinished episode."""
+        if self._file is not None:
+            self._file.drop()
+            self._file = None
+
+
+def filmed_spec(spec: Spec) -> Spec:
+    """The spec with rendering on. Raises UsageError if the environment cannot render images."""
+    reason = why_not_filmed(spec.env)
+    if reason is not None:
+        raise UsageError(f"{spec.env.name} cannot be drawn: {reason}")
+    kwargs = {**spec.env.kwargs, "render_mode": IMAGES}
+    env = spec.env.model_copy(update={"vectorization_mode": "sync", "kwargs": kwargs})
+    return spec.model_copy(update={"env": env})
+
+
+@final
+class VideoRecorder:
+    """Plays and films one greedy episode every `meta.record_video` frames.
+
+    It shares only a snapshot with the training and keeps no state: a video depends on the snapshot,
+    `seed` and the frame. After a failure it warns once and records no more; training continues. It
+    records nothing if the environment cannot render images, which `Run` reports.
+    """
+
+    def __init__(self, spec: Spec, seed: int, paths: SessionPaths) -> None:
+        assert spec.meta.record_video is not None
+        self._every = spec.meta.record_video
+        self._spec, self._seed, self._paths = spec, seed, paths
+        self._failed = False
+        with suppress(LabError):  # a simulator that does not import; `record` reports it
+            self._failed = why_not_filmed(spec.env) is not None
+
+    def due(self, frame: int) -> bool:
+        """Whether the last step, to `frame`, has completed another `record_video` frames."""
+        before = frame - self._spec.env.num_envs
+        return not self._failed and frame // self._every > before // self._every
+
+    def is_missing(self, frame: int) -> bool:
+        """Whether there is no video at `frame` yet, for example because a stop dropped it."""
+        return not self._failed and not self._paths.video(frame).exists()
+
+    def record(self, snapshot: StateDict, stop: Callable[[], bool]) -> None:
+        """Films an episode of the agent in `snapshot`; writes none if `stop` becomes true first."""
+        frame = int(snapshot["frame"])
+        try:
+            self._record(snapshot, frame, stop)
+        except Exception as error:  # any simulator's, or the disk's
+            self._failed = True
+            what = " ".join(str(error).split()) or type(error).__name__
+            message = f"meta.record_video: no video at frame {frame}, and none from now on: {what}"
+            logger.warning("%s", message, exc_info=True)
+            print(message, file=sys.stderr)
+
+    def _record(self, snapshot: StateDict, frame: int, stop: Callable[[], bool]) -> None:
+        (seed,) = np.random.SeedSequence([self._seed, frame]).generate_state(1)
+        path = self._paths.video(frame)
+        spec = filmed_spec(self._spec)
+        with (
+            headless(),
+            closing(VideoFilm(lambda _: path)) as film,
+            closing(Evaluator(spec, 1, int(seed), film)) as evaluator,
+        ):
+            evaluator.load_snapshot(snapshot)
+            too_long = False
+
+            def enough() -> bool:
+                nonlocal too_long
+                too_long = film.length > MAX_STEPS
+                return too_long or stop()
+
+            for episode in evaluator.finished_episodes(1, enough):
+                (episode_return,) = episode.episode_return
+                logger.info("%s: an episode with the return %.6g", path, episode_return)
+            if too_long:
+                film.end()
+                logger.info("%s: the first %d steps of an episode", path, MAX_STEPS)

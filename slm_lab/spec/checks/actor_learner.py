@@ -1,0 +1,156 @@
+"""Checks specs with `distributed: "actor_learner"`: several actors and one learner."""
+
+from collections.abc import Iterator
+
+from slm_lab.core.errors import Problem
+from slm_lab.core.registry import MEMORIES
+from slm_lab.spec.blocks import Blocks
+from slm_lab.spec.schema.algorithm import (
+    ActorCriticSpec,
+    AlgorithmSpec,
+    DQNBaseSpec,
+    OnPolicyLearningSpec,
+    PPOSILSpec,
+    PPOSpec,
+    RandomSpec,
+    ReplayLearningSpec,
+    SILSpec,
+)
+from slm_lab.spec.schema.memory import MemorySpec, OnPolicyBatchReplaySpec, ReplaySpec
+from slm_lab.spec.schema.meta import MetaSpec
+from slm_lab.spec.schema.net import RecurrentNetSpec
+from slm_lab.spec.unrolls import frames_of_event, steps_of_unroll
+
+MODE = 'distributed "actor_learner"'
+
+
+def actor_learner_problems(blocks: Blocks) -> list[Problem]:
+    """Everything that does not fit together, in the order of the file."""
+    meta, algorithm = blocks.meta, blocks.algorithm
+    if meta is None or not meta.mode.has_learner or algorithm is None:
+        return []
+    refused = list(_algorithm(algorithm))
+    if refused:
+        return refused
+    return [problem for check in CHECKS for problem in check(blocks, algorithm, meta)]
+
+
+def _algorithm(algorithm: AlgorithmSpec) -> Iterator[Problem]:
+    """Rejects algorithms that do not learn from unrolls of a fixed length."""
+    name = algorithm.name
+    message = ""
+    if isinstance(algorithm, SILSpec | PPOSILSpec):
+        twin = "PPO" if isinstance(algorithm, PPOSpec) else "ActorCritic"
+        message = (
+            f"imitates whole past episodes, but the actors of {MODE} send unrolls of a fixed "
+            f"length; use {twin}"
+        )
+    elif isinstance(algorithm, RandomSpec):
+        message = f"learns nothing, and {MODE} is for a learner; set distributed to false"
+    elif not isinstance(algorithm, PPOSpec | OnPolicyLearningSpec | ReplayLearningSpec):
+        message = (
+            f"{MODE} does not know what it learns from: the model of its keys, "
+            f"{type(algorithm).__name__}, is none of PPOSpec, OnPolicyLearningSpec and "
+            "ReplayLearningSpec; derive it from one of them, or set distributed to false"
+        )
+    if message:
+        yield Problem("agent.algorithm.name", message, name, has_value=True)
+
+
+def _minibatch(blocks: Blocks, algorithm: AlgorithmSpec, meta: MetaSpec) -> Iterator[Problem]:
+    env = blocks.env
+    if not isinstance(algorithm, PPOSpec) or env is None:
+        return
+    frames, queue = frames_of_event(algorithm, env.num_envs, meta), meta.actor_learner.learn_queue
+    if algorithm.minibatch_size > frames:
+        length = steps_of_unroll(algorithm, meta)
+        message = (
+            f"must be <= learn_queue × unroll_length × num_envs = {queue} × {length} × "
+            f"{env.num_envs} = {frames}, the frames that one training event learns from"
+        )
+        path = "agent.algorithm.minibatch_size"
+        yield Problem(path, message, algorithm.minibatch_size, has_value=True)
+
+
+def _memory(blocks: Blocks, algorithm: AlgorithmSpec, meta: MetaSpec) -> Iterator[Problem]:
+    memory = blocks.memory
+    replays = isinstance(algorithm, ReplayLearningSpec)
+    model = ReplaySpec if replays else OnPolicyBatchReplaySpec
+    if memory is None or isinstance(memory, model) or not algorithm.learns_from(type(memory)):
+        return
+    fitting = ", ".join(name for name in MEMORIES.names() if _has_keys_of(model, name))
+    steps = "" if replays else ", where training_frequency counts steps"
+    message = (
+        f"cannot be filled by the actors of {MODE}, which send unrolls of a fixed length; "
+        f"use {fitting}{steps}"
+    )
+    yield Problem("agent.memory.name", message, memory.name, has_value=True)
+
+
+def _has_keys_of(model: type[MemorySpec], name: str) -> bool:
+    entry = MEMORIES.get(name)
+    return entry is not None and entry.params is not None and issubclass(entry.params, model)
+
+
+def _replayed_steps(blocks: Blocks, algorithm: AlgorithmSpec, meta: MetaSpec) -> Iterator[Problem]:
+    """Steps that are replayed together must come in one unroll, as other actors' lie between."""
+    if not isinstance(blocks.memory, ReplaySpec) or meta.max_session == 1:
+        return
+    needed = {}
+    if isinstance(blocks.net, RecurrentNetSpec):
+        needed["agent.net.seq_len"] = blocks.net.seq_len
+    if isinstance(algorithm, DQNBaseSpec):
+        needed["agent.algorithm.num_step_returns"] = algorithm.num_step_returns
+    length, given = steps_of_unroll(algorithm, meta), meta.actor_learner.unroll_length
+    for key, steps in needed.items():
+        if length < steps:
+            default = f"means {length} steps here, and " if given is None else ""
+            message = (
+                f"{default}must be >= {key} ({steps}): with several actors these steps must come "
+                "in one unroll"
+            )
+            yield Problem("meta.actor_learner.unroll_length", message, given, has_value=True)
+
+
+def _correction(blocks: Blocks, algorithm: AlgorithmSpec, meta: MetaSpec) -> Iterator[Problem]:
+    name = meta.actor_learner.correction.name
+    if name != "none" and not isinstance(algorithm, PPOSpec | ActorCriticSpec):
+        message = (
+            "corrects the values and the advantages of PPO and ActorCritic, and "
+            f'{algorithm.name} has none; use "none"'
+        )
+        yield Problem("meta.actor_learner.correction", message, name, has_value=True)
+
+
+def _inference(blocks: Blocks, algorithm: AlgorithmSpec, meta: MetaSpec) -> Iterator[Problem]:
+    settings = meta.actor_learner
+    nets = [net for net in (blocks.net, blocks.critic_net) if isinstance(net, RecurrentNetSpec)]
+    if settings.inference == "learner" and not settings.serial and nets:
+        message = (
+            f"computes actions from observations alone, and the state of a {nets[0].type} stays "
+            'with each actor; use "local"'
+        )
+        path = "meta.actor_learner.inference"
+        yield Problem(path, message, settings.inference, has_value=True)
+
+
+def _cluster(blocks: Blocks, algorithm: AlgorithmSpec, meta: MetaSpec) -> Iterator[Problem]:
+    """Rejects settings that need all actors on one machine."""
+    settings, path = meta.actor_learner, "meta.actor_learner"
+    if meta.cluster is None:
+        return
+    if settings.serial:
+        message = (
+            "makes the actors take turns with the learner in one process, which needs no nodes of "
+            "meta.cluster; remove one of the two"
+        )
+        yield Problem(f"{path}.serial", message, settings.serial, has_value=True)
+    elif settings.inference == "learner":
+        message = (
+            "makes each step wait for the learner, which is too slow from a node of meta.cluster; "
+            'use "local"'
+        )
+        yield Problem(f"{path}.inference", message, settings.inference, has_value=True)
+
+
+CHECKS = (_minibatch, _memory, _replayed_steps, _correction, _inference, _cluster)

@@ -1,0 +1,278 @@
+"""Checks the blocks of a spec against each other: algorithm, memory, nets, optimizers, modes.
+
+The other modules of this package hold the checks of one subject: `nets`, `recurrent`, `replay`,
+`actor_learner` and `size`.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Literal, TypeAlias
+
+from slm_lab.core.errors import Problem
+from slm_lab.core.registry import MEMORIES
+from slm_lab.spec.blocks import Blocks
+from slm_lab.spec.checks.actor_learner import actor_learner_problems
+from slm_lab.spec.checks.nets import batch_norm_problems, net_problems
+from slm_lab.spec.checks.recurrent import recurrent_problems
+from slm_lab.spec.checks.replay import replay_problems
+from slm_lab.spec.checks.size import size_problems
+from slm_lab.spec.scale import given_parts, shares
+from slm_lab.spec.schema.algorithm import (
+    CONTINUOUS,
+    DISCRETE,
+    EXPLORING,
+    IMITATING,
+    AlgorithmSpec,
+    EntropyRegularisedSpec,
+    PPOSpec,
+)
+from slm_lab.spec.schema.memory import MemorySpec, OnPolicySpec, ReplaySpec
+
+Space: TypeAlias = Literal["discrete", "box", "multi_discrete", "multi_binary"]
+
+PDTYPES_OF_SPACE: dict[Space, frozenset[str]] = {
+    "discrete": DISCRETE,
+    "box": CONTINUOUS,
+    "multi_discrete": frozenset({"MultiCategorical"}),
+    "multi_binary": frozenset({"Bernoulli"}),
+}
+
+
+def cross_check(blocks: Blocks) -> list[Problem]:
+    """Everything that does not fit together, in the order of the file."""
+    return [problem for check in CHECKS for problem in check(blocks)]
+
+
+def action_space_problems(
+    algorithm: AlgorithmSpec, space: Space, has_low: bool = True, has_high: bool = True
+) -> list[Problem]:
+    """Problems of the algorithm with an action space, once the space is known.
+
+    `has_low` and `has_high`: whether a Box is bounded below and above in every component.
+    """
+    pdtype = algorithm.action_pdtype
+    able = algorithm.PDTYPES
+    fitting = PDTYPES_OF_SPACE[space] & (able if able is not None else PDTYPES_OF_SPACE[space])
+    path = "agent.algorithm.action_pdtype"
+    if not fitting:
+        message = f"{algorithm.name} cannot act in a {space.replace('_', '-')} action space"
+        return [Problem("agent.algorithm.name", message, algorithm.name, has_value=True)]
+    if pdtype != "default" and pdtype not in fitting:
+        allowed = ", ".join(sorted(fitting))
+        message = f"does not fit a {space.replace('_', '-')} action space; use default or {allowed}"
+        return [Problem(path, message, pdtype, has_value=True)]
+    if algorithm.action_policy in EXPLORING and space != "discrete":
+        message = (
+            f"chooses one of n actions, not in a {space.replace('_', '-')} action space; "
+            "use default or random"
+        )
+        path = "agent.algorithm.action_policy"
+        return [Problem(path, message, algorithm.action_policy, has_value=True)]
+    return [*_of_discrete_actions(algorithm, space), *_missing_bounds(algorithm, has_low, has_high)]
+
+
+def _of_discrete_actions(algorithm: AlgorithmSpec, space: Space) -> Iterator[Problem]:
+    """Rejects keys for discrete actions in other action spaces."""
+    if not isinstance(algorithm, EntropyRegularisedSpec) or space == "discrete":
+        return
+    if algorithm.entropy_penalty_coef > 0:
+        # The entropy of continuous actions is estimated from one sample. Its square would also
+        # penalise the variance of this estimate.
+        message = "is for discrete actions, and the environment's are continuous; remove it"
+        path = "agent.algorithm.entropy_penalty_coef"
+        yield Problem(path, message, algorithm.entropy_penalty_coef, has_value=True)
+
+
+def _missing_bounds(algorithm: AlgorithmSpec, has_low: bool, has_high: bool) -> list[Problem]:
+    """Rejects settings that need action bounds if the environment has none."""
+    problems = []
+    if algorithm.NEEDS_BOUNDS and not (has_low and has_high):
+        message = f"{algorithm.name} needs bounded actions, and the environment's have no bounds"
+        problems.append(Problem("agent.algorithm.name", message, algorithm.name, has_value=True))
+    pdtype, policy = algorithm.action_pdtype, algorithm.action_policy
+    if (pdtype in ("Beta", "LogNormal") and not has_low) or (pdtype == "Beta" and not has_high):
+        message = "needs bounds that the environment's actions do not have; use Normal"
+        path = "agent.algorithm.action_pdtype"
+        problems.append(Problem(path, message, pdtype, has_value=True))
+    if policy == "random" and not (has_low and has_high):
+        message = "draws between bounds, and the environment's actions have none; use default"
+        path = "agent.algorithm.action_policy"
+        problems.append(Problem(path, message, policy, has_value=True))
+    return problems
+
+
+def _actions_fit(blocks: Blocks) -> Iterator[Problem]:
+    algorithm = blocks.algorithm
+    if algorithm is None:
+        return
+    pdtype, policy = algorithm.action_pdtype, algorithm.action_policy
+    if algorithm.PDTYPES is not None and pdtype not in algorithm.PDTYPES:
+        message = f"{algorithm.name} cannot use it; {_usable_pdtypes(algorithm.PDTYPES, pdtype)}"
+        yield Problem("agent.algorithm.action_pdtype", message, pdtype, has_value=True)
+    if policy not in EXPLORING:
+        return
+    if pdtype != "default" and pdtype not in DISCRETE:
+        message = f"is for discrete actions, but action_pdtype is {pdtype}"
+        yield Problem("agent.algorithm.action_policy", message, policy, has_value=True)
+    schedule, path = algorithm.explore_var_spec, "agent.algorithm.explore_var_spec"
+    if schedule is None:
+        yield Problem(path, f"is missing: {policy} needs it")
+    elif policy == "epsilon_greedy":
+        for key, value in (("start_val", schedule.start_val), ("end_val", schedule.end_val)):
+            if value is not None and value > 1:
+                message = "must be <= 1: it is the probability of epsilon_greedy to explore"
+                yield Problem(f"{path}.{key}", message, value, has_value=True)
+
+
+def _usable_pdtypes(able: frozenset[str], given: str) -> str:
+    """The usable distributions for the action spaces of `given`; if none, for all spaces."""
+    fitting = {space: sorted(names & able) for space, names in PDTYPES_OF_SPACE.items()}
+    of_given = {s: names for s, names in fitting.items() if given in PDTYPES_OF_SPACE[s] and names}
+    listed = [
+        f"{', '.join(names)} in a {space.replace('_', '-')} action space"
+        for space, names in (of_given or fitting).items()
+        if names
+    ]
+    return f"use default, or {'; '.join(listed)}"
+
+
+def _rollout_holds_a_minibatch(blocks: Blocks) -> Iterator[Problem]:
+    algorithm, env, meta = blocks.algorithm, blocks.env, blocks.meta
+    if "meta" in blocks.malformed or (meta is not None and meta.mode.has_learner):
+        return  # it may learn from unrolls, see `actor_learner_problems`
+    if not isinstance(algorithm, PPOSpec) or env is None:
+        return
+    rollout = algorithm.time_horizon * env.num_envs
+    if algorithm.minibatch_size > rollout:
+        message = (
+            f"must be <= time_horizon × num_envs = {algorithm.time_horizon} × {env.num_envs} "
+            f"= {rollout}, the frames of one rollout"
+        )
+        path = "agent.algorithm.minibatch_size"
+        yield Problem(path, message, algorithm.minibatch_size, has_value=True)
+
+
+def _ranks_have_their_share(blocks: Blocks) -> Iterator[Problem]:
+    algorithm, memory, meta = blocks.algorithm, blocks.memory, blocks.meta
+    if meta is None or not meta.mode.in_step or meta.max_session == 1:
+        return
+    count, given = meta.max_session, given_parts(algorithm, memory, meta)
+    uneven = {part.path: size for part, size in given.items() if part.exactly and size % count}
+    for path, value in uneven.items():
+        message = (
+            f"must be a multiple of max_session ({count}): each rank of all_reduce has its share "
+            f'of it with meta.scale "{meta.scale}"'
+        )
+        yield Problem(path, message, value, has_value=True)
+    if uneven or any(_rollout_holds_a_minibatch(blocks)):
+        return
+    num_envs = None if blocks.env is None else blocks.env.num_envs
+    own, own_memory = shares(algorithm, memory, meta, num_envs)
+    if isinstance(own_memory, ReplaySpec) and own_memory.max_size < own_memory.batch_size:
+        message = (
+            f"must be >= {count} × batch_size ({own_memory.batch_size}): each rank of all_reduce "
+            "has its share of it"
+        )
+        size = memory.max_size if isinstance(memory, ReplaySpec) else None
+        yield Problem("agent.memory.max_size", message, size, has_value=True)
+        return
+    env = blocks.env
+    if env is not None:
+        env = env.model_copy(update={"max_frame": -(-env.max_frame // count)})
+    yield from _of_shares(blocks, replace(blocks, algorithm=own, memory=own_memory, env=env))
+
+
+def _of_shares(blocks: Blocks, of_rank: Blocks) -> Iterator[Problem]:
+    """Problems that a rank's share has, but the whole spec has not."""
+    meta = blocks.meta
+    assert meta is not None
+    reported = {problem.path for check in OF_SHARES for problem in check(blocks)}
+    for problem in (problem for check in OF_SHARES for problem in check(of_rank)):
+        if problem.path not in reported:
+            message = (
+                f"each of {meta.max_session} ranks of all_reduce has {problem.value} of it with "
+                f'meta.scale "{meta.scale}", which {problem.message}'
+            )
+            _, block, key = problem.path.split(".")
+            value = getattr(getattr(blocks, block), key, problem.value)
+            yield Problem(problem.path, message, value, has_value=True)
+
+
+def _memory_fits(blocks: Blocks) -> Iterator[Problem]:
+    algorithm, memory = blocks.algorithm, blocks.memory
+    if algorithm is None or algorithm.MEMORY is None or "memory" in blocks.malformed:
+        return
+    fitting = ", ".join(name for name in MEMORIES.names() if _suits(algorithm, name))
+    if memory is None:
+        yield Problem("agent.memory", f"is missing: {algorithm.name} learns from {fitting}")
+    elif not algorithm.learns_from(type(memory)):
+        message = f"does not suit {algorithm.name}, which learns from {fitting}"
+        yield Problem("agent.memory.name", message, memory.name, has_value=True)
+
+
+def _suits(algorithm: AlgorithmSpec, memory: str) -> bool:
+    entry = MEMORIES.get(memory)
+    model = entry.params if entry is not None else None
+    return model is not None and issubclass(model, MemorySpec) and algorithm.learns_from(model)
+
+
+def _imitation_has_its_memory(blocks: Blocks) -> Iterator[Problem]:
+    algorithm, memory = blocks.algorithm, blocks.memory
+    if algorithm is None or algorithm.name not in IMITATING or not isinstance(memory, OnPolicySpec):
+        return
+    given = {
+        "sil_replay_name": memory.sil_replay_name,
+        "batch_size": memory.batch_size,
+        "max_size": memory.max_size,
+    }
+    for key, value in given.items():
+        if value is None:
+            yield Problem(
+                f"agent.memory.{key}", f"is missing: {algorithm.name} keeps a replay memory"
+            )
+    size, batch = memory.max_size, memory.batch_size
+    if size is not None and batch is not None and size < batch:
+        message = f"must be >= batch_size ({batch})"
+        yield Problem("agent.memory.max_size", message, size, has_value=True)
+
+
+def _runs_are_of_a_distributed_training(blocks: Blocks) -> Iterator[Problem]:
+    meta = blocks.meta
+    if meta is not None and meta.max_run > 1 and meta.distributed is False:
+        message = "repeats a distributed training; with distributed false set max_session instead"
+        yield Problem("meta.max_run", message, meta.max_run, has_value=True)
+
+
+OF_SHARES: tuple[Callable[[Blocks], Iterable[Problem]], ...] = (
+    _imitation_has_its_memory,
+    replay_problems,
+    recurrent_problems,
+    batch_norm_problems,
+)
+"""The checks of keys that ranks divide."""
+
+
+def _a_cluster_has_no_common_memory(blocks: Blocks) -> Iterator[Problem]:
+    meta = blocks.meta
+    if meta is not None and meta.cluster is not None and meta.mode.cluster_launch is None:
+        message = (
+            "is for all_reduce, actor_learner and independent Sessions; the workers of distributed "
+            f'"{meta.distributed}" share the memory of one machine'
+        )
+        yield Problem("meta.cluster", message, meta.cluster, has_value=True)
+
+
+CHECKS: tuple[Callable[[Blocks], Iterable[Problem]], ...] = (
+    _actions_fit,
+    _rollout_holds_a_minibatch,
+    _ranks_have_their_share,
+    _memory_fits,
+    _imitation_has_its_memory,
+    replay_problems,
+    net_problems,
+    recurrent_problems,
+    actor_learner_problems,
+    size_problems,
+    _runs_are_of_a_distributed_training,
+    _a_cluster_has_no_common_memory,
+)

@@ -1,0 +1,142 @@
+"""Checks products of keys that are too large: nets, rollouts, training events, processes."""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from math import ceil, prod
+from typing import Any
+
+from slm_lab.core.errors import Problem
+from slm_lab.spec.blocks import Blocks
+from slm_lab.spec.role import folded
+from slm_lab.spec.schema.algorithm import (
+    OnPolicyLearningSpec,
+    PPOSILSpec,
+    PPOSpec,
+    ReplayLearningSpec,
+    SILSpec,
+)
+from slm_lab.spec.schema.arc import Layer
+from slm_lab.spec.schema.bounds import (
+    ENV_PROCESSES,
+    FRAMES_OF_ROLLOUT,
+    STEPS_OF_EVENT,
+    STEPS_OF_ROLLOUT,
+    WEIGHTS,
+)
+from slm_lab.spec.schema.net import (
+    ROLES,
+    ConvNetSpec,
+    HydraMLPNetSpec,
+    MLPNetSpec,
+    NetSpec,
+    RecurrentNetSpec,
+    TorchArcNetSpec,
+)
+from slm_lab.spec.unrolls import frames_of_event
+
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+
+
+def size_problems(blocks: Blocks) -> list[Problem]:
+    """Everything that would exhaust the memory, or take forever, in the order of the file."""
+    return [problem for check in CHECKS for problem in check(blocks)]
+
+
+def _training_events(blocks: Blocks) -> Iterator[Problem]:
+    algorithm = blocks.algorithm
+    if not isinstance(algorithm, ReplayLearningSpec | SILSpec | PPOSILSpec):
+        return
+    steps = algorithm.training_iter * algorithm.training_batch_iter
+    if message := STEPS_OF_EVENT.error_line(steps):
+        product = f"× training_batch_iter = {steps:,} gradient steps; it {message}"
+        path = "agent.algorithm.training_iter"
+        yield Problem(path, product, algorithm.training_iter, has_value=True)
+
+
+def _rollouts(blocks: Blocks) -> Iterator[Problem]:
+    algorithm, env, memory = blocks.algorithm, blocks.env, blocks.memory
+    if not isinstance(algorithm, PPOSpec | OnPolicyLearningSpec) or env is None:
+        return
+    if memory is not None and memory.name != "OnPolicyBatchReplay":
+        return  # its training_frequency counts episodes
+    frames = frames_of_event(algorithm, env.num_envs, blocks.meta)
+    is_ppo = isinstance(algorithm, PPOSpec)
+    path = f"agent.algorithm.{'time_horizon' if is_ppo else 'training_frequency'}"
+    if message := FRAMES_OF_ROLLOUT.error_line(frames):
+        yield Problem(path, f"makes {frames:,} frames of one training event, which {message}")
+    elif isinstance(algorithm, PPOSpec):
+        steps = ceil(frames / algorithm.minibatch_size) * algorithm.training_epoch
+        if message := STEPS_OF_ROLLOUT.error_line(steps):
+            product = f"makes {steps:,} gradient steps of one training event, which {message}"
+            path = "agent.algorithm.training_epoch"
+            yield Problem(path, product, algorithm.training_epoch, has_value=True)
+
+
+def _env_processes(blocks: Blocks) -> Iterator[Problem]:
+    env = blocks.env
+    if env is None or env.vectorization_mode != "async":
+        return
+    if message := ENV_PROCESSES.error_line(env.num_envs):
+        yield Problem("env.num_envs", message, env.num_envs, has_value=True)
+
+
+def _nets(blocks: Blocks) -> Iterator[Problem]:
+    found: dict[str, Problem] = {}
+    for block, net in (("agent.net", blocks.net), ("agent.critic_net", blocks.critic_net)):
+        for own in (folded(net, role) for role in ROLES if net is not None):
+            weights = hidden_weights(own)
+            if message := WEIGHTS.error_line(weights):
+                total = f"its hidden layers have {weights:,} weights, which {message}"
+                found[block] = Problem(block, total)
+    yield from found.values()
+
+
+def hidden_weights(net: NetSpec) -> int:
+    """The number of weights between the hidden layers of a net.
+
+    Those before the first and after the last layer depend on the environment and are not counted.
+    """
+    if isinstance(net, MLPNetSpec):
+        return _between(net.hid_layers)
+    if isinstance(net, HydraMLPNetSpec):
+        trunk = net.trunk()
+        tails = sum(_between((*trunk[-1:], *tail)) for tail in net.tails())
+        return _between(trunk) + tails
+    if isinstance(net, ConvNetSpec):
+        layers = net.conv_layers()
+        convolutions = sum(
+            layer.out_channels * following.out_channels * prod(following.kernel)
+            for layer, following in pairwise(layers)
+        )
+        return convolutions + _between(net.fc_hid_layers)
+    if isinstance(net, RecurrentNetSpec):
+        size, before = net.rnn_hidden_size, net.fc_hid_layers[-1:]
+        first = size * (sum(before) + size)
+        cells = GATES[net.cell_type] * (first + (net.rnn_num_layers - 1) * 2 * size**2)
+        return cells + _between(net.fc_hid_layers)
+    if isinstance(net, TorchArcNetSpec) and net.arc is not None:
+        return _between_layers(net.arc.layers())
+    return 0
+
+
+def _between(widths: Sequence[int]) -> int:
+    return sum(one * other for one, other in pairwise(widths))
+
+
+def _between_layers(layers: Sequence[Layer]) -> int:
+    total, before = 0, 0
+    for layer in layers:
+        width = layer.args.get("out_features", layer.args.get("out_channels"))
+        if isinstance(width, int):
+            total += before * width * _area(layer.args.get("kernel_size", 1))
+            before = width
+    return total
+
+
+def _area(kernel: Any) -> int:
+    """The area of a square kernel, or of [height, width]."""
+    sizes = kernel if isinstance(kernel, list | tuple) else [kernel, kernel]
+    return prod(size if isinstance(size, int) else 1 for size in sizes)
+
+
+CHECKS = (_training_events, _rollouts, _env_processes, _nets)

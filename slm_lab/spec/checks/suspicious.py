@@ -1,0 +1,224 @@
+"""Warnings about valid specs that are probably not meant that way."""
+
+import math
+from collections.abc import Iterator
+
+from slm_lab.core.errors import Problem
+from slm_lab.spec.blocks import Blocks
+from slm_lab.spec.role import net_for_role, targets_role
+from slm_lab.spec.scale import following, shares
+from slm_lab.spec.schema.agent import AgentSpec
+from slm_lab.spec.schema.algorithm import (
+    EXPLORING,
+    AlgorithmSpec,
+    CrossQSpec,
+    DQNBaseSpec,
+    OnPolicyLearningSpec,
+    PPOSpec,
+    ReplayLearningSpec,
+    SARSASpec,
+)
+from slm_lab.spec.schema.meta import MetaSpec
+from slm_lab.spec.schema.net import NetSpec, TorchArcNetSpec
+from slm_lab.spec.schema.spec import ROWS
+from slm_lab.spec.unrolls import frames_of_event, learning_algorithm, trains_freely
+
+FEW_ROWS = 100
+"""Fewer rows than this make a coarse curve."""
+
+
+def suspicious(blocks: Blocks) -> list[str]:
+    """One line per warning, in the order of the file."""
+    return [str(suspicion) for check in CHECKS for suspicion in check(blocks)]
+
+
+def _nothing_is_explored(blocks: Blocks) -> Iterator[Problem]:
+    algorithm = blocks.algorithm
+    if algorithm is None:
+        return
+    greedy = algorithm.action_pdtype in ("default", "Argmax")
+    of_values = isinstance(algorithm, DQNBaseSpec | SARSASpec)
+    if of_values and greedy and algorithm.action_policy == "default":
+        message = (
+            "takes the best action every time, so nothing is explored; use epsilon_greedy or "
+            "boltzmann with an explore_var_spec"
+        )
+        path = "agent.algorithm.action_policy"
+        yield Problem(path, message, algorithm.action_policy, has_value=True)
+    schedule = algorithm.explore_var_spec
+    if algorithm.action_policy in EXPLORING and schedule is not None:
+        end = None if schedule.name == "no_decay" else schedule.end_val
+        if schedule.start_val == 0 and end in (0, None):
+            path = "agent.algorithm.explore_var_spec.start_val"
+            yield Problem(path, "and stays 0, so nothing is explored", 0, has_value=True)
+
+
+def _targets_lag_behind(blocks: Blocks) -> Iterator[Problem]:
+    """Warns if a target network hardly ever differs from the net that it copies."""
+    env, net = blocks.env, blocks.net
+    algorithm = _algorithm_of_one(blocks)
+    if not isinstance(algorithm, ReplayLearningSpec) or not algorithm.HAS_TARGETS:
+        return
+    if net is None or env is None or "critic_net" in blocks.malformed:
+        return
+    if trains_freely(blocks.meta):
+        return  # the number of updates is unknown
+    algorithm = learning_algorithm(algorithm, blocks.meta)
+    role = targets_role(algorithm)
+    agent = AgentSpec(algorithm=algorithm, net=net, critic_net=blocks.critic_net)
+    in_file = net_for_role(agent, role)
+    followed = in_file if blocks.meta is None else following(in_file, blocks.meta)
+    block = "agent.critic_net" if role == "critic" and blocks.critic_net else "agent.net"
+    if followed.update_type == "polyak" and followed.polyak_coef < 1:
+        return
+    frames = _frames_between_events(algorithm, env.num_envs)
+    if followed.update_frequency > frames:
+        return
+    message = (
+        f"{_of_ranks(followed, in_file, blocks.meta)}the net is copied after every training event, "
+        f"and these are at least {frames} frames apart, so the target network "
+        f"{_difference(algorithm, followed, frames)}; set a larger update_frequency, or "
+        'update_type "polyak" with a small polyak_coef'
+    )
+    yield Problem(f"{block}.update_frequency", message, in_file.update_frequency, has_value=True)
+
+
+def _algorithm_of_one(blocks: Blocks) -> AlgorithmSpec | None:
+    """The algorithm with the values of one rank, or the spec's own without ranks."""
+    if blocks.meta is None:
+        return blocks.algorithm
+    num_envs = None if blocks.env is None else blocks.env.num_envs
+    return shares(blocks.algorithm, None, blocks.meta, num_envs)[0]
+
+
+def _of_ranks(followed: NetSpec, in_file: NetSpec, meta: MetaSpec | None) -> str:
+    if followed.update_frequency == in_file.update_frequency:
+        return ""
+    member = "rank" if meta is None else meta.mode.member
+    return f"each {member} has {followed.update_frequency} of it, and "
+
+
+def _frames_between_events(algorithm: ReplayLearningSpec, num_envs: int) -> int:
+    """The minimum number of frames between two training events."""
+    if algorithm.update_to_data is not None:
+        return max(1, math.floor(1 / (algorithm.update_to_data * num_envs))) * num_envs
+    return max(1, algorithm.training_frequency // num_envs) * num_envs
+
+
+def _difference(algorithm: ReplayLearningSpec, net: NetSpec, frames: int) -> str:
+    """How a target network differs from its net if the net is copied after every event."""
+    if algorithm.update_to_data is not None:
+        steps = math.ceil(algorithm.update_to_data * frames)
+    else:
+        steps = algorithm.training_iter * algorithm.training_batch_iter
+    if steps == 1 or (net.update_type == "polyak" and net.update_frequency == 1):
+        return "never differs from it"
+    return f"is fixed only for the {steps} gradient steps of one event"
+
+
+def _crossq_goes_without_its_norm(blocks: Blocks) -> Iterator[Problem]:
+    algorithm, net = blocks.algorithm, blocks.net
+    if not isinstance(algorithm, CrossQSpec) or net is None or "critic_net" in blocks.malformed:
+        return
+    agent = AgentSpec(algorithm=algorithm, net=net, critic_net=blocks.critic_net)
+    critic = net_for_role(agent, "critic")
+    if isinstance(critic, TorchArcNetSpec) and critic.arc and not critic.arc.batch_normalised:
+        block = "agent.critic_net" if blocks.critic_net else "agent.net"
+        message = (
+            "has no batch norm, without which critics without target networks diverge; "
+            "put LazyBatchRenorm1d after its linear layers"
+        )
+        yield Problem(f"{block}.arc", message)
+
+
+def _nothing_is_learned(blocks: Blocks) -> Iterator[Problem]:
+    """Warns if the budget ends before the first training event, as far as the spec shows it."""
+    env, meta = blocks.env, blocks.meta
+    first = _frames_to_learning(blocks)
+    if env is None or first is None:
+        return
+    workers = meta.max_session if meta is not None and meta.mode.shares_budget else 1
+    if first * workers > env.max_frame:
+        of_each = " of each worker" if workers > 1 else ""
+        message = (
+            f"ends before the first training event, which comes after {first} frames{of_each}: "
+            "nothing is learned"
+        )
+        yield Problem("env.max_frame", message, env.max_frame, has_value=True)
+
+
+def _nothing_is_published(blocks: Blocks) -> Iterator[Problem]:
+    """Warns if actors never get new weights. Checks only training events of a fixed size."""
+    env, meta, frames = blocks.env, blocks.meta, _frames_to_learning(blocks)
+    if env is None or meta is None or not meta.mode.has_learner or frames is None:
+        return
+    given, events = meta.actor_learner.publish_frequency, env.max_frame // frames
+    on_policy = isinstance(blocks.algorithm, PPOSpec | OnPolicyLearningSpec)
+    if on_policy and 1 <= events < given:
+        message = (
+            f"is more than the {events} training events of the whole run: actors keep the initial "
+            "weights"
+        )
+        path = "meta.actor_learner.publish_frequency"
+        yield Problem(path, message, given, has_value=True)
+
+
+def _frames_to_learning(blocks: Blocks) -> int | None:
+    """Frames before the first training event.
+
+    None if they depend on the length of episodes, or on how ranks share the replay.
+    """
+    memory, env, meta = blocks.memory, blocks.env, blocks.meta
+    algorithm = _algorithm_of_one(blocks)
+    if env is None or "memory" in blocks.malformed:
+        return None
+    if isinstance(algorithm, ReplayLearningSpec):
+        if meta is not None and meta.mode.in_step:
+            return None
+        return _frames_to_replay(algorithm, env.num_envs, meta)
+    by_steps = memory is None or memory.name == "OnPolicyBatchReplay"
+    if isinstance(algorithm, PPOSpec) or (isinstance(algorithm, OnPolicyLearningSpec) and by_steps):
+        return frames_of_event(algorithm, env.num_envs, meta)
+    return None
+
+
+def _frames_to_replay(algorithm: ReplayLearningSpec, num_envs: int, meta: MetaSpec | None) -> int:
+    """Frames stored when the first gradient step is due.
+
+    `num_envs` frames come at a time, and one of them must be a multiple of `training_frequency`.
+    """
+
+    def stored(frames: int) -> int:
+        return math.ceil(frames / num_envs) * num_envs
+
+    start = stored(max(algorithm.training_start_step, 1))
+    if trains_freely(meta):
+        return start
+    ratio = learning_algorithm(algorithm, meta).update_to_data
+    if ratio is not None:
+        return stored(algorithm.training_start_step + math.ceil(1 / ratio - 1e-9))
+    events_before = (start - num_envs) // algorithm.training_frequency
+    return stored((events_before + 1) * algorithm.training_frequency)
+
+
+def _rows_are_few(blocks: Blocks) -> Iterator[Problem]:
+    env, meta = blocks.env, blocks.meta
+    if env is None or meta is None or meta.log_frequency is None:
+        return
+    rows = meta.share_of(env.max_frame) // meta.log_frequency
+    if rows < FEW_ROWS:
+        message = (
+            f"gives {rows} rows, too few for a graph; leave it out for {ROWS} rows, or set "
+            f"{max(1, meta.share_of(env.max_frame) // ROWS)}"
+        )
+        yield Problem("meta.log_frequency", message, meta.log_frequency, has_value=True)
+
+
+CHECKS = (
+    _nothing_is_explored,
+    _targets_lag_behind,
+    _crossq_goes_without_its_norm,
+    _nothing_is_learned,
+    _nothing_is_published,
+    _rows_are_few,
+)

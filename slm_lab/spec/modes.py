@@ -1,0 +1,106 @@
+"""The modes of parallel training: one `Mode` for each value of `meta.distributed`.
+
+A mode is a plug-in like an algorithm. Packages add modes through the entry-point group
+`slm_lab.modes`, or by `MODES.offer` in a module imported with `--import`. The registered object
+is a `Mode`. Its module must not import torch, because `spec check` imports it.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+from slm_lab.core.registry import Registry
+
+if TYPE_CHECKING:
+    from slm_lab.spec.schema.block import Block
+
+
+@final
+@dataclass(frozen=True)
+class Mode:
+    """The facts about a mode. Import paths are "package.module:attribute"."""
+
+    word: str
+    """The word of `meta.distributed`."""
+    launch: str | None
+    """The `Launcher` that trains the Sessions of one training; None: each in its own process."""
+    cluster_launch: str | None = None
+    """The same on a Ray cluster; None: the mode cannot run on one."""
+    Params: "type[Block] | None" = None
+    """The model of the block `meta.<word>`, all keys with defaults; None: it has no block."""
+    member: str = "worker"
+    """The name of one of its Sessions in messages."""
+    shares_budget: bool = True
+    """Whether the frames of all Sessions count towards one budget."""
+    one_agent: bool = False
+    """Whether all Sessions hold the same agent, so that the first one writes the rows of all."""
+    in_step: bool = False
+    """Whether the Sessions are ranks that make every gradient step together.
+
+    `meta.scale` divides the spec's totals among them, and they restart from a common checkpoint.
+    """
+    lock_free: bool = False
+    """Whether the Sessions share weights and optimizer state without a lock.
+
+    They need a Global optimizer, and a step of one changes the weights of all.
+    """
+    in_shared_memory: bool = False
+    """Whether the Sessions' networks are in shared CPU memory, not copies of shared weights."""
+    has_learner: bool = False
+    """Whether `meta.max_session` actors feed one learner, which is the first Session."""
+
+
+def _fault(part: object) -> str | None:
+    if not isinstance(part, Mode):
+        return "is no Mode (slm_lab.spec.modes)"
+    for key, field in ({} if part.Params is None else part.Params.model_fields).items():
+        if field.is_required():
+            return f"has a key without a default: meta.{part.word}.{key}"
+    return None
+
+
+MODES = Registry("mode", "slm_lab.modes", check=_fault)
+
+INDEPENDENT = Mode(
+    "false",
+    launch=None,
+    cluster_launch="slm_lab.parallel.ray.launch:train_seeds",
+    member="Session",
+    shares_budget=False,
+)
+"""`false`: every Session is an independent training."""
+
+SHARED = Mode(
+    "shared",
+    launch="slm_lab.parallel.hogwild.launch:train_workers",
+    lock_free=True,
+    in_shared_memory=True,
+)
+SYNCED = Mode("synced", launch="slm_lab.parallel.hogwild.launch:train_workers", lock_free=True)
+ALL_REDUCE = Mode(
+    "all_reduce",
+    launch="slm_lab.parallel.all_reduce.launch:train_ranks",
+    cluster_launch="slm_lab.parallel.ray.launch:train_ranks",
+    member="rank",
+    one_agent=True,
+    in_step=True,
+)
+ACTOR_LEARNER = Mode(
+    "actor_learner",
+    launch="slm_lab.parallel.actor_learner.launch:train_from_actors",
+    cluster_launch="slm_lab.parallel.actor_learner.launch:train_from_actors",
+    member="actor",
+    shares_budget=False,
+    one_agent=True,
+    has_learner=True,
+)
+
+for _mode in (SHARED, SYNCED, ALL_REDUCE, ACTOR_LEARNER):
+    MODES.register(_mode.word, None, f"{__name__}:{_mode.word.upper()}")
+
+
+def mode_of(word: str | bool) -> Mode:
+    """The mode of a word. Raises LabError for an unknown word, or an invalid plug-in."""
+    if word is False:
+        return INDEPENDENT
+    mode: Mode = MODES.load(str(word))
+    return mode

@@ -1,0 +1,1 @@
+"""The reference of the spec language, generated from its models."""

@@ -1,0 +1,1 @@
+"""Run folders on disk: checkpoints, manifests, locks, and loading them."""

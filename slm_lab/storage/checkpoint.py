@@ -1,0 +1,249 @@
+"""Checkpoints: immutable files, and a manifest that is renamed into place last.
+
+Each part of the state is a file. The steps of a replay memory are in several files, and a
+checkpoint writes only the new ones, see `segments`. Whatever interrupts a save (kill, full disk),
+the previous manifest and all files it names stay intact. The newest checkpoint and the previous one
+are kept, see `intact`. Files that neither manifest names are deleted only once the newest is
+durable.
+"""
+
+import hashlib
+import io
+import os
+import re
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from slm_lab.agent.memory.append_log import AppendLog
+from slm_lab.core.errors import CheckpointError, LabError, UnusableCheckpointError
+from slm_lab.core.files import new_file, read_file
+from slm_lab.core.types import StateDict
+from slm_lab.metrics.extent import Extent
+from slm_lab.storage.manifest import (
+    Manifest,
+    Segment,
+    manifest_path,
+    pending_path,
+    previous_path,
+    read_manifest,
+)
+from slm_lab.storage.segments import check_whole, plan
+from slm_lab.storage.serialization import from_plain, to_plain
+
+
+class CheckpointStore:
+    """The checkpoints of one process, in one folder, under one prefix."""
+
+    def __init__(self, folder: Path, prefix: str) -> None:
+        self._folder = folder
+        self._prefix = prefix
+        self._manifest_path = manifest_path(folder, prefix)
+
+    def manifest(self) -> Manifest | None:
+        """The newest complete manifest, or None if nothing has been saved yet."""
+        return read_manifest(self._manifest_path)
+
+    def save(
+        self,
+        frame: int,
+        rows: Mapping[str, Extent],
+        parts: Mapping[str, StateDict],
+        finished: bool = False,
+        log: AppendLog | None = None,
+        all_have_written: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Writes the parts and makes them the newest checkpoint.
+
+        `all_have_written` is called when everything is on disk, before it becomes valid. `rows`
+        holds the extent of each file of rows. A part missing from `parts` keeps its previous file.
+        Of `log` only new steps and merged short files are written. Raises CheckpointError if the
+        disk fails; then the previous checkpoint stays the newest.
+        """
+        previous = self.manifest()
+        serial = 1 if previous is None else previous.serial + 1
+        files = {} if previous is None else dict(previous.files)
+        written: list[Path] = []
+        try:
+            for part, state in parts.items():
+                name = f"{self._prefix}_{part}_{serial:06d}_{frame}.pt"
+                files[part] = self._write(name, state, written)
+            segments = () if log is None else self._save_log(log, previous, serial, written)
+            manifest = Manifest(frame, serial, dict(rows), finished, files, segments)
+            temporary = pending_path(self._manifest_path)
+            written.append(temporary)
+            _write_durably(temporary, manifest.to_json().encode())
+            before = previous_path(self._manifest_path)
+            if previous is not None:
+                written.append(pending_path(before))
+                _write_durably(written[-1], previous.to_json().encode())
+            all_have_written()
+            if previous is not None:
+                os.replace(pending_path(before), before)
+            os.replace(temporary, self._manifest_path)
+        except Exception as error:
+            for path in written:
+                path.unlink(missing_ok=True)
+            if not isinstance(error, OSError):
+                raise
+            raise CheckpointError(
+                f"cannot save a checkpoint at frame {frame} in {self._folder}: "
+                f"{error.strerror or error}; {what_remains(previous)}"
+            ) from error
+        try:
+            _sync_folder(self._folder)
+        except OSError as error:  # both checkpoints are intact; a power cut may leave either
+            raise CheckpointError(
+                f"the checkpoint at frame {frame} in {self._folder} may be lost in a power cut: "
+                f"{error.strerror or error}; the one before it is kept"
+            ) from error
+        kept = [manifest] if previous is None else [manifest, previous]
+        delete_unnamed(self._folder, self._prefix, kept)
+
+    def _save_log(
+        self, log: AppendLog, previous: Manifest | None, serial: int, written: list[Path]
+    ) -> tuple[Segment, ...]:
+        """Writes the new steps; returns the segments of the next manifest, in order."""
+        segments, new = plan(() if previous is None else previous.segments, log)
+        for steps in new:
+            name = f"{self._prefix}_steps_{serial:06d}_{steps.start}.pt"
+            file = self._write(name, log.content(steps.start, steps.stop), written)
+            segments.append(Segment(steps.start, steps.stop, **file))
+        return tuple(segments)
+
+    def _write(self, name: str, state: StateDict, written: list[Path]) -> dict[str, Any]:
+        """Writes a state; its path joins `written` first, so that a partial file is removed."""
+        written.append(self._folder / name)
+        return _write_state(written[-1], state)
+
+    def save_aside(self, path: Path, state: StateDict) -> None:
+        """Writes one state outside the checkpoints, for a person to inspect."""
+        try:
+            _write_state(path, state)
+        except OSError as error:
+            path.unlink(missing_ok=True)
+            raise CheckpointError(f"cannot write {path}: {error.strerror or error}") from error
+
+    def load(self, manifest: Manifest, part: str = "state") -> StateDict:
+        """The state of one part. Raises CheckpointError if the file is missing or damaged."""
+        self.file(manifest, part)
+        return read_state(self._folder, manifest.files[part])
+
+    def file(self, manifest: Manifest, part: str = "state") -> Path:
+        """The file of a part. Raises CheckpointError if the checkpoint has no such part."""
+        if part not in manifest.files:
+            raise UnusableCheckpointError(
+                f"the checkpoint {self._manifest_path} has no part {part}"
+            )
+        return self._folder / str(manifest.files[part]["name"])
+
+    def load_log(self, manifest: Manifest, log: AppendLog) -> None:
+        """Restores the steps of a memory whose other state has been loaded.
+
+        Raises CheckpointError if a file is damaged or a step is missing.
+        """
+        check_whole(manifest.segments, log, str(self._manifest_path))
+        for segment in manifest.segments:
+            content = read_state(self._folder, vars(segment))
+            with reading(self._folder / segment.name):
+                log.load_content(content)
+
+
+def delete_unnamed(folder: Path, prefix: str, kept: Iterable[Manifest]) -> None:
+    """Deletes files that no manifest in `kept` names: of older checkpoints, or left by a kill."""
+    named = {name for manifest in kept for name in manifest.names}
+    own = re.compile(rf"{re.escape(prefix)}_[a-z]+_\d{{6,}}_\d+\.pt")
+    for path in folder.iterdir():
+        if own.fullmatch(path.name) and path.name not in named:
+            with suppress(OSError):  # the new checkpoint is safe; the next save tries again
+                path.unlink()
+
+
+def what_remains(manifest: Manifest | None) -> str:
+    """The part of a failed write's message about the previous checkpoint."""
+    if manifest is None:
+        return "there is no checkpoint before it"
+    return f"the last checkpoint, at frame {manifest.frame}, is intact"
+
+
+def read_state(folder: Path, file: Mapping[str, Any]) -> StateDict:
+    """Loads one file of a checkpoint, verified by its checksum; nothing is unpickled."""
+    path = folder / str(file["name"])
+    try:
+        content = read_file(path)
+    except OSError as error:
+        raise UnusableCheckpointError(
+            f"cannot read the checkpoint {path}: {error.strerror}"
+        ) from error
+    if hashlib.sha256(content).hexdigest() != file["sha256"]:
+        raise UnusableCheckpointError(
+            f"the checkpoint {path} is damaged: its checksum does not match; put back a copy, "
+            "or start a new run"
+        )
+    with reading(path):
+        state: StateDict = from_plain(_tensors(content))
+        if not isinstance(state, dict):
+            raise TypeError(f"it holds a {type(state).__name__}")
+        return state
+
+
+def _tensors(content: bytes) -> Any:
+    """The content of a file. Raises ValueError if it holds other types than tensors and plain
+    values: torch's own message would advise to execute the file's code."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except Exception:
+        raise ValueError("the lab did not write this file") from None
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Converts errors in the content of the file at `path` to a CheckpointError that names it: a
+    file with the right checksum may still hold anything."""
+    try:
+        yield
+    except CheckpointError as error:
+        if path.name in str(error):
+            raise
+        raise UnusableCheckpointError(f"the checkpoint {path} cannot be loaded: {error}") from error
+    except LabError:
+        raise
+    except Exception as error:
+        name = "" if isinstance(error, ValueError | TypeError) else f"{type(error).__name__}: "
+        why = f"{name}{error}".strip().splitlines()[0].rstrip(": ")
+        raise UnusableCheckpointError(
+            f"the checkpoint {path} cannot be loaded ({why}); put back a copy, or start a new run"
+        ) from error
+
+
+def _write_state(path: Path, state: StateDict) -> dict[str, Any]:
+    buffer = io.BytesIO()
+    torch.save(to_plain(state), buffer)
+    content = buffer.getbuffer()  # not getvalue(), which would copy a large state
+    _write_durably(path, content)
+    return {
+        "name": path.name,
+        "bytes": len(content),
+        "sha256": hashlib.sha256(content).hexdigest(),
+    }
+
+
+def _write_durably(path: Path, content: bytes | memoryview) -> None:
+    with new_file(path) as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

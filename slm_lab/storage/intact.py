@@ -1,0 +1,229 @@
+"""Selects the checkpoint to resume from: the newest one with intact files.
+
+The newest checkpoint and the previous one are kept. If the newest is damaged, the run falls back to
+the previous one. Sessions that train one agent fall back together.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any, final
+
+from slm_lab.core.errors import CheckpointError, UsageError
+from slm_lab.core.files import write_atomically
+from slm_lab.metrics.reader import NO_ROWS, Rows, read_rows
+from slm_lab.spec.schema.spec import Spec
+from slm_lab.storage.manifest import Manifest, pending_path, previous_path, read_manifest
+from slm_lab.storage.run_dir import RunDir, SessionPaths
+
+BEST = "best"
+"""The part of a checkpoint that training does not need."""
+
+
+def fall_back(spec: Spec, run_dir: RunDir, trial: int) -> list[str]:
+    """Makes the newest intact checkpoint of each Session its newest one.
+
+    Returns a line to report for each Session, or group of Sessions, that falls back. It reads every
+    file, which takes about a second per gigabyte. Raises CheckpointError if a Session has
+    checkpoints but none is intact.
+    """
+    meta = spec.meta
+    lines: list[str] = []
+    for sessions in meta.trainings:
+        members = [run_dir.session(trial, each) for each in sessions if not meta.is_actor(each)]
+        if meta.mode.in_step:
+            lines += settle(members)
+            continue
+        reports = {paths.prefix: settle([paths]) for paths in members}
+        lines += [line for each in reports.values() for line in each]
+        if meta.mode.lock_free:
+            lines += settle([run_dir.of_training(trial, sessions.start)])
+            if any(reports.values()):
+                lines += _step_back([each for each in members if not reports[each.prefix]])
+    return lines
+
+
+def settle(members: Sequence[SessionPaths]) -> list[str]:
+    """Makes the newest checkpoint that is intact for all members the newest of each.
+
+    A joint checkpoint is complete on all disks before it becomes any member's newest. So if it is
+    one member's newest, the others have it too, possibly with a pending manifest. Returns and
+    raises as `fall_back`.
+    """
+    saved = [_saved(paths) for paths in members]
+    if all(each.is_empty for each in saved):
+        return []
+    newest = max(each.newest for each in saved)
+    problems = [problem for each in saved for problem in each.problems(newest)]
+    common = set.intersection(*(set(each.manifests) for each in saved))
+    chosen = None
+    for serial in sorted((s for s in common if s <= newest or not newest), reverse=True):
+        damage = [what for each in saved for what in _damage(each.paths, each.manifests[serial])]
+        if not damage:
+            chosen = serial
+            break
+        problems += damage
+    if chosen is None:
+        raise CheckpointError(
+            f"{_names(members)}: no checkpoint is intact: {'; '.join(problems[:3])}; put back a "
+            "copy, or start a new run"
+        )
+    lines = [line for each in saved for line in each.make_newest(chosen)]
+    if problems:
+        frames = [each.manifests[chosen].frame for each in saved]
+        lines.append(f"{_names(members)} {_falls_back(frames)}: {problems[0]}")
+    return lines
+
+
+@final
+@dataclass(frozen=True)
+class _Saved:
+    """The checkpoints of one Session, by their manifests."""
+
+    paths: SessionPaths
+    manifests: dict[int, Manifest] = field(default_factory=dict)
+    """By serial."""
+    unreadable: list[str] = field(default_factory=list)
+    newest: int = 0
+    """The serial of its newest checkpoint; 0: none can be read."""
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.manifests and not self.unreadable
+
+    def problems(self, newest: int) -> list[str]:
+        """Why it lacks the checkpoint `newest`, the newest of any Session."""
+        if self.unreadable or newest in self.manifests:
+            return self.unreadable
+        if newest == 0:
+            return [f"{self.paths.manifest} is missing"]
+        return [
+            f"{self.paths.manifest} is not of the same checkpoint as those of the other ranks: "
+            "files of the run were removed or replaced"
+        ]
+
+    def make_newest(self, serial: int) -> list[str]:
+        """Makes its checkpoint `serial` the newest; returns lines to report on the best agent.
+
+        Training needs no best agent: if its file is damaged, another checkpoint's replaces it, or
+        none.
+        """
+        manifest, lines = self.manifests[serial], []
+        problem = self._damaged_best(manifest)
+        if problem is not None:
+            others = [m for m in self.manifests.values() if BEST in m.files]
+            intact = [m.files[BEST] for m in others if self._damaged_best(m) is None]
+            files = {part: file for part, file in manifest.files.items() if part != BEST}
+            if intact:
+                files[BEST] = intact[0]
+            manifest = replace(manifest, files=files)
+            instead = "the one before it stays" if intact else "the next better one is saved"
+            lines.append(f"{self.paths.prefix}: the best agent is lost, {instead}: {problem}")
+        _make_newest(self.paths, manifest)
+        return lines
+
+    def _damaged_best(self, manifest: Manifest) -> str | None:
+        if BEST not in manifest.files:
+            return None
+        file = manifest.files[BEST]
+        return _misfit(self.paths.models / str(file["name"]), file)
+
+
+def _saved(paths: SessionPaths) -> _Saved:
+    manifests: dict[int, Manifest] = {}
+    unreadable: list[str] = []
+    newest = 0
+    for place in (previous_path(paths.manifest), pending_path(paths.manifest), paths.manifest):
+        try:
+            manifest = read_manifest(place)
+        except CheckpointError as error:
+            if place == paths.manifest:  # the newest checkpoint does not need the others
+                unreadable.append(str(error))
+            continue
+        if manifest is not None:
+            manifests[manifest.serial] = manifest
+            newest = manifest.serial if place == paths.manifest else newest
+    return _Saved(paths, manifests, unreadable, newest)
+
+
+def _damage(paths: SessionPaths, manifest: Manifest) -> Iterator[str]:
+    """Yields what is wrong with the files that training needs."""
+    parts = [file for part, file in manifest.files.items() if part != BEST]
+    for file in chain(map(vars, manifest.segments), parts):
+        problem = _misfit(paths.models / str(file["name"]), file)
+        if problem is not None:
+            yield problem
+    for name, extent in manifest.rows.items():
+        problem = extent.misfit(paths.info / name)
+        if problem is not None:
+            yield problem
+
+
+def _misfit(path: Path, file: Mapping[str, Any]) -> str | None:
+    try:
+        if path.stat().st_size != file["bytes"]:
+            return f"{path} is damaged: it has {path.stat().st_size} bytes of {file['bytes']}"
+        with open(path, "rb") as stream:
+            found = hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        return f"{path} cannot be read: {error.strerror}"
+    return None if found == file["sha256"] else f"{path} is damaged: its checksum does not match"
+
+
+def _make_newest(paths: SessionPaths, manifest: Manifest) -> None:
+    content = manifest.to_json().encode()
+    if not paths.manifest.is_file() or paths.manifest.read_bytes() != content:
+        write_atomically(paths.manifest, content)
+    pending_path(paths.manifest).unlink(missing_ok=True)
+
+
+def _step_back(workers: Sequence[SessionPaths]) -> list[str]:
+    """Has workers with intact checkpoints fall back together with the others of their training:
+    only one worker's checkpoint holds the shared state."""
+    lines = []
+    for paths in workers:
+        newest, previous = (
+            read_manifest(paths.manifest),
+            read_manifest(previous_path(paths.manifest)),
+        )
+        if newest is None or previous is None or previous.serial >= newest.serial:
+            continue
+        if not any(_damage(paths, previous)):
+            _make_newest(paths, previous)
+            lines.append(f"{paths.prefix} {_falls_back([previous.frame])}, with the others")
+    return lines
+
+
+def _names(members: Sequence[SessionPaths]) -> str:
+    if len(members) == 1:
+        return members[0].prefix
+    return f"{members[0].prefix} to {members[-1].prefix}"
+
+
+def _falls_back(frames: Sequence[int]) -> str:
+    if len(frames) == 1:
+        return f"falls back to the checkpoint at frame {frames[0]:,}"
+    return f"fall back to the checkpoint at frame {sum(frames):,} of all"
+
+
+def read_saved_rows(paths: SessionPaths, file: Path) -> Rows:
+    """The rows in `file`, one of a Session's; empty before it has started.
+
+    Raises UsageError if they are damaged. Rows that a checkpoint covers are verified by its
+    checksum.
+    """
+    try:
+        manifest = read_manifest(paths.manifest)
+    except CheckpointError:  # training reports it; the rows can still be shown
+        manifest = None
+    try:
+        rows = read_rows(file) if file.exists() else NO_ROWS
+    except ValueError as error:
+        raise UsageError(f"cannot be read: {error}") from None
+    if manifest is not None and file.name in manifest.rows:
+        problem = manifest.rows[file.name].misfit(file)
+        if problem is not None:
+            raise UsageError(problem)
+    return rows

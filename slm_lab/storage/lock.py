@@ -1,0 +1,37 @@
+"""The lock that lets only one process write to a run folder."""
+
+import fcntl
+import os
+from pathlib import Path
+
+from slm_lab.core.errors import UsageError
+from slm_lab.core.files import open_own, refuse_links
+
+
+class RunLock:
+    """Held until `release`; the kernel frees it when the process dies, however it dies.
+
+    Raises UsageError if another process holds it, LabError if the folder contains links.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._descriptor = open_own(folder / ".lock", os.O_RDWR | os.O_CREAT)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(self._descriptor, 20).decode() or "?"
+            os.close(self._descriptor)
+            raise UsageError(f"{folder} is being trained by process {holder}") from None
+        try:
+            refuse_links(folder)
+        except BaseException:
+            self.release()
+            raise
+        os.truncate(self._descriptor, 0)
+        os.write(self._descriptor, str(os.getpid()).encode())
+
+    def release(self) -> None:
+        """Frees the lock; may be called twice."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1

@@ -1,0 +1,112 @@
+"""Manifests: the list of files of a checkpoint; readable without torch."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from slm_lab.core.errors import CheckpointError
+from slm_lab.core.files import read_file
+from slm_lab.metrics.extent import Extent
+
+FORMAT = 8
+"""The format version of a run folder: its checkpoints, rows and records. It increases with every
+change that a resumed run could not read. Each new run records it; only the same format resumes."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A file with the steps `first` to `end` − 1 of a memory."""
+
+    first: int
+    end: int
+    name: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The files of a checkpoint."""
+
+    frame: int
+    serial: int
+    """Counts the checkpoints of a Session, so that no file name is used twice."""
+    rows: Mapping[str, Extent]
+    """Name of each file of rows to its extent at the checkpoint."""
+    finished: bool
+    """Whether the Session had finished."""
+    files: Mapping[str, Mapping[str, Any]]
+    """Part ("state", "best") to name, bytes and sha256 of its file."""
+    segments: tuple[Segment, ...]
+    """The files with the steps of a replay memory, in loading order."""
+
+    @property
+    def names(self) -> set[str]:
+        """The names of all files."""
+        return {str(f["name"]) for f in self.files.values()} | {s.name for s in self.segments}
+
+    def to_json(self) -> str:
+        """The content of the manifest file."""
+        return json.dumps({"format": FORMAT, **asdict(self)})
+
+
+def manifest_path(folder: Path, prefix: str) -> Path:
+    """The path of a process's newest manifest."""
+    return folder / f"{prefix}_latest.json"
+
+
+def previous_path(manifest: Path) -> Path:
+    """The path of the previous manifest, whose files are kept as well."""
+    return manifest.with_name(manifest.name.replace("_latest.json", "_previous.json"))
+
+
+def pending_path(manifest: Path) -> Path:
+    """The path of a pending manifest, before it replaces the newest."""
+    return manifest.with_suffix(".json.part")
+
+
+def read_manifest(path: Path) -> Manifest | None:
+    """The manifest at `path`, or None if nothing has been saved yet.
+
+    Of an older format it reads only what an evaluation needs; training rejects it earlier. Raises
+    CheckpointError if it cannot be read or is of a newer format.
+    """
+    try:
+        content = json.loads(read_file(path))
+        if not isinstance(content, dict):
+            raise ValueError(f"it must hold an object {{...}}, not {json.dumps(content)[:40]}")
+        version = content.pop("format", None)
+        if not isinstance(version, int) or version > FORMAT:
+            raise ValueError(f"it has format {json.dumps(version)}, this version reads {FORMAT}")
+        return _manifest(content if version == FORMAT else _in_present_form(content))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
+        raise CheckpointError(f"cannot read the checkpoint {path}: {error}") from error
+
+
+def _manifest(content: dict[str, Any]) -> Manifest:
+    segments = tuple(Segment(**segment) for segment in content.pop("segments"))
+    for segment in segments:
+        range(segment.first, segment.end)
+    rows = {name: Extent(**extent) for name, extent in content.pop("rows").items()}
+    manifest = Manifest(**content, rows=rows, segments=segments)
+    for number in (manifest.frame, manifest.serial):
+        if not isinstance(number, int) or not 0 <= number < 2**63:
+            raise ValueError(f"{number!r} is not a count")
+    for file in manifest.files.values():
+        str(file["sha256"])
+    for extent in rows.values():
+        range(extent.size)
+    for name in [*manifest.names, *manifest.rows]:
+        if name in ("", ".", "..") or "\0" in name or Path(name).name != name:
+            raise ValueError(f"{name!r} must be the name of a file, without a folder")
+    return manifest
+
+
+def _in_present_form(content: dict[str, Any]) -> dict[str, Any]:
+    """The part of an older manifest about the saved agents."""
+    kept = ("frame", "serial", "finished", "files")
+    return {"rows": {}, "segments": [], **{key: content[key] for key in kept}}

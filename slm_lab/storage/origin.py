@@ -1,0 +1,116 @@
+"""The origin of a run: the block `_run` beside the spec in the run's spec file.
+
+It records how the run was started and, under "resumed", how it was resumed; each time with the
+versions, the commit and the machine.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from slm_lab.core.errors import Problem, SpecError, UsageError
+from slm_lab.spec.override import parse_setting
+from slm_lab.spec.read import find_file, read_file
+from slm_lab.storage.manifest import FORMAT
+from slm_lab.storage.run_dir import RUN_BLOCK, RunDir
+
+
+def begun(
+    about: Mapping[str, Any], spec_file: str, spec_name: str, sets: Sequence[str], **more: Any
+) -> dict[str, Any]:
+    """The block of a new run; `about` is its provenance."""
+    return {
+        "format": FORMAT,
+        **about,
+        "spec_file": spec_file,
+        "file_spec": in_file(Path(find_file(spec_file)), spec_name),
+        "set": list(sets),
+        **more,
+    }
+
+
+def resumed(
+    origin: Mapping[str, Any], about: Mapping[str, Any], sets: Sequence[str], **more: Any
+) -> dict[str, Any]:
+    """The block of a resumed run: `origin` with this resume appended."""
+    return {**origin, "resumed": [*_resumes(origin), {**about, "set": list(sets), **more}]}
+
+
+def read_origin(run_dir: RunDir) -> dict[str, Any]:
+    """The block of a run to be resumed.
+
+    Raises UsageError if this version cannot resume the run's format, SpecError if its spec file
+    cannot be read.
+    """
+    origin = read_file(run_dir.spec_file).get(RUN_BLOCK, {})
+    if not isinstance(origin, dict):
+        raise SpecError(str(run_dir.spec_file), [Problem(RUN_BLOCK, "must be a block {…}")])
+    check_format(run_dir.root, origin.get("format"))
+    for start in (origin, *_resumes(origin)):
+        sets = start.get("set") if isinstance(start, dict) else None
+        if not isinstance(sets, list) or not all(isinstance(text, str) for text in sets):
+            problem = Problem(f"{RUN_BLOCK}.set", "must be a list of key=value")
+            raise SpecError(str(run_dir.spec_file), [problem])
+        if not isinstance(start.get("packages"), dict):
+            problem = Problem(f"{RUN_BLOCK}.packages", "must be a block {name: version}")
+            raise SpecError(str(run_dir.spec_file), [problem])
+    return origin
+
+
+def check_format(folder: Path, found: object) -> None:
+    """Raises UsageError if a run folder is not of the present format."""
+    if found == FORMAT:
+        return
+    is_newer = isinstance(found, int) and found > FORMAT
+    fix = (
+        "update slm-lab, or start a new run"
+        if is_newer
+        else "start a new run; eval@, enjoy@ and plot still read this one"
+    )
+    kind = "an older format" if found is None else f"format {found}"
+    raise UsageError(f"{folder} has {kind}, but this version resumes format {FORMAT}: {fix}")
+
+
+def last_start(origin: Mapping[str, Any]) -> Mapping[str, Any]:
+    """How the run was last started or resumed."""
+    last: Mapping[str, Any] = [origin, *_resumes(origin)][-1]
+    return last
+
+
+def typed_settings(
+    origin: Mapping[str, Any], sets: Sequence[str]
+) -> tuple[list[str], list[Problem]]:
+    """Splits the `-s` settings for an existing run: settings of spec keys, and problems.
+
+    A problem is a variable whose value differs from that at the start. An equal value is ignored.
+    """
+    recorded = origin.get("set")
+    texts = recorded if isinstance(recorded, list) else []
+    settings = [parse_setting(text) for text in texts if _is_setting(text)]
+    variables = {setting.key: setting.value for setting in settings if "." not in setting.key}
+    keys, problems = [], []
+    for text in sets:
+        name = text.partition("=")[0].strip()
+        if name not in variables or not _is_setting(text):
+            keys.append(text)
+        elif (value := parse_setting(text).value) != variables[name]:
+            started = json.dumps(variables[name])
+            message = f"the run was started with {started}; start a new run"
+            problems.append(Problem(f"-s {name}", message, value, has_value=True))
+    return keys, problems
+
+
+def in_file(file: Path, spec_name: str) -> Any:
+    """The unresolved content of a spec file under a name; None if the name is missing."""
+    return read_file(file).get(spec_name)
+
+
+def _is_setting(text: object) -> bool:
+    """Whether it is "key=value"; the check of the spec reports malformed settings."""
+    return isinstance(text, str) and bool(text.partition("=")[0].strip()) and "=" in text
+
+
+def _resumes(origin: Mapping[str, Any]) -> list[Any]:
+    found = origin.get("resumed")
+    return found if isinstance(found, list) else []

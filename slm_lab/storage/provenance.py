@@ -1,0 +1,75 @@
+"""The provenance of a run, for repeating it: versions, commit, machine."""
+
+import os
+import platform
+import subprocess
+import sys
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+PACKAGES = (
+    "slm-lab",
+    "torch",
+    "gymnasium",
+    "numpy",
+    "pandas",
+    "ale-py",
+    "mujoco",
+    "box2d",
+    "pybullet",
+    "envpool",
+)
+
+
+def provenance(root_seed: int) -> dict[str, Any]:
+    """The root seed, the time, the commit, package versions and the machine, as JSON."""
+    return {
+        "started": datetime.now(UTC).isoformat(),
+        "random_seed": root_seed,
+        "git_sha": git_sha(),
+        "packages": {name: found for name in PACKAGES if (found := _version(name))},
+        "python": platform.python_version(),
+        "machine": {
+            "platform": platform.platform(),
+            "processor": _processor(),
+            "cores": os.cpu_count(),
+        },
+        "command": sys.argv,
+    }
+
+
+def git_sha() -> str | None:
+    """The commit of the lab's source, with "-dirty" if files differ; None outside a clone."""
+    here = Path(__file__).parent
+    sha = _git(here, "rev-parse", "HEAD")
+    if sha is None or _git(here, "ls-files", "--error-unmatch", Path(__file__).name) is None:
+        return None
+    return f"{sha}-dirty" if _git(here, "status", "--porcelain", "-uno") else sha
+
+
+def _git(folder: Path, *args: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *args], capture_output=True, text=True, timeout=5, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()

@@ -1,0 +1,79 @@
+"""The results of a Session and of a Trial."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # the process of a Session does not need these modules
+    from slm_lab.analysis.metrics import TrialMetrics
+    from slm_lab.analysis.throughput import Throughput
+
+
+class Ending(StrEnum):
+    """How a Session ended."""
+
+    FINISHED = "finished"
+    INTERRUPTED = "interrupted"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class SessionResult:
+    """A Session's result, as its process reports it."""
+
+    session: int
+    ending: Ending
+    frame: int
+    error: str | None = None
+    """The message or traceback of a failure."""
+    exit_code: int | None = None
+    """The exit code of the process; negative: the signal that killed it."""
+    restarts: int = 0
+    """How often its process died and was replaced."""
+    restarted_because: str | None = None
+    """Why the last replaced process died."""
+    would_repeat: bool = False
+    """Whether the failure would repeat after a restart from the last checkpoint."""
+    diverged: bool = False
+    """Whether a loss, gradient or statistic became non-finite."""
+    unusable: bool = False
+    """Whether the checkpoint to resume from cannot be used."""
+    lost_others: bool = False
+    """Whether it ended only because a peer did."""
+    lost: bool = False
+    """Whether its machine was lost."""
+
+    @property
+    def was_killed(self) -> bool:
+        """Whether a signal or the loss of its machine ended it."""
+        return self.lost or (self.exit_code or 0) < 0
+
+
+def never_began(sessions: Sequence[SessionResult]) -> bool:
+    """Whether all of them failed before their first step."""
+    failed = [each.ending is Ending.FAILED and each.frame == 0 for each in sessions]
+    return bool(failed) and all(failed)
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """A Trial's result."""
+
+    sessions: tuple[SessionResult, ...]
+    metrics: "TrialMetrics"
+    throughput: "Throughput"
+    graphs: tuple[Path, ...]
+    problem: str | None = None
+    """Why metrics or graphs could not be written."""
+
+    @property
+    def failed(self) -> tuple[SessionResult, ...]:
+        """The Sessions that failed."""
+        return tuple(s for s in self.sessions if s.ending is Ending.FAILED)
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the user stopped the Trial."""
+        return any(s.ending is Ending.INTERRUPTED for s in self.sessions)

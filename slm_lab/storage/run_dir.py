@@ -1,0 +1,221 @@
+"""The run folder and the names of all files in it."""
+
+import json
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from slm_lab.core.errors import UsageError
+from slm_lab.storage.manifest import manifest_path
+
+FOLDERS = ("info", "graph", "log", "model")
+"""Folders that every run folder contains."""
+
+RUN_BLOCK = "_run"
+"""The key of the origin block, beside the spec in the run folder's spec file."""
+
+STAMP = "%Y_%m_%d_%H%M%S"
+_STAMP_PATTERN = re.compile(r"_(\d{4}_\d{2}_\d{2}_\d{6})(?:_(\d+))?$")
+
+
+@dataclass(frozen=True)
+class SessionPaths:
+    """The files of one Session."""
+
+    root: Path
+    prefix: str
+    """{spec_name}_t{trial}_s{session}"""
+
+    @property
+    def info(self) -> Path:
+        """The folder of rows and metrics."""
+        return self.root / "info"
+
+    @property
+    def rows(self) -> Path:
+        """The training rows."""
+        return self.info / f"{self.prefix}_session_df_train.csv"
+
+    @property
+    def eval_rows(self) -> Path:
+        """The rows of the evaluations during training."""
+        return self.info / f"{self.prefix}_session_df_eval.csv"
+
+    @property
+    def metrics(self) -> Path:
+        """The scalar metrics of the training rows."""
+        return self.info / f"{self.prefix}_session_metrics_scalar_train.json"
+
+    @property
+    def eval_metrics(self) -> Path:
+        """The scalar metrics of the evaluation rows."""
+        return self.info / f"{self.prefix}_session_metrics_scalar_eval.json"
+
+    @property
+    def models(self) -> Path:
+        """The folder of checkpoints."""
+        return self.root / "model"
+
+    @property
+    def manifest(self) -> Path:
+        """The manifest of the newest checkpoint."""
+        return manifest_path(self.models, self.prefix)
+
+    @property
+    def graphs(self) -> Path:
+        """The folder of session graphs."""
+        return self.root / "graph"
+
+    @property
+    def log(self) -> Path:
+        """The text log."""
+        return self.root / "log" / f"{self.prefix}.log"
+
+    @property
+    def tensorboard(self) -> Path:
+        """The folder of TensorBoard events of the training rows."""
+        return self.root / "log" / "tensorboard" / self.prefix
+
+    @property
+    def eval_tensorboard(self) -> Path:
+        """The folder of TensorBoard events of the evaluation rows."""
+        return self.tensorboard / "eval"
+
+    def video(self, frame: int) -> Path:
+        """The video of the episode recorded at `frame`."""
+        return self.root / "video" / f"{self.prefix}_session_video_{frame}.mp4"
+
+
+def fresh_folder(data_dir: Path, stem: str, now: datetime, parts: Sequence[str] = ()) -> Path:
+    """Makes a folder `{stem}_{time}` with sub-folders `parts`; a second one in the same second gets
+    a number. Raises UsageError if it cannot be made."""
+    stem = f"{stem}_{now.strftime(STAMP)}"
+    for attempt in range(100):
+        folder = data_dir / (stem if attempt == 0 else f"{stem}_{attempt}")
+        try:
+            folder.mkdir(parents=True)
+            for part in parts:
+                (folder / part).mkdir()
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise UsageError(f"cannot make the folder {folder}: {error.strerror}") from error
+        return folder
+    raise UsageError(f"cannot find a free name for the folder beside {data_dir / stem}")
+
+
+@dataclass(frozen=True)
+class RunDir:
+    """One run's folder, `data/{spec_name}_{YYYY_MM_DD_HHMMSS}`."""
+
+    root: Path
+    spec_name: str
+
+    @classmethod
+    def create(cls, data_dir: Path, spec_name: str, now: datetime) -> "RunDir":
+        """Makes a fresh folder. Raises UsageError as `fresh_folder`."""
+        return cls(fresh_folder(data_dir, safe_name(spec_name), now, FOLDERS), spec_name)
+
+    @classmethod
+    def latest(cls, data_dir: Path, spec_name: str, of_search: bool = False) -> "RunDir":
+        """The newest run, or search, of this spec by UTC start time; a dev run only if there is no
+        other. Raises UsageError if there is none."""
+        prefix, any_run = safe_name(spec_name), cls(data_dir, spec_name)
+        spec, record = any_run.spec_file.name, any_run.search_record.name
+        runs = [
+            (*_age(folder / spec, match.group(1)), int(match.group(2) or 0), folder)
+            for folder in (data_dir.iterdir() if data_dir.is_dir() else [])
+            if (folder / spec).is_file()  # else killed before it started
+            and (folder / record).is_file() is of_search
+            and (match := _STAMP_PATTERN.search(folder.name))
+            and folder.name[: match.start()] == prefix
+        ]
+        if not runs:
+            what, mode = ("search", "search") if of_search else ("run", "train")
+            raise UsageError(
+                f"there is no {what} of {spec_name} in {data_dir}; start one with the mode {mode}"
+            )
+        return cls(max(runs)[-1], spec_name)
+
+    @classmethod
+    def open(cls, root: Path, spec_name: str) -> "RunDir":
+        """An existing run. Raises UsageError if the folder is not a run of this spec."""
+        run = cls(root, spec_name)
+        if not root.is_dir():
+            raise UsageError(f"there is no run folder {root}")
+        if not run.spec_file.is_file():
+            raise UsageError(f"{root} is not a run of {spec_name}: it has no {run.spec_file.name}")
+        return run
+
+    @property
+    def prefix(self) -> str:
+        """The prefix of the run's file names."""
+        return safe_name(self.spec_name)
+
+    @property
+    def spec_file(self) -> Path:
+        """The resolved spec, with everything needed to run it again."""
+        return self.root / f"{self.prefix}_spec.json"
+
+    @property
+    def search_record(self) -> Path:
+        """The event log of a search; only searches have it."""
+        return self.root / f"{self.prefix}_search.jsonl"
+
+    def trial_prefix(self, trial: int) -> str:
+        """{spec_name}_t{trial}"""
+        return f"{self.prefix}_t{trial}"
+
+    def trial_spec_file(self, trial: int) -> Path:
+        """The spec of one Trial."""
+        return self.root / f"{self.trial_prefix(trial)}_spec.json"
+
+    def trial_metrics_file(self, trial: int) -> Path:
+        """The scalar metrics of one Trial."""
+        return self.root / f"{self.trial_prefix(trial)}_trial_metrics_scalar.json"
+
+    def session(self, trial: int, session: int) -> SessionPaths:
+        """The files of one Session."""
+        return SessionPaths(self.root, f"{self.trial_prefix(trial)}_s{session}")
+
+    def of_training(self, trial: int, first: int) -> SessionPaths:
+        """The shared files of Sessions that train together; `first` is the first of them."""
+        return SessionPaths(self.root, f"{self.session(trial, first).prefix}_crew")
+
+
+def safe_name(spec_name: str) -> str:
+    """A spec name as a file name: all but letters, digits, dots and hyphens become _."""
+    return re.sub(r"[^\w.-]", "_", spec_name)
+
+
+def origin_of(spec_file: Path) -> dict[str, Any]:
+    """The origin block of a run's spec file; empty if it cannot be read."""
+    with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+        about = json.loads(spec_file.read_text())[RUN_BLOCK]
+        return about if isinstance(about, dict) else {}
+    return {}
+
+
+def _age(spec_file: Path, stamp: str) -> tuple[bool, datetime]:
+    """A sort key of runs: whether it is not a dev run, and its start time.
+
+    If the file holds no time, the folder's `stamp`, in local time, is used.
+    """
+    about = origin_of(spec_file)
+    try:
+        started = datetime.fromisoformat(about["started"]).astimezone(UTC)
+    except (KeyError, TypeError, ValueError, OverflowError):
+        started = _local(stamp)
+    return about.get("mode") != "dev", started
+
+
+def _local(stamp: str) -> datetime:
+    """The time in a folder's name; the minimum if it is invalid, such as 2026_99_99_000000."""
+    try:
+        return datetime.strptime(stamp, STAMP).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return datetime.min.replace(tzinfo=UTC)

@@ -1,0 +1,56 @@
+"""Plans which steps of a log a checkpoint writes, and which earlier files it keeps.
+
+A checkpoint writes the new steps and merges short files into them: the newest files, as long as
+they are at most twice as long as what it writes. So each file is more than twice as long as the
+next, except long files, which hold at least 1/64 of the log's capacity: there are never more than
+64 and a few. A step is rewritten only if its file grows by at least half, that is a few times in
+all. No checkpoint writes more than 1/32 of the log beyond the new steps.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from slm_lab.agent.memory.append_log import AppendLog
+from slm_lab.core.errors import UnusableCheckpointError
+from slm_lab.storage.manifest import Segment
+
+SHARE = 32
+"""The longest file holds 1/SHARE of a log's capacity."""
+SHORT = 256
+"""Steps that a file may hold in any case."""
+
+
+class Plan(NamedTuple):
+    """How the next checkpoint saves a log."""
+
+    kept: list[Segment]
+    """Files of earlier checkpoints that it keeps."""
+    written: list[range]
+    """The step numbers of each new file."""
+
+
+def plan(saved: Sequence[Segment], log: AppendLog) -> Plan:
+    """The plan to save `log`, whose older steps are in the files `saved`."""
+    longest = max(log.capacity // SHARE, SHORT)
+    kept = [segment for segment in saved if segment.end > log.first]
+    # Rewrite the newest saved step: its episodes may have been truncated since.
+    first = max(kept[-1].end - 1, log.first) if kept else log.first
+    while kept and kept[-1].end - kept[-1].first <= min(2 * (log.count - first), longest // 2):
+        first = max(kept.pop().first, log.first)
+    written = [
+        range(start, min(start + longest, log.count)) for start in range(first, log.count, longest)
+    ]
+    return Plan(kept, written)
+
+
+def check_whole(segments: Sequence[Segment], log: AppendLog, where: str) -> None:
+    """Raises CheckpointError if the files lack steps of the log."""
+    known = log.first
+    for segment in segments:
+        if segment.first <= known:
+            known = max(known, segment.end)
+    if known != log.count:
+        raise UnusableCheckpointError(
+            f"the checkpoint {where} holds the memory's steps {log.first} to {known} only, "
+            f"but the memory had taken {log.count}"
+        )

@@ -1,0 +1,47 @@
+"""State in a form that torch loads with `weights_only`: arrays become tensors, and back."""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+ARRAY = "__array__"
+PLAIN = (type(None), bool, int, float, str)
+
+
+def to_plain(state: Any) -> Any:
+    """Nested state with every numpy array as a marked tensor and every numpy number as Python's.
+
+    Raises TypeError for anything that `torch.load(weights_only=True)` would refuse.
+    """
+    if isinstance(state, dict):
+        for key in state:
+            if type(key) not in (str, int) or key == ARRAY:
+                raise TypeError(f"{key!r} cannot be a key in a checkpoint")
+        return {key: to_plain(value) for key, value in state.items()}
+    if isinstance(state, list | tuple):
+        return [to_plain(value) for value in state]
+    if isinstance(state, np.ndarray):
+        if state.dtype == object:
+            raise TypeError("an array of Python objects cannot be saved in a checkpoint")
+        array = np.ascontiguousarray(state)
+        if not array.flags.writeable:  # torch warns about read-only arrays
+            array = array.copy()
+        return {ARRAY: torch.from_numpy(array).reshape(state.shape)}
+    if isinstance(state, np.generic):
+        return to_plain(state.item())
+    # Exact types only: an IntEnum or a StrEnum would be pickled by class and rejected on load.
+    if type(state) in PLAIN or isinstance(state, torch.Tensor):
+        return state
+    raise TypeError(f"a {type(state).__name__} cannot be saved in a checkpoint")
+
+
+def from_plain(state: Any) -> Any:
+    """The inverse of `to_plain`; tuples come back as lists."""
+    if isinstance(state, dict):
+        if state.keys() == {ARRAY}:
+            return state[ARRAY].numpy()
+        return {key: from_plain(value) for key, value in state.items()}
+    if isinstance(state, list):
+        return [from_plain(value) for value in state]
+    return state

@@ -1,0 +1,90 @@
+"""Batches worked out by hand, and learners that take them."""
+
+import torch
+
+from slm_lab.agent.algorithm.algorithm import AgentSeeds
+from slm_lab.agent.batch import Rollout, Transitions, TransitionSource
+from slm_lab.agent.build import build_agent
+from slm_lab.env.make import make_env
+from tests.support import parse, ppo
+
+GAMMA = 0.9
+
+
+def agent_of(algorithm, memory, num_envs=2, **net):
+    spec = parse(
+        ppo(
+            agent__algorithm={"gamma": GAMMA, **algorithm},
+            agent__memory=memory,
+            agent__net={
+                "type": "MLPNet",
+                "hid_layers": [8],
+                "optim_spec": {"name": "SGD", "lr": 0.1},
+                **net,
+            },
+            env__num_envs=num_envs,
+        )
+    )
+    env = make_env(spec.env, 0)
+    seeds = AgentSeeds(init=0, action=1, sampling=2)
+    return build_agent(spec.agent, env.observation_space, env.action_space, num_envs, seeds)
+
+
+def dqn(name, **net):
+    memory = {"name": "Replay", "batch_size": 4, "max_size": 100}
+    return agent_of({"name": name}, memory, **net)
+
+
+class OneBatch(TransitionSource):
+    """Hands out the same batch, and keeps the errors it is told."""
+
+    num_batches, num_stored, num_trained_on = 1, 10, 8
+
+    def __init__(self, batch):
+        self.batch = batch
+
+    def sample(self, frame):
+        return self.batch
+
+    def update_priorities(self, index, error):
+        self.index, self.error = index, error
+
+
+def transitions():
+    generator = torch.Generator().manual_seed(0)
+    return Transitions(
+        obs=torch.randn(4, 4, generator=generator),
+        action=torch.tensor([0, 1, 1, 0]),
+        log_prob=torch.tensor([-0.1, -0.7, -1.2, -0.4]),
+        reward=torch.tensor([1.0, -1.0, 0.5, 2.0]),
+        discount=torch.tensor([0.9, 0.81, 0.0, 0.9]),
+        next_obs=torch.randn(4, 4, generator=generator),
+        weight=torch.tensor([1.0, 0.5, 0.25, 1.0]),
+        index=torch.tensor([5, 6, 7, 8]),
+    )
+
+
+def rollout():
+    """Three steps of two environments: one episode is terminated, one truncated."""
+    generator = torch.Generator().manual_seed(0)
+    none = torch.zeros(3, 2)
+    return Rollout(
+        obs=torch.randn(3, 2, 4, generator=generator),
+        action=torch.tensor([[0, 1], [1, 1], [0, 0]]),
+        log_prob=none,
+        value=none,
+        reward=torch.tensor([[1.0, 0.0], [2.0, 1.0], [0.5, 1.0]]),
+        terminated=torch.tensor([[False, False], [True, False], [False, False]]),
+        truncated=torch.tensor([[False, True], [False, False], [False, False]]),
+        bootstrap_obs=torch.randn(3, 4, generator=generator),
+        bootstrap_t=torch.tensor([0, 2, 2]),
+        bootstrap_n=torch.tensor([1, 0, 1]),
+        version=torch.zeros(3, dtype=torch.int64),
+    )
+
+
+def learner_of(raw):
+    spec = parse(raw)
+    env = make_env(spec.env, 0)
+    spaces = env.observation_space, env.action_space
+    return build_agent(spec.agent, *spaces, env.num_envs, AgentSeeds(0, 1, 2)).learner

@@ -1,0 +1,31 @@
+"""Rollouts with random endings, whose returns are known."""
+
+import numpy as np
+import torch
+
+from slm_lab.agent.batch import Rollout
+
+
+def stream(seed, steps, num_envs):
+    """Steps (steps, N) with random endings; an observation tells its step and environment."""
+    rng = np.random.default_rng(seed)
+    terminated = rng.random((steps, num_envs)) < 0.1
+    truncated = ~terminated & (rng.random((steps, num_envs)) < 0.1)
+    reward = rng.normal(size=(steps, num_envs)).astype(np.float32)
+    obs = (np.arange(steps)[:, None] * 10 + np.arange(num_envs)).astype(np.float32)[..., None]
+    return obs, reward, terminated, truncated
+
+
+def rollout(obs, reward, terminated, truncated):
+    """One rollout, and V of the states at its cuts: 100 plus the environment."""
+    cut = truncated.copy()
+    cut[-1] |= ~terminated[-1]
+    t, n = np.nonzero(cut)
+    tensors = [torch.from_numpy(x) for x in (reward, terminated, truncated)]
+    none = torch.zeros(reward.shape)
+    batch = Rollout(
+        torch.from_numpy(obs), torch.zeros(reward.shape, dtype=torch.int64), none, none,
+        *tensors, torch.zeros(len(t), 1), torch.from_numpy(t), torch.from_numpy(n),
+        torch.zeros(len(reward), dtype=torch.int64),
+    )  # fmt: skip
+    return batch, torch.from_numpy(100.0 + n).float()

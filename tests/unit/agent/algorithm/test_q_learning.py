@@ -1,0 +1,171 @@
+"""SARSA and the DQN family against numbers worked out by hand."""
+
+import numpy as np
+import pytest
+import torch
+
+from slm_lab.agent.net.dueling import dueling_q
+from tests.unit.agent.algorithm.batches import GAMMA, OneBatch, agent_of, dqn, rollout, transitions
+
+
+def shifted_target(network):
+    """Online and target networks that differ, so that it shows which one is asked."""
+    with torch.no_grad():
+        network.target_network.target.vector.mul_(-0.7)
+
+
+def next_values(name, network, next_obs):
+    q, target_q = network.q(next_obs).numpy(), network.target_q(next_obs).numpy()
+    return {
+        "VanillaDQN": q.max(-1),
+        "DQN": target_q.max(-1),
+        "DoubleDQN": target_q[np.arange(4), q.argmax(-1)],
+    }[name]
+
+
+@pytest.mark.parametrize("name", ["VanillaDQN", "DQN", "DoubleDQN"])
+def test_the_loss_is_the_weighted_squared_error_of_the_target(name):
+    network = dqn(name).learner.network
+    batch = transitions()
+    learner = dqn(name).learner
+    shifted_target(network)
+    shifted_target(learner.network)
+    with torch.no_grad():
+        q = network.q(batch.obs).numpy()[np.arange(4), batch.action.numpy()]
+        target = batch.reward.numpy() + batch.discount.numpy() * next_values(
+            name, network, batch.next_obs
+        )
+    source = OneBatch(batch)
+    report = learner.learn(source, 0)
+    expected = (batch.weight.numpy() * (q - target) ** 2).mean()
+    assert report["loss"] == pytest.approx(expected, rel=1e-5)
+    assert report["q_value"] == pytest.approx(q.mean(), rel=1e-5)
+    np.testing.assert_allclose(source.error.numpy(), target - q, rtol=1e-4, atol=1e-6)
+    assert torch.equal(source.index, batch.index)
+    assert report["update_to_data"] == pytest.approx(1 / 8)
+
+
+def test_the_three_do_differ():
+    values = []
+    for name in ("VanillaDQN", "DQN", "DoubleDQN"):
+        network = dqn(name, hid_layers_activation="tanh").learner.network
+        shifted_target(network)
+        with torch.no_grad():
+            values.append(next_values(name, network, transitions().next_obs))
+    assert not np.allclose(values[0], values[1])
+    assert not np.allclose(values[0], values[2])
+
+
+def test_online_and_target_network_begin_equal():
+    network = dqn("DQN").learner.network
+    obs = transitions().obs
+    assert torch.equal(network.q(obs), network.target_q(obs))
+
+
+@pytest.mark.parametrize(
+    ("keys", "stored", "moves"),
+    [
+        # Frames of the Session after each event; whether the target follows in it.
+        ({"update_type": "replace", "update_frequency": 10}, [4, 8, 12, 16, 20], [0, 0, 1, 0, 1]),
+        ({"update_type": "replace"}, [4, 8], [1, 1]),
+        ({"update_type": "polyak", "polyak_coef": 0.5}, [4, 8], [1, 1]),
+        (
+            {"update_type": "polyak", "polyak_coef": 0.5, "update_frequency": 8},
+            [4, 8, 12, 16],
+            [0, 1, 0, 1],
+        ),
+    ],
+)
+def test_the_target_network_follows_when_the_spec_says(keys, stored, moves):
+    learner = dqn("DQN", **keys).learner
+    online, target = learner.network.target_network._online, learner.network.target_network.target
+    for frame, moved in zip(stored, moves, strict=True):
+        source = OneBatch(transitions())
+        source.num_stored = frame
+        before = target.vector.clone()
+        learner.learn(source, 0)
+        tau = 1.0 if keys["update_type"] == "replace" else keys["polyak_coef"]
+        after = before.lerp(online.vector, tau) if moved else before
+        torch.testing.assert_close(target.vector, after)
+
+
+def test_polyak_follows_after_every_gradient_step():
+    keys = {"update_type": "polyak", "polyak_coef": 0.25}
+    learner = dqn("DQN", **keys).learner
+    source = OneBatch(transitions())
+    source.num_batches = 3
+    target_network = learner.network.target_network
+    seen = []
+    follow = target_network._follow
+    target_network._follow = lambda: (seen.append(learner.opt_step), follow())
+    learner.learn(source, 0)
+    assert len(seen) == 3
+
+
+def test_dueling_values_have_the_value_for_their_mean():
+    value, advantage = torch.tensor([[2.0]]), torch.tensor([[1.0, 3.0, 5.0]])
+    assert dueling_q(value, advantage).tolist() == [[0.0, 2.0, 4.0]]
+
+
+def test_a_dueling_net_serves_every_q_learner():
+    agent = dqn("DoubleDQN", type="DuelingMLPNet")
+    obs = transitions().obs
+    with torch.no_grad():
+        q = agent.learner.network.q(obs)
+        value, _ = agent.learner.network._net.streams(obs)
+    torch.testing.assert_close(q.mean(-1, keepdim=True), value)
+
+
+def sarsa_and_its_values(**algorithm):
+    """A SARSA learner, Q(s, a) of every step of `rollout()`, and Q(s', a') beyond it.
+
+    By default actions are greedy, so those beyond the rollout are known too.
+    """
+    learner = agent_of(
+        {"name": "SARSA", "training_frequency": 3, **algorithm}, {"name": "OnPolicyBatchReplay"}
+    ).learner
+    batch = rollout()
+    with torch.no_grad():
+        q_all = learner.network.q(batch.obs.flatten(0, 1)).view(3, 2, 2).numpy()
+        beyond = learner.network.q(batch.bootstrap_obs).numpy().max(-1)
+    return learner, np.take_along_axis(q_all, batch.action.numpy()[..., None], -1)[..., 0], beyond
+
+
+def test_sarsa_learns_from_the_action_that_was_taken_next():
+    learner, q, (cut, last0, last1) = sarsa_and_its_values()
+    target = np.array(
+        [
+            [1.0 + GAMMA * q[1, 0], 0.0 + GAMMA * cut],
+            [2.0, 1.0 + GAMMA * q[2, 1]],
+            [0.5 + GAMMA * last0, 1.0 + GAMMA * last1],
+        ]
+    )
+    report = learner.learn(rollout(), 0)
+    assert report["loss"] == pytest.approx(((q - target) ** 2).mean(), rel=1e-5)
+
+
+def test_sarsa_sums_as_many_rewards_as_the_spec_says():
+    """Two of them here, or one where an episode or the rollout ends."""
+    learner, q, (cut, last0, last1) = sarsa_and_its_values(num_step_returns=2)
+    target = np.array(
+        [
+            [1.0 + GAMMA * 2.0, 0.0 + GAMMA * cut],
+            [2.0, 1.0 + GAMMA * 1.0 + GAMMA**2 * last1],
+            [0.5 + GAMMA * last0, 1.0 + GAMMA * last1],
+        ]
+    )
+    report = learner.learn(rollout(), 0)
+    assert report["loss"] == pytest.approx(((q - target) ** 2).mean(), rel=1e-5)
+
+
+def test_epsilon_is_drawn_for_each_environment():
+    explore = {"name": "no_decay", "start_val": 0.5}
+    agent = agent_of(
+        {"name": "DQN", "action_policy": "epsilon_greedy", "explore_var_spec": explore},
+        {"name": "Replay", "batch_size": 4, "max_size": 1000},
+        num_envs=200,
+    )
+    obs = np.zeros((200, 4), np.float32)
+    greedy = agent.actor.act_greedily(obs)
+    share = (agent.act(obs, 0).action == greedy).mean()
+    assert 0.6 < share < 0.9  # 1 − ε + ε/2 on average, and never all or none

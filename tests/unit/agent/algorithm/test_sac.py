@@ -1,0 +1,401 @@
+"""Soft actor-critic and CrossQ against numbers worked out by hand."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import linear
+
+from slm_lab.agent.algorithm.algorithm import AgentSeeds
+from slm_lab.agent.algorithm.soft_policy import exact, gumbel_softmax, squashed
+from slm_lab.agent.algorithm.temperature import LogAlpha, TunedTemperature
+from slm_lab.agent.batch import Transitions
+from slm_lab.agent.build import build_agent
+from slm_lab.agent.distribution.continuous import TanhNormal
+from slm_lab.agent.distribution.discrete import Categorical
+from slm_lab.agent.net.layers.batch_renorm import BatchRenorm
+from slm_lab.agent.net.value_transform import symexp
+from slm_lab.agent.optim.flat import FlatParameters
+from slm_lab.agent.optim.lr_schedule import ConstantRate
+from slm_lab.agent.optim.optimizer import Optimizer
+from slm_lab.agent.optim.rule import Adam
+from slm_lab.core.errors import LabError
+from slm_lab.env.make import make_env
+from tests.contract.playing import Play
+from tests.support import parse, ppo, soft
+from tests.unit.agent.algorithm.batches import OneBatch
+
+GAMMA = 0.9
+MEMORY = {"name": "Replay", "batch_size": 4, "max_size": 100}
+
+
+def learner_of(name="SoftActorCritic", env="CartPole-v1", net=None, **algorithm):
+    spec = parse(
+        ppo(
+            agent__algorithm={"name": name, "gamma": GAMMA, **algorithm},
+            agent__memory=MEMORY,
+            agent__net={"type": "MLPNet", "hid_layers": [8], "hid_layers_activation": "tanh",
+                        "optim_spec": {"name": "SGD", "lr": 0.1}, "update_type": "polyak",
+                        "polyak_coef": 0.01, **(net or {})},
+            env__name=env,
+        )
+    )  # fmt: skip
+    made = make_env(spec.env, 0)
+    seeds = AgentSeeds(init=0, action=1, sampling=2)
+    spaces = made.observation_space, made.action_space
+    return build_agent(spec.agent, *spaces, made.num_envs, seeds).learner
+
+
+def transitions(obs_dim, action):
+    generator = torch.Generator().manual_seed(0)
+    return Transitions(
+        obs=torch.randn(4, obs_dim, generator=generator),
+        action=action,
+        log_prob=torch.tensor([-0.1, -0.7, -1.2, -0.4]),
+        reward=torch.tensor([1.0, -1.0, 0.5, 2.0]),
+        discount=torch.tensor([0.9, 0.9, 0.0, 0.9]),
+        next_obs=torch.randn(4, obs_dim, generator=generator),
+        weight=torch.tensor([1.0, 0.5, 0.25, 1.0]),
+        index=torch.arange(4),
+    )
+
+
+DISCRETE = torch.tensor([0, 1, 1, 0])
+CONTINUOUS = torch.tensor([[0.1], [-0.7], [0.9], [0.0]])
+
+
+def test_the_discrete_target_is_the_exact_expectation():
+    """y = r + γ Σ_a π(a|s') (min Q̂(s', a) − α log π(a|s')), and the loss sums both critics."""
+    learner, batch = learner_of(fixed_alpha=0.3), transitions(4, DISCRETE)
+    with torch.no_grad():
+        learner.critic.target_network.target.vector.mul_(
+            -0.5
+        )  # so that it shows which one is asked
+        log_p = learner.actor.policy(batch.next_obs).log_softmax(-1).numpy()
+        targets = [net(batch.next_obs)[0].numpy() for net in learner.critic._targets]
+        q = [net(batch.obs)[0].numpy()[np.arange(4), DISCRETE] for net in learner.critic._nets]
+    soft = (np.exp(log_p) * (np.minimum(*targets) - 0.3 * log_p)).sum(-1)
+    y = batch.reward.numpy() + batch.discount.numpy() * soft
+    expected = sum((batch.weight.numpy() * (each - y) ** 2).mean() for each in q)
+    source = OneBatch(batch)
+    report = learner.learn(source, 0)
+    assert report["value_loss"] == pytest.approx(expected, rel=1e-5)
+    np.testing.assert_allclose(source.error.numpy(), y - q[0], rtol=1e-4, atol=1e-6)
+    assert report["alpha"] == pytest.approx(0.3)
+
+
+def test_the_continuous_target_uses_the_sampled_action_and_its_log_probability():
+    learner, batch = learner_of(env="Pendulum-v1", fixed_alpha=0.3), transitions(3, CONTINUOUS)
+    generator = torch.Generator()
+    generator.set_state(learner.generator.get_state())
+    with torch.no_grad():
+        policy = TanhNormal(*learner.actor.policy(batch.next_obs).chunk(2, -1))
+        action, log_prob = policy.sample_with_log_prob(generator)
+        inputs = torch.cat([batch.next_obs, action], -1)
+        targets = [net(inputs)[0].squeeze(-1) for net in learner.critic._targets]
+        y = batch.reward + batch.discount * (torch.min(*targets) - 0.3 * log_prob)
+        both = torch.cat([batch.obs, batch.action], -1)
+        q = [net(both)[0].squeeze(-1) for net in learner.critic._nets]
+        expected = sum((batch.weight * (each - y) ** 2).mean() for each in q)
+    assert learner.learn(OneBatch(batch), 0)["value_loss"] == pytest.approx(
+        expected.item(), rel=1e-5
+    )
+
+
+@pytest.mark.parametrize(("env", "obs_dim", "action"), [
+    ("CartPole-v1", 4, DISCRETE), ("Pendulum-v1", 3, CONTINUOUS),
+])  # fmt: skip
+def test_the_actor_step_leaves_the_critics_as_they_are_and_needs_no_gradient_of_theirs(
+    env, obs_dim, action
+):
+    learner, batch = learner_of(env=env), transitions(obs_dim, action)
+    before, grad = learner.critic.optimizer.flat.vector.clone(), learner.critic.optimizer.flat.grad
+    grad.fill_(7.0)
+    actor = learner.actor.units.flats["actor"].vector.clone()
+    learner._update_actor(batch.obs, batch.log_prob, alpha=0.2)
+    assert torch.equal(learner.critic.optimizer.flat.vector, before)
+    assert (grad == 7.0).all()
+    assert not torch.equal(learner.actor.units.flats["actor"].vector, actor)
+    assert all(view.requires_grad for view in learner.critic.optimizer.flat.views)
+
+
+@pytest.mark.parametrize("symlog", [False, True])
+def test_the_actor_loss_is_minus_the_soft_value_by_the_mean_of_the_critics(symlog):
+    """Of discrete actions; symlog's inverse is taken of each before the mean."""
+    learner, batch = learner_of(symlog=symlog), transitions(4, DISCRETE)
+    with torch.no_grad():
+        log_p = learner.actor.policy(batch.obs).log_softmax(-1)
+        q = sum(net(batch.obs)[0] for net in learner.critic._nets) / 2
+        if symlog:
+            q = sum(symexp(net(batch.obs)[0]) for net in learner.critic._nets) / 2
+        expected = (log_p.exp() * (0.2 * log_p - q)).sum(-1).mean()
+    report = learner._update_actor(batch.obs, batch.log_prob, alpha=0.2)
+    assert report["policy_loss"] == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_of_continuous_actions_the_actor_goes_by_the_smaller_critic():
+    learner, batch = learner_of(env="Pendulum-v1"), transitions(3, CONTINUOUS)
+    both = torch.cat([batch.obs, batch.action], -1)
+    with torch.no_grad():
+        smaller = torch.min(*(net(both)[0].squeeze(-1) for net in learner.critic._nets))
+        torch.testing.assert_close(learner.critic.for_actor(batch.obs, batch.action), smaller)
+
+
+def test_the_gumbel_softmax_expectation_is_the_exact_one_on_average():
+    params, q = (
+        torch.randn(1, 3, generator=torch.Generator().manual_seed(0)),
+        torch.tensor([[1.0, -2.0, 4.0]]),
+    )
+    many = params.expand(100_000, 3)
+    generator = torch.Generator().manual_seed(1)
+    drawn = gumbel_softmax(many, lambda _: q, generator)
+    wanted = exact(params, lambda _: q, generator)
+    assert drawn.value.mean().item() == pytest.approx(wanted.value.item(), abs=0.03)
+    assert drawn.entropy.mean().item() == pytest.approx(wanted.entropy.item(), abs=0.02)
+    logits = params.clone().requires_grad_()
+    gumbel_softmax(logits, lambda _: q, generator).value.sum().backward()
+    assert logits.grad.abs().sum() > 0
+
+
+def test_the_squashed_density_is_that_of_torch_and_finite_far_out():
+    draws = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(0)) * 0.4
+    mean, log_std = draws.unbind()
+    ours = TanhNormal(mean, log_std)
+    theirs = torch.distributions.TransformedDistribution(
+        torch.distributions.Normal(mean, log_std.exp()), torch.distributions.TanhTransform()
+    )
+    action, log_prob = ours.sample_with_log_prob(torch.Generator().manual_seed(1))
+    torch.testing.assert_close(log_prob, theirs.log_prob(action).sum(-1), rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(ours.log_prob(action), log_prob, rtol=1e-3, atol=1e-3)
+    far = TanhNormal(torch.full((1, 1), 20.0), torch.zeros(1, 1))
+    _, log_prob = far.sample_with_log_prob(torch.Generator().manual_seed(0))
+    assert torch.isfinite(log_prob).all()
+
+
+def test_the_entropy_of_a_squashed_normal_is_the_mean_of_minus_log_p():
+    mean, log_std = torch.tensor([[0.5, -1.0]]), torch.tensor([[0.0, -0.5]])
+    size = 200_000
+    many = TanhNormal(mean.expand(size, 2), log_std.expand(size, 2))
+    _, log_prob = many.sample_with_log_prob(torch.Generator().manual_seed(0))
+    entropy = TanhNormal(mean, log_std).entropy().item()
+    assert entropy == pytest.approx(-log_prob.mean().item(), abs=0.01)
+
+
+def test_gradients_of_the_squashed_value_reach_mean_and_deviation():
+    """d/dμ E[a] for a = tanh(μ + σ ε) is E[1 − a²]."""
+    params = torch.tensor([[0.3, -0.2]]).expand(50_000, 2).clone().requires_grad_()
+    value = squashed(params, lambda a: a.squeeze(-1), torch.Generator().manual_seed(0)).value
+    value.sum().backward()
+    with torch.no_grad():
+        expected = (1 - value**2).mean()
+    assert params.grad[:, 0].mean().item() == pytest.approx(expected.item(), rel=1e-4)
+
+
+def tuned(target_entropy, bounds=(-20.0, 2.0)):
+    log_alpha = LogAlpha()
+    flat = FlatParameters(log_alpha)
+    optimizer = Optimizer(flat, Adam(flat), ConstantRate(0.1), None, bounds)
+    return TunedTemperature(log_alpha, optimizer, target_entropy)
+
+
+def test_the_temperature_rises_while_there_is_too_little_entropy_and_falls_otherwise():
+    for entropy, sign in ((0.2, 1), (0.8, -1)):
+        temperature = tuned(0.5)
+        temperature.update(torch.full((4,), entropy))
+        assert temperature.at(0) == pytest.approx(math.exp(sign * 0.1), rel=1e-4)
+
+
+def test_the_temperature_stays_between_its_bounds_and_comes_back_from_them():
+    temperature = tuned(0.5, bounds=(-0.15, 0.15))
+    for _ in range(10):
+        temperature.update(torch.full((4,), 9.0))
+    assert temperature.at(0) == pytest.approx(math.exp(-0.15))
+    for _ in range(60):
+        temperature.update(torch.full((4,), -9.0))
+    assert temperature.at(0) == pytest.approx(math.exp(0.15))
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
+def test_an_entropy_that_no_policy_has_is_refused_as_a_target(env):
+    """Two actions, or one number in [−1, 1]: ln 2 either way."""
+    learner_of(env=env, target_entropy=0.69)
+    with pytest.raises(LabError, match=r"target_entropy = 0\.7: must be < 0\.693"):
+        learner_of(env=env, target_entropy=0.7)
+
+
+def test_a_fixed_temperature_may_be_annealed():
+    schedule = {"name": "linear_decay", "start_val": 1.0, "end_val": 0.0, "end_step": 100}
+    learner = learner_of(fixed_alpha=schedule)
+    assert [learner.temperature.at(frame) for frame in (0, 50, 200)] == [1.0, 0.5, 0.0]
+    assert "alpha" not in learner.flats
+
+
+def test_the_actor_waits_for_its_critics():
+    learner = learner_of(policy_delay=3)
+    source = OneBatch(transitions(4, DISCRETE))
+    actor = learner.flats["actor"].vector
+    changed = []
+    for _ in range(6):
+        before = actor.clone()
+        learner.learn(source, 0)
+        changed.append(not torch.equal(actor, before))
+    assert changed == [False, False, True, False, False, True]
+
+
+def of_the_batch(x):
+    return (x - x.mean(0)) / (x.var(0, correction=0) + 1e-3).sqrt()
+
+
+@pytest.mark.parametrize("place", ["before", None])
+def test_crossq_predicts_both_states_from_one_batch(place):
+    """Its batch statistics are those of (s, a) and (s', a') together, and nothing is a target.
+
+    By default the norm stands where the authors have it: of the input, and behind the activation.
+    """
+    net = {"norm_place": place}
+    learner = learner_of("CrossQ", env="Pendulum-v1", net=net, fixed_alpha=0.3)
+    batch = transitions(3, CONTINUOUS)
+    assert learner.critic.target_network is None
+    generator = torch.Generator()
+    generator.set_state(learner.generator.get_state())
+    with torch.no_grad():
+        policy = TanhNormal(*learner.actor.policy(batch.next_obs).chunk(2, -1))
+        action, log_prob = policy.sample_with_log_prob(generator)
+    rows = torch.cat(
+        [torch.cat([batch.obs, batch.action], -1), torch.cat([batch.next_obs, action], -1)]
+    )
+    q, next_q = [], []
+    for net in learner.critic._nets:
+        weight, bias = net.hidden[0].weight, net.hidden[0].bias
+        if place == "before":
+            hidden = torch.tanh(of_the_batch(linear(rows, weight, bias)))
+        else:
+            hidden = of_the_batch(torch.tanh(linear(of_the_batch(rows), weight, bias)))
+        out = net.heads[0](hidden).squeeze(-1).detach()
+        q.append(out[:4])
+        next_q.append(out[4:])
+    y = batch.reward + batch.discount * (torch.min(*next_q) - 0.3 * log_prob)
+    expected = sum((batch.weight * (each - y) ** 2).mean() for each in q)
+    report = learner.learn(OneBatch(batch), 0)
+    assert report["value_loss"] == pytest.approx(expected.item(), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("place", "counts"), [("before", (1, 0)), (None, (2, 2)), ("after", (2, 2))]
+)
+def test_by_default_actor_and_critics_of_crossq_are_normalised_as_by_its_authors(place, counts):
+    """One hidden layer: a norm of its own, and by the authors one of the input."""
+    learner = learner_of("CrossQ", net={"norm_place": place})
+    nets = [*learner.critic._nets, learner.actor._net.net]
+    found = [sum(isinstance(m, BatchRenorm) for m in net.modules()) for net in nets]
+    assert found == [counts[0], counts[0], counts[1]]
+
+
+def test_an_actor_of_crossq_learns_with_its_own_batch_and_acts_with_what_it_has_seen():
+    learner, batch = learner_of("CrossQ", env="Pendulum-v1"), transitions(3, CONTINUOUS)
+    net = learner.actor._net.net
+    learner.learn(OneBatch(batch), 0)
+    first = net.norms[0]
+    torch.testing.assert_close(first.get_buffer("running_mean"), 0.01 * batch.obs.mean(0))
+    with torch.no_grad():
+        acted = learner.actor.act(batch.obs.numpy()).params
+        torch.testing.assert_close(torch.from_numpy(acted), net.train(False)(batch.obs)[0])
+
+
+def test_batch_renorm_is_batch_norm_while_it_warms_up():
+    ours, theirs = BatchRenorm(5), torch.nn.BatchNorm1d(5, eps=1e-3, momentum=0.01)
+    x = torch.randn(64, 5, generator=torch.Generator().manual_seed(0)) * 3 + 1
+    torch.testing.assert_close(ours(x), theirs(x))
+    torch.testing.assert_close(ours.running_mean, theirs.running_mean)
+    ours.eval()
+    theirs.eval()
+    theirs.running_var.copy_(ours.running_var)  # torch keeps the unbiased variance
+    torch.testing.assert_close(ours(x), theirs(x))
+
+
+def test_batch_renorm_normalises_with_the_running_moments_once_it_is_warm():
+    """Where nothing is clipped, x̂ = (x − μ)/σ, although the gradient is that of the batch."""
+    layer = BatchRenorm(3, warmup_steps=0)
+    mean, var = torch.tensor([0.5, -0.5, 0.0]), torch.tensor([2.0, 1.0, 0.5])
+    layer.running_mean.copy_(mean)
+    layer.running_var.copy_(var)
+    x = torch.randn(256, 3, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(layer(x), (x - mean) / (var + 1e-3).sqrt(), rtol=1e-4, atol=1e-5)
+
+
+def test_batch_renorm_corrects_no_further_than_its_bounds():
+    layer = BatchRenorm(1, warmup_steps=0)
+    x = torch.randn(256, 1, generator=torch.Generator().manual_seed(0)) * 100 + 1000
+    plain = (x - x.mean()) / (x.var(correction=0) + 1e-3).sqrt()
+    torch.testing.assert_close(layer(x), plain * 3 + 5)
+
+
+def test_spectrally_normalised_critics_have_layers_of_norm_one_and_still_learn():
+    learner = learner_of(env="Pendulum-v1", spectral_norm=True)
+    norms = [
+        torch.linalg.matrix_norm(layer.weight, 2).item()
+        for net in learner.critic._nets
+        for layer in net.modules()
+        if isinstance(layer, torch.nn.Linear)
+    ]
+    np.testing.assert_allclose(norms, 1.0, atol=0.02)
+    vector = learner.critic.optimizer.flat.vector
+    before = vector.clone()
+    learner.learn(OneBatch(transitions(3, CONTINUOUS)), 0)
+    assert not torch.equal(vector, before)
+    learner.critic.optimizer.flat.check()
+
+
+def test_spectral_normalisation_draws_nothing_from_the_global_generator():
+    before = torch.get_rng_state()
+    first, second = (learner_of(spectral_norm=True) for _ in range(2))
+    assert torch.equal(torch.get_rng_state(), before)
+    for name, flat in first.flats.items():
+        assert torch.equal(flat.statistics, second.flats[name].statistics)
+
+
+def test_the_entropy_penalty_is_the_squared_change_from_the_policy_that_acted():
+    plain, penalised = learner_of(), learner_of(entropy_penalty_coef=0.5)
+    batch = transitions(4, DISCRETE)
+    with torch.no_grad():
+        entropy = Categorical(plain.actor.policy(batch.obs)).entropy()
+    change = 0.5 * ((-batch.log_prob - entropy) ** 2).mean()
+    losses = [
+        learner._update_actor(batch.obs, batch.log_prob, alpha=0.2)["policy_loss"]
+        for learner in (plain, penalised)
+    ]
+    assert losses[1] - losses[0] == pytest.approx(0.5 * change.item(), rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["SoftActorCritic", "CrossQ"])
+@pytest.mark.parametrize("env", ["Pendulum-v1", "CartPole-v1"])
+def test_actions_are_uniform_until_training_begins_and_are_recorded_so(name, env):
+    """One number in [−1, 1], or two actions: log π = −ln 2 either way."""
+    play = Play(parse(soft(name, env__name=env, env__max_t=40)))
+    is_uniform = []
+    for _ in range(20):  # of 4 environments; training begins at 32 stored steps
+        act = play.agent.act(play.obs, play.frame)
+        is_uniform.append(np.allclose(act.log_prob, -math.log(2), atol=1e-6))
+        play.step()
+        play.agent.learn(play.frame)
+    assert is_uniform == [True] * 8 + [False] * 12
+    play.env.close()
+
+
+@pytest.mark.parametrize("keys", [{"random_warmup": False}, {"training_start_step": 0}])
+def test_the_policy_acts_from_the_beginning_where_that_is_asked_for(keys):
+    own = {f"agent__algorithm__{key}": value for key, value in keys.items()}
+    play = Play(parse(soft("SoftActorCritic", env__name="Pendulum-v1", **own)))
+    assert not np.allclose(play.agent.act(play.obs, 0).log_prob, -math.log(2), atol=1e-3)
+    play.env.close()
+
+
+def test_uniform_actions_fill_the_space_whatever_the_observations_are():
+    """Large observations press the untrained policy against the bounds."""
+    play = Play(parse(soft("SoftActorCritic", env__name="Pendulum-v1")))
+    obs = np.full((4, 3), 100.0, np.float32)
+    actions = np.concatenate([play.agent.act(obs, 0).action for _ in range(500)])
+    assert abs(actions.mean()) < 0.05
+    assert (np.abs(actions) > 0.9).mean() == pytest.approx(0.1, abs=0.03)
+    play.env.close()

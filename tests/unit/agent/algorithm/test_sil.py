@@ -1,0 +1,180 @@
+"""Self-imitation: the returns of past episodes, and the losses by hand."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slm_lab.agent.algorithm.algorithm import AgentSeeds
+from slm_lab.agent.algorithm.loss import imitation_policy_loss, imitation_value_loss
+from slm_lab.agent.batch import ImitationBatch
+from slm_lab.agent.build import build_agent
+from slm_lab.agent.memory.imitation import PastEpisodes, ReturnRing
+from slm_lab.agent.memory.memory import MemoryLayout
+from slm_lab.agent.memory.sampler import UniformSampler
+from slm_lab.env.make import make_env
+from tests.support import actor_critic, parse, ppo
+from tests.unit.agent.algorithm.past_steps import rollout, stream
+
+GAMMA = 0.9
+LAYOUT = MemoryLayout(1, 1, (1,), np.dtype(np.float32), (), np.dtype(np.int64))
+
+
+def past(size=10_000):
+    ring = ReturnRing(size, GAMMA, LAYOUT)
+    return PastEpisodes(ring, UniformSampler(ring, 0), batch_size=8, use_cer=False), ring
+
+
+def returns_by_hand(obs, reward, terminated, truncated):
+    """{first number of the observation: return} of every step whose episode has ended."""
+    known = {}
+    steps, num_envs = reward.shape
+    for n in range(num_envs):
+        following = None  # not known before an end has been seen
+        for t in reversed(range(steps)):
+            if terminated[t, n]:
+                following = 0.0
+            elif truncated[t, n]:
+                following = 100.0 + n
+            if following is not None:
+                following = float(reward[t, n]) + GAMMA * following
+                known[float(obs[t, n, 0])] = following
+    return known
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    num_envs=st.integers(1, 3),
+    lengths=st.lists(st.integers(1, 9), min_size=1, max_size=6),
+)
+@settings(max_examples=60)
+def test_returns_are_those_of_whole_episodes_however_rollouts_cut_them(seed, num_envs, lengths):
+    steps = stream(seed, sum(lengths), num_envs)
+    memory, ring = past()
+    begin = 0
+    for length in lengths:
+        memory.add(*rollout(*(x[begin : begin + length] for x in steps)))
+        begin += length
+    places = ring.place(np.arange(ring.num_stored))
+    stored = dict(
+        zip(ring.arrays["obs"][places, 0].tolist(), ring.arrays["returns"][places], strict=True)
+    )
+    wanted = returns_by_hand(*steps)
+    assert stored.keys() == wanted.keys()
+    for key, value in wanted.items():
+        assert stored[key] == pytest.approx(value, rel=1e-4, abs=1e-4)
+
+
+def test_combined_replay_brings_one_new_step_and_leaves_the_rest_to_the_past():
+    ring = ReturnRing(1000, 0.0, LAYOUT)  # with a γ of 0 a reward is a return
+    memory = PastEpisodes(ring, UniformSampler(ring, 0), batch_size=8, use_cer=True)
+    for episode in range(50):
+        shape = (20, *LAYOUT.obs_shape)
+        returns = 100 * episode + np.arange(20, dtype=np.float32)
+        ring.add(np.zeros(shape, np.float32), np.zeros(20, LAYOUT.action_dtype), returns, 0.0)
+    drawn = memory.sample(0).reward
+    assert drawn[-1] == 4919
+    assert (drawn[:-1] < 4900).any()
+
+
+def test_a_full_ring_keeps_the_newest_steps():
+    ring = ReturnRing(5, 0.0, LAYOUT)
+    for block in ([1, 2, 3], [4, 5, 6, 7], [8], list(range(10, 20))):
+        values = np.array(block, np.float32)
+        ring.add(values[:, None], np.zeros(len(block), np.int64), values, 0.0)
+        ages = np.arange(ring.num_stored)
+        assert set(ring.arrays["returns"][ring.newest]) <= set(values)
+    assert ring.arrays["returns"][ring.place(ages)].tolist() == [15, 16, 17, 18, 19]
+
+
+def test_what_was_broken_off_does_not_run_into_the_next_episode():
+    obs, reward, terminated, truncated = stream(0, 4, 1)
+    terminated[:], truncated[:] = False, False
+    memory, ring = past()
+    memory.add(*rollout(obs, reward, terminated, truncated))
+    memory.forget_running()
+    terminated = np.array([[False], [True]])
+    memory.add(*rollout(obs[:2], reward[:2], terminated, np.zeros((2, 1), bool)))
+    assert ring.num_stored == 2
+
+
+def test_only_what_went_better_than_expected_counts():
+    log_prob, weight = torch.tensor([-1.0, -2.0, -0.5]), torch.tensor([1.0, 0.5, 1.0])
+    advantage = torch.tensor([2.0, 4.0, -3.0])
+    loss = imitation_policy_loss(log_prob, advantage, weight)
+    assert loss.item() == pytest.approx((1 * 1 * 2 + 0.5 * 2 * 4) / 3)
+    value, target = torch.tensor([1.0, 1.0, 5.0]), torch.tensor([3.0, 5.0, 2.0])
+    loss = imitation_value_loss(value, target, weight)
+    assert loss.item() == pytest.approx((0.5 * 4 + 0.5 * 0.5 * 16) / 3)
+
+
+MEMORY = {"name": "OnPolicyBatchReplay", "sil_replay_name": "Replay", "batch_size": 4,
+          "max_size": 100}  # fmt: skip
+
+
+@pytest.mark.parametrize("base", [actor_critic, ppo])
+def test_imitation_without_weight_is_the_inner_algorithm(base):
+    """Same parameters, bit for bit, when both coefficients are zero: Adam takes no step then."""
+    name = "SIL" if base is actor_critic else "PPOSIL"
+    sgd = {"agent__net__optim_spec": {"name": "SGD", "lr": 0.01}}
+    plain = agent_of(base(**sgd))
+    imitating = agent_of(
+        base(
+            **sgd,
+            agent__algorithm__name=name,
+            agent__algorithm__sil_policy_loss_coef=0.0,
+            agent__algorithm__sil_val_loss_coef=0.0,
+            agent__memory=MEMORY,
+        )
+    )
+    env = make_env(parse(base()).env, 0)
+    obs = env.reset()
+    for frame in range(0, 400, 4):
+        acts = [agent.act(obs, frame) for agent in (plain, imitating)]
+        np.testing.assert_array_equal(acts[0].action, acts[1].action)
+        step = env.step(acts[0].action)
+        for agent, act in zip((plain, imitating), acts, strict=True):
+            agent.observe(obs, act, step.reward, step.terminated, step.truncated, step.next_obs)
+            agent.learn(frame)
+        obs = step.obs
+    for unit, flat in plain.learner.flats.items():
+        assert torch.equal(flat.vector, imitating.learner.flats[unit].vector)
+    assert imitating.learner.opt_step > plain.learner.opt_step > 0
+
+
+def agent_of(data):
+    spec = parse(data)
+    env = make_env(spec.env, 0)
+    spaces = env.observation_space, env.action_space
+    return build_agent(spec.agent, *spaces, env.num_envs, AgentSeeds(0, 1, 2))
+
+
+def test_imitation_makes_what_went_well_likelier():
+    agent = agent_of(
+        actor_critic(
+            agent__algorithm__name="SIL",
+            agent__algorithm__sil_val_loss_coef=0.0,
+            agent__algorithm__training_batch_iter=20,
+            agent__memory=MEMORY,
+        )
+    )
+    learner = agent.learner
+    memory, _ = past()
+    obs = np.tile(np.array([0.1, 0.2, 0.3, 0.4], np.float32), (3, 1, 1))
+    ring = ReturnRing(
+        100, GAMMA, MemoryLayout(1, 1, (4,), LAYOUT.obs_dtype, (), LAYOUT.action_dtype)
+    )
+    memory = PastEpisodes(ring, UniformSampler(ring, 0), 4, use_cer=False)
+    reward, end = np.full((3, 1), 10.0, np.float32), np.array([[False], [False], [True]])
+    batch, values = rollout(obs, reward, end, np.zeros((3, 1), bool))
+    memory.add(batch, values)  # action 0 each time, with returns of 10 and more
+
+    def probability():
+        with torch.no_grad():
+            params = learner.inner.network.policy(torch.from_numpy(obs[0]))
+        return params.softmax(-1)[0, 0].item()
+
+    before = probability()
+    learner._imitate(ImitationBatch(batch, memory), 0)
+    assert probability() > before

@@ -1,0 +1,129 @@
+"""What `action_policy` makes of a policy."""
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from slm_lab.agent.distribution.choice import EpsilonGreedy, FastCategorical
+from slm_lab.agent.distribution.exploration import boltzmann, exploration_policy
+from slm_lab.agent.distribution.family import distribution_family
+from slm_lab.agent.generators import Generators
+from slm_lab.core.errors import LabError
+from tests.support import parse, ppo, rows, run_session
+
+LOGITS = np.array([[0.0, 2.0, 1.0, -1.0], [3.0, 0.0, 0.0, 0.0]], np.float32)
+DISCRETE = spaces.Discrete(4)
+MANY = 40_000
+
+
+def frequencies(make, *variables):
+    """(2, 4) how often each action comes for either row of LOGITS, and log p of what came."""
+    shares, believed = [], []
+    for row in LOGITS:
+        action, log_prob = make(np.tile(row, (MANY, 1)), *variables).draw(Generators(0))
+        assert action.shape == log_prob.shape == (MANY,)
+        assert action.dtype == np.int64
+        assert log_prob.dtype == np.float32
+        shares.append(np.bincount(action, minlength=4) / MANY)
+        believed.append({int(a): float(p) for a, p in zip(action, log_prob, strict=True)})
+    return np.array(shares), believed
+
+
+def check_frequencies(make, variable, expected):
+    shares, believed = frequencies(make, variable)
+    np.testing.assert_allclose(shares, expected, atol=4 * 0.5 / MANY**0.5)
+    for row, log_probs in zip(expected, believed, strict=True):
+        assert set(log_probs) <= set(np.flatnonzero(row))
+        for action, log_prob in log_probs.items():
+            assert log_prob == pytest.approx(np.log(row[action]), abs=1e-5)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.2, 1.0])
+def test_epsilon_greedy_takes_the_best_but_for_epsilon(epsilon):
+    """By one draw for each environment: the shares are those of independent ones."""
+    expected = np.full((2, 4), epsilon / 4)
+    expected[0, 1] += 1 - epsilon
+    expected[1, 0] += 1 - epsilon
+    check_frequencies(EpsilonGreedy, epsilon, expected)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 4.0])
+def test_boltzmann_is_a_softmax_at_a_temperature(temperature):
+    expected = torch.from_numpy(LOGITS / temperature).softmax(-1).numpy()
+    check_frequencies(boltzmann, temperature, expected)
+
+
+def test_boltzmann_at_zero_is_greedy():
+    action, log_prob = boltzmann(LOGITS, 0.0).draw(Generators(0))
+    np.testing.assert_array_equal(action, LOGITS.argmax(-1))
+    np.testing.assert_array_equal(log_prob, np.zeros(2))
+
+
+def test_what_has_no_probability_is_never_chosen():
+    p = np.tile(np.array([0.0, 0.3, 0.0, 0.7, 0.0], np.float32), (MANY, 1))
+    action, _ = FastCategorical(p).draw(Generators(0))
+    assert set(action.tolist()) == {1, 3}
+
+
+@pytest.mark.parametrize("name", ["default", "random"])
+def test_a_choice_is_believed_as_the_categorical_of_the_learner_has_it(name):
+    family = distribution_family(DISCRETE, "default")
+    logits = np.random.default_rng(0).normal(size=(100, 4)).astype(np.float32)
+    action, log_prob = exploration_policy(name, family, DISCRETE)(logits, 0.0).draw(Generators(0))
+    of_learner = family(torch.from_numpy(logits if name == "default" else 0 * logits))
+    expected = of_learner.log_prob(torch.from_numpy(action))
+    np.testing.assert_allclose(log_prob, expected.numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("space", "log_prob"),
+    [
+        (DISCRETE, -np.log(4)),
+        (spaces.MultiDiscrete([2, 3]), -np.log(6)),
+        (spaces.MultiBinary(3), -np.log(8)),
+        (spaces.Box(-1.0, 1.0, (2,), np.float32), -np.log(4)),
+    ],
+)
+def test_random_ignores_the_policy(space, log_prob):
+    family = distribution_family(space, "default")
+    params = np.random.default_rng(0).normal(size=(5, family.param_dim)).astype(np.float32) * 5
+    actions, log_probs = exploration_policy("random", family, space)(params, 0.0).draw(
+        Generators(0)
+    )
+    assert all(action in space for action in actions)
+    np.testing.assert_allclose(log_probs, np.full(5, log_prob), rtol=1e-6)
+
+
+def test_what_cannot_be_done_is_refused_with_the_reason():
+    box = spaces.Box(-1.0, 1.0, (2,), np.float32)
+    with pytest.raises(LabError, match="chooses one of n actions"):
+        exploration_policy("boltzmann", distribution_family(box, "default"), box)
+    unbounded = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    with pytest.raises(LabError, match="needs actions with two bounds"):
+        exploration_policy("random", distribution_family(unbounded, "default"), unbounded)
+
+
+def test_the_exploration_variable_follows_its_schedule_and_is_in_every_row(tmp_path):
+    schedule = {"name": "linear_decay", "start_val": 1.0, "end_val": 0.0, "start_step": 0,
+                "end_step": 1000}  # fmt: skip
+    spec = parse(
+        ppo(
+            agent__algorithm__action_policy="epsilon_greedy",
+            agent__algorithm__explore_var_spec=schedule,
+        )
+    )
+    df = rows(run_session(spec, tmp_path))
+    # The row's last act came one vector step of four environments before it.
+    np.testing.assert_allclose(df["explore_var"], 1 - (df["frame"] - 4) / 1000, atol=1e-9)
+
+
+def test_the_recorded_log_probability_is_that_of_the_behaviour(tmp_path):
+    """PPO's first pass sees the ratio of policy and behaviour, which is not one here."""
+    changes = {"agent__algorithm__training_epoch": 1, "agent__algorithm__minibatch_size": 64}
+    kl = {}
+    for name in ("default", "random"):
+        spec = parse(ppo(**changes, agent__algorithm__action_policy=name))
+        kl[name] = rows(run_session(spec, tmp_path / name))["approx_kl"].iloc[0]
+    assert kl["default"] == pytest.approx(0.0, abs=1e-6)
+    assert kl["random"] > 1e-6

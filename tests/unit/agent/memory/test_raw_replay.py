@@ -1,0 +1,181 @@
+"""What is kept for long is kept raw, and normalised by the statistics of the moment it is drawn."""
+
+import numpy as np
+import pytest
+import torch
+
+from slm_lab.agent.memory.imitation import PastEpisodes, ReturnRing
+from slm_lab.agent.memory.memory import MemoryLayout
+from slm_lab.agent.memory.sampler import UniformSampler
+from slm_lab.env.make import make_env
+from slm_lab.parallel.actor_learner.actor import UnrollActor
+from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout
+from slm_lab.parallel.actor_learner.weights import WeightStore
+from slm_lab.session.clock import Clock
+from slm_lab.session.seeding import session_seeds
+from tests.contract.playing import Play
+from tests.contract.table import ALGORITHM_ROWS, PRIORITIZED
+from tests.support import parse, ppo, q_learning, run_session
+from tests.unit.agent.algorithm.past_steps import rollout
+
+GAMMA, N = 0.99, 4
+BOTH = {"env__normalize_obs": True, "env__normalize_reward": True}
+FRAMES = {"single": {}, "joined": {"env__frame_op": "concat", "env__frame_op_len": 3}}
+
+
+def normal_obs(env, raw):
+    """By hand: each frame less the mean of now, over the deviation of now, clipped."""
+    count, mean, m2 = env.statistics[0], env.statistics[1:5], env.statistics[5:9]
+    frames = (raw.reshape(-1, 4) - mean) / np.sqrt(m2 / count + 1e-8)
+    return np.clip(frames, -10, 10).reshape(raw.shape)
+
+
+def normal_reward(env, raw):
+    count, _, m2 = env.statistics[9:]
+    return np.clip(raw / np.sqrt(m2 / count + 1e-8), -10, 10)
+
+
+@pytest.mark.parametrize("frames", FRAMES)
+@pytest.mark.parametrize("num_steps", [1, 3])
+@pytest.mark.parametrize("memory", [None, PRIORITIZED])
+def test_a_transition_is_what_networks_get_for_the_same_state_now(frames, num_steps, memory):
+    keys = {**BOTH, **FRAMES[frames], "agent__algorithm__num_step_returns": num_steps}
+    keys |= {} if memory is None else {"agent__memory": memory}
+    play = Play(parse(q_learning("DQN", **keys)))
+    kept = []
+    for _ in range(45):
+        _, step = play.step()
+        kept.append(step)
+    ring, env = play.agent.memory._ring, play.env
+    got = ring.gather(ring.place(np.arange(ring.num_stored)))
+    for t in range(45):
+        for n in range(N):
+            reward, discount = 0.0, 1.0
+            for last in kept[t : t + num_steps]:
+                reward += discount * normal_reward(env, last.raw.reward[n])
+                discount *= GAMMA
+                if last.terminated[n] or last.truncated[n]:
+                    break
+            i = t * N + n
+            np.testing.assert_allclose(
+                got.obs[i], normal_obs(env, kept[t].raw.obs[n]), rtol=1e-5, atol=1e-5
+            )
+            np.testing.assert_allclose(
+                got.next_obs[i], normal_obs(env, last.raw.next_obs[n]), rtol=1e-5, atol=1e-5
+            )
+            np.testing.assert_allclose(got.reward[i], reward, rtol=1e-5)
+    play.env.close()
+
+
+def test_of_a_recurrent_net_only_the_observation_is_normalised():
+    play = Play(ALGORITHM_ROWS["DoubleDQN"]["recurrent_normalized"].spec)
+    acted = []
+    for _ in range(12):
+        acted.append((play.step()[1].raw.obs, play.agent.actor.state_dict()["recall"]))
+    ring = play.agent.memory._ring
+    got = ring.gather(ring.place(np.arange(ring.num_stored))).obs.reshape(12, N, -1)
+    for t, (raw, _) in enumerate(acted):
+        np.testing.assert_allclose(got[t, :, :8], normal_obs(play.env, raw), rtol=1e-5, atol=1e-5)
+    for t in range(1, 12):
+        running = got[t, :, -1] == 0
+        before = acted[t - 1][1]["state"]
+        np.testing.assert_array_equal(got[t, running, 8:-1], before[running])
+    play.env.close()
+
+
+def test_what_is_acted_on_and_what_rollouts_keep_is_as_before():
+    """The raw values beside it change nothing of a step."""
+    env = make_env(parse(ppo(env__name="Pendulum-v1", env__max_t=20, **BOTH)).env, 0)
+    obs = env.reset()
+    for t in range(60):
+        raw = env.raw_obs
+        step = env.step(np.full((N, 1), np.sin(t), np.float32))
+        np.testing.assert_array_equal(step.raw.obs, raw)
+        again = env.normalization.obs(env.raw_obs)
+        np.testing.assert_array_equal(step.obs, again)
+        np.testing.assert_array_equal(step.reward, env.normalization.reward(step.raw.reward))
+        obs = step.obs
+    assert obs is env.obs
+    env.close()
+
+
+@pytest.mark.parametrize(
+    ("make", "is_raw"), [(lambda **k: q_learning("DQN", **k), True), (ppo, False)]
+)
+def test_actors_hand_over_raw_steps_to_who_replays_them_and_others_as_they_acted(make, is_raw):
+    player = UnrollActor(
+        parse(make(**BOTH, meta__distributed="actor_learner")), session_seeds(0, 0, 0)
+    )
+    weights = WeightStore.of(player.agent.learner.flats, len(player.env.statistics))
+    player.begin(Clock(np.zeros(1, np.int64), 0, 10_000), weights)
+    player.reset()
+    unroll = Unroll.allocate(UnrollLayout(player.writer.layout, len(player.env.statistics)))
+    player.play(unroll)
+    assert (unroll.reward == 1.0).all() == is_raw, "each step of CartPole gives 1"
+    last = player.env.raw_obs if is_raw else player.env.obs
+    running = ~(unroll.terminated[-1] | unroll.truncated[-1])
+    assert running.any()
+    np.testing.assert_array_equal(unroll.obs[-1][running], last[running])
+    player.close()
+
+
+@pytest.mark.parametrize("num_envs", [1, 2])
+def test_past_returns_are_sums_of_rewards_normalised_and_clipped_now(num_envs):
+    class Now:
+        scale, shift = 1.0, 0.0
+
+        def obs(self, raw):
+            return (raw - self.shift).astype(np.float32)
+
+        def reward(self, raw):
+            return np.clip(raw * self.scale, -1, 1).astype(np.float32)
+
+    now, gamma = Now(), 0.9
+    layout = MemoryLayout(1, num_envs, (1,), np.dtype(np.float32), (), np.dtype(np.int64),
+                          normalization=now)  # fmt: skip
+    ring = ReturnRing(6, gamma, layout)
+    memory = PastEpisodes(ring, UniformSampler(ring, 0), batch_size=6, use_cer=False)
+    reward = np.array([[0.2], [0.4], [-0.3], [0.5], [0.1]], np.float32).repeat(num_envs, 1)
+    truncated = np.zeros((5, num_envs), bool)
+    truncated[2] = truncated[4] = True  # episodes of three steps and of two
+    obs = np.arange(5 * num_envs, dtype=np.float32).reshape(5, num_envs, 1)
+    memory.add(*rollout(obs, reward, np.zeros((5, num_envs), bool), truncated))
+    for now.scale, now.shift in ((1.0, 0.0), (5.0, 2.0)):
+        wanted = {}
+        for n in range(num_envs):
+            for episode in (range(3), range(3, 5)):
+                following = 100.0 + n
+                for t in reversed(episode):
+                    following = now.reward(reward[t, n]) + gamma * following
+                    wanted[float(obs[t, n, 0])] = following
+        batch = memory.sample(0)
+        for seen, returns in zip(batch.obs[:, 0].tolist(), batch.reward.tolist(), strict=True):
+            assert returns == pytest.approx(wanted[seen + now.shift], rel=1e-5)
+
+
+def test_imitation_draws_observations_as_networks_see_them_now():
+    play = Play(ALGORITHM_ROWS["PPOSIL"]["normalized"].spec)
+    list(play.reports(120))
+    past = play.agent.memory._past
+    raw = past._ring.arrays["obs"][past._ring.place(np.arange(past.num_stored))]
+    assert len(raw) > 50
+    assert np.abs(raw[:, :4] - raw[:, 4:]).max() < 3, "raw frames of CartPole follow each other"
+    batch = past.sample(0)
+    now = normal_obs(play.env, past._ring.arrays["obs"][batch.index.numpy()])
+    torch.testing.assert_close(batch.obs, torch.from_numpy(now.astype("f4")), rtol=1e-5, atol=1e-5)
+    play.env.close()
+
+
+def test_episodes_that_are_broken_off_end_in_a_raw_observation(tmp_path):
+    spec = ALGORITHM_ROWS["DQN"]["normalized_stacked"].spec
+    first = run_session(spec.model_copy(update={"env": spec.env.model_copy(
+        update={"max_frame": 300})}), tmp_path)  # fmt: skip
+    ended_in = first.env.raw_obs
+    agent = first.agent
+    agent.break_off(first.env.obs, first.env.raw_obs)
+    ring = agent.memory._ring
+    got = ring._obs.after(ring.newest, np.ones(N, bool))
+    done = ring._done.take(ring.newest)
+    assert done.all()
+    running = [n for n in range(N) if np.array_equal(got[n], ended_in[n])]
+    assert running, "the raw observation that a running episode ended in is kept"

@@ -1,0 +1,130 @@
+"""Arrays in mapped files."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from slm_lab.agent.memory.replay import Replay
+from slm_lab.agent.memory.storage import in_memory, mapped_in
+from slm_lab.core.errors import LabError
+from slm_lab.spec.schema.memory import PrioritizedReplaySpec, ReplaySpec
+from tests.contract.playing import same
+from tests.unit.agent.stream import fill, layout
+
+UINT8 = np.dtype(np.uint8)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (7,), (5, 3, 2)])
+@pytest.mark.parametrize("dtype", ["u1", "f4", "i8", "?"])
+def test_a_mapped_array_is_an_array_of_zeros_that_can_be_written(tmp_path, shape, dtype):
+    array = mapped_in(tmp_path)(shape, np.dtype(dtype))
+    np.testing.assert_array_equal(array, np.zeros(shape, dtype), strict=True)
+    array[...] = 1
+    np.testing.assert_array_equal(array, np.ones(shape, dtype), strict=True)
+
+
+@pytest.mark.parametrize("count", [10**13, 2**62, 10**19])
+def test_what_no_memory_holds_is_one_clear_error(count):
+    with pytest.raises(LabError, match=r"agent\.memory\.max_size: .* MB; lower it"):
+        in_memory((count, 4), np.dtype(np.float64))
+
+
+def test_two_mapped_arrays_have_nothing_in_common(tmp_path):
+    allocate = mapped_in(tmp_path)
+    one, other = allocate((10,), UINT8), allocate((10,), UINT8)
+    one[:] = 5
+    assert not other.any()
+
+
+def test_the_disk_space_is_taken_at_once(tmp_path, monkeypatch):
+    """Else a disk that is full later kills the process without a word."""
+    fallocate, taken = os.posix_fallocate, []
+
+    def observed(descriptor, offset, size):
+        fallocate(descriptor, offset, size)
+        taken.append(os.fstat(descriptor).st_blocks * 512)
+
+    monkeypatch.setattr(os, "posix_fallocate", observed)
+    array = mapped_in(tmp_path)((1 << 20, 3), UINT8)
+    assert taken[0] >= array.nbytes == 3 << 20
+
+
+def test_a_full_disk_is_one_clear_error(tmp_path, monkeypatch):
+    def full(*args):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(LabError) as told:
+        mapped_in(tmp_path)((3_000_000,), UINT8)
+    for part in ("agent.memory.storage", "3.0 MB", str(tmp_path), "No space left", "max_size"):
+        assert part in str(told.value)
+
+
+@pytest.fixture
+def no_fallocate(monkeypatch):
+    """As on macOS."""
+    monkeypatch.delattr(os, "posix_fallocate")
+
+
+@pytest.mark.usefixtures("no_fallocate")
+@pytest.mark.parametrize("shape", [(), (0,), (7,), (1 << 10, 3, 2)])
+def test_without_a_call_that_takes_disk_space_it_is_the_same_array(tmp_path, shape):
+    array = mapped_in(tmp_path)(shape, np.dtype("f4"))
+    np.testing.assert_array_equal(array, np.zeros(shape, "f4"), strict=True)
+    array[...] = 1
+    np.testing.assert_array_equal(array, np.ones(shape, "f4"), strict=True)
+
+
+@pytest.mark.usefixtures("no_fallocate")
+def test_without_such_a_call_a_disk_that_is_too_small_is_the_same_error(tmp_path):
+    disk = os.statvfs(tmp_path)
+    too_much = disk.f_blocks * disk.f_frsize + 1
+    with pytest.raises(LabError, match=r"agent.memory.storage .* No space left.*max_size"):
+        mapped_in(tmp_path)((too_much,), UINT8)
+
+
+def test_a_folder_that_is_not_there_is_the_same_error(tmp_path):
+    with pytest.raises(LabError, match="No such file"):
+        mapped_in(tmp_path / "missing")((3,), UINT8)
+
+
+def test_a_memory_without_a_folder_says_so():
+    with pytest.raises(LabError, match=r'agent.memory.storage = "memmap": needs a folder'):
+        Replay.build(ReplaySpec(batch_size=4, max_size=30, storage="memmap"), layout())
+
+
+@pytest.mark.parametrize("model", [ReplaySpec, PrioritizedReplaySpec])
+@pytest.mark.parametrize("stack", [1, 4])
+def test_a_mapped_memory_draws_what_one_in_memory_draws(tmp_path, model, stack):
+    def memory(storage):
+        spec = model(batch_size=16, max_size=60, storage=storage)
+        return Replay.build(spec, layout(num_steps=3, stack=stack, scratch=tmp_path))
+
+    ours, theirs = memory("memory"), memory("memmap")
+    for memory in (ours, theirs):
+        fill(memory.add, 0, 47, stack)
+    for frame in range(5):
+        one, other = ours.sample(frame), theirs.sample(frame)
+        assert same(vars(one), vars(other))
+        for memory in (ours, theirs):
+            memory.update_priorities(one.index, one.reward)
+    assert same(ours.state_dict(), theirs.state_dict())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_process_that_is_killed_leaves_nothing_behind(tmp_path):
+    code = (
+        "import numpy, os, pathlib, signal, sys\n"
+        "from slm_lab.agent.memory.storage import mapped_in\n"
+        "array = mapped_in(pathlib.Path(sys.argv[1]))((1 << 20,), numpy.dtype('u1'))\n"
+        "array[:] = 1\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,223 @@
+"""N updates of the flat vector equal N updates of each parameter by torch.optim."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from slm_lab.agent.net.policy_value import SeparatePolicyValue
+from slm_lab.agent.optim.build import build_rule
+from slm_lab.agent.optim.flat import FlatParameters
+from slm_lab.agent.optim.lr_schedule import ConstantRate
+from slm_lab.agent.optim.optimizer import Optimizer
+from slm_lab.agent.optim.rule import UpdateRule
+from slm_lab.agent.optim.sync import NoSync
+from slm_lab.core.errors import CheckpointError, NonFiniteLossError
+from slm_lab.parallel.hogwild.sync import SharedTrainState, load_unit
+from tests.contract.playing import same
+
+UPDATES = 30
+
+CASES = [
+    ("Adam", {}),
+    ("Adam", {"betas": [0.8, 0.99], "eps": 1e-5, "weight_decay": 0.1}),
+    ("Adam", {"amsgrad": True}),
+    ("Adam", {"maximize": True}),
+    ("AdamW", {}),
+    ("AdamW", {"weight_decay": 0.3, "amsgrad": True}),
+    ("RMSprop", {}),
+    ("RMSprop", {"alpha": 0.9, "eps": 1e-5, "weight_decay": 0.1}),
+    ("RMSprop", {"momentum": 0.9}),
+    ("RMSprop", {"centered": True}),
+    ("RMSprop", {"centered": True, "momentum": 0.5, "maximize": True}),
+    ("SGD", {"momentum": 0.9, "nesterov": True}),
+    ("Adagrad", {}),
+    ("NAdam", {}),
+    ("Rprop", {}),
+    ("Adafactor", {}),
+]
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2))
+
+
+def batches() -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return [torch.randn(16, 3, generator=generator) for _ in range(UPDATES)]
+
+
+def loss_of(net: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+    return (net(batch) - batch[:, :2].sin()).square().mean()
+
+
+def torch_reference(name: str, args: dict, clip: float | None) -> torch.Tensor:
+    net = network()
+    kind = getattr(torch.optim, name)
+    fused = {"fused": True} if name in ("Adam", "AdamW") else {}
+    optimizer = kind(net.parameters(), lr=1e-2, **args, **fused)
+    for batch in batches():
+        optimizer.zero_grad()
+        loss_of(net, batch).backward()
+        if clip is not None:
+            nn.utils.clip_grad_norm_(net.parameters(), clip)
+        optimizer.step()
+    return nn.utils.parameters_to_vector(net.parameters()).detach()
+
+
+def flat_optimizer(net: nn.Module, name: str, args: dict, clip: float | None = None) -> Optimizer:
+    flat = FlatParameters(net)
+    return Optimizer(flat, build_rule(name, args, flat), ConstantRate(1e-2), clip)
+
+
+@pytest.mark.parametrize(("name", "args"), CASES, ids=str)
+def test_flat_updates_equal_per_parameter_updates_bit_for_bit(name, args):
+    net = network()
+    optimizer = flat_optimizer(net, name, args)
+    for batch in batches():
+        optimizer.step(loss_of(net, batch))
+    optimizer.flat.check()
+    assert torch.equal(optimizer.flat.vector, torch_reference(name, args, clip=None))
+
+
+@pytest.mark.parametrize("name", ["Adam", "RMSprop"])
+def test_clipping_is_by_the_global_norm(name):
+    net = network()
+    optimizer = flat_optimizer(net, name, {}, clip=0.05)
+    norms = [optimizer.step(loss_of(net, batch))[1] for batch in batches()]
+    assert max(norms) > 0.05
+    torch.testing.assert_close(optimizer.flat.vector, torch_reference(name, {}, clip=0.05))
+
+
+@pytest.mark.parametrize("name", ["Adam", "RMSprop"])
+def test_the_global_rule_is_the_plain_rule(name):
+    plain_net, global_net = network(), network()
+    plain = flat_optimizer(plain_net, name, {})
+    shared = flat_optimizer(global_net, f"Global{name}", {})
+    for batch in batches():
+        plain.step(loss_of(plain_net, batch))
+        shared.step(loss_of(global_net, batch))
+    assert torch.equal(plain.flat.vector, shared.flat.vector)
+
+
+@pytest.mark.parametrize(("name", "args"), CASES, ids=str)
+def test_a_restored_optimizer_goes_on_bit_for_bit(name, args):
+    net = network()
+    optimizer = flat_optimizer(net, name, args)
+    for batch in batches()[:10]:
+        optimizer.step(loss_of(net, batch))
+    saved = optimizer.state_dict()
+    for batch in batches()[10:]:
+        optimizer.step(loss_of(net, batch))
+    other_net = network()
+    other = flat_optimizer(other_net, name, args)
+    other.load_state_dict(saved)
+    for batch in batches()[10:]:
+        other.step(loss_of(other_net, batch))
+    assert torch.equal(other.flat.vector, optimizer.flat.vector)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_loss_that_is_not_finite_touches_no_weight(bad):
+    net = network()
+    optimizer = flat_optimizer(net, "Adam", {})
+    before = optimizer.flat.vector.clone()
+    with pytest.raises(NonFiniteLossError, match="the loss is"):
+        optimizer.step(loss_of(net, batches()[0]) * bad)
+    assert torch.equal(optimizer.flat.vector, before)
+
+
+def test_a_gradient_that_is_not_finite_touches_no_weight():
+    net = network()
+    optimizer = flat_optimizer(net, "Adam", {})
+    before = optimizer.flat.vector.clone()
+    zero = (net(batches()[0]) * 0).abs().sum()
+    with pytest.raises(NonFiniteLossError, match="gradient"):
+        optimizer.step(zero.sqrt())  # √0 has an infinite slope, times zero: NaN
+    assert torch.equal(optimizer.flat.vector, before)
+
+
+def test_the_exchange_comes_before_the_clip():
+    seen = []
+
+    class Doubling(NoSync):
+        def before_step(self, flat):
+            flat.grad.mul_(2)
+
+        def after_step(self, flat):
+            seen.append(flat.grad.norm().item())
+
+    net = network()
+    flat = FlatParameters(net)
+    rule = build_rule("SGD", {}, flat)
+    optimizer = Optimizer(flat, rule, ConstantRate(1e-2), 1e-3)
+    optimizer.join(Doubling())
+    _, norm = optimizer.step(loss_of(net, batches()[0]))
+    assert norm > 2e-3
+    assert seen == [pytest.approx(1e-3, rel=1e-4)]
+
+
+def test_neither_network_moves_where_one_loss_is_not_finite():
+    actor, critic = network(), network()
+    units = [flat_optimizer(net, "Adam", {}) for net in (actor, critic)]
+    pair = SeparatePolicyValue(None, None, None, *units, None)
+    before = [unit.flat.vector.clone() for unit in units]
+    batch = batches()[0]
+    with pytest.raises(NonFiniteLossError):
+        pair.step(loss_of(actor, batch), loss_of(critic, batch) * math.nan)
+    assert all(torch.equal(u.flat.vector, b) for u, b in zip(units, before, strict=True))
+
+
+def rule_of(name: str, args: dict, steps: int = 2) -> tuple[UpdateRule, FlatParameters]:
+    flat = FlatParameters(network())
+    rule = build_rule(name, args, flat)
+    for _ in range(steps):
+        flat.grad.fill_(0.1)
+        rule.apply(flat.vector, flat.grad, 1e-3)
+    return rule, flat
+
+
+@pytest.mark.parametrize(
+    ("saved", "built", "told"),
+    [
+        (("Adam", {}), ("RMSprop", {}), "as exp_avg, exp_avg_sq, step and is built as square_avg"),
+        (("Adam", {}), ("Adam", {"amsgrad": True}), "is built as exp_avg, exp_avg_sq, max_exp_avg"),
+        (("RMSprop", {"momentum": 0.9}), ("RMSprop", {}), "momentum_buffer, square_avg and is"),
+        (("NAdam", {}), ("Adagrad", {}), "saved as NAdam and is built as Adagrad"),
+        (("SGD", {"momentum": 0.9}), ("Adam", {}), "saved as SGD and is built as exp_avg"),
+        (("RMSprop", {}), ("SGD", {}), "saved as square_avg and is built as SGD"),
+    ],
+)
+def test_the_state_of_another_rule_is_refused_and_changes_nothing(saved, built, told):
+    state = rule_of(*saved)[0].state_dict()
+    rule, _ = rule_of(*built)
+    before = rule.state_dict()
+    assert told in rule.misfit(state)
+    with pytest.raises(CheckpointError, match=r"optimizer was saved as .*undo the change of its"):
+        rule.load_state_dict(state)
+    assert same(rule.state_dict(), before)
+
+
+@pytest.mark.parametrize(("name", "args"), CASES)
+@pytest.mark.parametrize("steps", [0, 2])
+def test_the_state_of_the_same_rule_is_loaded(name, args, steps):
+    """Also one that was saved before the first step."""
+    state = rule_of(name, args, steps)[0].state_dict()
+    rule, _ = rule_of(name, args)
+    assert rule.misfit(state) is None
+    rule.load_state_dict(state)
+    assert same(rule.state_dict(), state)
+
+
+def test_shared_moments_take_no_others():
+    flat = FlatParameters(network())
+    optimizer = Optimizer(flat, build_rule("RMSprop", {}, flat), ConstantRate(0.1), None)
+    unit = SharedTrainState.of(optimizer, 1)
+    before = unit.vector.clone()
+    state = {"flat": flat.state_dict(), "rule": rule_of("Adam", {})[0].state_dict()}
+    state["flat"]["vector"] += 1.0
+    with pytest.raises(CheckpointError, match="is built as square_avg"):
+        load_unit(unit, state)
+    assert torch.equal(unit.vector, before)

@@ -1,0 +1,202 @@
+import json
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from slm_lab.analysis.metrics import TRIAL_METRICS
+from slm_lab.analysis.search.experiment_figure import BEST, experiment_figure
+from slm_lab.analysis.search.experiment_graph import draw_experiment_graph
+from slm_lab.analysis.search.experiment_html import render_experiment_html
+from slm_lab.analysis.search.experiment_png import render_experiment_png
+from slm_lab.analysis.search.summary import SearchSummary, Variable
+from tests.unit.analysis.search.trials import BUDGET, VARIABLES, drawn, searched, trial
+
+MIXED = ["finished", "stopped", "finished", "failed", "running"]
+X = Variable("agent.x", "uniform")
+SEARCHES = {
+    "no trials": SearchSummary("s", "S", VARIABLES, (), BUDGET),
+    "no variables": searched((), [[]] * 6, range(6)),
+    "nothing yet": replace(drawn(3), outcomes=tuple(trial(i, None, "waiting") for i in range(3))),
+    "all failed": drawn(4, status="failed"),
+    "one trial": drawn(1),
+    "all the same": searched((X,), [[0.5]] * 6, [1.0] * 6),
+    "one variable": drawn(12, 1),
+    "all kinds of variables": drawn(30, 8, status=MIXED * 6),
+    "not measured": SearchSummary(
+        "s", "S", (X,), (trial(0, None), replace(trial(1, x=2), metrics={}, score=3.0)), BUDGET
+    ),
+    "names to escape": searched(
+        (Variable("a.<b>&", "choice", ("</script>", "<i>")),), [["</script>"], ["<i>"]], [1.0, 2.0]
+    ),
+}
+
+
+def plot(page):
+    """The traces and the layout inside a page."""
+    call = page.decode().split("Plotly.newPlot(")[1].split(",", 1)[1]
+    decoder = json.JSONDecoder()
+    traces, end = decoder.raw_decode(call.lstrip())
+    layout, _ = decoder.raw_decode(call.lstrip()[end:].lstrip(", \n"))
+    return traces, layout
+
+
+def page_of(experiment):
+    return plot(render_experiment_html(experiment_figure(experiment), "plotly.js"))
+
+
+def of_type(traces, *kinds):
+    return [trace for trace in traces if trace["type"] in kinds]
+
+
+def dots(traces):
+    return [
+        trace for trace in of_type(traces, "scatter", "scattergl") if trace["mode"] == "markers"
+    ]
+
+
+@pytest.mark.parametrize("what", SEARCHES)
+def test_any_search_can_be_drawn(what, tmp_path):
+    png, page = draw_experiment_graph(SEARCHES[what], tmp_path, "small")
+    assert (png.name, page.name) == ("small_experiment_graph.png", "small_experiment_graph.html")
+    with Image.open(png) as picture:
+        assert picture.width >= 900
+    plot(page.read_bytes())
+    assert (tmp_path / "plotly.min.js").exists()
+
+
+def test_there_is_a_row_for_every_metric_with_values_and_a_column_for_every_variable():
+    figure = experiment_figure(drawn(12, 4))
+    drawn_once = [name for name in TRIAL_METRICS if name != "total_reward_ma"]
+    assert [axis.key for axis in figure.metrics] == drawn_once
+    assert [axis.name for axis in figure.variables] == [
+        "lr", "gamma", "hid_layers", "minibatch_size",
+    ]  # fmt: skip
+    without = [replace(each, metrics={"strength": 1.0}) for each in drawn(12, 4).outcomes]
+    figure = experiment_figure(replace(drawn(12, 4), outcomes=tuple(without)))
+    assert [axis.key for axis in figure.metrics] == ["strength"]
+
+
+def test_colour_is_strength_and_score_where_there_is_none():
+    experiment = drawn(12)
+    assert experiment_figure(experiment).shading.name == "strength"
+    bare = tuple(replace(each, metrics={}) for each in experiment.outcomes)
+    figure = experiment_figure(replace(experiment, outcomes=bare))
+    assert figure.shading.name == "score"
+    assert [axis.key for axis in figure.metrics] == ["score"]
+
+
+def test_trials_that_spent_the_whole_budget_are_filled_and_others_hollow():
+    traces, _ = page_of(drawn(10, 1, status=["finished"] * 6 + ["stopped"] * 3 + ["failed"]))
+    hollow, filled = (
+        [trace for trace in dots(traces) if trace["marker"]["symbol"] == symbol]
+        for symbol in ("circle-open", "circle")
+    )
+    assert {len(trace["x"]) for trace in hollow} == {3}
+    assert {len(trace["x"]) for trace in filled} == {6}
+
+
+def test_a_trial_that_failed_is_counted_and_not_drawn():
+    figure = experiment_figure(drawn(10, status=["failed"] * 2 + ["finished"] * 8))
+    assert len(figure.trials) == 8
+    assert "10 trials: 8 finished, 2 failed" in figure.subtitle
+
+
+def test_every_axis_of_the_parallel_ones_holds_its_trials():
+    traces, _ = page_of(drawn(20, 8, status=["finished", "stopped"] * 10))
+    (parallel,) = of_type(traces, "parcoords")
+    labels = [each["label"] for each in parallel["dimensions"]]
+    assert labels[-3:] == ["frames", "score", "strength"]
+    assert len(labels) == 11
+    for each in parallel["dimensions"]:
+        low, high = each["range"]
+        assert len(each["values"]) == 20
+        assert all(low <= value <= high for value in each["values"])
+        assert len(each["tickvals"]) == len(each["ticktext"])
+    assert len(parallel["line"]["color"]) == 20
+
+
+def test_where_all_spent_the_same_frames_there_is_no_axis_of_them():
+    (parallel,) = of_type(page_of(drawn(20, 2))[0], "parcoords")
+    assert [each["label"] for each in parallel["dimensions"]] == [
+        "lr",
+        "gamma",
+        "score",
+        "strength",
+    ]
+
+
+def test_the_page_has_a_bar_for_each_variable_the_most_important_first():
+    traces, layout = page_of(drawn(30, 4))
+    (bars,) = of_type(traces, "bar")
+    assert len(bars["x"]) == 4
+    assert bars["x"] == sorted(bars["x"], reverse=True)
+    assert layout["yaxis9"]["ticktext"][0] == "lr"
+    assert layout["yaxis9"]["range"][0] > layout["yaxis9"]["range"][1]  # from the top down
+
+
+def test_too_few_trials_for_importances_are_told():
+    traces, layout = page_of(drawn(3, 2))
+    words = " ".join(note["text"] for note in layout["annotations"])
+    assert "3 trials have a result to compare, it takes 5" in words
+    assert of_type(traces, "bar")[0]["x"] == []
+
+
+def test_the_page_says_how_stopped_trials_were_compared():
+    note = "stopped early rank behind those that finished"
+    stopped = experiment_figure(drawn(12, status=["finished", "stopped"] * 6)).notes
+    assert note in " ".join(stopped)
+    assert note not in " ".join(experiment_figure(drawn(12)).notes)
+
+
+def test_the_table_has_the_best_trials_with_their_points():
+    experiment = drawn(30, 4)
+    (table,) = of_type(page_of(experiment)[0], "table")
+    best = sorted(experiment.outcomes, key=lambda each: -each.score)
+    assert table["cells"]["values"][0] == [str(each.trial) for each in best[:BEST]]
+    assert "<b>hid_layers</b>" in table["header"]["values"]
+
+
+def test_a_dot_tells_its_trial_point_and_score():
+    experiment = searched((X,), [[0.25]], [7.5])
+    (trace, *_) = dots(page_of(experiment)[0])
+    assert trace["text"] == ["trial 0, finished<br>score 7.5<br>x 0.25"]
+
+
+def test_a_search_of_many_trials_is_drawn_by_webgl():
+    traces, _ = page_of(drawn(500, 2))
+    assert {trace["type"] for trace in dots(traces)} == {"scattergl"}
+
+
+def test_axes_of_dots_do_not_overlap():
+    _, layout = page_of(drawn(20, 8))
+    for letter, count in (("x", 8), ("y", 8)):
+        names = [f"{letter}axis{i + 1 if i else ''}" for i in range(count)]
+        ends = sorted(layout[name]["domain"] for name in names)
+        flat = np.array(ends).ravel()
+        assert (np.diff(flat) > 0).all()
+        assert flat.min() >= 0
+        assert flat.max() <= 1
+
+
+def test_nothing_from_a_spec_ends_the_page():
+    page = render_experiment_html(experiment_figure(SEARCHES["names to escape"]), "p.js").decode()
+    assert page.count("</script>") == 3
+    assert "<b>&" not in page.split("newPlot")[1]
+
+
+def test_drawing_twice_gives_the_same_bytes():
+    figure = experiment_figure(drawn(20))
+    assert render_experiment_png(figure) == render_experiment_png(figure)
+    again = experiment_figure(drawn(20))
+    assert render_experiment_html(figure, "p.js") == render_experiment_html(again, "p.js")
+
+
+def test_fifty_trials_of_four_variables_are_drawn_at_once(tmp_path):
+    experiment = drawn(50, 4)
+    draw_experiment_graph(drawn(5), tmp_path, "first")  # imports
+    start = time.process_time()
+    draw_experiment_graph(experiment, tmp_path, "s")
+    assert time.process_time() - start < 2

@@ -1,0 +1,424 @@
+"""Observations in parts: Dict and Tuple spaces."""
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slm_lab.core.errors import LabError, SpecError
+from slm_lab.env import state
+from slm_lab.env.convert.flatten import flatten_parts
+from slm_lab.env.convert.observation import ObservationConverter
+from slm_lab.env.vector.raw import env_seeds
+
+SHAPES = st.lists(st.integers(1, 3), max_size=3).map(tuple)
+BOXES = st.one_of(
+    st.builds(
+        spaces.Box,
+        st.sampled_from([-np.inf, -1.7, 0.1]),
+        st.sampled_from([0.3, np.inf]),
+        SHAPES,
+        st.just(np.float64),
+    ),
+    st.builds(spaces.Box, st.just(-2.1), st.just(3.3), SHAPES, st.just(np.float32)),
+    st.builds(spaces.Box, st.just(0), st.just(255), SHAPES, st.just(np.uint8)),
+    st.builds(spaces.Box, st.just(-(2**25) - 1), st.just(2**62), SHAPES, st.just(np.int64)),
+)
+LEAVES = st.one_of(
+    BOXES,
+    st.builds(spaces.Discrete, st.integers(1, 5), start=st.integers(-3, 3)),
+    st.builds(
+        lambda counts, start: spaces.MultiDiscrete(counts, start=np.full_like(counts, start)),
+        st.sampled_from([np.array([2, 3]), np.array([[1, 2], [4, 3]])]),
+        st.integers(-3, 3),
+    ),
+    st.builds(spaces.MultiBinary, st.sampled_from([3, (2, 2)])),
+)
+
+
+def composite(parts):
+    return st.one_of(
+        st.dictionaries(st.text("abc", min_size=1), parts, min_size=1, max_size=3).map(spaces.Dict),
+        st.lists(parts, min_size=1, max_size=3).map(spaces.Tuple),
+    )
+
+
+NESTED = composite(st.recursive(LEAVES, composite, max_leaves=4))
+
+
+class Sampled(gymnasium.Env):
+    """Observes samples of any space."""
+
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, observation_space):
+        self.observation_space = observation_space
+
+    def reset(self, *, seed=None, options=None):
+        self.observation_space.seed(seed)
+        return self.observation_space.sample(), {}
+
+
+@given(NESTED, st.integers(0, 999))
+def test_what_comes_in_parts_is_seen_as_one_vector_within_its_space(space, seed):
+    raw, _ = Sampled(space).reset(seed=seed)
+    env = flatten_parts(Sampled(space), "X")
+    obs, _ = env.reset(seed=seed)
+    assert obs.dtype == np.float32
+    assert obs.shape == (spaces.flatdim(space),)
+    assert obs in env.observation_space
+    np.testing.assert_array_equal(obs, spaces.flatten(space, raw).astype(np.float32))
+
+
+def test_parts_stand_in_the_order_of_their_keys_one_hot_or_raveled():
+    near = [spaces.Box(-1.0, 1.0, (2,), np.float64), spaces.Box(0, 255, (1, 1, 3), np.uint8)]
+    space = spaces.Dict(
+        {
+            "room": spaces.Discrete(3, start=1),
+            "lamps": spaces.MultiBinary((2, 2)),
+            "near": spaces.Tuple(near),
+            "dials": spaces.MultiDiscrete([2, 2], start=[0, 5]),
+        }
+    )
+    env = flatten_parts(Sampled(space), "X")
+    obs = env.observation(
+        {
+            "room": 3,
+            "lamps": [[1, 0], [0, 1]],
+            "near": ([0.5, -0.25], [[[7, 8, 255]]]),
+            "dials": np.array([1, 5]),
+        }
+    )
+    dials, lamps, near, room = [0, 1, 1, 0], [1, 0, 0, 1], [0.5, -0.25, 7, 8, 255], [0, 0, 1]
+    np.testing.assert_array_equal(obs, [*dials, *lamps, *near, *room])
+    box = env.observation_space
+    np.testing.assert_array_equal(box.low, [0] * 8 + [-1, -1] + [0] * 6)
+    np.testing.assert_array_equal(box.high, [1] * 8 + [1, 1, 255, 255, 255] + [1] * 3)
+
+
+def test_a_bound_that_is_too_large_for_float32_is_infinite():
+    box = spaces.Box(np.array([-1e300, 0.1]), np.array([1.0, 1e300]), dtype=np.float64)
+    for seen in (
+        flatten_parts(Sampled(spaces.Tuple([box])), "X").observation_space,
+        ObservationConverter(box, "X").space,
+    ):
+        np.testing.assert_array_equal(seen.low, np.array([-np.inf, 0.1], np.float32), strict=True)
+        np.testing.assert_array_equal(seen.high, np.array([1.0, np.inf], np.float32), strict=True)
+
+
+def test_an_environment_whose_observation_has_no_parts_stays_as_it_is():
+    env = Sampled(spaces.Box(0.0, 1.0, (2, 2)))
+    assert flatten_parts(env, "X") is env
+
+
+UNSUPPORTED = {
+    "Text": spaces.Text(3),
+    "Box": spaces.Box(0, 1, (0,)),
+    "Graph": spaces.Graph(spaces.Discrete(2), None),
+    "Sequence": spaces.Sequence(spaces.Discrete(2)),
+    "OneOf": spaces.OneOf([spaces.Discrete(2), spaces.Discrete(3)]),
+    "Dict": spaces.Dict(),
+    "Tuple": spaces.Tuple([]),
+}
+
+
+@pytest.fixture
+def registered():
+    """Registers environments for the length of a test."""
+    names = []
+
+    def register(name, entry_point, **keys):
+        gymnasium.register(name, entry_point=entry_point, **keys)
+        names.append(name)
+        return name
+
+    yield register
+    for name in names:
+        del gymnasium.registry[name]
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+@pytest.mark.parametrize("kind", UNSUPPORTED)
+def test_a_part_that_is_no_vector_is_refused_by_its_path(build, registered, kind, mode):
+    deep = spaces.Tuple([spaces.Discrete(2), spaces.Dict(what=UNSUPPORTED[kind])])
+    space = spaces.Dict({"mission": UNSUPPORTED[kind], "pose": spaces.Box(0, 1), "inner": deep})
+    name = registered("Odd-v0", lambda: Sampled(space))
+    with pytest.raises(SpecError, match="wrap the environment so that it leaves") as caught:
+        build(name, vectorization_mode=mode)
+    deep_problem, problem = caught.value.problems
+    assert f'its observation "mission" is a {kind} space' in problem.message
+    assert f'its observation "inner.1.what" is a {kind} space' in deep_problem.message
+    assert "supported are Box, Discrete, MultiDiscrete and MultiBinary" in problem.message
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_a_wrapper_that_leaves_the_part_out_is_the_remedy(build, registered, mode):
+    space = spaces.Dict(mission=spaces.Text(3), room=spaces.Discrete(3), pose=spaces.Box(0, 1))
+
+    def room(**kwargs):
+        return gymnasium.wrappers.FilterObservation(Sampled(space, **kwargs), ["pose", "room"])
+
+    env = build(registered("Room-v0", room), vectorization_mode=mode)
+    assert env.reset().shape == (3, 4)
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_an_observation_that_is_no_vector_is_refused(build, registered, mode):
+    name = registered("Odd-v0", lambda: Sampled(UNSUPPORTED["Graph"]))
+    with pytest.raises(SpecError, match="its observations are a Graph space"):
+        build(name, vectorization_mode=mode)
+
+
+POSE = spaces.Box(-1.0, 1.0, (2,))
+PAIR = spaces.Tuple([spaces.Discrete(3, start=1), spaces.MultiDiscrete([2, 4])])
+HONEST = {"pose": np.zeros(2), "pair": (3, np.array([1, 3]))}
+DISHONEST = {
+    "a key more": ({**HONEST, "time": 1}, '"time" is not in it; it has pose, pair'),
+    "a key less": ({"pose": np.zeros(2)}, '"pair" is missing; there are pose'),
+    "a part more": ({**HONEST, "pair": (1, [0, 0], 0)}, '"pair" has the length 3, its space 2'),
+    "a part less": ({**HONEST, "pair": (1,)}, '"pair" has the length 1, its space 2'),
+    "another shape": (
+        {**HONEST, "pose": np.zeros(3)},
+        r'"pose" has the shape (3,), its space (2,)',
+    ),
+    "too large a number": ({**HONEST, "pair": (4, [0, 0])}, '"pair.0" is 4, which is not in Disc'),
+    "too small a number": ({**HONEST, "pair": (0, [0, 0])}, '"pair.0" is 0, which is not in Disc'),
+    "half a number": ({**HONEST, "pair": (1.5, [0, 0])}, '"pair.0" is 1.5, which is not in Disc'),
+    "one of several": (
+        {**HONEST, "pair": (1, [0, -1])},
+        '"pair.1" is [0, -1], which is not in Mul',
+    ),
+    "no number": ({**HONEST, "pose": None}, '"pose" is None, no number'),
+    "lists of two lengths": ({**HONEST, "pose": [[1], [1, 2]]}, '"pose" is no array'),
+    "no tuple": ({**HONEST, "pair": 1}, '"pair" is of the type int, its space a Tuple'),
+    "no dict": (np.zeros(3), "the observation is of the type ndarray, its space a Dict"),
+}
+
+
+class Dishonest(Sampled):
+    """What it observes after its reset is `seen`."""
+
+    def __init__(self, seen):
+        super().__init__(spaces.Dict(pose=POSE, pair=PAIR))
+        self.seen = seen
+
+    def step(self, action):
+        return self.seen, 0.0, False, False, {}
+
+
+@pytest.mark.parametrize("what", DISHONEST)
+def test_an_observation_outside_its_space_is_told_with_environment_and_key(what):
+    seen, message = DISHONEST[what]
+    env = flatten_parts(Dishonest(seen), "Bad-v0")
+    env.reset(seed=0)
+    with pytest.raises(LabError, match=r"^Bad-v0 breaks its own observation space: ") as caught:
+        env.step(0)
+    assert message in str(caught.value)
+    assert "mend the environment" in str(caught.value)
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_such_an_environment_is_named_however_it_is_stepped(build, registered, mode):
+    seen, message = DISHONEST["a key more"]
+    env = build(registered("Bad-v0", lambda: Dishonest(seen)), vectorization_mode=mode)
+    env.reset()
+    with pytest.raises(LabError, match="Bad-v0 breaks its own observation space") as caught:
+        env.step(np.zeros(env.num_envs, np.int64))
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        HONEST,
+        {"pair": [np.array(3), [1, 3]], "pose": [0.0, 0.0]},
+        {"pair": (np.array([3]), np.array([[1, 3]])), "pose": np.zeros((2, 1), np.float64)},
+        {"pair": (np.uint8(3), (1, 3)), "pose": (0, 0)},
+    ],
+)
+def test_what_says_the_same_in_another_type_is_taken(seen):
+    env = flatten_parts(Dishonest(seen), "Fine-v0")
+    flat = spaces.flatten(spaces.Dict(pose=POSE, pair=PAIR), HONEST)
+    np.testing.assert_array_equal(env.step(0)[0], flat.astype(np.float32))
+
+
+def test_a_number_beyond_the_bounds_of_a_box_is_taken():
+    """Environments are careless there, and a network takes any number."""
+    env = flatten_parts(Dishonest({**HONEST, "pose": np.array([1.5, -7.0])}), "Careless-v0")
+    assert env.step(0)[0][:2].tolist() == [1.5, -7.0]
+
+
+class Walk(gymnasium.Env):
+    """Counts its steps in one part of the observation and draws the other; ends after five."""
+
+    observation_space = spaces.Dict(
+        walk=spaces.Tuple([spaces.Discrete(6), spaces.Box(-9.0, 9.0, (2,), np.float64)]),
+        goal=spaces.MultiBinary(2),
+    )
+    action_space = spaces.MultiDiscrete([[2, 3], [2, 2]], dtype=np.int32, start=[[0, 1], [0, 5]])
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.count, self.place = 0, self.np_random.normal(size=2)
+        return self._obs(), {}
+
+    def step(self, action):
+        assert action in self.action_space, action
+        self.count += 1
+        self.place = self.place + 0.1 * action[0] + 0.1 * self.np_random.normal(size=2)
+        return self._obs(), float(action[1, 0]), self.count == 5, False, {}
+
+    def _obs(self):
+        return {"walk": (self.count, self.place), "goal": np.array([self.count % 2, 1], np.int8)}
+
+
+@pytest.fixture
+def walk(registered):
+    return registered("Walk-v0", Walk)
+
+
+@pytest.fixture
+def draws():
+    """`count` batches of actions as an agent draws them."""
+
+    def draw(env, count, seed=0):
+        batch = gymnasium.vector.utils.batch_space(env.action_space, env.num_envs)
+        batch.seed(seed)
+        return [np.asarray(batch.sample()) for _ in range(count)]
+
+    return draw
+
+
+def test_the_vector_is_that_of_plain_environments_also_where_an_episode_ends(build, walk, draws):
+    env = build(walk, 3)
+    plain = [Walk() for _ in range(env.num_envs)]
+    seen = env.reset()
+    for i, seed in enumerate(env_seeds(3, env.num_envs)):
+        raw, _ = plain[i].reset(seed=seed)
+        flat = spaces.flatten(Walk.observation_space, raw)
+        np.testing.assert_array_equal(seen[i], flat.astype(np.float32))
+    ends = 0
+    for action in draws(env, 23):
+        step = env.step(action)
+        for i, single in enumerate(plain):
+            own_action = (action[i].reshape(2, 2) + Walk.action_space.start).astype(np.int32)
+            raw, reward, done, _, _ = single.step(own_action)
+            assert (step.reward[i], step.terminated[i]) == (reward, done)
+            flat = spaces.flatten(Walk.observation_space, raw)
+            np.testing.assert_array_equal(step.next_obs[i], flat.astype(np.float32))
+            if done:
+                ends += 1
+                flat = spaces.flatten(Walk.observation_space, single.reset()[0])
+            np.testing.assert_array_equal(step.obs[i], flat.astype(np.float32))
+            assert step.obs[i] in env.observation_space
+    assert ends == 4 * env.num_envs
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_sync_equals_async_step_by_step(build, walk, draws, normalize):
+    keys = {"normalize_obs": normalize, "normalize_reward": normalize, "max_t": 4}
+    sync = build(walk, 1, vectorization_mode="sync", **keys)
+    workers = build(walk, 1, vectorization_mode="async", **keys)
+    assert sync.observation_space == workers.observation_space
+    np.testing.assert_array_equal(sync.reset(), workers.reset(), strict=True)
+    for action in draws(sync, 14):
+        for ours, theirs in zip(sync.step(action)[:5], workers.step(action)[:5], strict=True):
+            np.testing.assert_array_equal(theirs, ours, strict=True)
+    np.testing.assert_array_equal(sync.statistics, workers.statistics)
+
+
+def test_the_vector_is_normalised_component_by_component(build, walk, draws):
+    env, plain = build(walk, normalize_obs=True, clip_obs=5.0), build(walk)
+    rows = [plain.reset()]
+    env.reset()
+    for action in draws(env, 30):
+        rows.append(plain.step(action).obs)
+        obs = env.step(action).obs
+    rows = np.concatenate(rows)
+    expected = (rows[-3:] - rows.mean(0)) / np.sqrt(rows.var(0) + 1e-8)
+    np.testing.assert_allclose(obs, expected.clip(-5, 5), rtol=1e-4, atol=1e-4)
+    assert env.observation_space.shape == (10,)
+    assert all(row in env.observation_space for row in obs)
+
+
+def test_an_environment_with_parts_and_an_adapter_goes_on_bit_for_bit(
+    build, walk, draws, monkeypatch
+):
+    adapter = state.attributes("count", "place")
+    monkeypatch.setitem(state.ENV_ADAPTERS, f"{Walk.__module__}:{Walk.__qualname__}", adapter)
+    env, restored = build(walk, 1, normalize_obs=True), build(walk, 2, normalize_obs=True)
+    env.reset()
+    for action in draws(env, 8, seed=1):
+        env.step(action)
+    assert env.exact_state
+    restored.load_state_dict(env.state_dict())
+    np.testing.assert_array_equal(restored.obs, env.obs)
+    for action in draws(env, 20):
+        for ours, theirs in zip(env.step(action)[:5], restored.step(action)[:5], strict=True):
+            np.testing.assert_array_equal(theirs, ours, strict=True)
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_an_environment_with_parts_and_no_adapter_begins_fresh_episodes(build, walk, draws, mode):
+    keys = {"num_envs": 2, "normalize_obs": True, "vectorization_mode": mode}
+    env = build(walk, 1, **keys)
+    env.reset()
+    for action in draws(env, 3):
+        env.step(action)
+    saved = env.state_dict()
+    restored = [build(walk, seed, **keys) for seed in (2, 3)]
+    for other in restored:
+        other.load_state_dict(saved)
+        assert not other.exact_state
+        assert other.statistics[0] == env.statistics[0] + env.num_envs  # the first observations
+    np.testing.assert_array_equal(restored[0].obs, restored[1].obs)
+    for action in draws(env, 5):
+        step = restored[0].step(action)
+    np.testing.assert_array_equal(step.finished.episode_length, [5, 5])
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_an_exception_of_an_environment_with_parts_names_environment_and_action(
+    build, walk, draws, mode
+):
+    env = build(walk, vectorization_mode=mode)
+    env.reset()
+    action = np.zeros_like(draws(env, 1)[0])
+    action[1] = [0, 2, 0, 7]
+    with pytest.raises(AssertionError) as caught:
+        env.step(action)
+    notes = "\n".join(caught.value.__notes__)
+    assert "environment 1 of 3" in notes
+    assert "with action [[0, 3], [0, 12]]" in notes
+
+
+class NativeWalk(SyncVectorEnv):
+    """A native vector environment with parts that resets in the same step."""
+
+    def __init__(self, num_envs, autoreset_mode, max_episode_steps=None):
+        super().__init__([Walk] * num_envs, autoreset_mode=AutoresetMode(autoreset_mode))
+
+
+def test_a_native_environment_with_parts_falls_back_to_sync(build, registered, draws):
+    name = registered("Native-v0", Walk, vector_entry_point=NativeWalk)
+    env = build(name)
+    assert type(env._raw).__name__ == "SyncEnvs"
+    assert env.reset().shape == (3, 10)
+    assert env.step(draws(env, 1)[0]).next_obs.dtype == np.float32
+    with pytest.raises(SpecError, match=r"come in parts .*; use sync, async or null") as caught:
+        build(name, vectorization_mode="native")
+    assert caught.value.problems[0].path == "env.vectorization_mode"
+
+
+@pytest.mark.parametrize("mode", [None, "async"])
+def test_blackjack_is_seen_as_three_one_hots(build, random_actions, mode):
+    env = build("Blackjack-v1", vectorization_mode=mode)
+    assert env.observation_space == spaces.Box(0.0, 1.0, (32 + 11 + 2,), np.float32)
+    obs = env.reset()
+    for action in random_actions(env, 20):
+        for part in np.split(obs, [32, 43], axis=1):
+            assert (part.sum(1) == 1).all()
+        obs = env.step(action).obs

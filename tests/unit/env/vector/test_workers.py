@@ -1,0 +1,215 @@
+"""Worker processes: how they are closed, and what a signal does to them."""
+
+import functools
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+
+import gymnasium
+import numpy as np
+import psutil
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+
+from slm_lab.env.vector.workers import Workers
+
+HANGS = """
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from slm_lab.env.vector.workers import Workers
+from tests.unit.env.vector.test_workers import Hanging
+
+if __name__ == "__main__":
+    workers = Workers(Hanging, 2, AutoresetMode.SAME_STEP)
+    workers.reset()
+    print(*(process.pid for process in workers.processes), sep="\\n", flush=True)
+    workers.step(np.zeros(2, np.int64))
+"""
+
+LATE = """
+import os
+from gymnasium.vector import AutoresetMode
+from slm_lab.env.vector.workers import Workers
+from tests.unit.env.vector.test_workers import MadeLate
+
+if __name__ == "__main__":
+    Workers(MadeLate(os.getpid()), 2, AutoresetMode.SAME_STEP)
+"""
+
+TELL = "from signal import *\nprint(pthread_sigmask(SIG_BLOCK, []), getsignal(SIGTERM) is SIG_DFL)"
+
+
+class Noting(gymnasium.Env):
+    """Writes a file when it is closed. Observes the number of steps."""
+
+    observation_space = spaces.Box(0.0, np.inf, (1,))
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, folder):
+        self.folder, self.count = folder, 0
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.count += 1
+        return np.full(1, self.count, np.float32), 0.0, False, False, {}
+
+    def started_program(self):
+        """What a program that the environment starts finds its signals like."""
+        words = [sys.executable, "-c", TELL]
+        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+
+    def close(self):
+        (self.folder / str(os.getpid())).touch()
+
+
+class Hanging(Noting):
+    """Never ends a step."""
+
+    def __init__(self):
+        self.count = 0
+
+    def step(self, action):
+        threading.Event().wait()
+
+    def close(self):
+        pass
+
+
+class Stuck(Hanging):
+    """Is never made where it should be: in a worker."""
+
+    def __init__(self, parent):
+        super().__init__()
+        if os.getpid() != parent:
+            threading.Event().wait()
+
+
+class MadeLate:
+    """Makes environments; it comes to a worker only when who has forked that is gone."""
+
+    def __init__(self, parent):
+        self.parent = parent
+
+    def __call__(self):
+        return Stuck(self.parent)
+
+    def __setstate__(self, state):
+        self.__dict__ = state
+        server = os.getppid()
+        os.write(1, f"{os.getpid()}\n".encode())  # at once: another one writes there, too
+        while os.getppid() == server:
+            time.sleep(0.005)  # the pause of a poll
+
+
+@pytest.fixture
+def workers(tmp_path):
+    made = Workers(functools.partial(Noting, tmp_path), 2, AutoresetMode.SAME_STEP)
+    (tmp_path / str(os.getpid())).unlink()  # of the one that it has looked at
+    made.reset()
+    yield made
+    made.close()
+
+
+def step(workers):
+    return workers.step(np.zeros(2, np.int64))
+
+
+def closed(folder):
+    return {int(path.name) for path in folder.iterdir()}
+
+
+def test_closing_lets_every_environment_close_itself(workers, tmp_path):
+    pids = {process.pid for process in workers.processes}
+    step(workers)
+    workers.close()
+    assert closed(tmp_path) == pids
+    assert not any(map(psutil.pid_exists, pids))
+
+
+def test_a_call_that_was_broken_off_does_not_keep_closing_waiting(workers, tmp_path, monkeypatch):
+    """Both answers are on their way, and one of them has been read."""
+
+    def interrupted(*args):
+        workers.parent_pipes[0].recv()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(workers, "step_wait", interrupted)
+    pids = {process.pid for process in workers.processes}
+    with pytest.raises(KeyboardInterrupt):
+        step(workers)
+    workers.close()
+    assert closed(tmp_path) == set()
+    assert not any(map(psutil.pid_exists, pids))
+
+
+def test_a_worker_that_has_died_does_not_keep_the_others_from_being_closed(workers):
+    pids = [process.pid for process in workers.processes]
+    os.kill(pids[0], signal.SIGKILL)
+    workers.processes[0].join()
+    workers.close()
+    assert not any(map(psutil.pid_exists, pids))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_the_workers_changes_nothing(workers, number):
+    step(workers)
+    for process in workers.processes:
+        os.kill(process.pid, number)
+    obs, *_ = step(workers)
+    np.testing.assert_array_equal(obs, [[2.0], [2.0]])
+
+
+def test_programs_that_an_environment_starts_can_be_stopped_as_ever(workers):
+    assert set(workers.call("started_program")) == {"set() True"}
+
+
+def test_the_mask_of_this_process_is_as_it_was(workers):
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == set()
+
+
+def test_an_environment_that_cannot_be_made_leaves_no_mask_and_no_process():
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    with pytest.raises(TypeError):
+        Workers(functools.partial(Noting, 1, 2), 2, AutoresetMode.SAME_STEP)
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == set()
+    left = {child.pid for child in psutil.Process().children(recursive=True)} - before
+    assert len(left) <= 1  # the resource tracker
+
+
+@contextmanager
+def started(script, text):
+    """A parent process that runs `text`, and prints the ids of its workers. They end with it."""
+    script.write_text(text)
+    words = [sys.executable, str(script)]
+    env = {**os.environ, "PYTHONPATH": os.getcwd()}
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=env) as parent:
+        left = [psutil.Process(int(parent.stdout.readline())) for _ in range(2)]
+        try:
+            yield parent
+            parent.kill()
+            parent.wait()
+            _, left = psutil.wait_procs(left, timeout=10)
+            left = [process for process in left if process.status() != psutil.STATUS_ZOMBIE]
+            assert left == []
+        finally:
+            for process in left:
+                process.kill()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a request to the kernel of Linux")
+def test_workers_that_hang_die_with_a_parent_that_is_stopped_and_killed(tmp_path):
+    with started(tmp_path / "hangs.py", HANGS) as parent:
+        parent.send_signal(signal.SIGSTOP)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a request to the kernel of Linux")
+def test_a_worker_that_hangs_ends_though_all_were_killed_before_it_had_begun(tmp_path):
+    with started(tmp_path / "late.py", LATE):
+        pass

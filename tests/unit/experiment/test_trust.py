@@ -1,0 +1,151 @@
+"""Which modules a run folder names, and which of them are imported."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from slm_lab.core.errors import SpecError, UsageError
+from slm_lab.core.plugins import is_covered, refuse_inside
+from slm_lab.experiment.trust import (
+    check_allowed,
+    imports_for,
+    modules_at,
+    modules_of,
+    named_by,
+)
+from tests.support import parse, ppo
+from tests.unit.experiment.runs import write_run
+
+MODULE = "a_module_of_consent"
+
+
+@pytest.fixture(autouse=True)
+def _path(monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+
+@pytest.mark.parametrize(
+    ("search", "named"),
+    [
+        (None, ("first.part",)),
+        ({"env.name__choice": ["CartPole-v1", "second:Id-v0"]}, ("first.part", "second")),
+        ({"env": {"name__grid_search": ["second:Id-v0"]}}, ("first.part", "second")),
+        ({"agent.algorithm.gamma__uniform": [0.9, 0.99]}, ("first.part",)),
+    ],
+)
+def test_the_modules_of_a_spec_are_those_of_its_environments(search, named):
+    spec = parse(ppo(env__name="first.part:Id-v0"))
+    assert modules_of(spec.model_copy(update={"search": search})) == named
+
+
+def test_the_modules_of_points_are_those_of_their_environments():
+    points = [
+        {"env.name": "one:Id-v0", "agent.algorithm.gamma": 0.9},
+        {"env": {"name": "two:Id-v0"}},
+        {"env.name": "CartPole-v1"},
+        {"agent.algorithm.gamma": 0.9},
+    ]
+    assert modules_at(points) == ("one", "two")
+
+
+def test_a_file_names_what_its_run_was_started_with_and_its_environments(tmp_path):
+    file = tmp_path / "spec.json"
+    specs = {"a": ppo(env__name="env_module:Id-v0"), "b": ppo(), "_anchor": {"x": 1}}
+    file.write_text(json.dumps({**specs, "_run": {"imports": ["plug_in"]}}))
+    assert named_by([file]) == ("plug_in", "env_module")
+
+
+@pytest.mark.parametrize("imports", ["plug_in", [1], {"a": 1}])
+def test_imports_that_are_no_list_of_names_are_one_clear_line(tmp_path, imports):
+    file = tmp_path / "spec.json"
+    file.write_text(json.dumps({"a": ppo(), "_run": {"imports": imports}}))
+    with pytest.raises(SpecError, match=r"_run\.imports: must be a list of module names"):
+        named_by([file])
+
+
+@pytest.mark.parametrize(
+    ("module", "allowed", "covered"),
+    [
+        ("a.b", ["a"], True),
+        ("a.b", ["a.b"], True),
+        ("a", ["a.b"], False),
+        ("ab", ["a"], False),
+        ("a", [], False),
+    ],
+)
+def test_the_word_for_a_package_covers_what_is_in_it(module, allowed, covered):
+    assert is_covered(module, allowed) == covered
+
+
+def folder_naming(data, *imports):
+    run_dir = write_run(data)
+    content = json.loads(run_dir.spec_file.read_text())
+    content["_run"]["imports"] = list(imports)
+    run_dir.spec_file.write_text(json.dumps(content))
+    return run_dir
+
+
+def test_what_is_imported_is_what_was_recorded_and_allowed_and_what_is_typed(tmp_path):
+    data = tmp_path / "data"
+    run_dir = folder_naming(data, f"{MODULE}.inner", f"{MODULE}_2")
+    given = [MODULE, f"{MODULE}_2", f"{MODULE}_3"]
+    recorded = (f"{MODULE}.inner", f"{MODULE}_2")
+    assert imports_for(run_dir, given, False, data) == (*recorded, MODULE, f"{MODULE}_3")
+    assert imports_for(run_dir, [], True, data) == recorded
+    with pytest.raises(UsageError) as told:
+        imports_for(run_dir, given[:1], False, data)
+    assert f"the module {MODULE}_2. If you trust it" in str(told.value)
+
+
+def test_a_module_in_the_folder_of_runs_is_refused_unless_one_works_there(tmp_path, monkeypatch):
+    data = tmp_path / "data"
+    run_dir = folder_naming(data, f"data.{MODULE}")
+    (data / f"{MODULE}.py").touch()
+    monkeypatch.chdir(tmp_path)
+    for trust, given in ((True, []), (False, [f"data.{MODULE}"])):
+        with pytest.raises(UsageError, match="whose code is never run"):
+            imports_for(run_dir, given, trust, data)
+    run_dir = folder_naming(data / "more", MODULE)
+    monkeypatch.chdir(data)
+    assert imports_for(run_dir, [MODULE], False, data) == (MODULE,)
+
+
+@pytest.mark.parametrize("name", ["../x", "a b", "a..b", "", "a\0b", ".a"])
+def test_what_is_no_name_of_a_module_is_one_clear_line(tmp_path, name):
+    with pytest.raises(UsageError, match="is no valid module name"):
+        check_allowed(tmp_path, [name], [name])
+
+
+@pytest.mark.parametrize("kind", ["module", "package", "link to a module", "link to a folder"])
+def test_a_module_in_a_folder_is_found_there_without_an_import(tmp_path, monkeypatch, kind):
+    outside, inside = tmp_path / "outside", tmp_path / "inside"
+    for folder in (outside, inside):
+        folder.mkdir()
+    raises = "raise AssertionError('it was imported')"
+    match kind:
+        case "module":
+            monkeypatch.syspath_prepend(inside)
+            (inside / f"{MODULE}.py").write_text(raises)
+        case "package":
+            monkeypatch.chdir(tmp_path)
+            (inside / f"{MODULE}.py").write_text(raises)
+        case "link to a module":
+            monkeypatch.syspath_prepend(outside)
+            (inside / "hidden.py").write_text(raises)
+            (outside / f"{MODULE}.py").symlink_to(inside / "hidden.py")
+        case _:
+            monkeypatch.chdir(outside)
+            (inside / f"{MODULE}.py").write_text(raises)
+            (outside / "inside").symlink_to(inside, target_is_directory=True)
+    name = f"inside.{MODULE}" if kind in ("package", "link to a folder") else MODULE
+    with pytest.raises(UsageError, match="whose code is never run"):
+        refuse_inside([name], [inside])
+    refuse_inside([name], [tmp_path / "elsewhere"])
+    assert name not in sys.modules
+
+
+def test_what_is_installed_lies_in_no_folder_of_runs(tmp_path):
+    refuse_inside(["torch", "json", "slm_lab.env.make"], [tmp_path])
+    refuse_inside(["pytest", "sys"], [Path(tmp_path.anchor)])

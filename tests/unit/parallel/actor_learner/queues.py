@@ -1,0 +1,56 @@
+"""A pipe between actors and a learner, for the tests of both its ends."""
+
+import numpy as np
+import torch
+
+from slm_lab.agent.memory.memory import MemoryLayout
+from slm_lab.parallel.actor_learner.queue import ActorQueue, LearnerQueue, UnrollQueue
+from slm_lab.parallel.actor_learner.unroll import UnrollLayout
+from slm_lab.parallel.actor_learner.weights import WeightStore
+from slm_lab.parallel.processes import SPAWN
+from slm_lab.session.status_board import Phase, StatusBoard
+
+ACTORS, SLOTS = 3, 2
+STEPS = MemoryLayout(2, 2, (3,), np.dtype(np.float32), (), np.dtype(np.int64))
+
+
+class Lab:
+    """A pipe with its board, and the processes at its ends."""
+
+    def __init__(self, actors=ACTORS, slots=SLOTS, max_unrolls=1000):
+        layout = UnrollLayout(STEPS, 0)
+        self.queue = UnrollQueue(
+            layout=layout,
+            slots=torch.zeros((actors, slots, layout.num_bytes), dtype=torch.uint8),
+            counts=torch.zeros((3, actors), dtype=torch.int64),
+            seconds=torch.zeros((3, actors), dtype=torch.float64),
+            weights=WeightStore.of({}, 0),
+            requests=None,
+            flags=torch.zeros(2, dtype=torch.int64),
+            lost=torch.zeros(actors, dtype=torch.int64),
+            max_unrolls=max_unrolls,
+        )
+        self.board = StatusBoard.allocate(SPAWN, 1 + actors)
+        self.learner = LearnerQueue(self.queue, self.board)
+        self.actors = [self.begun(actor) for actor in range(actors)]
+
+    def begun(self, actor):
+        """A process of an actor, the first or the next one."""
+        end = ActorQueue(self.queue, self.board, actor)
+        self.board.write(1 + actor, phase=Phase.RUNNING)
+        return end
+
+    def over(self, actor, phase):
+        self.board.write(1 + actor, phase=phase)
+
+    def hand_over(self, actor, at=0.0):
+        """A whole unroll."""
+        unroll = self.actors[actor].next_slot()
+        unroll.head[-1] = at  # `handed_at`
+        self.actors[actor].hand_over(1.0)
+        return unroll
+
+    def hand_over_all(self):
+        """As many as an actor may."""
+        for number in range(SLOTS):
+            self.hand_over(0, number)

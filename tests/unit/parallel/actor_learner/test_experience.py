@@ -1,0 +1,185 @@
+"""What the learner does with the unrolls that it holds."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from slm_lab.agent.algorithm.algorithm import AgentSeeds
+from slm_lab.agent.build import build_agent
+from slm_lab.parallel.actor_learner.actor import UnrollActor
+from slm_lab.parallel.actor_learner.experience import OnPolicyExperience, ReplayExperience
+from slm_lab.parallel.actor_learner.stats import PipelineStats
+from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout, UnrollMemory
+from slm_lab.parallel.actor_learner.weights import WeightStore
+from slm_lab.session.clock import Clock
+from slm_lab.session.seeding import session_seeds
+from slm_lab.spec.unrolls import as_learned
+from tests.support import parse, ppo, q_learning
+
+WITH_ACTORS = {"meta__distributed": "actor_learner", "meta__actor_learner": {"unroll_length": 8}}
+
+
+class OneSlot:
+    """An inlet whose only actor plays again and again into the only slot that it has."""
+
+    num_actors = 1
+    num_slots = 1
+
+    def __init__(self, player, layout, weights):
+        self.player, self.weights = player, weights
+        self.slot = Unroll.allocate(layout)
+        self.is_free = True
+        self.played = []
+
+    def receive(self, seconds):
+        if not self.is_free:
+            return None
+        self.is_free = False
+        assert self.player.play(self.slot)
+        self.played.append(self.slot.obs.copy())
+        return 0, self.slot
+
+    def give_back(self, actor):
+        self.is_free = True
+
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, state):
+        pass
+
+
+@pytest.fixture
+def make():
+    players = []
+
+    def make(kind, spec, wanted=1, **options):
+        player = UnrollActor(spec, session_seeds(0, 0, 0))
+        players.append(player)
+        layout = UnrollLayout(player.writer.layout, len(player.env.statistics))
+        replays = kind is ReplayExperience
+        agent = build_agent(
+            spec.agent,
+            player.env.observation_space,
+            player.env.action_space,
+            spec.env.num_envs,
+            AgentSeeds(0, 0, 0),
+            make_memory=None if replays else lambda _: UnrollMemory(wanted),
+        )
+        weights = WeightStore.of(agent.learner.flats, layout.num_statistics)
+        player.begin(Clock(np.zeros(1, np.int64), 0, 10_000), weights)
+        source = OneSlot(player, layout, weights)
+        clock = Clock(np.zeros(1, np.int64), 0, 10_000)
+        experience = kind(source, PipelineStats(1), agent, player.env, clock, 1, **options)
+        experience.publish()
+        player.reset()
+        return experience, agent, source
+
+    yield make
+    for player in players:
+        player.close()
+
+
+def test_a_learner_that_holds_all_slots_and_wants_more_copies_what_it_has(make):
+    experience, agent, source = make(OnPolicyExperience, parse(ppo(**WITH_ACTORS)), wanted=3)
+    for _ in range(3):
+        experience.step()
+    assert agent.is_due
+    rollout = agent.memory.take()
+    for part, played in enumerate(source.played):
+        own = rollout.obs[:, 4 * part : 4 * (part + 1)].numpy()
+        np.testing.assert_array_equal(own, played[:-1])
+
+
+def test_an_actor_whose_slots_are_all_held_plays_on_at_once(make):
+    """Every step of the learner is an unroll of it: nothing is waited for in between."""
+    experience, agent, source = make(OnPolicyExperience, parse(ppo(**WITH_ACTORS)), wanted=3)
+    for taken in (1, 2, 3):
+        experience.step()
+        assert len(source.played) == taken
+    assert agent.is_due
+
+
+def test_a_learner_that_has_what_it_wants_copies_nothing_and_holds_it_until_it_has_learned(make):
+    experience, agent, source = make(OnPolicyExperience, parse(ppo(**WITH_ACTORS)))
+    experience.step()
+    assert agent.is_due
+    assert not source.is_free
+    assert np.shares_memory(agent.memory._unrolls[0].obs, source.slot.obs)
+    agent.learn(0)
+    count = source.weights.count
+    experience.learned()
+    assert source.is_free
+    assert source.weights.count == count + 1
+
+
+def test_a_replay_memory_has_the_steps_of_one_actor_as_if_they_were_its_own(make):
+    experience, agent, source = make(
+        ReplayExperience, parse(q_learning("DQN", **WITH_ACTORS)), is_free=False
+    )
+    for _ in range(24):
+        experience.step()
+    ring = agent.memory._ring
+    assert (ring.count, len(source.played)) == (24, 3)
+    stored = ring._obs._obs.reshape(-1, 4, 4)[:24]
+    np.testing.assert_array_equal(stored, np.concatenate([obs[:-1] for obs in source.played]))
+
+
+def test_steps_of_fresh_episodes_do_not_follow_what_was_before(make):
+    experience, agent, source = make(
+        ReplayExperience, parse(q_learning("DQN", **WITH_ACTORS)), is_free=False
+    )
+    for _ in range(8):
+        experience.step()
+    source.player.reset()
+    experience.step()
+    ring = agent.memory._ring
+    assert ring._done.reshape(-1, 4)[7].all()
+    after = ring.gather(np.arange(7 * 4, 8 * 4)).next_obs
+    np.testing.assert_array_equal(after, source.played[0][-1])
+
+
+def test_a_learner_that_trains_as_fast_as_it_can_is_due_whenever_nothing_comes(make):
+    experience, agent, _ = make(
+        ReplayExperience, parse(q_learning("DQN", **WITH_ACTORS)), is_free=True
+    )
+    experience.step()
+    assert agent.memory.num_stored == 32
+    for _ in range(5):
+        assert agent.is_due
+        agent.learn(0)
+    assert agent.learner.opt_step == 5
+
+
+@pytest.mark.parametrize("keys", [{}, {"update_to_data": 4.0, "training_start_step": 64}])
+def test_a_learner_that_trains_freely_waits_for_the_first_unroll(make, keys):
+    own = {f"agent__algorithm__{key}": value for key, value in keys.items()}
+    free = {**WITH_ACTORS["meta__actor_learner"], "train_ratio": None}
+    start = {"agent__algorithm__training_start_step": 0, "agent__algorithm__training_batch_iter": 1}
+    data = q_learning("DQN", **{**start, **own, **WITH_ACTORS, "meta__actor_learner": free})
+    experience, agent, _ = make(ReplayExperience, as_learned(parse(data)), is_free=True)
+    assert not agent.is_due
+    while not agent.is_due:
+        experience.step()
+    assert agent.memory.num_stored == max(32, keys.get("training_start_step", 0))
+    assert agent.learn(0)["update_to_data"] > 0
+
+
+def test_an_unroll_that_is_half_taken_in_is_saved_with_what_is_left_of_it(make):
+    spec = parse(q_learning("DQN", **WITH_ACTORS))
+    experience, agent, source = make(ReplayExperience, spec, is_free=False)
+    for _ in range(5):
+        experience.step()
+    state = experience.state_dict()
+    again, other, _ = make(ReplayExperience, spec, is_free=False)
+    other.memory.load_state_dict(agent.memory.state_dict())
+    again.load_state_dict(state)
+    for _ in range(3):
+        experience.step()
+        again.step()
+    np.testing.assert_array_equal(other.memory._ring._obs._obs, agent.memory._ring._obs._obs)
+    assert len(source.played) == 1
+    saved = Unroll(**state["unroll"])
+    for field in dataclasses.fields(saved):
+        assert not np.shares_memory(getattr(saved, field.name), getattr(source.slot, field.name))

@@ -1,0 +1,140 @@
+"""Acting in one place is acting in many: the same actions, from the same generator."""
+
+from dataclasses import fields
+
+import numpy as np
+import pytest
+import torch
+
+from slm_lab.parallel.actor_learner import inference
+from slm_lab.parallel.actor_learner.actor import UnrollActor
+from slm_lab.parallel.actor_learner.inference import (
+    InferenceBuffers,
+    InferenceClient,
+    InferenceServer,
+    TrainingOver,
+)
+from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout
+from slm_lab.parallel.actor_learner.weights import WeightStore
+from slm_lab.session.clock import Clock
+from slm_lab.session.seeding import session_seeds
+from tests.support import actor_critic, parse, ppo, q_learning
+
+
+def make(spec, seed=0):
+    player = UnrollActor(spec, session_seeds(seed, 0, 0))
+    return player, UnrollLayout(player.writer.layout, len(player.env.statistics))
+
+
+def started(player, weights):
+    player.begin(Clock(np.zeros(1, np.int64), 0, 10_000), weights)
+    player.reset()
+    return player
+
+
+def content(unroll):
+    """All that an unroll says, but for when it was handed over."""
+    arrays = {field.name: getattr(unroll, field.name).copy() for field in fields(unroll)}
+    arrays["head"] = arrays["head"][:-1]
+    return arrays
+
+
+WITH_ACTORS = {
+    "meta__distributed": "actor_learner",
+    "meta__actor_learner": {"unroll_length": 12},
+}
+SPECS = {
+    "continuous": ppo(env__name="Pendulum-v1", env__normalize_obs=True, **WITH_ACTORS),
+    "discrete": actor_critic(**WITH_ACTORS),
+    "exploring": q_learning("DQN", **WITH_ACTORS),
+}
+
+
+def wait(until, nap):
+    while not until():
+        pass
+    return True
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_an_actor_without_a_network_plays_what_one_with_it_plays(name):
+    spec = parse(SPECS[name])
+    local, layout = make(spec)
+    learner, _ = make(spec, seed=1)
+    weights = WeightStore.of(learner.agent.learner.flats, layout.num_statistics)
+    weights.publish(learner.agent.learner.flats, learner.env.statistics, 7)
+    requests = InferenceBuffers.of(layout.steps, 1, torch.clone)
+    far = UnrollActor(
+        spec, session_seeds(0, 0, 0), InferenceClient(requests, layout.steps, 0, wait)
+    )
+    acting, _ = make(spec)
+    server = InferenceServer(requests, layout.steps, acting.agent, weights)
+    server.start()
+    try:
+        played = [Unroll.allocate(layout), Unroll.allocate(layout)]
+        for player, unroll in zip((local, far), played, strict=True):
+            started(player, weights)
+            assert player.play(unroll)
+            assert player.play(unroll)  # the second goes on with the first
+        server.check()
+    finally:
+        server.close()
+    own, of_far = map(content, played)
+    for key, array in own.items():
+        np.testing.assert_array_equal(array, of_far[key], err_msg=key)
+    assert set(of_far["version"].tolist()) == {7}
+    assert far.agent.actor.waited > 0
+    for player in (local, learner, far, acting):
+        player.close()
+
+
+def test_one_pass_is_for_all_who_wait_and_nobody_waits_for_the_others_for_long(monkeypatch):
+    spec = parse(SPECS["discrete"])
+    player, layout = make(spec)
+    weights = WeightStore.of(player.agent.learner.flats, layout.num_statistics)
+    weights.publish(player.agent.learner.flats, player.env.statistics, 0)
+    requests = InferenceBuffers.of(layout.steps, 3, torch.clone)
+    server = InferenceServer(requests, layout.steps, player.agent, weights)
+    monkeypatch.setattr(inference, "GATHER_SECONDS", 0.0)
+    obs, actions = requests.views(layout.steps)
+    obs[:] = np.random.default_rng(0).normal(size=obs.shape)
+    requests.counts[0, [0, 2]] = 1
+    waiting = server._gather()
+    server._reply(waiting)
+    assert waiting.tolist() == [0, 2]
+    assert requests.counts[1].tolist() == [1, 0, 1]
+    numbers = requests.numbers
+    assert (numbers[[0, 2], 0] < 0).all()  # log-probabilities
+    assert (numbers[1] == 0).all()
+    assert set(actions[[0, 2]].ravel().tolist()) <= {0, 1}
+    player.close()
+
+
+def test_what_ends_the_server_is_raised_by_the_learner():
+    spec = parse(SPECS["discrete"])
+    player, layout = make(spec)
+    weights = WeightStore.of(player.agent.learner.flats, layout.num_statistics)
+    weights.publish(player.agent.learner.flats, player.env.statistics, 0)
+    requests = InferenceBuffers.of(layout.steps, 1, torch.clone)
+    server = InferenceServer(requests, layout.steps, player.agent, weights)
+
+    def fail(obs, frame):
+        raise ValueError("no more memory")
+
+    player.agent.actor.act = fail
+    requests.counts[0, 0] = 1
+    server.start()
+    server._thread.join(10)
+    with pytest.raises(ValueError, match="no more memory"):
+        server.check()
+    player.close()
+
+
+def test_an_actor_that_waits_for_actions_when_the_training_ends_plays_no_further():
+    spec = parse(SPECS["discrete"])
+    player, layout = make(spec)
+    requests = InferenceBuffers.of(layout.steps, 1, torch.clone)
+    actor = InferenceClient(requests, layout.steps, 0, lambda until, nap: False)
+    with pytest.raises(TrainingOver):
+        actor.act(player.env.reset(), 0)
+    player.close()

@@ -1,0 +1,57 @@
+"""An unroll that travels arrives as it was, in memory that may be written to."""
+
+import pickle
+from dataclasses import fields
+
+import numpy as np
+import pytest
+
+from slm_lab.agent.memory.memory import MemoryLayout
+from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout, packed, unpacked
+
+T, K = 5, 3
+STEPS = MemoryLayout(T, K, (2,), np.dtype(np.float32), (), np.dtype(np.int64))
+
+
+@pytest.fixture
+def unroll():
+    """One in which episodes have ended in the middle and in the last step."""
+    random = np.random.default_rng(0)
+    content = random.integers(0, 256, UnrollLayout(STEPS, 4).num_bytes).astype(np.uint8)
+    unroll = Unroll.within(content, UnrollLayout(STEPS, 4))
+    unroll.terminated[:] = False
+    unroll.truncated[:] = False
+    unroll.terminated[1, 0] = unroll.truncated[3, 2] = unroll.terminated[T - 1, 1] = True
+    return unroll
+
+
+def read_only(arrays):
+    for array in arrays.values():
+        array.flags.writeable = False
+    return arrays
+
+
+def test_every_step_arrives_as_it_was(unroll):
+    at_barrier = unpacked(read_only(pickle.loads(pickle.dumps(packed(unroll)))))
+    for field in fields(unroll):
+        if field.name != "end_obs":
+            given, got = getattr(unroll, field.name), getattr(at_barrier, field.name)
+            np.testing.assert_array_equal(given, got)
+    for t in range(T):
+        np.testing.assert_array_equal(unroll.step(t)[5], at_barrier.step(t)[5])
+
+
+def test_it_lies_in_memory_of_its_own(unroll):
+    arrays = read_only(packed(unroll))
+    at_barrier = unpacked(arrays)
+    for field in fields(unroll):
+        array = getattr(at_barrier, field.name)
+        assert array.flags.writeable
+        assert not np.shares_memory(array, arrays[field.name])
+
+
+def test_of_what_episodes_ended_in_only_that_travels(unroll):
+    assert packed(unroll)["end_obs"].shape == (2, 2)
+    before = unroll.terminated.copy()
+    packed(unroll)
+    np.testing.assert_array_equal(unroll.terminated, before)

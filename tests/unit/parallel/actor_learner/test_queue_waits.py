@@ -1,0 +1,188 @@
+"""How long both ends of the pipe between actors and a learner wait, and for what."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from slm_lab.core.errors import PeerLostError
+from slm_lab.parallel.actor_learner import queue as pipe_module
+from slm_lab.parallel.actor_learner.queue import ACTOR_SECONDS, HANG_SECONDS
+from slm_lab.session.status_board import Phase
+from tests.unit.parallel.actor_learner.queues import SLOTS, Lab
+
+
+class Time:
+    """A clock that only moves when somebody naps, or computes; a nap is when others act."""
+
+    def __init__(self):
+        self.now = self.cpu = 0.0
+        self.meanwhile = lambda: None
+
+    def perf_counter(self):
+        return self.now
+
+    def process_time(self):
+        return self.cpu
+
+    def sleep(self, seconds):
+        self.now += 1.0
+        self.meanwhile()
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    time = Time()
+    monkeypatch.setattr(pipe_module, "time", time)
+    return time
+
+
+def test_an_actor_waits_for_room_until_the_oldest_unroll_is_given_back(clock):
+    lab = Lab()
+    lab.hand_over_all()
+    oldest = lab.learner.receive(0.0)[1]
+    clock.meanwhile = lambda: lab.learner.give_back(0) if clock.now == 5 else None
+    assert np.shares_memory(lab.actors[0].next_slot().obs, oldest.obs)
+    assert clock.now == 5
+    assert lab.learner.waited == (5.0, 2.0)
+
+
+def test_who_has_spent_the_budget_is_told_at_once_even_if_there_is_no_room(clock):
+    lab = Lab(max_unrolls=SLOTS)
+    lab.hand_over_all()
+    assert lab.actors[0].next_slot() is None
+    assert clock.now == 0
+
+
+def test_one_that_replaces_another_waits_while_the_learner_has_its_slots(clock):
+    lab = Lab()
+    lab.hand_over_all()
+    assert [lab.learner.receive(0.0)[0] for _ in range(SLOTS)] == [0] * SLOTS
+    lab.actors[0] = lab.begun(0)
+    clock.meanwhile = lambda: lab.learner.give_back(0) if clock.now == 3 else None
+    assert lab.actors[0].next_slot() is not None
+    assert clock.now == 3
+
+
+def test_the_seconds_of_those_that_died_still_count_and_what_their_start_took_does_not(clock):
+    lab = Lab()
+    for spent in (3.0, 2.0):
+        clock.cpu = 50.0  # imports, environments, networks
+        lab.actors[0].next_slot()
+        clock.cpu += spent
+        lab.actors[0].hand_over(1.0)
+        assert lab.learner.receive(0.0)[0] == 0
+        lab.learner.give_back(0)
+        lab.actors[0] = lab.begun(0)
+    assert lab.learner.cpu_t == 5.0
+    assert lab.learner.waited == (0.0, 2.0)
+
+
+def test_what_an_actor_waits_for_answers_is_waiting_and_not_acting(clock):
+    lab = Lab()
+    remote = lab.actors[0]._remote = SimpleNamespace(waited=0.0)
+    for waited in (0.25, 0.75):
+        lab.actors[0].next_slot()
+        remote.waited = waited  # so far
+        lab.actors[0].hand_over(1.0)
+    assert lab.learner.waited == (0.75, 1.25)
+
+
+def test_an_actor_books_its_wait_while_it_waits(clock):
+    """So that a row that comes meanwhile shows it."""
+    lab = Lab()
+    wait, booked = wait_for_room(lab), []
+    clock.meanwhile = lambda: booked.append(lab.learner.waited[0])
+    with pytest.raises(PeerLostError):
+        wait()
+    assert booked[10:13] == [booked[10], booked[10] + 1, booked[10] + 2]
+
+
+def wait_for_room(lab):
+    lab.hand_over_all()
+    return lab.actors[0].next_slot
+
+
+def wait_for_weights(lab):
+    return lab.actors[0].wait_for_weights
+
+
+@pytest.mark.parametrize("wait", [wait_for_room, wait_for_weights])
+def test_an_actor_waits_for_a_learner_that_does_nothing_only_so_long(clock, wait):
+    with pytest.raises(PeerLostError, match="actor 0 waited 7200 s for the learner"):
+        wait(Lab())()
+    assert clock.now == ACTOR_SECONDS + 1
+
+
+@pytest.mark.parametrize("wait", [wait_for_room, wait_for_weights])
+def test_a_learner_that_stands_aside_is_waited_for(clock, wait):
+    lab = Lab()
+    act = wait(lab)
+    lab.learner.pause_actors(True)
+    clock.meanwhile = lambda: clock.now == 5000 and lab.learner.pause_actors(False)
+    with pytest.raises(PeerLostError):
+        act()
+    assert clock.now == 5000 + ACTOR_SECONDS
+
+
+@pytest.mark.parametrize("end", ["learner", "user"])
+@pytest.mark.parametrize("wait", [wait_for_room, wait_for_weights])
+def test_a_wait_ends_when_nobody_wants_any_more_steps(clock, wait, end):
+    lab = Lab()
+    act = wait(lab)
+    stop = lab.learner.end if end == "learner" else lab.board.request_stop
+    clock.meanwhile = lambda: clock.now == 2 and stop()
+    assert not act()
+    assert clock.now == 2
+    assert lab.actors[0].is_over
+
+
+def test_what_was_begun_when_it_was_over_is_not_waited_for(clock):
+    lab = Lab(actors=1)
+    lab.hand_over_all()
+    clock.meanwhile = lab.learner.end
+    assert lab.actors[0].next_slot() is None
+    lab.over(0, Phase.DONE)
+    for _ in range(SLOTS):
+        assert not lab.learner.nothing_comes
+        assert lab.learner.receive(0.0) is not None
+    assert lab.learner.nothing_comes
+
+
+def test_the_learner_looks_up_when_nothing_has_come_for_the_time_it_was_told(clock):
+    assert Lab().learner.receive(10.0) is None
+    assert clock.now == 10
+
+
+def receive(lab):
+    while lab.learner.receive(7.0) is None:
+        pass
+
+
+def test_the_learner_waits_only_so_long_for_actors_that_make_no_step(clock):
+    lab = Lab()
+    with pytest.raises(PeerLostError, match="no actor has made a step for 600 s"):
+        receive(lab)
+    assert clock.now == 2 * HANG_SECONDS + 1
+
+
+def test_the_learner_waits_for_an_unroll_as_long_as_somebody_still_plays_it(clock):
+    lab = Lab()
+
+    def play():
+        if clock.now < 5000:
+            lab.board.clock_slots[2] += 1
+        elif clock.now == 5000:
+            lab.hand_over(1)
+
+    clock.meanwhile = play
+    receive(lab)
+    assert clock.now == 5000
+
+
+def test_the_time_that_the_learner_stood_aside_is_no_waiting(clock):
+    lab = Lab()
+    assert lab.learner.receive(1.0) is None
+    clock.now += 10 * HANG_SECONDS
+    lab.learner.pause_actors(False)
+    assert lab.learner.receive(1.0) is None

@@ -1,0 +1,215 @@
+"""Published weights: whoever takes them has those of one publication, whole."""
+
+import os
+import sys
+import threading
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from slm_lab.agent.optim.flat import FlatParameters
+from slm_lab.core.errors import PeerLostError
+from slm_lab.core.process import die_with_parent
+from slm_lab.parallel.actor_learner import weights as publication_module
+from slm_lab.parallel.actor_learner.weights import WeightStore
+from slm_lab.parallel.processes import SPAWN
+from slm_lab.parallel.shared_memory import into_shared_memory
+
+STATISTICS = 7
+TAKES = 50
+"""Different publications that are taken while more are made."""
+
+
+class Normed(nn.Module):
+    """A network with running statistics, so large that a copy takes a while."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.layer = nn.Linear(width, 100)
+        self.norm = nn.BatchNorm1d(100)
+
+
+def networks(width=1000):
+    return {"actor": FlatParameters(Normed(width)), "critic": FlatParameters(nn.Linear(width, 3))}
+
+
+def fill(flats, number):
+    with torch.no_grad():
+        for flat in flats.values():
+            flat.vector.fill_(number)
+            flat.statistics.fill_(number)
+
+
+def publish(weights, flats, number):
+    """A publication all of whose numbers are this one, with twice that as the version."""
+    fill(flats, number)
+    weights.publish(flats, np.full(STATISTICS, float(number)), 2 * number)
+
+
+def take(weights, flats):
+    """The number of a publication; fails where what was taken is of several."""
+    statistics = np.zeros(STATISTICS)
+    version = weights.take(flats, statistics)
+    vectors = [v for flat in flats.values() for v in (flat.vector, flat.statistics)]
+    ends = {float(end) for v in vectors if len(v) for end in v.aminmax()}
+    (number,) = {*ends, *statistics.tolist(), version / 2}
+    return number
+
+
+def publish_until(weights, is_over):
+    """As fast as one can."""
+    flats, number = networks(), weights.count
+    while not is_over():
+        number += 1
+        publish(weights, flats, number)
+
+
+def publish_elsewhere(weights, parent):
+    die_with_parent(parent)
+    torch.set_num_threads(1)
+    publish_until(weights, lambda: False)
+
+
+def assert_only_whole_ones_are_taken(weights):
+    """Each is of one publication, and none is older than the one before."""
+    flats, taken = networks(), []
+    while len(set(taken)) < TAKES:
+        taken.append(take(weights, flats))
+        assert taken[-2:] == sorted(taken[-2:])
+
+
+def test_readers_have_no_mixture_while_a_thread_publishes_as_fast_as_it_can():
+    weights = WeightStore.of(networks(), STATISTICS)
+    publish(weights, networks(), 1)
+    over = threading.Event()
+    writer = threading.Thread(target=publish_until, args=(weights, over.is_set))
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    writer.start()
+    try:
+        assert_only_whole_ones_are_taken(weights)
+    finally:
+        over.set()
+        writer.join()
+        sys.setswitchinterval(before)
+
+
+def test_readers_have_no_mixture_while_a_process_publishes_as_fast_as_it_can():
+    weights = WeightStore.of(networks(), STATISTICS, into_shared_memory)
+    publish(weights, networks(), 1)
+    writer = SPAWN.Process(target=publish_elsewhere, args=(weights, os.getpid()))
+    writer.start()
+    try:
+        flats = networks()
+        while take(weights, flats) < 3:
+            assert writer.is_alive()
+        assert_only_whole_ones_are_taken(weights)
+    finally:
+        writer.kill()
+        writer.join()
+
+
+class Overtaken:
+    """Statistics (S,) that come to a reader so late that others are published meanwhile: the rest
+    it has copied already."""
+
+    def __init__(self, publish_some):
+        self.array = np.zeros(STATISTICS)
+        self.publish_some = publish_some
+
+    def __setitem__(self, key, values):
+        self.publish_some()
+        self.array[key] = values
+
+
+def take_while(weights, publish_some):
+    flats, statistics = networks(4), Overtaken(publish_some)
+    version = weights.take(flats, statistics)
+    (number,) = {float(v[0]) for flat in flats.values() for v in (flat.vector,)}
+    assert statistics.array.tolist() == [number] * STATISTICS
+    assert version == 2 * number
+    return number
+
+
+@pytest.mark.parametrize(("meanwhile", "taken"), [(0, 3), (1, 3), (2, 5), (3, 6)])
+def test_a_reader_that_was_overtaken_begins_again_and_another_keeps_what_it_has(meanwhile, taken):
+    """The buffer that is read is the one that the publication after the next one writes."""
+    weights, source = WeightStore.of(networks(4), STATISTICS), networks(4)
+    for number in (1, 2, 3):
+        publish(weights, source, number)
+    later = list(range(4, 4 + meanwhile))
+
+    def publish_them():
+        while later:
+            publish(weights, source, later.pop(0))
+
+    assert take_while(weights, publish_them) == taken
+
+
+def test_a_reader_that_is_overtaken_again_and_again_gives_up(monkeypatch):
+    monkeypatch.setattr(publication_module, "MAX_TRIES", 5)
+    weights, source = WeightStore.of(networks(4), STATISTICS), networks(4)
+    publish(weights, source, 1)
+    tries = []
+
+    def publish_two():
+        tries.append(weights.count)
+        for _ in range(2):
+            publish(weights, source, weights.count + 1)
+
+    with pytest.raises(PeerLostError, match="changed 5 times while they were read"):
+        take_while(weights, publish_two)
+    assert len(tries) == 5
+
+
+def test_the_version_is_that_of_the_weights_and_networks_have_their_own_parts():
+    source, flats = networks(4), networks(4)
+    weights = WeightStore.of(source, STATISTICS)
+    statistics = np.arange(float(STATISTICS))
+    for version in (10, 20):
+        for flat in source.values():
+            torch.nn.init.normal_(flat.vector)
+            torch.nn.init.normal_(flat.statistics)
+        weights.publish(source, statistics * version, version)
+    found = np.zeros(STATISTICS)
+    assert weights.take(flats, found) == 20
+    assert found.tolist() == (20 * statistics).tolist()
+    for name, flat in source.items():
+        assert torch.equal(flats[name].vector, flat.vector)
+        assert torch.equal(flats[name].statistics, flat.statistics)
+    assert weights.count == 2
+
+
+def test_before_anything_is_published_there_is_nothing_to_take():
+    assert WeightStore.of(networks(4), STATISTICS).count == 0
+
+
+def test_what_was_published_is_restored_in_place():
+    weights = WeightStore.of(networks(4), STATISTICS)
+    for number in (1, 2, 3):
+        publish(weights, networks(4), number)
+    state = weights.state_dict()
+    publish(weights, networks(4), 4)
+    twin = WeightStore.of(networks(4), STATISTICS)
+    vectors = twin.vectors
+    twin.load_state_dict(state)
+    assert twin.vectors is vectors
+    assert twin.count == 3
+    assert take(twin, networks(4)) == 3
+    publish(twin, networks(4), 4)
+    assert take(twin, networks(4)) == 4
+
+
+def test_what_is_relayed_is_what_was_published_elsewhere():
+    here, there = (WeightStore.of(networks(4), STATISTICS) for _ in range(2))
+    for number in (1, 2, 3):
+        publish(here, networks(4), number)
+        newest = here.newest()
+        publish(here, networks(4), 50)  # what travels is a copy
+        for array in (newest.vector, newest.statistics):
+            array.flags.writeable = False
+        there.relay(newest)
+        assert take(there, networks(4)) == number
+        assert there.count == number

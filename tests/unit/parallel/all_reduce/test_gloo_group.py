@@ -1,0 +1,43 @@
+"""Ranks that meet over gloo."""
+
+import socket
+from concurrent.futures import ThreadPoolExecutor
+
+import psutil
+import pytest
+
+from slm_lab.core.errors import PeerLostError
+from slm_lab.parallel.all_reduce.gloo_group import GlooGroup
+
+HOST = "127.0.0.1"
+
+
+def free_port():
+    with socket.create_server((HOST, 0)) as free:
+        return free.getsockname()[1]
+
+
+def addresses():
+    """Where this process listens."""
+    connections = psutil.Process().net_connections("tcp")
+    return {c.laddr.ip for c in connections if c.status == psutil.CONN_LISTEN}
+
+
+def test_ranks_listen_at_their_own_address_only_and_hear_each_other():
+    """Not at every address of the machine, as the store of torch would by itself."""
+    before, port = addresses(), free_port()
+    with ThreadPoolExecutor(2) as threads:
+        group = list(threads.map(lambda rank: GlooGroup(HOST, port, rank, 2, 30), range(2)))
+        assert addresses() - before <= {HOST}
+        assert HOST in addresses()
+        heard = list(
+            threads.map(lambda each: each.all_gather_bytes(f"rank {each.rank}".encode()), group)
+        )
+    assert heard == [[b"rank 0", b"rank 1"]] * 2
+
+
+def test_an_address_that_is_taken_is_reported_as_such():
+    with socket.create_server((HOST, 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(PeerLostError, match=r"rank 0 lost its peers: .*in use"):
+            GlooGroup(HOST, port, 0, 1, 5)

@@ -1,0 +1,415 @@
+"""What ranks agree on: each step, what is not finite, statistics, and where they begin and end."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from slm_lab.agent.batch import ImitationBatch
+from slm_lab.agent.optim.build import build_rule
+from slm_lab.agent.optim.flat import FlatParameters
+from slm_lab.agent.optim.lr_schedule import ConstantRate
+from slm_lab.agent.optim.optimizer import Optimizer
+from slm_lab.core.errors import NonFiniteLossError
+from slm_lab.parallel.all_reduce.sync import AllReduceSync, average_statistics, broadcast
+from tests.support import actor_critic, ppo, q_learning, soft
+from tests.unit.parallel.all_reduce.learning_ranks import (
+    PAST,
+    UPDATES,
+    Given,
+    Rank,
+    check_close,
+    check_equal,
+    episodes,
+    on_episodes,
+    one_after_the_other,
+    play,
+    rollout,
+    share_of,
+    transitions,
+)
+from tests.unit.parallel.all_reduce.ranks import in_ranks, outcomes_of
+
+
+def network():
+    net = nn.Linear(3, 2)
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.fill_(0.5)
+    return net
+
+
+def step_of(sync, scale, clip, share=None):
+    """The gradient that an SGD step of rate 1 takes, (P,), where the own one is `scale` ones."""
+    flat = FlatParameters(network())
+    optimizer = Optimizer(flat, build_rule("SGD", {}, flat), ConstantRate(1.0), clip)
+    if sync is not None:
+        optimizer.join(sync)
+        sync.share = sync.share if share is None else share
+        optimizer.begin_event(0)
+    before = flat.vector.clone()
+    _, norm = optimizer.step(scale * sum(view.sum() for view in flat.views))
+    return before - flat.vector, norm
+
+
+def test_gradients_are_averaged_first_and_clipped_after():
+    """One rank's is beyond the bound and one is not: clipped first, their mean were shorter."""
+    scales, clip, root = (3.0, 0.1), 1.0, 8**0.5
+    taken = in_ranks(2, lambda group: step_of(AllReduceSync(group), scales[group.rank], clip))
+    averaged_first = torch.full((8,), 1.0 / root)
+    clipped_first = torch.full((8,), (1.0 / root + 0.1) / 2)
+    for grad, norm in taken:
+        assert norm == pytest.approx(1.55 * root)
+        torch.testing.assert_close(grad, averaged_first)
+    assert (averaged_first - clipped_first).abs().min() > 0.1
+
+
+def test_gradients_count_by_their_share():
+    taken = in_ranks(
+        3,
+        lambda group: step_of(
+            AllReduceSync(group), (1.0, 2.0, 4.0)[group.rank], None, (0.5, 0.375, 0.125)[group.rank]
+        ),
+    )
+    for grad, _ in taken:
+        torch.testing.assert_close(grad, torch.full((8,), 1.75))
+    (equal, _), *_ = in_ranks(4, lambda p: step_of(AllReduceSync(p), float(p.rank), None))
+    torch.testing.assert_close(equal, torch.full((8,), 1.5))
+
+
+@pytest.mark.parametrize("clip", [None, 0.1])
+def test_one_rank_steps_as_if_it_were_alone_to_the_last_bit(clip):
+    alone, norm = step_of(None, 1 / 3, clip)
+    ((grad, same_norm),) = in_ranks(1, lambda group: step_of(AllReduceSync(group), 1 / 3, clip))
+    assert torch.equal(grad, alone)
+    assert norm == same_norm
+
+
+def spoiled(batch, rank, bad):
+    """A reward that is no number, on one rank."""
+    if rank == bad:
+        batch.reward.view(-1)[1] = torch.nan
+    return batch
+
+
+NON_FINITE = {
+    "ppo": (ppo(agent__algorithm__minibatch_size=24), rollout),
+    "actor_critic": (actor_critic(), rollout),
+    "one_network": (actor_critic(agent__net__shared=True), rollout),
+    "DQN": (q_learning("DQN"), transitions),
+    "SoftActorCritic": (soft("SoftActorCritic"), transitions),
+}
+
+
+@pytest.mark.parametrize("bad", [0, 1])
+@pytest.mark.parametrize("name", NON_FINITE)
+def test_a_loss_that_is_not_finite_on_one_rank_stops_all_before_a_weight_changes(name, bad):
+    data, make = NON_FINITE[name]
+
+    def train(group):
+        member = Rank(data, group)
+        before = member.vectors
+        batch = spoiled(make(group.rank), group.rank, bad)
+        with pytest.raises(NonFiniteLossError):
+            member.learn(Given([batch]) if make is transitions else batch)
+        check_equal(member.vectors, before)
+        return group.all_gather_bytes(b"came as often as the other")
+
+    assert in_ranks(2, train) == [[b"came as often as the other"] * 2] * 2
+
+
+@pytest.mark.parametrize("part", ["policy", "value"])
+def test_no_network_steps_where_the_loss_of_one_is_not_finite_on_one_rank(part):
+    """Actor and critic apart: neither has taken its step when the other's is refused."""
+    data = actor_critic()
+
+    def train(group):
+        member = Rank(data, group)
+        network, before = member.learner.network, member.vectors
+        factor = torch.nan if group.rank == 1 else 1.0
+        obs = torch.ones(5, 4)
+        policy = network.policy(obs).sum() * (factor if part == "policy" else 1.0)
+        value = network.raw_value(obs).sum() * (factor if part == "value" else 1.0)
+        with pytest.raises(NonFiniteLossError, match="nan"):
+            network.step(policy, value)
+        check_equal(member.vectors, before)
+
+    in_ranks(2, train)
+
+
+def test_a_gradient_that_is_not_finite_is_heard_of_by_all_too():
+    """From a loss that is."""
+
+    def train(group):
+        flat = FlatParameters(network())
+        optimizer = Optimizer(flat, build_rule("SGD", {}, flat), ConstantRate(1.0), None)
+        optimizer.join(AllReduceSync(group))
+        before = flat.vector.clone()
+        total = sum(view.sum() for view in flat.views)
+        zero = (total - total.detach()).abs()
+        with pytest.raises(NonFiniteLossError, match="norm"):
+            optimizer.step(zero.sqrt() if group.rank else total)  # d√x/dx is infinite at 0
+        assert torch.equal(flat.vector, before)
+
+    in_ranks(2, train)
+
+
+def count_sums(group):
+    """The lengths of the vectors that are summed, one after the other."""
+    counted, all_reduce_ = [], group.all_reduce_
+
+    def counting(vector):
+        counted.append(len(vector))
+        all_reduce_(vector)
+
+    group.all_reduce_ = counting
+    return counted
+
+
+def test_each_optimizer_is_reduced_in_its_own_step_and_in_no_other():
+    """Once a step on the whole vector: critics, then every second time actor and temperature."""
+
+    def train(group):
+        member = Rank(soft("SoftActorCritic", agent__algorithm__policy_delay=2), group)
+        counted = count_sums(group)
+        member.learn(Given([transitions(i + group.rank) for i in range(4)]))
+        sizes = {name: len(vector) for name, vector in member.vectors.items()}
+        return sizes, counted
+
+    for sizes, counted in in_ranks(2, train):
+        critic, actor, alpha = sizes["critic"], sizes["actor"], sizes["alpha"]
+        assert len({critic, actor, alpha}) == 3
+        assert counted == [critic, critic, actor, alpha] * 2
+
+
+def test_a_critic_apart_is_reduced_apart():
+    def train(group):
+        member = Rank(actor_critic(), group)
+        counted = count_sums(group)
+        member.learn(rollout(group.rank))
+        return counted, [len(vector) for vector in member.vectors.values()]
+
+    for counted, sizes in in_ranks(2, train):
+        assert counted == sizes
+        assert len(sizes) == 2
+
+
+NORMALISED = {
+    "DQN": q_learning("DQN", agent__net__batch_norm=True),
+    "polyak": q_learning("DQN", agent__net__batch_norm=True, agent__net__update_type="polyak",
+                         agent__net__polyak_coef=0.5, agent__net__update_frequency=1),
+    "renorm": q_learning("DQN", agent__net__batch_norm="renorm"),
+    "CrossQ": soft("CrossQ"),
+}  # fmt: skip
+
+
+def train_normalised(name, size=3, updates=UPDATES):
+    def train(group):
+        member = Rank(NORMALISED[name], group)
+        before = {n: f.statistics.clone() for n, f in member.learner.flats.items()}
+        for turn in range(updates):
+            source = Given([transitions(100 * turn + 10 * i + group.rank) for i in range(2)])
+            source.num_stored = 64 * (turn + 1)  # so that a target that is replaced is
+            member.learn(source)
+        return before, member
+
+    return in_ranks(size, train)
+
+
+@pytest.mark.parametrize("name", NORMALISED)
+def test_batch_statistics_are_equal_after_a_training_event(name):
+    results = train_normalised(name)
+    moved = normalised = 0
+    for before, member in results:
+        for unit, flat in member.learner.flats.items():
+            first = results[0][1].learner.flats[unit].statistics
+            assert torch.equal(flat.statistics, first)
+            normalised += flat.statistics.numel() > 0
+            moved += not torch.equal(flat.statistics, before[unit])
+    assert moved == normalised >= len(results)
+
+
+@pytest.mark.parametrize("name", ["DQN", "polyak"])
+def test_target_networks_are_equal_on_all_ranks_with_their_statistics(name):
+    results = train_normalised(name)
+    targets = [
+        member.learner.network.target_network.state_dict()["target"] for _, member in results
+    ]
+    for target in targets[1:]:
+        assert torch.equal(target["vector"], targets[0]["vector"])
+        assert torch.equal(target["statistics"], targets[0]["statistics"])
+
+
+def test_averages_are_those_of_all_ranks_and_moments_stay_what_they_are():
+    """Running moments are made from the samples of all anyway, and no mean of means."""
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.zeros(1))
+            for name in ("running", "count", "mean", "m2"):
+                self.register_buffer(name, torch.zeros(()))
+
+    def act(group):
+        flat = FlatParameters(Net())
+        own = [1.0 + 2 * group.rank, 7.0 + group.rank, 8.0, 9.0]
+        flat.statistics.copy_(torch.tensor(own))
+        average_statistics(flat, group)
+        return flat.statistics.tolist()
+
+    assert in_ranks(2, act) == [[2.0, 7.0, 8.0, 9.0], [2.0, 8.0, 8.0, 9.0]]
+    assert in_ranks(1, act) == [[1.0, 7.0, 8.0, 9.0]]
+
+
+def test_all_begin_with_what_the_first_has_whatever_its_type_and_shape():
+    def act(group):
+        tensors = [
+            torch.full((2, 3), 1 / 3 + group.rank).t(),
+            torch.tensor(group.rank + 2**40),
+            torch.empty(0),
+            torch.tensor([True, group.rank == 0]),
+        ]
+        broadcast(tensors, group)
+        return tensors
+
+    for tensors in in_ranks(3, act):
+        expected = [torch.full((3, 2), 1 / 3), torch.tensor(2**40), torch.empty(0),
+                    torch.tensor([True, True])]  # fmt: skip
+        for tensor, value in zip(tensors, expected, strict=True):
+            assert torch.equal(tensor, value)
+
+
+NORMALISING = actor_critic(env__normalize_obs=True, env__normalize_reward=True)
+
+
+def test_statistics_of_environments_are_those_of_what_all_have_seen():
+    """Equal to the last bit after each training event, and counted once over several events."""
+
+    def act(group):
+        member = Rank(NORMALISING, group)
+        obs = member.env.reset()
+        for turn in range(3):
+            for _ in range(3 + 4 * group.rank):  # of unequal lengths
+                obs = play(member, obs)
+                if member.agent.is_due:
+                    member.agent.memory.take()
+            member.learn(rollout(turn))
+        return member.env.statistics.copy(), member.env.moments
+
+    (first, moments), (second, _) = in_ranks(2, act)
+    np.testing.assert_array_equal(first, second)
+    steps = 3 * (3 + 7)
+    # The first observations count as well; rewards come with steps only.
+    assert [first[place.start] for place in moments] == [4 * steps + 4 * 2, 4 * steps]
+
+
+def test_a_run_ends_between_two_training_events_without_an_alarm():
+    """Then each rank's environments have seen something of their own, and that is as it must be."""
+
+    def act(group):
+        member = Rank(NORMALISING, group)
+        obs = member.env.reset()
+        member.learn(rollout(group.rank))
+        for _ in range(3):
+            obs = play(member, obs)
+        own = member.env.statistics.copy()
+        return own, member.strategy.checkpoint.final_copy(lambda: {"whole": True}, True)
+
+    (first, state), (second, _) = in_ranks(2, act)
+    assert state == {"whole": True}
+    assert not np.array_equal(first, second)
+
+
+def test_ranks_that_have_come_apart_are_an_error_at_the_end():
+    def act(group):
+        member = Rank(actor_critic(), group)
+        member.learn(rollout(group.rank))
+        if group.rank == 1:
+            member.learner.flats["critic"].vector[0] += 1e-6
+        member.strategy.checkpoint.final_copy(dict, True)
+
+    for outcome in outcomes_of(3, act):
+        assert "the networks of the ranks differ: rank 0" in str(outcome)
+
+
+@pytest.mark.parametrize("spec", [q_learning("DQN"), soft("SoftActorCritic")])
+def test_target_networks_that_have_come_apart_are_an_error_at_the_end(spec):
+    def act(group):
+        member = Rank(spec, group)
+        if group.rank == 1:
+            (target,) = member.learner.units.targets
+            target.vector[0] += 1e-6
+        member.strategy.checkpoint.final_copy(dict, True)
+
+    for outcome in outcomes_of(2, act):
+        assert "the networks of the ranks differ: rank 0" in str(outcome)
+
+
+def imitating(make=actor_critic, **changes):
+    keys = {"agent__algorithm__name": "SIL" if make is actor_critic else "PPOSIL",
+            "agent__memory": PAST}  # fmt: skip
+    return make(**{**keys, **changes})
+
+
+@pytest.mark.parametrize("make", [actor_critic, ppo])
+def test_nobody_imitates_before_all_have_something_to_imitate(make):
+    """One rank has finished episodes at once, the other none in the first two events."""
+    data = imitating(make, **({"agent__algorithm__minibatch_size": 8} if make is ppo else {}))
+
+    def train(group):
+        member = Rank(data, group)
+        past = member.agent.memory._past
+        imitated, stored = [], []
+        for turn in range(4):
+            batch = rollout(10 * turn + group.rank, ends=0.3)
+            if group.rank == 1 and turn < 2:
+                batch.terminated[:] = batch.truncated[:] = False
+            imitated.append("sil_share" in member.learn(ImitationBatch(batch, past)))
+            stored.append(past.num_stored > 0)
+        return imitated, stored, member.learner.opt_step, member.vectors
+
+    (imitated, stored, steps, vectors), (others, found, others_steps, same) = in_ranks(2, train)
+    assert (stored, found) == ([True] * 4, [False, False, True, True])
+    assert imitated == others == found
+    assert steps == others_steps
+    check_equal(vectors, same)
+
+
+def test_imitation_of_parts_takes_the_steps_of_the_whole():
+    """Its batches are of one size on all ranks, however unequal the rollouts before them are."""
+    data = on_episodes(actor_critic, agent__algorithm__name="SIL",
+                       agent__memory={**PAST, "name": "OnPolicyReplay"})  # fmt: skip
+    parts = [[episodes(10 * turn + r, (3, 9)[r]) for r in range(2)] for turn in range(UPDATES)]
+    drawn = [transitions(turn) for turn in range(UPDATES)]
+
+    class Past:
+        num_stored = 1
+
+        def __init__(self, batch):
+            self._batch = batch
+
+        def add(self, rollout, value):
+            pass
+
+        def sample(self, frame):
+            return self._batch
+
+        def update_priorities(self, index, error):
+            pass
+
+    alone = Rank(data)
+    start = alone.vectors
+    for each, batch in zip(parts, drawn, strict=True):
+        alone.learn(ImitationBatch(one_after_the_other(each), Past(batch)))
+
+    def train(group):
+        member = Rank(data, group)
+        for each, batch in zip(parts, drawn, strict=True):
+            own = each[group.rank]
+            past = Past(share_of(batch, group.rank, group.size))
+            member.learn(ImitationBatch(own, past), len(own.reward))
+        return member.vectors
+
+    first, second = in_ranks(2, train)
+    check_equal(first, second)
+    check_close(first, alone.vectors, start)

@@ -1,0 +1,255 @@
+"""Ranks that meet hear the same of each other, and none waits for ever."""
+
+import multiprocessing
+import time
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from slm_lab.agent.optim.process_group import SoloGroup
+from slm_lab.core.errors import PeerLostError
+from slm_lab.parallel.all_reduce import shared_memory_group as shared_peers
+from slm_lab.parallel.all_reduce.shared_memory_group import GroupBuffers, SharedMemoryGroup
+from tests.unit.parallel.all_reduce.ranks import in_ranks, outcomes_of
+
+SMALL_SLOT = 16
+"""Bytes, so that much is given in many pieces."""
+
+
+LENGTHS = st.sampled_from(
+    [0, 1, SMALL_SLOT - 1, SMALL_SLOT, SMALL_SLOT + 1, 3 * SMALL_SLOT, 3 * SMALL_SLOT + 5]
+)
+
+
+@given(
+    meetings=st.integers(1, 4).flatmap(
+        lambda size: st.lists(st.tuples(*[LENGTHS] * size), min_size=1, max_size=6)
+    ),
+    seed=st.integers(0, 2**32 - 1),
+)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+def test_all_hear_what_each_has_given_by_rank_however_long_it_is(meetings, seed):
+    rng = np.random.default_rng(seed)
+    given_by = [[rng.bytes(length) for length in lengths] for lengths in meetings]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(shared_peers, "SLOT_BYTES", SMALL_SLOT)
+        heard = in_ranks(
+            len(meetings[0]),
+            lambda group: [group.all_gather_bytes(each[group.rank]) for each in given_by],
+        )
+    assert all(each == given_by for each in heard)
+
+
+def test_what_is_longer_than_a_slot_arrives_whole():
+    rng = np.random.default_rng(0)
+    long = [rng.bytes(shared_peers.SLOT_BYTES * 2 + 7), b"short", rng.bytes(1 << 20)]
+    assert in_ranks(3, lambda group: group.all_gather_bytes(long[group.rank])) == [long] * 3
+
+
+@given(
+    size=st.integers(1, 4),
+    lengths=st.lists(st.sampled_from([0, 1, 3, 4, 5, 11]), min_size=1, max_size=6),
+    seed=st.integers(0, 2**32 - 1),
+)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+def test_a_sum_is_that_in_the_order_of_the_ranks_and_the_same_bits_for_all(size, lengths, seed):
+    """Of numbers so different that another order gives another sum; vectors are up to three slots
+    long."""
+    generator = torch.Generator().manual_seed(seed % 2**31)
+    vectors = [torch.randn(size, n, generator=generator).mul_(9).exp_() for n in lengths]
+
+    def summed(group):
+        own = [vector[group.rank].clone() for vector in vectors]
+        for vector in own:
+            group.all_reduce_(vector)
+        return own
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(shared_peers, "SLOT_BYTES", SMALL_SLOT)
+        results = in_ranks(size, summed)
+    for i, vector in enumerate(vectors):
+        expected = torch.zeros(vector.shape[1])
+        for each in vector:
+            expected = expected + each
+        for result in results:
+            assert torch.equal(result[i], expected)
+
+
+def test_a_sum_of_more_than_a_slot_holds_is_whole():
+    count = shared_peers.SLOT_BYTES // 4 * 2 + 3
+    vectors = torch.randn(2, count, generator=torch.Generator().manual_seed(0))
+
+    def summed(group):
+        own = vectors[group.rank].clone()
+        group.all_reduce_(own)
+        return own
+
+    first, second = in_ranks(2, summed)
+    assert torch.equal(first, vectors[0] + vectors[1])
+    assert torch.equal(first, second)
+
+
+def test_sums_and_contents_may_take_turns():
+    """They use the same slots: what one meeting leaves there must not be heard at the next."""
+
+    def turns(group):
+        heard = []
+        for turn in range(200):
+            vector = torch.full((5,), float(group.rank + turn))
+            group.all_reduce_(vector)
+            heard.append(
+                (vector.tolist(), group.all_gather_bytes(bytes([group.rank, turn]) * (turn % 3)))
+            )
+        return heard
+
+    expected = [
+        ([3.0 + 3 * turn] * 5, [bytes([rank, turn]) * (turn % 3) for rank in range(3)])
+        for turn in range(200)
+    ]
+    assert in_ranks(3, turns) == [expected] * 3
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_who_reads_late_reads_what_was_given_at_that_meeting(late):
+    """The others have written, and come to the next one, before it has looked."""
+    turns = 4
+
+    def act(group):
+        meet = group._wait_for_all
+
+        def meet_and_dawdle():
+            meet()
+            others = np.delete(group._arrivals, group.rank)
+            while others.min() < min(group._exchanges + 1, 2 * turns):
+                time.sleep(0)
+                others = np.delete(group._arrivals, group.rank)
+
+        if group.rank == late:
+            group._wait_for_all = meet_and_dawdle
+        heard = []
+        for turn in range(turns):
+            vector = torch.full((2,), float(turn + 10 * group.rank))
+            group.all_reduce_(vector)
+            heard.append((vector.tolist(), group.all_gather_bytes(bytes([turn, group.rank]))))
+        return heard
+
+    expected = [([2.0 * turn + 10] * 2, [bytes([turn, r]) for r in range(2)]) for turn in range(4)]
+    assert in_ranks(2, act) == [expected] * 2
+
+
+def test_numbers_come_by_rank():
+    numbers = np.random.default_rng(0).normal(size=(3, 4))
+    for heard in in_ranks(3, lambda group: group.all_gather(numbers[group.rank])):
+        np.testing.assert_array_equal(heard, numbers)
+    one_column = numbers.T[:3]  # not contiguous
+    for heard in in_ranks(3, lambda group: group.all_gather(one_column[group.rank])):
+        np.testing.assert_array_equal(heard, one_column)
+    for heard in in_ranks(2, lambda group: group.all_gather(np.zeros(0))):
+        assert heard.shape == (2, 0)
+
+
+@pytest.mark.parametrize("sizes", [(3, 5), (0, 4), (4, 0, 1), (0, 0), (2,)])
+@pytest.mark.parametrize("shape", [(), (2, 3)])
+def test_samples_of_all_follow_each_other_in_the_order_of_the_ranks(sizes, shape):
+    generator = torch.Generator().manual_seed(0)
+    samples = [torch.randn(size, *shape, generator=generator) for size in sizes]
+    for heard in in_ranks(len(sizes), lambda group: group.all_gather_samples(samples[group.rank])):
+        assert torch.equal(heard, torch.cat(samples))
+
+
+def test_samples_may_lie_in_memory_in_any_order_and_carry_a_gradient():
+    samples = torch.arange(12.0).view(2, 6).t().requires_grad_()
+    parts = [samples[:4], samples[4:]]
+    for heard in in_ranks(2, lambda group: group.all_gather_samples(parts[group.rank])):
+        assert torch.equal(heard, samples.detach())
+        assert not heard.requires_grad
+
+
+@pytest.mark.parametrize("says", [(True, True), (True, False), (False, True), (False, False)])
+def test_all_have_it_where_nobody_has_not(says):
+    heard = in_ranks(2, lambda group: group.all_true(says[group.rank]))
+    assert heard == [all(says)] * 2
+
+
+def test_one_rank_alone_hears_itself_to_the_last_bit():
+    def act(group):
+        vector = torch.tensor([0.1, torch.nan, -0.0])
+        group.all_reduce_(vector)
+        numbers = group.all_gather(np.array([1 / 3]))
+        return vector, group.all_gather_bytes(b"own"), numbers, group.all_true(False)
+
+    ((vector, contents, numbers, all_true),) = in_ranks(1, act)
+    assert vector.numpy().tobytes() == torch.tensor([0.1, torch.nan, -0.0]).numpy().tobytes()
+    assert (contents, numbers.tolist(), all_true) == ([b"own"], [[1 / 3]], False)
+
+
+def test_nobody_else_changes_nothing():
+    group, samples = SoloGroup(), torch.randn(3, generator=torch.Generator().manual_seed(0))
+    before = samples.clone()
+    group.all_reduce_(samples)
+    assert torch.equal(samples, before)
+    assert group.all_gather_samples(samples) is samples
+    assert group.all_gather_bytes(b"own") == [b"own"]
+    np.testing.assert_array_equal(group.all_gather(np.array([1 / 3, np.inf])), [[1 / 3, np.inf]])
+    assert (group.all_true(True), group.all_true(False)) == (True, False)
+    assert (group.rank, group.size) == (0, 1)
+
+
+@pytest.mark.parametrize("missing", [[1], [0, 2]])
+def test_who_does_not_come_is_named_within_the_bound(missing):
+    seconds = 0.2
+
+    def act(group):
+        group.all_gather_bytes(b"first")
+        if group.rank in missing:
+            return None
+        began = time.perf_counter()
+        try:
+            group.all_reduce_(torch.ones(3))
+        except PeerLostError as error:
+            return str(error), time.perf_counter() - began
+        raise AssertionError("nobody was missed")
+
+    for rank, outcome in enumerate(outcomes_of(3, act, seconds)):
+        if rank not in missing:
+            message, waited = outcome
+            others = "rank 1" if missing == [1] else "ranks 0, 2"
+            assert message == f"rank {rank} waited 0.2 s for {others}, in vain"
+            assert seconds <= waited < seconds + 5
+
+
+def test_processes_meet_as_threads_do_and_wait_for_one_that_comes_late():
+    """In memory that was sent to a spawned process, which begins long after one keeps its core."""
+    place = GroupBuffers.of(2)
+    other = multiprocessing.get_context("spawn").Process(target=converse, args=(place, 1))
+    other.start()
+    try:
+        heard = converse(place, 0)
+    finally:
+        other.join(10)
+        other.kill()
+    assert other.exitcode == 0
+    assert heard == {turn: [3.0, 3.0] for turn in range(100)}
+
+
+def converse(place, rank):
+    """Raises AssertionError where it hears what was not given."""
+    group, sums = SharedMemoryGroup(place, rank, 20.0), {}
+    for turn in range(100):
+        vector = torch.full((2,), float(rank + 1))
+        group.all_reduce_(vector)
+        sums[turn] = vector.tolist()
+        contents = [bytes([r, turn]) * (turn * (1 + r)) for r in range(2)]
+        assert group.all_gather_bytes(contents[rank]) == contents
+    return sums
+
+
+def test_one_who_begins_again_at_the_same_place_goes_on_from_its_last_meeting():
+    place = GroupBuffers.of(1)
+    SharedMemoryGroup(place, 0, 1.0).all_gather_bytes(b"once")
+    again = SharedMemoryGroup(place, 0, 1.0)
+    assert again.all_gather_bytes(b"twice") == [b"twice"]
+    assert place.arrivals.tolist() == [2]

@@ -1,0 +1,336 @@
+"""Hogwild! workers that meet on one board: parked together, entered late, ended, replaced."""
+
+import threading
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from slm_lab.core.errors import NonFiniteLossError
+from slm_lab.parallel.hogwild import checkpoint as module
+from slm_lab.parallel.hogwild import strategy as strategy_module
+from slm_lab.parallel.hogwild.strategy import GlobalState, HogwildStrategy
+from slm_lab.parallel.processes import SPAWN
+from slm_lab.session.status_board import ASIDE, EARLY, END, Phase, StatusBoard
+from tests.faults.lab import wait_until
+from tests.support import actor_critic, make_session, parse
+
+SPEC = parse(actor_critic(meta__distributed="shared", meta__max_session=2))
+TIMEOUT = 30.0
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory):
+    """One Session; its agent and environment stand for those of every worker."""
+    made = make_session(SPEC, tmp_path_factory.mktemp("session"))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def workers(session):
+    """A board, and the strategies of W workers that run."""
+
+    def make(count):
+        board = StatusBoard.allocate(SPAWN, count)
+        state = GlobalState.of("synced", session.agent, session.env, count)
+        made = [HogwildStrategy(board, worker, state) for worker in range(count)]
+        for worker, strategy in enumerate(made):
+            strategy.join(session.agent, session.env)
+            strategy.barrier.resume()
+            board.write(worker, phase=Phase.RUNNING)
+        return board, made
+
+    return make
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(module, "PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(module, "STOP_SECONDS", 0.05)
+
+
+def state():
+    """As much of a Session's state as a strategy looks at."""
+    return {"agent": {"learner": {"units": {"net": {"rule": {}}}}}}
+
+
+def rule_of(saved):
+    return saved["agent"]["learner"]["units"]["net"]["rule"]
+
+
+@contextmanager
+def thread(target):
+    """What another worker does at the same time."""
+    errors = []
+
+    def run():
+        try:
+            target()
+        except BaseException as error:
+            errors.append(error)
+
+    running = threading.Thread(target=run, daemon=True)
+    running.start()
+    try:
+        yield
+    finally:
+        running.join(TIMEOUT)
+        assert not running.is_alive()
+        assert errors == []
+
+
+def test_workers_begin_when_all_are_ready(workers):
+    board, made = workers(3)
+    board.write(0, phase=Phase.STARTING)
+    board.write(1, phase=Phase.STARTING)
+    board.write(2, phase=Phase.FAILED)
+    began = []
+
+    def begin():
+        made[0].barrier.wait_for_start()
+        began.append(board.phase(1))
+
+    with thread(begin):
+        wait_until(lambda: board.phase(0) is Phase.READY)
+        assert not made[0].barrier._may_begin()
+        made[1].barrier.wait_for_start()
+    assert began == [Phase.READY]
+
+
+def test_one_that_comes_later_waits_for_nobody_who_starts(workers):
+    board, made = workers(3)
+    board.write(0, phase=Phase.STARTING)
+    board.write(2, phase=Phase.WAITING)
+    made[0].barrier.wait_for_start()
+    assert board.phase(2) is Phase.WAITING
+
+
+def test_one_that_never_starts_is_waited_for_a_bounded_time(workers, monkeypatch):
+    monkeypatch.setattr(module, "START_SECONDS", 0.05)
+    board, made = workers(2)
+    board.write(1, phase=Phase.STARTING)
+    made[0].barrier.wait_for_start()
+    assert board.phase(0) is Phase.READY
+
+
+def test_copies_are_made_only_while_all_stand_still(workers, monkeypatch):
+    """Each worker steps as fast as it can, adding one to a word that no other may see half-done."""
+    monkeypatch.setattr(module, "PAUSE_SECONDS", 2 * TIMEOUT)  # the machine may stop us for long
+    board, made = workers(3)
+    words, checkpoints = np.zeros(3, dtype=np.int64), 20
+    seen = []
+
+    def work(me):
+        strategy = made[me]
+        rounds = 0
+        while rounds < checkpoints:
+            if strategy.checkpoint.is_requested:
+
+                def copy():
+                    assert (words % 2 == 0).all()
+                    seen.append((board.save_requested, tuple(words)))
+                    return state()
+
+                assert strategy.checkpoint.copy_together(copy) is not None
+                rounds += 1
+            board.clock_slots[me] += 1
+            words[me] += 1  # odd: in the middle of a step
+            words[me] += 1
+
+    with thread(lambda: work(0)), thread(lambda: work(1)), thread(lambda: work(2)):
+        for checkpoint in range(1, checkpoints + 1):
+            board.request_save()
+            wait_until(lambda: board.checkpointed.min() == checkpoint)  # noqa: B023
+    assert len(seen) == 3 * checkpoints
+    assert len(set(seen)) == checkpoints, "those of one checkpoint saw the same words"
+    assert board.at_barrier.tolist() == [0, 0, 0]
+    assert (board.paused_us > 0).all()
+
+
+def test_the_optimizers_state_is_in_the_copy_of_the_first_that_runs(workers):
+    board, made = workers(3)
+    board.write(0, phase=Phase.FAILED)
+    board.request_save()
+    states = {}
+
+    def save(me):
+        states[me] = made[me].checkpoint.copy_together(state)
+
+    with thread(lambda: save(2)):
+        save(1)
+    assert rule_of(states[1]) is not None
+    assert rule_of(states[2]) is None
+
+
+@pytest.mark.parametrize("phase", [p for p in Phase if p is not Phase.RUNNING])
+def test_one_that_does_not_run_is_not_waited_for(workers, phase):
+    board, made = workers(2)
+    board.write(1, phase=phase)
+    board.request_save()
+    assert made[0].checkpoint.copy_together(state) is not None
+    assert made[0].checkpoint.final_copy(state, True) is not None
+    assert board.paused_us[0] < 1e6
+
+
+def test_one_that_does_not_come_in_time_has_nobody_save_and_everybody_go_on(workers, impatient):
+    """Whoever comes too late finds that the first has gone on, and does not wait for it."""
+    board, made = workers(2)
+    board.request_save()
+    assert made[0].checkpoint.copy_together(pytest.fail) is None
+    assert not made[0].checkpoint.is_requested
+    began = board.paused_us[0]
+    assert began >= 0.05e6
+    assert made[1].checkpoint.copy_together(pytest.fail) is None
+    assert board.paused_us[1] < began
+    assert board.checkpointed.tolist() == [1, 1]
+    assert board.at_barrier.tolist() == [0, 0]
+
+
+def test_a_copy_during_which_someone_steps_is_not_kept(workers):
+    board, made = workers(2)
+    board.write(1, phase=Phase.STARTING)
+    board.request_save()
+
+    def copy():
+        board.clock_slots[1] += 1  # it began to run when nobody looked
+        return state()
+
+    assert made[0].checkpoint.copy_together(copy) is None
+
+
+def test_one_that_begins_while_others_stand_still_waits_till_they_have_copied(workers):
+    board, made = workers(2)
+    board.write(1, phase=Phase.STARTING)
+    board.request_save()
+    entered = threading.Event()
+
+    def begin_late():
+        made[1].barrier.resume()
+        board.write(1, phase=Phase.RUNNING)
+        entered.set()
+
+    def copy():
+        late = threading.Thread(target=begin_late)
+        late.start()
+        late.join(0.05)
+        assert not entered.is_set()
+        return state()
+
+    assert made[0].checkpoint.copy_together(copy) is not None
+    assert entered.wait(TIMEOUT)
+    assert not made[1].checkpoint.is_requested, "this checkpoint is over"
+    board.request_save()
+    assert made[1].checkpoint.is_requested
+
+
+def test_one_that_begins_when_a_checkpoint_has_been_asked_for_takes_part(workers):
+    board, made = workers(2)
+    board.write(1, phase=Phase.STARTING)
+    board.request_save()
+    made[1].barrier.resume()
+    board.write(1, phase=Phase.RUNNING)
+    assert made[1].checkpoint.is_requested
+    with thread(lambda: made[1].checkpoint.copy_together(state)):
+        assert made[0].checkpoint.copy_together(state) is not None
+
+
+def test_one_that_replaces_another_that_died_at_the_end_begins_anew(workers):
+    board, made = workers(2)
+    board.at_barrier[1] = board.checkpointed[1] = END
+    made[1].barrier.resume()
+    assert board.at_barrier[1] == 0
+    assert board.checkpointed[1] == board.save_requested == 0
+
+
+def test_one_that_stands_aside_is_not_waited_for_and_takes_part_again_after(workers):
+    board, made = workers(2)
+    made[1].barrier.pause()
+    assert board.at_barrier[1] == ASIDE
+    board.request_save()
+    assert made[0].checkpoint.copy_together(state) is not None
+    assert board.paused_us[0] < 1e6
+    made[1].barrier.resume()
+    assert not made[1].checkpoint.is_requested
+    board.request_save()
+    assert made[1].checkpoint.is_requested
+
+
+def test_one_at_its_end_and_one_at_a_checkpoint_do_not_wait_for_each_other(workers):
+    board, made = workers(2)
+    board.request_save()
+    ends = []
+    with thread(lambda: ends.append(made[1].checkpoint.final_copy(state, True))):
+        wait_until(lambda: board.at_barrier[1] == END)
+        assert made[0].checkpoint.copy_together(state) is not None
+        assert board.checkpointed[1] < END, "it waits for the other"
+        assert rule_of(made[0].checkpoint.final_copy(state, True)) is not None
+    assert rule_of(ends[0]) is None
+    assert (board.paused_us < 1e6).all()
+
+
+def test_the_end_is_copied_even_if_someone_does_not_come_and_then_by_the_first_that_does(
+    workers, impatient
+):
+    _, made = workers(2)
+    assert rule_of(made[1].checkpoint.final_copy(state, True)) is not None
+
+
+def test_of_the_copies_made_at_the_end_the_last_has_everything(workers, monkeypatch):
+    """The first has given up waiting: weights that it has copied were still to change."""
+    board, made = workers(3)
+    monkeypatch.setattr(module, "PAUSE_SECONDS", 0.05)
+    assert rule_of(made[0].checkpoint.final_copy(state, True)) is not None
+    assert board.checkpointed[0] == EARLY
+    monkeypatch.setattr(module, "PAUSE_SECONDS", TIMEOUT)
+    last = []
+    with thread(lambda: last.append(made[2].checkpoint.final_copy(state, True))):
+        assert rule_of(made[1].checkpoint.final_copy(state, True)) is not None
+    assert rule_of(last[0]) is None
+
+
+def test_one_that_stands_aside_makes_no_copy_that_others_could_rely_on(workers):
+    board, made = workers(2)
+    made[0].barrier.pause()
+    board.request_save()
+    assert rule_of(made[1].checkpoint.copy_together(state)) is not None
+
+
+@pytest.mark.parametrize(("event", "is_saved"), [(1.0, False), (10.0, True)])
+def test_one_whose_training_events_take_long_waits_as_long_for_the_others(
+    workers, monkeypatch, event, is_saved
+):
+    board, made = workers(2)
+    now = [0.0]
+
+    def sleep(seconds):
+        now[0] += 1.0
+        if now[0] >= event + 8.0:
+            board.at_barrier[1] = board.save_requested
+            board.checkpointed[1] = board.save_requested
+
+    clock = SimpleNamespace(perf_counter=lambda: now[0], sleep=sleep)
+    monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(strategy_module, "time", clock)
+    made[0].refresh()
+    now[0] += event
+    made[0].learned({}, lambda: 0.0)
+    board.request_save()
+    assert (made[0].checkpoint.copy_together(state) is not None) is is_saved
+
+
+def test_statistics_that_are_not_finite_are_not_merged_into_those_of_all(workers):
+    _, made = workers(2)
+    strategy = made[0]
+    strategy._pulled = strategy._total = np.zeros(3)
+    own = np.array([1.0, np.nan, 0.0])
+    strategy._env = SimpleNamespace(statistics=own, moments=(slice(0, 3),))
+    with pytest.raises(NonFiniteLossError, match="not finite"):
+        strategy.learned({}, lambda: 0.0)
+    assert (strategy._total == 0).all()
+
+
+def test_a_row_without_a_gradient_step_says_that_there_was_none(workers):
+    _, made = workers(1)
+    assert made[0].report(2.0) == {"updates_per_s": 0.0}

@@ -1,0 +1,230 @@
+"""A Trial's parent and its Hogwild! workers: what they begin with, when they save, who hangs."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from slm_lab.core.errors import LabError
+from slm_lab.core.files import write_json
+from slm_lab.parallel import hang_detector as silence
+from slm_lab.parallel import shared_memory
+from slm_lab.parallel.hogwild import launch
+from slm_lab.parallel.hogwild.launch import (
+    HANG_SECONDS,
+    Checkpoints,
+    Watch,
+    as_left_off,
+    global_state,
+    remain_failed,
+)
+from slm_lab.parallel.processes import SPAWN
+from slm_lab.session.status_board import ASIDE, EARLY, END, Phase, StatusBoard
+from slm_lab.storage.checkpoint import CheckpointStore
+from slm_lab.storage.result import Ending, SessionResult
+from slm_lab.storage.run_dir import RunDir
+from tests.support import actor_critic, make_session, parse, ppo, soft
+from tests.unit.parallel.tasks import worker_tasks
+
+SPEC = parse(actor_critic(meta__distributed="shared", meta__max_session=2))
+
+
+def test_a_checkpoint_is_asked_for_when_the_last_one_is_done_and_old_enough(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(launch.time, "monotonic", lambda: now[0])
+    board = StatusBoard.allocate(SPAWN, 2)
+    checkpoints = Checkpoints(board, 10.0)
+
+    def requested_at(moment):
+        now[0] = moment
+        checkpoints.tick()
+        return board.save_requested
+
+    assert requested_at(150) == 0, "nobody runs"
+    board.write(0, phase=Phase.RUNNING)
+    assert requested_at(150) == 1
+    assert requested_at(170) == 1, "nobody has made the first"
+    board.checkpointed[0] = 1
+    assert requested_at(159) == 1
+    assert requested_at(160) == 2
+    board.checkpointed[0] = 2
+    board.paused_us[0] = 500_000
+    board.paused_us[1] = 900_000  # of one that does not run any more
+    assert requested_at(209) == 2, "half a second of standing still is paid off in 50"
+    assert requested_at(210) == 3
+
+
+@pytest.mark.parametrize(("interval", "due"), [(0, 1.0), (30, 30.0)])
+def test_workers_stand_still_once_a_second_at_most(monkeypatch, interval, due):
+    now = [0.0]
+    monkeypatch.setattr(launch.time, "monotonic", lambda: now[0])
+    board = StatusBoard.allocate(SPAWN, 1)
+    board.write(0, phase=Phase.RUNNING)
+    checkpoints = Checkpoints(board, interval)
+    now[0] = due - 0.01
+    checkpoints.tick()
+    assert board.save_requested == 0
+    now[0] = due
+    checkpoints.tick()
+    assert board.save_requested == 1
+
+
+class Watched:
+    """Workers on a clock that only moves when it is told to, the first two of which run."""
+
+    def __init__(self):
+        self.now = 50.0
+        self.board = StatusBoard.allocate(SPAWN, 3)
+        self.disk = set()
+        for worker in (0, 1):
+            self.board.write(worker, phase=Phase.RUNNING)
+        self._watch = Watch(self.board)
+
+    def monotonic(self):
+        return self.now
+
+    def hung_after(self, seconds):
+        self.now += seconds
+        return self._watch.tick(self.disk.__contains__)
+
+
+@pytest.fixture
+def watched(monkeypatch):
+    watched = Watched()
+    monkeypatch.setattr(silence, "time", watched)
+    return watched
+
+
+def test_a_worker_that_makes_no_step_for_minutes_hangs(watched):
+    assert watched.hung_after(0) == []
+    watched.board.clock_slots[0] += 8
+    assert watched.hung_after(HANG_SECONDS - 0.1) == []
+    assert watched.hung_after(0.1) == [1]
+    watched.board.clock_slots[1] += 8
+    assert watched.hung_after(0.1) == []
+
+
+def test_a_start_that_does_not_end_hangs_and_one_that_has_not_begun_does_not(watched):
+    watched.board.write(0, phase=Phase.STARTING)
+    watched.board.write(1, phase=Phase.WAITING)
+    assert watched.hung_after(0) == []
+    assert watched.hung_after(HANG_SECONDS) == [0]
+
+
+@pytest.mark.parametrize("slot", ["at_barrier", "checkpointed"])
+def test_a_worker_that_comes_to_a_checkpoint_after_a_long_step_does_not_hang(watched, slot):
+    assert watched.hung_after(0) == []
+    assert watched.hung_after(HANG_SECONDS - 1) == []
+    for worker in (0, 1):
+        getattr(watched.board, slot)[worker] = 1
+    assert watched.hung_after(HANG_SECONDS - 1) == []
+
+
+@pytest.mark.parametrize("where", [ASIDE, EARLY, END])
+def test_a_worker_that_evaluates_or_saves_at_the_end_may_take_long(watched, where):
+    watched.board.at_barrier[0] = where
+    watched.disk.add(1)
+    assert watched.hung_after(0) == []
+    assert watched.hung_after(10 * HANG_SECONDS) == []
+
+
+def saved_with(paths, state, frames, value, updates):
+    """A checkpoint in which every weight is `value`."""
+    for unit in state.units.values():
+        unit.vector.fill_(value)
+        unit.updates[:] = torch.tensor(updates)
+    content = {"frames": frames, **state.state_dict()}
+    CheckpointStore(paths.models, paths.prefix).save(sum(frames), {}, {"state": content})
+
+
+@pytest.fixture
+def saved(tmp_path):
+    run_dir = RunDir(tmp_path, SPEC.name)
+    run_dir.session(0, 0).models.mkdir()
+    state = global_state(SPEC, "shared", run_dir, 0, range(2), 0, False)
+    restored = lambda: global_state(SPEC, "shared", run_dir, 0, range(2), 0, True)  # noqa: E731
+    return run_dir, state, restored
+
+
+@pytest.mark.parametrize("later", [0, 1])
+def test_of_two_checkpoints_with_the_same_frames_the_one_with_more_steps_is_restored(saved, later):
+    """A clock ticks before the training event: the same frames do not mean the same weights."""
+    run_dir, state, restored = saved
+    saved_with(run_dir.session(0, later), state, [80, 80], 7.0, [12, 8])
+    saved_with(run_dir.session(0, 1 - later), state, [80, 80], 3.0, [12, 7])
+    found = restored()
+    assert all((unit.vector == 7.0).all() for unit in found.units.values())
+    assert set(found.updates.values()) == {20}, "the next checkpoint has to be a newer one"
+
+
+def test_what_the_parent_has_saved_for_workers_that_were_given_up_is_restored(saved):
+    run_dir, state, restored = saved
+    saved_with(run_dir.session(0, 0), state, [80, 80], 3.0, [12, 8])
+    saved_with(run_dir.of_training(0, 0), state, [96, 88], 7.0, [15, 8])
+    assert all((unit.vector == 7.0).all() for unit in restored().units.values())
+
+
+BEFORE = (
+    SessionResult(0, Ending.FAILED, 40, "it was killed", exit_code=-9, restarts=2),
+    SessionResult(1, Ending.FINISHED, 60, exit_code=0),
+    SessionResult(2, Ending.INTERRUPTED, 60, exit_code=0),
+)
+
+
+@pytest.mark.parametrize(("frames", "failed"), [([40, 60, 60], [0]), ([40, 60, 20], [])])
+def test_one_that_was_lost_stays_so_if_there_is_nothing_left_to_train(tmp_path, frames, failed):
+    """One that was only stopped has its last row to write."""
+    spec = SPEC.model_copy(update={"env": SPEC.env.model_copy(update={"max_frame": 160})})
+    tasks, board = worker_tasks(tmp_path, spec, 3), StatusBoard.allocate(SPAWN, 3)
+    board.clock_slots[:] = frames
+    assert remain_failed(tasks, board) == [], "it has never ended before"
+    metrics = RunDir(Path(tmp_path), spec.name).trial_metrics_file(0)
+    write_json(metrics, {"sessions": [vars(result) for result in BEFORE]})
+    assert [each.session for each in remain_failed(tasks, board)] == failed
+    assert remain_failed(tasks[1:], board) == []
+
+
+def test_a_worker_whose_checkpoint_is_older_goes_on_from_the_frames_that_the_others_know_of(
+    tmp_path, monkeypatch
+):
+    board = StatusBoard.allocate(SPAWN, 3)
+    board.clock_slots[:] = [400, 300, 0]
+    saved = [{"frames": [350, 300, 20]}, {"frames": [400, 300, 50]}]
+    monkeypatch.setattr(launch, "_saved", lambda *where: iter([(tmp_path, each) for each in saved]))
+    tasks = as_left_off(worker_tasks(tmp_path, SPEC, 3), board)
+    assert board.clock_slots.tolist() == [400, 300, 50]
+    assert [task.resume for task in tasks] == [True, True, False]
+    assert tasks[2].replaces is not None
+
+
+def test_the_parent_of_workers_has_no_replay_memory_of_its_own(tmp_path):
+    spec = parse(soft("SoftActorCritic", meta__distributed="shared"))
+    memory = spec.agent.memory.model_copy(update={"max_size": 10**13})  # no machine has so much
+    spec = spec.model_copy(update={"agent": spec.agent.model_copy(update={"memory": memory})})
+    state = global_state(spec, "shared", RunDir(tmp_path, spec.name), 0, range(2), 0, False)
+    assert set(state.units) >= {"actor", "critic"}
+
+
+def test_the_global_weights_are_those_that_a_session_alone_would_draw(tmp_path):
+    """The decomposition behind orthogonal weights hangs on the number of threads."""
+    spec = parse(ppo(agent__net__hid_layers=[64, 64], meta__distributed="shared"))
+    session = make_session(spec, tmp_path / "alone", seed=3)
+    session.close()
+    torch.set_num_threads(2)
+    state = global_state(spec, "shared", RunDir(tmp_path, spec.name), 0, range(1), 3, False)
+    assert torch.get_num_threads() == 1
+    for name, flat in session.agent.learner.flats.items():
+        assert torch.equal(state.units[name].vector, flat.vector)
+
+
+def test_what_torch_leaves_where_shared_memory_is_full_is_cleared(tmp_path, monkeypatch):
+    cleared = []
+    monkeypatch.setattr(shared_memory, "clear_left_over", lambda: cleared.append(True))
+
+    def full(self, *arguments, **keywords):
+        raise RuntimeError("No space left on device (28)")
+
+    monkeypatch.setattr(torch.Tensor, "share_memory_", full)
+    with pytest.raises(LabError, match="make room there"):
+        global_state(SPEC, "shared", RunDir(tmp_path, SPEC.name), 0, range(1), 0, False)
+    assert cleared

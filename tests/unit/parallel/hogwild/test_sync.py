@@ -1,0 +1,293 @@
+"""Steps on parameters that several workers share, taken in turn in this process."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from slm_lab.agent.net.layers.batch_renorm import BatchRenorm
+from slm_lab.agent.net.layers.init import EmptyLinear, init_linear
+from slm_lab.agent.net.layers.spectral_norm import normalise_spectrum
+from slm_lab.agent.net.value_transform import ValueTransform
+from slm_lab.agent.optim.build import build_rule
+from slm_lab.agent.optim.flat import FlatParameters
+from slm_lab.agent.optim.lr_schedule import ConstantRate
+from slm_lab.agent.optim.optimizer import Optimizer
+from slm_lab.agent.optim.process_group import SoloGroup
+from slm_lab.core.errors import LabError, NonFiniteLossError
+from slm_lab.parallel.hogwild.sync import SharedSync, SharedTrainState, SyncedSync, load_unit
+
+RULES = ["GlobalAdam", "GlobalRMSprop"]
+BOTH = pytest.mark.parametrize("kind", [SharedSync, SyncedSync])
+
+
+def network(seed=0):
+    net = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1))
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.normal_(generator=generator)
+    return net
+
+
+def optimizer_of(net, rule="GlobalAdam", clip=None):
+    flat = FlatParameters(net)
+    return Optimizer(flat, build_rule(rule, {}, flat), ConstantRate(1e-2), clip)
+
+
+def batch(seed):
+    return torch.randn(16, 3, generator=torch.Generator().manual_seed(100 + seed))
+
+
+def loss(net, seed):
+    return net(batch(seed)).square().mean()
+
+
+class Worker:
+    """A network of its own that has joined."""
+
+    def __init__(self, unit, kind, index, rule="GlobalAdam", clip=None):
+        self.net = network(seed=50 + index)  # which it gives up for what all have
+        self.optimizer = optimizer_of(self.net, rule, clip)
+        self.sync = kind(unit, index)
+        self.sync.join(self.optimizer)
+
+    def step(self, seed):
+        self.optimizer.step(loss(self.net, seed))
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("clip", [None, 0.5])
+def test_synced_workers_in_turn_are_plain_updates_on_the_weights_that_each_had_pulled(rule, clip):
+    """By hand: worker 1's first gradient is of the weights before worker 0's step."""
+    unit = SharedTrainState.of(optimizer_of(network(), rule), 2)
+    workers = [Worker(unit, SyncedSync, index, rule, clip) for index in range(2)]
+    pulled = [network(), network()]
+    plain_net = network()
+    plain = optimizer_of(plain_net, rule, clip)
+    for turn in range(6):
+        who = turn % 2
+        workers[who].step(turn)
+        plain.flat.grad.copy_(gradient(pulled[who], turn, clip))
+        plain._norm = 0.0  # it is clipped already
+        plain.apply()
+        assert torch.equal(unit.vector, plain.flat.vector)
+        pulled[who].load_state_dict(plain_net.state_dict())
+
+
+def gradient(net, seed, clip):
+    """By plain autograd, clipped as torch clips."""
+    net.zero_grad()
+    loss(net, seed).backward()
+    flat = torch.cat([p.grad.reshape(-1) for p in net.parameters()])
+    norm = torch.linalg.vector_norm(flat).item()
+    return flat if clip is None or norm <= clip else flat * (clip / norm)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_what_is_applied_is_the_gradient_of_the_step_and_of_no_step_before(rule):
+    """The classic fault: gradients that are never set to zero pile up."""
+    unit = SharedTrainState.of(optimizer_of(network(), rule), 1)
+    worker = Worker(unit, SyncedSync, 0, rule)
+    applied = []
+
+    class Recording(type(worker.optimizer._rule)):
+        def apply(self, vector, grad, lr):
+            applied.append(grad.clone())
+            super().apply(vector, grad, lr)
+
+    worker.optimizer._rule.__class__ = Recording
+    for seed in range(500):
+        twin = network()
+        twin.load_state_dict(worker.net.state_dict())
+        expected = gradient(twin, seed % 7, None)
+        worker.step(seed % 7)
+        torch.testing.assert_close(applied[-1], expected, rtol=0, atol=0)
+
+
+def test_shared_workers_see_each_others_steps_at_once():
+    unit = SharedTrainState.of(optimizer_of(network()), 2)
+    first, second = (Worker(unit, SharedSync, index) for index in range(2))
+    plain_net = network()
+    plain = optimizer_of(plain_net)
+    for turn in range(6):
+        (first, second)[turn % 2].step(turn)
+        plain.step(loss(plain_net, turn))
+        for worker in (first, second):
+            assert torch.equal(worker.optimizer.flat.vector, plain.flat.vector)
+            worker.optimizer.flat.check()
+    assert first.net[0].weight.data_ptr() == second.net[0].weight.data_ptr()
+    assert first.optimizer.flat.grad.data_ptr() != second.optimizer.flat.grad.data_ptr()
+
+
+def test_in_shared_memory_weights_are_read_when_a_training_event_begins():
+    unit = SharedTrainState.of(optimizer_of(network()), 2)
+    one, other = (Worker(unit, SharedSync, index) for index in range(2))
+    other.step(0)
+    other.step(1)
+    one.optimizer.begin_event(0)
+    one.step(2)
+    assert one.sync.staleness == [0], "what came before was read"
+    one.optimizer.begin_event(0)
+    other.step(3)
+    one.step(4)
+    assert one.sync.staleness == [0, 1]
+
+
+def test_statistics_of_a_network_that_are_not_finite_reach_nobody():
+    net = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
+    unit = SharedTrainState.of(optimizer_of(net), 2)
+    worker = SyncedSync(unit, 0)
+    optimizer = optimizer_of(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)))
+    worker.join(optimizer)
+    optimizer.flat.statistics[0] = torch.nan
+    with pytest.raises(NonFiniteLossError, match="running statistics"):
+        worker.refresh(optimizer.flat)
+    assert unit.statistics.isfinite().all()
+
+
+def test_centered_averages_that_two_have_written_at_once_give_no_nan():
+    """The square average of one, the average of another: their difference is no variance."""
+    net = network()
+    flat = FlatParameters(net)
+    rule = build_rule("GlobalRMSprop", {"centered": True}, flat)
+    rule.state["grad_avg"].fill_(10.0)
+    rule.apply(flat.vector, torch.ones_like(flat.grad), 1e-3)
+    assert flat.vector.isfinite().all()
+
+
+@BOTH
+def test_staleness_is_what_others_did_since_the_weights_were_read(kind):
+    unit = SharedTrainState.of(optimizer_of(network()), 3)
+    workers = [Worker(unit, kind, index) for index in range(3)]
+    for who in (0, 1, 1, 2, 0, 0):
+        workers[who].step(0)
+    assert [worker.sync.staleness for worker in workers] == [[0, 3, 0], [1, 0], [3]]
+    assert unit.updates.tolist() == [3, 2, 1]
+
+
+def test_a_network_elsewhere_sends_its_gradient_and_gets_the_weights_back():
+    """A second vector on the CPU stands in for another device."""
+    unit = SharedTrainState.of(optimizer_of(network()), 1)
+    worker, plain_net = Worker(unit, SyncedSync, 0), network()
+    plain = optimizer_of(plain_net)
+    for seed in range(5):
+        worker.step(seed)
+        plain.step(loss(plain_net, seed))
+    assert worker.optimizer.flat.vector.data_ptr() != unit.vector.data_ptr()
+    assert torch.equal(worker.optimizer.flat.vector, unit.vector)
+    assert torch.equal(unit.vector, plain.flat.vector)
+
+
+def test_values_stay_in_their_bounds_in_shared_memory_too():
+    net = network()
+    flat = FlatParameters(net)
+    optimizer = Optimizer(flat, build_rule("GlobalAdam", {}, flat), ConstantRate(1e-2), None,
+                          bounds=(-0.1, 0.1))  # fmt: skip
+    unit = SharedTrainState.of(optimizer, 1)
+    SyncedSync(unit, 0).join(optimizer)
+    optimizer.step(loss(net, 0))
+    assert unit.vector.abs().max() <= 0.1
+    assert torch.equal(unit.vector, flat.vector)
+
+
+def test_synced_statistics_are_those_of_what_all_have_seen():
+    def transform():
+        return nn.ModuleList([network(), ValueTransform(use_symlog=False, normalize=True)])
+
+    nets = [transform() for _ in range(2)]
+    optimizers = [optimizer_of(net) for net in nets]
+    unit = SharedTrainState.of(optimizers[0], 2)
+    syncs = [SyncedSync(unit, index) for index in range(2)]
+    for sync, optimizer in zip(syncs, optimizers, strict=True):
+        sync.join(optimizer)
+    alone = ValueTransform(use_symlog=False, normalize=True)
+    for turn in range(6):
+        returns = torch.randn(20, generator=torch.Generator().manual_seed(turn)) + turn
+        nets[turn % 2][1].update(returns, SoloGroup())
+        alone.update(returns, SoloGroup())
+        optimizers[turn % 2].step(loss(nets[turn % 2][0], turn))
+    torch.testing.assert_close(unit.statistics, torch.stack([*alone.buffers()]))
+
+
+def test_what_was_saved_comes_back_into_shared_memory():
+    unit = SharedTrainState.of(optimizer_of(network()), 1)
+    worker = Worker(unit, SyncedSync, 0)
+    worker.step(0)
+    saved = worker.optimizer.state_dict()
+    other = SharedTrainState.of(optimizer_of(network(seed=9)), 1)
+    load_unit(other, saved)
+    assert torch.equal(other.vector, unit.vector)
+    assert all(torch.equal(other.moments[name], tensor) for name, tensor in unit.moments.items())
+    assert all(t.is_shared() for t in (other.vector, other.updates, *other.moments.values()))
+
+
+def test_an_optimizer_whose_state_is_its_own_cannot_be_shared():
+    with pytest.raises(TypeError, match="cannot be shared"):
+        SharedTrainState.of(optimizer_of(network(), "SGD"), 1)
+
+
+def test_a_full_shared_memory_is_told_with_what_to_do(monkeypatch):
+    def full(self):
+        raise RuntimeError("unable to allocate shared memory(shm): No space left on device (28)")
+
+    monkeypatch.setattr(torch.Tensor, "share_memory_", full)
+    with pytest.raises(LabError, match="make room there"):
+        SharedTrainState.of(optimizer_of(network()), 1)
+
+
+def test_moments_are_found_among_the_statistics():
+    flat = FlatParameters(
+        nn.ModuleList([nn.BatchNorm1d(3), ValueTransform(use_symlog=False, normalize=True)])
+    )
+    assert flat.moments == [slice(6, 9)]
+    assert np.isclose(flat.statistics[flat.moments[0]].numpy(), 0).all()
+
+
+class Counted(nn.Module):
+    """A batch renormalisation, and a layer of spectral norm one."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = BatchRenorm(3)
+        self.layer = EmptyLinear(3, 4)
+        init_linear(self.layer, None, 1.0, torch.Generator().manual_seed(0))
+        normalise_spectrum(self, torch.Generator().manual_seed(1))
+
+    def forward(self, x):
+        return self.layer(self.norm(x))
+
+
+def counted_worker(unit, index):
+    net = Counted().train()
+    optimizer = optimizer_of(net)
+    SyncedSync(unit, index).join(optimizer)
+    return net, optimizer
+
+
+def test_synced_workers_add_up_what_they_have_counted():
+    """Three workers take four steps each: twelve batches, by which the warm-up ends."""
+    unit = SharedTrainState.of(optimizer_of(Counted()), 3)
+    workers = [counted_worker(unit, index) for index in range(3)]
+    for turn in range(12):
+        net, optimizer = workers[turn % 3]
+        optimizer.step(net(batch(turn)).square().mean())
+        (place,) = optimizer.flat.counters
+        assert unit.statistics[place] == turn + 1
+
+
+def test_singular_vectors_of_synced_workers_stay_unit_vectors_of_their_own():
+    unit = SharedTrainState.of(optimizer_of(Counted()), 2)
+    workers = [counted_worker(unit, index) for index in range(2)]
+    for turn, (net, optimizer) in enumerate(workers):
+        for name, vector in net.named_buffers():
+            if name.endswith("_u"):
+                vector.copy_(vector if turn else -vector)  # as good a singular vector
+        optimizer.step(net(batch(turn)).square().mean())
+    for net, optimizer in workers * 3:
+        optimizer.step(net(batch(7)).square().mean())
+        for name, vector in net.named_buffers():
+            if name.endswith(("_u", "_v")):
+                assert vector.norm().item() == pytest.approx(1.0, rel=1e-5)
+        spectrum = torch.linalg.matrix_norm(net.layer.weight, 2).item()
+        assert spectrum == pytest.approx(1.0, rel=0.05)

@@ -1,0 +1,447 @@
+"""What the learner asks of actors on a cluster, and what it does when they are slow, or lost."""
+
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from ray.exceptions import ActorDiedError, RayTaskError
+
+from slm_lab.agent.memory.memory import MemoryLayout
+from slm_lab.core.errors import LabError
+from slm_lab.parallel.actor_learner.queue import HANG_SECONDS
+from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout, packed
+from slm_lab.parallel.processes import SPAWN
+from slm_lab.parallel.ray import source as inlet_module
+from slm_lab.parallel.ray.actor import UnrollMessage
+from slm_lab.parallel.ray.source import RaySource
+from slm_lab.parallel.task import SessionTask
+from slm_lab.session.seeding import session_seeds
+from slm_lab.session.status_board import Phase, StatusBoard
+from slm_lab.storage.run_dir import RunDir
+from tests.support import parse, ppo
+
+STEPS = MemoryLayout(16, 4, (4,), np.dtype(np.float32), (), np.dtype(np.int64))
+FRAMES = 64
+"""Of one unroll."""
+
+
+class Answer:
+    """What a call will give."""
+
+    def __init__(self, *given):
+        self.given = given
+        self.is_here = False
+
+    def come(self, value=None):
+        self.is_here, self.value = True, value
+
+
+class Method:
+    def __init__(self):
+        self.calls = []
+
+    def options(self, concurrency_group):
+        return self
+
+    def remote(self, *given):
+        self.calls.append(Answer(*given))
+        return self.calls[-1]
+
+
+class RemoteActor:
+    """A Ray actor that does what the test says."""
+
+    def __init__(self):
+        self.begin, self.play, self.take, self.frame = (Method() for _ in range(4))
+        self.is_killed = False
+
+    def has_begun(self):
+        self.begin.calls[0].come()
+
+    def has_played(self, frame=FRAMES, number=None):
+        """The unroll of that number, or the next one."""
+        waiting = [call for call in self.play.calls if not call.is_here]
+        call = waiting[0] if number is None else self.play.calls[number]
+        unroll = Unroll.allocate(UnrollLayout(STEPS, 0))
+        unroll.reward[:] = self.play.calls.index(call)
+        call.come(UnrollMessage(packed(unroll), frame, 1.0, 2.0, 0.5))
+
+    def is_lost(self, error=None):
+        for method in (self.begin, self.play, self.take, self.frame):
+            for call in method.calls:
+                if not call.is_here:
+                    call.come(error or ActorDiedError())
+
+
+class FakeRay:
+    """The few calls that an inlet makes, and the clock by which it measures."""
+
+    def __init__(self):
+        self.now = 0.0
+        self.actors = []
+        self.put_count = 0
+        self.cpus = 8
+
+    def remote(self, **options):
+        return lambda _: SimpleNamespace(remote=self._make)
+
+    def _make(self):
+        self.actors.append(RemoteActor())
+        return self.actors[-1]
+
+    def wait(self, refs, timeout):
+        here = [ref for ref in refs if ref.is_here]
+        if not here:
+            self.now += timeout
+        return here[:1], []
+
+    def get(self, refs):
+        values = [ref.value for ref in (refs if isinstance(refs, list) else [refs])]
+        for value in values:
+            if isinstance(value, Exception):
+                raise value
+        return values if isinstance(refs, list) else values[0]
+
+    def put(self, value):
+        self.put_count += 1
+        return value
+
+    def kill(self, actor):
+        actor.is_killed = True
+
+    def cluster_resources(self):
+        return {"CPU": self.cpus}
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
+class Lab:
+    """An inlet with its board, and what its parent is told."""
+
+    def __init__(self, ray, actors, max_frame, frame, max_restart, **flow):
+        meta = {"distributed": "actor_learner", "max_session": actors, "cluster": "auto"}
+        raw = ppo(env__max_frame=max_frame)
+        raw["meta"] |= {**meta, "max_restart": max_restart, "actor_learner": flow}
+        spec = parse(raw)
+        self.ray, self.told = ray, []
+        self.board = StatusBoard.allocate(SPAWN, 1 + actors)
+        self.board.clock_slots[0] = frame
+        task = SessionTask(spec, RunDir(Path(), "s"), 0, 0, 0, 1 + actors, resume=False)
+        agent = SimpleNamespace(learner=SimpleNamespace(flats={}))
+        env = SimpleNamespace(statistics=np.zeros(0))
+        losses = SimpleNamespace(send=self.told.append)
+        self.source = RaySource(task, self.board, agent, env, losses)
+
+    @property
+    def actors(self):
+        """Those that sit there now, as they were begun."""
+        return [actor for actor in self.ray.actors if not actor.is_killed]
+
+    def publish(self, version=1):
+        self.source.weights.publish({}, np.zeros(0), version)
+
+    def begin(self):
+        self.publish()
+        self.look()
+        for actor in self.actors:
+            actor.has_begun()
+        self.look()
+
+    def look(self, after=1.0):
+        self.ray.now += after
+        self.source.look()
+
+    def receive(self):
+        """The actor of the next unroll, and which of those that it was asked for it is."""
+        received = self.source.receive(0.0)
+        if received is None:
+            return None
+        actor, unroll = received
+        return actor, int(unroll.reward[0, 0])
+
+    def asked(self):
+        return [len(actor.play.calls) for actor in self.actors]
+
+    def phases(self):
+        return [self.board.phase(1 + actor) for actor in range(self.source.num_actors)]
+
+
+@pytest.fixture
+def ray(monkeypatch):
+    fake = FakeRay()
+
+    @contextmanager
+    def connected(address):
+        fake.is_connected = True
+        yield
+        fake.is_connected = False
+
+    monkeypatch.setattr(inlet_module, "ray", fake)
+    monkeypatch.setattr(inlet_module, "time", fake)
+    monkeypatch.setattr(inlet_module, "connected", connected)
+    return fake
+
+
+@pytest.fixture
+def lab(ray):
+    def make(actors=2, max_frame=100 * FRAMES, frame=0, max_restart=1, **flow):
+        return Lab(ray, actors, max_frame, frame, max_restart, **flow)
+
+    return make
+
+
+def test_an_actor_has_as_many_unrolls_under_way_as_the_learner_leaves_it_room_for(lab):
+    lab = lab(learn_queue=2, queue_size=1)
+    lab.begin()
+    assert lab.asked() == [2, 2]
+    lab.actors[0].has_played()
+    lab.actors[0].has_played()
+    assert [lab.receive(), lab.receive()] == [(0, 0), (0, 1)]
+    lab.look()
+    assert lab.asked() == [2, 2]
+    lab.source.give_back(0)
+    assert lab.asked() == [3, 2]
+
+
+@pytest.mark.parametrize("frame", [0, 3 * FRAMES])
+def test_no_unroll_is_asked_for_beyond_the_budget_but_a_lost_one_is_asked_for_again(lab, frame):
+    lab = lab(max_frame=frame + 2 * FRAMES + 1, frame=frame, queue_size=2)
+    lab.begin()
+    assert lab.asked() == [2, 1]
+    lost = lab.actors[0]
+    lost.is_lost()
+    lab.look()
+    assert lost.is_killed
+    assert lab.asked() == [3]
+    lab.look()
+    lab.actors[1].has_begun()
+    lab.look()
+    assert lab.asked() == [3, 0]
+
+
+def test_the_unrolls_of_an_actor_come_in_their_order_whichever_is_here_first(lab):
+    lab = lab(actors=1)
+    lab.begin()
+    lab.actors[0].has_played(number=1)
+    assert lab.receive() is None
+    lab.actors[0].has_played(number=0)
+    assert [lab.receive(), lab.receive(), lab.receive()] == [(0, 0), (0, 1), None]
+
+
+def test_of_several_that_wait_the_one_comes_that_was_asked_for_first(lab):
+    lab = lab()
+    lab.begin()
+    for actor in reversed(lab.actors):
+        actor.has_played()
+        actor.has_played()
+    assert [lab.receive() for _ in range(4)] == [(0, 0), (1, 0), (0, 1), (1, 1)]
+
+
+def test_actors_begin_with_what_was_published_and_are_told_what_is_newer(lab):
+    lab = lab()
+    lab.look()
+    assert lab.ray.actors == []
+    lab.publish(7)
+    lab.begin()
+    assert [actor.begin.calls[0].given[-1].version for actor in lab.actors] == [1, 1]
+    lab.look()
+    assert [actor.take.calls for actor in lab.actors] == [[], []]
+    lab.publish(8)
+    lab.look(after=0.0)
+    assert [[c.given[0].version for c in a.take.calls] for a in lab.actors] == [[8], [8]]
+
+
+def test_one_that_has_not_got_the_last_weights_is_told_the_newest_once_it_has(lab):
+    lab = lab(actors=1)
+    lab.begin()
+    (actor,) = lab.actors
+    for version in (2, 3, 4):
+        lab.publish(version)
+        lab.look(after=0.0)
+    assert [call.given[0].version for call in actor.take.calls] == [2]
+    actor.take.calls[0].come()
+    lab.look(after=0.0)
+    assert [call.given[0].version for call in actor.take.calls] == [2, 4]
+
+
+def test_large_weights_are_put_once_for_all(lab, monkeypatch):
+    monkeypatch.setattr(inlet_module, "INLINE_BYTES", 0)
+    lab = lab(actors=3)
+    lab.begin()
+    assert lab.ray.put_count == 1
+    lab.publish(2)
+    lab.look()
+    assert lab.ray.put_count == 2
+
+
+def test_actors_are_told_the_frames_of_the_others(lab):
+    lab = lab()
+    lab.begin()
+    lab.actors[1].has_played(frame=FRAMES)
+    lab.actors[0].frame.calls[-1].come(FRAMES // 2)
+    lab.look()
+    lab.receive()
+    lab.source.give_back(1)
+    assert lab.actors[1].play.calls[-1].given == (FRAMES // 2,)
+    assert list(lab.board.clock_slots) == [0, FRAMES // 2, FRAMES]
+    lab.actors[0].is_lost()
+    lab.look()
+    lab.look()
+    seeds, frame, others = lab.actors[1].begin.calls[0].given[1:4]
+    assert (frame, others) == (FRAMES // 2, FRAMES)
+    assert seeds not in [session_seeds(0, 0, actor) for actor in (0, 1)]  # it plays other episodes
+
+
+def test_who_dies_is_replaced_as_often_as_it_may_and_the_others_go_on(lab):
+    lab = lab(max_restart=1)
+    lab.begin()
+    for _ in range(2):
+        lab.actors[-1].is_lost()
+        lab.look()
+        assert not lab.source.nothing_comes
+        lab.look()
+    assert lab.phases() == [Phase.RUNNING, Phase.FAILED]
+    ((actor, why),) = lab.told
+    assert actor == 1
+    assert "its node or its process was lost" in why
+    assert lab.board.read(2).restarts == 1
+    lab.actors[0].has_played()
+    assert lab.receive() == (0, 0)
+
+
+def test_what_the_learner_still_has_of_a_lost_actor_counts_for_the_next_one(lab):
+    lab = lab(actors=1, queue_size=2)
+    lab.begin()
+    assert lab.asked() == [3]
+    lab.actors[0].has_played()
+    lab.receive()
+    lab.actors[0].is_lost()
+    lab.look()
+    lab.look()
+    lab.actors[0].has_begun()
+    lab.look()
+    assert lab.asked() == [2]
+    lab.source.give_back(0)
+    assert lab.asked() == [3]
+
+
+def test_when_all_are_lost_nothing_comes(lab):
+    lab = lab(max_restart=0)
+    lab.begin()
+    for actor in lab.actors:
+        actor.is_lost()
+    lab.look()
+    assert lab.source.nothing_comes
+
+
+def test_when_the_budget_is_spent_nothing_comes_once_all_was_received(lab):
+    lab = lab(actors=1, max_frame=2 * FRAMES)
+    lab.begin()
+    for _ in range(2):
+        assert not lab.source.nothing_comes
+        lab.actors[0].has_played()
+        lab.receive()
+    assert lab.source.nothing_comes
+
+
+def test_one_that_fails_by_itself_before_its_first_step_is_not_replaced(lab):
+    lab = lab(max_restart=9)
+    lab.publish()
+    lab.look()
+    cause = LabError("Odd-v0 cannot be made")
+    lab.actors[0].is_lost(RayTaskError("begin", "Traceback", cause))
+    lab.look()
+    assert lab.phases()[0] is Phase.FAILED
+    assert lab.told == [(0, "Odd-v0 cannot be made")]
+
+
+def test_one_that_fails_later_is_replaced(lab):
+    lab = lab(max_restart=9)
+    lab.begin()
+    lab.actors[0].has_played()
+    lab.receive()
+    cause = ZeroDivisionError("the pole broke")
+    lab.actors[0].is_lost(RayTaskError("play", "Traceback", cause))
+    lab.look()
+    assert lab.phases()[0] is Phase.WAITING
+    assert lab.told == []
+
+
+@pytest.mark.parametrize(("begins", "what"), [(False, "start"), (True, "step")])
+def test_one_that_never_comes_to_an_end_is_replaced_in_time(lab, begins, what):
+    lab = lab(actors=1, max_restart=0)
+    lab.begin() if begins else lab.publish()
+    lab.look()
+    while not lab.told:
+        lab.look(after=20.0)
+        assert lab.ray.now < HANG_SECONDS + 60.0
+    assert lab.ray.now > HANG_SECONDS
+    assert lab.told[0][1].startswith(f"its {what} has not ended")
+    assert lab.ray.actors[0].is_killed
+
+
+def test_one_that_makes_steps_or_waits_for_the_learner_does_not_hang(lab):
+    lab = lab(max_restart=0)
+    lab.begin()
+    slow, idle = lab.actors
+    idle.has_played()
+    idle.has_played()
+    for frame in range(1, 60):
+        slow.frame.calls[-1].come(frame)
+        lab.look(after=20.0)
+    assert lab.ray.now > 3 * HANG_SECONDS
+    assert lab.told == []
+
+
+def test_a_learner_that_looks_seldom_does_not_take_a_slow_actor_for_one_that_hangs(lab):
+    lab = lab(actors=1, max_restart=0)
+    lab.begin()
+    for frame in range(1, 10):
+        lab.actors[0].frame.calls[-1].come(frame)
+        lab.look(after=10 * HANG_SECONDS)
+    assert lab.told == []
+
+
+def test_after_a_stop_nobody_is_begun(lab):
+    lab = lab()
+    lab.begin()
+    lab.board.request_stop()
+    lab.actors[0].is_lost()
+    assert lab.source.receive(0.0) is None
+    lab.look()
+    assert len(lab.ray.actors) == 2
+    lab.source.end()
+    assert lab.phases() == [Phase.STOPPED, Phase.STOPPED]
+    assert lab.actors == []
+
+
+def test_at_the_end_nobody_is_left(lab):
+    lab = lab()
+    lab.begin()
+    lab.source.end()
+    assert lab.phases() == [Phase.DONE, Phase.DONE]
+    lab.source.close()
+    assert lab.actors == []
+    assert not lab.ray.is_connected
+
+
+def test_a_cluster_that_is_too_small_is_told_at_once(ray, lab):
+    ray.cpus = 1
+    with pytest.raises(LabError, match=r"2 actors need 2 CPU of the Ray cluster, which has 1"):
+        lab()
+    assert not ray.is_connected
+
+
+def test_seconds_are_those_that_the_actors_tell(lab):
+    lab = lab()
+    lab.begin()
+    lab.actors[0].has_played()
+    lab.receive()
+    assert lab.source.waited == (1.0, 2.0)
+    assert lab.source.cpu_t == 0.5

@@ -1,0 +1,24 @@
+"""Tasks of Sessions that train together, and processes that only act as if they did."""
+
+from dataclasses import replace
+
+from slm_lab.parallel.processes import SPAWN, Processes
+from slm_lab.parallel.task import SessionTask
+from slm_lab.session.status_board import StatusBoard
+from slm_lab.storage.run_dir import RunDir
+from tests.support import parse, ppo
+
+
+def worker_tasks(folder, spec, count):
+    """As of a training that is resumed in `folder`."""
+    run_dir = RunDir(folder, spec.name)
+    workers = range(count)
+    return [SessionTask(spec, run_dir, 0, 0, s, count, True, workers=workers) for s in workers]
+
+
+def processes_that(acts, folder, max_parallel=8, **limits):
+    """Processes of which each does one of the acts, if `act` is their target; and their board."""
+    board = StatusBoard.allocate(SPAWN, len(acts))
+    tasks = worker_tasks(folder, parse(ppo()), len(acts))
+    tasks = [replace(t, imports=(what.__name__,)) for t, what in zip(tasks, acts, strict=True)]
+    return Processes(tasks, board, max_parallel, **limits), board

@@ -1,0 +1,145 @@
+"""The processes of a Trial: started, watched, and never left behind."""
+
+import errno
+import os
+import signal
+
+import psutil
+import pytest
+
+from slm_lab.parallel import processes
+from slm_lab.parallel.processes import SPAWN, end, start
+from slm_lab.session.status_board import Phase
+from slm_lab.storage.result import Ending
+from tests.faults.lab import wait_until
+from tests.unit.parallel.acts import (
+    act,
+    break_the_pipe,
+    finish,
+    hang,
+    hang_after_the_result,
+    leave,
+    note_signals,
+    nothing,
+    wait_for_the_stop,
+)
+from tests.unit.parallel.tasks import processes_that
+
+DEADLINE = 60.0
+
+
+@pytest.fixture
+def make(monkeypatch, tmp_path):
+    """Processes of which each does one of the acts."""
+    monkeypatch.setattr(processes, "session_main", act)
+    yield lambda *acts, **limits: processes_that(acts, tmp_path, **limits)
+    assert left_behind() == []
+
+
+def left_behind():
+    """Child processes of this one, apart from multiprocessing's own servers."""
+    children = psutil.Process().children(recursive=True)
+    servers = ("resource_tracker", "forkserver")
+    return [c for c in children if not any(s in " ".join(c.cmdline()) for s in servers)]
+
+
+def test_results_come_in_the_order_of_the_tasks_with_their_exit_codes(make):
+    launcher, board = make(finish, leave, break_the_pipe)
+    first, second, third = launcher.run(nothing)
+    assert (first.ending, first.frame, first.exit_code) == (Ending.FINISHED, 10, 0)
+    assert (second.ending, second.exit_code) == (Ending.FAILED, 0)
+    assert "ended early" in second.error
+    assert (third.ending, third.exit_code) == (Ending.FAILED, -signal.SIGKILL)
+    assert "signal 9" in third.error
+    assert [board.read(s).phase for s in (1, 2)] == [Phase.FAILED] * 2
+
+
+def test_no_more_run_at_once_than_are_allowed(make):
+    launcher, _ = make(finish, finish, finish, max_parallel=1)
+    most = []
+    results = launcher.run(lambda: most.append(len(left_behind())))
+    assert [result.ending for result in results] == [Ending.FINISHED] * 3
+    assert max(most) <= 1
+
+
+def test_a_process_that_hangs_after_its_result_is_killed_and_has_finished(make, monkeypatch):
+    monkeypatch.setattr(processes, "EXIT_SECONDS", 0.2)
+    launcher, _ = make(hang_after_the_result)
+    (result,) = launcher.run(nothing)
+    assert (result.ending, result.frame, result.error) == (Ending.FINISHED, 10, None)
+
+
+def test_after_a_stop_those_that_run_end_and_those_that_wait_never_start(make):
+    launcher, board = make(wait_for_the_stop, finish, max_parallel=1)
+
+    def stop_once_it_runs():
+        if board.read(0).phase is Phase.RUNNING:
+            board.request_stop()
+
+    results = launcher.run(stop_once_it_runs)
+    assert [result.ending for result in results] == [Ending.INTERRUPTED] * 2
+    assert board.read(1).phase is Phase.STOPPED
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, ValueError])
+def test_whatever_is_raised_while_they_run_no_process_is_left(make, error):
+    launcher, board = make(hang, hang)
+
+    def fail_once_it_runs():
+        if board.read(0).phase is Phase.RUNNING:
+            raise error
+
+    with pytest.raises(error):
+        launcher.run(fail_once_it_runs)
+    assert left_behind() == []
+
+
+@pytest.mark.parametrize("vital", [(), (1,)])
+def test_where_a_limit_keeps_a_process_from_starting_its_session_fails_in_one_line(
+    make, monkeypatch, vital
+):
+    """The other one trains to its end, if it can without it."""
+    launcher, board = make(finish, hang, max_parallel=2, vital=vital)
+    start_one = processes.start
+
+    def fail_at_the_second(process):
+        if process.name == "session-1":
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        start_one(process)
+
+    monkeypatch.setattr(processes, "start", fail_at_the_second)
+    results = {each.session: each for each in launcher.run(nothing)}
+    assert results[1].ending is Ending.FAILED
+    assert "could not be started: no more processes" in results[1].error
+    assert "ulimit -u" in results[1].error
+    assert len(results[1].error.splitlines()) == 1
+    assert board.reasons[1] == results[1].error
+    assert results[0].ending is (Ending.FAILED if vital else Ending.FINISHED)
+    assert left_behind() == []
+
+
+def test_a_signal_waits_until_the_process_that_starts_can_heed_it(tmp_path):
+    process = SPAWN.Process(target=note_signals, args=(tmp_path,))
+    start(process)
+    os.kill(process.pid, signal.SIGINT)  # before it has imported anything
+    os.kill(process.pid, signal.SIGTERM)
+    try:
+        wait_until((tmp_path / "ready").exists)
+        (tmp_path / "go").touch()
+        process.join(DEADLINE)
+        assert process.exitcode == 0
+        assert (tmp_path / "heeded").exists()
+    finally:
+        end(process)
+
+
+def test_starting_a_process_leaves_the_signals_of_this_one_as_they_were():
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    process = SPAWN.Process(target=nothing)
+    start(process)
+    process.join(DEADLINE)
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
+
+
+def test_a_process_that_was_never_started_can_be_ended():
+    end(SPAWN.Process(target=nothing))

@@ -1,0 +1,120 @@
+"""Processes that die or hang, and are replaced; after a stop they are not."""
+
+import signal
+
+import pytest
+
+from slm_lab.parallel import processes
+from slm_lab.session.status_board import Phase
+from slm_lab.storage.result import Ending
+from tests.unit.parallel.acts import (
+    act,
+    begin,
+    die_after_frames,
+    die_at_once,
+    die_then_fail_to_begin,
+    fail_at_once,
+    finish,
+    hang,
+    nothing,
+)
+from tests.unit.parallel.tasks import processes_that
+
+TIMEOUT = 30.0
+
+
+@pytest.fixture
+def make(monkeypatch, tmp_path):
+    """Processes of which each does one of the acts, and is replaced."""
+    monkeypatch.setattr(processes, "session_main", act)
+    return lambda *acts, **limits: processes_that(acts, tmp_path, **limits)
+
+
+def test_a_killed_worker_is_replaced_as_often_as_allowed(make):
+    """Each adds a frame before it dies; they see how the one before died."""
+    launcher, board = make(die_after_frames, finish, max_restart=2)
+    dead, whole = launcher.run(nothing)
+    assert (dead.ending, dead.exit_code, dead.restarts) == (Ending.FAILED, -signal.SIGKILL, 2)
+    assert (whole.ending, whole.restarts) == (Ending.FINISHED, 0)
+    assert dead.frame == 3
+    assert board.read(0).restarts == 2
+
+
+def test_a_worker_that_is_killed_before_its_first_step_is_replaced_too(make):
+    launcher, _ = make(die_at_once, max_restart=1)
+    (dead,) = launcher.run(nothing)
+    assert (dead.ending, dead.restarts) == (Ending.FAILED, 1)
+
+
+def test_a_worker_that_fails_before_its_first_step_is_not_replaced(make):
+    launcher, _ = make(fail_at_once, max_restart=5)
+    (failed,) = launcher.run(nothing)
+    assert (failed.ending, failed.restarts, failed.error) == (Ending.FAILED, 0, "it cannot begin")
+
+
+def test_a_worker_that_has_stepped_is_replaced_though_its_replacement_cannot_begin(make):
+    launcher, _ = make(die_then_fail_to_begin, max_restart=2)
+    (failed,) = launcher.run(nothing)
+    assert (failed.ending, failed.restarts, failed.frame) == (Ending.FAILED, 2, 0)
+
+
+def test_a_worker_that_hangs_is_ended_and_replaced_and_the_reason_is_told(make):
+    launcher, board = make(hang, max_restart=1)
+
+    def tick():
+        if board.phase(0) is Phase.RUNNING:
+            launcher.end_hung(0, "it hangs")
+
+    (hung,) = launcher.run(tick)
+    assert (hung.ending, hung.restarts, hung.error) == (Ending.FAILED, 1, "it hangs")
+
+
+def test_no_worker_is_replaced_once_a_stop_was_asked_for(make):
+    launcher, board = make(die_after_frames, max_restart=5)
+    board.request_stop()
+    (stopped,) = launcher.run(nothing)
+    assert (stopped.ending, stopped.restarts) == (Ending.INTERRUPTED, 0)
+
+
+def test_after_a_stop_a_worker_that_has_not_begun_is_ended_at_once(make):
+    launcher, board = make(begin, max_restart=5, stop_seconds=TIMEOUT)
+    (stopped,) = launcher.run(stop_once(board, Phase.STARTING))
+    assert (stopped.ending, stopped.frame) == (Ending.INTERRUPTED, 7)
+    assert board.phase(0) is Phase.STOPPED
+
+
+@pytest.mark.parametrize("vital", [(), (0,)])
+def test_after_a_stop_a_worker_that_hangs_is_ended_in_time(make, vital):
+    """A rank, without which none can go on, too."""
+    launcher, board = make(hang, max_restart=5, stop_seconds=0.1, vital=vital)
+    (stopped,) = launcher.run(stop_once(board, Phase.RUNNING))
+    assert (stopped.ending, stopped.restarts) == (Ending.INTERRUPTED, 0)
+
+
+@pytest.mark.parametrize("saves", [False, True])
+def test_after_a_stop_one_that_saves_may_take_its_time_and_after_one_of_a_scheduler_each(
+    make, saves
+):
+    launcher, board = make(hang, stop_seconds=0.0)
+    ticks = []
+
+    def tick():
+        if board.phase(0) is Phase.RUNNING:
+            board.saving[0] = saves
+            board.request_stop(user_waits=saves)
+        if board.stop_requested:
+            ticks.append(board.phase(0))
+        if len(ticks) == 3:
+            raise KeyboardInterrupt  # the second Ctrl-C
+
+    with pytest.raises(KeyboardInterrupt):
+        launcher.run(tick)
+    assert ticks == [Phase.RUNNING] * 3
+
+
+def stop_once(board, phase):
+    def tick():
+        if board.phase(0) is phase:
+            board.request_stop()
+
+    return tick

@@ -1,0 +1,46 @@
+"""Room in shared memory is looked for before it is taken."""
+
+import shutil
+from types import SimpleNamespace
+
+import pytest
+
+from slm_lab.core.errors import LabError
+from slm_lab.parallel import shared_memory
+from slm_lab.parallel.shared_memory import check_room
+
+WHAT, FIX = "the unrolls", "shorter ones take less"
+
+
+@pytest.fixture(autouse=True)
+def machine(tmp_path, monkeypatch):
+    """One with 1 000 bytes of shared memory, and 8 000 kB of memory to fill them."""
+    memory = tmp_path / "meminfo"
+    memory.write_text("MemTotal: 9000 kB\nMemFree: 1 kB\nMemAvailable: 8000 kB\n")
+    monkeypatch.setattr(shared_memory, "MEMORY", memory)
+    monkeypatch.setattr(shared_memory, "SHARED", tmp_path)
+    room = SimpleNamespace(free=1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: room)
+    return SimpleNamespace(memory=memory, room=room)
+
+
+def test_what_fits_is_let_through():
+    check_room(1000, WHAT, FIX)
+
+
+def test_what_shared_memory_has_no_room_for_is_refused_with_the_numbers_and_the_fix():
+    with pytest.raises(LabError, match=r"the unrolls take 1,001 bytes .* has 1,000; shorter"):
+        check_room(1001, WHAT, FIX)
+
+
+def test_what_would_fill_the_memory_while_it_is_moved_is_refused(machine):
+    machine.room.free = 10**9
+    check_room(4000 * 1024, WHAT, FIX)
+    with pytest.raises(LabError, match=r"briefly 2 times as much, but only 8,192,000 bytes"):
+        check_room(4000 * 1024 + 1, WHAT, FIX)
+
+
+def test_where_nobody_says_how_much_memory_there_is_only_the_room_counts(machine):
+    machine.memory.unlink()
+    machine.room.free = 10**15
+    check_room(10**15, WHAT, FIX)

@@ -1,0 +1,140 @@
+import gymnasium
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slm_lab.core.errors import LabError
+from slm_lab.env.step import FinishedEpisodes
+from slm_lab.session.play_episodes import (
+    MAX_ENVS,
+    MAX_STEPS,
+    even_num_envs,
+    finished_episodes,
+    join_episodes,
+    play_episodes,
+    step_bound,
+)
+from tests.support import parse, ppo
+
+
+class Countdown:
+    """Environment i ends every lengths[i] steps; its k-th episode returns 100 i + k."""
+
+    def __init__(self, lengths, returns=None):
+        self.num_envs, self.lengths, self.t = len(lengths), np.array(lengths), 0
+        self.count = np.zeros(len(lengths), np.int64)
+        self.returns = returns
+
+    def reset(self):
+        return self._obs()
+
+    def step(self, action):
+        np.testing.assert_array_equal(action, self._obs()[:, 0])
+        self.t += 1
+        self.obs, self.finished = self._obs(), None
+        self.terminated = self.t % self.lengths == 0
+        self.truncated = np.zeros(self.num_envs, bool)
+        ended = np.flatnonzero(self.terminated)
+        if ended.size:
+            value = 100.0 * ended + self.count[ended]
+            if self.returns is not None:
+                value = np.array(self.returns)[ended]
+            self.finished = FinishedEpisodes(ended, value, self.lengths[ended])
+            self.count[ended] += 1
+        return self
+
+    def _obs(self):
+        return np.full((self.num_envs, 1), float(self.t))
+
+
+def first(obs):
+    return obs[:, 0]
+
+
+lengths = st.lists(st.integers(1, 9), min_size=1, max_size=6)
+
+
+def test_what_ends_is_told_after_every_step():
+    told = []
+    list(finished_episodes(Countdown([1, 2]), first, 2, "x", ended=lambda e: told.append(e.copy())))
+    assert np.stack(told).tolist() == [[True, False], [True, True]] * 2
+
+
+@given(lengths, st.integers(1, 4))
+def test_every_environment_contributes_its_first_episodes_equally_often(lengths, per_env):
+    played = play_episodes(Countdown(lengths), first, per_env, "x")
+    wanted = sorted(100.0 * i + k for i in range(len(lengths)) for k in range(per_env))
+    assert sorted(played.episode_return.tolist()) == wanted
+    for index, length in zip(played.env_index, played.episode_length, strict=True):
+        assert length == lengths[index]
+
+
+@given(lengths, st.integers(1, 4))
+def test_nothing_is_played_beyond_the_last_episode_that_counts(lengths, per_env):
+    env = Countdown(lengths)
+    play_episodes(env, first, per_env, "x")
+    assert env.t == max(lengths) * per_env
+
+
+def test_episodes_come_as_they_end():
+    env = Countdown([2, 5])
+    parts = [(env.t, part.env_index.tolist()) for part in finished_episodes(env, first, 2, "x")]
+    assert parts == [(2, [0]), (4, [0]), (5, [1]), (10, [1])]
+
+
+def test_parts_are_joined_in_their_order():
+    parts = list(finished_episodes(Countdown([2, 2, 3]), first, 1, "x"))
+    joined = join_episodes(parts)
+    assert joined.env_index.tolist() == [0, 1, 2]
+    assert joined.episode_length.tolist() == [2, 2, 3]
+
+
+def test_an_episode_that_does_not_end_is_given_up_with_the_fix():
+    env = Countdown([1, 51])
+    with pytest.raises(LabError, match=r"Endless-v0.*50 steps.*env\.max_t"):
+        play_episodes(env, first, 3, "Endless-v0", max_steps=50)
+    assert env.t == 50
+
+
+@pytest.mark.parametrize("per_env", [1, 7])
+def test_long_episodes_are_no_endless_ones_however_many(per_env):
+    played = play_episodes(Countdown([1, 49, 50]), first, per_env, "x", max_steps=50)
+    assert len(played.env_index) == 3 * per_env
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_return_that_is_no_number_is_told(value):
+    with pytest.raises(LabError, match=r"Env-v0.*finite"):
+        play_episodes(Countdown([1, 3], returns=[0.0, value]), first, 1, "Env-v0")
+
+
+@given(st.integers(1, 2000))
+def test_episodes_can_be_shared_equally_by_the_environments(count):
+    num_envs = even_num_envs(count)
+    assert count % num_envs == 0
+    assert 1 <= num_envs <= MAX_ENVS
+    assert not any(count % more == 0 for more in range(num_envs + 1, MAX_ENVS + 1))
+
+
+@pytest.mark.parametrize(
+    ("max_t", "bound"), [(None, MAX_STEPS), (7, MAX_STEPS), (MAX_STEPS + 1, MAX_STEPS + 1)]
+)
+def test_the_bound_is_never_less_than_the_limit_that_was_set(max_t, bound):
+    assert step_bound(parse(ppo(env__max_t=max_t)).env) == bound
+
+
+def test_the_bound_is_never_less_than_the_limit_of_the_environment():
+    gymnasium.register("Long-v0", entry_point="none:None", max_episode_steps=3 * MAX_STEPS)
+    try:
+        spec = parse(ppo()).env.model_copy(update={"name": "Long-v0"})
+        assert step_bound(spec) == 3 * MAX_STEPS
+    finally:
+        del gymnasium.registry["Long-v0"]
+
+
+def test_a_stop_is_heard_between_two_steps():
+    env = Countdown([2, 1000])
+    parts = list(finished_episodes(env, first, 3, "x", stop=lambda: env.t >= 5))
+    assert env.t == 5
+    assert [part.env_index.tolist() for part in parts] == [[0], [0]]

@@ -1,0 +1,55 @@
+from dataclasses import astuple
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slm_lab.session.seeding import draw_root_seed, session_seeds
+
+roots = st.integers(0, 2**32 - 1)
+PLACES = [(trial, session) for trial in range(6) for session in range(6)]
+
+
+@given(roots, st.integers(0, 50), st.integers(0, 50))
+def test_the_same_root_gives_the_same_seeds(root, trial, session):
+    assert session_seeds(root, trial, session) == session_seeds(root, trial, session)
+
+
+@given(roots)
+def test_the_order_in_which_sessions_ask_does_not_matter(root):
+    forward = {place: session_seeds(root, *place) for place in PLACES}
+    backward = {place: session_seeds(root, *place) for place in reversed(PLACES)}
+    assert forward == backward
+
+
+def test_every_session_trial_part_and_root_has_a_seed_of_its_own():
+    seeds = [
+        seed
+        for root in range(20)
+        for place in PLACES
+        for seed in astuple(session_seeds(root, *place))
+    ]
+    assert len(seeds) == 20 * 36 * 7
+    assert len(set(seeds)) == len(seeds)
+
+
+def test_who_begins_anew_later_has_seeds_of_its_own():
+    seeds = [
+        seed
+        for place in PLACES
+        for frame in (0, 1, 2, 3, 6, 4096)
+        for seed in astuple(session_seeds(3, *place, frame))
+    ]
+    assert len(set(seeds)) == len(seeds) == 36 * 6 * 7
+
+
+@given(roots, st.integers(0, 100), st.integers(0, 100))
+def test_a_seed_fits_where_libraries_take_32_bits(root, trial, session):
+    for seed in astuple(session_seeds(root, trial, session)):
+        assert isinstance(seed, int)
+        assert 0 <= seed < 2**32
+
+
+def test_drawn_root_seeds_differ_and_can_be_typed_again():
+    drawn = {draw_root_seed() for _ in range(20)}
+    assert len(drawn) == 20
+    assert all(0 <= seed < 2**32 for seed in drawn)

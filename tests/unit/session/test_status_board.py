@@ -1,0 +1,127 @@
+import multiprocessing
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slm_lab.session.clock import Clock
+from slm_lab.session.status_board import PROGRESS_FIELDS, Phase, SessionProgress, StatusBoard
+
+SPAWN = multiprocessing.get_context("spawn")
+NUMBERS = PROGRESS_FIELDS[2:]
+
+
+def play_session(raw, num_sessions, session):
+    """What a Session's process does with its board."""
+    board = StatusBoard(raw, num_sessions)
+    board.write(session, phase=Phase.RUNNING, fps=1000.5 + session, best=-1e300)
+    Clock(board.clock_slots, session, 2**62).set(2**53 + 1 + session)
+
+
+def ask_for_a_stop(raw, num_sessions):
+    StatusBoard(raw, num_sessions).request_stop()
+
+
+def run_in_spawned_processes(target, *arguments):
+    processes = [SPAWN.Process(target=target, args=args) for args in arguments]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    assert [process.exitcode for process in processes] == [0] * len(processes)
+
+
+def test_a_fresh_board_has_waiting_sessions_without_numbers():
+    board = StatusBoard.allocate(SPAWN, 3)
+    waiting = SessionProgress(Phase.WAITING, 0, 0, None, None, None)
+    assert [board.read(session) for session in range(3)] == [waiting] * 3
+    assert not board.stop_requested
+
+
+def test_what_spawned_sessions_write_is_seen_by_the_parent():
+    board = StatusBoard.allocate(SPAWN, 3)
+    run_in_spawned_processes(play_session, (board.raw, 3, 0), (board.raw, 3, 2))
+    for session in (0, 2):
+        seen = board.read(session)
+        assert seen.phase is Phase.RUNNING
+        assert (seen.fps, seen.best) == (1000.5 + session, -1e300)
+        assert seen.recent_return is None
+        assert seen.frame == 2**53 + 1 + session
+    assert board.read(1) == SessionProgress(Phase.WAITING, 0, 0, None, None, None)
+    assert not board.stop_requested
+
+
+def test_a_stop_asked_for_in_another_process_is_seen_here_and_changes_nothing_else():
+    board = StatusBoard.allocate(SPAWN, 2)
+    board.write(1, phase=Phase.DONE, fps=1.0, recent_return=3.0, best=4.0)
+    board.clock_slots[1] = 5
+    before = [board.read(session) for session in range(2)]
+    run_in_spawned_processes(ask_for_a_stop, (board.raw, 2))
+    assert board.stop_requested
+    assert [board.read(session) for session in range(2)] == before
+
+
+writes = st.tuples(
+    st.integers(0, 3),
+    st.dictionaries(st.sampled_from(NUMBERS), st.none() | st.floats(allow_nan=False)),
+)
+
+
+@settings(deadline=None)  # shared memory is mapped from a file
+@given(st.lists(writes, max_size=20))
+def test_a_session_reads_as_it_last_wrote_and_none_stays_none(history):
+    board = StatusBoard.allocate(SPAWN, 4)
+    expected = [dict.fromkeys(NUMBERS) for _ in range(4)]
+    for session, numbers in history:
+        board.write(session, **numbers)
+        expected[session].update(numbers)
+    for session in range(4):
+        assert board.read(session) == SessionProgress(Phase.WAITING, 0, 0, **expected[session])
+
+
+def test_a_number_that_is_nan_reads_as_none():
+    board = StatusBoard.allocate(SPAWN, 1)
+    board.write(0, fps=float("nan"), best=1.0)
+    board.write(0, best=None)
+    assert (board.read(0).fps, board.read(0).best) == (None, None)
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_every_phase_reads_back(phase):
+    board = StatusBoard.allocate(SPAWN, 1)
+    board.write(0, phase=phase)
+    assert board.read(0).phase is phase
+
+
+def test_a_field_that_does_not_exist_is_refused():
+    board = StatusBoard.allocate(SPAWN, 1)
+    with pytest.raises(ValueError, match="not in"):
+        board.write(0, speed=1.0)
+    assert board.read(0) == SessionProgress(Phase.WAITING, 0, 0, None, None, None)
+
+
+@settings(deadline=None)
+@given(st.integers(1, 9))
+def test_no_two_cells_of_a_board_share_memory(num_sessions):
+    board = StatusBoard.allocate(SPAWN, num_sessions)
+    for session in range(num_sessions):
+        board.clock_slots[session] = session + 1
+        board.write(session, phase=Phase.RUNNING, fps=session + 0.5, best=-session - 0.5)
+    board.request_stop()
+    assert board.clock_slots.tolist() == list(range(1, num_sessions + 1))
+    assert [board.read(session).fps for session in range(num_sessions)] == [
+        session + 0.5 for session in range(num_sessions)
+    ]
+    assert {board.read(session).phase for session in range(num_sessions)} == {Phase.RUNNING}
+    assert all(np.isclose(board.read(s).best, -s - 0.5) for s in range(num_sessions))
+
+
+def test_what_a_learner_says_of_its_actors_reads_back_and_others_say_nothing():
+    board = StatusBoard.allocate(SPAWN, 2)
+    board.write(1, eps=2.5, policy_lag=1.0, actor_wait_share=0.25, learner_wait_share=None)
+    assert board.flow(0) is None
+    flow = board.flow(1)
+    assert flow is not None
+    assert flow[:3] == (2.5, 1.0, 0.25)
+    assert np.isnan(flow.learner_wait_share)

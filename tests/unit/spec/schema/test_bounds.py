@@ -1,0 +1,162 @@
+"""Numbers that take a machine down are refused while the spec is read, with the reason."""
+
+import json
+
+import pytest
+
+from slm_lab.core.errors import SpecError
+from slm_lab.spec.checks.size import hidden_weights
+from slm_lab.spec.load import load_specs, parse_spec
+from slm_lab.spec.parse import parse
+from slm_lab.spec.read import shipped_files
+from slm_lab.spec.reference.json_schema import file_schema
+from slm_lab.spec.schema import bounds
+from slm_lab.spec.schema.net import (
+    ConvNetSpec,
+    HydraMLPNetSpec,
+    MLPNetSpec,
+    RecurrentNetSpec,
+    TorchArcNetSpec,
+)
+from tests.unit.spec.spec_data import A3C, DQN, PPO, SIL, changed, fillings
+
+NETS = {
+    "mlp": {"type": "MLPNet", "hid_layers": [9 * 10**18]},
+    "conv": {"type": "ConvNet", "conv_hid_layers": [[32, 10**9]]},
+    "channels": {"type": "ConvNet", "conv_hid_layers": [[10**9, 3]]},
+    "hydra": {"type": "HydraMLPNet", "hid_layers": [[4], [10**9], [4]]},
+    "rnn": {"type": "RecurrentNet", "rnn_hidden_size": 10**9},
+    "arc": {"type": "TorchArcNet", "arc": {"modules": {"body": {"Sequential": [
+        {"LazyLinear": {"out_features": 10**9}}]}}}},
+}  # fmt: skip
+
+BEYOND = [
+    (PPO, "meta.max_session", 1e308, bounds.SESSIONS),
+    (PPO, "meta.threads", 100_000, bounds.THREADS),
+    (PPO, "meta.random_seed", 1e30, bounds.SEED),
+    (PPO, "meta.max_trial", 10**9, bounds.TRIALS),
+    (PPO, "meta.log_frequency", 1e300, bounds.FRAMES),
+    (PPO, "meta.rigorous_eval", 10**9, bounds.ENVS),
+    (PPO, "meta.actor_learner", {"unroll_length": 10**9}, bounds.ROLLOUT),
+    (PPO, "env.num_envs", 1e15, bounds.ENVS),
+    (PPO, "env.max_frame", 1e308, bounds.FRAMES),
+    (PPO, "env.frame_op_len", 10**9, bounds.FRAMES_JOINED),
+    (PPO, "env.image_downsize", [84, 10**9], bounds.PIXELS),
+    (PPO, "agent.algorithm.time_horizon", 10**9, bounds.ROLLOUT),
+    (PPO, "agent.algorithm.training_epoch", 10**9, bounds.EPOCHS),
+    (PPO, "agent.net.critic_hid_layers", [10**9], bounds.WIDTH),
+    (PPO, "agent.algorithm.clip_eps_spec", {"start_val": 0.2, "end_step": 1e308}, bounds.FRAMES),
+    (A3C, "agent.algorithm.training_frequency", 1e308, bounds.ROLLOUT),
+    (DQN, "agent.algorithm.training_iter", 10**6, bounds.STEPS_OF_EVENT),
+    (DQN, "agent.algorithm.training_batch_iter", 10**5, bounds.STEPS_OF_EVENT),
+    (DQN, "agent.algorithm.num_step_returns", 10**9, bounds.STEPS_OF_TARGET),
+    (DQN, "agent.memory.max_size", 1e308, bounds.REPLAYED),
+    (DQN, "agent.memory.batch_size", 1e300, bounds.BATCH),
+    (SIL, "agent.memory.max_size", 1e308, bounds.REPLAYED),
+]
+
+
+def problems(raw):
+    return [str(problem) for problem in parse("s", raw).problems]
+
+
+@pytest.mark.parametrize(("raw", "path", "value", "bound"), BEYOND, ids=lambda x: str(x)[:40])
+def test_a_number_beyond_its_bound_is_one_line_with_the_reason(raw, path, value, bound):
+    told = problems(changed(raw, **{path.replace(".", "__"): value}))
+    assert len(told) == 1
+    assert told[0].startswith(path)
+    assert told[0].endswith(f"must be <= {bound}: {bound.why}")
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_no_layer_is_wider_than_a_machine_can_hold(name):
+    (told,) = problems(changed(PPO, agent__net=NETS[name]))
+    assert "must be <= " in told
+
+
+def test_lists_have_a_greatest_length():
+    (told,) = problems(changed(PPO, agent__net={"type": "MLPNet", "hid_layers": [1] * 1001}))
+    assert told.endswith(f"has 1,001 entries, at most 1,000: {bounds.LAYERS.why}")
+    search = {"agent.algorithm.gamma__choice": [0.9] * 1001}
+    (told,) = problems(changed(PPO, search=search))
+    assert told.endswith(f"has 1,001 entries, at most 1,000: {bounds.CHOICES.why}")
+
+
+def test_a_grid_has_a_greatest_number_of_points():
+    keys = ("agent.algorithm.gamma", "agent.algorithm.lam")
+    values = [(i + 1) / 1000 for i in range(400)]
+    search = {f"{key}__grid_search": values for key in keys}
+    (told,) = problems(changed(PPO, search=search))
+    assert "160,000 points, and must be <= 100,000" in told
+
+
+@pytest.mark.parametrize(
+    ("raw", "path", "part"),
+    [
+        (changed(PPO, agent__net={"type": "MLPNet", "hid_layers": [65_536] * 3}),
+         "agent.net", "have 8,589,934,592 weights, which must be <= 1e9"),
+        (changed(PPO, agent__algorithm__time_horizon=10**6, env__num_envs=1000),
+         "agent.algorithm.time_horizon", "makes 1,000,000,000 frames of one training event"),
+        (changed(PPO, agent__algorithm__time_horizon=10**6, agent__algorithm__minibatch_size=1),
+         "agent.algorithm.training_epoch", "gradient steps of one training event"),
+        (changed(DQN, agent__algorithm__training_iter=200,
+                 agent__algorithm__training_batch_iter=200),
+         "agent.algorithm.training_iter", "= 40,000 gradient steps; it must be <= 10,000"),
+        (changed(PPO, env__num_envs=2000, env__vectorization_mode="async"),
+         "env.num_envs", "each copy is a process"),
+    ],
+)  # fmt: skip
+def test_numbers_that_are_right_one_by_one_may_be_too_much_together(raw, path, part):
+    (told,) = problems(raw)
+    assert told.startswith(path)
+    assert part in told
+
+
+@pytest.mark.parametrize(
+    ("net", "weights"),
+    [
+        (MLPNetSpec(hid_layers=[3, 5, 7]), 3 * 5 + 5 * 7),
+        (HydraMLPNetSpec(hid_layers=[[3], [5], [[7, 11], [2]]]), 15 + 5 * 7 + 7 * 11 + 5 * 2),
+        (ConvNetSpec(conv_hid_layers=[[3, 9], [5, [2, 4]]], fc_hid_layers=[6, 7]), 120 + 42),
+        (RecurrentNetSpec(cell_type="LSTM", fc_hid_layers=[2, 3], rnn_hidden_size=5,
+                          rnn_num_layers=2), 6 + 4 * (5 * (3 + 5) + 5 * (5 + 5))),
+        (TorchArcNetSpec(arc={"modules": {"body": {"Sequential": [
+            {"LazyConv2d": {"out_channels": 3, "kernel_size": 8}}, {"ReLU": None},
+            {"LazyConv2d": {"out_channels": 5, "kernel_size": [2, 4]}},
+            {"LazyLinear": {"out_features": 7}}]}}}), 3 * 5 * 8 + 5 * 7),
+    ],
+)  # fmt: skip
+def test_the_weights_between_hidden_layers_are_counted(net, weights):
+    assert hidden_weights(net) == weights
+
+
+@pytest.mark.parametrize("size", [150, 151, 230])
+def test_a_name_leaves_room_for_what_files_add_to_it(size):
+    name = "ü" * (size // 2) + "x" * (size % 2)
+    if size <= bounds.NAME_BYTES:
+        assert parse_spec(name, PPO).name == name
+        return
+    with pytest.raises(SpecError, match=f"takes {size} bytes of a file name, at most 150"):
+        parse_spec(name, PPO)
+
+
+@pytest.mark.parametrize("path", shipped_files(), ids=lambda path: path.stem)
+def test_shipped_specs_stay_below_a_tenth_of_every_bound(path):
+    """So that nobody who takes one for a start runs into them."""
+    for spec in load_specs(path, fillings(path)).values():
+        raw = spec.to_json()
+        raw["env"]["num_envs"] *= 10
+        raw["env"]["max_frame"] *= 10
+        raw["meta"]["max_session"] *= 10
+        for block in (raw["agent"]["algorithm"], raw["agent"]["memory"]):
+            for key in ("time_horizon", "max_size", "batch_size", "training_iter"):
+                if isinstance(block.get(key), int):
+                    block[key] *= 10
+        assert "must be <= " not in "\n".join(problems(raw))
+
+
+def test_editors_know_the_bounds():
+    text = json.dumps(file_schema())
+    assert f'"maximum": {bounds.SESSIONS.number}' in text
+    assert f'"maximum": {bounds.FRAMES.number}' in text
+    assert f'"maximum": {bounds.WIDTH.number}' in text

@@ -1,0 +1,249 @@
+"""The steps of a memory in files: what is written, what is kept, and what is read back."""
+
+import itertools
+import os
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slm_lab.agent.memory.append_log import AppendLog
+from slm_lab.core.errors import CheckpointError
+from slm_lab.storage.checkpoint import CheckpointStore
+from slm_lab.storage.manifest import Segment, previous_path, read_manifest
+from slm_lab.storage.segments import SHARE, SHORT, plan
+from tests.unit.storage.disk import Killed, faults, full_disk
+
+PREFIX = "dqn_t0_s0"
+
+
+class Numbers(AppendLog):
+    """Its steps are numbers."""
+
+    def __init__(self, capacity):
+        self._capacity, self.count, self.steps = capacity, 0, {}
+
+    @property
+    def capacity(self):
+        return self._capacity
+
+    def add(self, how_many):
+        for number in range(self.count, self.count + how_many):
+            self.steps[number] = number * 7 + 1
+        self.count += how_many
+        self.steps = {n: value for n, value in self.steps.items() if n >= self.first}
+
+    def content(self, first, end):
+        return {"first": first, "values": np.array([self.steps[n] for n in range(first, end)])}
+
+    def load_content(self, content):
+        for n, value in enumerate(content["values"].tolist(), content["first"]):
+            if n >= self.first:
+                self.steps[n] = value
+
+
+def save(store, log):
+    store.save(log.count, {}, {"state": {"count": log.count}}, log=log)
+
+
+def read_back(folder, capacity):
+    """The log as a fresh process reads it."""
+    store, log = CheckpointStore(folder, PREFIX), Numbers(capacity)
+    manifest = store.manifest()
+    log.count = store.load(manifest)["count"]
+    store.load_log(manifest, log)
+    return log
+
+
+def previous(folder):
+    """The manifest of the checkpoint before the newest; of a first one itself."""
+    newest = folder / f"{PREFIX}_latest.json"
+    return read_manifest(previous_path(newest)) or read_manifest(newest)
+
+
+def segment_files(folder):
+    return {path.name: path for path in folder.glob("*_steps_*.pt")}
+
+
+@given(
+    capacity=st.integers(1, 200) | st.integers(1000, 20_000),
+    news=st.lists(st.integers(0, 3000) | st.integers(0, 90), min_size=1, max_size=60),
+)
+@settings(max_examples=100)
+def test_whatever_was_added_between_the_saves_all_that_is_kept_lies_in_a_file(capacity, news):
+    """And only the newest step of a file may lie in the next one too."""
+    log, segments = Numbers(capacity), []
+    for new in news:
+        log.count += new
+        kept, written = plan(segments, log)
+        segments = kept + [Segment(w.start, w.stop, "", 0, "") for w in written]
+        numbers = [n for s in segments for n in range(s.first, s.end)]
+        assert set(numbers) >= set(range(log.first, log.count))
+        assert all(s.end > log.first for s in segments)
+        for before, after in itertools.pairwise(segments):
+            assert before.end - 1 <= after.first <= before.end
+        assert not log.count or log.count - 1 in {n for w in written for n in w}
+
+
+@pytest.mark.parametrize("new", [1, 10, 100, 700, 5000])
+def test_files_stay_few_and_what_is_written_is_bounded_by_what_is_new(new):
+    capacity, segments, written_in_all = 20_000, [], 0
+    log = Numbers(capacity)
+    saves = 3 * capacity // new
+    for _ in range(saves):
+        log.count += new
+        kept, written = plan(segments, log)
+        steps = sum(map(len, written))
+        assert steps <= new + 1 + max(capacity // SHARE, SHORT)
+        written_in_all += steps
+        segments = kept + [Segment(w.start, w.stop, "", 0, "") for w in written]
+        assert len(segments) <= 2 * SHARE + 12
+        assert segments[-1].end - segments[0].first <= capacity * (1 + 2 / SHARE) + new
+    # A step is written anew only when its file becomes half as long again.
+    often = 2 + np.log(max(capacity / SHARE / new, 1)) / np.log(1.5)
+    assert written_in_all / (saves * new) < often
+
+
+def test_a_checkpoint_writes_bytes_in_proportion_to_what_is_new(tmp_path):
+    store, log = CheckpointStore(tmp_path, PREFIX), Numbers(100_000)
+    log.add(100_000)
+    save(store, log)
+    before = segment_files(tmp_path)
+    held = {name: path.stat().st_mtime_ns for name, path in before.items()}
+    whole = sum(path.stat().st_size for path in before.values())
+    log.add(100)
+    save(store, log)
+    after = segment_files(tmp_path)
+    new = sum(path.stat().st_size for name, path in after.items() if name not in before)
+    assert new < whole / 100
+    assert all(
+        path.stat().st_mtime_ns == held[name] for name, path in after.items() if name in held
+    )
+
+
+@given(
+    capacity=st.integers(1, 1500),
+    news=st.lists(st.integers(0, 700), min_size=1, max_size=12),
+)
+@settings(max_examples=15)
+def test_a_fresh_process_reads_what_was_there(tmp_path_factory, capacity, news):
+    folder = tmp_path_factory.mktemp("log")
+    store, log = CheckpointStore(folder, PREFIX), Numbers(capacity)
+    for new in news:
+        log.add(new)
+        save(store, log)
+        assert read_back(folder, capacity).steps == log.steps
+        kept = {*store.manifest().segments, *previous(folder).segments}
+        assert set(segment_files(folder)) == {segment.name for segment in kept}
+
+
+def test_the_newest_step_is_as_it_was_when_it_was_saved_last(tmp_path):
+    """Its episodes may be broken off after it was saved."""
+    store, log = CheckpointStore(tmp_path, PREFIX), Numbers(1000)
+    for _ in range(8):
+        log.add(90)
+        save(store, log)
+        log.steps[log.count - 1] = -1
+    save(store, log)
+    assert read_back(tmp_path, 1000).steps == log.steps
+
+
+def two_saves(folder):
+    """A store with a checkpoint, and a log with more to save; 2 files are written for it."""
+    store, log = CheckpointStore(folder, PREFIX), Numbers(8 * SHORT)
+    log.add(8 * SHORT)
+    save(store, log)
+    log.add(SHORT + 50)
+    return store, log
+
+
+@pytest.fixture(scope="module")
+def calls(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("counted")
+    store, log = two_saves(folder)
+    with faults(full_disk) as counted:
+        save(store, log)
+    return counted.calls
+
+
+def test_every_segment_is_synced_before_the_rename(calls):
+    file = ["open", "write", "fsync"]
+    assert calls == [*file * 5, "replace", "replace", "fsync"]
+
+
+@pytest.mark.parametrize("error", [full_disk, Killed])
+@pytest.mark.parametrize("at", range(1, 17))
+def test_whatever_fails_before_the_rename_the_last_checkpoint_is_whole(tmp_path, calls, at, error):
+    store, log = two_saves(tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with faults(error, at=at), pytest.raises((CheckpointError, Killed)) as told:
+        save(store, log)
+    assert "replace" not in calls[: at - 1]
+    if error is full_disk:
+        assert f"at frame {8 * SHORT}, is intact" in str(told.value)
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert read_back(tmp_path, log.capacity).count == 8 * SHORT
+    # The next one succeeds, and clears up.
+    log.add(5)
+    save(store, log)
+    assert read_back(tmp_path, log.capacity).steps == log.steps
+    assert {path.name for path in tmp_path.iterdir()} == {
+        f"{PREFIX}_latest.json",
+        f"{PREFIX}_previous.json",
+        *store.manifest().names,
+        *previous(tmp_path).names,
+    }
+
+
+def test_superseded_segments_are_there_until_the_next_manifest_is_durable(tmp_path):
+    store, log = two_saves(tmp_path)
+    old = set(segment_files(tmp_path))
+    with faults(Killed, ["fsync"], at=6), pytest.raises(Killed):
+        save(store, log)
+    assert old < set(segment_files(tmp_path))
+    assert read_back(tmp_path, log.capacity).steps == log.steps
+    save(CheckpointStore(tmp_path, PREFIX), log)
+    assert not old <= set(segment_files(tmp_path))  # what was written over since
+
+
+@pytest.mark.parametrize("which", [0, 1, -1])
+def test_a_damaged_or_missing_segment_is_one_error_that_names_it(tmp_path, which):
+    store, log = two_saves(tmp_path)
+    save(store, log)
+    path = tmp_path / store.manifest().segments[which].name
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError, match="damaged") as told:
+        read_back(tmp_path, log.capacity)
+    assert str(path) in str(told.value)
+    path.unlink()
+    with pytest.raises(CheckpointError, match="cannot read") as told:
+        read_back(tmp_path, log.capacity)
+    assert str(path) in str(told.value)
+    assert store.load(store.manifest())["count"] == log.count  # the state alone can be read
+
+
+@pytest.mark.parametrize("which", [0, 3, -1])
+def test_steps_that_no_file_has_are_told(tmp_path, which):
+    store, log = two_saves(tmp_path)
+    save(store, log)
+    manifest = store.manifest()
+    less = list(manifest.segments)
+    del less[which]
+    object.__setattr__(manifest, "segments", tuple(less))
+    with pytest.raises(CheckpointError, match="holds the memory's steps"):
+        store.load_log(manifest, log)
+
+
+def test_disk_space_is_not_taken_by_what_was_forgotten(tmp_path):
+    store, log = CheckpointStore(tmp_path, PREFIX), Numbers(3000)
+    for _ in range(40):
+        log.add(300)
+        save(store, log)
+    held = store.manifest().segments
+    assert held[-1].end - held[0].first < 3000 + 2 * SHORT
+    both = store.manifest().names | previous(tmp_path).names
+    assert len(both) < len(held) + 12
+    assert len(os.listdir(tmp_path)) == len(both) + 2
