@@ -10,7 +10,7 @@ run: $(READY)
 	$(BIN)/slm-lab run
 
 test: $(READY)
-	$(BIN)/pytest -n 2 -m "not slow"
+	$(BIN)/pytest -n 2 -m "not slow" --timeout 300
 
 test-all: $(READY)
 	$(BIN)/pytest -n 2

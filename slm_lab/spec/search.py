@@ -219,9 +219,9 @@ def _between(lower: float, upper: float, q: float | None) -> float:
     if q is not None:  # if q is a fraction, one of two successive multiples is a fraction too
         return min((round(lower / q) + 1) * q, upper)
     value = lower / 2 + upper / 2
-    while value > lower and value.is_integer():
-        value = lower / 2 + value / 2
-    return value
+    while lower < value < upper and value.is_integer():
+        upper, value = value, lower / 2 + value / 2
+    return value if value < upper else lower  # beyond 2^53 no number is a fraction
 
 
 def _tried(

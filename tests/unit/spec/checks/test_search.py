@@ -311,6 +311,15 @@ def test_the_upper_end_of_whole_numbers_is_tried_where_it_is_drawn(args, upper):
     assert extremes(dimension) == [args[0], upper]
 
 
+@pytest.mark.parametrize("lower", [-1.7976931348623157e308, -9007199254740993.0, 2.0**53 + 2])
+def test_a_range_of_numbers_so_large_that_all_are_whole_is_checked(lower):
+    """Halving towards an odd one of them never arrives."""
+    (dimension,) = dimensions({"a.x__uniform": [lower, 2.0**53 + 4]})
+    first, last, between = extremes(dimension)
+    assert (first, last) == (lower, 2.0**53 + 4)
+    assert first <= between < last
+
+
 @pytest.mark.parametrize(("sd", "fits"), [(0.001, True), (0.02, False)])
 def test_a_deviation_from_the_mean_counts_as_drawn(sd, fits):
     assert (not problems({f"{GAMMA}__normal": [0.99, sd]})) is fits
