@@ -19,6 +19,7 @@ from slm_lab.core.plugins import import_plugins
 from slm_lab.core.process import stop_signals_blocked
 from slm_lab.experiment.compare.compare import CompareRun
 from slm_lab.experiment.compare.plan import CompareRequest, allowed_imports
+from slm_lab.experiment.source import RunSource
 from slm_lab.experiment.trust import imports_of_file, modules_of
 from slm_lab.storage.result import Ending
 
@@ -69,19 +70,23 @@ def _run_of(options: CompareOptions) -> CompareRun:
     imports = imports_of_file(options.spec_file, options.imports, options.trust)
     with stop_signals_blocked():
         import_plugins(imports)
+    source = RunSource(
+        options.spec_file,
+        options.spec_name,
+        None,
+        options.sets,
+        options.seed,
+        options.data,
+        imports,
+    )
     modes, workers = _words(options.modes, "--modes"), _words(options.workers, "--workers")
     return CompareRun.begin(
         CompareRequest(
-            options.spec_file,
-            options.spec_name,
+            source,
             modes,
             None if workers is None else tuple(sorted(map(_count, workers))),
             DEFAULT_SEEDS if options.seeds is None else options.seeds,
             options.threshold,
-            options.sets,
-            options.seed,
-            options.data,
-            imports,
         )
     )
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from slm_lab.cli.signals import ended_in_time, sigterm_as_ctrl_c
 from slm_lab.core.errors import UsageError
@@ -11,6 +11,9 @@ from slm_lab.core.imports import importing
 from slm_lab.core.plugins import import_plugins
 from slm_lab.core.process import stop_signals_blocked
 from slm_lab.experiment.mode import Mode, Verb, parse_mode
+
+if TYPE_CHECKING:
+    from slm_lab.experiment.source import RunSource
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,13 @@ class RunOptions:
     render: bool
     video: bool
     keep: int | None
+
+    def source(self, run: str | None, imports: tuple[str, ...]) -> "RunSource":
+        """What the command works on; `imports` are the imported plug-ins."""
+        from slm_lab.experiment.source import RunSource
+
+        data = self.data
+        return RunSource(self.spec_file, self.spec_name, run, self.sets, self.seed, data, imports)
 
 
 def execute(options: RunOptions) -> int:
@@ -54,15 +64,7 @@ def _train(options: RunOptions, mode: Mode) -> int:
         with importing():
             from slm_lab.cli.run import run_spec
 
-    return run_spec(
-        options.spec_file,
-        options.spec_name,
-        options.mode,
-        options.sets,
-        options.seed,
-        options.data,
-        imports,
-    )
+    return run_spec(options.source(mode.run, imports), mode.verb)
 
 
 def _search(options: RunOptions, mode: Mode) -> int:
@@ -72,20 +74,8 @@ def _search(options: RunOptions, mode: Mode) -> int:
         import_plugins(imports)
         with importing():
             from slm_lab.cli.search import search_spec
-            from slm_lab.experiment.search.prepare import SearchRequest
 
-    return search_spec(
-        SearchRequest(
-            options.spec_file,
-            options.spec_name,
-            mode.run,
-            options.sets,
-            options.seed,
-            options.data,
-            imports,
-            options.keep,
-        )
-    )
+    return search_spec(options.source(mode.run, imports), options.keep)
 
 
 def _play(options: RunOptions, verb: Verb, run: str) -> int:
@@ -96,15 +86,12 @@ def _play(options: RunOptions, verb: Verb, run: str) -> int:
         # Imports torch, which a process that only watches a training does not need.
         with importing():
             from slm_lab.cli.evaluate import Choice, enjoy, evaluate
-            from slm_lab.experiment.saved_run import SavedRunRequest
 
-    request = SavedRunRequest(
-        options.spec_file, options.spec_name, run, options.sets, options.seed, options.data, imports
-    )
+    source = options.source(run, imports)
     choice = Choice(options.episodes, options.which, options.session)
     if verb == "eval":
-        return evaluate(request, choice)
-    return enjoy(request, choice, options.render, options.video)
+        return evaluate(source, choice)
+    return enjoy(source, choice, options.render, options.video)
 
 
 def _allowed(options: RunOptions, verb: Verb, run: str | None) -> tuple[str, ...]:

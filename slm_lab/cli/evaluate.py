@@ -17,7 +17,8 @@ from slm_lab.cli.window import window_of
 from slm_lab.core.numerals import significant
 from slm_lab.env.simulators.film import Film, headless
 from slm_lab.env.step import FinishedEpisodes
-from slm_lab.experiment.saved_run import SavedAgent, SavedRun, SavedRunRequest, Which
+from slm_lab.experiment.saved_run import SavedAgent, SavedRun, Which
+from slm_lab.experiment.source import RunSource
 from slm_lab.session.evaluator import Evaluator
 from slm_lab.session.play_episodes import even_num_envs, join_episodes
 from slm_lab.session.torch_setup import set_arithmetic
@@ -42,10 +43,10 @@ class Evaluated(NamedTuple):
     episodes: FinishedEpisodes
 
 
-def evaluate(request: SavedRunRequest, choice: Choice) -> int:
+def evaluate(source: RunSource, choice: Choice) -> int:
     """Evaluates the agents of a run and prints a table; returns the exit code. Raises LabError."""
     console = screen.console()
-    saved = SavedRun(request)
+    saved = SavedRun(source)
     set_arithmetic(saved.spec.meta.threads)
     sessions = saved.sessions(choice.session)
     begun = [session for session in sessions if saved.has_checkpoint(session)]
@@ -59,7 +60,7 @@ def evaluate(request: SavedRunRequest, choice: Choice) -> int:
     return 0
 
 
-def enjoy(request: SavedRunRequest, choice: Choice, render: bool, video: bool) -> int:
+def enjoy(source: RunSource, choice: Choice, render: bool, video: bool) -> int:
     """Plays episodes of one agent; returns the exit code.
 
     `render` shows them in a window. `video` writes each to a file in the current folder, which ends
@@ -67,7 +68,7 @@ def enjoy(request: SavedRunRequest, choice: Choice, render: bool, video: bool) -
     or the environment cannot be drawn.
     """
     console = screen.console()
-    saved = SavedRun(request)
+    saved = SavedRun(source)
     set_arithmetic(saved.spec.meta.threads)
     (session,) = saved.sessions(choice.session or 0)
     agent = saved.load(session, choice.which)

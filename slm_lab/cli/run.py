@@ -18,7 +18,9 @@ from slm_lab.cli.naming import command_text, count_text, full_name, sessions_tex
 from slm_lab.cli.screen import print_line
 from slm_lab.core.error_summary import error_summary
 from slm_lab.core.numerals import significant
-from slm_lab.experiment.run import Run, RunRequest
+from slm_lab.experiment.mode import Verb
+from slm_lab.experiment.run import Run
+from slm_lab.experiment.source import RunSource
 from slm_lab.experiment.trust import modules_of
 from slm_lab.spec.schema.meta import MetaSpec
 from slm_lab.storage.result import Ending, TrialResult, never_began
@@ -54,27 +56,19 @@ MAIN_GRAPHS = (
 )
 
 
-def run_spec(
-    spec_file: str,
-    spec_name: str | None,
-    mode: str,
-    sets: tuple[str, ...],
-    seed: int | None,
-    data: Path,
-    imports: tuple[str, ...],
-) -> int:
+def run_spec(source: RunSource, verb: Verb) -> int:
     """Begins or resumes a run; returns the exit code. Its plug-ins must be imported.
 
     Raises LabError.
     """
     console = screen.console()
-    run = Run(RunRequest(spec_file, spec_name, mode, sets, seed, data, imports))
+    run = Run(source, verb)
     spec = run.spec
-    verb = "resuming" if run.resume else "training"
+    begins = "resuming" if run.resume else "training"
     print_line(
         console,
         Text.assemble(
-            f"{verb} ",
+            f"{begins} ",
             (spec.name, "bold"),
             f": {spec.agent.algorithm.name} on {spec.env.name}, "
             f"{sessions_text(spec.meta)}, "
@@ -87,21 +81,19 @@ def run_spec(
         with LiveDisplay(console, spec.meta, spec.env.max_frame) as display:
             result = run.start(display.update)
     except KeyboardInterrupt:  # the second Ctrl-C
-        print_line(console, f"resume with: {resume_command(run, imports)}")
+        print_line(console, f"resume with: {resume_command(run)}")
         raise
     _show_restarts(console, result, spec.meta)
     _show_failures(result, spec.meta)
     _show_metrics(console, result, len(spec.meta.writers))
     _show_graphs(console, result, run.run_dir.root)
-    _show_what_is_left(console, result, run, imports)
+    _show_what_is_left(console, result, run)
     if result.failed or result.problem:
         return FAILED
     return INTERRUPTED if result.interrupted else 0
 
 
-def _show_what_is_left(
-    console: Console, result: TrialResult, run: Run, imports: tuple[str, ...]
-) -> None:
+def _show_what_is_left(console: Console, result: TrialResult, run: Run) -> None:
     """Prints the resume command, unless a resume would only fail again; then the reason."""
     meta = run.spec.meta
     unfinished = [
@@ -113,16 +105,16 @@ def _show_what_is_left(
     stuck = [each for each in unfinished if each.diverged or each.unusable]
     left = [each for each in unfinished if each not in stuck and not each.lost_others]
     if (left or (unfinished and not stuck)) and not never_began(result.sessions):
-        print_line(console, f"resume with: {resume_command(run, imports)}")
+        print_line(console, f"resume with: {resume_command(run)}")
     if diverged:
         names = ", ".join(full_name(meta, each.session) for each in diverged)
         print_line(console, Text(f"{names}: {what_to_change(run.spec)}", "yellow"))
 
 
-def resume_command(run: Run, imports: tuple[str, ...]) -> str:
+def resume_command(run: Run) -> str:
     """The command that resumes the run; its own spec file needs no -s, --seed or --data."""
     words = ["run", str(run.run_dir.spec_file), run.spec.name, f"train@{run.run_dir.root}"]
-    return command_text(words, [*imports, *modules_of(run.spec)])
+    return command_text(words, [*run.imports, *modules_of(run.spec)])
 
 
 def _show_metrics(console: Console, result: TrialResult, num_writers: int) -> None:

@@ -22,7 +22,8 @@ from slm_lab.experiment.experiment import Experiment
 from slm_lab.experiment.search.confirm import Confirmation
 from slm_lab.experiment.search.event_log import Confirmed, Status
 from slm_lab.experiment.search.outcomes import best_first, draw, write_confirmed
-from slm_lab.experiment.search.prepare import Prepared, SearchRequest
+from slm_lab.experiment.search.prepare import Prepared
+from slm_lab.experiment.source import RunSource
 from slm_lab.experiment.stop_signals import stop_on_signals
 from slm_lab.experiment.trust import modules_of
 from slm_lab.spec.schema.meta import ConfirmSpec
@@ -35,10 +36,10 @@ DRAW_SHARE = 0.02
 """The share of the time that drawing may take."""
 
 
-def search_spec(request: SearchRequest) -> int:
+def search_spec(source: RunSource, keep: int | None) -> int:
     """Runs a search, and returns the exit code. Its plug-ins must be imported. Raises LabError."""
     console = wide_console()
-    prepared = Prepared(request)
+    prepared = Prepared(source, keep)
     try:
         return _search(console, prepared)
     finally:

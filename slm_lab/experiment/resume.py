@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, final
 
 from slm_lab.core.errors import Problem, SpecError, UsageError
+from slm_lab.experiment.source import RunSource
 from slm_lab.experiment.trust import check_allowed, modules_of
 from slm_lab.spec.load import load_spec
 from slm_lab.spec.read import find_file
@@ -35,24 +36,19 @@ class Continued:
 
 
 def continued(
-    run_dir: RunDir,
-    sets: Sequence[str],
-    seed: int | None,
-    may_change: Collection[str],
-    imports: Sequence[str],
-    is_search: bool = False,
+    run_dir: RunDir, source: RunSource, may_change: Collection[str], is_search: bool = False
 ) -> Continued:
-    """The recorded spec of the run in `run_dir`, with the keys of `-s` (`sets`) and `--seed`.
+    """The recorded spec of the run in `run_dir`, with the changes of `source`.
 
     Raises SpecError for a change outside the paths `may_change`. Raises UsageError for a run of
-    another format, or one that names modules not in `imports`.
+    another format, or one that names modules not in `source.imports`.
     """
     origin = read_origin(run_dir)
     saved = load_spec(run_dir.spec_file, run_dir.spec_name, warn=False)
-    check_allowed(run_dir.root, modules_of(saved), imports)
+    check_allowed(run_dir.root, modules_of(saved), source.imports)
     root_seed = recorded_seed(run_dir, saved.meta.random_seed)
-    keys, problems = typed_settings(origin, sets)
-    overrides = {} if seed is None else {"meta.random_seed": seed}
+    keys, problems = typed_settings(origin, source.sets)
+    overrides = {} if source.seed is None else {"meta.random_seed": source.seed}
     # Without a change, all suspicious keys were already reported at the start.
     how = {"warn": bool(keys), "for_search": is_search}
     spec = load_spec(run_dir.spec_file, run_dir.spec_name, keys, overrides, **how)

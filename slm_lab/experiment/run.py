@@ -1,10 +1,8 @@
-"""Prepares and trains a Trial in its run folder, from a request on the command line."""
+"""Prepares and trains a Trial in its run folder, from the command's `RunSource`."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from slm_lab.core.errors import Problem, SpecError
@@ -16,7 +14,7 @@ from slm_lab.env.make import Spaces, describe_spaces
 from slm_lab.env.simulators.atari import is_atari
 from slm_lab.env.vector.envpool import is_pooled
 from slm_lab.env.versions import env_record
-from slm_lab.experiment.mode import parse_mode
+from slm_lab.experiment.mode import Verb
 from slm_lab.experiment.preflight import check_place
 from slm_lab.experiment.resume import (
     about_file,
@@ -25,13 +23,12 @@ from slm_lab.experiment.resume import (
     continued,
     differences,
 )
+from slm_lab.experiment.source import RunSource
 from slm_lab.experiment.trial import Trial, have_ended
-from slm_lab.experiment.trust import check_source
 from slm_lab.session.seeding import draw_root_seed
 from slm_lab.session.status_board import StatusBoard
 from slm_lab.spec.checks.algorithm import action_space_problems
 from slm_lab.spec.checks.observations import observation_problems
-from slm_lab.spec.load import load_spec
 from slm_lab.spec.profile import dev_profile
 from slm_lab.spec.scale import scaled
 from slm_lab.spec.schema.agent import AgentSpec
@@ -45,7 +42,7 @@ from slm_lab.storage.origin import begun, resumed
 from slm_lab.storage.provenance import provenance
 from slm_lab.storage.result import TrialResult
 from slm_lab.storage.run_dir import RUN_BLOCK, RunDir
-from slm_lab.storage.run_lookup import asked_spec_name, find_run
+from slm_lab.storage.run_lookup import find_run
 
 MAY_CHANGE = (
     "env.max_frame",
@@ -58,77 +55,59 @@ MAY_CHANGE = (
 """Keys that `-s` may change when a run resumes: none that earlier rows depend on."""
 
 
-@dataclass(frozen=True)
-class RunRequest:
-    """The options of the user's command."""
-
-    spec_file: str
-    spec_name: str | None
-    mode: str
-    sets: tuple[str, ...] = ()
-    seed: int | None = None
-    data_dir: Path = Path("data")
-    imports: tuple[str, ...] = ()
-    """Modules already imported. A run folder may name no others."""
-
-
 class Run:
     """A run ready to train: its spec is checked, its folder is made or found."""
 
-    def __init__(self, request: RunRequest) -> None:
+    def __init__(self, source: RunSource, verb: Verb = "train") -> None:
         """Raises SpecError or UsageError with every problem before any process starts."""
-        mode = parse_mode(request.mode)
-        self.imports = request.imports
-        self.checked = mode.verb == "dev"
-        self.resume = mode.run is not None
+        self.imports = source.imports
+        self.verb = verb
+        self.resume = source.run is not None
         self.notes: tuple[str, ...] = ()
         """Messages for the user before the training starts."""
-        if mode.run is None:
-            self._begin(request)
+        if source.run is None:
+            self._begin(source)
         else:
-            self._resume(request, mode.run)
+            self._resume(source, source.run)
         about = (_about_ranks, _about_devices, _about_videos)
         self.notes += tuple(note for each in about for note in each(self.spec))
 
-    def _begin(self, request: RunRequest) -> None:
+    def _begin(self, source: RunSource) -> None:
         """Begins a new run in a new folder."""
-        overrides = {} if request.seed is None else {"meta.random_seed": request.seed}
-        spec = load_spec(request.spec_file, request.spec_name, request.sets, overrides)
-        check_source(request.spec_file, spec, request.imports)
-        spec = dev_profile(spec) if self.checked else spec
-        where = f"{request.spec_file}: {spec.name}"
+        spec = source.load()
+        spec = dev_profile(spec) if self.verb == "dev" else spec
+        where = source.where(spec)
         check_spaces(where, spec)
         check_place(where, spec)
         seed = spec.meta.random_seed
         self.root_seed = draw_root_seed() if seed is None else seed
         self.spec = with_seed(spec, self.root_seed)
-        self.run_dir = RunDir.create(request.data_dir, spec.name, datetime.now())
+        self.run_dir = RunDir.create(source.data_dir, spec.name, datetime.now())
         self._lock = RunLock(self.run_dir.root)
         about = {**provenance(self.root_seed), "environment": env_record(self.spec.env)}
-        how = {"mode": request.mode, "imports": list(request.imports)}
-        self._write_specs(begun(about, request.spec_file, spec.name, request.sets, **how))
+        how = {"mode": self.verb, "imports": list(source.imports)}
+        self._write_specs(begun(about, source.spec_file, spec.name, source.sets, **how))
 
-    def _resume(self, request: RunRequest, run: str) -> None:
+    def _resume(self, source: RunSource, run: str) -> None:
         """Resumes the run named by `run`, with its recorded spec."""
-        name = asked_spec_name(request.spec_file, request.spec_name)
-        self.run_dir = find_run(run, request.data_dir, name)
+        self.run_dir = find_run(run, source.data_dir, source.name())
         self._lock = RunLock(self.run_dir.root)
         try:
-            self._restore(request)
+            self._restore(source)
         except BaseException:
             self._lock.release()
             raise
 
-    def _restore(self, request: RunRequest) -> None:
+    def _restore(self, source: RunSource) -> None:
         """Restores the run from its folder, and notes in its spec files that it resumes."""
-        recorded = continued(self.run_dir, request.sets, request.seed, MAY_CHANGE, request.imports)
+        recorded = continued(self.run_dir, source, MAY_CHANGE)
         self.spec, self.root_seed = recorded.spec, recorded.root_seed
         where = f"{self.run_dir.root}: {self.spec.name}"
         spaces = check_spaces(where, self.spec)
         self.notes += tuple(fall_back(self.spec, self.run_dir, 0))
         ended, manifests = have_ended(self.spec, self.run_dir, 0)
         check_checkpoints(self.spec, self.run_dir, manifests)
-        self.notes += tuple(about_file(recorded.origin, request.spec_file, self.run_dir))
+        self.notes += tuple(about_file(recorded.origin, source.spec_file, self.run_dir))
         has_ended = all(ended)
         about = provenance(self.root_seed)
         if not has_ended:
@@ -136,8 +115,8 @@ class Run:
             self.notes += tuple(about_versions(recorded.origin, about))
         if recorded.is_changed or not has_ended:
             frames = [0 if manifest is None else manifest.frame for manifest in manifests]
-            how = {"frames": frames, "imports": list(request.imports)}
-            self._write_specs(resumed(recorded.origin, about, request.sets, **how))
+            how = {"frames": frames, "imports": list(source.imports)}
+            self._write_specs(resumed(recorded.origin, about, source.sets, **how))
         self.notes += tuple(_about_restarts(self.spec, self.run_dir, manifests))
         if has_ended:
             self.notes += ("every Session has already finished: redrawing metrics and graphs",)
@@ -151,7 +130,7 @@ class Run:
             self.run_dir,
             self.root_seed,
             resume=self.resume,
-            checked=self.checked,
+            checked=self.verb == "dev",
             imports=self.imports,
             on_tick=on_tick,
         )

@@ -11,6 +11,7 @@ from slm_lab.env.simulators.film import Film
 from slm_lab.experiment.resume import differences
 from slm_lab.experiment.search.event_log import SearchState
 from slm_lab.experiment.search.outcomes import best_first
+from slm_lab.experiment.source import RunSource
 from slm_lab.experiment.trust import check_allowed, modules_of
 from slm_lab.session.evaluator import Evaluator, snapshot_of
 from slm_lab.session.seeding import session_seeds
@@ -23,7 +24,7 @@ from slm_lab.storage.compatibility import check_fits
 from slm_lab.storage.manifest import Manifest, read_manifest
 from slm_lab.storage.origin import typed_settings
 from slm_lab.storage.run_dir import RunDir, origin_of
-from slm_lab.storage.run_lookup import asked_spec_name, find_saved, recorded_seed
+from slm_lab.storage.run_lookup import find_saved, recorded_seed
 
 Which: TypeAlias = Literal["best", "latest"]
 
@@ -35,21 +36,6 @@ NORM_PLACE_SINCE = 7
 
 MAY_CHANGE = ("env.max_t", "env.vectorization_mode", "agent.net.gpu", "meta.threads")
 """Keys that `-s` may change: how the agent runs, not the agent itself."""
-
-
-@dataclass(frozen=True)
-class SavedRunRequest:
-    """A run, and the options of the command line for it."""
-
-    spec_file: str
-    spec_name: str | None
-    run: str
-    """ "latest", a folder, or its name in the data folder"""
-    sets: tuple[str, ...] = ()
-    seed: int | None = None
-    data_dir: Path = Path("data")
-    imports: tuple[str, ...] = ()
-    """Modules already imported. The run may name no others."""
 
 
 @dataclass(frozen=True)
@@ -79,13 +65,13 @@ class SavedAgent:
 class SavedRun:
     """A run folder with the spec that the run was started with."""
 
-    def __init__(self, request: SavedRunRequest) -> None:
-        """Raises UsageError if the run does not exist, SpecError for an invalid `-s`.
+    def __init__(self, source: RunSource) -> None:
+        """The run `source.run`, "latest" if it is None. `source.seed` replaces its root seed.
 
-        `request.seed` replaces the run's root seed.
+        Raises UsageError if the run does not exist, SpecError for an invalid `-s`.
         """
-        name = asked_spec_name(request.spec_file, request.spec_name)
-        self.run_dir, trial = find_saved(request.run, request.data_dir, name)
+        name = source.name()
+        self.run_dir, trial = find_saved(source.run or "latest", source.data_dir, name)
         self.trial = _trial(self.run_dir, trial)
         self.is_search = self.run_dir.search_record.is_file()
         """Whether the folder holds a search; `trial` is then the selected trial."""
@@ -93,10 +79,10 @@ class SavedRun:
         if self.is_search:
             file = self.run_dir.trial_spec_file(self.trial)
         saved = load_spec(file, name, warn=False)
-        where, data_dir = self.run_dir.root, request.data_dir
-        check_allowed(where, modules_of(saved), request.imports, data_dir)
+        where, data_dir = self.run_dir.root, source.data_dir
+        check_allowed(where, modules_of(saved), source.imports, data_dir)
         origin = origin_of(self.run_dir.spec_file)
-        keys, refused = typed_settings(origin, request.sets)
+        keys, refused = typed_settings(origin, source.sets)
         self.spec = load_spec(file, name, keys, warn=False)
         refused += [
             Problem(path, _why_refused(old), new, has_value=True)
@@ -106,7 +92,7 @@ class SavedRun:
         if refused:
             raise SpecError(f"{self.run_dir.root}: settings of a saved agent", refused)
         self.spec = as_trained(self.spec, origin.get("format"))
-        seed = saved.meta.random_seed if request.seed is None else request.seed
+        seed = saved.meta.random_seed if source.seed is None else source.seed
         self.root_seed = recorded_seed(self.run_dir, seed)
 
     def evaluator(

@@ -16,7 +16,8 @@ from slm_lab.core.registry import load_target
 from slm_lab.experiment.baseline import CHANCE_FILE, known_random_return, measure_main
 from slm_lab.experiment.stop_signals import stop_on_signals
 from slm_lab.metrics.reader import read_rows
-from slm_lab.parallel.processes import SPAWN, TICK, Processes, end, start
+from slm_lab.parallel.processes import SPAWN, end, run_sessions, start
+from slm_lab.parallel.supervisor import TICK
 from slm_lab.parallel.task import SessionTask
 from slm_lab.session.status_board import Phase, StatusBoard
 from slm_lab.spec.schema.spec import Spec
@@ -94,8 +95,7 @@ class Trial:
         tasks = [self._task(s) for s in range(meta.num_sessions) if s not in done]
         if meta.distributed is False and meta.cluster is None:
             at_a_time = len(tasks) if self._at_once else usable_cores()
-            processes = Processes(tasks, self.board, at_a_time)
-            results += processes.run(self._tick)
+            results += run_sessions(tasks, self.board, self._tick, at_a_time)
         elif meta.distributed is False:
             results += self._launcher()(tasks, self.board, self._tick) if tasks else []
         else:
@@ -107,7 +107,7 @@ class Trial:
     def _run_training(self, tasks: Sequence[SessionTask]) -> list[SessionResult]:
         """Runs one of several trainings; if it cannot begin, earlier ones keep their results."""
         if self.board.stop_requested:
-            return Processes(tasks, self.board, 0).run(self._tick)  # starts none
+            return run_sessions(tasks, self.board, self._tick)  # starts none
         try:
             return self._launcher()(tasks, self.board, self._tick)
         except LabError as error:

@@ -1,30 +1,36 @@
 """Detects processes that make no progress."""
 
 import time
-from collections.abc import Hashable, Sequence
-from typing import final
+from collections.abc import Callable, Hashable
+from typing import TypeAlias, final
+
+Sign: TypeAlias = Callable[[int], Hashable | None]
+"""A value that changes while the process of an index makes progress; None if none is due."""
+HANG_SECONDS = 300.0
+"""How long a process may make no progress although some is due."""
+CHECKS_TO_HANG = 4
+"""Minimum number of checks without progress, so that a suspended observer blames no one."""
 
 
 @final
 class HangDetector:
-    """Measures how long each of W processes has shown no sign of life although one was due.
+    """Finds which of `count` processes show no new sign for `seconds` although progress was due."""
 
-    The caller defines the signs and when one is due.
-    """
-
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, sign: Sign, seconds: float = HANG_SECONDS) -> None:
+        self._sign = sign
+        self._seconds = seconds
         self._signs: list[Hashable | None] = [None] * count
-        self._since = [time.monotonic()] * count
+        self._silent = [0.0] * count
+        self._checked_at = time.monotonic()
 
-    def seconds(self, signs: Sequence[Hashable | None]) -> list[float]:
-        """Seconds (W,) since each last sign; call it a few times a second.
-
-        `signs` (W,): a value that changes while a process makes progress, or None if none is due.
-        """
+    def hung(self) -> list[int]:
+        """The processes that hang now; call it a few times a second."""
         now = time.monotonic()
-        for index, sign in enumerate(signs):
-            if sign is None or sign != self._signs[index]:
-                self._since[index] = now
-            if sign is not None:
-                self._signs[index] = sign
-        return [now - since for since in self._since]
+        since = min(now - self._checked_at, self._seconds / CHECKS_TO_HANG)
+        self._checked_at = now
+        for index, before in enumerate(self._signs):
+            sign = self._sign(index)
+            is_silent = sign is not None and sign == before
+            self._silent[index] = self._silent[index] + since if is_silent else 0.0
+            self._signs[index] = before if sign is None else sign
+        return [index for index, silent in enumerate(self._silent) if silent > self._seconds]

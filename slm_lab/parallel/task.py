@@ -52,5 +52,5 @@ class SessionTask:
     """What runs instead of a Session; None: a Session."""
     replaces: str | None = None
     """Why the process that this one replaces died."""
-    begins_again: str | None = None
+    restarted_because: str | None = None
     """Why all Sessions of the training restart from their last checkpoint."""

@@ -62,8 +62,8 @@ def run_session(task: SessionTask, board: StatusBoard) -> "SessionResult":
     root = logging.getLogger("slm_lab")
     root.setLevel(logging.INFO)
     root.addHandler(log)
-    if task.begins_again is not None:
-        root.warning("Session %d restarts: %s", task.session, task.begins_again)
+    if task.restarted_because is not None:
+        root.warning("Session %d restarts: %s", task.session, task.restarted_because)
     phases = {
         Ending.FINISHED: Phase.DONE,
         Ending.INTERRUPTED: Phase.STOPPED,

@@ -15,7 +15,8 @@ from gymnasium.envs.classic_control import CartPoleEnv
 from pandas.testing import assert_frame_equal
 
 from slm_lab.core.errors import UsageError
-from slm_lab.experiment.run import Run, RunRequest
+from slm_lab.experiment.run import Run
+from slm_lab.experiment.source import RunSource
 from slm_lab.parallel.processes import SPAWN
 from slm_lab.session.evaluator import Evaluator
 from slm_lab.session.seeding import session_seeds
@@ -223,7 +224,7 @@ def test_what_cannot_be_drawn_is_told_once_and_the_training_goes_on(odd, tmp_pat
 def test_that_an_environment_has_no_images_is_said_before_the_training(odd, tmp_path, capfd):
     data = odd(Blind)
     write_spec(tmp_path, data)
-    run = Run(RunRequest(str(tmp_path / "spec.json"), None, "train", data_dir=tmp_path))
+    run = Run(RunSource(str(tmp_path / "spec.json"), data_dir=tmp_path))
     reason = "meta.record_video: no videos, Odd-v0 cannot be drawn: it takes no render_mode"
     assert run.notes == (reason,)
     session = run_session(run.spec, tmp_path / "odd")
@@ -234,11 +235,11 @@ def test_that_an_environment_has_no_images_is_said_before_the_training(odd, tmp_
 def test_a_run_that_goes_on_may_begin_or_cease_to_be_recorded(tmp_path):
     write_spec(tmp_path, SPECS["cartpole"])
     file = str(tmp_path / "spec.json")
-    run = Run(RunRequest(file, None, "train", data_dir=tmp_path / "data"))
+    run = Run(RunSource(file, data_dir=tmp_path / "data"))
     run._lock.release()
     for text, value in [("250", 250), ("null", None)]:
         sets = (f"meta.record_video={text}",)
-        run = Run(RunRequest(file, None, f"train@{run.run_dir.root}", sets))
+        run = Run(RunSource(file, None, str(run.run_dir.root), sets))
         run._lock.release()
         assert run.spec.meta.record_video == value
 

@@ -16,7 +16,8 @@ from slm_lab.cli.main import app
 from slm_lab.experiment.compare.compare import CompareRun
 from slm_lab.experiment.compare.plan import CompareRequest
 from slm_lab.experiment.search.event_log import EventLog, Proposed
-from slm_lab.experiment.search.prepare import Prepared, SearchRequest
+from slm_lab.experiment.search.prepare import Prepared
+from slm_lab.experiment.source import RunSource
 from slm_lab.storage.manifest import previous_path
 from tests.faults.lab import NAME, call, command, manifest, row_count, run_folder, write_spec
 from tests.support import ppo
@@ -184,7 +185,7 @@ def search(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     write_spec(tmp_path, ppo(search=SEARCH, meta__max_trial=2))
-    prepared = Prepared(SearchRequest("spec.json", NAME))
+    prepared = Prepared(RunSource("spec.json", NAME))
     prepared.close()
     prepared.run_dir.root.rename("data/evil")
     (tmp_path / "data" / "evil" / "payload.py").write_text(PAYLOAD)
@@ -220,7 +221,7 @@ def test_code_that_a_comparison_names_never_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     write_spec(tmp_path, ppo())
-    run = CompareRun.begin(CompareRequest("spec.json", NAME, (), (1,), 1))
+    run = CompareRun.begin(CompareRequest(RunSource("spec.json", NAME), (), (1,), 1))
     run._lock.release()
     evil = run.folder.rename("data/evil")
     (tmp_path / "data" / "evil" / "payload.py").write_text(PAYLOAD)

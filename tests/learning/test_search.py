@@ -7,7 +7,8 @@ import pytest
 from slm_lab.experiment.search.confirm import Confirmation
 from slm_lab.experiment.search.event_log import Status
 from slm_lab.experiment.search.outcomes import best_first
-from slm_lab.experiment.search.prepare import Prepared, SearchRequest
+from slm_lab.experiment.search.prepare import Prepared
+from slm_lab.experiment.source import RunSource
 
 SHIPPED = "experiment/ppo_cartpole_search.json"
 NAME = "ppo_cartpole_search"
@@ -17,7 +18,7 @@ SOLVED = 475.0
 @pytest.mark.slow
 def test_from_a_bad_start_a_search_with_asha_finds_a_spec_that_solves_cartpole(tmp_path: Path):
     """Learning rate and entropy coefficient of the spec itself are far too large."""
-    prepared = Prepared(SearchRequest(SHIPPED, NAME, seed=0, data_dir=tmp_path))
+    prepared = Prepared(RunSource(SHIPPED, NAME, seed=0, data_dir=tmp_path))
     search, asked = prepared.search, prepared.spec.meta.confirm
     assert asked is not None
     search.run(lambda: None)

@@ -23,7 +23,8 @@ from slm_lab.core.errors import LabError, UsageError
 from slm_lab.core.files import write_json
 from slm_lab.experiment.baseline import CHANCE_FILE, known_random_return, measure_main
 from slm_lab.experiment.compare.plan import CompareRequest, Plan, make_plan, read_plan
-from slm_lab.experiment.run import Run, RunRequest
+from slm_lab.experiment.run import Run
+from slm_lab.experiment.source import RunSource
 from slm_lab.metrics.reader import read_rows
 from slm_lab.parallel.processes import SPAWN, end, start
 from slm_lab.spec.schema.spec import Spec
@@ -88,11 +89,11 @@ class CompareRun:
 
         Raises SpecError or UsageError with every problem before anything runs.
         """
-        plan = make_plan(request)
-        folder = fresh_folder(request.data_dir, f"{safe_name(plan.name)}_compare", datetime.now())
+        plan, data_dir = make_plan(request), request.source.data_dir
+        folder = fresh_folder(data_dir, f"{safe_name(plan.name)}_compare", datetime.now())
         run = cls(folder, plan)
         write_json(plan.file(run.folder), plan.to_json())
-        known = request.data_dir / CHANCE_FILE
+        known = data_dir / CHANCE_FILE
         if known.is_file():
             shutil.copyfile(known, run.folder / CHANCE_FILE)
         return run
@@ -154,12 +155,15 @@ class CompareRun:
         entry = self._record.get(planned.key)
         begun = None if entry is None else RunDir(self.folder / entry.folder, planned.spec.name)
         try:
+            name = planned.spec.name
+            imports, data_dir = self.plan.imports, self.folder
             if begun is not None and begun.spec_file.is_file():
-                file, mode, seed = begun.spec_file, f"train@{begun.root}", None
+                file, run_name = str(begun.spec_file), str(begun.root)
+                source = RunSource(file, name, run_name, data_dir=data_dir, imports=imports)
             else:
-                file, mode, seed = self.plan.file(self.folder), "train", planned.seed
-            name, imports = planned.spec.name, self.plan.imports
-            run = Run(RunRequest(str(file), name, mode, (), seed, self.folder, imports))
+                file = str(self.plan.file(self.folder))
+                source = RunSource(file, name, None, (), planned.seed, data_dir, imports)
+            run = Run(source)
         except LabError as error:
             folder = "" if entry is None else entry.folder
             self._note(planned, Entry(folder, Ending.FAILED, str(error)))

@@ -15,10 +15,11 @@ from slm_lab.core.cores import usable_cores
 from slm_lab.core.errors import Problem, SpecError, UsageError
 from slm_lab.experiment.preflight import check_place
 from slm_lab.experiment.run import check_spaces
-from slm_lab.experiment.trust import check_allowed, check_source, named_by, recorded_imports
+from slm_lab.experiment.source import RunSource
+from slm_lab.experiment.trust import check_allowed, named_by, recorded_imports
 from slm_lab.session.seeding import draw_root_seed
 from slm_lab.spec.checks.nets import GLOBAL_TWIN
-from slm_lab.spec.load import load_spec, load_specs
+from slm_lab.spec.load import load_specs
 from slm_lab.spec.modes import MODES, mode_of
 from slm_lab.spec.override import Setting, apply_settings
 from slm_lab.spec.parse import Parsed, parse
@@ -45,16 +46,12 @@ BUSY = 0.5
 class CompareRequest:
     """The options of the user's command; None: a default for this machine."""
 
-    spec_file: str
-    spec_name: str | None
+    source: RunSource
+    """The spec; `seed` is the first one."""
     modes: tuple[str, ...] | None
     workers: tuple[int, ...] | None
     seeds: int
     threshold: float | None = None
-    sets: tuple[str, ...] = ()
-    seed: int | None = None
-    data_dir: Path = Path("data")
-    imports: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -116,15 +113,14 @@ def make_plan(request: CompareRequest) -> Plan:
     workers = _powers_of_two(cores) if request.workers is None else request.workers
     _refuse_unknown(request.modes or ())
     alone = {"meta.distributed": False, "meta.max_session": 1, "meta.max_run": 1}
-    base = load_spec(request.spec_file, request.spec_name, request.sets, alone)
-    check_source(request.spec_file, base, request.imports)
+    base = request.source.load(alone)
     named = set(all_modes() if request.modes is None else request.modes)
     twins = _twins(base) if any(mode_of(word).lock_free for word in named) else {}
     optimizers = {path: twin for path, (_, twin) in twins.items()}
     modes, left_out = request.modes, list[str]()
     if modes is None:
         modes, left_out = _possible_modes(base, workers, optimizers)
-    where = f"{request.spec_file}: {base.name}"
+    where = request.source.where(base)
     if base.meta.cluster is not None:
         message = "a comparison measures this machine; leave it out with -s meta.cluster=null"
         problem = Problem("meta.cluster", message, base.meta.cluster, has_value=True)
@@ -136,7 +132,7 @@ def make_plan(request: CompareRequest) -> Plan:
     specs = _specs(where, base, variants, optimizers)
     check_spaces(where, base)
     check_place(where, base)
-    seed = base.meta.random_seed if request.seed is None else request.seed
+    seed = base.meta.random_seed if request.source.seed is None else request.source.seed
     first = draw_root_seed() if seed is None else seed
     replaced = [
         f"{path}: {name} replaced by {twin} in all variants, because Hogwild! needs it"
@@ -149,7 +145,7 @@ def make_plan(request: CompareRequest) -> Plan:
         request.threshold,
         cores,
         processor(),
-        request.imports,
+        request.source.imports,
         (*replaced, *left_out, *_other_work(cores)),
     )
 

@@ -6,7 +6,7 @@ from typing import final
 
 from slm_lab.experiment.search.resources import Allocation, Request, Resources
 from slm_lab.experiment.search.trial_process import TrialEnd, TrialProcess, TrialTask
-from slm_lab.parallel.processes import TICK
+from slm_lab.parallel.supervisor import TICK
 
 
 @final

@@ -1,9 +1,7 @@
-"""Prepares a search from a request on the command line, in a new or an existing folder."""
+"""Prepares a search from the command's `RunSource`, in a new or an existing folder."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any, final
 
 from slm_lab.core.errors import SpecError
@@ -20,16 +18,16 @@ from slm_lab.experiment.search.resources import Resources, needs_of, of_this_mac
 from slm_lab.experiment.search.scheduler import SCHEDULERS, NoScheduler, Scheduler
 from slm_lab.experiment.search.searcher import build_searcher
 from slm_lab.experiment.search.space import Space, check_whole
-from slm_lab.experiment.trust import check_allowed, check_source, modules_at
+from slm_lab.experiment.source import RunSource
+from slm_lab.experiment.trust import check_allowed, modules_at
 from slm_lab.session.seeding import draw_root_seed, search_seeds
-from slm_lab.spec.load import load_spec
 from slm_lab.spec.schema.scheduler import PbtSpec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.lock import RunLock
 from slm_lab.storage.origin import begun, resumed
 from slm_lab.storage.provenance import provenance
 from slm_lab.storage.run_dir import RUN_BLOCK, RunDir
-from slm_lab.storage.run_lookup import asked_spec_name, find_run
+from slm_lab.storage.run_lookup import find_run
 
 MAY_CHANGE = (
     "meta.max_trial",
@@ -42,98 +40,72 @@ MAY_CHANGE = (
 
 
 @final
-@dataclass(frozen=True)
-class SearchRequest:
-    """The options of the user's command."""
-
-    spec_file: str
-    spec_name: str | None
-    resume_from: str | None = None
-    """ "latest", a folder, or its name in the data folder; None: a new search"""
-    sets: tuple[str, ...] = ()
-    seed: int | None = None
-    data_dir: Path = Path("data")
-    imports: tuple[str, ...] = ()
-    keep: int | None = None
-    """The number of trials whose checkpoints are kept; None: all."""
-
-
-@final
 class Prepared:
     """A search ready to run: its spec is checked, its folder is made or found."""
 
-    def __init__(self, request: SearchRequest) -> None:
-        """Raises SpecError or UsageError with every problem before any process starts."""
+    def __init__(self, source: RunSource, keep: int | None = None) -> None:
+        """`keep`: the number of trials whose checkpoints are kept; None: all.
+
+        Raises SpecError or UsageError with every problem before any process starts.
+        """
         self.notes: tuple[str, ...] = ()
         """Messages for the user before the search starts."""
-        self.is_resumed = request.resume_from is not None
-        self.imports = request.imports
-        if request.resume_from is None:
-            self._begin(request)
+        self.is_resumed = source.run is not None
+        self.imports = source.imports
+        if source.run is None:
+            self._begin(source, keep)
         else:
-            self._resume(request, request.resume_from)
+            self._resume(source, source.run, keep)
         if self.search.has_strayed:
             self.notes += (
                 f"{self.spec.meta.search_alg} proposes other points than the record holds, as "
                 "another version of it may: new trials do not follow from the seed alone",
             )
 
-    def _begin(self, request: SearchRequest) -> None:
+    def _begin(self, source: RunSource, keep: int | None) -> None:
         """Begins a new search in a new folder."""
-        overrides = {} if request.seed is None else {"meta.random_seed": request.seed}
-        spec = load_spec(
-            request.spec_file, request.spec_name, request.sets, overrides, for_search=True
-        )
-        check_source(request.spec_file, spec, request.imports)
-        self._check(f"{request.spec_file}: {spec.name}", spec)
+        spec = source.load(for_search=True)
+        self._check(source.where(spec), spec)
         seed = spec.meta.random_seed
         self.root_seed = draw_root_seed() if seed is None else seed
         self.spec = with_seed(spec, self.root_seed)
         self._room = _room(self.spec)
-        self.run_dir = RunDir.create(request.data_dir, spec.name, datetime.now())
+        self.run_dir = RunDir.create(source.data_dir, spec.name, datetime.now())
         self._lock = RunLock(self.run_dir.root)
         about = {**provenance(self.root_seed), "environment": env_record(self.spec.env)}
-        how = {"mode": "search", "imports": list(request.imports), "keep": request.keep}
-        self._write_spec(begun(about, request.spec_file, spec.name, request.sets, **how))
+        how = {"mode": "search", "imports": list(source.imports), "keep": keep}
+        self._write_spec(begun(about, source.spec_file, spec.name, source.sets, **how))
         self.run_dir.search_record.touch()
-        self.search = self._search(request.keep)
+        self.search = self._search(keep)
 
-    def _resume(self, request: SearchRequest, run: str) -> None:
+    def _resume(self, source: RunSource, run: str, keep: int | None) -> None:
         """Resumes the search named by `run`, with its recorded spec."""
-        name = asked_spec_name(request.spec_file, request.spec_name)
-        self.run_dir = find_run(run, request.data_dir, name, of_search=True)
+        self.run_dir = find_run(run, source.data_dir, source.name(), of_search=True)
         self._lock = RunLock(self.run_dir.root)
         try:
-            self._restore(request)
+            self._restore(source, keep)
         except BaseException:
             self._lock.release()
             raise
 
-    def _restore(self, request: SearchRequest) -> None:
+    def _restore(self, source: RunSource, keep: int | None) -> None:
         """Restores the search from its record, and notes in its spec file that it resumes."""
-        recorded = continued(
-            self.run_dir,
-            request.sets,
-            request.seed,
-            MAY_CHANGE,
-            request.imports,
-            is_search=True,
-        )
+        recorded = continued(self.run_dir, source, MAY_CHANGE, is_search=True)
         self.spec, self.root_seed, origin = recorded.spec, recorded.root_seed, recorded.origin
         self._check(f"{self.run_dir.root}: {self.spec.name}", self.spec)
         self._room = _room(self.spec)
-        keep = origin.get("keep") if request.keep is None else request.keep
+        keep = origin.get("keep") if keep is None else keep
         self.search = self._search(keep)
         points = [state.params for state in self.search.search_state.trials.values()]
-        where, data_dir = self.run_dir.root, request.data_dir
-        check_allowed(where, modules_at(points), request.imports, data_dir)
+        where, data_dir = self.run_dir.root, source.data_dir
+        check_allowed(where, modules_at(points), source.imports, data_dir)
         about = provenance(self.root_seed)
         self.notes += (
-            *about_file(origin, request.spec_file, self.run_dir),
+            *about_file(origin, source.spec_file, self.run_dir),
             *about_versions(origin, about),
         )
-        how = {"imports": list(request.imports), "keep": keep}
-        self._write_spec({**resumed(origin, about, request.sets, **how), "keep": keep})
+        how = {"imports": list(source.imports), "keep": keep}
+        self._write_spec({**resumed(origin, about, source.sets, **how), "keep": keep})
 
     def close(self) -> None:
         """Releases the lock, so that another process can resume the search."""

@@ -21,6 +21,7 @@ from slm_lab.agent.batch import Act
 from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.core.types import Array, FloatArray, IntArray, StateDict
 from slm_lab.parallel.actor_learner.weights import WeightStore
+from slm_lab.parallel.wait import wait_until
 
 NAP_SECONDS = 0.00005
 """Polling interval of the server, and of an actor while it waits."""
@@ -184,15 +185,13 @@ class InferenceServer:
 
     def _gather(self) -> IntArray:
         """The waiting actors: all, or those that wait when GATHER_SECONDS have passed."""
-        began: float | None = None
-        while True:
-            waiting = np.flatnonzero(self._requested > self._replied)
-            if len(waiting) in (0, len(self._requested)):
-                return waiting
-            began = time.perf_counter() if began is None else began
-            if time.perf_counter() - began > GATHER_SECONDS:
-                return waiting
-            time.sleep(NAP_SECONDS)
+        if len(self._waiting()):
+            size = len(self._requested)
+            wait_until(lambda: len(self._waiting()) == size, GATHER_SECONDS, NAP_SECONDS)
+        return self._waiting()
+
+    def _waiting(self) -> IntArray:
+        return np.flatnonzero(self._requested > self._replied)
 
     def _reply(self, waiting: IntArray) -> None:
         actor = self._agent.actor

@@ -1,18 +1,18 @@
 """The Trial parent's part in actor–learner training: the queue, and replacing actors."""
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import final
 
 from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.parallel.actor_learner.program import ActorProgram
-from slm_lab.parallel.actor_learner.queue import HANG_SECONDS, PATIENCE_SECONDS, UnrollQueue
+from slm_lab.parallel.actor_learner.queue import PATIENCE_SECONDS, UnrollQueue
 from slm_lab.parallel.actor_learner.strategy import InProcesses, OnCluster, Serially
 from slm_lab.parallel.actor_learner.unroll import UnrollWriter
-from slm_lab.parallel.hang_detector import HangDetector
-from slm_lab.parallel.processes import SPAWN, Processes
+from slm_lab.parallel.hang_detector import Sign
+from slm_lab.parallel.processes import SPAWN, Processes, run_sessions
 from slm_lab.parallel.prototype import prototype
+from slm_lab.parallel.supervisor import Supervisor, replacement
 from slm_lab.parallel.task import SessionTask
 from slm_lab.session.seeding import session_seeds
 from slm_lab.session.status_board import Phase, StatusBoard
@@ -46,20 +46,28 @@ def train_from_actors(
     learner = replace(one, spec=spec, common=InProcesses(spec, queue, seeds))
     actors = [replace(task, program=ActorProgram(queue), resume=False) for task in tasks[1:]]
     meta = one.spec.meta
-    everyone, vital = [learner, *actors], (one.session,)
-    processes = Processes(everyone, board, len(tasks), meta.max_restart, vital=vital)
-    watch = Watch(own_board, queue)
+    processes = Processes(board)
+    supervisor = Supervisor(
+        processes,
+        [learner, *actors],
+        board,
+        restart=replacement,
+        max_restart=meta.max_restart,
+        vital=(one.session,),
+    )
+    actor_sessions = one.workers[1:]
+    supervisor.watch(actor_sessions, actor_sign(own_board, queue))
+    why = f"its step still runs {LEAVE_SECONDS:g} s after the learner's end"
+    supervisor.watch(actor_sessions, late_sign(own_board, queue), why, LEAVE_SECONDS)
+    why = f"it has not learned for {PATIENCE_SECONDS:g} s, and actors wait for it"
+    supervisor.watch([one.session], learner_sign(own_board, queue), why, PATIENCE_SECONDS)
+    lost = LostActors(own_board, queue)
 
     def tick() -> None:
-        alive = [session in processes.running for session in one.workers[1:]]
-        for actor, why in watch.tick(alive):
-            processes.end_hung(one.workers[1 + actor], why)
-        if watch.learner_hangs() and not processes.waits_for_disk(one.session):
-            why = f"it has not learned for {PATIENCE_SECONDS:g} s, and actors wait for it"
-            processes.end_hung(one.session, why)
+        lost.mark([session in processes.running for session in actor_sessions])
         on_tick()
 
-    return processes.run(tick)
+    return supervisor.run(tick)
 
 
 def _in_one_process(
@@ -67,7 +75,7 @@ def _in_one_process(
 ) -> list[SessionResult]:
     spec = as_learned(task.spec)
     common = Serially(spec, task.root_seed, task.trial, task.session)
-    return Processes([replace(task, spec=spec, common=common)], board, 1).run(on_tick)
+    return run_sessions([replace(task, spec=spec, common=common)], board, on_tick)
 
 
 def _on_cluster(
@@ -88,8 +96,10 @@ def _on_cluster(
         on_tick()
 
     with from_learner, to_parent:
-        processes = Processes([learner], board, 1, stop_seconds=CLUSTER_STOP_SECONDS)
-        (result,) = processes.run(tick)
+        supervisor = Supervisor(
+            Processes(board), [learner], board, stop_seconds=CLUSTER_STOP_SECONDS
+        )
+        (result,) = supervisor.run(tick)
         tick()
     return [result, *(_of_actor(task.session, result, losses, board) for task in actors)]
 
@@ -117,74 +127,70 @@ def _queue(spec: Spec, task: SessionTask, frame: int) -> UnrollQueue:
         return UnrollQueue.of(spec, agent, env, frame)
 
 
-@final
-class Watch:
-    """Detects actors that hang although they have a free slot, and a learner that hangs although
-    actors wait for it; marks lost actors."""
+def actor_sign(board: StatusBoard, queue: UnrollQueue) -> Sign:
+    """The sign of each actor that starts, or that acts and has a free slot."""
+    _, handed, returned = queue.counts.numpy()
+    num_slots = queue.slots.shape[1]
 
-    def __init__(self, board: StatusBoard, queue: UnrollQueue) -> None:
-        self._board = board
-        _, self._handed, self._returned = queue.counts.numpy()
-        self._flags, self._lost = queue.flags.numpy(), queue.lost.numpy()
-        self._num_slots = queue.slots.shape[1]
-        actors = range(len(self._lost))
-        self._hang_detector = HangDetector(len(actors))
-        self._learner_hang_detector = HangDetector(1)
-        self._over_since: float | None = None
-        self._failed: list[int | None] = [None for _ in actors]
-        """Restart counts of actors that had failed and had no process at the last tick."""
-
-    def tick(self, alive: Sequence[bool]) -> list[tuple[int, str]]:
-        """The actors that hang, each with the reason. `alive`: whether each has a process.
-
-        Call it a few times a second, each time after replacements have started.
-        """
-        now, hung = time.monotonic(), []
-        if self._flags[0] and self._over_since is None:
-            self._over_since = now
-        over = 0.0 if self._over_since is None else now - self._over_since
-        silent = self._hang_detector.seconds([self._sign(actor) for actor in range(len(alive))])
-        for actor, has_process in enumerate(alive):
-            self._note_lost(actor, has_process)
-            what = "start" if self._phase(actor) is Phase.STARTING else "step"
-            if self._is_late(actor, over):
-                hung.append(
-                    (actor, f"its step still runs {LEAVE_SECONDS:g} s after the learner's end")
-                )
-            elif silent[actor] > HANG_SECONDS:
-                hung.append((actor, f"its {what} has not ended for {HANG_SECONDS:g} s"))
-        return hung
-
-    def learner_hangs(self) -> bool:
-        """Whether the learner hangs; call it as often as `tick`. A training event may be long, and
-        an evaluation, for which the learner pauses, longer."""
-        waiting = bool((self._handed - self._returned == self._num_slots).any())
-        is_due = waiting and not self._flags[1] and self._board.phase(0) is Phase.RUNNING
-        sign = (int(self._board.clock_slots[0]), int(self._returned.sum())) if is_due else None
-        return self._learner_hang_detector.seconds([sign])[0] > PATIENCE_SECONDS
-
-    def _is_late(self, actor: int, over: float) -> bool:
-        """Whether it still acts long after the learner has ended. After a stop `Processes` decides
-        and does not count it as a failure."""
-        runs = self._phase(actor) is Phase.RUNNING
-        return runs and over > LEAVE_SECONDS and not self._board.stop_requested
-
-    def _phase(self, actor: int) -> Phase:
-        return self._board.phase(1 + actor)
-
-    def _sign(self, actor: int) -> tuple[Phase, int, int] | None:
-        """Values that change while an actor makes progress; None if it must wait for others."""
-        shown = self._board.read(1 + actor)
-        has_room = self._handed[actor] - self._returned[actor] < self._num_slots
+    def sign(actor: int) -> tuple[Phase, int, int] | None:
+        shown = board.read(1 + actor)
+        has_room = handed[actor] - returned[actor] < num_slots
         if shown.phase is Phase.STARTING or (shown.phase is Phase.RUNNING and has_room):
             return shown.phase, shown.restarts, shown.frame
         return None
 
-    def _note_lost(self, actor: int, has_process: bool) -> None:
-        """Marks an actor as lost if it had failed without a process at the last tick and still has
-        no replacement."""
-        shown = self._board.read(1 + actor)
-        failed = shown.restarts if shown.phase is Phase.FAILED and not has_process else None
-        if failed is not None and failed == self._failed[actor]:
-            self._lost[actor] = 1
-        self._failed[actor] = failed
+    return sign
+
+
+def late_sign(board: StatusBoard, queue: UnrollQueue) -> Sign:
+    """The constant sign of each actor that still acts after the learner has ended.
+
+    After a stop the `Supervisor` ends them, and does not count that as a failure.
+    """
+    flags = queue.flags.numpy()
+
+    def sign(actor: int) -> str | None:
+        still_acts = board.phase(1 + actor) is Phase.RUNNING and not board.stop_requested
+        return "still acts" if flags[0] and still_acts else None
+
+    return sign
+
+
+def learner_sign(board: StatusBoard, queue: UnrollQueue) -> Sign:
+    """The sign of the learner while an actor waits for it.
+
+    A training event may be long, and an evaluation, for which the learner pauses, longer.
+    """
+    _, handed, returned = queue.counts.numpy()
+    flags, num_slots = queue.flags.numpy(), queue.slots.shape[1]
+
+    def sign(learner: int) -> tuple[int, int] | None:
+        actor_waits = bool((handed - returned == num_slots).any())
+        if not actor_waits or flags[1] or board.phase(learner) is not Phase.RUNNING:
+            return None
+        return int(board.clock_slots[learner]), int(returned.sum())
+
+    return sign
+
+
+@final
+class LostActors:
+    """Marks actors that have failed and are not replaced."""
+
+    def __init__(self, board: StatusBoard, queue: UnrollQueue) -> None:
+        self._board = board
+        self._lost = queue.lost.numpy()
+        self._failed: list[int | None] = [None] * len(self._lost)
+        """Restart counts of actors that had failed and had no process at the last tick."""
+
+    def mark(self, alive: Sequence[bool]) -> None:
+        """Marks those that had failed at the last call and have no replacement yet.
+
+        `alive`: whether each has a process. Call it each time after replacements have started.
+        """
+        for actor, has_process in enumerate(alive):
+            shown = self._board.read(1 + actor)
+            failed = shown.restarts if shown.phase is Phase.FAILED and not has_process else None
+            if failed is not None and failed == self._failed[actor]:
+                self._lost[actor] = 1
+            self._failed[actor] = failed

@@ -26,7 +26,9 @@ from slm_lab.parallel.actor_learner.inference import (
 )
 from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout, UnrollWriter
 from slm_lab.parallel.actor_learner.weights import WeightStore
+from slm_lab.parallel.hang_detector import HANG_SECONDS
 from slm_lab.parallel.shared_memory import check_room, into_shared_memory
+from slm_lab.parallel.wait import wait_until
 from slm_lab.session.status_board import Phase, StatusBoard
 from slm_lab.spec.schema.meta import MetaSpec
 from slm_lab.spec.schema.spec import Spec
@@ -35,8 +37,6 @@ PATIENCE_SECONDS = 3600.0
 """How long a learner may not learn while actors wait for it: a training event may be long."""
 ACTOR_SECONDS = 2 * PATIENCE_SECONDS
 """How long an actor waits for its learner: longer than it takes to end a hanging learner."""
-HANG_SECONDS = 300.0
-"""How long a process waits for another that is alive but makes no progress."""
 NAP_SECONDS = 0.0002
 """Polling interval."""
 SMALLER = (
@@ -202,18 +202,25 @@ class ActorQueue(QueueEnd):
         return self._board.phase(1 + actor)
 
     def _wait(self, until: Callable[[], bool], nap: float = NAP_SECONDS) -> bool:
-        began = time.perf_counter()
+        """Whether `until` comes true before the training ends.
+
+        Raises PeerLostError if that takes too long. A pause of the learner has no limit.
+        """
         while not until():
             if self.is_over:
                 return False
-            if self._flags[1]:
-                began = time.perf_counter()  # the learner pauses, for any length of time
-            elif time.perf_counter() - began > ACTOR_SECONDS:
-                raise PeerLostError(
-                    f"actor {self._actor} waited {ACTOR_SECONDS:g} s for the learner, in vain"
-                )
-            time.sleep(nap)
+            self._wait_for_change(until, nap, bool(self._flags[1]))
         return True
+
+    def _wait_for_change(self, until: Callable[[], bool], nap: float, paused: bool) -> None:
+        def has_changed() -> bool:
+            return until() or self.is_over or bool(self._flags[1]) != paused
+
+        seconds = math.inf if paused else ACTOR_SECONDS
+        if not wait_until(has_changed, seconds, nap):
+            raise PeerLostError(
+                f"actor {self._actor} waited {seconds:g} s for the learner, in vain"
+            )
 
 
 @final
@@ -243,25 +250,29 @@ class LearnerQueue(QueueEnd):
         It does not change until `give_back`. Raises PeerLostError if no actor has made a step for
         longer than it takes to replace one that hangs.
         """
-        began = time.perf_counter()
         if self._server is not None:
             self._server.check()
-        while True:
-            waiting = (self._handed > self._taken).nonzero()[0].tolist()
-            if waiting:
-                actor = min(waiting, key=lambda each: self._oldest(each).handed_at)
-                unroll = self._oldest(actor)
-                self._taken[actor] += 1
-                self._idle_since = None
-                return actor, unroll
-            now, frames = time.perf_counter(), int(self._board.clock_slots[1:].sum())
-            if self._idle_since is None or frames != self._frames:
-                self._idle_since, self._frames = now, frames
-            if now - self._idle_since > 2 * HANG_SECONDS:
-                raise PeerLostError(f"no actor has made a step for {2 * HANG_SECONDS:g} s")
-            if now - began >= seconds:
-                return None
-            time.sleep(NAP_SECONDS)
+        self._check_progress()
+        if not wait_until(lambda: bool(self._waiting()), seconds, NAP_SECONDS):
+            return None
+        actor = min(self._waiting(), key=lambda each: self._oldest(each).handed_at)
+        unroll = self._oldest(actor)
+        self._taken[actor] += 1
+        self._idle_since = None
+        return actor, unroll
+
+    def _waiting(self) -> list[int]:
+        """The actors whose unrolls wait."""
+        waiting: list[int] = (self._handed > self._taken).nonzero()[0].tolist()
+        return waiting
+
+    def _check_progress(self) -> None:
+        """Raises PeerLostError if no actor has made a step for too long."""
+        now, frames = time.perf_counter(), int(self._board.clock_slots[1:].sum())
+        if self._idle_since is None or frames != self._frames:
+            self._idle_since, self._frames = now, frames
+        if now - self._idle_since > 2 * HANG_SECONDS:
+            raise PeerLostError(f"no actor has made a step for {2 * HANG_SECONDS:g} s")
 
     def _oldest(self, actor: int) -> Unroll:
         slot: Unroll = self._unrolls[actor][self._taken[actor] % self.num_slots]

@@ -1,6 +1,5 @@
 """Actor–learner training: a Session that learns from actors' unrolls and never acts itself."""
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -27,6 +26,7 @@ from slm_lab.parallel.actor_learner.source import SerialSource, UnrollSource
 from slm_lab.parallel.actor_learner.stats import PipelineStats
 from slm_lab.parallel.actor_learner.unroll import UnrollMemory
 from slm_lab.parallel.task import SessionTask
+from slm_lab.parallel.wait import wait_until
 from slm_lab.session.clock import Clock
 from slm_lab.session.experience import Experience
 from slm_lab.session.seeding import SessionSeeds
@@ -82,13 +82,13 @@ class LearnerBarrier(StartBarrier):
     @override
     def wait_for_start(self) -> None:
         """Waits until all actors can act, so that their start is not counted as training."""
-        actors = range(1, self._board.num_sessions)
-        deadline = time.perf_counter() + START_SECONDS
-        while any(self._board.phase(actor) in TO_BEGIN for actor in actors):
-            if time.perf_counter() > deadline or self._board.stop_requested:
-                return
-            self._source.look()
-            time.sleep(LOOK_SECONDS)
+        wait_until(self._may_begin, START_SECONDS, LOOK_SECONDS)
+
+    def _may_begin(self) -> bool:
+        self._source.look()
+        board = self._board
+        starting = any(board.phase(actor) in TO_BEGIN for actor in range(1, board.num_sessions))
+        return not starting or board.stop_requested
 
     @override
     def resume(self) -> None:

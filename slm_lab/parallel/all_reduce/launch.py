@@ -14,9 +14,10 @@ from slm_lab.core.errors import LabError
 from slm_lab.core.types import IntArray
 from slm_lab.parallel.all_reduce.shared_memory_group import GroupBuffers, SharedMemoryGroup
 from slm_lab.parallel.all_reduce.strategy import AllReduceStrategy, RankStrategy
-from slm_lab.parallel.hang_detector import HangDetector
+from slm_lab.parallel.hang_detector import HANG_SECONDS, Sign
 from slm_lab.parallel.processes import Processes
 from slm_lab.parallel.shared_memory import into_shared_memory
+from slm_lab.parallel.supervisor import Supervisor
 from slm_lab.parallel.task import SessionTask
 from slm_lab.session.status_board import Phase, StatusBoard
 from slm_lab.session.strategy import Strategy, StrategyFactory
@@ -26,8 +27,6 @@ from slm_lab.storage.result import Ending, SessionResult
 
 logger = logging.getLogger(__name__)
 
-HANG_SECONDS = 300.0
-"""How long a rank may show no sign of life while others wait for it."""
 LONGEST_SECONDS = 7 * 24 * 3600.0
 """How long a rank waits at most for a peer. On one machine the parent detects hangs, so this bound
 is only a backstop; ranks die with their parent."""
@@ -75,47 +74,28 @@ def train_ranks(
     def attempt(ranks: Sequence[SessionTask]) -> list[SessionResult]:
         common, workers = OneMachine.of(len(ranks), kind), ranks[0].workers
         ranks = [replace(rank, common=common) for rank in ranks]
-        processes = Processes(ranks, board, len(ranks), vital=[rank.session for rank in ranks])
-        watch = Watch(board.part(workers), common)
-
-        def tick() -> None:
-            for rank in watch.tick(lambda rank: processes.waits_for_disk(workers[rank])):
-                why = f"it has made no progress for {HANG_SECONDS:g} s, and others wait for it"
-                processes.end_hung(workers[rank], why)
-            on_tick()
-
-        return processes.run(tick)
+        supervisor = Supervisor(Processes(board), ranks, board, vital=[r.session for r in ranks])
+        why = f"it has made no progress for {HANG_SECONDS:g} s, and others wait for it"
+        supervisor.watch(workers, rank_sign(board.part(workers), common), why)
+        return supervisor.run(on_tick)
 
     return train_in_step(tasks, board, attempt)
 
 
-@final
-class Watch:
-    """Detects ranks that others wait for and that make no progress.
+def rank_sign(board: StatusBoard, common: OneMachine) -> Sign:
+    """The sign of each rank that others wait for.
 
-    A rank may keep others waiting while it evaluates, plays a long episode or saves on a slow disk.
-    It does not hang as long as it enters exchanges, makes frames or evaluation steps, or waits for
-    the disk.
+    A rank may keep others waiting while it evaluates, plays a long episode or saves. It makes
+    progress if it enters exchanges, or makes frames or evaluation steps.
     """
+    arrivals, progress = common.place.arrivals.numpy(), common.progress.numpy()
 
-    def __init__(self, board: StatusBoard, common: OneMachine) -> None:
-        self._arrivals, self._progress = common.place.arrivals.numpy(), common.progress.numpy()
-        self._frames = board.clock_slots
-        self._hang_detector = HangDetector(len(self._arrivals))
+    def sign(rank: int) -> tuple[int, ...] | None:
+        if arrivals[rank] == arrivals.max():
+            return None
+        return tuple(int(each[rank]) for each in (arrivals, progress, board.clock_slots))
 
-    def tick(self, waits_for_disk: Callable[[int], bool]) -> list[int]:
-        """The ranks that hang; call it a few times a second."""
-        is_late = self._arrivals < self._arrivals.max()
-        signs = [
-            self._sign(rank) if late and not waits_for_disk(rank) else None
-            for rank, late in enumerate(is_late)
-        ]
-        silent = self._hang_detector.seconds(signs)
-        return [rank for rank, seconds in enumerate(silent) if seconds > HANG_SECONDS]
-
-    def _sign(self, rank: int) -> tuple[int, ...]:
-        """Counts that change while a rank makes progress."""
-        return tuple(int(each[rank]) for each in (self._arrivals, self._progress, self._frames))
+    return sign
 
 
 def train_in_step(
@@ -136,7 +116,7 @@ def train_in_step(
             if restarts:
                 fell_back = settle([t.run_dir.session(t.trial, t.session) for t in tasks])
                 why = "; ".join([str(why), *fell_back])
-                tasks = [replace(task, resume=True, begins_again=why) for task in tasks]
+                tasks = [replace(task, resume=True, restarted_because=why) for task in tasks]
             results = attempt([replace(task, spec=scaled(spec)) for task in tasks])
         except LabError as error:
             if not restarts:

@@ -4,7 +4,6 @@ On one machine this beats a network library: an all_reduce that takes gloo a mil
 copies and a wait here (docs/performance.md has the figures).
 """
 
-import os
 import time
 from dataclasses import dataclass
 from typing import final
@@ -17,6 +16,7 @@ from typing_extensions import override
 from slm_lab.agent.optim.process_group import ProcessGroup
 from slm_lab.core.errors import PeerLostError
 from slm_lab.parallel.shared_memory import into_shared_memory
+from slm_lab.parallel.wait import wait_until
 
 SLOT_BYTES = 1 << 20
 """Bytes of one rank's contribution per exchange; longer content goes in pieces."""
@@ -104,18 +104,11 @@ class SharedMemoryGroup(ProcessGroup):
         """Waits until all ranks have entered this exchange."""
         self._exchanges += 1
         self._arrivals[self.rank] = self._exchanges
-        if self._arrivals.min() >= self._exchanges:
-            return
-        began = time.perf_counter()
-        waited = 0.0
-        while self._arrivals.min() < self._exchanges:
-            waited = time.perf_counter() - began
-            if waited > self._seconds:
-                raise PeerLostError(self._missing())
-            if waited > EAGER_SECONDS:
-                time.sleep(NAP_SECONDS)
-            else:
-                os.sched_yield()
+        if not wait_until(self._have_arrived, self._seconds, NAP_SECONDS, EAGER_SECONDS):
+            raise PeerLostError(self._missing())
+
+    def _have_arrived(self) -> bool:
+        return bool(self._arrivals.min() >= self._exchanges)
 
     def _missing(self) -> str:
         late = np.flatnonzero(self._arrivals < self._exchanges).tolist()

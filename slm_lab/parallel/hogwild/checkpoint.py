@@ -11,6 +11,7 @@ from typing import final
 from typing_extensions import override
 
 from slm_lab.core.types import StateDict
+from slm_lab.parallel.wait import wait_until
 from slm_lab.session.status_board import ASIDE, EARLY, END, Phase, StatusBoard
 from slm_lab.session.strategy import JointCheckpoint, StartBarrier
 
@@ -25,6 +26,10 @@ STOP_SECONDS = 1.0
 """The same when the user waits for the end."""
 POLL_SECONDS = 0.0005
 """Polling interval during a pause."""
+
+
+def _wait(until: Callable[[], bool], seconds: float | None = None) -> bool:
+    return wait_until(until, PAUSE_SECONDS if seconds is None else seconds, POLL_SECONDS)
 
 
 @final
@@ -47,15 +52,6 @@ class WorkerPeers:
         """The running workers with a lower number."""
         return [worker for worker in self.running() if worker < self.me]
 
-    def wait(self, until: Callable[[], bool], seconds: float | None = None) -> bool:
-        """Whether `until` came true in time."""
-        deadline = time.perf_counter() + (PAUSE_SECONDS if seconds is None else seconds)
-        while not until():
-            if time.perf_counter() > deadline:
-                return False
-            time.sleep(POLL_SECONDS)
-        return True
-
 
 @final
 class WorkerBarrier(StartBarrier):
@@ -68,7 +64,7 @@ class WorkerBarrier(StartBarrier):
     def wait_for_start(self) -> None:
         """Prevents one worker from spending the budget alone. A late worker does not wait."""
         self._peers.board.write(self._peers.me, phase=Phase.READY)
-        self._peers.wait(self._may_begin, START_SECONDS)
+        _wait(self._may_begin, START_SECONDS)
 
     def _may_begin(self) -> bool:
         board = self._peers.board
@@ -79,7 +75,7 @@ class WorkerBarrier(StartBarrier):
     def resume(self) -> None:
         board, peers = self._peers.board, self._peers
         wanted = board.save_requested
-        peers.wait(lambda: not any(self._copies(other, wanted) for other in peers.running()))
+        _wait(lambda: not any(self._copies(other, wanted) for other in peers.running()))
         wanted = board.save_requested
         over = bool((board.checkpointed == wanted).any())
         board.checkpointed[peers.me] = peers.checkpoint = wanted if over else wanted - 1
@@ -129,7 +125,7 @@ class WorkerCheckpoint(JointCheckpoint):
             logger.warning(message, self._patience)
         board.checkpointed[me] = wanted
         if state is not None:
-            self._peers.wait(lambda: all(self._is_done(o, wanted) for o in self._peers.running()))
+            _wait(lambda: all(self._is_done(other, wanted) for other in self._peers.running()))
         board.at_barrier[me] = 0
         self.report_pause(time.perf_counter() - began)
         return state
@@ -145,7 +141,7 @@ class WorkerCheckpoint(JointCheckpoint):
         board, me = self._peers.board, self._peers.me
         board.at_barrier[me] = END
         seconds = STOP_SECONDS if board.user_waits else PAUSE_SECONDS
-        all_pause = self._peers.wait(lambda: self._all_pause(END), seconds)
+        all_pause = _wait(lambda: self._all_pause(END), seconds)
         board.saving[me] = 1
         if all_pause:
             before = self._peers.running_before()
@@ -160,7 +156,7 @@ class WorkerCheckpoint(JointCheckpoint):
     def _copy_when_all_pause(self, wanted: int, copy: Callable[[], StateDict]) -> StateDict | None:
         """None if a worker resumed meanwhile: its clock ticks before it changes a weight."""
         board, peers = self._peers.board, self._peers
-        peers.wait(lambda: self._all_pause(wanted) or self._some_resumed(wanted), self._patience)
+        _wait(lambda: self._all_pause(wanted) or self._some_resumed(wanted), self._patience)
         frames = board.clock_slots.copy()
         if not self._all_pause(wanted):
             return None

@@ -11,10 +11,11 @@ import numpy as np
 
 from slm_lab.core.errors import CheckpointError
 from slm_lab.core.types import StateDict
-from slm_lab.parallel.hang_detector import HangDetector
+from slm_lab.parallel.hang_detector import Sign
 from slm_lab.parallel.hogwild.strategy import GlobalState, Mode
 from slm_lab.parallel.processes import Processes
 from slm_lab.parallel.prototype import prototype
+from slm_lab.parallel.supervisor import Supervisor, replacement
 from slm_lab.parallel.task import SessionTask
 from slm_lab.session.devices import on_cpu
 from slm_lab.session.seeding import session_seeds
@@ -30,8 +31,6 @@ SHORTEST_INTERVAL = 1.0
 """Minimum seconds between two checkpoints: all workers pause for them."""
 PAUSE_SHARE = 0.01
 """Maximum share of the time spent on checkpoints: slow ones are made less often."""
-HANG_SECONDS = 300.0
-"""How long a worker may take to start, or to end its step, before it counts as hanging."""
 STOP_SECONDS = 3.0
 """How long a worker may take, after a stop, to end its step and wait for the others when the user
 waits. After that the shared state is saved without it."""
@@ -153,29 +152,18 @@ class Checkpoints:
             self._last = time.monotonic()
 
 
-@final
-class Watch:
-    """Detects workers that neither start nor step."""
+def worker_sign(board: StatusBoard) -> Sign:
+    """The sign of each worker: it starts, or steps. It may evaluate for any length of time."""
 
-    def __init__(self, board: StatusBoard) -> None:
-        self._board = board
-        self._hang_detector = HangDetector(board.num_sessions)
-
-    def tick(self, waits_for_disk: Callable[[int], bool]) -> list[int]:
-        """The workers that hang; call it a few times a second."""
-        workers = range(self._board.num_sessions)
-        signs = [None if waits_for_disk(worker) else self._sign(worker) for worker in workers]
-        silent = self._hang_detector.seconds(signs)
-        return [worker for worker in workers if silent[worker] >= HANG_SECONDS]
-
-    def _sign(self, worker: int) -> tuple[int, ...] | None:
-        """Counts that change while it makes progress; None if it evaluates or has ended."""
-        board, phase = self._board, self._board.phase(worker)
+    def sign(worker: int) -> tuple[int, ...] | None:
+        phase = board.phase(worker)
         steps = phase is Phase.RUNNING and board.at_barrier[worker] < EARLY
         if not steps and phase is not Phase.STARTING:
             return None
         counts = board.clock_slots, board.at_barrier, board.checkpointed
         return phase, board.read(worker).restarts, *(int(each[worker]) for each in counts)
+
+    return sign
 
 
 def train_workers(
@@ -196,18 +184,22 @@ def train_workers(
     gone = {each.session for each in lost}
     spec = of_workers(one.spec, mode)
     shared = [replace(t, spec=spec, common=common) for t in tasks if t.session not in gone]
-    processes = Processes(shared, board, len(shared), meta.max_restart, STOP_SECONDS)
-    checkpoints, watch = Checkpoints(own_board, meta.save_interval), Watch(own_board)
+    supervisor = Supervisor(
+        Processes(board),
+        shared,
+        board,
+        restart=replacement,
+        max_restart=meta.max_restart,
+        stop_seconds=STOP_SECONDS,
+    )
+    supervisor.watch(workers, worker_sign(own_board))
+    checkpoints = Checkpoints(own_board, meta.save_interval)
 
     def tick() -> None:
         checkpoints.tick()
-        for worker in watch.tick(lambda worker: processes.waits_for_disk(workers[worker])):
-            what = "start" if own_board.phase(worker) is Phase.STARTING else "step"
-            why = f"its {what} has not ended for {HANG_SECONDS:g} s"
-            processes.end_hung(workers[worker], why)
         on_tick()
 
-    results = processes.run(tick)
+    results = supervisor.run(tick)
     if any(_was_given_up(each) for each in results):
         results = _save_for(results, common, one, own_board)
     return [*lost, *results]

@@ -67,3 +67,8 @@ def size_of(address: str) -> tuple[float, float]:
     with connected(address):
         resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
         return float(resources.get("CPU", 0)), float(resources.get("GPU", 0))
+
+
+def why_lost(error: RayError) -> str:
+    """The reason to report if a call to an actor fails because the actor is gone."""
+    return f"its node or its process was lost: {str(error).strip().splitlines()[0]}"

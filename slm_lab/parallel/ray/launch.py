@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, final
 
@@ -15,17 +15,18 @@ from typing_extensions import override
 from slm_lab.core.errors import LabError
 from slm_lab.core.files import write_atomically
 from slm_lab.parallel.all_reduce.gloo_group import GlooGroup
-from slm_lab.parallel.all_reduce.launch import HANG_SECONDS, train_in_step
+from slm_lab.parallel.all_reduce.launch import train_in_step
 from slm_lab.parallel.all_reduce.strategy import AllReduceStrategy
-from slm_lab.parallel.processes import TICK
-from slm_lab.parallel.ray.connect import connected
+from slm_lab.parallel.hang_detector import HANG_SECONDS
+from slm_lab.parallel.ray.connect import connected, why_lost
 from slm_lab.parallel.ray.node import News, NodeSession, Saved
+from slm_lab.parallel.supervisor import TICK, Ended, Supervisor, resumed
 from slm_lab.parallel.task import SessionTask
-from slm_lab.session.status_board import Phase, StatusBoard
+from slm_lab.session.status_board import StatusBoard
 from slm_lab.session.strategy import Strategy, StrategyFactory
 from slm_lab.storage.checkpoint import delete_unnamed
 from slm_lab.storage.manifest import pending_path, previous_path, read_manifest
-from slm_lab.storage.result import Ending, SessionResult
+from slm_lab.storage.result import SessionResult
 
 NEW_NODE_SECONDS = 60.0
 """How long a lost node may take to be replaced by another."""
@@ -63,8 +64,15 @@ def train_seeds(
     """
     meta = tasks[0].spec.meta
     with connected(str(meta.cluster)):
-        actors = Actors(tasks, board, together=False, max_restart=meta.max_restart)
-        return actors.run(on_tick)
+        supervisor = Supervisor(
+            ClusterSessions(board),
+            tasks,
+            board,
+            restart=resumed,
+            max_restart=meta.max_restart,
+            stop_seconds=STOP_SECONDS,
+        )
+        return supervisor.run(on_tick)
 
 
 def train_ranks(
@@ -76,24 +84,82 @@ def train_ranks(
     """
 
     def attempt(ranks: Sequence[SessionTask]) -> list[SessionResult]:
-        return Actors(ranks, board, together=True).run(on_tick)
+        room = Room(ranks)
+        try:
+            room.wait(board, on_tick)
+            sessions = ClusterSessions(board, room)
+            supervisor = Supervisor(
+                sessions,
+                ranks,
+                board,
+                stop_seconds=STOP_SECONDS,
+                vital=[rank.session for rank in ranks],
+            )
+            return supervisor.run(on_tick)
+        finally:
+            room.close()
 
     with connected(str(tasks[0].spec.meta.cluster)):
         return train_in_step(tasks, board, attempt)
 
 
 @final
-class Actors:
-    """Runs tasks, one Ray actor each, like `Processes` on one machine."""
+class Room:
+    """Resources for all ranks of a training, which can only start together."""
 
-    def __init__(
-        self, tasks: Sequence[SessionTask], board: StatusBoard, together: bool, max_restart: int = 0
-    ) -> None:
-        self._tasks = {task.session: task for task in tasks}
+    def __init__(self, ranks: Sequence[SessionTask]) -> None:
+        self._needs = _resources(ranks[0])
+        self.size = len(ranks)
+        self._patience = 0.0 if ranks[0].restarted_because is None else NEW_NODE_SECONDS
+        self.group: Any = placement_group([self._needs] * self.size, strategy="SPREAD")
+
+    def wait(self, board: StatusBoard, on_tick: Callable[[], None]) -> None:
+        """Waits until all ranks have room, or a stop is requested.
+
+        Raises LabError if the cluster is too small. After the loss of a node it first waits for a
+        replacement.
+        """
+        ready = self.group.ready()
+        too_small_since: float | None = None
+        while not ray.wait([ready], timeout=TICK)[0] and not board.stop_requested:
+            on_tick()
+            lack = self._lack()
+            if lack is None:
+                too_small_since = None
+                continue
+            too_small_since = too_small_since or time.monotonic()
+            if time.monotonic() - too_small_since >= self._patience:
+                raise LabError(lack)
+
+    def close(self) -> None:
+        """Frees the resources."""
+        remove_placement_group(self.group)
+
+    def _lack(self) -> str | None:
+        """What the whole cluster lacks, free or used; None if it is large enough."""
+        resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        count = self.size
+        for name, each in self._needs.items():
+            if resources.get(name, 0) < each * count:
+                return (
+                    f"{count} ranks need {each * count:g} {name} of the Ray cluster, which has "
+                    f"{resources.get(name, 0):g}; add nodes, or lower max_session"
+                )
+        return None
+
+
+@final
+class ClusterSessions:
+    """A `Runner` with one Ray actor for each Session.
+
+    With `room` the Sessions are ranks, which connect to each other.
+    """
+
+    def __init__(self, board: StatusBoard, room: Room | None = None) -> None:
         self._board = board
-        self._together = together
-        self._max_restart = max_restart
-        self._restarts = dict.fromkeys(self._tasks, 0)
+        self._room = room
+        self._meeting: Rendezvous | None = None
+        self._tasks: dict[int, SessionTask] = {}
         self._actors: dict[int, Any] = {}
         self._ends: dict[Any, int] = {}
         """Sessions by the reference to their results."""
@@ -101,86 +167,48 @@ class Actors:
         self._requested_at = 0.0
         self._saved: dict[int, Saved] = {}
         """Received checkpoints that are not yet installed."""
-        self._results: list[SessionResult] = []
-        self._stop_seen: float | None = None
-        self._room: Any = None
-        """The placement group of ranks, which can only start together."""
 
-    def run(self, on_tick: Callable[[], None]) -> list[SessionResult]:
-        """Results in the order of the tasks; `on_tick` is called a few times a second."""
-        tasks = list(self._tasks.values())
+    @property
+    def running(self) -> Collection[int]:
+        """The Sessions that have an actor now."""
+        return self._actors.keys()
+
+    def start(self, task: SessionTask) -> Ended | None:
+        """Starts an actor; the first rank's node is where all ranks connect."""
+        actor = _actor(task, self._room, len(self._actors))
         try:
-            if not self._together or self._has_room(on_tick):
-                self._start(tasks)
-            else:
-                self._results = [self._interrupted(task.session) for task in tasks]
-            while self._ends:
-                done, _ = ray.wait(list(self._ends), num_returns=1, timeout=TICK)
-                self._look()
-                for end in done:
-                    if end in self._ends:
-                        self._collect(end)
-                self._give_up_late()
-                on_tick()
-        finally:
-            for actor in self._actors.values():
-                ray.kill(actor)
-            if self._room is not None:
-                remove_placement_group(self._room)
-        return sorted(self._results, key=lambda result: result.session)
-
-    def _start(self, tasks: Sequence[SessionTask]) -> None:
-        for place, task in enumerate(tasks):
-            self._actors[task.session] = _actor(task, self._room, place)
-        if self._together:
-            address = self._actors[tasks[0].session].address.remote()
-            try:
-                host, port = ray.get(address, timeout=HANG_SECONDS)
-            except RayError as error:
-                self._results = [self._lost(task.session, _why_lost(error)) for task in tasks]
-                return
-            meeting = Rendezvous(host, port, len(tasks), HANG_SECONDS)
-            tasks = [replace(task, common=meeting) for task in tasks]
-        for task in tasks:
-            end = self._actors[task.session].run.remote(task, _files_of(task))
-            self._ends[end] = task.session
-
-    def _has_room(self, on_tick: Callable[[], None]) -> bool:
-        """Waits until all ranks have room; False if the user stops first.
-
-        Raises LabError if the cluster is too small. After the loss of a node it first waits for a
-        replacement.
-        """
-        first = next(iter(self._tasks.values()))
-        needs = _resources(first)
-        patience = 0.0 if first.begins_again is None else NEW_NODE_SECONDS
-        self._room = placement_group([needs] * len(self._tasks), strategy="SPREAD")
-        ready = self._room.ready()
-        too_small_since: float | None = None
-        while not ray.wait([ready], timeout=TICK)[0]:
-            on_tick()
-            if self._board.stop_requested:
-                return False
-            lack = self._lack(needs)
-            if lack is None:
-                too_small_since = None
-                continue
-            too_small_since = too_small_since or time.monotonic()
-            if time.monotonic() - too_small_since >= patience:
-                raise LabError(lack)
-        return True
-
-    def _lack(self, needs: Mapping[str, float]) -> str | None:
-        """What the whole cluster lacks, free or used; None if it is large enough."""
-        resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
-        count = len(self._tasks)
-        for name, each in needs.items():
-            if resources.get(name, 0) < each * count:
-                return (
-                    f"{count} ranks need {each * count:g} {name} of the Ray cluster, which has "
-                    f"{resources.get(name, 0):g}; add nodes, or lower max_session"
-                )
+            if self._room is not None and self._meeting is None:
+                host, port = ray.get(actor.address.remote(), timeout=HANG_SECONDS)
+                self._meeting = Rendezvous(host, port, self._room.size, HANG_SECONDS)
+        except RayError as error:
+            ray.kill(actor)
+            return _lost(task.session, error)
+        if self._meeting is not None:
+            task = replace(task, common=self._meeting)
+        self._tasks[task.session], self._actors[task.session] = task, actor
+        self._ends[actor.run.remote(task, _files_of(task))] = task.session
         return None
+
+    def ended(self, seconds: float) -> list[Ended]:
+        """Waits up to `seconds` for a Session to end; takes its last news."""
+        done, _ = ray.wait(list(self._ends), num_returns=1, timeout=seconds)
+        self._look()
+        return [self._collect(end) for end in done]
+
+    def waits_for_disk(self, session: int) -> bool:
+        """False: Ray detects lost nodes itself."""
+        return False
+
+    def kill(self, session: int) -> None:
+        """Kills the actor of a Session; `ended` reports it later."""
+        ray.kill(self._actors[session])
+
+    def close(self) -> None:
+        """Kills all actors."""
+        for actor in self._actors.values():
+            ray.kill(actor)
+        self._actors.clear()
+        self._ends.clear()
 
     def _look(self) -> None:
         """Processes news that have arrived, and requests more at intervals."""
@@ -201,7 +229,7 @@ class Actors:
         task = self._tasks[session]
         slots, cells = self._board.of_session(session)
         slots[:] = news.slots
-        restarts = self._restarts[session]
+        restarts = self._board.read(session).restarts  # its node does not know
         cells[:] = news.cells
         self._board.write(session, restarts=restarts)
         for name, content in news.files.items():
@@ -217,9 +245,9 @@ class Actors:
 
     def _install(self) -> None:
         """Makes complete checkpoints valid; those of ranks only together."""
-        if self._together:
+        if self._room is not None:
             serials = {saved.serial for saved in self._saved.values()}
-            if len(self._saved) < len(self._tasks) or len(serials) > 1:
+            if len(self._saved) < self._room.size or len(serials) > 1:
                 return
         paths = {}
         for session, saved in self._saved.items():
@@ -235,10 +263,10 @@ class Actors:
             delete_unnamed(each.models, each.prefix, [each for each in kept if each is not None])
         self._saved.clear()
 
-    def _collect(self, end: Any) -> None:
-        """Collects the result of a Session and its last news."""
+    def _collect(self, end: Any) -> Ended:
+        """The end of a Session, after its last news."""
         session = self._ends.pop(end)
-        actor = self._actors[session]
+        actor = self._actors.pop(session)
         request = self._requests.pop(session, None)
         if request is not None:
             self._take(session, _result_of(request))
@@ -246,60 +274,15 @@ class Actors:
             result: SessionResult = ray.get(end)
             self._take(session, ray.get(actor.news.remote(False), timeout=HANG_SECONDS))
             ray.get(actor.close.remote(), timeout=HANG_SECONDS)
+            return Ended(session, result)
         except RayError as error:
-            result = self._lost(session, _why_lost(error))
-        ray.kill(actor)
-        del self._actors[session]
-        if result.ending is Ending.FAILED and self._may_resume(session, result):
-            self._restarts[session] += 1
-            self._board.write(session, phase=Phase.WAITING, restarts=self._restarts[session])
-            task = replace(self._tasks[session], resume=True, begins_again=result.error)
-            self._tasks[session] = task
-            self._start([task])
-            return
-        if result.ending is Ending.FAILED:
-            self._board.reasons[session] = str(result.error)
-        restarts, why = self._restarts[session], self._tasks[session].begins_again
-        self._results.append(replace(result, restarts=restarts, restarted_because=why))
-        if self._together and result.ending is Ending.FAILED:
-            self._end_others(session)
-
-    def _may_resume(self, session: int, result: SessionResult) -> bool:
-        if self._together or self._board.stop_requested or result.would_repeat:
-            return False
-        return result.was_killed and self._restarts[session] < self._max_restart
-
-    def _end_others(self, lost: int) -> None:
-        for session in self._ends.values():
-            why = f"ended because Session {lost} ended, which it trains in step with"
-            self._results.append(replace(self._lost(session, why), lost_others=True))
-            ray.kill(self._actors.pop(session))
-        self._ends.clear()
-
-    def _lost(self, session: int, why: str) -> SessionResult:
-        self._board.write(session, phase=Phase.FAILED)
-        self._board.reasons[session] = why
-        frame = int(self._board.clock_slots[session])
-        return SessionResult(session, Ending.FAILED, frame, why, lost=True)
-
-    def _give_up_late(self) -> None:
-        """Interrupts Sessions that have not ended within STOP_SECONDS of the user's stop."""
-        if not self._board.stop_requested:
-            return
-        self._stop_seen = self._stop_seen or time.monotonic()
-        if time.monotonic() - self._stop_seen > STOP_SECONDS:
-            for session in self._ends.values():
-                self._results.append(self._interrupted(session))
-            self._ends.clear()
-
-    def _interrupted(self, session: int) -> SessionResult:
-        self._board.write(session, phase=Phase.STOPPED)
-        frame = int(self._board.clock_slots[session])
-        return SessionResult(session, Ending.INTERRUPTED, frame)
+            return _lost(session, error)
+        finally:
+            ray.kill(actor)
 
 
-def _why_lost(error: RayError) -> str:
-    return f"its node or its process was lost: {str(error).strip().splitlines()[0]}"
+def _lost(session: int, error: RayError) -> Ended:
+    return Ended(session, None, why_lost(error), lost=True)
 
 
 def _resources(task: SessionTask) -> dict[str, float]:
@@ -308,12 +291,12 @@ def _resources(task: SessionTask) -> dict[str, float]:
     return {"CPU": float(task.spec.meta.threads), **({"GPU": 1.0} if gpu else {})}
 
 
-def _actor(task: SessionTask, room: Any, place: int) -> Any:
-    """A Ray actor in bundle `place` of the placement group `room`; without one, anywhere."""
+def _actor(task: SessionTask, room: Room | None, place: int) -> Any:
+    """A Ray actor in bundle `place` of `room`; without one, anywhere."""
     needs = _resources(task)
     where: Any = "SPREAD"
     if room is not None:
-        where = PlacementGroupSchedulingStrategy(room, placement_group_bundle_index=place)
+        where = PlacementGroupSchedulingStrategy(room.group, placement_group_bundle_index=place)
     options = {"max_concurrency": 2, "scheduling_strategy": where}
     remote = ray.remote(num_cpus=needs["CPU"], num_gpus=needs.get("GPU", 0), **options)
     return remote(NodeSession).remote()

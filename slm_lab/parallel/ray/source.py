@@ -22,11 +22,12 @@ from slm_lab.agent.agent import Agent
 from slm_lab.core.errors import LabError
 from slm_lab.core.types import StateDict
 from slm_lab.env.vector_env import VectorEnv
-from slm_lab.parallel.actor_learner.queue import HANG_SECONDS, slots_per_actor
+from slm_lab.parallel.actor_learner.queue import slots_per_actor
 from slm_lab.parallel.actor_learner.unroll import Unroll, unpacked
 from slm_lab.parallel.actor_learner.weights import WeightStore
+from slm_lab.parallel.hang_detector import HANG_SECONDS, HangDetector
 from slm_lab.parallel.ray.actor import RayActor, UnrollMessage
-from slm_lab.parallel.ray.connect import connected
+from slm_lab.parallel.ray.connect import connected, why_lost
 from slm_lab.parallel.task import SessionTask
 from slm_lab.session.seeding import session_seeds
 from slm_lab.session.status_board import Phase, StatusBoard
@@ -38,8 +39,6 @@ LOOK_SECONDS = 0.2
 """Interval between two checks of the actors."""
 NAP_SECONDS = 0.01
 """Polling interval if no request is pending."""
-LOOKS_TO_HANG = 4
-"""Minimum number of checks without progress before an actor hangs, however rare the checks."""
 INLINE_BYTES = 100_000
 """Weights up to this size are passed as arguments. Larger ones go to the object store, because Ray
 would send them to the same node twice."""
@@ -80,8 +79,6 @@ class ActorHandle:
     """The pending `take` call for that publication."""
     look: Ref = None
     """The pending `frame` call."""
-    idle: float = 0.0
-    """Seconds without a step although one was due."""
 
     @property
     def may_play(self) -> bool:
@@ -121,6 +118,7 @@ class RaySource:
         """The number of a publication, and the argument that passes it to Ray."""
         self._waited = self._acted = self._cpu_t = 0.0
         self._looked_at = time.monotonic()
+        self._hang_detector = HangDetector(self.num_actors, self._sign)
         self._look_asap = True
         self._closing = ExitStack()
         self._closing.enter_context(connected(str(spec.meta.cluster)))
@@ -184,8 +182,7 @@ class RaySource:
             return
         self._send_weights()
         now = time.monotonic()
-        since = now - self._looked_at
-        if since < LOOK_SECONDS and not self._look_asap:
+        if now - self._looked_at < LOOK_SECONDS and not self._look_asap:
             return
         self._looked_at, self._look_asap = now, False
         for actor, handle in enumerate(self._handles):
@@ -195,9 +192,12 @@ class RaySource:
                 self._start(actor)
                 continue
             try:
-                self._look_at(actor, since)
+                self._look_at(actor)
             except RayError as error:
                 self._lose(actor, error)
+        for actor in self._hang_detector.hung():
+            what = "step" if self._handles[actor].may_play else "start"
+            self._lose(actor, f"its {what} has not ended for {HANG_SECONDS:g} s")
         for _ in range(self.num_slots):
             for actor in range(self.num_actors):
                 self._request(actor)
@@ -214,28 +214,31 @@ class RaySource:
         handle.beginning = handle.ray_actor.begin.remote(task, seeds, handle.frame, others, weights)
         self._board.write(1 + actor, phase=Phase.STARTING)
 
-    def _look_at(self, actor: int, since: float) -> None:
+    def _look_at(self, actor: int) -> None:
         """Processes its completed calls. Raises RayError if it is lost."""
         handle = self._handles[actor]
         if handle.beginning is not None and _is_here(handle.beginning):
             ray.get(handle.beginning)
-            handle.beginning, handle.idle = None, 0.0
+            handle.beginning = None
             self._board.write(1 + actor, phase=Phase.READY)
         if handle.look is not None and _is_here(handle.look):
             self._note_frame(actor, *ray.get([handle.look]))
             handle.look = None
-        if handle.beginning is not None or (handle.plays and not _is_here(handle.plays[-1][1])):
-            handle.idle += min(since, HANG_SECONDS / LOOKS_TO_HANG)
-        if handle.idle > HANG_SECONDS:
-            what = "step" if handle.beginning is None else "start"
-            self._lose(actor, f"its {what} has not ended for {HANG_SECONDS:g} s")
-        elif handle.may_play and handle.look is None:
+        if handle.may_play and handle.look is None:
             handle.look = _beside(handle.ray_actor.frame).remote()
+
+    def _sign(self, actor: int) -> tuple[int, bool, int] | None:
+        """Values that change while an actor makes progress; None if none is due."""
+        handle = self._handles[actor]
+        acts = bool(handle.plays) and not _is_here(handle.plays[-1][1])
+        if handle.beginning is None and not acts:
+            return None
+        return handle.restarts, handle.may_play, handle.frame
 
     def _note_frame(self, actor: int, frame: int) -> None:
         handle = self._handles[actor]
         if frame > handle.frame:
-            handle.frame, handle.idle = frame, 0.0
+            handle.frame = frame
             self._board.clock_slots[1 + actor] = frame
 
     def _frames_of_others(self, actor: int) -> int:
@@ -359,4 +362,4 @@ def _why(error: RayError) -> str:
         return str(cause)
     if isinstance(error, RayTaskError):
         return COLOURS.sub("", str(error)).strip()
-    return f"its node or its process was lost: {str(error).strip().splitlines()[0]}"
+    return why_lost(error)

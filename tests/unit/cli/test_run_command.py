@@ -11,6 +11,7 @@ import pytest
 from slm_lab.analysis.metrics import trial_metrics
 from slm_lab.analysis.throughput import throughput
 from slm_lab.cli import run as run_command
+from slm_lab.experiment.source import RunSource
 from slm_lab.storage.result import Ending, SessionResult, TrialResult
 from slm_lab.storage.run_dir import RunDir
 from tests.faults.lab import LAB, NAME, call, command, write_spec
@@ -144,7 +145,7 @@ def test_the_schema_of_a_spec_is_json(tmp_path):
 class Ended:
     """In place of a Run: one whose Sessions have ended in these ways."""
 
-    resume, root_seed, notes = False, 0, ()
+    resume, root_seed, notes, imports = False, 0, (), ()
 
     def __init__(self, folder, endings, frame=64, **meta):
         self.spec = parse(ppo(**meta), NAME)
@@ -185,8 +186,8 @@ def test_who_failed_is_named_and_what_is_left_to_do_is_told(
 ):
     ways = {"f": Ending.FAILED, "d": Ending.FINISHED}
     ended = Ended(tmp_path, [ways[each] for each in endings], **meta)
-    monkeypatch.setattr(run_command, "Run", lambda request: ended)
-    assert run_command.run_spec("spec.json", NAME, "train", (), None, tmp_path, ()) == 1
+    monkeypatch.setattr(run_command, "Run", lambda source, verb: ended)
+    assert run_command.run_spec(RunSource("spec.json", NAME), "train") == 1
     said = capsys.readouterr()
     for words in told:
         assert words in said.err
@@ -203,8 +204,8 @@ def test_what_would_be_repeated_is_not_the_advice(
     """The command is printed where a Session is left that it would train further."""
     ways = {"f": Ending.FAILED, "d": Ending.FINISHED, "i": Ending.INTERRUPTED}
     ended = Ended(tmp_path, [ways[each] for each in endings], meta__max_session=2)
-    monkeypatch.setattr(run_command, "Run", lambda request: ended.diverged(*diverged))
-    assert run_command.run_spec("spec.json", NAME, "train", (), None, tmp_path, ()) == 1
+    monkeypatch.setattr(run_command, "Run", lambda source, verb: ended.diverged(*diverged))
+    assert run_command.run_spec(RunSource("spec.json", NAME), "train") == 1
     said = capsys.readouterr().out
     assert ("resume with: slm-lab run" in said) == continues
     last = said.splitlines()[-1]
@@ -218,8 +219,8 @@ def test_a_training_that_never_began_is_not_gone_on_with(
 ):
     ways = {"f": Ending.FAILED, "i": Ending.INTERRUPTED}
     ended = Ended(tmp_path, [ways[each] for each in endings], frame=0, meta__max_session=2)
-    monkeypatch.setattr(run_command, "Run", lambda request: ended)
-    assert run_command.run_spec("spec.json", NAME, "train", (), None, tmp_path, ()) == 1
+    monkeypatch.setattr(run_command, "Run", lambda source, verb: ended)
+    assert run_command.run_spec(RunSource("spec.json", NAME), "train") == 1
     assert ("resume with" in capsys.readouterr().out) == continues
 
 

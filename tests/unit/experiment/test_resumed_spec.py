@@ -8,7 +8,8 @@ import pytest
 from slm_lab.core.errors import SpecError, UsageError
 from slm_lab.experiment import resume as continued
 from slm_lab.experiment import run
-from slm_lab.experiment.run import Run, RunRequest
+from slm_lab.experiment.run import Run
+from slm_lab.experiment.source import RunSource
 from slm_lab.spec.read import find_file
 from slm_lab.storage.manifest import FORMAT
 from slm_lab.storage.run_dir import RUN_BLOCK
@@ -25,10 +26,9 @@ def template(folder, **changes):
     return file
 
 
-def made(file, folder, mode, *sets, name="t", **more):
+def made(file, folder, run, *sets, name="t", verb="train", **more):
     """A run made ready, whose folder another one may take at once."""
-    request = RunRequest(str(file), name, mode, sets, data_dir=folder / "data", **more)
-    ready = Run(request)
+    ready = Run(RunSource(str(file), name, run, sets, data_dir=folder / "data", **more), verb)
     ready._lock.release()
     return ready
 
@@ -40,9 +40,9 @@ def record(ready):
 @pytest.mark.parametrize("sets", [(), ("env=CartPole-v1",), START, ("env.max_frame=4096",)])
 def test_a_template_is_resumed_with_the_spec_it_was_started_with(tmp_path, sets):
     file = template(tmp_path)
-    started = made(file, tmp_path, "train", *START)
+    started = made(file, tmp_path, None, *START)
     for target in ("latest", started.run_dir.root):
-        again = made(file, tmp_path, f"train@{target}", *sets)
+        again = made(file, tmp_path, str(target), *sets)
         assert again.spec == started.spec
         assert again.root_seed == started.root_seed
         assert again.notes == ()
@@ -50,40 +50,40 @@ def test_a_template_is_resumed_with_the_spec_it_was_started_with(tmp_path, sets)
 
 def test_another_value_of_a_variable_is_refused_and_so_is_one_that_there_is_not(tmp_path):
     file = template(tmp_path)
-    made(file, tmp_path, "train", *START)
+    made(file, tmp_path, None, *START)
     with pytest.raises(SpecError, match=r"-s env = 'Acrobot-v1': .* started with \"CartPole-v1\""):
-        made(file, tmp_path, "train@latest", "env=Acrobot-v1")
+        made(file, tmp_path, "latest", "env=Acrobot-v1")
     with pytest.raises(SpecError, match=r"no \$\{other\}"):
-        made(file, tmp_path, "train@latest", "other=1")
+        made(file, tmp_path, "latest", "other=1")
     with pytest.raises(SpecError, match="must be key=value"):
-        made(file, tmp_path, "train@latest", "env")
+        made(file, tmp_path, "latest", "env")
 
 
 def test_what_is_typed_changes_that_key_and_no_other(tmp_path):
     file = template(tmp_path)
-    started = made(file, tmp_path, "train", *START)
-    longer = made(file, tmp_path, "train@latest", "env.max_frame=8192", "env=CartPole-v1")
+    started = made(file, tmp_path, None, *START)
+    longer = made(file, tmp_path, "latest", "env.max_frame=8192", "env=CartPole-v1")
     before, after = started.spec.to_json(), longer.spec.to_json()
     assert continued.differences(before, after) == [("env.max_frame", 4096, 8192)]
-    assert made(file, tmp_path, "train@latest").spec == longer.spec
+    assert made(file, tmp_path, "latest").spec == longer.spec
     with pytest.raises(SpecError, match=r"env\.num_envs = 4: the run was started with 2"):
-        made(file, tmp_path, "train@latest", "env.num_envs=4")
+        made(file, tmp_path, "latest", "env.num_envs=4")
 
 
 def test_the_runs_own_spec_file_resumes_it_as_well(tmp_path):
     """As the command that a run prints does."""
-    started = made(template(tmp_path), tmp_path, "train", *START)
+    started = made(template(tmp_path), tmp_path, None, *START)
     folder, own = started.run_dir.root, started.run_dir.spec_file
     for sets in ((), ("env=CartPole-v1",)):
-        again = made(own, tmp_path, f"train@{folder}", *sets)
+        again = made(own, tmp_path, str(folder), *sets)
         assert (again.spec, again.notes) == (started.spec, ())
 
 
 def test_a_file_that_has_changed_since_gives_one_line_and_nothing_else(tmp_path):
     file = template(tmp_path)
-    started = made(file, tmp_path, "train", *START)
+    started = made(file, tmp_path, None, *START)
     template(tmp_path, agent__algorithm__gamma=0.5, env__max_frame=60_000)
-    again = made(file, tmp_path, "train@latest")
+    again = made(file, tmp_path, "latest")
     assert again.spec == started.spec
     (note,) = again.notes
     assert note == (
@@ -91,14 +91,14 @@ def test_a_file_that_has_changed_since_gives_one_line_and_nothing_else(tmp_path)
         "agent.algorithm.gamma 0.5 (before: 0.99), env.max_frame 60000 (before: 50000)"
     )
     file.write_text(json.dumps({"other": ppo()}))
-    (note,) = made(file, tmp_path, "train@latest").notes
+    (note,) = made(file, tmp_path, "latest").notes
     assert note.endswith("it has no spec t")
 
 
 def test_a_dev_run_is_resumed_with_its_short_spec_without_a_note(tmp_path):
     file = template(tmp_path, env__max_frame=1_000_000)
-    started = made(file, tmp_path, "dev", "env=CartPole-v1")
-    again = made(file, tmp_path, f"train@{started.run_dir.root}")
+    started = made(file, tmp_path, None, "env=CartPole-v1", verb="dev")
+    again = made(file, tmp_path, str(started.run_dir.root))
     assert (again.spec, again.notes) == (started.spec, ())
 
 
@@ -114,17 +114,17 @@ def test_every_shipped_template_resumes_without_its_variables(tmp_path, name):
     file = find_file(f"{name}.json")
     assert "${env}" in file.read_text()
     sets = (f"env={env}", "env.max_frame=1234567")
-    started = made(file, tmp_path, "train", *sets, name=name)
-    again = made(file, tmp_path, "train@latest", name=name)
+    started = made(file, tmp_path, None, *sets, name=name)
+    again = made(file, tmp_path, "latest", name=name)
     assert again.spec == started.spec
     assert again.spec.env.max_frame == 1_234_567
 
 
 def test_each_start_has_its_provenance_and_none_is_replaced(tmp_path):
     file = template(tmp_path)
-    first = record(made(file, tmp_path, "train", *START))[RUN_BLOCK]
-    made(file, tmp_path, "train@latest", "env.max_frame=8192")
-    about = record(made(file, tmp_path, "train@latest"))[RUN_BLOCK]
+    first = record(made(file, tmp_path, None, *START))[RUN_BLOCK]
+    made(file, tmp_path, "latest", "env.max_frame=8192")
+    about = record(made(file, tmp_path, "latest"))[RUN_BLOCK]
     assert about["format"] == FORMAT
     assert {key: about[key] for key in first} == first
     longer, same = about["resumed"]
@@ -138,31 +138,31 @@ def test_other_versions_or_another_commit_are_noted_in_one_line_and_both_are_kep
     tmp_path, monkeypatch
 ):
     file = template(tmp_path)
-    made(file, tmp_path, "train", *START)
+    made(file, tmp_path, None, *START)
     now = run.provenance(0)
     older = {**now, "packages": {**now["packages"], "torch": "1.0.0"}, "git_sha": "0" * 40}
     monkeypatch.setattr(run, "provenance", lambda seed: {**older, "random_seed": seed})
-    again = made(file, tmp_path, "train@latest")
+    again = made(file, tmp_path, "latest")
     (note,) = again.notes
     assert f"torch 1.0.0 (before: {now['packages']['torch']})" in note
     assert "commit 0000000 (before: " in note
     about = record(again)[RUN_BLOCK]
     versions = [each["packages"]["torch"] for each in (about, *about["resumed"])]
     assert versions == [now["packages"]["torch"], "1.0.0"]
-    assert made(file, tmp_path, "train@latest").notes == (), "nothing has changed since the last"
+    assert made(file, tmp_path, "latest").notes == (), "nothing has changed since the last"
 
 
 @pytest.mark.parametrize("found", [None, FORMAT - 1, FORMAT + 1, "7"])
 def test_a_run_of_another_format_is_not_trained_and_the_line_says_what_to_do(tmp_path, found):
     file = template(tmp_path)
-    started = made(file, tmp_path, "train", *START)
+    started = made(file, tmp_path, None, *START)
     content = record(started)
     content[RUN_BLOCK]["format"] = found
     if found is None:
         del content[RUN_BLOCK]["format"]
     started.run_dir.spec_file.write_text(json.dumps(content))
     with pytest.raises(UsageError, match=f"this version resumes format {FORMAT}: ") as told:
-        made(file, tmp_path, "train@latest")
+        made(file, tmp_path, "latest")
     assert len(str(told.value).splitlines()) == 1
     assert str(started.run_dir.root) in str(told.value)
     assert ("still read this one" in str(told.value)) == (found != FORMAT + 1)
@@ -173,9 +173,9 @@ def test_a_run_of_another_format_is_not_trained_and_the_line_says_what_to_do(tmp
 )
 def test_a_record_that_was_spoilt_is_one_clear_line(tmp_path, key, value):
     file = template(tmp_path)
-    started = made(file, tmp_path, "train", *START)
+    started = made(file, tmp_path, None, *START)
     content = record(started)
     content[RUN_BLOCK][key] = value
     started.run_dir.spec_file.write_text(json.dumps(content))
     with pytest.raises(SpecError, match=r"_run\."):
-        made(file, tmp_path, "train@latest")
+        made(file, tmp_path, "latest")

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from slm_lab.core.errors import SpecError, UsageError
 from slm_lab.experiment.resume import differences
-from slm_lab.experiment.run import Run, RunRequest, with_seed
+from slm_lab.experiment.run import Run, with_seed
+from slm_lab.experiment.source import RunSource
 from slm_lab.storage.manifest import Manifest
 from slm_lab.storage.run_dir import RUN_BLOCK
 from tests.support import parse, ppo
@@ -79,7 +80,7 @@ def made_ready(folder, **changes):
     """The run of a spec, ready to start, and what its own spec file says of how it came about."""
     file = folder / "spec.json"
     file.write_text(json.dumps({"small": ppo(**changes)}))
-    run = Run(RunRequest(str(file), "small", "train", data_dir=folder / "data"))
+    run = Run(RunSource(str(file), "small", data_dir=folder / "data"))
     return run, json.loads(run.run_dir.spec_file.read_text())[RUN_BLOCK]
 
 
@@ -100,7 +101,7 @@ def taken_up(folder, **changes):
     """The same, begun and ready to go on."""
     run, _ = made_ready(folder, **changes)
     run._lock.release()
-    again = Run(RunRequest(str(folder / "spec.json"), "small", f"train@{run.run_dir.root}"))
+    again = Run(RunSource(str(folder / "spec.json"), "small", str(run.run_dir.root)))
     again._lock.release()
     return again
 
@@ -147,7 +148,7 @@ def test_what_was_trained_on_a_gpu_needs_none_once_it_has_ended(tmp_path, monkey
     run, _ = made_ready(tmp_path, agent__net__gpu=True)
     run._lock.release()
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    request = RunRequest(str(tmp_path / "spec.json"), "small", f"train@{run.run_dir.root}")
+    request = RunSource(str(tmp_path / "spec.json"), "small", str(run.run_dir.root))
     with nullcontext() if has_ended else pytest.raises(SpecError, match="torch sees no GPU here"):
         Run(request)
 
@@ -170,7 +171,7 @@ def test_what_was_saved_and_is_gone_is_not_trained_anew(
     run.run_dir.trial_metrics_file(0).write_text(json.dumps(told))
     manifest = Manifest(frame, 1, {}, ending == "finished", {}, ()) if saved else None
     monkeypatch.setattr("slm_lab.experiment.run.have_ended", lambda *_: ([False], [manifest]))
-    request = RunRequest(str(tmp_path / "spec.json"), "small", f"train@{run.run_dir.root}")
+    request = RunSource(str(tmp_path / "spec.json"), "small", str(run.run_dir.root))
     gone = rf"Session 0 had reached frame {frame:,}, but its checkpoint model/\S+ is missing"
     run.run_dir.session(0, 0).rows.touch()
     with pytest.raises(UsageError, match=gone) if is_refused else nullcontext():

@@ -5,8 +5,9 @@ import re
 import pytest
 
 from slm_lab.core.errors import UsageError
-from slm_lab.experiment.run import Run, RunRequest
-from slm_lab.experiment.saved_run import SavedRun, SavedRunRequest
+from slm_lab.experiment.run import Run
+from slm_lab.experiment.saved_run import SavedRun
+from slm_lab.experiment.source import RunSource
 from tests.faults.lab import NAME, write_spec
 from tests.support import ppo
 
@@ -18,9 +19,9 @@ def saved(tmp_path):
     spec_file = str(write_spec(tmp_path, ppo(**meta)))
     data = tmp_path / "data"
     data.mkdir()
-    run = Run(RunRequest(spec_file, NAME, "train", data_dir=data))
+    run = Run(RunSource(spec_file, NAME, data_dir=data))
     run._lock.release()
-    return SavedRun(SavedRunRequest(spec_file, NAME, "latest", data_dir=data))
+    return SavedRun(RunSource(spec_file, NAME, "latest", data_dir=data))
 
 
 @pytest.mark.parametrize(("rank", "first"), [(1, 0), (3, 2)])

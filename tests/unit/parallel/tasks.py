@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from slm_lab.parallel.processes import SPAWN, Processes
+from slm_lab.parallel.supervisor import Supervisor, replacement
 from slm_lab.parallel.task import SessionTask
 from slm_lab.session.status_board import StatusBoard
 from slm_lab.storage.run_dir import RunDir
@@ -16,9 +17,9 @@ def worker_tasks(folder, spec, count):
     return [SessionTask(spec, run_dir, 0, 0, s, count, True, workers=workers) for s in workers]
 
 
-def processes_that(acts, folder, max_parallel=8, **limits):
+def processes_that(acts, folder, **limits):
     """Processes of which each does one of the acts, if `act` is their target; and their board."""
     board = StatusBoard.allocate(SPAWN, len(acts))
     tasks = worker_tasks(folder, parse(ppo()), len(acts))
     tasks = [replace(t, imports=(what.__name__,)) for t, what in zip(tasks, acts, strict=True)]
-    return Processes(tasks, board, max_parallel, **limits), board
+    return Supervisor(Processes(board), tasks, board, restart=replacement, **limits), board

@@ -58,15 +58,29 @@ def test_a_worker_that_has_stepped_is_replaced_though_its_replacement_cannot_beg
     assert (failed.ending, failed.restarts, failed.frame) == (Ending.FAILED, 2, 0)
 
 
-def test_a_worker_that_hangs_is_ended_and_replaced_and_the_reason_is_told(make):
+@pytest.mark.parametrize(("why", "reported"), [("it hangs", "it hangs"), (None, "its step has")])
+def test_a_worker_that_hangs_is_killed_and_replaced_and_the_reason_is_reported(make, why, reported):
     launcher, board = make(hang, max_restart=1)
+    sign = lambda _: "constant" if board.phase(0) is Phase.RUNNING else None  # noqa: E731
+    launcher.watch([0], sign, why, seconds=0.1)
+    (hung,) = launcher.run(nothing)
+    assert (hung.ending, hung.restarts) == (Ending.FAILED, 1)
+    assert hung.error.startswith(reported)
+
+
+def test_a_worker_that_waits_for_a_disk_does_not_hang(make, monkeypatch):
+    monkeypatch.setattr(processes.Processes, "waits_for_disk", lambda self, session: True)
+    launcher, board = make(hang, stop_seconds=0.0)
+    launcher.watch([0], lambda _: "constant", seconds=0.1)
+    ticks = []
 
     def tick():
-        if board.phase(0) is Phase.RUNNING:
-            launcher.end_hung(0, "it hangs")
+        ticks.append(board.phase(0))
+        if ticks[-5:] == [Phase.RUNNING] * 5:
+            board.request_stop()
 
-    (hung,) = launcher.run(tick)
-    assert (hung.ending, hung.restarts, hung.error) == (Ending.FAILED, 1, "it hangs")
+    (stopped,) = launcher.run(tick)
+    assert stopped.ending is Ending.INTERRUPTED
 
 
 def test_no_worker_is_replaced_once_a_stop_was_asked_for(make):

@@ -14,6 +14,7 @@ from slm_lab.core.errors import LabError, UsageError
 from slm_lab.experiment.compare import compare
 from slm_lab.experiment.compare.compare import CompareRun
 from slm_lab.experiment.compare.plan import CompareRequest
+from slm_lab.experiment.source import RunSource
 from slm_lab.spec.load import load_spec
 from slm_lab.storage.result import Ending, SessionResult, TrialResult
 from slm_lab.storage.run_dir import RunDir
@@ -30,22 +31,21 @@ class Stand:
         self.ending = Ending.FINISHED
         self.refuses = None
 
-    def __call__(self, request):
-        self.asked.append((request.spec_name, request.seed, request.mode.partition("@")[0]))
+    def __call__(self, source):
+        self.asked.append((source.spec_name, source.seed, source.run is not None))
         if self.refuses is not None:
             raise self.refuses
-        return StandRun(request, self)
+        return StandRun(source, self)
 
 
 class StandRun:
     notes = ()
 
-    def __init__(self, request, stand):
-        self.spec = load_spec(request.spec_file, request.spec_name)
+    def __init__(self, source, stand):
+        self.spec = load_spec(source.spec_file, source.spec_name)
         self.ending = stand.ending
-        _, _, folder = request.mode.partition("@")
-        root = request.data_dir / (folder or f"{request.spec_name}_run_{request.seed}")
-        self.run_dir = RunDir(root, request.spec_name)
+        root = source.data_dir / (source.run or f"{source.spec_name}_run_{source.seed}")
+        self.run_dir = RunDir(root, source.spec_name)
         (root / "info").mkdir(parents=True, exist_ok=True)
         saved = {self.spec.name: self.spec.to_json()}
         self.run_dir.spec_file.write_text(json.dumps(saved))
@@ -79,10 +79,8 @@ def run(tmp_path, stand):
     """A comparison of one process with two workers, under two seeds."""
     file = tmp_path / "spec.json"
     file.write_text(json.dumps({"small": ppo(env__max_frame=BUDGET)}))
-    request = CompareRequest(
-        str(file), None, ("synced",), (2,), 2, threshold=500.0, data_dir=tmp_path / "data"
-    )
-    return CompareRun.begin(request)
+    source = RunSource(str(file), data_dir=tmp_path / "data")
+    return CompareRun.begin(CompareRequest(source, ("synced",), (2,), 2, threshold=500.0))
 
 
 def go_on(run, number):
@@ -104,8 +102,8 @@ def reopened(run):
 def test_all_variants_train_under_one_seed_before_any_trains_under_the_next(run, stand):
     go_on(run, 9)
     assert stand.asked == [
-        ("small_false", 0, "train"), ("small_synced_2", 0, "train"),
-        ("small_false", 1, "train"), ("small_synced_2", 1, "train"),
+        ("small_false", 0, False), ("small_synced_2", 0, False),
+        ("small_false", 1, False), ("small_synced_2", 1, False),
     ]  # fmt: skip
     assert run.to_run == []
 
@@ -124,9 +122,8 @@ def test_of_actors_the_frames_per_process_are_those_of_each_and_the_learner_coun
 ):
     file = tmp_path / "spec.json"
     file.write_text(json.dumps({"small": ppo(env__max_frame=BUDGET)}))
-    run = CompareRun.begin(
-        CompareRequest(str(file), None, ("actor_learner",), (4,), 1, data_dir=tmp_path / "data")
-    )
+    source = RunSource(str(file), data_dir=tmp_path / "data")
+    run = CompareRun.begin(CompareRequest(source, ("actor_learner",), (4,), 1))
     assert go_on(run, 2) == [Ending.FINISHED] * 2
     alone, from_actors = (each.trainings[0] for each in run.comparison().outcomes)
     np.testing.assert_array_equal(alone.frame, alone.total_frame)
@@ -173,8 +170,8 @@ def test_resuming_goes_on_with_what_is_missing_in_the_folders_that_there_are(run
     later = reopened(run)
     go_on(later, 9)
     assert stand.asked == [
-        ("small_synced_2", None, "train"), ("small_false", 1, "train"),
-        ("small_synced_2", 1, "train"),
+        ("small_synced_2", None, True), ("small_false", 1, False),
+        ("small_synced_2", 1, False),
     ]  # fmt: skip
     folders = [path.name for path in run.folder.iterdir() if path.is_dir()]
     assert len(folders) == 4, "the one that was stopped went on in its own folder"
@@ -186,7 +183,7 @@ def test_a_training_that_was_killed_before_it_wrote_anything_begins_anew(run, st
     training.run_dir.spec_file.unlink()
     later = reopened(run)
     go_on(later, 1)
-    assert stand.asked[-1] == ("small_false", 0, "train")
+    assert stand.asked[-1] == ("small_false", 0, False)
 
 
 def test_only_one_process_works_in_a_comparison(run):
@@ -200,14 +197,16 @@ def test_the_return_of_the_random_agent_is_taken_from_what_is_known(tmp_path, st
     (data / "random_returns.json").write_text('{"known": 1.0}')
     file = tmp_path / "spec.json"
     file.write_text(json.dumps({"small": ppo()}))
-    run = CompareRun.begin(CompareRequest(str(file), None, ("synced",), (1,), 1, data_dir=data))
+    source = RunSource(str(file), data_dir=data)
+    run = CompareRun.begin(CompareRequest(source, ("synced",), (1,), 1))
     assert (run.folder / "random_returns.json").read_text() == '{"known": 1.0}'
 
 
 def test_a_second_comparison_in_the_same_second_has_a_folder_of_its_own(tmp_path, stand):
     file = tmp_path / "spec.json"
     file.write_text(json.dumps({"small": ppo()}))
-    request = CompareRequest(str(file), None, ("synced",), (1,), 1, data_dir=tmp_path / "data")
+    source = RunSource(str(file), data_dir=tmp_path / "data")
+    request = CompareRequest(source, ("synced",), (1,), 1)
     folders = {CompareRun.begin(request).folder for _ in range(3)}
     assert len(folders) == 3
     assert all(folder.name.startswith("small_compare_") for folder in folders)

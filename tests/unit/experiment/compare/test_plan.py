@@ -15,6 +15,7 @@ from slm_lab.experiment.compare.plan import (
     read_plan,
 )
 from slm_lab.experiment.resume import differences
+from slm_lab.experiment.source import RunSource
 from slm_lab.spec.load import load_specs
 from tests.support import ppo, reinforce, soft
 
@@ -25,10 +26,13 @@ def plan_of(tmp_path, monkeypatch):
     monkeypatch.setattr(compare_plan, "usable_cores", lambda: 2)
     monkeypatch.setattr("os.getloadavg", lambda: (0.0, 0.0, 0.0))
 
-    def make(spec, modes=("synced", "shared"), workers=(1, 2), *, seeds=2, **options):
+    def make(
+        spec, modes=("synced", "shared"), workers=(1, 2), *, seeds=2, threshold=None, **source
+    ):
         file = tmp_path / "spec.json"
         file.write_text(json.dumps({"small": spec}))
-        return make_plan(CompareRequest(str(file), "small", modes, workers, seeds, **options))
+        source = RunSource(str(file), "small", **source)
+        return make_plan(CompareRequest(source, modes, workers, seeds, threshold))
 
     return make
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from slm_lab.core.errors import NonFiniteLossError
+from slm_lab.parallel import wait
 from slm_lab.parallel.hogwild import checkpoint as module
 from slm_lab.parallel.hogwild import strategy as strategy_module
 from slm_lab.parallel.hogwild.strategy import GlobalState, HogwildStrategy
@@ -311,8 +312,8 @@ def test_one_whose_training_events_take_long_waits_as_long_for_the_others(
             board.checkpointed[1] = board.save_requested
 
     clock = SimpleNamespace(perf_counter=lambda: now[0], sleep=sleep)
-    monkeypatch.setattr(module, "time", clock)
-    monkeypatch.setattr(strategy_module, "time", clock)
+    for each in (module, strategy_module, wait):
+        monkeypatch.setattr(each, "time", clock)
     made[0].refresh()
     now[0] += event
     made[0].learned({}, lambda: 0.0)

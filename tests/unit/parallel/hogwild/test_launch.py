@@ -1,4 +1,4 @@
-"""A Trial's parent and its Hogwild! workers: what they begin with, when they save, who hangs."""
+"""A Trial's parent and its Hogwild! workers: what they begin with, when they save."""
 
 from pathlib import Path
 
@@ -7,19 +7,16 @@ import torch
 
 from slm_lab.core.errors import LabError
 from slm_lab.core.files import write_json
-from slm_lab.parallel import hang_detector as silence
 from slm_lab.parallel import shared_memory
 from slm_lab.parallel.hogwild import launch
 from slm_lab.parallel.hogwild.launch import (
-    HANG_SECONDS,
     Checkpoints,
-    Watch,
     as_left_off,
     global_state,
     remain_failed,
 )
 from slm_lab.parallel.processes import SPAWN
-from slm_lab.session.status_board import ASIDE, EARLY, END, Phase, StatusBoard
+from slm_lab.session.status_board import Phase, StatusBoard
 from slm_lab.storage.checkpoint import CheckpointStore
 from slm_lab.storage.result import Ending, SessionResult
 from slm_lab.storage.run_dir import RunDir
@@ -67,65 +64,6 @@ def test_workers_stand_still_once_a_second_at_most(monkeypatch, interval, due):
     now[0] = due
     checkpoints.tick()
     assert board.save_requested == 1
-
-
-class Watched:
-    """Workers on a clock that only moves when it is told to, the first two of which run."""
-
-    def __init__(self):
-        self.now = 50.0
-        self.board = StatusBoard.allocate(SPAWN, 3)
-        self.disk = set()
-        for worker in (0, 1):
-            self.board.write(worker, phase=Phase.RUNNING)
-        self._watch = Watch(self.board)
-
-    def monotonic(self):
-        return self.now
-
-    def hung_after(self, seconds):
-        self.now += seconds
-        return self._watch.tick(self.disk.__contains__)
-
-
-@pytest.fixture
-def watched(monkeypatch):
-    watched = Watched()
-    monkeypatch.setattr(silence, "time", watched)
-    return watched
-
-
-def test_a_worker_that_makes_no_step_for_minutes_hangs(watched):
-    assert watched.hung_after(0) == []
-    watched.board.clock_slots[0] += 8
-    assert watched.hung_after(HANG_SECONDS - 0.1) == []
-    assert watched.hung_after(0.1) == [1]
-    watched.board.clock_slots[1] += 8
-    assert watched.hung_after(0.1) == []
-
-
-def test_a_start_that_does_not_end_hangs_and_one_that_has_not_begun_does_not(watched):
-    watched.board.write(0, phase=Phase.STARTING)
-    watched.board.write(1, phase=Phase.WAITING)
-    assert watched.hung_after(0) == []
-    assert watched.hung_after(HANG_SECONDS) == [0]
-
-
-@pytest.mark.parametrize("slot", ["at_barrier", "checkpointed"])
-def test_a_worker_that_comes_to_a_checkpoint_after_a_long_step_does_not_hang(watched, slot):
-    assert watched.hung_after(0) == []
-    assert watched.hung_after(HANG_SECONDS - 1) == []
-    for worker in (0, 1):
-        getattr(watched.board, slot)[worker] = 1
-    assert watched.hung_after(HANG_SECONDS - 1) == []
-
-
-@pytest.mark.parametrize("where", [ASIDE, EARLY, END])
-def test_a_worker_that_evaluates_or_saves_at_the_end_may_take_long(watched, where):
-    watched.board.at_barrier[0] = where
-    watched.disk.add(1)
-    assert watched.hung_after(0) == []
-    assert watched.hung_after(10 * HANG_SECONDS) == []
 
 
 def saved_with(paths, state, frames, value, updates):

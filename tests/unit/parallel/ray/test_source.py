@@ -10,8 +10,9 @@ from ray.exceptions import ActorDiedError, RayTaskError
 
 from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.core.errors import LabError
-from slm_lab.parallel.actor_learner.queue import HANG_SECONDS
+from slm_lab.parallel import hang_detector
 from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout, packed
+from slm_lab.parallel.hang_detector import HANG_SECONDS
 from slm_lab.parallel.processes import SPAWN
 from slm_lab.parallel.ray import source as inlet_module
 from slm_lab.parallel.ray.actor import UnrollMessage
@@ -183,7 +184,8 @@ def ray(monkeypatch):
         fake.is_connected = False
 
     monkeypatch.setattr(inlet_module, "ray", fake)
-    monkeypatch.setattr(inlet_module, "time", fake)
+    for module in (inlet_module, hang_detector):
+        monkeypatch.setattr(module, "time", fake)
     monkeypatch.setattr(inlet_module, "connected", connected)
     return fake
 

@@ -1,0 +1,274 @@
+"""Supervises the Sessions of a training: starts, replaces and ends them."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Hashable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import NamedTuple, Protocol, TypeAlias, final
+
+from slm_lab.core.errors import CheckpointError
+from slm_lab.parallel.hang_detector import HANG_SECONDS, HangDetector, Sign
+from slm_lab.parallel.task import SessionTask
+from slm_lab.session.status_board import TO_BEGIN, Phase, StatusBoard
+from slm_lab.storage.manifest import read_manifest
+from slm_lab.storage.result import Ending, SessionResult
+
+TICK = 0.2
+"""Seconds between two ticks; the end of a Session is noticed at once."""
+STOP_SECONDS = 4.0
+"""How long a Session may take to end its step when the user waits."""
+
+
+class Ended(NamedTuple):
+    """A Session that has ended."""
+
+    session: int
+    result: SessionResult | None
+    """What it reported; None if it died first."""
+    why: str = ""
+    """Why it died."""
+    exit_code: int | None = None
+    """The exit code of its process, if that ran on this machine."""
+    lost: bool = False
+    """Whether its machine was lost."""
+
+
+class Runner(Protocol):
+    """Runs Sessions: in processes on this machine, or on the nodes of a cluster."""
+
+    @property
+    def running(self) -> Collection[int]:
+        """The Sessions that run now."""
+
+    def start(self, task: SessionTask) -> Ended | None:
+        """Starts a Session; returns its end if that is impossible."""
+
+    def ended(self, seconds: float) -> list[Ended]:
+        """Waits up to `seconds` for a Session to end; returns those that have ended since."""
+
+    def waits_for_disk(self, session: int) -> bool:
+        """Whether a Session waits for a disk, so that not even a kill would take effect."""
+
+    def kill(self, session: int) -> None:
+        """Kills a running Session; `ended` reports it later."""
+
+    def close(self) -> None:
+        """Kills all that still run, and frees what they used."""
+
+
+Restart: TypeAlias = Callable[[SessionTask, SessionResult, bool], SessionTask | None]
+"""The task that replaces a failed Session, from its task, its result and whether it made frames;
+None if it would fail again."""
+
+
+def no_restart(task: SessionTask, failed: SessionResult, made_frames: bool) -> SessionTask | None:
+    """A failed Session is not restarted."""
+    return None
+
+
+def replacement(task: SessionTask, failed: SessionResult, made_frames: bool) -> SessionTask | None:
+    """A new worker takes over. One that failed by itself before its first step would fail again."""
+    if not (failed.was_killed or made_frames):
+        return None
+    return replace(task, resume=False, replaces=str(failed.error))
+
+
+def resumed(task: SessionTask, failed: SessionResult, made_frames: bool) -> SessionTask | None:
+    """A killed Session resumes from its last checkpoint."""
+    if failed.would_repeat or not failed.was_killed:
+        return None
+    return replace(task, resume=True, restarted_because=failed.error)
+
+
+@final
+class Supervisor:
+    """Runs tasks until all have ended.
+
+    A failed Session is restarted by `restart`, up to `max_restart` times each; one that hangs has
+    failed, see `watch`. If a `vital` one fails, all end.
+
+    After a stop for which the user waits, Sessions that have not begun are killed. Those that do
+    not end their step within `stop_seconds` are killed too, unless they write a checkpoint.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        tasks: Sequence[SessionTask],
+        board: StatusBoard,
+        *,
+        max_parallel: int | None = None,
+        restart: Restart = no_restart,
+        max_restart: int = 0,
+        stop_seconds: float = STOP_SECONDS,
+        vital: Collection[int] = (),
+    ) -> None:
+        self._runner = runner
+        self._waiting = deque(tasks)
+        self._tasks = {task.session: task for task in tasks}
+        self._began_at: dict[int, int] = {}
+        self._restarts = {task.session: 0 for task in tasks}
+        self._why_restarted: dict[int, str] = {}
+        self._restart = restart
+        self._max_restart = max_restart
+        self._max_parallel = len(tasks) if max_parallel is None else max_parallel
+        self._stop_seconds = stop_seconds
+        self._vital = frozenset(vital)
+        self._stop_seen: float | None = None
+        self._given_up: dict[int, bool] = {}
+        """Sessions killed after a stop: whether each had begun."""
+        self._watched: list[tuple[Sequence[int], HangDetector, str | None]] = []
+        self._hung: dict[int, str] = {}
+        self._is_over = False
+        """Whether a vital Session has ended the others."""
+        self._board = board
+        self._results: list[SessionResult] = []
+
+    def run(self, on_tick: Callable[[], None]) -> list[SessionResult]:
+        """Results in the order of the Sessions; `on_tick` is called a few times a second.
+
+        No Session survives this call, whatever `on_tick` raises.
+        """
+        try:
+            self._start_waiting()
+            while self._runner.running:
+                for ended in self._runner.ended(TICK):
+                    self._collect(ended)
+                self._give_up_late()
+                self._end_hung()
+                on_tick()
+                self._start_waiting()
+        finally:
+            self._runner.close()
+        return sorted(self._results, key=lambda result: result.session)
+
+    def watch(
+        self,
+        sessions: Sequence[int],
+        sign: Sign,
+        why: str | None = None,
+        seconds: float = HANG_SECONDS,
+    ) -> None:
+        """Kills those of `sessions` that hang, see `HangDetector`; `why` is the reported reason.
+
+        `sign(i)` is of `sessions[i]`. A Session that waits for a disk does not hang.
+        """
+
+        def sign_off_disk(index: int) -> Hashable | None:
+            shown = sign(index)
+            waits = shown is not None and self._runner.waits_for_disk(sessions[index])
+            return None if waits else shown
+
+        detector = HangDetector(len(sessions), sign_off_disk, seconds)
+        self._watched.append((sessions, detector, why))
+
+    def _end_hung(self) -> None:
+        for sessions, detector, why in self._watched:
+            for session in [sessions[index] for index in detector.hung()]:
+                if session in self._runner.running:
+                    what = "start" if self._board.phase(session) is Phase.STARTING else "step"
+                    default = f"its {what} has not ended for {HANG_SECONDS:g} s"
+                    self._hung[session] = why or default
+                    self._runner.kill(session)
+
+    def _start_waiting(self) -> None:
+        if self._board.stop_requested:
+            self._results += [self._interrupted(task.session) for task in self._waiting]
+            self._waiting.clear()
+        while self._waiting and len(self._runner.running) < self._max_parallel:
+            task = self._waiting.popleft()
+            frame = int(self._board.clock_slots[task.session])
+            self._began_at.setdefault(task.session, frame)
+            self._board.saving[task.session] = 0
+            ended = self._runner.start(task)
+            if ended is not None:
+                self._collect(ended)
+
+    def _collect(self, ended: Ended) -> None:
+        session, result = ended.session, ended.result
+        if result is None and session in self._given_up:
+            error = self._why_ended(session) if self._given_up[session] else None
+            result = replace(self._interrupted(session), error=error)
+        elif result is None:
+            result = self._failed(session, self._hung.pop(session, "") or ended.why, ended.lost)
+        if result.ending is not Ending.FAILED:
+            self._keep(result, ended.exit_code)
+            return
+        self._board.reasons[session] = str(result.error)
+        result = replace(result, exit_code=ended.exit_code)
+        task = self._replacement(result)
+        if task is not None:
+            self._restarts[session] += 1
+            self._why_restarted[session] = str(result.error)
+            self._board.write(session, phase=Phase.WAITING, restarts=self._restarts[session])
+            self._tasks[session] = task
+            self._waiting.append(task)
+            return
+        self._keep(result, ended.exit_code)
+        if session in self._vital:
+            self._end_others(session)
+
+    def _keep(self, result: SessionResult, exit_code: int | None) -> None:
+        session = result.session
+        self._results.append(
+            replace(
+                result,
+                exit_code=exit_code,
+                restarts=self._restarts[session],
+                restarted_because=self._why_restarted.get(session),
+            )
+        )
+
+    def _replacement(self, failed: SessionResult) -> SessionTask | None:
+        session = failed.session
+        is_spent = self._is_over or self._restarts[session] >= self._max_restart
+        if is_spent or session in self._vital or self._board.stop_requested:
+            return None
+        made_frames = bool(self._board.clock_slots[session] > self._began_at[session])
+        return self._restart(self._tasks[session], failed, made_frames)
+
+    def _end_others(self, lost: int) -> None:
+        """Ends running and waiting Sessions, which would wait for the lost one in vain."""
+        for session in [*self._runner.running, *(task.session for task in self._waiting)]:
+            why = f"ended because Session {lost} ended, which it cannot train without"
+            self._results.append(replace(self._failed(session, why), lost_others=True))
+        self._runner.close()
+        self._waiting.clear()
+        self._is_over = True
+
+    def _give_up_late(self) -> None:
+        if not self._board.user_waits:
+            return
+        now = time.monotonic()
+        self._stop_seen = now if self._stop_seen is None else self._stop_seen
+        late = now - self._stop_seen > self._stop_seconds
+        for session in list(self._runner.running):
+            has_begun = self._board.phase(session) not in TO_BEGIN
+            if not has_begun or (late and not self._board.saving[session]):
+                self._given_up.setdefault(session, has_begun)
+                self._runner.kill(session)
+
+    def _interrupted(self, session: int) -> SessionResult:
+        self._board.write(session, phase=Phase.STOPPED)
+        frame, restarts = int(self._board.clock_slots[session]), self._restarts[session]
+        return SessionResult(session, Ending.INTERRUPTED, frame, restarts=restarts)
+
+    def _failed(self, session: int, why: str, lost: bool = False) -> SessionResult:
+        self._board.write(session, phase=Phase.FAILED)
+        self._board.reasons[session] = why
+        frame = int(self._board.clock_slots[session])
+        return SessionResult(session, Ending.FAILED, frame, why, lost=lost)
+
+    def _why_ended(self, session: int) -> str:
+        """The reason of a kill after a stop, and the checkpoint that is kept."""
+        task, manifest = self._tasks[session], None
+        with suppress(CheckpointError):  # a resume reports it
+            manifest = read_manifest(task.run_dir.session(task.trial, session).manifest)
+        kept = "it has no checkpoint yet"
+        if manifest is not None:
+            kept = f"its checkpoint at frame {manifest.frame:,} is kept"
+        return (
+            f"its step did not end within {self._stop_seconds:g} s of the stop; it was killed at "
+            f"frame {int(self._board.clock_slots[session]):,}; {kept}"
+        )

@@ -1,0 +1,24 @@
+"""The bounded wait for another process."""
+
+import os
+import time
+from collections.abc import Callable
+
+
+def wait_until(is_true: Callable[[], bool], seconds: float, nap: float, eager: float = 0.0) -> bool:
+    """Polls `is_true`; returns False if it stays false for `seconds`.
+
+    For the first `eager` seconds it only yields its core between two polls, then it sleeps `nap`.
+    """
+    if is_true():
+        return True
+    began = time.perf_counter()
+    while not is_true():
+        waited = time.perf_counter() - began
+        if waited >= seconds:
+            return False
+        if waited < eager:
+            os.sched_yield()
+        else:
+            time.sleep(nap)
+    return True

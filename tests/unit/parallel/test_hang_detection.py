@@ -1,0 +1,346 @@
+"""Which processes count as hanging: one suite over the signs of every mode."""
+
+import os
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from slm_lab.agent.memory.memory import MemoryLayout
+from slm_lab.parallel import hang_detector
+from slm_lab.parallel.actor_learner.launch import (
+    LEAVE_SECONDS,
+    LostActors,
+    actor_sign,
+    late_sign,
+    learner_sign,
+)
+from slm_lab.parallel.actor_learner.queue import PATIENCE_SECONDS, LearnerQueue, UnrollQueue
+from slm_lab.parallel.actor_learner.unroll import UnrollLayout
+from slm_lab.parallel.actor_learner.weights import WeightStore
+from slm_lab.parallel.all_reduce.launch import OneMachine, rank_sign
+from slm_lab.parallel.hang_detector import CHECKS_TO_HANG, HANG_SECONDS, HangDetector
+from slm_lab.parallel.hogwild.launch import worker_sign
+from slm_lab.parallel.processes import SPAWN, Processes
+from slm_lab.session.status_board import ASIDE, EARLY, END, Phase, StatusBoard
+from tests.support import parse, ppo, read_rows, run_ranks
+
+SLOTS = 2
+"""Of each actor's ring."""
+
+
+class Running:
+    """Three running Sessions; the one numbered `silent` makes no progress."""
+
+    seconds = HANG_SECONDS
+    silent = 1
+
+    def __init__(self):
+        self.board = StatusBoard.allocate(SPAWN, 3)
+        for session in range(3):
+            self.board.write(session, phase=Phase.RUNNING)
+
+    def step(self):
+        self.board.clock_slots[self.silent] += 1
+
+    def be(self, phase, restarts=0):
+        self.board.write(self.silent, phase=phase, restarts=restarts)
+
+
+class Worker(Running):
+    """Of Hogwild!"""
+
+    def __init__(self):
+        super().__init__()
+        self.sign, self.count = worker_sign(self.board), 3
+
+    def others(self):
+        self.board.clock_slots[[0, 2]] += 1
+
+    def mark(self, slot, number):
+        getattr(self.board, slot)[self.silent] = number
+
+
+class Rank(Running):
+    """Of all_reduce: the others wait for it in an exchange."""
+
+    def __init__(self):
+        super().__init__()
+        self.common = OneMachine.of(3)
+        self.sign, self.count = rank_sign(self.board, self.common), 3
+        self.common.place.arrivals[[0, 2]] += 1
+
+    def others(self):
+        """They only wait."""
+
+    def evaluate(self):
+        self.common.progress[self.silent] += 1
+
+    def arrive(self):
+        self.common.place.arrivals[self.silent] += 1
+
+    def enter_an_exchange(self):
+        self.common.place.arrivals[[0, 2]] += 1
+        self.arrive()
+
+
+class Actor(Running):
+    """Of actor_learner. Session 0 is the learner's."""
+
+    def __init__(self):
+        super().__init__()
+        layout = MemoryLayout(1, 1, (1,), np.dtype(np.float32), (), np.dtype(np.int64))
+        unrolls = UnrollLayout(layout, 0)
+        self.queue = UnrollQueue(
+            layout=unrolls,
+            slots=torch.zeros((2, SLOTS, unrolls.num_bytes), dtype=torch.uint8),
+            counts=torch.zeros((3, 2), dtype=torch.int64),
+            seconds=torch.zeros((3, 2), dtype=torch.float64),
+            weights=WeightStore.of({}, 0),
+            requests=None,
+            flags=torch.zeros(2, dtype=torch.int64),
+            lost=torch.zeros(2, dtype=torch.int64),
+            max_unrolls=100,
+        )
+        self.sign, self.count = actor_sign(self.board, self.queue), 2
+        self.index = 0
+
+    def others(self):
+        self.board.clock_slots[2] += 1
+
+    def fill(self, actor=0):
+        self.queue.counts[1, actor] = self.queue.counts[2, actor] + SLOTS
+
+
+class LateActor(Actor):
+    """One that still acts although the learner has ended; steps do not count."""
+
+    seconds = LEAVE_SECONDS
+
+    def __init__(self):
+        super().__init__()
+        self.sign = late_sign(self.board, self.queue)
+        self.board.write(2, phase=Phase.DONE)
+        LearnerQueue(self.queue, self.board).end()
+
+    def others(self):
+        self.step()
+
+
+class Learner(Actor):
+    """It learns nothing, and an actor's ring is full."""
+
+    seconds = PATIENCE_SECONDS
+    silent = 0
+
+    def __init__(self):
+        super().__init__()
+        self.sign, self.count = learner_sign(self.board, self.queue), 1
+        self.fill(1)
+
+    def others(self):
+        """They only wait."""
+
+    def give_back(self):
+        self.queue.counts[1:, 1] += 1
+
+
+CASES = (Worker, Rank, Actor, LateActor, Learner)
+PROGRESS = {
+    Worker: {
+        "step": Running.step,
+        "barrier": partial(Worker.mark, slot="at_barrier", number=1),
+        "saved": partial(Worker.mark, slot="checkpointed", number=1),
+        "restart": partial(Running.be, phase=Phase.STARTING, restarts=1),
+    },
+    Rank: {"step": Running.step, "evaluation": Rank.evaluate, "exchange": Rank.enter_an_exchange},
+    Actor: {
+        "step": Running.step,
+        "start": partial(Running.be, phase=Phase.STARTING),
+        "restart": partial(Running.be, phase=Phase.RUNNING, restarts=1),
+    },
+    Learner: {"step": Running.step, "unroll": Learner.give_back},
+}
+NOT_DUE = {
+    Worker: {
+        "has not started": partial(Running.be, phase=Phase.WAITING),
+        "has ended": partial(Running.be, phase=Phase.DONE),
+        "evaluates": partial(Worker.mark, slot="at_barrier", number=ASIDE),
+        "saved early": partial(Worker.mark, slot="at_barrier", number=EARLY),
+        "saves at the end": partial(Worker.mark, slot="at_barrier", number=END),
+    },
+    Rank: {"nobody waits": Rank.arrive},
+    Actor: {
+        "waits for a slot": Actor.fill,
+        "has not started": partial(Running.be, phase=Phase.WAITING),
+        "is ready": partial(Running.be, phase=Phase.READY),
+        "has ended": partial(Running.be, phase=Phase.DONE),
+        "was stopped": partial(Running.be, phase=Phase.STOPPED),
+    },
+    LateActor: {
+        "has ended": partial(Running.be, phase=Phase.DONE),
+        "user stops": lambda self: self.board.request_stop(),
+        "learner continues": lambda self: self.queue.flags.zero_(),
+    },
+    Learner: {
+        "no actor waits": lambda self: self.queue.counts.zero_(),
+        "pauses": lambda self: self.queue.flags[1].fill_(1),
+        "starts": partial(Running.be, phase=Phase.STARTING),
+    },
+}
+
+
+class Clock:
+    def __init__(self):
+        self.now = 50.0
+
+    def monotonic(self):
+        return self.now
+
+
+@pytest.fixture
+def watch(monkeypatch):
+    """`watch(case)` makes a function: the processes that hang after so many seconds more."""
+    clock = Clock()
+    monkeypatch.setattr(hang_detector, "time", clock)
+
+    def of(case):
+        detector = HangDetector(case.count, case.sign, case.seconds)
+
+        def after(seconds):
+            hung = detector.hung()
+            for _ in range(2 * CHECKS_TO_HANG):
+                clock.now += seconds / (2 * CHECKS_TO_HANG)
+                case.others()
+                hung = detector.hung()
+            return hung
+
+        return after
+
+    return of
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_a_process_without_progress_hangs_once_its_time_is_over(watch, kind):
+    case = kind()
+    after = watch(case)
+    assert after(case.seconds - 1) == []
+    assert after(2) == [getattr(case, "index", case.silent)]
+
+
+def rows(table):
+    """(kind, what, act) for each act of the table."""
+    return [(kind, what, act) for kind, acts in table.items() for what, act in acts.items()]
+
+
+@pytest.mark.parametrize(("kind", "what", "act"), rows(PROGRESS))
+def test_any_progress_gives_it_all_its_time_again(watch, kind, what, act):
+    case = kind()
+    after = watch(case)
+    assert after(case.seconds - 1) == []
+    act(case)
+    assert after(case.seconds - 1) == []
+    assert after(2) != []
+
+
+@pytest.mark.parametrize(("kind", "what", "act"), rows(NOT_DUE))
+def test_a_process_that_nothing_is_due_of_does_not_hang(watch, kind, what, act):
+    case = kind()
+    after = watch(case)
+    assert after(case.seconds - 1) == []
+    act(case)
+    assert after(10 * case.seconds) == []
+
+
+def test_all_late_ranks_hang(watch):
+    case = Rank()
+    case.common.place.arrivals[2] = 0
+    assert watch(case)(HANG_SECONDS + 1) == [1, 2]
+
+
+def test_a_start_that_does_not_end_hangs(watch):
+    for kind in (Worker, Actor):
+        case = kind()
+        case.be(Phase.STARTING)
+        assert watch(case)(case.seconds + 1) == [getattr(case, "index", case.silent)]
+
+
+def test_an_observer_that_was_suspended_blames_no_process(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(hang_detector, "time", clock)
+    case = Worker()
+    detector = HangDetector(case.count, case.sign, case.seconds)
+    detector.hung()
+    for _ in range(CHECKS_TO_HANG):
+        clock.now += 100 * case.seconds
+        assert detector.hung() == []
+    clock.now += 100 * case.seconds
+    assert detector.hung() == [0, 1, 2]
+
+
+def test_an_evaluation_and_a_checkpoint_show_that_a_rank_makes_progress(tmp_path):
+    """One of two ranks evaluates: the other, which waits, sees it with every step."""
+    sizes = {"env__max_frame": 400, "meta__log_frequency": 200, "meta__eval_frequency": 200}
+    together = {"meta__distributed": "all_reduce", "meta__max_session": 2}
+    spec = parse(ppo(**sizes, **together, meta__rigorous_eval=1))
+    first, second = run_ranks(spec, tmp_path, 2)
+    steps = read_rows(first.paths.eval_rows)["episode_length"].sum()
+    assert first.strategy.barrier._progress[0] > steps > 0
+    assert 0 < second.strategy.barrier._progress[1] < 10
+
+
+@pytest.mark.parametrize(("state", "waits"), [("D", True), ("S", False), ("R", False)])
+def test_a_process_that_waits_for_the_disk_is_recognised_by_its_state(monkeypatch, state, waits):
+    processes = Processes(StatusBoard.allocate(SPAWN, 1))
+    processes._running[0] = SimpleNamespace(pid=os.getpid()), None
+    assert not processes.waits_for_disk(0)  # it runs
+    status = f"{os.getpid()} (odd) D name) {state} 1 1"
+    monkeypatch.setattr(Path, "read_text", lambda path: status)
+    assert processes.waits_for_disk(0) == waits
+    assert not processes.waits_for_disk(1)
+
+
+class Lost:
+    """Which actors are marked as lost."""
+
+    def __init__(self):
+        self.case = Actor()
+        self._actors = LostActors(self.case.board, self.case.queue)
+
+    def look(self, phase, restarts=0, alive=False):
+        """Whether the silent actor is lost, as it is in this phase."""
+        self.case.be(phase, restarts)
+        self._actors.mark([alive, True])
+        assert not self.case.queue.lost[1]
+        return bool(self.case.queue.lost[0])
+
+
+def test_an_actor_is_lost_if_it_has_failed_and_no_replacement_was_started():
+    lost = Lost()
+    assert not any(lost.look(Phase.FAILED, alive=True) for _ in range(3))
+    assert [lost.look(Phase.FAILED) for _ in range(3)] == [False, True, True]
+
+
+def test_an_actor_that_is_replaced_is_not_lost():
+    lost = Lost()
+    for restarts in range(3):
+        assert not lost.look(Phase.FAILED, restarts)  # its end was not collected yet
+        assert not lost.look(Phase.WAITING, restarts + 1)
+        assert not lost.look(Phase.STARTING, restarts + 1, alive=True)
+
+
+def test_a_replacement_that_fails_between_two_checks_is_not_lost_at_once():
+    lost = Lost()
+    assert not lost.look(Phase.FAILED, restarts=0)
+    assert not lost.look(Phase.FAILED, restarts=1)
+    assert lost.look(Phase.FAILED, restarts=1)
+
+
+@pytest.mark.parametrize("phase", [Phase.DONE, Phase.STOPPED])
+def test_an_actor_that_has_ended_is_not_lost(phase):
+    lost = Lost()
+    assert not lost.look(phase)
+    assert not lost.look(phase)
