@@ -28,7 +28,7 @@ from slm_lab.experiment.search.event_log import (
 )
 from slm_lab.experiment.search.outcomes import best_first, metrics_at
 from slm_lab.experiment.search.pool import Pool
-from slm_lab.experiment.search.reports import Watch
+from slm_lab.experiment.search.reports import RowWatch
 from slm_lab.experiment.search.resources import Request, needs_of
 from slm_lab.experiment.search.scheduler import Action, Decision, Scheduler
 from slm_lab.experiment.search.searcher import Searcher
@@ -83,7 +83,7 @@ class Experiment:
         self._imports = imports
         self._keep = keep
         self._event_log = EventLog(run_dir.search_record)
-        self._watches: dict[int, Watch] = {}
+        self._watches: dict[int, RowWatch] = {}
         self._pending: dict[int, Decision] = {}
         """Decisions not yet carried out, by trial."""
         self._ending: set[int] = set()
@@ -240,7 +240,7 @@ class Experiment:
             _write_spec(self.run_dir.trial_spec_file(state.trial), spec)
         self._note(Began(state.trial))
         paths = [self.run_dir.session(state.trial, s).rows for s in spec.meta.writers]
-        self._watches[state.trial] = Watch(paths, state.frame)
+        self._watches[state.trial] = RowWatch(paths, state.frame)
         task = TrialTask(
             spec,
             self.run_dir,
@@ -271,7 +271,7 @@ class Experiment:
         if trial in self._pending:
             return
         decisions: list[Decision] = []
-        for frame, score in self._watches[trial].look(at_the_end):
+        for frame, score in self._watches[trial].poll(at_the_end):
             decisions += self._note(Reported(trial, frame, score))
             if any(decision.trial == trial for decision in decisions):
                 break

@@ -182,7 +182,7 @@ class Tracker:
             "counts": [self._counts[name] for name in self._reported],
         }
 
-    def catch_up(self, rows: Rows) -> None:
+    def resume_after_rows(self, rows: Rows) -> None:
         """Continues after `rows` that another process wrote, whose state is lost.
 
         The best return stays that of the last checkpoint, which holds the best agent, too. Single

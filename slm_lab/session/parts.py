@@ -202,7 +202,7 @@ def take_over(parts: SessionParts, manifest: Manifest | None) -> None:
     """Continues in place of a process that died: same frames and rows, fresh episodes."""
     rows_file = parts.paths.rows
     rows = read_rows(rows_file) if rows_file.exists() else NO_ROWS
-    parts.tracker.catch_up(rows)
+    parts.tracker.resume_after_rows(rows)
     if len(rows):
         parts.agent.learner.opt_step = int(rows["opt_step"][-1])
         parts.stopwatch.resume_after(float(rows["wall_t"][-1]), float(rows["cpu_t"][-1]))

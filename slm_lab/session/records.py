@@ -78,7 +78,7 @@ class Records:
         state: StateDict,
         log: AppendLog | None,
         finished: bool,
-        all_have_written: Callable[[], None],
+        commit_barrier: Callable[[], None],
     ) -> list[str]:
         """Writes a checkpoint; rows first, so that the manifest never names missing rows.
 
@@ -89,15 +89,15 @@ class Records:
         parts = {"state": state}
         if self._best is not None:
             parts["best"] = self._best
-        self._store.save(frame, rows, parts, finished, log, all_have_written)
+        self._store.save(frame, rows, parts, finished, log, commit_barrier)
         self._best = None
         self.start_clock()
         return list(parts)
 
-    def save_aside(self, frame: int, state: StateDict) -> str:
+    def save_copy(self, frame: int, state: StateDict) -> str:
         """Writes a faulty state for a person to inspect; returns the frame and file as text."""
         path = self._paths.models / f"{self._paths.prefix}_nonfinite_{frame}.pt"
-        self._store.save_aside(path, state)
+        self._store.save_copy(path, state)
         last = self.manifest()
         kept = "there is no checkpoint before it"
         if last is not None:

@@ -85,7 +85,7 @@ class Session:
                     strategy.episodes.send(finished)
                 self._after_step()
         except NonFiniteLossError as error:
-            kept = self.records.save_aside(self.clock.frame, self.parts.state_dict())
+            kept = self.records.save_copy(self.clock.frame, self.parts.state_dict())
             raise NonFiniteLossError(f"{error}\n{kept}") from error
         return self._end()
 
@@ -253,7 +253,7 @@ class Session:
     def _paused(self) -> Iterator[StateDict]:
         """Yields a snapshot of the agent for work outside training: its time is not counted, and
         no peer waits for this Session."""
-        with self._stopwatch.aside():
+        with self._stopwatch.paused():
             snapshot = self.parts.snapshot()
             self.strategy.barrier.pause()
             yield snapshot

@@ -58,7 +58,7 @@ class SessionProgress:
 
 END = int(np.iinfo(np.int64).max)
 """The number of the final checkpoint, whatever the number before it."""
-ASIDE = END - 1
+PAUSED = END - 1
 """Marks a paused Session: it joins no checkpoint and changes nothing shared."""
 EARLY = END - 2
 """Marks a Session that saved at its end without waiting for all others to pause."""

@@ -37,7 +37,7 @@ class Stopwatch:
         return self.read().cpu_t
 
     @contextmanager
-    def aside(self) -> Iterator[None]:
+    def paused(self) -> Iterator[None]:
         """Excludes the time spent in this context, which is not training."""
         began = _now()
         yield

@@ -55,11 +55,11 @@ class CheckpointStore:
         parts: Mapping[str, StateDict],
         finished: bool = False,
         log: AppendLog | None = None,
-        all_have_written: Callable[[], None] = lambda: None,
+        commit_barrier: Callable[[], None] = lambda: None,
     ) -> None:
         """Writes the parts and makes them the newest checkpoint.
 
-        `all_have_written` is called when everything is on disk, before it becomes valid. `rows`
+        `commit_barrier` is called when everything is on disk, before it becomes valid. `rows`
         holds the extent of each file of rows. A part missing from `parts` keeps its previous file.
         Of `log` only new steps and merged short files are written. Raises CheckpointError if the
         disk fails; then the previous checkpoint stays the newest.
@@ -81,7 +81,7 @@ class CheckpointStore:
             if previous is not None:
                 written.append(pending_path(before))
                 _write_durably(written[-1], previous.to_json().encode())
-            all_have_written()
+            commit_barrier()
             if previous is not None:
                 os.replace(pending_path(before), before)
             os.replace(temporary, self._manifest_path)
@@ -120,7 +120,7 @@ class CheckpointStore:
         written.append(self._folder / name)
         return _write_state(written[-1], state)
 
-    def save_aside(self, path: Path, state: StateDict) -> None:
+    def save_copy(self, path: Path, state: StateDict) -> None:
         """Writes one state outside the checkpoints, for a person to inspect."""
         try:
             _write_state(path, state)

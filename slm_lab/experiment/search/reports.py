@@ -37,7 +37,7 @@ def reports(rows: Sequence[Rows]) -> list[Report]:
 
 
 @final
-class Watch:
+class RowWatch:
     """Reads the rows of a trial's Sessions when there are new ones.
 
     It rereads whole files, because a Session that resumes from its last checkpoint cuts off later
@@ -50,7 +50,7 @@ class Watch:
         self._last_frame = after
         self._due = 0.0
 
-    def look(self, at_the_end: bool = False) -> list[Report]:
+    def poll(self, at_the_end: bool = False) -> list[Report]:
         """New reports, of frames after the last reported frame."""
         began = time.monotonic()
         if began < self._due and not at_the_end:

@@ -63,7 +63,7 @@ class ActorExperience(Experience):
     @property
     @override
     def has_ended(self) -> bool:
-        return self.source.nothing_comes
+        return self.source.is_exhausted
 
     def publish(self) -> None:
         """Publishes the learner's weights and statistics to the actors."""

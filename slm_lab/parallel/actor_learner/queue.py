@@ -238,7 +238,7 @@ class LearnerQueue(QueueEnd):
         self._idle_since: float | None = None
         self._frames = 0
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Does nothing: the Trial's parent supervises the actors."""
 
     def begin(self) -> None:
@@ -283,7 +283,7 @@ class LearnerQueue(QueueEnd):
         self._returned[actor] += 1
 
     @property
-    def nothing_comes(self) -> bool:
+    def is_exhausted(self) -> bool:
         """Whether all actors have ended for good and all their unrolls were received."""
         for actor in range(self.num_actors):
             if not self._lost[actor] and self._board.phase(1 + actor) not in ENDED:
@@ -305,9 +305,9 @@ class LearnerQueue(QueueEnd):
         """Ends the actors: no more unrolls are needed."""
         self._flags[0] = 1
 
-    def pause_actors(self, aside: bool) -> None:
+    def pause_actors(self, paused: bool) -> None:
         """Tells the actors whether the learner pauses, so that they wait without a limit."""
-        self._flags[1] = aside
+        self._flags[1] = paused
         self._idle_since = None
 
     def state_dict(self) -> StateDict:

@@ -25,20 +25,20 @@ class UnrollSource(Protocol):
     num_slots: int
     """Unrolls of one actor that can wait or be held by the learner."""
 
-    def look(self) -> None:
-        """Serves the actors' needs outside `receive`, such as replacing lost ones."""
+    def poll(self) -> None:
+        """Supervises the actors: starts, replaces and asks them for unrolls."""
 
     def begin(self) -> None:
         """Starts the first episodes."""
 
     def receive(self, seconds: float) -> tuple[int, Unroll] | None:
-        """See `LearnerQueue.receive`."""
+        """The oldest waiting unroll and its actor; None if none arrives within `seconds`."""
 
     def give_back(self, actor: int) -> None:
-        """See `LearnerQueue.give_back`."""
+        """Releases the oldest unroll of this actor that the learner holds."""
 
     @property
-    def nothing_comes(self) -> bool:
+    def is_exhausted(self) -> bool:
         """Whether no more unrolls will come."""
 
     @property
@@ -52,8 +52,8 @@ class UnrollSource(Protocol):
     def end(self) -> None:
         """Ends the actors: no more unrolls are needed."""
 
-    def pause_actors(self, aside: bool) -> None:
-        """Reports whether the learner is busy with something other than training."""
+    def pause_actors(self, paused: bool) -> None:
+        """Notes whether the learner pauses. Meanwhile actors wait without a limit."""
 
     def state_dict(self) -> StateDict:
         """State that the next unrolls depend on."""
@@ -102,7 +102,7 @@ class SerialSource(UnrollSource):
         self._acted = 0.0
 
     @override
-    def look(self) -> None: ...
+    def poll(self) -> None: ...
 
     @override
     def begin(self) -> None:
@@ -126,7 +126,7 @@ class SerialSource(UnrollSource):
 
     @property
     @override
-    def nothing_comes(self) -> bool:
+    def is_exhausted(self) -> bool:
         return False
 
     @property
@@ -145,7 +145,7 @@ class SerialSource(UnrollSource):
     def end(self) -> None: ...
 
     @override
-    def pause_actors(self, aside: bool) -> None: ...
+    def pause_actors(self, paused: bool) -> None: ...
 
     @override
     def state_dict(self) -> StateDict:

@@ -85,7 +85,7 @@ class LearnerBarrier(StartBarrier):
         wait_until(self._may_begin, START_SECONDS, LOOK_SECONDS)
 
     def _may_begin(self) -> bool:
-        self._source.look()
+        self._source.poll()
         board = self._board
         starting = any(board.phase(actor) in TO_BEGIN for actor in range(1, board.num_sessions))
         return not starting or board.stop_requested

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from slm_lab.core.types import StateDict
 from slm_lab.parallel.wait import wait_until
-from slm_lab.session.status_board import ASIDE, EARLY, END, Phase, StatusBoard
+from slm_lab.session.status_board import EARLY, END, PAUSED, Phase, StatusBoard
 from slm_lab.session.strategy import JointCheckpoint, StartBarrier
 
 logger = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ class WorkerBarrier(StartBarrier):
     @override
     def pause(self) -> None:
         board, me = self._peers.board, self._peers.me
-        board.checkpointed[me] = board.at_barrier[me] = ASIDE
+        board.checkpointed[me] = board.at_barrier[me] = PAUSED
 
 
 @final
@@ -170,7 +170,7 @@ class WorkerCheckpoint(JointCheckpoint):
 
     def _all_pause(self, wanted: int) -> bool:
         board = self._peers.board
-        return all(board.at_barrier[o] >= min(wanted, ASIDE) for o in self._peers.running())
+        return all(board.at_barrier[o] >= min(wanted, PAUSED) for o in self._peers.running())
 
     def _some_resumed(self, wanted: int) -> bool:
         """Whether it is too late: a worker has completed the checkpoint or given it up."""

@@ -77,7 +77,7 @@ class ActorHandle:
     """The number of the last publication sent to it."""
     taking: Ref = None
     """The pending `take` call for that publication."""
-    look: Ref = None
+    asking: Ref = None
     """The pending `frame` call."""
 
     @property
@@ -143,7 +143,7 @@ class RaySource:
     def receive(self, seconds: float) -> tuple[int, Unroll] | None:
         """Of the unrolls that have arrived, the one requested first, and its actor; None if none
         arrives within `seconds`."""
-        self.look()
+        self.poll()
         heads = [
             (*handle.plays[0], actor) for actor, handle in enumerate(self._handles) if handle.plays
         ]
@@ -175,7 +175,7 @@ class RaySource:
         self._send_weights()
         self._request(actor)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Starts actors, replaces lost ones and requests unrolls. Cheap: it may be called at any
         time."""
         if self.weights.count == 0 or self._board.stop_requested:
@@ -221,11 +221,11 @@ class RaySource:
             ray.get(handle.beginning)
             handle.beginning = None
             self._board.write(1 + actor, phase=Phase.READY)
-        if handle.look is not None and _is_here(handle.look):
-            self._note_frame(actor, *ray.get([handle.look]))
-            handle.look = None
-        if handle.may_play and handle.look is None:
-            handle.look = _beside(handle.ray_actor.frame).remote()
+        if handle.asking is not None and _is_here(handle.asking):
+            self._note_frame(actor, *ray.get([handle.asking]))
+            handle.asking = None
+        if handle.may_play and handle.asking is None:
+            handle.asking = _beside(handle.ray_actor.frame).remote()
 
     def _sign(self, actor: int) -> tuple[int, bool, int] | None:
         """Values that change while an actor makes progress; None if none is due."""
@@ -305,7 +305,7 @@ class RaySource:
             handle.ray_actor = None
 
     @property
-    def nothing_comes(self) -> bool:
+    def is_exhausted(self) -> bool:
         """Whether all actors are lost for good, or all unrolls of the budget were received."""
         left = [handle for handle in self._handles if not handle.is_lost]
         is_spent = self._wanted >= self._max_unrolls and not any(handle.plays for handle in left)
@@ -329,8 +329,8 @@ class RaySource:
             if not handle.is_lost:
                 self._board.write(1 + actor, phase=phase)
 
-    def pause_actors(self, aside: bool) -> None:
-        """Does nothing: idle time counts only between calls of `look`."""
+    def pause_actors(self, paused: bool) -> None:
+        """Does nothing: idle time counts only between calls of `poll`."""
 
     def state_dict(self) -> StateDict:
         """Empty: a resumed run starts new actors with fresh episodes."""

@@ -101,7 +101,7 @@ def test_after_another_process_its_rows_stand_for_its_episodes():
             rows.append(row_at(alone, step))
     known = Rows(rows[0].columns, np.array([row.cells for row in rows], np.float64).T.copy())
     taken_over = Tracker(1, 10, 400, ["episode_length"])
-    taken_over.catch_up(known)
+    taken_over.resume_after_rows(known)
     for tracker in (alone, taken_over):
         for _ in range(10):
             finish(tracker, at=402, e0=1.0)

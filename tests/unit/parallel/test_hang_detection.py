@@ -25,7 +25,7 @@ from slm_lab.parallel.all_reduce.launch import OneMachine, rank_sign
 from slm_lab.parallel.hang_detector import CHECKS_TO_HANG, HANG_SECONDS, HangDetector
 from slm_lab.parallel.hogwild.launch import worker_sign
 from slm_lab.parallel.processes import SPAWN, Processes
-from slm_lab.session.status_board import ASIDE, EARLY, END, Phase, StatusBoard
+from slm_lab.session.status_board import EARLY, END, PAUSED, Phase, StatusBoard
 from tests.support import parse, ppo, read_rows, run_ranks
 
 SLOTS = 2
@@ -168,7 +168,7 @@ NOT_DUE = {
     Worker: {
         "has not started": partial(Running.be, phase=Phase.WAITING),
         "has ended": partial(Running.be, phase=Phase.DONE),
-        "evaluates": partial(Worker.mark, slot="at_barrier", number=ASIDE),
+        "evaluates": partial(Worker.mark, slot="at_barrier", number=PAUSED),
         "saved early": partial(Worker.mark, slot="at_barrier", number=EARLY),
         "saves at the end": partial(Worker.mark, slot="at_barrier", number=END),
     },

@@ -277,11 +277,11 @@ def test_a_state_written_aside_is_no_checkpoint_and_can_be_read(store, tmp_path)
     store.save(100, {}, {"state": state(100)})
     before = store.manifest()
     path = tmp_path / f"{PREFIX}_nonfinite_150.pt"
-    store.save_aside(path, state(150))
+    store.save_copy(path, state(150))
     assert store.manifest() == before
     checksum = hashlib.sha256(path.read_bytes()).hexdigest()
-    aside = read_state(tmp_path, {"name": path.name, "sha256": checksum})
-    assert aside["frame"] == 150
+    copied = read_state(tmp_path, {"name": path.name, "sha256": checksum})
+    assert copied["frame"] == 150
     store.save(200, {}, {"state": state(200)})
     assert path.exists()
 
@@ -289,4 +289,4 @@ def test_a_state_written_aside_is_no_checkpoint_and_can_be_read(store, tmp_path)
 def test_a_state_that_cannot_be_written_aside_is_a_checkpoint_error_that_names_it(store, tmp_path):
     path = tmp_path / "missing" / "aside.pt"
     with pytest.raises(CheckpointError, match=r"cannot write .*aside\.pt"):
-        store.save_aside(path, state(1))
+        store.save_copy(path, state(1))

@@ -140,14 +140,14 @@ def test_what_a_kill_left_behind_is_gone_after_the_next_checkpoint(tmp_path, at)
     save(CheckpointStore(tmp_path, PREFIX), 100)
     other = CheckpointStore(tmp_path, f"{PREFIX}0")
     other.save(5, {}, {"state": state(5)})
-    aside = tmp_path / f"{PREFIX}_nonfinite_150.pt"
-    other.save_aside(aside, state(150))
+    copied = tmp_path / f"{PREFIX}_nonfinite_150.pt"
+    other.save_copy(copied, state(150))
     with faults(Killed, at=at), pytest.raises(Killed):
         save(CheckpointStore(tmp_path, PREFIX), 200)
     save(CheckpointStore(tmp_path, PREFIX), 250)
     assert loaded_frames(tmp_path) == [250, 250, 250]
     assert other.load(other.manifest())["frame"] == 5
-    assert aside.exists()
+    assert copied.exists()
     assert len(list(tmp_path.iterdir())) == 3 + 3 + 2 + 1
 
 
@@ -174,6 +174,6 @@ def test_a_state_aside_that_meets_a_full_disk_is_an_error_and_leaves_no_file(tmp
     save(store, 100)
     path = tmp_path / f"{PREFIX}_nonfinite_150.pt"
     with faults(full_disk, at=at), pytest.raises(CheckpointError, match="nonfinite_150"):
-        store.save_aside(path, state(150))
+        store.save_copy(path, state(150))
     assert not path.exists()
     assert loaded_frames(tmp_path) == [100, 100, 100]

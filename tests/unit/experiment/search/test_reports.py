@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slm_lab.experiment.search import reports as module
-from slm_lab.experiment.search.reports import Report, Watch, reports
+from slm_lab.experiment.search.reports import Report, RowWatch, reports
 from slm_lab.metrics.reader import read_rows
 
 NAN = float("nan")
@@ -82,11 +82,11 @@ def rows_to(frame):
 
 
 def frames(watch):
-    return [each.frame for each in watch.look()]
+    return [each.frame for each in watch.poll()]
 
 
 def test_every_report_is_told_once(files):
-    watch = Watch(files, 0)
+    watch = RowWatch(files, 0)
     told = []
     for frame in (100, 100, 300, 400):
         for file in files:
@@ -97,7 +97,7 @@ def test_every_report_is_told_once(files):
 
 
 def test_files_may_appear_late(files):
-    watch = Watch(files, 0)
+    watch = RowWatch(files, 0)
     assert frames(watch) == []
     write(files[0], rows_to(300))
     assert frames(watch) == []
@@ -110,14 +110,14 @@ def test_files_may_appear_late(files):
 def test_what_was_told_before_is_not_told_again(files):
     for file in files:
         write(file, rows_to(500))
-    assert frames(Watch(files, 300)) == [400, 500]
-    assert frames(Watch(files, 500)) == []
+    assert frames(RowWatch(files, 300)) == [400, 500]
+    assert frames(RowWatch(files, 500)) == []
 
 
 def test_rows_that_are_made_again_after_a_resume_are_not_told_again(files):
     for file in files:
         write(file, rows_to(500))
-    watch = Watch(files, 0)
+    watch = RowWatch(files, 0)
     assert frames(watch) == [100, 200, 300, 400, 500]
     for frame in (200, 300, 500, 600):  # cut to a checkpoint, and on from there
         for file in files:
@@ -129,7 +129,7 @@ def test_rows_that_are_made_again_after_a_resume_are_not_told_again(files):
 def test_a_row_that_is_being_written_is_told_when_it_is_whole(files, cut):
     write(files[0], rows_to(200))
     write(files[1], rows_to(200), cut)
-    watch = Watch(files, 0)
+    watch = RowWatch(files, 0)
     assert frames(watch) == [100]
     write(files[1], rows_to(200))
     assert frames(watch) == [200]
@@ -137,11 +137,11 @@ def test_a_row_that_is_being_written_is_told_when_it_is_whole(files, cut):
 
 def test_what_takes_long_to_read_is_read_less_often_but_at_the_end(files, monkeypatch):
     monkeypatch.setattr(module, "SHARE", 1e-9)
-    watch = Watch(files, 0)
+    watch = RowWatch(files, 0)
     for file in files:
         write(file, rows_to(100))
     assert frames(watch) == [100]
     for file in files:
         write(file, rows_to(300))
     assert frames(watch) == []
-    assert [each.frame for each in watch.look(at_the_end=True)] == [200, 300]
+    assert [each.frame for each in watch.poll(at_the_end=True)] == [200, 300]

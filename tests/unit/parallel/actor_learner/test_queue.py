@@ -137,7 +137,7 @@ def test_ends_in_threads_lose_nothing_and_overwrite_nothing():
 
     def learn():
         try:
-            while not lab.learner.nothing_comes:
+            while not lab.learner.is_exhausted:
                 received = lab.learner.receive(0.01)
                 if received is not None:
                     actor, unroll = received
@@ -200,9 +200,9 @@ def test_nothing_comes_of_one_that_failed_only_once_it_is_lost():
     lab.over(0, Phase.DONE)
     lab.over(1, Phase.FAILED)
     assert lab.learner.receive(0.0) is not None
-    assert not lab.learner.nothing_comes  # another may be begun in its place
+    assert not lab.learner.is_exhausted  # another may be begun in its place
     lab.queue.lost[1] = 1
-    assert lab.learner.nothing_comes
+    assert lab.learner.is_exhausted
 
 
 def test_what_a_lost_one_has_handed_over_still_comes():
@@ -210,9 +210,9 @@ def test_what_a_lost_one_has_handed_over_still_comes():
     lab.hand_over(0)
     lab.over(0, Phase.FAILED)
     lab.queue.lost[0] = 1
-    assert not lab.learner.nothing_comes
+    assert not lab.learner.is_exhausted
     assert lab.learner.receive(0.0) is not None
-    assert lab.learner.nothing_comes
+    assert lab.learner.is_exhausted
 
 
 @pytest.mark.parametrize(

@@ -147,9 +147,9 @@ def test_what_was_begun_when_it_was_over_is_not_waited_for(clock):
     assert lab.actors[0].next_slot() is None
     lab.over(0, Phase.DONE)
     for _ in range(SLOTS):
-        assert not lab.learner.nothing_comes
+        assert not lab.learner.is_exhausted
         assert lab.learner.receive(0.0) is not None
-    assert lab.learner.nothing_comes
+    assert lab.learner.is_exhausted
 
 
 def test_the_learner_looks_up_when_nothing_has_come_for_the_time_it_was_told(clock):

@@ -13,7 +13,7 @@ from slm_lab.parallel.hogwild import checkpoint as module
 from slm_lab.parallel.hogwild import strategy as strategy_module
 from slm_lab.parallel.hogwild.strategy import GlobalState, HogwildStrategy
 from slm_lab.parallel.processes import SPAWN
-from slm_lab.session.status_board import ASIDE, EARLY, END, Phase, StatusBoard
+from slm_lab.session.status_board import EARLY, END, PAUSED, Phase, StatusBoard
 from tests.faults.lab import wait_until
 from tests.support import actor_critic, make_session, parse
 
@@ -248,7 +248,7 @@ def test_one_that_replaces_another_that_died_at_the_end_begins_anew(workers):
 def test_one_that_stands_aside_is_not_waited_for_and_takes_part_again_after(workers):
     board, made = workers(2)
     made[1].barrier.pause()
-    assert board.at_barrier[1] == ASIDE
+    assert board.at_barrier[1] == PAUSED
     board.request_save()
     assert made[0].checkpoint.copy_together(state) is not None
     assert board.paused_us[0] < 1e6

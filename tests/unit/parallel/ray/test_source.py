@@ -149,14 +149,14 @@ class Lab:
 
     def begin(self):
         self.publish()
-        self.look()
+        self.poll()
         for actor in self.actors:
             actor.has_begun()
-        self.look()
+        self.poll()
 
-    def look(self, after=1.0):
+    def poll(self, after=1.0):
         self.ray.now += after
-        self.source.look()
+        self.source.poll()
 
     def receive(self):
         """The actor of the next unroll, and which of those that it was asked for it is."""
@@ -205,7 +205,7 @@ def test_an_actor_has_as_many_unrolls_under_way_as_the_learner_leaves_it_room_fo
     lab.actors[0].has_played()
     lab.actors[0].has_played()
     assert [lab.receive(), lab.receive()] == [(0, 0), (0, 1)]
-    lab.look()
+    lab.poll()
     assert lab.asked() == [2, 2]
     lab.source.give_back(0)
     assert lab.asked() == [3, 2]
@@ -218,12 +218,12 @@ def test_no_unroll_is_asked_for_beyond_the_budget_but_a_lost_one_is_asked_for_ag
     assert lab.asked() == [2, 1]
     lost = lab.actors[0]
     lost.is_lost()
-    lab.look()
+    lab.poll()
     assert lost.is_killed
     assert lab.asked() == [3]
-    lab.look()
+    lab.poll()
     lab.actors[1].has_begun()
-    lab.look()
+    lab.poll()
     assert lab.asked() == [3, 0]
 
 
@@ -247,15 +247,15 @@ def test_of_several_that_wait_the_one_comes_that_was_asked_for_first(lab):
 
 def test_actors_begin_with_what_was_published_and_are_told_what_is_newer(lab):
     lab = lab()
-    lab.look()
+    lab.poll()
     assert lab.ray.actors == []
     lab.publish(7)
     lab.begin()
     assert [actor.begin.calls[0].given[-1].version for actor in lab.actors] == [1, 1]
-    lab.look()
+    lab.poll()
     assert [actor.take.calls for actor in lab.actors] == [[], []]
     lab.publish(8)
-    lab.look(after=0.0)
+    lab.poll(after=0.0)
     assert [[c.given[0].version for c in a.take.calls] for a in lab.actors] == [[8], [8]]
 
 
@@ -265,10 +265,10 @@ def test_one_that_has_not_got_the_last_weights_is_told_the_newest_once_it_has(la
     (actor,) = lab.actors
     for version in (2, 3, 4):
         lab.publish(version)
-        lab.look(after=0.0)
+        lab.poll(after=0.0)
     assert [call.given[0].version for call in actor.take.calls] == [2]
     actor.take.calls[0].come()
-    lab.look(after=0.0)
+    lab.poll(after=0.0)
     assert [call.given[0].version for call in actor.take.calls] == [2, 4]
 
 
@@ -278,7 +278,7 @@ def test_large_weights_are_put_once_for_all(lab, monkeypatch):
     lab.begin()
     assert lab.ray.put_count == 1
     lab.publish(2)
-    lab.look()
+    lab.poll()
     assert lab.ray.put_count == 2
 
 
@@ -287,14 +287,14 @@ def test_actors_are_told_the_frames_of_the_others(lab):
     lab.begin()
     lab.actors[1].has_played(frame=FRAMES)
     lab.actors[0].frame.calls[-1].come(FRAMES // 2)
-    lab.look()
+    lab.poll()
     lab.receive()
     lab.source.give_back(1)
     assert lab.actors[1].play.calls[-1].given == (FRAMES // 2,)
     assert list(lab.board.clock_slots) == [0, FRAMES // 2, FRAMES]
     lab.actors[0].is_lost()
-    lab.look()
-    lab.look()
+    lab.poll()
+    lab.poll()
     seeds, frame, others = lab.actors[1].begin.calls[0].given[1:4]
     assert (frame, others) == (FRAMES // 2, FRAMES)
     assert seeds not in [session_seeds(0, 0, actor) for actor in (0, 1)]  # it plays other episodes
@@ -305,9 +305,9 @@ def test_who_dies_is_replaced_as_often_as_it_may_and_the_others_go_on(lab):
     lab.begin()
     for _ in range(2):
         lab.actors[-1].is_lost()
-        lab.look()
-        assert not lab.source.nothing_comes
-        lab.look()
+        lab.poll()
+        assert not lab.source.is_exhausted
+        lab.poll()
     assert lab.phases() == [Phase.RUNNING, Phase.FAILED]
     ((actor, why),) = lab.told
     assert actor == 1
@@ -324,10 +324,10 @@ def test_what_the_learner_still_has_of_a_lost_actor_counts_for_the_next_one(lab)
     lab.actors[0].has_played()
     lab.receive()
     lab.actors[0].is_lost()
-    lab.look()
-    lab.look()
+    lab.poll()
+    lab.poll()
     lab.actors[0].has_begun()
-    lab.look()
+    lab.poll()
     assert lab.asked() == [2]
     lab.source.give_back(0)
     assert lab.asked() == [3]
@@ -338,27 +338,27 @@ def test_when_all_are_lost_nothing_comes(lab):
     lab.begin()
     for actor in lab.actors:
         actor.is_lost()
-    lab.look()
-    assert lab.source.nothing_comes
+    lab.poll()
+    assert lab.source.is_exhausted
 
 
 def test_when_the_budget_is_spent_nothing_comes_once_all_was_received(lab):
     lab = lab(actors=1, max_frame=2 * FRAMES)
     lab.begin()
     for _ in range(2):
-        assert not lab.source.nothing_comes
+        assert not lab.source.is_exhausted
         lab.actors[0].has_played()
         lab.receive()
-    assert lab.source.nothing_comes
+    assert lab.source.is_exhausted
 
 
 def test_one_that_fails_by_itself_before_its_first_step_is_not_replaced(lab):
     lab = lab(max_restart=9)
     lab.publish()
-    lab.look()
+    lab.poll()
     cause = LabError("Odd-v0 cannot be made")
     lab.actors[0].is_lost(RayTaskError("begin", "Traceback", cause))
-    lab.look()
+    lab.poll()
     assert lab.phases()[0] is Phase.FAILED
     assert lab.told == [(0, "Odd-v0 cannot be made")]
 
@@ -370,7 +370,7 @@ def test_one_that_fails_later_is_replaced(lab):
     lab.receive()
     cause = ZeroDivisionError("the pole broke")
     lab.actors[0].is_lost(RayTaskError("play", "Traceback", cause))
-    lab.look()
+    lab.poll()
     assert lab.phases()[0] is Phase.WAITING
     assert lab.told == []
 
@@ -379,9 +379,9 @@ def test_one_that_fails_later_is_replaced(lab):
 def test_one_that_never_comes_to_an_end_is_replaced_in_time(lab, begins, what):
     lab = lab(actors=1, max_restart=0)
     lab.begin() if begins else lab.publish()
-    lab.look()
+    lab.poll()
     while not lab.told:
-        lab.look(after=20.0)
+        lab.poll(after=20.0)
         assert lab.ray.now < HANG_SECONDS + 60.0
     assert lab.ray.now > HANG_SECONDS
     assert lab.told[0][1].startswith(f"its {what} has not ended")
@@ -396,7 +396,7 @@ def test_one_that_makes_steps_or_waits_for_the_learner_does_not_hang(lab):
     idle.has_played()
     for frame in range(1, 60):
         slow.frame.calls[-1].come(frame)
-        lab.look(after=20.0)
+        lab.poll(after=20.0)
     assert lab.ray.now > 3 * HANG_SECONDS
     assert lab.told == []
 
@@ -406,7 +406,7 @@ def test_a_learner_that_looks_seldom_does_not_take_a_slow_actor_for_one_that_han
     lab.begin()
     for frame in range(1, 10):
         lab.actors[0].frame.calls[-1].come(frame)
-        lab.look(after=10 * HANG_SECONDS)
+        lab.poll(after=10 * HANG_SECONDS)
     assert lab.told == []
 
 
@@ -416,7 +416,7 @@ def test_after_a_stop_nobody_is_begun(lab):
     lab.board.request_stop()
     lab.actors[0].is_lost()
     assert lab.source.receive(0.0) is None
-    lab.look()
+    lab.poll()
     assert len(lab.ray.actors) == 2
     lab.source.end()
     assert lab.phases() == [Phase.STOPPED, Phase.STOPPED]
