@@ -250,6 +250,7 @@ def plot(
     ] = "mean",
     out: Annotated[Path, typer.Option(help="Folder of the graph.")] = Path("plots"),
     data: Annotated[Path, typer.Option(help="Folder of run folders.")] = Path("data"),
+    imports: Imports = None,
 ) -> None:
     """Overlay runs in one graph, finished or still training, and print their final returns.
 
@@ -259,8 +260,10 @@ def plot(
     """
     with report_errors():
         from slm_lab.cli.plot import plot_runs
+        from slm_lab.core.plugins import import_plugins
         from slm_lab.experiment.plot.plot import PlotRequest
 
+        import_plugins(imports or ())
         code = plot_runs(PlotRequest(tuple(folders), y, x, statistic, out, data))
     raise typer.Exit(code)
 

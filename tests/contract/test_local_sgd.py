@@ -152,6 +152,12 @@ def test_a_comparison_offers_it_and_its_keys_are_checked(package, tmp_path):
     done = call([str(LAB), "compare", "spec.json", NAME, *modes], tmp_path)
     assert done.code == 0, done.err
     assert "local_sgd × 2" in done.out
+    (folder,) = (tmp_path / "data").glob("*_compare_*")
+    done = call([str(LAB), "plot", str(folder)], tmp_path)
+    assert done.code == 2
+    assert "install the package that has it, or name it with --import" in done.err
+    done = call([str(LAB), "plot", str(folder), "--import", "lab_extras"], tmp_path)
+    assert done.code == 0, done.err
     spec = json.loads((tmp_path / "spec.json").read_text())
     spec[NAME]["meta"]["local_sgd"] = {"sync_evry": 4}
     (tmp_path / "spec.json").write_text(json.dumps(spec))
@@ -159,3 +165,4 @@ def test_a_comparison_offers_it_and_its_keys_are_checked(package, tmp_path):
     assert "meta.local_sgd.sync_evry = 4: unknown key; did you mean sync_every?" in done.out
     done = call([str(LAB), "spec", "check", "spec.json"], tmp_path)
     assert "meta.distributed = 'local_sgd': must be one of" in done.out
+    assert "install the package that has it, or name it with --import" in done.out

@@ -14,16 +14,17 @@ from typing import final
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from slm_lab.agent.agent import Agent
 from slm_lab.core.errors import PeerLostError
-from slm_lab.core.types import StateDict
 from slm_lab.env.vector_env import VectorEnv
 from slm_lab.parallel.actor_learner.inference import (
     InferenceBuffers,
     InferenceClient,
     InferenceServer,
 )
+from slm_lab.parallel.actor_learner.source import UnrollSource
 from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout, UnrollWriter
 from slm_lab.parallel.actor_learner.weights import WeightStore
 from slm_lab.parallel.hang_detector import HANG_SECONDS
@@ -224,7 +225,7 @@ class ActorQueue(QueueEnd):
 
 
 @final
-class LearnerQueue(QueueEnd):
+class LearnerQueue(QueueEnd, UnrollSource):
     """The learner's end."""
 
     def __init__(
@@ -238,18 +239,10 @@ class LearnerQueue(QueueEnd):
         self._idle_since: float | None = None
         self._frames = 0
 
-    def poll(self) -> None:
-        """Does nothing: the Trial's parent supervises the actors."""
-
-    def begin(self) -> None:
-        """Does nothing: actors start their episodes themselves."""
-
+    @override
     def receive(self, seconds: float) -> tuple[int, Unroll] | None:
-        """The oldest waiting unroll and its actor; None if none arrives within `seconds`.
-
-        It does not change until `give_back`. Raises PeerLostError if no actor has made a step for
-        longer than it takes to replace one that hangs.
-        """
+        """Raises PeerLostError if no actor has made a step for longer than it takes to replace one
+        that hangs."""
         if self._server is not None:
             self._server.check()
         self._check_progress()
@@ -278,11 +271,12 @@ class LearnerQueue(QueueEnd):
         slot: Unroll = self._unrolls[actor][self._taken[actor] % self.num_slots]
         return slot
 
+    @override
     def give_back(self, actor: int) -> None:
-        """Lets the actor overwrite its oldest unroll that the learner holds."""
         self._returned[actor] += 1
 
     @property
+    @override
     def is_exhausted(self) -> bool:
         """Whether all actors have ended for good and all their unrolls were received."""
         for actor in range(self.num_actors):
@@ -291,32 +285,26 @@ class LearnerQueue(QueueEnd):
         return bool((self._handed == self._taken).all())
 
     @property
+    @override
     def waited(self) -> tuple[float, float]:
-        """Total seconds that all actors have waited for slots and replies, and acted."""
         waited, acted, _ = self._seconds.sum(1)
         return float(waited), float(acted)
 
     @property
+    @override
     def cpu_t(self) -> float:
-        """CPU seconds of the actors' processes."""
         return float(self._seconds[2].sum())
 
+    @override
     def end(self) -> None:
-        """Ends the actors: no more unrolls are needed."""
         self._flags[0] = 1
 
+    @override
     def pause_actors(self, paused: bool) -> None:
-        """Tells the actors whether the learner pauses, so that they wait without a limit."""
         self._flags[1] = paused
         self._idle_since = None
 
-    def state_dict(self) -> StateDict:
-        """Empty: a resumed run starts new actors with fresh episodes."""
-        return {}
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """Does nothing, see `state_dict`."""
-
+    @override
     def close(self) -> None:
         """Stops central inference; the memory is freed when all processes have ended."""
         if self._server is not None:

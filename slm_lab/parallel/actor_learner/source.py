@@ -1,169 +1,66 @@
-"""Sources of a learner's unrolls; the simplest runs the actors in the learner's process."""
+"""The interface of a learner's source of unrolls."""
 
-import time
-from typing import Protocol, final
+from abc import ABC, abstractmethod
 
-import numpy as np
-from typing_extensions import override
-
-from slm_lab.core.errors import LabError
 from slm_lab.core.types import StateDict
-from slm_lab.parallel.actor_learner.actor import UnrollActor
-from slm_lab.parallel.actor_learner.queue import SMALLER, slots_per_actor
-from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout
+from slm_lab.parallel.actor_learner.unroll import Unroll
 from slm_lab.parallel.actor_learner.weights import WeightStore
-from slm_lab.session.clock import Clock
-from slm_lab.session.seeding import session_seeds
-from slm_lab.spec.schema.spec import Spec
 
 
-class UnrollSource(Protocol):
-    """A source of unrolls, as the learner uses it."""
+class UnrollSource(ABC):
+    """A source of unrolls, as the learner uses it. By default its actors run elsewhere."""
 
     weights: WeightStore
+    """The weights that the actors use; the learner publishes into it."""
     num_actors: int
     num_slots: int
     """Unrolls of one actor that can wait or be held by the learner."""
 
-    def poll(self) -> None:
-        """Supervises the actors: starts, replaces and asks them for unrolls."""
-
     def begin(self) -> None:
         """Starts the first episodes."""
 
-    def receive(self, seconds: float) -> tuple[int, Unroll] | None:
-        """The oldest waiting unroll and its actor; None if none arrives within `seconds`."""
+    def poll(self) -> None:
+        """Supervises the actors: starts, replaces and asks them for unrolls."""
 
+    @abstractmethod
+    def receive(self, seconds: float) -> tuple[int, Unroll] | None:
+        """The oldest waiting unroll and its actor; None if none arrives within `seconds`.
+
+        It does not change until `give_back`.
+        """
+
+    @abstractmethod
     def give_back(self, actor: int) -> None:
         """Releases the oldest unroll of this actor that the learner holds."""
 
     @property
+    @abstractmethod
     def is_exhausted(self) -> bool:
         """Whether no more unrolls will come."""
 
     @property
+    @abstractmethod
     def waited(self) -> tuple[float, float]:
-        """Total seconds that all actors have waited for slots, and acted."""
+        """Total seconds that all actors have waited for slots and replies, and acted."""
 
     @property
+    @abstractmethod
     def cpu_t(self) -> float:
         """CPU seconds of the actors' processes."""
-
-    def end(self) -> None:
-        """Ends the actors: no more unrolls are needed."""
 
     def pause_actors(self, paused: bool) -> None:
         """Notes whether the learner pauses. Meanwhile actors wait without a limit."""
 
+    def end(self) -> None:
+        """Ends the actors: no more unrolls are needed."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Frees environments and connections."""
+
     def state_dict(self) -> StateDict:
-        """State that the next unrolls depend on."""
+        """State that the next unrolls depend on; by default a resumed run has new actors."""
+        return {}
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restores the saved state."""
-
-    def close(self) -> None:
-        """Frees environments."""
-
-
-@final
-class SerialSource(UnrollSource):
-    """Actors in the learner's own process, which play in turn when an unroll is requested."""
-
-    def __init__(self, spec: Spec, root_seed: int, trial: int, first: int) -> None:
-        count = spec.meta.max_session
-        self.num_actors = count
-        seeds = [session_seeds(root_seed, trial, first + actor) for actor in range(count)]
-        self._players: list[UnrollActor] = []
-        try:
-            for each in seeds:
-                self._players.append(UnrollActor(spec, each))
-        except BaseException:
-            self.close()
-            raise
-        first_player = self._players[0]
-        layout = UnrollLayout(first_player.writer.layout, len(first_player.env.statistics))
-        self.weights = WeightStore.of(first_player.agent.learner.flats, layout.num_statistics)
-        slots = np.zeros(count, np.int64)
-        for actor, player in enumerate(self._players):
-            player.begin(Clock(slots, actor, spec.env.max_frame), self.weights)
-        self.num_slots = slots_per_actor(spec.meta)
-        try:
-            self._unrolls = [
-                [Unroll.allocate(layout) for _ in range(self.num_slots)] for _ in seeds
-            ]
-        except MemoryError as error:
-            size = layout.num_bytes * self.num_slots * count
-            self.close()
-            raise LabError(
-                f"there are no {size / 2**30:.0f} GiB of memory for the unrolls of all actors; "
-                f"{SMALLER}"
-            ) from error
-        self._turn = 0
-        self._acted = 0.0
-
-    @override
-    def poll(self) -> None: ...
-
-    @override
-    def begin(self) -> None:
-        for player in self._players:
-            player.reset()
-
-    @override
-    def receive(self, seconds: float) -> tuple[int, Unroll]:
-        """Has the next actor play."""
-        turn, actor = divmod(self._turn, self.num_actors)
-        ring = self._unrolls[actor]
-        unroll = ring[turn % len(ring)]
-        began = time.perf_counter()
-        self._players[actor].play(unroll)
-        self._acted += time.perf_counter() - began
-        self._turn += 1
-        return actor, unroll
-
-    @override
-    def give_back(self, actor: int) -> None: ...
-
-    @property
-    @override
-    def is_exhausted(self) -> bool:
-        return False
-
-    @property
-    @override
-    def waited(self) -> tuple[float, float]:
-        """No waits: an actor whose turn it is not does not count."""
-        return 0.0, self._acted
-
-    @property
-    @override
-    def cpu_t(self) -> float:
-        """0: actors have no processes."""
-        return 0.0
-
-    @override
-    def end(self) -> None: ...
-
-    @override
-    def pause_actors(self, paused: bool) -> None: ...
-
-    @override
-    def state_dict(self) -> StateDict:
-        """The actors and the last published weights."""
-        return {
-            "turn": self._turn,
-            "players": [player.state_dict() for player in self._players],
-            "weights": self.weights.state_dict(),
-        }
-
-    @override
-    def load_state_dict(self, state: StateDict) -> None:
-        self._turn = int(state["turn"])
-        self.weights.load_state_dict(state["weights"])
-        for player, saved in zip(self._players, state["players"], strict=True):
-            player.load_state_dict(saved)
-
-    @override
-    def close(self) -> None:
-        for player in self._players:
-            player.close()

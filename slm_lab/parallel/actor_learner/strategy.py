@@ -22,7 +22,8 @@ from slm_lab.parallel.actor_learner.experience import (
 )
 from slm_lab.parallel.actor_learner.inference import InferenceServer
 from slm_lab.parallel.actor_learner.queue import LearnerQueue, UnrollQueue
-from slm_lab.parallel.actor_learner.source import SerialSource, UnrollSource
+from slm_lab.parallel.actor_learner.serial import SerialSource
+from slm_lab.parallel.actor_learner.source import UnrollSource
 from slm_lab.parallel.actor_learner.stats import PipelineStats
 from slm_lab.parallel.actor_learner.unroll import UnrollMemory
 from slm_lab.parallel.task import SessionTask

@@ -17,12 +17,13 @@ from typing import Any, TypeAlias, final
 
 import ray
 from ray.exceptions import RayError, RayTaskError
+from typing_extensions import override
 
 from slm_lab.agent.agent import Agent
 from slm_lab.core.errors import LabError
-from slm_lab.core.types import StateDict
 from slm_lab.env.vector_env import VectorEnv
 from slm_lab.parallel.actor_learner.queue import slots_per_actor
+from slm_lab.parallel.actor_learner.source import UnrollSource
 from slm_lab.parallel.actor_learner.unroll import Unroll, unpacked
 from slm_lab.parallel.actor_learner.weights import WeightStore
 from slm_lab.parallel.hang_detector import HANG_SECONDS, HangDetector
@@ -87,7 +88,7 @@ class ActorHandle:
 
 
 @final
-class RaySource:
+class RaySource(UnrollSource):
     """An `UnrollSource` of Ray actors."""
 
     def __init__(
@@ -137,12 +138,9 @@ class RaySource:
                 f"{cores:g}; add nodes, or lower max_session"
             )
 
-    def begin(self) -> None:
-        """Does nothing: actors start their episodes themselves."""
-
+    @override
     def receive(self, seconds: float) -> tuple[int, Unroll] | None:
-        """Of the unrolls that have arrived, the one requested first, and its actor; None if none
-        arrives within `seconds`."""
+        """Of the unrolls that have arrived, the one requested first."""
         self.poll()
         heads = [
             (*handle.plays[0], actor) for actor, handle in enumerate(self._handles) if handle.plays
@@ -169,12 +167,14 @@ class RaySource:
         self._cpu_t += message.cpu_t
         return actor, unpacked(message.arrays)
 
+    @override
     def give_back(self, actor: int) -> None:
         """Releases one of the actor's unrolls and requests another."""
         self._handles[actor].held -= 1
         self._send_weights()
         self._request(actor)
 
+    @override
     def poll(self) -> None:
         """Starts actors, replaces lost ones and requests unrolls. Cheap: it may be called at any
         time."""
@@ -305,6 +305,7 @@ class RaySource:
             handle.ray_actor = None
 
     @property
+    @override
     def is_exhausted(self) -> bool:
         """Whether all actors are lost for good, or all unrolls of the budget were received."""
         left = [handle for handle in self._handles if not handle.is_lost]
@@ -312,15 +313,18 @@ class RaySource:
         return is_spent or not left
 
     @property
+    @override
     def waited(self) -> tuple[float, float]:
         """Total seconds that all actors have waited for requests, and acted."""
         return self._waited, self._acted
 
     @property
+    @override
     def cpu_t(self) -> float:
         """CPU seconds of the actors' processes for the received unrolls."""
         return self._cpu_t
 
+    @override
     def end(self) -> None:
         """Kills the actors; their running unrolls are dropped."""
         phase = Phase.STOPPED if self._board.stop_requested else Phase.DONE
@@ -329,16 +333,7 @@ class RaySource:
             if not handle.is_lost:
                 self._board.write(1 + actor, phase=phase)
 
-    def pause_actors(self, paused: bool) -> None:
-        """Does nothing: idle time counts only between calls of `poll`."""
-
-    def state_dict(self) -> StateDict:
-        """Empty: a resumed run starts new actors with fresh episodes."""
-        return {}
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """Does nothing, see `state_dict`."""
-
+    @override
     def close(self) -> None:
         """Kills the remaining actors and disconnects from the cluster."""
         for handle in self._handles:

@@ -172,10 +172,6 @@ def test_the_oldest_of_all_actors_is_received_first():
     assert [lab.learner.receive(0.0)[0] for _ in range(5)] == [1, 2, 0, 2, 1]
 
 
-def test_a_budget_that_is_spent_before_it_begins_wants_no_unroll():
-    assert [end.next_slot() for end in Lab(max_unrolls=0).actors] == [None] * ACTORS
-
-
 def test_of_an_actor_that_died_on_the_way_others_may_play_the_unroll():
     lab = Lab(actors=2, max_unrolls=1)
     assert lab.actors[0].next_slot() is not None
@@ -202,16 +198,6 @@ def test_nothing_comes_of_one_that_failed_only_once_it_is_lost():
     assert lab.learner.receive(0.0) is not None
     assert not lab.learner.is_exhausted  # another may be begun in its place
     lab.queue.lost[1] = 1
-    assert lab.learner.is_exhausted
-
-
-def test_what_a_lost_one_has_handed_over_still_comes():
-    lab = Lab(actors=1)
-    lab.hand_over(0)
-    lab.over(0, Phase.FAILED)
-    lab.queue.lost[0] = 1
-    assert not lab.learner.is_exhausted
-    assert lab.learner.receive(0.0) is not None
     assert lab.learner.is_exhausted
 
 

@@ -1,0 +1,186 @@
+"""In place of Ray: actors that do what a test says, and a source of unrolls that asks them."""
+
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+from ray.exceptions import ActorDiedError
+
+from slm_lab.agent.memory.memory import MemoryLayout
+from slm_lab.parallel import hang_detector
+from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout, packed
+from slm_lab.parallel.processes import SPAWN
+from slm_lab.parallel.ray import source as inlet_module
+from slm_lab.parallel.ray.actor import UnrollMessage
+from slm_lab.parallel.ray.source import RaySource
+from slm_lab.parallel.task import SessionTask
+from slm_lab.session.status_board import StatusBoard
+from slm_lab.storage.run_dir import RunDir
+from tests.support import parse, ppo
+
+STEPS = MemoryLayout(16, 4, (4,), np.dtype(np.float32), (), np.dtype(np.int64))
+FRAMES = 64
+"""Of one unroll."""
+
+
+class Answer:
+    """What a call will give."""
+
+    def __init__(self, *given):
+        self.given = given
+        self.is_here = False
+
+    def come(self, value=None):
+        self.is_here, self.value = True, value
+
+
+class Method:
+    def __init__(self):
+        self.calls = []
+
+    def options(self, concurrency_group):
+        return self
+
+    def remote(self, *given):
+        self.calls.append(Answer(*given))
+        return self.calls[-1]
+
+
+class RemoteActor:
+    """A Ray actor that does what the test says."""
+
+    def __init__(self):
+        self.begin, self.play, self.take, self.frame = (Method() for _ in range(4))
+        self.is_killed = False
+
+    def has_begun(self):
+        self.begin.calls[0].come()
+
+    def has_played(self, frame=FRAMES, number=None):
+        """The unroll of that number, or the next one."""
+        waiting = [call for call in self.play.calls if not call.is_here]
+        call = waiting[0] if number is None else self.play.calls[number]
+        unroll = Unroll.allocate(UnrollLayout(STEPS, 0))
+        unroll.reward[:] = self.play.calls.index(call)
+        call.come(UnrollMessage(packed(unroll), frame, 1.0, 2.0, 0.5))
+
+    def is_lost(self, error=None):
+        for method in (self.begin, self.play, self.take, self.frame):
+            for call in method.calls:
+                if not call.is_here:
+                    call.come(error or ActorDiedError())
+
+
+class FakeRay:
+    """The few calls that an inlet makes, and the clock by which it measures."""
+
+    def __init__(self):
+        self.now = 0.0
+        self.actors = []
+        self.put_count = 0
+        self.cpus = 8
+
+    def remote(self, **options):
+        return lambda _: SimpleNamespace(remote=self._make)
+
+    def _make(self):
+        self.actors.append(RemoteActor())
+        return self.actors[-1]
+
+    def wait(self, refs, timeout):
+        here = [ref for ref in refs if ref.is_here]
+        if not here:
+            self.now += timeout
+        return here[:1], []
+
+    def get(self, refs):
+        values = [ref.value for ref in (refs if isinstance(refs, list) else [refs])]
+        for value in values:
+            if isinstance(value, Exception):
+                raise value
+        return values if isinstance(refs, list) else values[0]
+
+    def put(self, value):
+        self.put_count += 1
+        return value
+
+    def kill(self, actor):
+        actor.is_killed = True
+
+    def cluster_resources(self):
+        return {"CPU": self.cpus}
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
+class Lab:
+    """An inlet with its board, and what its parent is told."""
+
+    def __init__(self, ray, actors, max_frame, frame, max_restart, **flow):
+        meta = {"distributed": "actor_learner", "max_session": actors, "cluster": "auto"}
+        raw = ppo(env__max_frame=max_frame)
+        raw["meta"] |= {**meta, "max_restart": max_restart, "actor_learner": flow}
+        spec = parse(raw)
+        self.ray, self.told = ray, []
+        self.board = StatusBoard.allocate(SPAWN, 1 + actors)
+        self.board.clock_slots[0] = frame
+        task = SessionTask(spec, RunDir(Path(), "s"), 0, 0, 0, 1 + actors, resume=False)
+        agent = SimpleNamespace(learner=SimpleNamespace(flats={}))
+        env = SimpleNamespace(statistics=np.zeros(0))
+        losses = SimpleNamespace(send=self.told.append)
+        self.source = RaySource(task, self.board, agent, env, losses)
+
+    @property
+    def actors(self):
+        """Those that sit there now, as they were begun."""
+        return [actor for actor in self.ray.actors if not actor.is_killed]
+
+    def publish(self, version=1):
+        self.source.weights.publish({}, np.zeros(0), version)
+
+    def begin(self):
+        self.publish()
+        self.poll()
+        for actor in self.actors:
+            actor.has_begun()
+        self.poll()
+
+    def poll(self, after=1.0):
+        self.ray.now += after
+        self.source.poll()
+
+    def receive(self):
+        """The actor of the next unroll, and which of those that it was asked for it is."""
+        received = self.source.receive(0.0)
+        if received is None:
+            return None
+        actor, unroll = received
+        return actor, int(unroll.reward[0, 0])
+
+    def asked(self):
+        return [len(actor.play.calls) for actor in self.actors]
+
+    def phases(self):
+        return [self.board.phase(1 + actor) for actor in range(self.source.num_actors)]
+
+
+def replace_ray(monkeypatch):
+    """Puts a FakeRay in place of Ray and of the clock, and returns it."""
+    fake = FakeRay()
+
+    @contextmanager
+    def connected(address):
+        fake.is_connected = True
+        yield
+        fake.is_connected = False
+
+    monkeypatch.setattr(inlet_module, "ray", fake)
+    for module in (inlet_module, hang_detector):
+        monkeypatch.setattr(module, "time", fake)
+    monkeypatch.setattr(inlet_module, "connected", connected)
+    return fake
