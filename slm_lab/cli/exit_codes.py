@@ -2,8 +2,9 @@
 
 import errno
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import NoReturn
 
 import typer
 
@@ -18,30 +19,37 @@ INTERRUPTED = 130
 
 @contextmanager
 def report_errors() -> Iterator[None]:
-    """Prints an error that the user can act on as one message, and exits with its code.
+    """Prints an error that the user can act on as one message, and exits with its code."""
+    try:
+        yield
+    except (SpecError, UsageError, MissingExtraError) as error:
+        _fail(str(error), BAD_INPUT)
+    except LabError as error:
+        _fail(str(error), FAILED)
+    except KeyboardInterrupt:
+        _fail("stopped", INTERRUPTED)
+    except (OSError, MemoryError, RuntimeError, ImportError) as error:
+        _fail(_message(error), FAILED)
+
+
+def run_guarded(app: Callable[[], object]) -> NoReturn:
+    """Runs the command line, and exits with its code.
 
     If the standard output fails, the command still runs to its end and exits with FAILED.
     """
+    code: str | int | None = 0
     with guarded_output() as output_failure:
         try:
-            yield
-        except (SpecError, UsageError, MissingExtraError) as error:
-            _fail(str(error), BAD_INPUT)
-        except LabError as error:
-            _fail(str(error), FAILED)
-        except KeyboardInterrupt:
-            _fail("stopped", INTERRUPTED)
-        except (OSError, MemoryError, RuntimeError, ImportError) as error:
-            _fail(_message(error), FAILED)
+            app()
+        except SystemExit as ended:
+            code = ended.code
         finally:
             why = output_failure()
             if why is not None:
-                print(
-                    f"standard output: {why}; printing stopped, the command itself finished",
-                    file=sys.stderr,
-                )
-        if why is not None:
-            raise typer.Exit(FAILED)
+                message = f"standard output: {why}; printing stopped, the command itself finished"
+                print(message, file=sys.stderr)
+                code = code or FAILED
+    sys.exit(code)
 
 
 def _message(error: Exception) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from slm_lab import __version__
-from slm_lab.cli.exit_codes import report_errors
+from slm_lab.cli.exit_codes import report_errors, run_guarded
 from slm_lab.cli.options import Imports, Sets, SpecName, Trust
 from slm_lab.cli.spec import app as spec_app
 
@@ -29,8 +29,7 @@ OF_SAVED_AGENTS = "Options of eval@RUN and enjoy@RUN"
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        with report_errors():
-            print(f"slm-lab {__version__}")
+        print(f"slm-lab {__version__}")
         raise typer.Exit
 
 
@@ -270,12 +269,12 @@ def plot(
 
 def main() -> None:
     """The entry point of `slm-lab`."""
-    app()
+    run_guarded(app)
 
 
 def run_lab() -> None:
     """The entry point of `run_lab.py`, SLM Lab's name for `slm-lab run`."""
-    app(["run", *sys.argv[1:]], prog_name="run_lab.py")
+    run_guarded(lambda: app(["run", *sys.argv[1:]], prog_name="run_lab.py"))
 
 
 if __name__ == "__main__":
