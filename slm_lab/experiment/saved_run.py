@@ -1,6 +1,8 @@
 """Read-only access to the spec and the agents of a saved run. Needs no lock of the run."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias, final
@@ -21,9 +23,9 @@ from slm_lab.spec.schema.net import TorchArcNetSpec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.checkpoint import CheckpointStore, reading
 from slm_lab.storage.compatibility import check_fits
-from slm_lab.storage.manifest import Manifest, read_manifest
+from slm_lab.storage.manifest import Manifest, previous_path, read_manifest
 from slm_lab.storage.origin import typed_settings
-from slm_lab.storage.run_dir import RunDir, origin_of
+from slm_lab.storage.run_dir import RunDir, SessionPaths, origin_of
 from slm_lab.storage.run_lookup import find_saved, recorded_seed
 
 Which: TypeAlias = Literal["best", "latest"]
@@ -122,14 +124,30 @@ class SavedRun:
 
     def has_checkpoint(self, session: int) -> bool:
         """Whether a Session has a checkpoint yet."""
-        return read_manifest(self.run_dir.session(self.trial, session).manifest) is not None
+        with self._previous_reported(session) as paths:
+            return read_manifest(paths.manifest) is not None
 
     def load(self, session: int, which: Which | None) -> SavedAgent:
         """The agent of a Session; by default the best, or the latest if there is no best.
 
         Raises UsageError if there is none, CheckpointError if its file is damaged.
         """
+        with self._previous_reported(session) as paths:
+            return self._load(paths, session, which)
+
+    @contextmanager
+    def _previous_reported(self, session: int) -> Iterator[SessionPaths]:
+        """Adds to a CheckpointError that a previous checkpoint is kept."""
         paths = self.run_dir.session(self.trial, session)
+        try:
+            yield paths
+        except CheckpointError as error:
+            if not previous_path(paths.manifest).is_file():
+                raise
+            kept = f"train@{self.run_dir.root} resumes from the previous checkpoint if it is intact"
+            raise CheckpointError(f"{error}; {kept}") from error
+
+    def _load(self, paths: SessionPaths, session: int, which: Which | None) -> SavedAgent:
         store = CheckpointStore(paths.models, paths.prefix)
         manifest = store.manifest()
         while manifest is not None:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from slm_lab.storage.checkpoint import CheckpointStore
-from slm_lab.storage.manifest import read_manifest
+from slm_lab.storage.manifest import previous_path, read_manifest
 from tests.faults.lab import NAME, manifest, run_folder, write_spec
 from tests.support import ppo
 from tests.unit.cli.trained import edited, lab, table
@@ -35,6 +35,17 @@ def test_a_damaged_checkpoint_is_named(copy, part):
     assert done.exit_code == 1
     assert name in done.output
     assert "damaged" in done.output
+
+
+def test_of_a_damaged_manifest_the_previous_checkpoint_is_reported(copy):
+    kept = "resumes from the previous checkpoint"
+    previous = previous_path(manifest(copy))
+    previous.write_bytes(manifest(copy).read_bytes())
+    manifest(copy).write_text("{")
+    for mode in ("eval@latest", "enjoy@latest"):
+        assert kept in " ".join(lab(copy, mode).output.split())
+    previous.unlink()
+    assert kept not in " ".join(lab(copy, "eval@latest").output.split())
 
 
 @pytest.mark.parametrize("part", ["best", "state"])
