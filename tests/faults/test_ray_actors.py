@@ -44,7 +44,7 @@ def on_policy(max_frame, **changes):
 
 def actors():
     """The processes of the actors on the nodes, which are this process's."""
-    return [each for each in children_of(os.getpid()) if "ClusterActor" in command_line(each)]
+    return [each for each in children_of(os.getpid()) if "RayActor" in command_line(each)]
 
 
 def the_run(folder):
