@@ -15,16 +15,18 @@ class LabError(Exception):
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing wrong with a spec: the dotted `path`, the value given there, what is allowed."""
+    """One thing wrong with a spec: the dotted `path`, and what is allowed there.
+
+    `value` is the value given there; `...` if there is none to show.
+    """
 
     path: str
     message: str
-    value: object = None
-    has_value: bool = False
+    value: object = ...
 
     @override
     def __str__(self) -> str:
-        given = f" = {_shorten(self.value)}" if self.has_value else ""
+        given = "" if self.value is ... else f" = {_shorten(self.value)}"
         return f"{self.path}{given}: {self.message}"
 
 

@@ -26,7 +26,7 @@ def even_num_envs(episodes: int) -> int:
 
 def step_bound(spec: "EnvSpec") -> int:
     """Steps after which an episode counts as endless: its own limit, at least MAX_STEPS."""
-    from slm_lab.env.time_limit import episode_limit
+    from slm_lab.env.versions import episode_limit
 
     return max(MAX_STEPS, episode_limit(spec) or 0)
 

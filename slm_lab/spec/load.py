@@ -88,7 +88,7 @@ def spec_names(content: Mapping[str, Any]) -> list[str]:
 def settle(raw: Any, settings: Sequence[Setting]) -> tuple[dict[str, Any], list[Problem]]:
     """A raw spec of a file, converted from the old form and with `settings` applied."""
     if not isinstance(raw, Mapping):
-        return {}, [Problem("spec", "must be a block {agent, env, meta}", raw, has_value=True)]
+        return {}, [Problem("spec", "must be a block {agent, env, meta}", raw)]
     data, problems = unwrap_lists_of_one(raw)
     if not all(map(is_of_search, problems)):
         return data, []  # parse reports them

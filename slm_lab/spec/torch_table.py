@@ -26,14 +26,6 @@ class Argument(NamedTuple):
     default: Any
 
 
-class ArgumentProblem(NamedTuple):
-    """What is wrong with one argument."""
-
-    argument: str
-    message: str
-    missing: bool
-
-
 @dataclass(frozen=True)
 class TorchEntry:
     """A class of torch: its arguments, or the reason why a spec cannot use it."""
@@ -134,18 +126,18 @@ def with_whole_numbers(args: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def argument_problems(entry: TorchEntry, args: Mapping[str, Any]) -> Iterator[ArgumentProblem]:
-    """The problems of the arguments of `entry`, in the order of `args`."""
+def argument_problems(entry: TorchEntry, args: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Wrong arguments of `entry` with messages, in the order of `args`; then missing arguments."""
     for key, value in args.items():
         if key not in entry.arguments:
             message = unknown_name("argument", key, list(entry.arguments))
         else:
             message = _value_message(key, value, entry.arguments[key])
         if message:
-            yield ArgumentProblem(key, message, missing=False)
+            yield key, message
     for key, argument in entry.arguments.items():
         if argument.required and key not in args:
-            yield ArgumentProblem(key, "is missing", missing=True)
+            yield key, "is missing"
 
 
 def _value_message(key: str, value: Any, argument: Argument) -> str:

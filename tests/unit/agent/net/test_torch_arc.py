@@ -208,5 +208,5 @@ def test_an_axis_that_counts_the_observations_is_refused(layer, args, key):
 @pytest.mark.parametrize("key", ["batch_norm", "layer_norm"])
 def test_layers_that_an_arc_names_itself_are_not_added_from_outside(key):
     assert arc_net(linear(5), "Tanh", **{key: False})
-    with pytest.raises(ValidationError, match="must be false: write the layer into the arc"):
+    with pytest.raises(ValidationError, match="must be false: add the layer to the arc"):
         arc_net(linear(5), "Tanh", **{key: True})
