@@ -16,7 +16,7 @@ from slm_lab.cli.screen import print_line
 from slm_lab.cli.window import window_of
 from slm_lab.core.text import significant
 from slm_lab.env.simulators.film import Film, headless
-from slm_lab.env.step import FinishedEpisodes
+from slm_lab.env.vector_env import FinishedEpisodes
 from slm_lab.experiment.saved_run import SavedAgent, SavedRun, SavedRunRequest, Which
 from slm_lab.session.evaluator import Evaluator
 from slm_lab.session.play_episodes import even_num_envs, join_episodes

@@ -19,7 +19,7 @@ from slm_lab.spec.schema.env import EnvSpec
 LAB_KEYS = {"max_episode_steps": "max_t", "autoreset_mode": None, "num_envs": "num_envs"}
 """Arguments of native vector environments that the lab sets, and the spec's key for them."""
 
-ALIASES = {"max_steps": "max_t", **dict.fromkeys(("frame_stack", "num_stack"), JOINED)}
+OTHER_NAMES = {"max_steps": "max_t", **dict.fromkeys(("frame_stack", "num_stack"), JOINED)}
 """Names of other libraries for keys of every environment, and the spec's key for them."""
 
 SHOWN_MODES = frozenset({"human", "rgb_array", "rgb_array_list"})
@@ -115,17 +115,13 @@ def _accepted(arguments: Arguments, entry: GymnasiumSpec) -> set[str] | None:
 
 def why_not_shown(spec: EnvSpec) -> str | None:
     """Why the environment cannot open a window (render mode "human"); None if no reason is known.
-
-    Raises as `find_env`.
-    """
+    Raises as `find_env`."""
     return _why_not_drawn(spec, "human", SHOWN_MODES)
 
 
 def why_not_filmed(spec: EnvSpec) -> str | None:
     """Why the environment has no images (render mode "rgb_array"); None if no reason is known.
-
-    Raises as `find_env`.
-    """
+    Raises as `find_env`."""
     return _why_not_drawn(spec, IMAGES, frozenset({IMAGES}))
 
 
@@ -153,7 +149,7 @@ def _why_not_drawn(spec: EnvSpec, wanted: str, modes_for_it: frozenset[str]) -> 
 
 def _refusal(key: str, entry: GymnasiumSpec, accepted: set[str]) -> str:
     message = f"{entry.id} does not accept it"
-    own = LAB_KEYS.get(key) or ALIASES.get(key)
+    own = LAB_KEYS.get(key) or OTHER_NAMES.get(key)
     nearest = own or nearest_name(key, sorted(accepted))
     if nearest is not None:
         return f"{message}; did you mean {nearest}?"
@@ -161,11 +157,8 @@ def _refusal(key: str, entry: GymnasiumSpec, accepted: set[str]) -> str:
 
 
 def _single_creator(entry: GymnasiumSpec) -> Callable[..., Any]:
-    """The class or function of a single environment.
-
-    Raises ImportError or DependencyNotInstalled if a package is missing, and UsageError if its
-    module does not import for another reason.
-    """
+    """The class or function of a single environment. Raises ImportError or DependencyNotInstalled
+    if a package is missing, and UsageError if its module does not import for another reason."""
     target: Any = entry.entry_point
     try:
         with known_warnings_ignored():

@@ -22,10 +22,8 @@ from slm_lab.env.simulators.atari import without_own_skip
 
 @dataclass(frozen=True)
 class Extra:
-    """A family of environments of an optional dependency.
-
-    Its members have `id_part` in their id, or an entry point that begins with `entry_point`.
-    """
+    """A family of environments of an optional dependency. Its members have `id_part` in their id,
+    or an entry point that begins with `entry_point`."""
 
     name: str
     module: str
@@ -49,10 +47,8 @@ class Extra:
         )
 
     def prepare(self) -> None:
-        """Registers the family's ids. Raises MissingExtraError if it is not installed.
-
-        Does not import a simulator whose ids Gymnasium itself registers.
-        """
+        """Registers the family's ids. Raises MissingExtraError if it is not installed. Does not
+        import a simulator whose ids Gymnasium itself registers."""
         installed = importlib.util.find_spec(self.module) is not None
         if installed and self.registers:
             importlib.import_module(self.module)
@@ -61,10 +57,8 @@ class Extra:
 
 
 def require(module: str, extra: str) -> None:
-    """Raises MissingExtraError if `module`, which the `extra` installs, is missing.
-
-    A folder without code, which an uninstalled package may leave, does not count: it has no origin.
-    """
+    """Raises MissingExtraError if `module`, which the `extra` installs, is missing. A folder
+    without code, which an uninstalled package may leave, does not count: it has no origin."""
     found = importlib.util.find_spec(module)
     if found is None or found.origin is None:
         raise MissingExtraError(f"{module} is not installed; run: {pip_command(extra)}")
@@ -118,10 +112,8 @@ SUCCESSORS = (
     (re.compile(r"LunarLander-v[0-2]"), "LunarLander-v3"),
     (re.compile(r"LunarLanderContinuous-v\d+"), 'LunarLander-v3 with "continuous": true'),
 )
-"""Patterns of ids whose simulator no longer exists, and their successors.
-
-They apply only to ids that Gymnasium does not know: an installed package may still register one.
-"""
+"""Patterns of ids whose simulator no longer exists, and their successors. They apply only to ids
+that Gymnasium does not know: an installed package may still register one."""
 
 
 @contextmanager
@@ -258,10 +250,8 @@ def _class_for_id(given: type, prefix: str) -> str:
 
 
 def _nearest_id(env_id: str, known: Sequence[str]) -> str | None:
-    """The known id that `env_id` probably misspells; None if there is none.
-
-    At most one in four letters of the name may differ: a wrong hint would mislead users.
-    """
+    """The known id that `env_id` probably misspells; None if there is none. At most one in four
+    letters of the name may differ: a wrong hint would mislead users."""
     wanted = _parted(env_id.strip())[0]
     exact = _latest_version(wanted, known)
     if exact is not None:

@@ -176,9 +176,7 @@ def make_single(
     name: str, entry: GymnasiumSpec, max_t: int | None, kwargs: Mapping[str, Any]
 ) -> gymnasium.Env[Any, Any]:
     """One environment with its time limit and flat observations, without Gymnasium's slow checks.
-
-    Raises SpecError as `flatten_parts`.
-    """
+    Raises SpecError as `flatten_parts`."""
     entry = unchecked(entry)
     with known_warnings_ignored():
         log_mujoco_warnings(entry)
@@ -213,7 +211,8 @@ def _wrap(
     image_size = spec.image_downsize if game is None else None
     observation = ObservationConverter(raw.observation_space, spec.name, image_size)
     if spec.normalize_obs and is_image(observation.space):
-        raise SpecError("env", [_images_normalised()])
+        message = "its observations are images, which agent.net.normalize scales; remove it"
+        raise SpecError("env", [Problem("env.normalize_obs", message, True)])
     obs_size = math.prod(observation.space.shape or ()) if spec.normalize_obs else 0
     obs_length = RunningStatistics.length(obs_size) if spec.normalize_obs else 0
     reward_length = RunningStatistics.length(1) if spec.normalize_reward else 0
@@ -247,11 +246,6 @@ def _wrap(
         moments=tuple(block for block in blocks if block.start < block.stop),
         training=training,
     )
-
-
-def _images_normalised() -> Problem:
-    message = "its observations are images, which agent.net.normalize scales; remove it"
-    return Problem("env.normalize_obs", message, True)
 
 
 def _joiner(

@@ -10,9 +10,8 @@ from slm_lab.env.convert.frames import FrameJoiner
 from slm_lab.env.convert.normalize import ObservationNormalizer
 from slm_lab.env.convert.observation import ObservationConverter
 from slm_lab.env.convert.reward import RewardConverter
-from slm_lab.env.step import FinishedEpisodes, Step
 from slm_lab.env.vector.raw import RawEnvs
-from slm_lab.env.vector_env import VectorEnv
+from slm_lab.env.vector_env import FinishedEpisodes, Step, VectorEnv
 
 NONE_ENDED: IntArray = np.zeros(0, np.int64)
 
@@ -34,10 +33,8 @@ class CurrentNormalization(Normalization):
 
 
 class PipelineEnv(VectorEnv):
-    """action → raw environments → episode statistics on the raw reward → reward, observation.
-
-    With `training` False the normalisers' statistics are constant.
-    """
+    """action → raw environments → episode statistics on the raw reward → reward, observation. With
+    `training` False the normalisers' statistics are constant."""
 
     def __init__(
         self,

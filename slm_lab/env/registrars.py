@@ -30,10 +30,8 @@ class Registrar(NamedTuple):
 
 
 def ask_packages(env_id: str) -> list[str]:
-    """Imports packages one by one until `env_id` is registered.
-
-    Returns a line for each package that does not import.
-    """
+    """Imports packages one by one until `env_id` is registered. Returns a line for each package
+    that does not import."""
     failures = []
     for name, register in _registrars(env_id):
         try:
@@ -59,9 +57,7 @@ def _registrars(env_id: str) -> Iterator[Registrar]:
 
 def _namesakes(env_id: str) -> Iterator[str]:
     """Packages that need Gymnasium and are named like the id: minigrid for MiniGrid-Empty-5x5-v0.
-
-    Many packages have no entry point, but register their ids on import.
-    """
+    Many packages have no entry point, but register their ids on import."""
     word = _letters(env_id.replace("/", "-").partition("-")[0])
     for distribution in distributions():
         name = distribution.metadata["Name"] or ""

@@ -20,9 +20,7 @@ def episode_limit(spec: EnvSpec) -> int | None:
 
 def env_record(spec: EnvSpec) -> dict[str, Any]:
     """The id, vectorisation, step limit and all arguments, registered ones included, as JSON.
-
-    Raises as `make_env`.
-    """
+    Raises as `make_env`."""
     entry = find_env(spec.name)
     arguments = {**entry.kwargs, **spec.kwargs}
     if is_atari(entry):

@@ -15,10 +15,8 @@ from slm_lab.metrics.tracker import MA_WINDOW, next_multiple
 
 @final
 class EvaluationTracker:
-    """Schedules evaluations, makes their rows and tracks the best return.
-
-    `max_frame` is the budget in total frames.
-    """
+    """Schedules evaluations, makes their rows and tracks the best return. `max_frame` is the budget
+    in total frames."""
 
     columns = EVAL_COLUMNS
 
@@ -47,9 +45,7 @@ class EvaluationTracker:
         opt_step: int,
     ) -> Row:
         """The row of an evaluation of K >= 1 episodes, both arrays (K,), at the training's clocks.
-
-        Sets `improved`: whether its mean return exceeds that of every earlier evaluation.
-        """
+        Sets `improved`: whether its mean return exceeds that of every earlier evaluation."""
         mean = float(episode_return.mean())
         self._row_returns.append(mean)
         self._recent.add(total_frame, episode_return)

@@ -25,10 +25,8 @@ class DamagedRowsError(LabError, ValueError):
 @final
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """R rows of numbers: `rows[column]` is float64 (R,), NaN where a cell is empty.
-
-    `values` is (C, R), a row per column, and read-only. Counts are exact up to 2^53.
-    """
+    """R rows of numbers: `rows[column]` is float64 (R,), NaN where a cell is empty. `values` is (C,
+    R), a row per column, and read-only. Counts are exact up to 2^53."""
 
     columns: tuple[str, ...]
     values: FloatArray
@@ -86,10 +84,8 @@ def column_names(header: bytes) -> tuple[str, ...]:
 
 
 def parse_row(columns: Sequence[str], line: bytes) -> list[float | None]:
-    """The numbers of a line, given without its line end; None for an empty cell.
-
-    Raises ValueError, with the column, if a cell is no number, or if the number of cells is wrong.
-    """
+    """The numbers of a line, given without its line end; None for an empty cell. Raises ValueError,
+    with the column, if a cell is no number, or if the number of cells is wrong."""
     cells = line.split(b",")
     if len(cells) != len(columns):
         raise ValueError(f"cells: {len(cells)}, columns: {len(columns)}")

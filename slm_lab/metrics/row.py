@@ -146,10 +146,8 @@ EVAL_COLUMNS: tuple[str, ...] = (
 TIMING_COLUMNS: tuple[str, ...] = (
     "wall_t", "cpu_t", "fps", "sync_share", "eps", "actor_wait_share", "learner_wait_share",
 )  # fmt: skip
-"""The only columns that differ between two runs of one spec and seed.
-
-Other columns differ only with Hogwild! workers and actors, which run in no fixed order.
-"""
+"""The only columns that differ between two runs of one spec and seed. Other columns differ only
+with Hogwild! workers and actors, which run in no fixed order."""
 
 
 @final
@@ -173,11 +171,8 @@ class Row:
 
 
 def resolve_columns(extra: Iterable[str | Column]) -> tuple[str, ...]:
-    """The base columns, then `extra`: names from `COLUMNS`, or other Columns.
-
-    Raises LabError for an unknown name, for a name with a comma, quote or line end, and for a
-    duplicate.
-    """
+    """The base columns, then `extra`: names from `COLUMNS`, or other Columns. Raises LabError for
+    an unknown name, for a name with a comma, quote or line end, and for a duplicate."""
     names = list(BASE_COLUMNS)
     for column in extra:
         name = column.name if isinstance(column, Column) else column

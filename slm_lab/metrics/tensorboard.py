@@ -95,10 +95,8 @@ class TensorBoardExporter:
 
 @final
 class _EventFile:
-    """One event file.
-
-    The EventFileWriter of `tensorboard` writes in a thread, where a full disk raises no error.
-    """
+    """One event file. The EventFileWriter of `tensorboard` writes in a thread, where a full disk
+    raises no error."""
 
     def __init__(self, log_dir: Path) -> None:
         from tensorboard.compat.proto import event_pb2, summary_pb2

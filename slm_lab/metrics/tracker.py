@@ -75,10 +75,8 @@ class Tracker:
         episode_length: IntArray,
         total_frame: int,
     ) -> None:
-        """Adds K > 0 episodes that ended at `total_frame`; all arrays are (K,).
-
-        `episode_return` is raw reward. Raises LabError if a return is not finite.
-        """
+        """Adds K > 0 episodes that ended at `total_frame`; all arrays are (K,). `episode_return` is
+        raw reward. Raises LabError if a return is not finite."""
         if not np.isfinite(episode_return).all():
             raise LabError(
                 f"environments {np.asarray(env_index).tolist()} finished episodes with returns "
@@ -92,10 +90,8 @@ class Tracker:
         self._episode_length[env_index] = episode_length
 
     def track_update(self, report: Mapping[str, float]) -> None:
-        """Adds a learner report to the means of the next row.
-
-        A NaN makes the mean NaN. Raises LabError for a key without a column.
-        """
+        """Adds a learner report to the means of the next row. A NaN makes the mean NaN. Raises
+        LabError for a key without a column."""
         sums, counts = self._sums, self._counts
         for name, value in report.items():
             if name not in sums:
@@ -205,10 +201,8 @@ class Tracker:
             self._recent.add(int(rows["total_frame"][row]), episodes)
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores `state`; `log_frequency` may differ from the saved run's.
-
-        Raises CheckpointError if the columns or the number of environments differ.
-        """
+        """Restores `state`; `log_frequency` may differ from the saved run's. Raises CheckpointError
+        if the columns or the number of environments differ."""
         if tuple(state["columns"]) != self.columns:
             raise CheckpointError(
                 f"the checkpoint's rows have the columns {', '.join(state['columns'])}, "

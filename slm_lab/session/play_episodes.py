@@ -7,8 +7,7 @@ import numpy as np
 
 from slm_lab.core.errors import LabError
 from slm_lab.core.types import Array, BoolArray, FloatArray
-from slm_lab.env.step import FinishedEpisodes
-from slm_lab.env.vector_env import VectorEnv
+from slm_lab.env.vector_env import FinishedEpisodes, VectorEnv
 
 if TYPE_CHECKING:
     from slm_lab.spec.schema.env import EnvSpec

@@ -47,22 +47,17 @@ class TorchEntry:
         }
 
 
-# Bounds of an argument of this name in any class: (holds, message).
+_POSITIVE = (lambda x: x > 0, "must be > 0")
+_AT_LEAST_0 = (lambda x: x >= 0, "must be >= 0")
+_AT_LEAST_1 = (lambda x: x >= 1, "must be >= 1")
+_FRACTION = (lambda x: 0 <= x <= 1, "must be between 0 and 1")
 NUMBER_BOUNDS = {
-    "lr": (lambda x: x > 0, "must be > 0"),
-    "eps": (lambda x: x >= 0, "must be >= 0"),
-    "weight_decay": (lambda x: x >= 0, "must be >= 0"),
-    "momentum": (lambda x: 0 <= x <= 1, "must be between 0 and 1"),
-    "frame": (lambda x: x >= 1, "must be >= 1"),
-    "min_factor": (lambda x: 0 <= x <= 1, "must be between 0 and 1"),
-    "step_size": (lambda x: x >= 1, "must be >= 1"),
-    "delta": (lambda x: x > 0, "must be > 0"),
-    "beta": (lambda x: x >= 0, "must be >= 0"),
-    "alpha": (lambda x: x >= 0, "must be >= 0"),
-    "out_features": (lambda x: x >= 1, "must be >= 1"),
-    "out_channels": (lambda x: x >= 1, "must be >= 1"),
-    "warmup_steps": (lambda x: x >= 0, "must be >= 0"),
+    **dict.fromkeys(("lr", "delta"), _POSITIVE),
+    **dict.fromkeys(("eps", "weight_decay", "beta", "alpha", "warmup_steps"), _AT_LEAST_0),
+    **dict.fromkeys(("frame", "step_size", "out_features", "out_channels"), _AT_LEAST_1),
+    **dict.fromkeys(("momentum", "min_factor"), _FRACTION),
 }
+"""Bounds of an argument of this name in any class: (holds, message)."""
 WHOLE = frozenset(
     {"frame", "step_size", "total_iters", "T_max", "T_0", "T_mult", "total_steps", "epochs",
      "steps_per_epoch", "step_size_up", "step_size_down", "out_features", "out_channels"}

@@ -47,10 +47,8 @@ class FlatObservation(gymnasium.ObservationWrapper[Array, Any, Any]):
 
 
 def flatten_parts(env: Env, env_name: str) -> Env:
-    """`env`, wrapped if its observations have parts.
-
-    Raises SpecError with every observation, or part of one, that is no vector of numbers.
-    """
+    """`env`, wrapped if its observations have parts. Raises SpecError with every observation, or
+    part of one, that is no vector of numbers."""
     problems = [
         unsupported(part, env_name, path)
         for path, part in _parts(env.observation_space)
@@ -78,10 +76,8 @@ def _parts(
 
 
 def _fault(space: Space[Any], observation: Any, path: tuple[str, ...] = ()) -> str | None:
-    """Why an observation cannot be flattened like its space; None if it can.
-
-    Does not check the bounds of a Box or number types: environments with wrong ones work.
-    """
+    """Why an observation cannot be flattened like its space; None if it can. Does not check the
+    bounds of a Box or number types: environments with wrong ones work."""
     if isinstance(space, spaces.Dict):
         return _fault_of_dict(space, observation, path)
     if isinstance(space, spaces.Tuple):

@@ -43,10 +43,8 @@ class FrameJoiner:
     def follow_and_begin(
         self, joined: Array, last: Array, first: Array, over: IntArray
     ) -> tuple[Array, Array]:
-        """`follow` with the `last` frames (N, …) of a step, without and with new episodes.
-
-        In the rows `over` (K,) new episodes begin with their `first` frames.
-        """
+        """`follow` with the `last` frames (N, …) of a step, without and with new episodes. In the
+        rows `over` (K,) new episodes begin with their `first` frames."""
         ended = self.follow(joined, last)
         if len(over) == 0:
             return ended, ended

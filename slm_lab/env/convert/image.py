@@ -10,10 +10,8 @@ from slm_lab.core.types import Array
 
 
 def is_image(space: Space[Any]) -> bool:
-    """Whether observations are images: uint8 of 2 to 4 axes.
-
-    The shape is (H, W), (H, W, C), (C, H, W), or (L, H, W, C) for a stack of frames.
-    """
+    """Whether observations are images: uint8 of 2 to 4 axes. The shape is (H, W), (H, W, C), (C, H,
+    W), or (L, H, W, C) for a stack of frames."""
     return (
         isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) in (2, 3, 4)
     )

@@ -36,10 +36,8 @@ class RewardConverter:
         return self._normalizer is not None
 
     def convert(self, raw_reward: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Rewards (N,) of one step → (N,) float32, and the same before `normalize`.
-
-        In training it adds them to the statistics.
-        """
+        """Rewards (N,) of one step → (N,) float32, and the same before `normalize`. In training it
+        adds them to the statistics."""
         reward = np.sign(raw_reward) if self._sign_first else raw_reward
         if self._scale is not None:
             reward = np.sign(reward) if isinstance(self._scale, str) else reward * self._scale

@@ -26,10 +26,8 @@ class Argument(NamedTuple):
     """The globals for annotations that are strings."""
 
     def why_not(self, value: Any) -> str | None:
-        """The message for an invalid `value`; None if it is valid, or if that is unknown.
-
-        A value of the default's type is valid with any annotation; an int is valid for a float.
-        """
+        """The message for an invalid `value`; None if it is valid, or if that is unknown. A value
+        of the default's type is valid with any annotation; an int is valid for a float."""
         allowed = self._plain_types()
         if allowed is None or type(value) is type(self.default) or type(value) in allowed:
             return None
@@ -64,10 +62,8 @@ class Arguments(NamedTuple):
 
 
 def arguments_of(creator: Callable[..., Any]) -> Arguments:
-    """The keyword arguments of a class or function.
-
-    If a class has **kwargs, the arguments of its base classes count too.
-    """
+    """The keyword arguments of a class or function. If a class has **kwargs, the arguments of its
+    base classes count too."""
     if not inspect.isclass(creator):
         return _declared(creator)
     named: dict[str, Argument] = {}

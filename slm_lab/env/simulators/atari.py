@@ -50,7 +50,7 @@ NOT_OURS: Mapping[str, str] = {
 JOINED = 'frame_op "stack" with frame_op_len'
 """The spec's keys for what other libraries call a frame stack."""
 
-USUAL_WORDS: Mapping[str, str] = {
+OTHER_NAMES: Mapping[str, str] = {
     **dict.fromkeys(("frame_stack", "num_stack", "stack_size"), f"stack_num (or {JOINED})"),
     "max_steps": "max_t",
     "frame_skip": "frameskip",
@@ -61,6 +61,10 @@ USUAL_WORDS: Mapping[str, str] = {
 }
 """Names of other libraries for keys, and the key."""
 
+REFUSED = {key: f"cannot be set: {why}" for key, why in NOT_OURS.items()} | {
+    alias: f"unknown key; did you mean {key}?" for alias, key in OTHER_NAMES.items()
+}
+
 FULL_GAME = (
     "in ale-py it restarts the game after every lost life, so nothing after the first life is "
     "ever seen and a score is that of one life; use life_loss_info: true, with which a lost life "
@@ -69,10 +73,8 @@ FULL_GAME = (
 
 
 class AtariKeys(Block):
-    """The additional keys of `env` for Atari games.
-
-    They are the arguments of ale-py's `AtariVectorEnv`, with the defaults of the v5 ids.
-    """
+    """The additional keys of `env` for Atari games. They are the arguments of ale-py's
+    `AtariVectorEnv`, with the defaults of the v5 ids."""
 
     repeat_action_probability: float = Field(
         0.25, ge=0, le=1, description="sticky actions: probability of repeating the previous action"
@@ -119,17 +121,8 @@ class AtariKeys(Block):
 
     @model_validator(mode="before")
     @classmethod
-    def _not_ours(cls, data: Any) -> Any:
-        lines = [
-            error_line((key,), f"cannot be set: {NOT_OURS[key]}", value)
-            for key, value in data.items()
-            if key in NOT_OURS
-        ]
-        lines += [
-            error_line((key,), f"unknown key; did you mean {USUAL_WORDS[key]}?", value)
-            for key, value in data.items()
-            if key in USUAL_WORDS
-        ]
+    def _no_refused_keys(cls, data: Any) -> Any:
+        lines = [error_line((k,), REFUSED[k], data[k]) for k in data if k in REFUSED]
         if lines:
             raise spec_errors(lines)
         return data
@@ -147,10 +140,8 @@ def is_atari(entry: GymnasiumSpec) -> bool:
 
 
 def without_own_skip(entry: GymnasiumSpec) -> GymnasiumSpec:
-    """A NoFrameskip id of ale-py as the game that the lab preprocesses.
-
-    Users of such ids skip and pool frames themselves. Its sticky actions (none in v4) are kept.
-    """
+    """A NoFrameskip id of ale-py as the game that the lab preprocesses. Users of such ids skip and
+    pool frames themselves. Its sticky actions (none in v4) are kept."""
     if entry.entry_point != ATARI_SINGLE:
         return entry
     kwargs = {key: value for key, value in entry.kwargs.items() if key != "frameskip"}
@@ -158,11 +149,8 @@ def without_own_skip(entry: GymnasiumSpec) -> GymnasiumSpec:
 
 
 def atari_keys(spec: EnvSpec, entry: GymnasiumSpec) -> AtariKeys:
-    """The keys of a game: those of the spec, else those of its registered id.
-
-    The keys of every environment count as well: max_t in steps, frame_op_len, image_downsize.
-    Raises SpecError.
-    """
+    """The keys of a game: those of the spec, else those of its registered id. The keys of every
+    environment count as well: max_t in steps, frame_op_len, image_downsize. Raises SpecError."""
     registered = {key: value for key, value in entry.kwargs.items() if key != "game"}
     try:
         keys = AtariKeys.model_validate({**registered, **spec.kwargs})

@@ -99,11 +99,8 @@ class Filmed(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 @contextmanager
 def drawn(name: str) -> Iterator[None]:
-    """The context for drawing the environment `name`.
-
-    Raises UsageError for any exception: the user requested images, and each simulator has its own
-    exceptions for failed drawing.
-    """
+    """The context for drawing the environment `name`. Raises UsageError for any exception: the user
+    requested images, and each simulator has its own exceptions for failed drawing."""
     try:
         yield
     except LabError:
@@ -114,10 +111,8 @@ def drawn(name: str) -> Iterator[None]:
 
 
 def in_one_line(error: BaseException) -> str:
-    """The message of an exception in one line.
-
-    Also frees what a simulator has partly created; later it would print errors about it.
-    """
+    """The message of an exception in one line. Also frees what a simulator has partly created;
+    later it would print errors about it."""
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
     try:
         with warnings.catch_warnings():

@@ -16,10 +16,8 @@ OLD_MODEL = "'settotalmass' is deprecated"
 """A warning about HalfCheetah's model, which users cannot fix."""
 
 KINEMATICS = ("xpos", "xipos")
-"""Positions of bodies and of their centres of mass in the last simulated step.
-
-Ant and Humanoid measure their velocity from them. Recomputed, they would be those after that step.
-"""
+"""Positions of bodies and of their centres of mass in the last simulated step. Ant and Humanoid
+measure their velocity from them. Recomputed, they would be those after that step."""
 
 CLASSES = (
     "ant_v5:AntEnv",
@@ -34,18 +32,13 @@ CLASSES = (
     "swimmer_v5:SwimmerEnv",
     "walker2d_v5:Walker2dEnv",
 )
-"""Environments whose steps depend only on MuJoCo's integration state and `KINEMATICS`.
-
-The goals of Pusher and Reacher are positions of bodies.
-"""
+"""Environments whose steps depend only on MuJoCo's integration state and `KINEMATICS`. The goals of
+Pusher and Reacher are positions of bodies."""
 
 
 def save_simulation(env: Any) -> StateDict:
-    """The state that a step depends on; about 2 kB for Humanoid.
-
-    It is `mjSTATE_INTEGRATION` (time, positions, velocities, warm start, controls, applied forces,
-    …) and `KINEMATICS`.
-    """
+    """The state that a step depends on; about 2 kB for Humanoid. It is `mjSTATE_INTEGRATION` (time,
+    positions, velocities, warm start, controls, applied forces, …) and `KINEMATICS`."""
     import mujoco
 
     integration = np.empty(mujoco.mj_stateSize(env.model, _integration()))
@@ -64,10 +57,8 @@ def load_simulation(env: Any, state: StateDict) -> None:
 
 
 def is_all_simulation(env: Any) -> bool:
-    """Whether the model has no other state.
-
-    The model of an `xml_file` may have plugins or sleeping bodies, which have state.
-    """
+    """Whether the model has no other state. The model of an `xml_file` may have plugins or sleeping
+    bodies, which have state."""
     import mujoco
 
     sleeps = int(mujoco.mjtEnableBit.mjENBL_SLEEP)

@@ -36,10 +36,8 @@ NATIVE_PARTS = "the observations of its native vector version come in parts (Dic
 
 
 def choose_mode(requested: Mode | None, kwargs: Mapping[str, Any], entry: GymnasiumSpec) -> Mode:
-    """The vectorisation of `entry`: as requested, else native if possible, else sync.
-
-    It does not consider `NATIVE_PARTS`, which only a constructed environment shows.
-    """
+    """The vectorisation of `entry`: as requested, else native if possible, else sync. It does not
+    consider `NATIVE_PARTS`, which only a constructed environment shows."""
     if requested is not None:
         return requested
     if ONLY_SINGLE.isdisjoint(kwargs) and why_not_native(entry) is None:
@@ -176,10 +174,8 @@ class AsyncEnvs(SameStepEnvs):
 
 
 def _final_rows(final_obs: Array, index: IntArray) -> Array:
-    """(K, ...) from the final observations of SAME_STEP.
-
-    Gymnasium has an object array with None in other rows, ALE a dense array with invalid ones.
-    """
+    """(K, ...) from the final observations of SAME_STEP. Gymnasium has an object array with None in
+    other rows, ALE a dense array with invalid ones."""
     if final_obs.dtype == np.object_:
         return np.stack([final_obs[i] for i in index])
     return final_obs[index]

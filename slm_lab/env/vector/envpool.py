@@ -34,20 +34,14 @@ THREAD_KEYS = frozenset({"num_threads", "thread_affinity_offset"})
 COMPARED = "gymnasium.envs."
 """The entry points of environments that envpool reproduces."""
 
+SAME_KEYS = (
+    "img_height", "img_width", "stack_num", "noop_max", "use_fire_reset", "full_action_space",
+    "repeat_action_probability", "mode", "difficulty", "num_threads", "thread_affinity_offset",
+)  # fmt: skip
 KEYS_OF_A_GAME = {
     "frameskip": "frame_skip",
     "grayscale": "gray_scale",
-    "img_height": "img_height",
-    "img_width": "img_width",
-    "stack_num": "stack_num",
-    "noop_max": "noop_max",
-    "use_fire_reset": "use_fire_reset",
-    "full_action_space": "full_action_space",
-    "repeat_action_probability": "repeat_action_probability",
-    "mode": "mode",
-    "difficulty": "difficulty",
-    "num_threads": "num_threads",
-    "thread_affinity_offset": "thread_affinity_offset",
+    **{key: key for key in SAME_KEYS},
 }
 """The keys of a game in ale-py and in envpool."""
 
@@ -217,10 +211,8 @@ def _maker(task: str, num_envs: int, arguments: Mapping[str, Any]) -> Callable[[
 
 
 def _envpool() -> Any:
-    """The package. Raises MissingExtraError.
-
-    If one of its dependencies is missing, its import may raise any exception.
-    """
+    """The package. Raises MissingExtraError. If one of its dependencies is missing, its import may
+    raise any exception."""
     require("envpool", "envpool")
     try:
         with known_warnings_ignored():

@@ -15,11 +15,8 @@ from typing_extensions import override
 from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray, StateDict
 
 CONTINUES = "episode_goes_on"
-"""A key in the info of a single environment's `reset`.
-
-It is True if the last `terminated` ended the episode only for the learner, as a lost life does.
-Then the observation is the last one.
-"""
+"""A key in the info of a single environment's `reset`. It is True if the last `terminated` ended
+the episode only for the learner, as a lost life does. Then the observation is the last one."""
 
 
 class RawStep(NamedTuple):
@@ -78,10 +75,8 @@ class RawEnvs(ABC):
 
 
 def env_seeds(seed: int | Sequence[int], num_envs: int) -> list[int]:
-    """One independent seed per environment; the i-th does not depend on `num_envs`.
-
-    Seeds have 31 bits, because some simulators store them in a C int.
-    """
+    """One independent seed per environment; the i-th does not depend on `num_envs`. Seeds have 31
+    bits, because some simulators store them in a C int."""
     words = np.random.SeedSequence(seed).generate_state(num_envs, np.uint32)
     return [int(word) >> 1 for word in words]
 

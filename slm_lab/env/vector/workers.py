@@ -39,10 +39,8 @@ DEATH_TIMEOUT = 0.5
 
 
 class Stateful(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Gives the parent access to the state of a worker's environment.
-
-    `reset` and the first step raise LabError if a result breaks Gymnasium's interface.
-    """
+    """Gives the parent access to the state of a worker's environment. `reset` and the first step
+    raise LabError if a result breaks Gymnasium's interface."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], index: int) -> None:
         super().__init__(env)

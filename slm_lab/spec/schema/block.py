@@ -38,9 +38,7 @@ def spec_error(message: str) -> PydanticCustomError:
 
 def error_line(loc: tuple[int | str, ...], message: str, given: object = ...) -> InitErrorDetails:
     """One line of a ValidationError: the key `loc` inside this block, and what is wrong with it.
-
-    `given` is the value of the key; `...` if it is missing.
-    """
+    `given` is the value of the key; `...` if it is missing."""
     context = {"message": message, "missing": given is ...}
     error = PydanticCustomError(SPEC_ERROR, "{message}", context)
     return InitErrorDetails(type=error, loc=loc, input=None if given is ... else given)

@@ -59,10 +59,8 @@ def _bound(kind: str, context: Mapping[str, Any]) -> str:
 
 
 def unknown_name(kind: str, name: str, known: Sequence[str], all_of_them: str = "") -> str:
-    """ "unknown key; did you mean gamma?", or the list of known names.
-
-    `all_of_them` describes a list that is too long; then only the nearest names are listed.
-    """
+    """ "unknown key; did you mean gamma?", or the list of known names. `all_of_them` describes a
+    list that is too long; then only the nearest names are listed."""
     nearest = nearest_name(name, list(known))
     if nearest:
         return f"unknown {kind}; did you mean {nearest}?"

@@ -223,10 +223,8 @@ class MetaSpec(Block):
         return mode_of(self.distributed)
 
     def share_of(self, max_frame: int) -> int:
-        """The part of a frame budget that each Session counts.
-
-        Workers and ranks share a budget. A learner counts the frames of all its actors.
-        """
+        """The part of a frame budget that each Session counts. Workers and ranks share a budget. A
+        learner counts the frames of all its actors."""
         return max_frame // self.max_session if self.mode.shares_budget else max_frame
 
     @property

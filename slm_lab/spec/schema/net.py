@@ -166,12 +166,7 @@ class NetSpec(Block):
 
     def role_keys(self, role: Role) -> dict[str, Any]:
         """The file's keys for `role`, without the prefix."""
-        prefix = f"{role}_"
-        return {
-            key.removeprefix(prefix): value
-            for key, value in self._variants.items()
-            if key.startswith(prefix)
-        }
+        return _keys_of(role, self._variants)
 
     def own_keys(self) -> dict[str, Any]:
         """The keys of both roles, as JSON data."""
@@ -216,6 +211,11 @@ class NetSpec(Block):
         return {**handler(self), **self._variants}
 
 
+def _keys_of(role: Role, variants: Mapping[str, Any]) -> dict[str, Any]:
+    prefix = f"{role}_"
+    return {k.removeprefix(prefix): v for k, v in variants.items() if k.startswith(prefix)}
+
+
 def _role_of(key: object) -> Role | None:
     return next((r for r in ROLES if isinstance(key, str) and key.startswith(f"{r}_")), None)
 
@@ -224,8 +224,7 @@ def _role_problems(
     cls: type[NetSpec], own: Mapping[str, Any], role: Role, variants: Mapping[str, Any]
 ) -> list[InitErrorDetails]:
     """The problems of the keys of `role`. Checks the net with these keys applied."""
-    prefix = f"{role}_"
-    changes = {k.removeprefix(prefix): v for k, v in variants.items() if k.startswith(prefix)}
+    prefix, changes = f"{role}_", _keys_of(role, variants)
     wrong = [
         error_line((prefix + key,), f"{key} is the same for actor and critic", changes.pop(key))
         for key in SAME_FOR_BOTH
@@ -298,10 +297,8 @@ class HydraMLPNetSpec(NetSpec):
 
 
 class ConvNetSpec(NetSpec):
-    """Convolutions over images (C, H, W), then fully connected layers.
-
-    `layer_norm` normalises an image over all its numbers and scales it by channel.
-    """
+    """Convolutions over images (C, H, W), then fully connected layers. `layer_norm` normalises an
+    image over all its numbers and scales it by channel."""
 
     type: str = Field("ConvNet", description="kind of net")
     conv_hid_layers: ConvLayers = Field(
@@ -384,10 +381,8 @@ NotBesideArc: TypeAlias = Annotated[bool, AfterValidator(_in_the_arc)]
 
 
 class TorchArcNetSpec(NetSpec):
-    """A body written as a list of torch.nn layers; linear output layers follow it.
-
-    `init_fn` fills linear layers and convolutions, with the gain of the activation that follows.
-    """
+    """A body written as a list of torch.nn layers; linear output layers follow it. `init_fn` fills
+    linear layers and convolutions, with the gain of the activation that follows."""
 
     LEGACY: ClassVar[Mapping[str, str]] = {
         "hid_layers_activation": "the arc contains its activations",
