@@ -18,7 +18,7 @@ from slm_lab.spec.schema.spec import Spec
 
 @dataclass(frozen=True)
 class Blocks:
-    """The blocks of a spec; None where a block is absent or has problems of its own.
+    """The blocks of a spec; None for a block that is absent or has problems.
 
     `malformed` names the blocks that exist but have problems.
     """

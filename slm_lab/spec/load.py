@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from slm_lab.core.errors import MOST_TOLD, Problem, SpecError
+from slm_lab.core.errors import MAX_PRINTED, Problem, SpecError
 from slm_lab.core.registry import nearest_name
 from slm_lab.spec.override import (
     Setting,
@@ -159,7 +159,7 @@ def _warn(where: str, parsed: Sequence[Parsed]) -> None:
         logger.warning("%s: keys without meaning here are ignored: %s", where, "; ".join(ignored))
     unfit = [problem for one in parsed for problem in one.of_search if problem not in one.problems]
     if unfit:
-        message = "; ".join(map(str, unfit[:MOST_TOLD]))
+        message = "; ".join(map(str, unfit[:MAX_PRINTED]))
         logger.warning("%s: a training ignores problems of search: %s", where, message)
     doubtful = list(dict.fromkeys(d for one in parsed if not one.problems for d in one.suspicious))
     if doubtful:

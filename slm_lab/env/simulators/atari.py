@@ -221,14 +221,14 @@ def variant_problems(keys: AtariKeys, entry: GymnasiumSpec) -> list[Problem]:
     ALEInterface.setLoggerMode(LoggerMode.Error)  # without this it prints a banner
     game = ALEInterface()
     game.loadROM(path)
-    asked = [
+    settings = [
         ("mode", keys.mode, "modes", game.getAvailableModes()),
         ("difficulty", keys.difficulty, "difficulties", game.getAvailableDifficulties()),
     ]
     return [
-        Problem(f"env.{key}", f"{entry.id} has the {what} {_listed(there)}", value)
-        for key, value, what, there in asked
-        if value is not None and value not in there
+        Problem(f"env.{key}", f"{entry.id} has the {what} {_listed(known)}", value)
+        for key, value, what, known in settings
+        if value is not None and value not in known
     ]
 
 

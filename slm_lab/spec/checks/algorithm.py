@@ -72,7 +72,7 @@ def _of_discrete_actions(algorithm: AlgorithmSpec, space: Space) -> Iterator[Pro
     if algorithm.entropy_penalty_coef > 0:
         # The entropy of continuous actions is estimated from one sample. Its square would also
         # penalise the variance of this estimate.
-        message = "is for discrete actions, but the environment's are continuous; remove it"
+        message = "is for discrete actions, and the environment's are continuous; remove it"
         yield Problem(
             "agent.algorithm.entropy_penalty_coef", message, algorithm.entropy_penalty_coef
         )
