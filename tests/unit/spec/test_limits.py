@@ -7,9 +7,8 @@ import time
 import pytest
 
 from slm_lab.core.errors import MAX_PRINTED, Problem, SpecError
-from slm_lab.spec.check_files import check_file
 from slm_lab.spec.limits import JSON_LIMITS, LONGEST_KEY, MOST_KEYS, MOST_LEVELS, YAML_LIMITS
-from slm_lab.spec.load import load_spec
+from slm_lab.spec.load import check_file, load_spec
 from slm_lab.spec.read import read_file
 from tests.unit.spec.spec_data import PPO
 
