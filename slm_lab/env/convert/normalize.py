@@ -76,24 +76,6 @@ class RunningStatistics:
         self._m2 += np.add.reduce(deviation, 0)
         self._m2 -= shift
 
-    def merge(self, vector: FloatArray) -> None:
-        """Adds all samples of the statistics in `vector`.
-
-        Eq. 2.1 of Chan, Golub & LeVeque, "Updating formulae and a pairwise algorithm for
-        computing sample variances" (1979), with δ = mean_b − mean_a and n = n_a + n_b:
-
-            mean = mean_a + δ n_b / n,   M2 = M2_a + M2_b + δ² n_a n_b / n
-        """
-        size = self._mean.size
-        old_count, count = float(self._count[0]), float(vector[0])
-        if count == 0:
-            return
-        total = old_count + count
-        delta = vector[1 : 1 + size] - self._mean
-        self._mean += delta * (count / total)
-        self._m2 += vector[1 + size :] + delta * delta * (old_count * count / total)
-        self._count[0] = total
-
 
 class ObservationNormalizer:
     """(obs − mean) / sqrt(variance + ε), clipped to ± `clip`, as float32.
