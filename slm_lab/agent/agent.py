@@ -9,8 +9,7 @@ from slm_lab.agent.batch import Act
 from slm_lab.agent.describe import described
 from slm_lab.agent.memory.append_log import AppendLog
 from slm_lab.agent.memory.memory import Memory
-from slm_lab.core.normalization import Unnormalized
-from slm_lab.core.types import Array, BoolArray, FloatArray, StateDict
+from slm_lab.core.types import Array, BoolArray, FloatArray, StateDict, Unnormalized
 
 
 class Agent:

@@ -12,8 +12,8 @@ from slm_lab.agent.algorithm.algorithm import AgentParts, AgentSeeds, BuildConte
 from slm_lab.agent.algorithm.correction import VTrace
 from slm_lab.agent.memory.imitation import SelfImitationMemory
 from slm_lab.agent.memory.memory import Memory, MemoryLayout
-from slm_lab.core.normalization import Normalization
 from slm_lab.core.registry import ALGORITHMS, MEMORIES
+from slm_lab.core.types import Normalization
 from slm_lab.spec import builtin as _builtin  # registers the lab's own parts  # noqa: F401
 from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.memory import MemorySpec, OnPolicySpec

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 from slm_lab.cli.signals import ended_in_time, sigterm_as_ctrl_c
 from slm_lab.core.errors import UsageError
-from slm_lab.core.imports import importing
 from slm_lab.core.plugins import import_plugins
-from slm_lab.core.process import stop_signals_blocked
+from slm_lab.core.process import importing, stop_signals_blocked
 from slm_lab.experiment.mode import Mode, Verb, parse_mode
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from slm_lab.cli import screen
 from slm_lab.cli.filming import described, film_episodes
 from slm_lab.cli.screen import print_line
 from slm_lab.cli.window import window_of
-from slm_lab.core.numerals import significant
+from slm_lab.core.text import significant
 from slm_lab.env.simulators.film import Film, headless
-from slm_lab.env.step import FinishedEpisodes
+from slm_lab.env.vector_env import FinishedEpisodes
 from slm_lab.experiment.saved_run import SavedAgent, SavedRun, Which
 from slm_lab.experiment.source import RunSource
 from slm_lab.session.evaluator import Evaluator

@@ -6,7 +6,7 @@ from rich.console import Console
 
 from slm_lab.cli.screen import print_line
 from slm_lab.core.errors import LabError
-from slm_lab.env.step import FinishedEpisodes
+from slm_lab.env.vector_env import FinishedEpisodes
 from slm_lab.session.evaluator import Evaluator
 from slm_lab.session.video import MAX_STEPS, VideoFilm
 

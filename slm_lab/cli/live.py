@@ -14,8 +14,7 @@ from rich.text import Text
 
 from slm_lab.cli.naming import role
 from slm_lab.cli.screen import Screen, print_line
-from slm_lab.core.error_summary import error_summary
-from slm_lab.core.numerals import significant
+from slm_lab.core.text import error_summary, significant
 from slm_lab.session.status_board import TO_BEGIN, Flow, Phase, SessionProgress, StatusBoard
 from slm_lab.spec.schema.meta import MetaSpec
 

@@ -192,8 +192,7 @@ def compare(
     Exit codes: 0 success, 1 a training failed, 2 bad input, 130 stopped by Ctrl-C or SIGTERM.
     """
     with report_errors():
-        from slm_lab.core.imports import importing
-        from slm_lab.core.process import stop_signals_blocked
+        from slm_lab.core.process import importing, stop_signals_blocked
 
         with stop_signals_blocked(), importing():
             from slm_lab.cli.compare import CompareOptions

@@ -16,8 +16,7 @@ from slm_lab.cli.exit_codes import FAILED, INTERRUPTED
 from slm_lab.cli.live import LiveDisplay
 from slm_lab.cli.naming import command_text, count_text, full_name, sessions_text
 from slm_lab.cli.screen import print_line
-from slm_lab.core.error_summary import error_summary
-from slm_lab.core.numerals import significant
+from slm_lab.core.text import error_summary, significant
 from slm_lab.experiment.mode import Verb
 from slm_lab.experiment.run import Run
 from slm_lab.experiment.source import RunSource

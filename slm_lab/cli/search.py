@@ -16,8 +16,7 @@ from slm_lab.cli.live import short
 from slm_lab.cli.naming import command_text, count_text, sessions_text
 from slm_lab.cli.screen import Screen, print_line, wide_console
 from slm_lab.cli.search_live import SearchDisplay, TrialsTable, searched_paths
-from slm_lab.core.error_summary import error_summary
-from slm_lab.core.numerals import significant
+from slm_lab.core.text import error_summary, significant
 from slm_lab.experiment.experiment import Experiment
 from slm_lab.experiment.search.confirm import Confirmation
 from slm_lab.experiment.search.event_log import Confirmed, Status

@@ -12,8 +12,7 @@ from rich.text import Text
 from slm_lab.analysis.search.summary import short_names, value_text
 from slm_lab.cli.live import short
 from slm_lab.cli.screen import Screen, print_line
-from slm_lab.core.error_summary import error_summary
-from slm_lab.core.numerals import significant
+from slm_lab.core.text import error_summary, significant
 from slm_lab.experiment.experiment import Experiment
 from slm_lab.experiment.search.event_log import SearchState, Status, TrialState
 from slm_lab.experiment.search.outcomes import best_first

@@ -20,7 +20,7 @@ from slm_lab.core.process import stop_signals_blocked
 
 if TYPE_CHECKING:
     from slm_lab.core.errors import Problem
-    from slm_lab.spec.check_files import Checked
+    from slm_lab.spec.load import Checked
 
 app = typer.Typer(help="Check, show, describe and list spec files.", no_args_is_help=True)
 
@@ -45,7 +45,7 @@ def check(
     problems, 2 some problems.
     """
     from slm_lab.core.errors import SpecError
-    from slm_lab.spec.check_files import check_file
+    from slm_lab.spec.load import check_file
     from slm_lab.spec.read import shipped_files
 
     is_valid = True

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
-MOST_TOLD = 100
+MAX_PRINTED = 100
 """Maximum number of problems printed for one spec."""
 
 
@@ -15,16 +15,18 @@ class LabError(Exception):
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing wrong with a spec: the dotted `path`, the value given there, what is allowed."""
+    """One thing wrong with a spec: the dotted `path`, and what is allowed there.
+
+    `value` is the value given there; `...` if there is none to show.
+    """
 
     path: str
     message: str
-    value: object = None
-    has_value: bool = False
+    value: object = ...
 
     @override
     def __str__(self) -> str:
-        given = f" = {_shorten(self.value)}" if self.has_value else ""
+        given = "" if self.value is ... else f" = {_shorten(self.value)}"
         return f"{self.path}{given}: {self.message}"
 
 
@@ -36,9 +38,9 @@ class SpecError(LabError):
         self.problems = tuple(problems)
         count = len(self.problems)
         head = f"{where} has {count} problem{'' if count == 1 else 's'}"
-        lines = [f"  {problem}" for problem in self.problems[:MOST_TOLD]]
-        if count > MOST_TOLD:
-            lines.append(f"  and {count - MOST_TOLD} more")
+        lines = [f"  {problem}" for problem in self.problems[:MAX_PRINTED]]
+        if count > MAX_PRINTED:
+            lines.append(f"  and {count - MAX_PRINTED} more")
         super().__init__("\n".join([head, *lines]))
 
     @override

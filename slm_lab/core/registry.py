@@ -38,7 +38,7 @@ class Registry:
     """The parts of one kind ("algorithm", "memory", "net", "env", "mode"), by their names in specs.
 
     `built_by` is the class method that builds a part; None: the part is called. Parts that are not
-    classes have a `check`, which returns what is wrong with one, or None.
+    classes have a `check`, which returns the fault of one, or None.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Registry:
         return list(dict.fromkeys([*self._entries, *self._installed()]))
 
     def get(self, name: str) -> Entry | None:
-        """The entry of `name`, or None. A plug-in is imported when it is first asked for."""
+        """The entry of `name`, or None. The first call for a plug-in imports it."""
         offers = self._installed().get(name)
         if offers is None:
             return self._entries.get(name)
@@ -96,8 +96,7 @@ class Registry:
     def load(self, name: str) -> Any:
         """Imports and returns the class or function named `name`.
 
-        Raises LabError when the name is unknown, or what it stands for does not
-        import or cannot be built.
+        Raises LabError if the name is unknown, or its part does not import or cannot be built.
         """
         entry = self.get(name)
         if entry is None:

@@ -1,6 +1,5 @@
-"""The second pass of a spec check: what only the environment's own code can answer."""
+"""The second pass of a spec check, which needs the environment's code."""
 
-import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -8,7 +7,7 @@ from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 from gymnasium.error import DependencyNotInstalled
 
 from slm_lab.core.errors import MissingExtraError, Problem, SpecError, UsageError
-from slm_lab.core.registry import nearest_name
+from slm_lab.core.registry import load_target, nearest_name
 from slm_lab.env.lookup import find_env, known_warnings_ignored, require
 from slm_lab.env.simulators.arguments import Arguments, arguments_of
 from slm_lab.env.simulators.atari import JOINED, atari_problems, is_atari
@@ -17,21 +16,21 @@ from slm_lab.env.vector.autoreset import choose_mode, vector_creator, why_not_na
 from slm_lab.env.vector.envpool import THREAD_KEYS, is_pooled, pool_problems
 from slm_lab.spec.schema.env import EnvSpec
 
-OWN_WORDS = {"max_episode_steps": "max_t", "autoreset_mode": None, "num_envs": "num_envs"}
-"""arguments of native vector environments that the lab sets, and the spec's word for them"""
+LAB_KEYS = {"max_episode_steps": "max_t", "autoreset_mode": None, "num_envs": "num_envs"}
+"""Arguments of native vector environments that the lab sets, and the spec's key for them."""
 
-USUAL_WORDS = {"max_steps": "max_t", **dict.fromkeys(("frame_stack", "num_stack"), JOINED)}
-"""what other libraries call a key of every environment, and the spec's word for it"""
+OTHER_NAMES = {"max_steps": "max_t", **dict.fromkeys(("frame_stack", "num_stack"), JOINED)}
+"""Names of other libraries for keys of every environment, and the spec's key for them."""
 
 SHOWN_MODES = frozenset({"human", "rgb_array", "rgb_array_list"})
-"""render modes that can be seen in a window: Gymnasium puts one around images"""
+"""Render modes that a window can show: Gymnasium opens one for images."""
 
 
 def check_env(spec: EnvSpec) -> list[Problem]:
-    """What is wrong with `spec`, without constructing an environment; [] if nothing is.
+    """The problems of `spec`, found without constructing an environment.
 
-    A simulator is imported only where the spec has keys for it. A family that is not installed
-    is no fault of the spec: it is checked as far as that goes, and `make_env` says what to install.
+    Imports a simulator only if the spec has keys for it. A family that is not installed is no
+    problem of the spec: `make_env` reports it.
     """
     try:
         entry = find_env(spec.name)
@@ -47,9 +46,9 @@ def check_env(spec: EnvSpec) -> list[Problem]:
 
 
 def native_refused(reason: str) -> Problem:
-    """That vectorization_mode cannot be "native", with the `reason` and what it can be."""
+    """The problem of vectorization_mode "native" that the `reason` explains."""
     allowed = f"{reason}; use sync, async or null"
-    return Problem("env.vectorization_mode", allowed, "native", has_value=True)
+    return Problem("env.vectorization_mode", allowed, "native")
 
 
 def _check_pooled(spec: EnvSpec, entry: GymnasiumSpec) -> list[Problem]:
@@ -87,46 +86,42 @@ def _unknown_keys(spec: EnvSpec, entry: GymnasiumSpec, arguments: Arguments) -> 
     if spec.backend == "envpool":
         accepted |= THREAD_KEYS
     return [
-        Problem(f"env.{key}", _refusal(key, entry, accepted), value, has_value=True)
+        Problem(f"env.{key}", _refusal(key, entry, accepted), value)
         for key, value in spec.kwargs.items()
         if key not in accepted
     ]
 
 
 def _wrong_types(spec: EnvSpec, entry: GymnasiumSpec, arguments: Arguments) -> list[Problem]:
-    """Values that the annotations of the environment rule out."""
+    """Values that contradict the annotations of the environment."""
     problems = []
     for key, value in spec.kwargs.items():
         argument = arguments.named.get(key)
-        if argument is None or key in OWN_WORDS:
+        if argument is None or key in LAB_KEYS:
             continue
         registered = key in entry.kwargs and type(value) is type(entry.kwargs[key])
         reason = None if registered else argument.why_not(value)
         if reason is not None:
-            problems.append(Problem(f"env.{key}", reason, value, has_value=True))
+            problems.append(Problem(f"env.{key}", reason, value))
     return problems
 
 
 def _accepted(arguments: Arguments, entry: GymnasiumSpec) -> set[str] | None:
-    """The keys that a spec can have for `entry`, which takes `arguments`; None: any."""
+    """The keys that a spec may have for `entry` with these `arguments`; None: any."""
     if arguments.open_ended:
         return None
-    return (set(arguments.named) | set(entry.kwargs)) - set(OWN_WORDS)
+    return (set(arguments.named) | set(entry.kwargs)) - set(LAB_KEYS)
 
 
 def why_not_shown(spec: EnvSpec) -> str | None:
-    """Why the environment can open no window (the render mode "human"); None: nothing is known.
-
-    Raises as `find_env`.
-    """
+    """Why the environment cannot open a window (render mode "human"); None if no reason is known.
+    Raises as `find_env`."""
     return _why_not_drawn(spec, "human", SHOWN_MODES)
 
 
 def why_not_filmed(spec: EnvSpec) -> str | None:
-    """Why the environment gives no images (the render mode "rgb_array"); None: nothing is known.
-
-    Raises as `find_env`.
-    """
+    """Why the environment has no images (render mode "rgb_array"); None if no reason is known.
+    Raises as `find_env`."""
     return _why_not_drawn(spec, IMAGES, frozenset({IMAGES}))
 
 
@@ -154,7 +149,7 @@ def _why_not_drawn(spec: EnvSpec, wanted: str, modes_for_it: frozenset[str]) -> 
 
 def _refusal(key: str, entry: GymnasiumSpec, accepted: set[str]) -> str:
     message = f"{entry.id} does not accept it"
-    own = OWN_WORDS.get(key) or USUAL_WORDS.get(key)
+    own = LAB_KEYS.get(key) or OTHER_NAMES.get(key)
     nearest = own or nearest_name(key, sorted(accepted))
     if nearest is not None:
         return f"{message}; did you mean {nearest}?"
@@ -162,16 +157,12 @@ def _refusal(key: str, entry: GymnasiumSpec, accepted: set[str]) -> str:
 
 
 def _single_creator(entry: GymnasiumSpec) -> Callable[..., Any]:
-    """What makes one of them. Raises ImportError or DependencyNotInstalled where something is not
-    installed, UsageError where the code of the environment does not import for another reason."""
-    target = entry.entry_point
-    if not isinstance(target, str):
-        assert target is not None
-        return target
-    module_name, _, attribute = target.partition(":")
+    """The class or function of a single environment. Raises ImportError or DependencyNotInstalled
+    if a package is missing, and UsageError if its module does not import for another reason."""
+    target: Any = entry.entry_point
     try:
         with known_warnings_ignored():
-            creator: Callable[..., Any] = getattr(importlib.import_module(module_name), attribute)
+            creator: Callable[..., Any] = load_target(target) if isinstance(target, str) else target
     except (ImportError, DependencyNotInstalled):
         raise
     except Exception as error:

@@ -1,6 +1,6 @@
-"""Whether agent and environment fit, asked without a run, where that costs next to nothing.
+"""Checks the agent against the environment's spaces without a run, if that takes milliseconds.
 
-A run constructs its environment and asks the same; there it may take seconds.
+A run repeats this check with its environment, whose construction may take seconds.
 """
 
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
@@ -16,29 +16,29 @@ from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.env import EnvSpec
 
 MADE_AT_ONCE = ("gymnasium.envs.classic_control.", "gymnasium.envs.box2d.")
-"""Families whose members are constructed within milliseconds, whatever their arguments."""
+"""Families whose environments are constructed in milliseconds."""
 
 MUJOCO = "gymnasium.envs.mujoco."
 
 
 def cheap_space_problems(agent: AgentSpec, spec: EnvSpec) -> list[Problem]:
-    """What does not fit between `agent` and the spaces of the environment.
+    """The problems of `agent` with the spaces of the environment.
 
-    Classic control and Box2D are constructed. Of MuJoCo and Atari the kind of actions is known
-    without. Nothing is said of other environments, nor of what is not installed. `spec` is one that
-    `check_env` found nothing wrong with.
+    Constructs environments of classic control and Box2D. For MuJoCo and Atari only the kind of
+    actions is checked. Other environments, and those not installed, have no known problems. `spec`
+    must have passed `check_env`.
     """
     try:
         entry = find_env(spec.name)
     except MissingExtraError:
         return []
     if _is_of(entry, *MADE_AT_ONCE) and not is_pooled(spec):
-        return _of_made(agent, spec)
+        return _problems_with_spaces(agent, spec)
     actions = _known_actions(entry, spec)
     return [] if actions is None else action_space_problems(agent.algorithm, *actions)
 
 
-def _of_made(agent: AgentSpec, spec: EnvSpec) -> list[Problem]:
+def _problems_with_spaces(agent: AgentSpec, spec: EnvSpec) -> list[Problem]:
     try:
         spaces = describe_spaces(spec)
     except SpecError as error:

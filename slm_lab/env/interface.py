@@ -1,4 +1,4 @@
-"""What an environment must return, and what is wrong with what it does return, in words."""
+"""Checks the first values that an environment returns against Gymnasium's interface."""
 
 from collections.abc import Callable, Mapping
 from itertools import dropwhile
@@ -16,24 +16,24 @@ STEP = "(observation, reward, terminated, truncated, info)"
 
 
 def first_reset(env: Env, seed: int | None) -> tuple[Any, Any]:
-    """`env.reset`, and a look at what it returns. Raises LabError where that is something else."""
-    obs, info = _looked_at(env, lambda: env.reset(seed=seed), reset_fault)
+    """The checked result of `env.reset`. Raises LabError if it breaks the interface."""
+    obs, info = _checked(env, lambda: env.reset(seed=seed), reset_fault)
     return obs, info
 
 
 def first_step(env: Env, action: Any) -> tuple[Any, ...]:
-    """`env.step`, and a look at what it returns. Raises LabError where that is something else."""
-    result: tuple[Any, ...] = _looked_at(env, lambda: env.step(action), step_fault)
+    """The checked result of `env.step`. Raises LabError if it breaks the interface."""
+    result: tuple[Any, ...] = _checked(env, lambda: env.step(action), step_fault)
     return result
 
 
-def _looked_at(
+def _checked(
     env: Env, call: Callable[[], Any], fault_of: Callable[[Any, gymnasium.Space[Any]], str | None]
 ) -> Any:
     try:
         result = call()
     except (ValueError, TypeError, AttributeError) as error:
-        fault = _fault_below(env)  # wrappers take apart what they are given
+        fault = _fault_below(env)  # wrappers fail on results that break the interface
         if fault is None:
             raise
         raise _refusal(env, fault) from error
@@ -44,12 +44,12 @@ def _looked_at(
 
 
 def _fault_below(env: Env) -> str | None:
-    """What is wrong with the environment below all wrappers: it is reset and stepped once more."""
+    """The fault of the environment below all wrappers, found by one more reset and step."""
     core = env.unwrapped
     try:
         fault = reset_fault(core.reset(), core.observation_space)
         return fault or step_fault(core.step(core.action_space.sample()), core.observation_space)
-    except Exception:  # which says nothing about what it returns
+    except Exception:  # it returned nothing that could be checked
         return None
 
 
@@ -59,7 +59,7 @@ def _refusal(env: Env, fault: str) -> LabError:
 
 
 def reset_fault(result: Any, space: gymnasium.Space[Any]) -> str | None:
-    """What is wrong with what `reset` returned; None: nothing."""
+    """The fault of a result of `reset`; None if it has none."""
     if not isinstance(result, tuple) or len(result) != 2:
         return f"reset() must return {RESET}, and returned {_described(result)}"
     if not isinstance(result[1], Mapping):
@@ -68,7 +68,7 @@ def reset_fault(result: Any, space: gymnasium.Space[Any]) -> str | None:
 
 
 def step_fault(result: Any, space: gymnasium.Space[Any]) -> str | None:
-    """What is wrong with what `step` returned; None: nothing."""
+    """The fault of a result of `step`; None if it has none."""
     if not isinstance(result, tuple) or len(result) != 5:
         old = isinstance(result, tuple) and len(result) == 4
         hint = ": done was split into terminated and truncated" if old else ""
@@ -82,12 +82,12 @@ def step_fault(result: Any, space: gymnasium.Space[Any]) -> str | None:
 
 
 def _obs_fault(method: str, obs: Any, space: gymnasium.Space[Any]) -> str | None:
-    """A wrong shape; what has parts is looked at when they are joined."""
+    """The fault of a wrong shape; `FlatObservation` checks observations with parts."""
     if space.shape is None:
         return None
     try:
         shape = np.shape(obs)
-    except ValueError:  # lists of several lengths
+    except ValueError:  # lists of different lengths
         return f"the observation of {method}() must be an array, and was {_described(obs)}"
     if _without_ones(shape) == _without_ones(space.shape):
         return None
@@ -98,7 +98,7 @@ def _obs_fault(method: str, obs: Any, space: gymnasium.Space[Any]) -> str | None
 
 
 def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Without the ones at its beginning: such arrays fit, and a number fits the shape (1,)."""
+    """The shape without leading ones: arrays that differ in these fit, as a number fits (1,)."""
     return tuple(dropwhile(lambda length: length == 1, shape))
 
 

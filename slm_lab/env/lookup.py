@@ -1,8 +1,9 @@
-"""From the name in a spec to Gymnasium's entry for it, with errors that name the fix."""
+"""Finds Gymnasium's entry for the name in a spec, with errors that name the fix."""
 
 import importlib
 import importlib.util
 import inspect
+import re
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -17,24 +18,21 @@ from slm_lab.core.errors import MissingExtraError, Problem, SpecError
 from slm_lab.core.registry import ENVS, import_failure
 from slm_lab.env.registrars import ask_packages
 from slm_lab.env.simulators.atari import without_own_skip
-from slm_lab.spec.checks.replaced_envs import replaced_message
 
 
 @dataclass(frozen=True)
 class Extra:
-    """A family of environments that comes with an optional dependency.
-
-    Its members have `id_part` in their id or an entry point that begins with `entry_point`.
-    """
+    """A family of environments of an optional dependency. Its members have `id_part` in their id,
+    or an entry point that begins with `entry_point`."""
 
     name: str
     module: str
     registers: bool
-    """whether importing `module` is what registers the family's ids"""
+    """Whether importing `module` registers the family's ids."""
     id_part: str | None = None
     entry_point: str | None = None
     has_successor: bool = False
-    """whether the family was replaced, so that installing it is not the advice to give"""
+    """Whether the family was replaced, so errors should not advise to install it."""
 
     def owns(self, name: str) -> bool:
         """Whether the environment called `name` belongs to the family."""
@@ -49,10 +47,8 @@ class Extra:
         )
 
     def prepare(self) -> None:
-        """Registers the family's ids. Raises MissingExtraError when it is not installed.
-
-        A simulator whose ids Gymnasium knows by itself is not imported.
-        """
+        """Registers the family's ids. Raises MissingExtraError if it is not installed. Does not
+        import a simulator whose ids Gymnasium itself registers."""
         installed = importlib.util.find_spec(self.module) is not None
         if installed and self.registers:
             importlib.import_module(self.module)
@@ -61,17 +57,15 @@ class Extra:
 
 
 def require(module: str, extra: str) -> None:
-    """Raises MissingExtraError where `module`, which the `extra` brings, is not installed.
-
-    What an uninstalled package may leave behind, a folder without code, imports all the same.
-    """
+    """Raises MissingExtraError if `module`, which the `extra` installs, is missing. A folder
+    without code, which an uninstalled package may leave, does not count: it has no origin."""
     found = importlib.util.find_spec(module)
     if found is None or found.origin is None:
         raise MissingExtraError(f"{module} is not installed; run: {pip_command(extra)}")
 
 
 def pip_command(extra: str) -> str:
-    """What installs an `extra` of the lab."""
+    """The command that installs an `extra` of the lab."""
     return f'pip install "slm-lab[{extra}]"'
 
 
@@ -87,7 +81,7 @@ ELSEWHERE = (
     "one that a package registers is written package.module:Id-v0, one of your own needs "
     "--import module"
 )
-"""how to name what Gymnasium does not know by itself"""
+"""How to name an environment that Gymnasium itself does not know."""
 
 GAME_NAMES = """
     Adventure AirRaid Alien Amidar Assault Asterix Asteroids Atlantis Atlantis2 Backgammon BankHeist
@@ -103,18 +97,34 @@ GAME_NAMES = """
     VideoCube VideoPinball WizardOfWor WordZapper YarsRevenge Zaxxon
 """
 GAMES = tuple(f"ALE/{name}-v5" for name in GAME_NAMES.split())
-"""the games of ale-py, which are to be known by name where it is not installed"""
+"""The games of ale-py, for hints if it is not installed."""
+
+_MUJOCO = (
+    "Ant|HalfCheetah|Hopper|HumanoidStandup|Humanoid|InvertedDoublePendulum|InvertedPendulum|"
+    "Pusher|Reacher|Swimmer|Walker2d"
+)
+SUCCESSORS = (
+    (re.compile(rf"Roboschool({_MUJOCO})-v\d+"), r"\1-v5"),
+    (re.compile(rf"({_MUJOCO})-v[0-4]"), r"\1-v5"),
+    (re.compile(r"(\w+?)(?:NoFrameskip|Deterministic)-v\d+"), r"ALE/\1-v5"),
+    (re.compile(r"Pendulum-v0"), "Pendulum-v1"),
+    (re.compile(r"BipedalWalker(Hardcore)?-v[0-2]"), r"BipedalWalker\1-v3"),
+    (re.compile(r"LunarLander-v[0-2]"), "LunarLander-v3"),
+    (re.compile(r"LunarLanderContinuous-v\d+"), 'LunarLander-v3 with "continuous": true'),
+)
+"""Patterns of ids whose simulator no longer exists, and their successors. They apply only to ids
+that Gymnasium does not know: an installed package may still register one."""
 
 
 @contextmanager
 def known_warnings_ignored() -> Iterator[None]:
-    """To import or construct environments in: drops warnings that no user can do anything about."""
+    """Ignores warnings of imports and constructors of environments that users cannot fix."""
     with warnings.catch_warnings():
-        # Gymnasium, about a Box given in float64 and kept in float32.
+        # Gymnasium: a float64 Box is stored as float32.
         warnings.filterwarnings("ignore", message=".*precision lowered by casting.*")
-        # Gymnasium, about the window that it opens for an environment that only makes images.
+        # Gymnasium: it opens a window for an environment that only has images.
         warnings.filterwarnings("ignore", message=".*for an environment that doesn't natively.*")
-        # SWIG, when Box2D is imported; as an error it would even crash the interpreter.
+        # SWIG, on the import of Box2D; as an error it would crash the interpreter.
         warnings.filterwarnings("ignore", "builtin type .* has no __module__", DeprecationWarning)
         yield
 
@@ -122,9 +132,9 @@ def known_warnings_ignored() -> Iterator[None]:
 def find_env(name: str) -> GymnasiumSpec:
     """The entry of `name`: a Gymnasium id, "package.module:id", or the name of a plug-in.
 
-    Imports what registers the id, never the simulator; where nobody knows it, packages that may.
-    Raises MissingExtraError when the family is not installed, SpecError when there is no such
-    environment.
+    Imports the module that registers the id, never the simulator. For an unknown id it imports
+    packages that may register it. Raises MissingExtraError if the family is not installed, and
+    SpecError if there is no such environment.
     """
     module_name, _, env_id = name.rpartition(":")
     if module_name:
@@ -142,7 +152,7 @@ def find_env(name: str) -> GymnasiumSpec:
         if not module_name and replaced_message(env_id) is None:
             reasons.append(ELSEWHERE)
         message = "; ".join(reasons)
-        raise SpecError("env", [Problem("env.name", message, name, has_value=True)])
+        raise SpecError("env", [Problem("env.name", message, name)])
     return without_own_skip(entry) if "NoFrameskip-" in env_id else entry
 
 
@@ -154,15 +164,15 @@ def _import_registrar(module_name: str, name: str) -> None:
         if message is None:
             why = import_failure(error)
             message = f"the module {module_name} that should register it does not import: {why}"
-        raise SpecError("env", [Problem("env.name", message, name, has_value=True)]) from error
+        raise SpecError("env", [Problem("env.name", message, name)]) from error
 
 
 def _not_there(module_name: str, error: BaseException) -> str | None:
-    """What to say where there is no such module; None where it fails in another way."""
+    """The message for a missing module; None if it fails for another reason."""
     if not isinstance(error, ModuleNotFoundError) or error.name is None:
         return None
     if not f"{module_name}.".startswith(f"{error.name}."):
-        return None  # it is there, and lacks something else
+        return None  # it exists, but another module is missing
     package = module_name.partition(".")[0]
     if error.name != package:
         return f"the package {package} has no module {error.name}"
@@ -175,7 +185,7 @@ def _not_there(module_name: str, error: BaseException) -> str | None:
 def _register_plug_in(env_id: str) -> None:
     plug_in = ENVS.get(env_id)
     if plug_in is not None and plug_in.fault is not None:
-        raise SpecError("env", [Problem("env.name", plug_in.fault, env_id, has_value=True)])
+        raise SpecError("env", [Problem("env.name", plug_in.fault, env_id)])
     if plug_in is None:
         return
     known = gymnasium.registry.get(env_id)
@@ -184,16 +194,16 @@ def _register_plug_in(env_id: str) -> None:
     elif known.entry_point != plug_in.target:
         taken = f"is an id of Gymnasium's or of another package; {plug_in.target} offers it, too"
         message = f"{taken}: one of the two needs another name"
-        raise SpecError("env", [Problem("env.name", message, env_id, has_value=True)])
+        raise SpecError("env", [Problem("env.name", message, env_id)])
 
 
 def _is_stub(entry: GymnasiumSpec) -> bool:
-    """Whether the id is only kept to say that its simulator (mujoco-py) is gone."""
+    """Whether the id only remains to report that its simulator (mujoco-py) is gone."""
     return inspect.isfunction(entry.entry_point) and entry.entry_point.__name__.startswith("_raise")
 
 
 def _why_unknown(module_name: str, env_id: str) -> str:
-    """What to say of an id that nobody knows, also after the import of `module_name` ("": none)."""
+    """The message for an id that is unknown even after the import of `module_name` ("": none)."""
     replaced = replaced_message(env_id)
     if replaced is not None:
         return replaced
@@ -223,15 +233,15 @@ def _hint(nearest: str | None) -> str:
 
 
 def _class_for_id(given: type, prefix: str) -> str:
-    """That the name of a class stands where an id is wanted, with one of its ids, if it has any."""
+    """The message for a class name instead of an id, with an id of the class if it has one."""
     name, package = given.__name__, given.__module__.partition(".")[0]
     for env_id, entry in gymnasium.registry.items():
         target = entry.entry_point
         if isinstance(target, str):
-            its = target.endswith(f":{name}") and _package_of(env_id) == package
+            is_of_class = target.endswith(f":{name}") and _package_of(env_id) == package
         else:
-            its = inspect.isclass(target) and target is given
-        if its:
+            is_of_class = inspect.isclass(target) and target is given
+        if is_of_class:
             return f"{name} is a class, and an id is wanted, as {prefix}{env_id}"
     return (
         f'{name} is a class, and an id is wanted: gymnasium.register("{name}-v0", '
@@ -240,8 +250,8 @@ def _class_for_id(given: type, prefix: str) -> str:
 
 
 def _nearest_id(env_id: str, known: Sequence[str]) -> str | None:
-    """The known id that `env_id` is a slip of: one of four letters of its name may be another or
-    out of place. A hint that is wrong sends people astray, so that less likeness is none."""
+    """The known id that `env_id` probably misspells; None if there is none. At most one in four
+    letters of the name may differ: a wrong hint would mislead users."""
     wanted = _parted(env_id.strip())[0]
     exact = _latest_version(wanted, known)
     if exact is not None:
@@ -253,13 +263,13 @@ def _nearest_id(env_id: str, known: Sequence[str]) -> str | None:
 
 
 def _slips(one: str, other: str) -> int:
-    """How many letters of the longer name have no partner in the shorter one."""
+    """The number of letters of the longer name without a match in the shorter one."""
     blocks = SequenceMatcher(None, one, other, autojunk=False).get_matching_blocks()
     return max(len(one), len(other)) - sum(block.size for block in blocks)
 
 
 def _latest_version(name: str, known: Sequence[str]) -> str | None:
-    """The newest known id of this name, whatever its namespace (as ALE/); Gymnasium's own first."""
+    """The newest known id of a name in any namespace (as ALE/); Gymnasium's ids come first."""
     found = [each for each in known if _parted(each)[0] == name]
     return max(found, key=lambda i: (_package_of(i) == "gymnasium", _parted(i)[1]), default=None)
 
@@ -272,8 +282,27 @@ def _parted(env_id: str) -> tuple[str, int]:
 
 
 def _package_of(env_id: str) -> str:
-    """Where the environment of a known id has its code; "" where nobody can tell."""
+    """The package with the code of a known id; "" if it is unknown."""
     entry = gymnasium.registry.get(env_id)
     target = None if entry is None else entry.entry_point
     module = target if isinstance(target, str) else getattr(target, "__module__", "")
     return module.partition(":")[0].partition(".")[0]
+
+
+def successor(env_id: str) -> str | None:
+    """The successor of an environment whose simulator is gone; None if it has none."""
+    for pattern, replacement in SUCCESSORS:
+        match = pattern.fullmatch(env_id)
+        if match:
+            return match.expand(replacement)
+    return None
+
+
+def replaced_message(env_id: str) -> str | None:
+    """The message for a replaced environment; None for an id of no replaced family."""
+    replacement = successor(env_id)
+    if replacement is not None:
+        return f"its simulator is gone; use {replacement}"
+    if env_id.startswith("Roboschool"):
+        return "its simulator is gone, and this environment has no successor"
+    return None

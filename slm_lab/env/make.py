@@ -25,12 +25,11 @@ from slm_lab.env.lookup import find_env, known_warnings_ignored, require
 from slm_lab.env.pipeline import PipelineEnv
 from slm_lab.env.simulators.atari import AtariKeys, atari_keys, is_atari, make_native_atari
 from slm_lab.env.simulators.film import ATARI_FPS, Film, Filmed, fix_of_mujoco
-from slm_lab.env.simulators.mujoco_log import log_mujoco_warnings
-from slm_lab.env.time_limit import TimeLimit
+from slm_lab.env.simulators.mujoco import log_mujoco_warnings
 from slm_lab.env.vector.autoreset import NATIVE_PARTS, choose_mode, make_async, make_native
 from slm_lab.env.vector.envpool import THREAD_KEYS, is_pooled, make_pooled, make_pooled_game
 from slm_lab.env.vector.in_process import SyncEnvs
-from slm_lab.env.vector.raw import RawEnvs, env_seeds
+from slm_lab.env.vector.raw import RawEnvs, TimeLimit, env_seeds
 from slm_lab.env.vector_env import VectorEnv
 from slm_lab.spec.schema.env import EnvSpec
 
@@ -53,11 +52,10 @@ def make_env(
 ) -> VectorEnv:
     """The `spec.num_envs` environments of `spec`, seeded from `seed`, not reset yet.
 
-    With `training` False the normalisers' statistics are frozen. `gamma` is the discount per
-    step that reward normalisation measures returns with. A `film` is shown what the environment
-    looks like: there must be one only, in the mode "sync" and with images to give. Raises
-    SpecError for what the environment does not know or the lab does not support,
-    MissingExtraError for a simulator that is not installed.
+    With `training` False the normalisers' statistics are frozen. Reward normalisation uses the
+    discount `gamma` per step. A `film` records the images of a single environment in mode "sync".
+    Raises SpecError for unknown arguments and unsupported environments, and MissingExtraError for a
+    simulator that is not installed.
     """
     entry = find_env(spec.name)
     problems = check_env(spec)
@@ -73,7 +71,7 @@ def make_env(
 
 
 class Actions(NamedTuple):
-    """What a spec check has to know about the actions of an environment."""
+    """The facts about actions that a spec check needs."""
 
     kind: ActionKind
     has_low: bool
@@ -82,18 +80,18 @@ class Actions(NamedTuple):
 
 
 class Spaces(NamedTuple):
-    """What a spec check has to know about an environment."""
+    """The facts about an environment that a spec check needs."""
 
     actions: Actions
     obs_shape: tuple[int, ...]
-    """Of an observation as the agent gets it."""
+    """The shape of the agent's observations."""
     exact_state: bool
-    """See `VectorEnv`."""
+    """Whether a saved environment continues its episodes exactly."""
 
 
 def describe_spaces(spec: EnvSpec) -> Spaces:
-    """What the environment takes and gives, by constructing one. Raises as `make_env`."""
-    mode = spec.vectorization_mode if _is_made_as_it_runs(spec) else "sync"
+    """The facts about the environment of a spec, which is constructed. Raises as `make_env`."""
+    mode = spec.vectorization_mode if _needs_its_mode(spec) else "sync"
     env = make_env(spec.model_copy(update={"num_envs": 1, "vectorization_mode": mode}), seed=0)
     try:
         space = env.action_space
@@ -105,8 +103,8 @@ def describe_spaces(spec: EnvSpec) -> Spaces:
         env.close()
 
 
-def _is_made_as_it_runs(spec: EnvSpec) -> bool:
-    """Whether a single environment may need what is not installed and not needed for the run."""
+def _needs_its_mode(spec: EnvSpec) -> bool:
+    """Whether mode "sync" may need packages that the run does not need."""
     entry = find_env(spec.name)
     native = choose_mode(spec.vectorization_mode, spec.kwargs, entry) == "native"
     return is_pooled(spec) or (is_atari(entry) and native)
@@ -137,7 +135,7 @@ def _vectorise(
             return make_pooled_game(game, entry, spec.num_envs, seed)
         return make_pooled(spec, entry, make_one, seed)
     mode = choose_mode(spec.vectorization_mode, spec.kwargs, entry)
-    assert film is None or (mode, spec.num_envs) == ("sync", 1), "a film is of one environment"
+    assert film is None or (mode, spec.num_envs) == ("sync", 1), "a film needs one environment"
     if mode == "native" and (native := _native(spec, entry, game, seed)) is not None:
         return native
     if mode == "async":
@@ -151,7 +149,7 @@ def _vectorise(
 def _native(
     spec: EnvSpec, entry: GymnasiumSpec, game: AtariKeys | None, seed: int
 ) -> RawEnvs | None:
-    """The vector version of the authors; None where nobody asked for it and it does not fit."""
+    """The native vector environment; None if it does not fit and the spec does not request it."""
     if game is not None:
         return make_native_atari(game, entry, spec.num_envs, seed)
     native = make_native(entry, spec.num_envs, seed, spec.max_t, spec.kwargs)
@@ -166,7 +164,7 @@ def _native(
 def _single_maker(
     spec: EnvSpec, entry: GymnasiumSpec, game: AtariKeys | None
 ) -> Callable[[], gymnasium.Env[Any, Any]]:
-    """Makes one environment of `spec`; pickled where workers make theirs."""
+    """A function that makes one environment of `spec`; worker processes get it pickled."""
     if game is not None:
         return functools.partial(make_single_game, entry, game)
     of_a_pool = THREAD_KEYS if spec.backend == "envpool" else frozenset()
@@ -177,10 +175,8 @@ def _single_maker(
 def make_single(
     name: str, entry: GymnasiumSpec, max_t: int | None, kwargs: Mapping[str, Any]
 ) -> gymnasium.Env[Any, Any]:
-    """One environment with its time limit, its observation in one piece.
-
-    Gymnasium's runtime checks are left out (speed). Raises SpecError as `flatten_parts`.
-    """
+    """One environment with its time limit and flat observations, without Gymnasium's slow checks.
+    Raises SpecError as `flatten_parts`."""
     entry = unchecked(entry)
     with known_warnings_ignored():
         log_mujoco_warnings(entry)
@@ -196,7 +192,7 @@ def make_single(
 
 
 def make_single_game(entry: GymnasiumSpec, game: AtariKeys) -> gymnasium.Env[Any, Any]:
-    """One Atari game. Raises MissingExtraError without OpenCV, which resizes its frames."""
+    """One Atari game. Raises MissingExtraError without OpenCV, which resizes frames."""
     require("cv2", "atari")
     from slm_lab.env.simulators.atari_game import make_game
 
@@ -204,7 +200,7 @@ def make_single_game(entry: GymnasiumSpec, game: AtariKeys) -> gymnasium.Env[Any
 
 
 def unchecked(entry: GymnasiumSpec) -> GymnasiumSpec:
-    """The same without Gymnasium's runtime checks."""
+    """The entry without Gymnasium's runtime checks."""
     return dataclasses.replace(entry, order_enforce=False, disable_env_checker=True)
 
 
@@ -215,7 +211,8 @@ def _wrap(
     image_size = spec.image_downsize if game is None else None
     observation = ObservationConverter(raw.observation_space, spec.name, image_size)
     if spec.normalize_obs and is_image(observation.space):
-        raise SpecError("env", [_images_normalised()])
+        message = "its observations are images, which agent.net.normalize scales; remove it"
+        raise SpecError("env", [Problem("env.normalize_obs", message, True)])
     obs_size = math.prod(observation.space.shape or ()) if spec.normalize_obs else 0
     obs_length = RunningStatistics.length(obs_size) if spec.normalize_obs else 0
     reward_length = RunningStatistics.length(1) if spec.normalize_reward else 0
@@ -251,15 +248,10 @@ def _wrap(
     )
 
 
-def _images_normalised() -> Problem:
-    message = "its observations are images, which agent.net.normalize scales; remove it"
-    return Problem("env.normalize_obs", message, True, has_value=True)
-
-
 def _joiner(
     spec: EnvSpec, game: AtariKeys | None, frame: gymnasium.Space[Any]
 ) -> FrameJoiner | None:
-    """What joins frames outside of the environment; a game does it itself."""
+    """The joiner of frames; None for a game, which joins its own frames."""
     if game is not None or spec.frame_op is None or spec.frame_op_len is None:
         return None
     return FrameJoiner(spec.frame_op, spec.frame_op_len, frame)

@@ -1,44 +1,40 @@
-"""The one `VectorEnv` of the lab: raw environments between converters, with episode statistics."""
+"""The lab's `VectorEnv`: raw environments with converters and episode statistics."""
 
 import numpy as np
 from typing_extensions import override
 
 from slm_lab.core.errors import CheckpointError
-from slm_lab.core.normalization import Normalization, Unnormalized
-from slm_lab.core.types import Array, FloatArray, IntArray, StateDict
+from slm_lab.core.types import Array, FloatArray, IntArray, Normalization, StateDict, Unnormalized
 from slm_lab.env.convert.action import ActionConverter
 from slm_lab.env.convert.frames import FrameJoiner
 from slm_lab.env.convert.normalize import ObservationNormalizer
 from slm_lab.env.convert.observation import ObservationConverter
 from slm_lab.env.convert.reward import RewardConverter
-from slm_lab.env.step import FinishedEpisodes, Step
 from slm_lab.env.vector.raw import RawEnvs
-from slm_lab.env.vector_env import VectorEnv
+from slm_lab.env.vector_env import FinishedEpisodes, Step, VectorEnv
 
-NOBODY: IntArray = np.zeros(0, np.int64)
+NONE_ENDED: IntArray = np.zeros(0, np.int64)
 
 
-class StatisticsOfNow:
-    """The `Normalization` of environments: theirs, as their statistics are when it is asked."""
+class CurrentNormalization(Normalization):
+    """The normalisation of environments by their current statistics."""
 
     def __init__(self, normalizer: ObservationNormalizer | None, reward: RewardConverter) -> None:
         self._normalizer = normalizer
         self._reward = reward
 
+    @override
     def obs(self, raw: Array) -> Array:
-        """See `Normalization.obs`; also of joined observations."""
         return raw if self._normalizer is None else self._normalizer.normalize(raw)
 
+    @override
     def reward(self, raw: FloatArray) -> FloatArray:
-        """See `Normalization.reward`."""
         return self._reward.normalize(raw) if self._reward.normalizes else raw
 
 
 class PipelineEnv(VectorEnv):
-    """action → raw environments → episode statistics on the raw reward → reward, observation.
-
-    With `training` False the statistics stay as they are; everything else is the same.
-    """
+    """action → raw environments → episode statistics on the raw reward → reward, observation. With
+    `training` False the normalisers' statistics are constant."""
 
     def __init__(
         self,
@@ -69,7 +65,7 @@ class PipelineEnv(VectorEnv):
         self._training = training
         self.normalization: Normalization | None = None
         if normalizer is not None or reward.normalizes:
-            self.normalization = StatisticsOfNow(normalizer, reward)
+            self.normalization = CurrentNormalization(normalizer, reward)
         self._obs: Array | None = None
         self._raw_obs: Array | None = None
         self._episode_return = np.zeros(self.num_envs)
@@ -90,7 +86,6 @@ class PipelineEnv(VectorEnv):
 
     @override
     def reset(self) -> Array:
-        """Unfinished episodes are dropped from the statistics."""
         self._episode_return[:] = 0.0
         self._began[:] = self._now
         self._reward.end_episodes(slice(None))
@@ -107,7 +102,7 @@ class PipelineEnv(VectorEnv):
         self._now += 1
         np.add(self._episode_return, raw.reward, self._episode_return)
         reward, scaled = self._reward.convert(raw.reward)
-        frames, last, over, finished = self._observation.convert(raw.obs), None, NOBODY, None
+        frames, last, over, finished = self._observation.convert(raw.obs), None, NONE_ENDED, None
         if raw.done_index is not None:
             self._reward.end_episodes(raw.done_index)
             over, final_obs = raw.ended()
@@ -131,8 +126,11 @@ class PipelineEnv(VectorEnv):
     def _follow(
         self, before: Array, frames: Array, last: Array | None, over: IntArray
     ) -> tuple[Array, Array]:
-        """What a step ended in, and what to act on next, after what was joined `before` (N, ...);
-        `last` (K, ...) where the episodes `over` (K,) ended."""
+        """The last observations of a step, and those to act on next, both (N, ...).
+
+        `before` (N, ...) are the joined observations of the previous step, `last` (K, ...) the last
+        frames of the ended episodes `over` (K,).
+        """
         ended = frames
         if last is not None:
             ended = frames.copy()
@@ -142,7 +140,7 @@ class PipelineEnv(VectorEnv):
         return self._joiner.follow_and_begin(before, ended, frames, over)
 
     def _observe(self, obs: Array) -> Array:
-        """Observations to act on: counted once, here, and normalised with what was counted."""
+        """Normalised observations to act on. They update the statistics first."""
         if self._normalizer is None:
             return obs
         if self._training:

@@ -1,4 +1,4 @@
-"""Installed packages that register environments, asked when nobody else knows an id."""
+"""Imports installed packages that may register an unknown environment."""
 
 import importlib
 import importlib.util
@@ -14,31 +14,29 @@ from gymnasium.envs import registration
 from slm_lab.core.registry import import_failure
 
 GROUP = "gymnasium.envs"
-"""The entry points by which packages offer environments. Gymnasium has imported none since 1.0."""
+"""The entry points of packages with environments. Gymnasium 1.0 and later imports none."""
 
 NO_NAMESPACE = "__root__"
 
 ATARI = "ale_py"
-"""Registers the games without `ALE/` under ids of no pattern, as Pong-v4."""
+"""Registers games under ids without `ALE/` too, such as Pong-v4."""
 
 
 class Registrar(NamedTuple):
-    """What registers ids when it is called, and the name of whom to blame where it fails."""
+    """A function that registers ids, and its name for errors."""
 
     name: str
     register: Callable[[], object]
 
 
 def ask_packages(env_id: str) -> list[str]:
-    """Has one package after another register its ids until `env_id` is there.
-
-    Returns why packages could not be asked, one line each.
-    """
+    """Imports packages one by one until `env_id` is registered. Returns a line for each package
+    that does not import."""
     failures = []
     for name, register in _registrars(env_id):
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of ids that importing has registered already
+                warnings.simplefilter("ignore")  # about ids that an import has registered already
                 register()
         except (Exception, SystemExit) as error:
             failures.append(f"{name} does not import: {import_failure(error)}")
@@ -48,7 +46,7 @@ def ask_packages(env_id: str) -> list[str]:
 
 
 def _registrars(env_id: str) -> Iterator[Registrar]:
-    """The likeliest first: imports take time."""
+    """The registrars, the likeliest first, because imports take time."""
     for package in _namesakes(env_id):
         yield Registrar(package, partial(importlib.import_module, package))
     for point in entry_points(group=GROUP):
@@ -58,10 +56,8 @@ def _registrars(env_id: str) -> Iterator[Registrar]:
 
 
 def _namesakes(env_id: str) -> Iterator[str]:
-    """Packages for Gymnasium whose name begins as the id does: minigrid, for MiniGrid-Empty-5x5-v0.
-
-    Many packages have no entry point, and register their ids when they are imported.
-    """
+    """Packages that need Gymnasium and are named like the id: minigrid for MiniGrid-Empty-5x5-v0.
+    Many packages have no entry point, but register their ids on import."""
     word = _letters(env_id.replace("/", "-").partition("-")[0])
     for distribution in distributions():
         name = distribution.metadata["Name"] or ""
@@ -80,7 +76,7 @@ def _letters(name: str) -> str:
 
 
 def _load(point: EntryPoint) -> None:
-    """Imports what an entry point names, and calls it if it is a function."""
+    """Imports the object of an entry point, and calls it if it is a function."""
     function: Any = point.load()
     if not callable(function):
         return

@@ -1,8 +1,8 @@
-"""Exact state of single gymnasium environments: one adapter per family.
+"""Exact state of single Gymnasium environments: one adapter per family.
 
-Nothing is pickled: several simulators pickle without complaint and come back different. An
-environment can be saved exactly when its own class and all of its wrappers have a row below;
-a subclass has not, because it may keep more state.
+Nothing is pickled: several simulators pickle without an error, but differ once restored. An
+environment can be saved exactly if its own class and the classes of all its wrappers have an
+adapter below. A subclass has none, because it may have more state.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,23 +14,23 @@ import gymnasium
 import numpy as np
 
 from slm_lab.core.types import StateDict
-from slm_lab.env.simulators import mujoco_state
+from slm_lab.env.simulators import mujoco
 
 Env = gymnasium.Env[Any, Any]
 
 
 @dataclass(frozen=True)
 class StateAdapter:
-    """How to read the state of one kind of environment or wrapper, and how to write it back."""
+    """Saves and loads the state of one class of environments or wrappers."""
 
     save: Callable[[Any], StateDict]
     load: Callable[[Any, StateDict], None]
     fits: Callable[[Any], bool] = lambda _: True
-    """Whether this very environment can be saved exactly."""
+    """Whether this environment can be saved exactly."""
 
 
 def attributes(*names: str) -> StateAdapter:
-    """The state is these attributes: arrays, tuples of numbers, numbers or None."""
+    """An adapter for these attributes: arrays, tuples of numbers, numbers or None."""
 
     def save(env: Any) -> StateDict:
         return {name: _plain(getattr(env, name)) for name in names}
@@ -42,8 +42,8 @@ def attributes(*names: str) -> StateAdapter:
     return StateAdapter(save, load)
 
 
-def _draws_nothing(env: Any) -> bool:
-    """ALE keeps the action that a sticky one repeats to itself; `AtariGame` has its own."""
+def _has_no_sticky_actions(env: Any) -> bool:
+    """ALE does not save the action that a sticky action repeats; `AtariGame` implements its own."""
     return bool(env.ale.getFloat("repeat_action_probability") == 0.0)
 
 
@@ -59,12 +59,12 @@ def _load_game(env: Any, state: StateDict) -> None:
 
 
 def _end_checks(checker: Any) -> None:
-    """Gymnasium's checks look at the first steps only and compare each with the one before."""
+    """Ends Gymnasium's checks of the first steps, which compare each step with the previous one."""
     checker.checked_reset = checker.checked_step = checker.checked_data_reuse = True
 
 
 ENV_ADAPTERS: dict[str, StateAdapter] = {
-    "ale_py.env:AtariEnv": StateAdapter(_save_game, _load_game, _draws_nothing),
+    "ale_py.env:AtariEnv": StateAdapter(_save_game, _load_game, _has_no_sticky_actions),
     "gymnasium.envs.classic_control.acrobot:AcrobotEnv": attributes("state"),
     "gymnasium.envs.classic_control.cartpole:CartPoleEnv": attributes(
         "state", "steps_beyond_terminated"
@@ -75,11 +75,11 @@ ENV_ADAPTERS: dict[str, StateAdapter] = {
     "gymnasium.envs.classic_control.mountain_car:MountainCarEnv": attributes("state"),
     "gymnasium.envs.classic_control.pendulum:PendulumEnv": attributes("state", "last_u"),
     **dict.fromkeys(
-        (f"gymnasium.envs.mujoco.{name}" for name in mujoco_state.CLASSES),
+        (f"gymnasium.envs.mujoco.{name}" for name in mujoco.CLASSES),
         StateAdapter(
-            mujoco_state.save_simulation,
-            mujoco_state.load_simulation,
-            mujoco_state.is_all_simulation,
+            mujoco.save_simulation,
+            mujoco.load_simulation,
+            mujoco.is_all_simulation,
         ),
     ),
 }
@@ -94,12 +94,12 @@ WRAPPER_ADAPTERS: dict[str, StateAdapter] = {
         save=lambda _: {}, load=lambda checker, _: _end_checks(checker)
     ),
     "gymnasium.wrappers.common:TimeLimit": attributes("_elapsed_steps"),
-    "slm_lab.env.time_limit:TimeLimit": attributes("_elapsed_steps"),
+    "slm_lab.env.vector.raw:TimeLimit": attributes("_elapsed_steps"),
 }
 
 
 def has_exact_state(env: Env) -> bool:
-    """Whether the environment and all of its wrappers have an adapter that fits."""
+    """Whether the environment and all its wrappers can be saved exactly."""
     adapter = ENV_ADAPTERS.get(_key(env.unwrapped))
     if adapter is None or not adapter.fits(env.unwrapped):
         return False
@@ -107,7 +107,7 @@ def has_exact_state(env: Env) -> bool:
 
 
 def save_env_state(env: Env) -> StateDict:
-    """The generator, and the running episode where that can be saved exactly."""
+    """The generator, and the running episode if it can be saved exactly."""
     state: StateDict = {"rng": env.unwrapped.np_random.bit_generator.state, "episode": None}
     if has_exact_state(env):
         state["episode"] = {
@@ -118,7 +118,7 @@ def save_env_state(env: Env) -> StateDict:
 
 
 def load_env_state(env: Env, state: StateDict) -> None:
-    """Restores what `save_env_state` gave into an environment built in the same way."""
+    """Restores the result of `save_env_state` into an environment built in the same way."""
     env.unwrapped.np_random.bit_generator.state = state["rng"]
     episode = state["episode"]
     if episode is None:
@@ -140,7 +140,7 @@ def _key(env: Env) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """An own copy made of arrays and python numbers only."""
+    """A copy of arrays and Python numbers only."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, np.ndarray | tuple | list):

@@ -1,19 +1,26 @@
-"""What an environment is run with, written out: a score depends on it."""
+"""What an environment is run with: its step limit and all arguments. Scores depend on them."""
 
 import json
 from typing import Any
 
 from slm_lab.env.lookup import find_env
 from slm_lab.env.simulators.atari import atari_keys, is_atari
-from slm_lab.env.time_limit import episode_limit
 from slm_lab.env.vector.autoreset import choose_mode
 from slm_lab.env.vector.envpool import is_pooled
 from slm_lab.spec.schema.env import EnvSpec
 
 
+def episode_limit(spec: EnvSpec) -> int | None:
+    """Steps after which an episode is truncated; None: never. Raises as `make_env`."""
+    entry = find_env(spec.name)
+    if is_atari(entry):
+        return atari_keys(spec, entry).max_steps
+    return entry.max_episode_steps if spec.max_t is None else spec.max_t
+
+
 def env_record(spec: EnvSpec) -> dict[str, Any]:
-    """The id, how copies are stepped, the step limit, and every argument: those of the spec and
-    those that the id is registered with, sticky actions say. As JSON; raises as `make_env`."""
+    """The id, vectorisation, step limit and all arguments, registered ones included, as JSON.
+    Raises as `make_env`."""
     entry = find_env(spec.name)
     arguments = {**entry.kwargs, **spec.kwargs}
     if is_atari(entry):

@@ -1,7 +1,7 @@
 """Checks that the devices or the cluster of a spec exist, before a run has a folder."""
 
 from slm_lab.core.errors import Problem, SpecError
-from slm_lab.core.imports import importing
+from slm_lab.core.process import importing
 from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.spec import Spec
 
@@ -27,4 +27,4 @@ def _gpu_problems(agent: AgentSpec) -> list[Problem]:
     with importing():
         from slm_lab.agent.net.device import NO_GPU, sees_gpu
 
-    return [] if sees_gpu() else [Problem(path, NO_GPU, True, has_value=True) for path in paths]
+    return [] if sees_gpu() else [Problem(path, NO_GPU, True) for path in paths]

@@ -54,7 +54,7 @@ def continued(
     spec = load_spec(run_dir.spec_file, run_dir.spec_name, keys, overrides, **how)
     changed = differences(saved.to_json(), spec.to_json())
     problems += [
-        Problem(path, f"the run was started with {json.dumps(old)}; start a new run", new, True)
+        Problem(path, f"the run was started with {json.dumps(old)}; start a new run", new)
         for path, old, new in changed
         if not _is_among(path, may_change)
     ]

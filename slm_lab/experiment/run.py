@@ -7,7 +7,7 @@ from typing import Any
 
 from slm_lab.core.errors import Problem, SpecError
 from slm_lab.core.files import write_json
-from slm_lab.core.imports import importing
+from slm_lab.core.process import importing
 from slm_lab.env.check import check_env, why_not_filmed
 from slm_lab.env.lookup import find_env
 from slm_lab.env.make import Spaces, describe_spaces

@@ -87,7 +87,7 @@ class SavedRun:
         keys, refused = typed_settings(origin, source.sets)
         self.spec = load_spec(file, name, keys, warn=False)
         refused += [
-            Problem(path, _why_refused(old), new, has_value=True)
+            Problem(path, _why_refused(old), new)
             for path, old, new in differences(saved.to_json(), self.spec.to_json())
             if path not in MAY_CHANGE
         ]

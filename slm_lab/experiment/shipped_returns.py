@@ -82,7 +82,7 @@ def measure() -> dict[str, Any]:
 
 def environments() -> Iterator["EnvSpec"]:
     """The environments named in shipped specs, and `OF_TEMPLATES`, each once."""
-    from slm_lab.spec.check_files import check_file
+    from slm_lab.spec.load import check_file
     from slm_lab.spec.read import shipped_files
     from slm_lab.spec.schema.env import EnvSpec
 

@@ -9,9 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from slm_lab.core.cores import usable_cores
 from slm_lab.core.errors import LabError
-from slm_lab.core.imports import importing
+from slm_lab.core.process import importing, usable_cores
 from slm_lab.core.registry import load_target
 from slm_lab.experiment.baseline import CHANCE_FILE, known_random_return, measure_main
 from slm_lab.experiment.stop_signals import stop_on_signals

@@ -1,1 +1,1 @@
-"""What a Session writes down: rows of numbers, from steps and learner reports to a CSV."""
+"""The rows of a Session: columns, trackers, CSV files, TensorBoard."""

@@ -1,4 +1,4 @@
-"""Turns the episodes of an evaluation into rows, one per `eval_frequency` frames."""
+"""The rows of evaluations, one per `eval_frequency` frames."""
 
 import math
 from collections import deque
@@ -15,10 +15,8 @@ from slm_lab.metrics.tracker import MA_WINDOW, next_multiple
 
 @final
 class EvaluationTracker:
-    """When the next evaluation is due, its row, and the best return so far.
-
-    `max_frame` is the budget, in total frames.
-    """
+    """Schedules evaluations, makes their rows and tracks the best return. `max_frame` is the budget
+    in total frames."""
 
     columns = EVAL_COLUMNS
 
@@ -47,9 +45,7 @@ class EvaluationTracker:
         opt_step: int,
     ) -> Row:
         """The row of an evaluation of K >= 1 episodes, both arrays (K,), at the training's clocks.
-
-        `improved` then says whether its mean return is above that of every evaluation before.
-        """
+        Sets `improved`: whether its mean return exceeds that of every earlier evaluation."""
         mean = float(episode_return.mean())
         self._row_returns.append(mean)
         self._recent.add(total_frame, episode_return)
@@ -76,7 +72,7 @@ class EvaluationTracker:
         return Row(self.columns, tuple(cells[name] for name in self.columns))
 
     def state_dict(self) -> StateDict:
-        """Everything that later rows depend on."""
+        """The state that later rows depend on."""
         return {
             "columns": list(self.columns),
             "last_frame": self.last_frame,
@@ -86,7 +82,7 @@ class EvaluationTracker:
         }
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores `state`. Raises CheckpointError when the columns differ."""
+        """Restores `state`. Raises CheckpointError if the columns differ."""
         if tuple(state["columns"]) != self.columns:
             raise CheckpointError(
                 f"the checkpoint's evaluation rows have the columns {', '.join(state['columns'])}, "

@@ -1,4 +1,4 @@
-"""Reads rows back from a CSV, also while it is being written."""
+"""Reads rows from a CSV, also while it is written, and from files of earlier versions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,24 +10,23 @@ import numpy as np
 from slm_lab.core.errors import LabError
 from slm_lab.core.files import read_file
 from slm_lab.core.types import FloatArray
-from slm_lab.metrics.older import completed
+from slm_lab.metrics.recent import WINDOW_SHARE
 from slm_lab.metrics.row import BASE_COLUMNS
 
 CLOCK = "frame"
+_NEEDED = ("total_reward", "epi", "total_frame")
+_ADDED = ("mean_return", "recent_return", "final_return", "final_return_episodes")
 
 
 class DamagedRowsError(LabError, ValueError):
-    """A file of rows was edited, or cut somewhere else than at the end of a line."""
+    """A file of rows was edited, or cut inside a line."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """R rows of numbers: `rows[column]` is float64 (R,), NaN where a cell is empty.
-
-    `values` is (C, R), column by column in the order of `columns`, and read-only. Counts are exact
-    up to 2^53.
-    """
+    """R rows of numbers: `rows[column]` is float64 (R,), NaN where a cell is empty. `values` is (C,
+    R), a row per column, and read-only. Counts are exact up to 2^53."""
 
     columns: tuple[str, ...]
     values: FloatArray
@@ -48,20 +47,20 @@ class Rows:
         return values
 
     def has_values(self, column: str) -> bool:
-        """Whether any cell of the column is filled."""
+        """Whether any cell of the column has a value."""
         return not np.isnan(self[column]).all()
 
 
 NO_ROWS = Rows(BASE_COLUMNS, np.empty((len(BASE_COLUMNS), 0)))
-"""A Session that has not started."""
+"""The rows of a Session that has not started."""
 
 
 def read_rows(path: str | Path) -> Rows:
-    """The whole rows of a CSV; those of earlier versions are `completed`.
+    """The complete rows of a CSV, with the columns that earlier versions lack.
 
-    A last line without its end is still being written and left out. A file without even a header
-    is a session without rows. Raises OSError when there is no file; DamagedRowsError, with line and
-    column, when a cell is no number, a line has too few or too many, or the header is none.
+    Omits a last line without a line end, which is still being written. A file without a header has
+    no rows. Raises OSError if there is no file. Raises DamagedRowsError, with line and column, if a
+    cell is no number, a line has too few or too many cells, or the header is invalid.
     """
     text = read_file(Path(path))
     header, *lines = text[: text.rfind(b"\n") + 1].splitlines() or [b""]
@@ -76,20 +75,17 @@ def read_rows(path: str | Path) -> Rows:
             rows[index] = parse_row(columns, line)  # None becomes NaN
         except ValueError as error:
             raise DamagedRowsError(f"{path}, line {index + 2}: {error}") from None
-    return Rows(*completed(columns, np.ascontiguousarray(rows.T)))
+    return Rows(*_completed(columns, np.ascontiguousarray(rows.T)))
 
 
 def column_names(header: bytes) -> tuple[str, ...]:
-    """The names in the first line of a CSV, which is given without its end."""
+    """The names in the first line of a CSV, given without its line end."""
     return tuple(header.decode().split(","))
 
 
 def parse_row(columns: Sequence[str], line: bytes) -> list[float | None]:
-    """The numbers of a line, which is given without its end; None for an empty cell.
-
-    Raises ValueError when a cell is no number, named by its column, or when there are more or
-    fewer cells than columns.
-    """
+    """The numbers of a line, given without its line end; None for an empty cell. Raises ValueError,
+    with the column, if a cell is no number, or if the number of cells is wrong."""
     cells = line.split(b",")
     if len(cells) != len(columns):
         raise ValueError(f"cells: {len(cells)}, columns: {len(columns)}")
@@ -101,3 +97,25 @@ def parse_row(columns: Sequence[str], line: bytes) -> list[float | None]:
             text = cell.decode(errors="replace")
             raise ValueError(f'column {column}: "{text}" is no number') from None
     return numbers
+
+
+def _completed(columns: tuple[str, ...], values: FloatArray) -> tuple[tuple[str, ...], FloatArray]:
+    """Columns and values (C, R) of a file of an earlier version, with the columns it lacks.
+
+    Such files have no means over episodes, so `total_reward`, the mean of each environment's last
+    episode, replaces them. `recent_return`, the basis of decisions in a training, stays empty.
+    """
+    known = dict(zip(columns, values, strict=True))
+    if "final_return" in known or not known.keys() >= set(_NEEDED) or not values.shape[1]:
+        return columns, values
+    returns, epi, total_frame = (known[name] for name in _NEEDED)
+    begin = np.searchsorted(total_frame, total_frame - WINDOW_SHARE * total_frame[-1], side="right")
+    filled = ~np.isnan(returns)
+    total = np.concatenate([[0.0], np.cumsum(np.where(filled, returns, 0.0))])
+    count = np.concatenate([[0], np.cumsum(filled)])
+    after = np.arange(1, len(returns) + 1)
+    rows = count[after] - count[begin]
+    final = np.where(rows > 0, (total[after] - total[begin]) / np.maximum(rows, 1), np.nan)
+    episodes = epi - np.concatenate([[0.0], epi])[begin]
+    added = np.stack([returns, np.full_like(returns, np.nan), final, episodes])
+    return (*columns, *_ADDED), np.concatenate([values, added])

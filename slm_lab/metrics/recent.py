@@ -1,4 +1,4 @@
-"""What a training is judged by: the returns of the episodes that ended last."""
+"""The score of a training: the mean return of its last episodes."""
 
 import math
 from collections import deque
@@ -10,15 +10,15 @@ import numpy as np
 from slm_lab.core.types import FloatArray, StateDict
 
 WINDOW_SHARE = 0.05
-"""The share of the frame budget over which returns are averaged."""
+"""The part of the frame budget over which returns are averaged."""
 FEWEST = 20
-"""Episodes that an average rests on at least, where so many have ended."""
+"""Minimum number of averaged episodes, once so many have ended."""
 MOST = 100
-"""Episodes that an average rests on at most while the training runs."""
+"""Maximum number of averaged episodes during the training."""
 
 
 class MeanReturn(NamedTuple):
-    """A mean over `episodes` episodes; None of none."""
+    """The mean return of `episodes` episodes; None if there are none."""
 
     value: float | None
     episodes: int
@@ -26,11 +26,11 @@ class MeanReturn(NamedTuple):
 
 @final
 class RecentEpisodes:
-    """The returns of a Session's last episodes, by the frame of the budget at which each ended.
+    """The returns of a Session's last episodes, with the budget's frame at which each ended.
 
-    It keeps the episodes of the last `WINDOW_SHARE` of `max_frame`, and the last `MOST` in any
-    case. Where several `workers` train one agent and each keeps its own episodes, `FEWEST` and
-    `MOST` are those of all together, and each has an equal part, rounded up.
+    It keeps the episodes of the last `WINDOW_SHARE` of `max_frame`, and at least the last `MOST`.
+    `FEWEST` and `MOST` count the episodes of all `workers` that train one agent. Each worker keeps
+    its own episodes, so its numbers are equal parts of these, rounded up.
     """
 
     def __init__(self, max_frame: int, workers: int = 1) -> None:
@@ -41,7 +41,7 @@ class RecentEpisodes:
         self._returns: deque[float] = deque()
 
     def add(self, total_frame: int, episode_return: FloatArray) -> None:
-        """Takes in episodes that have just ended; `episode_return` is (K,)."""
+        """Adds episodes that have just ended; `episode_return` is (K,)."""
         self._returns.extend(episode_return.tolist())
         self._ended.extend([total_frame] * len(episode_return))
         while len(self._ended) > MOST and self._ended[0] <= total_frame - self._window:
@@ -49,34 +49,35 @@ class RecentEpisodes:
             self._returns.popleft()
 
     def clear(self) -> None:
-        """Forgets all episodes."""
+        """Removes all episodes."""
         self._ended.clear()
         self._returns.clear()
 
     def final(self, total_frame: int) -> MeanReturn:
-        """The final return of a training that ends at `total_frame`: the mean over the episodes of
-        the last `WINDOW_SHARE` of the budget, or over the last `FEWEST` if these are fewer."""
+        """The final return of a training that ends at `total_frame`.
+
+        It is the mean over the episodes of the last `WINDOW_SHARE` of the budget, or over the last
+        `FEWEST` if these are fewer.
+        """
         count = self._count(total_frame)
         return MeanReturn(self._mean(count), count)
 
     def recent(self, total_frame: int) -> float | None:
-        """The same mean over the last `MOST` of these episodes at most, to decide by it.
-
-        None before `FEWEST` have ended, unless the budget is spent.
-        """
+        """The same mean over at most the last `MOST` of these episodes, for decisions. None before
+        `FEWEST` have ended, unless the budget is spent."""
         if len(self._ended) < self._fewest and total_frame < self._max_frame:
             return None
         return self._mean(min(self._count(total_frame), self._most))
 
     def state_dict(self) -> StateDict:
-        """The episodes that are kept."""
+        """The kept episodes."""
         return {
             "ended": np.array(self._ended, np.int64),
             "returns": np.array(self._returns, np.float64),
         }
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores them; `max_frame` may differ from the one they were saved under."""
+        """Restores `state`; `max_frame` may differ from the saved run's."""
         self._ended = deque(state["ended"].tolist())
         self._returns = deque(state["returns"].tolist())
 

@@ -1,15 +1,15 @@
-"""The columns of a session CSV, what each means and its unit; and one row of it."""
+"""The columns of a session CSV, with units and meanings, and its rows."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, final
 
-from slm_lab.core.column import Column
 from slm_lab.core.errors import LabError
 from slm_lab.core.registry import nearest_name
+from slm_lab.core.types import Column
 
 Cell: TypeAlias = int | float | None
-"""What a row holds in one column. None is an empty cell: not measured in this interval."""
+"""The value of a row in one column; None is an empty cell: not measured in this interval."""
 
 
 _BASE = (
@@ -17,15 +17,15 @@ _BASE = (
     Column(
         "total_frame",
         "frames",
-        "frames on the clock that the budget counts: of all Sessions of a distributed training "
-        "together; an independent Session's own",
+        "frames that count towards the budget: those of all Sessions of a distributed training, or "
+        "of one independent Session",
     ),
-    Column("wall_t", "s", "training time; goes on where it stopped when a run is resumed"),
+    Column("wall_t", "s", "training time; a resumed run continues it"),
     Column(
         "cpu_t",
         "s",
-        "CPU time of the Session's process in that time, all threads; environments that have "
-        "processes of their own are not in it",
+        "CPU time of the Session's process in that time, all threads; without environments in "
+        "worker processes",
     ),
     Column("epi", "episodes", "episodes finished"),
     Column("opt_step", "steps", "optimizer steps taken"),
@@ -33,20 +33,20 @@ _BASE = (
     Column(
         "total_reward",
         "reward",
-        "R: mean over environments of the last finished episode's raw return "
-        "(only environments that have finished one)",
+        "R: mean over environments of the last finished episode's raw return (only environments "
+        "that have finished one)",
     ),
     Column(
         "total_reward_ma",
         "reward",
-        "SLM Lab's moving average: mean of the last min(n, 100) non-empty total_reward; with fewer "
-        "rows it reaches back to the first",
+        "SLM Lab's moving average: mean of the last 100 non-empty total_reward, or of all if there "
+        "are fewer",
     ),
     Column("mean_return", "reward", "mean raw return of the episodes since the last row"),
     Column(
         "recent_return",
         "reward",
-        "what decides while a training runs: mean raw return of the episodes of the last 5 % of "
+        "basis of decisions during a training: mean raw return of the episodes of the last 5 % of "
         "the budget, at least the last 20 and at most the last 100; empty before 20 have ended, "
         "unless the budget is spent",
     ),
@@ -54,10 +54,10 @@ _BASE = (
         "final_return",
         "reward",
         "the result if the run ends here: mean raw return of the episodes of the last 5 % of the "
-        "budget, or of the last 20 where these are fewer",
+        "budget, or of the last 20 if these are fewer",
     ),
-    Column("final_return_episodes", "episodes", "how many episodes final_return rests on"),
-    Column("loss", "1", "the loss that was minimised, all terms summed"),
+    Column("final_return_episodes", "episodes", "number of episodes in final_return"),
+    Column("loss", "1", "the minimised loss, the sum of all terms"),
     Column("lr", "1", "learning rate of the (actor's) optimizer"),
     Column("entropy", "nat", "entropy of the policy, mean over the batch"),
     Column("explore_var", "1", "the exploration variable: ε of ε-greedy, τ of Boltzmann"),
@@ -73,7 +73,7 @@ _EXTRA = (
     Column("value_loss", "1", "the critic's term of the loss, before its coefficient"),
     Column("entropy_coef", "1", "coefficient of the entropy bonus"),
     Column("clip_eps", "1", "PPO's clipping range ε"),
-    Column("clip_fraction", "1", "share of samples whose ratio left [1 − ε, 1 + ε]"),
+    Column("clip_fraction", "1", "share of samples with a ratio outside [1 − ε, 1 + ε]"),
     Column("approx_kl", "nat", "estimate of KL(behaviour policy ‖ current policy)"),
     Column("explained_variance", "1", "1 − Var(returns − value) / Var(returns); 1 is perfect"),
     Column("q_value", "reward", "mean of Q(s, a) over the batches learned from, discounted"),
@@ -82,14 +82,18 @@ _EXTRA = (
     Column("sil_value_loss", "1", "self-imitation: the critic's term, before its coefficient"),
     Column("sil_share", "1", "share of past steps whose return was better than the critic expects"),
     Column("alpha", "1", "entropy temperature α"),
-    Column("staleness_p50", "updates", "median of updates others made while a gradient was made"),
-    Column("staleness_p95", "updates", "95 % of gradients were at most so stale"),
+    Column(
+        "staleness_p50",
+        "updates",
+        "median of other workers' updates while a gradient is computed",
+    ),
+    Column("staleness_p95", "updates", "95th percentile of the same"),
     Column("updates_per_s", "steps/s", "optimizer steps over seconds since the last row"),
     Column(
         "sync_share",
         "1",
-        "share of the time since the last row that went into exchanging with other ranks and "
-        "waiting for them",
+        "share of the time since the last row spent on exchange with other ranks and waiting for "
+        "them",
     ),
     Column(
         "eps",
@@ -100,15 +104,16 @@ _EXTRA = (
     Column(
         "policy_lag",
         "updates",
-        "training events between the policy that acted and the learner's when its steps came, mean",
+        "training events between the acting policy and the learner's policy when its steps "
+        "arrived, mean",
     ),
-    Column("policy_lag_max", "updates", "the same, the most since the last row"),
-    Column("actor_wait_share", "1", "share of their time that actors waited for a free slot"),
+    Column("policy_lag_max", "updates", "the same, maximum since the last row"),
+    Column("actor_wait_share", "1", "share of their time in which actors waited for a free slot"),
     Column(
         "learner_wait_share",
         "1",
-        "share of the time since the last row that the learner waited "
-        "for steps to learn from; where actors play in turn with it, in which they did",
+        "share of the time since the last row in which the learner waited for steps; with serial "
+        "actors, in which they acted",
     ),
 )
 
@@ -119,7 +124,7 @@ BASE_COLUMNS: tuple[str, ...] = tuple(column.name for column in _BASE)
 """The columns of every session CSV, in this order; extra columns follow."""
 
 EXTRA_COLUMNS: tuple[str, ...] = tuple(column.name for column in _EXTRA)
-"""Documented columns that an algorithm, a mode or a Session may add."""
+"""Columns that an algorithm, a mode or a Session may add."""
 
 EVAL_COLUMNS: tuple[str, ...] = (
     "frame",
@@ -136,13 +141,13 @@ EVAL_COLUMNS: tuple[str, ...] = (
     "return_max",
     "episode_length",
 )
-"""The columns of a CSV of evaluations: the training's clocks, and what was evaluated there."""
+"""The columns of a CSV of evaluations: the training's clocks, and the results."""
 
 TIMING_COLUMNS: tuple[str, ...] = (
     "wall_t", "cpu_t", "fps", "sync_share", "eps", "actor_wait_share", "learner_wait_share",
 )  # fmt: skip
-"""The only columns that differ between two runs of one spec and seed, but for those of Hogwild!
-workers and of actors, whose order nothing fixes."""
+"""The only columns that differ between two runs of one spec and seed. Other columns differ only
+with Hogwild! workers and actors, which run in no fixed order."""
 
 
 @final
@@ -157,20 +162,17 @@ class Row:
         return self.cells[self.columns.index(column)]
 
     def to_dict(self) -> dict[str, Cell]:
-        """Column name -> cell, in the order of the columns."""
+        """The cells by column name, in order."""
         return dict(zip(self.columns, self.cells, strict=True))
 
     def to_csv(self) -> str:
-        """The line without its end. Floats read back to the same bits."""
+        """The line without its line end. Reading it restores floats bitwise."""
         return ",".join(_cell_text(cell) for cell in self.cells)
 
 
 def resolve_columns(extra: Iterable[str | Column]) -> tuple[str, ...]:
-    """The base columns followed by `extra`, each of which is documented: by name here, or itself.
-
-    Raises LabError for a name that nothing documents, a name with a comma, quote or line end, and
-    a name that comes twice.
-    """
+    """The base columns, then `extra`: names from `COLUMNS`, or other Columns. Raises LabError for
+    an unknown name, for a name with a comma, quote or line end, and for a duplicate."""
     names = list(BASE_COLUMNS)
     for column in extra:
         name = column.name if isinstance(column, Column) else column
@@ -196,5 +198,5 @@ def suggest(name: str, known: Sequence[str]) -> str:
 def _cell_text(cell: Cell) -> str:
     if cell is None:
         return ""
-    # float() first: numpy's own scalars are floats whose repr is not a number's.
+    # float() first, because the repr of a numpy float is not a plain number.
     return repr(float(cell)) if isinstance(cell, float) else str(int(cell))

@@ -1,29 +1,28 @@
-"""Shows a session CSV in TensorBoard: reads what was appended, writes it as scalar events.
+"""Exports a session CSV to TensorBoard as scalar events.
 
-The process that trains only appends rows. This exporter runs in another one, reads whole lines as
-they come and needs the `tensorboard` package alone.
+The training process only appends rows. This exporter runs in another process, reads new whole lines
+and needs only the `tensorboard` package.
 """
 
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, final
 
 from slm_lab.metrics.reader import column_names, parse_row
 
-_NO_SCALARS = ("frame", "wall_t")  # they are the step and the time of every event
+_NO_SCALARS = ("frame", "wall_t")  # the step and the time of every event
 
 
 @final
 class TensorBoardExporter:
-    """Copies one session CSV into event files under `log_dir`, incrementally.
+    """Copies one session CSV into event files in `log_dir`, incrementally.
 
-    An event's step is the row's `frame`; its time is `started_at` (seconds since the epoch) plus
-    the row's `wall_t`. By default `started_at` is such that the last row there is happens now.
+    An event's step is the row's `frame`. Its time is `started_at` (seconds since the epoch) plus
+    the row's `wall_t`. By default the last existing row gets the present time.
 
-    When the CSV was cut back (a resumed run) or `log_dir` has events of an earlier exporter, all
-    rows are written again to a new event file that opens with a purge of what came before, so that
-    no point is shown twice.
+    If the CSV was cut back (a resumed run), or `log_dir` has events of an earlier exporter, all
+    rows are written to a new event file. It begins with a purge of earlier events, so no point is
+    shown twice.
     """
 
     def __init__(
@@ -38,7 +37,7 @@ class TensorBoardExporter:
         self._events: _EventFile | None = None
 
     def update(self) -> int:
-        """Exports the whole lines that are new since the last call; returns how many rows."""
+        """Exports the whole lines since the last call; returns the number of rows."""
         if not self.csv_path.exists():
             return 0
         lines = self._new_lines()
@@ -66,18 +65,13 @@ class TensorBoardExporter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _new_lines(self) -> list[bytes]:
         with open(self.csv_path, "rb") as file:
-            # A file that was cut back may have grown past the offset again: what was read last
-            # (with its wall_t) must still stand where it stood.
+            # A file that was cut back may have grown past the offset since. So the line that was
+            # read last, with its wall_t, must still be at its place.
             file.seek(self._offset - len(self._last_line))
             if file.read(len(self._last_line)) != self._last_line:
                 self._start_over()
@@ -101,10 +95,8 @@ class TensorBoardExporter:
 
 @final
 class _EventFile:
-    """One event file, of the messages of the `tensorboard` package.
-
-    Not its EventFileWriter: that writes from a thread, where a full disk goes unnoticed.
-    """
+    """One event file. The EventFileWriter of `tensorboard` writes in a thread, where a full disk
+    raises no error."""
 
     def __init__(self, log_dir: Path) -> None:
         from tensorboard.compat.proto import event_pb2, summary_pb2

@@ -1,4 +1,4 @@
-"""Turns finished episodes and learner reports into rows, one per `log_frequency` frames."""
+"""The rows of a training, one per `log_frequency` frames: finished episodes, learner reports."""
 
 import math
 from collections import deque
@@ -7,15 +7,14 @@ from typing import final
 
 import numpy as np
 
-from slm_lab.core.column import Column
 from slm_lab.core.errors import CheckpointError, LabError
-from slm_lab.core.types import FloatArray, IntArray, StateDict
+from slm_lab.core.types import Column, FloatArray, IntArray, StateDict
 from slm_lab.metrics.reader import Rows
 from slm_lab.metrics.recent import RecentEpisodes
 from slm_lab.metrics.row import BASE_COLUMNS, Cell, Row, resolve_columns, suggest
 
 MA_WINDOW = 100
-"""Rows that the moving average of `total_reward` looks back on."""
+"""Rows in the moving average of `total_reward`."""
 
 _REPORTED_BASE = ("loss", "lr", "entropy", "grad_norm")
 _EPISODE_LENGTH = "episode_length"
@@ -23,12 +22,12 @@ _EPISODE_LENGTH = "episode_length"
 
 @final
 class Tracker:
-    """The numbers of one Session between two rows, and the few that last over all of them.
+    """Collects the numbers of one Session between two rows, and those over the whole training.
 
-    `max_frame` is the budget, in total frames. Of the `workers` that spend it, each with rows of
-    its own, this Session is one. `extra_columns` follow the base columns: names
-    documented in `row.COLUMNS`, or a `Column` that documents itself. The Tracker fills
-    `episode_length` if asked for; every other extra column is filled by learner reports.
+    `max_frame` is the budget in total frames. This Session is one of the `workers` that spend it,
+    each of which writes rows. `extra_columns` follow the base columns: names from `row.COLUMNS`, or
+    other `Column`s. The Tracker itself fills `episode_length`; learner reports fill other extra
+    columns.
     """
 
     def __init__(
@@ -49,7 +48,7 @@ class Tracker:
         self.best_return: float | None = None
         """The highest `recent_return` of all rows."""
         self.improved = False
-        """Whether the last row has set it."""
+        """Whether the last row set it."""
 
         self._log_frequency = log_frequency
         self._next_due = log_frequency
@@ -76,10 +75,8 @@ class Tracker:
         episode_length: IntArray,
         total_frame: int,
     ) -> None:
-        """Takes note of K episodes that ended at `total_frame`; all arrays (K,), K > 0.
-
-        `episode_return` is raw reward. Raises LabError when a return is not finite.
-        """
+        """Adds K > 0 episodes that ended at `total_frame`; all arrays are (K,). `episode_return` is
+        raw reward. Raises LabError if a return is not finite."""
         if not np.isfinite(episode_return).all():
             raise LabError(
                 f"environments {np.asarray(env_index).tolist()} finished episodes with returns "
@@ -93,10 +90,8 @@ class Tracker:
         self._episode_length[env_index] = episode_length
 
     def track_update(self, report: Mapping[str, float]) -> None:
-        """Adds one learner report to the means of the next row.
-
-        A NaN is kept, so that the mean shows it. Raises LabError for a key without a column.
-        """
+        """Adds a learner report to the means of the next row. A NaN makes the mean NaN. Raises
+        LabError for a key without a column."""
         sums, counts = self._sums, self._counts
         for name, value in report.items():
             if name not in sums:
@@ -126,7 +121,7 @@ class Tracker:
         opt_step: int,
         explore_var: float | None = None,
     ) -> Row:
-        """Closes the interval and returns its row; both times are training time in seconds."""
+        """Ends the interval and returns its row; `wall_t`, `cpu_t` are training time in seconds."""
         total_reward = self._mean_over_envs(self._episode_return)
         recent_return, final = self._recent.recent(total_frame), self._recent.final(total_frame)
         seconds = wall_t - self.last_wall_t
@@ -163,7 +158,7 @@ class Tracker:
         return self.last_row
 
     def state_dict(self) -> StateDict:
-        """Everything that later rows depend on: numbers, strings, lists and numpy arrays."""
+        """The state that later rows depend on: numbers, strings, lists and numpy arrays."""
         return {
             "columns": list(self.columns),
             "last_row": None if self.last_row is None else list(self.last_row.cells),
@@ -183,11 +178,11 @@ class Tracker:
         }
 
     def resume_after_rows(self, rows: Rows) -> None:
-        """Continues after `rows` that another process wrote, whose state is lost.
+        """Continues after `rows` of another process, whose state is lost.
 
-        The best return stays that of the last checkpoint, which holds the best agent, too. Single
-        episodes are lost with the process: those of a row count as if each had its mean return and
-        ended with it.
+        The best return stays that of the last checkpoint, which also has the best agent. Single
+        episodes are lost with the process. Each episode of a row counts with the row's mean return
+        and frame.
         """
         if not len(rows):
             return
@@ -206,10 +201,8 @@ class Tracker:
             self._recent.add(int(rows["total_frame"][row]), episodes)
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Goes on from `state`. `log_frequency` may differ from the one it was saved under.
-
-        Raises CheckpointError when the columns or the number of environments differ.
-        """
+        """Restores `state`; `log_frequency` may differ from the saved run's. Raises CheckpointError
+        if the columns or the number of environments differ."""
         if tuple(state["columns"]) != self.columns:
             raise CheckpointError(
                 f"the checkpoint's rows have the columns {', '.join(state['columns'])}, "
@@ -256,5 +249,5 @@ class Tracker:
 
 
 def next_multiple(frame: int, frequency: int) -> int:
-    """The first multiple of `frequency` after `frame`: when the next row is due."""
+    """The first multiple of `frequency` after `frame`, at which the next row is due."""
     return (frame // frequency + 1) * frequency

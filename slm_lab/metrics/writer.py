@@ -1,39 +1,67 @@
-"""Appends rows to a session CSV so that a crash at any moment leaves whole lines behind."""
+"""Appends rows to session CSVs. After a crash at any moment each file has only whole lines."""
 
 import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Self, final
 
 from slm_lab.core.errors import UnusableCheckpointError
 from slm_lab.core.files import open_own
-from slm_lab.metrics.extent import Extent
 from slm_lab.metrics.row import Row
+
+
+@final
+@dataclass(frozen=True)
+class Extent:
+    """The first `size` bytes of a file of rows, and their checksum: its state at a checkpoint."""
+
+    size: int
+    sha256: str
+
+    @classmethod
+    def of(cls, content: bytes) -> "Extent":
+        """The extent of a whole file."""
+        return cls(len(content), hashlib.sha256(content).hexdigest())
+
+    def misfit(self, path: Path) -> str | None:
+        """Why the file at `path` does not begin with this extent; None if it does. Raises OSError
+        if it cannot be read."""
+        if not path.exists():
+            return f"{path} is missing; it had {self.size} bytes at the checkpoint"
+        with open(path, "rb") as file:
+            content = file.read(self.size)
+        if len(content) < self.size:
+            return (
+                f"{path} has {len(content)} bytes, fewer than the {self.size} it had at the "
+                "checkpoint: rows were lost or edited"
+            )
+        if Extent.of(content) != self:
+            return f"{path} is damaged: rows do not match the checksum of the checkpoint"
+        return None
 
 
 @final
 class RowWriter:
     """Writes a header, then one line per row, each in one unbuffered write.
 
-    An existing file is continued: its header must be the one of `columns` and its last line whole
-    (see `truncate_rows`), else CheckpointError. OSError (a full disk) is raised to the caller; what
-    was half written is taken back, and closing raises nothing more.
+    It appends to an existing file. Raises CheckpointError if the file's header differs from
+    `columns`, or its last line is incomplete (see `truncate_rows`). After an OSError (a full disk)
+    the partial line is removed, and `close` raises nothing.
     """
 
     def __init__(self, path: str | Path, columns: Sequence[str]) -> None:
         self.path = Path(path)
         self.columns = tuple(columns)
         self._sum = hashlib.sha256()
-        """Of all that the file holds."""
+        """The checksum of the whole file."""
         header = ",".join(self.columns).encode() + b"\n"
         if self.path.exists() and self.path.stat().st_size:
             _check_continuable(self.path, header)
             self._sum.update(self.path.read_bytes())
             header = b""
-        # Unbuffered: nothing waits in this process that a kill could lose or a full disk could
-        # make fail a second time when the file is closed.
+        # Unbuffered: a kill loses nothing, and a full disk cannot fail again when the file closes.
         descriptor = open_own(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self._file = open(descriptor, "ab", buffering=0)  # noqa: SIM115 - open as long as self
         self._size = os.fstat(self._file.fileno()).st_size
@@ -44,13 +72,13 @@ class RowWriter:
             raise
 
     def append(self, row: Row) -> None:
-        """Adds a line. Raises ValueError when the row's columns are not the file's."""
+        """Adds a line. Raises ValueError if the row's columns differ from the file's."""
         if row.columns != self.columns:
             raise ValueError(f"a row of {row.columns} does not fit a file of {self.columns}")
         self._write(row.to_csv().encode() + b"\n")
 
     def sync(self) -> Extent:
-        """Waits until all rows are on the disk; returns how far the file goes."""
+        """Waits until all rows are on the disk; returns the extent of the file."""
         os.fsync(self._file.fileno())
         return Extent(self._size, self._sum.hexdigest())
 
@@ -61,18 +89,13 @@ class RowWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _write(self, line: bytes) -> None:
         rest = line
         try:
-            while rest:  # a disk that is nearly full takes a part, and fails at the next write
+            while rest:  # a nearly full disk accepts a part, and fails at the next write
                 rest = rest[self._file.write(rest) or 0 :]
         except OSError:
             os.ftruncate(self._file.fileno(), self._size)
@@ -83,11 +106,11 @@ class RowWriter:
 
 @final
 class RowFiles:
-    """The files of rows of one Session, which a checkpoint cuts back together.
+    """The files of rows of one Session, which a resume cuts back together.
 
-    `columns` maps the name of each file in `folder` to its columns. `extents` say how far each
-    went at the checkpoint to resume from; without them the files begin anew. Raises CheckpointError
-    as `truncate_rows` and RowWriter do, OSError where the disk does not take them.
+    `columns` maps the name of each file in `folder` to its columns. `extents` are those of the
+    checkpoint to resume from; without them the files start empty. Raises CheckpointError as
+    `truncate_rows` and RowWriter do, and OSError if the disk fails.
     """
 
     def __init__(
@@ -115,7 +138,7 @@ class RowFiles:
 
     @staticmethod
     def whole_lines(folder: Path, names: Iterable[str], frame: int) -> dict[str, Extent]:
-        """Each file up to the end of its last whole line that is not after `frame`."""
+        """The extent of each file up to its last whole line at or before `frame`."""
         return {name: _extent_at(folder / name, frame) for name in names}
 
     def append(self, name: str, row: Row) -> None:
@@ -123,20 +146,18 @@ class RowFiles:
         self._writers[name].append(row)
 
     def sync(self) -> dict[str, Extent]:
-        """Waits until all rows are on the disk; returns how far every file goes."""
+        """Waits until all rows are on the disk; returns the extent of every file."""
         return {name: writer.sync() for name, writer in self._writers.items()}
 
     def close(self) -> None:
-        """Closes them; may be called twice."""
+        """Closes the files; may be called twice."""
         for writer in self._writers.values():
             writer.close()
 
 
 def truncate_rows(path: str | Path, extent: Extent) -> None:
-    """Cuts a session CSV back to what it held at a checkpoint, durably.
-
-    Raises CheckpointError when the file is missing, or does not begin with what it held then.
-    """
+    """Cuts a session CSV back to its content at a checkpoint, durably. Raises CheckpointError if
+    the file is missing, or its beginning differs from that content."""
     path = Path(path)
     misfit = extent.misfit(path)
     if misfit is not None:

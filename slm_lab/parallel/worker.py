@@ -20,9 +20,8 @@ from slm_lab.core.errors import (
     UnusableCheckpointError,
 )
 from slm_lab.core.files import open_own
-from slm_lab.core.imports import importing
 from slm_lab.core.plugins import import_plugins
-from slm_lab.core.process import die_with_parent, keep_freed_memory, unblock_stop_signals
+from slm_lab.core.process import die_with_parent, importing, keep_freed_memory, unblock_stop_signals
 from slm_lab.core.system_limits import limit_reached
 from slm_lab.parallel.task import Runnable, SessionTask
 from slm_lab.session.seeding import session_seeds

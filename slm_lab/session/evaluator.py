@@ -11,7 +11,7 @@ from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.core.types import StateDict
 from slm_lab.env.make import make_env
 from slm_lab.env.simulators.film import Film
-from slm_lab.env.step import FinishedEpisodes
+from slm_lab.env.vector_env import FinishedEpisodes
 from slm_lab.session.play_episodes import finished_episodes, join_episodes, step_bound
 from slm_lab.spec.schema.spec import Spec
 

@@ -8,8 +8,7 @@ from typing_extensions import override
 
 from slm_lab.agent.agent import Agent
 from slm_lab.core.types import StateDict
-from slm_lab.env.step import FinishedEpisodes
-from slm_lab.env.vector_env import VectorEnv
+from slm_lab.env.vector_env import FinishedEpisodes, VectorEnv
 from slm_lab.session.clock import Clock
 
 logger = logging.getLogger(__name__)

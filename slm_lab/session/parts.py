@@ -8,8 +8,7 @@ from slm_lab.agent.algorithm.algorithm import AgentSeeds
 from slm_lab.agent.build import build_agent
 from slm_lab.core.types import StateDict
 from slm_lab.env.make import make_env
-from slm_lab.env.step import FinishedEpisodes
-from slm_lab.env.vector_env import VectorEnv
+from slm_lab.env.vector_env import FinishedEpisodes, VectorEnv
 from slm_lab.metrics.reader import NO_ROWS, read_rows
 from slm_lab.metrics.row import Row
 from slm_lab.metrics.tracker import Tracker

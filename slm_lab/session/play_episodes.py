@@ -7,8 +7,7 @@ import numpy as np
 
 from slm_lab.core.errors import LabError
 from slm_lab.core.types import Array, BoolArray, FloatArray
-from slm_lab.env.step import FinishedEpisodes
-from slm_lab.env.vector_env import VectorEnv
+from slm_lab.env.vector_env import FinishedEpisodes, VectorEnv
 
 if TYPE_CHECKING:
     from slm_lab.spec.schema.env import EnvSpec
@@ -26,7 +25,7 @@ def even_num_envs(episodes: int) -> int:
 
 def step_bound(spec: "EnvSpec") -> int:
     """Steps after which an episode counts as endless: its own limit, at least MAX_STEPS."""
-    from slm_lab.env.time_limit import episode_limit
+    from slm_lab.env.versions import episode_limit
 
     return max(MAX_STEPS, episode_limit(spec) or 0)
 

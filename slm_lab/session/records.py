@@ -9,9 +9,8 @@ from typing import final
 from slm_lab.agent.memory.append_log import AppendLog
 from slm_lab.core.errors import CheckpointError
 from slm_lab.core.types import StateDict
-from slm_lab.metrics.extent import Extent
 from slm_lab.metrics.row import Cell, Row
-from slm_lab.metrics.writer import RowFiles
+from slm_lab.metrics.writer import Extent, RowFiles
 from slm_lab.storage.checkpoint import CheckpointStore, what_remains
 from slm_lab.storage.manifest import Manifest
 from slm_lab.storage.run_dir import SessionPaths

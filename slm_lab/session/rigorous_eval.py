@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import final
 
 from slm_lab.core.types import StateDict
-from slm_lab.env.step import FinishedEpisodes
+from slm_lab.env.vector_env import FinishedEpisodes
 from slm_lab.metrics.evaluation import EvaluationTracker
 from slm_lab.session.evaluator import Evaluator
 from slm_lab.session.play_episodes import join_episodes

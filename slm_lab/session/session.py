@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from slm_lab.core.errors import NonFiniteLossError
 from slm_lab.core.types import StateDict
-from slm_lab.env.step import NO_EPISODES, FinishedEpisodes
+from slm_lab.env.vector_env import NO_EPISODES, FinishedEpisodes
 from slm_lab.session.dev_checks import AgentChecks
 from slm_lab.session.parts import build_parts, open_rows, restore, take_over
 from slm_lab.session.seeding import SessionSeeds

@@ -13,8 +13,7 @@ from slm_lab.agent.agent import Agent
 from slm_lab.agent.algorithm.correction import VTrace
 from slm_lab.agent.memory.memory import Memory, MemoryLayout
 from slm_lab.core.types import IntArray, StateDict
-from slm_lab.env.step import FinishedEpisodes
-from slm_lab.env.vector_env import VectorEnv
+from slm_lab.env.vector_env import FinishedEpisodes, VectorEnv
 from slm_lab.session.clock import Clock
 from slm_lab.session.experience import Acting, Experience
 from slm_lab.session.status_board import StatusBoard

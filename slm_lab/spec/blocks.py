@@ -1,24 +1,24 @@
 """The blocks of a spec, validated separately, so that problems in one do not hide the others."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic_core import PydanticCustomError
 
-from slm_lab.spec.schema.agent import ALGORITHM, MEMORY, NET, Registered
+from slm_lab.spec.schema.agent import ALGORITHM, MEMORY, NET
 from slm_lab.spec.schema.algorithm import AlgorithmSpec
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.memory import MemorySpec
-from slm_lab.spec.schema.meta import META, MetaBlock, MetaSpec
+from slm_lab.spec.schema.meta import META, MetaSpec
 from slm_lab.spec.schema.net import NetSpec
 from slm_lab.spec.schema.spec import Spec
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """The blocks of a spec; None where a block is absent or has problems of its own.
+    """The blocks of a spec; None for a block that is absent or has problems.
 
     `malformed` names the blocks that exist but have problems.
     """
@@ -44,24 +44,17 @@ def well_formed_blocks(raw: Mapping[str, Any]) -> Blocks:
     agent = agent if isinstance(agent, Mapping) else {}
     malformed: set[str] = set()
 
-    def built(model: type[BaseModel] | Registered | MetaBlock, block: str, value: Any) -> Any:
-        if value is None:
-            return None
+    def built(validate: Callable[[Any], Any], block: str, value: Any) -> Any:
         try:
-            validate = (
-                model.validate
-                if isinstance(model, Registered | MetaBlock)
-                else model.model_validate
-            )
-            return validate(value)
+            return None if value is None else validate(value)
         except (ValidationError, PydanticCustomError):
             malformed.add(block)
             return None
 
-    algorithm = built(ALGORITHM, "algorithm", agent.get("algorithm"))
-    memory = built(MEMORY, "memory", agent.get("memory"))
-    net = built(NET, "net", agent.get("net"))
-    critic_net = built(NET, "critic_net", agent.get("critic_net"))
-    env = built(EnvSpec, "env", raw.get("env"))
-    meta = built(META, "meta", raw.get("meta", {}))
+    algorithm = built(ALGORITHM.validate, "algorithm", agent.get("algorithm"))
+    memory = built(MEMORY.validate, "memory", agent.get("memory"))
+    net = built(NET.validate, "net", agent.get("net"))
+    critic_net = built(NET.validate, "critic_net", agent.get("critic_net"))
+    env = built(EnvSpec.model_validate, "env", raw.get("env"))
+    meta = built(META.validate, "meta", raw.get("meta", {}))
     return Blocks(algorithm, memory, net, critic_net, env, meta, frozenset(malformed))

@@ -1,11 +1,11 @@
-"""Loads a Spec from a file: reads it, applies `-s`, checks it. Reports all problems at once."""
+"""Loads and checks the specs of a file: reads it, applies `-s`, reports all problems at once."""
 
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from slm_lab.core.errors import MOST_TOLD, Problem, SpecError
+from slm_lab.core.errors import MAX_PRINTED, Problem, SpecError
 from slm_lab.core.registry import nearest_name
 from slm_lab.spec.override import (
     Setting,
@@ -13,14 +13,39 @@ from slm_lab.spec.override import (
     apply_settings,
     parse_setting,
     unfilled,
+    variables,
 )
-from slm_lab.spec.parse import Parsed, is_of_search, parse, unwrap_lists_of_one, validate
+from slm_lab.spec.parse import (
+    Parsed,
+    is_of_search,
+    parse,
+    parse_template,
+    unwrap_lists_of_one,
+    validate,
+)
 from slm_lab.spec.read import find_file, read_file, shipped_name
+from slm_lab.spec.schema.agent import AgentSpec
+from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.spec import Spec
 
 logger = logging.getLogger(__name__)
 
 BLOCKS = ("agent", "env", "meta")
+
+
+class Checked(NamedTuple):
+    """The result of checking one spec."""
+
+    where: str
+    problems: Sequence[Problem]
+    legacy: Sequence[str]
+    variables: Sequence[str]
+    """the `${var}` without a value; the values that contain them are not checked"""
+    env: EnvSpec | None
+    """for the checks with the environment; None if env has problems or variables"""
+    agent: AgentSpec | None
+    """for the same checks; None if anything in the spec has problems or variables"""
+    suspicious: Sequence[str] = ()
 
 
 def load_spec(
@@ -63,6 +88,33 @@ def load_specs(file: str | Path, sets: Sequence[str] = ()) -> dict[str, Spec]:
     return {name: _spec_or_error(f"{where}: {name}", one) for name, one in loaded.items()}
 
 
+def check_file(file: str | Path, sets: Sequence[str] = ()) -> list[Checked]:
+    """Checks every spec of a file, with `sets` ("key=value") applied.
+
+    Raises SpecError for an unreadable file, or a file without specs.
+    """
+    path = find_file(file)
+    content = read_file(path)
+    names = spec_names(content)
+    if not names:
+        raise SpecError(shipped_name(path), [Problem("file", "holds no spec {agent, env, meta}")])
+    settings, problems = _settings_of(sets, {})
+    if problems:
+        raise SpecError("the command line", problems)
+    found = []
+    for name in names:
+        raw, setting_problems = _settle(content[name], settings)
+        left = variables({key: value for key, value in raw.items() if key != "spec_params"})
+        parsed = parse_template(name, raw) if left else parse(name, raw)
+        where = f"{shipped_name(path)}: {name}"
+        all_problems = [*setting_problems, *parsed.problems]
+        agent = None if parsed.spec is None else parsed.spec.agent
+        found.append(
+            Checked(where, all_problems, parsed.legacy, left, parsed.env, agent, parsed.suspicious)
+        )
+    return found
+
+
 def parse_spec(name: str, raw: Mapping[str, Any]) -> Spec:
     """A spec from JSON data, as from `Spec.to_json`. Raises SpecError."""
     parsed = parse(name, raw)
@@ -85,10 +137,10 @@ def spec_names(content: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def settle(raw: Any, settings: Sequence[Setting]) -> tuple[dict[str, Any], list[Problem]]:
+def _settle(raw: Any, settings: Sequence[Setting]) -> tuple[dict[str, Any], list[Problem]]:
     """A raw spec of a file, converted from the old form and with `settings` applied."""
     if not isinstance(raw, Mapping):
-        return {}, [Problem("spec", "must be a block {agent, env, meta}", raw, has_value=True)]
+        return {}, [Problem("spec", "must be a block {agent, env, meta}", raw)]
     data, problems = unwrap_lists_of_one(raw)
     if not all(map(is_of_search, problems)):
         return data, []  # parse reports them
@@ -97,8 +149,8 @@ def settle(raw: Any, settings: Sequence[Setting]) -> tuple[dict[str, Any], list[
 
 def _loaded(name: str, raw: Any, sets: Sequence[str], overrides: Mapping[str, Any]) -> Parsed:
     """A spec of a file with all settings applied, and all its problems."""
-    settings, problems = settings_of(sets, overrides)
-    data, setting_problems = settle(raw, settings)
+    settings, problems = _settings_of(sets, overrides)
+    data, setting_problems = _settle(raw, settings)
     if not isinstance(raw, Mapping):
         return Parsed(None, [*problems, *setting_problems], [], None)
     left = unfilled({key: value for key, value in data.items() if key != "spec_params"})
@@ -116,7 +168,7 @@ def _with_defaults(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     return spec.to_json() if spec is not None else {}
 
 
-def settings_of(
+def _settings_of(
     sets: Sequence[str], overrides: Mapping[str, Any]
 ) -> tuple[list[Setting], list[Problem]]:
     """`-s` and overrides as one list, and a problem for each `-s` that is no key=value."""
@@ -159,7 +211,7 @@ def _warn(where: str, parsed: Sequence[Parsed]) -> None:
         logger.warning("%s: keys without meaning here are ignored: %s", where, "; ".join(ignored))
     unfit = [problem for one in parsed for problem in one.of_search if problem not in one.problems]
     if unfit:
-        message = "; ".join(map(str, unfit[:MOST_TOLD]))
+        message = "; ".join(map(str, unfit[:MAX_PRINTED]))
         logger.warning("%s: a training ignores problems of search: %s", where, message)
     doubtful = list(dict.fromkeys(d for one in parsed if not one.problems for d in one.suspicious))
     if doubtful:

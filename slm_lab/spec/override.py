@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 from slm_lab.core.errors import Problem
@@ -11,7 +12,6 @@ from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.spec import Spec
 
 VARIABLE = re.compile(r"\$\{([^{}]*)\}")
-
 
 A_SLIP = 0.85
 """The similarity from which on a key of `env` counts as a misspelt key of the lab.
@@ -28,7 +28,7 @@ class Setting(NamedTuple):
 
 
 class SettingError(Exception):
-    """A setting that cannot be applied."""
+    """A setting cannot be applied."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -48,19 +48,17 @@ def parse_setting(text: str) -> Setting:
 
 def variables(tree: Any) -> list[str]:
     """The names of all `${name}` in a tree, each once, in order."""
-    names: dict[str, None] = {}
-    for _, text in _strings(tree):
-        names.update(dict.fromkeys(VARIABLE.findall(text)))
-    return list(names)
+    names = (name for _, text in _strings(tree) for name in VARIABLE.findall(text))
+    return list(dict.fromkeys(names))
 
 
 def unfilled(tree: Any) -> list[Problem]:
     """One problem per string that still contains a `${name}`."""
-    found = []
-    for path, text in _strings(tree):
-        for name in VARIABLE.findall(text):
-            found.append(Problem(path, f"give it a value with -s {name}=…", text, has_value=True))
-    return found
+    return [
+        Problem(path, f"give it a value with -s {name}=…", text)
+        for path, text in _strings(tree)
+        for name in VARIABLE.findall(text)
+    ]
 
 
 def fill(tree: Any, values: Mapping[str, Any]) -> Any:
@@ -88,8 +86,8 @@ def apply_settings(
 ) -> tuple[dict[str, Any], list[Problem]]:
     """The spec with `settings` applied in order, and the problems of invalid settings.
 
-    A key without a dot is a variable. `defaults` returns the spec with its defaults written out, or
-    {}. It supplies a block that the file omits when a setting sets one of its keys.
+    A key without a dot is a variable. `defaults` returns the spec with all its defaults, or {}. A
+    block that the file omits comes from it if a setting sets one of its keys.
     """
     known = variables(raw)
     values = {s.key: s.value for s in settings if s.key in known}
@@ -109,40 +107,28 @@ def apply_settings(
 
 
 def with_value(
-    tree: Any,
-    path: Sequence[str],
-    value: Any,
-    defaults: Callable[[], Any] = dict,
-    above: str = "",
+    tree: Any, path: Sequence[str], value: Any, defaults: Callable[[], Any] = dict
 ) -> Any:
-    """A copy of `tree` with `value` at `path`; copies only the blocks on the path.
+    """A copy of `tree` with `value` at `path`. A block that is missing comes from `defaults`.
 
     Raises SettingError if the path leads through a value that is no block or list.
     """
-    if not path:
-        return value
-    key, rest = path[0], path[1:]
-    here = f"{above}.{key}" if above else key
-    if isinstance(tree, list):
-        if not key.isdecimal() or int(key) >= len(tree):
-            message = f"there is no such entry in a list of {len(tree)}"
-            raise SettingError(Problem(here, message))
-        index = int(key)
-        changed = with_value(tree[index], rest, value, lambda: _at(defaults(), index), here)
-        return [*tree[:index], changed, *tree[index + 1 :]]
-    if tree is None:
-        block = defaults()
-        tree = block if isinstance(block, Mapping) else {}
-    if not isinstance(tree, Mapping):
-        raise SettingError(Problem(above, f"is no block; it has no {key}", tree, has_value=True))
-    changed = with_value(tree.get(key), rest, value, lambda: _at(defaults(), key), here)
-    return {**tree, key: changed}
+    import pydash  # its import takes 25 ms
 
-
-def _at(tree: Any, key: str | int) -> Any:
-    if isinstance(tree, Mapping):
-        return tree.get(str(key))
-    return None
+    changed = deepcopy(tree)
+    for depth, key in enumerate(path):
+        above = path[:depth]
+        holder = pydash.get(changed, above) if above else changed
+        if holder is None:
+            block = pydash.get(defaults(), above)
+            holder = deepcopy(block) if isinstance(block, Mapping) else {}
+            pydash.set_(changed, above, holder)
+        if isinstance(holder, list) and not (key.isdecimal() and int(key) < len(holder)):
+            message = f"there is no such entry in a list of {len(holder)}"
+            raise SettingError(Problem(".".join(path[: depth + 1]), message))
+        if not isinstance(holder, Mapping | list):
+            raise SettingError(Problem(".".join(above), f"is no block; it has no {key}", holder))
+    return pydash.set_(changed, path, value)
 
 
 def _no_variable(key: str, known: Sequence[str]) -> Problem:
@@ -164,7 +150,7 @@ def _refuse_unlikely_env_key(spec: Mapping[str, Any], setting: Setting) -> None:
     nearest = nearest_name(parts[1], list(EnvSpec.model_fields), A_SLIP)
     if nearest:
         message = f"unknown key; did you mean {nearest}?"
-        raise SettingError(Problem(setting.key, message, setting.value, has_value=True))
+        raise SettingError(Problem(setting.key, message, setting.value))
 
 
 def _strings(tree: Any, path: str = "") -> Iterator[tuple[str, str]]:

@@ -15,8 +15,8 @@ from slm_lab.spec.checks.search import search_cross_check
 from slm_lab.spec.checks.suspicious import suspicious
 from slm_lab.spec.checks.unused_keys import without_effect
 from slm_lab.spec.override import VARIABLE
-from slm_lab.spec.problems import problems_of
 from slm_lab.spec.read import not_json
+from slm_lab.spec.schema.block import problems_of
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.spec.search import search_problems
@@ -54,7 +54,7 @@ def parse(name: str, raw: Mapping[str, Any]) -> Parsed:
         return Parsed(None, problems, [], None)
     search = unwrapped.get("search")
     if search is not None and not isinstance(search, Mapping):
-        of_search = [Problem("search", "must be a block {…} or null", search, has_value=True)]
+        of_search = [Problem("search", "must be a block {…} or null", search)]
     if of_search:
         unwrapped["search"] = None
     data, legacy = drop_legacy_keys(unwrapped)
@@ -108,12 +108,12 @@ def parse_template(name: str, raw: Mapping[str, Any]) -> Parsed:
     Values with such a variable count as valid. `spec` is None.
     """
     parsed = parse(name, raw)
-    problems = [p for p in parsed.problems if not (p.has_value and _holds_variable(p.value))]
+    problems = [
+        problem
+        for problem in parsed.problems
+        if not (isinstance(problem.value, str) and VARIABLE.search(problem.value))
+    ]
     return parsed._replace(spec=None, problems=problems, env=None)
-
-
-def _holds_variable(value: object) -> bool:
-    return isinstance(value, str) and VARIABLE.search(value) is not None
 
 
 def unwrap_lists_of_one(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[Problem]]:

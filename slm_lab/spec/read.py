@@ -100,9 +100,9 @@ def not_json(value: Any, path: str = "") -> list[Problem]:
     if isinstance(value, list | tuple):
         return [p for i, item in enumerate(value) for p in not_json(item, f"{path}.{i}")]
     if isinstance(value, float) and not math.isfinite(value):
-        return [Problem(path, "must be a finite number", value, has_value=True)]
+        return [Problem(path, "must be a finite number", value)]
     if isinstance(value, int) and abs(value) > 2**63:
-        return [Problem(path, "must be less than 2^63", value > 0, has_value=False)]
+        return [Problem(path, "must be less than 2^63")]
     if isinstance(value, datetime.date | bytes | set):
-        return [Problem(path, "must be a value of JSON", str(value), has_value=True)]
+        return [Problem(path, "must be a value of JSON", str(value))]
     return []

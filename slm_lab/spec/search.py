@@ -102,7 +102,7 @@ def search_problems(spec: Mapping[str, Any], validate: Validate) -> list[Problem
         )
         if message:
             path = f"search.{dimension.key}"
-            problems.append(Problem(path, message, dimension.args, has_value=True))
+            problems.append(Problem(path, message, dimension.args))
             continue
         for value in extremes(dimension):
             wrong = _tried(spec, dimension, value, validate, before)
@@ -153,7 +153,7 @@ def _sampler_message(dimension: Dimension) -> str:
         return unknown_name("sampler", name, ALL_SAMPLERS)
     if name in LISTS:
         empty = not isinstance(args, list) or not args
-        return "must be a list of values" if empty else CHOICES.error_line(args) or ""
+        return "must be a list of values" if empty else CHOICES.refusal(args) or ""
     return _argument_message(name, SAMPLERS[name], args)
 
 
@@ -241,5 +241,5 @@ def _tried(
         if str(problem) not in before:
             at = "" if problem.path == dimension.path else f"{problem.path}: "
             path = f"search.{dimension.key}"
-            found.append(Problem(path, f"{at}{problem.message}", value, has_value=True))
+            found.append(Problem(path, f"{at}{problem.message}", value))
     return found

@@ -26,14 +26,6 @@ class Argument(NamedTuple):
     default: Any
 
 
-class ArgumentProblem(NamedTuple):
-    """What is wrong with one argument."""
-
-    argument: str
-    message: str
-    missing: bool
-
-
 @dataclass(frozen=True)
 class TorchEntry:
     """A class of torch: its arguments, or the reason why a spec cannot use it."""
@@ -55,22 +47,17 @@ class TorchEntry:
         }
 
 
-# Bounds of an argument of this name in any class: (holds, message).
+_POSITIVE = (lambda x: x > 0, "must be > 0")
+_AT_LEAST_0 = (lambda x: x >= 0, "must be >= 0")
+_AT_LEAST_1 = (lambda x: x >= 1, "must be >= 1")
+_FRACTION = (lambda x: 0 <= x <= 1, "must be between 0 and 1")
 NUMBER_BOUNDS = {
-    "lr": (lambda x: x > 0, "must be > 0"),
-    "eps": (lambda x: x >= 0, "must be >= 0"),
-    "weight_decay": (lambda x: x >= 0, "must be >= 0"),
-    "momentum": (lambda x: 0 <= x <= 1, "must be between 0 and 1"),
-    "frame": (lambda x: x >= 1, "must be >= 1"),
-    "min_factor": (lambda x: 0 <= x <= 1, "must be between 0 and 1"),
-    "step_size": (lambda x: x >= 1, "must be >= 1"),
-    "delta": (lambda x: x > 0, "must be > 0"),
-    "beta": (lambda x: x >= 0, "must be >= 0"),
-    "alpha": (lambda x: x >= 0, "must be >= 0"),
-    "out_features": (lambda x: x >= 1, "must be >= 1"),
-    "out_channels": (lambda x: x >= 1, "must be >= 1"),
-    "warmup_steps": (lambda x: x >= 0, "must be >= 0"),
+    **dict.fromkeys(("lr", "delta"), _POSITIVE),
+    **dict.fromkeys(("eps", "weight_decay", "beta", "alpha", "warmup_steps"), _AT_LEAST_0),
+    **dict.fromkeys(("frame", "step_size", "out_features", "out_channels"), _AT_LEAST_1),
+    **dict.fromkeys(("momentum", "min_factor"), _FRACTION),
 }
+"""Bounds of an argument of this name in any class: (holds, message)."""
 WHOLE = frozenset(
     {"frame", "step_size", "total_iters", "T_max", "T_0", "T_mult", "total_steps", "epochs",
      "steps_per_epoch", "step_size_up", "step_size_down", "out_features", "out_channels"}
@@ -134,18 +121,18 @@ def with_whole_numbers(args: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def argument_problems(entry: TorchEntry, args: Mapping[str, Any]) -> Iterator[ArgumentProblem]:
-    """The problems of the arguments of `entry`, in the order of `args`."""
+def argument_problems(entry: TorchEntry, args: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Wrong arguments of `entry` with messages, in the order of `args`; then missing arguments."""
     for key, value in args.items():
         if key not in entry.arguments:
             message = unknown_name("argument", key, list(entry.arguments))
         else:
             message = _value_message(key, value, entry.arguments[key])
         if message:
-            yield ArgumentProblem(key, message, missing=False)
+            yield key, message
     for key, argument in entry.arguments.items():
         if argument.required and key not in args:
-            yield ArgumentProblem(key, "is missing", missing=True)
+            yield key, "is missing"
 
 
 def _value_message(key: str, value: Any, argument: Argument) -> str:

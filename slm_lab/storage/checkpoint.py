@@ -23,7 +23,7 @@ from slm_lab.agent.memory.append_log import AppendLog
 from slm_lab.core.errors import CheckpointError, LabError, UnusableCheckpointError
 from slm_lab.core.files import new_file, read_file
 from slm_lab.core.types import StateDict
-from slm_lab.metrics.extent import Extent
+from slm_lab.metrics.writer import Extent
 from slm_lab.storage.manifest import (
     Manifest,
     Segment,

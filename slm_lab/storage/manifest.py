@@ -8,7 +8,7 @@ from typing import Any
 
 from slm_lab.core.errors import CheckpointError
 from slm_lab.core.files import read_file
-from slm_lab.metrics.extent import Extent
+from slm_lab.metrics.writer import Extent
 
 FORMAT = 8
 """The format version of a run folder: its checkpoints, rows and records. It increases with every

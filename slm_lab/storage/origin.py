@@ -97,7 +97,7 @@ def typed_settings(
         elif (value := parse_setting(text).value) != variables[name]:
             started = json.dumps(variables[name])
             message = f"the run was started with {started}; start a new run"
-            problems.append(Problem(f"-s {name}", message, value, has_value=True))
+            problems.append(Problem(f"-s {name}", message, value))
     return keys, problems
 
 

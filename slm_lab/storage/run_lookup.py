@@ -61,7 +61,7 @@ def recorded_seed(run_dir: RunDir, seed: int | None) -> int:
     """The root seed in the run's spec file. Raises SpecError if it was removed."""
     if seed is None:
         problem = Problem(
-            "meta.random_seed", "must be the seed that the run was started with", None, True
+            "meta.random_seed", "must be the seed that the run was started with", None
         )
         raise SpecError(str(run_dir.spec_file), [problem])
     return seed

@@ -13,8 +13,7 @@ from slm_lab.agent.algorithm.algorithm import AgentSeeds
 from slm_lab.agent.build import build_agent
 from slm_lab.core.types import Array, StateDict
 from slm_lab.env.make import make_env
-from slm_lab.env.step import Step
-from slm_lab.env.vector_env import VectorEnv
+from slm_lab.env.vector_env import Step, VectorEnv
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.serialization import from_plain, to_plain
 

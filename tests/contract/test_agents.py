@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from slm_lab.agent.batch import ImitationBatch, Rollout, Transitions, TransitionSource
-from slm_lab.core.column import Column
+from slm_lab.core.types import Column
 from tests.contract.playing import Play, same, saved
 from tests.contract.runs import global_generators
 from tests.contract.table import ALGORITHM_ROWS, cases

@@ -306,7 +306,7 @@ def test_a_mujoco_gl_that_does_not_do_is_one_line_of_a_training_that_goes_on(tmp
     assert done.code == 0
     (line,) = done.err.splitlines()
     assert line.startswith("meta.record_video: no video at frame 100, and none from now on: Half")
-    assert line.endswith("; MUJOCO_GL=disable does not do here: set MUJOCO_GL=egl, or unset it")
+    assert line.endswith("; MUJOCO_GL=disable does not work here: set MUJOCO_GL=egl, or unset it")
 
 
 def test_a_simulator_that_does_not_import_is_told_when_a_video_is_due(tmp_path, monkeypatch, capfd):

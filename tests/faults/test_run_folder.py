@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slm_lab.metrics.extent import Extent
+from slm_lab.metrics.writer import Extent
 from slm_lab.storage.checkpoint import read_state
 from slm_lab.storage.manifest import previous_path, read_manifest
 from tests.faults.lab import (

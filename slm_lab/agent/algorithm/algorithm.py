@@ -15,8 +15,7 @@ from slm_lab.agent.net.train_state import TrainState
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.recurrent_state import RecurrentLayout
 from slm_lab.agent.replay_config import ReplayConfig
-from slm_lab.core.column import Column
-from slm_lab.core.types import Array, BoolArray, StateDict
+from slm_lab.core.types import Array, BoolArray, Column, StateDict
 from slm_lab.spec.schema.agent import AgentSpec
 
 BatchT = TypeVar("BatchT", contravariant=True)

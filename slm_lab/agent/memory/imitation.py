@@ -12,9 +12,8 @@ from slm_lab.agent.memory.append_log import AppendLog
 from slm_lab.agent.memory.memory import Memory, MemoryLayout
 from slm_lab.agent.memory.sampler import NOTHING, PrioritizedSampler, Sampler, UniformSampler
 from slm_lab.agent.schedule import Schedule
-from slm_lab.core.normalization import Unnormalized
 from slm_lab.core.registry import MEMORIES
-from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray, StateDict
+from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray, StateDict, Unnormalized
 from slm_lab.spec.schema.memory import MemorySpec, OnPolicySpec
 from slm_lab.spec.schema.schedule import ScheduleSpec
 

@@ -10,8 +10,7 @@ import numpy as np
 from slm_lab.agent.batch import Act
 from slm_lab.agent.memory.append_log import AppendLog
 from slm_lab.agent.replay_config import ReplayConfig
-from slm_lab.core.normalization import Normalization, Unnormalized
-from slm_lab.core.types import Array, BoolArray, FloatArray, StateDict
+from slm_lab.core.types import Array, BoolArray, FloatArray, Normalization, StateDict, Unnormalized
 from slm_lab.spec.schema.memory import MemorySpec
 
 BatchT = TypeVar("BatchT", covariant=True)

@@ -6,8 +6,7 @@ from typing_extensions import override
 
 from slm_lab.agent.batch import Act, RawRollout, Rollout
 from slm_lab.agent.memory.memory import Memory, MemoryLayout
-from slm_lab.core.normalization import Unnormalized
-from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray, StateDict
+from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray, StateDict, Unnormalized
 from slm_lab.spec.schema.memory import MemorySpec
 
 

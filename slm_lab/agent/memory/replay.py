@@ -22,8 +22,7 @@ from slm_lab.agent.recurrent_state import begin_sequences, marked
 from slm_lab.agent.replay_config import ReplayConfig
 from slm_lab.agent.schedule import Schedule
 from slm_lab.core.errors import LabError
-from slm_lab.core.normalization import Unnormalized
-from slm_lab.core.types import Array, BoolArray, FloatArray, StateDict
+from slm_lab.core.types import Array, BoolArray, FloatArray, StateDict, Unnormalized
 from slm_lab.spec.schema.memory import MemorySpec, PrioritizedReplaySpec, ReplaySpec
 
 

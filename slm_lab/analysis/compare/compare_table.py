@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from slm_lab.analysis.compare.comparison import BASELINE, Comparison, Outcome, Summary
-from slm_lab.core.numerals import significant
+from slm_lab.core.text import significant
 
 
 @final

@@ -15,7 +15,7 @@ from slm_lab.analysis.statistics import (
     interquartile_mean,
     probability_of_improvement,
 )
-from slm_lab.core.numerals import significant
+from slm_lab.core.text import significant
 
 ENOUGH_TO_TRIM = 4
 """Seeds from which on the interquartile mean leaves any out."""

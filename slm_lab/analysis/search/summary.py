@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, final
 
 from slm_lab.analysis.metrics import TRIAL_METRICS
-from slm_lab.core.error_summary import error_summary
 from slm_lab.core.files import write_atomically
+from slm_lab.core.text import error_summary
 
 LISTS = ("choice", "grid_search")
 """The samplers that pick from a list."""

@@ -1,4 +1,4 @@
-"""From what an agent does to what an environment takes: the one place where actions are scaled."""
+"""Converts an agent's actions to an environment's. Only this module scales actions."""
 
 import math
 from typing import Any
@@ -11,19 +11,18 @@ from slm_lab.core.types import Array
 
 
 class ActionConverter:
-    """Discrete kinds pass (counted from 0); of a Box, what has two bounds is seen as [-1, 1].
+    """Scales bounded components of a Box from [-1, 1]; counts discrete actions from 0.
 
-    A component of a Box with two finite bounds is low + (a + 1)/2 (high − low); one without
-    passes as it is. All are clipped to the bounds that there are. Whatever its shape, an action
-    of several components is seen as a vector (A,).
+    A component with two finite bounds becomes low + (a + 1)/2 (high − low); others are unchanged.
+    All are clipped to existing bounds. The agent's actions of several components are vectors (A,).
     """
 
     space: Space[Any]
-    """of one environment, as the agent sees it"""
+    """The agent's action space, of one environment."""
 
     def __init__(self, raw_space: Space[Any], env_name: str) -> None:
         self._scales = False
-        self._start: Array | None = None  # None: counted from 0
+        self._start: Array | None = None  # the first discrete action; None: 0
         if isinstance(raw_space, spaces.Box) and np.issubdtype(raw_space.dtype, np.floating):
             self._scales = True
             self._scale_from(raw_space)
@@ -45,7 +44,7 @@ class ActionConverter:
         high = raw_space.high.ravel().astype(np.float64)
         bounded = np.isfinite(low) & np.isfinite(high)
         self._low, self._high = low, high
-        # Unbounded components get finite stand-ins, so that no inf − inf is computed.
+        # Finite values for unbounded components avoid inf − inf.
         finite_low, finite_high = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0)
         self._middle = (finite_low + finite_high) / 2
         self._half_width = (finite_high - finite_low) / 2
@@ -56,8 +55,7 @@ class ActionConverter:
         )
 
     def convert(self, action: Array) -> Array:
-        """Actions (N,) or (N, A) → what the N environments' `step` takes, (N, *shape) in the raw
-        space's own type."""
+        """Actions (N,) or (N, A) → actions of the N environments, (N, *shape) of the raw dtype."""
         if self._scales:
             action = self._scale(action)
         elif self._start is not None:
@@ -88,5 +86,4 @@ def _unsupported(space: Space[Any], env_name: str) -> Problem:
         "Discrete, MultiDiscrete and MultiBinary; wrap the environment so that it takes one of "
         "these",
         env_name,
-        has_value=True,
     )

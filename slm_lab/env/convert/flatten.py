@@ -1,4 +1,4 @@
-"""Observations in parts: a Dict or a Tuple becomes one float32 vector."""
+"""Observations with parts: a Dict or a Tuple becomes one float32 vector."""
 
 import math
 from collections.abc import Collection, Iterator, Mapping
@@ -16,14 +16,14 @@ from slm_lab.env.convert.observation import SUPPORTED, float32_box, is_empty, un
 Env: TypeAlias = gymnasium.Env[Any, Any]
 
 COMPOSITE = (spaces.Dict, spaces.Tuple)
-"""the spaces whose observations come in parts, to any depth"""
+"""The spaces whose observations have parts, at any depth."""
 
 
 class FlatObservation(gymnasium.ObservationWrapper[Array, Any, Any]):
     """`gymnasium.spaces.flatten` of every observation, as a float32 vector (D,).
 
-    Unlike gymnasium's FlattenObservation it is float32 whatever the parts are, because what
-    came out of several parts is a vector for the net, even where all of them are bytes.
+    Gymnasium's FlattenObservation keeps bytes if all parts are bytes. Here the result is always
+    float32, because nets treat bytes as images.
     """
 
     def __init__(self, env: Env, env_name: str) -> None:
@@ -36,19 +36,19 @@ class FlatObservation(gymnasium.ObservationWrapper[Array, Any, Any]):
 
     @override
     def observation(self, observation: Any) -> Array:
-        """One observation in parts → (D,). Raises LabError where its parts are not the space's."""
+        """One observation with parts → (D,). Raises LabError if they do not match the space."""
         fault = _fault(self._parts, observation)
         if fault is not None:
             raise LabError(
-                f"{self._env_name} breaks its own observation space: {fault}; mend the "
+                f"{self._env_name} breaks its own observation space: {fault}; fix the "
                 "environment, or wrap it so that the two agree"
             )
         return np.asarray(spaces.flatten(self._parts, observation), np.float32)
 
 
 def flatten_parts(env: Env, env_name: str) -> Env:
-    """`env`, wrapped if its observations come in parts. Raises SpecError that names every
-    observation, or part of one, that is no vector of numbers."""
+    """`env`, wrapped if its observations have parts. Raises SpecError with every observation, or
+    part of one, that is no vector of numbers."""
     problems = [
         unsupported(part, env_name, path)
         for path, part in _parts(env.observation_space)
@@ -64,7 +64,7 @@ def flatten_parts(env: Env, env_name: str) -> Env:
 def _parts(
     space: Space[Any], path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], Space[Any]]]:
-    """The spaces inside of `space` that have no parts, each with the keys that lead to it."""
+    """The innermost spaces of `space`, each with the keys of its path."""
     if isinstance(space, spaces.Dict) and space.spaces:
         for key, part in space.spaces.items():
             yield from _parts(part, (*path, str(key)))
@@ -76,17 +76,15 @@ def _parts(
 
 
 def _fault(space: Space[Any], observation: Any, path: tuple[str, ...] = ()) -> str | None:
-    """What keeps an observation from being flattened as its space is; None: nothing.
-
-    Bounds of a Box and number types are not looked at: an environment careless there works.
-    """
+    """Why an observation cannot be flattened like its space; None if it can. Does not check the
+    bounds of a Box or number types: environments with wrong ones work."""
     if isinstance(space, spaces.Dict):
         return _fault_of_dict(space, observation, path)
     if isinstance(space, spaces.Tuple):
         return _fault_of_tuple(space, observation, path)
     try:
         array = np.asarray(observation)
-    except ValueError:  # lists of several lengths
+    except ValueError:  # lists of different lengths
         return f"{_named(path)} is no array"
     fault = None
     if array.dtype.kind not in "biuf":
@@ -130,7 +128,7 @@ def _fault_of_tuple(
 
 
 def _counts(space: spaces.Discrete | spaces.MultiDiscrete, array: Array) -> bool:
-    """Whether all are whole numbers that the space has: each stands for a place in a one-hot."""
+    """Whether all are integers of the space, because each is an index of a one-hot."""
     if array.dtype.kind == "f":
         return False
     if isinstance(space, spaces.Discrete):

@@ -1,4 +1,4 @@
-"""The last few observations of an episode as one."""
+"""Joins the last observations of an episode."""
 
 from typing import Any, Literal
 
@@ -9,11 +9,11 @@ from slm_lab.core.types import Array, IntArray
 
 
 class FrameJoiner:
-    """The last L frames of each environment as one observation, the newest last.
+    """Joins the last L frames of each environment, the newest last.
 
-    "stack" puts them along a new first axis, (L, …); "concat" behind one another along the first
-    axis that they have. Of images with one channel both make (L, H, W). At the start of an episode
-    all are its first frame. What was joined last is all that has to be remembered.
+    "stack" joins along a new first axis, (L, …); "concat" along the existing first axis. For images
+    with one channel both give (L, H, W). At the start of an episode all frames are its first one.
+    The only state is the last joined observation.
     """
 
     def __init__(self, op: Literal["stack", "concat"], length: int, space: Space[Any]) -> None:
@@ -34,7 +34,7 @@ class FrameJoiner:
         return repeated.reshape(len(frames), *self._joined)
 
     def follow(self, joined: Array, frames: Array) -> Array:
-        """What was joined before (N, *joined) moved on by the newest frames (N, …); a new array."""
+        """The joined frames (N, *joined) shifted by the newest ones (N, …); a new array."""
         moved = np.empty((len(frames), self.length, *self._frame), joined.dtype)
         moved[:, :-1] = joined.reshape(moved.shape)[:, 1:]
         moved[:, -1] = frames
@@ -43,8 +43,8 @@ class FrameJoiner:
     def follow_and_begin(
         self, joined: Array, last: Array, first: Array, over: IntArray
     ) -> tuple[Array, Array]:
-        """`follow` with the `last` frames (N, …) of a step, and the same with new episodes, which
-        begin with their `first` frames, in the rows `over` (K,)."""
+        """`follow` with the `last` frames (N, …) of a step, without and with new episodes. In the
+        rows `over` (K,) new episodes begin with their `first` frames."""
         ended = self.follow(joined, last)
         if len(over) == 0:
             return ended, ended

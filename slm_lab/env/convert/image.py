@@ -1,4 +1,4 @@
-"""Images: channels first, and in the size that the spec asks for."""
+"""Converts images: channels first, resized as in the spec."""
 
 from typing import Any
 
@@ -10,8 +10,8 @@ from slm_lab.core.types import Array
 
 
 def is_image(space: Space[Any]) -> bool:
-    """Whether observations are images: bytes (H, W), (H, W, C) or (C, H, W), or a stack of frames
-    (L, H, W, C)."""
+    """Whether observations are images: uint8 of 2 to 4 axes. The shape is (H, W), (H, W, C), (C, H,
+    W), or (L, H, W, C) for a stack of frames."""
     return (
         isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) in (2, 3, 4)
     )
@@ -20,8 +20,8 @@ def is_image(space: Space[Any]) -> bool:
 def channels_are_last(shape: tuple[int, ...]) -> bool:
     """Whether an image of this shape is (H, W, C), not (C, H, W).
 
-    Two neighbours that alone are equal are height and width. Else channels are where the shape is
-    shorter, first or last; last where both are the same.
+    If only two adjacent axes are equal, they are height and width. Otherwise the shorter one of the
+    first and last axis has the channels; of equal ones the last.
     """
     first, middle, last = shape
     if (first == middle) != (middle == last):
@@ -30,10 +30,10 @@ def channels_are_last(shape: tuple[int, ...]) -> bool:
 
 
 class ImageConverter:
-    """Images of any layout → (C, H, W) uint8, the frames of a stack as channels of one image.
+    """Images of any layout → (C, H, W) uint8; the frames of a stack become channels.
 
-    Where channels are in one image, `channels_are_last` says; in a stack they are last. `size` is
-    (width, height) in pixels: every pixel of the result is the mean of those that it covers.
+    `channels_are_last` finds the channels of a single image; in a stack they are last. `size` is
+    (width, height) in pixels. Each pixel of the result is the mean of the pixels that it covers.
     """
 
     def __init__(self, raw_space: spaces.Box, size: tuple[int, ...] | None) -> None:

@@ -8,15 +8,14 @@ from gymnasium import Space, spaces
 from slm_lab.core.types import Array, FloatArray, StateDict
 
 EPSILON = 1e-8
-"""added to a variance before its root is taken"""
+"""Added to a variance before its square root."""
 
 
 class RunningStatistics:
     """Count, mean and M2 (sum of squared deviations) of the vectors seen so far.
 
-    They live in a flat float64 vector [count, mean (D), M2 (D)] that the caller owns, so that it
-    can be shared between processes or merged; M2 rather than the variance, because sums merge
-    exactly. Nothing is cached outside of the vector.
+    They are views into the caller's flat float64 vector [count, mean (D), M2 (D)], which processes
+    can share or merge. M2 replaces the variance, because sums merge exactly. There is no cache.
     """
 
     def __init__(self, vector: FloatArray, size: int) -> None:
@@ -28,12 +27,12 @@ class RunningStatistics:
 
     @staticmethod
     def length(size: int) -> int:
-        """How many numbers the statistics of D = `size` components take."""
+        """The length of the vector for D = `size` components."""
         return 1 + 2 * size
 
     @property
     def count(self) -> float:
-        """How many vectors were seen."""
+        """The number of vectors so far."""
         return float(self._count[0])
 
     @property
@@ -43,7 +42,7 @@ class RunningStatistics:
 
     @property
     def variance(self) -> FloatArray:
-        """(D,) of the population; ones before the first vector."""
+        """(D,) population variance; ones before the first vector."""
         if self._count[0] == 0:
             return np.ones_like(self._m2)
         return np.asarray(self._m2 / self._count)
@@ -55,14 +54,14 @@ class RunningStatistics:
         return np.asarray(np.sqrt(variance, variance))
 
     def update(self, batch: Array) -> None:
-        """Counts the B ≥ 1 rows of `batch` (B, D), each once.
+        """Adds the B ≥ 1 rows of `batch` (B, D).
 
         With d the rows less the mean so far and n' the new count,
 
             mean' = mean + Σd / n',   M2' = M2 + Σd² − (Σd)² / n'
 
-        which is what merging the batch's own mean and M2 comes to, in fewer steps. It loses
-        digits when the mean is far from the rows, so the first batch starts from its first row.
+        This equals a merge with the batch's own mean and M2, in fewer steps. It loses digits if the
+        mean is far from the rows, so the first batch starts from its first row.
         """
         count = self._count
         if count[0] == 0:
@@ -77,31 +76,13 @@ class RunningStatistics:
         self._m2 += np.add.reduce(deviation, 0)
         self._m2 -= shift
 
-    def merge(self, vector: FloatArray) -> None:
-        """Counts all that the statistics in `vector` have seen, as if it had been seen here.
-
-        Eq. 2.1 of Chan, Golub & LeVeque, "Updating formulae and a pairwise algorithm for
-        computing sample variances" (1979), with δ = mean_b − mean_a and n = n_a + n_b:
-
-            mean = mean_a + δ n_b / n,   M2 = M2_a + M2_b + δ² n_a n_b / n
-        """
-        size = self._mean.size
-        old_count, count = float(self._count[0]), float(vector[0])
-        if count == 0:
-            return
-        total = old_count + count
-        delta = vector[1 : 1 + size] - self._mean
-        self._mean += delta * (count / total)
-        self._m2 += vector[1 + size :] + delta * delta * (old_count * count / total)
-        self._count[0] = total
-
 
 class ObservationNormalizer:
     """(obs − mean) / sqrt(variance + ε), clipped to ± `clip`, as float32.
 
-    The statistics describe the observations that are acted on, each counted once, before it is
-    normalised. The last observation of an episode is normalised with the same statistics but not
-    counted: it is bootstrapped from, never acted on.
+    The statistics count each observation that is acted on once, before its normalisation. They
+    normalise the last observation of an episode too, but do not count it: it is only bootstrapped
+    from.
     """
 
     def __init__(self, statistics: RunningStatistics, clip: float | None) -> None:
@@ -109,16 +90,16 @@ class ObservationNormalizer:
         self._clip = clip
 
     def space(self, space: Space[Any]) -> spaces.Box:
-        """What the observations of a Box `space` become."""
+        """The space of normalised observations of `space`."""
         bound = np.inf if self._clip is None else self._clip
         return spaces.Box(-bound, bound, space.shape, np.float32)
 
     def update(self, obs: Array) -> None:
-        """Counts the observations (B, ...)."""
+        """Adds the observations (B, ...) to the statistics."""
         self._statistics.update(obs.reshape(len(obs), -1))
 
     def normalize(self, obs: Array) -> Array:
-        """The observations (B, ...), or some of them joined, normalised; computed in float64."""
+        """The observations (B, ...), joined or single, normalised in float64."""
         flat = obs.reshape(-1, self._statistics.size) - self._statistics.mean
         flat /= self._statistics.deviation()
         if self._clip is not None:
@@ -130,8 +111,8 @@ class ObservationNormalizer:
 class RewardNormalizer:
     """r / sqrt(Var[G] + ε) with G the discounted return so far, G_t = γ G_{t−1} + r_t.
 
-    G is counted before it goes back to zero at the end of an episode, so that the last reward
-    belongs to the episode that it ended. The reward is not centred: its sign means something.
+    The statistics count G before it is reset at the end of an episode, so the last reward belongs
+    to its episode. Rewards are not centred, because their sign matters.
     """
 
     def __init__(self, statistics: RunningStatistics, gamma: float, num_envs: int) -> None:
@@ -140,21 +121,21 @@ class RewardNormalizer:
         self._discounted_return = np.zeros(num_envs)
 
     def update(self, reward: FloatArray) -> None:
-        """Counts the returns that the rewards (N,) lead to."""
+        """Adds the discounted returns after the rewards (N,) to the statistics."""
         self._discounted_return *= self._gamma
         self._discounted_return += reward
         self._statistics.update(self._discounted_return[:, None])
 
     def normalize(self, reward: FloatArray) -> FloatArray:
-        """The rewards, of any shape, scaled."""
+        """Normalised rewards of any shape."""
         return np.asarray(reward / self._statistics.deviation())
 
     def end_episodes(self, index: Array | slice) -> None:
-        """Begins the returns of these environments anew."""
+        """Resets the discounted returns of these environments."""
         self._discounted_return[index] = 0.0
 
     def state_dict(self) -> StateDict:
-        """The running returns; the statistics are saved by the owner of their vector."""
+        """The discounted returns; the owner of the statistics' vector saves them."""
         return {"discounted_return": self._discounted_return.copy()}
 
     def load_state_dict(self, state: StateDict) -> None:

@@ -1,4 +1,4 @@
-"""From what an environment observes to what an agent sees: float32 vectors, uint8 images."""
+"""Converts an environment's observations to an agent's: float32 vectors and uint8 images."""
 
 from typing import Any
 
@@ -10,25 +10,25 @@ from slm_lab.core.types import Array
 from slm_lab.env.convert.image import ImageConverter, channels_are_last, is_image
 
 SUPPORTED = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
-"""what an observation, or a part of one, can be"""
+"""The supported spaces of observations and their parts."""
 
 
 class ObservationConverter:
-    """Box → float32 (uint8 stays uint8), images → (C, H, W) uint8, MultiBinary → float32, Discrete
-    → one-hot float32, MultiDiscrete → its one-hots side by side. A number and a matrix become
-    vectors, and what has three axes (C, H, W), which is what nets take. Other spaces are refused
-    with a SpecError; those in parts are made one Box before, see `flatten`.
+    """Converts observations to float32 vectors and arrays (C, H, W), and images to uint8 (C, H, W).
 
-    `image_size` is (width, height); where it is given and there are no images, it is refused, too.
+    Box → float32 (uint8 stays uint8), MultiBinary → float32, Discrete → one-hot, MultiDiscrete →
+    concatenated one-hots. Numbers and matrices become vectors; arrays of three axes (C, H, W).
+    `flatten` converts spaces with parts to a Box before. Raises SpecError for other spaces, and for
+    an `image_size` (width, height) without images.
     """
 
     space: Space[Any]
-    """of one environment, as the agent sees it"""
+    """The agent's observation space, of one environment."""
 
     def __init__(
         self, raw_space: Space[Any], env_name: str, image_size: tuple[int, ...] | None = None
     ) -> None:
-        self._first_column: Array | None = None  # where the one-hot of each component begins
+        self._first_column: Array | None = None  # the start of each component's one-hot
         self._image: ImageConverter | None = None
         self._channels_last = False
         if isinstance(raw_space, spaces.Box) and is_image(raw_space):
@@ -65,7 +65,7 @@ class ObservationConverter:
         return one_hot
 
     def _arranged(self, box: spaces.Box) -> spaces.Box:
-        """The same with its numbers in the order that nets take."""
+        """The box with the axes that nets expect."""
         self._channels_last = len(box.shape) == 3 and channels_are_last(box.shape)
         if not self._channels_last:
             return _no_matrix(box)
@@ -82,7 +82,7 @@ def _discrete_parts(space: spaces.Discrete | spaces.MultiDiscrete) -> tuple[Arra
 
 
 def _no_matrix(box: spaces.Box) -> spaces.Box:
-    """The same as a vector, if it is a matrix or a number."""
+    """The box as a vector, if it is a matrix or a number."""
     if len(box.shape) not in (0, 2):
         return box
     assert box.dtype is not None
@@ -90,14 +90,14 @@ def _no_matrix(box: spaces.Box) -> spaces.Box:
 
 
 def float32_box(box: spaces.Box) -> spaces.Box:
-    """The same bounds in float32; one too large for it is infinite."""
+    """The box in float32; bounds beyond its range become infinite."""
     with np.errstate(over="ignore"):
         low, high = box.low.astype(np.float32), box.high.astype(np.float32)
     return spaces.Box(low, high, dtype=np.float32)
 
 
 def unsupported(space: Space[Any], env_name: str, path: tuple[str, ...] = ()) -> Problem:
-    """That observations, or the part that the keys `path` lead to, are a `space`."""
+    """The problem of an unsupported `space` of observations, or of their part at `path`."""
     subject = f'its observation "{".".join(path)}" is' if path else "its observations are"
     remedy = "observes one of these"
     if path:
@@ -108,14 +108,13 @@ def unsupported(space: Space[Any], env_name: str, path: tuple[str, ...] = ()) ->
         "MultiDiscrete and MultiBinary, also as parts of a Dict or Tuple; wrap the environment "
         f"so that it {remedy}",
         env_name,
-        has_value=True,
     )
 
 
 def _no_image(space: Space[Any], size: tuple[int, ...]) -> Problem:
     given = f"a {_kind(space)}" if space.shape is None else f"{space.dtype} of shape {space.shape}"
     message = f"only images can be resized; its observations are {given}"
-    return Problem("env.image_downsize", message, list(size), has_value=True)
+    return Problem("env.image_downsize", message, list(size))
 
 
 def _kind(space: Space[Any]) -> str:

@@ -1,4 +1,4 @@
-"""From the reward of an environment to what the learner sees."""
+"""Converts an environment's rewards to the learner's."""
 
 import numpy as np
 
@@ -6,15 +6,14 @@ from slm_lab.core.types import Array, FloatArray, StateDict
 from slm_lab.env.convert.normalize import RewardNormalizer
 
 NORMALIZED_CLIP = 10.0
-"""± bound of a normalised reward where the spec sets none: while little has been seen the
-divisor can be close to zero (the same bound as OpenAI Baselines)"""
+"""Default bound ± of normalised rewards, as in OpenAI Baselines: early divisors may be near 0."""
 
 
 class RewardConverter:
-    """Takes the sign, scales, normalises, clips, each where asked for; all in float64.
+    """Scales, normalises and clips rewards as configured, in float64.
 
     `scale` is a factor or "sign" (−1, 0, 1); `clip` a bound c for [−c, c] or "sign". With
-    `sign_first` all begins with −1, 0 or 1, as in Atari games.
+    `sign_first` rewards are first converted to −1, 0 or 1, as for Atari games.
     """
 
     def __init__(
@@ -37,7 +36,8 @@ class RewardConverter:
         return self._normalizer is not None
 
     def convert(self, raw_reward: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Rewards (N,) of one step, counted → (N,) float32, and the same before `normalize`."""
+        """Rewards (N,) of one step → (N,) float32, and the same before `normalize`. In training it
+        adds them to the statistics."""
         reward = np.sign(raw_reward) if self._sign_first else raw_reward
         if self._scale is not None:
             reward = np.sign(reward) if isinstance(self._scale, str) else reward * self._scale
@@ -46,7 +46,7 @@ class RewardConverter:
         return self.normalize(reward), reward
 
     def normalize(self, reward: FloatArray) -> FloatArray:
-        """Scaled rewards of any shape → normalised and clipped, as float32."""
+        """Scaled rewards of any shape → normalised and clipped float32."""
         if self._normalizer is not None:
             reward = self._normalizer.normalize(reward)
         if isinstance(self._clip, str):
@@ -56,12 +56,12 @@ class RewardConverter:
         return reward.astype(np.float32)
 
     def end_episodes(self, index: Array | slice) -> None:
-        """To be called after `convert` for the environments whose episode ended."""
+        """Resets the returns of environments whose episode ended; call it after `convert`."""
         if self._normalizer is not None:
             self._normalizer.end_episodes(index)
 
     def state_dict(self) -> StateDict | None:
-        """What the running episodes have accumulated."""
+        """The accumulated returns of the running episodes."""
         return None if self._normalizer is None else self._normalizer.state_dict()
 
     def load_state_dict(self, state: StateDict | None) -> None:

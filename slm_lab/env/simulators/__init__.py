@@ -1,1 +1,1 @@
-"""What single simulators need: Atari, MuJoCo, windows."""
+"""Code for single simulators: Atari, MuJoCo, drawing."""

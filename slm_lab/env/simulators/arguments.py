@@ -1,4 +1,4 @@
-"""What an environment takes: the keyword arguments of its class or function, and their types."""
+"""The keyword arguments of an environment's class or function, with their types."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ PLAIN: Mapping[type, str] = {
     str: TYPES["string_type"],
     NoneType: "null",
 }
-"""the types of an annotation that a value is compared with, alone or in a union"""
+"""The types in annotations that values are checked against, alone or in a union."""
 
 
 class Argument(NamedTuple):
@@ -23,14 +23,11 @@ class Argument(NamedTuple):
     annotation: Any
     default: Any
     scope: Mapping[str, Any]
-    """The globals that an annotation written as a string refers to."""
+    """The globals for annotations that are strings."""
 
     def why_not(self, value: Any) -> str | None:
-        """What it must be instead of `value`; None where that is good or nobody can tell.
-
-        A value of the default's type is good whatever the annotation says, and so is a whole number
-        for a float.
-        """
+        """The message for an invalid `value`; None if it is valid, or if that is unknown. A value
+        of the default's type is valid with any annotation; an int is valid for a float."""
         allowed = self._plain_types()
         if allowed is None or type(value) is type(self.default) or type(value) in allowed:
             return None
@@ -42,13 +39,13 @@ class Argument(NamedTuple):
         return message
 
     def _plain_types(self) -> set[type] | None:
-        """The types that the annotation allows; None where it names any other or there is none."""
+        """The allowed types; None without an annotation, or if it has other types than PLAIN."""
         annotation = self.annotation
         if isinstance(annotation, str):
             written = SimpleNamespace(__annotations__={"it": annotation})
             try:
                 annotation = get_type_hints(written, dict(self.scope))["it"]
-            except Exception:  # of what is only imported for type checkers, for one
+            except Exception:  # e.g. a name that is imported only for type checkers
                 return None
         union = get_origin(annotation) in (Union, UnionType)
         parts = get_args(annotation) if union else (annotation,)
@@ -61,14 +58,12 @@ class Arguments(NamedTuple):
 
     named: dict[str, Argument]
     open_ended: bool
-    """Whether any other can be given."""
+    """Whether it accepts any other argument."""
 
 
 def arguments_of(creator: Callable[..., Any]) -> Arguments:
-    """The keyword arguments that a class or function takes.
-
-    Where a class passes **kwargs on, those of the classes above it count as well.
-    """
+    """The keyword arguments of a class or function. If a class has **kwargs, the arguments of its
+    base classes count too."""
     if not inspect.isclass(creator):
         return _declared(creator)
     named: dict[str, Argument] = {}
@@ -85,7 +80,7 @@ def arguments_of(creator: Callable[..., Any]) -> Arguments:
 
 
 def _declared(function: Callable[..., Any]) -> Arguments:
-    """What can be given to a function by keyword."""
+    """The keyword arguments of a function."""
     parameters = inspect.signature(function).parameters.values()
     scope = getattr(inspect.unwrap(function), "__globals__", {})
     named = {

@@ -1,8 +1,8 @@
 """Atari games: their keys in a spec, and the native vector environment.
 
-The preprocessing is that of Machado et al. (arXiv:1709.06009) and of DQN before it: grayscale,
-84 × 84, every action taken for 4 frames, the last two of them pooled, 4 such frames stacked, up to
-30 no-ops at the start of a game. `atari_game` does the same for single environments.
+The preprocessing is that of DQN and Machado et al. (arXiv:1709.06009): grayscale, 84 × 84, every
+action for 4 frames, the last two of them pooled, 4 such frames stacked, up to 30 no-ops at the
+start of a game. `atari_game` does the same for single environments.
 """
 
 import dataclasses
@@ -27,33 +27,30 @@ from slm_lab.env.vector.autoreset import (
     SameStepEnvs,
     vector_creator,
 )
-from slm_lab.env.vector.in_process import step_failure_note
-from slm_lab.env.vector.raw import RawStep, env_seeds
-from slm_lab.spec.problems import problems_of
-from slm_lab.spec.schema.block import Block, error_line, spec_errors
+from slm_lab.env.vector.raw import RawStep, check_actions, env_seeds
+from slm_lab.spec.schema.block import Block, error_line, key_error, problems_of, spec_errors
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.fields import Int
 
 ATARI_VECTOR = "ale_py.vector_env:AtariVectorEnv"
-"""the vector entry point of the games that are preprocessed here"""
+"""The vector entry point of the games that the lab preprocesses."""
 
 ATARI_SINGLE = "ale_py.env:AtariEnv"
-"""the entry point of all games"""
+"""The entry point of all games."""
 
 NOT_OURS: Mapping[str, str] = {
     "game": "the game is named by env.name",
     "batch_size": "all num_envs games are stepped together",
-    "autoreset_mode": "a game that is over begins anew in the same step, always",
-    "max_episode_steps": "the lab's word for it is max_t",
-    "obs_type": "a game is seen as images, with or without grayscale",
-    "sound_obs": "a game is seen as images, with or without grayscale",
+    "autoreset_mode": "a game that is over always restarts in the same step",
+    "max_episode_steps": "use max_t",
+    **dict.fromkeys(("obs_type", "sound_obs"), "observations are images, grayscale or in colour"),
 }
-"""arguments of ale-py that a spec cannot set, and why"""
+"""Arguments of ale-py that a spec cannot set, and why."""
 
 JOINED = 'frame_op "stack" with frame_op_len'
-"""the words of every environment for what other libraries call a frame stack"""
+"""The spec's keys for what other libraries call a frame stack."""
 
-USUAL_WORDS: Mapping[str, str] = {
+OTHER_NAMES: Mapping[str, str] = {
     **dict.fromkeys(("frame_stack", "num_stack", "stack_size"), f"stack_num (or {JOINED})"),
     "max_steps": "max_t",
     "frame_skip": "frameskip",
@@ -62,59 +59,59 @@ USUAL_WORDS: Mapping[str, str] = {
     "terminal_on_life_loss": "life_loss_info",
     "sticky_actions": "repeat_action_probability",
 }
-"""what other libraries call a key, and its word here"""
+"""Names of other libraries for keys, and the key."""
+
+REFUSED = {key: f"cannot be set: {why}" for key, why in NOT_OURS.items()} | {
+    alias: f"unknown key; did you mean {key}?" for alias, key in OTHER_NAMES.items()
+}
 
 FULL_GAME = (
-    "in ale-py it begins a new game with every lost life, so that nothing behind the first life is "
+    "in ale-py it restarts the game after every lost life, so nothing after the first life is "
     "ever seen and a score is that of one life; use life_loss_info: true, with which a lost life "
-    "terminates for the learner and the game goes on"
+    "terminates for the learner and the game continues"
 )
 
 
 class AtariKeys(Block):
-    """The keys of `env` that an Atari game has besides those of every environment.
-
-    They are the arguments of ale-py's `AtariVectorEnv`, with the defaults of the v5 ids.
-    """
+    """The additional keys of `env` for Atari games. They are the arguments of ale-py's
+    `AtariVectorEnv`, with the defaults of the v5 ids."""
 
     repeat_action_probability: float = Field(
-        0.25, ge=0, le=1, description="sticky actions: how often the action before is taken again"
+        0.25, ge=0, le=1, description="sticky actions: probability of repeating the previous action"
     )
-    frameskip: Int = Field(4, ge=1, description="frames that an action is taken for")
-    maxpool: bool = Field(True, description="the brighter of the last two frames, per pixel")
-    grayscale: bool = Field(True, description="one channel per frame; false: three")
+    frameskip: Int = Field(4, ge=1, description="frames per action")
+    maxpool: bool = Field(True, description="take the maximum of the last two frames, per pixel")
+    grayscale: bool = Field(True, description="one channel per frame; false: three channels")
     img_height: Int = Field(84, ge=1, description="pixels")
     img_width: Int = Field(84, ge=1, description="pixels")
-    stack_num: Int = Field(4, ge=1, description="frames of an observation, the newest last")
-    noop_max: Int = Field(30, ge=0, description="a game begins with fewer no-ops than this")
-    use_fire_reset: bool = Field(
-        True, description="FIRE is pressed at the start, where there is one"
-    )
+    stack_num: Int = Field(4, ge=1, description="frames per observation, the newest last")
+    noop_max: Int = Field(30, ge=0, description="a game starts with fewer no-ops than this")
+    use_fire_reset: bool = Field(True, description="press FIRE at the start, if the game has it")
     life_loss_info: bool = Field(
         False, description="a lost life terminates for the learner; scores count whole games"
     )
-    episodic_life: bool = Field(False, description="refused: see life_loss_info")
+    episodic_life: bool = Field(False, description="not supported: see life_loss_info")
     reward_clipping: bool | None = Field(
-        None, description="the learner sees −1, 0, 1; null: unless clip_reward is given"
+        None, description="clip rewards to −1, 0, 1; null: unless clip_reward is given"
     )
     full_action_space: bool = Field(False, description="18 actions in every game")
     continuous: bool = Field(False, description="actions are radius, angle and fire")
     continuous_action_threshold: float = Field(
-        0.5, ge=0, description="from where a continuous action counts as pressed"
+        0.5, ge=0, description="threshold at which a continuous action counts as pressed"
     )
     max_num_frames_per_episode: Int = Field(
         108_000, ge=1, description="frames after which a game is truncated"
     )
-    num_threads: Int = Field(0, ge=0, description="native: threads; 0: cores, at most num_envs")
+    num_threads: Int = Field(0, ge=0, description="native: threads; 0: CPU cores, at most num_envs")
     thread_affinity_offset: Int = Field(
         -1, ge=-1, description="native: the core of the first thread; −1: any"
     )
-    mode: Int | None = Field(None, ge=0, description="sync, async, envpool: variant of the game")
+    mode: Int | None = Field(None, ge=0, description="sync, async, envpool: mode of the game")
     difficulty: Int | None = Field(
         None, ge=0, description="sync, async, envpool: difficulty of the game"
     )
     render_mode: Literal["human", "rgb_array"] | None = Field(
-        None, description="sync: a window, or images of it"
+        None, description="sync: a window, or images"
     )
 
     @property
@@ -124,36 +121,27 @@ class AtariKeys(Block):
 
     @model_validator(mode="before")
     @classmethod
-    def _not_ours(cls, data: Any) -> Any:
-        lines = [
-            error_line((key,), f"cannot be set: {NOT_OURS[key]}", value)
-            for key, value in data.items()
-            if key in NOT_OURS
-        ]
-        lines += [
-            error_line((key,), f"unknown key; did you mean {USUAL_WORDS[key]}?", value)
-            for key, value in data.items()
-            if key in USUAL_WORDS
-        ]
+    def _no_refused_keys(cls, data: Any) -> Any:
+        lines = [error_line((k,), REFUSED[k], data[k]) for k in data if k in REFUSED]
         if lines:
-            raise spec_errors("AtariKeys", lines)
+            raise spec_errors(lines)
         return data
 
     @model_validator(mode="after")
-    def _goes_on_after_a_life(self) -> Self:
+    def _continues_after_a_life(self) -> Self:
         if self.episodic_life:
-            raise spec_errors("AtariKeys", [error_line(("episodic_life",), FULL_GAME, True)])
+            raise key_error("episodic_life", FULL_GAME, True)
         return self
 
 
 def is_atari(entry: GymnasiumSpec) -> bool:
-    """Whether `entry` is a game that is preprocessed here."""
+    """Whether `entry` is a game that the lab preprocesses."""
     return entry.vector_entry_point == ATARI_VECTOR and not entry.additional_wrappers
 
 
 def without_own_skip(entry: GymnasiumSpec) -> GymnasiumSpec:
-    """A NoFrameskip id of ale-py, whose users have always skipped and pooled frames themselves, as
-    the game that is preprocessed here. Its sticky actions (none in v4) stay."""
+    """A NoFrameskip id of ale-py as the game that the lab preprocesses. Users of such ids skip and
+    pool frames themselves. Its sticky actions (none in v4) are kept."""
     if entry.entry_point != ATARI_SINGLE:
         return entry
     kwargs = {key: value for key, value in entry.kwargs.items() if key != "frameskip"}
@@ -161,53 +149,50 @@ def without_own_skip(entry: GymnasiumSpec) -> GymnasiumSpec:
 
 
 def atari_keys(spec: EnvSpec, entry: GymnasiumSpec) -> AtariKeys:
-    """What a game is run with: what the spec says, else what its id is registered with.
-
-    The words of every environment count as well: max_t in steps, frame_op_len, image_downsize.
-    Raises SpecError.
-    """
+    """The keys of a game: those of the spec, else those of its registered id. The keys of every
+    environment count as well: max_t in steps, frame_op_len, image_downsize. Raises SpecError."""
     registered = {key: value for key, value in entry.kwargs.items() if key != "game"}
     try:
         keys = AtariKeys.model_validate({**registered, **spec.kwargs})
     except ValidationError as error:
         raise SpecError("env", problems_of(error, "env")) from None
-    problems = list(_said_twice(spec, keys))
+    problems = list(_contradictions(spec, keys))
     if problems:
         raise SpecError("env", problems)
-    said: dict[str, Any] = _in_words_of_ale(spec, keys)
+    update: dict[str, Any] = _game_keys(spec, keys)
     if keys.reward_clipping is None:
-        said["reward_clipping"] = spec.clip_reward is None
-    return keys.model_copy(update=said)
+        update["reward_clipping"] = spec.clip_reward is None
+    return keys.model_copy(update=update)
 
 
-def _in_words_of_ale(spec: EnvSpec, keys: AtariKeys) -> dict[str, int]:
-    """What the keys of every environment say, as keys of a game."""
-    said = {}
+def _game_keys(spec: EnvSpec, keys: AtariKeys) -> dict[str, int]:
+    """The keys of every environment, converted to keys of a game."""
+    converted = {}
     if spec.max_t is not None:
-        said["max_num_frames_per_episode"] = spec.max_t * keys.frameskip
+        converted["max_num_frames_per_episode"] = spec.max_t * keys.frameskip
     if spec.frame_op is not None and spec.frame_op_len is not None:
-        said["stack_num"] = spec.frame_op_len
+        converted["stack_num"] = spec.frame_op_len
     if spec.image_downsize is not None:
-        said["img_width"], said["img_height"] = spec.image_downsize
-    return said
+        converted["img_width"], converted["img_height"] = spec.image_downsize
+    return converted
 
 
-def _said_twice(spec: EnvSpec, keys: AtariKeys) -> Iterator[Problem]:
-    """Keys of a game that a key of every environment contradicts."""
-    words = {
+def _contradictions(spec: EnvSpec, keys: AtariKeys) -> Iterator[Problem]:
+    """Keys of a game that contradict a key of every environment."""
+    sources = {
         "max_num_frames_per_episode": "max_t",
         "stack_num": "frame_op_len",
         "img_width": "image_downsize",
         "img_height": "image_downsize",
     }
-    for key, value in _in_words_of_ale(spec, keys).items():
+    for key, value in _game_keys(spec, keys).items():
         if key in spec.kwargs and spec.kwargs[key] != value:
-            message = f"env.{words[key]} makes it {value}; keep one of the two"
-            yield Problem(f"env.{key}", message, spec.kwargs[key], has_value=True)
+            message = f"env.{sources[key]} makes it {value}; keep one of the two"
+            yield Problem(f"env.{key}", message, spec.kwargs[key])
 
 
 def atari_problems(spec: EnvSpec, entry: GymnasiumSpec, mode: Mode) -> list[Problem]:
-    """What is wrong with the keys of a game; [] if nothing is."""
+    """The problems of the keys of a game."""
     try:
         keys = atari_keys(spec, entry)
     except SpecError as error:
@@ -217,39 +202,38 @@ def atari_problems(spec: EnvSpec, entry: GymnasiumSpec, mode: Mode) -> list[Prob
     return [
         Problem(
             f"env.{key}",
-            'the native vector version does not know it; use vectorization_mode "sync"',
+            'the native vector version does not have it; use vectorization_mode "sync"',
             spec.kwargs[key],
-            has_value=True,
         )
         for key in sorted(ONLY_SINGLE & spec.kwargs.keys())
     ]
 
 
 def variant_problems(keys: AtariKeys, entry: GymnasiumSpec) -> list[Problem]:
-    """A `mode` or `difficulty` that the game does not have. It is loaded to ask it, in 0.1 s."""
+    """The problems of `mode` and `difficulty`. Loads the game, which takes 0.1 s."""
     if keys.mode is None and keys.difficulty is None:
         return []
     from ale_py import ALEInterface, LoggerMode, roms
 
     path = roms.get_rom_path(entry.kwargs["game"])
     if path is None:
-        return []  # which making the game will tell
-    ALEInterface.setLoggerMode(LoggerMode.Error)  # else it prints a banner
+        return []  # the construction of the game reports it
+    ALEInterface.setLoggerMode(LoggerMode.Error)  # without this it prints a banner
     game = ALEInterface()
     game.loadROM(path)
-    asked = [
+    settings = [
         ("mode", keys.mode, "modes", game.getAvailableModes()),
         ("difficulty", keys.difficulty, "difficulties", game.getAvailableDifficulties()),
     ]
     return [
-        Problem(f"env.{key}", f"{entry.id} has the {what} {_listed(there)}", value, has_value=True)
-        for key, value, what, there in asked
-        if value is not None and value not in there
+        Problem(f"env.{key}", f"{entry.id} has the {what} {_listed(known)}", value)
+        for key, value, what, known in settings
+        if value is not None and value not in known
     ]
 
 
 def _listed(numbers: Sequence[int]) -> str:
-    """Ascending numbers, those that follow one another as a range: 0 to 3, 8."""
+    """Ascending numbers with ranges, as 0 to 3, 8."""
     ranges = []
     for _, group in itertools.groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
         run = [number for _, number in group]
@@ -266,17 +250,17 @@ def make_native_atari(
         game=entry.kwargs["game"],
         num_envs=num_envs,
         autoreset_mode=AutoresetMode.SAME_STEP,
-        reward_clipping=False,  # it would lose the scores; the learner's rewards are clipped later
+        reward_clipping=False,  # scores need raw rewards; the learner's are clipped later
         **arguments,
     )
     return AtariEnvs(env, seed)
 
 
 class AtariEnvs(SameStepEnvs):
-    """ale-py's vector environment, whose games go on after a lost life.
+    """ale-py's vector environment, whose games continue after a lost life.
 
-    A lost life is reported like the end of a game, and the lives of a game that is over read as
-    those of the next one. But the frames before the game began change only when one begins.
+    ale-py reports a lost life like the end of a game, and at the end the lives of the next game.
+    Only a new game changes the number of frames before the game.
     """
 
     def __init__(self, env: GymnasiumVectorEnv, seed: int) -> None:
@@ -291,7 +275,6 @@ class AtariEnvs(SameStepEnvs):
 
     @override
     def reset(self) -> Array:
-        """Begins new games everywhere, the first time with the seeds."""
         obs, info = self._env.reset(seed=self._seed)
         self._seed = None
         self._began = _frames_before(info)
@@ -299,33 +282,24 @@ class AtariEnvs(SameStepEnvs):
 
     @override
     def step(self, action: Array) -> RawStep:
-        """One action for every game; the observations are new arrays each time.
-
-        Raises IndexError for an action that there is not: ale-py would wait for ever.
-        """
-        if self._num_actions is not None:
-            unknown = (action < 0) | (action >= self._num_actions)
-            if np.count_nonzero(unknown):
-                error = IndexError(f"there are {self._num_actions} actions")
-                error.add_note(step_failure_note("native", int(unknown.argmax()), action))
-                raise error
+        check_actions("native", action, self._num_actions)  # ale-py would wait for ever
         obs, reward, terminated, truncated, info = self._env.step(action)
         reward = reward.astype(np.float64)
         self._steps += 1
         done = terminated | truncated
         if not np.count_nonzero(done):
-            return RawStep(obs, reward, terminated, truncated, None, None)
+            return RawStep(obs, reward, terminated, truncated)
         began = _frames_before(info)
         done_index = done.nonzero()[0]
         over = (began != self._began)[done_index]
         self._began = began
-        # Only the rows of games that are over mean something in info["final_obs"].
+        # info["final_obs"] is valid only in the rows of games that are over.
         final_obs = obs[done_index]
         final_obs[over] = info["final_obs"][done_index[over]]
         return RawStep(obs, reward, terminated, truncated, done_index, final_obs, over)
 
 
 def _frames_before(info: Mapping[str, Any]) -> IntArray:
-    """(N,) how many frames had been played when each game began."""
+    """(N,) the frames before the start of each game."""
     frames: IntArray = info["frame_number"] - info["episode_frame_number"]
     return frames

@@ -1,4 +1,4 @@
-"""One Atari game with the preprocessing of ale-py's vector environment, frame by frame the same."""
+"""One Atari game with the preprocessing of ale-py's vector environment, equal frame by frame."""
 
 from typing import Any
 
@@ -24,18 +24,18 @@ PASSED_ON = (
     "difficulty",
     "render_mode",
 )
-"""keys that ale-py's single environment does itself"""
+"""Keys that ale-py's single environment implements."""
 
 
 class AtariGame(gymnasium.Wrapper[Array, Any, Array, Any]):
     """Observations (L, H, W) uint8, or (L, H, W, 3) in colour: the last L frames, the newest last.
 
-    A game begins with FIRE, where there is one, and a random number of no-ops; then the stack is
-    empty but for its newest frame. After a lost life that counts as the end, `reset` goes on with
-    the game and says so, see `CONTINUES`.
+    A game starts with FIRE, if it has it, and a random number of no-ops. Then the stack has only
+    its newest frame. After a lost life that counts as the end, `reset` continues the game and
+    reports `CONTINUES`.
 
-    Sticky actions are drawn here, frame by frame as in ALE: what ALE holds on to is not part of the
-    state that it can save.
+    This class draws sticky actions, frame by frame as ALE does, because ALE does not save the
+    action that it repeats.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], keys: AtariKeys) -> None:
@@ -55,17 +55,17 @@ class AtariGame(gymnasium.Wrapper[Array, Any, Array, Any]):
         """The last frame, pooled with the one before it, and that one."""
         self._stack = np.zeros(stack, np.uint8)
         self._elapsed = 0
-        """Frames since the start of the game, its no-ops not counted."""
+        """Frames since the start of the game, without its no-ops."""
         self._lives = 0
         self._continues = False
         self._held, self._held_strength = NO_OP, 1.0
-        """The action of the last frame, which may be taken again in place of the next."""
+        """The action of the last frame, which a sticky action repeats."""
 
     @override
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Array, dict[str, Any]]:
-        """A new game, or after a lost life that is no end the observation of before."""
+        """A new game, or after a lost life the last observation of the same game."""
         if self._continues and seed is None:
             self._continues = False
             return self._stack, {CONTINUES: True}
@@ -81,7 +81,7 @@ class AtariGame(gymnasium.Wrapper[Array, Any, Array, Any]):
         return self._stack, info
 
     def _begin(self) -> None:
-        """FIRE and no-ops, in this order, as many as FIRE takes less."""
+        """FIRE, then no-ops; FIRE replaces one of them."""
         self._held, self._held_strength = NO_OP, 1.0
         frames = [ale_py.Action.FIRE.value] if self._fires else []
         frames += [NO_OP] * (self._draw_no_ops() - len(frames))
@@ -92,12 +92,12 @@ class AtariGame(gymnasium.Wrapper[Array, Any, Array, Any]):
                 self._held = NO_OP
 
     def _draws(self, frames: int) -> list[float]:
-        """What decides for each frame whether the action before is taken again."""
+        """A random number for each frame, which decides whether the action is repeated."""
         draws: list[float] = self._game.np_random.random(frames).tolist()
         return draws
 
     def _act(self, pressed: int, strength: float, draw: float) -> int:
-        """One frame; its reward."""
+        """Plays one frame; returns its reward."""
         if draw >= self._keys.repeat_action_probability:
             self._held, self._held_strength = pressed, strength
         reward: int = self._ale.act(self._held, self._held_strength)
@@ -109,7 +109,7 @@ class AtariGame(gymnasium.Wrapper[Array, Any, Array, Any]):
 
     @override
     def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
-        """The action for `frameskip` frames, fewer where the game ends."""
+        """Repeats the action for `frameskip` frames, fewer if the game ends."""
         pressed, strength = self._pressed(action)
         frameskip = self._keys.frameskip
         reward, over, cut = 0.0, False, False
@@ -131,7 +131,7 @@ class AtariGame(gymnasium.Wrapper[Array, Any, Array, Any]):
         return self._stack, reward, terminated, cut and not terminated, {"lives": lives}
 
     def _pressed(self, action: Any) -> tuple[int, float]:
-        """The buttons of an action, and how far a paddle is turned."""
+        """The buttons of an action, and the turn of a paddle."""
         if not self._keys.continuous:
             return self._actions[action], 1.0
         radius, angle, fire = (float(part) for part in action)
@@ -151,7 +151,7 @@ class AtariGame(gymnasium.Wrapper[Array, Any, Array, Any]):
             self._ale.getScreenRGB(self._screens[index])
 
     def _push(self) -> None:
-        """Pools the screens, makes them small, and puts them behind the frames before."""
+        """Pools and resizes the screens, and appends the frame to the stack."""
         screen = self._screens[0]
         if self._keys.maxpool:
             np.maximum(screen, self._screens[1], out=screen)
@@ -166,8 +166,8 @@ class AtariGame(gymnasium.Wrapper[Array, Any, Array, Any]):
 
 def make_game(entry: GymnasiumSpec, keys: AtariKeys) -> AtariGame:
     """One game of `entry`, which is registered without a step limit or wrappers."""
-    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # else every process has a banner
-    cv2.setNumThreads(1)  # a frame is too small to be shared out
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no banner of each process
+    cv2.setNumThreads(1)  # a frame is too small for several threads
     passed_on = {key: getattr(keys, key) for key in PASSED_ON}
     env = gymnasium.make(
         entry,

@@ -1,4 +1,4 @@
-"""Episodes as images, frame by frame, whether there is a screen or not."""
+"""Records episodes as images, with or without a display."""
 
 import ctypes
 import os
@@ -20,35 +20,35 @@ from slm_lab.core.types import Array
 from slm_lab.env.vector.raw import CONTINUES
 
 FPS = 30.0
-"""of an environment that says nothing"""
+"""The default for environments without this metadata."""
 
 ATARI_FPS = 60.0
-"""of the console, whose frames an action is taken for several of"""
+"""Frames of the console, of which an action takes several."""
 
 IMAGES = "rgb_array"
-"""the render mode of images"""
+"""The render mode of images."""
 
 OF_OPENGL = re.compile(r"GL|\be?gl")
-"""what an error message has in it that is about a library of OpenGL, or one of its functions"""
+"""Matches error messages about OpenGL libraries or functions."""
 
 
 class Film(ABC):
-    """What takes the frames of episodes that are played one after another."""
+    """Receives the frames of successive episodes."""
 
     @abstractmethod
     def add(self, frame: Array, fps: float) -> None:
-        """The next frame of the episode (H, W, 3) uint8, of `fps` in a second."""
+        """Adds the next frame of the episode, (H, W, 3) uint8; `fps` is frames per second."""
 
     @abstractmethod
     def end(self) -> None:
-        """The episode is over. The next frame is the first of another one."""
+        """Ends the episode. The next frame is the first one of another."""
 
 
 class Filmed(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Shows `film` every episode: what its first step begins with, and what each step ends in.
+    """Sends every episode to `film`: a frame before its first step, and one after each step.
 
-    An episode of which no step is taken is not shown. `fps` stands in for what the environment's
-    metadata say. A step raises as `drawn` where the environment called `name` cannot be drawn.
+    Episodes without a step are omitted. `fps` overrides the environment's metadata. A step raises
+    as `drawn` if the environment `name` cannot be drawn.
     """
 
     def __init__(
@@ -63,13 +63,13 @@ class Filmed(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._film = film
         self._fps = float(fps or env.metadata.get("render_fps") or FPS)
         self._begun = False
-        """Whether a frame of the episode has been shown."""
+        """Whether the film has a frame of the episode."""
 
     @override
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """A new episode, or the one that goes on after what ended it for the learner only."""
+        """Starts a new episode, or continues one that ended only for the learner."""
         obs, info = self.env.reset(seed=seed, options=options)
         if self._begun and not info.get(CONTINUES, False):
             self._film.end()
@@ -78,7 +78,6 @@ class Filmed(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     @override
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """One step and its frame."""
         if not self._begun:
             self._film.add(self._draw(), self._fps)
             self._begun = True
@@ -100,11 +99,8 @@ class Filmed(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 @contextmanager
 def drawn(name: str) -> Iterator[None]:
-    """To draw the environment called `name` in, and to ask what it draws.
-
-    Raises UsageError for whatever goes wrong, as images are what a user has asked for: every
-    simulator has its own exceptions for it, so all of them are meant.
-    """
+    """The context for drawing the environment `name`. Raises UsageError for any exception: the user
+    requested images, and each simulator has its own exceptions for failed drawing."""
     try:
         yield
     except LabError:
@@ -115,10 +111,8 @@ def drawn(name: str) -> Iterator[None]:
 
 
 def in_one_line(error: BaseException) -> str:
-    """What a simulator says where it cannot draw.
-
-    What it has half made ends here: later it would complain of it, in lines of its own.
-    """
+    """The message of an exception in one line. Also frees what a simulator has partly created;
+    later it would print errors about it."""
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
     try:
         with warnings.catch_warnings():
@@ -130,24 +124,26 @@ def in_one_line(error: BaseException) -> str:
 
 
 def fix_of_mujoco(error: BaseException) -> str:
-    """What to do about MUJOCO_GL, by which MuJoCo draws; "" where that is not at fault."""
+    """The advice about MUJOCO_GL for an error of MuJoCo's drawing; "" for other errors."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    asked = [str(frame.f_globals.get("__name__")).split(".") for frame in frames]
-    if not any("mujoco" in parts for parts in asked) or not OF_OPENGL.search(str(error)):
+    modules = [str(frame.f_globals.get("__name__")).split(".") for frame in frames]
+    if not any("mujoco" in parts for parts in modules) or not OF_OPENGL.search(str(error)):
         return ""
     given = os.environ.get("MUJOCO_GL", "")
     if given == "egl":
         return "; MuJoCo draws with EGL here, which may be missing (libegl1 in Debian and Ubuntu)"
     if given:
-        return f"; MUJOCO_GL={given} does not do here: set MUJOCO_GL=egl, or unset it"
+        return f"; MUJOCO_GL={given} does not work here: set MUJOCO_GL=egl, or unset it"
     return "; set MUJOCO_GL=egl, which needs no screen"
 
 
 @contextmanager
 def headless() -> Iterator[None]:
-    """To make, play and close environments in whose images are wanted: where there is no display,
-    MuJoCo draws with EGL and SDL looks for no screen. What the user has set stays, and GLFW does
-    not warn of what it does not find."""
+    """The context for environments that draw images, from their construction to `close`.
+
+    Without a display, MuJoCo draws with EGL, and SDL uses no screen. The user's settings have
+    priority. GLFW's warnings are ignored.
+    """
     wanted = {} if why_no_display() is None else {"MUJOCO_GL": "egl", "SDL_VIDEODRIVER": "dummy"}
     ours = {name: value for name, value in wanted.items() if name not in os.environ}
     os.environ.update(ours)
@@ -161,7 +157,7 @@ def headless() -> Iterator[None]:
 
 
 def why_no_display() -> str | None:
-    """What is missing; None where there seems to be one. Only Linux says so beforehand."""
+    """Why there is no display; None if there seems to be one. Only Linux reports it in advance."""
     if sys.platform != "linux" or os.environ.get("WAYLAND_DISPLAY"):
         return None
     display = os.environ.get("DISPLAY")
@@ -171,11 +167,11 @@ def why_no_display() -> str | None:
 
 
 def _x_server_answers() -> bool:
-    """Whether that of DISPLAY lets this process in; some simulators die of it if it does not."""
+    """Whether the X server of DISPLAY accepts this process; if not, some simulators would crash."""
     try:
         library = ctypes.CDLL("libX11.so.6")
     except OSError:
-        return True  # who knows
+        return True  # unknown
     library.XOpenDisplay.argtypes = (ctypes.c_char_p,)
     library.XOpenDisplay.restype = ctypes.c_void_p
     library.XCloseDisplay.argtypes = (ctypes.c_void_p,)

@@ -1,11 +1,10 @@
-"""The one module that knows that autoreset modes exist.
+"""Gymnasium's vector environments, whose autoreset modes only this module knows.
 
-Gymnasium's vector environments begin a new episode in the step after the end (NEXT_STEP), in the
-same step (SAME_STEP) or not at all. The lab runs SAME_STEP only: NEXT_STEP inserts, for every
-episode, a step that no agent took. CartPole, native but NEXT_STEP, is stepped by our own class.
+They start a new episode in the step after the end (NEXT_STEP), in the same step (SAME_STEP) or
+never. The lab uses only SAME_STEP: NEXT_STEP adds a step to every episode that no agent took. The
+native CartPole has only NEXT_STEP, so the lab has its own class.
 """
 
-import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
@@ -16,6 +15,7 @@ from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 from gymnasium.vector import AutoresetMode
 from typing_extensions import override
 
+from slm_lab.core.registry import load_target
 from slm_lab.core.types import Array, IntArray, StateDict
 from slm_lab.env.vector.cartpole import CartPoleEnvs, OneCartPole
 from slm_lab.env.vector.raw import CONTINUES, RawEnvs, RawStep, env_seeds
@@ -25,21 +25,19 @@ GymnasiumVectorEnv: TypeAlias = gymnasium.vector.VectorEnv[Any, Any, Any]
 
 Mode: TypeAlias = Literal["native", "sync", "async"]
 
-OUR_CARTPOLE = "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv"
-"""the vector entry point that ours stand in for"""
+NATIVE_CARTPOLE = "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv"
+"""The vector entry point that the lab's class replaces."""
 
 ONLY_SINGLE = frozenset({"render_mode", "mode", "difficulty"})
-"""keys that no native version knows: rendering, and the variants of an Atari game"""
+"""Keys that no native version has: rendering, and the variants of an Atari game."""
 
 NATIVE_PARTS = "the observations of its native vector version come in parts (Dict or Tuple)"
-"""why a native version is not used after all, once made; single environments flatten theirs"""
+"""Why a native version is rejected after its construction; single environments flatten parts."""
 
 
 def choose_mode(requested: Mode | None, kwargs: Mapping[str, Any], entry: GymnasiumSpec) -> Mode:
-    """How `entry` is vectorised: as requested, else native where that is possible, else sync.
-
-    What only a made environment shows is not in this answer, see `NATIVE_PARTS`.
-    """
+    """The vectorisation of `entry`: as requested, else native if possible, else sync. It does not
+    consider `NATIVE_PARTS`, which only a constructed environment shows."""
     if requested is not None:
         return requested
     if ONLY_SINGLE.isdisjoint(kwargs) and why_not_native(entry) is None:
@@ -48,12 +46,12 @@ def choose_mode(requested: Mode | None, kwargs: Mapping[str, Any], entry: Gymnas
 
 
 def why_not_native(entry: GymnasiumSpec) -> str | None:
-    """Why `entry` cannot be stepped by a vector environment of its authors; None: it can."""
+    """Why `entry` cannot use a native vector environment; None if it can."""
     if entry.vector_entry_point is None:
         return "it has no native vector version"
     if entry.additional_wrappers:
         return "it is registered with wrappers, which its native vector version would leave out"
-    if entry.vector_entry_point == OUR_CARTPOLE:
+    if entry.vector_entry_point == NATIVE_CARTPOLE:
         return None
     try:
         creator = vector_creator(entry)
@@ -65,24 +63,20 @@ def why_not_native(entry: GymnasiumSpec) -> str | None:
 
 
 def vector_creator(entry: GymnasiumSpec) -> Callable[..., GymnasiumVectorEnv]:
-    """The class or function that makes the native vector version of `entry`."""
-    target = entry.vector_entry_point
-    if not isinstance(target, str):
-        assert target is not None
-        return target
-    module_name, _, attribute = target.partition(":")
+    """The class or function of the native vector version of `entry`."""
+    target: Any = entry.vector_entry_point
     creator: Callable[..., GymnasiumVectorEnv]
-    creator = getattr(importlib.import_module(module_name), attribute)
+    creator = load_target(target) if isinstance(target, str) else target
     return creator
 
 
 def make_native(
     entry: GymnasiumSpec, num_envs: int, seed: int, max_t: int | None, kwargs: Mapping[str, Any]
 ) -> RawEnvs:
-    """The native vector version of `entry`, which `why_not_native` has nothing against."""
+    """The native vector version of `entry`, for which `why_not_native` must be None."""
     arguments = {**entry.kwargs, **kwargs}
     limit = entry.max_episode_steps if max_t is None else max_t
-    if entry.vector_entry_point == OUR_CARTPOLE:
+    if entry.vector_entry_point == NATIVE_CARTPOLE:
         if num_envs == 1:
             return OneCartPole(seed, limit, **arguments)
         return CartPoleEnvs(num_envs, seed, limit, **arguments)
@@ -97,7 +91,7 @@ def make_native(
 def make_async(
     make_one: Callable[[], gymnasium.Env[Any, Any]], num_envs: int, seed: int
 ) -> RawEnvs:
-    """`num_envs` environments, each in a process of its own."""
+    """`num_envs` environments, each in its own process."""
     workers = Workers(make_one, num_envs, AutoresetMode.SAME_STEP)
     try:
         return AsyncEnvs(workers, seed)
@@ -117,28 +111,26 @@ class SameStepEnvs(RawEnvs):
         self._env = env
         self._root_seed = seed
         self._steps = 0
-        self._seed = self._seeds(seed)  # None once it has been used
+        self._seed = self._seeds(seed)  # None after its use
 
     def _seeds(self, seed: int | Sequence[int]) -> Any:
-        """What the first `reset` takes: one seed here, one per environment where that is known."""
+        """The argument of the first `reset`: one seed, or in subclasses one per environment."""
         return env_seeds(seed, 1)[0]
 
     @override
     def reset(self) -> Array:
-        """Resets them all, the first time with the seed."""
         obs, _ = self._env.reset(seed=self._seed)
         self._seed = None
         return np.array(obs)
 
     @override
     def step(self, action: Array) -> RawStep:
-        """Steps them all and picks the final observations out of the infos."""
         obs, reward, terminated, truncated, info = self._env.step(action)
         obs, reward = np.array(obs), np.asarray(reward, np.float64)
         self._steps += 1
         done = terminated | truncated
         if not np.count_nonzero(done):
-            return RawStep(obs, reward, terminated, truncated, None, None)
+            return RawStep(obs, reward, terminated, truncated)
         done_index = done.nonzero()[0]
         final_obs = _final_rows(info["final_obs"], done_index)
         over = ~info[CONTINUES][done_index] if CONTINUES in info else None
@@ -146,23 +138,21 @@ class SameStepEnvs(RawEnvs):
 
     @override
     def state_dict(self) -> StateDict:
-        """The steps so far: vector environments written in C have no state to be read."""
+        # Vector environments written in C expose no other state.
         return {"steps": self._steps}
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Has the fresh episodes begin from seeds that were not used before."""
-        self._steps = state["steps"]
+        self._steps = state["steps"]  # new episodes start with seeds that were not used before
         self._seed = self._seeds([self._root_seed, self._steps])
 
     @override
     def close(self) -> None:
-        """Closes them all."""
         self._env.close()
 
 
 class AsyncEnvs(SameStepEnvs):
-    """Environments in worker processes, whose state can be asked for."""
+    """Environments in worker processes, which return their state."""
 
     def __init__(self, workers: Workers, seed: int) -> None:
         super().__init__(workers, seed)
@@ -175,19 +165,17 @@ class AsyncEnvs(SameStepEnvs):
 
     @override
     def state_dict(self) -> StateDict:
-        """One state per environment, see `state`."""
         return {"envs": self._workers.save_states()}
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores `state_dict`; the generators replace the seeds."""
-        self._seed = None
+        self._seed = None  # the saved generators replace the seeds
         self._workers.load_states(state["envs"])
 
 
 def _final_rows(final_obs: Array, index: IntArray) -> Array:
-    """(K, ...) from what SAME_STEP reports: an object array with None in the other rows
-    (Gymnasium), or a dense array whose other rows mean nothing (ALE)."""
+    """(K, ...) from the final observations of SAME_STEP. Gymnasium has an object array with None in
+    other rows, ALE a dense array with invalid ones."""
     if final_obs.dtype == np.object_:
         return np.stack([final_obs[i] for i in index])
     return final_obs[index]

@@ -1,4 +1,4 @@
-"""CartPole, vectorised and reset in the same step: the fastest environment of the lab."""
+"""CartPole, vectorised and reset in the same step; the lab's fastest environment."""
 
 import sys
 from typing import final
@@ -11,17 +11,16 @@ from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray, StateDict
 from slm_lab.env.vector.raw import RawEnvs, RawStep
 
 RESET_BOUND = 0.05
-"""every number of a first state is drawn uniformly from ± this, as in Gymnasium"""
+"""Bound of the uniform distribution of first states, as in Gymnasium."""
 
 
 class CartPoleEnvs(RawEnvs):
     """N cart-poles, equal bit for bit to Gymnasium's `CartPoleEnv` from the same state.
 
-    Gymnasium's own vector version resets one step late (it knows NEXT_STEP only) and spends
-    most of its time on temporaries. This one writes the same float64 formulas, with the
-    constants of that class, into arrays allocated once. Where two formulas apply the same
-    operation to rows that lie next to each other, one call does both. All first states are
-    drawn from one generator.
+    Gymnasium's vector version resets one step late (NEXT_STEP only) and spends most of its time on
+    temporary arrays. This class computes the same float64 formulas in preallocated arrays. One call
+    applies the same operation to adjacent rows of two formulas. One generator draws all first
+    states.
     """
 
     def __init__(
@@ -40,14 +39,14 @@ class CartPoleEnvs(RawEnvs):
         self._max_episode_steps = sys.maxsize if max_episode_steps is None else max_episode_steps
         self._rng = np.random.default_rng(seed)
         self._now = 0  # vector steps so far
-        self._began = np.zeros(num_envs, np.int64)  # the value of _now when each episode began
-        self._next_limit = 0  # no episode reaches its step limit before _now does this
+        self._began = np.zeros(num_envs, np.int64)  # _now at the start of each episode
+        self._next_limit = 0  # _now before which no episode reaches its step limit
         self._physics = physics
         self._allocate_constants(physics)
         self._allocate_state()
 
     def _allocate_constants(self, physics: CartPoleVectorEnv) -> None:
-        """Constants as full rows: ufuncs are faster without converting and broadcasting."""
+        """Constants as full rows: ufuncs are faster without conversion and broadcasting."""
 
         def row(value: float) -> FloatArray:
             return np.full(self.num_envs, value)
@@ -68,7 +67,7 @@ class CartPoleEnvs(RawEnvs):
         self._ones = row(1.0)
 
     def _allocate_state(self) -> None:
-        rows = np.zeros((5, self.num_envs))  # x, θ, ẋ, θ̇, and cos θ for the sake of adjacency
+        rows = np.zeros((5, self.num_envs))  # x, θ, ẋ, θ̇, and cos θ as an adjacent row
         self._state = rows[:4]
         self._position, self._velocity = rows[0:2], rows[2:4]
         self._theta, self._cos, self._theta_dot_and_cos = rows[1], rows[4], rows[3:5]
@@ -84,7 +83,6 @@ class CartPoleEnvs(RawEnvs):
 
     @override
     def reset(self) -> Array:
-        """Draws N first states."""
         self._state[...] = self._draw_states(self.num_envs)
         self._began[...] = self._now
         self._next_limit = self._now + self._max_episode_steps
@@ -92,7 +90,6 @@ class CartPoleEnvs(RawEnvs):
 
     @override
     def step(self, action: Array) -> RawStep:
-        """Pushes every cart left (0) or right (1)."""
         terminated = self._advance(action)
         self._now += 1
         if self._now < self._next_limit:
@@ -104,16 +101,17 @@ class CartPoleEnvs(RawEnvs):
         reward = -terminated.astype(np.float64) if self._sutton_barto_reward else self._ones
         obs = self._observe()
         if not np.count_nonzero(done):
-            return RawStep(obs, reward, terminated, truncated, None, None)
+            return RawStep(obs, reward, terminated, truncated)
         done_index = done.nonzero()[0]
         final_obs = obs[done_index]
         self._begin_episodes(done_index, obs)
         return RawStep(obs, reward, terminated, truncated, done_index, final_obs)
 
     def _advance(self, action: Array) -> BoolArray:
-        """One Euler step, in the reference's order of operations (it decides the last bits).
+        """One Euler step with the actions left (0) and right (1).
 
-        Returns which poles have fallen or left the track, (N,).
+        It has the reference's order of operations, which determines the last bits. Returns which
+        poles have fallen or left the track, (N,).
 
             temp = (force + m_p l θ̇² sin θ) / M
             θ̈ = (g sin θ − cos θ temp) / (l (4/3 − m_p cos² θ / M))
@@ -146,7 +144,7 @@ class CartPoleEnvs(RawEnvs):
         np.add(self._position, self._change, self._position)
         np.multiply(self._taus, self._acceleration, self._change)
         np.add(self._velocity, self._change, self._velocity)
-        # Written as |x| > limit, which is what the reference's four comparisons say.
+        # |x| > limit is equivalent to the reference's four comparisons.
         np.absolute(self._position, self._change)
         np.greater(self._change, self._limits, self._outside)
         terminated: BoolArray = np.logical_or(self._outside[0], self._outside[1])
@@ -167,7 +165,6 @@ class CartPoleEnvs(RawEnvs):
 
     @override
     def state_dict(self) -> StateDict:
-        """The generator, the states (4, N) and the steps taken since each episode began."""
         return {
             "rng": self._rng.bit_generator.state,
             "state": self._state.copy(),
@@ -176,7 +173,6 @@ class CartPoleEnvs(RawEnvs):
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores `state_dict`."""
         self._rng.bit_generator.state = state["rng"]
         self._state[...] = state["state"]
         self._now = 0
@@ -184,16 +180,15 @@ class CartPoleEnvs(RawEnvs):
         self._next_limit = int(self._began.min()) + self._max_episode_steps
 
     @override
-    def close(self) -> None:
-        """Holds nothing."""
+    def close(self) -> None: ...
 
 
 @final
 class OneCartPole(CartPoleEnvs):
-    """A single cart-pole, the same bit for bit by Python's floats.
+    """A single cart-pole, the same bit for bit with Python floats.
 
-    An operation on an array of one number takes as long as on one of a hundred: by this class a
-    step takes 3.1 µs, by the other 10.9.
+    An operation on an array of one number takes as long as on one of a hundred. So a step takes
+    3.1 µs with this class, and 10.9 µs with the other.
     """
 
     def __init__(
@@ -206,7 +201,7 @@ class OneCartPole(CartPoleEnvs):
         p = self._physics
         x, theta, x_dot, theta_dot = self._state.ravel().tolist()
         force = float(self._force[action[0]])
-        # By NumPy, as everywhere: the last bits of math.cos may differ.
+        # As everywhere NumPy: the last bits of math.cos may differ.
         cos, sin = float(np.cos(theta)), float(np.sin(theta))
         temp = (force + p.polemass_length * (theta_dot * theta_dot) * sin) / p.total_mass
         inertia = p.length * (4.0 / 3.0 - p.masspole * (cos * cos) / p.total_mass)

@@ -1,8 +1,8 @@
 """envpool: the same environments, stepped by threads in C++ (Weng et al., arXiv:2206.10558).
 
-envpool resets in the step after the end of an episode, and says of an episode that ends by itself
-in the step of its limit that it was truncated only. So it is given no limit here, steps are counted
-by us, and an episode that is over is reset at once: no action is ever taken in vain.
+envpool resets in the step after the end of an episode. It reports an episode that terminates at its
+step limit as truncated only. So envpool gets no limit: this module counts the steps, and resets an
+ended episode at once, without a wasted action.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -19,76 +19,69 @@ from slm_lab.core.registry import import_failure
 from slm_lab.core.types import Array, BoolArray, IntArray, StateDict
 from slm_lab.env.lookup import known_warnings_ignored, pip_command, require
 from slm_lab.env.simulators.atari import AtariKeys, atari_keys, is_atari, variant_problems
-from slm_lab.env.vector.in_process import step_failure_note
-from slm_lab.env.vector.raw import RawEnvs, RawStep, env_seeds
+from slm_lab.env.vector.raw import RawEnvs, RawStep, check_actions, env_seeds
 from slm_lab.spec.schema.env import EnvSpec
 
 Pool: TypeAlias = Any
-"""A vector environment of envpool, whose classes are made when they are needed."""
+"""A vector environment of envpool, which creates its classes at run time."""
 
 NO_LIMIT = 2**31 - 1
-"""max_episode_steps of episodes that envpool never cuts"""
+"""The max_episode_steps with which envpool never truncates."""
 
 THREAD_KEYS = frozenset({"num_threads", "thread_affinity_offset"})
-"""keys of every pool that single environments do not have"""
+"""Keys of every pool that single environments do not have."""
 
 COMPARED = "gymnasium.envs."
-"""where environments have their entry point that envpool has copied faithfully"""
+"""The entry points of environments that envpool reproduces."""
 
+SAME_KEYS = (
+    "img_height", "img_width", "stack_num", "noop_max", "use_fire_reset", "full_action_space",
+    "repeat_action_probability", "mode", "difficulty", "num_threads", "thread_affinity_offset",
+)  # fmt: skip
 KEYS_OF_A_GAME = {
     "frameskip": "frame_skip",
     "grayscale": "gray_scale",
-    "img_height": "img_height",
-    "img_width": "img_width",
-    "stack_num": "stack_num",
-    "noop_max": "noop_max",
-    "use_fire_reset": "use_fire_reset",
-    "full_action_space": "full_action_space",
-    "repeat_action_probability": "repeat_action_probability",
-    "mode": "mode",
-    "difficulty": "difficulty",
-    "num_threads": "num_threads",
-    "thread_affinity_offset": "thread_affinity_offset",
+    **{key: key for key in SAME_KEYS},
 }
-"""ale-py's words for the keys of a game, and envpool's"""
+"""The keys of a game in ale-py and in envpool."""
 
 
 def is_pooled(spec: EnvSpec) -> bool:
-    """Whether envpool steps the environments of `spec`: single ones are always Gymnasium's."""
+    """Whether envpool steps the environments of `spec`; single ones are always Gymnasium's."""
     return spec.backend == "envpool" and spec.vectorization_mode in (None, "native")
 
 
 def pool_problems(spec: EnvSpec, entry: GymnasiumSpec, accepted: set[str] | None) -> list[Problem]:
-    """Why envpool cannot step `spec` as it stands; [] if nothing is known.
+    """The problems of `spec` with envpool.
 
-    `accepted` are the arguments of the single environment, None: any. Raises MissingExtraError
-    where envpool is not installed, or by half, SpecError for keys that no game has.
+    `accepted` are the arguments of the single environment; None: any. Raises MissingExtraError if
+    envpool does not import, and SpecError for keys that no game has.
     """
     task = task_of(entry)
     if not (is_atari(entry) or _is_compared(entry)) or task not in _envpool().list_all_envs():
         message = f'envpool has no {entry.id}; use "gymnasium"'
-        return [Problem("env.backend", message, "envpool", has_value=True)]
+        return [Problem("env.backend", message, "envpool")]
     if is_atari(entry):
         keys = atari_keys(spec, entry)
         return [*_game_problems(keys), *variant_problems(keys, entry)]
     own = set(_envpool().make_spec(task).config._asdict())
     known = (own if accepted is None else own & accepted) | THREAD_KEYS
     return [
-        Problem(f"env.{key}", _unknown(key, value, entry, sorted(known)), value, has_value=True)
+        Problem(f"env.{key}", _unknown(key, value, entry, sorted(known)), value)
         for key, value in spec.kwargs.items()
         if key not in known
     ]
 
 
 def task_of(entry: GymnasiumSpec) -> str:
-    """What envpool calls it; a game as in v5 ids, whose keys say how it is played."""
+    """The name in envpool; for a game that of the v5 id, whose keys configure it."""
     if not is_atari(entry):
         return entry.id
     return "".join(word.capitalize() for word in entry.kwargs["game"].split("_")) + "-v5"
 
 
 def make_pooled_game(keys: AtariKeys, entry: GymnasiumSpec, num_envs: int, seed: int) -> RawEnvs:
-    """`num_envs` games, of which a lost life ends none."""
+    """`num_envs` games, which continue after a lost life."""
     given = {word: getattr(keys, key) for key, word in KEYS_OF_A_GAME.items()}
     arguments = {word: value for word, value in given.items() if value is not None}
     make = _maker(task_of(entry), num_envs, arguments)
@@ -101,10 +94,10 @@ def make_pooled(
     make_one: Callable[[], gymnasium.Env[Any, Any]],
     seed: int,
 ) -> RawEnvs:
-    """The environments of `spec`, with the spaces of the one that `make_one` makes.
+    """The environments of `spec`, with the spaces of the environment of `make_one`.
 
-    envpool has bounds of its own, for Box2D meaningless ones. Raises SpecError where what it
-    observes or takes is something else.
+    envpool's bounds differ, and are invalid for Box2D. Raises SpecError if its spaces differ in
+    kind or shape.
     """
     single = make_one()
     single.close()
@@ -118,14 +111,14 @@ def make_pooled(
     for what, (theirs, ours) in pairs.items():
         if _kind(theirs) != _kind(ours):
             message = f'its {what} are {theirs} and Gymnasium\'s {ours}; use "gymnasium"'
-            raise SpecError("env", [Problem("env.backend", message, "envpool", has_value=True)])
+            raise SpecError("env", [Problem("env.backend", message, "envpool")])
     envs.observation_space, envs.action_space = single.observation_space, single.action_space
     return envs
 
 
 @final
 class EnvpoolEnvs(RawEnvs):
-    """N environments of a pool, whose state cannot be read."""
+    """N environments of a pool, whose state is not accessible."""
 
     def __init__(
         self,
@@ -142,7 +135,7 @@ class EnvpoolEnvs(RawEnvs):
         self._life_loss = life_loss
         self._steps = 0
         self._began = np.zeros(num_envs, np.int64)
-        """The value of _steps when each episode began."""
+        """_steps at the start of each episode."""
         self._lives: IntArray = np.zeros(num_envs, np.int64)
         self._pool = make(env_seeds(seed, num_envs))
         with known_warnings_ignored():
@@ -153,7 +146,6 @@ class EnvpoolEnvs(RawEnvs):
 
     @override
     def reset(self) -> Array:
-        """Begins episodes everywhere; the seeds are those that the pool was made with."""
         obs, info = self._pool.reset()
         self._began[:] = self._steps
         if self._life_loss:
@@ -162,11 +154,8 @@ class EnvpoolEnvs(RawEnvs):
 
     @override
     def step(self, action: Array) -> RawStep:
-        """Steps all, then resets those whose episodes are over.
-
-        Raises IndexError for an action that there is not: envpool would take another one.
-        """
-        self._refuse_unknown(action)
+        # For an invalid action envpool would take another one.
+        check_actions("envpool", action, self._num_actions)
         obs, reward, terminated, _, info = self._pool.step(action)
         self._steps += 1
         reward = reward.astype(np.float64)
@@ -176,29 +165,20 @@ class EnvpoolEnvs(RawEnvs):
             terminated = terminated | self._lost_life(info["lives"])
         done = over | terminated
         if not np.count_nonzero(done):
-            return RawStep(obs, reward, terminated, truncated, None, None)
+            return RawStep(obs, reward, terminated, truncated)
         done_index = done.nonzero()[0]
         final_obs = obs[done_index]
         self._begin_episodes(over.nonzero()[0], obs)
         return RawStep(obs, reward, terminated, truncated, done_index, final_obs, over[done_index])
 
-    def _refuse_unknown(self, action: Array) -> None:
-        if self._num_actions is None:
-            return
-        unknown = (action < 0) | (action >= self._num_actions)
-        if np.count_nonzero(unknown):
-            error = IndexError(f"there are {self._num_actions} actions")
-            error.add_note(step_failure_note("envpool", int(unknown.argmax()), action))
-            raise error
-
     def _lost_life(self, lives: IntArray) -> BoolArray:
-        """(N,) where there are fewer lives than a step ago, and some."""
+        """(N,) whether lives were lost in this step, but not the last one."""
         lost: BoolArray = (lives > 0) & (lives < self._lives)
         self._lives = lives.copy()
         return lost
 
     def _begin_episodes(self, index: IntArray, obs: Array) -> None:
-        """Resets these, and puts their first observations into `obs`."""
+        """Resets these environments and writes their first observations into `obs`."""
         if len(index) == 0:
             return
         obs[index], info = self._pool.reset(index.astype(np.int32))
@@ -208,19 +188,16 @@ class EnvpoolEnvs(RawEnvs):
 
     @override
     def state_dict(self) -> StateDict:
-        """The steps so far: nothing else can be read."""
         return {"steps": self._steps}
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Has the fresh episodes begin from seeds that were not used before."""
-        self._steps = state["steps"]
+        self._steps = state["steps"]  # new episodes start with seeds that were not used before
         self._pool = self._make(env_seeds([self._seed, self._steps], self.num_envs))
 
     @override
     def close(self) -> None:
-        """Lets go of the pool, which ends its threads."""
-        self._pool = None
+        self._pool = None  # this ends its threads
 
 
 def _maker(task: str, num_envs: int, arguments: Mapping[str, Any]) -> Callable[[list[int]], Pool]:
@@ -234,11 +211,8 @@ def _maker(task: str, num_envs: int, arguments: Mapping[str, Any]) -> Callable[[
 
 
 def _envpool() -> Any:
-    """The package. Raises MissingExtraError.
-
-    It reads the names of its models where they lie, so that without one of the packages that it
-    comes with anything may be raised.
-    """
+    """The package. Raises MissingExtraError. If one of its dependencies is missing, its import may
+    raise any exception."""
     require("envpool", "envpool")
     try:
         with known_warnings_ignored():
@@ -250,14 +224,14 @@ def _envpool() -> Any:
 
 
 def _is_compared(entry: GymnasiumSpec) -> bool:
-    """Whether it is one of Gymnasium's own, as Gymnasium registers it."""
+    """Whether it is one of Gymnasium's environments, without additional wrappers."""
     target = entry.entry_point
     own = isinstance(target, str) and target.startswith(COMPARED)
     return own and not entry.additional_wrappers
 
 
 def _game_problems(keys: AtariKeys) -> Iterator[Problem]:
-    """What ale-py can do and envpool cannot."""
+    """Settings that ale-py supports and envpool does not."""
     refused = {
         "maxpool": (not keys.maxpool, "envpool always pools the last two frames; use true"),
         "continuous": (keys.continuous, "envpool has no continuous actions; use false"),
@@ -269,7 +243,7 @@ def _game_problems(keys: AtariKeys) -> Iterator[Problem]:
     }
     for key, (wrong, message) in refused.items():
         if wrong:
-            yield Problem(f"env.{key}", message, getattr(keys, key), has_value=True)
+            yield Problem(f"env.{key}", message, getattr(keys, key))
 
 
 def _unknown(key: str, value: object, entry: GymnasiumSpec, known: list[str]) -> str:
@@ -281,5 +255,5 @@ def _unknown(key: str, value: object, entry: GymnasiumSpec, known: list[str]) ->
 
 
 def _kind(space: gymnasium.Space[Any]) -> tuple[Any, ...]:
-    """What has to be equal of two spaces for the same networks to fit."""
+    """The parts of a space that must be equal for the same networks to fit."""
     return type(space), space.shape, getattr(space, "n", None)

@@ -1,7 +1,7 @@
-"""For the fork server alone, which imports it first: it dies with the process that started it.
+"""Makes the fork server, which imports this first, die with the process that started it.
 
-Else it would live on as long as one of the workers that it has forked, and a worker that hangs in
-its environment, and so does not see that nobody listens any more, would never end.
+Otherwise it would live as long as any of its workers. A worker that hangs in its environment does
+not notice that its parent died, and would never end.
 """
 
 import os
@@ -14,7 +14,7 @@ from slm_lab.core.process import die_with_parent
 def _end_quietly(
     kind: type[BaseException], error: BaseException, traceback: TracebackType | None
 ) -> None:
-    """Prints nothing where the process that started it has failed, which will say why."""
+    """Prints nothing on EOFError: the process that started it has failed, and reports why."""
     if not issubclass(kind, EOFError):
         sys.__excepthook__(kind, error, traceback)
 

@@ -1,4 +1,4 @@
-"""N gymnasium environments stepped one after another in this process."""
+"""N Gymnasium environments stepped one after another in this process."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -11,15 +11,16 @@ from typing_extensions import override
 from slm_lab.core.types import Array, StateDict
 from slm_lab.env.interface import first_reset, first_step
 from slm_lab.env.state import has_exact_state, load_env_state, save_env_state
-from slm_lab.env.vector.raw import CONTINUES, RawEnvs, RawStep
+from slm_lab.env.vector.raw import CONTINUES, RawEnvs, RawStep, step_failure_note
 
 
 class SyncEnvs(RawEnvs):
-    """A plain loop over `gymnasium.Env` objects that writes into arrays.
+    """A loop over `gymnasium.Env` objects that writes into arrays.
 
-    Reset, where an episode ended, happens after all environments have stepped; each has its own
-    generator, so the order does not matter. Infos are not collected, see `CONTINUES` for the one
-    thing that is read in them.
+    Ended episodes are reset after all environments have stepped; each environment has its own
+    generator, so the order does not matter. Infos are not collected; only `CONTINUES` is read.
+
+    The first reset and step raise LabError if a result breaks Gymnasium's interface.
     """
 
     def __init__(self, envs: Sequence[gymnasium.Env[Any, Any]], seeds: Sequence[int]) -> None:
@@ -30,17 +31,13 @@ class SyncEnvs(RawEnvs):
         self._envs = list(envs)
         self._env_steps: list[Callable[..., Any]] = [partial(first_step, env) for env in envs]
         self._first = True
-        """Whether the next step is the first, of which it is looked at what it returns."""
+        """Whether the next step is the first, whose results are checked."""
         self._seeds: list[int] | None = list(seeds)
         self._obs_shape = (self.num_envs, *(self.observation_space.shape or ()))
         self._obs_dtype = self.observation_space.dtype
 
     @override
     def reset(self) -> Array:
-        """Resets one environment after another. Raises LabError where one returns what it must not.
-
-        So does the first step.
-        """
         seeds = [None] * self.num_envs if self._seeds is None else self._seeds
         self._seeds = None
         obs = np.empty(self._obs_shape, self._obs_dtype)
@@ -50,7 +47,6 @@ class SyncEnvs(RawEnvs):
 
     @override
     def step(self, action: Array) -> RawStep:
-        """Steps one environment after another, then resets those that are done."""
         obs = np.empty(self._obs_shape, self._obs_dtype)
         reward = np.empty(self.num_envs)
         terminated = np.empty(self.num_envs, np.bool_)
@@ -69,7 +65,7 @@ class SyncEnvs(RawEnvs):
             self._first, self._env_steps = False, [env.step for env in self._envs]
         done = terminated | truncated
         if not np.count_nonzero(done):
-            return RawStep(obs, reward, terminated, truncated, None, None)
+            return RawStep(obs, reward, terminated, truncated)
         done_index = done.nonzero()[0]
         final_obs = obs[done_index]
         over = np.ones(len(done_index), np.bool_)
@@ -80,26 +76,15 @@ class SyncEnvs(RawEnvs):
 
     @override
     def state_dict(self) -> StateDict:
-        """One state per environment, see `state`."""
         return {"envs": [save_env_state(env) for env in self._envs]}
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores `state_dict`; the generators replace the seeds."""
-        self._seeds = None
+        self._seeds = None  # the saved generators replace the seeds
         for env, env_state in zip(self._envs, state["envs"], strict=True):
             load_env_state(env, env_state)
 
     @override
     def close(self) -> None:
-        """Closes every environment."""
         for env in self._envs:
             env.close()
-
-
-def step_failure_note(name: str, index: int, action: Array) -> str:
-    """What to add to an exception that came out of an environment's step."""
-    return (
-        f"in step() of environment {index} of {len(action)} ({name}), "
-        f"with action {np.asarray(action[index]).tolist()}"
-    )

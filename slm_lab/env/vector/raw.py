@@ -1,42 +1,43 @@
-"""N environments in their own units: the layer below observations, actions and rewards.
+"""N environments in their own units: the layer below the converters.
 
-Behind this interface there are no autoreset modes: a step that ends an episode returns the true
-final observation and, in the same step, the first observation of the next episode.
+The interface has no autoreset modes: a step that ends an episode returns both the final observation
+and the first observation of the next episode.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 import gymnasium
 import numpy as np
+from typing_extensions import override
 
 from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray, StateDict
 
 CONTINUES = "episode_goes_on"
-"""A key of the info that `reset` of a single environment returns after a `terminated` that ended
-the episode for the learner only, as a lost life does: True, and the observation is the last one."""
+"""A key in the info of a single environment's `reset`. It is True if the last `terminated` ended
+the episode only for the learner, as a lost life does. Then the observation is the last one."""
 
 
 class RawStep(NamedTuple):
-    """One step, after which K of the N rows are done. `reward` may be reused by the next step."""
+    """A step after which K of the N rows are done. The next step may reuse `reward`."""
 
     obs: Array
-    """(N, ...) fresh; rows whose episode is over hold the first observation of the next one"""
+    """(N, ...) new; after the end of an episode, the first observation of the next one"""
     reward: FloatArray
     """(N,) float64"""
     terminated: BoolArray
     truncated: BoolArray
-    done_index: IntArray | None
-    """(K,) which rows are terminated or truncated, ascending; None when none is"""
-    final_obs: Array | None
-    """(K, ...) what their steps ended in"""
+    done_index: IntArray | None = None
+    """(K,) the terminated or truncated rows, ascending; None if there are none"""
+    final_obs: Array | None = None
+    """(K, ...) their last observations"""
     over: BoolArray | None = None
-    """(K,) whose episode is over as the environment counts it, so that a new one has begun;
-    elsewhere it goes on from `final_obs`, as a game does after a lost life. None: all are over"""
+    """(K,) whether the environment has started a new episode; None: all have. Otherwise the episode
+    continues from `final_obs`, as a game does after a lost life."""
 
     def ended(self) -> tuple[IntArray, Array]:
-        """(R,) whose episode is over, and (R, ...) what it ended in. Only after a done."""
+        """(R,) the rows with a new episode, and (R, ...) the last observations of the old one."""
         assert self.done_index is not None
         assert self.final_obs is not None
         if self.over is None:
@@ -45,7 +46,7 @@ class RawStep(NamedTuple):
 
 
 class RawEnvs(ABC):
-    """N environments of one kind with the spaces and units of their authors."""
+    """N environments of one kind, with their original spaces and units."""
 
     num_envs: int
     observation_space: gymnasium.Space[Any]
@@ -54,7 +55,7 @@ class RawEnvs(ABC):
 
     @abstractmethod
     def reset(self) -> Array:
-        """New episodes everywhere. The first call seeds, later ones go on with the generators."""
+        """Starts new episodes everywhere. Only the first call seeds the environments."""
 
     @abstractmethod
     def step(self, action: Array) -> RawStep:
@@ -62,21 +63,54 @@ class RawEnvs(ABC):
 
     @abstractmethod
     def state_dict(self) -> StateDict:
-        """Generators, and where `exact_state` the running episodes."""
+        """Generators, and with `exact_state` the running episodes."""
 
     @abstractmethod
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores what `state_dict` gave; where not `exact_state`, `reset` has to follow."""
+        """Restores `state_dict`. Without `exact_state`, call `reset` next."""
 
     @abstractmethod
     def close(self) -> None:
-        """Frees what the environments hold."""
+        """Frees all resources."""
 
 
 def env_seeds(seed: int | Sequence[int], num_envs: int) -> list[int]:
-    """One independent seed per environment, the i-th not depending on `num_envs`.
-
-    31 bits each, because some simulators keep their seed in a C int.
-    """
+    """One independent seed per environment; the i-th does not depend on `num_envs`. Seeds have 31
+    bits, because some simulators store them in a C int."""
     words = np.random.SeedSequence(seed).generate_state(num_envs, np.uint32)
     return [int(word) >> 1 for word in words]
+
+
+def step_failure_note(name: str, index: int, action: Array) -> str:
+    """The note for an exception of an environment's step."""
+    return (
+        f"in step() of environment {index} of {len(action)} ({name}), "
+        f"with action {np.asarray(action[index]).tolist()}"
+    )
+
+
+def check_actions(name: str, action: Array, num_actions: int | None) -> None:
+    """Raises IndexError for an action outside of 0 to `num_actions`, which a native library would
+    accept; None: actions are not discrete."""
+    if num_actions is None:
+        return
+    unknown = (action < 0) | (action >= num_actions)
+    if np.count_nonzero(unknown):
+        error = IndexError(f"there are {num_actions} actions")
+        error.add_note(step_failure_note(name, int(unknown.argmax()), action))
+        raise error
+
+
+@final
+class TimeLimit(gymnasium.wrappers.TimeLimit[Any, Any]):
+    """Gymnasium's TimeLimit, which also counts on if `reset` continues an episode (`CONTINUES`)."""
+
+    @override
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        elapsed = self._elapsed_steps
+        obs, info = super().reset(seed=seed, options=options)
+        if info.get(CONTINUES, False):
+            self._elapsed_steps = elapsed
+        return obs, info

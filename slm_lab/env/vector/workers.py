@@ -1,4 +1,4 @@
-"""Environments in processes of their own, with observations in shared memory."""
+"""Environments in worker processes, with observations in shared memory."""
 
 import functools
 import os
@@ -20,28 +20,27 @@ from slm_lab.core.process import STOP_SIGNALS, die_with_parent, unblock_stop_sig
 from slm_lab.core.types import Array, StateDict
 from slm_lab.env.interface import first_reset, first_step
 from slm_lab.env.state import has_exact_state, load_env_state, save_env_state
-from slm_lab.env.vector.in_process import step_failure_note
+from slm_lab.env.vector.raw import step_failure_note
 
 START_METHOD = "forkserver"
-"""fork would copy the locks of whatever threads the parent has; spawn imports everything anew"""
+"""fork would copy locks of the parent's threads; spawn would import everything again."""
 
 PRELOADED = ["slm_lab.env.vector.fork_server", __name__]
-"""what the fork server imports, for all workers and for itself"""
+"""The modules that the fork server imports, for all workers and for itself."""
 
 FORKED_FROM = os.getpid()
-"""The process that has imported this module: as a forked worker sees it, the fork server"""
-
+"""The process that imported this module; in a forked worker, the fork server."""
 
 ERROR_TIMEOUT = 10.0
-"""seconds to wait for the exception of a worker that has reported a failure"""
+"""Seconds to wait for the exception of a worker that reported a failure."""
 
 DEATH_TIMEOUT = 0.5
-"""seconds until a worker whose pipe broke has an exit code"""
+"""Seconds until a worker with a broken pipe has an exit code."""
 
 
 class Stateful(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Lets the parent ask a worker for the state of its environment, and looks at what that returns
-    from `reset` and from its first step."""
+    """Gives the parent access to the state of a worker's environment. `reset` and the first step
+    raise LabError if a result breaks Gymnasium's interface."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], index: int) -> None:
         super().__init__(env)
@@ -52,12 +51,10 @@ class Stateful(gymnasium.Wrapper[Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Raises LabError where the environment returns what it must not."""
         return first_reset(self.env, seed)
 
     @override
     def step(self, action: Any) -> tuple[Any, ...]:
-        """And `reset`."""
         if not self._first:
             return self.env.step(action)
         result = first_step(self.env, action)
@@ -65,25 +62,24 @@ class Stateful(gymnasium.Wrapper[Any, Any, Any, Any]):
         return result
 
     def lab_has_exact_state(self) -> bool:
-        """See `state.has_exact_state`."""
+        """Whether the environment can be saved exactly."""
         return has_exact_state(self.env)
 
     def lab_save_state(self) -> StateDict:
-        """See `state.save_env_state`."""
+        """The generator, and the running episode if it can be saved exactly."""
         return save_env_state(self.env)
 
     def lab_load_state(self, states: list[StateDict]) -> None:
-        """Takes its own one of the states of all environments."""
+        """Restores this environment from the states of all."""
         load_env_state(self.env, states[self._index])
 
 
 class Workers(AsyncVectorEnv):
-    """Gymnasium's AsyncVectorEnv, whose exceptions say which environment failed and how.
+    """Gymnasium's AsyncVectorEnv; its exceptions name the environment that failed.
 
-    The workers leave Ctrl-C and SIGTERM to this process, which often get the signal, too: it
-    decides what is to be done. Where it breaks off in the middle of a call they are killed by
-    `close`, because what they would answer next is not known any more. When it dies, the kernel
-    kills the fork server and with it the workers, whatever they are doing (Linux).
+    The workers ignore Ctrl-C and SIGTERM: this process decides what to do. If a call is
+    interrupted, `close` kills them, because their next replies are undefined. If this process dies,
+    the kernel kills the fork server and so the workers (Linux).
     """
 
     def __init__(
@@ -93,7 +89,7 @@ class Workers(AsyncVectorEnv):
         autoreset_mode: AutoresetMode,
     ) -> None:
         forkserver.set_forkserver_preload(PRELOADED)
-        resource_tracker.ensure_running()  # the first start would launch it, and clear the mask
+        resource_tracker.ensure_running()  # the first start would launch it and clear the mask
         self._action: Array | None = None
         self._in_call = True
         self.processes = []
@@ -115,24 +111,27 @@ class Workers(AsyncVectorEnv):
         finally:
             self._unblock_signals()
         self._in_call = False
-        # Python ends its children with SIGTERM, which these do not mind, and waits for them.
+        # Python would end its children with SIGTERM, which these ignore, and wait for them.
         Finalize(self, _kill, args=(self.processes,), exitpriority=0)
 
     @override
     def _check_spaces(self) -> None:
-        """Where AsyncVectorEnv.__init__ begins to wait for the workers, all of which are known."""
+        # Here AsyncVectorEnv.__init__ has started all workers and begins to wait for them.
         self._unblock_signals()
-        check_spaces: Callable[[], None] = super()._check_spaces  # Gymnasium has not typed it
+        check_spaces: Callable[[], None] = super()._check_spaces  # untyped in Gymnasium
         check_spaces()
 
     def _unblock_signals(self) -> None:
-        """Ends the time in which a Ctrl-C would leave a worker that nobody knows of, and in which
-        the workers are started with the same mask: they undo it when they can take it."""
+        """Restores the signal mask once all workers are registered.
+
+        Before that, Ctrl-C would leave an unregistered worker. The workers inherit the mask and
+        remove it when they are ready for signals.
+        """
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
 
     @contextmanager
     def _call(self) -> Iterator[None]:
-        """Around whatever the workers are asked and answer; that it broke off stays noted."""
+        """The context of a call to the workers. `_in_call` stays True if it is interrupted."""
         self._in_call = True
         yield
         self._in_call = False
@@ -141,20 +140,17 @@ class Workers(AsyncVectorEnv):
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Array, dict[str, Any]]:
-        """See AsyncVectorEnv."""
         with self._call():
             return super().reset(seed=seed, options=options)
 
     @override
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """See AsyncVectorEnv."""
         with self._call():
             return super().call(name, *args, **kwargs)
 
     @override
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
-        """See AsyncVectorEnv; remembers the actions for the message of a failure."""
-        self._action = actions
+        self._action = actions  # for the message of a failure
         try:
             with self._call():
                 return super().step(actions)
@@ -163,19 +159,19 @@ class Workers(AsyncVectorEnv):
 
     @override
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
-        """Lets the workers close their environments; kills them where a call was broken off."""
+        """Lets the workers close their environments; kills them if a call was interrupted."""
         try:
             if not (terminate or self._in_call):
                 super().close_extras(timeout)
         except (EOFError, OSError):
-            pass  # one has died since: there is nothing to ask it any more
+            pass  # a worker has died since
         finally:
             _kill(self.processes)
             for pipe in self.parent_pipes:
                 pipe.close()
 
     def _death_notice(self) -> str:
-        """Ends the other workers and says which one died and how."""
+        """Kills the other workers; returns which ones died and how."""
         for process in self.processes:
             process.join(DEATH_TIMEOUT / len(self.processes))
         dead = [(i, p.exitcode) for i, p in enumerate(self.processes) if p.exitcode is not None]
@@ -194,19 +190,19 @@ class Workers(AsyncVectorEnv):
         return list(self.call("lab_save_state"))
 
     def load_states(self, states: list[StateDict]) -> None:
-        """Restores `save_states`."""
+        """Restores the states of `save_states`."""
         self.call("lab_load_state", states)
 
     @override
     def _raise_if_errors(self, successes: Iterable[bool]) -> None:
-        """Replaces Gymnasium's version, which loses the index and the worker's traceback."""
+        """Keeps the index and the worker's traceback, which Gymnasium's version loses."""
         failed = [index for index, success in enumerate(successes) if not success]
         if not failed:
             return
         try:
             index, error_type, error, trace = self.error_queue.get(timeout=ERROR_TIMEOUT)
         except queue.Empty:
-            raise LabError(f"environment {failed[0]} failed without saying why") from None
+            raise LabError(f"environment {failed[0]} failed without an error message") from None
         self.close(terminate=True)
         if not isinstance(error, Exception):
             error = error_type(error)
@@ -219,19 +215,19 @@ class Workers(AsyncVectorEnv):
 def _make_stateful(
     make_one: Callable[[], gymnasium.Env[Any, Any]], index: int, parent: int
 ) -> gymnasium.Env[Any, Any]:
-    """The environment of one worker; the `parent` makes one, too, to look at its spaces."""
+    """The environment of one worker. The `parent` makes one too, for its spaces."""
     if os.getpid() != parent:
-        # Not just whose child it is by now: the fork server may have died before.
+        # Not just its current parent: the fork server may have died before.
         die_with_parent(FORKED_FROM if os.getpid() != FORKED_FROM else os.getppid())
         for number in STOP_SIGNALS:
-            # Not SIG_IGN: programs that an environment starts would inherit it.
+            # Not SIG_IGN: programs of an environment would inherit it.
             signal.signal(number, lambda *_: None)
         unblock_stop_signals()
     return Stateful(make_one(), index)
 
 
 def _kill(processes: Sequence[BaseProcess]) -> None:
-    """Ends those that still run."""
+    """Kills the processes that have started, and waits for them."""
     started = [process for process in processes if process.pid is not None]
     for process in started:
         process.kill()

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from slm_lab.analysis.compare.comparison import BASELINE, Variant
-from slm_lab.core.cores import usable_cores
 from slm_lab.core.errors import Problem, SpecError, UsageError
+from slm_lab.core.process import usable_cores
 from slm_lab.experiment.preflight import check_place
 from slm_lab.experiment.run import check_spaces
 from slm_lab.experiment.source import RunSource
@@ -123,7 +123,7 @@ def make_plan(request: CompareRequest) -> Plan:
     where = request.source.where(base)
     if base.meta.cluster is not None:
         message = "a comparison measures this machine; leave it out with -s meta.cluster=null"
-        problem = Problem("meta.cluster", message, base.meta.cluster, has_value=True)
+        problem = Problem("meta.cluster", message, base.meta.cluster)
         raise SpecError(where, [problem])
     variants = [
         Variant(BASELINE, 1),

@@ -10,7 +10,7 @@ from slm_lab.core.errors import MissingExtraError, Problem
 from slm_lab.env.check import check_env
 from slm_lab.env.lookup import find_env
 from slm_lab.spec.override import with_value
-from slm_lab.spec.problems import problems_of
+from slm_lab.spec.schema.block import problems_of
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.spec.search import LISTS, Dimension, extremes
@@ -78,10 +78,10 @@ def _not_installed(env: EnvSpec) -> Iterable[Problem]:
     try:
         find_env(env.name)
     except MissingExtraError as error:
-        yield Problem("env.name", str(error), env.name, has_value=True)
+        yield Problem("env.name", str(error), env.name)
 
 
 def _at_searched_key(dimension: Dimension, value: Any, problem: Problem) -> Problem:
     """The problem, reported at the key of the search block that sets the value."""
     at = "" if problem.path == dimension.path else f"{problem.path}: "
-    return Problem(f"search.{dimension.key}", f"{at}{problem.message}", value, has_value=True)
+    return Problem(f"search.{dimension.key}", f"{at}{problem.message}", value)

@@ -2,8 +2,8 @@
 
 from typing import NamedTuple, final
 
-from slm_lab.core.cores import usable_cores
 from slm_lab.core.errors import UsageError
+from slm_lab.core.process import usable_cores
 from slm_lab.spec.schema.meta import SearchResourcesSpec
 from slm_lab.spec.schema.spec import Spec
 

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from slm_lab.core.errors import LabError
-from slm_lab.core.imports import importing
 from slm_lab.core.plugins import import_plugins
-from slm_lab.core.process import die_with_parent, unblock_stop_signals
+from slm_lab.core.process import die_with_parent, importing, unblock_stop_signals
 from slm_lab.parallel.processes import EXIT_SECONDS, SPAWN, end, start
 from slm_lab.parallel.supervisor import STOP_SECONDS
 from slm_lab.parallel.worker import SessionLog

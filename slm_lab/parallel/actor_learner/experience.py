@@ -12,8 +12,7 @@ from slm_lab.agent.memory.replay import Replay
 from slm_lab.core.errors import LabError, NonFiniteLossError
 from slm_lab.core.moments import merged
 from slm_lab.core.types import Array, StateDict
-from slm_lab.env.step import FinishedEpisodes
-from slm_lab.env.vector_env import VectorEnv
+from slm_lab.env.vector_env import FinishedEpisodes, VectorEnv
 from slm_lab.parallel.actor_learner.source import UnrollSource
 from slm_lab.parallel.actor_learner.stats import PipelineStats
 from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollMemory

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, final
 
 from typing_extensions import override
 
-from slm_lab.core.imports import importing
+from slm_lab.core.process import importing
 from slm_lab.parallel.actor_learner.queue import UnrollQueue
 from slm_lab.parallel.task import Program, SessionTask
 from slm_lab.session.seeding import session_seeds

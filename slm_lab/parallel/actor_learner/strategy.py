@@ -11,7 +11,7 @@ from slm_lab.agent.agent import Agent
 from slm_lab.agent.algorithm.algorithm import AgentSeeds
 from slm_lab.agent.algorithm.correction import VTrace
 from slm_lab.agent.build import build_agent
-from slm_lab.core.imports import importing
+from slm_lab.core.process import importing
 from slm_lab.core.types import StateDict
 from slm_lab.env.vector_env import VectorEnv
 from slm_lab.parallel.actor_learner.experience import (

@@ -17,8 +17,7 @@ from slm_lab.agent.optim.sync import GradientSync, NoSync
 from slm_lab.core.errors import LabError, NonFiniteLossError
 from slm_lab.core.moments import merged_by_all
 from slm_lab.core.types import FloatArray, IntArray, StateDict
-from slm_lab.env.step import FinishedEpisodes
-from slm_lab.env.vector_env import VectorEnv
+from slm_lab.env.vector_env import FinishedEpisodes, VectorEnv
 from slm_lab.parallel.all_reduce.sync import AllReduceSync, broadcast
 from slm_lab.session.clock import Clock
 from slm_lab.session.status_board import StatusBoard

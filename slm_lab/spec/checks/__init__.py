@@ -1,1 +1,1 @@
-"""What a spec must fulfil beyond the types of its keys, and what is suspicious about it."""
+"""Checks of a spec beyond the types of its keys, and warnings about suspicious values."""

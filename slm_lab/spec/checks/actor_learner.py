@@ -9,12 +9,11 @@ from slm_lab.spec.schema.algorithm import (
     ActorCriticSpec,
     AlgorithmSpec,
     DQNBaseSpec,
+    ImitatingSpec,
     OnPolicyLearningSpec,
-    PPOSILSpec,
     PPOSpec,
     RandomSpec,
     ReplayLearningSpec,
-    SILSpec,
 )
 from slm_lab.spec.schema.memory import MemorySpec, OnPolicyBatchReplaySpec, ReplaySpec
 from slm_lab.spec.schema.meta import MetaSpec
@@ -25,7 +24,7 @@ MODE = 'distributed "actor_learner"'
 
 
 def actor_learner_problems(blocks: Blocks) -> list[Problem]:
-    """Everything that does not fit together, in the order of the file."""
+    """All contradictions with the mode, in the order of the file."""
     meta, algorithm = blocks.meta, blocks.algorithm
     if meta is None or not meta.mode.has_learner or algorithm is None:
         return []
@@ -39,7 +38,7 @@ def _algorithm(algorithm: AlgorithmSpec) -> Iterator[Problem]:
     """Rejects algorithms that do not learn from unrolls of a fixed length."""
     name = algorithm.name
     message = ""
-    if isinstance(algorithm, SILSpec | PPOSILSpec):
+    if isinstance(algorithm, ImitatingSpec):
         twin = "PPO" if isinstance(algorithm, PPOSpec) else "ActorCritic"
         message = (
             f"imitates whole past episodes, but the actors of {MODE} send unrolls of a fixed "
@@ -54,7 +53,7 @@ def _algorithm(algorithm: AlgorithmSpec) -> Iterator[Problem]:
             "ReplayLearningSpec; derive it from one of them, or set distributed to false"
         )
     if message:
-        yield Problem("agent.algorithm.name", message, name, has_value=True)
+        yield Problem("agent.algorithm.name", message, name)
 
 
 def _minibatch(blocks: Blocks, algorithm: AlgorithmSpec, meta: MetaSpec) -> Iterator[Problem]:
@@ -68,8 +67,7 @@ def _minibatch(blocks: Blocks, algorithm: AlgorithmSpec, meta: MetaSpec) -> Iter
             f"must be <= learn_queue × unroll_length × num_envs = {queue} × {length} × "
             f"{env.num_envs} = {frames}, the frames that one training event learns from"
         )
-        path = "agent.algorithm.minibatch_size"
-        yield Problem(path, message, algorithm.minibatch_size, has_value=True)
+        yield Problem("agent.algorithm.minibatch_size", message, algorithm.minibatch_size)
 
 
 def _memory(blocks: Blocks, algorithm: AlgorithmSpec, meta: MetaSpec) -> Iterator[Problem]:
@@ -84,7 +82,7 @@ def _memory(blocks: Blocks, algorithm: AlgorithmSpec, meta: MetaSpec) -> Iterato
         f"cannot be filled by the actors of {MODE}, which send unrolls of a fixed length; "
         f"use {fitting}{steps}"
     )
-    yield Problem("agent.memory.name", message, memory.name, has_value=True)
+    yield Problem("agent.memory.name", message, memory.name)
 
 
 def _has_keys_of(model: type[MemorySpec], name: str) -> bool:
@@ -109,7 +107,7 @@ def _replayed_steps(blocks: Blocks, algorithm: AlgorithmSpec, meta: MetaSpec) ->
                 f"{default}must be >= {key} ({steps}): with several actors these steps must come "
                 "in one unroll"
             )
-            yield Problem("meta.actor_learner.unroll_length", message, given, has_value=True)
+            yield Problem("meta.actor_learner.unroll_length", message, given)
 
 
 def _correction(blocks: Blocks, algorithm: AlgorithmSpec, meta: MetaSpec) -> Iterator[Problem]:
@@ -119,7 +117,7 @@ def _correction(blocks: Blocks, algorithm: AlgorithmSpec, meta: MetaSpec) -> Ite
             "corrects the values and the advantages of PPO and ActorCritic, and "
             f'{algorithm.name} has none; use "none"'
         )
-        yield Problem("meta.actor_learner.correction", message, name, has_value=True)
+        yield Problem("meta.actor_learner.correction", message, name)
 
 
 def _inference(blocks: Blocks, algorithm: AlgorithmSpec, meta: MetaSpec) -> Iterator[Problem]:
@@ -130,8 +128,7 @@ def _inference(blocks: Blocks, algorithm: AlgorithmSpec, meta: MetaSpec) -> Iter
             f"computes actions from observations alone, and the state of a {nets[0].type} stays "
             'with each actor; use "local"'
         )
-        path = "meta.actor_learner.inference"
-        yield Problem(path, message, settings.inference, has_value=True)
+        yield Problem("meta.actor_learner.inference", message, settings.inference)
 
 
 def _cluster(blocks: Blocks, algorithm: AlgorithmSpec, meta: MetaSpec) -> Iterator[Problem]:
@@ -144,13 +141,13 @@ def _cluster(blocks: Blocks, algorithm: AlgorithmSpec, meta: MetaSpec) -> Iterat
             "makes the actors take turns with the learner in one process, which needs no nodes of "
             "meta.cluster; remove one of the two"
         )
-        yield Problem(f"{path}.serial", message, settings.serial, has_value=True)
+        yield Problem(f"{path}.serial", message, settings.serial)
     elif settings.inference == "learner":
         message = (
             "makes each step wait for the learner, which is too slow from a node of meta.cluster; "
             'use "local"'
         )
-        yield Problem(f"{path}.inference", message, settings.inference, has_value=True)
+        yield Problem(f"{path}.inference", message, settings.inference)
 
 
 CHECKS = (_minibatch, _memory, _replayed_steps, _correction, _inference, _cluster)

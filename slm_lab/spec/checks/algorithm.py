@@ -12,10 +12,10 @@ from slm_lab.core.errors import Problem
 from slm_lab.core.registry import MEMORIES
 from slm_lab.spec.blocks import Blocks
 from slm_lab.spec.checks.actor_learner import actor_learner_problems
-from slm_lab.spec.checks.nets import batch_norm_problems, net_problems
+from slm_lab.spec.checks.nets import NET_CHECKS, batch_norm_problems
 from slm_lab.spec.checks.recurrent import recurrent_problems
-from slm_lab.spec.checks.replay import replay_problems
-from slm_lab.spec.checks.size import size_problems
+from slm_lab.spec.checks.replay import REPLAY_CHECKS
+from slm_lab.spec.checks.size import SIZE_CHECKS
 from slm_lab.spec.scale import given_parts, shares
 from slm_lab.spec.schema.algorithm import (
     CONTINUOUS,
@@ -39,7 +39,7 @@ PDTYPES_OF_SPACE: dict[Space, frozenset[str]] = {
 
 
 def cross_check(blocks: Blocks) -> list[Problem]:
-    """Everything that does not fit together, in the order of the file."""
+    """All contradictions between blocks, in the order of the file."""
     return [problem for check in CHECKS for problem in check(blocks)]
 
 
@@ -50,24 +50,18 @@ def action_space_problems(
 
     `has_low` and `has_high`: whether a Box is bounded below and above in every component.
     """
-    pdtype = algorithm.action_pdtype
-    able = algorithm.PDTYPES
-    fitting = PDTYPES_OF_SPACE[space] & (able if able is not None else PDTYPES_OF_SPACE[space])
-    path = "agent.algorithm.action_pdtype"
+    pdtype, policy, able = algorithm.action_pdtype, algorithm.action_policy, algorithm.PDTYPES
+    fitting = PDTYPES_OF_SPACE[space] if able is None else PDTYPES_OF_SPACE[space] & able
+    in_words = f"a {space.replace('_', '-')} action space"
     if not fitting:
-        message = f"{algorithm.name} cannot act in a {space.replace('_', '-')} action space"
-        return [Problem("agent.algorithm.name", message, algorithm.name, has_value=True)]
+        message = f"{algorithm.name} cannot act in {in_words}"
+        return [Problem("agent.algorithm.name", message, algorithm.name)]
     if pdtype != "default" and pdtype not in fitting:
-        allowed = ", ".join(sorted(fitting))
-        message = f"does not fit a {space.replace('_', '-')} action space; use default or {allowed}"
-        return [Problem(path, message, pdtype, has_value=True)]
-    if algorithm.action_policy in EXPLORING and space != "discrete":
-        message = (
-            f"chooses one of n actions, not in a {space.replace('_', '-')} action space; "
-            "use default or random"
-        )
-        path = "agent.algorithm.action_policy"
-        return [Problem(path, message, algorithm.action_policy, has_value=True)]
+        message = f"does not fit {in_words}; use default or {', '.join(sorted(fitting))}"
+        return [Problem("agent.algorithm.action_pdtype", message, pdtype)]
+    if policy in EXPLORING and space != "discrete":
+        message = f"chooses one of n actions, not in {in_words}; use default or random"
+        return [Problem("agent.algorithm.action_policy", message, policy)]
     return [*_of_discrete_actions(algorithm, space), *_missing_bounds(algorithm, has_low, has_high)]
 
 
@@ -79,25 +73,24 @@ def _of_discrete_actions(algorithm: AlgorithmSpec, space: Space) -> Iterator[Pro
         # The entropy of continuous actions is estimated from one sample. Its square would also
         # penalise the variance of this estimate.
         message = "is for discrete actions, and the environment's are continuous; remove it"
-        path = "agent.algorithm.entropy_penalty_coef"
-        yield Problem(path, message, algorithm.entropy_penalty_coef, has_value=True)
+        yield Problem(
+            "agent.algorithm.entropy_penalty_coef", message, algorithm.entropy_penalty_coef
+        )
 
 
 def _missing_bounds(algorithm: AlgorithmSpec, has_low: bool, has_high: bool) -> list[Problem]:
     """Rejects settings that need action bounds if the environment has none."""
     problems = []
     if algorithm.NEEDS_BOUNDS and not (has_low and has_high):
-        message = f"{algorithm.name} needs bounded actions, and the environment's have no bounds"
-        problems.append(Problem("agent.algorithm.name", message, algorithm.name, has_value=True))
+        message = f"{algorithm.name} needs bounded actions, but the environment's have no bounds"
+        problems.append(Problem("agent.algorithm.name", message, algorithm.name))
     pdtype, policy = algorithm.action_pdtype, algorithm.action_policy
     if (pdtype in ("Beta", "LogNormal") and not has_low) or (pdtype == "Beta" and not has_high):
         message = "needs bounds that the environment's actions do not have; use Normal"
-        path = "agent.algorithm.action_pdtype"
-        problems.append(Problem(path, message, pdtype, has_value=True))
+        problems.append(Problem("agent.algorithm.action_pdtype", message, pdtype))
     if policy == "random" and not (has_low and has_high):
-        message = "draws between bounds, and the environment's actions have none; use default"
-        path = "agent.algorithm.action_policy"
-        problems.append(Problem(path, message, policy, has_value=True))
+        message = "samples between bounds, but the environment's actions have none; use default"
+        problems.append(Problem("agent.algorithm.action_policy", message, policy))
     return problems
 
 
@@ -108,12 +101,12 @@ def _actions_fit(blocks: Blocks) -> Iterator[Problem]:
     pdtype, policy = algorithm.action_pdtype, algorithm.action_policy
     if algorithm.PDTYPES is not None and pdtype not in algorithm.PDTYPES:
         message = f"{algorithm.name} cannot use it; {_usable_pdtypes(algorithm.PDTYPES, pdtype)}"
-        yield Problem("agent.algorithm.action_pdtype", message, pdtype, has_value=True)
+        yield Problem("agent.algorithm.action_pdtype", message, pdtype)
     if policy not in EXPLORING:
         return
     if pdtype != "default" and pdtype not in DISCRETE:
         message = f"is for discrete actions, but action_pdtype is {pdtype}"
-        yield Problem("agent.algorithm.action_policy", message, policy, has_value=True)
+        yield Problem("agent.algorithm.action_policy", message, policy)
     schedule, path = algorithm.explore_var_spec, "agent.algorithm.explore_var_spec"
     if schedule is None:
         yield Problem(path, f"is missing: {policy} needs it")
@@ -121,7 +114,7 @@ def _actions_fit(blocks: Blocks) -> Iterator[Problem]:
         for key, value in (("start_val", schedule.start_val), ("end_val", schedule.end_val)):
             if value is not None and value > 1:
                 message = "must be <= 1: it is the probability of epsilon_greedy to explore"
-                yield Problem(f"{path}.{key}", message, value, has_value=True)
+                yield Problem(f"{path}.{key}", message, value)
 
 
 def _usable_pdtypes(able: frozenset[str], given: str) -> str:
@@ -148,8 +141,7 @@ def _rollout_holds_a_minibatch(blocks: Blocks) -> Iterator[Problem]:
             f"must be <= time_horizon × num_envs = {algorithm.time_horizon} × {env.num_envs} "
             f"= {rollout}, the frames of one rollout"
         )
-        path = "agent.algorithm.minibatch_size"
-        yield Problem(path, message, algorithm.minibatch_size, has_value=True)
+        yield Problem("agent.algorithm.minibatch_size", message, algorithm.minibatch_size)
 
 
 def _ranks_have_their_share(blocks: Blocks) -> Iterator[Problem]:
@@ -163,7 +155,7 @@ def _ranks_have_their_share(blocks: Blocks) -> Iterator[Problem]:
             f"must be a multiple of max_session ({count}): each rank of all_reduce has its share "
             f'of it with meta.scale "{meta.scale}"'
         )
-        yield Problem(path, message, value, has_value=True)
+        yield Problem(path, message, value)
     if uneven or any(_rollout_holds_a_minibatch(blocks)):
         return
     num_envs = None if blocks.env is None else blocks.env.num_envs
@@ -174,7 +166,7 @@ def _ranks_have_their_share(blocks: Blocks) -> Iterator[Problem]:
             "has its share of it"
         )
         size = memory.max_size if isinstance(memory, ReplaySpec) else None
-        yield Problem("agent.memory.max_size", message, size, has_value=True)
+        yield Problem("agent.memory.max_size", message, size)
         return
     env = blocks.env
     if env is not None:
@@ -195,7 +187,7 @@ def _of_shares(blocks: Blocks, of_rank: Blocks) -> Iterator[Problem]:
             )
             _, block, key = problem.path.split(".")
             value = getattr(getattr(blocks, block), key, problem.value)
-            yield Problem(problem.path, message, value, has_value=True)
+            yield Problem(problem.path, message, value)
 
 
 def _memory_fits(blocks: Blocks) -> Iterator[Problem]:
@@ -207,7 +199,7 @@ def _memory_fits(blocks: Blocks) -> Iterator[Problem]:
         yield Problem("agent.memory", f"is missing: {algorithm.name} learns from {fitting}")
     elif not algorithm.learns_from(type(memory)):
         message = f"does not suit {algorithm.name}, which learns from {fitting}"
-        yield Problem("agent.memory.name", message, memory.name, has_value=True)
+        yield Problem("agent.memory.name", message, memory.name)
 
 
 def _suits(algorithm: AlgorithmSpec, memory: str) -> bool:
@@ -225,27 +217,24 @@ def _imitation_has_its_memory(blocks: Blocks) -> Iterator[Problem]:
         "batch_size": memory.batch_size,
         "max_size": memory.max_size,
     }
-    for key, value in given.items():
-        if value is None:
-            yield Problem(
-                f"agent.memory.{key}", f"is missing: {algorithm.name} keeps a replay memory"
-            )
+    for key in [key for key, value in given.items() if value is None]:
+        yield Problem(f"agent.memory.{key}", f"is missing: {algorithm.name} has a replay memory")
     size, batch = memory.max_size, memory.batch_size
     if size is not None and batch is not None and size < batch:
         message = f"must be >= batch_size ({batch})"
-        yield Problem("agent.memory.max_size", message, size, has_value=True)
+        yield Problem("agent.memory.max_size", message, size)
 
 
 def _runs_are_of_a_distributed_training(blocks: Blocks) -> Iterator[Problem]:
     meta = blocks.meta
     if meta is not None and meta.max_run > 1 and meta.distributed is False:
         message = "repeats a distributed training; with distributed false set max_session instead"
-        yield Problem("meta.max_run", message, meta.max_run, has_value=True)
+        yield Problem("meta.max_run", message, meta.max_run)
 
 
 OF_SHARES: tuple[Callable[[Blocks], Iterable[Problem]], ...] = (
     _imitation_has_its_memory,
-    replay_problems,
+    *REPLAY_CHECKS,
     recurrent_problems,
     batch_norm_problems,
 )
@@ -259,7 +248,7 @@ def _a_cluster_has_no_common_memory(blocks: Blocks) -> Iterator[Problem]:
             "is for all_reduce, actor_learner and independent Sessions; the workers of distributed "
             f'"{meta.distributed}" share the memory of one machine'
         )
-        yield Problem("meta.cluster", message, meta.cluster, has_value=True)
+        yield Problem("meta.cluster", message, meta.cluster)
 
 
 CHECKS: tuple[Callable[[Blocks], Iterable[Problem]], ...] = (
@@ -268,11 +257,11 @@ CHECKS: tuple[Callable[[Blocks], Iterable[Problem]], ...] = (
     _ranks_have_their_share,
     _memory_fits,
     _imitation_has_its_memory,
-    replay_problems,
-    net_problems,
+    *REPLAY_CHECKS,
+    *NET_CHECKS,
     recurrent_problems,
     actor_learner_problems,
-    size_problems,
+    *SIZE_CHECKS,
     _runs_are_of_a_distributed_training,
     _a_cluster_has_no_common_memory,
 )

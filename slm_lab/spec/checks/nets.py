@@ -34,11 +34,6 @@ OF_THE_HEAD = ("init_std", "optim_spec", "lr_scheduler_spec", "loss_spec", "out_
 """Keys that a critic may have for its own head although it shares the body."""
 
 
-def net_problems(blocks: Blocks) -> list[Problem]:
-    """Everything that does not fit together, in the order of the file."""
-    return [problem for check in CHECKS for problem in check(blocks)]
-
-
 def _net_is_there(blocks: Blocks) -> Iterator[Problem]:
     algorithm = blocks.algorithm
     if algorithm is None or not algorithm.NEEDS_NET or "net" in blocks.malformed:
@@ -72,15 +67,15 @@ def _single_samples(blocks: Blocks) -> Iterator[Problem]:
     if isinstance(algorithm, PPOSpec):
         if algorithm.minibatch_size == 1:
             message = "is one sample, which batch_norm cannot normalise"
-            yield Problem("agent.algorithm.minibatch_size", message, 1, has_value=True)
+            yield Problem("agent.algorithm.minibatch_size", message, 1)
     elif isinstance(algorithm, OnPolicyLearningSpec) and env is not None:
         single = frames_of_event(algorithm, env.num_envs, blocks.meta) == 1
         if isinstance(memory, OnPolicyBatchReplaySpec) and single:
             message = "makes batches of one sample, which batch_norm cannot normalise"
-            yield Problem(_length_path(blocks.meta), message, 1, has_value=True)
+            yield Problem(_length_path(blocks.meta), message, 1)
     if isinstance(memory, ReplaySpec | OnPolicySpec) and memory.batch_size == 1:
         message = "is one sample, which batch_norm cannot normalise"
-        yield Problem("agent.memory.batch_size", message, 1, has_value=True)
+        yield Problem("agent.memory.batch_size", message, 1)
 
 
 def _length_path(meta: MetaSpec | None) -> str:
@@ -107,7 +102,7 @@ def _dueling_needs_q_values(blocks: Blocks) -> Iterator[Problem]:
         return
     if algorithm.MEMORY is not None and not isinstance(algorithm, DQNBaseSpec | SARSASpec):
         message = f"splits Q into value and advantage, and {algorithm.name} has no Q to split"
-        yield Problem("agent.net.type", message, net.type, has_value=True)
+        yield Problem("agent.net.type", message, net.type)
 
 
 def _nets_are_those_of_the_algorithm(blocks: Blocks) -> Iterator[Problem]:
@@ -116,7 +111,7 @@ def _nets_are_those_of_the_algorithm(blocks: Blocks) -> Iterator[Problem]:
         return
     if algorithm.CRITIC == "apart" and net is not None and net.shared:
         message = f"{algorithm.name} has critics separate from the actor; set it to false"
-        yield Problem("agent.net.shared", message, True, has_value=True)
+        yield Problem("agent.net.shared", message, True)
     if algorithm.CRITIC == "none" and blocks.critic_net is not None:
         message = f"{algorithm.name} has one net, agent.net, and no critic; remove the block"
         yield Problem("agent.critic_net", message)
@@ -133,12 +128,10 @@ def _shared_body_has_one_optimizer(blocks: Blocks) -> Iterator[Problem]:
         path = f"agent.net.critic_{key}"
         if f"critic_{key}" in net.variants and not _same_for_both(net, key):
             message = "differs from the actor's, but a shared net has one optimizer; remove it"
-            yield Problem(path, message, net.variants[f"critic_{key}"], has_value=True)
+            yield Problem(path, message, net.variants[f"critic_{key}"])
     for key in sorted(set(net.role_keys("critic")) - set(OF_THE_HEAD)):
         message = "cannot be given with shared: the critic has the actor's body"
-        yield Problem(
-            f"agent.net.critic_{key}", message, net.variants[f"critic_{key}"], has_value=True
-        )
+        yield Problem(f"agent.net.critic_{key}", message, net.variants[f"critic_{key}"])
 
 
 def _has_no_body_to_share(blocks: Blocks) -> bool:
@@ -159,7 +152,7 @@ def _tails_are_one_for_each_output(blocks: Blocks) -> Iterator[Problem]:
         key = f"{role}_hid_layers" if f"{role}_hid_layers" in given.variants else "hid_layers"
         path = f"{block}.{key}.2"
         if (message := wrong_tails(own, outputs)) is not None:
-            found[path] = Problem(path, message, own.hid_layers[2], has_value=True)
+            found[path] = Problem(path, message, own.hid_layers[2])
     yield from found.values()
 
 
@@ -182,7 +175,7 @@ def _same_optimizer_means_same(blocks: Blocks) -> Iterator[Problem]:
         if f"critic_{key}" in net.variants and not _same_for_both(net, key):
             message = "differs from the actor's, but use_same_optim is true; remove one of the two"
             path = f"agent.net.critic_{key}"
-            yield Problem(path, message, net.variants[f"critic_{key}"], has_value=True)
+            yield Problem(path, message, net.variants[f"critic_{key}"])
 
 
 def _same_for_both(net: NetSpec, key: str) -> bool:
@@ -224,7 +217,7 @@ def _polyak_has_a_coefficient(blocks: Blocks) -> Iterator[Problem]:
     if followed.update_type == "polyak" and followed.polyak_coef == 0:
         key = "polyak_coef" if "polyak_coef" not in net.role_keys(role) else f"{role}_polyak_coef"
         message = 'must be > 0 with update_type "polyak": at 0 the target never moves'
-        yield Problem(f"{block}.{key}", message, followed.polyak_coef, has_value=True)
+        yield Problem(f"{block}.{key}", message, followed.polyak_coef)
 
 
 def _hogwild_needs_global_optimizers(blocks: Blocks) -> Iterator[Problem]:
@@ -237,10 +230,10 @@ def _hogwild_needs_global_optimizers(blocks: Blocks) -> Iterator[Problem]:
             message = (
                 f'keeps its state in one process; with distributed "{meta.distributed}" use {fix}'
             )
-            yield Problem(f"{path}.name", message, optim.name, has_value=True)
+            yield Problem(f"{path}.name", message, optim.name)
 
 
-CHECKS = (
+NET_CHECKS = (
     _net_is_there,
     _arc_is_there,
     batch_norm_problems,

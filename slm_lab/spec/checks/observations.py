@@ -45,8 +45,8 @@ def observation_problems(agent: AgentSpec, shape: Shape, discrete: bool) -> list
     beside the observation.
     """
     algorithm = agent.algorithm
-    if algorithm.CRITIC == "apart" and (error_line := no_place_for_action(shape, discrete)):
-        return [Problem("agent.algorithm.name", error_line, algorithm.name, has_value=True)]
+    if algorithm.CRITIC == "apart" and (message := no_place_for_action(shape, discrete)):
+        return [Problem("agent.algorithm.name", message, algorithm.name)]
     found = {
         problem.path: problem
         for path, net, role in built_nets(agent)
@@ -113,11 +113,11 @@ def no_room(layer: ConvLayer, shape: Shape) -> str | None:
 def _problems_of(path: str, net: NetSpec, role: Role, shape: Shape) -> Iterator[Problem]:
     # A plug-in may have the keys of a net but take other observations.
     if type(net) in VECTOR_NETS and (message := no_vector(net.type, shape)) is not None:
-        yield Problem(f"{path}.type", message, net.type, has_value=True)
+        yield Problem(f"{path}.type", message, net.type)
     if type(net) not in IMAGE_NETS:
         return
     if (message := no_image(shape)) is not None:
-        yield Problem(f"{path}.type", message, net.type, has_value=True)
+        yield Problem(f"{path}.type", message, net.type)
         return
     own = folded(net, role)
     assert isinstance(own, ConvNetSpec)
@@ -126,7 +126,7 @@ def _problems_of(path: str, net: NetSpec, role: Role, shape: Shape) -> Iterator[
     for index, layer in enumerate(own.conv_layers()):
         if (message := no_room(layer, shape)) is not None:
             row = own.conv_hid_layers[index]
-            yield Problem(f"{path}.{key}.{index}", message, row, has_value=True)
+            yield Problem(f"{path}.{key}.{index}", message, row)
             return
         height, width = layer.size_after((shape[1], shape[2])) or (0, 0)
         shape = (layer.out_channels, height, width)

@@ -9,11 +9,6 @@ from slm_lab.spec.schema.memory import ReplaySpec
 from slm_lab.spec.unrolls import trains_by_frequency
 
 
-def replay_problems(blocks: Blocks) -> list[Problem]:
-    """Everything that does not fit together, in the order of the file."""
-    return [problem for check in CHECKS for problem in check(blocks)]
-
-
 def _learning_begins(blocks: Blocks) -> Iterator[Problem]:
     algorithm, env = blocks.algorithm, blocks.env
     if not isinstance(algorithm, ReplayLearningSpec) or env is None:
@@ -22,12 +17,12 @@ def _learning_begins(blocks: Blocks) -> Iterator[Problem]:
     if algorithm.training_start_step >= env.max_frame:
         message = f"must be < {end}, or the run ends before anything is learned"
         start = algorithm.training_start_step
-        yield Problem(f"{path}.training_start_step", message, start, has_value=True)
+        yield Problem(f"{path}.training_start_step", message, start)
     by_frequency = trains_by_frequency(algorithm, blocks.meta)
     if by_frequency and algorithm.training_frequency > env.max_frame:
         message = f"must be <= {end}, or the run ends before anything is learned"
         frequency = algorithm.training_frequency
-        yield Problem(f"{path}.training_frequency", message, frequency, has_value=True)
+        yield Problem(f"{path}.training_frequency", message, frequency)
 
 
 def _replay_holds_the_steps_of_a_return(blocks: Blocks) -> Iterator[Problem]:
@@ -41,7 +36,7 @@ def _replay_holds_the_steps_of_a_return(blocks: Blocks) -> Iterator[Problem]:
             f"must be >= num_envs × num_step_returns = {env.num_envs} × {num_steps} = {least}, "
             "or no n-step return is ever whole"
         )
-        yield Problem("agent.memory.max_size", message, memory.max_size, has_value=True)
+        yield Problem("agent.memory.max_size", message, memory.max_size)
 
 
 def _newest_steps_leave_room(blocks: Blocks) -> Iterator[Problem]:
@@ -53,7 +48,7 @@ def _newest_steps_leave_room(blocks: Blocks) -> Iterator[Problem]:
             f"must be > env.num_envs = {env.num_envs} with use_cer: the newest step of every "
             "environment is part of each batch, and would fill it"
         )
-        yield Problem("agent.memory.batch_size", message, memory.batch_size, has_value=True)
+        yield Problem("agent.memory.batch_size", message, memory.batch_size)
 
 
 def _update_to_data_is_exact(blocks: Blocks) -> Iterator[Problem]:
@@ -67,10 +62,10 @@ def _update_to_data_is_exact(blocks: Blocks) -> Iterator[Problem]:
     for key, value in given.items():
         if value != 1:
             message = "must be 1 with update_to_data, which sets the number of gradient steps alone"
-            yield Problem(f"agent.algorithm.{key}", message, value, has_value=True)
+            yield Problem(f"agent.algorithm.{key}", message, value)
 
 
-CHECKS = (
+REPLAY_CHECKS = (
     _learning_begins,
     _update_to_data_is_exact,
     _replay_holds_the_steps_of_a_return,

@@ -9,7 +9,7 @@ from slm_lab.core.errors import Problem
 from slm_lab.spec.schema.bounds import TRIALS
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.meta import MetaSpec
-from slm_lab.spec.schema.scheduler import AshaSpec, HyperBandSpec, PbtSpec
+from slm_lab.spec.schema.scheduler import HalvingSpec, HyperBandSpec, PbtSpec
 from slm_lab.spec.search import Dimension, dimensions
 
 NOT_OF_SEARCHER = {
@@ -35,7 +35,7 @@ None of them changes the shape of its nets, its memory or its environment.
 def search_cross_check(
     search: Mapping[str, Any], meta: MetaSpec | None, env: EnvSpec | None
 ) -> Iterator[Problem]:
-    """Problems of a search whose keys are each valid."""
+    """The problems of a search whose single keys are valid."""
     if meta is None:
         return
     space = [each for each in dimensions(search) if each.sampler]
@@ -49,7 +49,7 @@ def search_cross_check(
             f"must be random with search_scheduler {meta.search_scheduler.name}, which needs all "
             "trials before the first ends"
         )
-        yield Problem("meta.search_alg", message, meta.search_alg, has_value=True)
+        yield Problem("meta.search_alg", message, meta.search_alg)
     if isinstance(meta.search_scheduler, PbtSpec):
         yield from _population(space, meta)
 
@@ -68,7 +68,7 @@ def _searcher_knows(space: list[Dimension], meta: MetaSpec) -> Iterator[Problem]
 def _grid_has_an_end(space: list[Dimension]) -> Iterator[Problem]:
     grid = [each for each in space if each.sampler == "grid_search"]
     points = prod(len(each.args) for each in grid if isinstance(each.args, list))
-    if message := TRIALS.error_line(points):
+    if message := TRIALS.refusal(points):
         keys = ", ".join(each.key for each in grid)
         yield Problem("search", f"the grid of {keys} has {points:,} points, and {message}")
 
@@ -79,7 +79,7 @@ def _at_equal_frames(meta: MetaSpec) -> Iterator[Problem]:
             "must be 1 beside search_scheduler, which compares trials while they run, but runs of "
             "one trial are sequential; meta.confirm repeats the best"
         )
-        yield Problem("meta.max_run", message, meta.max_run, has_value=True)
+        yield Problem("meta.max_run", message, meta.max_run)
 
 
 def _within_budget(meta: MetaSpec, max_frame: int) -> Iterator[Problem]:
@@ -89,18 +89,18 @@ def _within_budget(meta: MetaSpec, max_frame: int) -> Iterator[Problem]:
         frames = getattr(scheduler, key, None)
         if frames is not None and frames > max_frame:
             message = f"must be <= env.max_frame ({max_frame})"
-            yield Problem(f"meta.search_scheduler.{key}", message, frames, has_value=True)
-    if isinstance(scheduler, AshaSpec | HyperBandSpec):
+            yield Problem(f"meta.search_scheduler.{key}", message, frames)
+    if isinstance(scheduler, HalvingSpec):
         grace, top = scheduler.grace_period, scheduler.max_t
         if grace is not None and top is not None and top < grace:
             message = f"must be <= max_t ({top:g})"
-            yield Problem("meta.search_scheduler.grace_period", message, grace, has_value=True)
+            yield Problem("meta.search_scheduler.grace_period", message, grace)
 
 
 def _population(space: list[Dimension], meta: MetaSpec) -> Iterator[Problem]:
     if meta.max_trial < 2:
         message = "must be >= 2 with search_scheduler pbt: it is the size of the population"
-        yield Problem("meta.max_trial", message, meta.max_trial, has_value=True)
+        yield Problem("meta.max_trial", message, meta.max_trial)
     for each in space:
         if not MUTABLE.match(each.path):
             message = "cannot change while an agent trains, as search_scheduler pbt requires"

@@ -9,11 +9,10 @@ from slm_lab.core.errors import Problem
 from slm_lab.spec.blocks import Blocks
 from slm_lab.spec.role import folded
 from slm_lab.spec.schema.algorithm import (
+    ImitatingSpec,
     OnPolicyLearningSpec,
-    PPOSILSpec,
     PPOSpec,
     ReplayLearningSpec,
-    SILSpec,
 )
 from slm_lab.spec.schema.arc import Layer
 from slm_lab.spec.schema.bounds import (
@@ -37,20 +36,14 @@ from slm_lab.spec.unrolls import frames_of_event
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 
-def size_problems(blocks: Blocks) -> list[Problem]:
-    """Everything that would exhaust the memory, or take forever, in the order of the file."""
-    return [problem for check in CHECKS for problem in check(blocks)]
-
-
 def _training_events(blocks: Blocks) -> Iterator[Problem]:
     algorithm = blocks.algorithm
-    if not isinstance(algorithm, ReplayLearningSpec | SILSpec | PPOSILSpec):
+    if not isinstance(algorithm, ReplayLearningSpec | ImitatingSpec):
         return
     steps = algorithm.training_iter * algorithm.training_batch_iter
-    if message := STEPS_OF_EVENT.error_line(steps):
+    if message := STEPS_OF_EVENT.refusal(steps):
         product = f"× training_batch_iter = {steps:,} gradient steps; it {message}"
-        path = "agent.algorithm.training_iter"
-        yield Problem(path, product, algorithm.training_iter, has_value=True)
+        yield Problem("agent.algorithm.training_iter", product, algorithm.training_iter)
 
 
 def _rollouts(blocks: Blocks) -> Iterator[Problem]:
@@ -62,22 +55,21 @@ def _rollouts(blocks: Blocks) -> Iterator[Problem]:
     frames = frames_of_event(algorithm, env.num_envs, blocks.meta)
     is_ppo = isinstance(algorithm, PPOSpec)
     path = f"agent.algorithm.{'time_horizon' if is_ppo else 'training_frequency'}"
-    if message := FRAMES_OF_ROLLOUT.error_line(frames):
+    if message := FRAMES_OF_ROLLOUT.refusal(frames):
         yield Problem(path, f"makes {frames:,} frames of one training event, which {message}")
     elif isinstance(algorithm, PPOSpec):
         steps = ceil(frames / algorithm.minibatch_size) * algorithm.training_epoch
-        if message := STEPS_OF_ROLLOUT.error_line(steps):
+        if message := STEPS_OF_ROLLOUT.refusal(steps):
             product = f"makes {steps:,} gradient steps of one training event, which {message}"
-            path = "agent.algorithm.training_epoch"
-            yield Problem(path, product, algorithm.training_epoch, has_value=True)
+            yield Problem("agent.algorithm.training_epoch", product, algorithm.training_epoch)
 
 
 def _env_processes(blocks: Blocks) -> Iterator[Problem]:
     env = blocks.env
     if env is None or env.vectorization_mode != "async":
         return
-    if message := ENV_PROCESSES.error_line(env.num_envs):
-        yield Problem("env.num_envs", message, env.num_envs, has_value=True)
+    if message := ENV_PROCESSES.refusal(env.num_envs):
+        yield Problem("env.num_envs", message, env.num_envs)
 
 
 def _nets(blocks: Blocks) -> Iterator[Problem]:
@@ -85,7 +77,7 @@ def _nets(blocks: Blocks) -> Iterator[Problem]:
     for block, net in (("agent.net", blocks.net), ("agent.critic_net", blocks.critic_net)):
         for own in (folded(net, role) for role in ROLES if net is not None):
             weights = hidden_weights(own)
-            if message := WEIGHTS.error_line(weights):
+            if message := WEIGHTS.refusal(weights):
                 total = f"its hidden layers have {weights:,} weights, which {message}"
                 found[block] = Problem(block, total)
     yield from found.values()
@@ -139,4 +131,4 @@ def _area(kernel: Any) -> int:
     return prod(size if isinstance(size, int) else 1 for size in sizes)
 
 
-CHECKS = (_training_events, _rollouts, _env_processes, _nets)
+SIZE_CHECKS = (_training_events, _rollouts, _env_processes, _nets)

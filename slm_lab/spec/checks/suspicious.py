@@ -43,14 +43,16 @@ def _nothing_is_explored(blocks: Blocks) -> Iterator[Problem]:
             "takes the best action every time, so nothing is explored; use epsilon_greedy or "
             "boltzmann with an explore_var_spec"
         )
-        path = "agent.algorithm.action_policy"
-        yield Problem(path, message, algorithm.action_policy, has_value=True)
+        yield Problem("agent.algorithm.action_policy", message, algorithm.action_policy)
     schedule = algorithm.explore_var_spec
     if algorithm.action_policy in EXPLORING and schedule is not None:
         end = None if schedule.name == "no_decay" else schedule.end_val
         if schedule.start_val == 0 and end in (0, None):
-            path = "agent.algorithm.explore_var_spec.start_val"
-            yield Problem(path, "and stays 0, so nothing is explored", 0, has_value=True)
+            yield Problem(
+                "agent.algorithm.explore_var_spec.start_val",
+                "and stays 0, so nothing is explored",
+                0,
+            )
 
 
 def _targets_lag_behind(blocks: Blocks) -> Iterator[Problem]:
@@ -80,7 +82,7 @@ def _targets_lag_behind(blocks: Blocks) -> Iterator[Problem]:
         f"{_difference(algorithm, followed, frames)}; set a larger update_frequency, or "
         'update_type "polyak" with a small polyak_coef'
     )
-    yield Problem(f"{block}.update_frequency", message, in_file.update_frequency, has_value=True)
+    yield Problem(f"{block}.update_frequency", message, in_file.update_frequency)
 
 
 def _algorithm_of_one(blocks: Blocks) -> AlgorithmSpec | None:
@@ -144,7 +146,7 @@ def _nothing_is_learned(blocks: Blocks) -> Iterator[Problem]:
             f"ends before the first training event, which comes after {first} frames{of_each}: "
             "nothing is learned"
         )
-        yield Problem("env.max_frame", message, env.max_frame, has_value=True)
+        yield Problem("env.max_frame", message, env.max_frame)
 
 
 def _nothing_is_published(blocks: Blocks) -> Iterator[Problem]:
@@ -159,8 +161,7 @@ def _nothing_is_published(blocks: Blocks) -> Iterator[Problem]:
             f"is more than the {events} training events of the whole run: actors keep the initial "
             "weights"
         )
-        path = "meta.actor_learner.publish_frequency"
-        yield Problem(path, message, given, has_value=True)
+        yield Problem("meta.actor_learner.publish_frequency", message, given)
 
 
 def _frames_to_learning(blocks: Blocks) -> int | None:
@@ -211,7 +212,7 @@ def _rows_are_few(blocks: Blocks) -> Iterator[Problem]:
             f"gives {rows} rows, too few for a graph; leave it out for {ROWS} rows, or set "
             f"{max(1, meta.share_of(env.max_frame) // ROWS)}"
         )
-        yield Problem("meta.log_frequency", message, meta.log_frequency, has_value=True)
+        yield Problem("meta.log_frequency", message, meta.log_frequency)
 
 
 CHECKS = (

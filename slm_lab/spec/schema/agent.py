@@ -1,15 +1,16 @@
-"""`agent`: algorithm, memory and nets, each by the name under which it is registered."""
+"""`agent`: algorithm, memory and nets, each by its registered name."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeAlias
 
-from pydantic import BaseModel, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import BaseModel, Field, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, core_schema
+from pydantic_core import CoreSchema
+from typing_extensions import override
 
 from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS, Registry
 from slm_lab.spec.schema.algorithm import AlgorithmSpec, PlugInSpec
-from slm_lab.spec.schema.block import Block, error_line, missing_key_error, spec_error, spec_errors
+from slm_lab.spec.schema.block import Block, ChosenModel, key_error, missing_key_error, spec_error
 from slm_lab.spec.schema.memory import MemorySpec
 from slm_lab.spec.schema.messages import unknown_name
 from slm_lab.spec.schema.net import MLPNetSpec, NetSpec
@@ -43,16 +44,15 @@ USUAL_NAMES = {
         **{cell: f"RecurrentNet, with cell_type {cell}" for cell in ("GRU", "LSTM", "RNN")},
     },
 }
-"""What the field, or another library, calls a part; in the words of the lab."""
+"""Common names of a part in papers and other libraries, and the lab's name for it."""
 
 
-class Registered:
-    """A block whose model is looked up in a registry when a spec is loaded, so that parts from
-    other packages count.
+class Registered(ChosenModel):
+    """A block whose model is looked up in a registry when a spec is loaded, plug-ins included.
 
-    `key` is the key that holds the name, which is the registry's to check: a model takes any, so
-    that one can inherit another, and serve under several names. `base` is what every model has to
-    be, `fallback` the model of a part that brings none.
+    `key` is the key of the name. The registry checks it; a model accepts any, so that it can be
+    inherited and registered under several names. `base` is the base class of every model,
+    `fallback` the model of a part without its own.
     """
 
     def __init__(
@@ -63,8 +63,8 @@ class Registered:
         self.base = base
         self.fallback = fallback
 
+    @override
     def validate(self, value: Any) -> BaseModel:
-        """The block as the model of the part that it names."""
         if isinstance(value, BaseModel):
             return value
         if not isinstance(value, Mapping):
@@ -76,11 +76,11 @@ class Registered:
         name = value[self.key]
         model = self._model(name)
         if isinstance(model, str):
-            raise spec_errors("Registered", [error_line((self.key,), model, name)])
+            raise key_error(self.key, model, name)
         return model.model_validate(dict(value))
 
     def _model(self, name: Any) -> type[Block] | str:
-        """The model of the keys of the part `name`, or why there is none."""
+        """The model of the keys of the part `name`, or the reason why there is none."""
         if not isinstance(name, str):
             return "must be a string"
         entry = self.registry.get(name)
@@ -105,16 +105,7 @@ class Registered:
             return f"unknown {kind}; did you mean {usual[name.lower()]}?"
         return unknown_name(kind, name, self.registry.names())
 
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(
-            self.validate,
-            serialization=core_schema.plain_serializer_function_ser_schema(
-                lambda block: block.model_dump(mode="json")
-            ),
-        )
-
+    @override
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
@@ -123,9 +114,9 @@ class Registered:
             model = self._model(name)
             if isinstance(model, str):
                 continue
-            # A handler skips what the model itself adds to its schema, so the model is asked.
+            # The handler alone would omit what the model adds to its schema.
             described = model.__get_pydantic_json_schema__(model.__pydantic_core_schema__, handler)
-            # What it resolves to is common to all names under which the model is registered.
+            # All names of the model share the resolved schema, so this copies it.
             block = dict(handler.resolve_ref_schema(described))
             block["properties"] = {**block["properties"], self.key: {"const": name}}
             block["required"] = sorted({self.key, *block.get("required", [])})
@@ -143,18 +134,18 @@ AnyNet: TypeAlias = Annotated[NetSpec, NET]
 
 
 class AgentSpec(Block):
-    """The agent: what it learns by, learns from, and learns with."""
+    """The agent: its algorithm, memory and networks."""
 
-    name: str = Field("agent", description="free label")
+    name: str = Field("agent", description="label")
     algorithm: AnyAlgorithm = Field(description="the algorithm and its keys")
-    memory: AnyMemory | None = Field(None, description="what experience is kept")
-    net: AnyNet | None = Field(None, description="the networks, or the actor's")
+    memory: AnyMemory | None = Field(None, description="the memory and its keys")
+    net: AnyNet | None = Field(None, description="the networks and their keys")
     critic_net: AnyNet | None = Field(
-        None, description="the critic's network, where it is to differ altogether"
+        None, description="the critic's network, if it is of another type than the actor's"
     )
 
     @property
     def nets(self) -> dict[str, NetSpec]:
-        """Those that are given, by their key."""
+        """The nets in the file, by their key."""
         given = {"net": self.net, "critic_net": self.critic_net}
         return {key: net for key, net in given.items() if net is not None}

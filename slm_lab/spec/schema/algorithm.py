@@ -1,4 +1,4 @@
-"""`agent.algorithm`: one model per algorithm, in the words of SLM Lab's files."""
+"""`agent.algorithm`: one model per algorithm, with the keys of SLM Lab's files."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 from pydantic import Field, field_validator, model_validator
 
 from slm_lab.spec.schema import bounds
-from slm_lab.spec.schema.block import Block, error_line, spec_error, spec_errors
+from slm_lab.spec.schema.block import Block, error_line, key_error, spec_error, spec_errors
 from slm_lab.spec.schema.fields import AutoOrNumber, Int
 from slm_lab.spec.schema.memory import Family, MemorySpec, OnPolicyBatchReplaySpec
 from slm_lab.spec.schema.schedule import Coefficient, Constant, NonNegative, constant
@@ -17,7 +17,7 @@ ActionPdtype: TypeAlias = Literal[
 ]  # fmt: skip
 ActionPolicy: TypeAlias = Literal["default", "random", "epsilon_greedy", "boltzmann"]
 Critic: TypeAlias = Literal["none", "may_share", "apart"]
-"""There is one network; the critic may have the actor's body; it never has."""
+"""No critic; a critic that may share the actor's body; a separate critic."""
 
 CONTINUOUS = frozenset({"Normal", "Beta", "LogNormal", "MultivariateNormal"})
 DISCRETE = frozenset({"Categorical", "Argmax", "GumbelSoftmax"})
@@ -30,21 +30,25 @@ OF_POLICIES = CONTINUOUS | {
 }
 OF_Q_VALUES = frozenset({"default", "Argmax", "Categorical"})
 EXPLORING = frozenset({"epsilon_greedy", "boltzmann"})
-"""Action policies that choose among n actions, by an exploration variable."""
+"""Action policies with an exploration variable, for n discrete actions."""
+SYMLOG = "values learned as sign(x) ln(1 + |x|), arXiv:2301.04104"
+NORMALIZED_TARGETS = (
+    "value targets scaled to mean 0 and standard deviation 1, estimated from about the last million"
+)
 OF_SAC = frozenset({"default", "Normal", "Categorical", "GumbelSoftmax"})
 
 
 class AlgorithmSpec(Block):
-    """What every algorithm has."""
+    """The keys and facts of every algorithm."""
 
     MEMORY: ClassVar[Family | None] = None
-    """The family of memories it learns from; None: any, or none at all."""
+    """The family of memories it learns from; None: any, or no memory."""
 
     MEMORY_MODEL: ClassVar[type[MemorySpec]] = MemorySpec
-    """What it learns from, where the family is too wide."""
+    """The base model of its memories, for part of a family."""
 
     PDTYPES: ClassVar[frozenset[str] | None] = None
-    """The action distributions it can use; None: all."""
+    """The action distributions it supports; None: all."""
 
     NEEDS_NET: ClassVar[bool] = True
 
@@ -52,10 +56,10 @@ class AlgorithmSpec(Block):
     """Whether continuous actions must be bounded on both sides."""
 
     CRITIC: ClassVar[Critic | None] = None
-    """What critic it has beside its actor; None (a plug-in): not known."""
+    """Its critic; None (a plug-in): unknown."""
 
     HAS_TARGETS: ClassVar[bool | None] = None
-    """Whether target networks follow its networks; None (a plug-in): not known."""
+    """Whether it has target networks; None (a plug-in): unknown."""
 
     name: str = Field(description="algorithm")
     action_pdtype: ActionPdtype = Field(
@@ -63,8 +67,9 @@ class AlgorithmSpec(Block):
     )
     action_policy: ActionPolicy = Field(
         "default",
-        description="how actions are drawn from it; default: sampled; random: uniformly; "
-        "epsilon_greedy: the likeliest, with ε any; boltzmann: by p^(1/τ)",
+        description="how actions are chosen; default: sampled from the distribution; random: "
+        "uniformly; epsilon_greedy: the likeliest, or with probability ε any; boltzmann: sampled "
+        "with weights p^(1/τ)",
     )
     explore_var_spec: NonNegative | None = Field(
         None, description="ε of epsilon_greedy, or the temperature τ of boltzmann"
@@ -73,24 +78,24 @@ class AlgorithmSpec(Block):
 
     @classmethod
     def learns_from(cls, memory: type[MemorySpec]) -> bool:
-        """Whether it can learn from a memory with keys of this model."""
+        """Whether it can learn from a memory of this model."""
         fits = memory.FAMILY is None or cls.MEMORY is None or memory.FAMILY == cls.MEMORY
         return fits and (memory.FAMILY is None or issubclass(memory, cls.MEMORY_MODEL))
 
 
 class RandomSpec(AlgorithmSpec):
-    """Uniformly random actions: the baseline that scores are measured against."""
+    """Uniformly random actions: the baseline of normalised scores."""
 
-    NEEDS_NET: ClassVar[bool] = False
+    NEEDS_NET = False
 
     name: str = Field("Random", description="algorithm")
     training_frequency: Annotated[Int | None, bounds.FRAMES] = Field(
-        None, ge=1, description="without meaning here"
+        None, ge=1, description="has no effect"
     )
 
 
 class PlugInSpec(AlgorithmSpec):
-    """The keys of an algorithm that brings no model of its own."""
+    """The keys of a plug-in without a model of its keys."""
 
     gamma: float = Field(0.99, gt=0, le=1, description="discount γ, per environment step")
     training_frequency: Annotated[Int, bounds.FRAMES] = Field(
@@ -105,24 +110,24 @@ class LearningSpec(AlgorithmSpec):
 
 
 class OnPolicyLearningSpec(LearningSpec):
-    """An algorithm that learns from what its present policy did."""
+    """An algorithm that learns from data of its current policy."""
 
-    MEMORY: ClassVar[Family | None] = "on_policy"
+    MEMORY = "on_policy"
 
     training_frequency: Annotated[Int, bounds.ROLLOUT] = Field(
         1,
         ge=1,
-        description="steps of every environment between training events; with OnPolicyReplay "
-        "and OnPolicyCrossEntropy: episodes",
+        description="steps of each environment between training events; with OnPolicyReplay and "
+        "OnPolicyCrossEntropy: episodes",
     )
 
 
 class ReinforceSpec(OnPolicyLearningSpec):
     """Monte-Carlo policy gradient (Williams 1992)."""
 
-    PDTYPES: ClassVar[frozenset[str] | None] = OF_POLICIES
-    CRITIC: ClassVar[Critic | None] = "none"
-    HAS_TARGETS: ClassVar[bool | None] = False
+    PDTYPES = OF_POLICIES
+    CRITIC = "none"
+    HAS_TARGETS = False
 
     name: str = Field("Reinforce", description="algorithm")
     center_return: bool = Field(False, description="subtract the mean return of the batch")
@@ -131,11 +136,11 @@ class ReinforceSpec(OnPolicyLearningSpec):
 
 
 class SARSASpec(OnPolicyLearningSpec):
-    """On-policy temporal difference learning of Q, explored ε-greedily or by Boltzmann."""
+    """On-policy temporal-difference learning of Q, with ε-greedy or Boltzmann exploration."""
 
-    PDTYPES: ClassVar[frozenset[str] | None] = OF_Q_VALUES
-    CRITIC: ClassVar[Critic | None] = "none"
-    HAS_TARGETS: ClassVar[bool | None] = False
+    PDTYPES = OF_Q_VALUES
+    CRITIC = "none"
+    HAS_TARGETS = False
 
     name: str = Field("SARSA", description="algorithm")
     num_step_returns: Annotated[Int, bounds.STEPS_OF_TARGET] = Field(
@@ -144,12 +149,12 @@ class SARSASpec(OnPolicyLearningSpec):
 
 
 class ActorCriticSpec(OnPolicyLearningSpec):
-    """Advantage actor-critic, A2C and A3C (arXiv:1602.01783), with GAE or n-step returns; neither:
-    plain returns. Advantages are not standardised."""
+    """Advantage actor-critic, A2C and A3C (arXiv:1602.01783), with GAE or n-step returns; without
+    both, plain returns. Advantages are not standardised."""
 
-    PDTYPES: ClassVar[frozenset[str] | None] = OF_POLICIES
-    CRITIC: ClassVar[Critic | None] = "may_share"
-    HAS_TARGETS: ClassVar[bool | None] = False
+    PDTYPES = OF_POLICIES
+    CRITIC = "may_share"
+    HAS_TARGETS = False
 
     name: str = Field("ActorCritic", description="algorithm")
     lam: float | None = Field(None, ge=0, le=1, description="λ of GAE (arXiv:1506.02438)")
@@ -159,29 +164,24 @@ class ActorCriticSpec(OnPolicyLearningSpec):
     entropy_coef_spec: Coefficient = Field(constant(0.0), description="weight of the entropy")
     policy_loss_coef: float = Field(1.0, ge=0, description="weight of the policy loss")
     val_loss_coef: float = Field(1.0, ge=0, description="weight of the value loss")
-    normalize_v_targets: bool = Field(
-        False,
-        description="value targets scaled to mean 0 and standard deviation 1, both of about the "
-        "last million",
-    )
+    normalize_v_targets: bool = Field(False, description=NORMALIZED_TARGETS)
 
     @model_validator(mode="after")
     def _one_kind_of_return(self) -> Self:
         if self.lam is not None and self.num_step_returns is not None:
             message = "is another way to estimate the advantage than lam; set one of them to null"
-            line = error_line(("num_step_returns",), message, self.num_step_returns)
-            raise spec_errors("ActorCriticSpec", [line])
+            raise key_error("num_step_returns", message, self.num_step_returns)
         return self
 
 
 class PPOSpec(LearningSpec):
     """Proximal policy optimisation (arXiv:1707.06347)."""
 
-    MEMORY: ClassVar[Family | None] = "on_policy"
-    MEMORY_MODEL: ClassVar[type[MemorySpec]] = OnPolicyBatchReplaySpec
-    PDTYPES: ClassVar[frozenset[str] | None] = OF_POLICIES
-    CRITIC: ClassVar[Critic | None] = "may_share"
-    HAS_TARGETS: ClassVar[bool | None] = False
+    MEMORY = "on_policy"
+    MEMORY_MODEL = OnPolicyBatchReplaySpec
+    PDTYPES = OF_POLICIES
+    CRITIC = "may_share"
+    HAS_TARGETS = False
     ALIASES: ClassVar[Mapping[str, str]] = {"clip_val_loss": "clip_vloss"}
     LEGACY: ClassVar[Mapping[str, str]] = {
         "training_frequency": "PPO trains every time_horizon steps"
@@ -195,30 +195,26 @@ class PPOSpec(LearningSpec):
     entropy_coef_spec: Coefficient = Field(constant(0.0), description="weight c₂ of the entropy")
     val_loss_coef: float = Field(1.0, ge=0, description="weight c₁ of the value loss")
     time_horizon: Annotated[Int, bounds.ROLLOUT] = Field(
-        ge=1, description="T, steps of every environment per rollout"
+        ge=1, description="T, steps of each environment per rollout"
     )
     minibatch_size: Annotated[Int, bounds.BATCH] = Field(
-        64, ge=1, description="transitions per gradient step B; a rest of one is added to the last"
+        64,
+        ge=1,
+        description="transitions per gradient step B; a single remaining one joins the last batch",
     )
     training_epoch: Annotated[Int, bounds.EPOCHS] = Field(
         4, ge=1, description="passes over a rollout K"
     )
-    normalize_v_targets: bool = Field(
-        False,
-        description="value targets scaled to mean 0 and standard deviation 1, both of about the "
-        "last million",
-    )
-    clip_vloss: bool = Field(False, description="clip the change of the value by ε too")
+    normalize_v_targets: bool = Field(False, description=NORMALIZED_TARGETS)
+    clip_vloss: bool = Field(False, description="also clip the change of the value to ± ε")
     normalize_advantages: Literal["standardize", "percentile"] | None = Field(
         "standardize",
-        description="per minibatch to mean 0 and deviation 1 (true), by the 5–95 percentile range "
-        "of returns (arXiv:2301.04104), or not at all (null, false)",
+        description="advantages per minibatch: to mean 0 and deviation 1 (true), by the 5–95 "
+        "percentile range of returns (arXiv:2301.04104), or unchanged (null, false)",
     )
-    symlog: bool = Field(
-        False, description="values learnt as sign(x) ln(1 + |x|), arXiv:2301.04104"
-    )
+    symlog: bool = Field(False, description=SYMLOG)
     target_kl: float | None = Field(
-        None, gt=0, description="end the epochs once the approximate KL exceeds it, nats"
+        None, gt=0, description="ends the epochs once the approximate KL exceeds it, nats"
     )
 
     @field_validator("normalize_advantages", mode="before")
@@ -232,34 +228,36 @@ class PPOSpec(LearningSpec):
 class ReplayLearningSpec(LearningSpec):
     """An algorithm that learns from a replay memory."""
 
-    MEMORY: ClassVar[Family | None] = "replay"
+    MEMORY = "replay"
 
     training_frequency: Annotated[Int, bounds.FRAMES] = Field(
-        1, ge=1, description="stored transitions between training events; at most one event a step"
+        1,
+        ge=1,
+        description="stored transitions between training events; at most one event per step",
     )
     training_start_step: Annotated[Int, bounds.FRAMES] = Field(
-        0, ge=0, description="stored transitions before the first"
+        0, ge=0, description="stored transitions before the first training event"
     )
     training_iter: Annotated[Int, bounds.STEPS_OF_EVENT] = Field(
-        1, ge=1, description="gradient steps per batch drawn"
+        1, ge=1, description="gradient steps per sampled batch"
     )
     training_batch_iter: Annotated[Int, bounds.STEPS_OF_EVENT] = Field(
-        1, ge=1, description="batches drawn per training event"
+        1, ge=1, description="sampled batches per training event"
     )
     update_to_data: float | None = Field(
         None,
         gt=0,
         le=bounds.STEPS_PER_FRAME,
-        description="gradient steps per frame; sets the ratio exactly",
+        description="gradient steps per frame, kept exactly",
     )
 
 
 class DQNBaseSpec(ReplayLearningSpec):
-    """What the Q-learning algorithms share."""
+    """The common keys of the Q-learning algorithms."""
 
-    PDTYPES: ClassVar[frozenset[str] | None] = OF_Q_VALUES
-    CRITIC: ClassVar[Critic | None] = "none"
-    HAS_TARGETS: ClassVar[bool | None] = True
+    PDTYPES = OF_Q_VALUES
+    CRITIC = "none"
+    HAS_TARGETS = True
 
     num_step_returns: Annotated[Int, bounds.STEPS_OF_TARGET] = Field(
         1, ge=1, description="n of n-step targets"
@@ -269,7 +267,7 @@ class DQNBaseSpec(ReplayLearningSpec):
 class VanillaDQNSpec(DQNBaseSpec):
     """Q-learning with a replay memory, without a target network."""
 
-    HAS_TARGETS: ClassVar[bool | None] = False
+    HAS_TARGETS = False
 
     name: str = Field("VanillaDQN", description="algorithm")
 
@@ -287,28 +285,28 @@ class DoubleDQNSpec(DQNBaseSpec):
 
 
 class EntropyRegularisedSpec(ReplayLearningSpec):
-    """What SoftActorCritic and CrossQ share."""
+    """The common keys of SoftActorCritic and CrossQ."""
 
-    PDTYPES: ClassVar[frozenset[str] | None] = OF_SAC
-    NEEDS_BOUNDS: ClassVar[bool] = True
-    CRITIC: ClassVar[Critic | None] = "apart"
+    PDTYPES = OF_SAC
+    NEEDS_BOUNDS = True
+    CRITIC = "apart"
 
     random_warmup: bool = Field(
         True,
-        description="act uniformly at random until training begins, where training_start_step > 0",
+        description="act uniformly at random until training begins, if training_start_step > 0",
     )
     target_entropy: AutoOrNumber = Field(
-        "auto", description="entropy that α is tuned for, nats; auto: −A, or by the action count"
+        "auto", description="target entropy for tuning α, nats; auto: −A, or by the action count"
     )
     alpha_lr: float | None = Field(
-        None, gt=0, description="learning rate of ln α; null: that of the actor"
+        None, gt=0, description="learning rate of ln α; null: the actor's"
     )
     fixed_alpha: Constant | None = Field(
-        None, description="α, not tuned: a number, or a schedule that anneals it"
+        None, description="fixed α, not tuned: a number, or a schedule"
     )
-    log_alpha_min: float = Field(-20.0, description="least ln α, ≤ 0: α begins at 1")
+    log_alpha_min: float = Field(-20.0, description="minimum ln α, ≤ 0, because α begins at 1")
     log_alpha_max: float = Field(
-        2.0, description="greatest ln α; below 0, α begins at e to this power instead of at 1"
+        2.0, description="maximum ln α; below 0, α begins at its exponential instead of at 1"
     )
     policy_delay: Annotated[Int, bounds.FRAMES] = Field(
         1, ge=1, description="critic updates per actor update"
@@ -316,12 +314,10 @@ class EntropyRegularisedSpec(ReplayLearningSpec):
     entropy_penalty_coef: float = Field(
         0.0,
         ge=0,
-        description="weight of the penalty on changes of the entropy, arXiv:2209.10081; refused "
-        "for continuous actions",
+        description="weight of the penalty on changes of the entropy, arXiv:2209.10081; only for "
+        "discrete actions",
     )
-    symlog: bool = Field(
-        False, description="values learnt as sign(x) ln(1 + |x|), arXiv:2301.04104"
-    )
+    symlog: bool = Field(False, description=SYMLOG)
     spectral_norm: bool = Field(False, description="spectral normalisation of the critics")
 
     @field_validator("log_alpha_min")
@@ -343,19 +339,22 @@ class EntropyRegularisedSpec(ReplayLearningSpec):
     def _tuned_or_fixed(self) -> Self:
         if self.fixed_alpha is None:
             return self
-        asked = {"target_entropy": "auto", "alpha_lr": None}
-        given = {key: getattr(self, key) for key in asked}
+        defaults = {"target_entropy": "auto", "alpha_lr": None}
         message = "tunes α, and fixed_alpha sets it; remove one of the two"
-        wrong = [error_line((k,), message, v) for k, v in given.items() if v != asked[k]]
+        wrong = [
+            error_line((key,), message, getattr(self, key))
+            for key, default in defaults.items()
+            if getattr(self, key) != default
+        ]
         if wrong:
-            raise spec_errors("EntropyRegularisedSpec", wrong)
+            raise spec_errors(wrong)
         return self
 
 
 class SoftActorCriticSpec(EntropyRegularisedSpec):
     """Soft actor-critic (arXiv:1812.05905), for continuous and discrete actions."""
 
-    HAS_TARGETS: ClassVar[bool | None] = True
+    HAS_TARGETS = True
 
     name: str = Field("SoftActorCritic", description="algorithm")
 
@@ -363,41 +362,36 @@ class SoftActorCriticSpec(EntropyRegularisedSpec):
 class CrossQSpec(EntropyRegularisedSpec):
     """CrossQ (arXiv:1902.05605): no target networks, batch-normalised critics."""
 
-    HAS_TARGETS: ClassVar[bool | None] = False
+    HAS_TARGETS = False
 
     name: str = Field("CrossQ", description="algorithm")
 
 
-class SILSpec(ActorCriticSpec):
+class ImitatingSpec(Block):
+    """The keys of self-imitation learning."""
+
+    sil_policy_loss_coef: float = Field(
+        1.0, ge=0, description="weight of the imitation policy loss"
+    )
+    sil_val_loss_coef: float = Field(1.0, ge=0, description="weight of the imitation value loss")
+    training_batch_iter: Annotated[Int, bounds.STEPS_OF_EVENT] = Field(
+        1, ge=1, description="replay batches per training event"
+    )
+    training_iter: Annotated[Int, bounds.STEPS_OF_EVENT] = Field(
+        1, ge=1, description="gradient steps per replay batch"
+    )
+
+
+class SILSpec(ImitatingSpec, ActorCriticSpec):
     """Self-imitation learning on top of ActorCritic (arXiv:1806.05635)."""
 
     name: str = Field("SIL", description="algorithm")
-    sil_policy_loss_coef: float = Field(
-        1.0, ge=0, description="weight of the imitation policy loss"
-    )
-    sil_val_loss_coef: float = Field(1.0, ge=0, description="weight of the imitation value loss")
-    training_batch_iter: Annotated[Int, bounds.STEPS_OF_EVENT] = Field(
-        1, ge=1, description="replay batches per training event"
-    )
-    training_iter: Annotated[Int, bounds.STEPS_OF_EVENT] = Field(
-        1, ge=1, description="gradient steps per replay batch"
-    )
 
 
-class PPOSILSpec(PPOSpec):
+class PPOSILSpec(ImitatingSpec, PPOSpec):
     """Self-imitation learning on top of PPO."""
 
     name: str = Field("PPOSIL", description="algorithm")
-    sil_policy_loss_coef: float = Field(
-        1.0, ge=0, description="weight of the imitation policy loss"
-    )
-    sil_val_loss_coef: float = Field(1.0, ge=0, description="weight of the imitation value loss")
-    training_batch_iter: Annotated[Int, bounds.STEPS_OF_EVENT] = Field(
-        1, ge=1, description="replay batches per training event"
-    )
-    training_iter: Annotated[Int, bounds.STEPS_OF_EVENT] = Field(
-        1, ge=1, description="gradient steps per replay batch"
-    )
 
 
 IMITATING = frozenset({"SIL", "PPOSIL"})

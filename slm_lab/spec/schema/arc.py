@@ -1,4 +1,4 @@
-"""`arc` of a TorchArcNet: one body, a list of torch.nn layers with their arguments."""
+"""`arc` of a TorchArcNet: the body, a list of torch.nn layers with their arguments."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple, Self, TypeAlias
@@ -6,17 +6,17 @@ from typing import Annotated, Any, NamedTuple, Self, TypeAlias
 from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import InitErrorDetails
 
-from slm_lab.spec.schema.block import Block, error_line, spec_errors
+from slm_lab.spec.schema.block import Block, error_line, key_error, spec_errors
 from slm_lab.spec.schema.bounds import LAYERS, SIZES, WIDTH
 from slm_lab.spec.schema.messages import unknown_name
 from slm_lab.spec.torch_table import argument_problems, entries, with_whole_numbers
 
-ONE_BODY = "only one body is built: {input: x, modules: {body: [x]}, output: body}"
+ONE_BODY = "only one body is supported: {input: x, modules: {body: [x]}, output: body}"
 
-BY_CHANCE = "draws from torch's global generator, whose numbers are not those of random_seed"
-RECURRENT = "keeps a state from step to step; use RecurrentNet"
-NOT_ONE = "takes or gives more than one tensor, and the layers of a body pass on one"
-ATTENTION = "looks at sequences, and an observation is none"
+BY_CHANCE = "draws from torch's global generator, which random_seed does not seed"
+RECURRENT = "has a recurrent state; use RecurrentNet"
+NOT_ONE = "takes or returns more than one tensor; layers of a body pass one"
+ATTENTION = "needs sequences, and an observation is none"
 SEVERAL_GPUS = "is for several GPUs"
 REFUSED = {
     **dict.fromkeys(("Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout",
@@ -34,13 +34,12 @@ REFUSED = {
 }  # fmt: skip
 """Modules of torch.nn that cannot be a layer of a body, and why."""
 
-
 ALL_LAYERS = "the modules of torch.nn, and LazyBatchRenorm1d"
 
-OVER_FEATURES = ("dim", "start_dim")
+AXES = ("dim", "start_dim")
 """Arguments that name an axis."""
 
-MIXES = "must not be 0, which counts the observations of a batch and would mix them; use 1 or -1"
+MIXES = "must not be 0: this is the batch axis, and observations would be mixed; use 1 or -1"
 
 
 class Layer(NamedTuple):
@@ -51,7 +50,7 @@ class Layer(NamedTuple):
 
 
 def _layer_problems(index: int, row: Any) -> list[InitErrorDetails]:
-    """What is wrong with entry `index` of Sequential."""
+    """The problems of entry `index` of Sequential."""
     if not isinstance(row, Mapping) or len(row) != 1:
         return [error_line((index,), "must be one layer, as {LazyLinear: {out_features: 64}}", row)]
     name, args = next(iter(row.items()))
@@ -65,19 +64,21 @@ def _layer_problems(index: int, row: Any) -> list[InitErrorDetails]:
         return [error_line((index, name), "must be a block {…} of arguments, or null", args)]
     args = args or {}
     wrong = [
-        error_line((index, name, p.argument), p.message, args.get(p.argument), p.missing)
-        for p in argument_problems(known[name], args)
+        error_line((index, name, key), message, args.get(key, ...))
+        for key, message in argument_problems(known[name], args)
     ]
-    mixing = {key: MIXES for key in OVER_FEATURES if key in args and args[key] == 0}
-    large = {key: beyond for key in SIZES & set(args) if (beyond := WIDTH.error_line(args[key]))}
-    told = {**mixing, **large}
-    return [*wrong, *(error_line((index, name, k), told[k], args[k]) for k in args if k in told)]
+    for key, value in args.items():
+        if key in AXES and value == 0:
+            wrong.append(error_line((index, name, key), MIXES, value))
+        elif key in SIZES and (too_large := WIDTH.refusal(value)):
+            wrong.append(error_line((index, name, key), too_large, value))
+    return wrong
 
 
 def _checked_layers(rows: list[Any]) -> list[Any]:
     wrong = [line for index, row in enumerate(rows) for line in _layer_problems(index, row)]
     if wrong:
-        raise spec_errors("Sequential", wrong)
+        raise spec_errors(wrong)
     return rows
 
 
@@ -91,13 +92,13 @@ class Sequential(Block):
 
 
 class ArcModules(Block):
-    """The one module that is built."""
+    """The modules: one body."""
 
     body: Sequential = Field(description="the body of the net")
 
 
 class ArcGraph(Block):
-    """How the modules are joined: x goes into the body, the body comes out."""
+    """How the modules are joined: the input x goes to the body, whose output is the net's."""
 
     input: str = Field(description="name of the input")
     modules: dict[str, Any] = Field(description="{body: [x]}")
@@ -106,15 +107,15 @@ class ArcGraph(Block):
     @model_validator(mode="after")
     def _is_one_body(self) -> Self:
         if self.modules not in ({"body": [self.input]}, {"body": self.input}):
-            raise spec_errors("ArcGraph", [error_line(("modules",), ONE_BODY, self.modules)])
+            raise key_error("modules", ONE_BODY, self.modules)
         if self.output != "body":
-            raise spec_errors("ArcGraph", [error_line(("output",), ONE_BODY, self.output)])
+            raise key_error("output", ONE_BODY, self.output)
         return self
 
 
 class ArcSpec(Block):
-    """A body of layers: `{modules: {body: {Sequential: […]}}, graph: {…}}`, the graph being
-    `{input: x, modules: {body: [x]}, output: body}`. The head follows from the action space."""
+    """A body of layers: `{modules: {body: {Sequential: […]}}, graph: {…}}`. The graph is
+    `{input: x, modules: {body: [x]}, output: body}`. The action space determines the head."""
 
     modules: ArcModules = Field(description="modules by name")
     graph: ArcGraph = Field(
@@ -129,6 +130,6 @@ class ArcSpec(Block):
 
     @property
     def batch_normalised(self) -> bool:
-        """Whether features are normalised over a batch."""
+        """Whether it has batch normalisation."""
         names = {layer.name.removeprefix("Lazy") for layer in self.layers()}
         return not names.isdisjoint({"BatchNorm1d", "BatchRenorm1d"})

@@ -1,60 +1,85 @@
-"""What every block of a spec has in common: strictness, aliases, and errors in plain words."""
+"""The base of every block of a spec: strict keys, aliases, and errors in plain words."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self, TypeVar
 
 from pydantic import (
     BaseModel,
     ConfigDict,
+    GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     ModelWrapValidatorHandler,
     ValidationError,
     model_validator,
 )
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails, PydanticCustomError
+from pydantic_core import (
+    CoreSchema,
+    ErrorDetails,
+    InitErrorDetails,
+    PydanticCustomError,
+    core_schema,
+)
 from typing_extensions import override
 
+from slm_lab.core.errors import Problem
 from slm_lab.core.registry import nearest_name
 from slm_lab.spec.schema.messages import reword
 
 SPEC_ERROR = "spec"
-"""The error type of a message that is in its final words already."""
+"""The error type of a message that is final."""
 
 
 def spec_error(message: str) -> PydanticCustomError:
-    """The error to raise in a validator: `message` reaches the user as it stands."""
+    """The error to raise in a validator. Users see `message` unchanged."""
     return PydanticCustomError(SPEC_ERROR, "{message}", {"message": message})
 
 
-def error_line(
-    loc: tuple[int | str, ...], message: str, given: object, missing: bool = False
-) -> InitErrorDetails:
+def error_line(loc: tuple[int | str, ...], message: str, given: object = ...) -> InitErrorDetails:
     """One line of a ValidationError: the key `loc` inside this block, and what is wrong with it.
-
-    With `missing` there is no given value to show.
-    """
-    context = {"message": message, "missing": missing}
+    `given` is the value of the key; `...` if it is missing."""
+    context = {"message": message, "missing": given is ...}
     error = PydanticCustomError(SPEC_ERROR, "{message}", context)
-    return InitErrorDetails(type=error, loc=loc, input=given)
+    return InitErrorDetails(type=error, loc=loc, input=None if given is ... else given)
 
 
-def spec_errors(title: str, refusals: list[InitErrorDetails]) -> ValidationError:
-    """Several refusals as one error."""
-    return ValidationError.from_exception_data(title, refusals)
+def given_value(details: ErrorDetails) -> object:
+    """The value that an error is about; `...` if it is missing."""
+    missing = details["type"] == "missing" or details.get("ctx", {}).get("missing", False)
+    return ... if missing else details["input"]
+
+
+def problems_of(error: ValidationError, prefix: str = "") -> list[Problem]:
+    """One Problem per line of an error, with dotted paths as in the file, below `prefix`."""
+    found = []
+    for details in error.errors(include_url=False):
+        path = ".".join(str(part) for part in (prefix, *details["loc"]) if part != "")
+        found.append(Problem(path or "spec", details["msg"], given_value(details)))
+    return found
+
+
+def spec_errors(lines: list[InitErrorDetails]) -> ValidationError:
+    """Several lines as one error."""
+    return ValidationError.from_exception_data("spec", lines)
+
+
+def key_error(key: str, message: str, given: object = ...) -> ValidationError:
+    """The error of one key, see `error_line`."""
+    return spec_errors([error_line((key,), message, given)])
 
 
 def missing_key_error(key: str, message: str, block: Mapping[str, Any]) -> ValidationError:
-    """The error for a block without the `key` that says what it is, and for a misspelt one."""
-    lines = [error_line((key,), message, None, missing=True)]
+    """The error for a block without its naming `key`, and for misspellings of that key."""
+    lines = [error_line((key,), message)]
     for given, value in block.items():
         if isinstance(given, str) and nearest_name(given, [key]):
             lines.append(error_line((given,), f"unknown key; did you mean {key}?", value))
-    return spec_errors("Block", lines)
+    return spec_errors(lines)
 
 
 class Block(BaseModel):
-    """A block of the spec file: strict, immutable, and closed to unknown keys."""
+    """A block of the spec file: strict and immutable; rejects unknown keys."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -62,11 +87,11 @@ class Block(BaseModel):
     """Other spellings of keys: {spelling in old files: key}."""
 
     LEGACY: ClassVar[Mapping[str, str]] = {}
-    """Keys of old files that mean nothing here, and why: {key: reason}. `legacy.py` drops them."""
+    """Keys of old files without meaning here: {key: reason}. `legacy.py` drops them."""
 
     @classmethod
     def file_keys(cls) -> list[str]:
-        """Every key this block understands, aliases included."""
+        """Every valid key of this block, aliases included."""
         return [*cls.model_fields, *cls.ALIASES]
 
     @classmethod
@@ -74,7 +99,7 @@ class Block(BaseModel):
     def __get_pydantic_json_schema__(
         cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """Aliases and legacy keys are known to editors too."""
+        """Adds aliases and legacy keys, so that editors know them."""
         schema = handler.resolve_ref_schema(handler(core_schema))
         properties = schema.get("properties", {})
         for alias, key in cls.ALIASES.items():
@@ -86,7 +111,7 @@ class Block(BaseModel):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _speak_plainly(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+    def _with_plain_errors(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         """Resolves aliases, and rewords pydantic's errors into the lab's."""
         if not isinstance(data, Mapping):
             return _validated(cls, data, handler, {})
@@ -94,9 +119,32 @@ class Block(BaseModel):
         for key, alias in spelling.items():
             if key in data:
                 both = f"is another spelling of {key}, which is given too; keep one"
-                raise spec_errors(cls.__name__, [error_line((alias,), both, data[alias])])
+                raise key_error(alias, both, data[alias])
         renamed = {cls.ALIASES.get(key, key): value for key, value in data.items()}
         return _validated(cls, renamed, handler, spelling)
+
+
+class ChosenModel(ABC):
+    """The type of a block whose model is chosen when a spec is loaded; stands in `Annotated`."""
+
+    @abstractmethod
+    def validate(self, value: Any) -> BaseModel:
+        """The block as its model."""
+
+    @abstractmethod
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue: ...
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            self.validate,
+            serialization=core_schema.plain_serializer_function_ser_schema(
+                lambda block: block.model_dump(mode="json")
+            ),
+        )
 
 
 B = TypeVar("B", bound=Block)
@@ -109,15 +157,14 @@ def _validated(
         return handler(data)
     except ValidationError as error:
         lines = [_line(cls, details, spelling) for details in error.errors(include_url=False)]
-    raise spec_errors(cls.__name__, lines)
+    raise spec_errors(lines)
 
 
 def _line(cls: type[Block], details: ErrorDetails, spelling: Mapping[str, str]) -> InitErrorDetails:
     loc = details["loc"]
     if loc and isinstance(loc[0], str):
         loc = (spelling.get(loc[0], loc[0]), *loc[1:])
-    if details["type"] == SPEC_ERROR:
-        missing = bool(details.get("ctx", {}).get("missing", False))
-        return error_line(loc, details["msg"], details["input"], missing)
-    message = reword(details, cls.model_fields, cls.file_keys())
-    return error_line(loc, message, details["input"], details["type"] == "missing")
+    message = details["msg"]
+    if details["type"] != SPEC_ERROR:
+        message = reword(details, cls.model_fields, cls.file_keys())
+    return error_line(loc, message, given_value(details))

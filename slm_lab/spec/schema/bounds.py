@@ -1,6 +1,6 @@
-"""The greatest numbers that make sense in a spec, and why: what lies beyond is a slip of the hand.
+"""Upper bounds of the numbers in a spec, and the reasons: a larger number is a typing error.
 
-Each is far above what anybody has published, and below what takes a machine down before it fails.
+Each is far above published values, and below values that exhaust a machine before an error.
 """
 
 from collections.abc import Sequence
@@ -17,13 +17,13 @@ from slm_lab.spec.schema.block import spec_error
 
 @dataclass(frozen=True)
 class Most:
-    """An upper bound of a number, or of each in a list; stands in `Annotated`. null passes."""
+    """An upper bound of a number, or of each number in a list; stands in `Annotated`."""
 
     number: int
     why: str
 
-    def error_line(self, value: object) -> str | None:
-        """What to say of a value beyond the bound; None of any other."""
+    def refusal(self, value: object) -> str | None:
+        """The message for a value above the bound; None for any other value, null included."""
         numbers = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
         if any(isinstance(each, int | float) and each > self.number for each in numbers):
             return f"must be <= {self}: {self.why}"
@@ -49,7 +49,7 @@ class Most:
         return found
 
     def _checked(self, value: Any) -> Any:
-        message = self.error_line(value)
+        message = self.refusal(value)
         if message is not None:
             raise spec_error(message)
         return value
@@ -57,13 +57,13 @@ class Most:
 
 @dataclass(frozen=True)
 class MostEntries:
-    """An upper bound of the entries of a list."""
+    """An upper bound of the number of entries of a list."""
 
     number: int
     why: str
 
-    def error_line(self, value: object) -> str | None:
-        """What to say of a list beyond the bound; None of any other value."""
+    def refusal(self, value: object) -> str | None:
+        """The message for a too long list; None for any other value."""
         if isinstance(value, list | tuple) and len(value) > self.number:
             return f"has {len(value):,} entries, at most {self.number:,}: {self.why}"
         return None
@@ -74,48 +74,50 @@ class MostEntries:
         return core_schema.no_info_before_validator_function(self._checked, handler(source))
 
     def _checked(self, value: Any) -> Any:
-        message = self.error_line(value)
+        message = self.refusal(value)
         if message is not None:
             raise spec_error(message)
         return value
 
 
 STEPS_PER_FRAME = 1000
-"""Gradient steps, far beyond the greatest ratios that were published (128: SR-SPR, SR-SAC). All
-that one vector step makes due is one training event, and a run neither stops nor saves within one:
-where somebody slips by some zeros the first would never end."""
+"""Gradient steps per frame, far above the largest published ratios (128: SR-SPR, SR-SAC).
 
-FRAMES = Most(10**15, "a machine that plays a million frames a second takes 30 years for as many")
-SESSIONS = Most(1024, "each Session is a process of some 300 MB")
-RUNS = Most(10_000, "the trainings follow one another")
+The steps due after one vector step are one training event, in which a run cannot stop or save. With
+a few zeros too many the first event would never end.
+"""
+
+FRAMES = Most(10**15, "at a million frames per second they take 30 years")
+SESSIONS = Most(1024, "each Session is a process of about 300 MB")
+RUNS = Most(10_000, "the trainings run one after another")
 TRIALS = Most(100_000, "the search keeps every trial in memory")
 CONFIRMED = Most(1000, "each is trained again")
-SEED = Most(10**18, "files and generators take seeds of 63 bits")
-THREADS = Most(1024, "every process starts as many")
+SEED = Most(10**18, "files and generators support seeds of 63 bits")
+THREADS = Most(1024, "every process starts this many")
 ENVS = Most(100_000, "each is a copy of the environment in memory")
-FRAMES_JOINED = Most(1000, "each observation is as many in one")
-PIXELS = Most(10_000, "an image has the square of it")
-UNROLLS = Most(10_000, "room for them is taken at the start")
+FRAMES_JOINED = Most(1000, "each observation consists of this many")
+PIXELS = Most(10_000, "the size of an image is its square")
+UNROLLS = Most(10_000, "their memory is allocated at the start")
 
-STEPS_OF_EVENT = Most(10_000, "a run neither stops nor saves within a training event")
+STEPS_OF_EVENT = Most(10_000, "a run cannot stop or save within a training event")
 STEPS_OF_ROLLOUT = Most(1_000_000, STEPS_OF_EVENT.why)
 EPOCHS = Most(1000, STEPS_OF_EVENT.why)
-ROLLOUT = Most(10**7, "room for a rollout is taken at the start")
-REPLAYED = Most(10**9, "room for all transitions is taken at the start")
+ROLLOUT = Most(10**7, "memory for a rollout is allocated at the start")
+REPLAYED = Most(10**9, "memory for all transitions is allocated at the start")
 BATCH = Most(10**7, "a batch goes through the net as a whole")
-STEPS_OF_TARGET = Most(10_000, "every target is summed over as many steps")
+STEPS_OF_TARGET = Most(10_000, "every target is a sum over this many steps")
 SEQUENCE = Most(100_000, "gradients flow back over every step of a sequence")
 
-WIDTH = Most(65_536, "between two layers of that width lie 17 GB of weights")
-LAYERS = MostEntries(1000, "every layer keeps what it puts out for the gradient")
-STACKED = Most(1000, "every layer keeps what it puts out for the gradient")
-KERNEL = Most(10_000, "no image has as many pixels in a row")
+WIDTH = Most(65_536, "two layers of this width have 17 GB of weights between them")
+LAYERS = MostEntries(1000, "every layer keeps its output for the gradient")
+STACKED = Most(1000, LAYERS.why)
+KERNEL = Most(10_000, "no image has this many pixels in a row")
 
 CHOICES = MostEntries(1000, "the spec is checked with each of them")
 NAME_BYTES = 150
-"""Of a spec's name in UTF-8: its files add up to 80, and 255 is the most of a file system."""
+"""Of a spec's name in UTF-8. File names add up to 80 bytes; file systems allow 255."""
 ENV_NAME = 200
-"""Characters."""
+"""Characters of an environment's name."""
 
 SIZES = frozenset(
     {"in_features", "out_features", "in_channels", "out_channels", "num_features", "num_channels",
@@ -123,7 +125,7 @@ SIZES = frozenset(
      "output_size", "output_padding", "size", "scale_factor", "unflattened_size", "upscale_factor",
      "downscale_factor"}
 )  # fmt: skip
-"""Arguments of torch.nn's layers that `WIDTH` holds for."""
+"""Arguments of torch.nn's layers that `WIDTH` bounds."""
 
 WEIGHTS = Most(10**9, "with gradients and moments they take 16 GB")
 FRAMES_OF_ROLLOUT = Most(10**8, "they take 400 MB for each number in an observation")

@@ -1,4 +1,4 @@
-"""`env`: the environment, how many copies of it, and what the agent sees of it."""
+"""`env`: the environment, the number of copies, and conversions of observations and rewards."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, TypeAlias
@@ -17,7 +17,7 @@ from pydantic_core import CoreSchema
 from typing_extensions import override
 
 from slm_lab.spec.schema import bounds
-from slm_lab.spec.schema.block import Block, error_line, spec_error, spec_errors
+from slm_lab.spec.schema.block import Block, key_error, spec_error
 from slm_lab.spec.schema.fields import Int, IntList, SignOrNumber
 
 
@@ -31,57 +31,54 @@ ImageSize: TypeAlias = Annotated[IntList, AfterValidator(_width_and_height), bou
 
 
 class EnvSpec(Block):
-    """Every key that is not listed here goes to `gymnasium.make_vec`, and is refused by name if the
-    environment does not accept it."""
+    """Other keys are arguments of the environment (`gymnasium.make_vec`). Keys that it does not
+    accept are rejected."""
 
     name: str = Field(min_length=1, max_length=bounds.ENV_NAME, description="Gymnasium id")
-    num_envs: Annotated[Int, bounds.ENVS] = Field(
-        1, ge=1, description="N, copies that are stepped together"
-    )
+    num_envs: Annotated[Int, bounds.ENVS] = Field(1, ge=1, description="N, copies stepped together")
     max_t: Annotated[Int | None, bounds.FRAMES] = Field(
-        None, ge=1, description="step limit of an episode; null: that of the environment"
+        None, ge=1, description="step limit of an episode; null: the environment's"
     )
     max_frame: Annotated[Int, bounds.FRAMES] = Field(
-        ge=1, description="frames (environment steps summed over copies) of the whole run"
+        ge=1, description="budget of the run in frames: environment steps summed over copies"
     )
     normalize_obs: bool = Field(
         False,
-        description="observations to mean 0 and deviation 1, by running statistics; refused for "
-        "images, which normalize of the net scales",
+        description="normalise observations to mean 0 and deviation 1 by running statistics; not "
+        "for images, which the net's normalize scales",
     )
     normalize_reward: bool = Field(
-        False, description="rewards divided by the running deviation of the discounted return"
+        False, description="divide rewards by the running deviation of the discounted return"
     )
     clip_obs: float | None = Field(
-        10.0, gt=0, description="normalised observations clipped to ± this; null: not at all"
+        10.0, gt=0, description="bound of normalised observations, ±; null: no clipping"
     )
     clip_reward: SignOrNumber = Field(
-        None, description='rewards clipped to ± this; "sign" or true: to −1, 0, 1'
+        None, description='bound of rewards, ±; "sign" or true: the sign of the reward'
     )
     reward_scale: SignOrNumber = Field(
-        None, description='rewards multiplied by this; "sign": to −1, 0, 1'
+        None, description='factor of rewards; "sign": the sign of the reward'
     )
     frame_op: Literal["stack", "concat"] | None = Field(
         None,
-        description="the last frame_op_len observations as one: along a new first axis, or along "
-        "the first axis that there is",
+        description="join the last frame_op_len observations: along a new first axis (stack), or "
+        "along the existing one (concat)",
     )
     frame_op_len: Annotated[Int | None, bounds.FRAMES_JOINED] = Field(
-        None, ge=1, description="observations joined"
+        None, ge=1, description="number of joined observations"
     )
     image_downsize: ImageSize | None = Field(
-        None, description="images resized to [width, height] in pixels, by area"
+        None, description="resize images to [width, height] in pixels, by area"
     )
     vectorization_mode: Literal["native", "sync", "async"] | None = Field(
-        None, description="how copies are stepped; null: native where there is one, else sync"
+        None, description="how copies are stepped; null: native if available, else sync"
     )
     backend: Literal["gymnasium", "envpool"] = Field(
         "gymnasium",
-        description="library that steps the environment; envpool: in the place of a native vector "
-        "version",
+        description="library that steps the environment; envpool replaces a native vector version",
     )
     kwargs: dict[str, Any] = Field(
-        {}, description="in a file: any other key of env; arguments of the environment"
+        {}, description="arguments of the environment; in a file, any other key of env"
     )
 
     @model_validator(mode="wrap")
@@ -100,8 +97,7 @@ class EnvSpec(Block):
     def _joins_some_frames(self) -> Self:
         if self.frame_op is not None and self.frame_op_len is None:
             message = "is missing: frame_op needs the number of observations to join"
-            line = error_line(("frame_op_len",), message, None, missing=True)
-            raise spec_errors("EnvSpec", [line])
+            raise key_error("frame_op_len", message)
         return self
 
     @model_serializer(mode="wrap")
@@ -115,7 +111,7 @@ class EnvSpec(Block):
     def __get_pydantic_json_schema__(
         cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """Open to the arguments of the environment, which have no key of their own."""
+        """Allows other keys, the arguments of the environment."""
         schema = super().__get_pydantic_json_schema__(core_schema, handler)
         schema["properties"].pop("kwargs", None)
         schema["additionalProperties"] = True

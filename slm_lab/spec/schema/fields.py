@@ -1,4 +1,4 @@
-"""Types of values in a spec where pydantic's own are too lax, too strict, or too talkative."""
+"""Types of values in a spec, where pydantic's types are too lax, too strict or too verbose."""
 
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, TypeAlias
@@ -14,7 +14,7 @@ from slm_lab.spec.schema.messages import not_among
 
 
 def _whole(value: Any) -> Any:
-    """1e6 is a whole number, however it is written."""
+    """Converts 1e6 to an int."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value
@@ -25,7 +25,7 @@ def _list_as_tuple(value: Any) -> Any:
 
 
 def _one_of(values: Sequence[object]) -> Callable[[Any], Any]:
-    """Only these values and types: 0 is not false, 1 is not true."""
+    """A validator for these values and types: 0 is not false, 1 is not true."""
 
     def check(value: Any) -> Any:
         if not any(type(value) is type(v) and value == v for v in values):
@@ -40,7 +40,7 @@ def _word_of_a_mode(value: Any) -> Any:
 
 
 def _sign_or_number(value: Any) -> Any:
-    """true is "sign", false is null; otherwise "sign" or a number > 0."""
+    """Converts true to "sign" and false to null; else allows "sign" and numbers > 0."""
     if isinstance(value, bool):
         return "sign" if value else None
     if value is None or value == "sign":
@@ -72,11 +72,11 @@ IntList: TypeAlias = Annotated[tuple[Int, ...], BeforeValidator(_list_as_tuple)]
 """A list of whole numbers, immutable."""
 
 AnyList: TypeAlias = Annotated[tuple[Any, ...], BeforeValidator(_list_as_tuple)]
-"""A list that its block checks itself."""
+"""A list whose entries the block checks."""
 
 
 class _ModeWords:
-    """Editors know the words of all modes, those of installed packages too."""
+    """The JSON Schema of the words of all modes, plug-ins included."""
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
@@ -87,7 +87,7 @@ class _ModeWords:
 Distributed: TypeAlias = Annotated[
     Literal[False] | str, BeforeValidator(_word_of_a_mode), _ModeWords()
 ]
-"""The mode of parallel training, in one word; see `slm_lab.spec.modes`."""
+"""The word of a mode of parallel training, see `slm_lab.spec.modes`."""
 
 Gpu: TypeAlias = Annotated[bool | Literal["auto"], BeforeValidator(_one_of([False, True, "auto"]))]
 """Whether to train on a GPU."""
@@ -95,19 +95,20 @@ Gpu: TypeAlias = Annotated[bool | Literal["auto"], BeforeValidator(_one_of([Fals
 BatchNorm: TypeAlias = Annotated[
     bool | Literal["renorm"], BeforeValidator(_one_of([False, True, "renorm"]))
 ]
-"""Whether, and which, batch normalisation."""
+"""Batch normalisation: none, usual, or batch renormalisation."""
+
+
+def _positive_or(values: list[object], **bounds: float) -> WithJsonSchema:
+    """The JSON Schema of these values, or a number > 0 with further `bounds`."""
+    return WithJsonSchema(
+        {"anyOf": [{"enum": values}, {"type": "number", "exclusiveMinimum": 0, **bounds}]}
+    )
+
 
 SignOrNumber: TypeAlias = Annotated[
     Literal["sign"] | float | None,
     BeforeValidator(_sign_or_number),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"enum": ["sign", True, False, None]},
-                {"type": "number", "exclusiveMinimum": 0},
-            ]
-        }
-    ),
+    _positive_or(["sign", True, False, None]),
 ]
 """null, "sign" (also written true), or a positive number."""
 
@@ -117,13 +118,6 @@ AutoOrNumber: TypeAlias = Annotated[Literal["auto"] | float, BeforeValidator(_au
 SpecOrRatio: TypeAlias = Annotated[
     Literal["spec"] | float | None,
     BeforeValidator(_spec_or_ratio),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"enum": ["spec", None]},
-                {"type": "number", "exclusiveMinimum": 0, "maximum": STEPS_PER_FRAME},
-            ]
-        }
-    ),
+    _positive_or(["spec", None], maximum=STEPS_PER_FRAME),
 ]
 """ "spec", gradient steps per frame, or null."""

@@ -1,4 +1,4 @@
-"""Lists of layers as net blocks write them: stacks of units, and convolutions."""
+"""Lists of layers in net blocks: units per layer, and convolutions."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, NamedTuple, TypeAlias
@@ -13,7 +13,7 @@ Stack: TypeAlias = tuple[int, ...]
 """Units per layer."""
 
 Pair: TypeAlias = tuple[int, int]
-"""Of height and width."""
+"""Height and width."""
 
 
 def _whole(item: Any, least: int) -> bool:
@@ -21,7 +21,7 @@ def _whole(item: Any, least: int) -> bool:
 
 
 def stacks_of(part: Any) -> tuple[Stack, ...]:
-    """[…] as one stack, [[…], …] as several. Raises ValueError for anything else."""
+    """Converts […] to one stack, [[…], …] to several. Raises ValueError for anything else."""
     if not isinstance(part, list | tuple):
         raise ValueError("not a list")
     nested = bool(part) and all(isinstance(item, list | tuple) for item in part)
@@ -32,7 +32,7 @@ def stacks_of(part: Any) -> tuple[Stack, ...]:
 
 
 def _hydra_layers(value: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Heads, body and tails: [[…] or [[…]], […], [[…], …] or […]]."""
+    """Checks [heads, body, tails]: [[…] or [[…]], […], [[…], …] or […]]."""
     shape = "must be three lists of units per layer: [heads, body, tails]"
     try:
         heads, body, _ = (stacks_of(part) for part in value)
@@ -43,7 +43,7 @@ def _hydra_layers(value: tuple[Any, ...]) -> tuple[Any, ...]:
     if len(heads) != 1:
         raise spec_error("has several heads, and an agent has one observation: give one list")
     for stack in (stack for part in value for stack in stacks_of(part)):
-        if message := WIDTH.error_line(stack) or LAYERS.error_line(stack):
+        if message := WIDTH.refusal(stack) or LAYERS.refusal(stack):
             raise spec_error(message)
     return value
 
@@ -63,25 +63,25 @@ class ConvLayer(NamedTuple):
 
     @classmethod
     def of(cls, row: Sequence[Any]) -> "ConvLayer":
-        """From a row of a spec."""
+        """The layer of a row of a spec."""
         out_channels, *sizes = row
         return cls(out_channels, *((s, s) if isinstance(s, int) else tuple(s) for s in sizes))
 
     @property
     def reach(self) -> Pair:
-        """Height and width of what one output looks at."""
+        """Height and width of the receptive field of one output."""
         height, width = (d * (k - 1) + 1 for d, k in zip(self.dilation, self.kernel, strict=True))
         return height, width
 
     def size_after(self, size: Pair) -> Pair | None:
-        """Height and width of the output for an input of `size`; None where it is too small."""
+        """Height and width of the output for an input of `size`; None if the input is too small."""
         both = zip(size, self.padding, self.reach, self.stride, strict=True)
         height, width = (1 + (n + 2 * p - reach) // s for n, p, reach, s in both)
         return (height, width) if height > 0 and width > 0 else None
 
 
 def _conv_layers(rows: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Each [out, kernel, stride, padding, dilation]; sizes may be pairs."""
+    """Checks rows [out, kernel, stride, padding, dilation]; sizes may be pairs."""
 
     def size(item: Any, least: int) -> bool:
         if isinstance(item, list):
@@ -93,7 +93,7 @@ def _conv_layers(rows: tuple[Any, ...]) -> tuple[Any, ...]:
         right = isinstance(row, list) and 2 <= len(row) <= 5 and _whole(row[0], 1)
         if not right or not all(size(item, low) for item, low in zip(row, least, strict=False)):
             raise spec_error("every layer must be [out, kernel, stride, padding, dilation]")
-        sizes = (WIDTH.error_line(row[0]), *map(KERNEL.error_line, row[1:]))
+        sizes = (WIDTH.refusal(row[0]), *map(KERNEL.refusal, row[1:]))
         if message := next(filter(None, sizes), None):
             raise spec_error(message)
     return rows

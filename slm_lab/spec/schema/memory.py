@@ -1,11 +1,11 @@
-"""`agent.memory`: what is kept of experience."""
+"""`agent.memory`: rollouts and replay memories."""
 
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from slm_lab.spec.schema import bounds
-from slm_lab.spec.schema.block import Block, error_line, spec_errors
+from slm_lab.spec.schema.block import Block, key_error
 from slm_lab.spec.schema.fields import Int
 from slm_lab.spec.schema.schedule import Fraction
 
@@ -13,28 +13,28 @@ Family = Literal["on_policy", "replay"]
 
 
 class MemorySpec(Block):
-    """What every memory has."""
+    """The keys of every memory."""
 
     FAMILY: ClassVar[Family | None] = None
-    """Whether it holds fresh experience only; None (a plug-in): fits any algorithm."""
+    """Whether it holds on-policy or replayed data; None (a plug-in): fits any algorithm."""
 
     name: str = Field(description="kind of memory")
 
 
 class OnPolicySpec(MemorySpec):
-    """Memories that hold only what the present policy did. The keys below belong to the replay
-    memory that SIL and PPOSIL keep beside it; other algorithms have no use for them."""
+    """Memories of data of the current policy. The keys below configure the additional replay
+    memory of SIL and PPOSIL; other algorithms do not use them."""
 
-    FAMILY: ClassVar[Family | None] = "on_policy"
+    FAMILY = "on_policy"
 
     sil_replay_name: Literal["Replay", "PrioritizedReplay"] | None = Field(
-        None, description="SIL: replay memory beside this one"
+        None, description="SIL: additional replay memory"
     )
     batch_size: Annotated[Int | None, bounds.BATCH] = Field(
         None, ge=1, description="SIL: transitions per batch B"
     )
     max_size: Annotated[Int | None, bounds.REPLAYED] = Field(
-        None, ge=1, description="SIL: transitions kept"
+        None, ge=1, description="SIL: capacity in transitions"
     )
     use_cer: bool = Field(False, description="SIL: combined experience replay, arXiv:1712.01275")
 
@@ -46,7 +46,7 @@ class OnPolicyReplaySpec(OnPolicySpec):
 
 
 class OnPolicyBatchReplaySpec(OnPolicySpec):
-    """Trains after `training_frequency` (PPO: `time_horizon`) steps of every environment."""
+    """Trains after `training_frequency` (PPO: `time_horizon`) steps of each environment."""
 
     name: str = Field("OnPolicyBatchReplay", description="kind of memory")
 
@@ -61,40 +61,42 @@ class OnPolicyCrossEntropySpec(OnPolicySpec):
 
 
 class ReplaySpec(MemorySpec):
-    """A ring of transitions, drawn uniformly."""
+    """A ring buffer of transitions, sampled uniformly."""
 
-    FAMILY: ClassVar[Family | None] = "replay"
+    FAMILY = "replay"
 
     name: str = Field("Replay", description="kind of memory")
     batch_size: Annotated[Int, bounds.BATCH] = Field(ge=1, description="transitions per batch B")
     max_size: Annotated[Int, bounds.REPLAYED] = Field(
-        ge=1, description="transitions kept, the oldest go first"
+        ge=1, description="capacity in transitions; the oldest are replaced first"
     )
     use_cer: bool = Field(
         False,
-        description="combined experience replay: every batch holds the newest step of every "
-        "environment, with the weight of a uniform draw",
+        description="combined experience replay: every batch contains the newest step of each "
+        "environment, with the weight of a uniform sample",
     )
     storage: Literal["memory", "memmap"] = Field(
-        "memory", description="where the ring lies: in memory, or in a file that is mapped"
+        "memory", description="storage of the ring buffer: memory, or a memory-mapped file"
     )
 
     @model_validator(mode="after")
     def _holds_a_batch(self) -> Self:
         if self.max_size < self.batch_size:
             message = f"must be >= batch_size ({self.batch_size})"
-            raise spec_errors("ReplaySpec", [error_line(("max_size",), message, self.max_size)])
+            raise key_error("max_size", message, self.max_size)
         return self
 
 
 class PrioritizedReplaySpec(ReplaySpec):
-    """A ring of transitions, drawn by their error (arXiv:1511.05952)."""
+    """A ring buffer of transitions, sampled by their error (arXiv:1511.05952)."""
 
     name: str = Field("PrioritizedReplay", description="kind of memory")
-    alpha: float = Field(0.6, ge=0, le=1, description="α: 0 draws uniformly, 1 by error")
+    alpha: float = Field(
+        0.6, ge=0, le=1, description="α: 0 samples uniformly, 1 in proportion to the error"
+    )
     epsilon: float = Field(1e-4, ge=0, description="ε added to every error")
     beta: Fraction | None = Field(
         None,
-        description="β of the importance weights over the run, 0 to 1 (whole correction); null: no "
+        description="β of the importance weights over the run, 0 to 1 (full correction); null: no "
         "weights",
     )

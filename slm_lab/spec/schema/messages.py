@@ -1,4 +1,4 @@
-"""pydantic's errors in the words of a spec file: what is allowed, and the nearest valid name."""
+"""Rewords pydantic's errors for users: what is allowed, and the nearest valid name."""
 
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
@@ -29,7 +29,7 @@ BOUNDS = {
 
 
 def reword(details: ErrorDetails, fields: Mapping[str, FieldInfo], file_keys: Sequence[str]) -> str:
-    """The message for one pydantic error in a block that has `fields` and knows `file_keys`."""
+    """The message for a pydantic error in a block with `fields` and the valid keys `file_keys`."""
     kind, loc = details["type"], details["loc"]
     key = str(loc[0]) if loc else ""
     field = fields.get(key)
@@ -45,7 +45,7 @@ def reword(details: ErrorDetails, fields: Mapping[str, FieldInfo], file_keys: Se
 
 
 def _bound(kind: str, context: Mapping[str, Any]) -> str:
-    """What a number, a text or a list must keep to; "" for any other error."""
+    """The violated bound of a number, a string or a list; "" for any other error."""
     if kind in BOUNDS:
         sign, bound = BOUNDS[kind]
         return f"must be {sign} {context[bound]:g}"
@@ -59,8 +59,8 @@ def _bound(kind: str, context: Mapping[str, Any]) -> str:
 
 
 def unknown_name(kind: str, name: str, known: Sequence[str], all_of_them: str = "") -> str:
-    """ "unknown key; did you mean gamma?", or the list of what there is; where that would be too
-    long, the nearest and, in words, what `all_of_them` are."""
+    """ "unknown key; did you mean gamma?", or the list of known names. `all_of_them` describes a
+    list that is too long; then only the nearest names are listed."""
     nearest = nearest_name(name, list(known))
     if nearest:
         return f"unknown {kind}; did you mean {nearest}?"
@@ -82,7 +82,7 @@ def not_among(given: object, allowed: Sequence[object]) -> str:
 
 
 def show(value: object) -> str:
-    """A value as a spec file writes it."""
+    """A value as in a spec file."""
     if isinstance(value, bool):
         return str(value).lower()
     if value is None:

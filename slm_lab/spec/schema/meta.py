@@ -1,4 +1,4 @@
-"""`meta`: how often, on what, and how parallel the spec is run."""
+"""`meta`: Sessions, seeds, rows, devices, and the mode of parallel training."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -8,18 +8,17 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     Field,
-    GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     create_model,
     field_validator,
 )
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, core_schema
+from pydantic_core import CoreSchema
 from typing_extensions import override
 
 from slm_lab.spec.modes import MODES, Mode, mode_of
 from slm_lab.spec.schema import bounds
-from slm_lab.spec.schema.block import Block, missing_key_error, spec_error
+from slm_lab.spec.schema.block import Block, ChosenModel, missing_key_error, spec_error
 from slm_lab.spec.schema.fields import Distributed, Int, SpecOrRatio
 from slm_lab.spec.schema.messages import not_among, show
 from slm_lab.spec.schema.scheduler import SchedulerSpec
@@ -28,14 +27,14 @@ CorrectionName: TypeAlias = Literal["none", "vtrace"]
 
 
 class CorrectionSpec(Block):
-    """What is done about unrolls that an older policy than the learner's has played."""
+    """The correction of unrolls whose policy is older than the learner's."""
 
     name: CorrectionName = Field(
-        description="none: they are taken as fresh; vtrace: weights that are cut off (V-trace, "
-        "arXiv:1802.01561)"
+        description="none: unrolls count as fresh; vtrace: truncated importance weights "
+        "(arXiv:1802.01561)"
     )
-    rho_bar: float = Field(1.0, gt=0, description="ρ̄, bounds the weight of a temporal difference")
-    c_bar: float = Field(1.0, gt=0, description="c̄, bounds how far a difference reaches back")
+    rho_bar: float = Field(1.0, gt=0, description="ρ̄, bound of the weight of a temporal difference")
+    c_bar: float = Field(1.0, gt=0, description="c̄, bound of how far a difference reaches back")
 
 
 def _word_as_correction(value: Any) -> Any:
@@ -55,69 +54,70 @@ Correction: TypeAlias = Annotated[
     CorrectionSpec,
     BeforeValidator(_word_as_correction, json_schema_input_type=CorrectionName | CorrectionSpec),
 ]
-"""A correction by its name, or a block of the name and its bounds."""
+"""The name of a correction, or a block of its name and bounds."""
 
 
 class ActorLearnerSpec(Block):
-    """How actors and the learner work together (`distributed: "actor_learner"`). An unroll is what
-    an actor hands over at once, a number of steps of each of its environments."""
+    """Settings of `distributed: "actor_learner"`. An unroll is the block of steps that an actor
+    sends at once: `unroll_length` steps of each of its environments."""
 
     unroll_length: Annotated[Int | None, bounds.ROLLOUT] = Field(
         None,
         ge=1,
-        description="steps of each environment that an actor hands over at once; null: the rollout "
-        "of the algorithm, or 8 where it replays",
+        description="steps of each environment in one unroll; null: the algorithm's rollout, or 8 "
+        "for replay algorithms",
     )
     learn_queue: Annotated[Int, bounds.UNROLLS] = Field(
         1,
         ge=1,
-        description="unrolls that one training event of an on-policy algorithm learns from",
+        description="unrolls per training event of an on-policy algorithm",
     )
     queue_size: Annotated[Int, bounds.UNROLLS] = Field(
         1,
         ge=1,
-        description="unrolls of one actor that may wait for the learner, or lie with it, while the "
-        "actor goes on; it pauses when there are more",
+        description="unrolls of one actor that the learner has not finished; the actor pauses "
+        "when there are more",
     )
     correction: Correction = Field(
         CorrectionSpec(name="none"),
-        description="correction of unrolls of an older policy: none or vtrace, or a block",
+        description="correction of unrolls of an older policy: none, vtrace, or a block",
     )
     publish_frequency: Annotated[Int, bounds.FRAMES] = Field(
         1,
         ge=1,
-        description="least training events between two publications of the weights",
+        description="minimum number of training events between two publications of the weights",
     )
     inference: Literal["local", "learner"] = Field(
-        "local", description="who computes actions: each actor, or the learner for all of them"
+        "local",
+        description="where actions are computed: in each actor, or in the learner for all actors",
     )
     train_ratio: SpecOrRatio = Field(
         "spec",
-        description="gradient steps per frame of an algorithm that replays: a number > 0 and "
-        "<= 1000; spec: what its own keys ask for; null: as many as the learner can make",
+        description="gradient steps per frame of a replay algorithm: a number > 0 and <= 1000; "
+        "spec: as its own keys say; null: as many as the learner can make",
     )
     serial: bool = Field(
         False,
-        description="actors and learner take turns in one process, for debugging and tests",
+        description="run actors and learner in turn in one process, for debugging and tests",
     )
 
 
 class ConfirmSpec(Block):
-    """The best specs of a search, run again with fresh seeds."""
+    """Repeats the best specs of a search with fresh seeds."""
 
-    top: Annotated[Int, bounds.CONFIRMED] = Field(ge=1, description="how many specs")
-    max_session: Annotated[Int, bounds.SESSIONS] = Field(ge=1, description="seeds of each")
+    top: Annotated[Int, bounds.CONFIRMED] = Field(ge=1, description="number of specs")
+    max_session: Annotated[Int, bounds.SESSIONS] = Field(ge=1, description="seeds per spec")
 
 
 class SearchResourcesSpec(Block):
-    """What one trial of a search occupies while it runs."""
+    """The resources of one trial of a search."""
 
     cpu: float = Field(
         1.0,
         gt=0,
-        description="CPU cores, may be a fraction; 1: one for each process of it that trains",
+        description="CPU cores, may be a fraction; 1: one per training process of the trial",
     )
-    gpu: float = Field(0.0, ge=0, description="GPUs: a fraction of one, or a whole number")
+    gpu: float = Field(0.0, ge=0, description="GPUs: a fraction up to 1, or a whole number")
 
     @field_validator("gpu")
     @classmethod
@@ -128,7 +128,7 @@ class SearchResourcesSpec(Block):
 
 
 class MetaSpec(Block):
-    """How a spec is run: processes, seeds, rows, checkpoints, and the way of parallel training."""
+    """How a spec is run: processes, seeds, rows, checkpoints, and the mode of parallel training."""
 
     LEGACY: ClassVar[Mapping[str, str]] = {
         "num_gpus": "the GPU is chosen by agent.net.gpu",
@@ -138,79 +138,83 @@ class MetaSpec(Block):
 
     distributed: Distributed = Field(
         False,
-        description="what the Sessions do together: nothing (independent seeds), Hogwild! with "
-        "shared or synced weights, averaged gradients, or acting for one learner",
+        description="mode of parallel training: none (independent seeds), Hogwild! with shared or "
+        "synced weights, all-reduced gradients, or actors and a learner",
     )
     max_session: Annotated[Int, bounds.SESSIONS] = Field(
         1,
         ge=1,
-        description="Sessions of a Trial: seeds, or workers of one distributed training; of "
-        "actor_learner the actors, and the learner is one process more",
+        description="Sessions of a Trial: seeds, or workers of one distributed training; with "
+        "actor_learner the number of actors, without the learner",
     )
     max_trial: Annotated[Int, bounds.TRIALS] = Field(
-        1, ge=1, description="trials of a search; more where a grid has more points"
+        1, ge=1, description="trials of a search; more if a grid has more points"
     )
     log_frequency: Annotated[Int | None, bounds.FRAMES] = Field(
         None,
         ge=1,
-        description="frames between rows, per Session; null: a 200th of a Session's share of the "
-        "budget, written down at the start",
+        description="frames between rows, per Session; null: 1/200 of a Session's share of the "
+        "budget, recorded at the start",
     )
     eval_frequency: Annotated[Int, bounds.FRAMES] = Field(
         10_000, ge=1, description="frames between evaluations, per Session"
     )
     rigorous_eval: Annotated[Int, bounds.ENVS] = Field(
-        0, ge=0, description="evaluation environments; 0: the training returns stand in"
+        0, ge=0, description="evaluation environments; 0: no evaluation, training returns are used"
     )
     random_seed: Annotated[Int, bounds.SEED] | None = Field(
-        None, ge=0, description="root seed of everything; null: drawn, and written down"
+        None,
+        ge=0,
+        description="root seed of all random numbers; null: drawn at the start and recorded",
     )
     save_interval: float = Field(
         10.0,
         ge=0,
-        description="least seconds between checkpoints; 0: one at every row, of Hogwild! workers "
-        "one a second",
+        description="minimum seconds between checkpoints; 0: one at every row (Hogwild!: one per "
+        "second)",
     )
     threads: Annotated[Int, bounds.THREADS] = Field(
         1, ge=1, description="torch threads per process"
     )
-    stop_return: float | None = Field(None, description="end the run once recent_return reaches it")
+    stop_return: float | None = Field(
+        None, description="the run ends once recent_return reaches it"
+    )
     max_run: Annotated[Int, bounds.RUNS] = Field(
-        1, ge=1, description="independent seeds of a distributed training, one after another"
+        1, ge=1, description="independent seeds of a distributed training, run sequentially"
     )
     max_restart: Int = Field(
         3,
         ge=0,
-        description="restarts of each worker or actor that dies, or of all ranks; retries of a "
-        "failed trial",
+        description="restarts per failed worker or actor, or of all ranks; retries per failed "
+        "trial",
     )
     scale: Literal["linear", "strong", "weak"] = Field(
-        "linear", description="all_reduce: how totals are divided among the ranks"
+        "linear", description="all_reduce: how the spec's totals are divided among ranks"
     )
     scale_lr: bool = Field(
         True,
-        description="all_reduce: scale learning rates with the ranks, and how fast targets follow",
+        description="all_reduce: scale learning rates and target updates with the ranks",
     )
-    actor_learner: ActorLearnerSpec = Field(
-        ActorLearnerSpec(), description="settings of the mode of that name"
+    actor_learner: ActorLearnerSpec = Field(ActorLearnerSpec(), description="settings of this mode")
+    cluster: str | None = Field(
+        None, description='address of a Ray cluster, or "auto"; null: this machine'
     )
-    cluster: str | None = Field(None, description='Ray address, or "auto"; null: this machine')
     record_video: Annotated[Int | None, bounds.FRAMES] = Field(
         None, ge=1, description="frames between recorded evaluation episodes; null: none"
     )
     search_alg: Literal["random", "optuna", "hyperopt"] = Field(
-        "random", description="what proposes the specs of a search"
+        "random", description="searcher: proposes the specs of trials"
     )
     confirm: ConfirmSpec | None = Field(
-        None, description="re-run the best specs of a search with fresh seeds"
+        None, description="repeats the best specs of a search with fresh seeds"
     )
     search_resources: SearchResourcesSpec = Field(
-        SearchResourcesSpec(), description="what one trial occupies"
+        SearchResourcesSpec(), description="resources of one trial"
     )
     search_scheduler: SchedulerSpec | None = Field(
         None,
-        description="which trials of a search are stopped early: arguments of ASHA, or `name` and "
-        "arguments of another scheduler",
+        description="stops trials of a search early: arguments of ASHA, or `name` and arguments of "
+        "another scheduler",
     )
 
     @property
@@ -219,14 +223,14 @@ class MetaSpec(Block):
         return mode_of(self.distributed)
 
     def share_of(self, max_frame: int) -> int:
-        """The frames of a budget that each Session counts: workers and ranks share them, a learner
-        counts what all its actors play."""
+        """The part of a frame budget that each Session counts. Workers and ranks share a budget. A
+        learner counts the frames of all its actors."""
         return max_frame // self.max_session if self.mode.shares_budget else max_frame
 
     @property
     def sessions_per_training(self) -> int:
-        """Of independent seeds each is a training; the learner is one more than its actors, unless
-        they take turns with it in one process."""
+        """Sessions per training: 1 for independent seeds; 1 + the actors for a learner, or 1 with
+        `serial`, which runs them in one process."""
         if self.distributed is False:
             return 1
         if self.mode.has_learner:
@@ -235,41 +239,39 @@ class MetaSpec(Block):
 
     @property
     def num_sessions(self) -> int:
-        """Of one Trial."""
+        """The Sessions of one Trial."""
         trainings = self.max_session if self.distributed is False else 1
         return trainings * self.sessions_per_training * self.max_run
 
     @property
     def trainings(self) -> list[range]:
-        """The Sessions of one Trial by the trainings that they are part of; of a learner and its
-        actors the learner is the first."""
+        """The Sessions of each training of one Trial; a learner precedes its actors."""
         size = self.sessions_per_training
         return [range(first, first + size) for first in range(0, self.num_sessions, size)]
 
     @property
     def writers(self) -> list[int]:
-        """The Sessions that write rows: of those with one agent in common, ranks or actors and
-        their learner, the first."""
+        """The Sessions that write rows: the first of those with one common agent, else all."""
         if self.mode.one_agent:
             return [sessions[0] for sessions in self.trainings]
         return list(range(self.num_sessions))
 
     @property
     def writers_per_training(self) -> int:
-        """Of the Sessions that train one agent."""
+        """The Sessions per training that write rows."""
         return len(self.writers) // len(self.trainings)
 
     def is_first_of_training(self, session: int) -> bool:
-        """Whether a Session trains alone, or is the first of those that train together."""
+        """Whether a Session trains alone, or is the first one of its training."""
         return session % self.sessions_per_training == 0
 
     def is_actor(self, session: int) -> bool:
-        """Whether a Session only acts, for the learner that is the first of its training."""
+        """Whether a Session only acts; the first Session of its training is the learner."""
         return self.mode.has_learner and not self.is_first_of_training(session)
 
 
 class _ExtendedMetaSpec(MetaSpec):
-    """With blocks of modes from packages. Its class is made at run time, so it pickles as data."""
+    """`MetaSpec` with blocks of plug-in modes. Made at run time, it pickles as data."""
 
     BLOCKS: ClassVar[tuple[tuple[str, type[Block]], ...]] = ()
 
@@ -284,7 +286,7 @@ def _unpickled(blocks: tuple[tuple[str, type[Block]], ...], data: dict[str, Any]
 
 @cache
 def _extended(blocks: tuple[tuple[str, type[Block]], ...]) -> type[MetaSpec]:
-    about = "settings of the mode of that name"
+    about = "settings of this mode"
     fields: dict[str, Any] = {
         word: (model, Field(model(), description=about)) for word, model in blocks
     }
@@ -294,7 +296,7 @@ def _extended(blocks: tuple[tuple[str, type[Block]], ...]) -> type[MetaSpec]:
 
 
 def meta_model() -> type[MetaSpec]:
-    """`MetaSpec`, with a block for each mode of a package that has keys of its own."""
+    """`MetaSpec`, with a block for each plug-in mode that has keys."""
     entries = ((word, MODES.get(word)) for word in MODES.names())
     blocks = tuple(
         (word, entry.params)
@@ -304,23 +306,14 @@ def meta_model() -> type[MetaSpec]:
     return _extended(blocks) if blocks else MetaSpec
 
 
-class MetaBlock:
-    """The type of the block `meta`: a `MetaSpec` as `meta_model` makes it."""
+class MetaBlock(ChosenModel):
+    """The type of the block `meta`: the model that `meta_model` returns."""
 
+    @override
     def validate(self, value: Any) -> MetaSpec:
-        """The block as its model."""
         return value if isinstance(value, MetaSpec) else meta_model().model_validate(value)
 
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(
-            self.validate,
-            serialization=core_schema.plain_serializer_function_ser_schema(
-                lambda block: block.model_dump(mode="json")
-            ),
-        )
-
+    @override
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:

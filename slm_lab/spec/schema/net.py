@@ -1,4 +1,4 @@
-"""`agent.net`: the networks, their optimizers and the copies of them that targets are read from."""
+"""`agent.net`: the networks, their optimizers and target networks."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
@@ -20,7 +20,14 @@ from typing_extensions import override
 
 from slm_lab.spec.schema import bounds
 from slm_lab.spec.schema.arc import ArcSpec
-from slm_lab.spec.schema.block import Block, error_line, spec_error, spec_errors
+from slm_lab.spec.schema.block import (
+    Block,
+    error_line,
+    given_value,
+    key_error,
+    spec_error,
+    spec_errors,
+)
 from slm_lab.spec.schema.fields import BatchNorm, Gpu, Int, IntList
 from slm_lab.spec.schema.layers import ConvLayer, ConvLayers, HydraLayers, Stack, stacks_of
 from slm_lab.spec.schema.messages import unknown_name
@@ -31,10 +38,10 @@ Role: TypeAlias = Literal["actor", "critic"]
 
 ROLES: tuple[Role, ...] = ("actor", "critic")
 SAME_FOR_BOTH = ("type", "shared", "use_same_optim", "gpu")
-"""Keys of a net that have no `actor_*` and `critic_*` variants."""
+"""Keys of a net without `actor_*` and `critic_*` variants."""
 
 TARGET_KEYS = ("update_type", "update_frequency", "polyak_coef")
-"""Keys of a net: how a target network follows it."""
+"""Keys of a net for the updates of its target network."""
 
 
 def _known_activation(name: str) -> str:
@@ -87,84 +94,82 @@ Widths: TypeAlias = Annotated[IntList, AfterValidator(_widths), bounds.WIDTH, bo
 
 
 class NetSpec(Block):
-    """What every net has. `actor_KEY` and `critic_KEY` set a key for one of the two roles only;
-    `net_for_role` folds them in."""
+    """The keys of every net. `actor_KEY` and `critic_KEY` set a key for one role only;
+    `net_for_role` applies them."""
 
     type: str = Field(description="kind of net")
-    shared: bool = Field(False, description="actor and critic share the body, and one optimizer")
-    hid_layers_activation: Activation = Field("relu", description="after every hidden layer")
+    shared: bool = Field(False, description="actor and critic share the body and the optimizer")
+    hid_layers_activation: Activation = Field(
+        "relu", description="activation after each hidden layer"
+    )
     out_layer_activation: OutActivation = Field(
-        None, description="after the output layer: null, a name, or one per head"
+        None, description="activation after the output layer: null, a name, or one per head"
     )
     init_fn: Initialiser | None = Field(
-        None, description="function of torch.nn.init for the weights; null: torch's own"
+        None, description="function of torch.nn.init for the weights; null: torch's default"
     )
     init_std: float | None = Field(
         None,
         ge=0,
-        description="gain of the output layer, which is then orthogonal "
-        "(written actor_init_std, critic_init_std)",
+        description="gain of an orthogonal initialisation of the output layer, mostly as "
+        "actor_init_std, critic_init_std",
     )
-    layer_norm: bool = Field(False, description="LayerNorm in every hidden layer")
+    layer_norm: bool = Field(False, description="LayerNorm in each hidden layer")
     batch_norm: BatchNorm = Field(
         False,
-        description='batch normalisation in every hidden layer; "renorm": batch '
+        description='batch normalisation in each hidden layer; "renorm": batch '
         "renormalisation (arXiv:1702.03275)",
     )
     norm_place: Literal["before", "after"] | None = Field(
         None,
-        description="where normalisation stands: before every activation, or after it, and batch "
-        'normalisation of the input; null: "after" in CrossQ, else "before"',
+        description="normalisation before or after each activation; with after, batch "
+        'normalisation of the input too; null: "after" in CrossQ, else "before"',
     )
     clip_grad_val: float | None = Field(
-        None, gt=0, description="largest global norm of the gradient; null: no clipping"
+        None, gt=0, description="maximum global norm of the gradient; null: no clipping"
     )
     loss_spec: LossSpec = Field(
-        LossSpec(name="MSELoss"), description="loss of the value function, by torch.nn name"
+        LossSpec(name="MSELoss"), description="loss of the value function, a class of torch.nn"
     )
     optim_spec: OptimSpec = Field(
-        OptimSpec(name="GlobalAdam"), description="optimizer, by torch.optim name"
+        OptimSpec(name="GlobalAdam"), description="optimizer, a class of torch.optim"
     )
     lr_scheduler_spec: LRSchedulerSpec | None = Field(
-        None, description="learning rate over the run, by torch.optim.lr_scheduler name"
+        None, description="learning-rate schedule, a class of torch.optim.lr_scheduler"
     )
     use_same_optim: bool = Field(
-        False, description="the critic is trained with the actor's optimizer and scheduler"
+        False, description="the critic uses the actor's optimizer and scheduler"
     )
     update_type: Literal["replace", "polyak"] = Field(
-        "replace", description="how a target network follows: copied, or averaged by polyak_coef"
+        "replace", description="update of target networks: copy, or average with polyak_coef"
     )
     update_frequency: Annotated[Int, bounds.FRAMES] = Field(
-        1, ge=1, description="frames between updates of the target network"
+        1, ge=1, description="frames between updates of target networks"
     )
     polyak_coef: float = Field(0.0, ge=0, le=1, description="τ: target ← τ net + (1 − τ) target")
     log_std_init: float | None = Field(
-        None, description="ln σ at the start, free of the observation; null: an output of the net"
+        None,
+        description="initial ln σ, independent of observations; null: ln σ is an output of the net",
     )
     gpu: Gpu = Field(
         False,
-        description='train on a GPU, where there are several each Session on the next; "auto": if '
-        "there is one",
+        description='train on a GPU; with several GPUs, Sessions take turns; "auto": if there is '
+        "one",
     )
 
     _variants: dict[str, Any] = PrivateAttr(default_factory=dict)
 
     @property
     def variants(self) -> Mapping[str, Any]:
-        """The `actor_*` and `critic_*` keys as the file gives them."""
+        """The `actor_*` and `critic_*` keys of the file."""
         return self._variants
 
     def role_keys(self, role: Role) -> dict[str, Any]:
-        """The keys that `role` sets for itself, without the prefix, as the file gives them."""
-        prefix = f"{role}_"
-        return {
-            key.removeprefix(prefix): value
-            for key, value in self._variants.items()
-            if key.startswith(prefix)
-        }
+        """The file's keys for `role`, without the prefix."""
+        return _keys_of(role, self._variants)
 
     def own_keys(self) -> dict[str, Any]:
-        """The keys common to both roles, as JSON data."""
+        """The keys of both roles, as JSON data."""
         whole = self.model_dump(mode="json")
         return {key: value for key, value in whole.items() if key not in self._variants}
 
@@ -184,7 +189,7 @@ class NetSpec(Block):
         for role in ROLES:
             wrong.extend(_role_problems(cls, own, role, variants))
         if wrong or net is None:
-            raise spec_errors(cls.__name__, wrong)
+            raise spec_errors(wrong)
         net._variants = variants
         return net
 
@@ -193,7 +198,7 @@ class NetSpec(Block):
     def __get_pydantic_json_schema__(
         cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """Every key has its `actor_*` and `critic_*` variants."""
+        """Adds the `actor_*` and `critic_*` variants of keys."""
         schema = super().__get_pydantic_json_schema__(core_schema, handler)
         properties = schema["properties"]
         for key in [key for key in cls.model_fields if key not in SAME_FOR_BOTH]:
@@ -206,6 +211,11 @@ class NetSpec(Block):
         return {**handler(self), **self._variants}
 
 
+def _keys_of(role: Role, variants: Mapping[str, Any]) -> dict[str, Any]:
+    prefix = f"{role}_"
+    return {k.removeprefix(prefix): v for k, v in variants.items() if k.startswith(prefix)}
+
+
 def _role_of(key: object) -> Role | None:
     return next((r for r in ROLES if isinstance(key, str) and key.startswith(f"{r}_")), None)
 
@@ -213,17 +223,13 @@ def _role_of(key: object) -> Role | None:
 def _role_problems(
     cls: type[NetSpec], own: Mapping[str, Any], role: Role, variants: Mapping[str, Any]
 ) -> list[InitErrorDetails]:
-    """Problems of the keys that `role` sets: the net is checked with these keys in place."""
-    prefix = f"{role}_"
-    changes = {k.removeprefix(prefix): v for k, v in variants.items() if k.startswith(prefix)}
+    """The problems of the keys of `role`. Checks the net with these keys applied."""
+    prefix, changes = f"{role}_", _keys_of(role, variants)
     wrong = [
-        error_line(
-            (prefix + key,), f"{key} holds for actor and critic alike", variants[prefix + key]
-        )
+        error_line((prefix + key,), f"{key} is the same for actor and critic", changes.pop(key))
         for key in SAME_FOR_BOTH
         if key in changes
     ]
-    changes = {key: value for key, value in changes.items() if key not in SAME_FOR_BOTH}
     known = [key for key in cls.file_keys() if key not in SAME_FOR_BOTH]
     for key in [key for key in changes if key not in known]:
         message = unknown_name("key", prefix + key, [prefix + k for k in known])
@@ -241,14 +247,9 @@ def _role_problems(
 
 
 def _lines(error: ValidationError) -> list[InitErrorDetails]:
-    """The lines of an error that a Block has worded."""
+    """The lines of an error of a Block."""
     return [
-        error_line(
-            details["loc"],
-            details["msg"],
-            details["input"],
-            bool(details.get("ctx", {}).get("missing", False)),
-        )
+        error_line(details["loc"], details["msg"], given_value(details))
         for details in error.errors(include_url=False)
     ]
 
@@ -271,42 +272,42 @@ class DuelingMLPNetSpec(MLPNetSpec):
 
 
 class HydraMLPNetSpec(NetSpec):
-    """Layers that all outputs share, then hidden layers of its own for each output.
+    """Layers that all outputs share, then separate hidden layers for each output.
 
-    The outputs are those of the algorithm: the policy and the value with `shared`, in this order,
-    otherwise one per net. There is one observation, so one head, which the body follows.
+    With `shared` the outputs are the policy and the value, in this order, otherwise one per net.
+    There is one observation, so there is one head; the body follows it.
     """
 
-    LEGACY: ClassVar[Mapping[str, str]] = MLPNetSpec.LEGACY
+    LEGACY = MLPNetSpec.LEGACY
 
     type: str = Field("HydraMLPNet", description="kind of net")
     hid_layers: HydraLayers = Field(
-        description="units per layer of [heads, body, tails]; tails: one list for every output "
-        "alike, or one list per output, as [[64], [64], [[32], [16, 16]]]"
+        description="units per layer of [heads, body, tails]; tails: one list for all outputs, or "
+        "one list per output, as [[64], [64], [[32], [16, 16]]]"
     )
 
     def trunk(self) -> Stack:
-        """What all outputs share."""
+        """Units of the layers that all outputs share."""
         heads, body = (stacks_of(part) for part in self.hid_layers[:2])
         return (*heads[0], *body[0])
 
     def tails(self) -> tuple[Stack, ...]:
-        """What each output has for itself; one for all alike."""
+        """Units of the layers of each output; a single stack is for all."""
         return stacks_of(self.hid_layers[2])
 
 
 class ConvNetSpec(NetSpec):
-    """Convolutions over images (C, H, W), then fully connected layers.
-
-    `layer_norm` normalises an image over all of its numbers and scales it by channel.
-    """
+    """Convolutions over images (C, H, W), then fully connected layers. `layer_norm` normalises an
+    image over all its numbers and scales it by channel."""
 
     type: str = Field("ConvNet", description="kind of net")
     conv_hid_layers: ConvLayers = Field(
-        description="one [out channels, kernel, stride, padding, dilation] per layer, the last "
-        "three 1, 0, 1 by default; sizes are numbers or [height, width]"
+        description="one [out channels, kernel, stride, padding, dilation] per layer; the last "
+        "three default to 1, 0, 1; sizes are numbers or [height, width]"
     )
-    fc_hid_layers: Widths = Field((), description="units per fully connected layer after them")
+    fc_hid_layers: Widths = Field(
+        (), description="units per fully connected layer after the convolutions"
+    )
     normalize: bool = Field(False, description="divide the image by 255")
 
     def conv_layers(self) -> list[ConvLayer]:
@@ -322,7 +323,7 @@ class DuelingConvNetSpec(ConvNetSpec):
 
 def _one_way(value: bool) -> bool:
     if value:
-        raise spec_error("must be false: an agent acts before it can read what is still to come")
+        raise spec_error("must be false: an agent acts before it has seen later observations")
     return value
 
 
@@ -332,7 +333,7 @@ OneDirection: TypeAlias = Annotated[bool, AfterValidator(_one_way)]
 class RecurrentNetSpec(NetSpec):
     """Fully connected layers, then recurrent ones."""
 
-    LEGACY: ClassVar[Mapping[str, str]] = MLPNetSpec.LEGACY
+    LEGACY = MLPNetSpec.LEGACY
 
     type: str = Field("RecurrentNet", description="kind of net")
     cell_type: Literal["GRU", "LSTM", "RNN"] = Field("GRU", description="recurrent cell")
@@ -342,63 +343,65 @@ class RecurrentNetSpec(NetSpec):
     )
     rnn_num_layers: Annotated[Int, bounds.STACKED] = Field(1, ge=1, description="recurrent layers")
     bidirectional: OneDirection = Field(
-        False, description="must be false: an agent cannot read what is still to come"
+        False, description="must be false: an agent has not seen later observations"
     )
     seq_len: Annotated[Int, bounds.SEQUENCE] = Field(
-        4, ge=1, description="steps over which gradients flow back: the length of a sequence"
+        4, ge=1, description="length of a sequence: the steps of backpropagation through time"
     )
     burn_in: Int = Field(
         0,
         ge=0,
-        description="replay memories: steps at the beginning of a sequence that bring the stored "
-        "state up to date and are not learned from",
+        description="replay memories: first steps of a sequence, which only update the stored "
+        "state",
     )
 
     @property
     def state_size(self) -> int:
-        """Numbers of the recurrent state; an LSTM has two of a kind."""
+        """Size of the recurrent state; an LSTM has two vectors."""
         return self.rnn_num_layers * self.rnn_hidden_size * (2 if self.cell_type == "LSTM" else 1)
 
     @model_validator(mode="after")
     def _learns_from_something(self) -> Self:
         if self.burn_in >= self.seq_len:
-            message = f"must be below seq_len ({self.seq_len}): the rest is learned from"
-            raise spec_errors("burn_in", [error_line(("burn_in",), message, self.burn_in)])
+            message = (
+                f"must be below seq_len ({self.seq_len}): only the remaining steps are learned from"
+            )
+            raise key_error("burn_in", message, self.burn_in)
         return self
 
 
 def _in_the_arc(value: bool) -> bool:
     if value:
-        raise spec_error("must be false: write the layer into the arc, where it belongs")
+        raise spec_error("must be false: add the layer to the arc instead")
     return value
 
 
 NotBesideArc: TypeAlias = Annotated[bool, AfterValidator(_in_the_arc)]
-"""A layer that other nets add, and that an arc names where it wants it."""
+"""A layer that an arc must contain instead."""
 
 
 class TorchArcNetSpec(NetSpec):
-    """A body written as a list of torch.nn layers; linear output layers follow it.
-
-    `init_fn` fills linear layers and convolutions, with the gain of the activation that follows.
-    """
+    """A body written as a list of torch.nn layers; linear output layers follow it. `init_fn` fills
+    linear layers and convolutions, with the gain of the activation that follows."""
 
     LEGACY: ClassVar[Mapping[str, str]] = {
-        "hid_layers_activation": "the arc names its activations",
+        "hid_layers_activation": "the arc contains its activations",
     }
 
     type: str = Field("TorchArcNet", description="kind of net")
-    layer_norm: NotBesideArc = Field(False, description="LayerNorm stands in the arc")
-    batch_norm: NotBesideArc = Field(False, description="LazyBatchNorm1d stands in the arc")
-    norm_place: None = Field(None, description="the arc says where its normalisation stands")
+    layer_norm: NotBesideArc = Field(False, description="must be false: add LayerNorm to the arc")
+    batch_norm: NotBesideArc = Field(
+        False, description="must be false: add LazyBatchNorm1d to the arc"
+    )
+    norm_place: None = Field(None, description="must be null: the arc contains its normalisation")
     normalize: bool = Field(
-        False, description="divide images by 255; other observations stay as they are"
+        False, description="divide images by 255; does not change other observations"
     )
     arc: ArcSpec | None = Field(
-        None, description="the body; required, here or as actor_arc and critic_arc"
+        None, description="the body; required, as arc, or as actor_arc and critic_arc"
     )
 
 
 def given_keys(net: NetSpec) -> set[str]:
-    """The keys that the file gives, variants included; the others have their defaults."""
+    """The keys of the file, variants included; others have their defaults."""
     return set(net.model_fields_set) | set(net.variants)

@@ -1,4 +1,4 @@
-"""Blocks that name a class of torch, with its arguments beside the name."""
+"""Blocks of a torch class: its name, with its arguments beside it."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
@@ -14,13 +14,25 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 from typing_extensions import override
 
-from slm_lab.spec.schema.block import Block, error_line, missing_key_error, spec_errors
+from slm_lab.spec.schema.block import (
+    Block,
+    error_line,
+    key_error,
+    missing_key_error,
+    spec_errors,
+)
 from slm_lab.spec.schema.messages import unknown_name
 from slm_lab.spec.torch_table import Kind, argument_problems, entries, with_whole_numbers
 
+KIND_WORDS: Mapping[Kind, str] = {
+    "optimizers": "an optimizer",
+    "schedulers": "a learning-rate scheduler",
+    "losses": "a loss",
+}
+
 
 class TorchPart(Block):
-    """`{"name": …, argument: value, …}`: in the model the arguments are gathered in `args`."""
+    """`{"name": …, argument: value, …}`; the model collects the arguments in `args`."""
 
     KIND: ClassVar[Kind] = "losses"
 
@@ -33,10 +45,10 @@ class TorchPart(Block):
         if not isinstance(data, Mapping):
             return handler(data)
         if "name" not in data:
-            raise missing_key_error("name", f"is missing: the name of {cls._kind_in_words()}", data)
+            raise missing_key_error("name", f"is missing: the name of {KIND_WORDS[cls.KIND]}", data)
         args = data.get("args", {})
         if not isinstance(args, Mapping):
-            raise spec_errors(cls.__name__, [error_line(("args",), "must be a block {…}", args)])
+            raise key_error("args", "must be a block {…}", args)
         args = {**args, **{k: v for k, v in data.items() if k not in ("name", "args")}}
         name = data["name"]
         if isinstance(name, str):
@@ -52,27 +64,16 @@ class TorchPart(Block):
     def _check(cls, name: str, args: Mapping[str, Any]) -> None:
         known = entries(cls.KIND)
         if name not in known:
-            message = unknown_name(f"name for {cls._kind_in_words()}", name, sorted(known))
-            raise spec_errors(cls.__name__, [error_line(("name",), message, name)])
+            message = unknown_name(f"name for {KIND_WORDS[cls.KIND]}", name, sorted(known))
+            raise key_error("name", message, name)
         if reason := known[name].refused:
-            raise spec_errors(cls.__name__, [error_line(("name",), reason, name)])
+            raise key_error("name", reason, name)
         wrong = [
-            error_line(
-                (problem.argument,), problem.message, args.get(problem.argument), problem.missing
-            )
-            for problem in argument_problems(known[name], args)
+            error_line((key,), message, args.get(key, ...))
+            for key, message in argument_problems(known[name], args)
         ]
         if wrong:
-            raise spec_errors(cls.__name__, wrong)
-
-    @classmethod
-    def _kind_in_words(cls) -> str:
-        return {
-            "optimizers": "an optimizer",
-            "schedulers": "a learning-rate scheduler",
-            "losses": "a loss",
-            "layers": "a layer",
-        }[cls.KIND]
+            raise spec_errors(wrong)
 
     @model_serializer
     def _flat(self) -> dict[str, Any]:
@@ -96,14 +97,14 @@ class TorchPart(Block):
 
 
 class OptimSpec(TorchPart):
-    """A torch.optim optimizer, or `GlobalAdam`, `GlobalRMSprop`, which work in every mode."""
+    """A torch.optim optimizer; `GlobalAdam` and `GlobalRMSprop` work in every mode."""
 
     KIND = "optimizers"
 
     @classmethod
     @override
     def _complete(cls, name: str, args: Mapping[str, Any]) -> dict[str, Any]:
-        """The learning rate is written down even where torch's default is meant."""
+        """Adds torch's default learning rate if there is none."""
         lr = entries(cls.KIND)[name].arguments["lr"].default
         return with_whole_numbers({"lr": lr, **args})
 

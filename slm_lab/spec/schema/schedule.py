@@ -11,13 +11,13 @@ from slm_lab.spec.schema.fields import Int
 
 
 class ScheduleSpec(Block):
-    """A value on the trial's frame clock: constant, or from `start_val` to `end_val`."""
+    """A value by the trial's frame clock: constant, or from `start_val` to `end_val`."""
 
     name: Literal["no_decay", "linear_decay", "rate_decay", "periodic_decay"] = Field(
-        "no_decay", description="shape; no_decay keeps start_val"
+        "no_decay", description="shape; no_decay: constant start_val"
     )
     start_val: float = Field(description="value until start_step")
-    end_val: float | None = Field(None, description="value from end_step on; null keeps start_val")
+    end_val: float | None = Field(None, description="value from end_step; null: start_val")
     start_step: Annotated[Int, bounds.FRAMES] = Field(
         0, ge=0, description="frame at which the change begins"
     )
@@ -30,7 +30,7 @@ class ScheduleSpec(Block):
         if self.name == "no_decay":
             return self
         wrong = [
-            error_line((key,), f"is missing: {self.name} needs it", None, missing=True)
+            error_line((key,), f"is missing: {self.name} needs it")
             for key in ("end_val", "end_step")
             if getattr(self, key) is None
         ]
@@ -38,12 +38,12 @@ class ScheduleSpec(Block):
             message = f"must be >= start_step ({self.start_step})"
             wrong.append(error_line(("end_step",), message, self.end_step))
         if wrong:
-            raise spec_errors("ScheduleSpec", wrong)
+            raise spec_errors(wrong)
         return self
 
 
 def constant(value: float) -> ScheduleSpec:
-    """A schedule that keeps `value`."""
+    """A constant schedule."""
     return ScheduleSpec(start_val=value)
 
 
@@ -58,7 +58,7 @@ def _both_values(
             if value is not None and not allowed(value)
         ]
         if wrong:
-            raise spec_errors("ScheduleSpec", wrong)
+            raise spec_errors(wrong)
         return schedule
 
     return check

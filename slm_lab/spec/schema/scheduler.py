@@ -1,87 +1,86 @@
-"""`meta.search_scheduler`: which trials of a search end early, or change while they run."""
+"""`meta.search_scheduler`: stops trials of a search early, or changes them while they run."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, Field, field_validator
 
-from slm_lab.spec.schema.block import Block, error_line, spec_error, spec_errors
+from slm_lab.spec.schema.block import Block, key_error, spec_error
 from slm_lab.spec.schema.fields import AnyList, Int
 from slm_lab.spec.schema.messages import unknown_name
 
 
-class AshaSpec(Block):
-    """Asynchronous successive halving (arXiv:1810.05934): at frames grace_period · r^k a trial goes
-    on if it is among the best 1 / r of those that have come so far."""
+class HalvingSpec(Block):
+    """The common keys of schedulers that stop trials at frames grace_period · r^k."""
 
-    name: Literal["asha"] = Field("asha", description="which scheduler")
+    name: str
     grace_period: float | None = Field(
         None,
         gt=0,
         description="frames before which no trial is stopped; null: max_t / reduction_factor²",
     )
-    reduction_factor: float = Field(4.0, gt=1, description="r; of r trials one goes on")
+    reduction_factor: float = Field(gt=1, description="r; of r trials one continues")
     max_t: float | None = Field(
-        None, gt=0, description="frames at which all are stopped; null: env.max_frame"
+        None, gt=0, description="frames at which all trials are stopped; null: env.max_frame"
     )
+
+
+class AshaSpec(HalvingSpec):
+    """Asynchronous successive halving (arXiv:1810.05934). At frames grace_period · r^k a trial
+    continues if it is among the best 1 / r of the trials that have reached that frame."""
+
+    name: Literal["asha"] = Field("asha", description="scheduler")
+    reduction_factor: float = Field(4.0, gt=1, description="r; of r trials one continues")
     brackets: Int = Field(
-        1, ge=1, description="groups of trials, of which each begins to halve later by a factor r"
+        1, ge=1, description="groups of trials; each group starts halving a factor r later"
     )
     stop_last_trials: bool = Field(True, description="whether a trial that reaches max_t is ended")
 
 
-class HyperBandSpec(Block):
-    """HyperBand (arXiv:1603.06560): trials pause at frames grace_period · r^k until those that they
-    began with are there as well; the best 1 / r of them go on."""
+class HyperBandSpec(HalvingSpec):
+    """HyperBand (arXiv:1603.06560). Trials pause at frames grace_period · r^k until all trials of
+    their group arrive; the best 1 / r of them continue."""
 
-    name: Literal["hyperband"] = Field("hyperband", description="which scheduler")
-    grace_period: float | None = Field(
-        None,
-        gt=0,
-        description="frames before which no trial is stopped; null: max_t / reduction_factor²",
-    )
-    reduction_factor: float = Field(3.0, gt=1, description="r; of r trials one goes on")
-    max_t: float | None = Field(
-        None, gt=0, description="frames at which all are stopped; null: env.max_frame"
-    )
+    name: Literal["hyperband"] = Field("hyperband", description="scheduler")
+    reduction_factor: float = Field(3.0, gt=1, description="r; of r trials one continues")
 
 
 class MedianStoppingSpec(Block):
-    """The median stopping rule (Golovin et al. 2017): a trial ends whose best score is below the
-    median of what the others have averaged up to its frame."""
+    """The median stopping rule (Golovin et al. 2017): stops a trial whose best score is below the
+    median of the average scores of other trials up to its frame."""
 
-    name: Literal["median_stopping"] = Field("median_stopping", description="which scheduler")
+    name: Literal["median_stopping"] = Field("median_stopping", description="scheduler")
     grace_period: float | None = Field(
         None, gt=0, description="frames before which no trial is stopped; null: max_frame / 10"
     )
-    min_samples_required: Int = Field(3, ge=1, description="other trials that a median is made of")
+    min_samples_required: Int = Field(
+        3, ge=1, description="minimum number of other trials for a median"
+    )
 
 
 class PbtSpec(Block):
-    """Population based training (arXiv:1711.09846): from time to time the worst trials take over
-    the weights of one of the best, and its searched keys, changed a little."""
+    """Population based training (arXiv:1711.09846): at intervals the worst trials copy the weights
+    and the searched keys of one of the best, and perturb the keys."""
 
-    name: Literal["pbt"] = Field("pbt", description="which scheduler")
+    name: Literal["pbt"] = Field("pbt", description="scheduler")
     perturbation_interval: float | None = Field(
         None,
         gt=0,
-        description="frames between two looks at a trial, several log_frequency; "
-        "null: max_frame / 10",
+        description="frames between two perturbations of a trial, several log_frequency; null: "
+        "max_frame / 10",
     )
     burn_in_period: float = Field(
         0.0,
         ge=0,
-        description="frames before the first look, if more than perturbation_interval",
+        description="frames before the first perturbation, if more than perturbation_interval",
     )
     quantile_fraction: float = Field(
-        0.25, gt=0, le=0.5, description="the share of trials that take over, and are taken from"
+        0.25, gt=0, le=0.5, description="share of trials that copy, and that are copied"
     )
     resample_probability: float = Field(
-        0.25, ge=0, le=1, description="how often a key is drawn anew, not changed a little"
+        0.25, ge=0, le=1, description="probability that a key is resampled instead of perturbed"
     )
-    perturbation_factors: AnyList = Field(
-        (1.2, 0.8), description="the factors by which a number is changed"
-    )
+    perturbation_factors: AnyList = Field((1.2, 0.8), description="factors of a perturbation")
 
     @field_validator("perturbation_factors")
     @classmethod
@@ -107,11 +106,11 @@ _CLASSES = {
     "MedianStoppingRule": "median_stopping",
     "PopulationBasedTraining": "pbt",
 }
-"""The names of Ray Tune's classes mean the same."""
+"""The names of Ray Tune's classes, as aliases."""
 
 
 def _by_name(value: Any) -> Any:
-    """The block of the scheduler that is named; ASHA where none is."""
+    """The block of the named scheduler; without a name, ASHA."""
     if value is None or isinstance(value, BaseModel):
         return value
     if isinstance(value, str):
@@ -122,7 +121,7 @@ def _by_name(value: Any) -> Any:
     name = _CLASSES.get(given, given) if isinstance(given, str) else given
     if name not in MODELS:
         wrong = unknown_name("scheduler", str(given), list(MODELS))
-        raise spec_errors("search_scheduler", [error_line(("name",), wrong, given)])
+        raise key_error("name", wrong, given)
     return MODELS[name].model_validate({**value, "name": name})
 
 
@@ -130,4 +129,4 @@ SchedulerSpec: TypeAlias = Annotated[
     SchedulerBlock,
     BeforeValidator(_by_name, json_schema_input_type=str | SchedulerBlock),
 ]
-"""A scheduler by its name, or the block of its arguments."""
+"""The name of a scheduler, or a block of its arguments."""

@@ -1,4 +1,4 @@
-"""One experiment: agent, env, meta, and the search over them."""
+"""A whole spec: agent, env, meta, and the search over them."""
 
 from typing import Annotated, Any
 
@@ -11,22 +11,22 @@ from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.meta import META, MetaSpec
 
 ROWS = 200
-"""Rows of a Session where the spec does not say how often it writes one."""
+"""Rows of a Session if the spec has no log_frequency."""
 
 
 def _fits_in_file_names(name: str) -> str:
     size = len(name.encode())
     if size > NAME_BYTES:
-        why = "every file of the run begins with it"
+        why = "the name of every file of the run begins with it"
         raise spec_error(f"takes {size} bytes of a file name, at most {NAME_BYTES}: {why}")
     return name
 
 
 class Spec(Block):
-    """A spec: everything that an experiment depends on, checked and immutable."""
+    """A spec: the whole configuration of an experiment, checked and immutable."""
 
-    agent: AgentSpec = Field(description="what learns")
-    env: EnvSpec = Field(description="what it learns to act in")
+    agent: AgentSpec = Field(description="the agent")
+    env: EnvSpec = Field(description="the environment")
     meta: Annotated[MetaSpec, META] = Field(
         default_factory=lambda: META.validate({}), description="how it is run"
     )
@@ -39,12 +39,12 @@ class Spec(Block):
 
     @property
     def default_log_frequency(self) -> int:
-        """Frames between two rows of a Session, of which it then writes `ROWS`."""
+        """Frames between two rows of a Session for `ROWS` rows."""
         return max(1, self.meta.share_of(self.env.max_frame) // ROWS)
 
     @property
     def logs_by_default(self) -> bool:
-        """Whether it writes rows as often as a spec that does not say how often."""
+        """Whether the log frequency equals the default."""
         return self.log_frequency == self.default_log_frequency
 
     @property
@@ -54,7 +54,7 @@ class Spec(Block):
         return self.default_log_frequency if given is None else given
 
     def to_json(self) -> dict[str, Any]:
-        """The spec as JSON data with every default written out; `parse_spec` reads it back."""
+        """The spec as JSON data with all defaults; `parse_spec` reads it."""
         data: dict[str, Any] = self.model_dump(mode="json")
         if self.search is None:
             del data["search"]

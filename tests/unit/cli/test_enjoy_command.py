@@ -321,4 +321,4 @@ def test_a_mujoco_gl_that_does_not_do_is_one_line_with_the_fix(
     assert done.code == 2
     (line,) = done.err.splitlines()
     assert line.startswith(f"Hopper-v5 {what}: ")
-    assert line.endswith(f"; MUJOCO_GL={given} does not do here: set MUJOCO_GL=egl, or unset it")
+    assert line.endswith(f"; MUJOCO_GL={given} does not work here: set MUJOCO_GL=egl, or unset it")

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from slm_lab.metrics.extent import Extent
+from slm_lab.metrics.writer import Extent
 from slm_lab.storage.checkpoint import CheckpointStore
 from slm_lab.storage.lock import RunLock
 from slm_lab.storage.manifest import read_manifest

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 import slm_lab
-from slm_lab.core.cores import usable_cores
+from slm_lab.core.process import usable_cores
 from tests.faults.lab import call, write_spec
 from tests.faults.lab import command as lab_command
 from tests.support import ppo
@@ -25,7 +25,7 @@ def test_where_the_system_knows_no_affinity_all_cores_count(monkeypatch, known, 
 def test_nothing_else_asks_the_system():
     package = Path(slm_lab.__file__).parent
     asking = [path for path in package.rglob("*.py") if "sched_getaffinity" in path.read_text()]
-    assert [path.name for path in asking] == ["cores.py"]
+    assert [path.name for path in asking] == ["process.py"]
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slm_lab.core.numerals import significant
+from slm_lab.core.text import significant
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,9 @@ def test_what_the_environment_makes_of_its_arguments_counts():
 )
 def test_only_what_is_cheap_is_made(name, made, monkeypatch):
     asked = []
-    monkeypatch.setattr(check_spaces, "_of_made", lambda agent, spec: asked.append(spec.name) or [])
+    monkeypatch.setattr(
+        check_spaces, "_problems_with_spaces", lambda agent, spec: asked.append(spec.name) or []
+    )
     assert problems("ppo_cartpole", name=name) == []
     assert asked == ([name] if made else [])
 

@@ -3,8 +3,7 @@ import json
 import gymnasium
 import pytest
 
-from slm_lab.env.time_limit import episode_limit
-from slm_lab.env.versions import env_record
+from slm_lab.env.versions import env_record, episode_limit
 from slm_lab.session.play_episodes import MAX_STEPS, step_bound
 
 

@@ -5,7 +5,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from slm_lab.env.step import FinishedEpisodes
+from slm_lab.env.vector_env import FinishedEpisodes
 from slm_lab.experiment import baseline, shipped_returns
 from slm_lab.experiment.baseline import (
     cached_random_return,

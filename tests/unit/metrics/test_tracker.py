@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slm_lab.core.column import Column
 from slm_lab.core.errors import CheckpointError, LabError
+from slm_lab.core.types import Column
 from slm_lab.metrics.reader import Rows
 from slm_lab.metrics.row import BASE_COLUMNS
 from slm_lab.metrics.tracker import Tracker

@@ -7,9 +7,8 @@ import resource
 import pytest
 
 from slm_lab.core.errors import CheckpointError
-from slm_lab.metrics.extent import Extent
 from slm_lab.metrics.row import Row
-from slm_lab.metrics.writer import RowFiles, RowWriter, truncate_rows
+from slm_lab.metrics.writer import Extent, RowFiles, RowWriter, truncate_rows
 
 COLUMNS = ("frame", "total_reward")
 

@@ -119,7 +119,7 @@ def test_an_exception_becomes_a_failed_result_with_its_traceback(task, board, fa
     [
         LabError("what to do"),
         NonFiniteLossError("loss is nan\nat frame 64"),
-        SpecError("file.json: ppo", [Problem("env.name", "unknown", "Cart", True)]),
+        SpecError("file.json: ppo", [Problem("env.name", "unknown", "Cart")]),
     ],
     ids=lambda error: type(error).__name__,
 )

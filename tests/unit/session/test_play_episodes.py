@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slm_lab.core.errors import LabError
-from slm_lab.env.step import FinishedEpisodes
+from slm_lab.env.vector_env import FinishedEpisodes
 from slm_lab.session.play_episodes import (
     MAX_ENVS,
     MAX_STEPS,

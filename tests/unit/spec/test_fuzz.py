@@ -7,8 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from slm_lab.core.errors import SpecError
-from slm_lab.spec.check_files import check_file
-from slm_lab.spec.load import load_spec, parse_spec
+from slm_lab.spec.load import check_file, load_spec, parse_spec
 from tests.unit.spec.spec_data import ALL, set_at
 
 WORDS = st.sampled_from(

@@ -6,10 +6,9 @@ import time
 
 import pytest
 
-from slm_lab.core.errors import MOST_TOLD, Problem, SpecError
-from slm_lab.spec.check_files import check_file
+from slm_lab.core.errors import MAX_PRINTED, Problem, SpecError
 from slm_lab.spec.limits import JSON_LIMITS, LONGEST_KEY, MOST_KEYS, MOST_LEVELS, YAML_LIMITS
-from slm_lab.spec.load import load_spec
+from slm_lab.spec.load import check_file, load_spec
 from slm_lab.spec.read import read_file
 from tests.unit.spec.spec_data import PPO
 
@@ -111,5 +110,5 @@ def test_of_very_many_problems_only_the_first_are_printed():
     error = SpecError("s", [Problem(f"k{i}", "is wrong") for i in range(1234)])
     lines = str(error).splitlines()
     assert lines[0] == "s has 1234 problems"
-    assert lines[-2:] == [f"  k{MOST_TOLD - 1}: is wrong", f"  and {1234 - MOST_TOLD} more"]
+    assert lines[-2:] == [f"  k{MAX_PRINTED - 1}: is wrong", f"  and {1234 - MAX_PRINTED} more"]
     assert len(error.problems) == 1234

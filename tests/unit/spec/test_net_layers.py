@@ -35,14 +35,14 @@ def test_a_layer_that_cannot_be_part_of_a_body_is_refused_where_it_stands():
     dropout, gru = messages(raw)
     path = "agent.net.arc.modules.body.Sequential"
     assert dropout.startswith(f"{path}.1.Dropout = {{'p': 0.1}}: cannot be a layer here: it draws")
-    assert gru == f"{path}.2.GRU = null: cannot be a layer here: it keeps a state from step to " \
-                  "step; use RecurrentNet"  # fmt: skip
+    refusal = "cannot be a layer here: it has a recurrent state; use RecurrentNet"
+    assert gru == f"{path}.2.GRU = null: {refusal}"
 
 
 @pytest.mark.parametrize(
     ("spec", "key", "noted"),
     [
-        (SAC, "hid_layers_activation", "the arc names its activations"),
+        (SAC, "hid_layers_activation", "the arc contains its activations"),
         (A3C, "normalize", "it divides images by 255; env.normalize_obs"),
     ],
 )

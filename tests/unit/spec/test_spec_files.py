@@ -9,8 +9,7 @@ import pytest
 
 from slm_lab.core.errors import SpecError
 from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS
-from slm_lab.spec.check_files import check_file
-from slm_lab.spec.load import load_spec, load_specs, parse_spec, spec_names
+from slm_lab.spec.load import check_file, load_spec, load_specs, parse_spec, spec_names
 from slm_lab.spec.read import find_file, read_file, shipped_files
 from slm_lab.spec.schema.agent import USUAL_NAMES
 from tests.unit.spec.spec_data import ALL, PPO, RANDOM, changed, fillings

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from slm_lab.core.errors import CheckpointError
-from slm_lab.metrics.extent import Extent
+from slm_lab.metrics.writer import Extent
 from slm_lab.storage.checkpoint import CheckpointStore, read_state
 from slm_lab.storage.manifest import (
     FORMAT,

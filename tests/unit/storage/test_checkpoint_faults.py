@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from slm_lab.core.errors import CheckpointError
-from slm_lab.metrics.extent import Extent
+from slm_lab.metrics.writer import Extent
 from slm_lab.storage.checkpoint import CheckpointStore
 from tests.unit.storage.disk import FaultyStream, Killed, faults, full_disk
 

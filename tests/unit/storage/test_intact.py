@@ -7,7 +7,7 @@ import pytest
 
 from slm_lab.core.errors import CheckpointError, UsageError
 from slm_lab.experiment.search.trial_process import TrialTask, _note_in_log
-from slm_lab.metrics.extent import Extent
+from slm_lab.metrics.writer import Extent
 from slm_lab.storage.checkpoint import CheckpointStore
 from slm_lab.storage.intact import fall_back, read_saved_rows
 from slm_lab.storage.manifest import pending_path, previous_path, read_manifest

@@ -12,7 +12,7 @@ from slm_lab.agent.algorithm.policy_parts import CriticParts, assemble, build_wi
 from slm_lab.agent.algorithm.returns import gae
 from slm_lab.agent.batch import Rollout
 from slm_lab.agent.net.value_transform import ValueTransform
-from slm_lab.core.column import Column
+from slm_lab.core.types import Column
 from slm_lab.spec.schema.algorithm import OF_POLICIES, AlgorithmSpec, OnPolicyLearningSpec
 
 MAX_WEIGHT = 20.0

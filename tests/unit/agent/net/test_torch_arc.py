@@ -200,7 +200,9 @@ def test_layers_that_do_not_fit_are_refused_with_the_place_and_the_shape(layers,
     [("Softmax", {"dim": 0}, "dim"), ("Flatten", {"start_dim": 0}, "start_dim")],
 )
 def test_an_axis_that_counts_the_observations_is_refused(layer, args, key):
-    with pytest.raises(ValidationError, match=rf"{layer}.{key}\s+must not be 0, which counts"):
+    with pytest.raises(
+        ValidationError, match=rf"{layer}.{key}\s+must not be 0: this is the batch axis"
+    ):
         arc_net(linear(5), (layer, args), "Flatten")
     arc_net(linear(5), (layer, {key: 1}))
 
@@ -208,5 +210,5 @@ def test_an_axis_that_counts_the_observations_is_refused(layer, args, key):
 @pytest.mark.parametrize("key", ["batch_norm", "layer_norm"])
 def test_layers_that_an_arc_names_itself_are_not_added_from_outside(key):
     assert arc_net(linear(5), "Tanh", **{key: False})
-    with pytest.raises(ValidationError, match="must be false: write the layer into the arc"):
+    with pytest.raises(ValidationError, match="must be false: add the layer to the arc"):
         arc_net(linear(5), "Tanh", **{key: True})

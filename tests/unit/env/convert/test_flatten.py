@@ -217,7 +217,7 @@ def test_an_observation_outside_its_space_is_told_with_environment_and_key(what)
     with pytest.raises(LabError, match=r"^Bad-v0 breaks its own observation space: ") as caught:
         env.step(0)
     assert message in str(caught.value)
-    assert "mend the environment" in str(caught.value)
+    assert "fix the environment" in str(caught.value)
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])

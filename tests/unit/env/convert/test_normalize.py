@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slm_lab.core.moments import merged_by_all
 from slm_lab.env.convert.normalize import ObservationNormalizer, RewardNormalizer, RunningStatistics
 
 
@@ -33,8 +34,9 @@ def test_merged_statistics_are_those_of_both_together(counts, seed):
     for vector, batch in zip(vectors, batches, strict=True):
         if len(batch):
             RunningStatistics(vector, 2).update(batch)
-    merged = RunningStatistics(vectors[0], 2)
-    merged.merge(vectors[1])
+    whole = slice(0, RunningStatistics.length(2))
+    vector = merged_by_all(np.zeros(whole.stop), np.array(vectors), [whole])
+    merged = RunningStatistics(vector, 2)
     together = np.concatenate(batches)
     assert merged.count == len(together)
     if len(together):

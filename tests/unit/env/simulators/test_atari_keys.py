@@ -25,7 +25,7 @@ pytest.importorskip("cv2")
         ({"game": "breakout"}, "game", "the game is named by env.name"),
         ({"batch_size": 2}, "batch_size", "stepped together"),
         ({"autoreset_mode": "Disabled"}, "autoreset_mode", "in the same step"),
-        ({"obs_type": "ram"}, "obs_type", "seen as images"),
+        ({"obs_type": "ram"}, "obs_type", "observations are images"),
         ({"life_los_info": True}, "life_los_info", "did you mean life_loss_info?"),
         ({"repeat_action_probability": 1.5}, "repeat_action_probability", "must be <= 1"),
         ({"frameskip": [2, 5]}, "frameskip", "must be a whole number"),

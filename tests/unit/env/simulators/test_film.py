@@ -214,7 +214,7 @@ def failing_in(module, message):
 @pytest.mark.parametrize(
     ("given", "fix"),
     [
-        ("osmesa", "MUJOCO_GL=osmesa does not do here: set MUJOCO_GL=egl, or unset it"),
+        ("osmesa", "MUJOCO_GL=osmesa does not work here: set MUJOCO_GL=egl, or unset it"),
         ("egl", "MuJoCo draws with EGL here, which may be missing (libegl1 in Debian and Ubuntu)"),
         (None, "set MUJOCO_GL=egl, which needs no screen"),
     ],

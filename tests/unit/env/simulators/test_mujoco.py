@@ -9,8 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from slm_lab.env.simulators.mujoco_log import log_mujoco_warnings
-from slm_lab.env.simulators.mujoco_state import CLASSES
+from slm_lab.env.simulators.mujoco import CLASSES, log_mujoco_warnings
 from slm_lab.env.state import has_exact_state, load_env_state, save_env_state
 
 pytestmark = pytest.mark.skipif(

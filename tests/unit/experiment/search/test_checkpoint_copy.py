@@ -8,7 +8,7 @@ import pytest
 from slm_lab.core.errors import CheckpointError
 from slm_lab.experiment.search import checkpoint_copy
 from slm_lab.experiment.search.checkpoint_copy import copy_checkpoints, delete_models
-from slm_lab.metrics.extent import Extent
+from slm_lab.metrics.writer import Extent
 from slm_lab.storage.checkpoint import CheckpointStore
 from slm_lab.storage.intact import fall_back
 from slm_lab.storage.manifest import previous_path, read_manifest

@@ -4,8 +4,8 @@ import pytest
 
 from slm_lab.core.errors import SpecError
 from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS
+from slm_lab.env.lookup import replaced_message, successor
 from slm_lab.spec.checks.algorithm import action_space_problems
-from slm_lab.spec.checks.replaced_envs import replaced_message, successor
 from slm_lab.spec.load import parse_spec
 from slm_lab.spec.parse import parse
 from slm_lab.spec.schema.algorithm import CrossQSpec, DQNSpec, PPOSpec, SoftActorCriticSpec

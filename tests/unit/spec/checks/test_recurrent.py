@@ -79,7 +79,8 @@ def test_actor_and_critic_remember_both_or_neither():
 
 def test_an_agent_cannot_read_backwards_nor_learn_from_nothing():
     assert (
-        "still to come" in problems(recurrent(ppo(), bidirectional=True))["agent.net.bidirectional"]
+        "later observations"
+        in problems(recurrent(ppo(), bidirectional=True))["agent.net.bidirectional"]
     )
     assert "below seq_len (8)" in problems(recurrent(DQN, burn_in=8))["agent.net.burn_in"]
     assert "used once" in problems(recurrent(ppo(), burn_in=2))["agent.net.burn_in"]

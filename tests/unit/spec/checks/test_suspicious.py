@@ -14,8 +14,7 @@ from slm_lab.agent.net.target import TargetNetwork
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.replay_config import TrainingSchedule
 from slm_lab.cli.spec import app
-from slm_lab.spec.check_files import check_file
-from slm_lab.spec.load import parse_spec
+from slm_lab.spec.load import check_file, parse_spec
 from slm_lab.spec.parse import parse
 from slm_lab.spec.schema.net import MLPNetSpec
 from tests.support import actor_critic, ppo, q_learning, sarsa, soft

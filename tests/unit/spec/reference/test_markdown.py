@@ -98,7 +98,6 @@ def test_the_json_schema_refuses_what_the_models_refuse(path, value):
     [
         "slm_lab.spec",
         "slm_lab.spec.load",
-        "slm_lab.spec.check_files",
         "slm_lab.spec.reference.markdown",
     ],
 )
