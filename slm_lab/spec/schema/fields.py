@@ -36,6 +36,10 @@ def _one_of(values: Sequence[object]) -> Callable[[Any], Any]:
 
 
 def _word_of_a_mode(value: Any) -> Any:
+    if isinstance(value, str) and MODES.get(value) is None and MODES.nearest(value) is None:
+        known = not_among(value, [False, *MODES.names()])
+        where = "install the package that has it, or name it with --import"
+        raise spec_error(f"{known}; for another mode {where}")
     return _one_of([False, *MODES.names()])(value)
 
 
