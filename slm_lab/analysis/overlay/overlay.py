@@ -14,8 +14,10 @@ from slm_lab.analysis.figure.axis import (
     total_frames,
     wall_clock,
 )
-from slm_lab.analysis.figure.figure import MAX_POINTS, PALETTE, Curve, Figure
+from slm_lab.analysis.figure.figure import MAX_POINTS, Band, Curve, Figure, around
 from slm_lab.analysis.figure.grid import Line, Spread, common_grid, on_grid, spread
+from slm_lab.analysis.figure.layout import single
+from slm_lab.analysis.figure.look import PALETTE
 from slm_lab.analysis.statistics import bootstrap_interval, interquartile_mean
 from slm_lab.analysis.trial.session_graph import decimate
 from slm_lab.analysis.trial.trial_graph import beside, without_ragged_ends
@@ -50,35 +52,6 @@ class Seeds:
     planned: int
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class Band:
-    """What lies around a curve, (P,) each; NaN where nothing does."""
-
-    low: FloatArray
-    high: FloatArray
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class Overlay:
-    """A figure, and for each of its curves the band around it, if it has one.
-
-    Curves of the same `colour` belong together; those of one palette colour differ in their tint.
-    """
-
-    figure: Figure
-    bands: tuple[Band | None, ...]
-
-    @property
-    def in_view(self) -> tuple[Curve, ...]:
-        """The curves, and one that is nowhere (its x is NaN), for which there is as much room on
-        the y axis as the bands need."""
-        ends = [end for band in self.bands if band is not None for end in (band.low, band.high)]
-        heights = np.concatenate([np.empty(0), *ends])
-        return (*self.figure.curves, Curve("", np.full_like(heights, np.nan), heights))
-
-
 def x_axis(word: str, longest: float) -> Axis:
     """The x axis of a word; `longest` is the training time, in s, that has to fit on it."""
     axes = {"frames": frames("per Session"), "total_frames": total_frames()}
@@ -92,46 +65,44 @@ def overlay(
     title: str,
     middle: Middle,
     generator: np.random.Generator,
-) -> Overlay:
+) -> Figure:
     """A curve for each group, in order: with `mean` and two seeds or more a band of one standard
     deviation, with `iqm` a 95 % bootstrap interval. It is dashed, and without a band, where not
     all seeds of the group have values.
     """
     counts = {len(group.lines) for group in groups}
-    strokes: list[tuple[Curve, Band | None]] = []
-    for number, its_own in enumerate(generator.spawn(len(groups))):
-        group = groups[number]
+    curves: list[Curve] = []
+    for number, (group, rng) in enumerate(zip(groups, generator.spawn(len(groups)), strict=True)):
         look = _look(group.label if len(counts) == 1 else _with_count(group), number)
-        strokes += _strokes(group.lines, look, middle, its_own)
+        curves += _curves(group.lines, look, middle, rng)
     subtitle = _subtitle(counts, middle)
-    if any(curve.style == "dashed" for curve, _ in strokes):
+    if any(curve.style == "dashed" for curve in curves):
         subtitle += "; dashed where not all have values"
-    curves, bands = zip(*strokes, strict=True)
-    return Overlay(Figure(title, subtitle, x.label, y.label, curves), bands)
+    return single(title, subtitle, x.label, y.label, curves)
 
 
-def _strokes(
+def _curves(
     lines: Sequence[Line], look: Curve, middle: Middle, generator: np.random.Generator
-) -> list[tuple[Curve, Band | None]]:
-    """The solid curve of all seeds and its band; and the dashed one of some of them."""
+) -> list[Curve]:
+    """The solid curve of all seeds with its band; and the dashed one of some of them."""
     if len(lines) == 1:
         only = decimate(lines[0])
-        return [(replace(look, x=only.x, mean=only.y), None)]
+        return [replace(look, x=only.x, mean=only.y)]
     points = MAX_POINTS if middle == "mean" else _BOOTSTRAP_POINTS
     over = without_ragged_ends(spread(lines, common_grid(lines, points)), len(lines))
     full = over.sessions == len(lines)
-    centre, band = over.mean, Band(over.mean - over.std, over.mean + over.std)
+    centre, band = over.mean, around(over.mean, over.std)
     if middle == "iqm":
         centre, band = _robust(lines, over, full, generator)
-    strokes: list[tuple[Curve, Band | None]] = []
+    curves: list[Curve] = []
     if full.any():
-        hidden = Band(*(np.where(full, end, np.nan) for end in (band.low, band.high)))
-        strokes.append((replace(look, x=over.x, mean=np.where(full, centre, np.nan)), hidden))
+        mean, *ends = (np.where(full, values, np.nan) for values in (centre, *band))
+        curves.append(replace(look, x=over.x, mean=mean, band=Band(*ends)))
     if not full.all():
-        label = "" if strokes else look.label
+        label = "" if curves else look.label
         partly = np.where(beside(full), centre, np.nan)
-        strokes.append((replace(look, label=label, x=over.x, mean=partly, style="dashed"), None))
-    return strokes
+        curves.append(replace(look, label=label, x=over.x, mean=partly, style="dashed"))
+    return curves
 
 
 def _robust(

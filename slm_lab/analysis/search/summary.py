@@ -1,7 +1,5 @@
 """What a search has found: its variables, what became of its Trials, and the table of them."""
 
-import csv
-import io
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,6 +9,7 @@ from pathlib import Path
 from typing import Any, final
 
 from slm_lab.analysis.metrics import TRIAL_METRICS
+from slm_lab.analysis.table import csv_bytes
 from slm_lab.core.error_summary import error_summary
 from slm_lab.core.files import write_atomically
 
@@ -199,16 +198,14 @@ def write_experiment_df(path: Path, experiment: SearchSummary) -> None:
     outcomes = ranked(experiment.outcomes)
     paths = [variable.path for variable in experiment.variables]
     metrics = metric_names(outcomes)
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
     fixed = ["trial", "status", "score", "frame", "wall_t", "restarts"]
-    writer.writerow([*fixed, *paths, *metrics, "error"])
+    rows = []
     for each in outcomes:
         known = [each.trial, each.status, each.known_score, each.frame, each.wall_t, each.restarts]
         point = [_cell(each.point[path]) if path in each.point else None for path in paths]
         values = [each.metric(name) for name in metrics]
-        writer.writerow([*known, *point, *values, error_summary(each.error or "")])
-    write_atomically(path, out.getvalue().encode())
+        rows.append([*known, *point, *values, error_summary(each.error or "")])
+    write_atomically(path, csv_bytes([*fixed, *paths, *metrics, "error"], rows))
 
 
 def metric_names(outcomes: Iterable[TrialOutcome]) -> list[str]:

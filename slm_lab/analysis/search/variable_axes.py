@@ -25,7 +25,7 @@ _LARGE_EXPONENT = 5
 
 @final
 @dataclass(frozen=True, eq=False)
-class Scale:
+class Positions:
     """An axis of n Trials: `at` (n,) is where they stand between `ends`, NaN where they do not.
 
     A `log` axis counts in powers of ten, one of categories in them, from 0; both have `ticks`,
@@ -54,13 +54,13 @@ class Scale:
         return moved
 
 
-def number_scale(values: Sequence[float | None], *, whole: bool = False) -> Scale:
+def number_scale(values: Sequence[float | None], *, whole: bool = False) -> Positions:
     """Plain numbers; None stands nowhere."""
     at = np.array([math.nan if value is None else value for value in values], np.float64)
-    return Scale(at, limits([at], _MARGIN), whole=whole)
+    return Positions(at, limits([at], _MARGIN), whole=whole)
 
 
-def variable_scale(variable: Variable, values: Sequence[Any]) -> Scale:
+def variable_scale(variable: Variable, values: Sequence[Any]) -> Positions:
     """The axis of a variable over its `values` in n Trials, MISSING where one has none.
 
     Categories where a value is no number, where numbers were picked from a short list, and whole
@@ -77,20 +77,20 @@ def variable_scale(variable: Variable, values: Sequence[Any]) -> Scale:
     if variable.logarithmic and all(value > 0 for value in known):
         powers = [None if value is None else math.log10(value) for value in numbers]
         plain = number_scale(powers)
-        return Scale(plain.at, plain.ends, _decades(*plain.ends), log=True)
+        return Positions(plain.at, plain.ends, _decades(*plain.ends), log=True)
     whole = all(isinstance(value, int) for value in known)
     if whole and known and max(known) - min(known) < MOST_CATEGORIES:
         return _categories(values, range(min(known), max(known) + 1))
     return number_scale(numbers, whole=whole)
 
 
-def _categories(values: Sequence[Any], kinds: Sequence[Any]) -> Scale:
+def _categories(values: Sequence[Any], kinds: Sequence[Any]) -> Positions:
     if numeric(kinds):
         kinds = sorted(kinds)
     place = {identity(kind): float(i) for i, kind in enumerate(kinds)}
     at = [math.nan if value is MISSING else place[identity(value)] for value in values]
     ticks = tuple((float(i), value_text(kind)) for i, kind in enumerate(kinds))
-    return Scale(np.array(at, np.float64), (-0.5, max(len(kinds), 1) - 0.5), ticks)
+    return Positions(np.array(at, np.float64), (-0.5, max(len(kinds), 1) - 0.5), ticks)
 
 
 def _decades(low: float, high: float) -> tuple[tuple[float, str], ...]:

@@ -16,9 +16,10 @@ from slm_lab.analysis.figure.axis import (
     total_frames,
     wall_clock,
 )
-from slm_lab.analysis.figure.figure import MAX_POINTS, Curve, Figure
+from slm_lab.analysis.figure.figure import MAX_POINTS, Curve, Figure, around
 from slm_lab.analysis.figure.grid import Line, Spread, common_grid, mean_lines, spread
-from slm_lab.analysis.figure.render import write_figure
+from slm_lab.analysis.figure.layout import single
+from slm_lab.analysis.figure.write import write_figure
 from slm_lab.analysis.trial.session_graph import decimate
 from slm_lab.core.types import BoolArray, IntArray
 from slm_lab.metrics.reader import Rows
@@ -88,10 +89,10 @@ def trial_figure(
     """Mean and band over the lines, each `of` a Session, say; those without points are left out."""
     lines = [one for one in lines if one.x.size]
     if not lines:
-        return Figure(title, subtitle, x.label, y.label, (), "no values yet")
+        return single(title, subtitle, x.label, y.label, (), "no values yet")
     if len(lines) == 1:
         only = decimate(lines[0])
-        return Figure(title, subtitle, x.label, y.label, (Curve("", only.x, only.y),))
+        return single(title, subtitle, x.label, y.label, [Curve("", only.x, only.y)])
     curves: list[Curve] = []
     if len(lines) <= MAX_FAINT_LINES:
         faint = [decimate(one) for one in lines]
@@ -100,7 +101,7 @@ def trial_figure(
             for i, one in enumerate(faint)
         ]
     curves += _mean_curves(spread(lines, common_grid(lines, MAX_POINTS)), len(lines), of)
-    return Figure(title, subtitle, x.label, y.label, tuple(curves))
+    return single(title, subtitle, x.label, y.label, curves)
 
 
 def count_text(with_rows: int, planned: int, of: str = "Session") -> str:
@@ -154,8 +155,9 @@ def _mean_curves(over: Spread, num_lines: int, of: str) -> list[Curve]:
     full = over.sessions == num_lines
     curves: list[Curve] = []
     if full.any():
-        mean, std = np.where(full, over.mean, np.nan), np.where(full, over.std, np.nan)
-        curves.append(Curve(f"mean ± 1 std of {num_lines} {of}s", over.x, mean, std))
+        mean = np.where(full, over.mean, np.nan)
+        label = f"mean ± 1 std of {num_lines} {of}s"
+        curves.append(Curve(label, over.x, mean, around(mean, over.std)))
     if not full.all():
         mean = np.where(beside(full), over.mean, np.nan)
         curves.append(Curve(_partly_label(over.sessions[~full], of), over.x, mean, style="dashed"))

@@ -86,7 +86,8 @@ def test_sessions_with_the_same_rows_have_one_mean_with_a_band():
     (mean,) = by_style(figure, "solid")
     assert mean.label == "mean ± 1 std of 2 Sessions"
     assert (mean.mean == 2).all()
-    assert (mean.std == 1).all()
+    assert (mean.band.low == 1).all()
+    assert (mean.band.high == 3).all()
     assert by_style(figure, "dashed") == []
     assert [curve.label for curve in by_style(figure, "faint")] == ["each Session", ""]
 
@@ -97,7 +98,7 @@ def test_the_mean_is_dashed_and_has_no_band_where_only_some_sessions_have_data()
     assert full.x[np.isfinite(full.mean)].tolist() == [0, 1, 2, 3, 4]
     assert partly.x[np.isfinite(partly.mean)].tolist() == [4, 5, 6, 7, 8, 9, 10]
     assert partly.mean[4:].tolist() == [3, 2, 2, 1, 1, 1, 1]
-    assert partly.std is None
+    assert partly.band is None
     assert partly.label == "mean of 1–2 Sessions"
 
 
@@ -110,7 +111,7 @@ def test_short_ragged_ends_are_left_out():
 
 def test_one_session_is_drawn_as_it_is():
     (curve,) = figure_of(flat(0, 10, 1.0), Line(np.empty(0), np.empty(0))).curves
-    assert (curve.label, curve.std, curve.style) == ("", None, "solid")
+    assert (curve.label, curve.band, curve.style) == ("", None, "solid")
 
 
 def test_many_sessions_are_not_drawn_one_by_one():

@@ -1,13 +1,12 @@
-"""The graph of a search, described: axes, colours, importances, the best Trials, and words."""
+"""What the graph of a search shows: axes, colours, importances, the best Trials, and words."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from slm_lab.analysis.compare.compare_table import TextTable
-from slm_lab.analysis.figure.figure import limits, tick_text
-from slm_lab.analysis.figure.shade import Shading
+from slm_lab.analysis.figure.figure import limits
+from slm_lab.analysis.figure.look import Shading, tick_text
 from slm_lab.analysis.search.importance import Importance, comparable, importances
 from slm_lab.analysis.search.summary import (
     SearchSummary,
@@ -17,7 +16,13 @@ from slm_lab.analysis.search.summary import (
     short_names,
     value_text,
 )
-from slm_lab.analysis.search.variable_axes import MISSING, Scale, number_scale, variable_scale
+from slm_lab.analysis.search.variable_axes import (
+    MISSING,
+    Positions,
+    number_scale,
+    variable_scale,
+)
+from slm_lab.analysis.table import TextTable
 
 BEST = 10
 """Trials in the table."""
@@ -37,7 +42,7 @@ class AxisOf:
     key: str
     """The path of the variable, or the metric as files name it."""
     name: str
-    scale: Scale
+    scale: Positions
     note: str = ""
 
 

@@ -1,4 +1,4 @@
-from slm_lab.analysis.overlay.overlay_labels import MOST_LETTERS, Named, labels, leaves, short_key
+from slm_lab.analysis.overlay.labels import MOST_LETTERS, Named, labels, leaves, short_key
 
 
 def spec(**changes):

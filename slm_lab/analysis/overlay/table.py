@@ -6,7 +6,6 @@ from typing import final
 
 import numpy as np
 
-from slm_lab.analysis.compare.compare_table import TextTable
 from slm_lab.analysis.overlay.overlay import Seeds
 from slm_lab.analysis.statistics import (
     Interval,
@@ -15,6 +14,7 @@ from slm_lab.analysis.statistics import (
     interquartile_mean,
     probability_of_improvement,
 )
+from slm_lab.analysis.table import TextTable
 from slm_lab.core.numerals import significant
 
 ENOUGH_TO_TRIM = 4
