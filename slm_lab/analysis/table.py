@@ -1,4 +1,4 @@
-"""Tables as they are shown, and as CSV for programs."""
+"""Numbers of things, and tables: as they are shown, and as CSV for programs."""
 
 import csv
 import io
@@ -10,10 +10,16 @@ from typing import Any, final
 @final
 @dataclass(frozen=True)
 class TextTable:
-    """Cells as they are shown; the first column says what a row is about."""
+    """Cells as they are shown; the column `words` is aligned to the left, others to the right."""
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    words: int = 0
+
+
+def count_text(number: int, noun: str) -> str:
+    """ "1 seed", "2 seeds", "12 000 rows"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}".replace(",", " ")
 
 
 def csv_bytes(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> bytes:

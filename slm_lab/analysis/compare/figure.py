@@ -35,6 +35,7 @@ from slm_lab.analysis.figure.grid import common_grid, spread
 from slm_lab.analysis.figure.layout import SIDE, overview, single_bars
 from slm_lab.analysis.figure.look import INK, MUTED, tick_text, tinted
 from slm_lab.analysis.figure.write import write_figure
+from slm_lab.analysis.table import count_text
 from slm_lab.core.files import write_atomically
 from slm_lab.spec.modes import MODES
 
@@ -58,7 +59,7 @@ _THRESHOLD_COLOUR, _THRESHOLD_TINT = 6, 0.45
 _WIDTH, _TOP, _CELL = 1720, 118, 372  # pixels: the dashboard, its head, and the height of a plot
 _NUMBERS, _BETWEEN, _HEADING, _FOOT = 66, 30, 44, 66  # left, right, above and below a plot
 _PLOTS_WIDTH = 1080
-_ROW, _NOTE_ROW = 29, 24  # of the table, and of the notes below it
+_ROW, _NOTE_ROW = 34, 24  # of the table, and of the notes below it
 _LEGEND = 26  # above the bars
 
 
@@ -111,7 +112,7 @@ def dashboard(comparison: Comparison) -> Figure:
     box = Box(left, foot, _WIDTH - SIDE - left, rows * _CELL - _HEADING - _FOOT - _LEGEND)
     parts.append(_speed_ups(comparison, box))
     swatches = tuple(tinted(*_look(comparison, each.variant)) for each in comparison.outcomes)
-    high = _ROW * (len(table.rows) + 1) + 12
+    high = _ROW * (len(table.rows) + 1)
     box = Box(SIDE, below - 14 - high, _WIDTH - 2 * SIDE, high)
     parts.append(Table(box, table, swatches))
     for i, note in enumerate(reversed(notes)):
@@ -201,7 +202,9 @@ def _return_overview(comparison: Comparison, x: Axis) -> Figure:
         title = _workers_text(workers, comparison.cores)
         panels.append((title, _with_threshold(comparison, found)))
     title = f"{comparison.title}: return against {x.label}"
-    subtitle = f"{_budget_text(comparison)}{_threshold_text(comparison)}"
+    subtitle = _budget_text(comparison)
+    if comparison.threshold is not None:
+        subtitle += f" · dashed: {comparison.threshold:g}"
     return overview(title, subtitle, x.label, panels, "no values")
 
 
@@ -236,25 +239,17 @@ def _with_threshold(comparison: Comparison, found: Sequence[tuple[Outcome, Curve
     return [line, *curves]
 
 
-def _threshold_text(comparison: Comparison) -> str:
-    return "" if comparison.threshold is None else f" · dashed: {comparison.threshold:g}"
-
-
 def _axes(comparison: Comparison) -> list[Axis]:
     """The clocks, each in units that suit the longest training."""
     trainings = [t for outcome in comparison.outcomes for t in outcome.trainings.values()]
     cpu = max((float(t.cpu_t[-1]) for t in trainings if np.isfinite(t.cpu_t).any()), default=0.0)
     of_cpu = wall_clock(cpu)
+    label = of_cpu.label.replace("training time", "CPU time of all processes")
     return [
         total_frames(),
         wall_clock(max((t.seconds for t in trainings), default=0.0)),
         frames("per process"),
-        replace(
-            of_cpu,
-            column="cpu_t",
-            file="cpu_t",
-            label=of_cpu.label.replace("training time", "CPU time of all processes"),
-        ),
+        replace(of_cpu, column="cpu_t", file="cpu_t", label=label),
     ]
 
 
@@ -271,15 +266,15 @@ def _look(comparison: Comparison, variant: Variant) -> tuple[int, float]:
 
 
 def _workers_text(workers: int, cores: int) -> str:
-    crowd = f", on {_count(cores, 'core')} {CROWDED}" if workers > cores else ""
-    return f"{_count(workers, 'worker')}{crowd}"
+    crowd = f", on {count_text(cores, 'core')} {CROWDED}" if workers > cores else ""
+    return f"{count_text(workers, 'worker')}{crowd}"
 
 
 def _budget_text(comparison: Comparison) -> str:
     budget = tick_text(comparison.max_frame, comparison.max_frame)
     return (
-        f"{budget} total frames each · {_count(comparison.seeds, 'seed')} · measured on "
-        f"{_count(comparison.cores, 'core')} ({comparison.processor})"
+        f"{budget} total frames each · {count_text(comparison.seeds, 'seed')} · measured on "
+        f"{count_text(comparison.cores, 'core')} ({comparison.processor})"
     )
 
 
@@ -303,7 +298,3 @@ def _notes(comparison: Comparison, with_bands: bool) -> tuple[str, ...]:
             "or other programs had the cores, and then the speeds are too low"
         )
     return (*notes, *comparison.notes)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

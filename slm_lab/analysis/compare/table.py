@@ -11,7 +11,7 @@ from slm_lab.core.numerals import significant
 
 
 def text_table(comparison: Comparison) -> TextTable:
-    """One row per variant; medians over its seeds. "failed" where none came to its end."""
+    """One row per variant; medians over its seeds. "failed" if none finished."""
     columns: dict[str, Callable[[Summary], str]] = {
         "variant": lambda s: _label(s, comparison.seeds),
         "frames/s": _speed,

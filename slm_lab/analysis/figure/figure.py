@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, TypeAlias, final
 
 import numpy as np
 
-from slm_lab.analysis.figure.look import Shading, round_numbers, tick_text, tinted
+from slm_lab.analysis.figure.look import FAINT_OPACITY, Shading, round_numbers, tick_text, tinted
 from slm_lab.analysis.table import TextTable
 from slm_lab.core.types import BoolArray, FloatArray
 
@@ -53,6 +53,11 @@ class Curve:
     def ink(self) -> str:
         """The colour as #RRGGBB."""
         return tinted(self.colour, self.tint)
+
+    @property
+    def opacity(self) -> float:
+        """The opacity of the line."""
+        return FAINT_OPACITY if self.style == "faint" else 1.0
 
 
 @final
@@ -181,11 +186,16 @@ class Panel:
 @final
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A table in a figure; `swatches` are the colours of its rows, #RRGGBB, or empty."""
+    """A table that fills `box`; `swatches` are the colours of its rows, #RRGGBB, or empty."""
 
     box: Box
     table: TextTable
     swatches: tuple[str, ...] = ()
+
+    @property
+    def row(self) -> float:
+        """The height of a row."""
+        return self.box.height / (len(self.table.rows) + 1)
 
 
 @final

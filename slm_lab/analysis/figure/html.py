@@ -8,7 +8,6 @@ from typing import Any, final
 
 from slm_lab.analysis.figure import look
 from slm_lab.analysis.figure.figure import (
-    Bar,
     Box,
     Figure,
     Panel,
@@ -18,15 +17,14 @@ from slm_lab.analysis.figure.figure import (
     Words,
     in_legend_order,
 )
-from slm_lab.analysis.figure.layout import short
+from slm_lab.analysis.figure.layout import LETTER, short
 from slm_lab.analysis.figure.png import groups
-from slm_lab.analysis.figure.traces import panel_traces, parallel_trace, table_trace
+from slm_lab.analysis.figure.traces import PIXEL, panel_traces, parallel_trace, table_trace
 
 _FONT = "DejaVu Sans, Verdana, Segoe UI, Helvetica, sans-serif"
-_PIXEL = 0.77  # of a page, for a pixel of the PNG
+_SMALLEST = 7  # letters
 _TOP = 120  # pixels above the plot
 _LETTER, _SAMPLE, _ROOM, _ROW = 9.5, 60, 1000, 27  # pixels of the legend, to guess its rows
-_LONG_GROUP = 8  # letters of a group's name for each of its bars
 _CONFIG = {"displaylogo": False, "responsive": True}
 
 # A panel reports the pointer once for the pointer itself, and once more for each call below,
@@ -54,7 +52,7 @@ def render_html(figure: Figure, plotly_js: str) -> bytes:
         default_height="100vh",
         div_id="graph",
     )
-    least = round(_PIXEL * figure.inner.height) + _TOP + page.foot
+    least = round(PIXEL * figure.inner.height) + _TOP + page.foot
     style = f"body{{margin:0}}#graph{{min-height:{least}px}}"
     head = f"<title>{html.escape(page.title)}</title><style>{style}</style></head>"
     return text.replace("</head>", head, 1).encode()
@@ -96,7 +94,7 @@ class _Page:
     def foot(self) -> int:
         """Pixels below the plot."""
         if self._figure.legend is None:
-            return round(_PIXEL * self._inner.bottom)
+            return round(PIXEL * self._inner.bottom)
         labels = [curve.label for curve in in_legend_order(self._figure.curves)]
         widest = max(map(len, labels), default=0)
         columns = max(int(_ROOM / (_SAMPLE + _LETTER * widest)), 1)  # all as wide as the widest
@@ -123,8 +121,8 @@ class _Page:
             },
             "font": {"family": _FONT, "size": 17, "color": look.INK},
             "margin": {
-                "l": round(_PIXEL * self._inner.left),
-                "r": round(_PIXEL * right),
+                "l": round(PIXEL * self._inner.left),
+                "r": round(PIXEL * right),
                 "t": _TOP,
                 "b": self.foot,
             },
@@ -210,7 +208,8 @@ class _Page:
                 xshift=-4.6 * self._letters, xanchor="center", yanchor="middle",
             )  # fmt: skip
         traces = panel_traces(panel, len(self._figure.panels))
-        self._add_bar_notes(panel, x, y)
+        if panel.bars:
+            self._add_bar_notes(panel, x, y)
         if panel.is_empty:
             self._note(
                 panel.note, box.left + box.width / 2, box.bottom + box.height / 2,
@@ -222,7 +221,10 @@ class _Page:
         """Title, keys and hint above a panel."""
         words = f"<b>{html.escape(short(panel.title, 60))}</b>" if panel.title else ""
         if panel.keys:
-            keys = [_small(html.escape(text), colour, 13) for colour, text in panel.keys]
+            count = 1.2 * len(panel.title) * (not panel.bars)
+            count += sum(len(text) + 2 for _, text in panel.keys)
+            size = _fitting(count, panel.box.width, 13)
+            keys = [_small(html.escape(text), colour, size) for colour, text in panel.keys]
             words += ("<br>" if panel.bars and words else "  ") + "  ".join(keys)
         if panel.hint:
             words += "<br>" + _small(html.escape(panel.hint), look.MUTED, 12)
@@ -259,28 +261,29 @@ class _Page:
     def _add_bar_notes(self, panel: Panel, x: str, y: str) -> None:
         """Texts of missing and of horizontal bars, the names of groups, and the label below."""
         for bar in panel.bars:
-            self._add_bar_note(bar, panel, x, y)
+            text, colour = html.escape(bar.text), look.MUTED if bar.height is None else look.INK
+            place = {"colour": colour, "xref": x, "yref": y}
+            if panel.horizontal:
+                end = max(bar.height or 0.0, bar.mark)
+                self._note(text, end, bar.place, xshift=6, yanchor="middle", **place)
+            elif bar.height is None:
+                self._note(text, bar.place, 0, xanchor="center", textangle=-90, **place)
         if panel.horizontal:
             return
         for group, places in groups(panel.bars).items():
-            middle = (places[0] + places[-1]) / 2
-            size = self._letters + 1 if len(group) < _LONG_GROUP * len(places) else 11
+            middle, (low, high) = (places[0] + places[-1]) / 2, panel.x.ends
+            room = panel.box.width * (len(places) + 0.4) / (high - low)
+            size = _fitting(len(group), room, self._letters + 1)
             self._note(f"<b>{html.escape(group)}</b>", middle, panel.box.bottom, xref=x, size=size,
                        yshift=-26, xanchor="center", yanchor="top")  # fmt: skip
         label = html.escape(panel.x.label)
         self._note(label, panel.box.left, panel.box.bottom, size=13, colour=look.MUTED,
                    xshift=-6, yshift=-8, xanchor="right", yanchor="top")  # fmt: skip
 
-    def _add_bar_note(self, bar: Bar, panel: Panel, x: str, y: str) -> None:
-        """The text at the end of a horizontal bar, or in place of a missing one."""
-        colour = look.MUTED if bar.height is None else look.INK
-        shared = {"size": self._letters, "colour": colour, "xref": x, "yref": y}
-        text = html.escape(bar.text)
-        if panel.horizontal:
-            end = max(bar.height or 0.0, bar.mark)
-            self._note(text, end, bar.place, xshift=6, yanchor="middle", **shared)
-        elif bar.height is None:
-            self._note(text, bar.place, 0, xanchor="center", textangle=-90, **shared)
+
+def _fitting(count: float, room: float, most: int) -> int:
+    """The size at which so many letters have room in pixels of the PNG."""
+    return max(min(most, int(PIXEL * room / (LETTER * max(count, 1)))), _SMALLEST)
 
 
 def _small(markup: str, colour: str, size: int) -> str:

@@ -7,7 +7,6 @@ from slm_lab.analysis.figure.figure import (
     Box,
     Curve,
     Figure,
-    Keys,
     Panel,
     Scale,
     in_legend_order,
@@ -80,7 +79,8 @@ def overview(
         )
         across = Scale(x if lowest else "", ends, 8 if few else 5, numbers=lowest, link="x")
         up = Scale(ends=y_limits(curves), most=6 if few else 5)
-        parts.append(Panel(box, across, up, name, "", keys(curves), tuple(curves), note=note))
+        keys = tuple((curve.ink, f"━ {curve.label}") for curve in in_legend_order(curves))
+        parts.append(Panel(box, across, up, name, "", keys, tuple(curves), note=note))
     inner = Box(SIDE, _FOOT, _GRID_WIDTH - 2 * SIDE, whole - _TOP - _FOOT)
     size = 20 if few else 17
     return Figure(title, subtitle, tuple(parts), _GRID_WIDTH, whole, inner, size, linked=True)
@@ -90,11 +90,6 @@ def grid_shape(panels: int) -> tuple[int, int]:
     """Rows and columns for `panels` pictures: about as many of both, at most 4 columns."""
     columns = next((c for c in range(1, MAX_COLUMNS) if panels <= c * c), MAX_COLUMNS)
     return -(-panels // columns), columns
-
-
-def keys(curves: Sequence[Curve]) -> Keys:
-    """What the labelled curves of a panel are."""
-    return tuple((curve.ink, f"━ {curve.label}") for curve in in_legend_order(curves))
 
 
 def short(name: str, letters: int) -> str:

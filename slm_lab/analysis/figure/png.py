@@ -51,7 +51,7 @@ _DOTS = ((40, 12.0), (120, 10.0), (250, 8.0))  # the diameters of up to so many 
 _TINY, _DOT_OPACITY = 6.0, 0.9
 _KEY, _KEY_STEPS = 300, 60  # pixels of the scale of colours, and its steps
 _OVER = 6  # pixels by which texts of ticks may reach over the end of their axis
-_TEXT, _ROW = 18, 29  # letters and rows of a table
+_TEXT = 18  # letters of a table
 
 
 def render_png(figure: Figure) -> bytes:
@@ -250,7 +250,7 @@ def _set_axis(axis: "Axis", scale: Scale) -> None:
 
 
 def _draw_curve(axes: "Axes", curve: Curve, letters: float) -> None:
-    colour, opacity = curve.ink, _opacity(curve)
+    colour, opacity = curve.ink, curve.opacity
     if curve.band is not None:
         low, high = curve.band
         axes.fill_between(curve.x, low, high, color=colour, alpha=look.BAND_OPACITY, linewidth=0)
@@ -272,10 +272,6 @@ def _alone(values: FloatArray) -> BoolArray:
     for stretch in runs(np.isfinite(values)):
         alone[stretch.start] = stretch.stop - stretch.start == 1
     return alone
-
-
-def _opacity(curve: Curve) -> float:
-    return look.FAINT_OPACITY if curve.style == "faint" else 1.0
 
 
 def _draw_legend(
@@ -309,7 +305,7 @@ def _handle(curve: Curve, size: float) -> Any:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    line = Line2D([], [], color=curve.ink, alpha=_opacity(curve),
+    line = Line2D([], [], color=curve.ink, alpha=curve.opacity,
                   linestyle=_DASH if curve.style == "dashed" else "solid",
                   linewidth=_LINE_WIDTH[curve.style] * size)  # fmt: skip
     if curve.band is None:
@@ -402,10 +398,10 @@ def _draw_table(picture: _Picture, part: Table) -> None:
     box, indent = part.box, 2.4 * _TEXT * bool(part.swatches)
     letters, ends = _columns(picture, part.table, box.width - indent)
     for i, cells in enumerate([part.table.header, *part.table.rows]):
-        y = box.top - _ROW * i - 22
+        y = box.top - part.row * i - 22
         middle = y + 0.365 * _TEXT
         if i:
-            picture.line((box.left, box.right), middle + _ROW / 2, look.GRID, 1.2)
+            picture.line((box.left, box.right), middle + part.row / 2, look.GRID, 1.2)
         if i and part.swatches:
             picture.line((box.left, box.left + 1.7 * _TEXT), middle, part.swatches[i - 1], 4.5)
         ink = look.INK if i else look.MUTED

@@ -24,10 +24,12 @@ from slm_lab.core.types import FloatArray
 Trace: TypeAlias = dict[str, Any]
 """A trace of plotly, which validates it once, in a figure: its own classes do so three times."""
 
+PIXEL = 0.77
+"""Pixels of a page for a pixel of the PNG."""
 DASH = "6px,3px"
 
 _LINE_WIDTH = {"solid": 2.5, "dashed": 2.0, "faint": 1.0}
-_TABLE_ROW, _PAGE_WIDTH, _LETTER, _LONGEST = 29, 1200, 8.5, 24  # pixels, and letters of a name
+_PAGE_WIDTH, _LETTER, _LONGEST = 1200, 8.5, 24  # pixels, and letters of a name
 _MANY = 4000  # dots, from which on a browser draws them by WebGL
 _DOT, _SMALL_DOT = 9, 6
 
@@ -39,7 +41,8 @@ def _trace(kind: str, **options: Any) -> Trace:
 def panel_traces(panel: Panel, panels: int) -> list[Trace]:
     """Bands, lines, bars and dots of one of so many panels, in the order of drawing."""
     if panel.is_empty:
-        return [_trace("scatter", x=[None], y=[None])]  # axes without a trace are not drawn
+        empty = _trace("scatter", x=[None], y=[None], showlegend=False)
+        return [empty]  # axes without a trace are not drawn
     traces = [trace for curve, name in _named(panel.curves) for trace in _curve(curve, name)]
     traces.sort(key=lambda trace: "fill" not in trace)  # bands first
     if panel.bars:
@@ -78,7 +81,7 @@ def _curve(curve: Curve, name: str) -> list[Trace]:
             "width": _LINE_WIDTH[curve.style],
             "dash": DASH if curve.style == "dashed" else "solid",
         },
-        opacity=look.FAINT_OPACITY if faint else 1.0,
+        opacity=curve.opacity,
         showlegend=bool(curve.label),
         legendrank=1 + ("solid", "dashed", "faint").index(curve.style),
         **shared,
@@ -189,18 +192,18 @@ def table_trace(part: Table, domain: Any) -> Trace:
     header, rows, swatches = part.table.header, part.table.rows, part.swatches
     columns = list(zip(*([short(name, _LONGEST) for name in header], *rows), strict=True))
     letters = [max(map(len, column)) + 4 for column in columns]
-    size = min(15.0, 15 * _PAGE_WIDTH / (_LETTER * sum(letters)))
+    size = min(14.0, 14 * _PAGE_WIDTH / (_LETTER * sum(letters)))
     cells = [list(map(html.escape, column)) for column in columns]
-    aligned = ["left" if any(map(str.isalpha, "".join(c[1:]))) else "right" for c in cells[:2]]
+    aligned = ["left" if i == part.table.words else "right" for i in range(len(cells))]
     colours: list[Any] = [look.INK] * len(columns)
     if swatches:
         cells = [["", *("━━" for _ in swatches)], *cells]
         letters, aligned, colours = [5, *letters], ["right", *aligned], [swatches, *colours]
     plain = {
-        "align": [*aligned, *("right" for _ in cells[len(aligned) :])],
+        "align": aligned,
         "fill": {"color": "white"},
         "line": {"color": look.GRID, "width": 0},
-        "height": _TABLE_ROW,
+        "height": PIXEL * part.row,
     }
     head = [f"<b>{name}</b>" for name, *_ in cells]
     body = [column for _, *column in cells]

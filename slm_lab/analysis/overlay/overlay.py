@@ -1,4 +1,4 @@
-"""Several trainings in one pair of axes: a curve for each, with what its seeds tell in a band."""
+"""Several trainings in one pair of axes: a curve for each, with a band over its seeds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +19,7 @@ from slm_lab.analysis.figure.grid import Line, Spread, common_grid, on_grid, spr
 from slm_lab.analysis.figure.layout import single
 from slm_lab.analysis.figure.look import PALETTE
 from slm_lab.analysis.statistics import bootstrap_interval, interquartile_mean
+from slm_lab.analysis.table import count_text
 from slm_lab.analysis.trial.session_graph import decimate
 from slm_lab.analysis.trial.trial_graph import beside, without_ragged_ends
 from slm_lab.core.types import BoolArray, FloatArray
@@ -28,12 +29,12 @@ Middle: TypeAlias = Literal["mean", "iqm"]
 
 X_WORDS = ("frames", "total_frames", "wall_t")
 Y_AXES = {axis.file: axis for axis in (RETURNS[1], RETURNS[0], EVAL_RETURNS)}
-"""What can be drawn, by its word; the first is drawn if nothing is said."""
+"""What can be drawn, by the word in the command; the first is the default."""
 
 _BOOTSTRAP_POINTS = 250
-"""Of a curve with bootstrap intervals: more cannot be seen, and each has its 2000 resamples."""
+"""The points of a curve with bootstrap intervals, each of which has its 2000 resamples."""
 _FULL = 0.6
-"""Share of its colour that is left where all colours of the palette are taken, again each time."""
+"""The share of colour that remains each time that the palette starts again."""
 
 
 @final
@@ -41,8 +42,8 @@ _FULL = 0.6
 class Seeds:
     """Independent trainings that differ in their seeds: a line of each that has any points.
 
-    `final_return` and `frames` are (S,); `frames` are those of all its workers by then;
-    `planned` counts those that have no points yet, too.
+    `final_return` and `frames` (of all workers, at the end) are (S,). `planned` also counts seeds
+    that have no points yet.
     """
 
     label: str
@@ -73,7 +74,8 @@ def overlay(
     counts = {len(group.lines) for group in groups}
     curves: list[Curve] = []
     for number, (group, rng) in enumerate(zip(groups, generator.spawn(len(groups)), strict=True)):
-        look = _look(group.label if len(counts) == 1 else _with_count(group), number)
+        seeds = "" if len(counts) == 1 else f" ({count_text(len(group.lines), 'seed')})"
+        look = _look(f"{group.label}{seeds}", number)
         curves += _curves(group.lines, look, middle, rng)
     subtitle = _subtitle(counts, middle)
     if any(curve.style == "dashed" for curve in curves):
@@ -125,14 +127,9 @@ def _look(label: str, number: int) -> Curve:
     """A curve without points, in a colour that none before has."""
     colours = len(PALETTE)
     turn, place = divmod(number, colours)
-    # Every other turn goes backwards: what looks most alike, two blues, is then far apart.
+    # Every other turn is reversed: the two blues, which look most alike, are then far apart.
     colour = colours * turn + (colours - 1 - place if turn % 2 else place)
     return Curve(label, np.empty(0), np.empty(0), colour=colour, tint=1.0 - float(_FULL**turn))
-
-
-def _with_count(group: Seeds) -> str:
-    seeds = len(group.lines)
-    return f"{group.label} ({seeds} seed{'' if seeds == 1 else 's'})"
 
 
 def _subtitle(counts: set[int], middle: Middle) -> str:

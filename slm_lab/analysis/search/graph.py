@@ -32,7 +32,7 @@ _LOW = 186  # of more
 _LETTERS, _PAGE_LETTERS = 15, 17
 _SHORT = 260  # pixels of an axis that has room for a few numbers only
 _PAGE_WIDTH, _PART_HEADING, _BETWEEN = 1690, 47, 83
-_BAR, _BAR_FOOT, _NOTE_ROW, _PARALLEL, _TABLE_ROW = 44, 68, 29, 590, 38
+_BAR, _BAR_FOOT, _NOTE_ROW, _PARALLEL, _TABLE_ROW = 44, 68, 29, 590, 37
 _BARS_LEFT, _BARS_WIDTH, _NOTES_LEFT = 240, 560, 890
 _NAME = 24  # letters beside a bar
 _MANY = 4000  # dots, whose texts have to be short
@@ -75,7 +75,7 @@ def page(found: ExperimentFigure) -> Figure:
     heights = [
         max(_BAR * len(found.importances) + _BAR_FOOT, _NOTE_ROW * len(found.notes)),
         _PARALLEL,
-        _TABLE_ROW * (len(found.best.rows) + 1) + 8,
+        _TABLE_ROW * (len(found.best.rows) + 1),
         rows * _HEIGHTS.get(rows, 230) + _HEADING + foot,
     ]
     whole = sum(heights) + len(heights) * _PART_HEADING + (len(heights) - 1) * _BETWEEN
@@ -86,8 +86,7 @@ def page(found: ExperimentFigure) -> Figure:
         boxes.append(Box(SIDE, top, _PAGE_WIDTH - 2 * SIDE, height))
         top -= _BETWEEN
     bars, parallel, table, dots = boxes
-    width = _PAGE_WIDTH - _LEFT - _RIGHT
-    panels = Box(_LEFT, dots.bottom + foot, width, dots.height - foot - _HEADING)
+    panels = Box(_LEFT, dots.bottom + foot, wide * columns, dots.height - foot - _HEADING)
     parts = (
         _heading(bars, "Importance of each hyperparameter"),
         *_importances(found, bars),
@@ -114,7 +113,7 @@ def _nothing(box: Box, text: str = "no results yet") -> Words:
 
 
 def _importances(found: ExperimentFigure, box: Box) -> Iterator[Panel | Words]:
-    """A bar for each variable, with a mark at chance; beside them how they came about."""
+    """A bar for each variable, with a mark at chance; beside them how they are computed."""
     for i, note in enumerate(found.notes):
         yield Words(_NOTES_LEFT, box.top - (i + 1) * _NOTE_ROW, note, 18)
     count = len(found.importances)
@@ -201,7 +200,7 @@ def _foot(found: ExperimentFigure, wide: float, letters: float) -> float:
 
 
 def _hover(found: ExperimentFigure, *, brief: bool) -> list[str]:
-    """Which Trial a dot is and its score; and its point, unless that has to be `brief`."""
+    """The Trial of each dot and its score; and its point, unless the text is `brief`."""
     texts = []
     for trial in found.trials:
         lines = [f"trial {trial.trial}, {trial.status}", f"score {number(trial.known_score)}"]

@@ -32,9 +32,9 @@ def draw_multi_trial_graphs(
 ) -> list[Path]:
     """Draws a line for each Trial, the mean over its Sessions; returns the paths.
 
-    `rows` has those of every Session, by Trial. Where a Trial runs one training several times over,
-    `run_of` says for each Session in which run it was a worker: its line is then the mean over
-    runs, each the mean of its workers. The x axis is `total_frame`, the clock of the budget.
+    `rows` has those of every Session, by Trial. If a Trial repeats one training, `run_of` has the
+    run of each Session; its line is then the mean over runs, each the mean of its workers. The x
+    axis is `total_frame`, the clock of the budget.
 
     Files are `{prefix}_multi_trial_graph_{mean_returns,mean_returns_ma}_vs_frames.png` and `.html`.
     Raises OSError.

@@ -18,6 +18,7 @@ from slm_lab.analysis.figure.figure import MAX_POINTS, Curve, Figure, around
 from slm_lab.analysis.figure.grid import Line
 from slm_lab.analysis.figure.layout import overview
 from slm_lab.analysis.figure.write import write_figure
+from slm_lab.analysis.table import count_text
 from slm_lab.metrics.reader import Rows
 
 _PANEL_POINTS = 1000  # of a line: a panel is a few hundred pixels wide
@@ -49,7 +50,10 @@ def session_overview(rows: Rows, evaluations: Rows, title: str) -> Figure:
         panels.append(("evaluation return", _evaluations(evaluations)))
     for y in map(learner_axis, learner_columns(rows)):
         panels.append((y.label, [Curve("", *_panel_line(rows, y))]))
-    return overview(title, _count_text(rows, evaluations), frames().label, panels)
+    counts = [count_text(len(rows), "row")]
+    if len(evaluations):
+        counts.append(count_text(len(evaluations), "evaluation"))
+    return overview(title, ", ".join(counts), frames().label, panels)
 
 
 def decimate(values: Line, max_points: int = MAX_POINTS) -> Line:
@@ -75,11 +79,3 @@ def _evaluations(rows: Rows) -> list[Curve]:
 
 def _panel_line(rows: Rows, y: Axis) -> Line:
     return decimate(line(rows, frames(), y), _PANEL_POINTS)
-
-
-def _count_text(rows: Rows, evaluations: Rows) -> str:
-    """ "80 rows, 12 evaluations"."""
-    parts = [f"{len(rows):,} row{'' if len(rows) == 1 else 's'}".replace(",", " ")]
-    if count := len(evaluations):
-        parts.append(f"{count:,} evaluation{'' if count == 1 else 's'}".replace(",", " "))
-    return ", ".join(parts)

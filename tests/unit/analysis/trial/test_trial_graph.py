@@ -5,9 +5,9 @@ from slm_lab.analysis.figure.axis import RETURNS, frames, learner_axis, line, wa
 from slm_lab.analysis.figure.figure import MAX_POINTS
 from slm_lab.analysis.figure.grid import Line, common_grid, mean_lines, spread
 from slm_lab.analysis.trial.trial_graph import (
-    count_text,
     draw_trial_eval_graph,
     draw_trial_graphs,
+    sessions_text,
     trial_figure,
 )
 from slm_lab.metrics.reader import NO_ROWS, read_rows
@@ -143,7 +143,7 @@ def test_the_wall_clock_has_a_unit_that_suits_its_length(seconds, label):
     ],
 )
 def test_the_subtitle_counts_sessions(with_rows, planned, text):
-    assert count_text(with_rows, planned) == text
+    assert sessions_text(with_rows, planned) == text
 
 
 def test_where_a_training_was_repeated_the_lines_are_the_means_of_the_runs(tmp_path):
