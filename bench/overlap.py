@@ -22,8 +22,10 @@ import numpy as np
 
 from bench.cases import Case, MujocoPPOCase, PPOCase
 from slm_lab.agent.memory.memory import MemoryLayout
-from slm_lab.analysis.compare.compare_figure import Bar, BarChart
-from slm_lab.analysis.compare.compare_png import render_chart_png
+from slm_lab.analysis.compare.figure import bar_panel
+from slm_lab.analysis.figure.figure import Bar, Box
+from slm_lab.analysis.figure.layout import single_bars
+from slm_lab.analysis.figure.png import render_png
 from slm_lab.experiment.trial import Trial
 from slm_lab.metrics.reader import Rows, read_rows
 from slm_lab.parallel.actor_learner.actor import UnrollActor
@@ -164,25 +166,19 @@ def slices() -> list[Slice]:
 
 def picture(found: list[Slice]) -> bytes:
     """EPS of each as bars, a PNG."""
-    bars = []
-    for each in found:
-        group = f"K = {each.num_envs}"
+    bars: list[Bar] = []
+    for i, each in enumerate(found):
         for label, one in (("in turn", each.in_turn), ("at once", each.at_once)):
             if one is not None:
                 eps = each.num_envs / one.seconds
                 tint = 0.55 if one is each.in_turn else 0.0
-                bars.append(Bar(group, label, eps, eps, eps, 0.0, 0, tint, hollow=False))
-    return render_chart_png(
-        BarChart(
-            "Learner throughput on Humanoid-v5",
-            "unrolls of 512 steps × K environments; in turn: one actor, at once: two",
-            "",
-            "EPS",
-            tuple(bars),
-            0.0,
-            (),
-        )
-    )
+                place, group = len(bars) + 0.7 * i, f"K = {each.num_envs}"
+                text = f"{eps:.2f}"
+                bars.append(Bar(place, label, eps, eps, eps, 0.0, text, tint=tint, group=group))
+    panel = bar_panel(Box(0, 0, 0, 0), "", "", bars, 0.0)
+    panel = replace(panel, y=replace(panel.y, label="EPS"))
+    subtitle = "unrolls of 512 steps × K environments; in turn: one actor, at once: two"
+    return render_png(single_bars("Learner throughput on Humanoid-v5", subtitle, panel))
 
 
 def way() -> None:

@@ -1,1 +1,1 @@
-"""What the rows of a run say: metrics with their definitions, and graphs."""
+"""Turns the rows of a run into metrics, statistics and graphs."""

@@ -2,7 +2,7 @@
 
 The final return is that of the last row, see `RecentEpisodes`. For the other metrics, R_i is
 `total_reward` of the i-th row that has one, R_rand the random agent's mean return, and
-s_i = R_i − R_rand. A metric that has no meaning is None and `reasons` says why.
+s_i = R_i − R_rand. An undefined metric is None, with its reason in `reasons`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -66,7 +66,7 @@ class SessionMetrics:
 class TrialMetrics:
     """Means of the Sessions' metrics over the Sessions that have them, and their consistency.
 
-    `num_sessions` were given; `rests_on` counts for each metric the Sessions it was made from.
+    `rests_on` counts the Sessions behind each metric, out of `num_sessions`.
     """
 
     final_return: float | None
@@ -101,7 +101,7 @@ class Scalar(NamedTuple):
 
 
 def session_metrics(rows: Rows, random_return: float | None) -> SessionMetrics:
-    """The metrics of one Session's rows. Those without a total_reward count for nothing."""
+    """The metrics of one Session's rows; rows without a total_reward are ignored."""
     known = ~np.isnan(rows["total_reward"])
     returns = rows["total_reward"][known]
     scalars = dict.fromkeys(SESSION_METRICS, Scalar(None, _no_strength(returns, random_return)))
@@ -137,9 +137,8 @@ def trial_metrics(
 ) -> TrialMetrics:
     """The metrics of a Trial from the rows of each of its Sessions.
 
-    Where one training was run several times over, `run_of` says for each Session in which run it
-    was a worker; then consistency and deviation are those of the runs, each the mean of its
-    Sessions.
+    If one training was repeated, `run_of` has the run of each Session; consistency and deviation
+    are then over runs, each the mean of its Sessions.
     """
     sessions = [session_metrics(each, random_return) for each in rows]
     scalars: dict[str, Scalar] = {}
@@ -171,7 +170,7 @@ def trial_metrics(
 def efficiency(strength: FloatArray, t: FloatArray, scale: float) -> Scalar:
     """Σ(s_i / t_i) / Σ s_i over the rows with t_i > 0; both (R,). In 1 / unit of t.
 
-    Rows before the first optimizer step (t_i = 0) show no training and have no efficiency.
+    Rows before the first optimizer step (t_i = 0) are left out.
     """
     begun = t > 0
     strength, t = strength[begun], t[begun]
@@ -221,7 +220,7 @@ _NOT_MEASURED = "the random agent's return was not measured"
 
 
 def _final_return(rows: Rows) -> tuple[float | None, int]:
-    """The mean, and how many episodes it rests on."""
+    """The mean, and the number of its episodes."""
     if not len(rows) or np.isnan(rows["final_return"][-1]):
         return None, 0
     return float(rows["final_return"][-1]), int(rows["final_return_episodes"][-1])
@@ -253,7 +252,7 @@ def _scale(returns: FloatArray, random_return: float) -> float:
 
 
 def _unfit_denominator(terms: FloatArray, scale: float) -> str:
-    """Why the sum of `terms` must not be divided by, or an empty string."""
+    """Why the sum of `terms` is no valid denominator, or an empty string."""
     size = float(np.abs(terms).sum())
     if not np.isfinite(size):
         return "a return is not finite"

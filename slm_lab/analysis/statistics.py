@@ -1,7 +1,7 @@
-"""What a few seeds tell about all seeds: arXiv:2108.13264 (Agarwal et al. 2021).
+"""Statistics over a few seeds: arXiv:2108.13264 (Agarwal et al. 2021).
 
-The seeds of one training task are the only thing that is drawn anew here: with one task, the
-stratified bootstrap of the paper is the plain one.
+Only the seeds of one task are resampled: with one task, the stratified bootstrap of the paper is
+the plain one.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ RESAMPLES = 2000
 LEVEL = 0.95
 """Of an interval."""
 _AT_ONCE = 2_000_000
-"""Numbers that a bootstrap holds in memory at most, or one resample of each where that is more."""
+"""The most numbers that a bootstrap holds in memory, unless one point needs more."""
 
 Statistic: TypeAlias = Callable[[FloatArray], FloatArray]
 """From (S, …) values over seeds to (…)."""
@@ -50,8 +50,8 @@ def bootstrap_interval(
 ) -> Interval:
     """Percentile bootstrap interval of a statistic over S seeds; values (S, …), §4.1.
 
-    Seeds are drawn whole: at every point of a curve the same ones are in a resample. Where all
-    seeds agree, and with a single seed, the interval has no width, which is no sign of certainty.
+    A resample has the same seeds at every point of a curve. If all seeds agree, or with a single
+    seed, the interval has no width, which is no sign of certainty.
     """
     seeds = len(values)
     chosen = generator.integers(seeds, size=(resamples, seeds))
@@ -82,7 +82,7 @@ def improvement_interval(
     level: float = LEVEL,
 ) -> Interval:
     """Percentile bootstrap interval of `probability_of_improvement`; x and y are resampled
-    apart from each other, as strata are. Both ends are ()."""
+    independently, as strata. Both ends are ()."""
     wins = _wins(x[:, None], y[None, :])
     rows = generator.integers(len(x), size=(resamples, len(x), 1))
     columns = generator.integers(len(y), size=(resamples, 1, len(y)))

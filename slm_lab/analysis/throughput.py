@@ -13,9 +13,9 @@ from slm_lab.metrics.reader import Rows
 @final
 @dataclass(frozen=True)
 class Throughput:
-    """Of one training, with all its workers; the mean where a Trial holds several.
+    """The speed of one training, over all workers; the mean over several trainings of a Trial.
 
-    None where there is nothing to measure it by.
+    A value is None if no row has its columns.
     """
 
     frames_per_s: float | None
@@ -25,7 +25,7 @@ class Throughput:
     """Mean over all rows of the median, and of the 95 % quantile: updates between pull and push."""
     staleness_p95: float | None
     sync_share: float | None
-    """Of the training time, what went into exchanging with other ranks and waiting for them."""
+    """The share of training time spent on exchange with other ranks and waiting for them."""
     eps: float | None
     """Median over all rows: slices per second that the learner learned from."""
     policy_lag: float | None
@@ -33,9 +33,9 @@ class Throughput:
     policy_lag_max: float | None
     """The most in any row."""
     actor_wait_share: float | None
-    """Mean over all rows: of their time, what actors waited."""
+    """Mean over all rows: the share of time that actors waited."""
     learner_wait_share: float | None
-    """Of the training time, what the learner waited."""
+    """The share of training time that the learner waited."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain numbers and None."""
@@ -43,24 +43,24 @@ class Throughput:
 
 
 def throughput(rows: Sequence[Rows], training_of: Sequence[int]) -> Throughput:
-    """Of a Trial's Sessions; `training_of` says for each which training it was part of.
+    """The throughput of a Trial; `training_of` has the training of each Session.
 
-    A Session's speed is what its last row counts over its training time; those of workers add up.
-    Where one of a training writes rows for all, they count the frames of all.
+    A Session's speed is the count in its last row over its training time; workers add up. If one
+    Session writes the rows of a training, they count the frames of all workers.
     """
     alone = [training_of.count(training) == 1 for training in training_of]
     frames = ["total_frame" if one else "frame" for one in alone]
     return Throughput(
         _per_second(rows, training_of, frames),
         _per_second(rows, training_of, ["opt_step"] * len(rows)),
-        _mean(rows, "staleness_p50"),
-        _mean(rows, "staleness_p95"),
-        _mean(rows, "sync_share"),
+        _of_all(rows, "staleness_p50"),
+        _of_all(rows, "staleness_p95"),
+        _of_all(rows, "sync_share"),
         _of_all(rows, "eps", np.nanmedian),
-        _mean(rows, "policy_lag"),
+        _of_all(rows, "policy_lag"),
         _of_all(rows, "policy_lag_max", np.nanmax),
-        _mean(rows, "actor_wait_share"),
-        _mean(rows, "learner_wait_share"),
+        _of_all(rows, "actor_wait_share"),
+        _of_all(rows, "learner_wait_share"),
     )
 
 
@@ -75,10 +75,8 @@ def _per_second(
     return float(np.mean(list(speeds.values()))) if speeds else None
 
 
-def _mean(rows: Sequence[Rows], column: str) -> float | None:
-    return _of_all(rows, column, np.nanmean)
-
-
-def _of_all(rows: Sequence[Rows], column: str, what: Callable[[FloatArray], float]) -> float | None:
+def _of_all(
+    rows: Sequence[Rows], column: str, what: Callable[[FloatArray], float] = np.nanmean
+) -> float | None:
     known = [each[column] for each in rows if column in each.columns and each.has_values(column)]
     return float(what(np.concatenate(known))) if known else None

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from slm_lab.analysis.compare.compare_table import text_table
+from slm_lab.analysis.compare.table import text_table
 from slm_lab.cli.exit_codes import FAILED, INTERRUPTED
 from slm_lab.cli.live import LiveDisplay, short
 from slm_lab.cli.naming import command_text

@@ -4,7 +4,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from slm_lab.analysis.overlay.overlay_table import Improvement, text_table
+from slm_lab.analysis.overlay.table import Improvement, text_table
 from slm_lab.cli.screen import print_line, wide_console
 from slm_lab.experiment.plot.plot import PlotRequest, plot
 

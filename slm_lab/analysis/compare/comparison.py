@@ -1,7 +1,7 @@
 """What a comparison of ways of parallel training measures: curves, speeds, frames to a return.
 
-Every training is seen on the one clock that is the same for all: the frames of all its workers
-together. What its processes have made by then, and how long it took, are functions of it.
+The clock of every training is the frames of all its workers together. Frames per process and times
+are functions of it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -48,7 +48,7 @@ class Variant:
 @final
 @dataclass(frozen=True, eq=False)
 class Training:
-    """One training, by what all its workers have made together; every array is (P,).
+    """One training, over the total frames of all its workers; every array is (P,).
 
     `total_frame` rises; `episode_return` is the mean over the episodes of the last `window` total
     frames, in rows.
@@ -76,18 +76,18 @@ class Training:
 
     @property
     def cores_used(self) -> float | None:
-        """CPU time over training time: less than there are workers where some wait for each other,
-        or other programs have the cores."""
+        """CPU time over training time: below the number of workers if some wait for each other, or
+        other programs use the cores."""
         known = self.wall_t.size > 0 and np.isfinite(self.cpu_t[-1]) and self.wall_t[-1] > 0
         return float(self.cpu_t[-1] / self.wall_t[-1]) if known else None
 
     def clock(self, column: str) -> FloatArray:
-        """(P,): what the clock of this column showed at each of `total_frame`."""
+        """(P,): the clock of this column at each of `total_frame`."""
         clocks = {"frame": self.frame, "wall_t": self.wall_t, "cpu_t": self.cpu_t}
         return {**clocks, "total_frame": self.total_frame}[column]
 
     def reached(self, threshold: float) -> int | None:
-        """Where `episode_return` first gets to `threshold`, from the first whole window on."""
+        """Where `episode_return` first reaches `threshold`, from the first whole window on."""
         there = (self.total_frame >= self.window) & (self.episode_return >= threshold)
         return int(there.argmax()) if there.any() else None
 
@@ -105,7 +105,7 @@ def window_of(max_frame: int, log_frequency: int, most_workers: int) -> float:
 def training_of(rows: Sequence[Rows], window: float, actors: int = 1) -> Training:
     """The training whose workers wrote `rows`; those without rows are left out.
 
-    `actors` are the processes that have played what one worker's rows count.
+    `actors` processes played the frames that one worker's rows count.
     """
     rows = [each for each in rows if len(each)]
     if not rows:
@@ -134,9 +134,9 @@ def _returns(rows: Rows) -> tuple[FloatArray, FloatArray, FloatArray]:
 
 
 def _clock(rows: Sequence[Rows], column: str, grid: FloatArray) -> FloatArray:
-    """(W, G): what each worker's clock shows when all have made so many frames.
+    """(W, G): each worker's clock at so many frames of all.
 
-    It starts at 0 and stands still when a worker has come to its end.
+    It starts at 0 and stops when a worker has ended.
     """
     clocks = np.full((len(rows), len(grid)), np.nan)
     for clock, each in zip(clocks, rows, strict=True):
@@ -149,7 +149,7 @@ def _clock(rows: Sequence[Rows], column: str, grid: FloatArray) -> FloatArray:
 @final
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a variant: its trainings by seed, and why others failed."""
+    """The trainings of a variant by seed, and why others failed."""
 
     variant: Variant
     trainings: Mapping[int, Training]
@@ -175,7 +175,7 @@ class Summary:
     """Mean over the seeds."""
     final_return_std: float | None
     reached: int
-    """How many seeds got to the threshold; the others count as infinitely late below."""
+    """The seeds that reached the threshold; the others count as infinitely late below."""
     frames_to_threshold: float | None
     seconds_to_threshold: float | None
     cpu_seconds_to_threshold: float | None
@@ -252,7 +252,7 @@ def _speed_ups(trainings: Mapping[int, Training], baseline: Mapping[int, Trainin
 
 
 def _to_threshold(trainings: Sequence[Training], threshold: float) -> dict[str, list[float]]:
-    """What each clock showed when a training reached it; infinity where it never did."""
+    """Each clock when a training reached it; infinity if it never did."""
     late: dict[str, list[float]] = {"total_frame": [], "wall_t": [], "cpu_t": []}
     for training in trainings:
         at = training.reached(threshold)
@@ -262,7 +262,7 @@ def _to_threshold(trainings: Sequence[Training], threshold: float) -> dict[str, 
 
 
 def _of(values: Sequence[float], what: Callable[[Sequence[float]], float]) -> float | None:
-    """A number made of `values`, unless there are none or it is none."""
+    """A statistic of `values`; None if there are none, or it is NaN."""
     number = float(what(values)) if values else np.nan
     return None if np.isnan(number) else number
 

@@ -1,4 +1,4 @@
-"""What a graph can be drawn against and of: labels, units, and values of rows."""
+"""The columns that a graph can show on its axes: labels, units, and values of rows."""
 
 from dataclasses import dataclass
 from typing import final
@@ -91,7 +91,7 @@ def learner_axis(column: str) -> Axis:
 
 
 def frames(of: str = "") -> Axis:
-    """Environment steps; `of` says of what ("per Session")."""
+    """Environment steps; `of` qualifies them ("per Session")."""
     return Axis("frame", "frames", f"frames {of}".strip())
 
 
@@ -117,7 +117,7 @@ def line(rows: Rows, x: Axis, y: Axis) -> Line:
     if y.window_share and known.any():
         clock, weights = rows["total_frame"], episode_counts(rows)[known]
         over_clock = Line(clock[known], values[known])
-        # Of one of several workers the final return rests on fewer than FEWEST.
+        # The final return of one of several workers is the mean of fewer than FEWEST episodes.
         fewest = min(FEWEST, float(rows["final_return_episodes"][-1]))
         width = y.window_share * float(clock[-1])
         values = trailing_mean(over_clock, weights, clock, width, fewest)

@@ -1,113 +1,275 @@
-"""The description of a figure that both renderers draw, and the look they share."""
+"""The description of a figure, which one function draws as PNG and another as a page.
 
-import math
-from collections.abc import Sequence
+Places are pixels of the PNG, counted from its lower left corner. A page stretches them.
+"""
+
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, final
+from typing import Literal, NamedTuple, TypeAlias, final
 
 import numpy as np
 
+from slm_lab.analysis.figure.look import FAINT_OPACITY, Shading, round_numbers, tick_text, tinted
+from slm_lab.analysis.table import TextTable
 from slm_lab.core.types import BoolArray, FloatArray
 
 MAX_POINTS = 2000
 """Points per curve; a slide has fewer pixels across."""
 
-# The colours of Okabe and Ito, which people with any colour vision tell apart, without yellow.
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#333333")
-INK = "#222222"
-MUTED = "#666666"
-GRID = "#E4E4E4"
-BIG, SMALL = 1e4, 1e-3  # axes beyond are labelled in thousands, or with an exponent
-HUGE = 1e12  # and beyond this with an exponent again
-BAND_OPACITY = 0.18
-FAINT_OPACITY = 0.3
-
 Style: TypeAlias = Literal["solid", "dashed", "faint"]
-"""A result; a result that rests on less; what a result was made from."""
+"""A result; a result that rests on less data; what a result was made from."""
+
+
+class Band(NamedTuple):
+    """The ends of what lies around a curve, (P,) each; NaN where there is none."""
+
+    low: FloatArray
+    high: FloatArray
+
+
+def around(mean: FloatArray, std: FloatArray) -> Band:
+    """One standard deviation on each side."""
+    return Band(mean - std, mean + std)
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Curve:
-    """A line over `x` (P,), broken where `mean` (P,) is NaN; `std` (P,) puts a band around it.
+    """A line over `x` (P,), broken where `mean` (P,) is NaN, with an optional band.
 
-    `colour` is an index into PALETTE, `tint` the share of white in it. Without a `label` the curve
-    is not in the legend.
+    `colour` is an index into PALETTE, `tint` the share of white in it. A curve without a `label`
+    has no entry in the legend: it belongs to the labelled curve before it.
     """
 
     label: str
     x: FloatArray
     mean: FloatArray
-    std: FloatArray | None = None
+    band: Band | None = None
     colour: int = 0
     style: Style = "solid"
     tint: float = 0.0
 
+    @property
+    def ink(self) -> str:
+        """The colour as #RRGGBB."""
+        return tinted(self.colour, self.tint)
 
-@final
-@dataclass(frozen=True)
-class Figure:
-    """One pair of axes. `note` is shown in the middle when there is nothing to draw."""
-
-    title: str
-    subtitle: str
-    x_label: str
-    y_label: str
-    curves: tuple[Curve, ...]
-    note: str = ""
+    @property
+    def opacity(self) -> float:
+        """The opacity of the line."""
+        return FAINT_OPACITY if self.style == "faint" else 1.0
 
 
 @final
+@dataclass(frozen=True, eq=False)
+class Bar:
+    """A bar at `place`, or only its `text` if `height` is None.
+
+    A line from `low` to `high` is drawn over it, and a mark across it at `mark`. A `hollow` bar
+    is pale. `text` stands in the bar, or at its end if bars are horizontal; `hover` is markup.
+    """
+
+    place: float
+    label: str
+    height: float | None
+    low: float
+    high: float
+    mark: float
+    text: str
+    colour: int = 0
+    tint: float = 0.0
+    hollow: bool = False
+    group: str = ""
+    hover: str = ""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Dots:
+    """Dots at x, y (n,), hollow unless `filled`.
+
+    `hover` (n,) are their texts as markup, to which a page adds y under its `name`.
+    """
+
+    name: str
+    x: FloatArray
+    y: FloatArray
+    colours: Sequence[str]
+    filled: Sequence[bool]
+    hover: Sequence[str] = ()
+
+
+@final
 @dataclass(frozen=True)
+class Scale:
+    """An axis between `ends`, with `ticks` as pairs of place and text, or round numbers.
+
+    There are at most `most` round numbers, whole ones if `whole`. A `log` axis counts in powers of
+    ten. Texts of ticks are shown if `numbers`, and written `upwards` where they have no room. Axes
+    with the same `link` show the same stretch when a page is zoomed.
+    """
+
+    label: str = ""
+    ends: tuple[float, float] = (0.0, 1.0)
+    most: int = 6
+    ticks: tuple[tuple[float, str], ...] = ()
+    log: bool = False
+    whole: bool = False
+    numbers: bool = True
+    upwards: bool = False
+    link: str = ""
+
+    @property
+    def labelled(self) -> list[tuple[float, str]]:
+        """The ticks."""
+        largest = max(map(abs, self.ends))
+        at = [place for place, _ in self.ticks] or round_numbers(self.ends, self.most)
+        texts = dict(self.ticks)
+        return [
+            (place, texts.get(place) or tick_text(place, largest))
+            for place in at
+            if not self.whole or place == int(place)
+        ]
+
+
+class Box(NamedTuple):
+    """A rectangle, from its lower left corner."""
+
+    left: float
+    bottom: float
+    width: float
+    height: float
+
+    @property
+    def top(self) -> float:
+        """Its upper edge."""
+        return self.bottom + self.height
+
+    @property
+    def right(self) -> float:
+        """Its right edge."""
+        return self.left + self.width
+
+
+Keys: TypeAlias = tuple[tuple[str, str], ...]
+"""What colours and marks stand for: pairs of a colour and a text."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
 class Panel:
-    """One of the small pictures of an Overview. Labels of its curves are beside its title."""
+    """Axes with curves, bars or dots; `note` is shown in the middle if there are none of these.
 
-    title: str
-    curves: tuple[Curve, ...]
+    Above it are `title` and `keys`, side by side, and `hint` below them. `base` is the height of a
+    line across all bars; bars with different groups have the group's name below them.
+    """
+
+    box: Box
+    x: Scale
+    y: Scale
+    title: str = ""
+    hint: str = ""
+    keys: Keys = ()
+    curves: tuple[Curve, ...] = ()
+    bars: tuple[Bar, ...] = ()
+    horizontal: bool = False
+    base: float | None = None
+    dots: Dots | None = None
     note: str = ""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether only the note is shown."""
+        return not self.curves and not self.bars and self.dots is None
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A table that fills `box`; `swatches` are the colours of its rows, #RRGGBB, or empty."""
+
+    box: Box
+    table: TextTable
+    swatches: tuple[str, ...] = ()
+
+    @property
+    def row(self) -> float:
+        """The height of a row."""
+        return self.box.height / (len(self.table.rows) + 1)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Parallel:
+    """Parallel axes with a line for each of n values (n,), coloured by `shading`; pages only."""
+
+    box: Box
+    axes: tuple[tuple[Scale, FloatArray], ...]
+    shading: Shading
 
 
 @final
 @dataclass(frozen=True)
-class Overview:
-    """Panels in a grid that share the x axis, each with a y axis of its own."""
+class Words:
+    """A line of text at a place, with an optional hint beside it in smaller grey letters."""
+
+    left: float
+    bottom: float
+    text: str
+    size: float
+    heading: bool = False
+    hint: str = ""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Figure:
+    """Parts under a title. `inner` is what a page stretches to the size of its window.
+
+    `letters` is the size of the letters at axes. `legend` is the size of its letters and the number
+    of its columns: a legend of all curves at the bottom. Pointing into a panel of a `linked` figure
+    acts on all. `shading` is a scale of colours at the top.
+    """
 
     title: str
     subtitle: str
-    x_label: str
-    panels: tuple[Panel, ...]
+    parts: tuple["Panel | Table | Parallel | Words", ...]
+    width: float
+    height: float
+    inner: Box
+    letters: float
+    legend: tuple[float, int] | None = None
+    linked: bool = False
+    shading: Shading | None = None
+
+    @property
+    def panels(self) -> list[Panel]:
+        """The parts that are panels."""
+        return [part for part in self.parts if isinstance(part, Panel)]
+
+    @property
+    def curves(self) -> list[Curve]:
+        """The curves of all panels."""
+        return [curve for panel in self.panels for curve in panel.curves]
 
 
-def colour_of(curve: Curve) -> str:
-    """The colour as #RRGGBB."""
-    return tinted(curve.colour, curve.tint)
-
-
-def tinted(colour: int, tint: float) -> str:
-    """A colour of PALETTE, by its index, with a share `tint` of white in it, as #RRGGBB."""
-    full = PALETTE[colour % len(PALETTE)]
-    parts = [int(full[i : i + 2], 16) for i in (1, 3, 5)]
-    return "#" + "".join(f"{round(part + tint * (255 - part)):02X}" for part in parts)
-
-
-def in_legend_order(curves: Sequence[Curve]) -> list[Curve]:
+def in_legend_order(curves: Iterable[Curve]) -> list[Curve]:
     """The curves that have a label, results first."""
     order: tuple[Style, ...] = ("solid", "dashed", "faint")
     labelled = [curve for curve in curves if curve.label]
     return sorted(labelled, key=lambda curve: order.index(curve.style))
 
 
-def limits(values: Sequence[FloatArray], margin: float) -> tuple[float, float]:
-    """The ends of an axis that shows all finite `values`, wider by `margin`, a share, on each side.
+def limits(values: Iterable[FloatArray], margin: float) -> tuple[float, float]:
+    """The ends of an axis that shows all finite `values`, wider by the share `margin` on each side.
 
     Values that are all alike to four digits are shown as a flat line.
     """
-    finite = [v[np.isfinite(v)] for v in values]
-    finite = [v for v in finite if v.size]
-    if not finite:
+    every = np.concatenate([np.empty(0), *values])
+    every = every[np.isfinite(every)]
+    if not every.size:
         return 0.0, 1.0
-    low = min(float(v.min()) for v in finite)
-    high = max(float(v.max()) for v in finite)
+    low, high = float(every.min()), float(every.max())
     largest = max(abs(low), abs(high))
     if high - low <= 1e-4 * largest:
         middle, half = low / 2 + high / 2, 0.06 * largest or 0.06
@@ -116,36 +278,17 @@ def limits(values: Sequence[FloatArray], margin: float) -> tuple[float, float]:
     return low - wider, high + wider
 
 
-def x_limits(curves: Sequence[Curve]) -> tuple[float, float]:
+def x_limits(curves: Iterable[Curve]) -> tuple[float, float]:
     """The ends of the x axis that `curves` share."""
     return limits([curve.x for curve in curves], margin=0.01)
 
 
-def y_limits(curves: Sequence[Curve]) -> tuple[float, float]:
+def y_limits(curves: Iterable[Curve]) -> tuple[float, float]:
     """The ends of the y axis of `curves` and their bands."""
-    spreads = [0.0 if curve.std is None else curve.std for curve in curves]
-    pairs = list(zip(curves, spreads, strict=True))
-    low, high = [c.mean - s for c, s in pairs], [c.mean + s for c, s in pairs]
-    return limits([*low, *high, *(c.mean for c in curves)], margin=0.06)
+    return limits([end for c in curves for end in (c.mean, *(c.band or ()))], margin=0.06)
 
 
 def runs(mask: BoolArray) -> list[slice]:
     """The stretches of consecutive True in `mask` (P,)."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8)))
     return [slice(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
-
-
-def tick_text(value: float, largest: float) -> str:
-    """A tick's text on an axis that reaches to `largest`: 50k, 1.5M, 1250, 0.02, 2.5e−4, 3e15."""
-    if BIG <= largest < HUGE:
-        for size, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-            if abs(value) >= size * (1 - 1e-9):
-                return _with_minus(f"{value / size:.6g}{suffix}")
-    if value and (0 < largest < SMALL or largest >= HUGE):
-        exponent = math.floor(math.log10(largest) + 1e-9)
-        return _with_minus(f"{value / 10.0**exponent:.6g}e{exponent}")
-    return _with_minus(f"{value + 0.0:.6g}")  # + 0.0 turns −0 into 0
-
-
-def _with_minus(number: str) -> str:
-    return number.replace("-", "−")

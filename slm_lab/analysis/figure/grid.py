@@ -1,4 +1,4 @@
-"""Sessions that wrote rows at different moments, brought onto one grid and averaged there."""
+"""Averages Sessions that wrote rows at different moments, on a common grid."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -17,7 +17,7 @@ class Line(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """Over a grid `x` (G,): mean and population standard deviation over `sessions` of them each."""
+    """Mean and population standard deviation over a grid `x` (G,), of `sessions` Sessions each."""
 
     x: FloatArray
     mean: FloatArray
@@ -34,7 +34,7 @@ def common_grid(lines: Sequence[Line], max_points: int | None = None) -> FloatAr
 
 
 def on_grid(lines: Sequence[Line], grid: FloatArray) -> FloatArray:
-    """(J, G): each of J lines interpolated linearly; NaN outside of what a Session has seen."""
+    """(J, G): each of J lines interpolated linearly; NaN outside the Session's rows."""
     return np.stack([np.interp(grid, x, y, left=np.nan, right=np.nan) for x, y in lines])
 
 
@@ -42,8 +42,8 @@ def mean_lines(lines: Sequence[Line], group_of: Sequence[int]) -> list[Line]:
     """For each group of lines their mean, where more than half of those with points have data."""
     means = []
     for group in dict.fromkeys(group_of):
-        members = [line for line, its in zip(lines, group_of, strict=True) if its == group]
-        members = [line for line in members if line.x.size]
+        grouped = zip(lines, group_of, strict=True)
+        members = [line for line, each in grouped if each == group and line.x.size]
         if members:
             over = spread(members, common_grid(members))
             enough = 2 * over.sessions > len(members)
@@ -54,11 +54,11 @@ def mean_lines(lines: Sequence[Line], group_of: Sequence[int]) -> list[Line]:
 def trailing_mean(
     values: Line, weights: FloatArray, grid: FloatArray, width: float, fewest: float = FEWEST
 ) -> FloatArray:
-    """(G,): at each x of `grid` the weighted mean of the values in (x − width, x]; NaN where there
-    is none. Where these are of less than `fewest` episodes, it reaches back to as many.
+    """(G,): at each x of `grid` the weighted mean of the values in (x − width, x], NaN if there are
+    none. A window with fewer than `fewest` episodes is extended back to that many.
 
-    Values may share an x: those of several Sessions, one after the other. `weights` are (R,), whole
-    numbers: how many episodes each value is the mean of.
+    Values of several Sessions may share an x. `weights` (R,) are whole numbers: the episodes that
+    each value is the mean of.
     """
     total = np.concatenate([[0.0], np.cumsum(values.y * weights)])
     episodes = np.concatenate([[0.0], np.cumsum(weights)])

@@ -1,80 +1,85 @@
-"""Figures and overviews as PNG, by matplotlib's object-oriented interface: no global state.
+"""Draws figures as PNG by matplotlib's object-oriented interface: no global state.
 
-Sizes are pixels; a figure has 72 dots per inch, so that a point is a pixel.
+A figure has 72 dots per inch, so that a point is a pixel.
 """
 
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, final
 
 import numpy as np
 
-from slm_lab.analysis.figure import figure as look
+from slm_lab.analysis.figure import look
 from slm_lab.analysis.figure.figure import (
+    Bar,
+    Box,
     Curve,
+    Dots,
     Figure,
-    Overview,
-    colour_of,
+    Keys,
+    Panel,
+    Scale,
+    Table,
+    Words,
     in_legend_order,
     runs,
-    tick_text,
-    x_limits,
-    y_limits,
 )
-from slm_lab.analysis.figure.panel_grid import cells, grid_shape
+from slm_lab.analysis.figure.layout import LETTER, SIDE
+from slm_lab.analysis.table import TextTable
 from slm_lab.core.types import BoolArray, FloatArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
-    from matplotlib.legend import Legend
 
 Align: TypeAlias = Literal["left", "center", "right"]
 
-DPI = 72
-"""Dots per inch: a point is a pixel."""
+BAR_WIDTH = 0.74
+"""The share of its place that a bar takes."""
+HOLLOW = 0.82
+"""The share of white in a hollow bar."""
+
+_DPI = 72
 _COLOURS = 256  # of a PNG with a palette, a third of the size of one without
 _ALMOST_WHITE = 252
 _SMALLEST = 9  # letters that can be read
-_LINE_WIDTH = {"solid": 0.15, "dashed": 0.115, "faint": 0.06}  # of a letter
-_DASH = (0.0, (3.0, 1.5))  # of the line's width
+_LINE_WIDTH = {"solid": 0.15, "dashed": 0.115, "faint": 0.06}  # in letters
+_DASH, _LONG_DASH = (0.0, (3.0, 1.5)), (0.0, (7.0, 4.0))  # in widths of the line
 _CROWDED = 0.6  # of a line's width, if it has more points than its axes have pixels across
+_PALE = 0.25  # the share of white from which on dark letters are easier to read
+_DOTS = ((40, 12.0), (120, 10.0), (250, 8.0))  # the diameters of up to so many dots
+_TINY, _DOT_OPACITY = 6.0, 0.9
+_KEY, _KEY_STEPS = 300, 60  # pixels of the scale of colours, and its steps
+_OVER = 6  # pixels by which texts of ticks may reach over the end of their axis
+_TEXT = 18  # letters of a table
 
-_SIZE = (1280, 716)
-_WIDTH = 1600
-_TOP, _FOOT, _SIDE = 128, 74, 34  # title, numbers and label of the x axis, margins at the sides
-_CELL_HEIGHT = {1: 620, 2: 330}  # of a grid with so many rows
-_LOW_CELL = 250  # of a grid with more
-_NUMBERS, _BETWEEN, _HEADING = 72, 26, 50  # left of, right of and above a panel
 
-
-class Box(NamedTuple):
-    """A rectangle, from its lower left corner."""
-
-    left: float
-    bottom: float
-    width: float
-    height: float
+def render_png(figure: Figure) -> bytes:
+    """The figure as the bytes of a PNG file."""
+    picture = _Picture(figure.width, figure.height)
+    left = 26 if figure.legend else SIDE
+    room = picture.width - 2 * left
+    size = 26 if figure.width < 1500 else 32
+    picture.text(left, picture.height - 54, figure.title, size, bold=True, room=room)
+    under = 0.75 * size
+    picture.text(left, picture.height - 93, figure.subtitle, under, look.MUTED, room=room)
+    if figure.shading is not None:
+        _draw_shading(picture, figure.shading)
+    for part in figure.parts:
+        match part:
+            case Panel():
+                _draw_panel(picture, part, figure.letters)
+            case Table():
+                _draw_table(picture, part)
+            case Words():
+                _draw_words(picture, part)
+    if figure.legend is not None:
+        _draw_legend(picture, figure.curves, *figure.legend, figure.inner.bottom - 104)
+    return picture.png()
 
 
 @final
-@dataclass(frozen=True)
-class PanelStyle:
-    """Size of the letters, and how many ticks an axis has at most."""
-
-    text: float
-    x_ticks: int
-    y_ticks: int
-
-
-LARGE = PanelStyle(text=23, x_ticks=8, y_ticks=6)
-WIDE = PanelStyle(text=20, x_ticks=8, y_ticks=6)
-SMALL = PanelStyle(text=17, x_ticks=5, y_ticks=5)
-
-
-@final
-class Picture:
+class _Picture:
     """A white picture of `width` × `height` pixels; places are counted from its lower left."""
 
     def __init__(self, width: float, height: float) -> None:
@@ -82,8 +87,8 @@ class Picture:
         from matplotlib.figure import Figure as Drawing
 
         self.width, self.height = round(width), round(height)
-        size = self.width / DPI, self.height / DPI
-        self.drawing = Drawing(size, DPI, facecolor="white")
+        size = self.width / _DPI, self.height / _DPI
+        self.drawing = Drawing(size, _DPI, facecolor="white")
         self._canvas = FigureCanvasAgg(self.drawing)
 
     def axes(self, box: Box, letters: float) -> "Axes":
@@ -96,13 +101,6 @@ class Picture:
         axes.set_axisbelow(True)
         axes.grid(color=look.GRID, linewidth=1.2)
         axes.tick_params(length=0, labelsize=letters, labelcolor=look.INK, pad=0.4 * letters)
-        return axes
-
-    def axes_for_pixels(self) -> "Axes":
-        """Invisible axes over the whole picture, in pixels."""
-        axes = self.drawing.add_axes((0, 0, 1, 1))
-        axes.set(xlim=(0, self.width), ylim=(0, self.height))
-        axes.axis("off")
         return axes
 
     def text(
@@ -120,8 +118,8 @@ class Picture:
     ) -> float:
         """Writes one line with its baseline at `y`, or upwards along `x`, in smaller letters if it
         would take more than `room`; returns its width."""
-        size = size if room is None else self.fitting(text, size, room, bold=bold)
-        across: Align = "center" if upwards else align
+        while room is not None and size > _SMALLEST and self.text_width(text, size, bold) > room:
+            size -= 1
         self.drawing.text(
             x / self.width,
             y / self.height,
@@ -129,14 +127,14 @@ class Picture:
             size=size,
             color=colour,
             weight="bold" if bold else "normal",
-            ha=across,
+            ha="center" if upwards else align,
             va="center" if upwards else "baseline",
             rotation=90 if upwards else 0,
             parse_math=False,
         )
-        return self.text_width(text, size, bold=bold)
+        return self.text_width(text, size, bold)
 
-    def text_width(self, text: str, size: float, *, bold: bool = False) -> float:
+    def text_width(self, text: str, size: float, bold: bool = False) -> float:
         """Pixels from the beginning of `text` to its end."""
         from matplotlib.font_manager import FontProperties
 
@@ -144,46 +142,12 @@ class Picture:
         renderer = self._canvas.get_renderer()  # type: ignore[no-untyped-call]
         return float(renderer.get_text_width_height_descent(text, font, False)[0]) if text else 0.0
 
-    def fitting(self, text: str, size: float, room: float, *, bold: bool = False) -> float:
-        """The size of letters, `size` at most, with which `text` fits into `room` pixels."""
-        while size > _SMALLEST and self.text_width(text, size, bold=bold) > room:
-            size -= 1
-        return size
+    def line(self, x: tuple[float, float], y: float, colour: str, width: float) -> None:
+        """A line across at `y`."""
+        from matplotlib.lines import Line2D
 
-    def heading(self, title: str, subtitle: str, left: float, size: float = 30) -> None:
-        """Title and subtitle at the top."""
-        room = self.width - 2 * left
-        self.text(left, self.height - 54, title, size, bold=True, room=room)
-        self.text(left, self.height - 93, subtitle, 0.75 * size, look.MUTED, room=room)
-
-    def legend(
-        self, curves: Sequence[Curve], x: float, y: float, size: float, columns: int = 20
-    ) -> "Legend":
-        """What the labelled curves are, row by row; (x, y) is the upper left corner."""
-        from matplotlib.legend_handler import HandlerTuple
-
-        curves = in_legend_order(curves)
-        return self.drawing.legend(
-            [_handle(curve, size) for curve in curves],
-            [curve.label for curve in curves],
-            handler_map={tuple: HandlerTuple(ndivide=1, pad=0)},
-            loc="upper left",
-            bbox_to_anchor=(x / self.width, y / self.height),
-            ncols=min(columns, max(len(curves), 1)),
-            fontsize=size,
-            labelcolor=look.INK,
-            frameon=False,
-            borderpad=0.0,
-            borderaxespad=0.0,
-            handlelength=1.6,
-            handletextpad=0.5,
-            columnspacing=1.6,
-        )
-
-    def legend_width(self, curves: Sequence[Curve], size: float) -> float:
-        """Pixels that a legend in one row takes from left to right."""
-        labels = [curve.label for curve in curves if curve.label]
-        return sum(3.7 * size + self.text_width(label, size) for label in labels) - 1.6 * size
+        across, up = np.array(x) / self.width, np.full(2, y / self.height)
+        self.drawing.add_artist(Line2D(across, up, color=colour, linewidth=width))
 
     def png(self) -> bytes:
         """The picture as the bytes of a PNG file."""
@@ -201,113 +165,105 @@ class Picture:
         return buffer.getvalue()
 
 
-def render_png(figure: Figure) -> bytes:
-    """The figure as the bytes of a PNG file, 1280 pixels wide."""
-    picture = Picture(*_SIZE)
-    box = Box(left=141, bottom=143, width=1100, height=455)
-    draw_figure(picture, box, figure, figure.curves)
-    picture.legend(figure.curves, box.left, 40, 23)
-    return picture.png()
-
-
-def draw_figure(picture: Picture, box: Box, figure: Figure, in_view: Sequence[Curve]) -> "Axes":
-    """Heading, labels, and the curves `in_view`; the x axis shows all curves of the figure."""
-    picture.heading(figure.title, figure.subtitle, 26)
-    axes = picture.axes(box, LARGE.text)
-    draw_curves(axes, in_view, x_limits(figure.curves), figure.note, LARGE)
-    middle = box.left + box.width / 2
-    picture.text(middle, box.bottom - 67, figure.x_label, 25, align="center")
-    # At a fixed place, so that long numbers beside the axis never push it out of the picture.
-    picture.text(36, box.bottom + box.height / 2, figure.y_label, 25, upwards=True)
-    return axes
-
-
-def render_overview_png(overview: Overview) -> bytes:
-    """The overview as the bytes of a PNG file, 1600 pixels wide and as high as its rows need."""
-    rows, columns = grid_shape(len(overview.panels))
-    cell_width = (_WIDTH - 2 * _SIDE) / columns
-    cell_height = _CELL_HEIGHT.get(rows, _LOW_CELL)
-    picture = Picture(_WIDTH, _TOP + rows * cell_height + _FOOT)
-    picture.heading(overview.title, overview.subtitle, _SIDE, 32)
-    ends = x_limits([curve for panel in overview.panels for curve in panel.curves])
-    style = SMALL if columns > 2 else WIDE
-    for cell, panel in zip(cells(len(overview.panels)), overview.panels, strict=True):
-        box = Box(
-            left=_SIDE + cell.column * cell_width + _NUMBERS,
-            bottom=picture.height - _TOP - (cell.row + 1) * cell_height,
-            width=cell_width - _NUMBERS - _BETWEEN,
-            height=cell_height - _HEADING,
-        )
-        axes = picture.axes(box, style.text)
-        draw_curves(axes, panel.curves, ends, panel.note, style)
-        axes.tick_params(labelbottom=cell.lowest and bool(panel.curves))
-        draw_head(picture, box, panel.title, style.text, panel.curves)
-        if cell.lowest:
-            x, y = box.left + box.width / 2, box.bottom - 3 * style.text
-            picture.text(x, y, overview.x_label, style.text, look.MUTED, align="center")
-    return picture.png()
-
-
-def draw_head(
-    picture: Picture, box: Box, title: str, size: float, curves: Sequence[Curve] = ()
-) -> None:
-    """A title above a panel, and beside it what its curves are."""
-    y = box.bottom + box.height + 0.65 * size
-    width = picture.text(box.left, y, title, 1.12 * size, bold=True, room=box.width)
-    if any(curve.label for curve in curves):
-        x = box.left + width + 0.9 * size
-        room, wanted = box.left + box.width - x, picture.legend_width(curves, 0.9 * size)
-        letters = 0.9 * size * min(1.0, max(room / wanted, 0.5))
-        picture.legend(curves, x, y + 0.85 * letters, letters)
-
-
-def draw_curves(
-    axes: "Axes", curves: Sequence[Curve], ends: tuple[float, float], note: str, style: PanelStyle
-) -> None:
-    """Curves with their bands; `note` stands in their place if there are none."""
-    if not curves:
+def _draw_panel(picture: _Picture, panel: Panel, letters: float) -> None:
+    box, middle = panel.box, panel.box.left + panel.box.width / 2
+    axes = picture.axes(box, letters)
+    _draw_head(picture, panel, letters)
+    if panel.bars:
+        x, y = box.left - 0.5 * letters, box.bottom - 1.35 * letters
+        picture.text(x, y, panel.x.label, 0.8 * letters, look.MUTED, align="right")
+    elif panel.x.label:
+        y = box.bottom - 1.5 * letters - _depth(panel.x, letters)
+        picture.text(middle, y, panel.x.label, 1.05 * letters, align="center", room=box.width)
+    if panel.y.label:
+        # At a fixed place, so that long numbers beside the axis never push it out of the picture.
+        x, y = box.left - 4.6 * letters, box.bottom + box.height / 2
+        picture.text(x, y, panel.y.label, 1.05 * letters, upwards=True, room=box.height + 30)
+    if panel.is_empty:
         axes.set(xticks=[], yticks=[])
-        letters = 1.15 * style.text
-        axes.text(0.5, 0.5, note, transform=axes.transAxes, size=letters, color=look.MUTED,
-                  ha="center", va="center", parse_math=False)  # fmt: skip
+        axes.text(0.5, 0.5, panel.note, transform=axes.transAxes, size=1.15 * letters,
+                  color=look.MUTED, ha="center", va="center", parse_math=False)  # fmt: skip
         return
-    set_axis(axes.xaxis, ends, style.x_ticks)
-    set_axis(axes.yaxis, y_limits(curves), style.y_ticks)
-    for curve in sorted(curves, key=lambda curve: curve.style != "faint"):
-        _draw_curve(axes, curve, style.text)
+    _set_axis(axes.xaxis, panel.x)
+    _set_axis(axes.yaxis, panel.y)
+    for curve in sorted(panel.curves, key=lambda curve: curve.style != "faint"):
+        _draw_curve(axes, curve, letters)
+    if panel.bars:
+        _draw_bars(picture, axes, panel, letters)
+    if panel.dots is not None:
+        _draw_dots(axes, panel.dots)
+        _keep_inside(axes, panel, letters)
 
 
-def set_axis(axis: "Axis", ends: tuple[float, float], most: int) -> None:
-    """Ends, and round numbers between them, at most so many."""
-    axis.axes.set(**{f"{axis.axis_name}lim": ends})  # type: ignore[attr-defined]
-    largest = max(map(abs, ends))
-    at = ticks(ends, most)
-    axis.set_ticks(at, [tick_text(value, largest) for value in at])
+def _keep_inside(axes: "Axes", panel: Panel, letters: float) -> None:
+    """Moves texts at the ends of an x axis, so that they stay beside those of the next panel."""
+    from matplotlib.transforms import ScaledTranslation
+
+    if not panel.x.numbers or panel.x.upwards:
+        return
+    low, high = panel.x.ends
+    width = panel.box.width
+    for label, (at, text) in zip(axes.get_xticklabels(), panel.x.labelled, strict=True):
+        half = LETTER / 2 * letters * len(text) - _OVER
+        before = (at - low) / (high - low) * width
+        pixels = max(half - before, 0.0) - max(half - (width - before), 0.0)
+        move = ScaledTranslation(pixels / _DPI, 0, axes.figure.dpi_scale_trans)
+        label.set_transform(label.get_transform() + move)
 
 
-def ticks(ends: tuple[float, float], most: int) -> list[float]:
-    """Round numbers between the `ends` of an axis, at most so many."""
-    from matplotlib.ticker import MaxNLocator
+def _draw_head(picture: _Picture, panel: Panel, letters: float) -> None:
+    """Title and keys above a panel, side by side; the hint, or the keys of bars, below them."""
+    box, y, small = panel.box, panel.box.top + 0.65 * letters, 0.9 * letters
+    if panel.hint:
+        picture.text(box.left, y, panel.hint, small, look.MUTED, room=box.width)
+    if panel.bars:
+        _draw_keys(picture, panel.keys, box.left, y, box.width, small)
+    y += 1.5 * letters * (bool(panel.hint) or bool(panel.bars and panel.keys))
+    size = 1.12 * letters
+    width = picture.text(box.left, y, panel.title, size, bold=True, room=box.width)
+    if not panel.bars:
+        x = box.left + width + 0.9 * letters
+        _draw_keys(picture, panel.keys, x, y, box.right - x, small)
 
-    values = MaxNLocator(most, steps=[1, 2, 2.5, 5, 10]).tick_values(*ends)
-    return [float(value) for value in values if ends[0] <= value <= ends[1]]
+
+def _draw_keys(picture: _Picture, keys: Keys, x: float, y: float, room: float, size: float) -> None:
+    """What colours and marks stand for, in one line, in smaller letters if there is less room."""
+    wanted = sum(picture.text_width(text, size) + size for _, text in keys)
+    size *= min(1.0, max(room / max(wanted, 1.0), 0.5))
+    for colour, text in keys:
+        x += picture.text(x, y, text, size, colour) + size
 
 
-def _draw_curve(axes: "Axes", curve: Curve, size: float) -> None:
-    colour, opacity = colour_of(curve), _opacity(curve)
-    if curve.std is not None:
-        low, high = curve.mean - curve.std, curve.mean + curve.std
+def _depth(scale: Scale, letters: float) -> float:
+    """Pixels that the texts of ticks take below an axis."""
+    longest = max([len(text) for _, text in scale.ticks], default=0)
+    return LETTER * letters * longest + 8 if scale.upwards else 1.4 * letters
+
+
+def _set_axis(axis: "Axis", scale: Scale) -> None:
+    """Ends and ticks."""
+    axis.axes.set(**{f"{axis.axis_name}lim": scale.ends})  # type: ignore[attr-defined]
+    ticks = scale.labelled
+    axis.set_ticks([at for at, _ in ticks], [text if scale.numbers else "" for _, text in ticks])
+    if scale.upwards:
+        axis.set_tick_params(labelrotation=90)
+
+
+def _draw_curve(axes: "Axes", curve: Curve, letters: float) -> None:
+    colour, opacity = curve.ink, curve.opacity
+    if curve.band is not None:
+        low, high = curve.band
         axes.fill_between(curve.x, low, high, color=colour, alpha=look.BAND_OPACITY, linewidth=0)
         alone = _alone(low)
         axes.vlines(curve.x[alone], low[alone], high[alone], colour, alpha=0.5, linewidth=2.0)
     crowded = len(curve.x) > axes.bbox.width
-    width = _LINE_WIDTH[curve.style] * size * (_CROWDED if crowded else 1.0)
+    width = _LINE_WIDTH[curve.style] * letters * (_CROWDED if crowded else 1.0)
     dash = _DASH if curve.style == "dashed" else "solid"
     axes.plot(curve.x, curve.mean, color=colour, alpha=opacity, linewidth=width, linestyle=dash,
               solid_joinstyle="round", zorder=2.5)  # fmt: skip
     alone = _alone(curve.mean)
     axes.plot(curve.x[alone], curve.mean[alone], "o", color=colour, alpha=opacity,
-              markersize=0.45 * size, markeredgewidth=0, zorder=2.5)  # fmt: skip
+              markersize=0.45 * letters, markeredgewidth=0, zorder=2.5)  # fmt: skip
 
 
 def _alone(values: FloatArray) -> BoolArray:
@@ -318,17 +274,151 @@ def _alone(values: FloatArray) -> BoolArray:
     return alone
 
 
+def _draw_legend(
+    picture: _Picture, curves: Sequence[Curve], size: float, columns: int, top: float
+) -> None:
+    """What the labelled curves are, read row by row, from `top` downwards."""
+    from matplotlib.legend_handler import HandlerTuple
+
+    curves = in_legend_order(curves)
+    # Matplotlib fills a legend column by column.
+    curves = [curve for column in range(columns) for curve in curves[column::columns]]
+    picture.drawing.legend(
+        [_handle(curve, size) for curve in curves],
+        [curve.label for curve in curves],
+        handler_map={tuple: HandlerTuple(ndivide=1, pad=0)},
+        loc="upper left",
+        bbox_to_anchor=(26 / picture.width, top / picture.height),
+        ncols=columns,
+        fontsize=size,
+        labelcolor=look.INK,
+        frameon=False,
+        borderpad=0.0,
+        borderaxespad=0.0,
+        handlelength=1.6,
+        handletextpad=0.5,
+        columnspacing=1.6,
+    )
+
+
 def _handle(curve: Curve, size: float) -> Any:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    line = Line2D([], [], color=colour_of(curve), alpha=_opacity(curve),
+    line = Line2D([], [], color=curve.ink, alpha=curve.opacity,
                   linestyle=_DASH if curve.style == "dashed" else "solid",
                   linewidth=_LINE_WIDTH[curve.style] * size)  # fmt: skip
-    if curve.std is None:
+    if curve.band is None:
         return line
-    return Patch(facecolor=colour_of(curve), alpha=look.BAND_OPACITY, linewidth=0), line
+    return Patch(facecolor=curve.ink, alpha=look.BAND_OPACITY, linewidth=0), line
 
 
-def _opacity(curve: Curve) -> float:
-    return look.FAINT_OPACITY if curve.style == "faint" else 1.0
+def _draw_bars(picture: _Picture, axes: "Axes", panel: Panel, letters: float) -> None:
+    """Upright bars and marks, and the names of their groups."""
+    axes.grid(visible=False, axis="x")
+    first, last = panel.x.ends
+    step = panel.box.width / (last - first)
+    for bar in panel.bars:
+        _draw_bar(picture, axes, bar, step * BAR_WIDTH, letters)
+    if panel.base is not None:
+        axes.axhline(panel.base, color=look.MUTED, linewidth=0.09 * letters, linestyle=_LONG_DASH)
+    for group, places in groups(panel.bars).items():
+        x = panel.box.left + (places[0] / 2 + places[-1] / 2 - first) * step
+        y, room = panel.box.bottom - 2.75 * letters, step * (len(places) + 0.5)
+        picture.text(x, y, group, 1.05 * letters, align="center", bold=True, room=room)
+
+
+def groups(bars: Sequence[Bar]) -> dict[str, list[float]]:
+    """The places of the bars of each group."""
+    found: dict[str, list[float]] = {}
+    for bar in bars:
+        found.setdefault(bar.group, []).append(bar.place)
+    return found
+
+
+def _draw_bar(picture: _Picture, axes: "Axes", bar: Bar, width: float, letters: float) -> None:
+    colour, ink = look.tinted(bar.colour, bar.tint), look.MUTED
+    if bar.height is not None:
+        face = look.tinted(bar.colour, HOLLOW) if bar.hollow else colour
+        line = 0.1 * letters
+        axes.bar(bar.place, bar.height, BAR_WIDTH, color=face, edgecolor=colour, linewidth=line)
+        ink = look.INK if bar.hollow or bar.tint > _PALE else "#FFFFFF"
+    if bar.high > bar.low:
+        axes.vlines(bar.place, bar.low, bar.high, look.INK, linewidth=0.1 * letters)
+    upwards = picture.text_width(bar.text, letters) > width
+    axes.annotate(bar.text, (bar.place, axes.get_ylim()[0]), (0, 0.5 * letters), size=letters,
+                  color=ink, textcoords="offset points", ha="center", va="bottom",
+                  rotation=90 if upwards else 0, parse_math=False)  # fmt: skip
+    half = 0.6 * BAR_WIDTH
+    axes.hlines(bar.mark, bar.place - half, bar.place + half, look.INK, linewidth=0.14 * letters)
+
+
+def _draw_dots(axes: "Axes", dots: Dots) -> None:
+    diameter = next((size for most, size in _DOTS if len(dots.x) <= most), _TINY)
+    filled = np.array(dots.filled, np.bool_)
+    for full, these in ((True, filled), (False, ~filled)):
+        colours = [colour for colour, chosen in zip(dots.colours, these, strict=True) if chosen]
+        axes.scatter(
+            dots.x[these],
+            dots.y[these],
+            s=(diameter if full else 0.82 * diameter) ** 2,
+            facecolors=colours if full else "none",
+            edgecolors="none" if full else colours,
+            linewidths=0.0 if full else 0.18 * diameter,
+            alpha=_DOT_OPACITY if full else 1.0,
+            zorder=2.5,
+            clip_on=False,
+        )
+
+
+def _draw_shading(picture: _Picture, shading: look.Shading) -> None:
+    """The colours from the least to the most, at the right."""
+    low, high = (look.tick_text(float(f"{end:.4g}"), 1.0) for end in shading.ends)
+    y, end = picture.height - 130.0, float(picture.width - SIDE)
+    end -= picture.text(end, y, high, 17, align="right") + 10
+    length = min(_KEY, picture.width / 5)
+    box = Box(end - length, y - 2, length, 16)
+    axes = picture.axes(box, 1)
+    colours = [look.shade(i / (_KEY_STEPS - 1)) for i in range(_KEY_STEPS)]
+    axes.bar(np.arange(_KEY_STEPS), 1, 1, align="edge", color=colours, linewidth=0)
+    axes.set(xlim=(0, _KEY_STEPS), ylim=(0, 1))
+    axes.axis("off")
+    picture.text(box.left - 10, y, f"{shading.name}  {low}", 17, align="right")
+
+
+def _draw_words(picture: _Picture, words: Words) -> None:
+    colour, bold = (look.INK, True) if words.heading else (look.MUTED, False)
+    room = picture.width - words.left - SIDE
+    args = (words.left, words.bottom, words.text, words.size, colour)
+    picture.text(*args, bold=bold, room=room)
+
+
+def _draw_table(picture: _Picture, part: Table) -> None:
+    """All rows from the top of its box downwards; a swatch stands before each."""
+    box, indent = part.box, 2.4 * _TEXT * bool(part.swatches)
+    letters, ends = _columns(picture, part.table, box.width - indent)
+    for i, cells in enumerate([part.table.header, *part.table.rows]):
+        y = box.top - part.row * i - 22
+        middle = y + 0.365 * _TEXT
+        if i:
+            picture.line((box.left, box.right), middle + part.row / 2, look.GRID, 1.2)
+        if i and part.swatches:
+            picture.line((box.left, box.left + 1.7 * _TEXT), middle, part.swatches[i - 1], 4.5)
+        ink = look.INK if i else look.MUTED
+        picture.text(box.left + indent, y, cells[0], letters, ink, bold=not i)
+        for text, end in zip(cells[1:], ends, strict=True):
+            picture.text(box.left + indent + end, y, text, letters, ink, align="right", bold=not i)
+
+
+def _columns(picture: _Picture, table: TextTable, room: float) -> tuple[float, list[float]]:
+    """The size of the letters with which all columns fit into `room` pixels, and where each but the
+    first ends."""
+    widths = [
+        max(picture.text_width(text, _TEXT, not i) for i, text in enumerate(column))
+        for column in zip(table.header, *table.rows, strict=True)
+    ]
+    gaps = len(widths) - 1
+    shrunk = min(1.0, room / (sum(widths) + 1.5 * _TEXT * gaps))
+    gap = (room - shrunk * sum(widths)) / gaps
+    ends = np.cumsum([shrunk * width + gap for width in widths]) - gap
+    return shrunk * _TEXT, ends[1:].tolist()

@@ -1,4 +1,4 @@
-"""How much of what makes one Trial of a search better than another each variable explains."""
+"""The share of the differences between Trials of a search that each variable explains."""
 
 import math
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from slm_lab.analysis.search.summary import SearchSummary, TrialOutcome, Variabl
 from slm_lab.core.types import FloatArray, IntArray
 
 FEWEST_TRIALS = 5
-"""With fewer, nothing can be told from chance."""
+"""With fewer, nothing can be distinguished from chance."""
 RISK = 0.05
 """Of calling any variable of a search important that is not."""
 SHUFFLES = 499
@@ -31,7 +31,7 @@ class Importance:
 
     `chance` is the share that a variable without any effect stays below in 95 % of all searches
     like this, `p_value` how often it gets as high as this one; `sure` whether chance is ruled out.
-    All are None where `reason` says why. `trials` is how many it rests on.
+    All are None where `reason` says why. `trials` is their number.
     """
 
     path: str
@@ -47,13 +47,13 @@ def importances(experiment: SearchSummary) -> list[Importance]:
     """One for each variable, the most important first, those without a number last.
 
     The share is that of the main effect, in the sense of a first-order sensitivity index: the skill
-    with which the rank of a Trial is foretold from this variable alone, by the Trials but itself,
+    with which the rank of a Trial is predicted from this variable alone, from all other Trials,
 
         skill = 1 − Σ_i (r_i − r̂_{−i}(x_i))² / Σ_i (r_i − r̄_{−i})²
 
     What a variable does only together with another one is not seen. For a variable of numbers r̂ is
     a straight line fitted locally over their ranks (Cleveland 1979, J. Am. Stat. Assoc. 74: 829),
-    of the one of three widths that foretells best; for any other the mean of the others with the
+    of the one of three widths that predicts best; for any other the mean of the others with the
     same value, to which the mean of all others is added once. Skill is then measured against the
     mean skill c of the same ranks shuffled among the Trials, (skill − c) / (1 − c), and not below
     0; the shuffled ones also give the p-value (Altmann et al. 2010,
@@ -62,7 +62,7 @@ def importances(experiment: SearchSummary) -> list[Importance]:
 
     Ranks stand for scores (Iman and Conover 1979, Technometrics 21: 499), because Trials that were
     stopped early have no score after the whole budget, but a place: behind those that finished, by
-    how far they came and then by their score there. So neither the scale of the score nor that of a
+    frames and then by their score there. So neither the scale of the score nor that of a
     variable matters, logarithmic or not. Trials that failed, were interrupted or have not ended
     have no place.
     """
@@ -111,14 +111,14 @@ def _importance(variable: Variable, outcomes: Sequence[TrialOutcome]) -> Importa
         return replace(known, reason="all trials have the same score")
     shuffle = np.random.default_rng(_SEED).permutation
     targets = np.column_stack([ranks, *(shuffle(ranks) for _ in range(SHUFFLES))])
-    own, *by_chance = np.max([skill(each, targets) for each in _forecasters(values)], axis=0)
+    actual, *by_chance = np.max([skill(each, targets) for each in _forecasters(values)], axis=0)
     mean = float(np.mean(by_chance))
     limit = float(np.quantile(by_chance, 0.95))
     return replace(
         known,
-        share=max(0.0, float(own - mean) / (1 - mean)),
+        share=max(0.0, float(actual - mean) / (1 - mean)),
         chance=max(0.0, (limit - mean) / (1 - mean)),
-        p_value=float((1 + np.sum(np.array(by_chance) >= own)) / (1 + SHUFFLES)),
+        p_value=float((1 + np.sum(np.array(by_chance) >= actual)) / (1 + SHUFFLES)),
     )
 
 
@@ -135,7 +135,7 @@ def _by_holm(found: Sequence[Importance]) -> list[Importance]:
 
 
 def skill(forecaster: FloatArray, targets: FloatArray) -> FloatArray:
-    """(P,): for each column of `targets` (n, P), how much better the forecaster (n, n) foretells it
+    """(P,): for each column of `targets` (n, P), how much better the forecaster (n, n) predicts it
     than the mean of the others does."""
     n = len(targets)
     missed = ((targets - forecaster @ targets) ** 2).sum(axis=0)
@@ -145,7 +145,7 @@ def skill(forecaster: FloatArray, targets: FloatArray) -> FloatArray:
 
 
 def _forecasters(values: Sequence[Any]) -> list[FloatArray]:
-    """Matrices (n, n) with a zero diagonal that foretell each Trial by a mean of the others."""
+    """Matrices (n, n) with a zero diagonal that predict each Trial by a mean of the others."""
     if numeric(values):
         ranks = midranks(np.array(values, np.float64))
         return [local_line(ranks, width) for width in _WIDTHS]

@@ -1,7 +1,5 @@
-"""What a search has found: its variables, what became of its Trials, and the table of them."""
+"""The results of a search: its variables, the outcomes of its Trials, and their table."""
 
-import csv
-import io
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,16 +9,17 @@ from pathlib import Path
 from typing import Any, final
 
 from slm_lab.analysis.metrics import TRIAL_METRICS
+from slm_lab.analysis.table import csv_bytes
 from slm_lab.core.files import write_atomically
 from slm_lab.core.text import error_summary
 
 LISTS = ("choice", "grid_search")
 """The samplers that pick from a list."""
 
-_SAYS_LITTLE = frozenset(
+_NEEDS_MORE = frozenset(
     ("name", "type", "start_val", "end_val", "start_step", "end_step", "frame", "value")
 )
-"""Ends of paths that do not say of what they are."""
+"""Ends of paths that need the part before them."""
 _LONGEST = 24  # letters of a value
 _DIGITS = 3
 
@@ -40,14 +39,14 @@ class Variable:
 
     @property
     def logarithmic(self) -> bool:
-        """Whether it was drawn evenly over its logarithm."""
+        """Whether it was sampled evenly over its logarithm."""
         return "log" in self.sampler
 
 
 @final
 @dataclass(frozen=True)
 class TrialOutcome:
-    """What became of a Trial of a search, whose variables had the values `point`, by their paths.
+    """The outcome of a Trial of a search, whose variables had the values `point`, by their paths.
 
     `status` is finished (the whole budget is spent), stopped (early, by the scheduler), failed,
     interrupted, running, waiting or paused. `frame` is the budget spent, `wall_t` its seconds.
@@ -78,7 +77,7 @@ class TrialOutcome:
 @final
 @dataclass(frozen=True)
 class SearchSummary:
-    """All that is known of a search over the spec `name`; `title` says "PPO on CartPole-v1".
+    """A search over the spec `name`; `title` is like "PPO on CartPole-v1".
 
     `outcomes` are in the order of Trials; `max_frame` is the budget of each.
     """
@@ -93,9 +92,9 @@ class SearchSummary:
 def ranked(outcomes: Iterable[TrialOutcome]) -> list[TrialOutcome]:
     """The best first.
 
-    Those that spent the whole budget come before those that were stopped early, which go by how far
-    they came before how good they were there. Then those that have not ended, in the same way, and
-    last those that failed or have no score. The Trial's number decides between equals.
+    First those that spent the whole budget, by score; then those that were stopped early, by frames
+    and then score; then those that have not ended, in the same way; last those that failed or have
+    no score. The Trial's number decides between equals.
     """
     return sorted(outcomes, key=_place)
 
@@ -116,22 +115,21 @@ def _place(outcome: TrialOutcome) -> tuple[float, ...]:
 def short_names(paths: Sequence[str]) -> dict[str, str]:
     """By path its shortest end that no other path has: agent.net.optim_spec.lr is "lr".
 
-    An end that says nothing alone, as name, start_val or the place in a list, takes the part before
-    it along.
+    An end like name, start_val or an index of a list includes the part before it.
     """
     parts = {path: path.split(".") for path in paths}
     return {path: _short_name(path, parts) for path in paths}
 
 
 def _short_name(path: str, parts: Mapping[str, Sequence[str]]) -> str:
-    own = parts[path]
+    mine = parts[path]
     others = [each for other, each in parts.items() if other != path]
     fewest = 1
-    while fewest < len(own) and (own[-fewest] in _SAYS_LITTLE or own[-fewest].isdecimal()):
+    while fewest < len(mine) and (mine[-fewest] in _NEEDS_MORE or mine[-fewest].isdecimal()):
         fewest += 1
-    for count in range(fewest, len(own)):
-        if all(each[-count:] != own[-count:] for each in others):
-            return ".".join(own[-count:])
+    for count in range(fewest, len(mine)):
+        if all(each[-count:] != mine[-count:] for each in others):
+            return ".".join(mine[-count:])
     return path
 
 
@@ -192,23 +190,21 @@ def write_experiment_df(path: Path, experiment: SearchSummary) -> None:
     """Writes a CSV with a line per Trial, the best first.
 
     Columns are trial, status, score, frame, wall_t (s), restarts, a column per variable under its
-    dotted path, one per metric, and the headline of the error. What there is not is empty; of a
-    Trial that failed score and metrics are, whatever it had reached. Lists, blocks, booleans and
+    dotted path, one per metric, and the headline of the error. Missing values are
+    empty, and so are score and metrics of a Trial that failed. Lists, blocks, booleans and
     null are written as JSON. Raises OSError.
     """
     outcomes = ranked(experiment.outcomes)
     paths = [variable.path for variable in experiment.variables]
     metrics = metric_names(outcomes)
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
     fixed = ["trial", "status", "score", "frame", "wall_t", "restarts"]
-    writer.writerow([*fixed, *paths, *metrics, "error"])
+    rows = []
     for each in outcomes:
         known = [each.trial, each.status, each.known_score, each.frame, each.wall_t, each.restarts]
         point = [_cell(each.point[path]) if path in each.point else None for path in paths]
         values = [each.metric(name) for name in metrics]
-        writer.writerow([*known, *point, *values, error_summary(each.error or "")])
-    write_atomically(path, out.getvalue().encode())
+        rows.append([*known, *point, *values, error_summary(each.error or "")])
+    write_atomically(path, csv_bytes([*fixed, *paths, *metrics, "error"], rows))
 
 
 def metric_names(outcomes: Iterable[TrialOutcome]) -> list[str]:

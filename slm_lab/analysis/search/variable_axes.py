@@ -1,4 +1,4 @@
-"""Axes of a search: where each value of a variable, or of a metric, stands."""
+"""Axes of a search: the place of each value of a variable or a metric."""
 
 import math
 from collections.abc import Sequence
@@ -18,18 +18,18 @@ MISSING = object()
 
 _MARGIN = 0.06  # of an axis, on both sides
 _SPREAD, _STEP = 0.28, 0.03  # at most, and for each of the trials in one category
-_GOLDEN = 0.5 * (math.sqrt(5) - 1)  # of which no multiples come close to each other
+_GOLDEN = 0.5 * (math.sqrt(5) - 1)  # whose multiples, modulo 1, stay far apart
 _MOST_DECADES = 6
 _LARGE_EXPONENT = 5
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Scale:
-    """An axis of n Trials: `at` (n,) is where they stand between `ends`, NaN where they do not.
+class Positions:
+    """An axis of n Trials: `at` (n,) are their places between `ends`, NaN without one.
 
-    A `log` axis counts in powers of ten, one of categories in them, from 0; both have `ticks`,
-    pairs of place and text. Any other is of plain numbers, of whole ones with `whole`.
+    A `log` axis counts in powers of ten, an axis of categories from 0; both have `ticks`, pairs of
+    place and text. Any other axis has plain numbers, whole ones if `whole`.
     """
 
     at: FloatArray
@@ -54,18 +54,18 @@ class Scale:
         return moved
 
 
-def number_scale(values: Sequence[float | None], *, whole: bool = False) -> Scale:
+def number_scale(values: Sequence[float | None], *, whole: bool = False) -> Positions:
     """Plain numbers; None stands nowhere."""
     at = np.array([math.nan if value is None else value for value in values], np.float64)
-    return Scale(at, limits([at], _MARGIN), whole=whole)
+    return Positions(at, limits([at], _MARGIN), whole=whole)
 
 
-def variable_scale(variable: Variable, values: Sequence[Any]) -> Scale:
+def variable_scale(variable: Variable, values: Sequence[Any]) -> Positions:
     """The axis of a variable over its `values` in n Trials, MISSING where one has none.
 
-    Categories where a value is no number, where numbers were picked from a short list, and whole
-    numbers that lie close together; numbers are in their order, others in that of the spec.
-    Logarithmic where it was drawn so.
+    Categories if a value is no number, if numbers were picked from a short list, or if they are
+    whole and close together. Numbers are sorted, others in the spec's order. Logarithmic if the
+    variable was sampled so.
     """
     known = [value for value in values if value is not MISSING]
     listed = variable.sampler in LISTS
@@ -77,20 +77,20 @@ def variable_scale(variable: Variable, values: Sequence[Any]) -> Scale:
     if variable.logarithmic and all(value > 0 for value in known):
         powers = [None if value is None else math.log10(value) for value in numbers]
         plain = number_scale(powers)
-        return Scale(plain.at, plain.ends, _decades(*plain.ends), log=True)
+        return Positions(plain.at, plain.ends, _decades(*plain.ends), log=True)
     whole = all(isinstance(value, int) for value in known)
     if whole and known and max(known) - min(known) < MOST_CATEGORIES:
         return _categories(values, range(min(known), max(known) + 1))
     return number_scale(numbers, whole=whole)
 
 
-def _categories(values: Sequence[Any], kinds: Sequence[Any]) -> Scale:
+def _categories(values: Sequence[Any], kinds: Sequence[Any]) -> Positions:
     if numeric(kinds):
         kinds = sorted(kinds)
     place = {identity(kind): float(i) for i, kind in enumerate(kinds)}
     at = [math.nan if value is MISSING else place[identity(value)] for value in values]
     ticks = tuple((float(i), value_text(kind)) for i, kind in enumerate(kinds))
-    return Scale(np.array(at, np.float64), (-0.5, max(len(kinds), 1) - 0.5), ticks)
+    return Positions(np.array(at, np.float64), (-0.5, max(len(kinds), 1) - 0.5), ticks)
 
 
 def _decades(low: float, high: float) -> tuple[tuple[float, str], ...]:

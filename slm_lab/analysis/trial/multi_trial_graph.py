@@ -3,17 +3,14 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from slm_lab.analysis.figure import figure as look
 from slm_lab.analysis.figure.axis import RETURNS, Axis, line
-from slm_lab.analysis.figure.figure import Curve, Figure, in_legend_order
+from slm_lab.analysis.figure.figure import MAX_POINTS, Curve, Figure
 from slm_lab.analysis.figure.grid import Line, mean_lines
-from slm_lab.analysis.figure.page import ensure_plotly_js, relative_url
-from slm_lab.analysis.figure.png import Box, Picture, draw_figure
-from slm_lab.analysis.figure.render_html import render_html
-from slm_lab.analysis.search.experiment_figure import point_texts, status_text
+from slm_lab.analysis.figure.layout import single
+from slm_lab.analysis.figure.write import write_figure
+from slm_lab.analysis.search.figure import point_texts, status_text
 from slm_lab.analysis.search.summary import TrialOutcome, ranked, short_names
 from slm_lab.analysis.trial.session_graph import decimate
-from slm_lab.core.files import write_atomically
 from slm_lab.metrics.reader import Rows
 
 BEST = 5
@@ -22,10 +19,7 @@ BEST = 5
 _X = Axis("total_frame", "frames", "frames of the budget")
 _ALL_POINTS, _FEWEST_POINTS = 40_000, 100  # of all lines behind, and of one of them
 _GREY, _TINT = 6, 0.35
-_WIDTH, _SIDE = 1280, 26
-_LEFT, _PLOT_WIDTH, _PLOT_HEIGHT = 141, 1100, 455
-_TOP, _FOOT, _LEGEND_ROW = 118, 105, 31
-_LEGEND, _LONGEST = 20, 170  # pixels, and letters
+_LONGEST = 170  # letters of a label
 
 
 def draw_multi_trial_graphs(
@@ -38,9 +32,9 @@ def draw_multi_trial_graphs(
 ) -> list[Path]:
     """Draws a line for each Trial, the mean over its Sessions; returns the paths.
 
-    `rows` has those of every Session, by Trial. Where a Trial runs one training several times over,
-    `run_of` says for each Session in which run it was a worker: its line is then the mean over
-    runs, each the mean of its workers. The x axis is `total_frame`, the clock of the budget.
+    `rows` has those of every Session, by Trial. If a Trial repeats one training, `run_of` has the
+    run of each Session; its line is then the mean over runs, each the mean of its workers. The x
+    axis is `total_frame`, the clock of the budget.
 
     Files are `{prefix}_multi_trial_graph_{mean_returns,mean_returns_ma}_vs_frames.png` and `.html`.
     Raises OSError.
@@ -50,11 +44,7 @@ def draw_multi_trial_graphs(
         lines = {trial: _mean(each, run_of.get(trial), y) for trial, each in rows.items()}
         figure = multi_trial_figure(lines, outcomes, y, title)
         stem = f"{prefix}_multi_trial_graph_{y.file}_vs_{_X.file}"
-        png, page = folder / f"{stem}.png", folder / f"{stem}.html"
-        write_atomically(png, _render_png(figure))
-        plotly_js = relative_url(ensure_plotly_js(folder), page)
-        write_atomically(page, render_html(figure, plotly_js))
-        paths += [png, page]
+        paths += write_figure(figure, folder, stem)
     return paths
 
 
@@ -75,12 +65,11 @@ def multi_trial_figure(
     points = max(_ALL_POINTS // max(len(others), 1), _FEWEST_POINTS)
     label = "1 other trial" if len(others) == 1 else f"{len(others)} other trials"
     for i, trial in enumerate(others):
-        x, mean = decimate(drawn[trial], min(points, look.MAX_POINTS))
+        x, mean = decimate(drawn[trial], min(points, MAX_POINTS))
         words = "" if i else label
         curves.append(Curve(words, x, mean, style="faint", colour=_GREY, tint=_TINT))
-    note = "" if curves else "no values yet"
     subtitle = f"{status_text(outcomes)} · mean over the Sessions of each"
-    return Figure(title, subtitle, _X.label, y.label, tuple(curves), note)
+    return single(title, subtitle, _X.label, y.label, curves, "no values yet")
 
 
 def _label(trial: TrialOutcome, names: Mapping[str, str]) -> str:
@@ -96,16 +85,3 @@ def _mean(rows: Sequence[Rows], run_of: Sequence[int] | None, y: Axis) -> Line |
     if run_of is not None:
         lines = mean_lines(lines, run_of)
     return next(iter(mean_lines(lines, [0] * len(lines))), None)
-
-
-def _render_png(figure: Figure) -> bytes:
-    """The figure as the bytes of a PNG file, with a line of the legend for each of the best."""
-    labelled = in_legend_order(figure.curves)
-    legend = _LEGEND_ROW * len(labelled)
-    picture = Picture(_WIDTH, _TOP + _PLOT_HEIGHT + _FOOT + legend)
-    box = Box(_LEFT, _FOOT + legend, _PLOT_WIDTH, _PLOT_HEIGHT)
-    draw_figure(picture, box, figure, figure.curves)
-    room = _WIDTH - _SIDE - box.left - 2.1 * _LEGEND  # beside the sample of the line
-    size = min([picture.fitting(curve.label, _LEGEND, room) for curve in labelled], default=_LEGEND)
-    picture.legend(labelled, box.left, legend + 14, size, columns=1)
-    return picture.png()

@@ -14,12 +14,13 @@ from slm_lab.analysis.figure.axis import (
     learner_columns,
     line,
 )
-from slm_lab.analysis.figure.figure import MAX_POINTS, Curve, Overview, Panel
+from slm_lab.analysis.figure.figure import MAX_POINTS, Curve, Figure, around
 from slm_lab.analysis.figure.grid import Line
-from slm_lab.analysis.figure.render import write_figure
+from slm_lab.analysis.figure.layout import overview
+from slm_lab.analysis.figure.write import write_figure
+from slm_lab.analysis.table import count_text
 from slm_lab.metrics.reader import Rows
 
-_NO_VALUES = "no values yet"
 _PANEL_POINTS = 1000  # of a line: a panel is a few hundred pixels wide
 
 
@@ -35,21 +36,24 @@ def draw_session_graphs(
     Returns the paths. Raises OSError.
     """
     graph_dir = Path(graph_dir)
-    overview = session_overview(rows, evaluations, title)
-    stem = f"{prefix}_session_graph_overview"
-    return write_figure(overview, graph_dir, stem, run_dir=graph_dir.parent)
+    figure = session_overview(rows, evaluations, title)
+    return write_figure(figure, graph_dir, f"{prefix}_session_graph_overview", graph_dir.parent)
 
 
-def session_overview(rows: Rows, evaluations: Rows, title: str) -> Overview:
+def session_overview(rows: Rows, evaluations: Rows, title: str) -> Figure:
     """A panel of returns, one of evaluations if there are any, one per column that has values.
 
     All against frames; the columns are in the order of `rows`.
     """
-    panels = [_returns_panel(rows)]
+    panels = [(RETURNS[0].label, _returns(rows))]
     if len(evaluations):
-        panels.append(_evaluations_panel(evaluations))
-    panels += [_column_panel(rows, column) for column in learner_columns(rows)]
-    return Overview(title, _count_text(rows, evaluations), frames().label, tuple(panels))
+        panels.append(("evaluation return", _evaluations(evaluations)))
+    for y in map(learner_axis, learner_columns(rows)):
+        panels.append((y.label, [Curve("", *_panel_line(rows, y))]))
+    counts = [count_text(len(rows), "row")]
+    if len(evaluations):
+        counts.append(count_text(len(evaluations), "evaluation"))
+    return overview(title, ", ".join(counts), frames().label, panels)
 
 
 def decimate(values: Line, max_points: int = MAX_POINTS) -> Line:
@@ -61,35 +65,17 @@ def decimate(values: Line, max_points: int = MAX_POINTS) -> Line:
     return Line(values.x[chosen], values.y[chosen])
 
 
-def _returns_panel(rows: Rows) -> Panel:
-    returns, average = (_panel_line(rows, y) for y in RETURNS)
-    if not returns.x.size:
-        return Panel(RETURNS[0].label, (), _NO_VALUES)
-    row = Curve("", returns.x, returns.y, colour=5)
-    smoothed = Curve("smoothed", average.x, average.y)
-    return Panel(RETURNS[0].label, (row, smoothed))
+def _returns(rows: Rows) -> list[Curve]:
+    row, average = (_panel_line(rows, y) for y in RETURNS)
+    curves = [Curve("", *row, colour=5), Curve("smoothed", *average)]
+    return curves if row.x.size else []
 
 
-def _evaluations_panel(rows: Rows) -> Panel:
+def _evaluations(rows: Rows) -> list[Curve]:
     mean, std = (_panel_line(rows, y) for y in (EVAL_RETURNS, EVAL_SPREAD))
-    curve = Curve("± 1 std of episodes", mean.x, mean.y, std.y, colour=2)
-    return Panel("evaluation return", (curve,) if mean.x.size else (), _NO_VALUES)
-
-
-def _column_panel(rows: Rows, column: str) -> Panel:
-    y = learner_axis(column)
-    values = _panel_line(rows, y)
-    curves = (Curve("", values.x, values.y),) if values.x.size else ()
-    return Panel(y.label, curves, _NO_VALUES)
+    curve = Curve("± 1 std of episodes", *mean, around(mean.y, std.y), colour=2)
+    return [curve] if mean.x.size else []
 
 
 def _panel_line(rows: Rows, y: Axis) -> Line:
     return decimate(line(rows, frames(), y), _PANEL_POINTS)
-
-
-def _count_text(rows: Rows, evaluations: Rows) -> str:
-    """ "80 rows, 12 evaluations"."""
-    parts = [f"{len(rows):,} row{'' if len(rows) == 1 else 's'}".replace(",", " ")]
-    if count := len(evaluations):
-        parts.append(f"{count:,} evaluation{'' if count == 1 else 's'}".replace(",", " "))
-    return ", ".join(parts)

@@ -16,18 +16,20 @@ from slm_lab.analysis.figure.axis import (
     total_frames,
     wall_clock,
 )
-from slm_lab.analysis.figure.figure import MAX_POINTS, Curve, Figure
+from slm_lab.analysis.figure.figure import MAX_POINTS, Curve, Figure, around
 from slm_lab.analysis.figure.grid import Line, Spread, common_grid, mean_lines, spread
-from slm_lab.analysis.figure.render import write_figure
+from slm_lab.analysis.figure.layout import single
+from slm_lab.analysis.figure.write import write_figure
+from slm_lab.analysis.table import count_text
 from slm_lab.analysis.trial.session_graph import decimate
 from slm_lab.core.types import BoolArray, IntArray
 from slm_lab.metrics.reader import Rows
 
 MAX_FAINT_LINES = 8
-"""Up to so many Sessions are also drawn one by one, behind the mean."""
+"""The most Sessions that are also drawn one by one, behind the mean."""
 
 MAX_RAGGED = 0.05
-"""Ends of the axis, as a share of it, that are left out when not all Sessions reach into them."""
+"""The share of the axis that is left out at its ends if not all Sessions reach into it."""
 
 _LEARNER_COLUMNS = (
     "loss", "entropy", "explore_var",
@@ -49,14 +51,14 @@ def draw_trial_graphs(
     """Draws the graphs of a Trial into `out_dir`, of the run folder `run_dir` or that folder
     itself; returns their paths.
 
-    `rows` has an entry for every Session, without rows where it has not started. Where one training
-    was run several times over, `run_of` says for each Session in which run it was a worker: mean
-    and band are then those of the runs, each the mean of its Sessions.
+    `rows` has an entry for every Session, without rows if it has not started. If one training was
+    repeated, `run_of` has the run of each Session; mean and band are then over runs, each the mean
+    of its Sessions.
 
     Files are `{prefix}_trial_graph_{y}_vs_{x}.png` and `.html`: y `mean_returns` and
     `mean_returns_ma` against x `frames`, `total_frames` and `wall_t`, and `loss`, `entropy`,
-    `explore_var` and what the ways of parallel training report (staleness, updates per second, the
-    share of waiting and so on) against `frames` where any Session has values.
+    `explore_var` and columns of parallel modes (staleness, updates per second, shares of waiting)
+    against `frames` if any Session has values.
     "live" draws the first two only.
     Raises OSError.
     """
@@ -85,13 +87,13 @@ def draw_trial_eval_graph(
 def trial_figure(
     lines: Sequence[Line], x: Axis, y: Axis, title: str, subtitle: str, of: str = "Session"
 ) -> Figure:
-    """Mean and band over the lines, each `of` a Session, say; those without points are left out."""
+    """Mean and band over the lines that have points, each `of` a Session or a run."""
     lines = [one for one in lines if one.x.size]
     if not lines:
-        return Figure(title, subtitle, x.label, y.label, (), "no values yet")
+        return single(title, subtitle, x.label, y.label, (), "no values yet")
     if len(lines) == 1:
         only = decimate(lines[0])
-        return Figure(title, subtitle, x.label, y.label, (Curve("", only.x, only.y),))
+        return single(title, subtitle, x.label, y.label, [Curve("", only.x, only.y)])
     curves: list[Curve] = []
     if len(lines) <= MAX_FAINT_LINES:
         faint = [decimate(one) for one in lines]
@@ -100,13 +102,13 @@ def trial_figure(
             for i, one in enumerate(faint)
         ]
     curves += _mean_curves(spread(lines, common_grid(lines, MAX_POINTS)), len(lines), of)
-    return Figure(title, subtitle, x.label, y.label, tuple(curves))
+    return single(title, subtitle, x.label, y.label, curves)
 
 
-def count_text(with_rows: int, planned: int, of: str = "Session") -> str:
+def sessions_text(with_rows: int, planned: int, of: str = "Session") -> str:
     """ "4 Sessions", or "3 of 4 Sessions" while one has no rows."""
-    noun = of if planned == 1 else f"{of}s"
-    return f"{planned} {noun}" if with_rows == planned else f"{with_rows} of {planned} {noun}"
+    every = count_text(planned, of)
+    return every if with_rows == planned else f"{with_rows} of {every}"
 
 
 def _draw(
@@ -122,7 +124,7 @@ def _draw(
     runs = len(set(run_of or ()))
     one_each = run_of is not None and runs == len(rows)
     with_rows = sum(len(each) > 0 for each in rows)
-    subtitle = count_text(with_rows, len(rows), "run" if one_each else "Session")
+    subtitle = sessions_text(with_rows, len(rows), "run" if one_each else "Session")
     if run_of is not None and not one_each:
         subtitle += f", workers of {runs} runs"
     paths: list[Path] = []
@@ -154,8 +156,9 @@ def _mean_curves(over: Spread, num_lines: int, of: str) -> list[Curve]:
     full = over.sessions == num_lines
     curves: list[Curve] = []
     if full.any():
-        mean, std = np.where(full, over.mean, np.nan), np.where(full, over.std, np.nan)
-        curves.append(Curve(f"mean ± 1 std of {num_lines} {of}s", over.x, mean, std))
+        mean = np.where(full, over.mean, np.nan)
+        label = f"mean ± 1 std of {num_lines} {of}s"
+        curves.append(Curve(label, over.x, mean, around(mean, over.std)))
     if not full.all():
         mean = np.where(beside(full), over.mean, np.nan)
         curves.append(Curve(_partly_label(over.sessions[~full], of), over.x, mean, style="dashed"))
@@ -170,7 +173,7 @@ def _partly_label(count: IntArray, of: str) -> str:
 
 def beside(full: BoolArray) -> BoolArray:
     """(G,): the points that are not `full`, widened by one on each side, so that the dashed line
-    of what is known there meets the solid one."""
+    there joins the solid one."""
     partly = ~full
     partly[1:] |= ~full[:-1]
     partly[:-1] |= ~full[1:]

@@ -10,7 +10,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import final
 
-from slm_lab.analysis.compare.compare_graph import draw_comparison
 from slm_lab.analysis.compare.comparison import (
     Comparison,
     Outcome,
@@ -19,6 +18,7 @@ from slm_lab.analysis.compare.comparison import (
     training_of,
     window_of,
 )
+from slm_lab.analysis.compare.figure import draw_comparison
 from slm_lab.core.errors import LabError, UsageError
 from slm_lab.core.files import write_json
 from slm_lab.experiment.baseline import CHANCE_FILE, known_random_return, measure_main

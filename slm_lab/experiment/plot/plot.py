@@ -11,10 +11,10 @@ import numpy as np
 
 from slm_lab.analysis.figure.axis import EVAL_RETURNS, Axis
 from slm_lab.analysis.figure.grid import Line
+from slm_lab.analysis.figure.write import write_figure
+from slm_lab.analysis.overlay.labels import Named, labels, leaves
 from slm_lab.analysis.overlay.overlay import X_WORDS, Y_AXES, Middle, Seeds, overlay, x_axis
-from slm_lab.analysis.overlay.overlay_graph import write_overlay
-from slm_lab.analysis.overlay.overlay_labels import Named, labels, leaves
-from slm_lab.analysis.overlay.overlay_table import (
+from slm_lab.analysis.overlay.table import (
     ENOUGH_TO_TRIM,
     Improvement,
     TableRow,
@@ -86,7 +86,7 @@ def plot(request: PlotRequest) -> Plotted:
     middle = cast(Middle, request.statistic)
     drawn = overlay(seeds, x, y, _title(groups), middle, drawing)
     _make(request.out)
-    paths = write_overlay(drawn, request.out, f"plot_{y.file}_vs_{x.file}")
+    paths = write_figure(drawn, request.out, f"plot_{y.file}_vs_{x.file}")
     endings = tuple(ending(each, rng) for each, rng in zip(seeds, per_curve, strict=True))
     notes += [*_about(groups, request.x), *_about_seeds(endings)]
     return Plotted(tuple(paths), y.label, endings, improvement(seeds, ranking), tuple(notes))

@@ -9,7 +9,7 @@ from statistics import pstdev
 import numpy as np
 
 from slm_lab.analysis.metrics import TRIAL_METRICS, trial_metrics
-from slm_lab.analysis.search.experiment_graph import draw_experiment_graph
+from slm_lab.analysis.search.graph import draw_experiment_graph
 from slm_lab.analysis.search.summary import (
     SearchSummary,
     TrialOutcome,

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slm_lab.analysis.compare.compare_table import summary_csv, text_table, trainings_csv
 from slm_lab.analysis.compare.comparison import (
     Outcome,
     Training,
@@ -16,6 +15,7 @@ from slm_lab.analysis.compare.comparison import (
     training_of,
     window_of,
 )
+from slm_lab.analysis.compare.table import summary_csv, text_table, trainings_csv
 from slm_lab.analysis.figure.axis import total_frames, wall_clock
 from slm_lab.metrics.reader import NO_ROWS
 from tests.unit.analysis.compare.modes import (

@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slm_lab.analysis.figure.figure import Curve, in_legend_order, limits, runs, tick_text, y_limits
+from slm_lab.analysis.figure.figure import Curve, around, in_legend_order, limits, runs, y_limits
+from slm_lab.analysis.figure.look import PALETTE, tick_text, tinted
 
 
 @pytest.mark.parametrize(
@@ -66,7 +67,12 @@ def test_values_that_are_alike_lie_in_the_middle_of_their_axis(value):
 
 
 def test_the_band_is_inside_the_axis():
-    curve = Curve("", np.arange(3.0), np.array([1.0, np.nan, 2.0]), np.array([5.0, np.nan, 1.0]))
+    mean = np.array([1.0, np.nan, 2.0])
+    curve = Curve("", np.arange(3.0), mean, around(mean, np.array([5.0, np.nan, 1.0])))
     low, high = y_limits([curve])
     assert low < -4
     assert high > 6
+
+
+def test_a_tint_is_on_the_way_to_white():
+    assert [tinted(0, 0.0), tinted(0, 1.0), tinted(6, 0.5)] == [PALETTE[0], "#FFFFFF", "#999999"]

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from slm_lab.analysis.figure.shade import SHADES, UNKNOWN, Shading, shade
+from slm_lab.analysis.figure.look import SHADES, UNKNOWN, Shading, shade
 from slm_lab.analysis.search.summary import Variable
 from slm_lab.analysis.search.variable_axes import (
     MISSING,

@@ -41,8 +41,8 @@ def figure_of(count, **options):
 def curve_of(tmp_path, monkeypatch, sessions, run_of):
     """The line of one Trial, as it is drawn."""
     figures = []
-    module = "slm_lab.analysis.trial.multi_trial_graph.render_html"
-    monkeypatch.setattr(module, lambda figure, _: figures.append(figure) or b"")
+    module = "slm_lab.analysis.trial.multi_trial_graph.write_figure"
+    monkeypatch.setattr(module, lambda figure, *_: figures.append(figure) or [])
     drawn(tmp_path, {0: sessions}, [trial(0)], {0: run_of})
     (curve,) = figures[0].curves
     return curve
@@ -80,7 +80,7 @@ def test_trials_that_failed_are_behind_the_others():
 
 def test_without_rows_there_is_a_note():
     figure = multi_trial_figure({0: None}, [trial(0, None, "waiting")], RETURNS[0], "title")
-    assert (figure.curves, figure.note) == ((), "no values yet")
+    assert (figure.curves, figure.panels[0].note) == ([], "no values yet")
 
 
 def test_a_line_is_the_mean_over_the_sessions(tmp_path, monkeypatch):

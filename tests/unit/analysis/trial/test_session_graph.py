@@ -46,7 +46,7 @@ def test_returns_share_a_panel_and_every_column_with_values_has_its_own_in_their
 def test_a_session_that_has_hardly_begun_is_drawn(tmp_path, rows):
     csv = write_session(tmp_path / "s.csv", rows, learns=False)
     (panel,) = overview(csv).panels
-    assert bool(panel.curves) == bool(rows)
+    assert panel.is_empty == (rows == 0)
     paths = draw(tmp_path, csv)
     assert ("no values yet" in paths[1].read_text()) == (rows == 0)
 
@@ -68,7 +68,7 @@ def test_evaluations_have_a_panel_with_the_spread_of_their_episodes(tmp_path, ro
     (curve,) = panel.curves
     assert panel.title == "evaluation return"
     assert curve.mean.tolist() == list(range(1, rows + 1))
-    assert curve.std.tolist() == [2.5] * rows
+    assert (curve.band.high - curve.mean).tolist() == [2.5] * rows
     page = draw(tmp_path, csv, evaluations)[1]
     assert "evaluation return" in page.read_text()
 
@@ -85,4 +85,4 @@ def test_a_long_run_of_evaluations_keeps_mean_and_spread_together(tmp_path):
     csv = write_session(tmp_path / "s.csv", 1)
     evaluations = read_rows(write_evaluations(tmp_path / "e.csv", 2500))
     (curve,) = overview(csv, evaluations).panels[1].curves
-    assert len(curve.x) == len(curve.mean) == len(curve.std) == 1000
+    assert len(curve.x) == len(curve.mean) == len(curve.band.low) == 1000

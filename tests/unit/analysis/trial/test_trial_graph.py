@@ -5,9 +5,9 @@ from slm_lab.analysis.figure.axis import RETURNS, frames, learner_axis, line, wa
 from slm_lab.analysis.figure.figure import MAX_POINTS
 from slm_lab.analysis.figure.grid import Line, common_grid, mean_lines, spread
 from slm_lab.analysis.trial.trial_graph import (
-    count_text,
     draw_trial_eval_graph,
     draw_trial_graphs,
+    sessions_text,
     trial_figure,
 )
 from slm_lab.metrics.reader import NO_ROWS, read_rows
@@ -86,7 +86,8 @@ def test_sessions_with_the_same_rows_have_one_mean_with_a_band():
     (mean,) = by_style(figure, "solid")
     assert mean.label == "mean ± 1 std of 2 Sessions"
     assert (mean.mean == 2).all()
-    assert (mean.std == 1).all()
+    assert (mean.band.low == 1).all()
+    assert (mean.band.high == 3).all()
     assert by_style(figure, "dashed") == []
     assert [curve.label for curve in by_style(figure, "faint")] == ["each Session", ""]
 
@@ -97,7 +98,7 @@ def test_the_mean_is_dashed_and_has_no_band_where_only_some_sessions_have_data()
     assert full.x[np.isfinite(full.mean)].tolist() == [0, 1, 2, 3, 4]
     assert partly.x[np.isfinite(partly.mean)].tolist() == [4, 5, 6, 7, 8, 9, 10]
     assert partly.mean[4:].tolist() == [3, 2, 2, 1, 1, 1, 1]
-    assert partly.std is None
+    assert partly.band is None
     assert partly.label == "mean of 1–2 Sessions"
 
 
@@ -110,7 +111,7 @@ def test_short_ragged_ends_are_left_out():
 
 def test_one_session_is_drawn_as_it_is():
     (curve,) = figure_of(flat(0, 10, 1.0), Line(np.empty(0), np.empty(0))).curves
-    assert (curve.label, curve.std, curve.style) == ("", None, "solid")
+    assert (curve.label, curve.band, curve.style) == ("", None, "solid")
 
 
 def test_many_sessions_are_not_drawn_one_by_one():
@@ -142,7 +143,7 @@ def test_the_wall_clock_has_a_unit_that_suits_its_length(seconds, label):
     ],
 )
 def test_the_subtitle_counts_sessions(with_rows, planned, text):
-    assert count_text(with_rows, planned) == text
+    assert sessions_text(with_rows, planned) == text
 
 
 def test_where_a_training_was_repeated_the_lines_are_the_means_of_the_runs(tmp_path):

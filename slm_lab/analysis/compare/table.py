@@ -1,28 +1,17 @@
 """A comparison as a table: for people, and as CSV for programs."""
 
-import csv
-import io
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 
 from slm_lab.analysis.compare.comparison import BASELINE, Comparison, Outcome, Summary
+from slm_lab.analysis.table import TextTable, csv_bytes
 from slm_lab.core.text import significant
 
 
-@final
-@dataclass(frozen=True)
-class TextTable:
-    """Cells as they are shown; the first column is that of the variants."""
-
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-
 def text_table(comparison: Comparison) -> TextTable:
-    """One row per variant; medians over its seeds. "failed" where none came to its end."""
+    """One row per variant; medians over its seeds. "failed" if none finished."""
     columns: dict[str, Callable[[Summary], str]] = {
         "variant": lambda s: _label(s, comparison.seeds),
         "frames/s": _speed,
@@ -148,9 +137,4 @@ def _with(value: float | None, form: str) -> str:
 
 
 def _csv(lines: Sequence[Mapping[str, Any]]) -> bytes:
-    out = io.StringIO()
-    if lines:
-        writer = csv.DictWriter(out, list(lines[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(lines)
-    return out.getvalue().encode()
+    return csv_bytes(list(lines[0]), [list(line.values()) for line in lines]) if lines else b""

@@ -1,13 +1,15 @@
-"""What the legend calls trainings: the name of their spec, and what tells them apart."""
+"""The labels of trainings in a legend: the name of their spec, and what differs between them."""
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
+from slm_lab.analysis.search.summary import short_names
+
 MOST_LETTERS = 44
-"""Of what differs between specs: with more of it a legend is no longer read."""
+"""The letters of a difference between specs that a legend has room for."""
 APART = "  "
 
 
@@ -16,7 +18,7 @@ APART = "  "
 class Named:
     """A training with a spec called `name`, and the leaves of that spec by their dotted paths.
 
-    `tag` ("t3") stands behind the name; `stamp` tells what has the same name, tag and spec apart.
+    `tag` ("t3") follows the name. `stamp` distinguishes trainings with the same name, tag and spec.
     """
 
     name: str
@@ -31,19 +33,19 @@ def labels(trainings: Sequence[Named]) -> list[str]:
     namesakes: dict[str, list[Named]] = {}
     for each in trainings:
         namesakes.setdefault(each.name, []).append(each)
-    said = []
+    texts = []
     for each in trainings:
         parts = [f"{each.name} {each.tag}".strip(), _difference(each, namesakes[each.name])]
-        said.append(APART.join(filter(None, parts)))
-    twice = {label for label, count in Counter(said).items() if count > 1}
+        texts.append(APART.join(filter(None, parts)))
+    twice = {label for label, count in Counter(texts).items() if count > 1}
     return [
         f"{label}{APART}{each.stamp}" if label in twice else label
-        for label, each in zip(said, trainings, strict=True)
+        for label, each in zip(texts, trainings, strict=True)
     ]
 
 
 def leaves(nested: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """By dotted path what in nested blocks is no block; an empty block is a leaf."""
+    """The values in nested blocks, by dotted path; an empty block is a value."""
     found: dict[str, Any] = {}
     for key, value in nested.items():
         here = f"{above}.{key}" if above else str(key)
@@ -54,24 +56,17 @@ def leaves(nested: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     return found
 
 
-def short_key(path: str, among: Collection[str]) -> str:
-    """The shortest end of a dotted path that no other path has: "lr", or "critic_net.lr"."""
-    others = [f".{other}" for other in among if other != path]
-    parts = path.split(".")
-    ends = (".".join(parts[-count:]) for count in range(1, len(parts)))
-    return next((end for end in ends if not any(o.endswith(f".{end}") for o in others)), path)
-
-
 def _difference(one: Named, namesakes: Sequence[Named]) -> str:
     """ "lr 0.001, gamma 0.9" of one of several trainings with specs of one name.
 
-    Keys with more different values come first; those that its spec does not have are not said.
+    Keys with more different values come first; keys missing in this spec are left out.
     """
     paths = list(dict.fromkeys(path for each in namesakes for path in each.leaves))
     values = {path: len({_key(each, path) for each in namesakes}) for path in paths}
     differing = sorted((p for p in paths if values[p] > 1), key=lambda p: -values[p])
-    its_own = [path for path in differing if path in one.leaves]
-    return _joined(f"{short_key(p, paths)} {_text(one.leaves[p])}" for p in its_own)
+    present = [path for path in differing if path in one.leaves]
+    names = short_names(paths)
+    return _joined(f"{names[path]} {_text(one.leaves[path])}" for path in present)
 
 
 def _joined(parts: Iterable[str]) -> str:
@@ -86,7 +81,7 @@ def _joined(parts: Iterable[str]) -> str:
 
 
 def _key(one: Named, path: str) -> str:
-    """A value by which leaves are told apart; a missing one is like no other."""
+    """The identity of a value; a missing one differs from all others."""
     return json.dumps(one.leaves[path]) if path in one.leaves else ""
 
 

@@ -1,13 +1,12 @@
-"""The graph of a search, described: axes, colours, importances, the best Trials, and words."""
+"""What the graph of a search shows: axes, colours, importances, the best Trials, and words."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from slm_lab.analysis.compare.compare_table import TextTable
-from slm_lab.analysis.figure.figure import limits, tick_text
-from slm_lab.analysis.figure.shade import Shading
+from slm_lab.analysis.figure.figure import limits
+from slm_lab.analysis.figure.look import Shading, tick_text
 from slm_lab.analysis.search.importance import Importance, comparable, importances
 from slm_lab.analysis.search.summary import (
     SearchSummary,
@@ -17,14 +16,20 @@ from slm_lab.analysis.search.summary import (
     short_names,
     value_text,
 )
-from slm_lab.analysis.search.variable_axes import MISSING, Scale, number_scale, variable_scale
+from slm_lab.analysis.search.variable_axes import (
+    MISSING,
+    Positions,
+    number_scale,
+    variable_scale,
+)
+from slm_lab.analysis.table import TextTable, count_text
 
 BEST = 10
 """Trials in the table."""
 SCORE = "score"
 
 _NOT_DRAWN = "total_reward_ma"
-"""It is in the table. Beside `final_return` its dots would show the same a second time."""
+"""Only in the table: its dots would repeat those of `final_return`."""
 _COLOURED_BY = "strength"
 _WORDS = {"stopped": "stopped early", "waiting": "not finished"}
 
@@ -32,12 +37,12 @@ _WORDS = {"stopped": "stopped early", "waiting": "not finished"}
 @final
 @dataclass(frozen=True, eq=False)
 class AxisOf:
-    """The axis of a variable or of a metric over the Trials of the figure; `note` is said of it."""
+    """The axis of a variable or a metric over the Trials of the figure, with a note."""
 
     key: str
     """The path of the variable, or the metric as files name it."""
     name: str
-    scale: Scale
+    scale: Positions
     note: str = ""
 
 
@@ -78,21 +83,21 @@ def experiment_figure(experiment: SearchSummary) -> ExperimentFigure:
     names = short_names([variable.path for variable in experiment.variables])
     found = importances(experiment)
     notes_of = {each.path: importance_text(each) for each in found}
-    placed = [each for each in trials if each.known_score is not None]
-    placed = [each for each in placed if all(v.path in each.point for v in experiment.variables)]
+    scored = [each for each in trials if each.known_score is not None]
+    placed = [each for each in scored if names.keys() <= each.point.keys()]
     return ExperimentFigure(
-        f"{experiment.title}: search over {_count(len(experiment.variables), 'variable')}",
+        f"{experiment.title}: search over {count_text(len(experiment.variables), 'variable')}",
         _subtitle(experiment),
         tuple(trials),
         _variable_axes(experiment, trials, names, notes_of),
         _metric_axes(trials),
         _shading(trials),
         tuple(placed),
-        (*_variable_axes(experiment, placed, names, {}), *_result_axes(placed, experiment)),
+        (*_variable_axes(experiment, placed, names, {}), *_result_axes(placed)),
         _shading(placed),
         tuple(found),
         names,
-        _best_table(best_first, experiment, names),
+        _best_table(best_first, names),
         _notes(experiment, found),
     )
 
@@ -131,14 +136,8 @@ def status_text(outcomes: Sequence[TrialOutcome]) -> str:
     count = Counter(_WORDS.get(each.status, each.status) for each in outcomes)
     first = ("finished", "stopped early", "failed")
     order = [*(word for word in first if word in count), *sorted(set(count) - set(first))]
-    trials = _count(len(outcomes), "trial")
-    return ": ".join(
-        [trials] + [", ".join(f"{count[word]} {word}" for word in order)] * bool(count)
-    )
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    trials, statuses = count_text(len(outcomes), "trial"), [f"{count[w]} {w}" for w in order]
+    return f"{trials}: {', '.join(statuses)}" if statuses else trials
 
 
 def _measured(trial: TrialOutcome) -> bool:
@@ -173,7 +172,7 @@ def _metric_axes(trials: Sequence[TrialOutcome]) -> tuple[AxisOf, ...]:
     return (AxisOf(SCORE, SCORE, number_scale([each.known_score for each in trials])),)
 
 
-def _result_axes(trials: Sequence[TrialOutcome], experiment: SearchSummary) -> list[AxisOf]:
+def _result_axes(trials: Sequence[TrialOutcome]) -> list[AxisOf]:
     """Score and strength; and the frames spent where these differ."""
     columns: dict[str, Callable[[TrialOutcome], float | None]] = {
         SCORE: lambda each: each.known_score,
@@ -191,17 +190,14 @@ def _result_axes(trials: Sequence[TrialOutcome], experiment: SearchSummary) -> l
 
 def _shading(trials: Sequence[TrialOutcome]) -> Shading:
     """By strength; by score where no Trial has any."""
-    strengths = [each.metric(_COLOURED_BY) for each in trials]
-    if any(each is not None for each in strengths):
-        scale = number_scale(strengths)
-        return Shading(_COLOURED_BY, scale.at, limits([scale.at], 0.0))
-    scale = number_scale([each.known_score for each in trials])
-    return Shading(SCORE, scale.at, limits([scale.at], 0.0))
+    name, values = _COLOURED_BY, [each.metric(_COLOURED_BY) for each in trials]
+    if all(each is None for each in values):
+        name, values = SCORE, [each.known_score for each in trials]
+    at = number_scale(values).at
+    return Shading(name, at, limits([at], 0.0))
 
 
-def _best_table(
-    best_first: Sequence[TrialOutcome], experiment: SearchSummary, names: Mapping[str, str]
-) -> TextTable:
+def _best_table(best_first: Sequence[TrialOutcome], names: Mapping[str, str]) -> TextTable:
     columns: dict[str, Callable[[TrialOutcome], str]] = {
         "trial": lambda each: str(each.trial),
         "status": lambda each: _WORDS.get(each.status, each.status),
@@ -210,14 +206,11 @@ def _best_table(
         "frames": lambda each: tick_text(float(each.frame), float(each.frame)),
     }
     best = [each for each in best_first if each.known_score is not None][:BEST]
-    rows = [
-        [
-            *(cell(each) for cell in columns.values()),
-            *(value_text(each.point[path]) if path in each.point else "–" for path in names),
-        ]
-        for each in best
-    ]
-    return TextTable((*columns, *names.values()), tuple(map(tuple, rows)))
+    rows = []
+    for each in best:
+        point = (value_text(each.point[path]) if path in each.point else "–" for path in names)
+        rows.append((*(cell(each) for cell in columns.values()), *point))
+    return TextTable((*columns, *names.values()), tuple(rows), words=1)
 
 
 def _subtitle(experiment: SearchSummary) -> str:
@@ -226,24 +219,24 @@ def _subtitle(experiment: SearchSummary) -> str:
 
 
 def _notes(experiment: SearchSummary, found: Sequence[Importance]) -> tuple[str, ...]:
-    """How the importances came about, a sentence a line."""
+    """How importances are computed, in lines."""
     if all(each.share is None for each in found):
         return ()
     rests_on = max(each.trials for each in found)
     left_out = len(experiment.outcomes) - sum(map(comparable, experiment.outcomes))
     notes = [
-        f"How well a variable alone foretells the rank of a trial, from the {rests_on - 1} others:",
+        f"How well a variable alone predicts the rank of a trial, from the {rests_on - 1} others:",
         "0 % is as well as by chance, 100 % exactly. Effects of two variables only together",
         "are not seen. A filled bar is more than chance, a hollow one may be chance: without",
         "any effect, 19 of 20 variables stay left of the mark.",
     ]
     if any(each.status == "stopped" and comparable(each) for each in experiment.outcomes):
         notes += [
-            "Trials that were stopped early rank behind those that finished, by how far they came,",
+            "Trials that were stopped early rank behind those that finished, by frames,",
             "then by their score there.",
         ]
     if left_out:
         notes.append(
-            f"{_count(left_out, 'trial')} without a comparable result (failed, not ended) left out."
+            f"{count_text(left_out, 'trial')} left out: no comparable result (failed, not ended)."
         )
     return tuple(notes)

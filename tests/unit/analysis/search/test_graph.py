@@ -1,17 +1,15 @@
-import json
 import time
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from PIL import Image
 
+from slm_lab.analysis.figure.html import render_html
 from slm_lab.analysis.metrics import TRIAL_METRICS
-from slm_lab.analysis.search.experiment_figure import BEST, experiment_figure
-from slm_lab.analysis.search.experiment_graph import draw_experiment_graph
-from slm_lab.analysis.search.experiment_html import render_experiment_html
-from slm_lab.analysis.search.experiment_png import render_experiment_png
+from slm_lab.analysis.search.figure import BEST, experiment_figure
+from slm_lab.analysis.search.graph import draw_experiment_graph, page
 from slm_lab.analysis.search.summary import SearchSummary, Variable
+from tests.unit.analysis.page import domains, plot, words_of
 from tests.unit.analysis.search.trials import BUDGET, VARIABLES, drawn, searched, trial
 
 MIXED = ["finished", "stopped", "finished", "failed", "running"]
@@ -34,17 +32,8 @@ SEARCHES = {
 }
 
 
-def plot(page):
-    """The traces and the layout inside a page."""
-    call = page.decode().split("Plotly.newPlot(")[1].split(",", 1)[1]
-    decoder = json.JSONDecoder()
-    traces, end = decoder.raw_decode(call.lstrip())
-    layout, _ = decoder.raw_decode(call.lstrip()[end:].lstrip(", \n"))
-    return traces, layout
-
-
 def page_of(experiment):
-    return plot(render_experiment_html(experiment_figure(experiment), "plotly.js"))
+    return plot(render_html(page(experiment_figure(experiment)), "plotly.js"))
 
 
 def of_type(traces, *kinds):
@@ -59,11 +48,11 @@ def dots(traces):
 
 @pytest.mark.parametrize("what", SEARCHES)
 def test_any_search_can_be_drawn(what, tmp_path):
-    png, page = draw_experiment_graph(SEARCHES[what], tmp_path, "small")
-    assert (png.name, page.name) == ("small_experiment_graph.png", "small_experiment_graph.html")
+    png, html = draw_experiment_graph(SEARCHES[what], tmp_path, "small")
+    assert (png.name, html.name) == ("small_experiment_graph.png", "small_experiment_graph.html")
     with Image.open(png) as picture:
         assert picture.width >= 900
-    plot(page.read_bytes())
+    plot(html.read_bytes())
     assert (tmp_path / "plotly.min.js").exists()
 
 
@@ -133,14 +122,13 @@ def test_the_page_has_a_bar_for_each_variable_the_most_important_first():
     (bars,) = of_type(traces, "bar")
     assert len(bars["x"]) == 4
     assert bars["x"] == sorted(bars["x"], reverse=True)
-    assert layout["yaxis9"]["ticktext"][0] == "lr"
-    assert layout["yaxis9"]["range"][0] > layout["yaxis9"]["range"][1]  # from the top down
+    assert layout["yaxis"]["ticktext"][0] == "lr"
+    assert layout["yaxis"]["range"][0] > layout["yaxis"]["range"][1]  # from the top down
 
 
 def test_too_few_trials_for_importances_are_told():
     traces, layout = page_of(drawn(3, 2))
-    words = " ".join(note["text"] for note in layout["annotations"])
-    assert "3 trials have a result to compare, it takes 5" in words
+    assert "3 trials have a result to compare, it takes 5" in words_of(layout)
     assert of_type(traces, "bar")[0]["x"] == []
 
 
@@ -163,6 +151,7 @@ def test_a_dot_tells_its_trial_point_and_score():
     experiment = searched((X,), [[0.25]], [7.5])
     (trace, *_) = dots(page_of(experiment)[0])
     assert trace["text"] == ["trial 0, finished<br>score 7.5<br>x 0.25"]
+    assert trace["hovertemplate"].startswith("%{text}<br>final return")
 
 
 def test_a_search_of_many_trials_is_drawn_by_webgl():
@@ -170,28 +159,29 @@ def test_a_search_of_many_trials_is_drawn_by_webgl():
     assert {trace["type"] for trace in dots(traces)} == {"scattergl"}
 
 
-def test_axes_of_dots_do_not_overlap():
-    _, layout = page_of(drawn(20, 8))
-    for letter, count in (("x", 8), ("y", 8)):
-        names = [f"{letter}axis{i + 1 if i else ''}" for i in range(count)]
-        ends = sorted(layout[name]["domain"] for name in names)
-        flat = np.array(ends).ravel()
-        assert (np.diff(flat) > 0).all()
-        assert flat.min() >= 0
-        assert flat.max() <= 1
+def test_zooming_into_a_panel_acts_on_its_row_and_column():
+    traces, layout = page_of(drawn(20, 3))
+    across, up = (
+        {(layout[key].get("matches") or trace[axis]) for trace in dots(traces)
+         for key in [f"{axis}{trace[axis][1:]}"]}
+        for axis in ("xaxis", "yaxis")
+    )  # fmt: skip
+    assert (len(across), len(up)) == (3, len(experiment_figure(drawn(20, 3)).metrics))
+
+
+def test_panels_stand_apart_inside_the_page():
+    places = domains(page_of(drawn(20, 8))[1])
+    for i, (left, right, bottom, top) in enumerate(places):
+        assert 0 <= left < right <= 1
+        assert 0 <= bottom < top <= 1
+        assert all(right <= a or b <= left or top <= c or d <= bottom for a, b, c, d in places[:i])
 
 
 def test_nothing_from_a_spec_ends_the_page():
-    page = render_experiment_html(experiment_figure(SEARCHES["names to escape"]), "p.js").decode()
-    assert page.count("</script>") == 3
-    assert "<b>&" not in page.split("newPlot")[1]
-
-
-def test_drawing_twice_gives_the_same_bytes():
-    figure = experiment_figure(drawn(20))
-    assert render_experiment_png(figure) == render_experiment_png(figure)
-    again = experiment_figure(drawn(20))
-    assert render_experiment_html(figure, "p.js") == render_experiment_html(again, "p.js")
+    figure = experiment_figure(SEARCHES["names to escape"])
+    text = render_html(page(figure), "p.js").decode()
+    assert text.count("</script>") == 3
+    assert "<b>&" not in text.split("newPlot")[1]
 
 
 def test_fifty_trials_of_four_variables_are_drawn_at_once(tmp_path):

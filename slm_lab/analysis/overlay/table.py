@@ -6,7 +6,6 @@ from typing import final
 
 import numpy as np
 
-from slm_lab.analysis.compare.compare_table import TextTable
 from slm_lab.analysis.overlay.overlay import Seeds
 from slm_lab.analysis.statistics import (
     Interval,
@@ -15,12 +14,13 @@ from slm_lab.analysis.statistics import (
     interquartile_mean,
     probability_of_improvement,
 )
+from slm_lab.analysis.table import TextTable
 from slm_lab.core.text import significant
 
 ENOUGH_TO_TRIM = 4
-"""Seeds from which on the interquartile mean leaves any out."""
+"""The fewest seeds of which the interquartile mean leaves any out."""
 ENOUGH_TO_RANK = 3
-"""Seeds of each of two groups for which it is worth asking which of them is better."""
+"""The fewest seeds in each of two groups that can be ranked."""
 
 _NOTHING = "–"
 
@@ -28,13 +28,13 @@ _NOTHING = "–"
 @final
 @dataclass(frozen=True)
 class TableRow:
-    """How the seeds of a group ended: their final returns, each at its own end."""
+    """The final returns of the seeds of a group; seeds may end at different frames."""
 
     label: str
     seeds: int
     planned: int
     frames: tuple[float, float]
-    """The least and the most that a seed has made, all workers together."""
+    """The least and the most of any seed, summed over its workers."""
     mean: float
     std: float
     """Population standard deviation."""
@@ -42,13 +42,13 @@ class TableRow:
     interval: Interval | None
     """95 %; None of a single seed."""
     highest: float
-    """The largest value that any of them had at any time."""
+    """The largest value of any seed at any time."""
 
 
 @final
 @dataclass(frozen=True)
 class Improvement:
-    """Of two groups, the probability that a seed of the better one ends above one of the other."""
+    """The probability that a seed of the better of two groups ends above a seed of the other."""
 
     better: str
     worse: str
@@ -59,7 +59,6 @@ class Improvement:
 def ending(group: Seeds, generator: np.random.Generator) -> TableRow:
     """The numbers of one group."""
     finals = group.final_return
-    several = finals.size > 1
     return TableRow(
         group.label,
         finals.size,
@@ -68,7 +67,7 @@ def ending(group: Seeds, generator: np.random.Generator) -> TableRow:
         float(finals.mean()),
         float(finals.std()),
         float(interquartile_mean(finals)),
-        bootstrap_interval(finals, interquartile_mean, generator) if several else None,
+        bootstrap_interval(finals, interquartile_mean, generator) if len(finals) > 1 else None,
         max(float(finals.max()), *(float(line.y.max()) for line in group.lines)),
     )
 

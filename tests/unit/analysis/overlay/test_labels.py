@@ -1,4 +1,4 @@
-from slm_lab.analysis.overlay.overlay_labels import MOST_LETTERS, Named, labels, leaves, short_key
+from slm_lab.analysis.overlay.labels import MOST_LETTERS, Named, labels, leaves
 
 
 def spec(**changes):
@@ -67,11 +67,3 @@ def test_a_long_difference_is_cut_and_stays_different():
     assert found[0].endswith(", …")
     alike = [named(stamp=str(n), env__name="x" * 80 + str(n)) for n in range(2)]
     assert len(set(labels(alike))) == 2
-
-
-def test_a_key_is_as_long_as_it_has_to_be():
-    paths = ["agent.net.optim.lr", "agent.critic_net.optim.lr", "agent.gamma", "lr"]
-    assert short_key("agent.gamma", paths) == "gamma"
-    assert short_key("agent.net.optim.lr", paths) == "net.optim.lr"
-    assert short_key("agent.critic_net.optim.lr", paths) == "critic_net.optim.lr"
-    assert short_key("lr", paths) == "lr"

@@ -1,0 +1,300 @@
+"""The figures of a comparison: what is drawn, in which colours, with which words."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from slm_lab.analysis.compare.comparison import (
+    BASELINE,
+    CROWDED,
+    Comparison,
+    Outcome,
+    Variant,
+    line_over,
+)
+from slm_lab.analysis.compare.table import summary_csv, text_table, trainings_csv
+from slm_lab.analysis.figure.axis import Axis, frames, total_frames, wall_clock
+from slm_lab.analysis.figure.figure import (
+    Bar,
+    Box,
+    Curve,
+    Figure,
+    Keys,
+    Panel,
+    Scale,
+    Table,
+    Words,
+    around,
+    limits,
+    x_limits,
+    y_limits,
+)
+from slm_lab.analysis.figure.grid import common_grid, spread
+from slm_lab.analysis.figure.layout import SIDE, overview, single_bars
+from slm_lab.analysis.figure.look import INK, MUTED, tick_text, tinted
+from slm_lab.analysis.figure.write import write_figure
+from slm_lab.analysis.table import count_text
+from slm_lab.core.files import write_atomically
+from slm_lab.spec.modes import MODES
+
+MOST_BANDS = 5
+"""The most curves in one panel whose bands can still be told apart."""
+
+_BASELINE_COLOUR = 6
+_LIGHTEST = 0.6
+"""The tint of the fewest workers; the most have the full colour."""
+_GAP = 0.7
+"""Between two groups of bars, in bars."""
+_FEWEST = 4.0
+"""Bars for which there is always room."""
+_POINTS = 400
+"""The points of a curve: a plot of the dashboard has few more pixels, and all lines in it are to be
+as thick."""
+_STARVED = 0.9
+"""Cores used by one process below which a note says so."""
+_THRESHOLD_COLOUR, _THRESHOLD_TINT = 6, 0.45
+
+_WIDTH, _TOP, _CELL = 1720, 118, 372  # pixels: the dashboard, its head, and the height of a plot
+_NUMBERS, _BETWEEN, _HEADING, _FOOT = 66, 30, 44, 66  # left, right, above and below a plot
+_PLOTS_WIDTH = 1080
+_ROW, _NOTE_ROW = 34, 24  # of the table, and of the notes below it
+_LEGEND = 26  # above the bars
+
+
+def draw_comparison(comparison: Comparison, folder: Path, prefix: str) -> list[Path]:
+    """Writes all graphs and tables into `folder`; returns the paths, the dashboard's PNG first.
+
+    Files are `{prefix}_compare.png` and `.html` (the dashboard),
+    `{prefix}_compare_mean_returns_vs_{total_frames,wall_t,frames,cpu_t}` and
+    `{prefix}_compare_speed_up` as both, `{prefix}_compare_df.csv` and
+    `{prefix}_compare_trainings_df.csv`. Raises OSError.
+    """
+    stem = f"{prefix}_compare"
+    paths = write_figure(dashboard(comparison), folder, stem)
+    for clock, figure in return_overviews(comparison).items():
+        paths += write_figure(figure, folder, f"{stem}_mean_returns_vs_{clock}")
+    paths += write_figure(speed_up_figure(comparison), folder, f"{stem}_speed_up")
+    tables = {
+        folder / f"{stem}_df.csv": summary_csv(comparison),
+        folder / f"{stem}_trainings_df.csv": trainings_csv(comparison),
+    }
+    for path, content in tables.items():
+        write_atomically(path, content)
+    return [*paths, *tables]
+
+
+def dashboard(comparison: Comparison) -> Figure:
+    """Everything at one glance: returns over four clocks, speed-ups, and the table, which is the
+    legend of the curves."""
+    with_bands = len(comparison.outcomes) <= MOST_BANDS
+    table, notes = text_table(comparison), _notes(comparison, with_bands)
+    axes = _axes(comparison)
+    rows = -(-len(axes) // 2)
+    below = _ROW * (len(table.rows) + 1) + _NOTE_ROW * len(notes) + 66
+    whole = _TOP + rows * _CELL + below
+    parts: list[Panel | Table | Words] = []
+    for i, x in enumerate(axes):
+        row, column = divmod(i, 2)
+        box = Box(
+            SIDE + column * _PLOTS_WIDTH / 2 + _NUMBERS,
+            whole - _TOP - (row + 1) * _CELL + _FOOT,
+            _PLOTS_WIDTH / 2 - _NUMBERS - _BETWEEN,
+            _CELL - _HEADING - _FOOT,
+        )
+        found = _curves(comparison, comparison.outcomes, x, with_bands)
+        curves = tuple(replace(curve, label="") for curve in _with_threshold(comparison, found))
+        scales = Scale(x.label, x_limits(curves), 5), Scale(ends=y_limits(curves), most=5)
+        title = f"return against {x.label}"
+        parts.append(Panel(box, *scales, title, curves=curves, note="no values"))
+    left, foot = SIDE + _PLOTS_WIDTH + _NUMBERS, below + _FOOT
+    box = Box(left, foot, _WIDTH - SIDE - left, rows * _CELL - _HEADING - _FOOT - _LEGEND)
+    parts.append(_speed_ups(comparison, box))
+    swatches = tuple(tinted(*_look(comparison, each.variant)) for each in comparison.outcomes)
+    high = _ROW * (len(table.rows) + 1)
+    box = Box(SIDE, below - 14 - high, _WIDTH - 2 * SIDE, high)
+    parts.append(Table(box, table, swatches))
+    for i, note in enumerate(reversed(notes)):
+        parts.append(Words(SIDE, 24 + _NOTE_ROW * i, note, 16))
+    title = f"{comparison.title}: ways of parallel training"
+    inner = Box(SIDE, 10, _WIDTH - 2 * SIDE, whole - _TOP - 10)
+    return Figure(title, _budget_text(comparison), tuple(parts), _WIDTH, whole, inner, 17)
+
+
+def return_overviews(comparison: Comparison) -> dict[str, Figure]:
+    """By the clock that returns are drawn over: a panel for each number of workers, with the
+    baseline in all of them."""
+    return {x.file: _return_overview(comparison, x) for x in _axes(comparison)}
+
+
+def speed_up_figure(comparison: Comparison) -> Figure:
+    """How many times as fast as one process, beside the ideal: the number of workers."""
+    title = f"{comparison.title}: speed-up over one process"
+    panel = _speed_ups(comparison, Box(0, 0, 0, 0))
+    panel = replace(panel, y=replace(panel.y, label="total frames/s, one process = 1"))
+    return single_bars(title, _budget_text(comparison), panel)
+
+
+def _speed_ups(comparison: Comparison, box: Box) -> Panel:
+    bars: list[Bar] = []
+    for outcome, summary in zip(comparison.outcomes, comparison.summaries, strict=True):
+        variant, gain = outcome.variant, summary.speed_up
+        if variant.mode == BASELINE:
+            continue
+        before = bars[-1] if bars else None
+        place = 0.0
+        if before is not None:
+            place = before.place + 1.0 + _GAP * (before.group != variant.mode)
+        missing = "failed" if summary.failed else "–"
+        text = missing if gain is None else f"{gain:.2f}"
+        bars.append(
+            Bar(
+                place,
+                f"{variant.workers}{f' {CROWDED}' if variant.crowded else ''}",
+                gain,
+                summary.speed_up_low or 0.0,
+                summary.speed_up_high or 0.0,
+                float(variant.workers),
+                text,
+                *_look(comparison, variant),
+                variant.crowded,
+                variant.mode,
+                f"{text}, ideal: {variant.workers}",
+            )
+        )
+    keys = [(INK, "━ ideal"), (MUTED, "╌ one process")]
+    if comparison.seeds > 1:
+        keys.append((INK, "│ all seeds"))
+    if any(bar.hollow for bar in bars):
+        keys.append((MUTED, f"☐ {CROWDED} more workers than cores"))
+    title = "speed-up: total frames/s, one process = 1"
+    return bar_panel(box, title, "workers", bars, 1.0, tuple(keys))
+
+
+def bar_panel(
+    box: Box, title: str, x: str, bars: Sequence[Bar], base: float, keys: Keys = ()
+) -> Panel:
+    """Bars from 0; wide axes, so that a few bars do not become walls."""
+    last = bars[-1].place if bars else 0.0
+    wider = max(0.7, (_FEWEST - last) / 2)
+    ticks = tuple((bar.place, bar.label) for bar in bars)
+    top = 1.14 * max([base, *(end for bar in bars for end in (bar.mark, bar.high))])
+    across = Scale(x, (-wider, last + wider), ticks=ticks)
+    up = Scale(ends=(0.0, top))
+    return Panel(box, across, up, title, keys=keys, bars=tuple(bars), base=base)
+
+
+def _return_overview(comparison: Comparison, x: Axis) -> Figure:
+    """A colour is named where it is first seen."""
+    baseline, *others = comparison.outcomes
+    panels = []
+    named: set[str] = set()
+    for workers in comparison.worker_counts:
+        chosen = [baseline, *(each for each in others if each.variant.workers == workers)]
+        found = []
+        for outcome, curve in _curves(comparison, chosen, x, with_bands=True):
+            mode = outcome.variant.mode
+            name = curve.label if mode == BASELINE else mode
+            label = "" if mode in named else name
+            found.append((outcome, replace(curve, label=label, tint=0.0)))
+            named.add(mode)
+        title = _workers_text(workers, comparison.cores)
+        panels.append((title, _with_threshold(comparison, found)))
+    title = f"{comparison.title}: return against {x.label}"
+    subtitle = _budget_text(comparison)
+    if comparison.threshold is not None:
+        subtitle += f" · dashed: {comparison.threshold:g}"
+    return overview(title, subtitle, x.label, panels, "no values")
+
+
+def _curves(
+    comparison: Comparison, outcomes: Sequence[Outcome], x: Axis, with_bands: bool
+) -> list[tuple[Outcome, Curve]]:
+    """The mean over the seeds, as far as all of them go, of each outcome that has any."""
+    found = []
+    for outcome in outcomes:
+        lines = [line_over(training, x) for training in outcome.trainings.values()]
+        lines = [one for one in lines if one.x.size]
+        if not lines:
+            continue
+        over = spread(lines, common_grid(lines, _POINTS))
+        all_there = over.sessions == len(lines)
+        mean, std = over.mean[all_there], over.std[all_there]
+        band = around(mean, std) if with_bands and len(lines) > 1 else None
+        colour, tint = _look(comparison, outcome.variant)
+        label = outcome.variant.label
+        found.append((outcome, Curve(label, over.x[all_there], mean, band, colour, "solid", tint)))
+    return found
+
+
+def _with_threshold(comparison: Comparison, found: Sequence[tuple[Outcome, Curve]]) -> list[Curve]:
+    """The curves, over a line across all of them if there is a threshold."""
+    curves = [curve for _, curve in found]
+    if comparison.threshold is None or not curves:
+        return curves
+    x = np.array(limits([curve.x for curve in curves], margin=0.0))
+    y = np.full(2, comparison.threshold)
+    line = Curve("", x, y, None, _THRESHOLD_COLOUR, "dashed", _THRESHOLD_TINT)
+    return [line, *curves]
+
+
+def _axes(comparison: Comparison) -> list[Axis]:
+    """The clocks, each in units that suit the longest training."""
+    trainings = [t for outcome in comparison.outcomes for t in outcome.trainings.values()]
+    cpu = max((float(t.cpu_t[-1]) for t in trainings if np.isfinite(t.cpu_t).any()), default=0.0)
+    of_cpu = wall_clock(cpu)
+    label = of_cpu.label.replace("training time", "CPU time of all processes")
+    return [
+        total_frames(),
+        wall_clock(max((t.seconds for t in trainings), default=0.0)),
+        frames("per process"),
+        replace(of_cpu, column="cpu_t", file="cpu_t", label=label),
+    ]
+
+
+def _look(comparison: Comparison, variant: Variant) -> tuple[int, float]:
+    """Colour and tint: the mode is the colour, few workers are pale."""
+    counts = comparison.worker_counts
+    colour = _BASELINE_COLOUR
+    if variant.mode != BASELINE:
+        modes = list(dict.fromkeys([*MODES.names(), variant.mode]))
+        colour = modes.index(variant.mode) % _BASELINE_COLOUR
+    if variant.mode == BASELINE or len(counts) == 1:
+        return colour, 0.0
+    return colour, _LIGHTEST * (1 - counts.index(variant.workers) / (len(counts) - 1))
+
+
+def _workers_text(workers: int, cores: int) -> str:
+    crowd = f", on {count_text(cores, 'core')} {CROWDED}" if workers > cores else ""
+    return f"{count_text(workers, 'worker')}{crowd}"
+
+
+def _budget_text(comparison: Comparison) -> str:
+    budget = tick_text(comparison.max_frame, comparison.max_frame)
+    return (
+        f"{budget} total frames each · {count_text(comparison.seeds, 'seed')} · measured on "
+        f"{count_text(comparison.cores, 'core')} ({comparison.processor})"
+    )
+
+
+def _notes(comparison: Comparison, with_bands: bool) -> tuple[str, ...]:
+    """What one has to know to read the numbers."""
+    window = tick_text(comparison.window, comparison.window)
+    several = comparison.seeds > 1
+    band = ", the band one standard deviation" if with_bands else ""
+    curves = f"; a curve is the mean over the seeds{band}" if several else ""
+    numbers = "; numbers are medians over the seeds" if several else ""
+    notes = [f"return: mean of all workers over the last {window} total frames{curves}{numbers}"]
+    if any(each.variant.crowded for each in comparison.outcomes):
+        notes.append(f"{CROWDED} more workers than cores: they take turns")
+    with_learner = [o.variant.mode for o in comparison.outcomes if o.variant.has_learner]
+    for mode in dict.fromkeys(with_learner):
+        notes.append(f"{mode}: workers are its actors; the learner is one process more")
+    used = comparison.summaries[0].cores_used
+    if used is not None and used < _STARVED:
+        notes.append(
+            f"one process computed in {used:.0%} of its time only: it waited for its environments, "
+            "or other programs had the cores, and then the speeds are too low"
+        )
+    return (*notes, *comparison.notes)
