@@ -254,16 +254,16 @@ def _draw_curve(axes: "Axes", curve: Curve, letters: float) -> None:
     if curve.band is not None:
         low, high = curve.band
         axes.fill_between(curve.x, low, high, color=colour, alpha=look.BAND_OPACITY, linewidth=0)
-        alone = _alone(low)
-        axes.vlines(curve.x[alone], low[alone], high[alone], colour, alpha=0.5, linewidth=2.0)
+        if (alone := _alone(low)).any():
+            axes.vlines(curve.x[alone], low[alone], high[alone], colour, alpha=0.5, linewidth=2.0)
     crowded = len(curve.x) > axes.bbox.width
     width = _LINE_WIDTH[curve.style] * letters * (_CROWDED if crowded else 1.0)
     dash = _DASH if curve.style == "dashed" else "solid"
     axes.plot(curve.x, curve.mean, color=colour, alpha=opacity, linewidth=width, linestyle=dash,
               solid_joinstyle="round", zorder=2.5)  # fmt: skip
-    alone = _alone(curve.mean)
-    axes.plot(curve.x[alone], curve.mean[alone], "o", color=colour, alpha=opacity,
-              markersize=0.45 * letters, markeredgewidth=0, zorder=2.5)  # fmt: skip
+    if (alone := _alone(curve.mean)).any():
+        axes.plot(curve.x[alone], curve.mean[alone], "o", color=colour, alpha=opacity,
+                  markersize=0.45 * letters, markeredgewidth=0, zorder=2.5)  # fmt: skip
 
 
 def _alone(values: FloatArray) -> BoolArray:
