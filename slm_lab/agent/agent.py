@@ -7,8 +7,7 @@ import numpy as np
 from slm_lab.agent.algorithm.algorithm import Actor, Learner
 from slm_lab.agent.batch import Act
 from slm_lab.agent.describe import described
-from slm_lab.agent.memory.append_log import AppendLog
-from slm_lab.agent.memory.memory import Memory
+from slm_lab.agent.memory.memory import AppendLog, Memory
 from slm_lab.core.normalization import Unnormalized
 from slm_lab.core.types import Array, BoolArray, FloatArray, StateDict
 

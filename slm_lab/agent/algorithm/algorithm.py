@@ -11,8 +11,8 @@ import torch
 
 from slm_lab.agent.algorithm.correction import VTrace
 from slm_lab.agent.batch import Act
-from slm_lab.agent.net.train_state import TrainState
 from slm_lab.agent.optim.flat import FlatParameters
+from slm_lab.agent.optim.optimizer import TrainState
 from slm_lab.agent.recurrent_state import RecurrentLayout
 from slm_lab.agent.replay_config import ReplayConfig
 from slm_lab.core.column import Column

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from slm_lab.agent.algorithm.action_policy import ActionPolicy
 from slm_lab.agent.algorithm.algorithm import (
     AgentParts,
     BuildContext,
@@ -14,10 +13,9 @@ from slm_lab.agent.algorithm.algorithm import (
     seeded_generator,
 )
 from slm_lab.agent.algorithm.loss import ValueLoss
-from slm_lab.agent.algorithm.policy_actor import PolicyActor
-from slm_lab.agent.distribution.exploration import ExplorationPolicy
+from slm_lab.agent.algorithm.policy_actor import ActionPolicy, PolicyActor
+from slm_lab.agent.distribution.exploration import ExplorationPolicy, Generators
 from slm_lab.agent.distribution.family import DistributionFamily, distribution_family
-from slm_lab.agent.generators import Generators
 from slm_lab.agent.net.build import build_policy_only, build_policy_value, build_q_network
 from slm_lab.agent.net.policy_value import ActingNetwork, PolicyOnly, PolicyValue
 from slm_lab.agent.net.q_network import QNetwork

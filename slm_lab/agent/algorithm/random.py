@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from slm_lab.agent.algorithm.algorithm import Actor, AgentParts, BuildContext, Learner
 from slm_lab.agent.batch import Act
-from slm_lab.agent.net.train_state import TrainState
+from slm_lab.agent.optim.optimizer import TrainState
 from slm_lab.core.types import Array, StateDict
 
 

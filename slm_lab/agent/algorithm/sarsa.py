@@ -7,17 +7,17 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from slm_lab.agent.algorithm.action_policy import ActionPolicy
 from slm_lab.agent.algorithm.algorithm import (
     AgentParts,
     BuildContext,
     Learner,
 )
 from slm_lab.agent.algorithm.loss import ValueLoss
+from slm_lab.agent.algorithm.policy_actor import ActionPolicy
 from slm_lab.agent.algorithm.policy_parts import assemble, build_loss, build_q
 from slm_lab.agent.algorithm.returns import n_step_returns
 from slm_lab.agent.batch import Rollout
-from slm_lab.agent.generators import Generators
+from slm_lab.agent.distribution.exploration import Generators
 from slm_lab.agent.net.q_network import QNetwork
 from slm_lab.core.types import StateDict
 from slm_lab.spec.role import net_for_role

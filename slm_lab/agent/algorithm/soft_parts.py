@@ -25,10 +25,10 @@ from slm_lab.agent.distribution.family import (
 )
 from slm_lab.agent.net.build import build_policy_only, build_twin_q
 from slm_lab.agent.net.policy_value import PolicyOnly
-from slm_lab.agent.net.train_state import TrainState
-from slm_lab.agent.net.twin_q import TwinQ
+from slm_lab.agent.net.q_network import TwinQ
 from slm_lab.agent.optim.build import build_optimizer
 from slm_lab.agent.optim.flat import FlatParameters
+from slm_lab.agent.optim.optimizer import TrainState
 from slm_lab.agent.schedule import Schedule
 from slm_lab.core.errors import LabError
 from slm_lab.spec.role import net_for_role

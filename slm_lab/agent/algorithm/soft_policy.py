@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from slm_lab.agent.distribution.continuous import TanhNormal
+from slm_lab.agent.distribution.distributions import TanhNormal
 
 ActionValue = Callable[[Tensor | None], Tensor]
 """From actions (B, A) to their values (B,); for discrete actions from None to all values (B, n)."""

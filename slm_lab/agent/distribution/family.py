@@ -11,15 +11,17 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from slm_lab.agent.distribution.continuous import (
+from slm_lab.agent.distribution.distributions import (
+    Bernoulli,
     Beta,
+    Categorical,
     DiagonalNormal,
+    Distribution,
     LogNormal,
+    MultiCategorical,
     MultivariateNormal,
     TanhNormal,
 )
-from slm_lab.agent.distribution.discrete import Bernoulli, Categorical, MultiCategorical
-from slm_lab.agent.distribution.distribution import Distribution
 from slm_lab.core.errors import LabError
 
 Space: TypeAlias = gymnasium.Space[Any]

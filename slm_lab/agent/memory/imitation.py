@@ -8,8 +8,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from slm_lab.agent.batch import Act, ImitationBatch, PastReturns, RawRollout, Rollout, Transitions
-from slm_lab.agent.memory.append_log import AppendLog
-from slm_lab.agent.memory.memory import Memory, MemoryLayout
+from slm_lab.agent.memory.memory import AppendLog, Memory, MemoryLayout
 from slm_lab.agent.memory.sampler import NOTHING, PrioritizedSampler, Sampler, UniformSampler
 from slm_lab.agent.schedule import Schedule
 from slm_lab.core.normalization import Unnormalized

@@ -7,8 +7,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from slm_lab.agent.batch import Act, Transitions, TransitionSource
-from slm_lab.agent.memory.append_log import AppendLog
-from slm_lab.agent.memory.memory import Memory, MemoryLayout
+from slm_lab.agent.memory.memory import AppendLog, Memory, MemoryLayout
 from slm_lab.agent.memory.sampler import (
     NOTHING,
     PrioritizedSampler,

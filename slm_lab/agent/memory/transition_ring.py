@@ -6,8 +6,7 @@ import numpy as np
 from typing_extensions import override
 
 from slm_lab.agent.batch import Act
-from slm_lab.agent.memory.append_log import AppendLog
-from slm_lab.agent.memory.memory import MemoryLayout
+from slm_lab.agent.memory.memory import AppendLog, MemoryLayout
 from slm_lab.agent.memory.observations import DenseObservations, FrameStacks, Observations
 from slm_lab.agent.memory.storage import Allocate, in_memory
 from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray, StateDict

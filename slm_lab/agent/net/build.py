@@ -7,8 +7,7 @@ from torch import Tensor, nn
 
 from slm_lab.agent.distribution.family import DistributionFamily
 from slm_lab.agent.net.device import resolve_device
-from slm_lab.agent.net.layers.batch_norm import refuse_single_samples
-from slm_lab.agent.net.layers.spectral_norm import normalise_spectrum
+from slm_lab.agent.net.layers import refuse_single_samples
 from slm_lab.agent.net.policy_value import (
     PolicyHead,
     PolicyOnly,
@@ -16,10 +15,8 @@ from slm_lab.agent.net.policy_value import (
     SeparatePolicyValue,
     SharedPolicyValue,
 )
-from slm_lab.agent.net.q_network import QNetwork
+from slm_lab.agent.net.q_network import QNetwork, TargetNetwork, TwinQ, normalise_spectrum
 from slm_lab.agent.net.recurrent import RecurrentNet
-from slm_lab.agent.net.target import TargetNetwork
-from slm_lab.agent.net.twin_q import TwinQ
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.optim.build import build_optimizer
 from slm_lab.agent.optim.flat import FlatParameters

@@ -7,10 +7,16 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from slm_lab.agent.net.inputs import image_input
-from slm_lab.agent.net.layers.activation import activation_function
-from slm_lab.agent.net.layers.batch_renorm import BatchRenorm
-from slm_lab.agent.net.layers.init import EmptyConv2d, Norm, hidden_gain, init_linear, init_norm
+from slm_lab.agent.net.layers import (
+    BatchRenorm,
+    EmptyConv2d,
+    Norm,
+    activation_function,
+    hidden_gain,
+    image_input,
+    init_linear,
+    init_norm,
+)
 from slm_lab.agent.net.mlp import MLPNet, as_mlp
 from slm_lab.core.errors import LabError
 from slm_lab.spec.checks.observations import no_image, no_room

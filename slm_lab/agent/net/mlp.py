@@ -8,13 +8,17 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from slm_lab.agent.net.acting import ArrayNet
-from slm_lab.agent.net.array_mlp import ArrayMLP
-from slm_lab.agent.net.inputs import as_floats
-from slm_lab.agent.net.layers.activation import activation_function
-from slm_lab.agent.net.layers.batch_renorm import BatchRenorm
-from slm_lab.agent.net.layers.init import EmptyLinear, Norm, hidden_gain, init_linear, init_norm
-from slm_lab.agent.net.mlp_function import KERNELS, MLPFunction, mlp_forward
+from slm_lab.agent.net.fast_mlp import KERNELS, ArrayMLP, ArrayNet, MLPFunction, mlp_forward
+from slm_lab.agent.net.layers import (
+    BatchRenorm,
+    EmptyLinear,
+    Norm,
+    activation_function,
+    as_floats,
+    hidden_gain,
+    init_linear,
+    init_norm,
+)
 from slm_lab.core.errors import LabError
 from slm_lab.core.types import Array, FloatArray
 from slm_lab.spec.checks.observations import no_vector

@@ -8,10 +8,9 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from slm_lab.agent.net.acting import ArrayNet, act_forward
-from slm_lab.agent.net.train_state import TrainState
+from slm_lab.agent.net.fast_mlp import ArrayNet, act_forward
 from slm_lab.agent.net.value_transform import ValueTransform
-from slm_lab.agent.optim.optimizer import Optimizer
+from slm_lab.agent.optim.optimizer import Optimizer, TrainState
 from slm_lab.agent.recurrent_state import RecurrentLayout
 from slm_lab.core.types import Array, FloatArray
 

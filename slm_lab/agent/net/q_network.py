@@ -1,17 +1,76 @@
-"""Q(s, ·) for n discrete actions, with a target network that follows it."""
+"""Action-value functions and their target networks."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import final
 
 import numpy as np
+import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrizations
 
-from slm_lab.agent.net.acting import act_forward
+from slm_lab.agent.net.fast_mlp import act_forward
+from slm_lab.agent.net.layers import Linear
+from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.agent.net.policy_value import Output, StepReport
-from slm_lab.agent.net.target import TargetNetwork
-from slm_lab.agent.net.train_state import TrainState
-from slm_lab.agent.optim.optimizer import Optimizer
+from slm_lab.agent.net.value_transform import ValueTransform
+from slm_lab.agent.optim.flat import FlatParameters
+from slm_lab.agent.optim.optimizer import Optimizer, TrainState
 from slm_lab.agent.recurrent_state import RecurrentLayout
-from slm_lab.core.types import Array
+from slm_lab.core.types import Array, StateDict
+from slm_lab.spec.schema.net import NetSpec
+
+
+@final
+class TargetNetwork:
+    """Keeps a target network close to the online one; at the start they are equal.
+
+    "replace" copies it, "polyak" moves it by τ: target ← τ online + (1 − τ) target. Either is done
+    after the training event in which the Session's frames cross a multiple of `update_frequency`;
+    polyak with an `update_frequency` of 1 after every gradient step.
+    """
+
+    def __init__(self, online: FlatParameters, target: FlatParameters, spec: NetSpec) -> None:
+        self._online = online
+        self.target = target
+        self._frequency = spec.update_frequency
+        self._tau = spec.polyak_coef if spec.update_type == "polyak" else 1.0
+        self._every_step = spec.update_type == "polyak" and spec.update_frequency == 1
+        self._last_frame = 0
+        self.copy_online()
+
+    def copy_online(self) -> None:
+        """Makes the target equal to the online network."""
+        self.target.copy_(self._online)
+
+    def after_step(self) -> None:
+        """Call it after each gradient step."""
+        if self._every_step:
+            self._follow()
+
+    def update_after_event(self, frame: int) -> None:
+        """Call it after each training event, with the frames that the Session has gathered."""
+        crosses = frame // self._frequency > self._last_frame // self._frequency
+        self._last_frame = frame
+        if crosses and not self._every_step:
+            self._follow()
+
+    @torch.no_grad()
+    def _follow(self) -> None:
+        if self._tau == 1.0:
+            self.target.copy_(self._online)
+        else:
+            self.target.vector.lerp_(self._online.vector, self._tau)
+            self.target.statistics.lerp_(self._online.statistics, self._tau)
+
+    def state_dict(self) -> StateDict:
+        """The target's values, and when they were last moved."""
+        return {"target": self.target.state_dict(), "last_frame": self._last_frame}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores both in place."""
+        self.target.load_state_dict(state["target"])
+        self._last_frame = int(state["last_frame"])
 
 
 @final
@@ -58,3 +117,141 @@ class QNetwork:
     def train(self, mode: bool) -> None:
         """Sets the mode of the online network; the target stays in the other."""
         self._net.train(mode)
+
+
+@final
+class TwinQ:
+    """Q_1 and Q_2 in one flat vector with one optimizer, and targets that follow where there are.
+
+    For continuous actions each takes observation and action side by side and puts out one value;
+    for n discrete actions it takes the observation and puts out the value of each.
+    """
+
+    def __init__(
+        self,
+        nets: nn.ModuleList,
+        targets: nn.ModuleList | None,
+        discrete: bool,
+        transform: ValueTransform,
+        optimizer: Optimizer,
+        target_network: TargetNetwork | None,
+    ) -> None:
+        self._nets = nets
+        self._discrete = discrete
+        self._targets = targets
+        self.optimizer = optimizer
+        self.transform = transform
+        self.target_network = target_network
+        self.device = optimizer.flat.vector.device
+
+    def chosen(self, obs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        """What both nets put out for the actions that were taken, (B,) each."""
+        first, second = (self._of(net, obs, action) for net in self._nets)
+        return first, second
+
+    def chosen_and_next(
+        self, obs: Tensor, action: Tensor, next_obs: Tensor, next_action: Tensor | None
+    ) -> tuple[tuple[Tensor, Tensor], Tensor]:
+        """`chosen`, and min(Q_1, Q_2) of the next states without a gradient, from one joint batch.
+
+        So that batch normalisation sees both at once: section 3.2 of arXiv:1902.05605.
+        """
+        both = torch.cat([obs, next_obs])
+        actions = None if next_action is None else torch.cat([action, next_action])
+        now: list[Tensor] = []
+        following: list[Tensor] = []
+        for net in self._nets:
+            q, next_q = _value(net, both, actions).chunk(2)
+            now.append(_taken(q, action) if self._discrete else q)
+            following.append(next_q.detach())
+        return (now[0], now[1]), self.transform.decode(torch.min(*following))
+
+    def for_actor(self, obs: Tensor, action: Tensor | None) -> Tensor:
+        """What the actor maximises: min(Q_1, Q_2) (B,) of continuous actions (B, A), the mean
+        (Q_1 + Q_2) / 2 (B, n) of all discrete ones with None.
+
+        Of an action that is seldom taken the critics know little, and the smaller is low. A policy
+        over discrete actions that goes by it gives such actions up before they have been tried.
+        """
+        first, second = (_value(net, obs, action) for net in self._nets)
+        decode = self.transform.decode
+        if self._discrete:
+            return (decode(first) + decode(second)) / 2
+        return decode(torch.min(first, second))
+
+    def target(self, obs: Tensor, action: Tensor | None) -> Tensor:
+        """min(Q_1, Q_2) of the target networks, (B,) or (B, n)."""
+        assert self._targets is not None
+        first, second = (_value(net, obs, action) for net in self._targets)
+        return self.transform.decode(torch.min(first, second))
+
+    def _of(self, net: nn.Module, obs: Tensor, action: Tensor) -> Tensor:
+        if self._discrete:
+            return _taken(_value(net, obs, None), action)
+        return _value(net, obs, action)
+
+    def step(self, loss: Tensor) -> StepReport:
+        """One gradient step; the targets may follow."""
+        report = StepReport(*self.optimizer.step(loss))
+        if self.target_network is not None:
+            self.target_network.after_step()
+        return report
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Within, gradients flow through to the actions and stop there: weights need none."""
+        views = self.optimizer.flat.views
+        for view in views:
+            view.requires_grad_(False)
+        try:
+            yield
+        finally:
+            for view in views:
+                view.requires_grad_(True)
+
+    def train(self, mode: bool) -> None:
+        """Sets the mode of the online networks; targets stay in the other."""
+        for net in self._nets:
+            net.train(mode)
+
+
+def _value(net: nn.Module, obs: Tensor, action: Tensor | None) -> Tensor:
+    if action is None:
+        q: Tensor = net.forward(obs)[0]
+        return q
+    value: Tensor = net.forward(torch.cat([obs, action], -1))[0]
+    return value.squeeze(-1)
+
+
+def _taken(q: Tensor, action: Tensor) -> Tensor:
+    """The values (B,) of actions (B,) among all, (B, n)."""
+    return q.gather(-1, action.unsqueeze(-1)).squeeze(-1)
+
+
+POWER_ITERATIONS = 15
+"""Steps by which the singular vectors are found at the start; later forwards take one each."""
+
+
+def normalise_spectrum(net: nn.Module, generator: torch.Generator) -> None:
+    """Divides the weight of every linear layer by an estimate of its largest singular value.
+
+    The weight of a convolution counts as a matrix (out, in × kernel), as in the paper, section 3.
+    The singular vectors are buffers of the network and begin as `generator` draws them.
+    """
+    for module in net.modules():
+        if isinstance(module, MLPNet):
+            module.use_layers()
+    linear = [module for module in net.modules() if isinstance(module, Linear)]
+    with torch.random.fork_rng(devices=[]):  # torch draws them first, from the global generator
+        for layer in linear:
+            parametrizations.spectral_norm(layer)
+    for layer in linear:
+        lists = layer.parametrizations
+        assert isinstance(lists, nn.ModuleDict)
+        for vector in lists.buffers():
+            vector.normal_(generator=generator)
+            vector.div_(vector.norm())
+        layer.train(True)
+        for _ in range(POWER_ITERATIONS):
+            _ = layer.weight  # in this mode, to read it is to take a step
+        layer.train(False)

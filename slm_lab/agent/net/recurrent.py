@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
 from typing_extensions import override
 
-from slm_lab.agent.net.acting import ArrayNet
-from slm_lab.agent.net.layers.init import init_recurrent
+from slm_lab.agent.net.fast_mlp import ArrayNet
+from slm_lab.agent.net.layers import init_recurrent
 from slm_lab.agent.net.mlp import MLPNet, as_mlp
 from slm_lab.core.types import Array, FloatArray
 from slm_lab.spec.schema.net import RecurrentNetSpec

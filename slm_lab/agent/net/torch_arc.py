@@ -7,14 +7,20 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from slm_lab.agent.net.acting import ArrayNet
-from slm_lab.agent.net.inputs import as_floats, image_input
-from slm_lab.agent.net.layers.batch_renorm import BatchRenorm
-from slm_lab.agent.net.layers.init import Linear, hidden_gain, init_linear
+from slm_lab.agent.net.fast_mlp import KERNELS, ArrayNet
+from slm_lab.agent.net.layers import (
+    BatchRenorm,
+    Linear,
+    as_floats,
+    hidden_gain,
+    image_input,
+    init_linear,
+)
 from slm_lab.agent.net.mlp import MLPNet, as_mlp
-from slm_lab.agent.net.mlp_function import KERNELS
-from slm_lab.core.errors import LabError
+from slm_lab.core.errors import LabError, Problem
 from slm_lab.core.types import Array, FloatArray
+from slm_lab.spec.role import built_nets, folded
+from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.arc import ArcSpec, Layer
 from slm_lab.spec.schema.net import TorchArcNetSpec
 from slm_lab.spec.torch_table import activation_class
@@ -187,3 +193,24 @@ def _first_activation(following: Iterable[tuple[nn.Module, Layer]]) -> str | Non
 
 def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
+
+
+def arc_problems(agent: AgentSpec, shape: tuple[int, ...], discrete: bool) -> list[Problem]:
+    """What torch says of the arcs of `agent` for observations of `shape`, as the agent gets them.
+
+    `discrete` says whether an action is a choice: other ones stand beside the observation for
+    critics apart from the policy, whose arcs are therefore only tried when they are built.
+    """
+    found = {}
+    for block, net, role in built_nets(agent):
+        own = folded(net, role)
+        sees_actions = role == "critic" and agent.algorithm.CRITIC == "apart" and not discrete
+        if not isinstance(own, TorchArcNetSpec) or own.arc is None or sees_actions:
+            continue
+        key = f"{role}_{BODY}" if f"{role}_arc" in net.variants else BODY
+        try:
+            build_body(own.arc, shape)
+        except ArcError as error:
+            path = f"{block}.{key}.{error.place}"
+            found[path] = Problem(path, error.reason)
+    return list(found.values())

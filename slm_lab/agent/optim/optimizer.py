@@ -1,17 +1,52 @@
-"""The optimizer an algorithm sees: `optimizer.step(loss)`, and nothing of parallel modes."""
+"""The optimizer an algorithm sees, `optimizer.step(loss)`, and where parallel training joins it."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Protocol, final
 
 import torch
 from torch import Tensor
 
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.lr_schedule import LearningRate
+from slm_lab.agent.optim.process_group import ProcessGroup, SoloGroup
 from slm_lab.agent.optim.rule import TensorStateRule, UpdateRule
-from slm_lab.agent.optim.sync import GradientSync, NoSync
 from slm_lab.core.errors import NonFiniteLossError
 from slm_lab.core.types import StateDict
+
+
+class GradientSync(Protocol):
+    """What a way of parallel training does around each step of one optimizer."""
+
+    def begin(self) -> None:
+        """A training event begins."""
+
+    def before_step(self, flat: FlatParameters) -> None:
+        """After backward, before clipping: `flat.grad` may be replaced in place."""
+
+    def stepped(self, flat: FlatParameters) -> tuple[Tensor, Tensor]:
+        """The vector (P,) that the step changes, and the gradient that it takes, clipped."""
+
+    def after_step(self, flat: FlatParameters) -> None:
+        """After the step: `flat.vector` may be replaced in place."""
+
+
+@final
+class NoSync:
+    """Independent training: nothing is exchanged."""
+
+    def begin(self) -> None:
+        """Nothing to note."""
+
+    def before_step(self, flat: FlatParameters) -> None:
+        """Leaves the gradient as it is."""
+
+    def stepped(self, flat: FlatParameters) -> tuple[Tensor, Tensor]:
+        """The network's own."""
+        return flat.vector, flat.grad
+
+    def after_step(self, flat: FlatParameters) -> None:
+        """Leaves the parameters as they are."""
 
 
 class Optimizer:
@@ -120,3 +155,39 @@ class Optimizer:
         self.flat.load_state_dict(state["flat"])
         if state["rule"] is not None:
             self._rule.load_state_dict(state["rule"])
+
+
+class TrainState:
+    """Optimizers by name, the actor's first; and the target networks that follow."""
+
+    def __init__(
+        self, optimizers: Mapping[str, Optimizer], targets: Sequence[FlatParameters] = ()
+    ) -> None:
+        self.optimizers = dict(optimizers)
+        self.targets = tuple(targets)
+        self.group: ProcessGroup = SoloGroup()
+        """Who has to agree with what is learned from the samples of all."""
+
+    @property
+    def flats(self) -> dict[str, FlatParameters]:
+        """The flat vectors by name."""
+        return {name: optimizer.flat for name, optimizer in self.optimizers.items()}
+
+    @property
+    def lr(self) -> float:
+        """The learning rate of the actor's optimizer now."""
+        return next(iter(self.optimizers.values())).learning_rate.value
+
+    def set_frame(self, frame: int) -> None:
+        """Tells the learning-rate schedules where the run is: a training event begins."""
+        for optimizer in self.optimizers.values():
+            optimizer.begin_event(frame)
+
+    def state_dict(self) -> StateDict:
+        """Parameters, statistics and optimizer state of every unit."""
+        return {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores every unit in place."""
+        for name, optimizer in self.optimizers.items():
+            optimizer.load_state_dict(state[name])

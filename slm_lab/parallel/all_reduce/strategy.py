@@ -11,9 +11,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from slm_lab.agent.agent import Agent
-from slm_lab.agent.optim.optimizer import Optimizer
+from slm_lab.agent.optim.optimizer import GradientSync, NoSync, Optimizer
 from slm_lab.agent.optim.process_group import ProcessGroup, SoloGroup
-from slm_lab.agent.optim.sync import GradientSync, NoSync
 from slm_lab.core.errors import LabError, NonFiniteLossError
 from slm_lab.core.moments import merged_by_all
 from slm_lab.core.types import FloatArray, IntArray, StateDict

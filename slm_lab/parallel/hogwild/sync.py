@@ -17,9 +17,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from slm_lab.agent.optim.flat import MOMENTS_WINDOW, FlatParameters
-from slm_lab.agent.optim.optimizer import Optimizer
+from slm_lab.agent.optim.optimizer import GradientSync, Optimizer
 from slm_lab.agent.optim.rule import misfit_of, refuse_misfit
-from slm_lab.agent.optim.sync import GradientSync
 from slm_lab.core.errors import NonFiniteLossError
 from slm_lab.core.moments import merged
 from slm_lab.core.types import StateDict

@@ -12,9 +12,8 @@ from slm_lab.agent.algorithm.soft_policy import exact, gumbel_softmax, squashed
 from slm_lab.agent.algorithm.temperature import LogAlpha, TunedTemperature
 from slm_lab.agent.batch import Transitions
 from slm_lab.agent.build import build_agent
-from slm_lab.agent.distribution.continuous import TanhNormal
-from slm_lab.agent.distribution.discrete import Categorical
-from slm_lab.agent.net.layers.batch_renorm import BatchRenorm
+from slm_lab.agent.distribution.distributions import Categorical, TanhNormal
+from slm_lab.agent.net.layers import BatchRenorm
 from slm_lab.agent.net.value_transform import symexp
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.lr_schedule import ConstantRate

@@ -5,10 +5,14 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from slm_lab.agent.distribution.choice import EpsilonGreedy, FastCategorical
-from slm_lab.agent.distribution.exploration import boltzmann, exploration_policy
+from slm_lab.agent.distribution.exploration import (
+    EpsilonGreedy,
+    FastCategorical,
+    Generators,
+    boltzmann,
+    exploration_policy,
+)
 from slm_lab.agent.distribution.family import distribution_family
-from slm_lab.agent.generators import Generators
 from slm_lab.core.errors import LabError
 from tests.support import parse, ppo, rows, run_session
 

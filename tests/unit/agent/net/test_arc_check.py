@@ -2,7 +2,7 @@
 
 import pytest
 
-from slm_lab.agent.net.arc_check import arc_problems
+from slm_lab.agent.net.torch_arc import arc_problems
 from tests.support import parse, ppo, soft
 from tests.unit.agent.net.building import arc
 

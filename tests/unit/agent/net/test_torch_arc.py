@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
 
-from slm_lab.agent.net.layers.batch_renorm import BatchRenorm
+from slm_lab.agent.net.layers import BatchRenorm
 from slm_lab.core.errors import LabError
 from slm_lab.spec.schema.arc import REFUSED
 from slm_lab.spec.torch_table import entries

@@ -10,9 +10,8 @@ from slm_lab.agent.net.policy_value import SeparatePolicyValue
 from slm_lab.agent.optim.build import build_rule
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.lr_schedule import ConstantRate
-from slm_lab.agent.optim.optimizer import Optimizer
+from slm_lab.agent.optim.optimizer import NoSync, Optimizer
 from slm_lab.agent.optim.rule import UpdateRule
-from slm_lab.agent.optim.sync import NoSync
 from slm_lab.core.errors import CheckpointError, NonFiniteLossError
 from slm_lab.parallel.hogwild.sync import SharedTrainState, load_unit
 from tests.contract.playing import same

@@ -275,7 +275,7 @@ def test_replayed_parts_make_the_steps_of_the_whole(name, monkeypatch):
     if name == "squashed":
         obs_dim, action_dim = 3, 1
         monkeypatch.setattr(
-            "slm_lab.agent.distribution.continuous.DiagonalNormal.sample",
+            "slm_lab.agent.distribution.distributions.DiagonalNormal.sample",
             lambda self, generator: self.mean + self.log_std.exp() * drawn[id(generator)],
         )
     else:
