@@ -19,15 +19,15 @@ from slm_lab.core.types import Array, FloatArray
 
 
 class ArrayNet(ABC):
-    """A network that can do without torch where torch would only be in the way."""
+    """A network that can run without torch where torch is slower."""
 
     @abstractmethod
     def forward_array(self, obs: Array) -> tuple[FloatArray, ...] | None:
-        """`forward` of observations (N, *obs_shape) by NumPy; None where torch does better."""
+        """`forward` of observations (N, *obs_shape) by NumPy; None where torch is faster."""
 
 
 def act_forward(net: nn.Module, obs: Array, device: torch.device) -> tuple[FloatArray, ...]:
-    """What `net`, which lives on `device`, puts out for observations (N, *obs_shape)."""
+    """The outputs of `net`, which is on `device`, for observations (N, *obs_shape)."""
     outputs = net.forward_array(obs) if isinstance(net, ArrayNet) else None
     if outputs is None:
         with torch.inference_mode():
@@ -37,12 +37,12 @@ def act_forward(net: nn.Module, obs: Array, device: torch.device) -> tuple[Float
 
 
 class Kernel(NamedTuple):
-    """An activation as the node needs it."""
+    """An activation and its derivative, in place."""
 
     apply: Callable[[Tensor], Tensor]
     """Activates a tensor in place and returns it."""
     backward_: Callable[[Tensor, Tensor], Tensor]
-    """(gradient of the output, output) to the gradient of the input, in the place of the first."""
+    """(gradient of the output, output) to the gradient of the input, written into the first."""
     apply_array: Callable[[FloatArray], None]
     """Activates an array in place."""
 
@@ -94,8 +94,8 @@ KERNELS: dict[str, Kernel] = {
 """Activations whose derivative follows from their output, by class name in torch.nn."""
 
 
-NARROW = 8
-"""From how many times as many rows as columns on a product is computed the other way round."""
+NARROW_RATIO = 8
+"""A product with at least this many times as many rows as columns is computed transposed."""
 
 
 def mlp_forward(
@@ -154,21 +154,22 @@ class MLPFunction(torch.autograd.Function):
 
 
 def _product(a: Tensor, b: Tensor) -> Tensor:
-    """a b; with few columns as (bᵀ aᵀ)ᵀ, in which the CPU's library is up to five times faster."""
-    if NARROW * b.shape[1] <= a.shape[0]:
+    """a b; with few columns as (bᵀ aᵀ)ᵀ, which the CPU's library does up to five times faster."""
+    if NARROW_RATIO * b.shape[1] <= a.shape[0]:
         return b.t().mm(a.t()).t()
     return a.mm(b)
 
 
-LARGEST = 2**18
-"""Multiplications in one product up to which it pays, and NumPy's library keeps to one thread."""
+MAX_PRODUCT = 2**18
+"""Multiplications in one product up to which NumPy is faster, and its library uses one thread."""
 
 
 @final
 class ArrayMLP:
-    """Works on the memory of the tensors it is given, wherever that is at the moment.
+    """A multilayer perceptron by NumPy, for as few observations as an actor sees at a time.
 
-    `parameters` are weight and bias of each hidden layer, then of each head.
+    It uses the memory of the given tensors, wherever that is at the moment. `parameters` are weight
+    and bias of each hidden layer, then of each head.
     """
 
     def __init__(
@@ -180,7 +181,9 @@ class ArrayMLP:
         self._activate = activate
         self._num_hidden = num_hidden
         self._parameters = parameters
-        self._most_rows = LARGEST // max((weight.numel() for weight in parameters[::2]), default=1)
+        self._most_rows = MAX_PRODUCT // max(
+            (weight.numel() for weight in parameters[::2]), default=1
+        )
         self._where = 0
         self._layers: list[tuple[FloatArray, FloatArray]] = []
 
@@ -199,7 +202,7 @@ class ArrayMLP:
         return tuple(np.dot(x, weight) + bias for weight, bias in self._layers[self._num_hidden :])
 
     def _look_up(self) -> None:
-        """A flat vector may be bound to other memory, and all parameters with it."""
+        """Gets the arrays again: a flat vector may move to other memory, with all parameters."""
         arrays = [parameter.detach().numpy() for parameter in self._parameters]
         self._layers = [(w.T, b) for w, b in zip(arrays[::2], arrays[1::2], strict=True)]
         self._where = self._parameters[0].data_ptr()

@@ -1,4 +1,4 @@
-"""A net whose outputs have hidden layers of their own."""
+"""A net with hidden layers for each output."""
 
 from collections.abc import Sequence
 from typing import final

@@ -12,6 +12,7 @@ from torch.nn.modules.conv import _ConvNd as AnyConv
 from typing_extensions import override
 
 from slm_lab.core.errors import LabError
+from slm_lab.spec.schema.net import NetSpec
 from slm_lab.spec.torch_table import activation_class
 
 
@@ -23,8 +24,8 @@ def as_floats(obs: Tensor) -> Tensor:
 def image_input(obs: Tensor, normalize: bool) -> Tensor:
     """(B, C, H, W) of uint8 or floats to new floats in channels_last; divided by 255 if asked.
 
-    Stacked frames, (B, L, C, H, W), stay in their order. The channels of an image go last while the
-    numbers are bytes, plane by plane: a quarter less time than by torch's own conversion.
+    Stacked frames, (B, L, C, H, W), keep their order. The channels of an image go last while the
+    numbers are bytes, plane by plane: a quarter less time than torch's own conversion.
     """
     if obs.dim() != 4:
         return as_floats(obs) * (1 / 255) if normalize else as_floats(obs)
@@ -46,7 +47,8 @@ DIRECT: dict[str, Activation] = {
 def activation_function(name: str | None, dim: int = -1) -> Activation | None:
     """The function behind an activation of torch.nn; None for None.
 
-    One that looks at several features together finds them in the dimension `dim`.
+    One that combines several features finds them in the dimension `dim`. Raises ValueError for a
+    name that torch does not have.
     """
     if name is None:
         return None
@@ -62,9 +64,9 @@ def activation_function(name: str | None, dim: int = -1) -> Activation | None:
 
 
 MAX_SCALE = 3.0
-"""r_max of the paper: how far a batch's deviation may be corrected towards the running one."""
+"""r_max of the paper: bounds the correction of a batch's deviation towards the running one."""
 MAX_SHIFT = 5.0
-"""d_max: how far its mean, in running deviations."""
+"""d_max: bounds that of its mean, in running deviations."""
 
 
 @final
@@ -73,8 +75,8 @@ class BatchRenorm(nn.Module):
 
     x̂ = (x − μ_B)/σ_B · r + d with r = σ_B/σ and d = (μ_B − μ)/σ, both clipped and constant for the
     gradient. During the first `warmup_steps` batches r = 1 and d = 0: plain batch normalisation.
-    `momentum` is the weight of a new batch in the running moments. In evaluation mode the running
-    moments alone count.
+    `momentum` is the weight of a new batch in the running moments. Evaluation mode uses the running
+    moments alone.
     """
 
     def __init__(
@@ -92,14 +94,14 @@ class BatchRenorm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(num_features))
         self.register_buffer("running_mean", torch.zeros(num_features))
         self.register_buffer("running_var", torch.ones(num_features))
-        self.register_buffer("num_batches", torch.zeros(()))  # a float, as all that is shared
+        self.register_buffer("num_batches", torch.zeros(()))  # a float, as every shared buffer
 
     @override
     def forward(self, x: Tensor) -> Tensor:
-        """(B, num_features, …) to the same; the moments of a feature are over all the rest."""
+        """(B, num_features, …) to the same; the moments of a feature are over all other axes."""
         if x.dim() == 2:
             return self._normalised(x)
-        last = x.movedim(1, -1)  # of an image in channels_last, rows without a copy
+        last = x.movedim(1, -1)  # no copy for images in channels_last
         rows = self._normalised(last.reshape(-1, last.shape[-1]))
         return rows.view(last.shape).movedim(-1, 1)
 
@@ -133,26 +135,25 @@ BatchNorm: TypeAlias = nn.BatchNorm1d | nn.BatchNorm2d
 Norm: TypeAlias = nn.LayerNorm | nn.GroupNorm | BatchNorm | BatchRenorm
 
 Linear: TypeAlias = nn.Linear | AnyConv
-"""A layer with a weight (out, in, …), and a bias where it has one."""
+"""A layer with a weight (out, in, …) and an optional bias."""
 
 
-class EmptyLinear(nn.Linear):
-    """A linear layer that is built without drawing from the global generator.
+class Empty:
+    """A layer that is built without drawing from the global generator, to be filled later.
 
-    torch's own way to that, by way of the meta device, imports sympy: half a second and 50 MiB.
+    torch's own way to that, by the meta device, imports sympy: half a second and 50 MiB.
     """
 
-    @override
     def reset_parameters(self) -> None:
-        """Leaves the memory as it is, to be filled by `init_linear`."""
+        """Leaves the memory as it is."""
 
 
-class EmptyConv2d(nn.Conv2d):
-    """A convolution of images that is built without drawing from the global generator."""
+class EmptyLinear(Empty, nn.Linear):
+    """To be filled by `init_linear`."""
 
-    @override
-    def reset_parameters(self) -> None:
-        """Leaves the memory as it is, to be filled by `init_linear`."""
+
+class EmptyConv2d(Empty, nn.Conv2d):
+    """To be filled by `init_linear`."""
 
 
 def init_linear(
@@ -162,7 +163,7 @@ def init_linear(
 
     `init_fn` is a name in torch.nn.init, applied to the weight; the bias is then zero. Without a
     name, weight and bias are uniform in ±1/√fan_in, as torch does by default. `gain` scales the
-    weight where the initialiser has a gain.
+    weight if the initialiser has a gain.
     """
     with torch.no_grad():
         if init_fn is None:
@@ -179,7 +180,7 @@ def init_linear(
 def apply_initialiser(
     weight: Tensor, init_fn: str, gain: float, generator: torch.Generator
 ) -> None:
-    """Calls torch.nn.init.`init_fn`, with gain and generator where it takes them."""
+    """Calls torch.nn.init.`init_fn`, with gain and generator if it takes them."""
     initialiser = getattr(nn.init, init_fn)
     accepted = inspect.signature(initialiser).parameters
     offered = {"gain": gain, "generator": generator}
@@ -187,9 +188,9 @@ def apply_initialiser(
 
 
 def init_recurrent(cell: nn.RNNBase, init_fn: str | None, generator: torch.Generator) -> None:
-    """Fills recurrent layers, the matrix of every gate by itself.
+    """Fills recurrent layers, the matrix of every gate separately.
 
-    With a name in torch.nn.init the biases are zero; without, all is uniform in ±1/√width, as torch
+    With a name in torch.nn.init the biases are zero. Without, all is uniform in ±1/√width, as torch
     does by default.
     """
     bound = 1 / math.sqrt(cell.hidden_size)
@@ -204,13 +205,21 @@ def init_recurrent(cell: nn.RNNBase, init_fn: str | None, generator: torch.Gener
                     apply_initialiser(gate, init_fn, 1.0, generator)
 
 
-def init_norm(layer: Norm) -> None:
-    """The identity: weight one, bias zero, running statistics of the unit normal."""
-    with torch.no_grad():
-        layer.weight.fill_(1.0)
-        layer.bias.zero_()
-        if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d):
-            layer.reset_running_stats()
+def norm_layers(
+    spec: NetSpec,
+    width: int,
+    batch_norm: type[BatchNorm],
+    layer_norm: Callable[[int], nn.LayerNorm | nn.GroupNorm],
+) -> list[Norm]:
+    """The normalisation layers that `spec` asks for after a layer of this width."""
+    norms: list[Norm] = []
+    if spec.batch_norm == "renorm":
+        norms.append(BatchRenorm(width))
+    elif spec.batch_norm:
+        norms.append(batch_norm(width))
+    if spec.layer_norm:
+        norms.append(layer_norm(width))
+    return norms
 
 
 def hidden_gain(activation: str | None) -> float:
@@ -222,9 +231,11 @@ def hidden_gain(activation: str | None) -> float:
     return 1.0 if activation is None else known.get(activation_class(activation) or "", 1.0)
 
 
-def refuse_single_samples(net: nn.Module) -> None:
-    """Has every batch normalisation in `net` raise LabError where it learns from one sample: the
-    moments of one number say nothing, and torch's own error does not say whose they are."""
+def reject_single_samples(net: nn.Module) -> None:
+    """Every batch normalisation in `net` raises LabError when it learns from one sample.
+
+    The moments of one number are meaningless, and torch's own error does not name the spec's keys.
+    """
     for module in net.modules():
         if isinstance(module, AnyBatchNorm | BatchRenorm):
             module.register_forward_pre_hook(_needs_several)

@@ -12,10 +12,10 @@ from torch.nn.utils import parametrizations
 from slm_lab.agent.net.fast_mlp import act_forward
 from slm_lab.agent.net.layers import Linear
 from slm_lab.agent.net.mlp import MLPNet
-from slm_lab.agent.net.policy_value import Output, StepReport
+from slm_lab.agent.net.policy_value import Output
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.optim.flat import FlatParameters
-from slm_lab.agent.optim.optimizer import Optimizer, TrainState
+from slm_lab.agent.optim.optimizer import Optimizer, StepReport, TrainState
 from slm_lab.agent.recurrent_state import RecurrentLayout
 from slm_lab.core.types import Array, StateDict
 from slm_lab.spec.schema.net import NetSpec
@@ -23,11 +23,12 @@ from slm_lab.spec.schema.net import NetSpec
 
 @final
 class TargetNetwork:
-    """Keeps a target network close to the online one; at the start they are equal.
+    """A second network that follows the online one, so that targets do not move with every step.
 
-    "replace" copies it, "polyak" moves it by τ: target ← τ online + (1 − τ) target. Either is done
-    after the training event in which the Session's frames cross a multiple of `update_frequency`;
-    polyak with an `update_frequency` of 1 after every gradient step.
+    At the start they are equal. "replace" copies the online network, "polyak" moves the target by
+    τ: target ← τ online + (1 − τ) target. Either happens after the training event in which the
+    Session's frames cross a multiple of `update_frequency`; polyak with an `update_frequency` of 1
+    after every gradient step.
     """
 
     def __init__(self, online: FlatParameters, target: FlatParameters, spec: NetSpec) -> None:
@@ -44,19 +45,19 @@ class TargetNetwork:
         self.target.copy_(self._online)
 
     def after_step(self) -> None:
-        """Call it after each gradient step."""
+        """Follows, if it does so after every gradient step."""
         if self._every_step:
-            self._follow()
+            self._update_target()
 
     def update_after_event(self, frame: int) -> None:
-        """Call it after each training event, with the frames that the Session has gathered."""
+        """Follows, if it is due after a training event at the Session's frame."""
         crosses = frame // self._frequency > self._last_frame // self._frequency
         self._last_frame = frame
         if crosses and not self._every_step:
-            self._follow()
+            self._update_target()
 
     @torch.no_grad()
-    def _follow(self) -> None:
+    def _update_target(self) -> None:
         if self._tau == 1.0:
             self.target.copy_(self._online)
         else:
@@ -64,7 +65,7 @@ class TargetNetwork:
             self.target.statistics.lerp_(self._online.statistics, self._tau)
 
     def state_dict(self) -> StateDict:
-        """The target's values, and when they were last moved."""
+        """The target's values, and the frame of the last event."""
         return {"target": self.target.state_dict(), "last_frame": self._last_frame}
 
     def load_state_dict(self, state: StateDict) -> None:
@@ -75,7 +76,7 @@ class TargetNetwork:
 
 @final
 class QNetwork:
-    """An action-value function as actor and learner see it."""
+    """Q(s, ·) of n discrete actions, with its target network."""
 
     def __init__(
         self,
@@ -90,7 +91,7 @@ class QNetwork:
         self._target = target
         self._optimizer = optimizer
         self.target_network = target_network
-        self.units = TrainState({"q": optimizer})
+        self.train_state = TrainState({"q": optimizer})
         self.device = optimizer.flat.vector.device
 
     def q(self, obs: Tensor) -> Tensor:
@@ -110,21 +111,22 @@ class QNetwork:
 
     def step(self, loss: Tensor) -> StepReport:
         """One gradient step; the target network may follow."""
-        report = StepReport(*self._optimizer.step(loss))
+        report = self._optimizer.step(loss)
         self.target_network.after_step()
         return report
 
     def train(self, mode: bool) -> None:
-        """Sets the mode of the online network; the target stays in the other."""
+        """Sets the mode of the online network; the target stays in evaluation mode."""
         self._net.train(mode)
 
 
 @final
 class TwinQ:
-    """Q_1 and Q_2 in one flat vector with one optimizer, and targets that follow where there are.
+    """Q_1 and Q_2 in one flat vector with one optimizer, with target networks or without.
 
-    For continuous actions each takes observation and action side by side and puts out one value;
-    for n discrete actions it takes the observation and puts out the value of each.
+    The smaller of the two is bootstrapped from (arXiv:1802.09477). For continuous actions each
+    takes observation and action side by side and puts out one value. For n discrete actions it
+    takes the observation and puts out the value of each.
     """
 
     def __init__(
@@ -144,15 +146,15 @@ class TwinQ:
         self.target_network = target_network
         self.device = optimizer.flat.vector.device
 
-    def chosen(self, obs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """What both nets put out for the actions that were taken, (B,) each."""
+    def q_values(self, obs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        """Both nets' outputs for the actions that were taken, (B,) each."""
         first, second = (self._of(net, obs, action) for net in self._nets)
         return first, second
 
-    def chosen_and_next(
+    def q_and_next_value(
         self, obs: Tensor, action: Tensor, next_obs: Tensor, next_action: Tensor | None
     ) -> tuple[tuple[Tensor, Tensor], Tensor]:
-        """`chosen`, and min(Q_1, Q_2) of the next states without a gradient, from one joint batch.
+        """`q_values`, and min(Q_1, Q_2) of the next states without a gradient, in one batch.
 
         So that batch normalisation sees both at once: section 3.2 of arXiv:1902.05605.
         """
@@ -162,16 +164,17 @@ class TwinQ:
         following: list[Tensor] = []
         for net in self._nets:
             q, next_q = _value(net, both, actions).chunk(2)
-            now.append(_taken(q, action) if self._discrete else q)
+            now.append(_gathered(q, action) if self._discrete else q)
             following.append(next_q.detach())
         return (now[0], now[1]), self.transform.decode(torch.min(*following))
 
-    def for_actor(self, obs: Tensor, action: Tensor | None) -> Tensor:
-        """What the actor maximises: min(Q_1, Q_2) (B,) of continuous actions (B, A), the mean
-        (Q_1 + Q_2) / 2 (B, n) of all discrete ones with None.
+    def actor_value(self, obs: Tensor, action: Tensor | None) -> Tensor:
+        """The value that the actor maximises.
 
-        Of an action that is seldom taken the critics know little, and the smaller is low. A policy
-        over discrete actions that goes by it gives such actions up before they have been tried.
+        It is min(Q_1, Q_2) (B,) of continuous actions (B, A), or for `action` None the mean (Q_1 +
+        Q_2) / 2 (B, n) of all discrete ones. The critics know little of an action that is seldom
+        taken, and the smaller value is low. A policy over discrete actions that maximises it gives
+        such actions up before they have been tried.
         """
         first, second = (_value(net, obs, action) for net in self._nets)
         decode = self.transform.decode
@@ -187,19 +190,19 @@ class TwinQ:
 
     def _of(self, net: nn.Module, obs: Tensor, action: Tensor) -> Tensor:
         if self._discrete:
-            return _taken(_value(net, obs, None), action)
+            return _gathered(_value(net, obs, None), action)
         return _value(net, obs, action)
 
     def step(self, loss: Tensor) -> StepReport:
         """One gradient step; the targets may follow."""
-        report = StepReport(*self.optimizer.step(loss))
+        report = self.optimizer.step(loss)
         if self.target_network is not None:
             self.target_network.after_step()
         return report
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Within, gradients flow through to the actions and stop there: weights need none."""
+        """Within, gradients flow through to the actions; the weights need none."""
         views = self.optimizer.flat.views
         for view in views:
             view.requires_grad_(False)
@@ -210,7 +213,7 @@ class TwinQ:
                 view.requires_grad_(True)
 
     def train(self, mode: bool) -> None:
-        """Sets the mode of the online networks; targets stay in the other."""
+        """Sets the mode of the online networks; targets stay in evaluation mode."""
         for net in self._nets:
             net.train(mode)
 
@@ -223,20 +226,21 @@ def _value(net: nn.Module, obs: Tensor, action: Tensor | None) -> Tensor:
     return value.squeeze(-1)
 
 
-def _taken(q: Tensor, action: Tensor) -> Tensor:
+def _gathered(q: Tensor, action: Tensor) -> Tensor:
     """The values (B,) of actions (B,) among all, (B, n)."""
     return q.gather(-1, action.unsqueeze(-1)).squeeze(-1)
 
 
 POWER_ITERATIONS = 15
-"""Steps by which the singular vectors are found at the start; later forwards take one each."""
+"""Steps that find the singular vectors at the start; later forwards take one each."""
 
 
 def normalise_spectrum(net: nn.Module, generator: torch.Generator) -> None:
     """Divides the weight of every linear layer by an estimate of its largest singular value.
 
-    The weight of a convolution counts as a matrix (out, in × kernel), as in the paper, section 3.
-    The singular vectors are buffers of the network and begin as `generator` draws them.
+    The weight of a convolution counts as a matrix (out, in × kernel): section 3 of Miyato et al.,
+    arXiv:1802.05957. The singular vectors are buffers of the network; `generator` draws their
+    start.
     """
     for module in net.modules():
         if isinstance(module, MLPNet):
@@ -253,5 +257,5 @@ def normalise_spectrum(net: nn.Module, generator: torch.Generator) -> None:
             vector.div_(vector.norm())
         layer.train(True)
         for _ in range(POWER_ITERATIONS):
-            _ = layer.weight  # in this mode, to read it is to take a step
+            _ = layer.weight  # in this mode reading it takes a step
         layer.train(False)

@@ -288,7 +288,7 @@ class RankStrategy(Strategy):
         """Broadcasts the first rank's parameters and optimizer state."""
         self._env = env
         self._meeting.num_envs = env.num_envs
-        self._units = agent.learner.units
+        self._units = agent.learner.train_state
         self._units.group = self.statistics_group
         for optimizer in self._units.optimizers.values():
             if self.always_equal or self._statistics is None:  # else it was restored

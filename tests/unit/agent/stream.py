@@ -108,7 +108,7 @@ def expected(kept, t, n, num_steps):
 def assert_reads(ring, kept, num_steps):
     """Every transition that the ring has is the one that the list has."""
     ages = np.arange(ring.num_stored)
-    assert_are(ring.gather(ring.place(ages)), ages, ring, kept, num_steps)
+    assert_are(ring.gather(ring.indices(ages)), ages, ring, kept, num_steps)
 
 
 def assert_are(got, ages, ring, kept, num_steps):

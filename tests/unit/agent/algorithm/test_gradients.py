@@ -184,7 +184,7 @@ def of_taken(b, continuous):
     return (b.action.astype(np.float64), None) if continuous else (None, b.action)
 
 
-def for_actor(q, continuous):
+def actor_value(q, continuous):
     """Of two critics: the smaller of continuous actions, the mean of discrete ones."""
     return np.minimum(*q) if continuous else (q[0] + q[1]) / 2
 
@@ -221,7 +221,7 @@ def test_soft_actor_critic_steps_down_its_three_losses(env, continuous):
         value, entropy = policy.expect(
             theta,
             b.obs,
-            lambda action: for_actor(critics(critic, weights(critic), b.obs, action), continuous),
+            lambda action: actor_value(critics(critic, weights(critic), b.obs, action), continuous),
             second,
         )
         return -(value + alpha * entropy).mean()
@@ -293,7 +293,7 @@ def test_crossq_steps_down_its_losses_through_the_statistics_of_the_joint_batch(
         value, entropy = policy.expect(
             theta,
             b.obs,
-            lambda action: for_actor(
+            lambda action: actor_value(
                 critics(critic, weights(critic), b.obs, action, net=as_running), continuous
             ),
             second,

@@ -76,7 +76,7 @@ def test_online_and_target_network_begin_equal():
         ),
     ],
 )
-def test_the_target_network_follows_when_the_spec_says(keys, stored, moves):
+def test_the_target_network_update_targets_when_the_spec_says(keys, stored, moves):
     learner = dqn("DQN", **keys).learner
     online, target = learner.network.target_network._online, learner.network.target_network.target
     for frame, moved in zip(stored, moves, strict=True):
@@ -89,15 +89,15 @@ def test_the_target_network_follows_when_the_spec_says(keys, stored, moves):
         torch.testing.assert_close(target.vector, after)
 
 
-def test_polyak_follows_after_every_gradient_step():
+def test_polyak_update_targets_after_every_gradient_step():
     keys = {"update_type": "polyak", "polyak_coef": 0.25}
     learner = dqn("DQN", **keys).learner
     source = OneBatch(transitions())
     source.num_batches = 3
     target_network = learner.network.target_network
     seen = []
-    follow = target_network._follow
-    target_network._follow = lambda: (seen.append(learner.opt_step), follow())
+    follow = target_network._update_target
+    target_network._update_target = lambda: (seen.append(learner.opt_step), follow())
     learner.learn(source, 0)
     assert len(seen) == 3
 

@@ -111,11 +111,11 @@ def test_the_actor_step_leaves_the_critics_as_they_are_and_needs_no_gradient_of_
     learner, batch = learner_of(env=env), transitions(obs_dim, action)
     before, grad = learner.critic.optimizer.flat.vector.clone(), learner.critic.optimizer.flat.grad
     grad.fill_(7.0)
-    actor = learner.actor.units.flats["actor"].vector.clone()
+    actor = learner.actor.train_state.flats["actor"].vector.clone()
     learner._update_actor(batch.obs, batch.log_prob, alpha=0.2)
     assert torch.equal(learner.critic.optimizer.flat.vector, before)
     assert (grad == 7.0).all()
-    assert not torch.equal(learner.actor.units.flats["actor"].vector, actor)
+    assert not torch.equal(learner.actor.train_state.flats["actor"].vector, actor)
     assert all(view.requires_grad for view in learner.critic.optimizer.flat.views)
 
 
@@ -138,7 +138,7 @@ def test_of_continuous_actions_the_actor_goes_by_the_smaller_critic():
     both = torch.cat([batch.obs, batch.action], -1)
     with torch.no_grad():
         smaller = torch.min(*(net(both)[0].squeeze(-1) for net in learner.critic._nets))
-        torch.testing.assert_close(learner.critic.for_actor(batch.obs, batch.action), smaller)
+        torch.testing.assert_close(learner.critic.actor_value(batch.obs, batch.action), smaller)
 
 
 def test_the_gumbel_softmax_expectation_is_the_exact_one_on_average():

@@ -56,7 +56,7 @@ def test_returns_are_those_of_whole_episodes_however_rollouts_cut_them(seed, num
     for length in lengths:
         memory.add(*rollout(*(x[begin : begin + length] for x in steps)))
         begin += length
-    places = ring.place(np.arange(ring.num_stored))
+    places = ring.indices(np.arange(ring.num_stored))
     stored = dict(
         zip(ring.arrays["obs"][places, 0].tolist(), ring.arrays["returns"][places], strict=True)
     )
@@ -85,7 +85,7 @@ def test_a_full_ring_keeps_the_newest_steps():
         ring.add(values[:, None], np.zeros(len(block), np.int64), values, 0.0)
         ages = np.arange(ring.num_stored)
         assert set(ring.arrays["returns"][ring.newest]) <= set(values)
-    assert ring.arrays["returns"][ring.place(ages)].tolist() == [15, 16, 17, 18, 19]
+    assert ring.arrays["returns"][ring.indices(ages)].tolist() == [15, 16, 17, 18, 19]
 
 
 def test_what_was_broken_off_does_not_run_into_the_next_episode():
@@ -93,7 +93,7 @@ def test_what_was_broken_off_does_not_run_into_the_next_episode():
     terminated[:], truncated[:] = False, False
     memory, ring = past()
     memory.add(*rollout(obs, reward, terminated, truncated))
-    memory.forget_running()
+    memory.drop_running()
     terminated = np.array([[False], [True]])
     memory.add(*rollout(obs[:2], reward[:2], terminated, np.zeros((2, 1), bool)))
     assert ring.num_stored == 2

@@ -47,7 +47,7 @@ def test_a_transition_is_what_networks_get_for_the_same_state_now(frames, num_st
         _, step = play.step()
         kept.append(step)
     ring, env = play.agent.memory._ring, play.env
-    got = ring.gather(ring.place(np.arange(ring.num_stored)))
+    got = ring.gather(ring.indices(np.arange(ring.num_stored)))
     for t in range(45):
         for n in range(N):
             reward, discount = 0.0, 1.0
@@ -73,7 +73,7 @@ def test_of_a_recurrent_net_only_the_observation_is_normalised():
     for _ in range(12):
         acted.append((play.step()[1].raw.obs, play.agent.actor.state_dict()["recall"]))
     ring = play.agent.memory._ring
-    got = ring.gather(ring.place(np.arange(ring.num_stored))).obs.reshape(12, N, -1)
+    got = ring.gather(ring.indices(np.arange(ring.num_stored))).obs.reshape(12, N, -1)
     for t, (raw, _) in enumerate(acted):
         np.testing.assert_allclose(got[t, :, :8], normal_obs(play.env, raw), rtol=1e-5, atol=1e-5)
     for t in range(1, 12):
@@ -157,7 +157,7 @@ def test_imitation_draws_observations_as_networks_see_them_now():
     play = Play(ALGORITHM_ROWS["PPOSIL"]["normalized"].spec)
     list(play.reports(120))
     past = play.agent.memory._past
-    raw = past._ring.arrays["obs"][past._ring.place(np.arange(past.num_stored))]
+    raw = past._ring.arrays["obs"][past._ring.indices(np.arange(past.num_stored))]
     assert len(raw) > 50
     assert np.abs(raw[:, :4] - raw[:, 4:]).max() < 3, "raw frames of CartPole follow each other"
     batch = past.sample(0)

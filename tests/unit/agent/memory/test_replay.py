@@ -60,7 +60,7 @@ def test_a_memory_draws_transitions_of_a_plain_list_over_several_wraps(
     kept = fill(memory.add, seed, count, stack, ends, num_envs)
     ring = memory._ring
     assert ring.num_stored == min(count, num_rows) * num_envs
-    age_of = {int(place): age for age, place in enumerate(ring.place(np.arange(ring.num_stored)))}
+    age_of = {int(place): age for age, place in enumerate(ring.indices(np.arange(ring.num_stored)))}
     for frame in range(4):
         batch = memory.sample(frame)
         ages = [age_of[place] for place in batch.index.tolist()]
@@ -122,7 +122,7 @@ def test_a_ring_put_together_from_segments_reads_the_same_and_goes_on_the_same(
 
 
 def assert_alike(ring, twin):
-    places = ring.place(np.arange(ring.num_stored))
+    places = ring.indices(np.arange(ring.num_stored))
     for ours, theirs in zip(ring.gather(places), twin.gather(places), strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
@@ -184,7 +184,7 @@ def test_combined_replay_puts_the_newest_transitions_into_every_batch():
 
 def with_errors(memory, error):
     """The places of all that is stored, oldest first, once each has this error, (K,)."""
-    places = memory._ring.place(np.arange(memory._ring.num_stored))
+    places = memory._ring.indices(np.arange(memory._ring.num_stored))
     memory.update_priorities(torch.from_numpy(places), torch.from_numpy(error))
     return places
 
@@ -262,7 +262,7 @@ def test_new_transitions_are_as_likely_as_the_most_surprising_one():
     memory.add(*blank_step())
     priorities = memory._sampler._tree.priorities
     np.testing.assert_allclose(priorities[memory._ring.newest], greatest)
-    np.testing.assert_array_equal(priorities[memory._ring.forgotten], 0.0)
+    np.testing.assert_array_equal(priorities[memory._ring.overwritten], 0.0)
 
 
 def test_errors_of_zero_without_an_epsilon_leave_every_transition_drawable_and_weights_finite():
@@ -290,7 +290,7 @@ def draws_by_priority(priority, draws):
         PrioritizedReplaySpec, max_size=len(priority), batch_size=256, alpha=alpha, epsilon=0.0
     )
     fill(memory.add, 0, len(priority) // NUM_ENVS + 50)
-    places = memory._ring.place(np.arange(len(priority)))
+    places = memory._ring.indices(np.arange(len(priority)))
     memory.update_priorities(torch.from_numpy(places), torch.from_numpy(priority ** (1 / alpha)))
     counts = np.zeros(memory._ring.size)
     for _ in range(draws // 256):
@@ -324,7 +324,7 @@ def test_draws_are_in_proportion_to_the_errors_and_weights_undo_it():
     beta = ScheduleSpec(start_val=1.0)
     memory = prioritized(alpha=0.5, epsilon=0.0, beta=beta)
     fill(memory.add, 0, 10)
-    places = memory._ring.place(np.arange(memory._ring.num_stored))
+    places = memory._ring.indices(np.arange(memory._ring.num_stored))
     error = np.arange(1.0, len(places) + 1)
     memory.update_priorities(torch.from_numpy(places), torch.from_numpy(error))
     counts, weight_of = np.zeros(memory._ring.size), np.zeros(memory._ring.size)
@@ -349,7 +349,7 @@ def test_all_that_is_kept_can_be_drawn_and_nothing_else(model, stack, count):
     memory = replay(model, batch_size=60, stack=stack)
     fill(memory.add, 0, count, stack)
     assert memory._ring.num_stored == 3 * min(count, 20)
-    valid = set(memory._ring.place(np.arange(memory._ring.num_stored)).tolist())
+    valid = set(memory._ring.indices(np.arange(memory._ring.num_stored)).tolist())
     drawn = {i for _ in range(60) for i in memory.sample(0).index.tolist()}
     assert drawn == valid
 
@@ -452,12 +452,12 @@ def test_who_trains_freely_waits_for_something_to_draw(model, start, steps):
     assert memory.num_trained_on > 0
 
 
-def sequences(num_envs, stretch, max_size=200):
+def sequences(num_envs, seq_len, max_size=200):
     """A memory of rows [observation, state, mark] from which sequences are drawn."""
-    plan = ReplayConfig(TrainingSchedule(1, 0), GAMMA, 1, 0, RecurrentLayout(1, stretch))
+    plan = ReplayConfig(TrainingSchedule(1, 0), GAMMA, 1, 0, RecurrentLayout(1, seq_len))
     rows, action = (3,), np.dtype(np.int64)
     layout = MemoryLayout(1, num_envs, rows, np.dtype(np.float32), (), action, plan)
-    return Replay.build(ReplaySpec(batch_size=40 * stretch, max_size=max_size), layout)
+    return Replay.build(ReplaySpec(batch_size=40 * seq_len, max_size=max_size), layout)
 
 
 def add_row(memory, number, begins=False):
@@ -472,7 +472,7 @@ def add_row(memory, number, begins=False):
 
 
 def test_who_trains_freely_on_sequences_waits_for_a_whole_one():
-    memory = sequences(num_envs=2, stretch=3)
+    memory = sequences(num_envs=2, seq_len=3)
     memory.train_freely()
     ready = []
     for number in range(4):
@@ -484,12 +484,12 @@ def test_who_trains_freely_on_sequences_waits_for_a_whole_one():
 @pytest.mark.parametrize("reloads", [False, True])
 def test_no_sequence_continues_over_a_break(reloads):
     """Rows 0 to 3 and 4 to 7 are unrolls of two actors, in the middle of their episodes."""
-    memory = sequences(num_envs=2, stretch=3)
+    memory = sequences(num_envs=2, seq_len=3)
     for number in range(4):
         _, end = add_row(memory, number, begins=number == 0)
     memory.break_off(end)
     if reloads:
-        state, memory = memory.state_dict(), sequences(num_envs=2, stretch=3)
+        state, memory = memory.state_dict(), sequences(num_envs=2, seq_len=3)
         memory.load_state_dict(state)
     for number in range(4, 8):
         row, _ = add_row(memory, number)

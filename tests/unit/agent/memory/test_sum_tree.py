@@ -98,5 +98,5 @@ def test_what_is_set_a_thousand_times_without_a_question_is_not_kept_waiting():
     for i in range(2500):
         tree.set(np.array([i % 50]), float(i))
         plain[i % 50] = i
-    assert len(tree._waiting) < 1000
+    assert len(tree._pending) < 1000
     assert tree.total == plain.sum()
