@@ -26,7 +26,7 @@ class Reinforce(Learner[Rollout]):
         super().__init__(network.train_state)
         self.spec = spec
         self.network = network
-        self._family = family
+        self.family = family
         self._entropy_coef = Schedule(spec.entropy_coef_spec)
 
     @classmethod
@@ -51,7 +51,7 @@ class Reinforce(Learner[Rollout]):
                 returns = returns - self.train_state.group.all_gather_samples(returns).mean()
 
         network.train(True)
-        policy = self._family(network.policy(flatten_obs(batch.obs, recurrent).to(device)))
+        policy = self.family(network.policy(flatten_obs(batch.obs, recurrent).to(device)))
         log_prob = policy.log_prob(flatten_steps(batch.action, recurrent).to(device))
         entropy = policy.entropy().mean()
         policy_loss = policy_gradient_loss(log_prob, returns.to(device))

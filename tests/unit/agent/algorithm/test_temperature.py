@@ -30,7 +30,7 @@ def test_a_temperature_at_its_target_stays_there_whatever_the_weights_decay(opti
     keys = {"agent__net__optim_spec": {**optim, "lr": 0.1}, "agent__algorithm__log_alpha_min": -9.0}
     temperature = learner_of(soft("SoftActorCritic", **keys)).temperature
     temperature.optimizer.flat.vector.fill_(-5.0)
-    target = torch.full((4,), temperature._target_entropy)
+    target = torch.full((4,), 0.98 * math.log(2))  # of two actions
     for _ in range(100):
         temperature.update(target)
     assert temperature.at(0) == pytest.approx(math.exp(-5.0))

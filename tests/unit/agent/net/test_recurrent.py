@@ -194,8 +194,7 @@ def test_what_is_learned_from_is_what_the_actor_saw(case, monkeypatch):
     (rollout,), recurrent = seen, learner.network.recurrent
     rows = flatten_obs(rollout.obs, recurrent)
     params = learner.network.policy(rows)
-    family = getattr(learner, "family", None) or learner._family
-    log_prob = family(params).log_prob(flatten_steps(rollout.action, recurrent))
+    log_prob = learner.family(params).log_prob(flatten_steps(rollout.action, recurrent))
     torch.testing.assert_close(
         log_prob, flatten_steps(rollout.log_prob, recurrent), rtol=1e-4, atol=1e-5
     )
