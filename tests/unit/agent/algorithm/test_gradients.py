@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from slm_lab.agent.batch import ImitationBatch, PastReturns
+from slm_lab.agent.batch import ImitationBatch
 from tests.support import actor_critic, q_learning, sarsa, soft
 from tests.unit.agent.algorithm import batches
 from tests.unit.agent.algorithm.batches import OneBatch, learner_of, rollout, transitions
@@ -295,24 +295,6 @@ def test_crossq_steps_down_its_losses_through_the_statistics_of_the_joint_batch(
     assert_stepped(actor, actor_before, actor_loss)
 
 
-class Past(PastReturns):
-    """Hands out the same steps, and keeps what it is told of them."""
-
-    num_stored = 4
-
-    def __init__(self, batch):
-        self.batch = batch
-
-    def add(self, rollout, bootstrap_value):
-        pass
-
-    def sample(self, frame):
-        return self.batch
-
-    def update_priorities(self, index, error):
-        self.error = error.numpy()
-
-
 def test_self_imitation_steps_down_its_two_losses_where_the_past_was_better():
     coefficients = {"sil_policy_loss_coef": 0.7, "sil_val_loss_coef": 0.4}
     memory = {"name": "OnPolicyBatchReplay", "sil_replay_name": "Replay", "batch_size": 4,
@@ -339,10 +321,10 @@ def test_self_imitation_steps_down_its_two_losses_where_the_past_was_better():
         log_p = log_softmax(mlp(named(actor, theta), "net.", b.obs))[np.arange(4), b.action]
         return -0.7 * (b.weight * log_p * fixed).mean()
 
-    past = Past(batch)
+    past = OneBatch(batch)
     learner._imitate(ImitationBatch(None, past), 0)
     assert_stepped(actor, before, policy_loss)
     assert_stepped(
         critic, critic_before, lambda theta: 0.4 * (b.weight * 0.5 * gain(theta) ** 2).mean()
     )
-    np.testing.assert_allclose(past.error, fixed, rtol=1e-4)
+    np.testing.assert_allclose(past.error.numpy(), fixed, rtol=1e-4)

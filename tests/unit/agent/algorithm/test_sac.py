@@ -172,6 +172,33 @@ def test_the_temperature_stays_between_its_bounds_and_comes_back_from_them():
     assert temperature.at(0) == pytest.approx(math.exp(0.15))
 
 
+@pytest.mark.parametrize(
+    ("greatest", "first"), [(2.0, 1.0), (0.0, 1.0), (-1.0, math.exp(-1.0)), (-3.5, math.exp(-3.5))]
+)
+def test_the_temperature_begins_at_one_or_at_its_greatest_value(greatest, first):
+    learner = batches.learner_of(soft("SoftActorCritic", agent__algorithm__log_alpha_max=greatest))
+    assert learner.temperature.at(0) == pytest.approx(first)
+
+
+@pytest.mark.parametrize(
+    "optim",
+    [
+        {"name": "Adam", "weight_decay": 0.1},
+        {"name": "AdamW"},
+        {"name": "SGD", "weight_decay": 0.1},
+        {"name": "Rprop"},
+    ],
+)
+def test_a_temperature_at_its_target_stays_there_whatever_the_weights_decay(optim):
+    keys = {"agent__net__optim_spec": {**optim, "lr": 0.1}, "agent__algorithm__log_alpha_min": -9.0}
+    temperature = batches.learner_of(soft("SoftActorCritic", **keys)).temperature
+    temperature.optimizer.flat.vector.fill_(-5.0)
+    target = torch.full((4,), 0.98 * math.log(2))  # of two actions
+    for _ in range(100):
+        temperature.update(target)
+    assert temperature.at(0) == pytest.approx(math.exp(-5.0))
+
+
 @pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
 def test_an_entropy_that_no_policy_has_is_refused_as_a_target(env):
     """Two actions, or one number in [−1, 1]: ln 2 either way."""
@@ -291,9 +318,9 @@ def test_batch_renorm_corrects_no_further_than_its_bounds():
 def test_spectrally_normalised_critics_have_layers_of_norm_one_and_still_learn():
     """Without hidden layers the gradient of Q is the weight of the head."""
     linear_ = learner_of(env="Pendulum-v1", spectral_norm=True, net={"hid_layers": []})
-    batch = transitions(CONTINUOUS)
-    for q in linear_.critic.q_values(batch.obs.requires_grad_(), batch.action.requires_grad_()):
-        gradient = torch.cat(torch.autograd.grad(q.sum(), [batch.obs, batch.action]), -1)
+    obs, action = (torch.zeros(1, size, requires_grad=True) for size in (3, 1))
+    for q in linear_.critic.q_values(obs, action):
+        gradient = torch.cat(torch.autograd.grad(q.sum(), [obs, action]), -1)
         np.testing.assert_allclose(gradient.norm(dim=-1), 1.0, atol=0.02)
     learner = learner_of(env="Pendulum-v1", spectral_norm=True)
     flat = learner.flats["critic"]

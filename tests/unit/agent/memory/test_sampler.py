@@ -112,26 +112,6 @@ def test_the_newest_transitions_weigh_what_a_uniform_draw_does():
         np.testing.assert_allclose(relative[:-NUM_ENVS], wanted[:-NUM_ENVS], rtol=1e-5)
 
 
-def test_combined_prioritised_replay_estimates_what_combined_uniform_replay_does():
-    """With the whole correction: the mean of anything over weighted batches, on average."""
-    value = np.random.default_rng(0).normal(size=60)
-    means = []
-    for kind in (UniformSampler, PrioritizedSampler):
-        store = Sampled(kind)
-        if kind is PrioritizedSampler:
-            store.set_errors(np.arange(1.0, 61.0))
-        found = []
-        for _ in range(3000):
-            indices, weight = store.sampler.sample(12, 0, store.ring.newest)
-            weight = 1.0 if weight is None else (weight / weight[-1]).numpy()
-            found.append((weight * value[store.ages(indices)]).mean())
-        means.append((np.mean(found), np.std(found) / len(found) ** 0.5))
-    (uniform, error), (by_priority, other_error) = means
-    assert abs(uniform - by_priority) < 4 * (error + other_error)
-    newest = value[-NUM_ENVS:].sum() / 12 + value.mean() * (12 - NUM_ENVS) / 12
-    assert abs(by_priority - newest) < 4 * other_error
-
-
 def test_new_transitions_are_as_likely_as_the_most_surprising_one():
     store = Sampled(PrioritizedSampler, alpha=0.6, epsilon=1e-4)
     store.set_errors(np.linspace(1.0, 9.0, 60))
