@@ -1,4 +1,4 @@
-"""An agent: two halves joined by a memory."""
+"""An agent: an actor and a learner, joined by a memory."""
 
 from typing import Any
 
@@ -6,14 +6,13 @@ import numpy as np
 
 from slm_lab.agent.algorithm.algorithm import Actor, Learner
 from slm_lab.agent.batch import Act
-from slm_lab.agent.describe import described
-from slm_lab.agent.memory.append_log import AppendLog
-from slm_lab.agent.memory.memory import Memory
+from slm_lab.agent.describe import describe_on_error
+from slm_lab.agent.memory.memory import AppendLog, Memory
 from slm_lab.core.types import Array, BoolArray, FloatArray, StateDict, Unnormalized
 
 
 class Agent:
-    """Acts, remembers, and learns when its memory has something to learn from."""
+    """Acts, stores steps, and learns when its memory has something to learn from."""
 
     def __init__(self, actor: Actor, learner: Learner[Any], memory: Memory[Any] | None) -> None:
         self.actor = actor
@@ -21,7 +20,7 @@ class Agent:
         self.memory = memory
 
     def act(self, obs: Array, frame: int) -> Act:
-        """Actions for observations (N, *obs_shape) at the trial's clock, and what was believed."""
+        """Actions for observations (N, *obs_shape) at the trial's clock, with log π and V."""
         return self.actor.act(obs, frame)
 
     def observe(
@@ -34,8 +33,11 @@ class Agent:
         next_obs: Array,
         raw: Unnormalized | None = None,
     ) -> None:
-        """Remembers one vector step; `next_obs` is what each step really ended in, and `raw` what
-        was normalised of all this."""
+        """Stores one vector step.
+
+        `next_obs` are the states that the steps ended in. `raw` has observations and reward before
+        they were normalised.
+        """
         if act.state_around is not None:
             obs, next_obs = act.state_around.packed_obs(obs, next_obs)
             if raw is not None:
@@ -47,58 +49,58 @@ class Agent:
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time to train."""
+        """Whether a training event is due."""
         return self.memory is not None and self.memory.ready()
 
     @property
     def num_samples(self) -> int:
-        """See `Memory.num_samples`."""
+        """Samples of the next batch if batches differ in size, else 1."""
         return 1 if self.memory is None else self.memory.num_samples
 
     def learn(self, frame: int) -> dict[str, float] | None:
-        """Trains if it is time; returns the report of the training event, or None.
+        """Trains if an event is due; returns its report, else None.
 
         Raises NonFiniteLossError with the statistics of the batch that caused it.
         """
         if self.memory is None or not self.memory.ready():
             return None
         batch = self.memory.take()
-        with described(batch):
+        with describe_on_error(batch):
             report = self.learner.learn(batch, frame)
         self.actor.version = self.learner.version
         return report
 
     def break_off(self, next_obs: Array, raw_next_obs: Array | None = None) -> None:
-        """Ends the running episodes as truncated: the environments begin afresh.
+        """Ends the running episodes as truncated, because the environments start new ones.
 
-        They ended in `next_obs` (N, …), which was `raw_next_obs` before it was normalised.
+        `next_obs` (N, …) are the states that they ended in, `raw_next_obs` the same before
+        normalisation.
         """
         if self.memory is not None:
             raw = next_obs if raw_next_obs is None else raw_next_obs
-            self.memory.break_off(self.actor.seen(next_obs), self.actor.seen(raw))
+            self.memory.break_off(self.actor.memory_obs(next_obs), self.actor.memory_obs(raw))
         self.actor.end_episodes(np.ones(len(next_obs), np.bool_))
 
     @property
     def log(self) -> AppendLog | None:
-        """The steps of its memory, where they are so many that they are saved piece by piece."""
+        """The memory's steps, if they are so many that they are saved piece by piece; else None."""
         return None if self.memory is None else self.memory.log
 
     def state_dict(self) -> StateDict:
-        """Everything that acting and learning depend on."""
-        memory = None if self.memory is None else self.memory.state_dict()
-        return {**self._halves(), "memory": memory}
+        """All state that acting and learning depend on."""
+        return self._with(None if self.memory is None else self.memory.state_dict())
 
     def state_without_log(self) -> StateDict:
-        """The same, less the steps that `log` has."""
-        memory = None if self.memory is None else self.memory.state_without_log()
-        return {**self._halves(), "memory": memory}
+        """`state_dict` without the steps in `log`."""
+        return self._with(None if self.memory is None else self.memory.state_without_log())
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores it in place; what is not in `state` is for `log` to load afterwards."""
+        """Restores the state in place; `log` loads missing steps afterwards."""
         self.actor.load_state_dict(state["actor"])
         self.learner.load_state_dict(state["learner"])
         if self.memory is not None:
             self.memory.load_state_dict(state["memory"])
 
-    def _halves(self) -> StateDict:
-        return {"actor": self.actor.state_dict(), "learner": self.learner.state_dict()}
+    def _with(self, memory: StateDict | None) -> StateDict:
+        actor, learner = self.actor.state_dict(), self.learner.state_dict()
+        return {"actor": actor, "learner": learner, "memory": memory}

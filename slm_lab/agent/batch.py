@@ -1,4 +1,4 @@
-"""The plain records that pass between the halves of an agent."""
+"""The plain records that pass between actor, memory and learner."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
@@ -12,26 +12,26 @@ from slm_lab.core.types import Array, FloatArray
 
 
 class Act(NamedTuple):
-    """What the actor did in one vector step, and what it believed when it did so."""
+    """The actions of one vector step, with the network outputs behind them."""
 
     action: Array
-    """(N, *action_shape), what the environment receives."""
+    """(N, *action_shape), as the environment receives them."""
     log_prob: FloatArray
-    """(N,) log π(a|s) of the behaviour policy; never recomputed when learning."""
+    """(N,) log π(a|s) of the behaviour policy; learning never recomputes it."""
     value: FloatArray
-    """(N,) V(s) in units of return; NaN where the algorithm has no critic."""
+    """(N,) V(s) in units of return; NaN without a critic."""
     version: int
-    """How many learner updates the acting weights had seen."""
+    """Learner updates that the acting weights had seen."""
     state_around: StateAround | None = None
-    """The recurrent state around the step, where there is one."""
+    """The recurrent state before and after the step; None without recurrent networks."""
 
 
 @dataclass(frozen=True)
 class Rollout:
     """T consecutive steps of N environments under (nearly) one policy.
 
-    The state after step t is `obs[t + 1]`, except after the last step and where an episode was
-    truncated; those states are `bootstrap_obs`, at the places `bootstrap_t`, `bootstrap_n`.
+    The state after step t is `obs[t + 1]`, except after the last step and after a truncated one.
+    Those states are `bootstrap_obs`, at `bootstrap_t` and `bootstrap_n`.
     """
 
     obs: Tensor
@@ -45,9 +45,9 @@ class Rollout:
     reward: Tensor
     """(T, N)"""
     terminated: Tensor
-    """(T, N) bool: the task itself ended, so nothing follows to bootstrap from"""
+    """(T, N) bool: the task itself ended, so there is nothing to bootstrap from"""
     truncated: Tensor
-    """(T, N) bool: the episode was cut off, its last state still has a value"""
+    """(T, N) bool: the episode was cut off; its last state still has a value"""
     bootstrap_obs: Tensor
     """(K, *obs_shape)"""
     bootstrap_t: Tensor
@@ -63,9 +63,9 @@ class Rollout:
         return self.terminated | self.truncated
 
     def next_value(self, bootstrap_value: Tensor) -> Tensor:
-        """(T, N) V of the state each step ended in, given V of `bootstrap_obs`, (K,).
+        """(T, N) V of the state each step ended in, from V of `bootstrap_obs`, (K,).
 
-        Where a step terminated, the number is meaningless and must be masked.
+        Where a step terminated the number is meaningless and must be masked.
         """
         next_value = self.value.roll(-1, 0)
         next_value[self.bootstrap_t, self.bootstrap_n] = bootstrap_value
@@ -74,7 +74,7 @@ class Rollout:
 
 @dataclass(frozen=True)
 class RawRollout(Rollout):
-    """A rollout that is also kept for long, with what was normalised of it as it was before."""
+    """A rollout that a memory keeps, with its values before normalisation."""
 
     raw_obs: Tensor
     """(T, N, *obs_shape)"""
@@ -84,7 +84,7 @@ class RawRollout(Rollout):
 
 @dataclass(frozen=True)
 class Transitions:
-    """B steps in no order, each with what followed it within n steps."""
+    """B steps in no order, each with the result of the n steps from it."""
 
     obs: Tensor
     """(B, *obs_shape)"""
@@ -93,15 +93,15 @@ class Transitions:
     log_prob: Tensor
     """(B,) log π(a|s) of the policy that acted; NaN where the memory does not keep it"""
     reward: Tensor
-    """(B,) Σ_{i<m} γ^i r_{t+i} over the m ≤ n steps until the episode or what is known ends"""
+    """(B,) Σ_{i<m} γ^i r_{t+i}; m ≤ n, fewer at the end of the episode or of the known steps"""
     discount: Tensor
-    """(B,) γ^m, or 0 where the task itself ended: what the value of `next_obs` counts for"""
+    """(B,) γ^m, or 0 where the task itself ended: the factor of V(`next_obs`)"""
     next_obs: Tensor
-    """(B, *obs_shape) the state that the m-th step really ended in"""
+    """(B, *obs_shape) the state that the m-th step ended in"""
     weight: Tensor | None
-    """(B,) importance of each sample in the loss; None where they were drawn uniformly"""
+    """(B,) importance of each sample in the loss; None for uniform sampling"""
     index: Tensor
-    """(B,) int64: where each lies in its memory, to report its error back"""
+    """(B,) int64: the index of each in its memory, for `update_priorities`"""
 
     def to(self, device: torch.device) -> "Transitions":
         """The same on `device`."""
@@ -111,16 +111,8 @@ class Transitions:
         return replace(self, **tensors)
 
 
-class TransitionSource(ABC):
-    """What a training event of an off-policy algorithm draws from."""
-
-    num_batches: int
-    """Batches that this event is to draw."""
-    num_stored: int
-    """Transitions stored so far, those that are forgotten included: the Session's own clock."""
-    num_trained_on: int
-    """Those of them that the gradient steps so far are counted against: not what was gathered
-    before training began."""
+class TransitionSampler(ABC):
+    """Batches of transitions, sampled by the errors of earlier ones if need be."""
 
     @abstractmethod
     def sample(self, frame: int) -> Transitions:
@@ -128,34 +120,39 @@ class TransitionSource(ABC):
 
     @abstractmethod
     def update_priorities(self, index: Tensor, error: Tensor) -> None:
-        """Tells how wrong the learner was about the samples at `index`, both (B,)."""
+        """Records how wrong the learner was about the samples at `index`, both (B,)."""
 
 
-class PastReturns(ABC):
-    """Steps of past episodes, each with the return that followed it."""
+class TransitionSource(TransitionSampler):
+    """The source of an off-policy algorithm's batches in a training event."""
+
+    num_batches: int
+    """Batches to sample in this event."""
+    num_stored: int
+    """Transitions stored so far, overwritten ones included: the Session's own clock."""
+    num_trained_on: int
+    """Transitions that the gradient steps so far count against: not those gathered before training.
+    """
+
+
+class PastReturns(TransitionSampler):
+    """Steps of past episodes. In a batch `reward` is the whole return, an error how much better
+    than expected it was."""
 
     @property
     @abstractmethod
     def num_stored(self) -> int:
-        """How many steps can be drawn: none before the first episode has ended."""
+        """Steps that can be sampled: none before the first episode has ended."""
 
     @abstractmethod
     def add(self, rollout: Rollout, bootstrap_value: Tensor) -> None:
-        """Takes a rollout into the past; `bootstrap_value` is V of its `bootstrap_obs`, (K,)."""
-
-    @abstractmethod
-    def sample(self, frame: int) -> Transitions:
-        """A batch whose `reward` is the whole return, at the trial's clock `frame`."""
-
-    @abstractmethod
-    def update_priorities(self, index: Tensor, error: Tensor) -> None:
-        """Tells how much better than expected the samples at `index` were, both (B,)."""
+        """Adds a rollout to the past; `bootstrap_value` is V of its `bootstrap_obs`, (K,)."""
 
 
 class ImitationBatch(NamedTuple):
-    """What self-imitation learns from."""
+    """The batch of self-imitation."""
 
     rollout: Rollout
-    """What the policy has just done."""
+    """The newest steps of the policy."""
     past: PastReturns
-    """What came of what it did before."""
+    """Earlier steps, with their returns."""

@@ -1,4 +1,4 @@
-"""From a spec and the spaces of an environment to an agent."""
+"""Builds an agent from a spec and the spaces of an environment."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -33,16 +33,28 @@ def build_agent(
 ) -> Agent:
     """The agent that `spec` describes, for environments with these spaces of one environment.
 
-    `frame_stack` is of how many frames an observation consists, which a memory stores once each.
-    `scratch` is a folder for files of its own, which leave nothing behind. `correction` is for
-    rollouts of a policy that is older than the learner's. `normalization` is that of the
-    environments, for memories that hold what was before it. `make_memory` makes another memory than
-    the spec asks for.
+    `frame_stack` is the number of frames in an observation; a memory stores each frame once.
+    `scratch` is a folder for temporary files. `correction` is for rollouts of a policy older than
+    the learner's. `normalization` is that of the environments, for memories that store raw values.
+    `make_memory` replaces the memory that the spec asks for.
+
     Raises LabError when a part is unknown, not built yet, or does not fit the spaces.
     """
     context = BuildContext(spec, observation_space, action_space, num_envs, seeds, correction)
     parts: AgentParts = ALGORITHMS.load(spec.algorithm.name).build(context)
-    layout = _memory_layout(context, parts, scratch, frame_stack, normalization)
+    obs_shape, recurrent = context.obs_shape, parts.recurrent
+    layout = MemoryLayout(
+        parts.horizon,
+        num_envs,
+        obs_shape if recurrent is None else (obs_shape[0] + recurrent.extra_size,),
+        context.obs_dtype if recurrent is None else np.dtype(np.float32),
+        parts.action_shape,
+        parts.action_dtype,
+        parts.replay,
+        frame_stack if recurrent is None else 1,
+        scratch,
+        normalization,
+    )
     if make_memory is not None:
         memory: Memory[Any] | None = make_memory(layout)
     elif spec.memory is not None:
@@ -52,30 +64,8 @@ def build_agent(
     return Agent(parts.actor, parts.learner, memory)
 
 
-def _memory_layout(
-    context: BuildContext,
-    parts: AgentParts,
-    scratch: Path | None,
-    frame_stack: int,
-    normalization: Normalization | None,
-) -> MemoryLayout:
-    obs_shape, recurrent = context.obs_shape, parts.recurrent
-    return MemoryLayout(
-        parts.horizon,
-        context.num_envs,
-        obs_shape if recurrent is None else (obs_shape[0] + recurrent.row_size,),
-        context.obs_dtype if recurrent is None else np.dtype(np.float32),
-        parts.action_shape,
-        parts.action_dtype,
-        parts.replay,
-        frame_stack if recurrent is None else 1,
-        scratch,
-        normalization,
-    )
-
-
 def _kind(spec: MemorySpec) -> type[Memory[Any]]:
-    """The memory that the spec names, or what is put around it."""
+    """The class of the memory that the spec names, or of the memory around it."""
     if isinstance(spec, OnPolicySpec) and spec.sil_replay_name is not None:
         return SelfImitationMemory
     kind: type[Memory[Any]] = MEMORIES.load(spec.name)

@@ -1,4 +1,4 @@
-"""What a batch looked like when a loss went wrong."""
+"""The statistics of a batch whose loss was not finite."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from slm_lab.core.errors import NonFiniteLossError
 
-FROM_OUTSIDE = {
+ENV_TENSORS = {
     "obs": "observations",
     "next_obs": "observations",
     "bootstrap_obs": "observations",
@@ -19,10 +19,10 @@ FROM_OUTSIDE = {
 
 
 @contextmanager
-def described(batch: object) -> Iterator[None]:
-    """Adds to a NonFiniteLossError what the batch looked like.
+def describe_on_error(batch: object) -> Iterator[None]:
+    """Adds a description of `batch` to a NonFiniteLossError.
 
-    A source that batches are drawn from is no record itself: what is drawn from it is described.
+    A source of batches is no record: the batches sampled from it are described instead.
     """
     try:
         yield
@@ -34,8 +34,8 @@ def described(batch: object) -> Iterator[None]:
 
 
 def _broken_before(batch: object) -> str:
-    """That the environment has given what no net can learn from, if it has."""
-    for name, what in FROM_OUTSIDE.items():
+    """Which values from the environment are not finite, as a message; else empty."""
+    for name, what in ENV_TENSORS.items():
         value = getattr(batch, name, None)
         if isinstance(value, Tensor) and not torch.isfinite(value).all():
             return f": the environment gave {what} that are not finite"

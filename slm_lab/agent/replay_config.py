@@ -10,7 +10,7 @@ from slm_lab.agent.recurrent_state import RecurrentLayout
 class TrainingSchedule:
     """How many batches are due as transitions are stored.
 
-    An event of `batches_per_event` batches fires at most once per vector step, when the count of
+    An event of `batches_per_event` batches occurs at most once per vector step: when the count of
     stored transitions crosses a multiple of `frequency` and has reached `start`. With
     `update_to_data` the batches per transition stored after `start` are exactly that number.
     """
@@ -21,7 +21,7 @@ class TrainingSchedule:
     update_to_data: float | None = None
 
     def due(self, before: int, after: int) -> int:
-        """Batches due when the count of stored transitions goes from `before` to `after`."""
+        """Batches due when the count of stored transitions rises from `before` to `after`."""
         if after < self.start:
             return 0
         if self.update_to_data is not None:
@@ -30,26 +30,26 @@ class TrainingSchedule:
         return self.batches_per_event if crosses else 0
 
     def before_training(self, num_envs: int) -> int:
-        """Transitions stored before those that the gradient steps are counted against.
+        """Transitions stored before those that gradient steps count against.
 
-        Those are all after `start` with `update_to_data`; otherwise every event stands for as many
-        as lie between two events, the first one too.
+        With `update_to_data` these are the first `start`. Otherwise every event, the first one
+        included, counts for the transitions between two events.
         """
         if self.update_to_data is not None:
             return self.start
-        first = _up_to_multiple(max(self.start, 1), num_envs)
+        first = _round_up(max(self.start, 1), num_envs)
         if not self.due(first - num_envs, first):
-            first = _up_to_multiple(_up_to_multiple(first, self.frequency), num_envs)
+            first = _round_up(_round_up(first, self.frequency), num_envs)
         return first - max(self.frequency, num_envs)
 
     def _owed(self, stored: int) -> int:
-        """Batches owed in all, counted from `start`; stateless, so nothing is lost on resume."""
+        """Batches owed in all, counted from `start`; stateless, so that a resume loses none."""
         ratio = self.update_to_data or 0.0
         return math.floor(ratio * max(stored - self.start, 0) + 1e-9)
 
 
-def _up_to_multiple(count: int, unit: int) -> int:
-    """The least multiple of `unit` that is not below `count`."""
+def _round_up(count: int, unit: int) -> int:
+    """The least multiple of `unit` that is at least `count`."""
     return -(-count // unit) * unit
 
 
@@ -63,4 +63,4 @@ class ReplayConfig:
     """n of n-step returns."""
     seed: int
     recurrent: RecurrentLayout | None = None
-    """What the networks remember: then sequences are drawn, not single steps."""
+    """The recurrent state of the networks: with it sequences are sampled, not single steps."""

@@ -1,33 +1,18 @@
 """Values that change over a run: exploration, entropy weight, clipping range.
 
-A schedule goes from `start_val` to `end_val` between the frames `start_step` and `end_step`, in
-either direction; before and after it is constant.
+A schedule moves from `start_val` to `end_val` between the frames `start_step` and `end_step`, in
+either direction. Before and after it is constant.
 """
 
 import math
 from collections.abc import Callable
-from typing import Protocol
 
 from slm_lab.core.errors import LabError
+from slm_lab.spec.schema.schedule import ScheduleSpec
 
 DECAY_RATE = 0.9
 DECAY_STEPS = 20.0
 PERIODIC_RANGE = 60.0
-
-
-class ScheduleParams(Protocol):
-    """The fields of a schedule in the spec; the steps are frames."""
-
-    @property
-    def name(self) -> str: ...  # noqa: D102
-    @property
-    def start_val(self) -> float: ...  # noqa: D102
-    @property
-    def end_val(self) -> float | None: ...  # noqa: D102
-    @property
-    def start_step(self) -> int: ...  # noqa: D102
-    @property
-    def end_step(self) -> int | None: ...  # noqa: D102
 
 
 def linear(start: float, end: float, progress: float) -> float:
@@ -36,9 +21,9 @@ def linear(start: float, end: float, progress: float) -> float:
 
 
 def rate(start: float, end: float, progress: float) -> float:
-    """Compounding decay by 0.9 in twenty steps, never beyond `end`.
+    """Compounding decay by 0.9 in twenty steps, bounded by `end`.
 
-    Upwards it is the mirror image, so that it also works from or to zero.
+    A rise is the mirror image, so that it also works from or to zero.
     """
     factor = math.pow(DECAY_RATE, DECAY_STEPS * progress)
     if start >= end:
@@ -47,7 +32,7 @@ def rate(start: float, end: float, progress: float) -> float:
 
 
 def periodic(start: float, end: float, progress: float) -> float:
-    """A cosine around the mean, of an amplitude that shrinks linearly to nothing."""
+    """A cosine around the mean, whose amplitude shrinks linearly to zero."""
     x = PERIODIC_RANGE * progress
     return end + 0.5 * (start - end) * (1 + math.cos(x)) * (1 - progress)
 
@@ -62,23 +47,23 @@ SHAPES: dict[str, Callable[[float, float, float], float]] = {
 class Schedule:
     """A value as a function of the trial's frame clock. Stateless, so it needs no checkpoint."""
 
-    def __init__(self, params: ScheduleParams) -> None:
-        self._params = params
-        if params.name == "no_decay":
+    def __init__(self, spec: ScheduleSpec) -> None:
+        self._spec = spec
+        if spec.name == "no_decay":
             self._shape = None
-        elif params.name in SHAPES:
-            self._shape = SHAPES[params.name]
+        elif spec.name in SHAPES:
+            self._shape = SHAPES[spec.name]
         else:
-            raise LabError(f'there is no schedule named "{params.name}"')
+            raise LabError(f'unknown schedule "{spec.name}"')
 
     def at(self, frame: int) -> float:
         """The value at `frame`."""
-        p = self._params
-        if self._shape is None or frame <= p.start_step:
-            return p.start_val
-        if p.end_val is None or p.end_step is None:
-            return p.start_val
-        if frame >= p.end_step:
-            return p.end_val
-        progress = (frame - p.start_step) / (p.end_step - p.start_step)
-        return self._shape(p.start_val, p.end_val, progress)
+        spec = self._spec
+        if self._shape is None or frame <= spec.start_step:
+            return spec.start_val
+        if spec.end_val is None or spec.end_step is None:
+            return spec.start_val
+        if frame >= spec.end_step:
+            return spec.end_val
+        progress = (frame - spec.start_step) / (spec.end_step - spec.start_step)
+        return self._shape(spec.start_val, spec.end_val, progress)

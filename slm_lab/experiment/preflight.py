@@ -25,6 +25,6 @@ def _gpu_problems(agent: AgentSpec) -> list[Problem]:
     if not paths:
         return []
     with importing():
-        from slm_lab.agent.net.device import NO_GPU, sees_gpu
+        from slm_lab.agent.net.device import NO_GPU, has_gpu
 
-    return [] if sees_gpu() else [Problem(path, NO_GPU, True) for path in paths]
+    return [] if has_gpu() else [Problem(path, NO_GPU, True) for path in paths]

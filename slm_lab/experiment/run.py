@@ -223,7 +223,7 @@ def _arc_problems(agent: AgentSpec, shape: tuple[int, ...], discrete: bool) -> l
     if not any(isinstance(net, TorchArcNetSpec) for net in agent.nets.values()):
         return []
     with importing():
-        from slm_lab.agent.net.arc_check import arc_problems
+        from slm_lab.agent.net.torch_arc import arc_problems
 
     return arc_problems(agent, shape, discrete)
 

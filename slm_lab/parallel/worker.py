@@ -124,13 +124,13 @@ class SessionLog(logging.FileHandler):
 
 def _run(task: SessionTask, board: StatusBoard) -> "SessionResult":
     with importing():
-        from slm_lab.agent.net.device import take_turns
+        from slm_lab.agent.net.device import assign_gpu
         from slm_lab.session.torch_setup import set_arithmetic
 
         import_plugins(task.imports)
     set_arithmetic(task.spec.meta.threads)
     if any(net.gpu for net in task.spec.agent.nets.values()):
-        take_turns(task.session)
+        assign_gpu(task.session)
     runnable: Runnable = (
         _session(task, board) if task.program is None else task.program.build(task, board)
     )

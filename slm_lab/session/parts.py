@@ -173,7 +173,7 @@ def restore(parts: SessionParts, manifest: Manifest) -> None:
     state, file = records.load(manifest), records.file(manifest)
     with reading(file):
         check_fits(snapshot_of(state), learner.flats, parts.env.statistics, file)
-        check_optimizers(state["agent"]["learner"]["units"], learner.units.optimizers, file)
+        check_optimizers(state["agent"]["learner"]["units"], learner.train_state.optimizers, file)
         parts.load_state_dict(state)
     if parts.agent.log is not None:
         records.load_log(manifest, parts.agent.log)

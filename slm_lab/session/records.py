@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import final
 
-from slm_lab.agent.memory.append_log import AppendLog
+from slm_lab.agent.memory.memory import AppendLog
 from slm_lab.core.errors import CheckpointError
 from slm_lab.core.types import StateDict
 from slm_lab.metrics.row import Cell, Row

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from slm_lab.agent.memory.append_log import AppendLog
+from slm_lab.agent.memory.memory import AppendLog
 from slm_lab.core.errors import CheckpointError, LabError, UnusableCheckpointError
 from slm_lab.core.files import new_file, read_file
 from slm_lab.core.types import StateDict

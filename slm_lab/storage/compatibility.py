@@ -66,9 +66,9 @@ def check_optimizers(
     The keys of `saved` and `built` are the optimised networks, as in `TrainState`.
     """
     for network, optimizer in built.items():
-        misfit = optimizer.misfit(saved[network])
-        if misfit is not None:
-            _refuse(file, f"the optimizer of the network {network} (optim_spec) was {misfit}")
+        mismatch = optimizer.mismatch(saved[network])
+        if mismatch is not None:
+            _refuse(file, f"the optimizer of the network {network} (optim_spec) was {mismatch}")
 
 
 def _refuse(file: Path, difference: str | None) -> None:

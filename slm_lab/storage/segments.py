@@ -10,7 +10,7 @@ all. No checkpoint writes more than 1/32 of the log beyond the new steps.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from slm_lab.agent.memory.append_log import AppendLog
+from slm_lab.agent.memory.memory import AppendLog
 from slm_lab.core.errors import UnusableCheckpointError
 from slm_lab.storage.manifest import Segment
 

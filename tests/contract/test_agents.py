@@ -79,7 +79,7 @@ def check_batch(batch, play):
 def _(batch: Rollout, play):
     lead = batch.reward.shape
     assert len(lead) == 2
-    assert batch.obs.shape == (*lead, *play.agent.actor.seen(play.obs).shape[1:])
+    assert batch.obs.shape == (*lead, *play.agent.actor.memory_obs(play.obs).shape[1:])
     assert batch.action.shape == (*lead, *play.env.action_space.shape)
     for of_step in (batch.log_prob, batch.value, batch.terminated, batch.truncated):
         assert of_step.shape == lead
@@ -98,7 +98,7 @@ def _(batch: TransitionSource, play):
     play.agent.memory.load_state_dict(state)
     size = (play.spec.agent.memory.batch_size,)
     assert sample.obs.shape == sample.next_obs.shape
-    assert sample.obs.shape == (*size, *play.agent.actor.seen(play.obs).shape[1:])
+    assert sample.obs.shape == (*size, *play.agent.actor.memory_obs(play.obs).shape[1:])
     assert sample.action.shape == (*size, *play.env.action_space.shape)
     weights = [] if sample.weight is None else [sample.weight]
     for of_sample in (sample.reward, sample.discount, sample.index, *weights):

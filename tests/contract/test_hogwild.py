@@ -60,7 +60,7 @@ def test_a_replica_that_is_refreshed_is_the_global_network(spec, whole, tmp_path
     """A second vector on the CPU stands for one on a GPU."""
     monkeypatch.setattr(hogwild, "is_on_cpu", lambda optimizer: False)
     session = run_session(spec, tmp_path, hogwild="shared")
-    for name, optimizer in session.agent.learner.units.optimizers.items():
+    for name, optimizer in session.agent.learner.train_state.optimizers.items():
         unit = session.strategy._state.units[name]
         assert optimizer.flat.vector.data_ptr() != unit.vector.data_ptr()
         assert torch.equal(optimizer.flat.vector, unit.vector)

@@ -11,7 +11,7 @@ from slm_lab.agent.algorithm.policy_parts import CriticParts, assemble, build_wi
 from slm_lab.agent.algorithm.returns import gae, n_step_returns
 from slm_lab.agent.batch import Rollout
 from slm_lab.agent.net.value_transform import ValueTransform
-from slm_lab.agent.recurrent_state import in_rows, obs_in_rows
+from slm_lab.agent.recurrent_state import flatten_obs, flatten_steps
 from slm_lab.agent.schedule import Schedule
 from slm_lab.spec.schema.algorithm import ActorCriticSpec
 
@@ -19,17 +19,19 @@ from slm_lab.spec.schema.algorithm import ActorCriticSpec
 class ActorCritic(Learner[Rollout]):
     """One gradient step per rollout, on advantages by GAE, n-step or plain returns.
 
-    Advantages are taken as they are, as in the paper. Standardised ones keep unit size when there
-    is nothing left to gain, and then walk a solved policy away: on CartPole half the seeds lost it.
+    Advantages are not standardised, as in the paper. Standardised ones keep unit size when nothing
+    is left to gain, and then drive a solved policy away: on CartPole half the seeds lost it.
 
-    With a correction, returns and advantages are V-trace's, as in IMPALA (arXiv:1802.01561): `lam`
-    is its λ, else 1, and `num_step_returns` bounds its sum, else the rollout does.
+    With a correction, returns and advantages are those of V-trace, as in IMPALA (arXiv:1802.01561).
+    Its λ is `lam`, else 1. `num_step_returns` bounds its sum, else the rollout does.
     """
+
+    metric_names = ("policy_loss", "value_loss", "explained_variance", "entropy_coef")
 
     def __init__(
         self, spec: ActorCriticSpec, parts: CriticParts, correction: VTrace | None = None
     ) -> None:
-        super().__init__(parts.network.units)
+        super().__init__(parts.network.train_state)
         self.spec = spec
         self.network = parts.network
         self.family = parts.family
@@ -46,26 +48,20 @@ class ActorCritic(Learner[Rollout]):
         learner = cls(spec, parts, context.correction)
         return assemble(context, parts.network, parts.family, learner, spec.training_frequency)
 
-    @property
-    @override
-    def metric_names(self) -> tuple[str, ...]:
-        """The terms of the loss, and how well the critic predicted."""
-        return ("policy_loss", "value_loss", "explained_variance", "entropy_coef")
-
     @override
     def learn(self, batch: Rollout, frame: int) -> dict[str, float]:
         """One step on −log π(a|s) Â + c₁ L^VF − c₂ S over the whole rollout."""
         network, device, recurrent = self.network, self.network.device, self.network.recurrent
-        self.units.set_frame(frame)
+        self.train_state.set_frame(frame)
         entropy_coef = self._entropy_coef.at(frame)
-        obs = obs_in_rows(batch.obs, recurrent).to(device)
-        action = in_rows(batch.action, recurrent).to(device)
+        obs = flatten_obs(batch.obs, recurrent).to(device)
+        action = flatten_steps(batch.action, recurrent).to(device)
         with torch.no_grad():
             estimates = self._estimates(batch, obs, action)
             value, returns = estimates.value, estimates.returns
-            advantage = in_rows(estimates.weight * estimates.advantage, recurrent).to(device)
-            network.transform.update(returns.to(device), self.units.group)
-            raw_target = network.transform.encode(in_rows(returns, recurrent).to(device))
+            advantage = flatten_steps(estimates.weight * estimates.advantage, recurrent).to(device)
+            network.transform.update(returns.to(device), self.train_state.group)
+            raw_target = network.transform.encode(flatten_steps(returns, recurrent).to(device))
 
         network.train(True)
         params, raw_value = network.forward(obs)
@@ -89,11 +85,11 @@ class ActorCritic(Learner[Rollout]):
             "entropy": entropy.item(),
             "explained_variance": explained_variance(value, returns).item(),
             "entropy_coef": entropy_coef,
-            "lr": self.units.lr,
+            "lr": self.train_state.lr,
         }
 
     def _estimates(self, rollout: Rollout, obs: Tensor, action: Tensor) -> Estimates:
-        """Returns and advantages of a rollout, given its observations and actions in rows."""
+        """Returns and advantages of a rollout, given its flattened observations and actions."""
         spec = self.spec
         if self._correction is None:
             returns = self._returns(rollout)
@@ -105,7 +101,7 @@ class ActorCritic(Learner[Rollout]):
         )
 
     def _returns(self, rollout: Rollout) -> Tensor:
-        """(T, N) targets of the critic, by λ, by n steps, or up to where the rollout ends."""
+        """(T, N) targets of the critic, by λ, by n steps, or to the end of the rollout."""
         spec = self.spec
         device = self.network.device
         bootstrap_value = self.network.value(rollout.bootstrap_obs.to(device)).cpu()

@@ -1,4 +1,4 @@
-"""The two halves that every algorithm consists of, and what it is built from."""
+"""Actor and learner, which every algorithm consists of, and what they are built from."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -11,8 +11,8 @@ import torch
 
 from slm_lab.agent.algorithm.correction import VTrace
 from slm_lab.agent.batch import Act
-from slm_lab.agent.net.train_state import TrainState
 from slm_lab.agent.optim.flat import FlatParameters
+from slm_lab.agent.optim.optimizer import TrainState
 from slm_lab.agent.recurrent_state import RecurrentLayout
 from slm_lab.agent.replay_config import ReplayConfig
 from slm_lab.core.types import Array, BoolArray, Column, StateDict
@@ -25,9 +25,9 @@ class Actor(ABC):
     """Acts. Holds the policy, its generator and its recurrent state."""
 
     version: int
-    """How many learner updates the weights have seen; noted with every act."""
+    """Learner updates that the weights have seen; recorded with every act."""
     explore_var: float | None
-    """The exploration variable of the last act (ε or τ); None where there is none."""
+    """The exploration variable of the last act (ε or τ); None if there is none."""
 
     @abstractmethod
     def act(self, obs: Array, frame: int) -> Act:
@@ -35,33 +35,33 @@ class Actor(ABC):
 
     @abstractmethod
     def act_greedily(self, obs: Array) -> Array:
-        """The most likely actions, (N, *action_shape); draws nothing."""
+        """The most likely actions, (N, *action_shape); samples nothing."""
 
     def end_episodes(self, ended: BoolArray) -> None:
-        """Forgets what it remembers of the episodes (N,) that have ended."""
+        """Resets the recurrent state of the episodes (N,) that have ended."""
 
-    def seen(self, obs: Array) -> Array:
-        """Observations as a memory holds them, with the recurrent state if there is one."""
+    def memory_obs(self, obs: Array) -> Array:
+        """Observations as a memory stores them, with the recurrent state if there is one."""
         return obs
 
     @abstractmethod
     def state_dict(self) -> StateDict:
-        """The generator and recurrent state; weights belong to the learner."""
+        """The generator and recurrent state; the learner saves the weights."""
 
     @abstractmethod
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores them."""
+        """Restores both."""
 
 
 class Learner(ABC, Generic[BatchT]):
     """Updates the weights from batches. Holds networks, optimizers and its own generator.
 
-    `units` are the networks with their optimizers; they and the two counters are saved here, what
-    else the next update depends on by `own_state`.
+    It saves `train_state`, the networks with their optimizers, and the two counters. `own_state`
+    adds what else the next update depends on.
     """
 
-    def __init__(self, units: TrainState) -> None:
-        self.units = units
+    def __init__(self, train_state: TrainState) -> None:
+        self.train_state = train_state
         self.opt_step = 0
         """Gradient steps taken: the second clock of a run."""
         self.version = 0
@@ -72,35 +72,35 @@ class Learner(ABC, Generic[BatchT]):
     def metric_names(self) -> tuple[str | Column, ...]:
         """The columns this algorithm reports beyond those that every row has.
 
-        The lab documents those that are given by name in `metrics/row.py`.
+        A name is that of a column which `metrics/row.py` documents.
         """
 
     @property
     def flats(self) -> Mapping[str, FlatParameters]:
         """The flat vectors of its networks by name."""
-        return self.units.flats
+        return self.train_state.flats
 
     @abstractmethod
     def learn(self, batch: BatchT, frame: int) -> dict[str, float]:
         """One training event at the trial's clock `frame`; returns the report for the row.
 
-        Raises NonFiniteLossError before any weight is touched by a loss that is not finite.
+        Raises NonFiniteLossError before a loss that is not finite touches any weight.
         """
 
     def own_state(self) -> StateDict:
-        """What the next update depends on besides networks, optimizers and counters."""
+        """State that the next update depends on, besides networks, optimizers and counters."""
         return {}
 
     def load_own_state(self, state: StateDict) -> None:
         """Restores `own_state`."""
 
     def weights_replaced(self) -> None:
-        """Brings up to date what follows the weights, after they were replaced from outside."""
+        """Updates copies of the weights, after the weights were replaced from outside."""
 
     def state_dict(self) -> StateDict:
         """Networks, optimizers, counters and `own_state`."""
         return {
-            "units": self.units.state_dict(),
+            "units": self.train_state.state_dict(),
             "opt_step": self.opt_step,
             "version": self.version,
             "own": self.own_state(),
@@ -108,7 +108,7 @@ class Learner(ABC, Generic[BatchT]):
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restores them in place."""
-        self.units.load_state_dict(state["units"])
+        self.train_state.load_state_dict(state["units"])
         self.opt_step = int(state["opt_step"])
         self.version = int(state["version"])
         self.load_own_state(state["own"])
@@ -125,7 +125,7 @@ class AgentSeeds:
 
 @dataclass(frozen=True)
 class BuildContext:
-    """What an algorithm may know when it is built."""
+    """What an algorithm is built from."""
 
     spec: AgentSpec
     observation_space: gymnasium.Space[Any]
@@ -133,7 +133,7 @@ class BuildContext:
     num_envs: int
     seeds: AgentSeeds
     correction: VTrace | None = None
-    """For rollouts of a policy that is older than the learner's; None: they are taken as fresh."""
+    """For rollouts of a policy older than the learner's; None takes them as fresh."""
 
     @property
     def obs_shape(self) -> tuple[int, ...]:
@@ -150,20 +150,20 @@ class BuildContext:
 
 
 class AgentParts(NamedTuple):
-    """What an algorithm contributes to an agent, and how its memory has to be laid out."""
+    """What an algorithm contributes to an agent, and the layout of its memory."""
 
     actor: Actor
     learner: Learner[Any]
     horizon: int
-    """Steps of each environment between two training events; of no matter with `replay`."""
+    """Steps of each environment between two training events; unused with `replay`."""
     action_shape: tuple[int, ...]
     action_dtype: np.dtype[np.generic]
     replay: ReplayConfig | None = None
-    """How it replays, if it does."""
+    """How it replays; None if it does not."""
     recurrent: RecurrentLayout | None = None
-    """What its networks remember, if they do."""
+    """The recurrent state of its networks; None without one."""
 
 
 def seeded_generator(seed: int) -> torch.Generator:
-    """A CPU generator of its own."""
+    """A CPU generator with this seed."""
     return torch.Generator().manual_seed(seed)

@@ -1,4 +1,4 @@
-"""What is done about samples of a policy that is older than the learner's."""
+"""Corrections for samples of a policy that is older than the learner's."""
 
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -14,27 +14,27 @@ from slm_lab.agent.recurrent_state import RecurrentLayout
 
 
 class Estimates(NamedTuple):
-    """What a training event makes of a rollout; all (T, N), in units of return."""
+    """Targets and advantages of a rollout; all (T, N), in units of return."""
 
     value: Tensor
-    """V(s) that the advantage is over"""
+    """V(s), the baseline of the advantage"""
     returns: Tensor
     """The targets of the critic"""
     advantage: Tensor
     weight: Tensor
-    """What a policy gradient weighs each step with: ρ; 1 without a correction"""
+    """The factor of each step in a policy gradient: ρ; 1 without a correction"""
     log_prob: Tensor
-    """log π(a|s) as the event begins; without a correction, of the policy that acted"""
+    """log π(a|s) when the event starts; without a correction, of the policy that acted"""
 
     @classmethod
     def uncorrected(cls, rollout: Rollout, returns: Tensor, advantage: Tensor) -> "Estimates":
-        """Of a rollout that is taken to be the present policy's."""
+        """Estimates of a rollout that counts as the current policy's."""
         weight = torch.ones_like(advantage)
         return cls(rollout.value, returns, advantage, weight, rollout.log_prob)
 
 
 class Reevaluation(NamedTuple):
-    """What the learner's networks say of a rollout now."""
+    """log π and V of a rollout by the learner's current networks."""
 
     log_prob: Tensor
     """(T, N) log π(a|s)"""
@@ -55,9 +55,9 @@ def evaluate_rollout(
 ) -> Reevaluation:
     """One more pass over a rollout, `chunk_size` rows at a time; the result is on its device.
 
-    `obs` and `action` are the rollout's, (T·N, ...), as `in_rows` has them. The pass that makes the
-    loss would not do: there, batch normalisation takes the moments of the batch, and an actor that
-    had these very weights would act by the running ones.
+    `obs` and `action` are the rollout's, (T·N, ...), from `flatten_steps`. The pass that computes
+    the loss would not do: there batch normalisation uses the moments of the batch, while an actor
+    with these very weights acts by the running ones.
     """
     log_prob, value = [], []
     chunks = zip(torch.split(obs, chunk_size), torch.split(action, chunk_size), strict=True)
@@ -66,14 +66,14 @@ def evaluate_rollout(
         log_prob.append(family(params).log_prob(some_action))
         value.append(network.transform.decode(raw_value))
     return Reevaluation(
-        _in_steps(torch.cat(log_prob), rollout, network.recurrent),
-        _in_steps(torch.cat(value), rollout, network.recurrent),
+        _unflatten(torch.cat(log_prob), rollout, network.recurrent),
+        _unflatten(torch.cat(value), rollout, network.recurrent),
         network.value(rollout.bootstrap_obs.to(network.device)).to(rollout.reward.device),
     )
 
 
-def _in_steps(rows: Tensor, rollout: Rollout, recurrent: RecurrentLayout | None) -> Tensor:
-    """(T·N,) to (T, N): what `in_rows` did, undone."""
+def _unflatten(rows: Tensor, rollout: Rollout, recurrent: RecurrentLayout | None) -> Tensor:
+    """(T·N,) to (T, N), the inverse of `flatten_steps`."""
     steps, num_envs = rollout.reward.shape
     rows = rows.to(rollout.reward.device)
     return rows.view(steps, num_envs) if recurrent is None else rows.view(num_envs, steps).T
@@ -86,7 +86,7 @@ class VTrace:
     rho_bar: float = 1.0
     """Bounds the weight of a temporal difference: which policy's value is learned."""
     c_bar: float = 1.0
-    """Bounds how far back one reaches: how fast it is learned."""
+    """Bounds how far back a temporal difference reaches: how fast it is learned."""
 
     def estimates(
         self,
@@ -96,7 +96,7 @@ class VTrace:
         trace_lambda: float,
         num_steps: int | None = None,
     ) -> Estimates:
-        """See `vtrace`; what acted gave `rollout.log_prob`, its values are not looked at."""
+        """`vtrace` with `rollout.log_prob` as ln μ; the rollout's values are not used."""
         revalued = replace(rollout, value=now.value)
         traced = vtrace(
             now.log_prob - rollout.log_prob,

@@ -6,8 +6,8 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-MOST_LOG_RATIO = 20.0
-"""Bound of |ln π − ln π_old|: far beyond any clip, far below what overflows."""
+MAX_LOG_RATIO = 20.0
+"""Bound of |ln π − ln π_old|: far beyond any clip, far below an overflow."""
 
 ElementwiseLoss = Callable[[Tensor, Tensor], Tensor]
 """(prediction (B,), target (B,)) to losses (B,): a torch loss with reduction "none"."""
@@ -15,9 +15,9 @@ ElementwiseLoss = Callable[[Tensor, Tensor], Tensor]
 
 @final
 class ValueLoss:
-    """What predictions of a value cost: E[w l(prediction, target)] with l a loss of torch.nn.
+    """The loss of value predictions: E[w l(prediction, target)] with l a loss of torch.nn.
 
-    Without weights torch averages inside the loss, which is one operation less in the forward pass
+    Without weights torch averages inside the loss, which saves one operation in the forward pass
     and one in the backward. Raises what `kind` raises for arguments that it does not take.
     """
 
@@ -48,7 +48,7 @@ def log_ratio_of(log_prob: Tensor, old_log_prob: Tensor) -> Tensor:
 
     Beyond e^88 float32 has no ratio, and the gradient of a clipped sample would be 0 · ∞.
     """
-    return (log_prob - old_log_prob).clamp(-MOST_LOG_RATIO, MOST_LOG_RATIO)
+    return (log_prob - old_log_prob).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
 
 
 def clipped_surrogate_loss(
@@ -63,7 +63,7 @@ def clipped_surrogate_loss(
 def clipped_value_loss(
     value: Tensor, old_value: Tensor, target: Tensor, clip_eps: float, loss_fn: ElementwiseLoss
 ) -> Tensor:
-    """The value loss that gains nothing from moving beyond ε of the old prediction.
+    """The value loss with no gain beyond ε of the old prediction.
 
     max(l(V, V^targ), l(V_old + clip(V − V_old, −ε, ε), V^targ)), as in the code released with
     arXiv:1707.06347. All tensors (B,).
@@ -73,9 +73,9 @@ def clipped_value_loss(
 
 
 def standardize(advantage: Tensor, among: Tensor | None = None) -> Tensor:
-    """(Â − mean) / std, (B,), with both `among` more, (A,), of which these are some.
+    """(Â − mean) / std, (B,), with mean and std over `among` (A,), which includes them.
 
-    One alone is left as it is, having no deviation.
+    One sample alone has no deviation and stays as it is.
     """
     among = advantage if among is None else among
     if among.numel() < 2:
@@ -96,8 +96,8 @@ def imitation_value_loss(value: Tensor, target: Tensor, weight: Tensor | None) -
 def entropy_change(entropy: Tensor, old_log_prob: Tensor) -> Tensor:
     """½ E[(H_π_old(s) − H_π(s))²], the entropy penalty of arXiv:2209.10081. All (B,).
 
-    −log π_old(a|s) of what was done stands for the old entropy: in the gradient, which is linear in
-    it, an estimate without bias.
+    −log π_old(a|s) of the action taken stands for the old entropy: in the gradient, which is linear
+    in it, an unbiased estimate.
     """
     return 0.5 * (-old_log_prob - entropy).square().mean()
 

@@ -1,21 +1,59 @@
 """The actor of every algorithm that samples from a policy."""
 
+from typing import Any, final
+
+import gymnasium
 import torch
 from typing_extensions import override
 
-from slm_lab.agent.algorithm.action_policy import ActionPolicy
 from slm_lab.agent.algorithm.algorithm import Actor
 from slm_lab.agent.batch import Act
-from slm_lab.agent.distribution.exploration import ExplorationPolicy
+from slm_lab.agent.distribution.exploration import (
+    ActionSampler,
+    ExplorationPolicy,
+    Generators,
+    exploration_policy,
+)
 from slm_lab.agent.distribution.family import DistributionFamily
-from slm_lab.agent.generators import Generators
 from slm_lab.agent.net.policy_value import ActingNetwork
 from slm_lab.agent.recurrent_state import RecurrentState
-from slm_lab.core.types import Array, BoolArray, StateDict
+from slm_lab.agent.schedule import Schedule
+from slm_lab.core.types import Array, BoolArray, FloatArray, StateDict
+from slm_lab.spec.schema.algorithm import EXPLORING, AlgorithmSpec
+
+
+@final
+class ActionPolicy:
+    """An exploration policy, with the schedule of its exploration variable."""
+
+    def __init__(self, policy: ExplorationPolicy, exploration: Schedule | None) -> None:
+        self._policy = policy
+        self._exploration = exploration
+
+    @classmethod
+    def build(
+        cls, spec: AlgorithmSpec, family: DistributionFamily, action_space: gymnasium.Space[Any]
+    ) -> "ActionPolicy":
+        """What `action_policy` and `explore_var_spec` describe.
+
+        Raises LabError where it does not fit the action space.
+        """
+        policy = exploration_policy(spec.action_policy, family, action_space)
+        if spec.action_policy not in EXPLORING or spec.explore_var_spec is None:
+            return cls(policy, None)
+        return cls(policy, Schedule(spec.explore_var_spec))
+
+    def explore_var(self, frame: int) -> float | None:
+        """ε or τ at the trial's clock `frame`; None if the policy has neither."""
+        return None if self._exploration is None else self._exploration.at(frame)
+
+    def __call__(self, params: FloatArray, explore_var: float | None) -> ActionSampler:
+        """The sampler of actions for the network's outputs (B, param_dim)."""
+        return self._policy(params, explore_var or 0.0)
 
 
 class PolicyActor(Actor):
-    """Draws from the policy as the action policy says, and notes log π and V in the same pass.
+    """Samples from the action policy; log π and V are from the same forward pass.
 
     With a `warmup` it acts by that until its weights have seen a first training event.
     """
@@ -40,31 +78,29 @@ class PolicyActor(Actor):
 
     @override
     def act(self, obs: Array, frame: int) -> Act:
-        """One forward pass for all environments."""
         self.explore_var = self._action_policy.explore_var(frame)
-        params, value, state = self._network.act(self.seen(obs))
+        params, value, state = self._network.act(self.memory_obs(obs))
         if self._warmup is not None and self.version == 0:
-            draws = self._warmup(params, 0.0)
+            sampler = self._warmup(params, 0.0)
         else:
-            draws = self._action_policy(params, self.explore_var)
-        action, log_prob = draws.draw(self._generators)
+            sampler = self._action_policy(params, self.explore_var)
+        action, log_prob = sampler.sample(self._generators)
         state_around = None
         if self._recurrent is not None and state is not None:
-            state_around = self._recurrent.move_on(state)
+            state_around = self._recurrent.advance(state)
         return Act(action, log_prob, value, self.version, state_around)
 
     @torch.inference_mode()
     @override
     def act_greedily(self, obs: Array) -> Array:
-        """The mode of the policy."""
-        params, _, state = self._network.act(self.seen(obs))
+        params, _, state = self._network.act(self.memory_obs(obs))
         if self._recurrent is not None and state is not None:
-            self._recurrent.move_on(state)
+            self._recurrent.advance(state)
         action: Array = self._family(torch.from_numpy(params)).mode().numpy()
         return action
 
     @override
-    def seen(self, obs: Array) -> Array:
+    def memory_obs(self, obs: Array) -> Array:
         return obs if self._recurrent is None else self._recurrent.packed_obs(obs)
 
     @override
@@ -74,7 +110,6 @@ class PolicyActor(Actor):
 
     @override
     def state_dict(self) -> StateDict:
-        """The generators of the actions, and what is remembered."""
         return {
             "generators": self._generators.state_dict(),
             "version": self.version,
@@ -83,7 +118,6 @@ class PolicyActor(Actor):
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores both."""
         self._generators.load_state_dict(state["generators"])
         self.version = int(state["version"])
         if self._recurrent is not None:

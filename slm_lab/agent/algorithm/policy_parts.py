@@ -1,4 +1,4 @@
-"""What the algorithms have in common when they are built."""
+"""Parts that algorithms share when they are built."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,23 +6,16 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from slm_lab.agent.algorithm.action_policy import ActionPolicy
-from slm_lab.agent.algorithm.algorithm import (
-    AgentParts,
-    BuildContext,
-    Learner,
-    seeded_generator,
-)
+from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner, seeded_generator
 from slm_lab.agent.algorithm.loss import ValueLoss
-from slm_lab.agent.algorithm.policy_actor import PolicyActor
-from slm_lab.agent.distribution.exploration import ExplorationPolicy
+from slm_lab.agent.algorithm.policy_actor import ActionPolicy, PolicyActor
+from slm_lab.agent.distribution.exploration import ExplorationPolicy, Generators
 from slm_lab.agent.distribution.family import DistributionFamily, distribution_family
-from slm_lab.agent.generators import Generators
 from slm_lab.agent.net.build import build_policy_only, build_policy_value, build_q_network
 from slm_lab.agent.net.policy_value import ActingNetwork, PolicyOnly, PolicyValue
 from slm_lab.agent.net.q_network import QNetwork
 from slm_lab.agent.net.value_transform import ValueTransform
-from slm_lab.agent.optim.build import errors_named
+from slm_lab.agent.optim.build import torch_errors_at
 from slm_lab.agent.recurrent_state import RecurrentLayout, RecurrentState
 from slm_lab.agent.replay_config import ReplayConfig, TrainingSchedule
 from slm_lab.spec.role import net_for_role
@@ -53,7 +46,7 @@ def build_with_critic(context: BuildContext, transform: ValueTransform) -> Criti
 
 
 def build_q(context: BuildContext) -> tuple[QNetwork, DistributionFamily]:
-    """Q(s, ·) with its target. By default the best action is taken; the spec may say otherwise."""
+    """Q(s, ·) with its target. By default the best action is taken, unless the spec differs."""
     pdtype = context.spec.algorithm.action_pdtype
     family = distribution_family(context.action_space, "Argmax" if pdtype == "default" else pdtype)
     generator = seeded_generator(context.seeds.init)
@@ -62,9 +55,9 @@ def build_q(context: BuildContext) -> tuple[QNetwork, DistributionFamily]:
 
 
 def build_loss(net_spec: NetSpec) -> ValueLoss:
-    """The loss of a value function that a net spec, resolved for one role, asks for."""
+    """The value loss of a net spec that is resolved for one role."""
     loss = net_spec.loss_spec
-    with errors_named("agent.net.loss_spec", loss.name):
+    with torch_errors_at("agent.net.loss_spec", loss.name):
         return ValueLoss(getattr(nn, loss.name), loss.args)
 
 
@@ -85,9 +78,9 @@ def assemble(
     replay: ReplayConfig | None = None,
     warmup: ExplorationPolicy | None = None,
 ) -> AgentParts:
-    """The learner with the actor that samples from its policy, or explores as the spec says.
+    """The learner, with an actor that samples from its policy or explores as the spec says.
 
-    With a `warmup` the actor acts by that until training begins.
+    With a `warmup` the actor acts by that until training starts.
     """
     action_policy = ActionPolicy.build(context.spec.algorithm, family, context.action_space)
     recurrent = network.recurrent
@@ -98,7 +91,7 @@ def assemble(
     return AgentParts(actor, learner, horizon, family.action_shape, action_dtype, replay, recurrent)
 
 
-def replay_plan(
+def build_replay_config(
     context: BuildContext,
     spec: ReplayLearningSpec,
     num_steps: int = 1,

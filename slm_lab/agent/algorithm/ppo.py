@@ -1,20 +1,15 @@
 """Proximal policy optimisation, arXiv:1707.06347."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 from typing_extensions import override
 
-from slm_lab.agent.algorithm.algorithm import (
-    AgentParts,
-    BuildContext,
-    Learner,
-    seeded_generator,
-)
+from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner, seeded_generator
 from slm_lab.agent.algorithm.correction import Estimates, VTrace, evaluate_rollout
 from slm_lab.agent.algorithm.loss import (
     approximate_kl,
@@ -29,49 +24,75 @@ from slm_lab.agent.algorithm.replay_loop import mean_report
 from slm_lab.agent.algorithm.returns import gae
 from slm_lab.agent.batch import Rollout
 from slm_lab.agent.net.value_transform import ValueTransform
-from slm_lab.agent.recurrent_state import in_rows, obs_in_rows, shuffled
-from slm_lab.agent.return_range import ReturnRange
+from slm_lab.agent.recurrent_state import flatten_obs, flatten_steps, shuffled_order
 from slm_lab.agent.schedule import Schedule
 from slm_lab.core.types import StateDict
 from slm_lab.spec.schema.algorithm import PPOSpec
 
+
+class ReturnRange:
+    """S: a moving average of the span between the 5th and 95th percentile of returns.
+
+    Advantages are divided by max(1, S), eqs. 11 and 12 of arXiv:2301.04104: large returns are
+    scaled down, small ones are not scaled up.
+    """
+
+    def __init__(self, decay: float = 0.99) -> None:
+        self._decay = decay
+        self._span = torch.zeros(())
+        self._weight = torch.zeros(())
+
+    @torch.no_grad()
+    def update(self, returns: Tensor) -> Tensor:
+        """Adds returns of any shape; returns the divisor max(1, S), a scalar."""
+        low, high = torch.quantile(returns.flatten(), torch.tensor([0.05, 0.95]))
+        self._span.lerp_(high - low, 1 - self._decay)
+        self._weight.lerp_(torch.ones(()), 1 - self._decay)
+        return (self._span / self._weight).clamp(min=1.0)
+
+    def state_dict(self) -> StateDict:
+        """The average, and the weight that corrects its start from zero."""
+        return {"span": self._span.clone(), "weight": self._weight.clone()}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores both."""
+        self._span.copy_(state["span"])
+        self._weight.copy_(state["weight"])
+
+
 KL_TOLERANCE = 1.5
-"""A training event ends after the first minibatch whose KL is beyond this times `target_kl`."""
+"""A training event ends after the first minibatch whose KL exceeds this times `target_kl`."""
 
 
-@dataclass(frozen=True)
-class Samples:
+class Samples(NamedTuple):
     """A rollout with its time and environment axes flattened into one, B = T·N."""
 
     obs: Tensor
     action: Tensor
     log_prob: Tensor
-    """log π_old: of the policy that the clipped ratio is taken to."""
+    """log π_old: the denominator of the clipped ratio."""
     advantage: Tensor
     weight: Tensor
     """π_old over the policy that acted, bounded; 1 where they are the same."""
     old_raw_value: Tensor
-    """What the critic put out then."""
+    """The critic's output before the first update."""
     raw_target: Tensor
-    """What the critic should put out."""
+    """The target of the critic's output."""
 
     def take(self, index: Tensor) -> "Samples":
         """The samples at `index`, in that order."""
-        return Samples(*(getattr(self, name).index_select(0, index) for name in SAMPLE_FIELDS))
+        return Samples(*(tensor.index_select(0, index) for tensor in self))
 
     def slice(self, start: int, stop: int) -> "Samples":
-        """A contiguous part, without copying."""
-        return Samples(*(getattr(self, name)[start:stop] for name in SAMPLE_FIELDS))
-
-
-SAMPLE_FIELDS = tuple(Samples.__dataclass_fields__)
+        """A contiguous part, as views."""
+        return Samples(*(tensor[start:stop] for tensor in self))
 
 
 def minibatch_bounds(size: int, minibatch_size: int) -> list[tuple[int, int]]:
-    """Where the minibatches of `size` samples begin and end, in order.
+    """Start and end of the minibatches of `size` samples, in order.
 
-    The last has the rest. A rest of one, which has no deviation to be standardised by, is added to
-    the minibatch before it.
+    The last has the rest. A rest of one sample has no deviation to standardise by; it joins the
+    minibatch before it.
     """
     starts = list(range(0, size, minibatch_size))
     if size % minibatch_size == 1 and len(starts) > 1 and minibatch_size > 1:
@@ -82,11 +103,22 @@ def minibatch_bounds(size: int, minibatch_size: int) -> list[tuple[int, int]]:
 class PPO(Learner[Rollout]):
     """Clipped surrogate, value and entropy loss over several epochs of minibatches.
 
-    With a correction, returns and advantages are V-trace's (arXiv:1802.01561), from log π and V of
-    one pass over the rollout before the first epoch. That policy is then π_old, and ρ weighs what
-    an older one did (the decoupled objective of arXiv:2110.00641): a ratio to the older one would
-    be at the clip before the first step is made.
+    With a correction, returns and advantages are those of V-trace (arXiv:1802.01561), from log π
+    and V of one pass over the rollout before the first epoch. That policy is then π_old, and ρ
+    weighs the samples of the older one (the decoupled objective of arXiv:2110.00641). A ratio to
+    the older policy would reach the clip before the first step.
     """
+
+    metric_names = (
+        "policy_loss",
+        "value_loss",
+        "approx_kl",
+        "clip_fraction",
+        "explained_variance",
+        "clip_eps",
+        "entropy_coef",
+    )
+    """Means over the minibatches of a training event, except `explained_variance`."""
 
     def __init__(
         self,
@@ -96,7 +128,7 @@ class PPO(Learner[Rollout]):
         generator: torch.Generator,
         correction: VTrace | None = None,
     ) -> None:
-        super().__init__(parts.network.units)
+        super().__init__(parts.network.train_state)
         self.spec = spec
         self.network = parts.network
         self.family = parts.family
@@ -118,24 +150,10 @@ class PPO(Learner[Rollout]):
         learner = cls(spec, parts, return_range, generator, context.correction)
         return assemble(context, parts.network, parts.family, learner, spec.time_horizon)
 
-    @property
-    @override
-    def metric_names(self) -> tuple[str, ...]:
-        """Means over the minibatches of a training event, but for `explained_variance`."""
-        return (
-            "policy_loss",
-            "value_loss",
-            "approx_kl",
-            "clip_fraction",
-            "explained_variance",
-            "clip_eps",
-            "entropy_coef",
-        )
-
     @override
     def learn(self, batch: Rollout, frame: int) -> dict[str, float]:
         """`training_epoch` passes over the rollout in shuffled minibatches."""
-        self.units.set_frame(frame)
+        self.train_state.set_frame(frame)
         clip_eps = self._clip_eps.at(frame)
         entropy_coef = self._entropy_coef.at(frame)
         samples, explained_var = self._prepare(batch)
@@ -143,7 +161,7 @@ class PPO(Learner[Rollout]):
         self.network.train(True)
         for minibatch in self._minibatches(samples):
             reports.append(self._update(minibatch, clip_eps, entropy_coef))
-            if self._is_too_far(reports[-1]["approx_kl"]):
+            if self._exceeds_target_kl(reports[-1]["approx_kl"]):
                 break
         self.network.train(False)
         self.version += 1
@@ -152,46 +170,50 @@ class PPO(Learner[Rollout]):
             "explained_variance": explained_var,
             "clip_eps": clip_eps,
             "entropy_coef": entropy_coef,
-            "lr": self.units.lr,
+            "lr": self.train_state.lr,
         }
 
     def _minibatches(self, samples: Samples) -> Iterator[Samples]:
         """Every sample once per epoch, in a fresh order each time."""
         size = len(samples.obs)
         for _ in range(self.spec.training_epoch):
-            order = shuffled(samples.obs, self.network.recurrent, self._generator)
+            order = shuffled_order(samples.obs, self.network.recurrent, self._generator)
             in_order = samples.take(order.to(self.network.device))
             for start, stop in minibatch_bounds(size, self.spec.minibatch_size):
                 yield in_order.slice(start, stop)
 
     @torch.no_grad()
     def _prepare(self, rollout: Rollout) -> tuple[Samples, float]:
-        """Advantages and value targets, flattened; and how well the critic predicted."""
-        device, recurrent, group = self.network.device, self.network.recurrent, self.units.group
-        obs = obs_in_rows(rollout.obs, recurrent).to(device)
-        action = in_rows(rollout.action, recurrent).to(device)
+        """Advantages and value targets, flattened; and the explained variance of the critic."""
+        device, recurrent, group = (
+            self.network.device,
+            self.network.recurrent,
+            self.train_state.group,
+        )
+        obs = flatten_obs(rollout.obs, recurrent).to(device)
+        action = flatten_steps(rollout.action, recurrent).to(device)
         value, returns, advantage, weight, log_prob = self._estimates(rollout, obs, action)
         if self._return_range is not None:
             advantage = advantage / self._return_range.update(
                 group.all_gather_samples(returns.flatten())
             )
         transform = self.network.transform
-        # In the units of then: to clip against, it must be what was put out.
-        old_raw_value = transform.encode(in_rows(value, recurrent).to(device))
+        # Before the update of the units: values are clipped against the critic's own output.
+        old_raw_value = transform.encode(flatten_steps(value, recurrent).to(device))
         transform.update(returns.to(device), group)
         samples = Samples(
             obs,
             action,
-            in_rows(log_prob, recurrent).to(device),
-            in_rows(advantage, recurrent).to(device),
-            in_rows(weight, recurrent).to(device),
+            flatten_steps(log_prob, recurrent).to(device),
+            flatten_steps(advantage, recurrent).to(device),
+            flatten_steps(weight, recurrent).to(device),
             old_raw_value,
-            transform.encode(in_rows(returns, recurrent).to(device)),
+            transform.encode(flatten_steps(returns, recurrent).to(device)),
         )
         return samples, explained_variance(value, returns).item()
 
     def _estimates(self, rollout: Rollout, obs: Tensor, action: Tensor) -> Estimates:
-        """Returns and advantages of a rollout, given its observations and actions in rows."""
+        """Returns and advantages of a rollout, given its flattened observations and actions."""
         spec, network = self.spec, self.network
         if self._correction is None:
             advantage = self._advantage(rollout)
@@ -219,7 +241,7 @@ class PPO(Learner[Rollout]):
         entropy = policy.entropy().mean()
         advantage = batch.advantage
         if self.spec.normalize_advantages == "standardize":
-            advantage = standardize(advantage, self.units.group.all_gather_samples(advantage))
+            advantage = standardize(advantage, self.train_state.group.all_gather_samples(advantage))
 
         weighted = batch.weight * advantage
         policy_loss = clipped_surrogate_loss(log_prob, batch.log_prob, weighted, clip_eps)
@@ -246,16 +268,15 @@ class PPO(Learner[Rollout]):
             )
         return self._value_loss_fn(raw_value, batch.raw_target)
 
-    def _is_too_far(self, approx_kl: float) -> bool:
+    def _exceeds_target_kl(self, approx_kl: float) -> bool:
         target = self.spec.target_kl
         if target is None:
             return False
-        of_all = self.units.group.all_gather(np.array([approx_kl])).mean()
+        of_all = self.train_state.group.all_gather(np.array([approx_kl])).mean()
         return bool(of_all > KL_TOLERANCE * target)
 
     @override
     def own_state(self) -> StateDict:
-        """The generator of the shuffles, and the scale of the returns."""
         return {
             "generator": self._generator.get_state(),
             "return_range": None if self._return_range is None else self._return_range.state_dict(),
@@ -263,7 +284,6 @@ class PPO(Learner[Rollout]):
 
     @override
     def load_own_state(self, state: StateDict) -> None:
-        """Restores both."""
         self._generator.set_state(state["generator"])
         if self._return_range is not None:
             self._return_range.load_state_dict(state["return_range"])

@@ -9,8 +9,8 @@ from typing_extensions import override
 
 from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner
 from slm_lab.agent.algorithm.loss import ValueLoss
-from slm_lab.agent.algorithm.policy_parts import assemble, build_loss, build_q, replay_plan
-from slm_lab.agent.algorithm.replay_loop import Update, replay
+from slm_lab.agent.algorithm.policy_parts import assemble, build_loss, build_q, build_replay_config
+from slm_lab.agent.algorithm.replay_loop import Update, train_on_replay
 from slm_lab.agent.batch import Transitions, TransitionSource
 from slm_lab.agent.net.q_network import QNetwork
 from slm_lab.core.types import StateDict
@@ -19,11 +19,14 @@ from slm_lab.spec.schema.algorithm import DQNBaseSpec
 
 
 class QLearner(Learner[TransitionSource]):
-    """Steps on the error between Q(s, a) and r + γ^m V(s'); V is what the algorithms differ in."""
+    """Steps on the error between Q(s, a) and r + γ^m V(s'). The algorithms differ in V."""
+
+    metric_names = ("q_value", "update_to_data")
 
     def __init__(self, spec: DQNBaseSpec, network: QNetwork, value_loss_fn: ValueLoss) -> None:
-        super().__init__(network.units)
-        self.units.targets = (network.target_network.target,)  # SARSA has the network, and none
+        super().__init__(network.train_state)
+        # SARSA has the same network without a target.
+        self.train_state.targets = (network.target_network.target,)
         self.spec = spec
         self.network = network
         self._value_loss_fn = value_loss_fn
@@ -35,31 +38,17 @@ class QLearner(Learner[TransitionSource]):
         assert isinstance(spec, DQNBaseSpec)
         network, family = build_q(context)
         learner = cls(spec, network, build_loss(net_for_role(context.spec, "actor")))
-        plan = replay_plan(context, spec, spec.num_step_returns, network.recurrent)
-        return assemble(context, network, family, learner, replay=plan)
+        config = build_replay_config(context, spec, spec.num_step_returns, network.recurrent)
+        return assemble(context, network, family, learner, replay=config)
 
     @abstractmethod
     def next_value(self, next_obs: Tensor) -> Tensor:
-        """V(s') of the states that were reached, (B,)."""
-
-    @property
-    @override
-    def metric_names(self) -> tuple[str, ...]:
-        """How large the values are, and how much is learned from each frame."""
-        return ("q_value", "update_to_data")
+        """V(s') of the next states, (B,)."""
 
     @override
     def learn(self, batch: TransitionSource, frame: int) -> dict[str, float]:
-        """The gradient steps that are due; then the target network may follow."""
-        self.units.set_frame(frame)
-        report = replay(batch, frame, self.spec.training_iter, self._update)
-        self.network.target_network.update_after_event(batch.num_stored)
-        self.version += 1
-        return {
-            **report,
-            "update_to_data": self.opt_step / batch.num_trained_on,
-            "lr": self.units.lr,
-        }
+        steps, target_network = self.spec.training_iter, self.network.target_network
+        return train_on_replay(self, batch, frame, steps, self._update, target_network)
 
     def _update(self, batch: Transitions) -> Update:
         """One step on w l(Q(s, a), r + γ^m V(s')), eq. 2 of arXiv:1312.5602 for n steps."""
@@ -79,17 +68,14 @@ class QLearner(Learner[TransitionSource]):
 
     @override
     def weights_replaced(self) -> None:
-        """The target network becomes equal again."""
         self.network.target_network.copy_online()
 
     @override
     def own_state(self) -> StateDict:
-        """The target network."""
         return {"follower": self.network.target_network.state_dict()}
 
     @override
     def load_own_state(self, state: StateDict) -> None:
-        """Restores it."""
         self.network.target_network.load_state_dict(state["follower"])
 
 

@@ -1,4 +1,4 @@
-"""The agent that learns nothing: the baseline below which no score means anything."""
+"""The agent that learns nothing: the baseline of every score."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from slm_lab.agent.algorithm.algorithm import Actor, AgentParts, BuildContext, Learner
 from slm_lab.agent.batch import Act
-from slm_lab.agent.net.train_state import TrainState
+from slm_lab.agent.optim.optimizer import TrainState
 from slm_lab.core.types import Array, StateDict
 
 
@@ -24,27 +24,26 @@ class RandomActor(Actor):
 
     @override
     def act(self, obs: Array, frame: int) -> Act:
-        """Actions that ignore `obs`; there is neither a log-probability nor a value."""
         return Act(np.asarray(self._space.sample()), self._no_number, self._no_number, 0)
 
     @override
     def act_greedily(self, obs: Array) -> Array:
-        """Chance has no favourite: the same draw."""
+        """A random draw: no action is more likely than another."""
         return np.asarray(self._space.sample())[: len(obs)]
 
     @override
     def state_dict(self) -> StateDict:
-        """The generator of the action space."""
         return {"generator": self._space.np_random.bit_generator.state}
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores the generator."""
         self._space.np_random.bit_generator.state = state["generator"]
 
 
 class Random(Learner[object]):
-    """Never has anything to learn."""
+    """Has nothing to learn."""
+
+    metric_names = ()
 
     def __init__(self) -> None:
         super().__init__(TrainState({}))
@@ -56,13 +55,6 @@ class Random(Learner[object]):
         space = context.action_space
         return AgentParts(actor, cls(), 1, space.shape or (), np.dtype(space.dtype or np.int64))
 
-    @property
-    @override
-    def metric_names(self) -> tuple[str, ...]:
-        """Nothing to report."""
-        return ()
-
     @override
     def learn(self, batch: object, frame: int) -> dict[str, float]:
-        """Does nothing."""
         return {}

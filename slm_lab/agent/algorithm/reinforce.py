@@ -10,7 +10,7 @@ from slm_lab.agent.algorithm.returns import discounted_returns
 from slm_lab.agent.batch import Rollout
 from slm_lab.agent.distribution.family import DistributionFamily
 from slm_lab.agent.net.policy_value import PolicyOnly
-from slm_lab.agent.recurrent_state import in_rows, obs_in_rows
+from slm_lab.agent.recurrent_state import flatten_obs, flatten_steps
 from slm_lab.agent.schedule import Schedule
 from slm_lab.spec.schema.algorithm import ReinforceSpec
 
@@ -18,13 +18,15 @@ from slm_lab.spec.schema.algorithm import ReinforceSpec
 class Reinforce(Learner[Rollout]):
     """One gradient step per batch of episodes, on the returns that followed each action."""
 
+    metric_names = ("policy_loss", "entropy_coef")
+
     def __init__(
         self, spec: ReinforceSpec, network: PolicyOnly, family: DistributionFamily
     ) -> None:
-        super().__init__(network.units)
+        super().__init__(network.train_state)
         self.spec = spec
         self.network = network
-        self._family = family
+        self.family = family
         self._entropy_coef = Schedule(spec.entropy_coef_spec)
 
     @classmethod
@@ -36,27 +38,21 @@ class Reinforce(Learner[Rollout]):
         learner = cls(spec, network, family)
         return assemble(context, network, family, learner, spec.training_frequency)
 
-    @property
-    @override
-    def metric_names(self) -> tuple[str, ...]:
-        """The terms of the loss."""
-        return ("policy_loss", "entropy_coef")
-
     @override
     def learn(self, batch: Rollout, frame: int) -> dict[str, float]:
         """One step on −log π(a|s) G − c S over the whole batch."""
         network, device, recurrent = self.network, self.network.device, self.network.recurrent
-        self.units.set_frame(frame)
+        self.train_state.set_frame(frame)
         entropy_coef = self._entropy_coef.at(frame)
         with torch.no_grad():
             returns = discounted_returns(batch.reward, batch.done, self.spec.gamma)
-            returns = in_rows(returns, recurrent)
+            returns = flatten_steps(returns, recurrent)
             if self.spec.center_return:
-                returns = returns - self.units.group.all_gather_samples(returns).mean()
+                returns = returns - self.train_state.group.all_gather_samples(returns).mean()
 
         network.train(True)
-        policy = self._family(network.policy(obs_in_rows(batch.obs, recurrent).to(device)))
-        log_prob = policy.log_prob(in_rows(batch.action, recurrent).to(device))
+        policy = self.family(network.policy(flatten_obs(batch.obs, recurrent).to(device)))
+        log_prob = policy.log_prob(flatten_steps(batch.action, recurrent).to(device))
         entropy = policy.entropy().mean()
         policy_loss = policy_gradient_loss(log_prob, returns.to(device))
         step = network.step(self.spec.policy_loss_coef * policy_loss - entropy_coef * entropy)
@@ -69,5 +65,5 @@ class Reinforce(Learner[Rollout]):
             "policy_loss": policy_loss.item(),
             "entropy": entropy.item(),
             "entropy_coef": entropy_coef,
-            "lr": self.units.lr,
+            "lr": self.train_state.lr,
         }

@@ -5,37 +5,50 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from slm_lab.agent.algorithm.algorithm import Learner
 from slm_lab.agent.batch import Transitions, TransitionSource
-from slm_lab.agent.describe import described
+from slm_lab.agent.describe import describe_on_error
+from slm_lab.agent.net.q_network import TargetNetwork
 
 
 class Update(NamedTuple):
-    """What one gradient step found."""
+    """The result of one gradient step."""
 
     report: dict[str, float]
     error: Tensor
-    """(B,) how wrong the prediction was for each sample, on the CPU."""
+    """(B,) the error of the prediction for each sample, on the CPU."""
 
 
-def replay(
+def train_on_replay(
+    learner: Learner[TransitionSource],
     source: TransitionSource,
     frame: int,
     steps_per_batch: int,
     update: Callable[[Transitions], Update],
+    target_network: TargetNetwork | None,
 ) -> dict[str, float]:
-    """Draws the batches that are due and takes gradient steps on each; the mean of the reports.
+    """Takes gradient steps on the batches that are due; then the target network may follow.
 
-    Raises NonFiniteLossError with the statistics of the batch that caused it.
+    Returns the mean report. Raises NonFiniteLossError with the statistics of the batch that caused
+    it.
     """
+    learner.train_state.set_frame(frame)
     reports = []
     for _ in range(source.num_batches):
         batch = source.sample(frame)
-        with described(batch):
+        with describe_on_error(batch):
             for _ in range(steps_per_batch):
                 done = update(batch)
                 reports.append(done.report)
         source.update_priorities(batch.index, done.error)
-    return mean_report(reports)
+    if target_network is not None:
+        target_network.update_after_event(source.num_stored)
+    learner.version += 1
+    return {
+        **mean_report(reports),
+        "update_to_data": learner.opt_step / source.num_trained_on,
+        "lr": learner.train_state.lr,
+    }
 
 
 def mean_report(reports: Sequence[dict[str, float]]) -> dict[str, float]:

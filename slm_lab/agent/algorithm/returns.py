@@ -26,10 +26,10 @@ def gae(
     """
     delta = reward + gamma * next_value.masked_fill(terminated, 0.0) - value
     decay = (gamma * gae_lambda) * (~done).to(delta.dtype)
-    return _accumulated(delta, decay)
+    return _discounted_sum(delta, decay)
 
 
-def _accumulated(delta: Tensor, decay: Tensor) -> Tensor:
+def _discounted_sum(delta: Tensor, decay: Tensor) -> Tensor:
     """Σ_t = δ_t + decay_t Σ_{t+1}, Σ_T = 0; all (T, N)."""
     total = torch.empty_like(delta)
     following = torch.zeros_like(delta[0])
@@ -40,14 +40,14 @@ def _accumulated(delta: Tensor, decay: Tensor) -> Tensor:
 
 
 class VTraceEstimates(NamedTuple):
-    """What V-trace makes of a rollout; all (T, N)."""
+    """The result of V-trace; all (T, N)."""
 
     returns: Tensor
     """v: the targets of the critic"""
     advantage: Tensor
     """Â, not weighted by ρ"""
     rho: Tensor
-    """ρ: what a policy gradient weighs a step with"""
+    """ρ: the factor of each step in a policy gradient"""
 
 
 def vtrace(
@@ -70,15 +70,15 @@ def vtrace(
         v_t = V(s_t) + e_t,  e_t = δ_t + γ c_t (1 − done_t) e_{t+1},  e_T = 0
         Â_t = r_t + γ (1 − terminated_t) v'_t − V(s_t),  v'_t = V(s'_t) + λ (1 − done_t) e_{t+1}
 
-    With λ = 1, as published, v'_t is v_{t+1}, or V of the state really ended in where an episode
-    was truncated and at the end of the rollout; a smaller λ draws it towards V as it does v_t, so
-    that Â_t is that of `gae` where π = μ. The gradient of section 4.2 is that of
-    ρ_t log π(a_t|s_t) Â_t.
+    With λ = 1, as published, v'_t is v_{t+1}. Where an episode was truncated and at the end of the
+    rollout it is V of the state that the step ended in. A smaller λ draws it towards V as it does
+    v_t, so that Â_t is that of `gae` where π = μ. The gradient of section 4.2 is that of ρ_t log
+    π(a_t|s_t) Â_t.
 
-    `log_ratio` is ln π/μ, of the policy learned and the one that acted; other tensors and masks as
-    in `gae`. The sum of v_t has at most `num_steps` terms, that of v'_t one less; None: it reaches
-    to the end of the rollout, as published. Where π = μ and the bounds are >= 1, v_t is the
-    λ-return, or with λ = 1 the return of `n_step_returns`; and Â_t is that less V(s_t).
+    `log_ratio` is ln π/μ: π is learned, μ acted. Other tensors and masks are as in `gae`. The sum
+    of v_t has at most `num_steps` terms, that of v'_t one less. None sums to the end of the
+    rollout, as published. Where π = μ and the bounds are >= 1, v_t is the λ-return, or with λ = 1
+    the return of `n_step_returns`; and Â_t is that less V(s_t).
     """
     ratio = log_ratio.exp()
     rho = ratio.clamp(max=rho_bar)
@@ -86,17 +86,17 @@ def vtrace(
     delta = rho * error
     decay = (gamma * trace_lambda) * ratio.clamp(max=c_bar).masked_fill(done, 0.0)
     if num_steps is None:
-        following = _shifted(_accumulated(delta, decay))
+        following = _next_step(_discounted_sum(delta, decay))
     else:
         following = torch.zeros_like(delta)
         for _ in range(min(num_steps, len(delta)) - 1):
-            following = _shifted(delta + decay * following)
+            following = _next_step(delta + decay * following)
     advantage = error + gamma * trace_lambda * following.masked_fill(done, 0.0)
     return VTraceEstimates(value + delta + decay * following, advantage, rho)
 
 
-def _shifted(steps: Tensor) -> Tensor:
-    """What stands one step later, zero after the last; (T, N)."""
+def _next_step(steps: Tensor) -> Tensor:
+    """The values one step later, zero after the last; (T, N)."""
     return torch.cat([steps[1:], torch.zeros_like(steps[:1])])
 
 
@@ -125,9 +125,9 @@ def n_step_returns(
 
 
 def discounted_returns(reward: Tensor, done: Tensor, gamma: float) -> Tensor:
-    """G_t = r_t + γ (1 − done_t) G_{t+1}: what followed within the episode, (T, N).
+    """G_t = r_t + γ (1 − done_t) G_{t+1}: the return within the episode, (T, N).
 
-    Nothing is bootstrapped: a truncated episode counts as far as it went.
+    Nothing is bootstrapped: a truncated episode counts up to its end.
     """
     zero = torch.zeros_like(reward)
     return gae(reward, zero, zero, done, done, gamma, 1.0)

@@ -1,6 +1,7 @@
 """Soft actor-critic (arXiv:1812.05905) and CrossQ (arXiv:1902.05605), for any kind of action."""
 
 from abc import abstractmethod
+from functools import partial
 from typing import NamedTuple, final
 
 import torch
@@ -9,8 +10,8 @@ from typing_extensions import override
 
 from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner
 from slm_lab.agent.algorithm.loss import entropy_change
-from slm_lab.agent.algorithm.policy_parts import assemble, replay_plan
-from slm_lab.agent.algorithm.replay_loop import Update, replay
+from slm_lab.agent.algorithm.policy_parts import assemble, build_replay_config
+from slm_lab.agent.algorithm.replay_loop import Update, train_on_replay
 from slm_lab.agent.algorithm.soft_parts import SoftParts, build_soft
 from slm_lab.agent.algorithm.soft_policy import Expectation
 from slm_lab.agent.batch import Transitions, TransitionSource
@@ -23,12 +24,12 @@ from slm_lab.spec.schema.net import ROLES, NetSpec, Role, TorchArcNetSpec
 
 
 class Prediction(NamedTuple):
-    """What the critics say of a batch."""
+    """The critics' predictions for a batch."""
 
     q: tuple[Tensor, Tensor]
-    """(B,) each: Q_1, Q_2 of what was done, in the critics' own units, with gradients."""
+    """(B,) each: Q_1, Q_2 of the actions taken, in the critics' own units, with gradients."""
     following: Expectation
-    """Over the actions in the next states, without."""
+    """Over the actions in the next states, without gradients."""
 
 
 class SoftLearner(Learner[TransitionSource]):
@@ -37,8 +38,10 @@ class SoftLearner(Learner[TransitionSource]):
     The algorithms differ in how a batch is predicted.
     """
 
+    metric_names = ("policy_loss", "value_loss", "q_value", "alpha", "update_to_data")
+
     def __init__(self, spec: EntropyRegularisedSpec, parts: SoftParts) -> None:
-        super().__init__(parts.units)
+        super().__init__(parts.train_state)
         self.spec = spec
         self.actor = parts.actor
         self.critic = parts.critic
@@ -53,12 +56,12 @@ class SoftLearner(Learner[TransitionSource]):
         spec = context.spec.algorithm
         assert isinstance(spec, EntropyRegularisedSpec)
         parts = cls.build_parts(context, spec)
-        plan = replay_plan(context, spec)
+        config = build_replay_config(context, spec)
         warmup = None
         if spec.random_warmup and spec.training_start_step > 0:
             warmup = exploration_policy("random", parts.family, context.action_space)
         learner = cls(spec, parts)
-        return assemble(context, parts.actor, parts.family, learner, replay=plan, warmup=warmup)
+        return assemble(context, parts.actor, parts.family, learner, replay=config, warmup=warmup)
 
     @classmethod
     @abstractmethod
@@ -67,27 +70,13 @@ class SoftLearner(Learner[TransitionSource]):
 
     @abstractmethod
     def predict(self, obs: Tensor, action: Tensor, next_obs: Tensor) -> Prediction:
-        """What the critics say of B transitions."""
-
-    @property
-    @override
-    def metric_names(self) -> tuple[str, ...]:
-        """Losses, temperature, and how much is learned from each frame."""
-        return ("policy_loss", "value_loss", "q_value", "alpha", "update_to_data")
+        """The critics' predictions for B transitions."""
 
     @override
     def learn(self, batch: TransitionSource, frame: int) -> dict[str, float]:
-        """The gradient steps that are due."""
-        self.units.set_frame(frame)
-        report = replay(batch, frame, self.spec.training_iter, lambda b: self._update(b, frame))
-        if self.critic.target_network is not None:
-            self.critic.target_network.update_after_event(batch.num_stored)
-        self.version += 1
-        return {
-            **report,
-            "update_to_data": self.opt_step / batch.num_trained_on,
-            "lr": self.units.lr,
-        }
+        steps, target_network = self.spec.training_iter, self.critic.target_network
+        update = partial(self._update, frame=frame)
+        return train_on_replay(self, batch, frame, steps, update, target_network)
 
     def _update(self, batch: Transitions, frame: int) -> Update:
         """A step of the critics, and every `policy_delay` times one of actor and temperature."""
@@ -120,7 +109,7 @@ class SoftLearner(Learner[TransitionSource]):
         with self.critic.frozen():
             value, entropy = self.policy(
                 self.actor.policy(obs),
-                lambda action: self.critic.for_actor(obs, action),
+                lambda action: self.critic.actor_value(obs, action),
                 self.generator,
             )
             loss = -(value + alpha * entropy).mean()
@@ -133,13 +122,11 @@ class SoftLearner(Learner[TransitionSource]):
 
     @override
     def weights_replaced(self) -> None:
-        """The targets become equal again."""
         if self.critic.target_network is not None:
             self.critic.target_network.copy_online()
 
     @override
     def own_state(self) -> StateDict:
-        """The targets, and the generator of the actions that are averaged over."""
         target_network = self.critic.target_network
         return {
             "follower": None if target_network is None else target_network.state_dict(),
@@ -148,7 +135,6 @@ class SoftLearner(Learner[TransitionSource]):
 
     @override
     def load_own_state(self, state: StateDict) -> None:
-        """Restores both."""
         if self.critic.target_network is not None:
             self.critic.target_network.load_state_dict(state["follower"])
         self.generator.set_state(state["generator"])
@@ -156,12 +142,11 @@ class SoftLearner(Learner[TransitionSource]):
 
 @final
 class SoftActorCritic(SoftLearner):
-    """The next states are valued by target networks."""
+    """Target networks value the next states."""
 
     @classmethod
     @override
     def build_parts(cls, context: BuildContext, spec: EntropyRegularisedSpec) -> SoftParts:
-        """With targets."""
         return build_soft(context, spec, context.spec, targets=True)
 
     @override
@@ -172,7 +157,7 @@ class SoftActorCritic(SoftLearner):
                 lambda next_action: self.critic.target(next_obs, next_action),
                 self.generator,
             )
-        return Prediction(self.critic.chosen(obs, action), following)
+        return Prediction(self.critic.q_values(obs, action), following)
 
 
 @final
@@ -185,7 +170,6 @@ class CrossQ(SoftLearner):
     @classmethod
     @override
     def build_parts(cls, context: BuildContext, spec: EntropyRegularisedSpec) -> SoftParts:
-        """Without targets."""
         return build_soft(context, spec, _renormalised(context.spec), targets=False)
 
     @override
@@ -194,7 +178,7 @@ class CrossQ(SoftLearner):
 
         def next_value(next_action: Tensor | None) -> Tensor:
             with torch.enable_grad():
-                q, value = self.critic.chosen_and_next(obs, action, next_obs, next_action)
+                q, value = self.critic.q_and_next_value(obs, action, next_obs, next_action)
             predicted.append(q)
             return value
 
@@ -204,12 +188,10 @@ class CrossQ(SoftLearner):
 
 
 def _renormalised(agent: AgentSpec) -> AgentSpec:
-    """The agent with batch renormalisation where its spec does not say how to normalise.
-
-    By default as the authors have it (github adityab/CrossQ, sbx/sac/policies.py): in critics and
-    actor, of the input and behind every activation. With `norm_place` "before" in the critics
-    alone, before every activation.
-    """
+    """The agent with batch renormalisation where its spec sets no normalisation. By default as in
+    the authors' code (github adityab/CrossQ, sbx/sac/policies.py): in critics and actor, of the
+    input and after every activation. With `norm_place` "before" in the critics alone, before every
+    activation."""
     actor, critic = (_with_norm(net_for_role(agent, role), role) for role in ROLES)
     return agent.model_copy(update={"net": actor, "critic_net": critic})
 

@@ -7,17 +7,13 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from slm_lab.agent.algorithm.action_policy import ActionPolicy
-from slm_lab.agent.algorithm.algorithm import (
-    AgentParts,
-    BuildContext,
-    Learner,
-)
+from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner
 from slm_lab.agent.algorithm.loss import ValueLoss
+from slm_lab.agent.algorithm.policy_actor import ActionPolicy
 from slm_lab.agent.algorithm.policy_parts import assemble, build_loss, build_q
 from slm_lab.agent.algorithm.returns import n_step_returns
 from slm_lab.agent.batch import Rollout
-from slm_lab.agent.generators import Generators
+from slm_lab.agent.distribution.exploration import Generators
 from slm_lab.agent.net.q_network import QNetwork
 from slm_lab.core.types import StateDict
 from slm_lab.spec.role import net_for_role
@@ -28,11 +24,13 @@ from slm_lab.spec.schema.algorithm import SARSASpec
 class SARSA(Learner[Rollout]):
     """One gradient step per rollout on the error between Q(s, a) and r + γ Q(s', a').
 
-    a' is the action that was taken next. Where the rollout ends or an episode was truncated none
-    was: there it is drawn as the actor would have. With `num_step_returns` n the target is that of
-    n-step SARSA (Sutton & Barto, equation 7.4): n rewards, or as many as the episode and the
-    rollout still have, and γⁿ Q.
+    a' is the action that was taken next. After the rollout or a truncated episode none was taken:
+    a' is sampled as the actor would. With `num_step_returns` n the target is that of n-step SARSA
+    (Sutton & Barto, equation 7.4): n rewards, or as many as the episode and the rollout have left,
+    and γⁿ Q.
     """
+
+    metric_names = ("q_value",)
 
     def __init__(
         self,
@@ -42,7 +40,7 @@ class SARSA(Learner[Rollout]):
         value_loss_fn: ValueLoss,
         generators: Generators,
     ) -> None:
-        super().__init__(network.units)
+        super().__init__(network.train_state)
         self.spec = spec
         self.network = network
         self._action_policy = action_policy
@@ -64,17 +62,11 @@ class SARSA(Learner[Rollout]):
         )
         return assemble(context, network, family, learner, spec.training_frequency)
 
-    @property
-    @override
-    def metric_names(self) -> tuple[str, ...]:
-        """How large the values are."""
-        return ("q_value",)
-
     @override
     def learn(self, batch: Rollout, frame: int) -> dict[str, float]:
         """One step on l(Q(s, a), target) over the whole rollout."""
         network, device = self.network, self.network.device
-        self.units.set_frame(frame)
+        self.train_state.set_frame(frame)
         with torch.no_grad():
             bootstrap_value = self._bootstrap_value(batch.bootstrap_obs.to(device), frame)
         network.train(True)
@@ -89,14 +81,14 @@ class SARSA(Learner[Rollout]):
             "loss": step.loss,
             "grad_norm": step.grad_norm,
             "q_value": q.mean().item(),
-            "lr": self.units.lr,
+            "lr": self.train_state.lr,
         }
 
     def _bootstrap_value(self, obs: Tensor, frame: int) -> Tensor:
-        """Q(s', a') with a' as the actor would draw it, (K,)."""
+        """Q(s', a') with a' sampled as the actor would, (K,)."""
         q = self.network.q(obs).cpu()
         explore_var = self._action_policy.explore_var(frame)
-        action, _ = self._action_policy(q.numpy(), explore_var).draw(self._generators)
+        action, _ = self._action_policy(q.numpy(), explore_var).sample(self._generators)
         return q.gather(-1, torch.from_numpy(action).unsqueeze(-1)).squeeze(-1)
 
     def _target(self, rollout: Rollout, q: Tensor, bootstrap_value: Tensor) -> Tensor:
@@ -109,10 +101,8 @@ class SARSA(Learner[Rollout]):
 
     @override
     def own_state(self) -> StateDict:
-        """The generators of the actions that were not taken."""
         return {"generators": self._generators.state_dict()}
 
     @override
     def load_own_state(self, state: StateDict) -> None:
-        """Restores it."""
         self._generators.load_state_dict(state["generators"])

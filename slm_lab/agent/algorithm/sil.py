@@ -1,6 +1,5 @@
 """Self-imitation learning (arXiv:1806.05635), on top of ActorCritic or of PPO."""
 
-from abc import abstractmethod
 from typing import final
 
 import torch
@@ -13,7 +12,7 @@ from slm_lab.agent.algorithm.loss import imitation_policy_loss, imitation_value_
 from slm_lab.agent.algorithm.ppo import PPO
 from slm_lab.agent.algorithm.replay_loop import mean_report
 from slm_lab.agent.batch import ImitationBatch, Transitions
-from slm_lab.agent.describe import described
+from slm_lab.agent.describe import describe_on_error
 from slm_lab.agent.replay_config import ReplayConfig, TrainingSchedule
 from slm_lab.core.types import StateDict
 from slm_lab.spec.schema.algorithm import PPOSILSpec, SILSpec
@@ -22,45 +21,42 @@ from slm_lab.spec.schema.algorithm import PPOSILSpec, SILSpec
 class SelfImitation(Learner[ImitationBatch]):
     """After each training event of another algorithm, steps towards what went better than expected.
 
-    The past is drawn `training_batch_iter` times, with `training_iter` gradient steps each.
+    The past is sampled `training_batch_iter` times, with `training_iter` gradient steps each.
     """
 
+    inner_kind: type[ActorCritic | PPO]
+    """The algorithm that learns from the newest steps."""
+
     def __init__(self, spec: SILSpec | PPOSILSpec, inner: ActorCritic | PPO) -> None:
-        super().__init__(inner.units)
+        super().__init__(inner.train_state)
         self.spec = spec
         self.inner = inner
-
-    @classmethod
-    @abstractmethod
-    def build_inner(cls, context: BuildContext) -> AgentParts:
-        """What learns from what has just been done."""
 
     @classmethod
     def build(cls, context: BuildContext) -> AgentParts:
         """The inner algorithm with imitation around its learner."""
         spec = context.spec.algorithm
         assert isinstance(spec, SILSpec | PPOSILSpec)
-        parts = cls.build_inner(context)
+        parts = cls.inner_kind.build(context)
         assert isinstance(parts.learner, ActorCritic | PPO)
-        plan = ReplayConfig(TrainingSchedule(1, 0), spec.gamma, 1, context.seeds.sampling)
-        return parts._replace(learner=cls(spec, parts.learner), replay=plan)
+        config = ReplayConfig(TrainingSchedule(1, 0), spec.gamma, 1, context.seeds.sampling)
+        return parts._replace(learner=cls(spec, parts.learner), replay=config)
 
     @property
     @override
     def metric_names(self) -> tuple[str, ...]:
-        """Those of the inner algorithm, the terms of the imitation, and how often it applies."""
         return (*self.inner.metric_names, "sil_policy_loss", "sil_value_loss", "sil_share")
 
     @override
     def learn(self, batch: ImitationBatch, frame: int) -> dict[str, float]:
-        """The inner training event; then its rollout is past, and the past is learned from."""
+        """The inner training event; then its rollout joins the past, which is learned from."""
         network = self.inner.network
-        with described(batch.rollout):
+        with describe_on_error(batch.rollout):
             report = self.inner.learn(batch.rollout, frame)
         with torch.no_grad():
             bootstrap_obs = batch.rollout.bootstrap_obs.to(network.device)
             batch.past.add(batch.rollout, network.value(bootstrap_obs).cpu())
-        if self.units.group.all_true(batch.past.num_stored > 0):
+        if self.train_state.group.all_true(batch.past.num_stored > 0):
             report |= self._imitate(batch, frame)
         self.opt_step = self.inner.opt_step
         self.version = self.inner.version
@@ -68,11 +64,11 @@ class SelfImitation(Learner[ImitationBatch]):
 
     def _imitate(self, batch: ImitationBatch, frame: int) -> dict[str, float]:
         reports = []
-        self.units.set_frame(frame)  # an event of its own, on batches of another size
+        self.train_state.set_frame(frame)  # a second event, on batches of another size
         self.inner.network.train(True)
         for _ in range(self.spec.training_batch_iter):
             samples = batch.past.sample(frame)
-            with described(samples):
+            with describe_on_error(samples):
                 for _ in range(self.spec.training_iter):
                     report, advantage = self._update(samples)
                     reports.append(report)
@@ -102,12 +98,10 @@ class SelfImitation(Learner[ImitationBatch]):
 
     @override
     def own_state(self) -> StateDict:
-        """What the inner algorithm has besides networks and counters."""
         return {"inner": self.inner.own_state()}
 
     @override
     def load_own_state(self, state: StateDict) -> None:
-        """Restores it, and the inner counters."""
         self.inner.load_own_state(state["inner"])
         self.inner.opt_step, self.inner.version = self.opt_step, self.version
 
@@ -116,19 +110,11 @@ class SelfImitation(Learner[ImitationBatch]):
 class SIL(SelfImitation):
     """On top of ActorCritic."""
 
-    @classmethod
-    @override
-    def build_inner(cls, context: BuildContext) -> AgentParts:
-        """An ActorCritic."""
-        return ActorCritic.build(context)
+    inner_kind = ActorCritic
 
 
 @final
 class PPOSIL(SelfImitation):
     """On top of PPO."""
 
-    @classmethod
-    @override
-    def build_inner(cls, context: BuildContext) -> AgentParts:
-        """A PPO."""
-        return PPO.build(context)
+    inner_kind = PPO

@@ -1,4 +1,4 @@
-"""What soft actor-critic and its relatives are built from."""
+"""The parts of soft actor-critic and its relatives."""
 
 import math
 from dataclasses import dataclass
@@ -25,10 +25,10 @@ from slm_lab.agent.distribution.family import (
 )
 from slm_lab.agent.net.build import build_policy_only, build_twin_q
 from slm_lab.agent.net.policy_value import PolicyOnly
-from slm_lab.agent.net.train_state import TrainState
-from slm_lab.agent.net.twin_q import TwinQ
+from slm_lab.agent.net.q_network import TwinQ
 from slm_lab.agent.optim.build import build_optimizer
 from slm_lab.agent.optim.flat import FlatParameters
+from slm_lab.agent.optim.optimizer import TrainState
 from slm_lab.agent.schedule import Schedule
 from slm_lab.core.errors import LabError
 from slm_lab.spec.role import net_for_role
@@ -36,13 +36,13 @@ from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.algorithm import EntropyRegularisedSpec
 from slm_lab.spec.torch_table import entries
 
-DISCRETE_TARGET = 0.98
-"""H̄ for discrete actions as a share of the largest entropy there is, ln n (arXiv:1910.07207)."""
+DISCRETE_ENTROPY_SHARE = 0.98
+"""H̄ for discrete actions as a share of the largest entropy, ln n (arXiv:1910.07207)."""
 
 
 @dataclass(frozen=True)
 class SoftParts:
-    """An actor, two critics, the temperature, and how the policy is averaged over."""
+    """An actor, two critics, the temperature, and the expectation over the policy."""
 
     actor: PolicyOnly
     critic: TwinQ
@@ -53,9 +53,9 @@ class SoftParts:
     generator: torch.Generator
 
     @property
-    def units(self) -> TrainState:
-        """Actor, critics and, where it is tuned, temperature; the critics' targets."""
-        optimizers = {**self.actor.units.optimizers, "critic": self.critic.optimizer}
+    def train_state(self) -> TrainState:
+        """Actor, critics and, if tuned, temperature; the critics' targets."""
+        optimizers = {**self.actor.train_state.optimizers, "critic": self.critic.optimizer}
         if self.temperature.optimizer is not None:
             optimizers["alpha"] = self.temperature.optimizer
         target_network = self.critic.target_network
@@ -65,7 +65,7 @@ class SoftParts:
 def build_soft(
     context: BuildContext, spec: EntropyRegularisedSpec, agent: AgentSpec, targets: bool
 ) -> SoftParts:
-    """All of it, with target networks or without. `agent` holds the nets to build.
+    """All parts, with target networks or without. `agent` holds the nets to build.
 
     Raises LabError for actions that are neither discrete nor bounded.
     """
@@ -122,15 +122,13 @@ def _temperature(
 
 def _target_entropy(spec: EntropyRegularisedSpec, family: DistributionFamily) -> float:
     """−A for A continuous components (arXiv:1812.05905, appendix D), a share of ln n otherwise.
-
-    Raises LabError for one that not even uniform actions have, A ln 2 in [−1, 1]^A or ln n.
-    """
+    Raises LabError for one that not even uniform actions reach, A ln 2 in [−1, 1]^A or ln n."""
     if family.action_shape:
         default = -float(family.action_shape[0])
         greatest = family.action_shape[0] * math.log(2)
     else:
         greatest = math.log(family.param_dim)
-        default = DISCRETE_TARGET * greatest
+        default = DISCRETE_ENTROPY_SHARE * greatest
     if spec.target_entropy == "auto":
         return default
     if spec.target_entropy >= greatest:

@@ -1,7 +1,7 @@
-"""What a policy expects of an action-value function: E[Q] and its entropy, in three ways.
+"""Expectations of an action-value function under a policy: E[Q] and the entropy, in three ways.
 
-Their sum with a temperature α, E[Q(s, a) − α log π(a|s)], is the soft value: the next state's is
-bootstrapped from, this state's is what the actor maximises.
+With a temperature α, E[Q(s, a) − α log π(a|s)] is the soft value. Critics bootstrap from the next
+state's; the actor maximises this state's.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from slm_lab.agent.distribution.continuous import TanhNormal
+from slm_lab.agent.distribution.distributions import TanhNormal
 
 ActionValue = Callable[[Tensor | None], Tensor]
 """From actions (B, A) to their values (B,); for discrete actions from None to all values (B, n)."""
@@ -27,7 +27,7 @@ class Expectation(NamedTuple):
 
 
 class SoftPolicy(Protocol):
-    """From distribution parameters (B, param_dim) and an action-value function to its mean."""
+    """From parameters (B, param_dim) and an action-value function to its expectation."""
 
     def __call__(self, params: Tensor, q: ActionValue, generator: torch.Generator) -> Expectation:
         """The expectation, with gradients to `params`."""
@@ -47,7 +47,7 @@ def exact(params: Tensor, q: ActionValue, generator: torch.Generator) -> Expecta
 
 
 def gumbel_softmax(params: Tensor, q: ActionValue, generator: torch.Generator) -> Expectation:
-    """By one action, whose gradient is that of a softmax: straight-through, arXiv:1611.01144."""
+    """By one action with the gradient of a softmax: straight-through, arXiv:1611.01144."""
     log_p = params.log_softmax(-1)
     gumbel = -torch.empty_like(log_p).exponential_(generator=generator).log()
     relaxed = (log_p + gumbel).softmax(-1)

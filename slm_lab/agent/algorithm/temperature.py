@@ -13,12 +13,12 @@ from slm_lab.agent.schedule import Schedule
 
 
 class Temperature(ABC):
-    """α, as the algorithm sees it."""
+    """α, the weight of the entropy."""
 
     @property
     @abstractmethod
     def optimizer(self) -> Optimizer | None:
-        """That of ln α, where it is tuned."""
+        """The optimizer of ln α; None if α is not tuned."""
 
     @abstractmethod
     def at(self, frame: int) -> float:
@@ -26,12 +26,12 @@ class Temperature(ABC):
 
     @abstractmethod
     def update(self, entropy: Tensor) -> None:
-        """Moves α after the entropies (B,) that the policy was found to have."""
+        """Updates α from the policy's entropies (B,)."""
 
 
 @final
 class ScheduledTemperature(Temperature):
-    """α as the spec says: constant, or annealed."""
+    """α by the spec: constant, or annealed."""
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
@@ -51,7 +51,7 @@ class ScheduledTemperature(Temperature):
 
 
 class LogAlpha(nn.Module):
-    """One trained number, ln α, and where it begins."""
+    """One trained number, ln α."""
 
     def __init__(self, start: float = 0.0) -> None:
         super().__init__()
@@ -62,8 +62,8 @@ class LogAlpha(nn.Module):
 class TunedTemperature(Temperature):
     """α rises while the entropy is below its target and falls while it is above.
 
-    One gradient step on ln α (H − H̄): eq. 18 of arXiv:1812.05905 with ln α for α, as its authors'
-    code has it. Its optimizer keeps ln α between two bounds.
+    One gradient step on ln α (H − H̄): eq. 18 of arXiv:1812.05905 with ln α for α, as in its
+    authors' code. Its optimizer keeps ln α between two bounds.
     """
 
     def __init__(
@@ -83,7 +83,6 @@ class TunedTemperature(Temperature):
 
     @override
     def at(self, frame: int) -> float:
-        """The frame does not matter."""
         return math.exp(self._log_alpha.value.item())
 
     @override

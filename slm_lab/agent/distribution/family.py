@@ -1,8 +1,9 @@
-"""Which distribution a policy network's outputs are the parameters of."""
+"""The distribution whose parameters a policy network puts out."""
 
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import gymnasium
@@ -11,15 +12,17 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from slm_lab.agent.distribution.continuous import (
+from slm_lab.agent.distribution.distributions import (
+    Bernoulli,
     Beta,
+    Categorical,
     DiagonalNormal,
+    Distribution,
     LogNormal,
+    MultiCategorical,
     MultivariateNormal,
     TanhNormal,
 )
-from slm_lab.agent.distribution.discrete import Bernoulli, Categorical, MultiCategorical
-from slm_lab.agent.distribution.distribution import Distribution
 from slm_lab.core.errors import LabError
 
 Space: TypeAlias = gymnasium.Space[Any]
@@ -27,7 +30,7 @@ Space: TypeAlias = gymnasium.Space[Any]
 
 @dataclass(frozen=True)
 class DistributionFamily:
-    """Makes distributions of one kind from what a policy network puts out, (B, param_dim)."""
+    """Makes distributions of one kind from a policy network's outputs, (B, param_dim)."""
 
     make: Callable[[Tensor], Distribution]
     param_dim: int
@@ -35,7 +38,8 @@ class DistributionFamily:
     action_shape: tuple[int, ...]
     action_dtype: type[np.generic]
     initial_scale: Callable[[float], Tensor] | None = None
-    """From a ln σ to those last outputs that may be one learned vector, free of the observation."""
+    """From a ln σ to those last outputs that may be one learned vector, independent of the
+    observation."""
     greedy: bool = False
     """Whether actions are the mode, unless an action policy says otherwise."""
 
@@ -63,12 +67,8 @@ def distribution_family(action_space: Space, pdtype: str) -> DistributionFamily:
     return known[name](action_space)
 
 
-def _categorical(space: spaces.Discrete) -> DistributionFamily:
-    return DistributionFamily(Categorical, int(space.n), (), np.int64)
-
-
-def _argmax(space: spaces.Discrete) -> DistributionFamily:
-    return DistributionFamily(Categorical, int(space.n), (), np.int64, greedy=True)
+def _categorical(space: spaces.Discrete, greedy: bool = False) -> DistributionFamily:
+    return DistributionFamily(Categorical, int(space.n), (), np.int64, greedy=greedy)
 
 
 def _multi_categorical(space: spaces.MultiDiscrete) -> DistributionFamily:
@@ -83,15 +83,22 @@ def _bernoulli(space: spaces.MultiBinary) -> DistributionFamily:
     return DistributionFamily(Bernoulli, size, (size,), np.int8)
 
 
-def _normal(space: spaces.Box) -> DistributionFamily:
+def _pairs(
+    space: spaces.Box, make: Callable[[Tensor, Tensor], Distribution], has_scale: bool = False
+) -> DistributionFamily:
+    """Two parameters for each component; with `has_scale` the second is a ln σ."""
     (size,) = space.shape
     return DistributionFamily(
-        lambda params: DiagonalNormal(*params.chunk(2, -1)),
+        lambda params: make(*params.chunk(2, -1)),
         2 * size,
         (size,),
         np.float32,
-        lambda log_std: torch.full((size,), log_std),
+        (lambda log_std: torch.full((size,), log_std)) if has_scale else None,
     )
+
+
+def _normal(space: spaces.Box) -> DistributionFamily:
+    return _pairs(space, DiagonalNormal, has_scale=True)
 
 
 def _multivariate_normal(space: spaces.Box) -> DistributionFamily:
@@ -107,31 +114,13 @@ def _multivariate_normal(space: spaces.Box) -> DistributionFamily:
 
 
 def _log_normal(space: spaces.Box) -> DistributionFamily:
-    (size,) = space.shape
     low = _bound(space.low, "LogNormal", "lower")
-
-    def make(params: Tensor) -> LogNormal:
-        mean, log_std = params.chunk(2, -1)
-        return LogNormal(mean, log_std, low.to(params.device))
-
-    return DistributionFamily(
-        make,
-        2 * size,
-        (size,),
-        np.float32,
-        lambda log_std: torch.full((size,), log_std),
-    )
+    return _pairs(space, lambda mean, log_std: LogNormal(mean, log_std, low.to(mean.device)), True)
 
 
 def _beta(space: spaces.Box) -> DistributionFamily:
-    (size,) = space.shape
     low, high = _bound(space.low, "Beta", "lower"), _bound(space.high, "Beta", "upper")
-
-    def make(params: Tensor) -> Beta:
-        raw_alpha, raw_beta = params.chunk(2, -1)
-        return Beta(raw_alpha, raw_beta, low.to(params.device), high.to(params.device))
-
-    return DistributionFamily(make, 2 * size, (size,), np.float32)
+    return _pairs(space, lambda a, b: Beta(a, b, low.to(a.device), high.to(a.device)))
 
 
 def _bound(values: np.ndarray[Any, Any], pdtype: str, which: str) -> Tensor:
@@ -144,8 +133,10 @@ def _bound(values: np.ndarray[Any, Any], pdtype: str, which: str) -> Tensor:
 
 
 def squashed_family(action_space: Space, pdtype: str = "default") -> DistributionFamily:
-    """TanhNormal, for actions that are bounded on both sides; what soft actor-critic has for the
-    `pdtype` "Normal". Raises LabError where they are not, or where another is asked for."""
+    """TanhNormal, for actions with two bounds; in soft actor-critic also the `pdtype` "Normal".
+
+    Raises LabError for other actions, and for any other `pdtype`.
+    """
     given = f"agent.algorithm.action_pdtype = {pdtype!r}"
     if pdtype not in ("default", "Normal"):
         raise LabError(f'{given}: no squashed distribution; use "default" or "Normal"')
@@ -159,21 +150,18 @@ def squashed_family(action_space: Space, pdtype: str = "default") -> Distributio
             f"{given}: a squashed distribution needs actions with two bounds each, the "
             f"environment's are {action_space}; use another algorithm"
         )
-    (size,) = action_space.shape
-    return DistributionFamily(
-        lambda params: TanhNormal(*params.chunk(2, -1)), 2 * size, (size,), np.float32
-    )
+    return _pairs(action_space, TanhNormal)
 
 
 Builder: TypeAlias = Callable[[Any], DistributionFamily]
 
 FAMILIES: Mapping[type[Space], Mapping[str, Builder]] = {
     # A hard Gumbel-softmax sample is a categorical one; the two differ where gradients pass
-    # through samples, which a policy gradient does not ask for.
+    # through samples, which a policy gradient does not need.
     spaces.Discrete: {
         "Categorical": _categorical,
         "GumbelSoftmax": _categorical,
-        "Argmax": _argmax,
+        "Argmax": partial(_categorical, greedy=True),
     },
     spaces.MultiDiscrete: {"MultiCategorical": _multi_categorical},
     spaces.MultiBinary: {"Bernoulli": _bernoulli},

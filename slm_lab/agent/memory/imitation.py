@@ -1,4 +1,4 @@
-"""Past episodes with the returns that they had, beside what was done just now."""
+"""The memory of self-imitation: a rollout, beside past episodes with their returns."""
 
 from typing import final
 
@@ -8,8 +8,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from slm_lab.agent.batch import Act, ImitationBatch, PastReturns, RawRollout, Rollout, Transitions
-from slm_lab.agent.memory.append_log import AppendLog
-from slm_lab.agent.memory.memory import Memory, MemoryLayout
+from slm_lab.agent.memory.memory import AppendLog, Memory, MemoryLayout
 from slm_lab.agent.memory.sampler import NOTHING, PrioritizedSampler, Sampler, UniformSampler
 from slm_lab.agent.schedule import Schedule
 from slm_lab.core.registry import MEMORIES
@@ -18,18 +17,18 @@ from slm_lab.spec.schema.memory import MemorySpec, OnPolicySpec
 from slm_lab.spec.schema.schedule import ScheduleSpec
 
 ALPHA, EPSILON = 0.6, 1e-4
-"""Of prioritised drawing, as `PrioritizedReplay` has them by default."""
+"""Of prioritised sampling, the defaults of `PrioritizedReplay`."""
 BETA = Schedule(ScheduleSpec(start_val=0.1))
-"""Of its importance weights: constant, as in section 4.1 of arXiv:1806.05635."""
+"""Of importance weights: constant, as in section 4.1 of arXiv:1806.05635."""
 
 
 @final
 class ReturnRing(AppendLog):
-    """The newest `size` steps of finished episodes, with what their returns are made from.
+    """The newest `size` steps of finished episodes, with the parts of their returns.
 
-    The steps of an episode follow each other. Without normalisation a step has its return, which
-    never changes. With it a step has its raw reward, and how many steps of its episode are `left`
-    after it: the return is then the sum of rewards that are normalised and clipped as of now.
+    The steps of an episode are consecutive. Without normalisation a step has its return, which
+    never changes. With it a step has its raw reward, and `left`, the steps of its episode after it.
+    The return is then the sum of rewards, normalised and clipped by current statistics.
     """
 
     def __init__(self, size: int, gamma: float, layout: MemoryLayout) -> None:
@@ -52,32 +51,31 @@ class ReturnRing(AppendLog):
     @property
     @override
     def capacity(self) -> int:
-        """Each step here is one of one environment."""
         return self.size
 
     @property
     def num_stored(self) -> int:
-        """Steps that can be drawn."""
+        """Steps that can be sampled."""
         return self.count - self.first
 
     @property
     def newest(self) -> IntArray:
-        """The places of what was added last."""
+        """The indices of the episode added last."""
         return np.arange(self.count - self._last_block, self.count) % self.size
 
     @property
-    def forgotten(self) -> IntArray:
-        """None: what is written over takes its place at once."""
+    def overwritten(self) -> IntArray:
+        """None: new steps have the indices of those they overwrite."""
         return np.arange(0)
 
-    def place(self, age: IntArray) -> IntArray:
-        """The places of the steps numbered from the oldest, 0, to `num_stored` − 1."""
+    def indices(self, age: IntArray) -> IntArray:
+        """The indices of the steps numbered from the oldest, 0, to `num_stored` − 1."""
         return (self.first + age) % self.size
 
     def add(self, obs: Array, action: Array, reward: FloatArray, last_value: float) -> None:
         """Writes the K steps of an episode over the oldest; of more than fit, the last.
 
-        `reward` (K,) is raw; `last_value` is V of the state that it ended in, 0 if terminal.
+        `reward` (K,) is raw; `last_value` is V of the final state, 0 if terminal.
         """
         count = len(reward)
         values: dict[str, Array] = {"obs": obs, "action": action}
@@ -88,33 +86,35 @@ class ReturnRing(AppendLog):
             values["left"] = np.arange(count - 1, -1, -1)
             values["last_value"] = np.full(count, last_value, np.float32)
         self._last_block = min(count, self.size)
-        places = np.arange(self.count + count - self._last_block, self.count + count) % self.size
+        indices = np.arange(self.count + count - self._last_block, self.count + count) % self.size
         for name, array in self.arrays.items():
-            array[places] = values[name][count - self._last_block :]
+            array[indices] = values[name][count - self._last_block :]
         self.count += count
 
-    def obs(self, places: IntArray) -> Array:
-        """The observations at `places` (B,), normalised as of now."""
-        obs: Array = self.arrays["obs"][places]
+    def obs(self, indices: IntArray) -> Array:
+        """The observations at `indices` (B,), normalised by current statistics."""
+        obs: Array = self.arrays["obs"][indices]
         return obs if self._normalization is None else self._normalization.obs(obs)
 
-    def returns(self, places: IntArray) -> FloatArray:
-        """(B,) Σ_k γ^k r_{t+k} over the rest of the episode, and γ^K V of what it ended in."""
+    def returns(self, indices: IntArray) -> FloatArray:
+        """(B,) Σ_k γ^k r_{t+k} over the rest of the episode, and γ^K V of its final state."""
         arrays = self.arrays
         if self._normalization is None:
-            return np.asarray(arrays["returns"][places])
-        left = arrays["left"][places]
+            return np.asarray(arrays["returns"][indices])
+        left = arrays["left"][indices]
         steps = np.arange(left.max() + 1)
-        reward = self._normalization.reward(arrays["reward"][(places[:, None] + steps) % self.size])
+        reward = self._normalization.reward(
+            arrays["reward"][(indices[:, None] + steps) % self.size]
+        )
         powers = self._gamma ** np.arange(left.max() + 2)
         returns = (reward * (steps <= left[:, None])) @ powers[:-1]
-        returns += powers[left + 1] * arrays["last_value"][places]
+        returns += powers[left + 1] * arrays["last_value"][indices]
         return returns.astype(np.float32)
 
     @override
     def content(self, first: int, end: int) -> StateDict:
-        places = np.arange(first, end) % self.size
-        return {"first": first, **{name: array[places] for name, array in self.arrays.items()}}
+        indices = np.arange(first, end) % self.size
+        return {"first": first, **{name: array[indices] for name, array in self.arrays.items()}}
 
     @override
     def load_content(self, content: StateDict) -> None:
@@ -125,11 +125,11 @@ class ReturnRing(AppendLog):
                 array[np.arange(first, end) % self.size] = content[name][first - end :]
 
     def state_dict(self) -> StateDict:
-        """Where it is written on."""
+        """The position of the next write."""
         return {"count": self.count, "last_block": self._last_block}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores that; `load_content` brings the steps."""
+        """Restores it; `load_content` restores the steps."""
         self.count, self._last_block = int(state["count"]), int(state["last_block"])
 
 
@@ -145,11 +145,11 @@ def discounted_sums(reward: FloatArray, last_value: float, gamma: float) -> Floa
 
 @final
 class PastEpisodes(PastReturns):
-    """Puts episodes together from rollouts, and keeps their steps once they have ended.
+    """Joins rollouts into episodes, and stores their steps once they have ended.
 
     A return is that of the whole episode, eq. 4 of arXiv:1806.05635. Where the episode was
-    truncated, the value of its last state stands for what would have followed. With `use_cer` the
-    last step of the newest episode is part of every batch.
+    truncated, the value of its final state stands for the rest. With `use_cer` the last step of the
+    newest episode is part of every batch.
     """
 
     def __init__(self, ring: ReturnRing, sampler: Sampler, batch_size: int, use_cer: bool) -> None:
@@ -177,16 +177,16 @@ class PastEpisodes(PastReturns):
             obs, reward = rollout.raw_obs, rollout.raw_reward
         fields = {"obs": obs.numpy(), "action": rollout.action.numpy(), "reward": reward.numpy()}
         for n in range(done.shape[1]):
-            begin = 0
+            start = 0
             for end in (np.flatnonzero(done[:, n]) + 1).tolist():
-                self._extend(n, fields, begin, end)
+                self._extend(n, fields, start, end)
                 self._finish(n, float(last_value[end - 1, n]))
-                begin = end
-            if begin < len(done):
-                self._extend(n, fields, begin, len(done))
+                start = end
+            if start < len(done):
+                self._extend(n, fields, start, len(done))
 
-    def _extend(self, n: int, fields: dict[str, Array], begin: int, end: int) -> None:
-        piece = {name: values[begin:end, n].copy() for name, values in fields.items()}
+    def _extend(self, n: int, fields: dict[str, Array], start: int, end: int) -> None:
+        piece = {name: values[start:end, n].copy() for name, values in fields.items()}
         self._running.setdefault(n, []).append(piece)
 
     def _finish(self, n: int, last_value: float) -> None:
@@ -195,26 +195,26 @@ class PastEpisodes(PastReturns):
         self._ring.add(episode["obs"], episode["action"], episode["reward"], last_value)
         self._sampler.added()
 
-    def forget_running(self) -> None:
-        """Drops what is known of episodes that have not come to their end."""
+    def drop_running(self) -> None:
+        """Drops the pieces of episodes that have not ended."""
         self._running.clear()
 
     @override
     def sample(self, frame: int) -> Transitions:
         # The last step only: a whole episode would leave no room for the past.
         newest = self._ring.newest[-1:] if self._use_cer else NOTHING
-        places, weight = self._sampler.sample(self._batch_size, frame, newest)
-        obs = torch.from_numpy(self._ring.obs(places))
-        returns = torch.from_numpy(self._ring.returns(places))
+        indices, weight = self._sampler.sample(self._batch_size, frame, newest)
+        obs = torch.from_numpy(self._ring.obs(indices))
+        returns = torch.from_numpy(self._ring.returns(indices))
         return Transitions(
             obs=obs,
-            action=torch.from_numpy(self._ring.arrays["action"][places]),
+            action=torch.from_numpy(self._ring.arrays["action"][indices]),
             log_prob=torch.full_like(returns, torch.nan),
             reward=returns,
             discount=torch.zeros_like(returns),
             next_obs=obs,
             weight=weight,
-            index=torch.from_numpy(places),
+            index=torch.from_numpy(indices),
         )
 
     @override
@@ -227,12 +227,12 @@ class PastEpisodes(PastReturns):
         return self._ring
 
     def state_dict(self) -> StateDict:
-        """Finished steps, running episodes, and how they are drawn."""
+        """Finished steps, running episodes, and the sampler."""
         steps = self._ring.content(self._ring.first, self._ring.count)
         return {**self.state_without_log(), "steps": steps}
 
     def state_without_log(self) -> StateDict:
-        """Running episodes, and how finished steps are drawn."""
+        """Running episodes, and the sampler."""
         return {
             "ring": self._ring.state_dict(),
             "drawing": self._sampler.state_dict(),
@@ -250,16 +250,16 @@ class PastEpisodes(PastReturns):
 
 @final
 class SelfImitationMemory(Memory[ImitationBatch]):
-    """An on-policy memory, with the returns of past episodes beside it."""
+    """An on-policy memory, with the returns of past episodes."""
 
     def __init__(self, present: Memory[Rollout], past: PastEpisodes) -> None:
-        self._present = present
+        self._on_policy = present
         self._past = past
 
     @classmethod
     @override
     def build(cls, spec: MemorySpec, layout: MemoryLayout) -> "SelfImitationMemory":
-        """Put around the memory that the spec names, with its `sil_replay_name`."""
+        """Wraps the memory that the spec names, with its `sil_replay_name`."""
         assert isinstance(spec, OnPolicySpec)
         assert spec.batch_size is not None
         assert spec.max_size is not None
@@ -280,55 +280,48 @@ class SelfImitationMemory(Memory[ImitationBatch]):
         next_obs: Array,
         raw: Unnormalized | None = None,
     ) -> None:
-        """Adds to what is done just now."""
-        self._present.add(obs, act, reward, terminated, truncated, next_obs, raw)
+        self._on_policy.add(obs, act, reward, terminated, truncated, next_obs, raw)
 
     @override
     def ready(self) -> bool:
-        """Whether there is a rollout."""
-        return self._present.ready()
+        return self._on_policy.ready()
 
     @property
     @override
     def num_samples(self) -> int:
-        """Of what was done just now."""
-        return self._present.num_samples
+        return self._on_policy.num_samples
 
     @override
     def take(self) -> ImitationBatch:
-        """The rollout, and the past to add it to and to draw from."""
-        return ImitationBatch(self._present.take(), self._past)
+        """The rollout, and the past that it joins and that is sampled from."""
+        return ImitationBatch(self._on_policy.take(), self._past)
 
     @override
     def break_off(self, next_obs: Array, raw_next_obs: Array | None = None) -> None:
-        """Ends the running episodes as truncated.
+        """The past drops the running episodes.
 
-        What the past has of them is dropped. Their last steps, still to be learned from, have their
-        returns all the same: those depend on what follows only.
+        Their last steps, still to be learned from, get returns all the same: those depend only on
+        what follows.
         """
-        self._present.break_off(next_obs, raw_next_obs)
-        self._past.forget_running()
+        self._on_policy.break_off(next_obs, raw_next_obs)
+        self._past.drop_running()
 
     @property
     @override
     def log(self) -> AppendLog:
-        """The steps of the past."""
         return self._past.log
 
     @override
     def state_dict(self) -> StateDict:
-        """Both."""
-        return {"present": self._present.state_dict(), "past": self._past.state_dict()}
+        return {"present": self._on_policy.state_dict(), "past": self._past.state_dict()}
 
     @override
     def state_without_log(self) -> StateDict:
-        """Both, less the steps of the past."""
-        return {"present": self._present.state_dict(), "past": self._past.state_without_log()}
+        return {"present": self._on_policy.state_dict(), "past": self._past.state_without_log()}
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores both."""
-        self._present.load_state_dict(state["present"])
+        self._on_policy.load_state_dict(state["present"])
         self._past.load_state_dict(state["past"])
 
 

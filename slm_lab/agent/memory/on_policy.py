@@ -1,4 +1,4 @@
-"""Memories that are used once and forgotten."""
+"""The memory of one rollout."""
 
 import numpy as np
 import torch
@@ -13,8 +13,8 @@ from slm_lab.spec.schema.memory import MemorySpec
 class OnPolicyBatchReplay(Memory[Rollout]):
     """A rollout of `horizon` steps of every environment, in arrays that are allocated once.
 
-    Only those next observations are kept that are not the following row anyway: where an episode
-    was truncated, and after the last step.
+    A next observation is kept only if it is not the following row: where an episode was truncated,
+    and after the last step.
     """
 
     def __init__(self, layout: MemoryLayout) -> None:
@@ -36,13 +36,13 @@ class OnPolicyBatchReplay(Memory[Rollout]):
             self._arrays["raw_reward"] = np.zeros_like(self._arrays["reward"])
         self._tensors = {name: torch.from_numpy(a) for name, a in self._arrays.items()}
         self._cut_obs: list[Array] = []
-        self._cut_places: list[tuple[int, int]] = []
+        self._cut_indices: list[tuple[int, int]] = []
         self._t = 0
 
     @classmethod
     @override
     def build(cls, spec: MemorySpec, layout: MemoryLayout) -> "OnPolicyBatchReplay":
-        """Nothing in the spec matters but the name: the algorithm sets the horizon."""
+        """The algorithm sets the horizon; the spec has only the name."""
         return cls(layout)
 
     @override
@@ -56,7 +56,6 @@ class OnPolicyBatchReplay(Memory[Rollout]):
         next_obs: Array,
         raw: Unnormalized | None = None,
     ) -> None:
-        """Writes row t."""
         t = self._t
         arrays = self._arrays
         arrays["obs"][t] = obs
@@ -77,56 +76,52 @@ class OnPolicyBatchReplay(Memory[Rollout]):
 
     @override
     def break_off(self, next_obs: Array, raw_next_obs: Array | None = None) -> None:
-        """Marks the last row truncated where its episode went on, and keeps its last state."""
         t = self._t - 1
         if t < 0:
             return
         arrays = self._arrays
         running = ~(arrays["terminated"][t] | arrays["truncated"][t])
         arrays["truncated"][t] |= running
-        if t + 1 < self._horizon:  # else every environment's last state is kept already
+        if t + 1 < self._horizon:  # else the last state of every environment is kept already
             self._cut(t, np.flatnonzero(running), next_obs)
 
     def _cut(self, t: int, environments: IntArray, next_obs: Array) -> None:
         for n in environments:
             self._cut_obs.append(next_obs[n].copy())
-            self._cut_places.append((t, int(n)))
+            self._cut_indices.append((t, int(n)))
 
     @override
     def ready(self) -> bool:
-        """Whether the rollout is full."""
         return self._t == self._horizon
 
     @override
     def take(self) -> Rollout:
-        """The full rollout; the next `add` begins a new one."""
-        places = torch.tensor(self._cut_places, dtype=torch.int64)
+        """The full rollout; the next `add` starts a new one."""
+        indices = torch.tensor(self._cut_indices, dtype=torch.int64)
         kind = RawRollout if self._keeps_raw else Rollout
         rollout = kind(
             **self._tensors,
             bootstrap_obs=torch.from_numpy(np.stack(self._cut_obs)),
-            bootstrap_t=places[:, 0],
-            bootstrap_n=places[:, 1],
+            bootstrap_t=indices[:, 0],
+            bootstrap_n=indices[:, 1],
         )
         self._t = 0
-        self._cut_obs, self._cut_places = [], []
+        self._cut_obs, self._cut_indices = [], []
         return rollout
 
     @override
     def state_dict(self) -> StateDict:
-        """The rows written so far."""
         return {
             "t": self._t,
             "arrays": {name: array[: self._t].copy() for name, array in self._arrays.items()},
             "cut_obs": list(self._cut_obs),
-            "cut_places": [list(place) for place in self._cut_places],
+            "cut_places": [list(place) for place in self._cut_indices],
         }
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Writes the saved rows back."""
         self._t = int(state["t"])
         for name, array in self._arrays.items():
             array[: self._t] = state["arrays"][name]
         self._cut_obs = [np.asarray(obs) for obs in state["cut_obs"]]
-        self._cut_places = [(int(t), int(n)) for t, n in state["cut_places"]]
+        self._cut_indices = [(int(t), int(n)) for t, n in state["cut_places"]]

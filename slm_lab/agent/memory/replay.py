@@ -1,4 +1,4 @@
-"""Memories that are drawn from again and again."""
+"""Memories that are sampled from repeatedly."""
 
 from typing import final
 
@@ -7,8 +7,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from slm_lab.agent.batch import Act, Transitions, TransitionSource
-from slm_lab.agent.memory.append_log import AppendLog
-from slm_lab.agent.memory.memory import Memory, MemoryLayout
+from slm_lab.agent.memory.memory import AppendLog, Memory, MemoryLayout
 from slm_lab.agent.memory.sampler import (
     NOTHING,
     PrioritizedSampler,
@@ -18,7 +17,7 @@ from slm_lab.agent.memory.sampler import (
 )
 from slm_lab.agent.memory.storage import Allocate, in_memory, mapped_in
 from slm_lab.agent.memory.transition_ring import TransitionRing
-from slm_lab.agent.recurrent_state import begin_sequences, marked
+from slm_lab.agent.recurrent_state import mark_sequence_starts, mark_starts
 from slm_lab.agent.replay_config import ReplayConfig
 from slm_lab.agent.schedule import Schedule
 from slm_lab.core.errors import LabError
@@ -28,26 +27,26 @@ from slm_lab.spec.schema.memory import MemorySpec, PrioritizedReplaySpec, Replay
 
 @final
 class Replay(Memory[TransitionSource], TransitionSource):
-    """Experience replay (Lin, 1992): a ring of transitions, drawn uniformly or by priority.
+    """Experience replay (Lin, 1992): a ring of transitions, sampled uniformly or by priority.
 
-    Observations and rewards are stored raw, and normalised by the statistics of now when they are
-    sampled, so that a state is one input, whenever it was seen.
+    Observations and rewards are stored raw, and normalised by current statistics when they are
+    sampled. So a state is one input, whenever it was stored.
 
     With `use_cer` the newest transition of every environment is part of every batch: combined
     experience replay, arXiv:1712.01275.
     """
 
-    def __init__(self, spec: ReplaySpec, plan: ReplayConfig, layout: MemoryLayout) -> None:
+    def __init__(self, spec: ReplaySpec, config: ReplayConfig, layout: MemoryLayout) -> None:
         num_rows = spec.max_size // layout.num_envs
         allocate = _allocate(spec, layout)
-        self._ring = TransitionRing(layout, num_rows, plan.gamma, plan.num_steps, allocate)
-        self._sampler = _sampler(spec, self._ring, plan)
-        self._recurrent = plan.recurrent
-        self._schedule = plan.schedule
-        self._before_training = plan.schedule.before_training(layout.num_envs)
-        sequence = 1 if plan.recurrent is None else plan.recurrent.stretch * layout.num_envs
-        self._least = max(plan.schedule.start, sequence)
-        """Transitions stored before the first batch can be drawn."""
+        self._ring = TransitionRing(layout, num_rows, config.gamma, config.num_steps, allocate)
+        self._sampler = _sampler(spec, self._ring, config)
+        self._recurrent = config.recurrent
+        self._schedule = config.schedule
+        self._before_training = config.schedule.before_training(layout.num_envs)
+        sequence = 1 if config.recurrent is None else config.recurrent.seq_len * layout.num_envs
+        self._least = max(config.schedule.start, sequence)
+        """Transitions stored before the first batch can be sampled."""
         self._batch_size = spec.batch_size
         self._use_cer = spec.use_cer
         self.num_batches = 0
@@ -74,11 +73,10 @@ class Replay(Memory[TransitionSource], TransitionSource):
         next_obs: Array,
         raw: Unnormalized | None = None,
     ) -> None:
-        """Writes one step over the oldest, as it was before it was normalised."""
         if raw is not None:
             obs, reward, next_obs = raw
         if self._recurrent is not None:
-            obs = marked(obs, self._ring.begins)
+            obs = mark_starts(obs, self._ring.starts)
         self._ring.add(obs, act, reward, terminated, truncated, next_obs)
         self._sampler.added()
         before, self.num_stored = self.num_stored, self.num_stored + len(reward)
@@ -87,20 +85,20 @@ class Replay(Memory[TransitionSource], TransitionSource):
         self.num_trained_on = max(self.num_stored - self._before_training, 0)
 
     def train_freely(self) -> None:
-        """A training event is due at any time, once `training_start_step` transitions are stored.
+        """Makes a training event due at any time, once `training_start_step` transitions are
+        stored.
 
-        At least one transition is waited for, or one sequence where sequences are drawn.
+        At least one transition must be stored, or one sequence where sequences are sampled.
         """
         self._is_free = True
 
     @override
     def ready(self) -> bool:
-        """Whether the newest step has made a training event due."""
         return self.num_stored >= self._least if self._is_free else self._is_due
 
     @override
     def take(self) -> TransitionSource:
-        """The memory itself, to draw from."""
+        """The memory itself, to sample from."""
         self._is_due = False
         if self._is_free:
             self.num_batches = 1
@@ -109,14 +107,14 @@ class Replay(Memory[TransitionSource], TransitionSource):
     @override
     def sample(self, frame: int) -> Transitions:
         newest = self._ring.newest if self._use_cer else NOTHING
-        places, weight = self._sampler.sample(self._batch_size, frame, newest)
-        gathered = self._ring.gather(places)
+        indices, weight = self._sampler.sample(self._batch_size, frame, newest)
+        gathered = self._ring.gather(indices)
         if self._recurrent is not None:
-            begin_sequences(gathered.obs, gathered.next_obs, self._recurrent.stretch)
+            mark_sequence_starts(gathered.obs, gathered.next_obs, self._recurrent.seq_len)
         return Transitions(
             **{name: torch.from_numpy(array) for name, array in gathered._asdict().items()},
             weight=weight,
-            index=torch.from_numpy(places),
+            index=torch.from_numpy(indices),
         )
 
     @override
@@ -125,24 +123,20 @@ class Replay(Memory[TransitionSource], TransitionSource):
 
     @override
     def break_off(self, next_obs: Array, raw_next_obs: Array | None = None) -> None:
-        """Ends the running episodes as truncated."""
         self._ring.break_off(next_obs if raw_next_obs is None else raw_next_obs)
 
     @property
     @override
     def log(self) -> AppendLog:
-        """The steps."""
         return self._ring
 
     @override
     def state_dict(self) -> StateDict:
-        """Everything: steps, generator, priorities."""
         steps = self._ring.content(self._ring.first, self._ring.count)
         return {**self.state_without_log(), "steps": steps}
 
     @override
     def state_without_log(self) -> StateDict:
-        """Generator and priorities."""
         return {
             "num_stored": self.num_stored,
             "num_batches": self.num_batches,
@@ -153,7 +147,6 @@ class Replay(Memory[TransitionSource], TransitionSource):
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores it, and the steps if they are there."""
         self.num_stored = int(state["num_stored"])
         self.num_batches = int(state["num_batches"])
         self._is_due = bool(state["is_due"])
@@ -173,10 +166,10 @@ def _allocate(spec: ReplaySpec, layout: MemoryLayout) -> Allocate:
     return mapped_in(layout.scratch)
 
 
-def _sampler(spec: ReplaySpec, ring: TransitionRing, plan: ReplayConfig) -> Sampler:
-    if plan.recurrent is not None:
-        return SequenceSampler(ring, plan.seed, plan.recurrent)
+def _sampler(spec: ReplaySpec, ring: TransitionRing, config: ReplayConfig) -> Sampler:
+    if config.recurrent is not None:
+        return SequenceSampler(ring, config.seed, config.recurrent)
     if isinstance(spec, PrioritizedReplaySpec):
         beta = None if spec.beta is None else Schedule(spec.beta)
-        return PrioritizedSampler(ring, plan.seed, spec.alpha, spec.epsilon, beta)
-    return UniformSampler(ring, plan.seed)
+        return PrioritizedSampler(ring, config.seed, spec.alpha, spec.epsilon, beta)
+    return UniformSampler(ring, config.seed)

@@ -1,4 +1,4 @@
-"""Which transitions of a ring are drawn, and how much each counts."""
+"""Which transitions of a ring are sampled, and their weights."""
 
 from abc import ABC, abstractmethod
 from typing import NamedTuple, Protocol, final
@@ -9,75 +9,70 @@ from torch import Tensor
 from typing_extensions import override
 
 from slm_lab.agent.memory.sum_tree import SumTree
+from slm_lab.agent.memory.transition_ring import TransitionRing
 from slm_lab.agent.recurrent_state import RecurrentLayout
 from slm_lab.agent.schedule import Schedule
 from slm_lab.core.types import IntArray, StateDict
 
-LEAST_PRIORITY = 1e-12
-"""No transition has less, whatever its error and ε, so that each can be drawn again."""
+MIN_PRIORITY = 1e-12
+"""The least priority, whatever error and ε are, so that every transition can be sampled again."""
 
 
 class Ring(Protocol):
-    """What a drawing has to know of a ring: places are numbers from 0 to `size` − 1."""
+    """A ring as a sampler sees it; indices are from 0 to `size` − 1."""
 
     size: int
 
     @property
     def num_stored(self) -> int:
-        """How many can be drawn."""
+        """How many can be sampled."""
 
     @property
     def newest(self) -> IntArray:
-        """The places (K,) of what was added last."""
+        """The indices (K,) of what was added last."""
 
     @property
-    def forgotten(self) -> IntArray:
-        """The places (K,) that cannot be drawn any more since then."""
+    def overwritten(self) -> IntArray:
+        """The indices (K,) that can no longer be sampled since then."""
 
-    def place(self, age: IntArray) -> IntArray:
-        """The places (B,) of those numbered from the oldest, 0, to `num_stored` − 1."""
+    def indices(self, age: IntArray) -> IntArray:
+        """The indices (B,) of those numbered from the oldest, 0, to `num_stored` − 1."""
 
 
 NOTHING = np.arange(0)
 
 
-class SampledPlaces(NamedTuple):
-    """B places of a ring."""
+class SampledIndices(NamedTuple):
+    """B indices of a ring."""
 
-    places: IntArray
-    """(B,), those that were asked for last"""
+    indices: IntArray
+    """(B,), the given ones last"""
     weight: Tensor | None
-    """(B,) importance of the sample at each place, the largest 1; None where all count alike"""
-
-
-class StepRing(Ring, Protocol):
-    """One that is added to vector step by vector step; the places of a step follow each other."""
-
-    num_envs: int
+    """(B,) importance of each sample, the largest 1; None where all are equal"""
 
 
 class Sampler(ABC):
-    """A way of drawing places from a ring, with a generator of its own.
+    """Samples indices from a ring, with its own generator.
 
-    One that draws alike whatever is added and however wrong the learner was has only to `sample`.
+    A sampler that depends neither on additions nor on errors implements only `sample`.
     """
 
     def __init__(self, seed: int) -> None:
         self._generator = np.random.default_rng(seed)
 
     def added(self) -> None:
-        """Takes note of the step that the ring has just been given."""
+        """Updates the sampler after an addition to the ring."""
 
     @abstractmethod
-    def sample(self, size: int, frame: int, given: IntArray = NOTHING) -> SampledPlaces:
-        """`size` places at the trial's clock `frame`: drawn with replacement, but for those `given`
-        (K,), which come last."""
+    def sample(self, size: int, frame: int, given: IntArray = NOTHING) -> SampledIndices:
+        """`size` indices at the trial's clock `frame`, sampled with replacement; those `given` (K,)
+        are last."""
 
-    def update_priorities(self, places: Tensor, error: Tensor) -> None:
-        """Takes note of how wrong the learner was about the samples at `places` (B,)."""
+    def update_priorities(self, indices: Tensor, error: Tensor) -> None:
+        """Records how wrong the learner was about the samples at `indices` (B,)."""
 
     def state_dict(self) -> StateDict:
-        """The generator, and what the drawing depends on."""
+        """The generator, and other state of the sampler."""
         return {"generator": self._generator.bit_generator.state}
 
     def load_state_dict(self, state: StateDict) -> None:
@@ -87,32 +82,31 @@ class Sampler(ABC):
 
 @final
 class UniformSampler(Sampler):
-    """Every transition is as likely as every other."""
+    """Every transition is equally likely."""
 
     def __init__(self, ring: Ring, seed: int) -> None:
         super().__init__(seed)
         self._ring = ring
 
     @override
-    def sample(self, size: int, frame: int, given: IntArray = NOTHING) -> SampledPlaces:
-        """All count alike."""
+    def sample(self, size: int, frame: int, given: IntArray = NOTHING) -> SampledIndices:
         ages = self._generator.integers(0, self._ring.num_stored, size - len(given))
-        return SampledPlaces(_joined(self._ring.place(ages), given), None)
+        return SampledIndices(_joined(self._ring.indices(ages), given), None)
 
 
 @final
 class SequenceSampler(Sampler):
-    """Stretches of one environment that follow each other, each as likely as every other.
+    """Sequences of consecutive steps of one environment, each equally likely.
 
-    They may reach over the end of an episode. The first steps of each only bring the recurrent
-    state up to date: they weigh nothing, and the net takes no gradient through them (burn-in,
-    Kapturowski et al., "R2D2", 2019).
+    They may continue over the end of an episode. The first steps of each only update the recurrent
+    state: their weight is zero, and the net takes no gradient through them (burn-in, Kapturowski et
+    al., "R2D2", 2019).
     """
 
-    def __init__(self, ring: StepRing, seed: int, recurrent: RecurrentLayout) -> None:
+    def __init__(self, ring: TransitionRing, seed: int, recurrent: RecurrentLayout) -> None:
         super().__init__(seed)
         self._ring = ring
-        self._length = recurrent.stretch
+        self._length = recurrent.seq_len
         self._steps = np.arange(self._length) * ring.num_envs
         self._weight = torch.full(
             (self._length,), self._length / (self._length - recurrent.burn_in)
@@ -120,22 +114,22 @@ class SequenceSampler(Sampler):
         self._weight[: recurrent.burn_in] = 0.0
 
     @override
-    def sample(self, size: int, frame: int, given: IntArray = NOTHING) -> SampledPlaces:
-        """: `size` / L sequences, one after the other. None can be given."""
+    def sample(self, size: int, frame: int, given: IntArray = NOTHING) -> SampledIndices:
+        """`size` / L sequences, one after the other. None can be given."""
         assert not len(given), "single steps are no sequences"
         ring, count = self._ring, size // self._length
         last_begin = ring.num_stored - (self._length - 1) * ring.num_envs
-        begin = self._generator.integers(0, last_begin, count)
-        ages = (begin[:, None] + self._steps).ravel()
-        return SampledPlaces(ring.place(ages), self._weight.repeat(count))
+        start = self._generator.integers(0, last_begin, count)
+        ages = (start[:, None] + self._steps).ravel()
+        return SampledIndices(ring.indices(ages), self._weight.repeat(count))
 
 
 @final
 class PrioritizedSampler(Sampler):
     """In proportion to (|error| + ε)^α: prioritised replay, arXiv:1511.05952, section 3.3.
 
-    New transitions enter with the greatest priority there has been. The mass is cut into equal
-    strata with one draw from each. With `beta` the bias is corrected by importance weights.
+    New transitions get the greatest priority so far. The mass is cut into equal strata with one
+    sample from each. With `beta` importance weights correct the bias.
     """
 
     def __init__(
@@ -147,55 +141,52 @@ class PrioritizedSampler(Sampler):
         self._epsilon = epsilon
         self._beta = beta
         self._tree = SumTree(ring.size)
-        self._greatest = 1.0
+        self._max_priority = 1.0
 
     @override
     def added(self) -> None:
-        """The newest enter with the greatest priority; those written over cannot be drawn."""
-        self._tree.set(self._ring.forgotten, 0.0)
-        self._tree.set(self._ring.newest, self._greatest)
+        self._tree.set(self._ring.overwritten, 0.0)
+        self._tree.set(self._ring.newest, self._max_priority)
 
     @override
-    def sample(self, size: int, frame: int, given: IntArray = NOTHING) -> SampledPlaces:
+    def sample(self, size: int, frame: int, given: IntArray = NOTHING) -> SampledIndices:
         """Stratum k of n is [k/n, (k + 1)/n) of the mass.
 
-        A weight is (1 / (N P(i)))^β, divided by the largest of the batch. The places given were not
-        drawn by their priority, so there is no bias of theirs to undo: they count as a uniform draw
-        would, P(i) = 1/N, which is what they weigh in a memory that is drawn from uniformly.
+        A weight is (1 / (N P(i)))^β, divided by the largest of the batch. Given indices were not
+        sampled by priority, so they have no bias to undo. They count as uniform samples, P(i) =
+        1/N, which is their weight in a uniform memory.
         """
         count = size - len(given)
         total = self._tree.total
         mass = (np.arange(count) + self._generator.random(count)) * (total / max(count, 1))
-        places = _joined(self._tree.find(mass), given)
+        indices = _joined(self._tree.find(mass), given)
         if self._beta is None:
-            return SampledPlaces(places, None)
-        priority = self._tree.priorities[places]
+            return SampledIndices(indices, None)
+        priority = self._tree.priorities[indices]
         priority[count:] = total / self._ring.num_stored
         weight = (priority / priority.min()) ** -self._beta.at(frame)
-        return SampledPlaces(places, torch.from_numpy(weight.astype(np.float32)))
+        return SampledIndices(indices, torch.from_numpy(weight.astype(np.float32)))
 
     @override
-    def update_priorities(self, places: Tensor, error: Tensor) -> None:
+    def update_priorities(self, indices: Tensor, error: Tensor) -> None:
         """p ← (|error| + ε)^α."""
         priority = (np.abs(error.numpy()).astype(np.float64) + self._epsilon) ** self._alpha
-        priority = np.maximum(priority, LEAST_PRIORITY)
-        self._greatest = max(self._greatest, float(priority.max()))
-        self._tree.set(places.numpy(), priority)
+        priority = np.maximum(priority, MIN_PRIORITY)
+        self._max_priority = max(self._max_priority, float(priority.max()))
+        self._tree.set(indices.numpy(), priority)
 
     @override
     def state_dict(self) -> StateDict:
-        """Generator and priorities."""
         return {
             **super().state_dict(),
-            "greatest": self._greatest,
+            "greatest": self._max_priority,
             "priorities": self._tree.priorities.copy(),
         }
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores both."""
         super().load_state_dict(state)
-        self._greatest = float(state["greatest"])
+        self._max_priority = float(state["greatest"])
         self._tree.rebuild(state["priorities"])
 
 

@@ -1,4 +1,4 @@
-"""Where the arrays of a memory lie."""
+"""Where the arrays of a memory are stored."""
 
 import errno
 import math
@@ -19,10 +19,10 @@ Allocate: TypeAlias = Callable[[tuple[int, ...], np.dtype[np.generic]], Array]
 
 
 def in_memory(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
-    """An ordinary array."""
+    """An ordinary array. Raises LabError if there is not enough memory."""
     try:
         return np.zeros(shape, dtype)
-    except (MemoryError, ValueError) as error:  # ValueError: more than can be numbered
+    except (MemoryError, ValueError) as error:  # ValueError: more than can be indexed
         size = math.prod(shape) * dtype.itemsize
         raise LabError(
             f"agent.memory.max_size: there is no memory for an array of {size / 1e6:,.1f} MB; "
@@ -33,14 +33,15 @@ def in_memory(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
 def mapped_in(folder: Path) -> Allocate:
     """Makes arrays in files in `folder`, which the system keeps in memory as far as there is room.
 
-    The files have no name, so that the system frees them whenever and however the process ends.
+    The files have no name, so that the system frees them however the process ends. Raises LabError
+    if there is not enough space.
     """
 
     def allocate(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
         size = math.prod(shape) * dtype.itemsize
         try:
             with tempfile.TemporaryFile(dir=folder) as file:
-                _take(file.fileno(), max(size, 1))
+                _reserve(file.fileno(), max(size, 1))
                 mapped = mmap.mmap(file.fileno(), max(size, 1))
         except OSError as error:
             raise LabError(
@@ -53,12 +54,10 @@ def mapped_in(folder: Path) -> Allocate:
     return allocate
 
 
-def _take(descriptor: int, size: int) -> None:
-    """Makes an empty file `size` bytes long, and takes the room for them on the disk.
-
-    A page that finds no room when it is first written kills the process. Where the system cannot
-    take room in advance (macOS) it is only looked whether there is enough by now. Raises OSError.
-    """
+def _reserve(descriptor: int, size: int) -> None:
+    """Makes an empty file `size` bytes long and reserves its space on the disk. A page without
+    space kills the process when it is first written. Where the system cannot reserve space (macOS),
+    only the free space is checked. Raises OSError."""
     take_room = getattr(os, "posix_fallocate", None)
     if take_room is not None:
         take_room(descriptor, 0, size)

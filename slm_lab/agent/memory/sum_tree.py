@@ -1,19 +1,19 @@
-"""Drawing in proportion to priorities that change, many at a time."""
+"""Sampling in proportion to priorities that change, many at a time."""
 
 import numpy as np
 
 from slm_lab.core.types import FloatArray, IntArray
 
-MOST_WAITING = 1000
-"""Calls of `set` after which the sums are brought up to date although nobody has asked."""
+MAX_PENDING = 1000
+"""Calls of `set` after which the sums are updated even if nothing reads them."""
 
 
 class SumTree:
     """A complete binary tree over `size` priorities, each node the sum of its two children.
 
-    Drawing K of them takes log₂(size) vectorised steps, and so does bringing the sums up to date,
-    which waits until they are asked for. Sums are float64; every parent is computed anew from its
-    children, so that no rounding error piles up.
+    Sampling K of them takes log₂(size) vectorised steps. So does updating the sums, which waits
+    until they are read. Sums are float64, and every parent is recomputed from its children, so that
+    no rounding error accumulates.
     """
 
     def __init__(self, size: int) -> None:
@@ -21,13 +21,13 @@ class SumTree:
         self._first_leaf = 1 << self._levels
         self._nodes = np.zeros(2 * self._first_leaf)
         self._leaves = self._nodes[self._first_leaf : self._first_leaf + size]
-        self._waiting: list[IntArray] = []
+        self._pending: list[IntArray] = []
         """Leaves whose parents are out of date."""
 
     @property
     def total(self) -> float:
         """The sum of all priorities."""
-        self._bring_up_to_date()
+        self._update_sums()
         return float(self._nodes[1])
 
     @property
@@ -36,30 +36,30 @@ class SumTree:
         return self._leaves
 
     def set(self, index: IntArray, priority: FloatArray | float) -> None:
-        """Gives the leaves at `index` (K,) new priorities; of one named twice the last counts."""
+        """Sets the priorities at `index` (K,); for a repeated index the last counts."""
         self._leaves[index] = priority
-        self._waiting.append(index)
-        if len(self._waiting) == MOST_WAITING:
-            self._bring_up_to_date()
+        self._pending.append(index)
+        if len(self._pending) == MAX_PENDING:
+            self._update_sums()
 
     def rebuild(self, priorities: FloatArray) -> None:
         """Replaces all priorities (size,)."""
         self._leaves[:] = priorities
-        self._waiting.clear()
+        self._pending.clear()
         for level in range(self._levels - 1, -1, -1):
             self._sum_level(level)
 
     def find(self, mass: FloatArray) -> IntArray:
-        """For each of `mass` (K,) in [0, total): the leaf at which the running sum passes it."""
-        self._bring_up_to_date()
-        node = self._descend(mass, careful=False)
+        """For each of `mass` (K,) in [0, total): the leaf at which the running sum exceeds it."""
+        self._update_sums()
+        node = self._descend(mass, skip_empty=False)
         if np.count_nonzero(self._nodes.take(node)) < len(node):
-            node = self._descend(mass, careful=True)
+            node = self._descend(mass, skip_empty=True)
         return node - self._first_leaf
 
-    def _descend(self, mass: FloatArray, careful: bool) -> IntArray:
-        """The nodes of the leaves. Rounding may leave a rest as large as all there is to the left
-        of nothing; `careful` never goes to where there is nothing, and takes longer."""
+    def _descend(self, mass: FloatArray, skip_empty: bool) -> IntArray:
+        """The nodes of the leaves. By rounding, a remainder may equal the whole sum to the left of
+        an empty node. `skip_empty` never descends into an empty node, and takes longer."""
         nodes = self._nodes
         node = np.ones(len(mass), np.int64)
         rest = mass.copy()
@@ -67,22 +67,22 @@ class SumTree:
             node += node
             left = nodes.take(node)
             right = rest >= left
-            if careful:
+            if skip_empty:
                 right &= nodes.take(node + 1) > 0
             rest -= left * right
             node += right
         return node
 
-    def _bring_up_to_date(self) -> None:
-        if not self._waiting:
+    def _update_sums(self) -> None:
+        if not self._pending:
             return
         nodes = self._nodes
-        node = np.concatenate(self._waiting) + self._first_leaf
-        self._waiting.clear()
+        node = np.concatenate(self._pending) + self._first_leaf
+        self._pending.clear()
         for level in range(self._levels - 1, -1, -1):
             if 1 << level <= len(node):
                 self._sum_level(level)
-            else:  # a parent of two that changed is computed twice: cheaper than to look for it
+            else:  # a parent of two changed nodes is computed twice: cheaper than a search
                 node = node >> 1
                 left = node << 1
                 nodes[node] = nodes.take(left) + nodes.take(left + 1)

@@ -6,15 +6,14 @@ import numpy as np
 from typing_extensions import override
 
 from slm_lab.agent.batch import Act
-from slm_lab.agent.memory.append_log import AppendLog
-from slm_lab.agent.memory.memory import MemoryLayout
+from slm_lab.agent.memory.memory import AppendLog, MemoryLayout
 from slm_lab.agent.memory.observations import DenseObservations, FrameStacks, Observations
 from slm_lab.agent.memory.storage import Allocate, in_memory
 from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray, StateDict
 
 
 class Gathered(NamedTuple):
-    """B transitions, see `Transitions`."""
+    """B transitions, as in `Transitions`."""
 
     obs: Array
     action: Array
@@ -28,9 +27,9 @@ class Gathered(NamedTuple):
 class TransitionRing(AppendLog):
     """The newest vector steps of N environments, in arrays that are allocated once.
 
-    Transitions are read back from the newest `num_rows` steps; those few before them are kept that
-    their observations reach back to. One row more takes what the newest step led to. A place
-    (row, environment) is one number, row · N + environment.
+    Transitions are read from the newest `num_rows` steps; the few steps before them that their
+    observations reach back to are kept, too. One more row holds the state after the newest step.
+    The index of (row, environment) is row · N + environment.
     """
 
     def __init__(
@@ -48,7 +47,7 @@ class TransitionRing(AppendLog):
         self._capacity = num_rows + layout.frame_stack - 1
         self._ring_rows = self._capacity + 1
         self.size = self._ring_rows * self.num_envs
-        """Places, those of the row that is written next included."""
+        """Indices, including those of the row that is written next."""
         self._obs: Observations = kind(layout, self.size, allocate)
         self._action = allocate((self.size, *layout.action_shape), layout.action_dtype)
         self._log_prob = allocate((self.size,), np.dtype(np.float32))
@@ -64,8 +63,8 @@ class TransitionRing(AppendLog):
         }
         self._normalization = layout.normalization
         recurrent = None if layout.replay is None else layout.replay.recurrent
-        self._obs_size = None if recurrent is None else layout.obs_shape[0] - recurrent.row_size
-        """What of a row is an observation, where there is more."""
+        self._obs_size = None if recurrent is None else layout.obs_shape[0] - recurrent.extra_size
+        """The width of the observation in a packed row; None if rows are not packed."""
         self._num_steps = num_steps
         self._powers = (gamma ** np.arange(num_steps + 1)).astype(np.float32)
         """γ^m"""
@@ -79,27 +78,27 @@ class TransitionRing(AppendLog):
 
     @property
     def num_stored(self) -> int:
-        """Transitions that can be read back."""
+        """Transitions that can be read."""
         return min(self.count, self.num_rows) * self.num_envs
 
     @property
     def newest(self) -> IntArray:
-        """(N,) the places of the newest step."""
-        return self._first_place(self.count - 1) + self._envs
+        """(N,) the indices of the newest step."""
+        return self._first_index(self.count - 1) + self._envs
 
     @property
-    def forgotten(self) -> IntArray:
-        """(N,) the places that could be read back before the newest step, and no longer."""
-        return self._first_place(self.count - 1 - self.num_rows) + self._envs
+    def overwritten(self) -> IntArray:
+        """(N,) the indices that could be read before the newest step, and no longer."""
+        return self._first_index(self.count - 1 - self.num_rows) + self._envs
 
     @property
-    def begins(self) -> BoolArray:
-        """(N,) whether the next step begins an episode, or follows a break."""
-        return self._done[self._places(self.count - 1)] if self.count else self._all_begin
+    def starts(self) -> BoolArray:
+        """(N,) whether the next step starts an episode, or follows a break."""
+        return self._done[self._row(self.count - 1)] if self.count else self._all_begin
 
-    def place(self, age: IntArray) -> IntArray:
-        """The places of the transitions numbered (B,) from the oldest, 0, to `num_stored` − 1."""
-        oldest = self._first_place(max(self.count - self.num_rows, 0))
+    def indices(self, age: IntArray) -> IntArray:
+        """The indices of the transitions numbered (B,) from the oldest, 0, to `num_stored` − 1."""
+        oldest = self._first_index(max(self.count - self.num_rows, 0))
         return (oldest + age) % self.size
 
     def add(
@@ -112,8 +111,8 @@ class TransitionRing(AppendLog):
         next_obs: Array,
     ) -> None:
         """Writes one step over the oldest."""
-        here, following = self._places(self.count), self._places(self.count + 1)
-        self._obs.write(here, following, self.begins, obs, next_obs)
+        here, following = self._row(self.count), self._row(self.count + 1)
+        self._obs.write(here, following, self.starts, obs, next_obs)
         self._action[here] = act.action
         self._log_prob[here] = act.log_prob
         self._reward[here] = reward
@@ -122,42 +121,42 @@ class TransitionRing(AppendLog):
         self._done[here] = done
         self.count += 1
         if np.count_nonzero(done):
-            self._keep_last(done, next_obs)
+            self._keep_final(done, next_obs)
 
     def break_off(self, next_obs: Array) -> None:
-        """Ends the episodes that run on after the newest step, as truncated."""
+        """Truncates the episodes that run on after the newest step."""
         if self.count:
-            here = self._places(self.count - 1)
+            here = self._row(self.count - 1)
             running = ~self._done[here]
             self._done[here] = True
-            self._keep_last(running, next_obs)
+            self._keep_final(running, next_obs)
 
-    def _keep_last(self, ended: BoolArray, next_obs: Array) -> None:
-        self._obs.keep_last(self.newest[ended], next_obs[ended])
+    def _keep_final(self, ended: BoolArray, next_obs: Array) -> None:
+        self._obs.keep_final(self.newest[ended], next_obs[ended])
 
-    def gather(self, places: IntArray) -> Gathered:
-        """The transitions at `places` (B,), each over up to n steps, normalised.
+    def gather(self, indices: IntArray) -> Gathered:
+        """The transitions at `indices` (B,), each over up to n steps, normalised.
 
-        Fewer where the episode ends, or where nothing newer is known yet.
+        They have fewer steps where the episode ends, or at the newest step.
         """
-        reward = self._reward_at(places)
-        last: IntArray = places
+        reward = self._reward_at(indices)
+        last: IntArray = indices
         steps: IntArray = np.ones(1, np.int64)
         if self._num_steps > 1:
-            reward, steps, last = self._accumulate(places, reward)
+            reward, steps, last = self._accumulate(indices, reward)
         ended = self._done.take(last)
-        obs, next_obs = self._normalized(self._obs.at(places), self._obs.after(last, ended))
+        obs, next_obs = self._normalized(self._obs.at(indices), self._obs.after(last, ended))
         return Gathered(
             obs,
-            self._action.take(places, axis=0),
-            self._log_prob.take(places),
+            self._action.take(indices, axis=0),
+            self._log_prob.take(indices),
             reward,
             self._powers.take(steps) * ~self._terminated.take(last),
             next_obs,
         )
 
     def _normalized(self, obs: Array, next_obs: Array) -> tuple[Array, Array]:
-        """Observations (B, *obs_shape), or rows, as networks take them; in one go, for speed."""
+        """Observations (B, *obs_shape), or packed rows, as networks take them; in one go."""
         if self._normalization is None:
             return obs, next_obs
         both, size = np.concatenate([obs, next_obs]), self._obs_size
@@ -167,62 +166,62 @@ class TransitionRing(AppendLog):
             both[:, :size] = self._normalization.obs(both[:, :size])
         return both[: len(obs)], both[len(obs) :]
 
-    def _reward_at(self, places: IntArray) -> FloatArray:
-        reward: FloatArray = self._reward.take(places)
+    def _reward_at(self, indices: IntArray) -> FloatArray:
+        reward: FloatArray = self._reward.take(indices)
         return reward if self._normalization is None else self._normalization.reward(reward)
 
     def _accumulate(
-        self, places: IntArray, reward: FloatArray
+        self, indices: IntArray, reward: FloatArray
     ) -> tuple[FloatArray, IntArray, IntArray]:
-        """Σ γ^i r over the steps that follow, how many they are, and the place of the last."""
-        steps: IntArray = np.ones(len(places), np.int64)
-        last = places
-        newest_row = self._first_place(self.count - 1) // self.num_envs
+        """Σ γ^i r over the following steps, their number, and the index of the last."""
+        steps: IntArray = np.ones(len(indices), np.int64)
+        last = indices
+        newest_row = self._first_index(self.count - 1) // self.num_envs
         for step in range(1, self._num_steps):
             continues = ~self._done.take(last) & (last // self.num_envs != newest_row)
             last = np.where(continues, (last + self.num_envs) % self.size, last)
-            # Where it does not go on the steps behind did not either, so the power is right.
+            # A sequence that continues here has continued at every step, so the power is right.
             reward += continues * self._powers[step] * self._reward_at(last)
             steps += continues
         return reward, steps, last
 
     @override
     def content(self, first: int, end: int) -> StateDict:
-        places = self._places_of(first, end)
-        arrays = {name: array[places] for name, array in self._arrays.items()}
-        obs = self._obs.content(places, self._done[places])
+        indices = self._indices_of_steps(first, end)
+        arrays = {name: array[indices] for name, array in self._arrays.items()}
+        obs = self._obs.content(indices, self._done[indices])
         return {"first": first, "steps": end - first, "arrays": arrays, "obs": obs}
 
     @override
     def load_content(self, content: StateDict) -> None:
-        """`load_state_dict` comes before."""
+        """Call `load_state_dict` first."""
         first = max(int(content["first"]), self.first)
         end = int(content["first"]) + int(content["steps"])
         if first >= end:
             return
-        places = self._places_of(first, end)
+        indices = self._indices_of_steps(first, end)
         skipped = (first - int(content["first"])) * self.num_envs
         for name, array in self._arrays.items():
-            array[places] = content["arrays"][name][skipped:]
-        self._obs.load_content(places, self._done[places], content["obs"], skipped)
+            array[indices] = content["arrays"][name][skipped:]
+        self._obs.load_content(indices, self._done[indices], content["obs"], skipped)
 
     def state_dict(self) -> StateDict:
-        """How much has been added, and what the newest step led to."""
-        return {"count": self.count, "newest": self._obs.newest(self._places(self.count))}
+        """The number of steps added, and the state after the newest."""
+        return {"count": self.count, "newest": self._obs.newest(self._row(self.count))}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores both and forgets all steps; `load_content` brings them."""
+        """Restores both and drops all steps; `load_content` restores them."""
         self.count = int(state["count"])
-        self._obs.load_newest(self._places(self.count), state["newest"])
+        self._obs.load_newest(self._row(self.count), state["newest"])
 
-    def _first_place(self, step: int) -> int:
+    def _first_index(self, step: int) -> int:
         return step % self._ring_rows * self.num_envs
 
-    def _places(self, step: int) -> slice:
-        first = self._first_place(step)
+    def _row(self, step: int) -> slice:
+        first = self._first_index(step)
         return slice(first, first + self.num_envs)
 
-    def _places_of(self, first: int, end: int) -> IntArray:
-        """The places of the steps numbered `first` to `end` − 1, in their order."""
+    def _indices_of_steps(self, first: int, end: int) -> IntArray:
+        """The indices of the steps numbered `first` to `end` − 1, in order."""
         rows = np.arange(first, end) % self._ring_rows
         return (rows[:, None] * self.num_envs + self._envs).ravel()

@@ -1,4 +1,4 @@
-"""From the net blocks of an agent spec to networks with optimizers."""
+"""Builds networks with optimizers from the net blocks of an agent spec."""
 
 import logging
 
@@ -7,8 +7,7 @@ from torch import Tensor, nn
 
 from slm_lab.agent.distribution.family import DistributionFamily
 from slm_lab.agent.net.device import resolve_device
-from slm_lab.agent.net.layers.batch_norm import refuse_single_samples
-from slm_lab.agent.net.layers.spectral_norm import normalise_spectrum
+from slm_lab.agent.net.layers import reject_single_samples
 from slm_lab.agent.net.policy_value import (
     PolicyHead,
     PolicyOnly,
@@ -16,10 +15,8 @@ from slm_lab.agent.net.policy_value import (
     SeparatePolicyValue,
     SharedPolicyValue,
 )
-from slm_lab.agent.net.q_network import QNetwork
+from slm_lab.agent.net.q_network import QNetwork, TargetNetwork, TwinQ, normalise_spectrum
 from slm_lab.agent.net.recurrent import RecurrentNet
-from slm_lab.agent.net.target import TargetNetwork
-from slm_lab.agent.net.twin_q import TwinQ
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.optim.build import build_optimizer
 from slm_lab.agent.optim.flat import FlatParameters
@@ -43,38 +40,17 @@ def build_policy_value(
 ) -> PolicyValue:
     """Actor and critic as the net spec asks: one body or two, initialised from `generator`.
 
-    They are in the mode for acting; a learner sets the other for as long as it learns.
+    They are in evaluation mode; a learner switches it while it learns.
     """
-    network = _build(spec, family, obs_shape, transform, generator)
-    network.train(False)
-    return network
-
-
-def _build(
-    spec: AgentSpec,
-    family: DistributionFamily,
-    obs_shape: tuple[int, ...],
-    transform: ValueTransform,
-    generator: torch.Generator,
-) -> PolicyValue:
-    actor_spec = net_for_role(spec, "actor")
-    critic_spec = net_for_role(spec, "critic")
-    device = resolve_device(actor_spec.gpu)
-    scale = _free_scale(actor_spec, family)
-    policy_dim = family.param_dim - (0 if scale is None else len(scale))
-    actor_gain, critic_gain = actor_spec.init_std, critic_spec.init_std
+    actor_spec, critic_spec = net_for_role(spec, "actor"), net_for_role(spec, "critic")
+    device, gain = resolve_device(actor_spec.gpu), critic_spec.init_std
     if actor_spec.shared:
-        body = build_net(
-            actor_spec, obs_shape, [policy_dim, 1], [actor_gain, critic_gain], generator
-        )
-        net = PolicyHead(body, scale)
+        net = _build_policy(actor_spec, family, obs_shape, [gain], generator)
         flat = FlatParameters(nn.ModuleList([net, transform]).to(device))
-        return SharedPolicyValue(
-            net, transform, build_optimizer(actor_spec, flat), recurrent_layout(body)
-        )
-    body = build_net(actor_spec, obs_shape, [policy_dim], [actor_gain], generator)
-    actor = PolicyHead(body, scale)
-    critic = build_net(critic_spec, obs_shape, [1], [critic_gain], generator)
+        optimizer = build_optimizer(actor_spec, flat)
+        return SharedPolicyValue(net, transform, optimizer, recurrent_layout(net.net))
+    actor = _build_policy(actor_spec, family, obs_shape, [], generator)
+    critic = build_net(critic_spec, obs_shape, [1], [gain], generator).train(False)
     actor_flat = FlatParameters(actor.to(device))
     critic_flat = FlatParameters(nn.ModuleList([critic, transform]).to(device))
     return SeparatePolicyValue(
@@ -83,7 +59,7 @@ def _build(
         transform,
         build_optimizer(actor_spec, actor_flat),
         build_optimizer(critic_spec, critic_flat),
-        recurrent_layout(body, critic),
+        recurrent_layout(actor.net, critic),
     )
 
 
@@ -95,14 +71,23 @@ def build_policy_only(
 ) -> PolicyOnly:
     """A policy without a critic, initialised from `generator`."""
     net_spec = net_for_role(spec, "actor")
-    scale = _free_scale(net_spec, family)
-    policy_dim = family.param_dim - (0 if scale is None else len(scale))
-    body = build_net(net_spec, obs_shape, [policy_dim], [net_spec.init_std], generator)
-    net = PolicyHead(body, scale)
+    net = _build_policy(net_spec, family, obs_shape, [], generator)
     flat = FlatParameters(net.to(resolve_device(net_spec.gpu)))
-    network = PolicyOnly(net, build_optimizer(net_spec, flat), recurrent_layout(body))
-    network.train(False)
-    return network
+    return PolicyOnly(net, build_optimizer(net_spec, flat), recurrent_layout(net.net))
+
+
+def _build_policy(
+    spec: NetSpec,
+    family: DistributionFamily,
+    obs_shape: tuple[int, ...],
+    value_gains: list[float | None],
+    generator: torch.Generator,
+) -> PolicyHead:
+    """A net with a head for the policy and one for each value, in evaluation mode."""
+    scale = _free_scale(spec, family)
+    policy_dim = family.param_dim - (0 if scale is None else len(scale))
+    dims, gains = [policy_dim, *(1 for _ in value_gains)], [spec.init_std, *value_gains]
+    return PolicyHead(build_net(spec, obs_shape, dims, gains, generator), scale).train(False)
 
 
 def build_q_network(
@@ -134,7 +119,7 @@ def build_twin_q(
     spectral_norm: bool,
     generator: torch.Generator,
 ) -> TwinQ:
-    """Two critics, and their targets if there are to be any, equal to them.
+    """Two critics, and equal target networks if `targets`.
 
     `num_actions` is the number of discrete actions, or of components of a continuous one. Raises
     LabError where an action cannot stand beside the observation.
@@ -172,18 +157,17 @@ def build_net(
 ) -> nn.Module:
     """The registered net that the spec names, with one linear head per entry of `head_dims`.
 
-    A head with a gain begins as that multiple of an orthogonal matrix, one without as `init_fn`
-    has it.
+    A head with a gain starts as that multiple of an orthogonal matrix, one without by `init_fn`.
     """
     net: nn.Module = NETS.load(spec.type)(spec, obs_shape, head_dims, head_gains, generator)
-    refuse_single_samples(net)
+    reject_single_samples(net)
     return net
 
 
 def recurrent_layout(*nets: nn.Module) -> RecurrentLayout | None:
-    """What networks that see the same rows remember: each has its part of the state.
+    """The recurrent state of networks that see the same rows: each has its part of it.
 
-    Raises LabError where only one of them remembers anything.
+    Raises LabError where only one of them is recurrent.
     """
     recurrent = [net for net in nets if isinstance(net, RecurrentNet)]
     if not recurrent:
@@ -192,13 +176,13 @@ def recurrent_layout(*nets: nn.Module) -> RecurrentLayout | None:
         raise LabError("agent.critic_net.type: RecurrentNet for both, actor and critic, or neither")
     total = 0
     for net in recurrent:
-        net.place_state(total)
+        net.offset_state(total)
         total += net.state_size
-    return RecurrentLayout(total, recurrent[0].stretch, recurrent[0].burn_in)
+    return RecurrentLayout(total, recurrent[0].seq_len, recurrent[0].burn_in)
 
 
 def _free_scale(spec: NetSpec, family: DistributionFamily) -> Tensor | None:
-    """The outputs that shall not depend on the observation, where spec and family say so."""
+    """The outputs that do not depend on the observation, where spec and family have them."""
     if spec.log_std_init is None:
         return None
     if family.initial_scale is None:

@@ -7,10 +7,15 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from slm_lab.agent.net.inputs import image_input
-from slm_lab.agent.net.layers.activation import activation_function
-from slm_lab.agent.net.layers.batch_renorm import BatchRenorm
-from slm_lab.agent.net.layers.init import EmptyConv2d, Norm, hidden_gain, init_linear, init_norm
+from slm_lab.agent.net.layers import (
+    EmptyConv2d,
+    Norm,
+    activation_function,
+    hidden_gain,
+    image_input,
+    init_linear,
+    norm_layers,
+)
 from slm_lab.agent.net.mlp import MLPNet, as_mlp
 from slm_lab.core.errors import LabError
 from slm_lab.spec.checks.observations import no_image, no_room
@@ -22,8 +27,8 @@ from slm_lab.spec.schema.net import ConvNetSpec
 class ConvBody(nn.Module):
     """Convolutions, each with its normalisation and activation: from images to features.
 
-    What flows through it is in channels_last, in which the CPU's library is 1.5 times as fast. The
-    weights stay as the flat vector has them; the library reorders them, and they are small.
+    Its tensors are in channels_last, in which the CPU's library is 1.5 times as fast. The weights
+    stay as the flat vector has them; the library reorders them, and they are small.
     """
 
     def __init__(
@@ -41,7 +46,7 @@ class ConvBody(nn.Module):
             conv = EmptyConv2d(channels, *layer)
             init_linear(conv, spec.init_fn, gain, generator)
             self.convs.append(conv)
-            self.norms.append(_norms(spec, layer.out_channels))
+            self.norms.append(nn.Sequential(*_norms(spec, layer.out_channels)))
             size = _size_after(index, layer, channels, size)
             channels = layer.out_channels
         self.num_features = channels * size[0] * size[1]
@@ -60,7 +65,7 @@ class ConvBody(nn.Module):
 
     def _activated(self, x: Tensor) -> Tensor:
         if self._activation is torch.relu:
-            return torch.relu_(x)  # nobody needs what it came from, and it may be large
+            return torch.relu_(x)  # in place: its input may be large, and is not needed
         return x if self._activation is None else self._activation(x)
 
 
@@ -96,14 +101,6 @@ def _size_after(index: int, layer: ConvLayer, channels: int, size: Pair) -> Pair
     return after
 
 
-def _norms(spec: ConvNetSpec, channels: int) -> nn.Sequential:
-    norms: list[Norm] = []
-    if spec.batch_norm == "renorm":
-        norms.append(BatchRenorm(channels))
-    elif spec.batch_norm:
-        norms.append(nn.BatchNorm2d(channels))
-    if spec.layer_norm:
-        norms.append(nn.GroupNorm(1, channels))  # one group: all numbers of an image together
-    for norm in norms:
-        init_norm(norm)
-    return nn.Sequential(*norms)
+def _norms(spec: ConvNetSpec, channels: int) -> list[Norm]:
+    # One group: all numbers of an image together.
+    return norm_layers(spec, channels, nn.BatchNorm2d, lambda c: nn.GroupNorm(1, c))

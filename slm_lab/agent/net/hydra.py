@@ -1,4 +1,4 @@
-"""A net whose outputs have hidden layers of their own."""
+"""A net with hidden layers for each output."""
 
 from collections.abc import Sequence
 from typing import final
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from slm_lab.agent.net.inputs import as_floats
+from slm_lab.agent.net.layers import as_floats
 from slm_lab.agent.net.mlp import MLPNet, as_mlp, per_head
 from slm_lab.core.errors import LabError
 from slm_lab.spec.checks.nets import wrong_tails

@@ -1,20 +1,23 @@
 """The multilayer perceptron."""
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Self
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from slm_lab.agent.net.acting import ArrayNet
-from slm_lab.agent.net.array_mlp import ArrayMLP
-from slm_lab.agent.net.inputs import as_floats
-from slm_lab.agent.net.layers.activation import activation_function
-from slm_lab.agent.net.layers.batch_renorm import BatchRenorm
-from slm_lab.agent.net.layers.init import EmptyLinear, Norm, hidden_gain, init_linear, init_norm
-from slm_lab.agent.net.mlp_function import KERNELS, MLPFunction, mlp_forward
+from slm_lab.agent.net.fast_mlp import KERNELS, ArrayMLP, ArrayNet, MLPFunction, mlp_forward
+from slm_lab.agent.net.layers import (
+    EmptyLinear,
+    Norm,
+    activation_function,
+    as_floats,
+    hidden_gain,
+    init_linear,
+    norm_layers,
+)
 from slm_lab.core.errors import LabError
 from slm_lab.core.types import Array, FloatArray
 from slm_lab.spec.checks.observations import no_vector
@@ -26,11 +29,11 @@ class MLPNet(nn.Module, ArrayNet):
     """Hidden layers (linear, norm, activation) and one linear head per output.
 
     With `norm_place` "after" a layer is linear, activation, norm, and batch normalisation of the
-    input comes first: the placement of CrossQ's authors. A part of a net whose input has come
-    through a normalised layer already does not normalise it again (`normalizes_input` False).
+    input precedes them: the placement of CrossQ's authors. A part of a net whose input was
+    normalised already does not normalise it again (`normalizes_input` False).
 
-    Where it is a plain stack of linear layers and a common activation it runs as one node of the
-    autograd graph, see `mlp_function`, and acts by NumPy, see `array_mlp`.
+    A plain stack of linear layers with a common activation runs as one node of the autograd graph,
+    and acts by NumPy: see `fast_mlp`.
     """
 
     def __init__(
@@ -46,33 +49,33 @@ class MLPNet(nn.Module, ArrayNet):
         if (error_line := no_vector(spec.type, obs_shape)) is not None:
             raise LabError(f"agent.net.type = {spec.type}: {error_line}")
         widths = [obs_shape[0], *spec.hid_layers]
-        pairs = list(pairwise(widths))
-        self.hidden = nn.ModuleList([EmptyLinear(i, o) for i, o in pairs])
+        hidden = [EmptyLinear(i, o) for i, o in pairwise(widths)]
+        heads = [EmptyLinear(widths[-1], d) for d in head_dims]
         self._norm_after = spec.norm_place == "after"
         first: list[Norm] = []
         if self._norm_after and normalizes_input:
             first = _norms(spec.model_copy(update={"layer_norm": False}), widths[0])
-        self._num_first = len(first)
-        """How many of the norms are of the input."""
-        self.norms = nn.ModuleList(first + [n for w in spec.hid_layers for n in _norms(spec, w)])
-        self.heads = nn.ModuleList([EmptyLinear(widths[-1], d) for d in head_dims])
+        norms = [_norms(spec, width) for width in spec.hid_layers]
+        self.hidden = nn.ModuleList(hidden)
+        self.norms = nn.ModuleList([*first, *chain.from_iterable(norms)])
+        self.heads = nn.ModuleList(heads)
+        self._input_norms = tuple(first)
+        self._layers = tuple(zip(hidden, norms, strict=True))
         gain = hidden_gain(spec.hid_layers_activation)
-        for layer in self.hidden:
-            _init(layer, spec.init_fn, gain, generator)
-        for norm in self.norms:
-            init_norm(norm)  # type: ignore[arg-type]
-        for head, head_gain in zip(self.heads, head_gains, strict=True):
+        for layer in hidden:
+            init_linear(layer, spec.init_fn, gain, generator)
+        for head, head_gain in zip(heads, head_gains, strict=True):
             if head_gain is None:
-                _init(head, spec.init_fn, 1.0, generator)
+                init_linear(head, spec.init_fn, 1.0, generator)
             else:
-                _init(head, "orthogonal_", head_gain, generator)
+                init_linear(head, "orthogonal_", head_gain, generator)
         self._activation = activation_function(spec.hid_layers_activation)
         names = per_head(spec.out_layer_activation, len(head_dims))
         self._out_activations = [activation_function(name) for name in names]
         self._has_out_activation = any(f is not None for f in self._out_activations)
         # A plain tuple: attribute look-ups on modules cost as much as the small products.
         self._parameters_in_order = tuple(
-            p for layer in [*self.hidden, *self.heads] for p in _weights(layer)
+            p for layer in [*hidden, *heads] for p in (layer.weight, layer.bias)
         )
         self._kernel = KERNELS.get(activation_class(spec.hid_layers_activation or "") or "")
         if len(self.norms):
@@ -85,7 +88,7 @@ class MLPNet(nn.Module, ArrayNet):
 
     @override
     def train(self, mode: bool = True) -> Self:
-        """Without normalisation the modes are one, and walking through the layers takes 30 µs."""
+        """Without norms the modes are equal, and walking through the layers takes 30 µs."""
         return super().train(mode) if len(self.norms) else self
 
     @override
@@ -110,24 +113,21 @@ class MLPNet(nn.Module, ArrayNet):
         return None if self._by_array is None else self._by_array.forward(obs)
 
     def use_layers(self) -> None:
-        """Gives up the single node: for layers whose weights are computed, not stored."""
+        """Turns the single node off: for layers whose weights are computed, not stored."""
         self._kernel = self._by_array = None
 
     def _layer_by_layer(self, obs: Tensor) -> tuple[Tensor, ...]:
-        """The same by autograd: any activation, with or without normalisation layers."""
+        """`forward` by autograd: any activation, with norms or without."""
         x = self.features(obs)
         return tuple(head(x) for head in self.heads)
 
     def features(self, obs: Tensor) -> Tensor:
-        """(B, D) to what the last hidden layer puts out, (B, width), layer by layer."""
+        """(B, D) to the output of the last hidden layer, (B, width), layer by layer."""
         x = obs
-        first = self._num_first
-        for norm in self.norms[:first]:
+        for norm in self._input_norms:
             x = norm(x)
-        per_layer = (len(self.norms) - first) // max(len(self.hidden), 1)
-        for index, layer in enumerate(self.hidden):
+        for layer, norms in self._layers:
             x = layer(x)
-            norms = self.norms[first + index * per_layer : first + (index + 1) * per_layer]
             if self._norm_after and self._activation is not None:
                 x = self._activation(x)
             for norm in norms:
@@ -138,7 +138,7 @@ class MLPNet(nn.Module, ArrayNet):
 
 
 def as_mlp(spec: NetSpec, hid_layers: Sequence[int]) -> MLPNetSpec:
-    """The keys of every net in `spec`, for a multilayer perceptron that is a part of that net."""
+    """The keys of every net in `spec`, for a multilayer perceptron as a part of that net."""
     return MLPNetSpec(
         type=spec.type,
         hid_layers=tuple(hid_layers),
@@ -151,29 +151,12 @@ def as_mlp(spec: NetSpec, hid_layers: Sequence[int]) -> MLPNetSpec:
     )
 
 
-def _weights(layer: nn.Module) -> tuple[Tensor, Tensor]:
-    assert isinstance(layer, nn.Linear)
-    return layer.weight, layer.bias
-
-
-def _init(layer: nn.Module, init_fn: str | None, gain: float, generator: torch.Generator) -> None:
-    assert isinstance(layer, nn.Linear)
-    init_linear(layer, init_fn, gain, generator)
-
-
 def _norms(spec: MLPNetSpec, width: int) -> list[Norm]:
-    norms: list[Norm] = []
-    if spec.batch_norm == "renorm":
-        norms.append(BatchRenorm(width))
-    elif spec.batch_norm:
-        norms.append(nn.BatchNorm1d(width))
-    if spec.layer_norm:
-        norms.append(nn.LayerNorm(width))
-    return norms
+    return norm_layers(spec, width, nn.BatchNorm1d, nn.LayerNorm)
 
 
 def per_head(names: str | Sequence[str | None] | None, num_heads: int) -> list[str | None]:
-    """The activation of each head; raises LabError where they are more or fewer."""
+    """The activation of each head. Raises LabError if there are more or fewer."""
     listed = [names] * num_heads if names is None or isinstance(names, str) else list(names)
     if len(listed) != num_heads:
         raise LabError(

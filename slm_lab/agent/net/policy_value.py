@@ -1,6 +1,7 @@
 """A policy, with a value function in the same network, in a second one, or without."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol, final
 
 import numpy as np
@@ -8,49 +9,41 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from slm_lab.agent.net.acting import ArrayNet, act_forward
-from slm_lab.agent.net.train_state import TrainState
+from slm_lab.agent.net.fast_mlp import ArrayNet, act_forward
 from slm_lab.agent.net.value_transform import ValueTransform
-from slm_lab.agent.optim.optimizer import Optimizer
+from slm_lab.agent.optim.optimizer import Optimizer, StepReport, TrainState
 from slm_lab.agent.recurrent_state import RecurrentLayout
 from slm_lab.core.types import Array, FloatArray
 
 
-class StepReport(NamedTuple):
-    """What one gradient step did."""
-
-    loss: float
-    grad_norm: float
-    """Before clipping; over both networks where there are two."""
-
-
 class Output(NamedTuple):
-    """What an actor learns from a network."""
+    """The network outputs that an actor uses."""
 
     params: FloatArray
     """(N, param_dim) of the distribution of actions"""
     value: FloatArray
-    """(N,) V(s) in units of return; NaN where there is no critic"""
+    """(N,) V(s) in units of return; NaN without a critic"""
     state: FloatArray | None = None
-    """(N, H) the recurrent state after it"""
+    """(N, H) the recurrent state after the step"""
 
 
 class ActingNetwork(Protocol):
-    """What an actor needs of a network."""
+    """A network as an actor sees it."""
 
     @property
     def recurrent(self) -> RecurrentLayout | None:
-        """What it remembers of an episode; None: nothing."""
+        """Its recurrent state; None without one."""
 
     def act(self, obs: Array) -> Output:
-        """For observations, or rows where there is something to recall."""
+        """The outputs for observations, or for packed rows if it is recurrent."""
 
 
 @final
 class PolicyHead(nn.Module, ArrayNet):
-    """A network's policy output, with a learned scale that ignores the state behind it where there
-    is one: ln σ of a normal distribution.
-    """  # fmt: skip
+    """A network's policy output, with an optional learned scale: ln σ of a normal distribution.
+
+    The scale does not depend on the observation.
+    """
 
     def __init__(self, net: nn.Module, scale: Tensor | None) -> None:
         super().__init__()
@@ -76,15 +69,23 @@ class PolicyHead(nn.Module, ArrayNet):
 
 
 class PolicyValue(ABC):
-    """π(a|s) and V(s) as an algorithm sees them, whether or not they share a body.
+    """π(a|s) and V(s) as an algorithm sees them, with a shared body or without.
 
-    `raw` values are what the critic puts out; `transform.decode` makes returns of them.
+    `raw` values are the critic's outputs; `transform.decode` converts them to returns.
     """
 
-    transform: ValueTransform
-    units: TrainState
-    device: torch.device
-    recurrent: RecurrentLayout | None
+    def __init__(
+        self,
+        nets: Sequence[nn.Module],
+        transform: ValueTransform,
+        optimizers: Mapping[str, Optimizer],
+        recurrent: RecurrentLayout | None,
+    ) -> None:
+        self._nets = nets
+        self.transform = transform
+        self.train_state = TrainState(optimizers)
+        self.recurrent = recurrent
+        self.device = next(iter(optimizers.values())).flat.vector.device
 
     @abstractmethod
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
@@ -102,13 +103,14 @@ class PolicyValue(ABC):
     def step(self, policy_loss: Tensor, value_loss: Tensor) -> StepReport:
         """One gradient step on the sum of the two losses."""
 
-    @abstractmethod
     def train(self, mode: bool) -> None:
         """Whether normalisation layers use and update batch statistics."""
+        for net in self._nets:
+            net.train(mode)
 
     @abstractmethod
     def act(self, obs: Array) -> Output:
-        """See `ActingNetwork`."""
+        """The outputs for observations, or for packed rows if it is recurrent."""
 
     def _as_returns(self, raw_value: FloatArray) -> FloatArray:
         """(N, 1) to (N,)."""
@@ -131,44 +133,31 @@ class SharedPolicyValue(PolicyValue):
         optimizer: Optimizer,
         recurrent: RecurrentLayout | None,
     ) -> None:
+        super().__init__([net], transform, {"actor_critic": optimizer}, recurrent)
         self._net = net
         self._optimizer = optimizer
-        self.transform = transform
-        self.recurrent = recurrent
-        self.units = TrainState({"actor_critic": optimizer})
-        self.device = optimizer.flat.vector.device
 
     @override
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        """Both heads in one pass."""
         params, value = self._net.forward(obs)
         return params, value.squeeze(-1)
 
     @override
     def act(self, obs: Array) -> Output:
-        """Both heads in one pass."""
         params, raw_value, *state = act_forward(self._net, obs, self.device)
         return Output(params, self._as_returns(raw_value), *state)
 
     @override
     def policy(self, obs: Tensor) -> Tensor:
-        """The policy head."""
         return self.forward(obs)[0]
 
     @override
     def raw_value(self, obs: Tensor) -> Tensor:
-        """The value head."""
         return self.forward(obs)[1]
 
     @override
     def step(self, policy_loss: Tensor, value_loss: Tensor) -> StepReport:
-        """One step on the sum."""
-        return StepReport(*self._optimizer.step(policy_loss + value_loss))
-
-    @override
-    def train(self, mode: bool) -> None:
-        """Sets the mode of the one network."""
-        self._net.train(mode)
+        return self._optimizer.step(policy_loss + value_loss)
 
 
 @final
@@ -184,23 +173,19 @@ class SeparatePolicyValue(PolicyValue):
         critic_optimizer: Optimizer,
         recurrent: RecurrentLayout | None,
     ) -> None:
+        optimizers = {"actor": actor_optimizer, "critic": critic_optimizer}
+        super().__init__([actor, critic], transform, optimizers, recurrent)
         self._actor = actor
         self._critic = critic
         self._actor_optimizer = actor_optimizer
         self._critic_optimizer = critic_optimizer
-        self.transform = transform
-        self.recurrent = recurrent
-        self.units = TrainState({"actor": actor_optimizer, "critic": critic_optimizer})
-        self.device = actor_optimizer.flat.vector.device
 
     @override
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        """One pass through each network."""
         return self.policy(obs), self.raw_value(obs)
 
     @override
     def act(self, obs: Array) -> Output:
-        """One pass through each network."""
         params, *own = act_forward(self._actor, obs, self.device)
         raw_value, *of_critic = act_forward(self._critic, obs, self.device)
         state = np.hstack([*own, *of_critic]) if own else None
@@ -208,29 +193,21 @@ class SeparatePolicyValue(PolicyValue):
 
     @override
     def policy(self, obs: Tensor) -> Tensor:
-        """The actor."""
         return self._actor.forward(obs)[0]
 
     @override
     def raw_value(self, obs: Tensor) -> Tensor:
-        """The critic."""
         value: Tensor = self._critic.forward(obs)[0]
         return value.squeeze(-1)
 
     @override
     def step(self, policy_loss: Tensor, value_loss: Tensor) -> StepReport:
-        """One step each, or none where one of the losses is not finite."""
+        """One step each, or none if one of the losses is not finite."""
         actor_loss, actor_norm = self._actor_optimizer.backward(policy_loss)
         critic_loss, critic_norm = self._critic_optimizer.backward(value_loss)
         self._actor_optimizer.apply()
         self._critic_optimizer.apply()
         return StepReport(actor_loss + critic_loss, (actor_norm**2 + critic_norm**2) ** 0.5)
-
-    @override
-    def train(self, mode: bool) -> None:
-        """Sets the mode of both networks."""
-        self._actor.train(mode)
-        self._critic.train(mode)
 
 
 @final
@@ -243,7 +220,7 @@ class PolicyOnly:
         self._net = net
         self._optimizer = optimizer
         self.recurrent = recurrent
-        self.units = TrainState({"actor": optimizer})
+        self.train_state = TrainState({"actor": optimizer})
         self.device = optimizer.flat.vector.device
 
     def policy(self, obs: Tensor) -> Tensor:
@@ -251,13 +228,13 @@ class PolicyOnly:
         return self._net.forward(obs)[0]
 
     def act(self, obs: Array) -> Output:
-        """Without values."""
+        """The outputs without values."""
         params, *state = act_forward(self._net, obs, self.device)
         return Output(params, np.full(len(params), np.nan, np.float32), *state)
 
     def step(self, policy_loss: Tensor) -> StepReport:
         """One gradient step."""
-        return StepReport(*self._optimizer.step(policy_loss))
+        return self._optimizer.step(policy_loss)
 
     def train(self, mode: bool) -> None:
         """Sets the mode of the network."""

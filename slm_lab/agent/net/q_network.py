@@ -1,22 +1,82 @@
-"""Q(s, ·) for n discrete actions, with a target network that follows it."""
+"""Action-value functions and their target networks."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import final
 
 import numpy as np
+import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrizations
 
-from slm_lab.agent.net.acting import act_forward
-from slm_lab.agent.net.policy_value import Output, StepReport
-from slm_lab.agent.net.target import TargetNetwork
-from slm_lab.agent.net.train_state import TrainState
-from slm_lab.agent.optim.optimizer import Optimizer
+from slm_lab.agent.net.fast_mlp import act_forward
+from slm_lab.agent.net.layers import Linear
+from slm_lab.agent.net.mlp import MLPNet
+from slm_lab.agent.net.policy_value import Output
+from slm_lab.agent.net.value_transform import ValueTransform
+from slm_lab.agent.optim.flat import FlatParameters
+from slm_lab.agent.optim.optimizer import Optimizer, StepReport, TrainState
 from slm_lab.agent.recurrent_state import RecurrentLayout
-from slm_lab.core.types import Array
+from slm_lab.core.types import Array, StateDict
+from slm_lab.spec.schema.net import NetSpec
+
+
+@final
+class TargetNetwork:
+    """A second network that follows the online one, so that targets do not move with every step.
+
+    At the start they are equal. "replace" copies the online network, "polyak" moves the target by
+    τ: target ← τ online + (1 − τ) target. Either happens after the training event in which the
+    Session's frames cross a multiple of `update_frequency`; polyak with an `update_frequency` of 1
+    after every gradient step.
+    """
+
+    def __init__(self, online: FlatParameters, target: FlatParameters, spec: NetSpec) -> None:
+        self._online = online
+        self.target = target
+        self._frequency = spec.update_frequency
+        self._tau = spec.polyak_coef if spec.update_type == "polyak" else 1.0
+        self._every_step = spec.update_type == "polyak" and spec.update_frequency == 1
+        self._last_frame = 0
+        self.copy_online()
+
+    def copy_online(self) -> None:
+        """Makes the target equal to the online network."""
+        self.target.copy_(self._online)
+
+    def after_step(self) -> None:
+        """Follows, if it does so after every gradient step."""
+        if self._every_step:
+            self._update_target()
+
+    def update_after_event(self, frame: int) -> None:
+        """Follows, if it is due after a training event at the Session's frame."""
+        crosses = frame // self._frequency > self._last_frame // self._frequency
+        self._last_frame = frame
+        if crosses and not self._every_step:
+            self._update_target()
+
+    @torch.no_grad()
+    def _update_target(self) -> None:
+        if self._tau == 1.0:
+            self.target.copy_(self._online)
+        else:
+            self.target.vector.lerp_(self._online.vector, self._tau)
+            self.target.statistics.lerp_(self._online.statistics, self._tau)
+
+    def state_dict(self) -> StateDict:
+        """The target's values, and the frame of the last event."""
+        return {"target": self.target.state_dict(), "last_frame": self._last_frame}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores both in place."""
+        self.target.load_state_dict(state["target"])
+        self._last_frame = int(state["last_frame"])
 
 
 @final
 class QNetwork:
-    """An action-value function as actor and learner see it."""
+    """Q(s, ·) of n discrete actions, with its target network."""
 
     def __init__(
         self,
@@ -31,7 +91,7 @@ class QNetwork:
         self._target = target
         self._optimizer = optimizer
         self.target_network = target_network
-        self.units = TrainState({"q": optimizer})
+        self.train_state = TrainState({"q": optimizer})
         self.device = optimizer.flat.vector.device
 
     def q(self, obs: Tensor) -> Tensor:
@@ -51,10 +111,151 @@ class QNetwork:
 
     def step(self, loss: Tensor) -> StepReport:
         """One gradient step; the target network may follow."""
-        report = StepReport(*self._optimizer.step(loss))
+        report = self._optimizer.step(loss)
         self.target_network.after_step()
         return report
 
     def train(self, mode: bool) -> None:
-        """Sets the mode of the online network; the target stays in the other."""
+        """Sets the mode of the online network; the target stays in evaluation mode."""
         self._net.train(mode)
+
+
+@final
+class TwinQ:
+    """Q_1 and Q_2 in one flat vector with one optimizer, with target networks or without.
+
+    The smaller of the two is bootstrapped from (arXiv:1802.09477). For continuous actions each
+    takes observation and action side by side and puts out one value. For n discrete actions it
+    takes the observation and puts out the value of each.
+    """
+
+    def __init__(
+        self,
+        nets: nn.ModuleList,
+        targets: nn.ModuleList | None,
+        discrete: bool,
+        transform: ValueTransform,
+        optimizer: Optimizer,
+        target_network: TargetNetwork | None,
+    ) -> None:
+        self._nets = nets
+        self._discrete = discrete
+        self._targets = targets
+        self.optimizer = optimizer
+        self.transform = transform
+        self.target_network = target_network
+        self.device = optimizer.flat.vector.device
+
+    def q_values(self, obs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        """Both nets' outputs for the actions that were taken, (B,) each."""
+        first, second = (self._of(net, obs, action) for net in self._nets)
+        return first, second
+
+    def q_and_next_value(
+        self, obs: Tensor, action: Tensor, next_obs: Tensor, next_action: Tensor | None
+    ) -> tuple[tuple[Tensor, Tensor], Tensor]:
+        """`q_values`, and min(Q_1, Q_2) of the next states without a gradient, in one batch.
+
+        So that batch normalisation sees both at once: section 3.2 of arXiv:1902.05605.
+        """
+        both = torch.cat([obs, next_obs])
+        actions = None if next_action is None else torch.cat([action, next_action])
+        now: list[Tensor] = []
+        following: list[Tensor] = []
+        for net in self._nets:
+            q, next_q = _value(net, both, actions).chunk(2)
+            now.append(_gathered(q, action) if self._discrete else q)
+            following.append(next_q.detach())
+        return (now[0], now[1]), self.transform.decode(torch.min(*following))
+
+    def actor_value(self, obs: Tensor, action: Tensor | None) -> Tensor:
+        """The value that the actor maximises.
+
+        It is min(Q_1, Q_2) (B,) of continuous actions (B, A), or for `action` None the mean (Q_1 +
+        Q_2) / 2 (B, n) of all discrete ones. The critics know little of an action that is seldom
+        taken, and the smaller value is low. A policy over discrete actions that maximises it gives
+        such actions up before they have been tried.
+        """
+        first, second = (_value(net, obs, action) for net in self._nets)
+        decode = self.transform.decode
+        if self._discrete:
+            return (decode(first) + decode(second)) / 2
+        return decode(torch.min(first, second))
+
+    def target(self, obs: Tensor, action: Tensor | None) -> Tensor:
+        """min(Q_1, Q_2) of the target networks, (B,) or (B, n)."""
+        assert self._targets is not None
+        first, second = (_value(net, obs, action) for net in self._targets)
+        return self.transform.decode(torch.min(first, second))
+
+    def _of(self, net: nn.Module, obs: Tensor, action: Tensor) -> Tensor:
+        if self._discrete:
+            return _gathered(_value(net, obs, None), action)
+        return _value(net, obs, action)
+
+    def step(self, loss: Tensor) -> StepReport:
+        """One gradient step; the targets may follow."""
+        report = self.optimizer.step(loss)
+        if self.target_network is not None:
+            self.target_network.after_step()
+        return report
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Within, gradients flow through to the actions; the weights need none."""
+        views = self.optimizer.flat.views
+        for view in views:
+            view.requires_grad_(False)
+        try:
+            yield
+        finally:
+            for view in views:
+                view.requires_grad_(True)
+
+    def train(self, mode: bool) -> None:
+        """Sets the mode of the online networks; targets stay in evaluation mode."""
+        for net in self._nets:
+            net.train(mode)
+
+
+def _value(net: nn.Module, obs: Tensor, action: Tensor | None) -> Tensor:
+    if action is None:
+        q: Tensor = net.forward(obs)[0]
+        return q
+    value: Tensor = net.forward(torch.cat([obs, action], -1))[0]
+    return value.squeeze(-1)
+
+
+def _gathered(q: Tensor, action: Tensor) -> Tensor:
+    """The values (B,) of actions (B,) among all, (B, n)."""
+    return q.gather(-1, action.unsqueeze(-1)).squeeze(-1)
+
+
+POWER_ITERATIONS = 15
+"""Steps that find the singular vectors at the start; later forwards take one each."""
+
+
+def normalise_spectrum(net: nn.Module, generator: torch.Generator) -> None:
+    """Divides the weight of every linear layer by an estimate of its largest singular value.
+
+    The weight of a convolution counts as a matrix (out, in × kernel): section 3 of Miyato et al.,
+    arXiv:1802.05957. The singular vectors are buffers of the network; `generator` draws their
+    start.
+    """
+    for module in net.modules():
+        if isinstance(module, MLPNet):
+            module.use_layers()
+    linear = [module for module in net.modules() if isinstance(module, Linear)]
+    with torch.random.fork_rng(devices=[]):  # torch draws them first, from the global generator
+        for layer in linear:
+            parametrizations.spectral_norm(layer)
+    for layer in linear:
+        lists = layer.parametrizations
+        assert isinstance(lists, nn.ModuleDict)
+        for vector in lists.buffers():
+            vector.normal_(generator=generator)
+            vector.div_(vector.norm())
+        layer.train(True)
+        for _ in range(POWER_ITERATIONS):
+            _ = layer.weight  # in this mode reading it takes a step
+        layer.train(False)

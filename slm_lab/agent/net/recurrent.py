@@ -1,9 +1,9 @@
-"""A net with a memory.
+"""A recurrent net.
 
-It sees rows: an observation, the recurrent state that the actor was in when it made it, and a mark
-that is not zero where the row begins by itself, from that state. Any other row continues the one
-before it. So a batch tells by itself which sequences it consists of, as long as the rows of a
-sequence follow each other; an actor's rows all begin by themselves.
+It sees packed rows: an observation, the recurrent state of the actor before it, and a mark. A row
+whose mark is not zero starts a sequence from that state; any other row continues the row before it.
+So a batch defines its own sequences, as long as the rows of a sequence are consecutive. Each row of
+an actor starts a sequence.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,35 +14,23 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
 from typing_extensions import override
 
-from slm_lab.agent.net.acting import ArrayNet
-from slm_lab.agent.net.layers.init import init_recurrent
+from slm_lab.agent.net.fast_mlp import ArrayNet
+from slm_lab.agent.net.layers import Empty, init_recurrent
 from slm_lab.agent.net.mlp import MLPNet, as_mlp
 from slm_lab.core.types import Array, FloatArray
 from slm_lab.spec.schema.net import RecurrentNetSpec
 
 
-class EmptyGRU(nn.GRU):
-    """Built without drawing from the global generator."""
-
-    @override
-    def reset_parameters(self) -> None:
-        """Leaves the memory as it is, to be filled by `init_recurrent`."""
+class EmptyGRU(Empty, nn.GRU):
+    """To be filled by `init_recurrent`."""
 
 
-class EmptyLSTM(nn.LSTM):
-    """Built without drawing from the global generator."""
-
-    @override
-    def reset_parameters(self) -> None:
-        """Leaves the memory as it is, to be filled by `init_recurrent`."""
+class EmptyLSTM(Empty, nn.LSTM):
+    """To be filled by `init_recurrent`."""
 
 
-class EmptyRNN(nn.RNN):
-    """Built without drawing from the global generator."""
-
-    @override
-    def reset_parameters(self) -> None:
-        """Leaves the memory as it is, to be filled by `init_recurrent`."""
+class EmptyRNN(Empty, nn.RNN):
+    """To be filled by `init_recurrent`."""
 
 
 CELLS: dict[str, Callable[..., nn.RNNBase]] = {
@@ -77,31 +65,31 @@ class RecurrentNet(nn.Module, ArrayNet):
         mlp = as_mlp(spec, ())
         self.tail = MLPNet(mlp, features, head_dims, head_gains, generator, normalizes_input=False)
         self.state_size = spec.state_size
-        self.stretch, self.burn_in = spec.seq_len, spec.burn_in
+        self.seq_len, self.burn_in = spec.seq_len, spec.burn_in
         self._obs_size = obs_shape[0]
-        self.place_state(0)
+        self.offset_state(0)
 
-    def place_state(self, first: int) -> None:
-        """Where its own part of a row's state begins: other nets may have parts there, too."""
-        begin = self._obs_size + first
-        self._state_at = slice(begin, begin + self.state_size)
+    def offset_state(self, first: int) -> None:
+        """Sets where its part of a row's state starts: other nets may have parts there, too."""
+        start = self._obs_size + first
+        self._state_at = slice(start, start + self.state_size)
 
     @override
     def forward(self, rows: Tensor) -> tuple[Tensor, ...]:
         """(B, D + H + 1) to one (B, head_dim) per head.
 
-        While learning, with burn-in, B is a multiple of L: each L rows are a replayed sequence.
+        While it learns with burn-in, B is a multiple of L: each L rows are a replayed sequence.
         """
         x = self.body.features(rows[:, : self._obs_size])
-        state, begins = rows[:, self._state_at], rows[:, -1] != 0
+        state, starts = rows[:, self._state_at], rows[:, -1] != 0
         if self.burn_in and torch.is_grad_enabled():
-            return self.tail.forward(self._burnt_in(x, state, begins))
-        features, _ = self._over_rows(x, state, begins)
+            return self.tail.forward(self._burnt_in(x, state, starts))
+        features, _ = self._over_rows(x, state, starts)
         return self.tail.forward(features)
 
     @override
     def forward_array(self, obs: Array) -> tuple[FloatArray, ...]:
-        """The same of rows that all begin by themselves, and the state (B, H) after each."""
+        """Outputs for rows that each start a sequence, and the state (B, H) after each."""
         with torch.inference_mode():
             device = next(self.cell.parameters()).device
             rows = torch.from_numpy(obs).to(device)
@@ -111,40 +99,38 @@ class RecurrentNet(nn.Module, ArrayNet):
             outputs = (*self.tail.forward(features), self._as_state(hidden))
             return tuple(output.cpu().numpy() for output in outputs)
 
-    def _burnt_in(self, x: Tensor, state: Tensor, begins: Tensor) -> Tensor:
-        """What the last recurrent layer puts out, (B, W), over sequences of L rows.
-
-        The first rows of each only bring the state up to date, without a gradient: burn-in, section
-        3 of Kapturowski et al., "R2D2" (2019).
-        """
-        rows = x, state, begins
-        x, state, begins = (part.view(-1, self.stretch, *part.shape[1:]) for part in rows)
+    def _burnt_in(self, x: Tensor, state: Tensor, starts: Tensor) -> Tensor:
+        """The output of the last recurrent layer, (B, W), over sequences of L rows. The first rows
+        of each only update the state, without a gradient: burn-in, section 3 of Kapturowski et al.,
+        "R2D2" (2019)."""
+        rows = x, state, starts
+        x, state, starts = (part.view(-1, self.seq_len, *part.shape[1:]) for part in rows)
         before, after = slice(0, self.burn_in), slice(self.burn_in, None)
-        begins = begins.clone()
-        begins[:, 0] = True
+        starts = starts.clone()
+        starts[:, 0] = True
         with torch.no_grad():
-            burnt, ends = self._over_rows(*(p[:, before].flatten(0, 1) for p in (x, state, begins)))
-        last = begins[:, before].sum(1).cumsum(0) - 1  # a sequence may begin anew on the way
-        state, begins = state[:, after].clone(), begins[:, after]
-        state[:, 0] = torch.where(begins[:, :1], state[:, 0], ends[last])
-        begins = begins.clone()
-        begins[:, 0] = True
-        learned, _ = self._over_rows(*(p.flatten(0, 1) for p in (x[:, after], state, begins)))
+            burnt, ends = self._over_rows(*(p[:, before].flatten(0, 1) for p in (x, state, starts)))
+        last = starts[:, before].sum(1).cumsum(0) - 1  # an episode may start within a sequence
+        state, starts = state[:, after].clone(), starts[:, after]
+        state[:, 0] = torch.where(starts[:, :1], state[:, 0], ends[last])
+        starts = starts.clone()
+        starts[:, 0] = True
+        learned, _ = self._over_rows(*(p.flatten(0, 1) for p in (x[:, after], state, starts)))
         parts = (burnt.view(len(x), -1, burnt.shape[-1]), learned.view(len(x), -1, burnt.shape[-1]))
         return torch.cat(parts, 1).flatten(0, 1)
 
-    def _over_rows(self, x: Tensor, state: Tensor, begins: Tensor) -> tuple[Tensor, Tensor]:
-        """What the last recurrent layer puts out, (B, W), and the state (S, H) at the ends of the
-        sequences, which begin where `begins` (B,) says so, from `state` (B, H) there."""
-        begins = begins.clone()
-        begins[0] = True
-        (begin,) = begins.nonzero(as_tuple=True)
-        lengths = torch.diff(begin, append=begin.new_tensor([len(x)])).tolist()
-        features, hidden = self._unroll(x, lengths, self._as_hidden(state[begin]))
+    def _over_rows(self, x: Tensor, state: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:
+        """The output of the last recurrent layer, (B, W), and the state (S, H) after each sequence.
+        A sequence starts where `starts` (B,) is true, from `state` (B, H) there."""
+        starts = starts.clone()
+        starts[0] = True
+        (start,) = starts.nonzero(as_tuple=True)
+        lengths = torch.diff(start, append=start.new_tensor([len(x)])).tolist()
+        features, hidden = self._unroll(x, lengths, self._as_hidden(state[start]))
         return features, self._as_state(hidden)
 
     def _unroll(self, x: Tensor, lengths: list[int], hidden: Any) -> tuple[Tensor, Any]:
-        """What the last recurrent layer puts out, (B, W), and the hidden state at the ends."""
+        """The output of the last recurrent layer, (B, W), and the final hidden states."""
         longest = max(lengths)
         if longest == min(lengths):  # a view: nothing has to be packed
             features, hidden = self.cell(x.view(-1, longest, x.shape[-1]), hidden)
@@ -156,12 +142,12 @@ class RecurrentNet(nn.Module, ArrayNet):
         return padded[steps < torch.tensor(lengths, device=x.device)[:, None]], hidden
 
     def _as_hidden(self, state: Tensor) -> Any:
-        """(S, H) to what the cell takes: (layers, S, W), or a pair of them for an LSTM."""
+        """(S, H) to the cell's input: (layers, S, W), or a pair of them for an LSTM."""
         layers, size = self._sizes
         parts = state.reshape(len(state), -1, layers, size).permute(1, 2, 0, 3).contiguous()
         return (parts[0], parts[1]) if len(parts) == 2 else parts[0]
 
     def _as_state(self, hidden: Any) -> Tensor:
-        """The other way round."""
+        """The inverse of `_as_hidden`."""
         parts = torch.stack(hidden) if isinstance(hidden, tuple) else hidden.unsqueeze(0)
         return parts.permute(2, 0, 1, 3).flatten(1)

@@ -7,14 +7,20 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from slm_lab.agent.net.acting import ArrayNet
-from slm_lab.agent.net.inputs import as_floats, image_input
-from slm_lab.agent.net.layers.batch_renorm import BatchRenorm
-from slm_lab.agent.net.layers.init import Linear, hidden_gain, init_linear
+from slm_lab.agent.net.fast_mlp import KERNELS, ArrayNet
+from slm_lab.agent.net.layers import (
+    BatchRenorm,
+    Linear,
+    as_floats,
+    hidden_gain,
+    image_input,
+    init_linear,
+)
 from slm_lab.agent.net.mlp import MLPNet, as_mlp
-from slm_lab.agent.net.mlp_function import KERNELS
-from slm_lab.core.errors import LabError
+from slm_lab.core.errors import LabError, Problem
 from slm_lab.core.types import Array, FloatArray
+from slm_lab.spec.role import built_nets, folded
+from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.arc import ArcSpec, Layer
 from slm_lab.spec.schema.net import TorchArcNetSpec
 from slm_lab.spec.torch_table import activation_class
@@ -23,11 +29,11 @@ IMAGE_DIMS = (3, 4)
 """axes of an image (C, H, W), and of frames that were stacked (L, C, H, W)"""
 
 BODY = "arc.modules.body.Sequential"
-"""Where the layers stand in the block of the net."""
+"""The path of the layers in the block of the net."""
 
 
 class ArcError(LabError):
-    """A layer cannot be there; `place` is where it stands in BODY, `reason` why."""
+    """A layer that does not fit; `place` is its path in BODY, `reason` the cause."""
 
     def __init__(self, place: str, reason: str) -> None:
         super().__init__(f"agent.net.{BODY}.{place}: {reason}")
@@ -40,7 +46,7 @@ class Body(NamedTuple):
     layers: Sequence[Layer]
     modules: nn.Sequential
     shape: tuple[int, ...]
-    """Of the features that come out of them."""
+    """Of the features after them."""
     hid_layers: list[int]
     """Of the multilayer perceptron that follows."""
     activation: str
@@ -50,8 +56,8 @@ class Body(NamedTuple):
 class TorchArcNet(nn.Module, ArrayNet):
     """The layers of the arc, then one linear head per output.
 
-    Hidden layers at its end that are those of a multilayer perceptron are run by one, see
-    `MLPNet`: an arc of nothing else is as fast as that net, and equal to it.
+    Hidden layers at its end that form a multilayer perceptron run as an `MLPNet`. So an arc of
+    nothing else is as fast as that net, and equal to it.
     """
 
     def __init__(
@@ -88,7 +94,7 @@ class TorchArcNet(nn.Module, ArrayNet):
 def build_body(arc: ArcSpec, obs_shape: tuple[int, ...]) -> Body:
     """The layers of `arc` for observations of `obs_shape`, not initialised.
 
-    Raises ArcError where torch refuses one of them, or they do not end in vectors.
+    Raises ArcError where torch refuses a layer, or if they do not end in vectors.
     """
     layers, hid_layers, activation = _split(arc.layers())
     modules, shape = _build(layers, obs_shape)
@@ -120,13 +126,11 @@ def _split(layers: Sequence[Layer]) -> tuple[Sequence[Layer], list[int], str]:
 def _build(
     layers: Sequence[Layer], obs_shape: tuple[int, ...]
 ) -> tuple[nn.Sequential, tuple[int, ...]]:
-    """The modules of the layers, and the shape that one observation has after them.
-
-    An observation of zeros goes through them, so that lazy ones learn the width of their input.
-    """
+    """The modules of the layers, and the shape of one observation after them. An observation of
+    zeros passes through them, so that lazy ones learn the width of their input."""
     x = torch.zeros(2, *obs_shape)
     modules: list[nn.Module] = []
-    with torch.random.fork_rng(devices=[]), torch.no_grad():  # torch initialises some by chance
+    with torch.random.fork_rng(devices=[]), torch.no_grad():  # torch initialises some at random
         for index, layer in enumerate(layers):
             try:
                 module = _module(layer, x).train(False)
@@ -167,7 +171,7 @@ def _module(layer: Layer, x: Tensor) -> nn.Module:
 def _initialise(
     body: nn.Sequential, layers: Sequence[Layer], init_fn: str | None, generator: torch.Generator
 ) -> None:
-    """Fills linear layers and convolutions; all others begin at values that are not by chance."""
+    """Fills linear layers and convolutions; all others start at values that are not random."""
     pairs = list(zip(body, layers, strict=True))
     for index, (module, _) in enumerate(pairs):
         if isinstance(module, Linear):
@@ -187,3 +191,25 @@ def _first_activation(following: Iterable[tuple[nn.Module, Layer]]) -> str | Non
 
 def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
+
+
+def arc_problems(agent: AgentSpec, shape: tuple[int, ...], discrete: bool) -> list[Problem]:
+    """torch's objections to the arcs of `agent`, for observations of `shape` as the agent sees
+    them.
+
+    `discrete` means that an action is a choice. Other actions stand beside the observation in
+    critics apart from the policy; the arcs of such critics are only tried when they are built.
+    """
+    found = {}
+    for block, net, role in built_nets(agent):
+        own = folded(net, role)
+        sees_actions = role == "critic" and agent.algorithm.CRITIC == "apart" and not discrete
+        if not isinstance(own, TorchArcNetSpec) or own.arc is None or sees_actions:
+            continue
+        key = f"{role}_{BODY}" if f"{role}_arc" in net.variants else BODY
+        try:
+            build_body(own.arc, shape)
+        except ArcError as error:
+            path = f"{block}.{key}.{error.place}"
+            found[path] = Problem(path, error.reason)
+    return list(found.values())

@@ -21,9 +21,9 @@ def symexp(x: Tensor) -> Tensor:
 class ValueTransform(nn.Module):
     """Between returns and the critic's output: symlog first, then standardisation.
 
-    The running mean and variance of the targets are buffers of the network, so that they are
-    saved, shared and merged with its other statistics. They are those of all targets up to a
-    million; then each older one fades, by a factor of e for every further million.
+    The running mean and variance of the targets are buffers of the network, so that they are saved,
+    shared and merged with its other statistics. They are those of all targets up to a million; then
+    older targets fade, by a factor of e per further million.
     """
 
     def __init__(self, use_symlog: bool, normalize: bool) -> None:
@@ -37,9 +37,9 @@ class ValueTransform(nn.Module):
 
     @torch.no_grad()
     def update(self, returns: Tensor, group: ProcessGroup) -> None:
-        """Takes the returns of all peers into the running moments (Chan, Golub & LeVeque, 1983).
+        """Adds the returns of all peers to the running moments (Chan, Golub & LeVeque, 1983).
 
-        Computed in float64, as small batches move moments over many samples by little.
+        It computes in float64, as small batches move moments over many samples by little.
         """
         if not self._normalize:
             return
@@ -58,7 +58,7 @@ class ValueTransform(nn.Module):
             moment.copy_(value)
 
     def encode(self, returns: Tensor) -> Tensor:
-        """Returns to what the critic should put out; any shape."""
+        """Returns to targets of the critic's output; any shape."""
         x = symlog(returns) if self._symlog else returns
         if self._normalize:
             _, mean, _ = self._moments()
@@ -66,7 +66,7 @@ class ValueTransform(nn.Module):
         return x
 
     def decode(self, output: Tensor) -> Tensor:
-        """What the critic put out, as returns; any shape."""
+        """The critic's output to returns; any shape."""
         x = output
         if self._normalize:
             _, mean, _ = self._moments()

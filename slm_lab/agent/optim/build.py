@@ -1,4 +1,4 @@
-"""From the optimizer block of a net spec to an Optimizer."""
+"""Builds an Optimizer from the optimizer block of a net spec."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,9 +20,9 @@ IMPLEMENTATION_ARGS = ("foreach", "fused")
 def build_optimizer(
     spec: NetSpec, flat: FlatParameters, bounds: tuple[float, float] | None = None
 ) -> Optimizer:
-    """The optimizer that a net spec, resolved for one role, asks for.
+    """The optimizer of a net spec that is resolved for one role.
 
-    With `bounds` no parameter leaves them.
+    `bounds` limit every parameter.
     """
     args = dict(spec.optim_spec.args)
     lr = float(args.pop("lr"))
@@ -30,16 +30,16 @@ def build_optimizer(
     if schedule is None:
         learning_rate = build_learning_rate(lr, None, {})
     else:
-        with errors_named("agent.net.lr_scheduler_spec", schedule.name):
+        with torch_errors_at("agent.net.lr_scheduler_spec", schedule.name):
             learning_rate = build_learning_rate(lr, schedule.name, schedule.args)
-    with errors_named("agent.net.optim_spec", spec.optim_spec.name):
+    with torch_errors_at("agent.net.optim_spec", spec.optim_spec.name):
         rule = build_rule(spec.optim_spec.name, args, flat)
     return Optimizer(flat, rule, learning_rate, spec.clip_grad_val, bounds)
 
 
 @contextmanager
-def errors_named(path: str, name: str) -> Iterator[None]:
-    """Says where in the spec the arguments stand that a class of torch refuses."""
+def torch_errors_at(path: str, name: str) -> Iterator[None]:
+    """Raises LabError with the place in the spec of arguments that a class of torch refuses."""
     try:
         yield
     except (ValueError, TypeError, ArithmeticError, RuntimeError) as error:
@@ -47,7 +47,7 @@ def errors_named(path: str, name: str) -> Iterator[None]:
 
 
 def build_rule(name: str, args: Mapping[str, Any], flat: FlatParameters) -> UpdateRule:
-    """The update rule named in a spec, with its arguments less the learning rate."""
+    """The update rule `name` of a spec, with its arguments except the learning rate."""
     if name in ("Adam", "GlobalAdam", "AdamW", "RMSprop", "GlobalRMSprop"):
         own = {k: v for k, v in args.items() if k not in IMPLEMENTATION_ARGS}
         if name in ("RMSprop", "GlobalRMSprop"):

@@ -1,10 +1,10 @@
 """One flat vector per network.
 
 After a network is built its parameters become views into one contiguous float32 vector and its
-gradients views into a second; its float buffers (running statistics) form a third. Every global
+gradients views into a second. Its float buffers (running statistics) form a third. Every global
 operation (optimizer step, norm, average, copy, share, save) is then one tensor operation.
 
-What would silently break the views is kept out: `.to()` after flattening, `deepcopy`,
+Some operations break the views silently and are not used: `.to()` after flattening, `deepcopy`,
 `zero_grad(set_to_none=True)` and `load_state_dict(assign=True)`. `check` finds such a break.
 """
 
@@ -16,19 +16,19 @@ from slm_lab.core.errors import CheckpointError
 from slm_lab.core.types import IntArray, StateDict
 
 MOMENTS = ("count", "mean", "m2")
-"""Buffers that one module has under these names, in this order, merge as running moments do."""
+"""Buffers of one module with these names, in this order, merge as running moments do."""
 
 
 MOMENTS_WINDOW = 1_000_000
-"""Samples that such moments look back over. Older ones fade, so that targets of long ago do not
-scale those of now; and float32 counts each sample (beyond 2²⁴ it would lose them)."""
+"""Samples that such moments look back over. Older ones fade, so that old targets do not scale new
+ones, and float32 counts each sample (beyond 2²⁴ it would lose them)."""
 
 
 COUNTER = "num_batches"
-"""A buffer of this name counts what was seen. Workers that merge add up what each has counted."""
+"""A buffer of this name counts samples. Workers that merge add up their counts."""
 DIRECTIONS = ("_u", "_v")
 """Buffers of these names are unit vectors (the singular vectors of `spectral_norm`). Their mean is
-none, so that workers that merge each keep their own."""
+not one, so that workers that merge each keep their own."""
 
 
 class FlatParameters:
@@ -56,11 +56,11 @@ class FlatParameters:
         self._shapes = [v.shape for v in values]
         self._statistic_shapes = [s.shape for s in stats]
         self.moments = _moments([key for *_, key in self._buffers], self._statistic_shapes)
-        """Places in `statistics` of running moments, see `core.moments`."""
-        self.counters = self._places(COUNTER)
-        """Places in `statistics` (K,) of what counts."""
-        self.directions = self._places(*DIRECTIONS)
-        """Places in `statistics` (K,) of unit vectors."""
+        """Slices of `statistics` with running moments, see `core.moments`."""
+        self.counters = self._indices(COUNTER)
+        """Indices in `statistics` (K,) of counts."""
+        self.directions = self._indices(*DIRECTIONS)
+        """Indices in `statistics` (K,) of unit vectors."""
         self.vector = _concatenate(values, device)
         self.grad = torch.zeros_like(self.vector)
         self.statistics = _concatenate(stats, device)
@@ -72,10 +72,10 @@ class FlatParameters:
         return [p for _, p in self._parameters]
 
     def rebind(self, vector: Tensor, statistics: Tensor) -> None:
-        """Moves the network onto other storage, values and all (shared memory, say).
+        """Moves the network to other storage (shared memory, say), and to the values there.
 
-        The values that stand in `vector` (P,) and `statistics` (S,) become the network's.
-        Gradients get fresh storage, because no gradient survives a move between processes.
+        The values in `vector` (P,) and `statistics` (S,) become the network's. Gradients get fresh
+        storage, because no gradient survives a move between processes.
         """
         if vector.shape != self.vector.shape or statistics.shape != self.statistics.shape:
             raise ValueError(
@@ -88,20 +88,14 @@ class FlatParameters:
         self.statistics = statistics
         self._bind()
 
-    def clone(self, module: nn.Module) -> "FlatParameters":
-        """Flattens `module`, a fresh network of the same architecture, with these values."""
-        twin = FlatParameters(module)
-        twin.copy_(self)
-        return twin
-
     @torch.no_grad()
     def copy_(self, other: "FlatParameters") -> None:
-        """Takes over the values of another network of the same architecture."""
+        """Copies the values of another network of the same architecture."""
         self.vector.copy_(other.vector)
         self.statistics.copy_(other.statistics)
 
     def check(self) -> None:
-        """Raises RuntimeError where a parameter, gradient or buffer is no view any more."""
+        """Raises RuntimeError if a parameter, gradient or buffer is no longer a view."""
         where = self.vector.data_ptr()
         for name, parameter in self._parameters:
             if parameter.data_ptr() != where:
@@ -119,7 +113,7 @@ class FlatParameters:
             where += buffer.numel() * buffer.element_size()
 
     def state_dict(self) -> StateDict:
-        """Copies of both vectors and the layout they have."""
+        """Copies of both vectors, and their layout."""
         return {
             "layout": self._layout(),
             "vector": self.vector.detach().cpu().clone(),
@@ -138,13 +132,13 @@ class FlatParameters:
                 f"the saved network is {saved}, the spec now builds {self._layout()}"
             )
         for own, given in ((self.vector, state["vector"]), (self.statistics, state["statistics"])):
-            if given.shape != own.shape:  # copy_ would spread a single number over all
+            if given.shape != own.shape:  # copy_ would broadcast a single number
                 shapes = f"{tuple(given.shape)} numbers, the spec now builds {tuple(own.shape)}"
                 raise CheckpointError(f"the saved network has {shapes}")
             own.copy_(given)
 
-    def _places(self, *names: str) -> IntArray:
-        """Where in `statistics` the buffers of these names are, (K,)."""
+    def _indices(self, *names: str) -> IntArray:
+        """The indices in `statistics` of the buffers of these names, (K,)."""
         sizes = [shape.numel() for shape in self._statistic_shapes]
         named = [key in names for *_, key in self._buffers]
         return np.flatnonzero(np.repeat(named, sizes))
@@ -166,7 +160,7 @@ class FlatParameters:
 
 
 def _moments(keys: list[str], shapes: list[torch.Size]) -> list[slice]:
-    """Where buffers named count, mean and m2 follow each other, [count, mean (D), M2 (D)]."""
+    """Slices of consecutive buffers count, mean and m2, [count, mean (D), M2 (D)]."""
     sizes = [shape.numel() for shape in shapes]
     return [
         slice(sum(sizes[:first]), sum(sizes[: first + len(MOMENTS)]))

@@ -17,7 +17,7 @@ class LearningRate(ABC):
 
     @abstractmethod
     def set_frame(self, frame: int) -> None:
-        """Tells the schedule where the run is; called once before each training event."""
+        """Moves the schedule to `frame`; called once before each training event."""
 
 
 class ConstantRate(LearningRate):
@@ -50,8 +50,8 @@ class LinearRate(LearningRate):
 class TorchRate(LearningRate):
     """Any scheduler of torch.optim.lr_scheduler, with frames for its epochs.
 
-    It drives the learning rate of a stand-in optimizer, so that one implementation serves every
-    update rule. Torch can say what the rate is at any epoch, so nothing has to be counted.
+    It drives the learning rate of a dummy optimizer, so that one implementation serves every update
+    rule. Torch computes the rate at any epoch, so nothing has to be counted.
     """
 
     def __init__(self, lr: float, name: str, args: Mapping[str, Any]) -> None:
@@ -62,9 +62,9 @@ class TorchRate(LearningRate):
 
     @override
     def set_frame(self, frame: int) -> None:
-        """Asks the scheduler for the rate at epoch `frame`; a one-cycle policy stays at its end."""
+        """The rate at epoch `frame`; a one-cycle policy stays at its end."""
         epoch = min(frame, self._last) if self._last >= 0 else frame
-        with warnings.catch_warnings():  # torch would rather count epochs itself
+        with warnings.catch_warnings():  # torch prefers to count epochs itself
             warnings.simplefilter("ignore", UserWarning)
             self._scheduler.step(epoch)
         self.value = self._current()

@@ -1,17 +1,60 @@
-"""The optimizer an algorithm sees: `optimizer.step(loss)`, and nothing of parallel modes."""
+"""The optimizer an algorithm sees, `optimizer.step(loss)`, and where parallel training joins it."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol, final
 
 import torch
 from torch import Tensor
 
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.lr_schedule import LearningRate
+from slm_lab.agent.optim.process_group import ProcessGroup, SoloGroup
 from slm_lab.agent.optim.rule import TensorStateRule, UpdateRule
-from slm_lab.agent.optim.sync import GradientSync, NoSync
 from slm_lab.core.errors import NonFiniteLossError
 from slm_lab.core.types import StateDict
+
+
+class GradientSync(Protocol):
+    """What a parallel mode does around each step of one optimizer."""
+
+    def begin(self) -> None:
+        """Before a training event."""
+
+    def before_step(self, flat: FlatParameters) -> None:
+        """After backward, before clipping: `flat.grad` may be replaced in place."""
+
+    def stepped(self, flat: FlatParameters) -> tuple[Tensor, Tensor]:
+        """The vector (P,) that the step changes, and the clipped gradient that it takes."""
+
+    def after_step(self, flat: FlatParameters) -> None:
+        """After the step: `flat.vector` may be replaced in place."""
+
+
+@final
+class NoSync:
+    """Independent training: nothing is exchanged."""
+
+    def begin(self) -> None:
+        """Does nothing."""
+
+    def before_step(self, flat: FlatParameters) -> None:
+        """Does nothing."""
+
+    def stepped(self, flat: FlatParameters) -> tuple[Tensor, Tensor]:
+        """The network's own vector and gradient."""
+        return flat.vector, flat.grad
+
+    def after_step(self, flat: FlatParameters) -> None:
+        """Does nothing."""
+
+
+class StepReport(NamedTuple):
+    """The loss and the gradient of one step."""
+
+    loss: float
+    grad_norm: float
+    """The global 2-norm before clipping; over both networks if there are two."""
 
 
 class Optimizer:
@@ -34,7 +77,7 @@ class Optimizer:
         self._norm = 0.0
 
     def join(self, sync: GradientSync, state: Mapping[str, Tensor] | None = None) -> None:
-        """Has the steps go through `sync` from now on; `state` is shared state to go on with.
+        """Steps go through `sync` from now on; `state` is shared state to continue with.
 
         Raises TypeError for a rule whose state cannot be shared.
         """
@@ -56,17 +99,17 @@ class Optimizer:
         return self._rule
 
     def begin_event(self, frame: int) -> None:
-        """Before a training event at the trial's clock: for the learning rate, and who shares."""
+        """Before a training event at the trial's clock: moves learning rate and sync."""
         self.learning_rate.set_frame(frame)
         self._sync.begin()
 
-    def step(self, loss: Tensor) -> tuple[float, float]:
+    def step(self, loss: Tensor) -> StepReport:
         """Minimises a scalar loss by one step; returns what `backward` returns and raises."""
         report = self.backward(loss)
         self.apply()
         return report
 
-    def backward(self, loss: Tensor) -> tuple[float, float]:
+    def backward(self, loss: Tensor) -> StepReport:
         """The gradient of a scalar loss, ready to be applied; returns the loss and its norm.
 
         The norm is the global 2-norm before clipping, as the step would see it in every parallel
@@ -80,7 +123,7 @@ class Optimizer:
         if is_finite:
             loss.backward()  # type: ignore[no-untyped-call]
         else:
-            flat.grad.fill_(math.nan)  # so that those who average it hear of it
+            flat.grad.fill_(math.nan)  # so that ranks that average it see it
         with torch.no_grad():
             self._sync.before_step(flat)
             norm = torch.linalg.vector_norm(flat.grad).item()
@@ -89,11 +132,11 @@ class Optimizer:
         if not math.isfinite(norm):
             raise NonFiniteLossError(f"the gradient's norm is {norm} at a loss of {loss_value}")
         self._norm = norm
-        return loss_value, norm
+        return StepReport(loss_value, norm)
 
     @torch.no_grad()
     def apply(self) -> None:
-        """Clips the gradient that `backward` left, and takes the step; values stay in bounds."""
+        """Clips the gradient that `backward` left and takes the step, within the bounds."""
         flat = self.flat
         if self._clip_grad_val is not None and self._norm > self._clip_grad_val:
             flat.grad.mul_(self._clip_grad_val / self._norm)
@@ -107,16 +150,52 @@ class Optimizer:
         """The flat vector and the rule's moments; the learning rate follows from the clock."""
         return {"flat": self.flat.state_dict(), "rule": self._rule.state_dict()}
 
-    def misfit(self, state: StateDict) -> str | None:
-        """How the saved moments are those of another rule; None where they fit."""
-        return None if state["rule"] is None else self._rule.misfit(state["rule"])
+    def mismatch(self, state: StateDict) -> str | None:
+        """How the saved moments are those of another rule; None if they fit."""
+        return None if state["rule"] is None else self._rule.mismatch(state["rule"])
 
     @torch.no_grad()
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores all of it in place; without moments where those are kept elsewhere.
+        """Restores all of it in place, but for moments that are None: those are saved elsewhere.
 
         Raises CheckpointError for the moments of another update rule.
         """
         self.flat.load_state_dict(state["flat"])
         if state["rule"] is not None:
             self._rule.load_state_dict(state["rule"])
+
+
+class TrainState:
+    """Networks with their optimizers by name, the actor's first; and the target networks."""
+
+    def __init__(
+        self, optimizers: Mapping[str, Optimizer], targets: Sequence[FlatParameters] = ()
+    ) -> None:
+        self.optimizers = dict(optimizers)
+        self.targets = tuple(targets)
+        self.group: ProcessGroup = SoloGroup()
+        """The ranks whose samples count, too."""
+
+    @property
+    def flats(self) -> dict[str, FlatParameters]:
+        """The flat vectors by name."""
+        return {name: optimizer.flat for name, optimizer in self.optimizers.items()}
+
+    @property
+    def lr(self) -> float:
+        """The learning rate of the actor's optimizer now."""
+        return next(iter(self.optimizers.values())).learning_rate.value
+
+    def set_frame(self, frame: int) -> None:
+        """Before a training event at the trial's clock: for the learning-rate schedules."""
+        for optimizer in self.optimizers.values():
+            optimizer.begin_event(frame)
+
+    def state_dict(self) -> StateDict:
+        """Parameters, statistics and optimizer state of every network."""
+        return {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores every network in place."""
+        for name, optimizer in self.optimizers.items():
+            optimizer.load_state_dict(state[name])

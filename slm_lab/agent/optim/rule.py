@@ -1,9 +1,9 @@
 """Update rules: how a gradient changes the flat vector.
 
-Adam and RMSprop are the lab's own, a few in-place operations on whole vectors; their state is made
-at construction, so that it can live in shared memory from the start. `GlobalAdam` and
-`GlobalRMSprop` are the same rules under the names that say so in a spec. Every other torch
-optimizer runs as it is, over the flat vector or, where it needs shapes, over the views.
+Adam and RMSprop are the lab's own, a few in-place operations on whole vectors. Their state is
+allocated at construction, so that it can be in shared memory from the start. `GlobalAdam` and
+`GlobalRMSprop` are other names of the same rules in a spec. Every other torch optimizer runs as it
+is, over the flat vector or, if it needs shapes, over the views.
 """
 
 from abc import ABC, abstractmethod
@@ -28,19 +28,19 @@ class UpdateRule(ABC):
 
     @abstractmethod
     def tensors(self) -> list[Tensor]:
-        """The moments and step count themselves, in an order that is always the same."""
+        """The moments and step count themselves, always in the same order."""
 
     @abstractmethod
     def state_dict(self) -> StateDict:
         """Copies of the moments and step count."""
 
-    @abstractmethod
-    def misfit(self, state: StateDict) -> str | None:
+    def mismatch(self, state: StateDict) -> str | None:
         """How a saved state is one of another rule ("saved as …, built as …"); None if it fits."""
+        return rule_mismatch(state, self.state_dict())
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Copies a saved state in place. Raises CheckpointError for that of another rule."""
-        refuse_misfit(self.misfit(state))
+        """Copies a saved state in place. Raises CheckpointError for one of another rule."""
+        reject_mismatch(self.mismatch(state))
         self._load(state)
 
     @abstractmethod
@@ -54,7 +54,7 @@ class TensorStateRule(UpdateRule):
     state: dict[str, Tensor]
 
     def bind(self, state: Mapping[str, Tensor]) -> None:
-        """Goes on with other tensors of the same names, and with what stands in them."""
+        """Continues with other tensors of the same names, and with their values."""
         if state.keys() != self.state.keys():
             raise ValueError(f"cannot bind {list(self.state)} to {list(state)}")
         self.state = dict(state)
@@ -65,13 +65,7 @@ class TensorStateRule(UpdateRule):
 
     @override
     def state_dict(self) -> StateDict:
-        """Clones of every state tensor, on the CPU."""
         return {name: tensor.cpu().clone() for name, tensor in self.state.items()}
-
-    @override
-    def misfit(self, state: StateDict) -> str | None:
-        """Known by the names of the tensors."""
-        return misfit_of(state, self.state)
 
     @override
     def _load(self, state: StateDict) -> None:
@@ -181,7 +175,7 @@ class RMSprop(TensorStateRule):
 class TorchRule(UpdateRule):
     """Any other torch.optim optimizer, given the flat vector or the views that need shapes.
 
-    It keeps to the vector and gradient of the network that it was made for.
+    It only steps the network that it was made for.
     """
 
     def __init__(
@@ -197,20 +191,18 @@ class TorchRule(UpdateRule):
 
     @override
     def apply(self, vector: Tensor, grad: Tensor, lr: float) -> None:
-        """One step of the torch optimizer."""
         for group in self._optimizer.param_groups:
             group["lr"] = lr
         self._optimizer.step()
 
     @override
     def tensors(self) -> list[Tensor]:
-        """None before the first step, when torch makes them."""
+        """Empty before the first step, when torch makes them."""
         entries = self._optimizer.state.values()
         return [each for entry in entries for each in entry.values() if isinstance(each, Tensor)]
 
     @override
     def state_dict(self) -> StateDict:
-        """The optimizer's own state, copied."""
         saved = self._optimizer.state_dict()["state"]
         return {
             "optimizer": type(self._optimizer).__name__,
@@ -221,11 +213,6 @@ class TorchRule(UpdateRule):
         }
 
     @override
-    def misfit(self, state: StateDict) -> str | None:
-        """Known by the name of the optimizer."""
-        return misfit_of(state, self.state_dict())
-
-    @override
     def _load(self, state: StateDict) -> None:
         """Restores the optimizer's state; its arguments stay those of the spec."""
         groups = self._optimizer.state_dict()["param_groups"]
@@ -233,24 +220,24 @@ class TorchRule(UpdateRule):
 
 
 SHAPED_OPTIMIZERS: tuple[type[torch.optim.Optimizer], ...] = (torch.optim.Adafactor,)
-"""Those whose formulas look at the shape of a parameter."""
+"""Optimizers whose formulas depend on the shape of a parameter."""
 
 
-def misfit_of(saved: Mapping[str, Any], built: Mapping[str, Any]) -> str | None:
-    """See `UpdateRule.misfit`: whether two states are of the same rule."""
+def rule_mismatch(saved: Mapping[str, Any], built: Mapping[str, Any]) -> str | None:
+    """How two states are of different rules ("saved as …, built as …"); None if they are not."""
     before, now = _message(saved), _message(built)
     return None if before == now else f"saved as {before} and is built as {now}"
 
 
-def refuse_misfit(misfit: str | None) -> None:
-    """Raises CheckpointError where there is a misfit."""
-    if misfit is not None:
+def reject_mismatch(mismatch: str | None) -> None:
+    """Raises CheckpointError if there is a mismatch."""
+    if mismatch is not None:
         raise CheckpointError(
-            f"the state of an optimizer was {misfit}: the spec of the run was changed since; undo "
+            f"the state of an optimizer was {mismatch}: the spec of the run was changed; undo "
             "the change of its optim_spec"
         )
 
 
 def _message(state: Mapping[str, Any]) -> str:
-    """What a state is: of a torch optimizer its name, of the lab's own rules their tensors."""
+    """The name of a torch optimizer, or the tensors of one of the lab's own rules."""
     return str(state["optimizer"]) if "optimizer" in state else ", ".join(sorted(state))

@@ -11,9 +11,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from slm_lab.agent.agent import Agent
-from slm_lab.agent.optim.optimizer import Optimizer
+from slm_lab.agent.optim.optimizer import GradientSync, NoSync, Optimizer
 from slm_lab.agent.optim.process_group import ProcessGroup, SoloGroup
-from slm_lab.agent.optim.sync import GradientSync, NoSync
 from slm_lab.core.errors import LabError, NonFiniteLossError
 from slm_lab.core.moments import merged_by_all
 from slm_lab.core.types import FloatArray, IntArray, StateDict
@@ -288,7 +287,7 @@ class RankStrategy(Strategy):
         """Broadcasts the first rank's parameters and optimizer state."""
         self._env = env
         self._meeting.num_envs = env.num_envs
-        self._units = agent.learner.units
+        self._units = agent.learner.train_state
         self._units.group = self.statistics_group
         for optimizer in self._units.optimizers.values():
             if self.always_equal or self._statistics is None:  # else it was restored

@@ -8,8 +8,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from slm_lab.agent.optim.flat import FlatParameters
+from slm_lab.agent.optim.optimizer import GradientSync
 from slm_lab.agent.optim.process_group import ProcessGroup
-from slm_lab.agent.optim.sync import GradientSync
 
 
 @final

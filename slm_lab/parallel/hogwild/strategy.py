@@ -46,7 +46,7 @@ class GlobalState(StrategyFactory):
 
         Raises LabError if shared memory has no room.
         """
-        units = agent.learner.units.optimizers
+        units = agent.learner.train_state.optimizers
         shared = {name: SharedTrainState.of(each, num_workers) for name, each in units.items()}
         return cls(mode, shared, into_shared_memory(torch.from_numpy(env.statistics)))
 
@@ -135,7 +135,7 @@ class HogwildStrategy(Strategy):
     def join(self, agent: Agent, env: VectorEnv) -> None:
         self._agent, self._env = agent, env
         self._syncs: dict[str, HogwildSync] = {}
-        for name, optimizer in agent.learner.units.optimizers.items():
+        for name, optimizer in agent.learner.train_state.optimizers.items():
             in_place = self._state.mode == "shared" and is_on_cpu(optimizer)
             kind = SharedSync if in_place else SyncedSync
             sync = kind(self._state.units[name], self._session)
@@ -156,7 +156,7 @@ class HogwildStrategy(Strategy):
             self._pull()
 
     def _pull(self) -> None:
-        units = self._agent.learner.units.optimizers
+        units = self._agent.learner.train_state.optimizers
         with torch.no_grad():
             for name, sync in self._syncs.items():
                 sync.refresh(units[name].flat)

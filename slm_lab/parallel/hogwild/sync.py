@@ -17,9 +17,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from slm_lab.agent.optim.flat import MOMENTS_WINDOW, FlatParameters
-from slm_lab.agent.optim.optimizer import Optimizer
-from slm_lab.agent.optim.rule import misfit_of, refuse_misfit
-from slm_lab.agent.optim.sync import GradientSync
+from slm_lab.agent.optim.optimizer import GradientSync, Optimizer
+from slm_lab.agent.optim.rule import reject_mismatch, rule_mismatch
 from slm_lab.core.errors import NonFiniteLossError
 from slm_lab.core.moments import merged
 from slm_lab.core.types import StateDict
@@ -174,7 +173,7 @@ class SyncedSync(HogwildSync):
 def load_unit(unit: SharedTrainState, saved: StateDict) -> None:
     """Restores a saved `Optimizer.state_dict` into shared memory. Raises CheckpointError if the
     moments are of another update rule."""
-    refuse_misfit(misfit_of(saved["rule"], unit.moments))
+    reject_mismatch(rule_mismatch(saved["rule"], unit.moments))
     unit.vector.copy_(saved["flat"]["vector"])
     unit.statistics.copy_(saved["flat"]["statistics"])
     for name, tensor in unit.moments.items():

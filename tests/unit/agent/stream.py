@@ -107,19 +107,17 @@ def expected(kept, t, n, num_steps):
 
 def assert_reads(ring, kept, num_steps):
     """Every transition that the ring has is the one that the list has."""
-    ages = np.arange(ring.num_stored)
-    assert_are(ring.gather(ring.place(ages)), ages, ring, kept, num_steps)
+    got = ring.gather(ring.indices(np.arange(ring.num_stored)))
+    first = len(kept) - ring.num_stored // ring.num_envs
+    for i in range(ring.num_stored):
+        assert_is(got, i, kept, first + i // ring.num_envs, i % ring.num_envs, num_steps)
 
 
-def assert_are(got, ages, ring, kept, num_steps):
-    """The i-th transition of `got` is the one that the list has at `ages[i]`, the oldest being 0 of
-    those that the ring can have."""
-    stored = ring.num_stored // ring.num_envs
-    for i, age in enumerate(ages):
-        t, n = len(kept) - stored + age // ring.num_envs, age % ring.num_envs
-        obs, action, reward, discount, next_obs = expected(kept, t, n, num_steps)
-        np.testing.assert_array_equal(got.obs[i], obs)
-        assert got.action[i] == action
-        np.testing.assert_allclose(got.reward[i], reward, atol=1e-5)
-        np.testing.assert_allclose(got.discount[i], discount, atol=1e-6)
-        np.testing.assert_array_equal(got.next_obs[i], next_obs)
+def assert_is(got, i, kept, t, n, num_steps):
+    """The i-th transition of `got` is the one that the list has at (t, n)."""
+    obs, action, reward, discount, next_obs = expected(kept, t, n, num_steps)
+    np.testing.assert_array_equal(got.obs[i], obs)
+    assert got.action[i] == action
+    np.testing.assert_allclose(got.reward[i], reward, atol=1e-5)
+    np.testing.assert_allclose(got.discount[i], discount, atol=1e-6)
+    np.testing.assert_array_equal(got.next_obs[i], next_obs)

@@ -206,7 +206,7 @@ def test_the_temperature_has_the_rate_of_the_actor_or_its_own_many_times():
         env.close()
         rates = {
             name: optimizer.learning_rate.value
-            for name, optimizer in agent.learner.units.optimizers.items()
+            for name, optimizer in agent.learner.train_state.optimizers.items()
         }
         assert rates == pytest.approx({"actor": 4e-3, "critic": 4e-3, "alpha": expected})
 
@@ -232,7 +232,7 @@ def test_a_schedule_of_a_larger_rate_is_larger_all_along(schedule):
             spec.agent, env.observation_space, env.action_space, env.num_envs, AgentSeeds(0, 1, 2)
         )
         env.close()
-        (optimizer, *_) = agent.learner.units.optimizers.values()
+        (optimizer, *_) = agent.learner.train_state.optimizers.values()
         of_spec = []
         for frame in (0, 500, 900, 5000):
             optimizer.learning_rate.set_frame(frame)

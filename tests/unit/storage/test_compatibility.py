@@ -38,8 +38,8 @@ def test_the_folder_and_the_network_are_named(tmp_path):
         actor_critic(), "GlobalAdam", critic_optim_spec={"name": "GlobalRMSprop", "lr": 1e-3},
         actor_optim_spec={"name": "GlobalAdam"},
     )  # fmt: skip
-    built = run_session(edited, tmp_path / "b").agent.learner.units.optimizers
-    state = saved.units.state_dict()
+    built = run_session(edited, tmp_path / "b").agent.learner.train_state.optimizers
+    state = saved.train_state.state_dict()
     file = Path("data/small_run/model/small_t0_s0_state_000001_200.pt")
     with pytest.raises(CheckpointError) as caught:
         check_optimizers(state, built, file)
@@ -49,5 +49,5 @@ def test_the_folder_and_the_network_are_named(tmp_path):
         "saved as exp_avg, exp_avg_sq, step and is built as square_avg; undo the change in its "
         "*_spec.json"
     )
-    check_optimizers(state, saved.units.optimizers, file)
+    check_optimizers(state, saved.train_state.optimizers, file)
     check_optimizers({name: {**unit, "rule": None} for name, unit in state.items()}, built, file)

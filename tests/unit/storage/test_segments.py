@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slm_lab.agent.memory.append_log import AppendLog
+from slm_lab.agent.memory.memory import AppendLog
 from slm_lab.core.errors import CheckpointError
 from slm_lab.storage.checkpoint import CheckpointStore
 from slm_lab.storage.manifest import Segment, previous_path, read_manifest

@@ -52,7 +52,7 @@ class AWR(Learner[Rollout]):
     Params: ClassVar[type[AlgorithmSpec]] = AWRSpec
 
     def __init__(self, spec: AWRSpec, parts: CriticParts) -> None:
-        super().__init__(parts.network.units)
+        super().__init__(parts.network.train_state)
         self.spec = spec
         self.network = parts.network
         self._family = parts.family
@@ -81,7 +81,7 @@ class AWR(Learner[Rollout]):
     def learn(self, batch: Rollout, frame: int) -> dict[str, float]:
         """One step on −ω log π(a|s) + c L^VF over the whole rollout."""
         network, device = self.network, self.network.device
-        self.units.set_frame(frame)
+        self.train_state.set_frame(frame)
         returns = self._returns(batch)
         advantage = standardize((returns - batch.value).flatten().to(device))
 
@@ -104,7 +104,7 @@ class AWR(Learner[Rollout]):
             "entropy": policy.entropy().mean().item(),
             "explained_variance": explained_variance(batch.value, returns).item(),
             "effective_share": effective_share(weight).item(),
-            "lr": self.units.lr,
+            "lr": self.train_state.lr,
         }
 
     @torch.no_grad()

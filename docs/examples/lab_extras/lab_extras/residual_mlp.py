@@ -7,8 +7,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from slm_lab.agent.net.layers.activation import activation_function
-from slm_lab.agent.net.layers.init import EmptyLinear, hidden_gain, init_linear
+from slm_lab.agent.net.layers import EmptyLinear, activation_function, hidden_gain, init_linear
 from slm_lab.spec.schema.fields import Int
 from slm_lab.spec.schema.net import NetSpec
 

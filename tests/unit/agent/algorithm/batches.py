@@ -11,23 +11,29 @@ from tests.support import parse, ppo
 GAMMA = 0.9
 
 
+def build(data):
+    """The agent of a spec, and its environments."""
+    spec = parse(data)
+    env = make_env(spec.env, 0)
+    seeds = AgentSeeds(init=0, action=1, sampling=2)
+    spaces = env.observation_space, env.action_space
+    return build_agent(spec.agent, *spaces, env.num_envs, seeds), env
+
+
+def learner_of(data):
+    return build(data)[0].learner
+
+
 def agent_of(algorithm, memory, num_envs=2, **net):
-    spec = parse(
+    net = {"type": "MLPNet", "hid_layers": [8], "optim_spec": {"name": "SGD", "lr": 0.1}, **net}
+    return build(
         ppo(
             agent__algorithm={"gamma": GAMMA, **algorithm},
             agent__memory=memory,
-            agent__net={
-                "type": "MLPNet",
-                "hid_layers": [8],
-                "optim_spec": {"name": "SGD", "lr": 0.1},
-                **net,
-            },
+            agent__net=net,
             env__num_envs=num_envs,
         )
-    )
-    env = make_env(spec.env, 0)
-    seeds = AgentSeeds(init=0, action=1, sampling=2)
-    return build_agent(spec.agent, env.observation_space, env.action_space, num_envs, seeds)
+    )[0]
 
 
 def dqn(name, **net):
@@ -50,16 +56,22 @@ class OneBatch(TransitionSource):
         self.index, self.error = index, error
 
 
-def transitions():
-    generator = torch.Generator().manual_seed(0)
+DISCRETE = torch.tensor([0, 1, 1, 0])
+CONTINUOUS = torch.tensor([[0.1], [-0.7], [0.9], [0.0]])
+
+
+def transitions(action=DISCRETE):
+    """Of CartPole, or with CONTINUOUS actions of Pendulum."""
+    obs_dim = 3 if action is CONTINUOUS else 4
+    generator = torch.Generator().manual_seed(3)
     return Transitions(
-        obs=torch.randn(4, 4, generator=generator),
-        action=torch.tensor([0, 1, 1, 0]),
+        obs=torch.randn(4, obs_dim, generator=generator),
+        action=action,
         log_prob=torch.tensor([-0.1, -0.7, -1.2, -0.4]),
         reward=torch.tensor([1.0, -1.0, 0.5, 2.0]),
         discount=torch.tensor([0.9, 0.81, 0.0, 0.9]),
-        next_obs=torch.randn(4, 4, generator=generator),
-        weight=torch.tensor([1.0, 0.5, 0.25, 1.0]),
+        next_obs=torch.randn(4, obs_dim, generator=generator),
+        weight=torch.tensor([1.0, 0.5, 0.25, 0.8]),
         index=torch.tensor([5, 6, 7, 8]),
     )
 
@@ -81,10 +93,3 @@ def rollout():
         bootstrap_n=torch.tensor([1, 0, 1]),
         version=torch.zeros(3, dtype=torch.int64),
     )
-
-
-def learner_of(raw):
-    spec = parse(raw)
-    env = make_env(spec.env, 0)
-    spaces = env.observation_space, env.action_space
-    return build_agent(spec.agent, *spaces, env.num_envs, AgentSeeds(0, 1, 2)).learner

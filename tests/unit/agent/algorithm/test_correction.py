@@ -9,7 +9,7 @@ from slm_lab.agent.algorithm.correction import Estimates, VTrace
 from slm_lab.agent.algorithm.returns import vtrace
 from slm_lab.agent.batch import Rollout
 from slm_lab.agent.build import build_agent
-from slm_lab.agent.recurrent_state import in_rows, obs_in_rows
+from slm_lab.agent.recurrent_state import flatten_obs, flatten_steps
 from tests.contract.playing import Play, same
 from tests.contract.table import GENTLE, NORM_LAYERS, RECURRENT, TWO_ACTIONS, net
 from tests.support import actor_critic, parse, ppo
@@ -75,7 +75,7 @@ def rollouts(play: Play, at_least: int, steps: int = 200) -> list[Rollout]:
 @torch.no_grad()
 def estimates(agent: Agent, rollout: Rollout) -> Estimates:
     recurrent = agent.learner.network.recurrent
-    rows = obs_in_rows(rollout.obs, recurrent), in_rows(rollout.action, recurrent)
+    rows = flatten_obs(rollout.obs, recurrent), flatten_steps(rollout.action, recurrent)
     return agent.learner._estimates(rollout, *rows)
 
 

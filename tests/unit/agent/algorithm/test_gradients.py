@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from slm_lab.agent.batch import ImitationBatch, PastReturns, Transitions
+from slm_lab.agent.batch import ImitationBatch
 from tests.support import actor_critic, q_learning, sarsa, soft
-from tests.unit.agent.algorithm.batches import OneBatch, learner_of, rollout
+from tests.unit.agent.algorithm import batches
+from tests.unit.agent.algorithm.batches import OneBatch, learner_of, rollout, transitions
 
 GAMMA = 0.9
 LR = {"agent__net__optim_spec": {"name": "SGD", "lr": 0.5}}
@@ -25,23 +26,6 @@ SMALL = {
 }
 DISCRETE, CONTINUOUS = {}, {"env__name": "Pendulum-v1"}
 ALPHA_LR = 0.3
-
-
-def transitions(continuous=False):
-    generator = torch.Generator().manual_seed(3)
-    size, action = (3, torch.tensor([[0.1], [-0.7], [0.9], [0.0]])) if continuous else (
-        4, torch.tensor([0, 1, 1, 0])
-    )  # fmt: skip
-    return Transitions(
-        obs=torch.randn(4, size, generator=generator),
-        action=action,
-        log_prob=torch.tensor([-0.1, -0.7, -1.2, -0.4]),
-        reward=torch.tensor([1.0, -1.0, 0.5, 2.0]),
-        discount=torch.tensor([0.9, 0.81, 0.0, 0.9]),
-        next_obs=torch.randn(4, size, generator=generator),
-        weight=torch.tensor([1.0, 0.5, 0.25, 0.8]),
-        index=torch.tensor([5, 6, 7, 8]),
-    )
 
 
 class Numbers:
@@ -184,7 +168,7 @@ def of_taken(b, continuous):
     return (b.action.astype(np.float64), None) if continuous else (None, b.action)
 
 
-def for_actor(q, continuous):
+def actor_value(q, continuous):
     """Of two critics: the smaller of continuous actions, the mean of discrete ones."""
     return np.minimum(*q) if continuous else (q[0] + q[1]) / 2
 
@@ -195,7 +179,10 @@ def target_entropy(continuous):
 
 @pytest.mark.parametrize(("env", "continuous"), [(DISCRETE, False), (CONTINUOUS, True)])
 def test_soft_actor_critic_steps_down_its_three_losses(env, continuous):
-    learner, batch = soft_learner("SoftActorCritic", env), transitions(continuous)
+    learner, batch = (
+        soft_learner("SoftActorCritic", env),
+        transitions(batches.CONTINUOUS if continuous else batches.DISCRETE),
+    )
     actor, critic, log_alpha = (learner.flats[name] for name in ("actor", "critic", "alpha"))
     with torch.no_grad():
         learner.critic.target_network.target.vector.mul_(-0.5)
@@ -221,7 +208,7 @@ def test_soft_actor_critic_steps_down_its_three_losses(env, continuous):
         value, entropy = policy.expect(
             theta,
             b.obs,
-            lambda action: for_actor(critics(critic, weights(critic), b.obs, action), continuous),
+            lambda action: actor_value(critics(critic, weights(critic), b.obs, action), continuous),
             second,
         )
         return -(value + alpha * entropy).mean()
@@ -257,7 +244,10 @@ def running_moments(parts, prefix, x):
 def test_crossq_steps_down_its_losses_through_the_statistics_of_the_joint_batch(env, continuous):
     """With the norm before the activation, and none in the actor."""
     before_activation = {**env, "agent__net__norm_place": "before"}
-    learner, batch = soft_learner("CrossQ", before_activation), transitions(continuous)
+    learner, batch = (
+        soft_learner("CrossQ", before_activation),
+        transitions(batches.CONTINUOUS if continuous else batches.DISCRETE),
+    )
     actor, critic = learner.flats["actor"], learner.flats["critic"]
     b, policy = Numbers(batch), Policy(learner, continuous)
     first, second = policy.noise(), policy.noise()
@@ -293,7 +283,7 @@ def test_crossq_steps_down_its_losses_through_the_statistics_of_the_joint_batch(
         value, entropy = policy.expect(
             theta,
             b.obs,
-            lambda action: for_actor(
+            lambda action: actor_value(
                 critics(critic, weights(critic), b.obs, action, net=as_running), continuous
             ),
             second,
@@ -303,24 +293,6 @@ def test_crossq_steps_down_its_losses_through_the_statistics_of_the_joint_batch(
     learner.learn(OneBatch(batch), 0)
     assert_stepped(critic, before, critic_loss)
     assert_stepped(actor, actor_before, actor_loss)
-
-
-class Past(PastReturns):
-    """Hands out the same steps, and keeps what it is told of them."""
-
-    num_stored = 4
-
-    def __init__(self, batch):
-        self.batch = batch
-
-    def add(self, rollout, bootstrap_value):
-        pass
-
-    def sample(self, frame):
-        return self.batch
-
-    def update_priorities(self, index, error):
-        self.error = error.numpy()
 
 
 def test_self_imitation_steps_down_its_two_losses_where_the_past_was_better():
@@ -349,10 +321,10 @@ def test_self_imitation_steps_down_its_two_losses_where_the_past_was_better():
         log_p = log_softmax(mlp(named(actor, theta), "net.", b.obs))[np.arange(4), b.action]
         return -0.7 * (b.weight * log_p * fixed).mean()
 
-    past = Past(batch)
+    past = OneBatch(batch)
     learner._imitate(ImitationBatch(None, past), 0)
     assert_stepped(actor, before, policy_loss)
     assert_stepped(
         critic, critic_before, lambda theta: 0.4 * (b.weight * 0.5 * gain(theta) ** 2).mean()
     )
-    np.testing.assert_allclose(past.error, fixed, rtol=1e-4)
+    np.testing.assert_allclose(past.error.numpy(), fixed, rtol=1e-4)

@@ -1,42 +1,21 @@
 """ActorCritic and Reinforce against numbers worked out by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
-from slm_lab.agent.algorithm.algorithm import AgentSeeds
-from slm_lab.agent.batch import Rollout
-from slm_lab.agent.build import build_agent
-from slm_lab.env.make import make_env
-from tests.support import actor_critic, parse, reinforce
+from tests.support import actor_critic, reinforce
+from tests.unit.agent.algorithm import batches
+from tests.unit.agent.algorithm.batches import learner_of
 
 GAMMA = 0.99
 
 
-def learner_of(data):
-    spec = parse(data)
-    env = make_env(spec.env, 0)
-    seeds = AgentSeeds(init=0, action=1, sampling=2)
-    spaces = env.observation_space, env.action_space
-    return build_agent(spec.agent, *spaces, env.num_envs, seeds).learner
-
-
-def rollout() -> Rollout:
-    """Three steps of two environments: one episode is terminated, one truncated."""
-    generator = torch.Generator().manual_seed(0)
-    return Rollout(
-        obs=torch.randn(3, 2, 4, generator=generator),
-        action=torch.tensor([[0, 1], [1, 1], [0, 0]]),
-        log_prob=torch.zeros(3, 2),
-        value=torch.tensor([[1.0, 2.0], [0.5, 1.5], [1.0, 0.0]]),
-        reward=torch.tensor([[1.0, 0.0], [2.0, 1.0], [0.5, 1.0]]),
-        terminated=torch.tensor([[False, False], [True, False], [False, False]]),
-        truncated=torch.tensor([[False, True], [False, False], [False, False]]),
-        bootstrap_obs=torch.randn(3, 4, generator=generator),
-        bootstrap_t=torch.tensor([0, 2, 2]),
-        bootstrap_n=torch.tensor([1, 0, 1]),
-        version=torch.zeros(3, dtype=torch.int64),
-    )
+def rollout():
+    value = torch.tensor([[1.0, 2.0], [0.5, 1.5], [1.0, 0.0]])
+    return replace(batches.rollout(), value=value)
 
 
 def returns_by_hand(kind: str, cut: float, last0: float, last1: float) -> np.ndarray:

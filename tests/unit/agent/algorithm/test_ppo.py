@@ -6,26 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from slm_lab.agent.algorithm.algorithm import AgentSeeds
-from slm_lab.agent.algorithm.ppo import PPO, Samples, minibatch_bounds
-from slm_lab.agent.batch import Act
-from slm_lab.agent.build import build_agent
+from slm_lab.agent.algorithm.ppo import minibatch_bounds
+from slm_lab.agent.batch import Rollout
 from slm_lab.core.errors import NonFiniteLossError
-from slm_lab.env.make import make_env
-from tests.support import parse, ppo
+from tests.support import ppo
+from tests.unit.agent.algorithm import batches
 
 
 def build(**changes):
-    spec = parse(ppo(**changes))
-    env = make_env(spec.env, 0)
-    agent = build_agent(
-        spec.agent,
-        env.observation_space,
-        env.action_space,
-        env.num_envs,
-        AgentSeeds(init=0, action=1, sampling=2),
-    )
-    return agent, env
+    return batches.build(ppo(**changes))
 
 
 def collect(agent, env):
@@ -38,40 +27,50 @@ def collect(agent, env):
         obs = step.obs
 
 
-def minibatch(learner: PPO) -> Samples:
-    """Four transitions whose old log-probabilities are not the present ones."""
+ONE_STEP = {"agent__algorithm__training_epoch": 1, "agent__algorithm__normalize_advantages": None}
+
+
+def rollout(learner):
+    """Four episodes of one step, by a policy and a critic that are not the present ones.
+
+    So a return is the reward, and an advantage the reward less the value of then.
+    """
     generator = torch.Generator().manual_seed(0)
-    obs = torch.randn(4, 4, generator=generator)
-    action = torch.tensor([0, 1, 1, 0])
+    obs = torch.randn(4, 1, 4, generator=generator)
+    action = torch.tensor([[0], [1], [1], [0]])
     with torch.no_grad():
-        params, value = learner.network.forward(obs)
-    log_prob = params.log_softmax(-1)[range(4), action]
-    return Samples(
-        obs,
-        action,
-        log_prob - torch.tensor([0.5, -0.5, 0.1, 0.0]),
-        torch.tensor([1.0, -1.0, 2.0, 0.5]),
-        torch.tensor([1.0, 0.5, 0.7, 1.5]),
-        value - torch.tensor([1.0, 0.1, -0.1, 0.0]),
-        torch.tensor([3.0, 1.0, 0.0, -1.0]),
+        params, now = learner.network.forward(obs[:, 0])
+    log_prob = params.log_softmax(-1)[range(4), action[:, 0]]
+    value = now - torch.tensor([1.0, 0.1, -0.1, 0.0])
+    return Rollout(
+        obs=obs,
+        action=action,
+        log_prob=(log_prob - torch.tensor([0.5, -0.5, 0.1, 0.0]))[:, None],
+        value=value[:, None],
+        reward=(value + torch.tensor([1.0, -1.0, 2.0, 0.5]))[:, None],
+        terminated=torch.ones(4, 1, dtype=torch.bool),
+        truncated=torch.zeros(4, 1, dtype=torch.bool),
+        bootstrap_obs=obs[-1],
+        bootstrap_t=torch.tensor([3]),
+        bootstrap_n=torch.tensor([0]),
+        version=torch.zeros(4, 1, dtype=torch.int64),
     )
 
 
 def test_one_update_reports_the_losses_of_the_paper():
-    agent, _ = build(agent__algorithm__normalize_advantages=None)
-    learner = agent.learner
-    batch = minibatch(learner)
+    learner = build(**ONE_STEP)[0].learner
+    batch = rollout(learner)
     with torch.no_grad():
-        logits, value = (t.double().numpy() for t in learner.network.forward(batch.obs))
+        logits, value = (t.double().numpy() for t in learner.network.forward(batch.obs[:, 0]))
     p = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
-    log_p = np.log(p[range(4), batch.action])
-    ratio = np.exp(log_p - batch.log_prob.double().numpy())
-    advantage = (batch.weight * batch.advantage).double().numpy()
+    log_p = np.log(p[range(4), batch.action[:, 0]])
+    ratio = np.exp(log_p - batch.log_prob[:, 0].double().numpy())
+    advantage = np.array([1.0, -1.0, 2.0, 0.5])
     objective = np.minimum(ratio * advantage, np.clip(ratio, 0.8, 1.2) * advantage)
     entropy = -(p * np.log(p)).sum(-1).mean()
-    value_loss = ((value - batch.raw_target.double().numpy()) ** 2).mean()
+    value_loss = ((value - batch.reward[:, 0].double().numpy()) ** 2).mean()
 
-    report = learner._update(batch, clip_eps=0.2, entropy_coef=0.01)
+    report = learner.learn(batch, 0)
 
     assert report["policy_loss"] == pytest.approx(-objective.mean(), rel=1e-5)
     assert report["value_loss"] == pytest.approx(value_loss, rel=1e-5)
@@ -83,56 +82,50 @@ def test_one_update_reports_the_losses_of_the_paper():
 
 
 def test_value_clipping_takes_the_worse_loss():
-    agent, _ = build(agent__algorithm__clip_vloss=True)
-    batch = minibatch(agent.learner)
+    learner = build(**ONE_STEP, agent__algorithm__clip_vloss=True)[0].learner
+    batch = rollout(learner)
     with torch.no_grad():
-        value = agent.learner.network.raw_value(batch.obs)
-    clipped = batch.old_raw_value + (value - batch.old_raw_value).clamp(-0.2, 0.2)
-    target = batch.raw_target
+        value, old, target = (
+            learner.network.raw_value(batch.obs[:, 0]), batch.value[:, 0], batch.reward[:, 0]
+        )  # fmt: skip
+    clipped = old + (value - old).clamp(-0.2, 0.2)
     expected = torch.max((value - target) ** 2, (clipped - target) ** 2).mean().item()
     assert expected != pytest.approx(((value - target) ** 2).mean().item())
-    report = agent.learner._update(batch, clip_eps=0.2, entropy_coef=0.0)
-    assert report["value_loss"] == pytest.approx(expected, rel=1e-5)
+    assert learner.learn(batch, 0)["value_loss"] == pytest.approx(expected, rel=1e-5)
 
 
 def test_any_torch_loss_can_be_the_value_loss():
-    agent, _ = build(agent__net__loss_spec={"name": "SmoothL1Loss", "beta": 0.5})
-    batch = minibatch(agent.learner)
+    loss_spec = {"name": "SmoothL1Loss", "beta": 0.5}
+    learner = build(**ONE_STEP, agent__net__loss_spec=loss_spec)[0].learner
+    batch = rollout(learner)
     with torch.no_grad():
-        value = agent.learner.network.raw_value(batch.obs)
-    expected = torch.nn.SmoothL1Loss(beta=0.5)(value, batch.raw_target).item()
-    report = agent.learner._update(batch, 0.2, 0.0)
-    assert report["value_loss"] == pytest.approx(expected, rel=1e-5)
+        value = learner.network.raw_value(batch.obs[:, 0])
+    expected = torch.nn.SmoothL1Loss(beta=0.5)(value, batch.reward[:, 0]).item()
+    assert learner.learn(batch, 0)["value_loss"] == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_the_value_loss_moves_the_actor_only_where_the_body_is_shared(shared):
     agent, _ = build(agent__net__shared=shared)
     learner = agent.learner
-    batch = minibatch(learner)
+    obs = torch.randn(4, 4, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        before = learner.network.policy(batch.obs)
-    params, value = learner.network.forward(batch.obs)
-    learner.network.step(params.sum() * 0, ((value - batch.raw_target) ** 2).mean())
+        before = learner.network.policy(obs)
+    params, value = learner.network.forward(obs)
+    learner.network.step(params.sum() * 0, ((value - 1) ** 2).mean())
     with torch.no_grad():
-        after = learner.network.policy(batch.obs)
+        after = learner.network.policy(obs)
     assert torch.equal(before, after) is not shared
 
 
 def test_every_sample_is_used_once_per_epoch(monkeypatch):
     agent, env = build(agent__algorithm__minibatch_size=24)
     collect(agent, env)
-    sizes, seen = [], []
-    original = PPO._update
-
-    def spy(self, batch, *args):
-        sizes.append(len(batch.obs))
-        seen.append(batch.obs)
-        return original(self, batch, *args)
-
-    monkeypatch.setattr(PPO, "_update", spy)
+    seen, network = [], agent.learner.network
+    forward = network.forward
+    monkeypatch.setattr(network, "forward", lambda obs: (seen.append(obs), forward(obs))[1])
     agent.learn(0)
-    assert sizes == [24, 24, 16] * 2
+    assert [len(obs) for obs in seen] == [24, 24, 16] * 2
     epochs = torch.cat(seen[:3]), torch.cat(seen[3:])
     assert not torch.equal(*epochs)
     for epoch in epochs:
@@ -178,17 +171,19 @@ def test_target_kl_may_end_the_first_epoch():
 
 
 def test_clipped_values_start_from_what_the_critic_put_out_when_acting():
-    """Also when the statistics of the targets, and with them the critic's units, have moved."""
-    agent, env = build(
-        agent__algorithm__normalize_v_targets=True, agent__algorithm__clip_vloss=True
-    )
-    for _ in range(3):
-        collect(agent, env)
-        rollout = agent.memory.take()
-        with torch.no_grad():
-            raw = agent.learner.network.raw_value(rollout.obs.flatten(0, 1))
-        samples, _ = agent.learner._prepare(rollout)
-        torch.testing.assert_close(samples.old_raw_value, raw, rtol=1e-3, atol=1e-4)
+    """Also when the statistics of the targets, and with them the critic's units, have moved: the
+    first minibatch after acting is clipped nowhere."""
+    keys = {"agent__algorithm__training_epoch": 1, "agent__algorithm__minibatch_size": 64}
+    losses = []
+    for clip in (False, True):
+        agent, env = build(
+            agent__algorithm__normalize_v_targets=True, agent__algorithm__clip_vloss=clip, **keys
+        )
+        losses.append([])
+        for _ in range(3):
+            collect(agent, env)
+            losses[-1].append(agent.learn(0)["value_loss"])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
 
 
 def test_schedules_follow_the_frame_clock():
@@ -229,14 +224,23 @@ def test_normalised_targets_leave_recorded_values_in_units_of_return():
     transform = agent.learner.network.transform
     mean = transform.get_buffer("mean").item()
     assert mean > 5
+    zero, deviation = transform.decode(torch.tensor([0.0, 1.0]))
+    deviation -= zero
     value = agent.act(env.reset(), 0).value
-    assert value.mean() == pytest.approx(mean, abs=4 * transform._std().item())
+    assert value.mean() == pytest.approx(mean, abs=4 * deviation.item())
+
+
+def spoil(memory, name):
+    """Replaces what the environment gave in one step."""
+    state = memory.state_dict()
+    state["arrays"][name][3, 1] = math.nan
+    memory.load_state_dict(state)
 
 
 def test_a_loss_that_is_not_finite_names_what_the_batch_held():
     agent, env = build()
     collect(agent, env)
-    agent.memory._arrays["reward"][3, 1] = math.nan
+    spoil(agent.memory, "reward")
     before = {n: f.vector.clone() for n, f in agent.learner.flats.items()}
     with pytest.raises(NonFiniteLossError) as caught:
         agent.learn(0)
@@ -253,7 +257,7 @@ def test_a_loss_that_is_not_finite_names_what_the_batch_held():
 def test_whose_fault_a_loss_is_that_is_not_finite_is_told_first():
     agent, env = build()
     collect(agent, env)
-    agent.memory._arrays["obs"][3, 1] = math.nan
+    spoil(agent.memory, "obs")
     with pytest.raises(NonFiniteLossError, match="the environment gave observations that are not"):
         agent.learn(0)
     agent, env = build()
@@ -274,11 +278,3 @@ def test_greedy_actions_are_the_mode_and_draw_nothing():
     after = agent.actor.state_dict()["generators"]
     assert after["array"] == before["array"]
     assert torch.equal(after["tensor"], before["tensor"])
-
-
-def test_an_act_has_one_entry_per_environment():
-    agent, env = build(env__name="Pendulum-v1", env__num_envs=3)
-    act = agent.act(env.reset(), 0)
-    assert isinstance(act, Act)
-    assert act.action.shape == (3, 1)
-    assert act.log_prob.shape == act.value.shape == (3,)

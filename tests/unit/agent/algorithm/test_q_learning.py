@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from torch.nn.functional import linear
 
 from slm_lab.agent.net.dueling import dueling_q
 from tests.unit.agent.algorithm.batches import GAMMA, OneBatch, agent_of, dqn, rollout, transitions
@@ -78,7 +79,7 @@ def test_online_and_target_network_begin_equal():
 )
 def test_the_target_network_follows_when_the_spec_says(keys, stored, moves):
     learner = dqn("DQN", **keys).learner
-    online, target = learner.network.target_network._online, learner.network.target_network.target
+    online, target = learner.flats["q"], learner.network.target_network.target
     for frame, moved in zip(stored, moves, strict=True):
         source = OneBatch(transitions())
         source.num_stored = frame
@@ -89,17 +90,22 @@ def test_the_target_network_follows_when_the_spec_says(keys, stored, moves):
         torch.testing.assert_close(target.vector, after)
 
 
-def test_polyak_follows_after_every_gradient_step():
+def test_polyak_follows_after_every_gradient_step(monkeypatch):
     keys = {"update_type": "polyak", "polyak_coef": 0.25}
     learner = dqn("DQN", **keys).learner
     source = OneBatch(transitions())
     source.num_batches = 3
-    target_network = learner.network.target_network
-    seen = []
-    follow = target_network._follow
-    target_network._follow = lambda: (seen.append(learner.opt_step), follow())
+    online, target = learner.flats["q"].vector, learner.network.target_network.target.vector
+    expected, step = target.clone(), learner.network.step
+
+    def stepping(loss):
+        report = step(loss)
+        expected.lerp_(online, 0.25)
+        return report
+
+    monkeypatch.setattr(learner.network, "step", stepping)
     learner.learn(source, 0)
-    assert len(seen) == 3
+    torch.testing.assert_close(target, expected)
 
 
 def test_dueling_values_have_the_value_for_their_mean():
@@ -108,11 +114,12 @@ def test_dueling_values_have_the_value_for_their_mean():
 
 
 def test_a_dueling_net_serves_every_q_learner():
-    agent = dqn("DoubleDQN", type="DuelingMLPNet")
+    learner = dqn("DoubleDQN", type="DuelingMLPNet", hid_layers_activation="tanh").learner
     obs = transitions().obs
     with torch.no_grad():
-        q = agent.learner.network.q(obs)
-        value, _ = agent.learner.network._net.streams(obs)
+        q = learner.network.q(obs)
+        weight, bias, value_weight, value_bias, *_ = learner.flats["q"].views
+        value = linear(linear(obs, weight, bias).tanh(), value_weight, value_bias)
     torch.testing.assert_close(q.mean(-1, keepdim=True), value)
 
 

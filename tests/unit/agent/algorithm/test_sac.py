@@ -7,74 +7,55 @@ import pytest
 import torch
 from torch.nn.functional import linear
 
-from slm_lab.agent.algorithm.algorithm import AgentSeeds
 from slm_lab.agent.algorithm.soft_policy import exact, gumbel_softmax, squashed
 from slm_lab.agent.algorithm.temperature import LogAlpha, TunedTemperature
-from slm_lab.agent.batch import Transitions
-from slm_lab.agent.build import build_agent
-from slm_lab.agent.distribution.continuous import TanhNormal
-from slm_lab.agent.distribution.discrete import Categorical
-from slm_lab.agent.net.layers.batch_renorm import BatchRenorm
+from slm_lab.agent.distribution.distributions import Categorical, TanhNormal
+from slm_lab.agent.net.layers import BatchRenorm
 from slm_lab.agent.net.value_transform import symexp
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.lr_schedule import ConstantRate
 from slm_lab.agent.optim.optimizer import Optimizer
 from slm_lab.agent.optim.rule import Adam
 from slm_lab.core.errors import LabError
-from slm_lab.env.make import make_env
 from tests.contract.playing import Play
 from tests.support import parse, ppo, soft
-from tests.unit.agent.algorithm.batches import OneBatch
+from tests.unit.agent.algorithm import batches
+from tests.unit.agent.algorithm.batches import CONTINUOUS, DISCRETE, OneBatch, transitions
 
 GAMMA = 0.9
 MEMORY = {"name": "Replay", "batch_size": 4, "max_size": 100}
 
 
 def learner_of(name="SoftActorCritic", env="CartPole-v1", net=None, **algorithm):
-    spec = parse(
-        ppo(
-            agent__algorithm={"name": name, "gamma": GAMMA, **algorithm},
-            agent__memory=MEMORY,
-            agent__net={"type": "MLPNet", "hid_layers": [8], "hid_layers_activation": "tanh",
-                        "optim_spec": {"name": "SGD", "lr": 0.1}, "update_type": "polyak",
-                        "polyak_coef": 0.01, **(net or {})},
-            env__name=env,
-        )
-    )  # fmt: skip
-    made = make_env(spec.env, 0)
-    seeds = AgentSeeds(init=0, action=1, sampling=2)
-    spaces = made.observation_space, made.action_space
-    return build_agent(spec.agent, *spaces, made.num_envs, seeds).learner
-
-
-def transitions(obs_dim, action):
-    generator = torch.Generator().manual_seed(0)
-    return Transitions(
-        obs=torch.randn(4, obs_dim, generator=generator),
-        action=action,
-        log_prob=torch.tensor([-0.1, -0.7, -1.2, -0.4]),
-        reward=torch.tensor([1.0, -1.0, 0.5, 2.0]),
-        discount=torch.tensor([0.9, 0.9, 0.0, 0.9]),
-        next_obs=torch.randn(4, obs_dim, generator=generator),
-        weight=torch.tensor([1.0, 0.5, 0.25, 1.0]),
-        index=torch.arange(4),
+    net = {"type": "MLPNet", "hid_layers": [8], "hid_layers_activation": "tanh",
+           "optim_spec": {"name": "SGD", "lr": 0.1}, "update_type": "polyak",
+           "polyak_coef": 0.01, **(net or {})}  # fmt: skip
+    algorithm = {"name": name, "gamma": GAMMA, **algorithm}
+    return batches.learner_of(
+        ppo(agent__algorithm=algorithm, agent__memory=MEMORY, agent__net=net, env__name=env)
     )
 
 
-DISCRETE = torch.tensor([0, 1, 1, 0])
-CONTINUOUS = torch.tensor([[0.1], [-0.7], [0.9], [0.0]])
+def critics(flat):
+    """Both critics of a flat vector as functions, for nets of one hidden layer of tanh."""
+    views, half = flat.views, len(flat.views) // 2
+
+    def critic(weight, bias, head_weight, head_bias):
+        return lambda x: linear(linear(x, weight, bias).tanh(), head_weight, head_bias)
+
+    return critic(*views[:half]), critic(*views[half:])
 
 
 def test_the_discrete_target_is_the_exact_expectation():
     """y = r + γ Σ_a π(a|s') (min Q̂(s', a) − α log π(a|s')), and the loss sums both critics."""
-    learner, batch = learner_of(fixed_alpha=0.3), transitions(4, DISCRETE)
+    learner, batch = learner_of(fixed_alpha=0.3), transitions()
     with torch.no_grad():
-        learner.critic.target_network.target.vector.mul_(
-            -0.5
-        )  # so that it shows which one is asked
+        target_flat = learner.critic.target_network.target
+        target_flat.vector.mul_(-0.5)  # so that it shows which one is asked
         log_p = learner.actor.policy(batch.next_obs).log_softmax(-1).numpy()
-        targets = [net(batch.next_obs)[0].numpy() for net in learner.critic._targets]
-        q = [net(batch.obs)[0].numpy()[np.arange(4), DISCRETE] for net in learner.critic._nets]
+        targets = [critic(batch.next_obs).numpy() for critic in critics(target_flat)]
+        online = critics(learner.flats["critic"])
+        q = [critic(batch.obs).numpy()[np.arange(4), DISCRETE] for critic in online]
     soft = (np.exp(log_p) * (np.minimum(*targets) - 0.3 * log_p)).sum(-1)
     y = batch.reward.numpy() + batch.discount.numpy() * soft
     expected = sum((batch.weight.numpy() * (each - y) ** 2).mean() for each in q)
@@ -85,61 +66,36 @@ def test_the_discrete_target_is_the_exact_expectation():
     assert report["alpha"] == pytest.approx(0.3)
 
 
-def test_the_continuous_target_uses_the_sampled_action_and_its_log_probability():
-    learner, batch = learner_of(env="Pendulum-v1", fixed_alpha=0.3), transitions(3, CONTINUOUS)
-    generator = torch.Generator()
-    generator.set_state(learner.generator.get_state())
-    with torch.no_grad():
-        policy = TanhNormal(*learner.actor.policy(batch.next_obs).chunk(2, -1))
-        action, log_prob = policy.sample_with_log_prob(generator)
-        inputs = torch.cat([batch.next_obs, action], -1)
-        targets = [net(inputs)[0].squeeze(-1) for net in learner.critic._targets]
-        y = batch.reward + batch.discount * (torch.min(*targets) - 0.3 * log_prob)
-        both = torch.cat([batch.obs, batch.action], -1)
-        q = [net(both)[0].squeeze(-1) for net in learner.critic._nets]
-        expected = sum((batch.weight * (each - y) ** 2).mean() for each in q)
-    assert learner.learn(OneBatch(batch), 0)["value_loss"] == pytest.approx(
-        expected.item(), rel=1e-5
-    )
-
-
-@pytest.mark.parametrize(("env", "obs_dim", "action"), [
-    ("CartPole-v1", 4, DISCRETE), ("Pendulum-v1", 3, CONTINUOUS),
-])  # fmt: skip
-def test_the_actor_step_leaves_the_critics_as_they_are_and_needs_no_gradient_of_theirs(
-    env, obs_dim, action
-):
-    learner, batch = learner_of(env=env), transitions(obs_dim, action)
-    before, grad = learner.critic.optimizer.flat.vector.clone(), learner.critic.optimizer.flat.grad
-    grad.fill_(7.0)
-    actor = learner.actor.units.flats["actor"].vector.clone()
-    learner._update_actor(batch.obs, batch.log_prob, alpha=0.2)
-    assert torch.equal(learner.critic.optimizer.flat.vector, before)
-    assert (grad == 7.0).all()
-    assert not torch.equal(learner.actor.units.flats["actor"].vector, actor)
-    assert all(view.requires_grad for view in learner.critic.optimizer.flat.views)
+@pytest.mark.parametrize(
+    ("env", "action"), [("CartPole-v1", DISCRETE), ("Pendulum-v1", CONTINUOUS)]
+)
+def test_the_actor_step_leaves_the_critics_as_they_are_and_needs_no_gradient_of_theirs(env, action):
+    """As a learner that makes no step of the actor yet."""
+    both, waits = learner_of(env=env), learner_of(env=env, policy_delay=2)
+    before = both.flats["actor"].vector.clone()
+    for learner in (both, waits):
+        learner.learn(OneBatch(transitions(action)), 0)
+    ours, theirs = both.flats["critic"], waits.flats["critic"]
+    assert torch.equal(ours.vector, theirs.vector)
+    assert torch.equal(ours.grad, theirs.grad)
+    assert torch.equal(waits.flats["actor"].vector, before)
+    assert not torch.equal(both.flats["actor"].vector, before)
+    assert all(view.requires_grad for view in ours.views)
 
 
 @pytest.mark.parametrize("symlog", [False, True])
 def test_the_actor_loss_is_minus_the_soft_value_by_the_mean_of_the_critics(symlog):
     """Of discrete actions; symlog's inverse is taken of each before the mean."""
-    learner, batch = learner_of(symlog=symlog), transitions(4, DISCRETE)
+    learner = learner_of(symlog=symlog, fixed_alpha=0.2)
+    batch = transitions()
     with torch.no_grad():
         log_p = learner.actor.policy(batch.obs).log_softmax(-1)
-        q = sum(net(batch.obs)[0] for net in learner.critic._nets) / 2
-        if symlog:
-            q = sum(symexp(net(batch.obs)[0]) for net in learner.critic._nets) / 2
+    report = learner.learn(OneBatch(batch), 0)
+    with torch.no_grad():  # the critics' step is first
+        first, second = (critic(batch.obs) for critic in critics(learner.flats["critic"]))
+        q = (symexp(first) + symexp(second)) / 2 if symlog else (first + second) / 2
         expected = (log_p.exp() * (0.2 * log_p - q)).sum(-1).mean()
-    report = learner._update_actor(batch.obs, batch.log_prob, alpha=0.2)
     assert report["policy_loss"] == pytest.approx(expected.item(), rel=1e-5)
-
-
-def test_of_continuous_actions_the_actor_goes_by_the_smaller_critic():
-    learner, batch = learner_of(env="Pendulum-v1"), transitions(3, CONTINUOUS)
-    both = torch.cat([batch.obs, batch.action], -1)
-    with torch.no_grad():
-        smaller = torch.min(*(net(both)[0].squeeze(-1) for net in learner.critic._nets))
-        torch.testing.assert_close(learner.critic.for_actor(batch.obs, batch.action), smaller)
 
 
 def test_the_gumbel_softmax_expectation_is_the_exact_one_on_average():
@@ -216,6 +172,33 @@ def test_the_temperature_stays_between_its_bounds_and_comes_back_from_them():
     assert temperature.at(0) == pytest.approx(math.exp(0.15))
 
 
+@pytest.mark.parametrize(
+    ("greatest", "first"), [(2.0, 1.0), (0.0, 1.0), (-1.0, math.exp(-1.0)), (-3.5, math.exp(-3.5))]
+)
+def test_the_temperature_begins_at_one_or_at_its_greatest_value(greatest, first):
+    learner = batches.learner_of(soft("SoftActorCritic", agent__algorithm__log_alpha_max=greatest))
+    assert learner.temperature.at(0) == pytest.approx(first)
+
+
+@pytest.mark.parametrize(
+    "optim",
+    [
+        {"name": "Adam", "weight_decay": 0.1},
+        {"name": "AdamW"},
+        {"name": "SGD", "weight_decay": 0.1},
+        {"name": "Rprop"},
+    ],
+)
+def test_a_temperature_at_its_target_stays_there_whatever_the_weights_decay(optim):
+    keys = {"agent__net__optim_spec": {**optim, "lr": 0.1}, "agent__algorithm__log_alpha_min": -9.0}
+    temperature = batches.learner_of(soft("SoftActorCritic", **keys)).temperature
+    temperature.optimizer.flat.vector.fill_(-5.0)
+    target = torch.full((4,), 0.98 * math.log(2))  # of two actions
+    for _ in range(100):
+        temperature.update(target)
+    assert temperature.at(0) == pytest.approx(math.exp(-5.0))
+
+
 @pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
 def test_an_entropy_that_no_policy_has_is_refused_as_a_target(env):
     """Two actions, or one number in [−1, 1]: ln 2 either way."""
@@ -233,7 +216,7 @@ def test_a_fixed_temperature_may_be_annealed():
 
 def test_the_actor_waits_for_its_critics():
     learner = learner_of(policy_delay=3)
-    source = OneBatch(transitions(4, DISCRETE))
+    source = OneBatch(transitions())
     actor = learner.flats["actor"].vector
     changed = []
     for _ in range(6):
@@ -247,15 +230,13 @@ def of_the_batch(x):
     return (x - x.mean(0)) / (x.var(0, correction=0) + 1e-3).sqrt()
 
 
-@pytest.mark.parametrize("place", ["before", None])
-def test_crossq_predicts_both_states_from_one_batch(place):
+def test_crossq_predicts_both_states_from_one_batch():
     """Its batch statistics are those of (s, a) and (s', a') together, and nothing is a target.
 
     By default the norm stands where the authors have it: of the input, and behind the activation.
     """
-    net = {"norm_place": place}
-    learner = learner_of("CrossQ", env="Pendulum-v1", net=net, fixed_alpha=0.3)
-    batch = transitions(3, CONTINUOUS)
+    learner = learner_of("CrossQ", env="Pendulum-v1", fixed_alpha=0.3)
+    batch = transitions(CONTINUOUS)
     assert learner.critic.target_network is None
     generator = torch.Generator()
     generator.set_state(learner.generator.get_state())
@@ -266,13 +247,11 @@ def test_crossq_predicts_both_states_from_one_batch(place):
         [torch.cat([batch.obs, batch.action], -1), torch.cat([batch.next_obs, action], -1)]
     )
     q, next_q = [], []
-    for net in learner.critic._nets:
-        weight, bias = net.hidden[0].weight, net.hidden[0].bias
-        if place == "before":
-            hidden = torch.tanh(of_the_batch(linear(rows, weight, bias)))
-        else:
-            hidden = of_the_batch(torch.tanh(linear(of_the_batch(rows), weight, bias)))
-        out = net.heads[0](hidden).squeeze(-1).detach()
+    views = learner.flats["critic"].views
+    for parts in (views[: len(views) // 2], views[len(views) // 2 :]):
+        weight, bias, *_, head_weight, head_bias = parts
+        hidden = of_the_batch(torch.tanh(linear(of_the_batch(rows), weight, bias)))
+        out = linear(hidden, head_weight, head_bias).squeeze(-1).detach()
         q.append(out[:4])
         next_q.append(out[4:])
     y = batch.reward + batch.discount * (torch.min(*next_q) - 0.3 * log_prob)
@@ -287,20 +266,25 @@ def test_crossq_predicts_both_states_from_one_batch(place):
 def test_by_default_actor_and_critics_of_crossq_are_normalised_as_by_its_authors(place, counts):
     """One hidden layer: a norm of its own, and by the authors one of the input."""
     learner = learner_of("CrossQ", net={"norm_place": place})
-    nets = [*learner.critic._nets, learner.actor._net.net]
-    found = [sum(isinstance(m, BatchRenorm) for m in net.modules()) for net in nets]
-    assert found == [counts[0], counts[0], counts[1]]
+    counters = [len(learner.flats[name].counters) for name in ("critic", "actor")]
+    assert counters == [2 * counts[0], counts[1]]
 
 
 def test_an_actor_of_crossq_learns_with_its_own_batch_and_acts_with_what_it_has_seen():
-    learner, batch = learner_of("CrossQ", env="Pendulum-v1"), transitions(3, CONTINUOUS)
-    net = learner.actor._net.net
+    learner, batch = learner_of("CrossQ", env="Pendulum-v1"), transitions(CONTINUOUS)
+    flat = learner.flats["actor"]
     learner.learn(OneBatch(batch), 0)
-    first = net.norms[0]
-    torch.testing.assert_close(first.get_buffer("running_mean"), 0.01 * batch.obs.mean(0))
+    mean, var = flat.statistics[:3], flat.statistics[3:6]  # of the first norm, of the input
+    torch.testing.assert_close(mean, 0.01 * batch.obs.mean(0))
+    hidden_mean, hidden_var = flat.statistics[7:15], flat.statistics[15:23]
     with torch.no_grad():
-        acted = learner.actor.act(batch.obs.numpy()).params
-        torch.testing.assert_close(torch.from_numpy(acted), net.train(False)(batch.obs)[0])
+        weight, bias, *norms, head_weight, head_bias = flat.views
+        x = (batch.obs - mean) / (var + 1e-3).sqrt() * norms[0] + norms[1]
+        x = linear(x, weight, bias).tanh()
+        x = (x - hidden_mean) / (hidden_var + 1e-3).sqrt() * norms[2] + norms[3]
+        expected = linear(x, head_weight, head_bias)
+    acted = learner.actor.act(batch.obs.numpy()).params
+    torch.testing.assert_close(torch.from_numpy(acted), expected)
 
 
 def test_batch_renorm_is_batch_norm_while_it_warms_up():
@@ -332,19 +316,18 @@ def test_batch_renorm_corrects_no_further_than_its_bounds():
 
 
 def test_spectrally_normalised_critics_have_layers_of_norm_one_and_still_learn():
+    """Without hidden layers the gradient of Q is the weight of the head."""
+    linear_ = learner_of(env="Pendulum-v1", spectral_norm=True, net={"hid_layers": []})
+    obs, action = (torch.zeros(1, size, requires_grad=True) for size in (3, 1))
+    for q in linear_.critic.q_values(obs, action):
+        gradient = torch.cat(torch.autograd.grad(q.sum(), [obs, action]), -1)
+        np.testing.assert_allclose(gradient.norm(dim=-1), 1.0, atol=0.02)
     learner = learner_of(env="Pendulum-v1", spectral_norm=True)
-    norms = [
-        torch.linalg.matrix_norm(layer.weight, 2).item()
-        for net in learner.critic._nets
-        for layer in net.modules()
-        if isinstance(layer, torch.nn.Linear)
-    ]
-    np.testing.assert_allclose(norms, 1.0, atol=0.02)
-    vector = learner.critic.optimizer.flat.vector
-    before = vector.clone()
-    learner.learn(OneBatch(transitions(3, CONTINUOUS)), 0)
-    assert not torch.equal(vector, before)
-    learner.critic.optimizer.flat.check()
+    flat = learner.flats["critic"]
+    before = flat.vector.clone()
+    learner.learn(OneBatch(transitions(CONTINUOUS)), 0)
+    assert not torch.equal(flat.vector, before)
+    flat.check()
 
 
 def test_spectral_normalisation_draws_nothing_from_the_global_generator():
@@ -357,14 +340,11 @@ def test_spectral_normalisation_draws_nothing_from_the_global_generator():
 
 def test_the_entropy_penalty_is_the_squared_change_from_the_policy_that_acted():
     plain, penalised = learner_of(), learner_of(entropy_penalty_coef=0.5)
-    batch = transitions(4, DISCRETE)
+    batch = transitions()
     with torch.no_grad():
         entropy = Categorical(plain.actor.policy(batch.obs)).entropy()
     change = 0.5 * ((-batch.log_prob - entropy) ** 2).mean()
-    losses = [
-        learner._update_actor(batch.obs, batch.log_prob, alpha=0.2)["policy_loss"]
-        for learner in (plain, penalised)
-    ]
+    losses = [learner.learn(OneBatch(batch), 0)["policy_loss"] for learner in (plain, penalised)]
     assert losses[1] - losses[0] == pytest.approx(0.5 * change.item(), rel=1e-4)
 
 

@@ -6,15 +6,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slm_lab.agent.algorithm.algorithm import AgentSeeds
 from slm_lab.agent.algorithm.loss import imitation_policy_loss, imitation_value_loss
-from slm_lab.agent.batch import ImitationBatch
-from slm_lab.agent.build import build_agent
 from slm_lab.agent.memory.imitation import PastEpisodes, ReturnRing
 from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.agent.memory.sampler import UniformSampler
-from slm_lab.env.make import make_env
-from tests.support import actor_critic, parse, ppo
+from tests.support import actor_critic, ppo
+from tests.unit.agent.algorithm.batches import build
 from tests.unit.agent.algorithm.past_steps import rollout, stream
 
 GAMMA = 0.9
@@ -56,7 +53,7 @@ def test_returns_are_those_of_whole_episodes_however_rollouts_cut_them(seed, num
     for length in lengths:
         memory.add(*rollout(*(x[begin : begin + length] for x in steps)))
         begin += length
-    places = ring.place(np.arange(ring.num_stored))
+    places = ring.indices(np.arange(ring.num_stored))
     stored = dict(
         zip(ring.arrays["obs"][places, 0].tolist(), ring.arrays["returns"][places], strict=True)
     )
@@ -85,7 +82,7 @@ def test_a_full_ring_keeps_the_newest_steps():
         ring.add(values[:, None], np.zeros(len(block), np.int64), values, 0.0)
         ages = np.arange(ring.num_stored)
         assert set(ring.arrays["returns"][ring.newest]) <= set(values)
-    assert ring.arrays["returns"][ring.place(ages)].tolist() == [15, 16, 17, 18, 19]
+    assert ring.arrays["returns"][ring.indices(ages)].tolist() == [15, 16, 17, 18, 19]
 
 
 def test_what_was_broken_off_does_not_run_into_the_next_episode():
@@ -93,7 +90,7 @@ def test_what_was_broken_off_does_not_run_into_the_next_episode():
     terminated[:], truncated[:] = False, False
     memory, ring = past()
     memory.add(*rollout(obs, reward, terminated, truncated))
-    memory.forget_running()
+    memory.drop_running()
     terminated = np.array([[False], [True]])
     memory.add(*rollout(obs[:2], reward[:2], terminated, np.zeros((2, 1), bool)))
     assert ring.num_stored == 2
@@ -118,8 +115,8 @@ def test_imitation_without_weight_is_the_inner_algorithm(base):
     """Same parameters, bit for bit, when both coefficients are zero: Adam takes no step then."""
     name = "SIL" if base is actor_critic else "PPOSIL"
     sgd = {"agent__net__optim_spec": {"name": "SGD", "lr": 0.01}}
-    plain = agent_of(base(**sgd))
-    imitating = agent_of(
+    plain, env = build(base(**sgd))
+    imitating, _ = build(
         base(
             **sgd,
             agent__algorithm__name=name,
@@ -128,7 +125,6 @@ def test_imitation_without_weight_is_the_inner_algorithm(base):
             agent__memory=MEMORY,
         )
     )
-    env = make_env(parse(base()).env, 0)
     obs = env.reset()
     for frame in range(0, 400, 4):
         acts = [agent.act(obs, frame) for agent in (plain, imitating)]
@@ -141,40 +137,3 @@ def test_imitation_without_weight_is_the_inner_algorithm(base):
     for unit, flat in plain.learner.flats.items():
         assert torch.equal(flat.vector, imitating.learner.flats[unit].vector)
     assert imitating.learner.opt_step > plain.learner.opt_step > 0
-
-
-def agent_of(data):
-    spec = parse(data)
-    env = make_env(spec.env, 0)
-    spaces = env.observation_space, env.action_space
-    return build_agent(spec.agent, *spaces, env.num_envs, AgentSeeds(0, 1, 2))
-
-
-def test_imitation_makes_what_went_well_likelier():
-    agent = agent_of(
-        actor_critic(
-            agent__algorithm__name="SIL",
-            agent__algorithm__sil_val_loss_coef=0.0,
-            agent__algorithm__training_batch_iter=20,
-            agent__memory=MEMORY,
-        )
-    )
-    learner = agent.learner
-    memory, _ = past()
-    obs = np.tile(np.array([0.1, 0.2, 0.3, 0.4], np.float32), (3, 1, 1))
-    ring = ReturnRing(
-        100, GAMMA, MemoryLayout(1, 1, (4,), LAYOUT.obs_dtype, (), LAYOUT.action_dtype)
-    )
-    memory = PastEpisodes(ring, UniformSampler(ring, 0), 4, use_cer=False)
-    reward, end = np.full((3, 1), 10.0, np.float32), np.array([[False], [False], [True]])
-    batch, values = rollout(obs, reward, end, np.zeros((3, 1), bool))
-    memory.add(batch, values)  # action 0 each time, with returns of 10 and more
-
-    def probability():
-        with torch.no_grad():
-            params = learner.inner.network.policy(torch.from_numpy(obs[0]))
-        return params.softmax(-1)[0, 0].item()
-
-    before = probability()
-    learner._imitate(ImitationBatch(batch, memory), 0)
-    assert probability() > before

@@ -8,13 +8,15 @@ from gymnasium import spaces
 from torch import distributions as td
 from torch.nn.functional import softplus
 
-from slm_lab.agent.distribution.continuous import (
+from slm_lab.agent.distribution.distributions import (
+    Bernoulli,
     Beta,
+    Categorical,
     DiagonalNormal,
     LogNormal,
+    MultiCategorical,
     MultivariateNormal,
 )
-from slm_lab.agent.distribution.discrete import Bernoulli, Categorical, MultiCategorical
 from slm_lab.agent.distribution.family import FAMILIES, distribution_family, squashed_family
 from slm_lab.core.errors import LabError
 

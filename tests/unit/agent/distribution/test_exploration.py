@@ -5,10 +5,14 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from slm_lab.agent.distribution.choice import EpsilonGreedy, FastCategorical
-from slm_lab.agent.distribution.exploration import boltzmann, exploration_policy
+from slm_lab.agent.distribution.exploration import (
+    EpsilonGreedy,
+    FastCategorical,
+    Generators,
+    boltzmann,
+    exploration_policy,
+)
 from slm_lab.agent.distribution.family import distribution_family
-from slm_lab.agent.generators import Generators
 from slm_lab.core.errors import LabError
 from tests.support import parse, ppo, rows, run_session
 
@@ -21,7 +25,7 @@ def frequencies(make, *variables):
     """(2, 4) how often each action comes for either row of LOGITS, and log p of what came."""
     shares, believed = [], []
     for row in LOGITS:
-        action, log_prob = make(np.tile(row, (MANY, 1)), *variables).draw(Generators(0))
+        action, log_prob = make(np.tile(row, (MANY, 1)), *variables).sample(Generators(0))
         assert action.shape == log_prob.shape == (MANY,)
         assert action.dtype == np.int64
         assert log_prob.dtype == np.float32
@@ -55,14 +59,14 @@ def test_boltzmann_is_a_softmax_at_a_temperature(temperature):
 
 
 def test_boltzmann_at_zero_is_greedy():
-    action, log_prob = boltzmann(LOGITS, 0.0).draw(Generators(0))
+    action, log_prob = boltzmann(LOGITS, 0.0).sample(Generators(0))
     np.testing.assert_array_equal(action, LOGITS.argmax(-1))
     np.testing.assert_array_equal(log_prob, np.zeros(2))
 
 
 def test_what_has_no_probability_is_never_chosen():
     p = np.tile(np.array([0.0, 0.3, 0.0, 0.7, 0.0], np.float32), (MANY, 1))
-    action, _ = FastCategorical(p).draw(Generators(0))
+    action, _ = FastCategorical(p).sample(Generators(0))
     assert set(action.tolist()) == {1, 3}
 
 
@@ -70,7 +74,7 @@ def test_what_has_no_probability_is_never_chosen():
 def test_a_choice_is_believed_as_the_categorical_of_the_learner_has_it(name):
     family = distribution_family(DISCRETE, "default")
     logits = np.random.default_rng(0).normal(size=(100, 4)).astype(np.float32)
-    action, log_prob = exploration_policy(name, family, DISCRETE)(logits, 0.0).draw(Generators(0))
+    action, log_prob = exploration_policy(name, family, DISCRETE)(logits, 0.0).sample(Generators(0))
     of_learner = family(torch.from_numpy(logits if name == "default" else 0 * logits))
     expected = of_learner.log_prob(torch.from_numpy(action))
     np.testing.assert_allclose(log_prob, expected.numpy(), atol=1e-5)
@@ -88,7 +92,7 @@ def test_a_choice_is_believed_as_the_categorical_of_the_learner_has_it(name):
 def test_random_ignores_the_policy(space, log_prob):
     family = distribution_family(space, "default")
     params = np.random.default_rng(0).normal(size=(5, family.param_dim)).astype(np.float32) * 5
-    actions, log_probs = exploration_policy("random", family, space)(params, 0.0).draw(
+    actions, log_probs = exploration_policy("random", family, space)(params, 0.0).sample(
         Generators(0)
     )
     assert all(action in space for action in actions)

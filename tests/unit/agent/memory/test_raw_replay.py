@@ -46,40 +46,43 @@ def test_a_transition_is_what_networks_get_for_the_same_state_now(frames, num_st
     for _ in range(45):
         _, step = play.step()
         kept.append(step)
-    ring, env = play.agent.memory._ring, play.env
-    got = ring.gather(ring.place(np.arange(ring.num_stored)))
-    for t in range(45):
-        for n in range(N):
+    env, seen = play.env, set()
+    for _ in range(60):
+        batch = play.agent.memory.sample(0)
+        for i, index in enumerate(batch.index.tolist()):  # nothing was overwritten yet
+            t, n = divmod(index, N)
+            if index in seen:
+                continue
+            seen.add(index)
             reward, discount = 0.0, 1.0
             for last in kept[t : t + num_steps]:
                 reward += discount * normal_reward(env, last.raw.reward[n])
                 discount *= GAMMA
                 if last.terminated[n] or last.truncated[n]:
                     break
-            i = t * N + n
-            np.testing.assert_allclose(
-                got.obs[i], normal_obs(env, kept[t].raw.obs[n]), rtol=1e-5, atol=1e-5
-            )
-            np.testing.assert_allclose(
-                got.next_obs[i], normal_obs(env, last.raw.next_obs[n]), rtol=1e-5, atol=1e-5
-            )
-            np.testing.assert_allclose(got.reward[i], reward, rtol=1e-5)
-    play.env.close()
+            obs, next_obs = (normal_obs(env, x) for x in (kept[t].raw.obs[n], last.raw.next_obs[n]))
+            np.testing.assert_allclose(batch.obs[i], obs, rtol=1e-5, atol=1e-5)
+            np.testing.assert_allclose(batch.next_obs[i], next_obs, rtol=1e-5, atol=1e-5)
+            np.testing.assert_allclose(batch.reward[i], reward, rtol=1e-5)
+    assert len(seen) > 45 * N * 0.9
+    env.close()
 
 
 def test_of_a_recurrent_net_only_the_observation_is_normalised():
     play = Play(ALGORITHM_ROWS["DoubleDQN"]["recurrent_normalized"].spec)
-    acted = []
+    acted, started = [], []
     for _ in range(12):
+        started.append(play.agent.actor.state_dict()["recall"]["begins"])
         acted.append((play.step()[1].raw.obs, play.agent.actor.state_dict()["recall"]))
-    ring = play.agent.memory._ring
-    got = ring.gather(ring.place(np.arange(ring.num_stored))).obs.reshape(12, N, -1)
-    for t, (raw, _) in enumerate(acted):
-        np.testing.assert_allclose(got[t, :, :8], normal_obs(play.env, raw), rtol=1e-5, atol=1e-5)
-    for t in range(1, 12):
-        running = got[t, :, -1] == 0
-        before = acted[t - 1][1]["state"]
-        np.testing.assert_array_equal(got[t, running, 8:-1], before[running])
+    batch, seen = play.agent.memory.sample(0), set()
+    rows, indices = batch.obs.numpy(), batch.index.tolist()
+    for position, (row, index) in enumerate(zip(rows, indices, strict=True)):
+        t, n = divmod(index, N)
+        seen.add(t)
+        np.testing.assert_allclose(row[:8], normal_obs(play.env, acted[t][0])[n], 1e-5, 1e-5)
+        if row[-1] == 0 or (position % 8 == 0 and t and not started[t][n]):
+            np.testing.assert_array_equal(row[8:-1], acted[t - 1][1]["state"][n])
+    assert len(seen) > 8
     play.env.close()
 
 
@@ -155,13 +158,15 @@ def test_past_returns_are_sums_of_rewards_normalised_and_clipped_now(num_envs):
 
 def test_imitation_draws_observations_as_networks_see_them_now():
     play = Play(ALGORITHM_ROWS["PPOSIL"]["normalized"].spec)
-    list(play.reports(120))
-    past = play.agent.memory._past
-    raw = past._ring.arrays["obs"][past._ring.place(np.arange(past.num_stored))]
-    assert len(raw) > 50
+    list(play.reports(40))
+    while not play.agent.memory.ready():
+        play.step()
+    log, past = play.agent.memory.log, play.agent.memory.take().past
+    raw = log.content(0, log.count)["obs"]  # nothing was overwritten yet
+    assert 50 < len(raw) <= log.capacity
     assert np.abs(raw[:, :4] - raw[:, 4:]).max() < 3, "raw frames of CartPole follow each other"
     batch = past.sample(0)
-    now = normal_obs(play.env, past._ring.arrays["obs"][batch.index.numpy()])
+    now = normal_obs(play.env, raw[batch.index.numpy()])
     torch.testing.assert_close(batch.obs, torch.from_numpy(now.astype("f4")), rtol=1e-5, atol=1e-5)
     play.env.close()
 
@@ -173,9 +178,9 @@ def test_episodes_that_are_broken_off_end_in_a_raw_observation(tmp_path):
     ended_in = first.env.raw_obs
     agent = first.agent
     agent.break_off(first.env.obs, first.env.raw_obs)
-    ring = agent.memory._ring
-    got = ring._obs.after(ring.newest, np.ones(N, bool))
-    done = ring._done.take(ring.newest)
-    assert done.all()
-    running = [n for n in range(N) if np.array_equal(got[n], ended_in[n])]
+    log = agent.memory.log
+    newest = log.content(log.count - 1, log.count)
+    assert newest["arrays"]["done"].all()
+    last_frames = newest["obs"]["last_frames"].reshape(N, 4)
+    running = [n for n in range(N) if np.array_equal(last_frames[n], ended_in[n, 4:])]
     assert running, "the raw observation that a running episode ended in is kept"

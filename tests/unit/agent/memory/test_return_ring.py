@@ -27,8 +27,8 @@ def test_put_together_from_segments_it_holds_the_same(size, blocks):
     twin.load_state_dict(ring.state_dict())
     for segment in segments:
         twin.load_content(segment)
-    places = ring.place(np.arange(ring.num_stored))
+    places = ring.indices(np.arange(ring.num_stored))
     np.testing.assert_array_equal(twin.newest, ring.newest)
-    np.testing.assert_array_equal(twin.place(np.arange(twin.num_stored)), places)
+    np.testing.assert_array_equal(twin.indices(np.arange(twin.num_stored)), places)
     for name, array in ring.arrays.items():
         np.testing.assert_array_equal(twin.arrays[name][places], array[places])

@@ -5,9 +5,8 @@ import torch
 from torch import nn
 
 from slm_lab.agent.net.dueling import dueling_q
-from slm_lab.agent.net.inputs import image_input
-from slm_lab.agent.net.layers.batch_renorm import BatchRenorm
-from slm_lab.agent.net.layers.spectral_norm import normalise_spectrum
+from slm_lab.agent.net.layers import BatchRenorm, image_input
+from slm_lab.agent.net.q_network import normalise_spectrum
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.core.errors import LabError
 from slm_lab.spec.schema.layers import ConvLayer

@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import nn
 
-from slm_lab.agent.net.acting import act_forward
+from slm_lab.agent.net.fast_mlp import KERNELS, MLPFunction, act_forward
 from slm_lab.agent.net.mlp import MLPNet
-from slm_lab.agent.net.mlp_function import KERNELS, MLPFunction
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.core.errors import LabError
 from slm_lab.spec.role import net_for_role
 from tests.support import parse, ppo
+from tests.unit.agent.net.building import assert_same_function
 
 
 def net(heads=(3, 1), seed=0, **changes) -> MLPNet:
@@ -52,28 +52,10 @@ def test_the_written_out_gradient_is_the_numerical_one(name, widths, heads, size
 
 @pytest.mark.parametrize("activation", ["tanh", "relu", "sigmoid"])
 def test_outputs_and_gradients_equal_those_layer_by_layer(activation):
-    net_ = net(hid_layers=[16, 8], hid_layers_activation=activation)
+    fused, plain = (net(hid_layers=[16, 8], hid_layers_activation=activation) for _ in range(2))
+    plain.use_layers()
     obs = torch.randn(32, 4, generator=torch.Generator().manual_seed(2))
-
-    def gradients(outputs):
-        net_.zero_grad()
-        (outputs[0].square().sum() + outputs[1].sin().sum()).backward()
-        return [p.grad.clone() for p in net_.parameters()]
-
-    fused, plain = net_(obs), net_._layer_by_layer(obs)
-    for left, right in zip(fused, plain, strict=True):
-        torch.testing.assert_close(left, right, rtol=1e-4, atol=1e-5)
-    for left, right in zip(gradients(fused), gradients(plain), strict=True):
-        torch.testing.assert_close(left, right, rtol=1e-3, atol=1e-4)
-
-
-def test_without_gradients_the_outputs_are_the_same():
-    net_ = net()
-    obs = torch.randn(8, 4)
-    with torch.inference_mode():
-        acted = net_(obs)
-    for left, right in zip(acted, net_(obs), strict=True):
-        assert torch.equal(left, right)
+    assert_same_function(fused, plain, obs, obs)
 
 
 @pytest.mark.parametrize("rows", [1, 16, 5000])
@@ -116,13 +98,6 @@ def test_acting_follows_the_parameters_wherever_they_are_put():
     assert not np.allclose(second, third)
 
 
-def test_an_input_without_gradient_is_left_alone():
-    obs = torch.randn(8, 4)
-    before = obs.clone()
-    net()(obs)[0].sum().backward()
-    assert torch.equal(obs, before)
-
-
 def test_no_weight_gradients_where_none_are_wanted():
     net_ = net()
     for parameter in net_.parameters():
@@ -141,8 +116,10 @@ def test_a_head_that_is_not_used_gets_no_gradient():
 
 
 def test_norm_layers_and_other_activations_take_the_general_path():
-    assert net(layer_norm=True)._kernel is None
-    assert net(hid_layers_activation="silu")._kernel is None
+    obs = np.zeros((2, 4), np.float32)
+    assert net().forward_array(obs) is not None
+    assert net(layer_norm=True).forward_array(obs) is None
+    assert net(hid_layers_activation="silu").forward_array(obs) is None
     assert isinstance(net(batch_norm=True).norms[0], nn.BatchNorm1d)
 
 
@@ -150,14 +127,6 @@ def test_no_hidden_layers_is_a_linear_model():
     net_ = net(hid_layers=[])
     obs = torch.randn(5, 4)
     assert torch.allclose(net_(obs)[0], net_.heads[0](obs))
-
-
-def test_the_same_generator_gives_the_same_network_whatever_the_global_one_does():
-    torch.manual_seed(1)
-    first = nn.utils.parameters_to_vector(net().parameters())
-    torch.manual_seed(2)
-    assert torch.equal(first, nn.utils.parameters_to_vector(net().parameters()))
-    assert not torch.equal(first, nn.utils.parameters_to_vector(net(seed=1).parameters()))
 
 
 def test_default_initialisation_has_the_range_of_torch():

@@ -10,10 +10,10 @@ from slm_lab.agent.net.recurrent import RecurrentNet
 from slm_lab.agent.recurrent_state import (
     RecurrentLayout,
     StateAround,
-    in_rows,
-    obs_in_rows,
+    flatten_obs,
+    flatten_steps,
     pack_obs,
-    shuffled,
+    shuffled_order,
 )
 from slm_lab.parallel.actor_learner.actor import UnrollActor
 from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout
@@ -158,7 +158,7 @@ def test_an_actor_in_fresh_episodes_has_forgotten_those_that_it_could_not_contin
 
 def test_two_nets_have_their_own_parts_of_the_state():
     one, other = net_of(), net_of("LSTM")
-    other.place_state(one.state_size)
+    other.offset_state(one.state_size)
     obs, _ = sequence(one, 3)
     state = np.arange(3 * (one.state_size + other.state_size), dtype=np.float32).reshape(3, -1)
     rows = pack_obs(obs, state / 50, np.ones(3, bool))
@@ -192,11 +192,12 @@ def test_what_is_learned_from_is_what_the_actor_saw(case, monkeypatch):
     while not seen:
         list(play.reports(1))
     (rollout,), recurrent = seen, learner.network.recurrent
-    rows = obs_in_rows(rollout.obs, recurrent)
+    rows = flatten_obs(rollout.obs, recurrent)
     params = learner.network.policy(rows)
-    family = getattr(learner, "family", None) or learner._family
-    log_prob = family(params).log_prob(in_rows(rollout.action, recurrent))
-    torch.testing.assert_close(log_prob, in_rows(rollout.log_prob, recurrent), rtol=1e-4, atol=1e-5)
+    log_prob = learner.family(params).log_prob(flatten_steps(rollout.action, recurrent))
+    torch.testing.assert_close(
+        log_prob, flatten_steps(rollout.log_prob, recurrent), rtol=1e-4, atol=1e-5
+    )
     assert (rows[:, -1] == 0).any(), "rows continue each other"
     play.env.close()
 
@@ -209,7 +210,7 @@ def test_the_state_is_zero_where_an_episode_begins_and_carried_elsewhere():
         act = play.agent.act(play.obs, play.frame)
         state_around = act.state_around
         assert isinstance(state_around, StateAround)
-        np.testing.assert_array_equal(state_around.begins, ended)
+        np.testing.assert_array_equal(state_around.starts, ended)
         assert (state_around.before[ended] == 0).all()
         if after is not None:
             np.testing.assert_array_equal(state_around.before[~ended], after[~ended])
@@ -224,25 +225,25 @@ def test_the_state_is_zero_where_an_episode_begins_and_carried_elsewhere():
     play.env.close()
 
 
-def test_rows_of_a_rollout_follow_their_environment_and_begin_anew_after_every_stretch():
-    recurrent = RecurrentLayout(state_size=1, stretch=4)
+def test_rows_of_a_rollout_follow_their_environment_and_begin_anew_after_every_seq_len():
+    recurrent = RecurrentLayout(state_size=1, seq_len=4)
     time, env = np.meshgrid(np.arange(6), np.arange(2), indexing="ij")
     obs = torch.from_numpy(np.stack([env, time, np.zeros_like(time)], -1)).float()
-    rows = obs_in_rows(obs, recurrent)
+    rows = flatten_obs(obs, recurrent)
     assert rows[:, 0].tolist() == [0] * 6 + [1] * 6
     assert rows[:, 1].tolist() == [0, 1, 2, 3, 4, 5] * 2
     assert rows[:, 2].tolist() == [1, 0, 0, 0, 1, 0] * 2
     assert (obs[..., 2] == 0).all(), "the memory's own rows stay as they are"
-    assert torch.equal(in_rows(obs[..., 1], recurrent), rows[:, 1])
+    assert torch.equal(flatten_steps(obs[..., 1], recurrent), rows[:, 1])
 
 
-@pytest.mark.parametrize(("steps", "stretch"), [(12, 4), (14, 4), (3, 4), (5, 2)])
-def test_a_shuffled_order_has_every_row_once_and_keeps_sequences_together(steps, stretch):
-    recurrent = RecurrentLayout(1, stretch)
+@pytest.mark.parametrize(("steps", "seq_len"), [(12, 4), (14, 4), (3, 4), (5, 2)])
+def test_a_shuffled_order_has_every_row_once_and_keeps_sequences_together(steps, seq_len):
+    recurrent = RecurrentLayout(1, seq_len)
     obs = torch.zeros(steps, 3, 2)
     obs[2, 1, -1] = 1.0  # where an episode begins
-    rows = obs_in_rows(obs, recurrent)
-    order = shuffled(rows, recurrent, torch.Generator().manual_seed(0))
+    rows = flatten_obs(obs, recurrent)
+    order = shuffled_order(rows, recurrent, torch.Generator().manual_seed(0))
     assert sorted(order.tolist()) == list(range(3 * steps))
     assert order.tolist() != list(range(3 * steps))
     continues = rows[order, -1] == 0
@@ -286,14 +287,14 @@ def test_an_actor_forgets_when_its_episodes_are_broken_off():
 def test_an_evaluation_forgets_at_the_end_of_every_episode(monkeypatch):
     spec = ALGORITHM_ROWS["PPO"]["recurrent"].spec
     evaluator = Evaluator(spec, 2, seed=0)
-    actor, env, begun = evaluator._agent.actor, evaluator.env, []
+    actor, env, started = evaluator._agent.actor, evaluator.env, []
     act, step, ended = actor.act_greedily, env.step, np.ones(2, bool)
 
     def acting(obs):
         recurrent = actor.state_dict()["recall"]
         np.testing.assert_array_equal(recurrent["begins"], ended)
         assert not recurrent["state"][ended].any()
-        begun.append(ended.sum())
+        started.append(ended.sum())
         return act(obs)
 
     def stepping(action):
@@ -306,7 +307,7 @@ def test_an_evaluation_forgets_at_the_end_of_every_episode(monkeypatch):
     for _ in range(2):
         ended[:] = True
         evaluator.play(2)
-    assert sum(begun) >= 8
+    assert sum(started) >= 8
     evaluator.close()
 
 
@@ -315,14 +316,14 @@ class Steps:
 
     size, num_envs, num_stored = 20, 2, 12
 
-    def place(self, age):
+    def indices(self, age):
         return (6 + age) % self.size
 
 
 def test_replayed_sequences_are_steps_of_one_environment_all_equally_likely():
-    sampler = SequenceSampler(Steps(), 0, RecurrentLayout(1, stretch=4, burn_in=1))
+    sampler = SequenceSampler(Steps(), 0, RecurrentLayout(1, seq_len=4, burn_in=1))
     drawn = sampler.sample(40_000, 0)
-    places = drawn.places.reshape(-1, 4)
+    places = drawn.indices.reshape(-1, 4)
     ages = (places - 6) % 20
     assert (np.diff(ages, axis=1) == 2).all(), "the same environment, one step later each"
     begins, counts = np.unique(ages[:, 0], return_counts=True)

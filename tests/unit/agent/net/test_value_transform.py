@@ -7,10 +7,10 @@ import pytest
 import torch
 from hypothesis import given
 
+from slm_lab.agent.algorithm.ppo import ReturnRange
 from slm_lab.agent.net.value_transform import ValueTransform, symexp, symlog
 from slm_lab.agent.optim.flat import MOMENTS_WINDOW
 from slm_lab.agent.optim.process_group import SoloGroup
-from slm_lab.agent.return_range import ReturnRange
 
 
 @given(st.floats(-1e6, 1e6, width=32))

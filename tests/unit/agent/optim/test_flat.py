@@ -72,14 +72,6 @@ def test_rebinding_to_another_size_is_refused():
         flat.rebind(torch.zeros(3), flat.statistics)
 
 
-def test_a_clone_has_the_values_and_storage_of_its_own():
-    flat = FlatParameters(network(0))
-    twin = flat.clone(network(1))
-    assert torch.equal(twin.vector, flat.vector)
-    twin.vector.zero_()
-    assert flat.vector.abs().sum() > 0
-
-
 @pytest.mark.parametrize(
     "break_it",
     [

@@ -10,9 +10,8 @@ from slm_lab.agent.net.policy_value import SeparatePolicyValue
 from slm_lab.agent.optim.build import build_rule
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.lr_schedule import ConstantRate
-from slm_lab.agent.optim.optimizer import Optimizer
+from slm_lab.agent.optim.optimizer import NoSync, Optimizer
 from slm_lab.agent.optim.rule import UpdateRule
-from slm_lab.agent.optim.sync import NoSync
 from slm_lab.core.errors import CheckpointError, NonFiniteLossError
 from slm_lab.parallel.hogwild.sync import SharedTrainState, load_unit
 from tests.contract.playing import same
@@ -194,7 +193,7 @@ def test_the_state_of_another_rule_is_refused_and_changes_nothing(saved, built, 
     state = rule_of(*saved)[0].state_dict()
     rule, _ = rule_of(*built)
     before = rule.state_dict()
-    assert told in rule.misfit(state)
+    assert told in rule.mismatch(state)
     with pytest.raises(CheckpointError, match=r"optimizer was saved as .*undo the change of its"):
         rule.load_state_dict(state)
     assert same(rule.state_dict(), before)
@@ -206,7 +205,7 @@ def test_the_state_of_the_same_rule_is_loaded(name, args, steps):
     """Also one that was saved before the first step."""
     state = rule_of(name, args, steps)[0].state_dict()
     rule, _ = rule_of(name, args)
-    assert rule.misfit(state) is None
+    assert rule.mismatch(state) is None
     rule.load_state_dict(state)
     assert same(rule.state_dict(), state)
 

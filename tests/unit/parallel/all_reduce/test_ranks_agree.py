@@ -337,7 +337,7 @@ def test_target_networks_that_have_come_apart_are_an_error_at_the_end(spec):
     def act(group):
         member = Rank(spec, group)
         if group.rank == 1:
-            (target,) = member.learner.units.targets
+            (target,) = member.learner.train_state.targets
             target.vector[0] += 1e-6
         member.strategy.checkpoint.final_copy(dict, True)
 

@@ -78,7 +78,7 @@ def train_ppo(monkeypatch, size, changes, updates=UPDATES, steps=6, num_envs=Non
     }
     wholes = [rollout(seed, steps, num_envs) for seed in range(updates)]
     orders = Orders(0, steps, num_envs, size, minibatch)
-    monkeypatch.setattr(ppo_module, "shuffled", orders)
+    monkeypatch.setattr(ppo_module, "shuffled_order", orders)
 
     def train(group):
         member = Rank(data[1], group)
@@ -275,7 +275,7 @@ def test_replayed_parts_make_the_steps_of_the_whole(name, monkeypatch):
     if name == "squashed":
         obs_dim, action_dim = 3, 1
         monkeypatch.setattr(
-            "slm_lab.agent.distribution.continuous.DiagonalNormal.sample",
+            "slm_lab.agent.distribution.distributions.DiagonalNormal.sample",
             lambda self, generator: self.mean + self.log_std.exp() * drawn[id(generator)],
         )
     else:
@@ -317,7 +317,7 @@ def test_ranks_stay_equal_to_the_last_bit_with_any_optimizer(optimizer):
         start = member.vectors
         for turn in range(UPDATES):
             member.learn(rollout(10 * turn + group.rank))
-        tensors = [t.clone() for o in member.learner.units.optimizers.values()
+        tensors = [t.clone() for o in member.learner.train_state.optimizers.values()
                    for t in o.state_tensors()]  # fmt: skip
         return start, member.vectors, tensors
 

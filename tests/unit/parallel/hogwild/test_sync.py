@@ -5,9 +5,8 @@ import pytest
 import torch
 from torch import nn
 
-from slm_lab.agent.net.layers.batch_renorm import BatchRenorm
-from slm_lab.agent.net.layers.init import EmptyLinear, init_linear
-from slm_lab.agent.net.layers.spectral_norm import normalise_spectrum
+from slm_lab.agent.net.layers import BatchRenorm, EmptyLinear, init_linear
+from slm_lab.agent.net.q_network import normalise_spectrum
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.optim.build import build_rule
 from slm_lab.agent.optim.flat import FlatParameters

@@ -1,6 +1,12 @@
-"""Distributions over vectors of real numbers."""
+"""Action distributions that draw from a given generator.
+
+torch.distributions samples from the global generator and validates its arguments at every call;
+these do neither. Shapes: B batch (any leading shape), A action dimensions.
+"""
 
 import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import final
 
 import numpy as np
@@ -9,15 +15,137 @@ from torch import Tensor
 from torch.nn.functional import softplus
 from typing_extensions import override
 
-from slm_lab.agent.distribution.distribution import Distribution
 from slm_lab.core.types import FloatArray
+
+
+class Distribution(ABC):
+    """A batch of distributions over actions."""
+
+    @abstractmethod
+    def sample(self, generator: torch.Generator) -> Tensor:
+        """One action each, (B,) or (B, A); draws from `generator` only."""
+
+    def sample_with_log_prob(self, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """One action each and its log-probability, (B,)."""
+        action = self.sample(generator)
+        return action, self.log_prob(action)
+
+    @abstractmethod
+    def log_prob(self, action: Tensor) -> Tensor:
+        """Log density or log mass of `action`, (B,)."""
+
+    @abstractmethod
+    def entropy(self) -> Tensor:
+        """Entropy in nats, (B,)."""
+
+    @abstractmethod
+    def mode(self) -> Tensor:
+        """The most likely action, (B,) or (B, A)."""
+
+
+MASKED_LOGIT = -1e9
+"""The logit of a choice that a component does not have. Its mass is exactly zero, and so is its
+share of an entropy, which −∞ would turn into NaN."""
+
+
+def gumbel_max(log_p: Tensor, generator: torch.Generator) -> Tensor:
+    """Draws from logits (..., n) along the last axis: −log of an exponential variable is Gumbel."""
+    exponential = torch.empty_like(log_p).exponential_(generator=generator)
+    return (log_p - exponential.log_()).argmax(-1)
+
+
+@final
+class Categorical(Distribution):
+    """Over n discrete actions (B,) int64, from logits (B, n)."""
+
+    def __init__(self, logits: Tensor) -> None:
+        self.log_p = logits.log_softmax(-1)
+
+    @override
+    def sample(self, generator: torch.Generator) -> Tensor:
+        return gumbel_max(self.log_p, generator)
+
+    @override
+    def log_prob(self, action: Tensor) -> Tensor:
+        return self.log_p.gather(-1, action.unsqueeze(-1)).squeeze(-1)
+
+    @override
+    def entropy(self) -> Tensor:
+        """−Σ p log p, (B,)."""
+        return -(self.log_p.exp() * self.log_p).sum(-1)
+
+    @override
+    def mode(self) -> Tensor:
+        return self.log_p.argmax(-1)
+
+
+@final
+class MultiCategorical(Distribution):
+    """K choices (B, K) int64 among n_1, …, n_K, from their logits side by side, (B, Σ n_k)."""
+
+    def __init__(self, logits: Tensor, sizes: Sequence[int]) -> None:
+        widest = max(sizes)
+        lead = logits.shape[:-1]
+        if all(size == widest for size in sizes):
+            padded = logits
+        else:
+            places = [k * widest + i for k, size in enumerate(sizes) for i in range(size)]
+            padded = logits.new_full((*lead, len(sizes) * widest), MASKED_LOGIT)
+            padded[..., places] = logits
+        self.log_p = padded.view(*lead, len(sizes), widest).log_softmax(-1)
+
+    @override
+    def sample(self, generator: torch.Generator) -> Tensor:
+        return gumbel_max(self.log_p, generator)
+
+    @override
+    def log_prob(self, action: Tensor) -> Tensor:
+        """Σ_k log p_k(a_k), (B,)."""
+        return self.log_p.gather(-1, action.unsqueeze(-1)).squeeze(-1).sum(-1)
+
+    @override
+    def entropy(self) -> Tensor:
+        """−Σ_k Σ p_k log p_k, (B,)."""
+        return -(self.log_p.exp() * self.log_p).sum((-2, -1))
+
+    @override
+    def mode(self) -> Tensor:
+        return self.log_p.argmax(-1)
+
+
+@final
+class Bernoulli(Distribution):
+    """A independent bits, (B, A) int8, from their logits (B, A)."""
+
+    def __init__(self, logits: Tensor) -> None:
+        self.logits = logits
+
+    @override
+    def sample(self, generator: torch.Generator) -> Tensor:
+        uniform = torch.empty_like(self.logits).uniform_(generator=generator)
+        return (uniform < self.logits.sigmoid()).to(torch.int8)
+
+    @override
+    def log_prob(self, action: Tensor) -> Tensor:
+        """Σ a l − log(1 + e^l), (B,)."""
+        return (action * self.logits - softplus(self.logits)).sum(-1)
+
+    @override
+    def entropy(self) -> Tensor:
+        """Σ log(1 + e^l) − l σ(l), (B,)."""
+        return (softplus(self.logits) - self.logits * self.logits.sigmoid()).sum(-1)
+
+    @override
+    def mode(self) -> Tensor:
+        return (self.logits > 0).to(torch.int8)
+
 
 LOG_STD_RANGE = (-20.0, 2.0)
 EDGE = 1e-6
-"""How near to the edge of its support a density is evaluated: an action that was rounded onto the
-edge would have none."""
-LARGEST_LOG = 80.0
-"""The largest logarithm that is raised to a power of e: beyond 88 a float32 is infinite."""
+"""Distance to the edge of the support at which a density is evaluated: on the edge it would be
+zero."""
+MAX_EXPONENT = 80.0
+"""The largest exponent of e: beyond 88 a float32 is infinite."""
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 
@@ -40,7 +168,6 @@ class DiagonalNormal(Distribution):
 
     @override
     def sample(self, generator: torch.Generator) -> Tensor:
-        """(B, A)."""
         noise = torch.empty_like(self.mean).normal_(generator=generator)
         return self.mean + self.log_std.exp() * noise
 
@@ -57,7 +184,6 @@ class DiagonalNormal(Distribution):
 
     @override
     def mode(self) -> Tensor:
-        """(B, A)."""
         return self.mean
 
 
@@ -100,7 +226,6 @@ class MultivariateNormal(Distribution):
 
     @override
     def mode(self) -> Tensor:
-        """(B, A)."""
         return self.mean
 
 
@@ -114,8 +239,7 @@ class LogNormal(Distribution):
 
     @override
     def sample(self, generator: torch.Generator) -> Tensor:
-        """(B, A)."""
-        return self._low + self._normal.sample(generator).clamp(max=LARGEST_LOG).exp()
+        return self._low + self._normal.sample(generator).clamp(max=MAX_EXPONENT).exp()
 
     @override
     def log_prob(self, action: Tensor) -> Tensor:
@@ -132,7 +256,7 @@ class LogNormal(Distribution):
     def mode(self) -> Tensor:
         """low + exp(μ − σ²), (B, A)."""
         log_mode = self._normal.mean - (2 * self._normal.log_std).exp()
-        return self._low + log_mode.clamp(max=LARGEST_LOG).exp()
+        return self._low + log_mode.clamp(max=MAX_EXPONENT).exp()
 
 
 @final
@@ -200,12 +324,11 @@ class TanhNormal(Distribution):
 
     @override
     def sample(self, generator: torch.Generator) -> Tensor:
-        """(B, A)."""
         return self._normal.sample(generator).tanh()
 
     @override
     def sample_with_log_prob(self, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """From u itself: from a rounded tanh(u) near ±1 it could not be had back."""
+        """From u itself: a rounded tanh(u) near ±1 does not determine u."""
         u = self._normal.sample(generator)
         return u.tanh(), self._normal.log_prob(u) - _log_slope(u).sum(-1)
 
@@ -226,7 +349,7 @@ class TanhNormal(Distribution):
 
     @override
     def mode(self) -> Tensor:
-        """tanh μ, (B, A): the middle of the distribution, which its density may peak beside."""
+        """tanh μ, (B, A): the median; the density may peak elsewhere."""
         return self._normal.mean.tanh()
 
 

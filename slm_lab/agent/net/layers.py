@@ -1,0 +1,251 @@
+"""Layers, activations, initialisation and the inputs of networks."""
+
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any, TypeAlias, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm as AnyBatchNorm
+from torch.nn.modules.conv import _ConvNd as AnyConv
+from typing_extensions import override
+
+from slm_lab.core.errors import LabError
+from slm_lab.spec.schema.net import NetSpec
+from slm_lab.spec.torch_table import activation_class
+
+
+def as_floats(obs: Tensor) -> Tensor:
+    """uint8 as float32; floats as they are."""
+    return obs if obs.is_floating_point() else obs.float()
+
+
+def image_input(obs: Tensor, normalize: bool) -> Tensor:
+    """(B, C, H, W) of uint8 or floats to new floats in channels_last; divided by 255 if asked.
+
+    Stacked frames, (B, L, C, H, W), keep their order. The channels of an image go last while the
+    numbers are bytes, plane by plane: a quarter less time than torch's own conversion.
+    """
+    if obs.dim() != 4:
+        return as_floats(obs) * (1 / 255) if normalize else as_floats(obs)
+    x = torch.stack(obs.unbind(1), -1)
+    x = x * (1 / 255) if normalize else as_floats(x)
+    return x.permute(0, 3, 1, 2)
+
+
+Activation = Callable[[Tensor], Tensor]
+
+DIRECT: dict[str, Activation] = {
+    "Tanh": torch.tanh,
+    "ReLU": torch.relu,
+    "Sigmoid": torch.sigmoid,
+}
+"""Functions for the commonest: calling a module costs more than they do."""
+
+
+def activation_function(name: str | None, dim: int = -1) -> Activation | None:
+    """The function behind an activation of torch.nn; None for None.
+
+    One that combines several features finds them in the dimension `dim`. Raises ValueError for a
+    name that torch does not have.
+    """
+    if name is None:
+        return None
+    known = activation_class(name)
+    if known is None:
+        raise ValueError(f'torch has no activation "{name}"')
+    if known in DIRECT:
+        return DIRECT[known]
+    cls: type[nn.Module] = getattr(nn, known)
+    if "dim" in inspect.signature(cls).parameters:
+        return cls(dim=dim)
+    return cls()
+
+
+MAX_SCALE = 3.0
+"""r_max of the paper: bounds the correction of a batch's deviation towards the running one."""
+MAX_SHIFT = 5.0
+"""d_max: bounds that of its mean, in running deviations."""
+
+
+@final
+class BatchRenorm(nn.Module):
+    """Normalises with the batch's moments, corrected towards the running ones.
+
+    x̂ = (x − μ_B)/σ_B · r + d with r = σ_B/σ and d = (μ_B − μ)/σ, both clipped and constant for the
+    gradient. During the first `warmup_steps` batches r = 1 and d = 0: plain batch normalisation.
+    `momentum` is the weight of a new batch in the running moments. Evaluation mode uses the running
+    moments alone.
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-3,
+        momentum: float = 0.01,
+        warmup_steps: int = 100_000,
+    ) -> None:
+        super().__init__()
+        self.eps = eps
+        self.momentum = momentum
+        self.warmup_steps = warmup_steps
+        self.weight = nn.Parameter(torch.ones(num_features))
+        self.bias = nn.Parameter(torch.zeros(num_features))
+        self.register_buffer("running_mean", torch.zeros(num_features))
+        self.register_buffer("running_var", torch.ones(num_features))
+        self.register_buffer("num_batches", torch.zeros(()))  # a float, as every shared buffer
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, num_features, …) to the same; the moments of a feature are over all other axes."""
+        if x.dim() == 2:
+            return self._normalised(x)
+        last = x.movedim(1, -1)  # no copy for images in channels_last
+        rows = self._normalised(last.reshape(-1, last.shape[-1]))
+        return rows.view(last.shape).movedim(-1, 1)
+
+    def _normalised(self, x: Tensor) -> Tensor:
+        """(B, num_features) to the same."""
+        mean, var, num_batches = (
+            self.get_buffer(name) for name in ("running_mean", "running_var", "num_batches")
+        )
+        if not self.training:
+            return self._affine((x - mean) * (var + self.eps).rsqrt())
+        batch_var, batch_mean = torch.var_mean(x, 0, correction=0)
+        deviation = (batch_var + self.eps).sqrt()
+        normal = (x - batch_mean) / deviation
+        with torch.no_grad():
+            if num_batches.item() >= self.warmup_steps:
+                running = (var + self.eps).sqrt()
+                scale = (deviation / running).clamp(1 / MAX_SCALE, MAX_SCALE)
+                shift = ((batch_mean - mean) / running).clamp(-MAX_SHIFT, MAX_SHIFT)
+            else:
+                scale, shift = torch.ones_like(mean), torch.zeros_like(mean)
+            mean.lerp_(batch_mean, self.momentum)
+            var.lerp_(batch_var, self.momentum)
+            num_batches += 1
+        return self._affine(normal * scale + shift)
+
+    def _affine(self, normal: Tensor) -> Tensor:
+        return normal * self.weight + self.bias
+
+
+BatchNorm: TypeAlias = nn.BatchNorm1d | nn.BatchNorm2d
+Norm: TypeAlias = nn.LayerNorm | nn.GroupNorm | BatchNorm | BatchRenorm
+
+Linear: TypeAlias = nn.Linear | AnyConv
+"""A layer with a weight (out, in, …) and an optional bias."""
+
+
+class Empty:
+    """A layer that is built without drawing from the global generator, to be filled later.
+
+    torch's own way to that, by the meta device, imports sympy: half a second and 50 MiB.
+    """
+
+    def reset_parameters(self) -> None:
+        """Leaves the memory as it is."""
+
+
+class EmptyLinear(Empty, nn.Linear):
+    """To be filled by `init_linear`."""
+
+
+class EmptyConv2d(Empty, nn.Conv2d):
+    """To be filled by `init_linear`."""
+
+
+def init_linear(
+    layer: Linear, init_fn: str | None, gain: float, generator: torch.Generator
+) -> None:
+    """Fills one linear layer or convolution.
+
+    `init_fn` is a name in torch.nn.init, applied to the weight; the bias is then zero. Without a
+    name, weight and bias are uniform in ±1/√fan_in, as torch does by default. `gain` scales the
+    weight if the initialiser has a gain.
+    """
+    with torch.no_grad():
+        if init_fn is None:
+            bound = 1 / math.sqrt(layer.weight[0].numel())
+            layer.weight.uniform_(-bound, bound, generator=generator)
+            if layer.bias is not None:
+                layer.bias.uniform_(-bound, bound, generator=generator)
+            return
+        apply_initialiser(layer.weight, init_fn, gain, generator)
+        if layer.bias is not None:
+            layer.bias.zero_()
+
+
+def apply_initialiser(
+    weight: Tensor, init_fn: str, gain: float, generator: torch.Generator
+) -> None:
+    """Calls torch.nn.init.`init_fn`, with gain and generator if it takes them."""
+    initialiser = getattr(nn.init, init_fn)
+    accepted = inspect.signature(initialiser).parameters
+    offered = {"gain": gain, "generator": generator}
+    initialiser(weight, **{k: v for k, v in offered.items() if k in accepted})
+
+
+def init_recurrent(cell: nn.RNNBase, init_fn: str | None, generator: torch.Generator) -> None:
+    """Fills recurrent layers, the matrix of every gate separately.
+
+    With a name in torch.nn.init the biases are zero. Without, all is uniform in ±1/√width, as torch
+    does by default.
+    """
+    bound = 1 / math.sqrt(cell.hidden_size)
+    with torch.no_grad():
+        for parameter in cell.parameters():
+            if init_fn is None:
+                parameter.uniform_(-bound, bound, generator=generator)
+            elif parameter.dim() == 1:
+                parameter.zero_()
+            else:
+                for gate in torch.split(parameter, cell.hidden_size):
+                    apply_initialiser(gate, init_fn, 1.0, generator)
+
+
+def norm_layers(
+    spec: NetSpec,
+    width: int,
+    batch_norm: type[BatchNorm],
+    layer_norm: Callable[[int], nn.LayerNorm | nn.GroupNorm],
+) -> list[Norm]:
+    """The normalisation layers that `spec` asks for after a layer of this width."""
+    norms: list[Norm] = []
+    if spec.batch_norm == "renorm":
+        norms.append(BatchRenorm(width))
+    elif spec.batch_norm:
+        norms.append(batch_norm(width))
+    if spec.layer_norm:
+        norms.append(layer_norm(width))
+    return norms
+
+
+def hidden_gain(activation: str | None) -> float:
+    """The gain that keeps the variance through `activation` (He et al., arXiv:1502.01852).
+
+    For tanh √2, as is customary in this field; 5/3 drives deep stacks into saturation.
+    """
+    known = {"ReLU": math.sqrt(2), "LeakyReLU": math.sqrt(2), "Tanh": math.sqrt(2), "SELU": 3 / 4}
+    return 1.0 if activation is None else known.get(activation_class(activation) or "", 1.0)
+
+
+def reject_single_samples(net: nn.Module) -> None:
+    """Every batch normalisation in `net` raises LabError when it learns from one sample.
+
+    The moments of one number are meaningless, and torch's own error does not name the spec's keys.
+    """
+    for module in net.modules():
+        if isinstance(module, AnyBatchNorm | BatchRenorm):
+            module.register_forward_pre_hook(_needs_several)
+
+
+def _needs_several(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+    (x,) = inputs
+    if module.training and x.numel() == x.shape[1]:
+        raise LabError(
+            "agent.net: batch normalisation cannot learn from one sample alone; make the batch "
+            "larger (agent.memory.batch_size, training_frequency × num_envs, minibatch_size, or "
+            "episodes of more than one step), or use layer_norm"
+        )

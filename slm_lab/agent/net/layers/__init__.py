@@ -1,1 +1,0 @@
-"""Layers, activations and initialisation."""
