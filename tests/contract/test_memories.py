@@ -10,8 +10,9 @@ import torch
 from slm_lab.agent.batch import Act, Rollout, TransitionSource
 from slm_lab.core.registry import MEMORIES
 from slm_lab.spec import builtin as _builtin  # registers the lab's own parts  # noqa: F401
+from tests.contract.parts_table import MEMORY_ROWS
 from tests.contract.playing import same, saved
-from tests.contract.table import MEMORY_ROWS, cases
+from tests.contract.table import cases
 
 ALL = pytest.mark.parametrize("case", cases(MEMORY_ROWS))
 N, STEPS = 3, 40

@@ -4,7 +4,8 @@ import typing
 
 from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS
 from slm_lab.spec.schema.algorithm import ActionPolicy, AlgorithmSpec
-from tests.contract.table import ALGORITHM_ROWS, MEMORY_ROWS, NET_ROWS, built
+from tests.contract.parts_table import MEMORY_ROWS, NET_ROWS
+from tests.contract.table import ALGORITHM_ROWS, built
 
 SPECS = [row.spec.agent for rows in ALGORITHM_ROWS.values() for row in rows.values()]
 

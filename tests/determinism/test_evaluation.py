@@ -3,7 +3,6 @@
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from pandas.testing import assert_frame_equal
 
 from slm_lab.metrics.row import EVAL_COLUMNS
@@ -11,6 +10,7 @@ from slm_lab.session.evaluator import Evaluator, snapshot_of
 from slm_lab.session.rigorous_eval import RigorousEval
 from slm_lab.spec.profile import dev_profile
 from slm_lab.storage.checkpoint import CheckpointStore
+from tests.contract.runs import assert_same_run, stop_at
 from tests.support import make_session, parse, ppo, reinforce, rows, run_session
 
 SPECS = {
@@ -42,26 +42,12 @@ def eval_rows(session):
     return pd.read_csv(session.paths.eval_rows).drop(columns="wall_t")
 
 
-def weights(session):
-    return {name: flat.vector.clone() for name, flat in session.agent.learner.flats.items()}
-
-
-def stop_at(frame):
-    def stop(session):
-        if session.clock.frame >= frame:
-            session.board.request_stop()
-
-    return stop
-
-
 @pytest.mark.parametrize("name", SPECS)
 def test_a_training_that_is_evaluated_has_the_rows_of_one_that_is_not(name, tmp_path):
     plain = run_session(spec_of(name), tmp_path / "plain")
     watched = run_session(evaluated(name), tmp_path / "watched")
     assert not plain.paths.eval_rows.exists()
-    assert_frame_equal(rows(watched), rows(plain), check_exact=True)
-    for part, vector in weights(plain).items():
-        assert torch.equal(vector, weights(watched)[part])
+    assert_same_run(watched, plain)
     np.testing.assert_array_equal(watched.env.statistics, plain.env.statistics)
 
 

@@ -6,11 +6,9 @@ import re
 import sys
 from pathlib import Path
 
-import gymnasium
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from gymnasium.envs.classic_control import CartPoleEnv
 from pandas.testing import assert_frame_equal
 
@@ -23,7 +21,12 @@ from slm_lab.session.session import Session
 from slm_lab.session.status_board import StatusBoard
 from slm_lab.session.video import VideoRecorder
 from slm_lab.storage.run_dir import RunDir
-from tests.contract.runs import global_generators, poison_global_generators, vectors
+from tests.contract.runs import (
+    assert_same_run,
+    global_generators,
+    poison_global_generators,
+    stop_at,
+)
 from tests.faults.lab import call, write_spec
 from tests.support import make_session, parse, ppo, q_learning, rows, run_session
 from tests.video import read_video
@@ -66,14 +69,6 @@ def videos(session):
     return dict(sorted(found.items()))
 
 
-def stop_at(frame):
-    def stop(session):
-        if session.clock.frame >= frame:
-            session.board.request_stop()
-
-    return stop
-
-
 @pytest.mark.parametrize("name", SPECS)
 def test_a_training_that_is_recorded_is_the_one_that_is_not(name, tmp_path):
     plain = run_session(spec_of(name), tmp_path / "plain")
@@ -83,9 +78,7 @@ def test_a_training_that_is_recorded_is_the_one_that_is_not(name, tmp_path):
     assert global_generators() == before
     assert not videos(plain)
     assert list(videos(filmed)) == FRAMES
-    assert_frame_equal(rows(filmed), rows(plain), check_exact=True)
-    for part, vector in vectors(plain).items():
-        assert torch.equal(vector, vectors(filmed)[part])
+    assert_same_run(filmed, plain)
     np.testing.assert_array_equal(filmed.env.statistics, plain.env.statistics)
 
 
@@ -193,17 +186,14 @@ class Broken(CartPoleEnv):
 
 
 @pytest.fixture
-def odd():
+def odd(registered):
     """A spec of CartPole as another class."""
 
     def make(env):
-        gymnasium.register("Odd-v0", entry_point=env)
-        data = SPECS["cartpole"]
-        keys = {**data["env"], "name": "Odd-v0"}
-        return {**data, "env": keys, "meta": {**data["meta"], "record_video": 250}}
+        name = registered("Odd-v0", env)
+        return ppo(**CARTPOLE, env__name=name, meta__record_video=250)
 
-    yield make
-    del gymnasium.registry["Odd-v0"]
+    return make
 
 
 def test_what_cannot_be_drawn_is_told_once_and_the_training_goes_on(odd, tmp_path, capfd, caplog):
@@ -235,11 +225,11 @@ def test_a_run_that_goes_on_may_begin_or_cease_to_be_recorded(tmp_path):
     write_spec(tmp_path, SPECS["cartpole"])
     file = str(tmp_path / "spec.json")
     run = Run(RunRequest(file, None, "train", data_dir=tmp_path / "data"))
-    run._lock.release()
+    run.release()
     for text, value in [("250", 250), ("null", None)]:
         sets = (f"meta.record_video={text}",)
         run = Run(RunRequest(file, None, f"train@{run.run_dir.root}", sets))
-        run._lock.release()
+        run.release()
         assert run.spec.meta.record_video == value
 
 

@@ -292,7 +292,7 @@ class AtariEnvs(SameStepEnvs):
     @override
     def reset(self) -> Array:
         """Begins new games everywhere, the first time with the seeds."""
-        obs, info = self._env.reset(seed=self._seed)
+        obs, info = self.env.reset(seed=self._seed)
         self._seed = None
         self._began = _frames_before(info)
         return np.asarray(obs)
@@ -309,7 +309,7 @@ class AtariEnvs(SameStepEnvs):
                 error = IndexError(f"there are {self._num_actions} actions")
                 error.add_note(step_failure_note("native", int(unknown.argmax()), action))
                 raise error
-        obs, reward, terminated, truncated, info = self._env.step(action)
+        obs, reward, terminated, truncated, info = self.env.step(action)
         reward = reward.astype(np.float64)
         self._steps += 1
         done = terminated | truncated

@@ -69,12 +69,9 @@ def test_a_module_that_raises_while_it_is_imported_is_told_in_one_line(
     assert "\n" not in problem.message
 
 
-def test_a_plug_in_that_offers_an_id_of_another_is_refused(env_spec):
+def test_a_plug_in_that_offers_an_id_of_another_is_refused(env_spec, registries):
     ENVS.register("CartPole-v1", None, "somebody.else:Thing")
-    try:
-        (problem,) = check_env(env_spec("CartPole-v1"))
-    finally:
-        del ENVS._entries["CartPole-v1"]
+    (problem,) = check_env(env_spec("CartPole-v1"))
     assert "somebody.else:Thing offers it, too" in problem.message
 
 
@@ -152,40 +149,30 @@ def test_a_missing_extra_is_named_with_its_pip_command(env_spec, build, monkeypa
     assert extra in [e.name for e in EXTRAS]
 
 
-def test_keys_of_a_simulator_that_does_not_import_are_not_judged(env_spec, build):
-    gymnasium.register("Absent-v0", entry_point="no_such_simulator:Env")
-    try:
-        assert check_env(env_spec("Absent-v0", kwargs={"speed": 1})) == []
-        with pytest.raises(LabError, match="no_such_simulator"):
-            build("Absent-v0", kwargs={"speed": 1})
-    finally:
-        del gymnasium.registry["Absent-v0"]
+def test_keys_of_a_simulator_that_does_not_import_are_not_judged(env_spec, build, registered):
+    registered("Absent-v0", "no_such_simulator:Env")
+    assert check_env(env_spec("Absent-v0", kwargs={"speed": 1})) == []
+    with pytest.raises(LabError, match="no_such_simulator"):
+        build("Absent-v0", kwargs={"speed": 1})
 
 
 def test_an_environment_whose_code_raises_when_it_is_imported_is_one_line(
-    env_spec, tmp_path, monkeypatch
+    env_spec, tmp_path, monkeypatch, registered
 ):
     """As MuJoCo does with a MUJOCO_GL that is not there."""
     (tmp_path / "raises_at_once.py").write_text("None.glGetError")
     monkeypatch.syspath_prepend(tmp_path)
-    gymnasium.register("RaisesAtOnce-v0", entry_point="raises_at_once:Env")
-    try:
-        with pytest.raises(UsageError, match=r"^RaisesAtOnce-v0 does not import: .*glGetError'$"):
-            check_env(env_spec("RaisesAtOnce-v0", kwargs={"size": 3}))
-    finally:
-        del gymnasium.registry["RaisesAtOnce-v0"]
+    registered("RaisesAtOnce-v0", "raises_at_once:Env")
+    with pytest.raises(UsageError, match=r"^RaisesAtOnce-v0 does not import: .*glGetError'$"):
+        check_env(env_spec("RaisesAtOnce-v0", kwargs={"size": 3}))
 
 
-def test_a_simulator_that_fails_to_import_is_reported_as_gymnasium_says(build):
+def test_a_simulator_that_fails_to_import_is_reported_as_gymnasium_says(build, registered):
     def broken(**kwargs):
         raise gymnasium.error.DependencyNotInstalled("run pip install something")
 
-    gymnasium.register("Broken-v0", entry_point=broken)
-    try:
-        with pytest.raises(MissingExtraError, match="pip install something"):
-            build("Broken-v0")
-    finally:
-        del gymnasium.registry["Broken-v0"]
+    with pytest.raises(MissingExtraError, match="pip install something"):
+        build(registered("Broken-v0", broken))
 
 
 def test_other_refusals_of_gymnasium_are_lab_errors(build):
@@ -193,14 +180,12 @@ def test_other_refusals_of_gymnasium_are_lab_errors(build):
         build("FrozenLake-v1", kwargs={"map_name": "9x9"})
 
 
-def test_a_plug_in_environment_is_made_by_its_name(build):
+def test_a_plug_in_environment_is_made_by_its_name(build, registries, monkeypatch):
+    monkeypatch.setattr(gymnasium, "registry", dict(gymnasium.registry))
     ENVS.register("PluggedIn-v0", None, "gymnasium.envs.classic_control.cartpole:CartPoleEnv")
-    try:
-        env = build("PluggedIn-v0", max_t=7)
-        assert env.reset().shape == (3, 4)
-        assert env.exact_state
-    finally:
-        del ENVS._entries["PluggedIn-v0"], gymnasium.registry["PluggedIn-v0"]
+    env = build("PluggedIn-v0", max_t=7)
+    assert env.reset().shape == (3, 4)
+    assert env.exact_state
 
 
 def test_checking_is_quick_and_imports_no_simulator_and_no_torch():

@@ -44,21 +44,6 @@ class Faulty(gymnasium.Env):
         return self.step_result
 
 
-@pytest.fixture
-def registered():
-    """Registers environments for the length of a test."""
-    names = []
-
-    def register(name, **keys):
-        gymnasium.register(name, **keys)
-        names.append(name)
-        return name
-
-    yield register
-    for name in names:
-        del gymnasium.registry[name]
-
-
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_an_exception_says_which_environment_and_action_caused_it(build, registered, mode):
     env = build(registered("Fragile-v0", entry_point=Fragile), vectorization_mode=mode)
@@ -147,7 +132,7 @@ def test_an_error_of_the_environment_itself_is_not_taken_for_what_it_returns(bui
 def test_a_worker_that_is_killed_is_noticed_at_once(build):
     env = build("CartPole-v1", vectorization_mode="async")
     env.reset()
-    worker = env._raw._env.processes[1]
+    worker = env.raw.env.processes[1]
     worker.kill()
     worker.join()
     start = time.perf_counter()
@@ -217,8 +202,8 @@ def test_a_native_environment_that_resets_in_the_same_step_is_used(
         vector_entry_point=DenseFinalObs,
     )
     env = build(name, max_t=6)
-    assert isinstance(env._raw._env, DenseFinalObs)
-    assert env._raw._env.autoreset_mode is AutoresetMode.SAME_STEP
+    assert isinstance(env.raw.env, DenseFinalObs)
+    assert env.raw.env.autoreset_mode is AutoresetMode.SAME_STEP
     assert not env.exact_state
     obs = env.reset()
     for count, action in enumerate(random_actions(env, 20), start=1):
@@ -241,7 +226,7 @@ def test_a_native_environment_that_resets_late_falls_back_to_sync(build, registe
         vector_entry_point=LateReset,
     )
     env = build(name, max_t=6)
-    assert type(env._raw).__name__ == "SyncEnvs"
+    assert type(env.raw).__name__ == "SyncEnvs"
 
 
 @pytest.mark.parametrize("mode", ["sync", None])

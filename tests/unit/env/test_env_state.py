@@ -106,10 +106,8 @@ class Counter(gymnasium.Env):
 
 
 @pytest.fixture
-def counter():
-    gymnasium.register("Counter-v0", entry_point=Counter)
-    yield "Counter-v0"
-    del gymnasium.registry["Counter-v0"]
+def counter(registered):
+    return registered("Counter-v0", Counter)
 
 
 def test_without_an_adapter_fresh_episodes_begin_and_the_rest_is_restored(
@@ -138,11 +136,9 @@ def test_a_wrapper_without_an_adapter_is_not_restored_by_halves():
 
 
 @pytest.fixture
-def checked():
+def checked(registered):
     """An environment that is made with the wrappers of `gymnasium.make` inside."""
-    gymnasium.register("Checked-v0", entry_point=lambda: gymnasium.make("CartPole-v1"))
-    yield "Checked-v0"
-    del gymnasium.registry["Checked-v0"]
+    return registered("Checked-v0", lambda: gymnasium.make("CartPole-v1"))
 
 
 @pytest.mark.parametrize("steps_before", [0, 1, 20])

@@ -32,10 +32,8 @@ class Lives(gymnasium.Env):
 
 
 @pytest.fixture
-def lives():
-    gymnasium.register("Lives-v0", entry_point=Lives)
-    yield "Lives-v0"
-    del gymnasium.registry["Lives-v0"]
+def lives(registered):
+    return registered("Lives-v0", Lives)
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])

@@ -29,7 +29,7 @@ def made(file, folder, mode, *sets, name="t", **more):
     """A run made ready, whose folder another one may take at once."""
     request = RunRequest(str(file), name, mode, sets, data_dir=folder / "data", **more)
     ready = Run(request)
-    ready._lock.release()
+    ready.release()
     return ready
 
 

@@ -99,9 +99,9 @@ def test_what_each_rank_has_in_place_of_the_specs_keys_is_told_and_recorded(tmp_
 def taken_up(folder, **changes):
     """The same, begun and ready to go on."""
     run, _ = made_ready(folder, **changes)
-    run._lock.release()
+    run.release()
     again = Run(RunRequest(str(folder / "spec.json"), "small", f"train@{run.run_dir.root}"))
-    again._lock.release()
+    again.release()
     return again
 
 
@@ -145,7 +145,7 @@ def test_what_was_trained_on_a_gpu_needs_none_once_it_has_ended(tmp_path, monkey
     monkeypatch.setattr("slm_lab.experiment.run.have_ended", lambda *_: ([has_ended], [None]))
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     run, _ = made_ready(tmp_path, agent__net__gpu=True)
-    run._lock.release()
+    run.release()
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     request = RunRequest(str(tmp_path / "spec.json"), "small", f"train@{run.run_dir.root}")
     with nullcontext() if has_ended else pytest.raises(SpecError, match="torch sees no GPU here"):
@@ -165,7 +165,7 @@ def test_what_was_saved_and_is_gone_is_not_trained_anew(
     tmp_path, monkeypatch, ending, frame, saved, is_refused
 ):
     run, _ = made_ready(tmp_path)
-    run._lock.release()
+    run.release()
     told = {"sessions": [{"session": 0, "ending": ending, "frame": frame}]}
     run.run_dir.trial_metrics_file(0).write_text(json.dumps(told))
     manifest = Manifest(frame, 1, {}, ending == "finished", {}, ()) if saved else None

@@ -19,7 +19,7 @@ def saved(tmp_path):
     data = tmp_path / "data"
     data.mkdir()
     run = Run(RunRequest(spec_file, NAME, "train", data_dir=data))
-    run._lock.release()
+    run.release()
     return SavedRun(SavedRunRequest(spec_file, NAME, "latest", data_dir=data))
 
 

@@ -33,10 +33,8 @@ class Scripted(gymnasium.Env):
 
 
 @pytest.fixture(autouse=True)
-def registered():
-    gymnasium.register("Scripted-v0", Scripted)
-    yield
-    del gymnasium.registry["Scripted-v0"]
+def _scripted(registered):
+    registered("Scripted-v0", Scripted)
 
 
 def scripted(**meta):

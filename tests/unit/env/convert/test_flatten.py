@@ -125,21 +125,6 @@ UNSUPPORTED = {
 }
 
 
-@pytest.fixture
-def registered():
-    """Registers environments for the length of a test."""
-    names = []
-
-    def register(name, entry_point, **keys):
-        gymnasium.register(name, entry_point=entry_point, **keys)
-        names.append(name)
-        return name
-
-    yield register
-    for name in names:
-        del gymnasium.registry[name]
-
-
 @pytest.mark.parametrize("mode", ["sync", "async"])
 @pytest.mark.parametrize("kind", UNSUPPORTED)
 def test_a_part_that_is_no_vector_is_refused_by_its_path(build, registered, kind, mode):
@@ -405,7 +390,7 @@ class NativeWalk(SyncVectorEnv):
 def test_a_native_environment_with_parts_falls_back_to_sync(build, registered, draws):
     name = registered("Native-v0", Walk, vector_entry_point=NativeWalk)
     env = build(name)
-    assert type(env._raw).__name__ == "SyncEnvs"
+    assert type(env.raw).__name__ == "SyncEnvs"
     assert env.reset().shape == (3, 10)
     assert env.step(draws(env, 1)[0]).next_obs.dtype == np.float32
     with pytest.raises(SpecError, match=r"come in parts .*; use sync, async or null") as caught:

@@ -91,8 +91,8 @@ def test_the_words_of_every_environment_are_those_of_a_game_too(build, mode):
 def test_a_variant_of_a_game_is_played_in_single_environments(build):
     env = build("ALE/Breakout-v5", mode=4, difficulty=1)
     assert env.exact_state
-    assert {game.unwrapped.ale.getInt("random_seed") for game in env._raw._envs}
-    variants = {(g.unwrapped._game_mode, g.unwrapped._game_difficulty) for g in env._raw._envs}
+    assert {game.unwrapped.ale.getInt("random_seed") for game in env.raw.envs}
+    variants = {(g.ale.getMode(), g.ale.getDifficulty()) for g in env.raw.envs}
     assert variants == {(4, 1)}
 
 

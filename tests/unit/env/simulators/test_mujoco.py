@@ -140,7 +140,7 @@ from slm_lab.spec.schema.env import EnvSpec
 env = make_env(EnvSpec(name="HalfCheetah-v5", num_envs=1, max_frame=1), seed=0)
 env.reset()
 print("made")
-single = env._raw._envs[0].unwrapped
+single = env.raw.envs[0].unwrapped
 single.data.qpos[:] = 1e200
 single.step(single.action_space.sample())
 env.close()

@@ -282,12 +282,8 @@ def test_a_check_names_what_envpool_cannot_do(env_spec, name, keys, paths):
 
 
 @needs_envpool
-def test_what_envpool_has_not_copied_from_gymnasium_is_refused(env_spec):
-    gymnasium.register("Own-v0", "tests.unit.env.vector.test_envpool:Counters")
-    try:
-        (problem,) = check_env(env_spec("Own-v0", **POOL))
-    finally:
-        del gymnasium.registry["Own-v0"]
+def test_what_envpool_has_not_copied_from_gymnasium_is_refused(env_spec, registered):
+    (problem,) = check_env(env_spec(registered("Own-v0", f"{__name__}:Counters"), **POOL))
     assert str(problem) == "env.backend = 'envpool': envpool has no Own-v0; use \"gymnasium\""
 
 

@@ -192,9 +192,9 @@ def test_only_the_best_keep_their_models(run_dir, keep):
 
 def test_models_of_those_that_run_are_kept(run_dir):
     pool = FakePool(score_at, cpus=2)
-    search = search_of(run_dir, pool=pool, keep=1, searcher=Listed(points(0.9, 0.5, 0.6)))
+    searcher = Listed(points(0.9, 0.5, 0.6))
     scheduler = Scripted({(0, 100): [Decision(0, Action.STOP)]})
-    search._scheduler = scheduler
+    search = search_of(run_dir, pool=pool, keep=1, searcher=searcher, scheduler=scheduler)
     model = run_dir.session(1, 0).models / "small_t1_s0_state_000001_5.pt"
     model.touch()
     seen = []

@@ -84,7 +84,7 @@ def test_what_is_given_back_can_be_had_again(steps):
 )
 def test_what_never_has_room_is_refused(wanted, key):
     with pytest.raises(
-        UsageError, match=rf"meta\.search_resources\.{key} = {wanted._asdict()[key]:g}"
+        UsageError, match=rf"meta\.search_resources\.{key} = {getattr(wanted, key):g}"
     ):
         Resources(2, 1).check(wanted)
 
