@@ -123,7 +123,7 @@ def test_the_caller_may_reuse_its_arrays(case):
 
 @ALL
 @pytest.mark.parametrize("when", [0, 3, 19, 33])
-def test_a_memory_that_was_saved_and_loaded_goes_on_as_before(case, when):
+def test_a_memory_that_was_saved_and_loaded_continues_as_before(case, when):
     """Loaded into a memory that has held something else, under another seed."""
     whole = batches(build(case), stream())
     steps = list(stream())

@@ -46,7 +46,7 @@ def test_a_resumed_run_equals_the_uninterrupted_one(algorithm, tmp_path):
     assert rows(whole)["total_reward"].notna().any()
 
 
-def test_native_games_go_on_with_new_ones_and_a_memory_of_single_frames(tmp_path, caplog):
+def test_native_games_continue_with_new_ones_and_a_memory_of_single_frames(tmp_path, caplog):
     spec = parse(
         q_learning(
             "DoubleDQN",

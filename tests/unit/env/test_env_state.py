@@ -39,7 +39,7 @@ def leaves(state):
 
 @pytest.mark.parametrize("steps_before", [0, 17, 60])
 @pytest.mark.parametrize(("name", "mode"), WAYS)
-def test_a_restored_environment_goes_on_bit_for_bit(
+def test_a_restored_environment_continues_bit_for_bit(
     build, random_actions, name, mode, steps_before
 ):
     keys = {
@@ -142,7 +142,7 @@ def checked(registered):
 
 
 @pytest.mark.parametrize("steps_before", [0, 1, 20])
-def test_wrappers_of_gymnasium_go_on_with_the_environment(
+def test_wrappers_of_gymnasium_continue_with_the_environment(
     build, random_actions, checked, steps_before
 ):
     env, restored = build(checked, 1), build(checked, 2)

@@ -55,7 +55,7 @@ def test_the_learner_sees_ends_where_scores_count_whole_episodes(build, lives, m
         np.testing.assert_array_equal(finished.episode_length, [6, 6])
 
 
-def test_discounted_returns_begin_anew_with_every_end_that_the_learner_sees(build, lives):
+def test_discounted_returns_restart_with_every_end_that_the_learner_sees(build, lives):
     env = build(lives, num_envs=1, normalize_reward=True, gamma=0.5)
     env.reset()
     running = []
@@ -65,7 +65,7 @@ def test_discounted_returns_begin_anew_with_every_end_that_the_learner_sees(buil
     assert running == [1, 2.5, 0, 4, 7, 0]
 
 
-def test_a_reset_that_is_asked_for_begins_a_new_episode(build, lives):
+def test_an_explicit_reset_begins_a_new_episode(build, lives):
     env = build(lives, num_envs=1)
     env.reset()
     for _ in range(3):

@@ -11,7 +11,7 @@ def test_a_word_alone_begins_a_fresh_run(verb):
 
 @pytest.mark.parametrize("verb", ["train", "search", "eval", "enjoy"])
 @pytest.mark.parametrize("run", ["latest", "data/ppo_2026_01_01_000000", "/tmp/a@b"])
-def test_what_follows_the_at_is_the_run_that_is_meant(verb, run):
+def test_the_text_after_the_at_names_the_run(verb, run):
     assert parse_mode(f"{verb}@{run}") == Mode(verb, run)
 
 

@@ -48,7 +48,7 @@ def test_a_template_is_resumed_with_the_spec_it_was_started_with(tmp_path, sets)
         assert again.notes == ()
 
 
-def test_another_value_of_a_variable_is_refused_and_so_is_one_that_there_is_not(tmp_path):
+def test_another_value_of_a_variable_and_an_unknown_variable_are_refused(tmp_path):
     file = template(tmp_path)
     made(file, tmp_path, "train", *START)
     with pytest.raises(SpecError, match=r"-s env = 'Acrobot-v1': .* started with \"CartPole-v1\""):

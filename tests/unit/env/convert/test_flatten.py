@@ -63,7 +63,7 @@ class Sampled(gymnasium.Env):
 
 
 @given(NESTED, st.integers(0, 999))
-def test_what_comes_in_parts_is_seen_as_one_vector_within_its_space(space, seed):
+def test_observations_in_parts_are_one_vector_within_their_space(space, seed):
     raw, _ = Sampled(space).reset(seed=seed)
     env = flatten_parts(Sampled(space), "X")
     obs, _ = env.reset(seed=seed)
@@ -195,7 +195,7 @@ class Dishonest(Sampled):
 
 
 @pytest.mark.parametrize("what", DISHONEST)
-def test_an_observation_outside_its_space_is_told_with_environment_and_key(what):
+def test_an_observation_outside_its_space_is_reported_with_environment_and_key(what):
     seen, message = DISHONEST[what]
     env = flatten_parts(Dishonest(seen), "Bad-v0")
     env.reset(seed=0)
@@ -329,7 +329,7 @@ def test_the_vector_is_normalised_component_by_component(build, walk, draws):
     assert all(row in env.observation_space for row in obs)
 
 
-def test_an_environment_with_parts_and_an_adapter_goes_on_bit_for_bit(
+def test_an_environment_with_parts_and_an_adapter_continues_bit_for_bit(
     build, walk, draws, monkeypatch
 ):
     adapter = state.attributes("count", "place")

@@ -120,7 +120,7 @@ def test_annotations_that_are_no_strings_count_as_well(refused):
     }
 
 
-def test_keys_and_values_are_told_together(refused):
+def test_keys_and_values_are_reported_together(refused):
     assert list(refused({"gpa": 3, "gap": "three"})) == ["gpa", "gap"]
 
 

@@ -237,7 +237,7 @@ class Recorder:
 
 @pytest.mark.parametrize("mode", ["native", "sync"])
 @pytest.mark.parametrize("action", [6, -7])
-def test_an_action_that_there_is_not_fails_and_does_not_hang(build, mode, action):
+def test_an_invalid_action_fails_and_does_not_hang(build, mode, action):
     env = build("ALE/Pong-v5", vectorization_mode=mode)
     env.reset()
     with pytest.raises(IndexError) as failure:
@@ -259,7 +259,7 @@ def rollout(env, count):
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
 @pytest.mark.parametrize("name", ["ALE/Pong-v5", "ALE/Breakout-v5"])
-def test_a_restored_game_goes_on_bit_for_bit(build, name, mode):
+def test_a_restored_game_continues_bit_for_bit(build, name, mode):
     keys = {"num_envs": 2, "vectorization_mode": mode, "life_loss_info": True}
     env, restored = build(name, 1, **keys), build(name, 2, **keys)
     actions = actions_for(env, 300 if mode == "sync" else 150)
@@ -285,7 +285,7 @@ def torch_loads(state):
     return True
 
 
-def test_a_native_game_cannot_be_restored_and_begins_one_that_was_not_seen_before(build):
+def test_a_native_game_is_not_restored_and_another_begins(build):
     env, restored = (build("ALE/Breakout-v5", seed=3) for _ in range(2))
     first = env.reset()
     for action in actions_for(env, 20):

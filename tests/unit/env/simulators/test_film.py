@@ -73,7 +73,7 @@ def test_an_episode_is_what_it_begins_with_and_what_each_step_ends_in():
     assert album.frames == [6, 7]
 
 
-def test_an_episode_that_goes_on_is_one():
+def test_an_episode_that_continues_is_one():
     album = Album()
     play(Filmed(Counting(continues=True), "Counting-v0", album), 7)
     assert album.episodes == [[0, 1, 2, 3, 4, 5, 6]]
@@ -81,7 +81,7 @@ def test_an_episode_that_goes_on_is_one():
 
 
 @pytest.mark.parametrize(("given", "expected"), [(None, 12.0), (15.0, 15.0)])
-def test_the_speed_is_the_environments_or_the_one_that_is_given(given, expected):
+def test_the_speed_is_the_given_one_or_the_environments(given, expected):
     album = Album()
     play(Filmed(Counting(), "Counting-v0", album, given), 1)
     assert album.fps == {expected}

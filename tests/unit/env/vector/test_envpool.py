@@ -101,7 +101,7 @@ def test_a_pool_that_is_restored_begins_from_seeds_of_its_own():
     assert made[-1] == made[0][:2]
 
 
-def test_an_action_that_there_is_not_is_refused_by_a_pool():
+def test_a_pool_refuses_an_invalid_action():
     pool = EnvpoolEnvs(Counters, 2, 0, None)
     pool.reset()
     with pytest.raises(IndexError, match="there are 2 actions") as caught:

@@ -135,7 +135,7 @@ def test_of_actors_the_frames_per_process_are_those_of_each_and_the_learner_coun
     assert from_actors.cores_used == alone.cores_used
 
 
-def test_a_failure_is_noted_and_the_others_go_on(run, stand):
+def test_a_failure_is_noted_and_the_others_continue(run, stand):
     stand.ending = Ending.FAILED
     assert go_on(run, 1) == [Ending.FAILED]
     stand.ending = Ending.FINISHED
@@ -164,7 +164,7 @@ def test_what_was_stopped_is_not_measured_but_can_be_drawn(run, stand):
     assert all(path.stat().st_size for path in run.draw())
 
 
-def test_resuming_goes_on_with_what_is_missing_in_the_folders_that_there_are(run, stand):
+def test_resuming_continues_with_what_is_missing_in_the_folders_that_there_are(run, stand):
     go_on(run, 1)
     stand.ending = Ending.INTERRUPTED
     go_on(run, 1)
@@ -181,7 +181,7 @@ def test_resuming_goes_on_with_what_is_missing_in_the_folders_that_there_are(run
     assert [summary.finished for summary in later.comparison().summaries] == [2, 2]
 
 
-def test_a_training_that_was_killed_before_it_wrote_anything_begins_anew(run, stand):
+def test_a_training_that_was_killed_before_it_wrote_anything_restarts(run, stand):
     training = run.prepare(run.to_run[0])
     training.run_dir.spec_file.unlink()
     later = reopened(run)

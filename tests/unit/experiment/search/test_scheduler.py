@@ -33,7 +33,7 @@ def asha(**args):
     return AshaSpec(**given)
 
 
-def test_where_nobody_judges_all_go_on_in_their_order():
+def test_without_a_scheduler_all_trials_continue_in_order():
     scheduler = NoScheduler()
     scheduler.add(0, {})
     assert scheduler.report(0, 100, -1e9) == []
@@ -81,7 +81,7 @@ def test_the_default_grace_of_asha_is_a_sixteenth_of_the_budget(frame, is_stoppe
     assert told == ([(1, STOP)] if is_stopped else [])
 
 
-def test_asha_hears_no_more_of_what_it_has_stopped():
+def test_asha_ignores_reports_of_a_stopped_trial():
     scheduler = judge_of(asha(), 1600)
     heard(scheduler, (0, 200, 10.0), (1, 200, 5.0))
     assert heard(scheduler, (1, 400, 1e9), (1, 1600, 1e9)) == []
@@ -165,7 +165,7 @@ def test_hyperband_pauses_at_a_rung_until_the_last_of_a_bracket_is_there():
         assert scheduler.choose([3, 4, 5, 6]) is None
 
 
-def test_hyperband_lets_the_best_third_go_on_and_stops_the_others():
+def test_hyperband_lets_the_best_third_continue_and_stops_the_others():
     scheduler = begun(hyperband(), range(17))
     scores = {3: 5.0, 4: 1.0, 5: 4.0, 6: 2.0}
     heard(scheduler, *((t, 300, s) for t, s in scores.items()))
@@ -180,7 +180,7 @@ def test_hyperband_lets_the_best_third_go_on_and_stops_the_others():
     assert heard(scheduler, (chosen, 600, 9.0)) == []
 
 
-def test_hyperband_goes_on_with_the_last_to_come_where_it_is_among_the_best():
+def test_hyperband_continues_with_the_last_to_come_where_it_is_among_the_best():
     scheduler = begun(hyperband(), range(17))
     heard(scheduler, *((t, 300, float(t)) for t in (3, 4, 5, 6)))
     told = heard(scheduler, (7, 300, 100.0))
@@ -198,7 +198,7 @@ def test_hyperband_halves_a_bracket_at_each_of_its_rungs():
     assert scheduler.choose([14]) == 14
 
 
-def test_hyperband_does_not_wait_for_one_that_failed():
+def test_hyperband_does_not_wait_for_a_failed_trial():
     scheduler = begun(hyperband(), range(17))
     heard(scheduler, *((t, 300, float(t)) for t in (3, 4, 5, 6)))
     orders = scheduler.end(7)
@@ -211,7 +211,7 @@ def test_hyperband_has_to_know_all_before_the_first_begins():
     assert not judge_of(asha()).needs_all
 
 
-def test_hyperband_chooses_nobody_that_must_wait():
+def test_hyperband_chooses_no_trial_that_must_wait():
     rng = np.random.default_rng(0)
     scheduler = hyperband()
     waiting, frames, over = set(range(17)), dict.fromkeys(range(17), 0), set()
@@ -275,14 +275,14 @@ def outcome(spec, seed):
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda s: s.name)
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_a_fresh_judge_that_is_told_the_same_gives_the_same_orders(spec, seed):
+def test_a_fresh_judge_that_is_reported_the_same_gives_the_same_orders(spec, seed):
     first = outcome(spec, seed)
     random.seed(7)
     np.random.seed(7)  # noqa: NPY002 - as what it must not depend on
     assert outcome(spec, seed) == first
 
 
-def test_the_seed_decides_who_begins_to_halve_later():
+def test_the_seed_decides_what_begins_to_halve_later():
     told = {str(outcome(asha(brackets=3), seed)) for seed in range(8)}
     assert len(told) > 1
 

@@ -162,7 +162,7 @@ def test_what_actors_and_a_learner_cannot_train_is_refused(raw, problem):
 
 
 @pytest.mark.parametrize("raw", [*TRAINED.values(), *IMITATING.values(), *WHOLE_EPISODES])
-def test_nothing_of_all_this_counts_in_another_mode(raw):
+def test_the_same_specs_are_accepted_in_another_mode(raw):
     settings = {"unroll_length": 1, "correction": "vtrace", "inference": "learner"}
     assert_problem(changed(raw, meta__actor_learner=settings), None)
 
