@@ -75,14 +75,24 @@ def stand(monkeypatch):
 
 
 @pytest.fixture
-def run(tmp_path, stand):
+def begin(tmp_path, stand):
+    """Begins a comparison of one process with a mode."""
+
+    def make(mode="synced", workers=1, seeds=1, **options):
+        file, data = tmp_path / "spec.json", tmp_path / "data"
+        file.write_text(json.dumps({"small": ppo(env__max_frame=BUDGET)}))
+        request = CompareRequest(
+            str(file), None, (mode,), (workers,), seeds, data_dir=data, **options
+        )
+        return CompareRun.begin(request)
+
+    return make
+
+
+@pytest.fixture
+def run(begin):
     """A comparison of one process with two workers, under two seeds."""
-    file = tmp_path / "spec.json"
-    file.write_text(json.dumps({"small": ppo(env__max_frame=BUDGET)}))
-    request = CompareRequest(
-        str(file), None, ("synced",), (2,), 2, threshold=500.0, data_dir=tmp_path / "data"
-    )
-    return CompareRun.begin(request)
+    return begin(workers=2, seeds=2, threshold=500.0)
 
 
 def go_on(run, number):
@@ -120,13 +130,9 @@ def test_what_is_measured_is_what_the_rows_say(run):
 
 
 def test_of_actors_the_frames_per_process_are_those_of_each_and_the_learner_counts_for_none(
-    tmp_path, stand
+    begin,
 ):
-    file = tmp_path / "spec.json"
-    file.write_text(json.dumps({"small": ppo(env__max_frame=BUDGET)}))
-    run = CompareRun.begin(
-        CompareRequest(str(file), None, ("actor_learner",), (4,), 1, data_dir=tmp_path / "data")
-    )
+    run = begin("actor_learner", workers=4)
     assert go_on(run, 2) == [Ending.FINISHED] * 2
     alone, from_actors = (each.trainings[0] for each in run.comparison().outcomes)
     np.testing.assert_array_equal(alone.frame, alone.total_frame)
@@ -194,20 +200,15 @@ def test_only_one_process_works_in_a_comparison(run):
         CompareRun.resume(run.folder)
 
 
-def test_the_return_of_the_random_agent_is_taken_from_what_is_known(tmp_path, stand):
+def test_the_return_of_the_random_agent_is_taken_from_what_is_known(tmp_path, begin):
     data = tmp_path / "data"
     data.mkdir()
     (data / "random_returns.json").write_text('{"known": 1.0}')
-    file = tmp_path / "spec.json"
-    file.write_text(json.dumps({"small": ppo()}))
-    run = CompareRun.begin(CompareRequest(str(file), None, ("synced",), (1,), 1, data_dir=data))
+    run = begin()
     assert (run.folder / "random_returns.json").read_text() == '{"known": 1.0}'
 
 
-def test_a_second_comparison_in_the_same_second_has_a_folder_of_its_own(tmp_path, stand):
-    file = tmp_path / "spec.json"
-    file.write_text(json.dumps({"small": ppo()}))
-    request = CompareRequest(str(file), None, ("synced",), (1,), 1, data_dir=tmp_path / "data")
-    folders = {CompareRun.begin(request).folder for _ in range(3)}
+def test_a_second_comparison_in_the_same_second_has_a_folder_of_its_own(begin):
+    folders = {begin().folder for _ in range(3)}
     assert len(folders) == 3
     assert all(folder.name.startswith("small_compare_") for folder in folders)
