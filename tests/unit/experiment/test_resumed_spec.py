@@ -161,11 +161,11 @@ def test_a_run_of_another_format_is_not_trained_and_the_line_says_what_to_do(tmp
     if found is None:
         del content[RUN_BLOCK]["format"]
     started.run_dir.spec_file.write_text(json.dumps(content))
-    with pytest.raises(UsageError, match=f"this version resumes format {FORMAT}: ") as told:
+    with pytest.raises(UsageError, match=f"this version resumes format {FORMAT}: ") as caught:
         made(file, tmp_path, "train@latest")
-    assert len(str(told.value).splitlines()) == 1
-    assert str(started.run_dir.root) in str(told.value)
-    assert ("still read this one" in str(told.value)) == (found != FORMAT + 1)
+    assert len(str(caught.value).splitlines()) == 1
+    assert str(started.run_dir.root) in str(caught.value)
+    assert ("still read this one" in str(caught.value)) == (found != FORMAT + 1)
 
 
 @pytest.mark.parametrize(

@@ -127,9 +127,9 @@ def test_a_line_that_was_cut_off_anywhere_is_dropped_and_written_over(file, monk
 def test_a_damaged_line_in_the_middle_is_named_by_its_number(file, line):
     lines = written(file, SOME).read_bytes().splitlines()
     file.write_bytes(b"\n".join([lines[0], lines[1], line, *lines[2:], b""]))
-    with pytest.raises(UsageError, match="line 3") as told:
+    with pytest.raises(UsageError, match="line 3") as caught:
         read(file)
-    assert str(file) in str(told.value)
+    assert str(file) in str(caught.value)
 
 
 DAMAGES = {

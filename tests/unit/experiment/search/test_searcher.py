@@ -184,9 +184,9 @@ def test_points_can_be_written_as_json_and_read_back(name):
 def test_an_engine_that_is_not_installed_names_the_command_that_installs_it(name, monkeypatch):
     monkeypatch.setitem(sys.modules, name, None)
     spec = searched(SPACE, meta__search_alg=name)
-    with pytest.raises(MissingExtraError, match=rf"pip install 'slm-lab\[{name}\]'") as told:
+    with pytest.raises(MissingExtraError, match=rf"pip install 'slm-lab\[{name}\]'") as caught:
         build_searcher(Space(spec), spec.meta, 0)
-    assert str(told.value).startswith(f"meta.search_alg = {name}")
+    assert str(caught.value).startswith(f"meta.search_alg = {name}")
 
 
 class Told:
