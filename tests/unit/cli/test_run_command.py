@@ -1,6 +1,5 @@
 """`slm-lab run`: bad input, and what a run leaves behind."""
 
-import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -111,12 +110,6 @@ def test_run_lab_is_the_command_run_under_its_classic_name(tmp_path):
     args = ["spec.json", NAME, "trian"]
     classic = call([sys.executable, str(ROOT / "run_lab.py"), *args], tmp_path)
     assert classic == call([str(LAB), "run", *args], tmp_path)
-
-
-def test_the_schema_of_a_spec_is_json(tmp_path):
-    done = call([str(LAB), "spec", "schema"], tmp_path)
-    assert done.code == 0
-    assert json.loads(done.out)
 
 
 class Ended:

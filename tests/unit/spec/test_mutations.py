@@ -110,7 +110,7 @@ ADAM = {"name": "Adam", "lr": 1e-3}
 REPLAY = {"name": "Replay", "batch_size": 8, "max_size": 80}
 EPISODES = {"name": "OnPolicyReplay"}
 FIRST_LAYER = "net.arc.modules.body.Sequential.0"
-# (spec, path of the problem, changes)
+# (spec, path of the problem, changes); the tables in checks/ have more of them with their words
 COMBINATIONS: list[tuple[str, str, dict[str, Any]]] = [
     ("PPO", "agent.memory.name", {"memory": REPLAY}),
     ("PPO", "agent.memory.name", {"memory": EPISODES}),
@@ -119,15 +119,11 @@ COMBINATIONS: list[tuple[str, str, dict[str, Any]]] = [
     ("PPO", "agent.net", {"net": None}),
     ("PPO", f"{ALGORITHM}.minibatch_size", {"algorithm.minibatch_size": 129}),
     ("PPO", f"{ALGORITHM}.minibatch_size", {"env.num_envs": 1}),
-    ("PPO", f"{ALGORITHM}.action_pdtype", {"algorithm.action_pdtype": "Argmax"}),
-    ("DQN", f"{ALGORITHM}.action_pdtype", {"algorithm.action_pdtype": "Normal"}),
-    ("SAC", f"{ALGORITHM}.action_pdtype", {"algorithm.action_pdtype": "Beta"}),
     ("DQN", f"{ALGORITHM}.explore_var_spec", {"algorithm.explore_var_spec": None}),
     ("PPO", f"{ALGORITHM}.action_policy",
      {"algorithm.action_policy": "boltzmann", "algorithm.action_pdtype": "Normal"}),
     ("PPO", f"{ALGORITHM}.clip_val_loss", {"algorithm.clip_val_loss": True}),
     ("A3C", f"{ALGORITHM}.num_step_returns", {"algorithm.lam": 0.9}),
-    ("SAC", f"{ALGORITHM}.log_alpha_max", {"algorithm.log_alpha_max": -30}),
     ("PPO", f"{ALGORITHM}.clip_eps_spec.end_step", {"algorithm.clip_eps_spec.end_step": 10}),
     ("PPO", f"{NET}.critic_optim_spec", {"net.critic_optim_spec": ADAM}),
     ("PPO", f"{NET}.critic_optim_spec", {"net.shared": True, "net.critic_optim_spec": ADAM}),
@@ -137,17 +133,13 @@ COMBINATIONS: list[tuple[str, str, dict[str, Any]]] = [
     ("PPO", f"{NET}.conv_hid_layers", {"net.conv_hid_layers": [[1, 1]]}),
     ("SIL", f"{NET}.actor_optim_spec", {"net": {"type": "MLPNet", "critic_optim_spec": ADAM}}),
     ("SIL", "agent.memory.sil_replay_name", {"memory": {"name": "OnPolicyBatchReplay"}}),
-    ("SAC", "agent.memory.max_size", {"memory.max_size": 255}),
-    ("SAC", f"{NET}.polyak_coef", {"net.polyak_coef": 0}),
     ("SAC", f"{NET}.arc", {"net.arc": None}),
     ("SAC", f"{NET}.arc.graph.modules",
      {"net.arc.graph.modules": {"body": ["x"], "head": ["body"]}}),
     ("SAC", f"agent.{FIRST_LAYER}.LazyLineal", {FIRST_LAYER: {"LazyLineal": {"out_features": 3}}}),
     ("SAC", f"agent.{FIRST_LAYER}.LazyLinear.out_featurs",
      {FIRST_LAYER: {"LazyLinear": {"out_featurs": 3}}}),
-    ("A3C", f"{NET}.optim_spec.name", {"net.optim_spec": ADAM}),
     ("A3C", f"{NET}.actor_optim_spec.name", {"net.actor_optim_spec": ADAM}),
-    ("A3C", "meta.max_run", {"meta.distributed": False}),
     *(("PPO", f"{NET}.optim_spec.name", {"net.optim_spec": {"name": name}})
       for name in ("LBFGS", "SparseAdam", "Adamm")),
     *(("PPO", f"{NET}.lr_scheduler_spec.name", {"net.lr_scheduler_spec": {"name": name}})
@@ -159,7 +151,6 @@ COMBINATIONS: list[tuple[str, str, dict[str, Any]]] = [
     ("PPO", "agent", {"agent": [PPO["agent"], PPO["agent"]]}),
     ("PPO", "env", {"env": [PPO["env"], PPO["env"]]}),
     ("DQN", "env.frame_op_len", {"env.frame_op": "stack"}),
-    ("PPO", "meta.search_scheduler.grace_perid", {"meta.search_scheduler": {"grace_perid": 3}}),
 ]  # fmt: skip
 SEARCHES = {
     "agent.algorithm.gama__uniform": [0.9, 0.99],
@@ -180,13 +171,6 @@ SEARCHES = {
     "agent.algorithm.lam__randn": [0.9, -0.01],
     "agent.algorithm.name.x__choice": [1],
     "agent.algorithm.gamma": 0.9,
-    "agent.algorithm": {},
-    "agent.algorithm.training_epoch__uniform": [1, 8],
-    "agent.algorithm.training_epoch__qrandn": [4, 1, 0.5],
-    "agent.algorithm.lam__normal": [0.99, 0.1],
-    "meta.random_seed__choice": [0, 1],
-    "meta.search_resources.cpu__choice": [1, 2],
-    "name__choice": ["a", "b"],
 }
 
 
