@@ -64,11 +64,13 @@ def test_every_step_of_a_pool_was_taken_by_an_agent():
 
 
 @pytest.mark.parametrize(("max_steps", "terminated"), [(3, False), (4, True), (9, True)])
-def test_an_episode_of_a_pool_can_be_terminated_in_the_step_of_its_limit(max_steps, terminated):
-    _, steps = steps_of(EnvpoolEnvs(Counters, 1, 0, max_steps), min(max_steps, 4))
-    assert steps[-1].terminated.item() == terminated
-    assert steps[-1].truncated.item() == (max_steps <= 4)
-    assert all(step.done_index is None for step in steps[:-1])
+def test_episodes_of_a_pool_can_be_terminated_in_the_step_of_their_limit(max_steps, terminated):
+    length = min(max_steps, 4)
+    _, steps = steps_of(EnvpoolEnvs(Counters, 1, 0, max_steps), 2 * length)
+    for last in (steps[length - 1], steps[-1]):
+        assert last.terminated.item() == terminated
+        assert last.truncated.item() == (max_steps <= 4)
+    assert all(step.done_index is None for t, step in enumerate(steps, 1) if t % length)
 
 
 @pytest.mark.parametrize("counts", [True, False])
