@@ -1,8 +1,13 @@
 """Settings of the whole suite."""
 
+from contextlib import ExitStack
+
+import gymnasium
 import pytest
 import torch
 from hypothesis import settings
+
+from slm_lab.core.registry import ALGORITHMS, ENVS, MEMORIES, NETS
 
 # A deadline per example measures the machine's load, not the code.
 settings.register_profile("lab", deadline=None)
@@ -16,3 +21,27 @@ torch.set_num_threads(1)
 def _with_subnormal_numbers():
     """A test before this one that ran a Session within its own process has set them to zero."""
     torch.set_flush_denormal(False)
+
+
+@pytest.fixture
+def registries():
+    """Forgets the parts that a test registers."""
+    with ExitStack() as stack:
+        for registry in (ALGORITHMS, MEMORIES, NETS, ENVS):
+            stack.enter_context(registry.temporarily_extended())
+        yield
+
+
+@pytest.fixture
+def registered():
+    """Registers environments with Gymnasium for the length of a test; returns their name."""
+    names = []
+
+    def register(name, entry_point, **keys):
+        gymnasium.register(name, entry_point=entry_point, **keys)
+        names.append(name)
+        return name
+
+    yield register
+    for name in names:
+        gymnasium.registry.pop(name, None)

@@ -58,7 +58,8 @@ class PipelineEnv(VectorEnv):
         self.action_space = action.space
         self.statistics = statistics
         self.moments = moments
-        self._raw = raw
+        self.raw = raw
+        """The vector environment under the conversions."""
         self._observation, self._action, self._reward = observation, action, reward
         self._normalizer = normalizer
         self._joiner = joiner
@@ -89,7 +90,7 @@ class PipelineEnv(VectorEnv):
         self._episode_return[:] = 0.0
         self._began[:] = self._now
         self._reward.end_episodes(slice(None))
-        raw = self._observation.convert(self._raw.reset())
+        raw = self._observation.convert(self.raw.reset())
         obs = self._observe(raw)
         if self._joiner is not None:
             obs, raw = self._joiner.begin(obs), self._joiner.begin(raw)
@@ -98,7 +99,7 @@ class PipelineEnv(VectorEnv):
 
     @override
     def step(self, action: Array) -> Step:
-        raw = self._raw.step(self._action.convert(action))
+        raw = self.raw.step(self._action.convert(action))
         self._now += 1
         np.add(self._episode_return, raw.reward, self._episode_return)
         reward, scaled = self._reward.convert(raw.reward)
@@ -162,7 +163,7 @@ class PipelineEnv(VectorEnv):
     def state_dict(self) -> StateDict:
         return {
             "num_envs": self.num_envs,
-            "raw": self._raw.state_dict(),
+            "raw": self.raw.state_dict(),
             "statistics": self.statistics.copy(),
             "reward": self._reward.state_dict(),
             "episode_return": self._episode_return.copy(),
@@ -175,7 +176,7 @@ class PipelineEnv(VectorEnv):
     def load_state_dict(self, state: StateDict) -> None:
         self._check_fits(state)
         self.statistics[:] = state["statistics"]
-        self._raw.load_state_dict(state["raw"])
+        self.raw.load_state_dict(state["raw"])
         if not self.exact_state:
             self.reset()
             return
@@ -200,4 +201,4 @@ class PipelineEnv(VectorEnv):
 
     @override
     def close(self) -> None:
-        self._raw.close()
+        self.raw.close()

@@ -137,7 +137,11 @@ class Run:
         try:
             return trial.run()
         finally:
-            self._lock.release()
+            self.release()
+
+    def release(self) -> None:
+        """Lets another process take the run folder."""
+        self._lock.release()
 
     def _write_specs(self, origin: dict[str, Any]) -> None:
         if own := _keys_per_rank(self.spec):

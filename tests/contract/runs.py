@@ -1,12 +1,14 @@
 """Whole runs of rows of the table, kept for the suites that compare others with them."""
 
 import random
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import torch
+from pandas.testing import assert_frame_equal
 from torch import Tensor
 
 from slm_lab.session.session import Session
@@ -61,3 +63,33 @@ def poison_global_generators(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002
     torch.manual_seed(seed)
+
+
+def stop_at(frame: int) -> Callable[[Session], None]:
+    """What stops a run at its first row from `frame` on."""
+
+    def stop(session: Session) -> None:
+        if session.clock.frame >= frame:
+            session.board.request_stop()
+
+    return stop
+
+
+def assert_same_vectors(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
+    """That networks are equal to the last bit."""
+    assert one.keys() == other.keys()
+    for part, vector in one.items():
+        assert torch.equal(vector, other[part]), part
+
+
+def assert_same_run(
+    session: Session, expected: WholeRun | Session, without: Iterable[str] = ()
+) -> None:
+    """That rows and networks are equal to the last bit, but for the columns `without`."""
+    if isinstance(expected, Session):
+        wanted = rows(expected).drop(columns=list(without), errors="ignore"), vectors(expected)
+    else:
+        wanted = expected.rows, expected.vectors
+    found = rows(session).drop(columns=list(without), errors="ignore")
+    assert_frame_equal(found, wanted[0], check_exact=True)
+    assert_same_vectors(vectors(session), wanted[1])

@@ -1,15 +1,13 @@
 """Every algorithm learns from actors elsewhere without a line of its own."""
 
 import pytest
-import torch
-from pandas.testing import assert_frame_equal
 
 from slm_lab.core.errors import SpecError
 from slm_lab.parallel.actor_learner.stats import PipelineStats
 from slm_lab.spec.schema.algorithm import ReplayLearningSpec
-from tests.contract.runs import vectors
+from tests.contract.runs import assert_same_run, stop_at
 from tests.contract.table import ALGORITHM_ROWS, cases
-from tests.support import parse, rows, run_session
+from tests.support import parse, run_session
 
 WITHOUT_ACTORS = {
     ("ActorCritic", "episodes"),
@@ -58,14 +56,6 @@ def played_in_turn(case, num_actors=1, **flow):
     )
 
 
-def check_is(expected, expected_vectors, session):
-    """Rows, less the columns that only a learner with actors has, and weights, to the last bit."""
-    own = rows(session).drop(columns=list(PipelineStats.columns), errors="ignore")
-    assert_frame_equal(own, expected, check_exact=True)
-    for part, vector in vectors(session).items():
-        assert torch.equal(vector, expected_vectors[part])
-
-
 @pytest.mark.parametrize("case", sorted(WITHOUT_ACTORS))
 def test_what_does_not_learn_from_unrolls_is_refused_by_name(case):
     with pytest.raises(SpecError, match="actor_learner"):
@@ -73,30 +63,21 @@ def test_what_does_not_learn_from_unrolls_is_refused_by_name(case):
 
 
 @EVERY
-def test_one_actor_in_turn_with_its_learner_trains_as_if_there_were_none(case, tmp_path):
+def test_one_actor_in_turn_with_its_learner_trains_as_one_process_does(case, tmp_path):
     alone = run_session(on_whole_rollouts(case), tmp_path / "alone")
     assert alone.agent.learner.opt_step > 0
     with_actor = run_session(played_in_turn(case), tmp_path / "with_actor", serially=True)
-    check_is(rows(alone), vectors(alone), with_actor)
+    assert_same_run(with_actor, alone, without=PipelineStats.columns)
 
 
 @ONE_EACH
 @pytest.mark.usefixtures("probes_with_exact_state")
-def test_actors_in_turn_that_are_resumed_go_on_as_if_nothing_had_happened(case, tmp_path):
+def test_resumed_actors_in_turn_train_as_if_they_had_not_stopped(case, tmp_path):
     flow = {"publish_frequency": 2, "unroll_length": 8}
     spec = played_in_turn(case, 2, **flow)
-
-    def stop(session):
-        if session.clock.frame >= 300:
-            session.board.request_stop()
-
     whole = run_session(spec, tmp_path / "whole", serially=True)
-    stopped = run_session(spec, tmp_path / "cut", on_row=stop, serially=True)
+    stopped = run_session(spec, tmp_path / "cut", on_row=stop_at(300), serially=True)
     assert 300 <= stopped.clock.frame < 450
     resumed = run_session(spec, tmp_path / "cut", resume=True, serially=True)
     assert whole.agent.learner.opt_step > stopped.agent.learner.opt_step > 0
-    check_is(
-        rows(whole).drop(columns=list(PipelineStats.columns), errors="ignore"),
-        vectors(whole),
-        resumed,
-    )
+    assert_same_run(resumed, whole, without=PipelineStats.columns)

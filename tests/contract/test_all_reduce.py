@@ -2,13 +2,12 @@
 
 import pandas as pd
 import pytest
-import torch
 from pandas.testing import assert_frame_equal
 
 from slm_lab.parallel.all_reduce.shared_memory_group import GroupBuffers
 from slm_lab.parallel.processes import SPAWN
 from slm_lab.session.status_board import StatusBoard
-from tests.contract.runs import vectors
+from tests.contract.runs import assert_same_run, assert_same_vectors, stop_at, vectors
 from tests.contract.table import ALGORITHM_ROWS
 from tests.support import Rank, parse, reinforce, rows, run_ranks, run_session
 
@@ -35,52 +34,32 @@ def spec(case):
     return ALGORITHM_ROWS[case[0]][case[1]].spec
 
 
-def check_same(vectors, others):
-    assert vectors.keys() == others.keys()
-    for part, vector in vectors.items():
-        assert torch.equal(vector, others[part])
-
-
-def stop_after(frame):
-    """What ends a run at its first row that is not before `frame`."""
-
-    def stop(session):
-        if session.clock.frame >= frame:
-            session.board.request_stop()
-
-    return stop
-
-
 @EVERY
-def test_one_rank_trains_as_if_there_were_no_crew(case, spec, whole_runs, tmp_path):
+def test_one_rank_trains_as_one_process_does(case, spec, whole_runs, tmp_path):
     rank = Rank(0, StatusBoard.allocate(SPAWN, 1), GroupBuffers.of(1))
     session = run_session(spec, tmp_path, rank=rank)
-    whole = whole_runs.get(*case)
-    assert_frame_equal(rows(session), whole.rows, check_exact=True)
-    check_same(vectors(session), whole.vectors)
+    assert_same_run(session, whole_runs.get(*case))
 
 
 @ONE_EACH
-def test_two_ranks_come_to_the_same_weights_and_can_be_repeated(spec, tmp_path):
+def test_two_ranks_end_with_equal_weights_and_can_be_repeated(spec, tmp_path):
     first, second = run_ranks(spec, tmp_path / "one", 2)
-    check_same(vectors(first), vectors(second))
+    assert_same_vectors(vectors(first), vectors(second))
     again, _ = run_ranks(spec, tmp_path / "other", 2)
-    assert_frame_equal(rows(again), rows(first), check_exact=True)
-    check_same(vectors(again), vectors(first))
+    assert_same_run(again, first)
     assert rows(first)["total_frame"].iloc[-1] >= spec.env.max_frame
     assert not second.paths.rows.exists()
 
 
 @ONE_EACH
-def test_two_ranks_that_are_resumed_go_on_as_if_nothing_had_happened(spec, tmp_path):
+def test_two_resumed_ranks_train_as_if_they_had_not_stopped(spec, tmp_path):
     whole, _ = run_ranks(spec, tmp_path / "whole", 2)
     half = rows(whole)["frame"].iloc[len(rows(whole)) // 2]
-    stopped, _ = run_ranks(spec, tmp_path / "resumed", 2, on_row=stop_after(half))
+    stopped, _ = run_ranks(spec, tmp_path / "resumed", 2, on_row=stop_at(half))
     assert stopped.clock.frame < whole.clock.frame
     resumed, other = run_ranks(spec, tmp_path / "resumed", 2, resume=True)
-    assert_frame_equal(rows(resumed), rows(whole), check_exact=True)
-    check_same(vectors(resumed), vectors(whole))
-    check_same(vectors(other), vectors(whole))
+    assert_same_run(resumed, whole)
+    assert_same_vectors(vectors(other), vectors(whole))
 
 
 @pytest.mark.parametrize("case", [("PPO", next(iter(ALGORITHM_ROWS["PPO"])))])
@@ -117,7 +96,7 @@ def test_the_end_of_the_budget_is_the_same_after_a_stop_just_before_it(tmp_path)
     spec = episodes_of_their_own(2)
     whole, _ = run_ranks(spec, tmp_path / "whole", 2)
     frame = int(rows(whole)["frame"].iloc[-2])
-    run_ranks(spec, tmp_path / "resumed", 2, on_row=stop_after(frame))
+    run_ranks(spec, tmp_path / "resumed", 2, on_row=stop_at(frame))
     resumed, _ = run_ranks(spec, tmp_path / "resumed", 2, resume=True)
     assert_frame_equal(rows(resumed), rows(whole), check_exact=True)
 

@@ -80,7 +80,7 @@ def test_where_it_is_not_there_its_parts_are_unknown(spec_file, tmp_path):
     assert "agent.net.type = 'ResidualMLP': unknown net" in done.out
 
 
-def test_it_trains_where_it_is_installed_and_goes_on_where_it_is_merely_on_the_path(
+def test_it_trains_where_it_is_installed_and_continues_where_it_is_merely_on_the_path(
     installed, spec_file, tmp_path
 ):
     run = [str(LAB), "run", spec_file, SPEC]

@@ -2,13 +2,12 @@
 
 import pytest
 import torch
-from pandas.testing import assert_frame_equal
 
 from slm_lab.parallel.hogwild import strategy as hogwild
 from slm_lab.parallel.hogwild.strategy import HogwildStrategy
-from tests.contract.runs import vectors
+from tests.contract.runs import assert_same_run, stop_at
 from tests.contract.table import ALGORITHM_ROWS, Row, cases
-from tests.support import rows, run_session
+from tests.support import run_session
 
 EVERY = pytest.mark.parametrize("case", cases(ALGORITHM_ROWS))
 BOTH = pytest.mark.parametrize("mode", ["shared", "synced"])
@@ -27,26 +26,20 @@ def spec(case):
 
 @pytest.fixture
 def whole(case, spec, whole_runs, tmp_path):
-    """The rows and weights of the run of `spec` without a crew."""
+    """The run of `spec` by one process."""
     if spec == ALGORITHM_ROWS[case[0]][case[1]].spec:
-        run = whole_runs.get(*case)
-        return run.rows, run.vectors
-    session = run_session(spec, tmp_path / "whole")
-    return rows(session), vectors(session)
+        return whole_runs.get(*case)
+    return run_session(spec, tmp_path / "whole")
 
 
 def check_is(whole, session):
-    """Rows, less the columns that only a crew has, and weights, to the last bit."""
-    expected, expected_vectors = whole
-    own = rows(session).drop(columns=list(HogwildStrategy.columns))
-    assert_frame_equal(own, expected, check_exact=True)
-    for part, vector in vectors(session).items():
-        assert torch.equal(vector, expected_vectors[part])
+    """The same rows, less the columns of the mode, and the same weights, to the last bit."""
+    assert_same_run(session, whole, without=HogwildStrategy.columns)
 
 
 @BOTH
 @EVERY
-def test_one_worker_trains_as_if_there_were_no_crew(spec, whole, mode, tmp_path):
+def test_one_worker_trains_as_one_process_does(spec, whole, mode, tmp_path):
     check_is(whole, run_session(spec, tmp_path, hogwild=mode))
 
 
@@ -56,7 +49,7 @@ ONE_EACH = pytest.mark.parametrize(
 
 
 @ONE_EACH
-def test_a_replica_that_is_refreshed_is_the_global_network(spec, whole, tmp_path, monkeypatch):
+def test_a_refreshed_replica_equals_the_global_network(spec, whole, tmp_path, monkeypatch):
     """A second vector on the CPU stands for one on a GPU."""
     monkeypatch.setattr(hogwild, "is_on_cpu", lambda optimizer: False)
     session = run_session(spec, tmp_path, hogwild="shared")
@@ -69,11 +62,7 @@ def test_a_replica_that_is_refreshed_is_the_global_network(spec, whole, tmp_path
 
 @BOTH
 @ONE_EACH
-def test_one_worker_that_is_resumed_goes_on_as_if_nothing_had_happened(spec, whole, mode, tmp_path):
-    def stop(session):
-        if session.clock.frame >= 300:
-            session.board.request_stop()
-
-    stopped = run_session(spec, tmp_path, on_row=stop, hogwild=mode)
+def test_a_resumed_worker_trains_as_if_it_had_not_stopped(spec, whole, mode, tmp_path):
+    stopped = run_session(spec, tmp_path, on_row=stop_at(300), hogwild=mode)
     assert 300 <= stopped.clock.frame < 400
     check_is(whole, run_session(spec, tmp_path, resume=True, hogwild=mode))

@@ -10,8 +10,9 @@ import torch
 from slm_lab.agent.batch import Act, Rollout, TransitionSource
 from slm_lab.core.registry import MEMORIES
 from slm_lab.spec import builtin as _builtin  # registers the lab's own parts  # noqa: F401
+from tests.contract.parts_table import MEMORY_ROWS
 from tests.contract.playing import same, saved
-from tests.contract.table import MEMORY_ROWS, cases
+from tests.contract.table import cases
 
 ALL = pytest.mark.parametrize("case", cases(MEMORY_ROWS))
 N, STEPS = 3, 40
@@ -122,7 +123,7 @@ def test_the_caller_may_reuse_its_arrays(case):
 
 @ALL
 @pytest.mark.parametrize("when", [0, 3, 19, 33])
-def test_a_memory_that_was_saved_and_loaded_goes_on_as_before(case, when):
+def test_a_memory_that_was_saved_and_loaded_continues_as_before(case, when):
     """Loaded into a memory that has held something else, under another seed."""
     whole = batches(build(case), stream())
     steps = list(stream())

@@ -47,9 +47,7 @@ class OwnMemory(OnPolicyBatchReplay):
 
 
 @pytest.fixture(autouse=True)
-def own_parts(monkeypatch):
-    for registry in (ALGORITHMS, MEMORIES, NETS):
-        monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+def own_parts(registries):
     ALGORITHMS.register("OwnPPO", OwnPPOSpec, f"{__name__}:OwnPPO")
     ALGORITHMS.register("OwnActorCritic", ActorCriticSpec, f"{__name__}:OwnActorCritic")
     MEMORIES.register("OwnMemory", OwnMemorySpec, f"{__name__}:OwnMemory")

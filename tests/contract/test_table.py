@@ -4,7 +4,8 @@ import typing
 
 from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS
 from slm_lab.spec.schema.algorithm import ActionPolicy, AlgorithmSpec
-from tests.contract.table import ALGORITHM_ROWS, MEMORY_ROWS, NET_ROWS, built
+from tests.contract.parts_table import MEMORY_ROWS, NET_ROWS
+from tests.contract.table import ALGORITHM_ROWS, built
 
 SPECS = [row.spec.agent for rows in ALGORITHM_ROWS.values() for row in rows.values()]
 
@@ -16,7 +17,7 @@ def test_every_part_that_is_built_has_a_row_and_no_row_is_of_another():
     assert all([*ALGORITHM_ROWS.values(), *MEMORY_ROWS.values(), *NET_ROWS.values()])
 
 
-def test_every_row_is_of_the_algorithm_that_it_stands_under():
+def test_every_row_has_the_algorithm_of_its_key():
     for name, rows in ALGORITHM_ROWS.items():
         assert {row.spec.agent.algorithm.name for row in rows.values()} == {name}
 

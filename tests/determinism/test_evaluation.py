@@ -3,7 +3,6 @@
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from pandas.testing import assert_frame_equal
 
 from slm_lab.metrics.row import EVAL_COLUMNS
@@ -11,6 +10,7 @@ from slm_lab.session.evaluator import Evaluator, snapshot_of
 from slm_lab.session.rigorous_eval import RigorousEval
 from slm_lab.spec.profile import dev_profile
 from slm_lab.storage.checkpoint import CheckpointStore
+from tests.contract.runs import assert_same_run, stop_at
 from tests.support import make_session, parse, ppo, reinforce, rows, run_session
 
 SPECS = {
@@ -42,26 +42,12 @@ def eval_rows(session):
     return pd.read_csv(session.paths.eval_rows).drop(columns="wall_t")
 
 
-def weights(session):
-    return {name: flat.vector.clone() for name, flat in session.agent.learner.flats.items()}
-
-
-def stop_at(frame):
-    def stop(session):
-        if session.clock.frame >= frame:
-            session.board.request_stop()
-
-    return stop
-
-
 @pytest.mark.parametrize("name", SPECS)
-def test_a_training_that_is_evaluated_has_the_rows_of_one_that_is_not(name, tmp_path):
+def test_evaluations_do_not_change_the_rows_of_a_training(name, tmp_path):
     plain = run_session(spec_of(name), tmp_path / "plain")
     watched = run_session(evaluated(name), tmp_path / "watched")
     assert not plain.paths.eval_rows.exists()
-    assert_frame_equal(rows(watched), rows(plain), check_exact=True)
-    for part, vector in weights(plain).items():
-        assert torch.equal(vector, weights(watched)[part])
+    assert_same_run(watched, plain)
     np.testing.assert_array_equal(watched.env.statistics, plain.env.statistics)
 
 
@@ -108,7 +94,7 @@ def best(session):
     return store.load(store.manifest(), "best")
 
 
-def test_an_evaluation_comes_every_eval_frequency_frames_and_at_the_end(tmp_path):
+def test_evaluations_are_eval_frequency_frames_apart_and_at_the_end(tmp_path):
     session = run_session(evaluated("cartpole"), tmp_path)
     found = pd.read_csv(session.paths.eval_rows)
     assert tuple(found.columns) == EVAL_COLUMNS
@@ -126,7 +112,7 @@ def test_the_best_agent_is_the_one_of_the_best_evaluation(tmp_path):
     assert kept["frame"] == best_row["frame"]
 
 
-def test_without_evaluation_the_best_agent_is_the_one_that_did_best_in_training(tmp_path):
+def test_without_evaluation_the_best_agent_has_the_best_training_return(tmp_path):
     session = run_session(spec_of("cartpole"), tmp_path)
     found, kept = rows(session), best(session)
     assert kept["recent_return"] == found["recent_return"].max()
@@ -209,7 +195,7 @@ def test_an_agent_plays_what_it_learned_and_not_what_it_was_built_with(tmp_path)
     evaluator.close()
 
 
-def test_a_dev_run_evaluates_with_few_environments_and_only_if_it_is_asked_to():
+def test_a_dev_run_evaluates_with_few_environments():
     assert dev_profile(evaluated("cartpole", rigorous_eval=50)).meta.rigorous_eval == 2
     assert dev_profile(evaluated("cartpole", rigorous_eval=1)).meta.rigorous_eval == 1
     assert dev_profile(spec_of("cartpole")).meta.rigorous_eval == 0
@@ -217,7 +203,7 @@ def test_a_dev_run_evaluates_with_few_environments_and_only_if_it_is_asked_to():
 
 @pytest.mark.parametrize("name", ["cartpole", "normalized", "random"])
 @pytest.mark.parametrize("at", [450, 1000])
-def test_a_stop_drops_the_evaluation_it_comes_in_which_is_made_when_the_run_goes_on(
+def test_an_evaluation_that_a_stop_interrupts_is_repeated_after_the_resume(
     name, at, tmp_path, monkeypatch
 ):
     """The stop comes at the second step of the evaluation at the first due frame from `at` on."""

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from pandas.testing import assert_frame_equal
 
+from tests.contract.runs import stop_at
 from tests.support import make_session, parse, ppo, rows, run_session
 
 
@@ -41,19 +42,14 @@ def test_where_episodes_cannot_be_continued_the_rollout_is_cut(tmp_path, monkeyp
     """Without exact state, new episodes must not look like the end of the old ones."""
     monkeypatch.setattr("slm_lab.env.vector.in_process.has_exact_state", lambda env: False)
     spec = parse(ppo(env__name="Pendulum-v1", meta__save_interval=1000))
-
-    def stop(session):
-        if session.clock.frame >= 100:
-            session.board.request_stop()
-
-    stopped = run_session(spec, tmp_path, on_row=stop)
-    last_obs, t = stopped.env.obs, stopped.agent.memory._t
+    stopped = run_session(spec, tmp_path, on_row=stop_at(100))
+    last_obs, t = stopped.env.obs, stopped.agent.memory.state_dict()["t"]
     assert 0 < t < 16
     resumed = make_session(spec, tmp_path, resume=True)
-    memory = resumed.agent.memory
-    assert memory._arrays["truncated"][t - 1].all()
-    assert memory._cut_places == [(t - 1, n) for n in range(4)]
-    np.testing.assert_array_equal(np.stack(memory._cut_obs), last_obs)
+    rollout = resumed.agent.memory.state_dict()
+    assert rollout["arrays"]["truncated"][t - 1].all()
+    assert rollout["cut_places"] == [[t - 1, n] for n in range(4)]
+    np.testing.assert_array_equal(np.stack(rollout["cut_obs"]), last_obs)
     assert not np.array_equal(resumed.env.obs, last_obs)
     resumed.run()
     resumed.close()

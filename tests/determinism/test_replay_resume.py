@@ -7,6 +7,7 @@ from pandas.testing import assert_frame_equal
 from slm_lab.storage.intact import settle
 from slm_lab.storage.manifest import previous_path, read_manifest
 from tests.contract.playing import same
+from tests.contract.runs import stop_at
 from tests.support import make_session, parse, q_learning, rows, run_session
 from tests.unit.storage.disk import Killed, faults
 
@@ -39,7 +40,7 @@ def spec_of(memory, num_envs=1, save_interval=0, **changes):
     )
 
 
-def assert_same_run(one, other):
+def assert_same_agent(one, other):
     assert_frame_equal(rows(one), rows(other), check_exact=True)
     assert same(one.agent.state_dict(), other.agent.state_dict())
 
@@ -60,17 +61,13 @@ def whole(tmp_path_factory):
 
 @pytest.mark.parametrize("memory", MEMORIES)
 def test_a_run_stopped_after_several_checkpoints_and_resumed(memory, whole, tmp_path):
-    def stop(session):
-        if session.clock.frame >= STOP:
-            session.board.request_stop()
-
-    stopped = run_session(spec_of(memory), tmp_path, on_row=stop)
+    stopped = run_session(spec_of(memory), tmp_path, on_row=stop_at(STOP))
     manifest = stopped.records.manifest()
     assert manifest.serial > 7
     assert len(manifest.segments) > 1
     assert stopped.agent.log.first > MAX_SIZE
     resumed = run_session(spec_of(memory), tmp_path, resume=True)
-    assert_same_run(resumed, whole(memory))
+    assert_same_agent(resumed, whole(memory))
 
 
 @pytest.mark.parametrize(
@@ -91,7 +88,7 @@ def test_a_run_killed_while_a_checkpoint_is_written_and_resumed(call, at, whole,
     session.close()
     assert 0 < session.records.manifest().frame < STOP
     resumed = run_session(spec_of("prioritized"), tmp_path, resume=True)
-    assert_same_run(resumed, whole("prioritized"))
+    assert_same_agent(resumed, whole("prioritized"))
 
 
 @pytest.mark.parametrize("part", ["state", "steps"])
@@ -99,11 +96,7 @@ def test_a_run_killed_while_a_checkpoint_is_written_and_resumed(call, at, whole,
 def test_a_run_resumed_from_the_checkpoint_before_one_that_is_damaged(
     memory, part, whole, tmp_path
 ):
-    def stop(session):
-        if session.clock.frame >= STOP:
-            session.board.request_stop()
-
-    stopped = run_session(spec_of(memory), tmp_path, on_row=stop)
+    stopped = run_session(spec_of(memory), tmp_path, on_row=stop_at(STOP))
     newest = stopped.records.manifest()
     name = newest.segments[-1].name if part == "steps" else newest.files["state"]["name"]
     (stopped.paths.models / name).write_bytes(b"damaged")
@@ -111,34 +104,20 @@ def test_a_run_resumed_from_the_checkpoint_before_one_that_is_damaged(
     assert name in line
     assert stopped.records.manifest().serial == newest.serial - 1
     resumed = run_session(spec_of(memory), tmp_path, resume=True)
-    assert_same_run(resumed, whole(memory))
+    assert_same_agent(resumed, whole(memory))
 
 
 def test_a_run_resumed_again_and_again(whole, tmp_path):
+    spec = spec_of("prioritized")
     for frame in (120, 350, 710, 1100):
-
-        def stop(session, frame=frame):
-            if session.clock.frame >= frame:
-                session.board.request_stop()
-
-        run_session(spec_of("prioritized"), tmp_path, on_row=stop, resume=True)
-    assert_same_run(
-        run_session(spec_of("prioritized"), tmp_path, resume=True), whole("prioritized")
-    )
+        run_session(spec, tmp_path, on_row=stop_at(frame), resume=True)
+    assert_same_agent(run_session(spec, tmp_path, resume=True), whole("prioritized"))
 
 
 def test_episodes_that_were_broken_off_stay_so_in_the_checkpoints_after_it(tmp_path, monkeypatch):
     """Without exact state the newest step of a checkpoint is another in the next one."""
     monkeypatch.setattr("slm_lab.env.vector.in_process.has_exact_state", lambda env: False)
     spec = spec_of("uniform", num_envs=2, env__name="Acrobot-v1")
-
-    def stop_at(frame):
-        def stop(session):
-            if session.clock.frame >= frame:
-                session.board.request_stop()
-
-        return stop
-
     first = run_session(spec, tmp_path, on_row=stop_at(500))
     broken = first.agent.log.count - 1
     before = first.agent.log.content(broken, broken + 1)["arrays"]
@@ -163,7 +142,7 @@ def test_looking_at_the_latest_agent_reads_no_steps(tmp_path):
 
 def test_a_mapped_memory_draws_what_one_in_memory_draws_and_leaves_no_file(whole, tmp_path):
     session = run_session(spec_of("mapped"), tmp_path)
-    assert_same_run(session, whole("uniform"))
+    assert_same_agent(session, whole("uniform"))
     manifests = (session.paths.manifest, previous_path(session.paths.manifest))
     kept = {name for manifest in manifests for name in read_manifest(manifest).names}
     found = {path.name for path in session.paths.models.iterdir()}

@@ -6,11 +6,9 @@ import re
 import sys
 from pathlib import Path
 
-import gymnasium
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from gymnasium.envs.classic_control import CartPoleEnv
 from pandas.testing import assert_frame_equal
 
@@ -24,7 +22,12 @@ from slm_lab.session.session import Session
 from slm_lab.session.status_board import StatusBoard
 from slm_lab.session.video import VideoRecorder
 from slm_lab.storage.run_dir import RunDir
-from tests.contract.runs import global_generators, poison_global_generators, vectors
+from tests.contract.runs import (
+    assert_same_run,
+    global_generators,
+    poison_global_generators,
+    stop_at,
+)
 from tests.faults.lab import call, write_spec
 from tests.support import make_session, parse, ppo, q_learning, rows, run_session
 from tests.video import read_video
@@ -67,16 +70,8 @@ def videos(session):
     return dict(sorted(found.items()))
 
 
-def stop_at(frame):
-    def stop(session):
-        if session.clock.frame >= frame:
-            session.board.request_stop()
-
-    return stop
-
-
 @pytest.mark.parametrize("name", SPECS)
-def test_a_training_that_is_recorded_is_the_one_that_is_not(name, tmp_path):
+def test_videos_do_not_change_a_training(name, tmp_path):
     plain = run_session(spec_of(name), tmp_path / "plain")
     poison_global_generators(0)
     before = global_generators()
@@ -84,9 +79,7 @@ def test_a_training_that_is_recorded_is_the_one_that_is_not(name, tmp_path):
     assert global_generators() == before
     assert not videos(plain)
     assert list(videos(filmed)) == FRAMES
-    assert_frame_equal(rows(filmed), rows(plain), check_exact=True)
-    for part, vector in vectors(plain).items():
-        assert torch.equal(vector, vectors(filmed)[part])
+    assert_same_run(filmed, plain)
     np.testing.assert_array_equal(filmed.env.statistics, plain.env.statistics)
 
 
@@ -126,9 +119,7 @@ def test_a_resumed_run_has_the_videos_of_the_uninterrupted_one(at, tmp_path):
     assert_frame_equal(rows(resumed), rows(whole), check_exact=True)
 
 
-def test_a_stop_drops_the_video_it_comes_in_which_is_made_when_the_run_goes_on(
-    tmp_path, monkeypatch
-):
+def test_a_video_that_a_stop_interrupts_is_repeated_after_the_resume(tmp_path, monkeypatch):
     spec = recorded("cartpole")
     whole = run_session(spec, tmp_path / "whole")
     record = VideoRecorder.record
@@ -194,20 +185,19 @@ class Broken(CartPoleEnv):
 
 
 @pytest.fixture
-def odd():
+def odd(registered):
     """A spec of CartPole as another class."""
 
     def make(env):
-        gymnasium.register("Odd-v0", entry_point=env)
-        data = SPECS["cartpole"]
-        keys = {**data["env"], "name": "Odd-v0"}
-        return {**data, "env": keys, "meta": {**data["meta"], "record_video": 250}}
+        name = registered("Odd-v0", env)
+        return ppo(**CARTPOLE, env__name=name, meta__record_video=250)
 
-    yield make
-    del gymnasium.registry["Odd-v0"]
+    return make
 
 
-def test_what_cannot_be_drawn_is_told_once_and_the_training_goes_on(odd, tmp_path, capfd, caplog):
+def test_what_cannot_be_drawn_is_reported_once_and_the_training_continues(
+    odd, tmp_path, capfd, caplog
+):
     plain = run_session(spec_of("cartpole"), tmp_path / "plain")
     session = run_session(parse(odd(Broken)), tmp_path / "odd")
     assert session.clock.frame == plain.clock.frame
@@ -221,7 +211,7 @@ def test_what_cannot_be_drawn_is_told_once_and_the_training_goes_on(odd, tmp_pat
     assert videos(session) == {}
 
 
-def test_that_an_environment_has_no_images_is_said_before_the_training(odd, tmp_path, capfd):
+def test_that_an_environment_has_no_images_is_reported_before_the_training(odd, tmp_path, capfd):
     data = odd(Blind)
     write_spec(tmp_path, data)
     run = Run(RunSource(str(tmp_path / "spec.json"), data_dir=tmp_path))
@@ -232,19 +222,19 @@ def test_that_an_environment_has_no_images_is_said_before_the_training(odd, tmp_
     assert capfd.readouterr().err == ""
 
 
-def test_a_run_that_goes_on_may_begin_or_cease_to_be_recorded(tmp_path):
+def test_a_run_that_continues_may_begin_or_cease_to_be_recorded(tmp_path):
     write_spec(tmp_path, SPECS["cartpole"])
     file = str(tmp_path / "spec.json")
     run = Run(RunSource(file, data_dir=tmp_path / "data"))
-    run._lock.release()
+    run.release()
     for text, value in [("250", 250), ("null", None)]:
         sets = (f"meta.record_video={text}",)
         run = Run(RunSource(file, None, str(run.run_dir.root), sets))
-        run._lock.release()
+        run.release()
         assert run.spec.meta.record_video == value
 
 
-def test_where_no_file_can_be_written_the_training_goes_on(tmp_path, capfd):
+def test_where_no_file_can_be_written_the_training_continues(tmp_path, capfd):
     spec = recorded("cartpole")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "video").write_text("in the way")
@@ -286,7 +276,7 @@ run_session(parse(spec), Path(sys.argv[1]))
     importlib.util.find_spec("mujoco") is None or ctypes.util.find_library("EGL") is None,
     reason="needs the mujoco extra and a library of EGL",
 )
-def test_mujoco_is_drawn_without_a_display_or_a_word_of_the_user(tmp_path, monkeypatch):
+def test_mujoco_is_drawn_without_a_display_or_settings(tmp_path, monkeypatch):
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "MUJOCO_GL", "PYOPENGL_PLATFORM"):
         monkeypatch.delenv(name, raising=False)
     root = Path(__file__).parents[2]
@@ -299,7 +289,9 @@ def test_mujoco_is_drawn_without_a_display_or_a_word_of_the_user(tmp_path, monke
 
 
 @pytest.mark.skipif(importlib.util.find_spec("mujoco") is None, reason="needs the mujoco extra")
-def test_a_mujoco_gl_that_does_not_do_is_one_line_of_a_training_that_goes_on(tmp_path, monkeypatch):
+def test_a_mujoco_gl_that_does_not_do_is_one_line_of_a_training_that_continues(
+    tmp_path, monkeypatch
+):
     monkeypatch.setenv("MUJOCO_GL", "disable")
     without_a_log = f"import logging; logging.disable()\n{SCRIPT}"
     done = call([sys.executable, "-c", without_a_log, str(tmp_path)], Path(__file__).parents[2])
@@ -309,7 +301,9 @@ def test_a_mujoco_gl_that_does_not_do_is_one_line_of_a_training_that_goes_on(tmp
     assert line.endswith("; MUJOCO_GL=disable does not work here: set MUJOCO_GL=egl, or unset it")
 
 
-def test_a_simulator_that_does_not_import_is_told_when_a_video_is_due(tmp_path, monkeypatch, capfd):
+def test_a_simulator_that_does_not_import_is_reported_when_a_video_is_due(
+    tmp_path, monkeypatch, capfd
+):
     def broken(env):
         raise UsageError(f"{env.name} does not import: no library")
 

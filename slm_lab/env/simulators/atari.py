@@ -275,7 +275,7 @@ class AtariEnvs(SameStepEnvs):
 
     @override
     def reset(self) -> Array:
-        obs, info = self._env.reset(seed=self._seed)
+        obs, info = self.env.reset(seed=self._seed)
         self._seed = None
         self._began = _frames_before(info)
         return np.asarray(obs)
@@ -283,7 +283,7 @@ class AtariEnvs(SameStepEnvs):
     @override
     def step(self, action: Array) -> RawStep:
         check_actions("native", action, self._num_actions)  # ale-py would wait for ever
-        obs, reward, terminated, truncated, info = self._env.step(action)
+        obs, reward, terminated, truncated, info = self.env.step(action)
         reward = reward.astype(np.float64)
         self._steps += 1
         done = terminated | truncated

@@ -42,12 +42,12 @@ class AtariGame(gymnasium.Wrapper[Array, Any, Array, Any]):
         super().__init__(env)
         game = env.unwrapped
         assert isinstance(game, ale_py.AtariEnv)
-        self._game, self._ale, self._keys = game, game.ale, keys
-        self._actions = [action.value for action in game._action_set]
-        self._fires = keys.use_fire_reset and ale_py.Action.FIRE.value in self._actions
+        self._game, self.ale, self._keys = game, game.ale, keys
+        self.actions = [action.value for action in game._action_set]
+        self._fires = keys.use_fire_reset and ale_py.Action.FIRE.value in self.actions
         self._size = (keys.img_width, keys.img_height)
         colours = () if keys.grayscale else (3,)
-        raw_size = self._ale.getScreenDims()
+        raw_size = self.ale.getScreenDims()
         self._resizes = raw_size != (keys.img_height, keys.img_width)
         stack = (keys.stack_num, keys.img_height, keys.img_width, *colours)
         self.observation_space = spaces.Box(0, 255, stack, np.uint8)
@@ -76,7 +76,7 @@ class AtariGame(gymnasium.Wrapper[Array, Any, Array, Any]):
         self._look(0)
         self._push()
         self._elapsed = 0
-        self._lives = self._ale.lives()
+        self._lives = self.ale.lives()
         self._continues = False
         return self._stack, info
 
@@ -84,11 +84,11 @@ class AtariGame(gymnasium.Wrapper[Array, Any, Array, Any]):
         """FIRE, then no-ops; FIRE replaces one of them."""
         self._held, self._held_strength = NO_OP, 1.0
         frames = [ale_py.Action.FIRE.value] if self._fires else []
-        frames += [NO_OP] * (self._draw_no_ops() - len(frames))
+        frames += [NO_OP] * (self.draw_no_ops() - len(frames))
         for pressed, draw in zip(frames, self._draws(len(frames)), strict=True):
             self._act(pressed, 1.0, draw)
-            if self._ale.game_over():
-                self._ale.reset_game()
+            if self.ale.game_over():
+                self.ale.reset_game()
                 self._held = NO_OP
 
     def _draws(self, frames: int) -> list[float]:
@@ -100,10 +100,11 @@ class AtariGame(gymnasium.Wrapper[Array, Any, Array, Any]):
         """Plays one frame; returns its reward."""
         if draw >= self._keys.repeat_action_probability:
             self._held, self._held_strength = pressed, strength
-        reward: int = self._ale.act(self._held, self._held_strength)
+        reward: int = self.ale.act(self._held, self._held_strength)
         return reward
 
-    def _draw_no_ops(self) -> int:
+    def draw_no_ops(self) -> int:
+        """The number of frames at the start of a game in which nothing is done."""
         bound = self._keys.noop_max
         return int(self._game.np_random.integers(bound)) if bound > 0 else 0
 
@@ -116,14 +117,14 @@ class AtariGame(gymnasium.Wrapper[Array, Any, Array, Any]):
         for left, draw in zip(range(frameskip, 0, -1), self._draws(frameskip), strict=True):
             reward += self._act(pressed, strength, draw)
             self._elapsed += 1
-            over = self._ale.game_over(with_truncation=False)
+            over = self.ale.game_over(with_truncation=False)
             cut = self._elapsed >= self._keys.max_num_frames_per_episode
             if over or cut:
                 break
             if left <= 2:
                 self._look(left - 1)
         self._push()
-        lives = self._ale.lives()
+        lives = self.ale.lives()
         lost = self._keys.life_loss_info and 0 < lives < self._lives
         self._lives = lives
         self._continues = lost and not (over or cut)
@@ -133,7 +134,7 @@ class AtariGame(gymnasium.Wrapper[Array, Any, Array, Any]):
     def _pressed(self, action: Any) -> tuple[int, float]:
         """The buttons of an action, and the turn of a paddle."""
         if not self._keys.continuous:
-            return self._actions[action], 1.0
+            return self.actions[action], 1.0
         radius, angle, fire = (float(part) for part in action)
         across, up = radius * np.cos(angle), radius * np.sin(angle)
         bound = self._keys.continuous_action_threshold
@@ -146,9 +147,9 @@ class AtariGame(gymnasium.Wrapper[Array, Any, Array, Any]):
     def _look(self, index: int) -> None:
         """Copies the screen."""
         if self._keys.grayscale:
-            self._ale.getScreenGrayscale(self._screens[index])
+            self.ale.getScreenGrayscale(self._screens[index])
         else:
-            self._ale.getScreenRGB(self._screens[index])
+            self.ale.getScreenRGB(self._screens[index])
 
     def _push(self) -> None:
         """Pools and resizes the screens, and appends the frame to the stack."""

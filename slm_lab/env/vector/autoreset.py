@@ -108,7 +108,8 @@ class SameStepEnvs(RawEnvs):
         self.observation_space = env.single_observation_space
         self.action_space = env.single_action_space
         self.exact_state = False
-        self._env = env
+        self.env = env
+        """The vector environment of Gymnasium."""
         self._root_seed = seed
         self._steps = 0
         self._seed = self._seeds(seed)  # None after its use
@@ -119,13 +120,13 @@ class SameStepEnvs(RawEnvs):
 
     @override
     def reset(self) -> Array:
-        obs, _ = self._env.reset(seed=self._seed)
+        obs, _ = self.env.reset(seed=self._seed)
         self._seed = None
         return np.array(obs)
 
     @override
     def step(self, action: Array) -> RawStep:
-        obs, reward, terminated, truncated, info = self._env.step(action)
+        obs, reward, terminated, truncated, info = self.env.step(action)
         obs, reward = np.array(obs), np.asarray(reward, np.float64)
         self._steps += 1
         done = terminated | truncated
@@ -148,7 +149,7 @@ class SameStepEnvs(RawEnvs):
 
     @override
     def close(self) -> None:
-        self._env.close()
+        self.env.close()
 
 
 class AsyncEnvs(SameStepEnvs):

@@ -28,7 +28,8 @@ class SyncEnvs(RawEnvs):
         self.observation_space = envs[0].observation_space
         self.action_space = envs[0].action_space
         self.exact_state = has_exact_state(envs[0])
-        self._envs = list(envs)
+        self.envs = list(envs)
+        """The single environments."""
         self._env_steps: list[Callable[..., Any]] = [partial(first_step, env) for env in envs]
         self._first = True
         """Whether the next step is the first, whose results are checked."""
@@ -41,7 +42,7 @@ class SyncEnvs(RawEnvs):
         seeds = [None] * self.num_envs if self._seeds is None else self._seeds
         self._seeds = None
         obs = np.empty(self._obs_shape, self._obs_dtype)
-        for index, (env, seed) in enumerate(zip(self._envs, seeds, strict=True)):
+        for index, (env, seed) in enumerate(zip(self.envs, seeds, strict=True)):
             obs[index], _ = first_reset(env, seed)
         return obs
 
@@ -59,10 +60,10 @@ class SyncEnvs(RawEnvs):
                 )
                 index += 1
         except Exception as error:
-            error.add_note(step_failure_note(str(self._envs[index]), index, action))
+            error.add_note(step_failure_note(str(self.envs[index]), index, action))
             raise
         if self._first:
-            self._first, self._env_steps = False, [env.step for env in self._envs]
+            self._first, self._env_steps = False, [env.step for env in self.envs]
         done = terminated | truncated
         if not np.count_nonzero(done):
             return RawStep(obs, reward, terminated, truncated)
@@ -70,21 +71,21 @@ class SyncEnvs(RawEnvs):
         final_obs = obs[done_index]
         over = np.ones(len(done_index), np.bool_)
         for k, ended in enumerate(done_index):
-            obs[ended], info = self._envs[ended].reset()
+            obs[ended], info = self.envs[ended].reset()
             over[k] = not info.get(CONTINUES, False)
         return RawStep(obs, reward, terminated, truncated, done_index, final_obs, over)
 
     @override
     def state_dict(self) -> StateDict:
-        return {"envs": [save_env_state(env) for env in self._envs]}
+        return {"envs": [save_env_state(env) for env in self.envs]}
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
         self._seeds = None  # the saved generators replace the seeds
-        for env, env_state in zip(self._envs, state["envs"], strict=True):
+        for env, env_state in zip(self.envs, state["envs"], strict=True):
             load_env_state(env, env_state)
 
     @override
     def close(self) -> None:
-        for env in self._envs:
+        for env in self.envs:
             env.close()

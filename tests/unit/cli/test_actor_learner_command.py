@@ -1,53 +1,33 @@
 """A run of actors and a learner, as a user sees it: trained once, resumed and looked at."""
 
 import re
-import shutil
 
 import pytest
-from typer.testing import CliRunner
 
-from slm_lab.cli.main import app
-from tests.faults.lab import call, command, manifest, row_count, run_folder, write_spec
+from tests.faults.lab import call, command, manifest, row_count, run_folder
 from tests.faults.lab import trial_metrics as metrics_of
 from tests.support import ppo
+from tests.unit.cli.trained import lab, trained
 
 SPEC = ppo(meta__distributed="actor_learner", meta__max_session=2, env__max_frame=1024)
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("trained")
-    write_spec(folder, SPEC)
-    (folder / "data").mkdir()
-    done = call(command(folder, "train"), folder)
-    assert (done.code, done.err) == (0, "")
-    (folder / "said").write_text(done.out)
-    return folder
-
-
-@pytest.fixture
-def copy(run, tmp_path):
-    """One to go on with."""
-    return shutil.copytree(run, tmp_path / "copy")
-
-
-def lab(folder, mode, *options):
-    """The command in this process."""
-    args = command(folder, mode, *options)[1:]
-    return CliRunner().invoke(app, args, env={"COLUMNS": "80"}, catch_exceptions=False)
+    return trained(tmp_path_factory.mktemp("trained"), SPEC)
 
 
 def logs(folder):
     return {path.name: path.read_bytes() for path in (run_folder(folder) / "log").glob("*.log")}
 
 
-def test_it_says_who_learns_and_who_acts_and_that_the_metrics_are_the_learners(run):
-    said = (run / "said").read_text()
-    assert '2 actors and a learner ("actor_learner")' in said
-    assert re.search(r"^learner: 1,0\d\d / 1,024 frames, return .*, done$", said, re.MULTILINE)
+def test_the_output_names_learner_and_actors_and_has_the_metrics_of_the_learner(run):
+    shown = (run / "out").read_text()
+    assert '2 actors and a learner ("actor_learner")' in shown
+    assert re.search(r"^learner: 1,0\d\d / 1,024 frames, return .*, done$", shown, re.MULTILINE)
     for actor in range(2):
-        assert re.search(rf"^actor {actor}: \d+ frames, done$", said, re.MULTILINE)
-    assert "Session 0:" not in said
+        assert re.search(rf"^actor {actor}: \d+ frames, done$", shown, re.MULTILINE)
+    assert "Session 0:" not in shown
     assert metrics_of(run)["num_sessions"] == 1
     assert metrics_of(run)["throughput"]["policy_lag"] is not None
 
@@ -69,7 +49,7 @@ def test_a_finished_run_that_is_resumed_starts_nothing(copy):
     assert [each["ending"] for each in metrics_of(copy)["sessions"]] == ["finished"] * 3
 
 
-def test_a_finished_run_with_a_larger_budget_goes_on_with_learner_and_actors(copy):
+def test_a_finished_run_with_a_larger_budget_continues_with_learner_and_actors(copy):
     before, rows = logs(copy), row_count(copy)
     done = call(command(copy, "train@latest", "-s", "env.max_frame=1536"), copy)
     assert (done.code, done.err) == (0, "")

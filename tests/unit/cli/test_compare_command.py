@@ -1,12 +1,10 @@
 """`slm-lab compare`: bad input, before anything runs."""
 
-import subprocess
-import sys
-
 import pytest
 
-from tests.faults.lab import LAB, NAME, call, write_spec
+from tests.faults.lab import NAME, write_spec
 from tests.support import ppo, reinforce
+from tests.unit.cli.trained import assert_bad_input
 
 WRONG = {
     "nothing": ([], ["name a spec", "--resume"]),
@@ -33,33 +31,11 @@ def test_bad_input_is_one_clear_message_and_leaves_nothing_behind(what, tmp_path
     args, words = WRONG[what]
     write_spec(tmp_path, ppo())
     spec = [] if what == "nothing" or "--resume" in args else ["spec.json", NAME]
-    done = call([str(LAB), "compare", *spec, *args], tmp_path)
-    assert done.code == 2, done.err
-    for word in words:
-        assert word in done.err
-    assert "Traceback" not in done.err
-    assert done.out == ""
-    assert [path.name for path in tmp_path.iterdir()] == ["spec.json"]
+    assert_bad_input(tmp_path, ["compare", *spec, *args], words)
 
 
 def test_an_algorithm_that_a_mode_cannot_train_is_refused_by_name(tmp_path):
     write_spec(tmp_path, reinforce())
-    done = call([str(LAB), "compare", "spec.json", NAME, "--modes", "actor_learner"], tmp_path)
-    assert done.code == 2
-    assert "agent.memory.name = 'OnPolicyReplay'" in done.err
-    assert "use OnPolicyBatchReplay" in done.err
-
-
-def test_help_needs_no_heavy_import():
-    code = (
-        "import atexit, sys\n"
-        "heavy = {'torch', 'ray', 'plotly', 'matplotlib', 'gymnasium', 'pandas'}\n"
-        "atexit.register(lambda: print('imported', sorted(heavy & set(sys.modules))))\n"
-        "from slm_lab.cli.main import main\n"
-        "main()\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, "compare", "--help"],
-        capture_output=True, text=True, timeout=60, check=True,
-    )  # fmt: skip
-    assert "imported []" in done.stdout
+    args = ["compare", "spec.json", NAME, "--modes", "actor_learner"]
+    words = ["agent.memory.name = 'OnPolicyReplay'", "use OnPolicyBatchReplay"]
+    assert_bad_input(tmp_path, args, words)

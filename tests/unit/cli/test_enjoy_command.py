@@ -10,7 +10,6 @@ from ctypes.util import find_library
 from pathlib import Path
 from typing import ClassVar
 
-import gymnasium
 import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
 
@@ -271,17 +270,15 @@ def test_a_simulator_that_waits_for_its_window_can_be_stopped(
 
 
 @pytest.fixture
-def odd_run(random_run, tmp_path):
+def odd_run(random_run, tmp_path, registered):
     """A run on CartPole that is taken for one on another class."""
 
     def make(env):
         folder = shutil.copytree(random_run, tmp_path / "copy")
-        edited(folder, "env.name", "Odd-v0")
-        gymnasium.register("Odd-v0", entry_point=env)
+        edited(folder, "env.name", registered("Odd-v0", env))
         return folder
 
-    yield make
-    gymnasium.registry.pop("Odd-v0", None)
+    return make
 
 
 @pytest.mark.parametrize(

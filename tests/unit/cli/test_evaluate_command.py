@@ -83,7 +83,7 @@ def test_the_best_agent_plays_unless_the_latest_is_asked_for(run):
     assert latest[1:3] == ["latest", "500"]
 
 
-def test_where_there_is_no_best_the_latest_plays_and_it_is_said(copy):
+def test_without_a_best_agent_the_latest_plays_with_a_note(copy):
     path = manifest(copy, 1)
     content = json.loads(path.read_text())
     del content["files"]["best"]

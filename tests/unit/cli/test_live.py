@@ -96,13 +96,13 @@ def test_sessions_that_share_a_budget_are_summed_up():
         ([Phase.DONE, Phase.DONE, Phase.WAITING, Phase.RUNNING], 2, {"2", "3"}),
     ],
 )
-def test_of_trainings_that_follow_each_other_the_current_one_is_shown(phases, run, sessions):
+def test_only_the_current_one_of_several_trainings_is_shown(phases, run, sessions):
     text = shown(board_of(*phases), 80, meta=TOGETHER_TWICE)
     assert f"run {run} of 2" in text
     assert set(re.findall(r"Session (\d)", text)) == sessions
 
 
-def test_what_workers_make_together_is_that_of_the_current_run():
+def test_the_sum_of_frames_is_that_of_the_current_run():
     board = board_of(Phase.DONE, Phase.DONE, Phase.RUNNING, Phase.WAITING, frame=3_000_000)
     text = shown(board, 80, meta=TOGETHER_TWICE)
     assert "6,000,000 / 10M" in text
@@ -118,7 +118,7 @@ def with_learner(learned, *played, phase=Phase.RUNNING):
     return board
 
 
-def test_of_actors_and_a_learner_only_the_learner_has_a_budget_and_returns():
+def test_only_the_learner_has_a_budget_and_returns():
     text = shown(with_learner(3_000_000, 1_700_000, 1_300_001), 100, meta=ACTORS)
     assert "Session" not in text
     assert "together" not in text
@@ -129,7 +129,7 @@ def test_of_actors_and_a_learner_only_the_learner_has_a_budget_and_returns():
 
 
 @pytest.mark.parametrize("phase", [Phase.WAITING, Phase.DONE, Phase.FAILED, Phase.STOPPED])
-def test_where_an_actor_stands_is_said_as_of_any_session(phase):
+def test_an_actor_shows_its_phase_as_any_session_does(phase):
     board = with_learner(0, 5, 7, phase=phase)
     board.write(2, restarts=3)
     text = shown(board, 80, meta=ACTORS)
@@ -137,7 +137,7 @@ def test_where_an_actor_stands_is_said_as_of_any_session(phase):
     assert "actor 1 (restarted 3×)" in text
 
 
-def test_the_time_that_is_left_is_that_of_the_learner(clock):
+def test_the_remaining_time_is_that_of_the_learner(clock):
     """Its actors are at the end of the budget while it is still at its beginning."""
     board = with_learner(0, MAX_FRAME, MAX_FRAME)
 
@@ -156,7 +156,7 @@ def test_the_time_that_is_left_is_that_of_the_learner(clock):
     ]
 
 
-def test_a_log_says_of_which_run_a_learner_and_its_actors_are(clock):
+def test_a_log_names_the_run_of_a_learner_and_its_actors(clock):
     board = with_learner(*[0] * 6, phase=Phase.WAITING)
 
     def end_all():
@@ -169,7 +169,7 @@ def test_a_log_says_of_which_run_a_learner_and_its_actors_are(clock):
                      for who in ("learner", "actor 0", "actor 1")]  # fmt: skip
 
 
-def test_of_learners_that_follow_each_other_the_current_one_is_shown():
+def test_only_the_current_one_of_several_learners_is_shown():
     board = with_learner(MAX_FRAME, 1, 2, 4_000_000, 3, 4)
     text = shown(board, 80, meta=ACTORS_TWICE)
     assert "run 2 of 2" in text
@@ -185,7 +185,7 @@ def test_actors_that_play_in_turn_with_the_learner_are_one_session():
     assert not {"actor", "learner", "together"} & set(text.split())
 
 
-def test_a_session_that_was_replaced_says_how_often():
+def test_a_restarted_session_shows_how_often():
     board = board_of(Phase.RUNNING, Phase.RUNNING)
     board.write(1, restarts=2)
     text = shown(board, 100)
@@ -215,7 +215,7 @@ def test_a_dumb_terminal_gets_log_lines(monkeypatch):
     assert text.startswith("Session 0: 0 / 10M frames")
 
 
-def test_a_log_says_when_a_session_starts_and_how_it_ended(clock):
+def test_a_log_has_the_start_and_the_end_of_a_session(clock):
     board = board_of(Phase.WAITING, Phase.STARTING)
 
     def run():
@@ -245,7 +245,7 @@ def test_a_log_has_a_line_every_few_seconds_with_speed_and_time_left(clock):
     assert lines[1].endswith("2:46:35 left")
 
 
-def test_a_log_says_nothing_of_what_is_not_known_yet(clock):
+def test_a_log_leaves_out_unknown_numbers(clock):
     board = board_of(Phase.RUNNING)
     board.write(0, recent_return=None, best=None)
 
@@ -256,7 +256,7 @@ def test_a_log_says_nothing_of_what_is_not_known_yet(clock):
     assert set(lines) == {"Session 0: started", "Session 0: 0 / 10M frames"}
 
 
-def test_a_log_says_once_that_it_stops_and_once_that_it_draws(clock):
+def test_a_log_announces_stopping_and_drawing_once_each(clock):
     board = board_of(Phase.RUNNING)
 
     def end():
@@ -267,53 +267,44 @@ def test_a_log_says_once_that_it_stops_and_once_that_it_draws(clock):
     assert lines[-1] == CLOSING
 
 
-def test_the_speed_counts_the_seconds_without_frames():
-    """A rollout in one second, then nine of learning, again and again."""
+def speeds(frames):
+    """The speeds shown for these frames, ten looks a second."""
     speed = Speed()
-    for second in range(101):
-        measured = speed.update(1000 * ((second + 9) // 10), float(second))
-    assert measured == pytest.approx(100, rel=0.15)
+    return [speed.update(frame, tenth / 10) for tenth, frame in enumerate(frames)]
 
 
-def test_the_speed_is_steady_where_frames_come_in_bursts_that_are_far_apart():
-    speed = Speed()
-    seen = [speed.update(4000 * (second // 20), float(second)) for second in range(300)]
-    assert set(seen[40:]) == {200.0}
+def rollout(tenth, seconds):
+    """Frames of rollouts of 1000 frames in two seconds, one every so many seconds."""
+    rollouts, within = divmod(tenth, 10 * seconds)
+    return 1000 * rollouts + 50 * min(within, 20)
 
 
-def test_the_speed_is_steady_where_rollouts_alternate_with_seconds_of_learning():
-    """1000 frames in two seconds, then six of learning: at no time is it near none, or 500."""
-    speed, seen = Speed(), []
-    for tenth in range(2000):
-        rollouts, within = divmod(tenth, 80)
-        seen.append(speed.update(1000 * rollouts + 50 * min(within, 20), tenth / 10))
-    assert 90 < min(seen[240:]) < max(seen[240:]) < 160
+@pytest.mark.parametrize(
+    ("frames", "first", "least", "most"),
+    [
+        # A rollout in one second, then nine of learning: the seconds without frames count.
+        ([1000 * ((tenth + 90) // 100) for tenth in range(1001)], 1000, 85, 115),
+        # Bursts that are far apart.
+        ([4000 * (tenth // 200) for tenth in range(3000)], 400, 200, 200),
+        # Rollouts of two seconds and six of learning: never near none, or 500.
+        ([rollout(tenth, 8) for tenth in range(2000)], 240, 90, 160),
+        # The first pause of all does not hide what came before it.
+        ([rollout(tenth, 30) for tenth in range(220)], 1, 1000 / 22, 501),
+        # It follows a change within a few seconds.
+        ([min(t, 200) * 100 + max(t - 200, 0) for t in range(300)], 299, 9.9, 10.1),
+    ],
+)
+def test_the_speed_is_steady_and_follows_a_change(frames, first, least, most):
+    shown = speeds(frames)[first:]
+    assert least <= min(shown) <= max(shown) <= most
 
 
-def test_the_first_pause_of_all_does_not_hide_what_came_before_it():
-    """1000 frames in two seconds, then twenty of learning."""
-    speed = Speed()
-    seen = [speed.update(50 * min(tenth, 20), tenth / 10) for tenth in range(220)]
-    assert min(speed for speed in seen if speed is not None) > 1000 / 22
-
-
-def test_there_is_no_speed_before_there_are_frames():
-    speed = Speed()
-    assert [speed.update(0, 0.0), speed.update(0, 1.0)] == [None, None]
-    assert speed.update(50, 2.0) == 25
-
-
-def test_the_frames_of_an_earlier_process_are_no_speed():
-    speed = Speed()
-    assert speed.update(1_000_000, 0.0) is None
-    assert speed.update(1_000_100, 1.0) == 100
-
-
-def test_the_speed_follows_a_change_within_a_few_seconds():
-    speed = Speed()
-    for tenth in range(300):
-        measured = speed.update(min(tenth, 200) * 100 + max(tenth - 200, 0), tenth / 10)
-    assert measured == pytest.approx(10, rel=0.01)
+@pytest.mark.parametrize(
+    ("frames", "shown"),
+    [([0, 0, 5], [None, None, 25]), ([1_000_000, 1_000_010], [None, 100])],
+)
+def test_there_is_no_speed_before_there_are_new_frames(frames, shown):
+    assert speeds(frames) == shown
 
 
 @pytest.mark.parametrize(
@@ -335,7 +326,7 @@ def test_round_counts_are_short_and_others_exact(count, text):
 
 
 @pytest.mark.parametrize("on_a_terminal", [True, False])
-def test_why_a_session_failed_is_said_at_once_and_once(on_a_terminal):
+def test_the_reason_of_a_failure_is_printed_once_and_at_once(on_a_terminal):
     board = board_of(Phase.RUNNING, Phase.RUNNING, frame=400)
     why = "Traceback (most recent call last):\n  File x\nValueError: the pole broke\n"
 
@@ -345,14 +336,14 @@ def test_why_a_session_failed_is_said_at_once_and_once(on_a_terminal):
 
     if on_a_terminal:
         fail()
-        said = shown(board, width=80)
+        text = shown(board, width=80)
     else:
-        said = "\n".join(logged(board, fail, lambda: None))
-    assert said.count("Session 1: ValueError: the pole broke") == 1
-    assert "Traceback" not in said
+        text = "\n".join(logged(board, fail, lambda: None))
+    assert text.count("Session 1: ValueError: the pole broke") == 1
+    assert "Traceback" not in text
 
 
-def test_another_death_of_the_same_worker_is_said_again():
+def test_another_reason_of_the_same_worker_is_printed_again():
     board = board_of(Phase.RUNNING, Phase.RUNNING, frame=400)
 
     def die(how):

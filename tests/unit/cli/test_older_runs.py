@@ -73,7 +73,7 @@ def test_it_is_plotted(older, tmp_path):
     assert list(tmp_path.glob("*.png"))
 
 
-def test_a_newer_format_is_read_by_nobody(copy):
+def test_a_newer_format_is_refused(copy):
     saved = json.loads(manifest(copy).read_text())
     for file in (manifest(copy), previous_path(manifest(copy))):
         file.write_text(json.dumps({**saved, "format": FORMAT + 1}))

@@ -1,12 +1,10 @@
 """`slm-lab plot`: what it prints, how fast it can be, and bad input."""
 
-import subprocess
-import sys
-
 import pytest
 
 from tests.faults.lab import LAB, call
 from tests.support import ppo
+from tests.unit.cli.trained import assert_bad_input, heavy_imports
 from tests.unit.experiment.runs import write_run
 
 WRONG = {
@@ -15,13 +13,6 @@ WRONG = {
     "no run": (["."], ["is no run folder"]),
     "an unknown word": (["run", "--x", "wall"], ["--x wall", "wall_t"]),
 }
-HEAVY = (
-    "import atexit, sys\n"
-    "heavy = {'torch', 'ray', 'gymnasium', 'pandas', 'matplotlib.pyplot'}\n"
-    "atexit.register(lambda: print('imported', sorted(heavy & set(sys.modules))))\n"
-    "from slm_lab.cli.main import main\n"
-    "main()\n"
-)
 
 
 def test_the_numbers_of_each_run_and_the_graph_are_printed(tmp_path):
@@ -40,18 +31,10 @@ def test_the_numbers_of_each_run_and_the_graph_are_printed(tmp_path):
 @pytest.mark.parametrize("what", WRONG)
 def test_bad_input_is_one_clear_message_and_leaves_nothing_behind(what, tmp_path):
     args, words = WRONG[what]
-    done = call([str(LAB), "plot", *args], tmp_path)
-    assert done.code == 2, done.err
-    for word in words:
-        assert word in done.err
-    assert "Traceback" not in done.err
-    assert list(tmp_path.iterdir()) == []
+    assert_bad_input(tmp_path, ["plot", *args], words)
 
 
 def test_it_loads_no_library_that_it_does_not_need(tmp_path):
     write_run(tmp_path / "data")
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", HEAVY, "plot", "small_2026_11_22_030000"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True,
-    )  # fmt: skip
-    assert "imported []" in done.stdout
+    imported = heavy_imports(["plot", "small_2026_11_22_030000"], tmp_path)
+    assert not {"torch", "ray", "gymnasium", "pandas", "matplotlib.pyplot"} & {*imported}

@@ -1,7 +1,5 @@
 """`slm-lab run`: bad input, and what a run leaves behind."""
 
-import json
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -11,14 +9,15 @@ import pytest
 from slm_lab.analysis.metrics import trial_metrics
 from slm_lab.analysis.throughput import throughput
 from slm_lab.cli import run as run_command
-from slm_lab.experiment.source import RunSource
 from slm_lab.storage.result import Ending, SessionResult, TrialResult
 from slm_lab.storage.run_dir import RunDir
 from tests.faults.lab import LAB, NAME, call, command, write_spec
 from tests.support import parse, ppo
+from tests.unit.cli.trained import assert_bad_input, heavy_imports
 
 ROOT = Path(__file__).parents[3]
 
+WAYS = {"f": Ending.FAILED, "d": Ending.FINISHED, "i": Ending.INTERRUPTED}
 WRONG = {
     "an unknown mode": (["spec.json", NAME, "trian"], ['"trian"', "train@RUN"]),
     "nothing to search": (["spec.json", NAME, "search"], ["search: is missing", "uniform"]),
@@ -48,13 +47,7 @@ main()
 def test_bad_input_is_one_clear_message_and_leaves_nothing_behind(what, tmp_path):
     args, words = WRONG[what]
     write_spec(tmp_path, ppo())
-    done = call([str(LAB), "run", *args], tmp_path)
-    assert done.code == 2, done.err
-    for word in words:
-        assert word in done.err
-    assert "Traceback" not in done.err
-    assert done.out == ""
-    assert [path.name for path in tmp_path.iterdir()] == ["spec.json"]
+    assert_bad_input(tmp_path, ["run", *args], words)
 
 
 def test_a_missing_extra_is_named_with_the_command_that_installs_it(tmp_path):
@@ -66,22 +59,34 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it(tmp_path):
     assert not (tmp_path / "data").exists()
 
 
-def test_all_problems_of_a_spec_are_shown_at_once(tmp_path):
-    write_spec(tmp_path, ppo(env__num_envs=0, agent__algorithm__gama=0.9))
-    done = call(command(tmp_path, "train"), tmp_path)
-    assert done.code == 2
-    assert "2 problems" in done.err
-    assert "env.num_envs" in done.err
-    assert "agent.algorithm.gama" in done.err
-    assert not (tmp_path / "data").exists()
+CONV = {"type": "ConvNet", "conv_hid_layers": [[8, 4]]}
+IMAGES = "agent.net.type = 'ConvNet': takes observations that are images"
+WRONG_SPECS = {
+    "two problems": (
+        ppo(env__num_envs=0, agent__algorithm__gama=0.9),
+        ["2 problems", "env.num_envs", "agent.algorithm.gama"],
+    ),
+    "a net for images": (ppo(agent__net=CONV), [IMAGES, "the shape (4,); vectors need MLPNet"]),
+    "what only the environment knows": (
+        ppo(env__image_downsize=[8, 8]),
+        [
+            "spec.json: small has 1 problem\n",
+            "\n  env.image_downsize = [8, 8]: only images can be resized",
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("what", WRONG_SPECS)
+def test_a_wrong_spec_is_refused_before_anything_starts(what, tmp_path):
+    raw, words = WRONG_SPECS[what]
+    write_spec(tmp_path, raw)
+    assert_bad_input(tmp_path, ["run", "spec.json", NAME, "train"], words)
 
 
 def test_a_file_that_is_no_json_is_bad_input(tmp_path):
     (tmp_path / "spec.json").write_text('{"small": {')
-    done = call(command(tmp_path, "train"), tmp_path)
-    assert done.code == 2
-    assert "spec.json" in done.err
-    assert "Traceback" not in done.err
+    assert_bad_input(tmp_path, ["run", "spec.json", NAME, "train"], ["spec.json"])
 
 
 def test_data_that_cannot_be_written_is_one_clear_message(tmp_path):
@@ -93,40 +98,11 @@ def test_data_that_cannot_be_written_is_one_clear_message(tmp_path):
     assert "Traceback" not in done.err
 
 
-def test_a_net_that_cannot_see_the_observations_is_refused_before_anything_starts(tmp_path):
-    net = {"type": "ConvNet", "conv_hid_layers": [[8, 4]]}
-    write_spec(tmp_path, ppo(agent__net=net))
-    done = call(command(tmp_path, "train"), tmp_path)
-    assert done.code == 2
-    assert "agent.net.type = 'ConvNet': takes observations that are images" in done.err
-    assert "the shape (4,); vectors need MLPNet" in done.err
-    assert done.out == ""
-    assert not (tmp_path / "data").exists()
-
-
-def test_what_only_the_environment_can_tell_is_told_of_the_spec(tmp_path):
-    write_spec(tmp_path, ppo(env__image_downsize=[8, 8]))
-    done = call(command(tmp_path, "train"), tmp_path)
-    assert done.code == 2
-    where, problem = done.err.splitlines()
-    assert where.endswith("spec.json: small has 1 problem")
-    assert problem.startswith("  env.image_downsize = [8, 8]: only images can be resized")
-    assert not (tmp_path / "data").exists()
-
-
-@pytest.mark.parametrize("args", [["--help"], ["run", "--help"], ["--version"]])
+@pytest.mark.parametrize(
+    "args", [["--help"], ["run", "--help"], ["compare", "--help"], ["--version"]]
+)
 def test_help_needs_no_heavy_import(args):
-    code = (
-        "import atexit, sys\n"
-        "heavy = {'torch', 'ray', 'plotly', 'matplotlib', 'gymnasium', 'pandas'}\n"
-        "atexit.register(lambda: print('imported', sorted(heavy & set(sys.modules))))\n"
-        "from slm_lab.cli.main import main\n"
-        "main()\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, *args], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert "imported []" in done.stdout
+    assert heavy_imports(args) == []
 
 
 def test_run_lab_is_the_command_run_under_its_classic_name(tmp_path):
@@ -136,34 +112,35 @@ def test_run_lab_is_the_command_run_under_its_classic_name(tmp_path):
     assert classic == call([str(LAB), "run", *args], tmp_path)
 
 
-def test_the_schema_of_a_spec_is_json(tmp_path):
-    done = call([str(LAB), "spec", "schema"], tmp_path)
-    assert done.code == 0
-    assert json.loads(done.out)
-
-
 class Ended:
     """In place of a Run: one whose Sessions have ended in these ways."""
 
     resume, root_seed, notes, imports = False, 0, (), ()
 
-    def __init__(self, folder, endings, frame=64, **meta):
+    def __init__(self, folder, endings, frame=64, diverged=(), **meta):
         self.spec = parse(ppo(**meta), NAME)
         self.run_dir = RunDir(folder, NAME)
-        self.sessions = tuple(
-            SessionResult(session, ending, frame, "it broke" if ending is Ending.FAILED else None)
-            for session, ending in enumerate(endings)
-        )
-
-    def diverged(self, *sessions):
-        """The same, where the loss of some was not finite."""
-        self.sessions = tuple(
-            replace(each, diverged=each.session in sessions) for each in self.sessions
-        )
-        return self
+        results = [
+            SessionResult(session, WAYS[way], frame, "it broke" if way == "f" else None)
+            for session, way in enumerate(endings)
+        ]
+        self.sessions = tuple(replace(each, diverged=each.session in diverged) for each in results)
 
     def start(self, on_tick):
         return TrialResult(self.sessions, trial_metrics([], None), throughput([], []), ())
+
+
+@pytest.fixture
+def printed(tmp_path, monkeypatch, capsys):
+    """Both streams of a run whose Sessions have ended in these ways."""
+
+    def run(endings, **how):
+        ended = Ended(tmp_path, endings, **how)
+        monkeypatch.setattr(run_command, "Run", lambda source, verb: ended)
+        assert run_command.run_spec(RunSource("spec.json", NAME), "train") == 1
+        return capsys.readouterr()
+
+    return run
 
 
 @pytest.mark.parametrize(
@@ -181,47 +158,31 @@ class Ended:
          True),
     ],
 )  # fmt: skip
-def test_who_failed_is_named_and_what_is_left_to_do_is_told(
-    tmp_path, monkeypatch, capsys, meta, endings, told, continues
-):
-    ways = {"f": Ending.FAILED, "d": Ending.FINISHED}
-    ended = Ended(tmp_path, [ways[each] for each in endings], **meta)
-    monkeypatch.setattr(run_command, "Run", lambda source, verb: ended)
-    assert run_command.run_spec(RunSource("spec.json", NAME), "train") == 1
-    said = capsys.readouterr()
+def test_failed_sessions_are_named_and_a_resume_is_advised(printed, meta, endings, told, continues):
+    shown = printed(endings, **meta)
     for words in told:
-        assert words in said.err
-    assert ("resume with: slm-lab run" in said.out) == continues
+        assert words in shown.err
+    assert ("resume with: slm-lab run" in shown.out) == continues
 
 
 @pytest.mark.parametrize(
     ("endings", "diverged", "continues"),
     [("ff", (0, 1), False), ("fd", (0,), False), ("ff", (0,), True), ("fi", (0,), True)],
 )
-def test_what_would_be_repeated_is_not_the_advice(
-    tmp_path, monkeypatch, capsys, endings, diverged, continues
+def test_a_resume_is_advised_only_for_sessions_that_it_would_train(
+    printed, endings, diverged, continues
 ):
-    """The command is printed where a Session is left that it would train further."""
-    ways = {"f": Ending.FAILED, "d": Ending.FINISHED, "i": Ending.INTERRUPTED}
-    ended = Ended(tmp_path, [ways[each] for each in endings], meta__max_session=2)
-    monkeypatch.setattr(run_command, "Run", lambda source, verb: ended.diverged(*diverged))
-    assert run_command.run_spec(RunSource("spec.json", NAME), "train") == 1
-    said = capsys.readouterr().out
-    assert ("resume with: slm-lab run" in said) == continues
-    last = said.splitlines()[-1]
+    out = printed(endings, diverged=diverged, meta__max_session=2).out
+    assert ("resume with: slm-lab run" in out) == continues
+    last = out.splitlines()[-1]
     assert last.startswith(", ".join(f"Session {each}" for each in diverged))
     assert "resuming would repeat it" in last
 
 
 @pytest.mark.parametrize(("endings", "continues"), [("ff", False), ("fi", True)])
-def test_a_training_that_never_began_is_not_gone_on_with(
-    tmp_path, monkeypatch, capsys, endings, continues
-):
-    ways = {"f": Ending.FAILED, "i": Ending.INTERRUPTED}
-    ended = Ended(tmp_path, [ways[each] for each in endings], frame=0, meta__max_session=2)
-    monkeypatch.setattr(run_command, "Run", lambda source, verb: ended)
-    assert run_command.run_spec(RunSource("spec.json", NAME), "train") == 1
-    assert ("resume with" in capsys.readouterr().out) == continues
+def test_no_resume_is_advised_for_a_training_that_never_began(printed, endings, continues):
+    out = printed(endings, frame=0, meta__max_session=2).out
+    assert ("resume with" in out) == continues
 
 
 NEVER_BEGINS = """
@@ -238,7 +199,7 @@ gymnasium.register("Early-v0", entry_point=Early)
 """
 
 
-def test_of_a_training_that_never_begins_nothing_is_measured_drawn_or_gone_on_with(tmp_path):
+def test_a_training_that_never_begins_leaves_no_metrics_graphs_or_advice(tmp_path):
     write_spec(tmp_path, ppo(env__name="Early-v0", meta__max_session=2))
     (tmp_path / "early.py").write_text(NEVER_BEGINS)
     done = call([*command(tmp_path, "train"), "--import", "early"], tmp_path)

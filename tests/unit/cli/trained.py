@@ -3,11 +3,13 @@
 import hashlib
 import json
 import re
+import subprocess
+import sys
 
 from typer.testing import CliRunner
 
 from slm_lab.cli.main import app
-from tests.faults.lab import NAME, call, command, run_folder, write_spec
+from tests.faults.lab import LAB, NAME, call, command, run_folder, write_spec
 from tests.support import ppo
 
 SPEC = ppo(meta__max_session=2, meta__rigorous_eval=2, meta__eval_frequency=200,
@@ -20,10 +22,12 @@ RANDOM = {
 
 
 def trained(folder, spec):
+    """The folder with a run of the spec; the file `out` has what the run printed."""
     write_spec(folder, spec)
     (folder / "data").mkdir()
     done = call(command(folder, "train"), folder)
     assert (done.code, done.err) == (0, "")
+    (folder / "out").write_text(done.out)
     return folder
 
 
@@ -58,3 +62,28 @@ def fingerprint(folder):
         )
         for path in [folder, *folder.rglob("*")]
     }
+
+
+def assert_bad_input(folder, args, words):
+    """That the command prints one message with these words, and leaves nothing behind."""
+    before = sorted(folder.iterdir())
+    done = call([str(LAB), *args], folder)
+    assert (done.code, done.out) == (2, ""), done.err
+    assert [word for word in words if word not in done.err] == []
+    assert "Traceback" not in done.err
+    assert sorted(folder.iterdir()) == before
+
+
+def heavy_imports(args, folder=None):
+    """The heavy libraries that the command has imported at its end."""
+    code = (
+        "import atexit, sys\n"
+        "heavy = {'torch', 'ray', 'plotly', 'matplotlib', 'gymnasium', 'pandas',"
+        " 'matplotlib.pyplot'}\n"
+        "atexit.register(lambda: print('imported', *sorted(heavy & set(sys.modules))))\n"
+        "from slm_lab.cli.main import main\n"
+        "main()\n"
+    )
+    words = [sys.executable, "-W", "error", "-c", code, *args]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=60, check=True)
+    return done.stdout.splitlines()[-1].split()[1:]

@@ -3,8 +3,10 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+from slm_lab.env.check import check_env
 from slm_lab.env.make import make_env
 from slm_lab.spec.schema.env import EnvSpec
+from tests.unit.spec.problems import assert_lines
 
 # A busy machine makes an example slow; that says nothing about the code.
 settings.register_profile("lab", deadline=None)
@@ -19,6 +21,16 @@ def env_spec():
         return EnvSpec(name=name, **{"max_frame": 1000, "num_envs": 3} | keys)
 
     return make
+
+
+@pytest.fixture
+def assert_refused(env_spec):
+    """Checks that the keys of an environment have these problems; see `assert_lines`."""
+
+    def check(name, *problems, **keys):
+        assert_lines([str(each) for each in check_env(env_spec(name, **keys))], problems)
+
+    return check
 
 
 @pytest.fixture

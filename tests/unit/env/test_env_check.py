@@ -12,15 +12,11 @@ from slm_lab.env.check import check_env
 from slm_lab.env.lookup import EXTRAS, require
 
 
-def messages(problems):
-    return [str(problem) for problem in problems]
-
-
 @pytest.mark.parametrize(
     "name", ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "gymnasium.envs:Acrobot-v1"]
 )
-def test_what_can_be_made_has_no_problems(env_spec, name):
-    assert check_env(env_spec(name)) == []
+def test_what_can_be_made_has_no_problems(assert_refused, name):
+    assert_refused(name)
 
 
 @pytest.mark.parametrize(
@@ -37,45 +33,31 @@ def test_what_can_be_made_has_no_problems(env_spec, name):
         ("RoboschoolAnt-v1", "its simulator is gone; use Ant-v5"),
     ],
 )
-def test_an_unknown_name_is_refused_with_the_nearest(env_spec, build, name, hint):
-    (problem,) = check_env(env_spec(name))
-    assert problem.path == "env.name"
-    assert problem.value == name
-    assert hint in problem.message
+def test_an_unknown_name_is_refused_with_the_nearest(assert_refused, build, name, hint):
+    assert_refused(name, f"env.name = '{name}': …{hint}")
     with pytest.raises(SpecError, match=hint):
         build(name)
 
 
-def test_an_old_atari_name_is_replaced_where_ale_py_is_not_installed(env_spec, monkeypatch):
+def test_an_old_atari_name_is_replaced_without_ale_py(assert_refused, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda module: None)
     monkeypatch.setattr(gymnasium, "registry", {})
-    (problem,) = check_env(env_spec("PongNoFrameskip-v4"))
-    assert "its simulator is gone; use ALE/Pong-v5" in problem.message
+    assert_refused("PongNoFrameskip-v4", "…its simulator is gone; use ALE/Pong-v5")
 
 
-def test_a_module_that_does_not_import_is_named(env_spec):
-    (problem,) = check_env(env_spec("no_such_package:Thing-v0"))
-    assert problem.path == "env.name"
-    assert "no_such_package" in problem.message
+def test_a_module_that_does_not_import_is_named(assert_refused):
+    assert_refused("no_such_package:Thing-v0", "env.name = …: …no_such_package")
 
 
-def test_a_module_that_raises_while_it_is_imported_is_told_in_one_line(
-    env_spec, tmp_path, monkeypatch
-):
+def test_an_error_of_an_import_is_one_line(assert_refused, tmp_path, monkeypatch):
     (tmp_path / "raises_on_import.py").write_text('raise ValueError("not\\nmine")')
     monkeypatch.syspath_prepend(tmp_path)
-    (problem,) = check_env(env_spec("raises_on_import:Thing-v0"))
-    assert "does not import: ValueError: not mine (" in problem.message
-    assert "\n" not in problem.message
+    assert_refused("raises_on_import:Thing-v0", "…does not import: ValueError: not mine (")
 
 
-def test_a_plug_in_that_offers_an_id_of_another_is_refused(env_spec):
+def test_a_plug_in_that_offers_an_id_of_another_is_refused(assert_refused, registries):
     ENVS.register("CartPole-v1", None, "somebody.else:Thing")
-    try:
-        (problem,) = check_env(env_spec("CartPole-v1"))
-    finally:
-        del ENVS._entries["CartPole-v1"]
-    assert "somebody.else:Thing offers it, too" in problem.message
+    assert_refused("CartPole-v1", "…somebody.else:Thing offers it, too")
 
 
 @pytest.mark.parametrize(
@@ -90,11 +72,9 @@ def test_a_plug_in_that_offers_an_id_of_another_is_refused(env_spec):
     ],
 )
 def test_a_key_that_the_environment_does_not_accept_is_refused(
-    env_spec, build, name, kwargs, path, words
+    assert_refused, build, name, kwargs, path, words
 ):
-    (problem,) = check_env(env_spec(name, kwargs=kwargs))
-    assert problem.path == f"env.{path}"
-    assert words in problem.message
+    assert_refused(name, f"env.{path} = …: …{words}", kwargs=kwargs)
     with pytest.raises(SpecError, match=path):
         build(name, kwargs=kwargs)
 
@@ -108,8 +88,8 @@ def test_a_key_that_the_environment_does_not_accept_is_refused(
         ("FrozenLake-v1", {"map_name": "8x8", "is_slippery": False}),
     ],
 )
-def test_keys_of_the_environment_reach_it(env_spec, build, name, kwargs):
-    assert check_env(env_spec(name, kwargs=kwargs)) == []
+def test_keys_of_the_environment_reach_it(assert_refused, build, name, kwargs):
+    assert_refused(name, kwargs=kwargs)
     build(name, kwargs=kwargs).reset()
 
 
@@ -127,10 +107,9 @@ def test_sutton_barto_rewards_punish_the_fall_only(build, mode):
         assert step.reward[0] == (-1 if step.terminated[0] else 0)
 
 
-def test_a_native_mode_that_does_not_exist_is_refused(env_spec, build):
-    (problem,) = check_env(env_spec("Pendulum-v1", vectorization_mode="native"))
-    assert problem.path == "env.vectorization_mode"
-    assert "no native vector version" in problem.message
+def test_a_native_mode_that_does_not_exist_is_refused(assert_refused, build):
+    refused = "env.vectorization_mode = 'native': …no native vector version"
+    assert_refused("Pendulum-v1", refused, vectorization_mode="native")
     with pytest.raises(SpecError):
         build("Pendulum-v1", vectorization_mode="native")
 
@@ -152,40 +131,30 @@ def test_a_missing_extra_is_named_with_its_pip_command(env_spec, build, monkeypa
     assert extra in [e.name for e in EXTRAS]
 
 
-def test_keys_of_a_simulator_that_does_not_import_are_not_judged(env_spec, build):
-    gymnasium.register("Absent-v0", entry_point="no_such_simulator:Env")
-    try:
-        assert check_env(env_spec("Absent-v0", kwargs={"speed": 1})) == []
-        with pytest.raises(LabError, match="no_such_simulator"):
-            build("Absent-v0", kwargs={"speed": 1})
-    finally:
-        del gymnasium.registry["Absent-v0"]
+def test_keys_of_a_simulator_that_does_not_import_are_not_judged(env_spec, build, registered):
+    registered("Absent-v0", "no_such_simulator:Env")
+    assert check_env(env_spec("Absent-v0", kwargs={"speed": 1})) == []
+    with pytest.raises(LabError, match="no_such_simulator"):
+        build("Absent-v0", kwargs={"speed": 1})
 
 
 def test_an_environment_whose_code_raises_when_it_is_imported_is_one_line(
-    env_spec, tmp_path, monkeypatch
+    env_spec, tmp_path, monkeypatch, registered
 ):
     """As MuJoCo does with a MUJOCO_GL that is not there."""
     (tmp_path / "raises_at_once.py").write_text("None.glGetError")
     monkeypatch.syspath_prepend(tmp_path)
-    gymnasium.register("RaisesAtOnce-v0", entry_point="raises_at_once:Env")
-    try:
-        with pytest.raises(UsageError, match=r"^RaisesAtOnce-v0 does not import: .*glGetError'$"):
-            check_env(env_spec("RaisesAtOnce-v0", kwargs={"size": 3}))
-    finally:
-        del gymnasium.registry["RaisesAtOnce-v0"]
+    registered("RaisesAtOnce-v0", "raises_at_once:Env")
+    with pytest.raises(UsageError, match=r"^RaisesAtOnce-v0 does not import: .*glGetError'$"):
+        check_env(env_spec("RaisesAtOnce-v0", kwargs={"size": 3}))
 
 
-def test_a_simulator_that_fails_to_import_is_reported_as_gymnasium_says(build):
+def test_a_simulator_that_fails_to_import_is_reported_as_gymnasium_says(build, registered):
     def broken(**kwargs):
         raise gymnasium.error.DependencyNotInstalled("run pip install something")
 
-    gymnasium.register("Broken-v0", entry_point=broken)
-    try:
-        with pytest.raises(MissingExtraError, match="pip install something"):
-            build("Broken-v0")
-    finally:
-        del gymnasium.registry["Broken-v0"]
+    with pytest.raises(MissingExtraError, match="pip install something"):
+        build(registered("Broken-v0", broken))
 
 
 def test_other_refusals_of_gymnasium_are_lab_errors(build):
@@ -193,14 +162,12 @@ def test_other_refusals_of_gymnasium_are_lab_errors(build):
         build("FrozenLake-v1", kwargs={"map_name": "9x9"})
 
 
-def test_a_plug_in_environment_is_made_by_its_name(build):
+def test_a_plug_in_environment_is_made_by_its_name(build, registries):
     ENVS.register("PluggedIn-v0", None, "gymnasium.envs.classic_control.cartpole:CartPoleEnv")
-    try:
-        env = build("PluggedIn-v0", max_t=7)
-        assert env.reset().shape == (3, 4)
-        assert env.exact_state
-    finally:
-        del ENVS._entries["PluggedIn-v0"], gymnasium.registry["PluggedIn-v0"]
+    env = build("PluggedIn-v0", max_t=7)
+    del gymnasium.registry["PluggedIn-v0"]
+    assert env.reset().shape == (3, 4)
+    assert env.exact_state
 
 
 def test_checking_is_quick_and_imports_no_simulator_and_no_torch():

@@ -44,21 +44,6 @@ class Faulty(gymnasium.Env):
         return self.step_result
 
 
-@pytest.fixture
-def registered():
-    """Registers environments for the length of a test."""
-    names = []
-
-    def register(name, **keys):
-        gymnasium.register(name, **keys)
-        names.append(name)
-        return name
-
-    yield register
-    for name in names:
-        del gymnasium.registry[name]
-
-
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_an_exception_says_which_environment_and_action_caused_it(build, registered, mode):
     env = build(registered("Fragile-v0", entry_point=Fragile), vectorization_mode=mode)
@@ -77,43 +62,51 @@ TWO = np.zeros(2, np.float32)
 STEP = r"step\(\) must return \(observation, reward, terminated, truncated, info\)"
 
 
+FAULTS = [
+    (
+        "reset",
+        (np.zeros(3), {}),
+        r"reset\(\) returned an observation of the shape \(3,\), .*\(2,\)",
+    ),
+    (
+        "reset",
+        ([0.0, [1.0, 2.0]], {}),
+        r"the observation of reset\(\) must be an array, .* \[",
+    ),
+    (
+        "reset",
+        (0.0, {}),
+        r"reset\(\) returned an observation of the shape \(\), .* \(2,\)",
+    ),
+    ("reset", TWO, r"reset\(\) must return \(observation, info\), and .* an array .* \(2,\)"),
+    ("reset", np.zeros(3), r"reset\(\) must return \(observation, info\), and returned an array"),
+    ("reset", (TWO, 1.0), r"info of reset\(\) must be a dict, and was 1.0"),
+    ("step", (TWO, 1.0, False, {}), f"{STEP}, and returned a tuple of 4: done was split"),
+    ("step", None, f"{STEP}, and returned None"),
+    (
+        "step",
+        (np.zeros(1), 1.0, False, False, {}),
+        r"step\(\) returned an observation of the shape",
+    ),
+    (
+        "step",
+        (TWO, TWO, False, False, {}),
+        r"reward of step\(\) must be one number, and was an ar",
+    ),
+    ("step", (TWO, None, False, False, {}), r"reward of step\(\) must be one number, and was None"),
+    ("step", (TWO, 1.0, [True] * 3, False, {}), r"terminated of step\(\) must be true or false"),
+]
+
+
 @pytest.mark.parametrize("max_t", [None, 5])
-@pytest.mark.parametrize(
-    ("result", "message"),
-    [
-        ((np.zeros(3), {}), r"reset\(\) returned an observation of the shape \(3,\), .* \(2,\)"),
-        (([0.0, [1.0, 2.0]], {}), r"the observation of reset\(\) must be an array, and was \[0.0"),
-        ((0.0, {}), r"reset\(\) returned an observation of the shape \(\), .* the shape \(2,\)"),
-        (TWO, r"reset\(\) must return \(observation, info\), and returned an array .* \(2,\)"),
-        (np.zeros(3), r"reset\(\) must return \(observation, info\), and returned an array"),
-        ((TWO, 1.0), r"info of reset\(\) must be a dict, and was 1.0"),
-    ],
-)
-def test_what_reset_must_not_return_is_one_clear_error(build, registered, max_t, result, message):
-    faulty = type("Faulty", (Faulty,), {"reset_result": result})
+@pytest.mark.parametrize(("method", "result", "message"), FAULTS)
+def test_an_invalid_result_is_one_clear_error(build, registered, max_t, method, result, message):
+    faulty = type("Faulty", (Faulty,), {f"{method}_result": result})
     env = build(registered("Faulty-v0", entry_point=faulty), max_t=max_t)
-    with pytest.raises(LabError, match=f"the environment Faulty-v0 breaks .*: {message}"):
+    if method == "step":
         env.reset()
-
-
-@pytest.mark.parametrize("max_t", [None, 5])
-@pytest.mark.parametrize(
-    ("result", "message"),
-    [
-        ((TWO, 1.0, False, {}), f"{STEP}, and returned a tuple of 4: done was split"),
-        (None, f"{STEP}, and returned None"),
-        ((np.zeros(1), 1.0, False, False, {}), r"step\(\) returned an observation of the shape"),
-        ((TWO, TWO, False, False, {}), r"reward of step\(\) must be one number, and was an array"),
-        ((TWO, None, False, False, {}), r"reward of step\(\) must be one number, and was None"),
-        ((TWO, 1.0, [True] * 3, False, {}), r"terminated of step\(\) must be true or false"),
-    ],
-)
-def test_what_step_must_not_return_is_one_clear_error(build, registered, max_t, result, message):
-    faulty = type("Faulty", (Faulty,), {"step_result": result})
-    env = build(registered("Faulty-v0", entry_point=faulty), max_t=max_t)
-    env.reset()
     with pytest.raises(LabError, match=f"the environment Faulty-v0 breaks .*: {message}"):
-        env.step(np.zeros(3, np.int64))
+        env.reset() if method == "reset" else env.step(np.zeros(3, np.int64))
 
 
 def test_workers_look_at_what_the_environment_returns_too(build, registered):
@@ -147,7 +140,7 @@ def test_an_error_of_the_environment_itself_is_not_taken_for_what_it_returns(bui
 def test_a_worker_that_is_killed_is_noticed_at_once(build):
     env = build("CartPole-v1", vectorization_mode="async")
     env.reset()
-    worker = env._raw._env.processes[1]
+    worker = env.raw.env.processes[1]
     worker.kill()
     worker.join()
     start = time.perf_counter()
@@ -217,8 +210,8 @@ def test_a_native_environment_that_resets_in_the_same_step_is_used(
         vector_entry_point=DenseFinalObs,
     )
     env = build(name, max_t=6)
-    assert isinstance(env._raw._env, DenseFinalObs)
-    assert env._raw._env.autoreset_mode is AutoresetMode.SAME_STEP
+    assert isinstance(env.raw.env, DenseFinalObs)
+    assert env.raw.env.autoreset_mode is AutoresetMode.SAME_STEP
     assert not env.exact_state
     obs = env.reset()
     for count, action in enumerate(random_actions(env, 20), start=1):
@@ -241,7 +234,7 @@ def test_a_native_environment_that_resets_late_falls_back_to_sync(build, registe
         vector_entry_point=LateReset,
     )
     env = build(name, max_t=6)
-    assert type(env._raw).__name__ == "SyncEnvs"
+    assert type(env.raw).__name__ == "SyncEnvs"
 
 
 @pytest.mark.parametrize("mode", ["sync", None])

@@ -193,7 +193,7 @@ def test_frozen_lake_is_seen_as_one_hot(build, random_actions):
         obs = env.step(action).next_obs
 
 
-def test_images_of_bytes_stay_as_they_are(build, random_actions):
+def test_images_of_bytes_stay_as_they_are(build, registered, random_actions):
     class Image(gymnasium.Env):
         observation_space = spaces.Box(0, 255, (4, 4, 1), np.uint8)
         action_space = spaces.Discrete(2)
@@ -205,12 +205,8 @@ def test_images_of_bytes_stay_as_they_are(build, random_actions):
         def step(self, action):
             return self.observation_space.high, 0.0, False, False, {}
 
-    gymnasium.register("Image-v0", entry_point=Image)
-    try:
-        env = build("Image-v0")
-        env.reset()
-        step = env.step(random_actions(env, 1)[0])
-    finally:
-        del gymnasium.registry["Image-v0"]
+    env = build(registered("Image-v0", Image))
+    env.reset()
+    step = env.step(random_actions(env, 1)[0])
     assert step.obs.dtype == np.uint8
     assert (step.obs == 255).all()

@@ -39,7 +39,7 @@ def leaves(state):
 
 @pytest.mark.parametrize("steps_before", [0, 17, 60])
 @pytest.mark.parametrize(("name", "mode"), WAYS)
-def test_a_restored_environment_goes_on_bit_for_bit(
+def test_a_restored_environment_continues_bit_for_bit(
     build, random_actions, name, mode, steps_before
 ):
     keys = {
@@ -106,10 +106,8 @@ class Counter(gymnasium.Env):
 
 
 @pytest.fixture
-def counter():
-    gymnasium.register("Counter-v0", entry_point=Counter)
-    yield "Counter-v0"
-    del gymnasium.registry["Counter-v0"]
+def counter(registered):
+    return registered("Counter-v0", Counter)
 
 
 def test_without_an_adapter_fresh_episodes_begin_and_the_rest_is_restored(
@@ -138,15 +136,13 @@ def test_a_wrapper_without_an_adapter_is_not_restored_by_halves():
 
 
 @pytest.fixture
-def checked():
+def checked(registered):
     """An environment that is made with the wrappers of `gymnasium.make` inside."""
-    gymnasium.register("Checked-v0", entry_point=lambda: gymnasium.make("CartPole-v1"))
-    yield "Checked-v0"
-    del gymnasium.registry["Checked-v0"]
+    return registered("Checked-v0", lambda: gymnasium.make("CartPole-v1"))
 
 
 @pytest.mark.parametrize("steps_before", [0, 1, 20])
-def test_wrappers_of_gymnasium_go_on_with_the_environment(
+def test_wrappers_of_gymnasium_continue_with_the_environment(
     build, random_actions, checked, steps_before
 ):
     env, restored = build(checked, 1), build(checked, 2)

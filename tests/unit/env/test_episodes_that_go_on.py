@@ -32,10 +32,8 @@ class Lives(gymnasium.Env):
 
 
 @pytest.fixture
-def lives():
-    gymnasium.register("Lives-v0", entry_point=Lives)
-    yield "Lives-v0"
-    del gymnasium.registry["Lives-v0"]
+def lives(registered):
+    return registered("Lives-v0", Lives)
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
@@ -57,7 +55,7 @@ def test_the_learner_sees_ends_where_scores_count_whole_episodes(build, lives, m
         np.testing.assert_array_equal(finished.episode_length, [6, 6])
 
 
-def test_discounted_returns_begin_anew_with_every_end_that_the_learner_sees(build, lives):
+def test_discounted_returns_restart_with_every_end_that_the_learner_sees(build, lives):
     env = build(lives, num_envs=1, normalize_reward=True, gamma=0.5)
     env.reset()
     running = []
@@ -67,7 +65,7 @@ def test_discounted_returns_begin_anew_with_every_end_that_the_learner_sees(buil
     assert running == [1, 2.5, 0, 4, 7, 0]
 
 
-def test_a_reset_that_is_asked_for_begins_a_new_episode(build, lives):
+def test_an_explicit_reset_begins_a_new_episode(build, lives):
     env = build(lives, num_envs=1)
     env.reset()
     for _ in range(3):

@@ -26,14 +26,10 @@ class Picture(gymnasium.Env):
     action_space = spaces.Discrete(2)
 
 
-def test_normalised_images_are_refused_by_name(build):
-    gymnasium.register("Picture-v0", entry_point=Picture)
-    try:
-        with pytest.raises(SpecError) as caught:
-            build("Picture-v0", normalize_obs=True)
-        build("Picture-v0")
-    finally:
-        del gymnasium.registry["Picture-v0"]
+def test_normalised_images_are_refused_by_name(build, registered):
+    build(registered("Picture-v0", Picture))
+    with pytest.raises(SpecError) as caught:
+        build("Picture-v0", normalize_obs=True)
     (problem,) = caught.value.problems
     assert (problem.path, problem.value) == ("env.normalize_obs", True)
     assert "images, which agent.net.normalize scales" in problem.message
@@ -100,7 +96,7 @@ def test_a_smaller_pixel_is_the_mean_of_those_it_covers(down, across, colours, s
     assert np.abs(seen.astype(float) - mean).max() <= 1.0
 
 
-def test_the_width_is_named_before_the_height(build):
+def test_the_width_is_named_before_the_height(build, registered):
     class Picture(gymnasium.Env):
         observation_space = image_space(20, 30, 3)
         action_space = spaces.Discrete(2)
@@ -117,12 +113,8 @@ def test_the_width_is_named_before_the_height(build):
         def look(self):
             return np.full((20, 30, 3), self.value, np.uint8)
 
-    gymnasium.register("Picture-v0", entry_point=Picture)
-    try:
-        keys = {"image_downsize": [15, 10], "frame_op": "concat", "frame_op_len": 2}
-        env = build("Picture-v0", num_envs=2, **keys)
-    finally:
-        del gymnasium.registry["Picture-v0"]
+    keys = {"image_downsize": [15, 10], "frame_op": "concat", "frame_op_len": 2}
+    env = build(registered("Picture-v0", Picture), num_envs=2, **keys)
     assert env.observation_space == image_space(6, 10, 15)
     obs = env.reset()
     steps = [env.step(np.zeros(2, np.int64)) for _ in range(5)]

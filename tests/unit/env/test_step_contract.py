@@ -121,7 +121,7 @@ def test_native_cartpole_knows_the_limits_of_both_versions(build):
     for name, limit in (("CartPole-v0", 200), ("CartPole-v1", 500)):
         env = build(name, num_envs=4)
         env.reset()
-        assert env._raw._max_episode_steps == limit
+        assert env.raw._max_episode_steps == limit
 
 
 def test_an_episode_can_be_terminated_and_truncated_in_the_same_step(build):

@@ -23,7 +23,7 @@ class Counter(Film):
 
 
 @pytest.fixture
-def wrapped():
+def wrapped(registered):
     """MiniGrid without its text, as a vector and as an image."""
     minigrid = pytest.importorskip("minigrid")
 
@@ -35,10 +35,8 @@ def wrapped():
         env = gymnasium.make("MiniGrid-Empty-5x5-v0", **kwargs)
         return minigrid.wrappers.ImgObsWrapper(env)
 
-    gymnasium.register("Room-v0", entry_point=parts)
-    gymnasium.register("Seen-v0", entry_point=image)
-    yield
-    del gymnasium.registry["Room-v0"], gymnasium.registry["Seen-v0"]
+    registered("Room-v0", parts)
+    registered("Seen-v0", image)
 
 
 def plays(env, actions):

@@ -40,12 +40,9 @@ def test_the_record_of_a_game_has_its_sticky_actions_and_all_its_keys(
     assert arguments["max_num_frames_per_episode"] == 108_000
 
 
-def test_arguments_that_json_does_not_know_are_written_as_python_shows_them(env_spec):
-    gymnasium.register("Odd-v0", entry_point=gymnasium.Env, kwargs={"size": complex(1, 2)})
-    try:
-        record = env_record(env_spec("Odd-v0"))
-    finally:
-        del gymnasium.registry["Odd-v0"]
+def test_arguments_that_json_does_not_know_are_written_as_python_shows_them(env_spec, registered):
+    registered("Odd-v0", gymnasium.Env, kwargs={"size": complex(1, 2)})
+    record = env_record(env_spec("Odd-v0"))
     assert json.loads(json.dumps(record))["arguments"] == {"size": "(1+2j)"}
 
 

@@ -11,15 +11,15 @@ def test_a_word_alone_begins_a_fresh_run(verb):
 
 @pytest.mark.parametrize("verb", ["train", "search", "eval", "enjoy"])
 @pytest.mark.parametrize("run", ["latest", "data/ppo_2026_01_01_000000", "/tmp/a@b"])
-def test_what_follows_the_at_is_the_run_that_is_meant(verb, run):
+def test_the_text_after_the_at_names_the_run(verb, run):
     assert parse_mode(f"{verb}@{run}") == Mode(verb, run)
 
 
 @pytest.mark.parametrize("verb", ["eval", "enjoy"])
 def test_a_mode_of_saved_agents_without_a_run_says_how_to_name_one(verb):
-    with pytest.raises(UsageError, match="needs a run") as told:
+    with pytest.raises(UsageError, match="needs a run") as caught:
         parse_mode(verb)
-    assert f"{verb}@latest" in str(told.value)
+    assert f"{verb}@latest" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_a_mode_of_saved_agents_without_a_run_says_how_to_name_one(verb):
     ["", "Train", "train@", "@latest", "dev@latest", "trian", "train latest", "trainx@y", "eval@"],
 )
 def test_a_mode_that_does_not_exist_is_refused_with_those_that_do(mode):
-    with pytest.raises(UsageError, match="there is no mode") as told:
+    with pytest.raises(UsageError, match="there is no mode") as caught:
         parse_mode(mode)
-    assert f'"{mode}"' in str(told.value)
-    assert all(known in str(told.value) for known in MODES)
+    assert f'"{mode}"' in str(caught.value)
+    assert all(known in str(caught.value) for known in MODES)

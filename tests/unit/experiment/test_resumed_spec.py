@@ -29,7 +29,7 @@ def template(folder, **changes):
 def made(file, folder, run, *sets, name="t", verb="train", **more):
     """A run made ready, whose folder another one may take at once."""
     ready = Run(RunSource(str(file), name, run, sets, data_dir=folder / "data", **more), verb)
-    ready._lock.release()
+    ready.release()
     return ready
 
 
@@ -48,7 +48,7 @@ def test_a_template_is_resumed_with_the_spec_it_was_started_with(tmp_path, sets)
         assert again.notes == ()
 
 
-def test_another_value_of_a_variable_is_refused_and_so_is_one_that_there_is_not(tmp_path):
+def test_another_value_of_a_variable_and_an_unknown_variable_are_refused(tmp_path):
     file = template(tmp_path)
     made(file, tmp_path, None, *START)
     with pytest.raises(SpecError, match=r"-s env = 'Acrobot-v1': .* started with \"CartPole-v1\""):
@@ -161,11 +161,11 @@ def test_a_run_of_another_format_is_not_trained_and_the_line_says_what_to_do(tmp
     if found is None:
         del content[RUN_BLOCK]["format"]
     started.run_dir.spec_file.write_text(json.dumps(content))
-    with pytest.raises(UsageError, match=f"this version resumes format {FORMAT}: ") as told:
+    with pytest.raises(UsageError, match=f"this version resumes format {FORMAT}: ") as caught:
         made(file, tmp_path, "latest")
-    assert len(str(told.value).splitlines()) == 1
-    assert str(started.run_dir.root) in str(told.value)
-    assert ("still read this one" in str(told.value)) == (found != FORMAT + 1)
+    assert len(str(caught.value).splitlines()) == 1
+    assert str(started.run_dir.root) in str(caught.value)
+    assert ("still read this one" in str(caught.value)) == (found != FORMAT + 1)
 
 
 @pytest.mark.parametrize(

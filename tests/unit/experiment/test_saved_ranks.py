@@ -20,12 +20,12 @@ def saved(tmp_path):
     data = tmp_path / "data"
     data.mkdir()
     run = Run(RunSource(spec_file, NAME, data_dir=data))
-    run._lock.release()
+    run.release()
     return SavedRun(RunSource(spec_file, NAME, "latest", data_dir=data))
 
 
 @pytest.mark.parametrize(("rank", "first"), [(1, 0), (3, 2)])
-def test_who_asks_for_a_rank_is_told_whose_agent_it_has(saved, rank, first):
+def test_what_asks_for_a_rank_is_reported_whose_agent_it_has(saved, rank, first):
     told = (
         f"--session {rank}: it is a rank, and the agent of all ranks is saved by Session "
         f"{first}; use --session {first}"

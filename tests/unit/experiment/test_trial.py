@@ -106,7 +106,7 @@ def test_a_training_whose_return_was_reached_has_ended_before_its_budget(run_dir
     assert ended(solved_at(spec, 200.5), run_dir) == [False] * count
 
 
-def test_one_worker_that_has_reached_the_return_ends_all_and_one_that_was_stopped_goes_on_with_all(
+def test_a_worker_that_reached_the_return_ends_all_unless_one_was_stopped(
     run_dir,
 ):
     spec = solved_at(spec_of("synced"), 200.0)
@@ -148,7 +148,7 @@ def test_a_finished_training_starts_no_process_and_its_actors_share_its_frames(
     assert {trial.board.phase(session) for session in range(4)} == {Phase.DONE}
 
 
-def test_of_two_runs_only_the_unfinished_one_goes_on_with_all_its_processes(run_dir, monkeypatch):
+def test_of_two_runs_only_the_unfinished_one_continues_with_all_its_processes(run_dir, monkeypatch):
     saved(run_dir, 0, BUDGET)
     saved(run_dir, 3, 500, finished=False)
     trial = Trial(spec_of("actor_learner", max_run=2), run_dir, 0, resume=True)

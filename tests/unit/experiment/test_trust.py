@@ -94,9 +94,9 @@ def test_what_is_imported_is_what_was_recorded_and_allowed_and_what_is_typed(tmp
     recorded = (f"{MODULE}.inner", f"{MODULE}_2")
     assert imports_for(run_dir, given, False, data) == (*recorded, MODULE, f"{MODULE}_3")
     assert imports_for(run_dir, [], True, data) == recorded
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as caught:
         imports_for(run_dir, given[:1], False, data)
-    assert f"the module {MODULE}_2. If you trust it" in str(told.value)
+    assert f"the module {MODULE}_2. If you trust it" in str(caught.value)
 
 
 def test_a_module_in_the_folder_of_runs_is_refused_unless_one_works_there(tmp_path, monkeypatch):

@@ -33,10 +33,8 @@ class Scripted(gymnasium.Env):
 
 
 @pytest.fixture(autouse=True)
-def registered():
-    gymnasium.register("Scripted-v0", Scripted)
-    yield
-    del gymnasium.registry["Scripted-v0"]
+def _scripted(registered):
+    registered("Scripted-v0", Scripted)
 
 
 def scripted(**meta):
@@ -57,7 +55,7 @@ def test_a_run_reports_what_its_agent_returned_in_the_end(tmp_path):
     assert last["total_reward_ma"] == pytest.approx((20 * 1.0 + 80 * 0.5) / 100)
 
 
-def test_the_best_agent_is_the_one_that_returned_most_then(tmp_path):
+def test_the_best_agent_has_the_highest_recent_return(tmp_path):
     session = run_session(scripted(), tmp_path)
     found = rows(session)
     assert found.loc[found["total_reward_ma"].idxmax(), "frame"] == BUDGET
@@ -66,7 +64,7 @@ def test_the_best_agent_is_the_one_that_returned_most_then(tmp_path):
     assert (best["frame"], best["recent_return"]) == (2_100, 1.0)  # its last 100 episodes
 
 
-def test_a_training_ends_when_its_agent_returns_what_was_asked_for(tmp_path):
+def test_a_training_ends_when_the_recent_return_reaches_stop_return(tmp_path):
     session = run_session(scripted(stop_return=0.9), tmp_path)
     assert rows(session)["total_reward_ma"].max() < 0.9
     assert session.clock.frame == 2_100

@@ -1,6 +1,7 @@
 """Valid specs that the tests start from, one per corner of the language."""
 
 import copy
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -221,12 +222,22 @@ A3C: dict[str, Any] = {
 ALL = {"PPO": PPO, "RANDOM": RANDOM, "SAC": SAC, "DQN": DQN, "SIL": SIL, "A3C": A3C}
 
 
-def changed(spec: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    """A copy with values set by path, dots written as two underscores."""
+def changed(
+    spec: dict[str, Any], changes: Mapping[str, Any] | None = None, /, **more: Any
+) -> dict[str, Any]:
+    """A copy with values set by dotted path; keywords have two underscores for dots.
+
+    A path may leave out "agent." before algorithm, memory, net and critic_net.
+    """
     result = copy.deepcopy(spec)
-    for path, value in changes.items():
-        set_at(result, path.split("__"), value)
+    by_path = dict(changes or {}) | {key.replace("__", "."): value for key, value in more.items()}
+    for path, value in by_path.items():
+        keys = path.split(".")
+        set_at(result, ["agent", *keys] if keys[0] in OF_AGENT else keys, value)
     return result
+
+
+OF_AGENT = ("algorithm", "memory", "net", "critic_net")
 
 
 def set_at(tree: Any, path: list[str], value: Any) -> None:

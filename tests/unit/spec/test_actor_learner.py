@@ -3,11 +3,11 @@
 import pytest
 
 from slm_lab.spec.load import parse_spec
-from slm_lab.spec.parse import parse
 from slm_lab.spec.profile import dev_profile
 from slm_lab.spec.schema.meta import ActorLearnerSpec, CorrectionSpec, MetaSpec
 from slm_lab.spec.unrolls import as_learned, frames_of_event, unroll_length
 from tests.support import actor_critic, ppo, q_learning, reinforce, sarsa, soft
+from tests.unit.spec.problems import assert_problem
 
 MODES = (False, "shared", "synced", "all_reduce")
 BATCHES = {"agent__memory": {"name": "OnPolicyBatchReplay"}}
@@ -42,7 +42,7 @@ def meta(distributed, max_session=1, max_run=1, **settings):
     )
 
 
-def test_without_any_setting_fresh_rollouts_of_the_algorithm_are_learned_from_one_by_one():
+def test_the_defaults_learn_from_fresh_rollouts_one_by_one():
     settings = spec_of().meta.actor_learner
     assert settings == ActorLearnerSpec(
         unroll_length=None,
@@ -81,59 +81,35 @@ def test_a_ratio_is_a_word_a_number_or_nothing(given, means):
     assert type(ratio) is type(means)
 
 
+ONE_OF = 'must be one of "none", "vtrace"; did you mean "vtrace"?'
+NO_BLOCK = 'must be "none", "vtrace" or a block {…}'
 NO_RATIO = 'must be "spec", a number > 0 and <= 1000, or null'
+KEYS_OF_COUNTS = ("unroll_length", "learn_queue", "queue_size", "publish_frequency")
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "problem"),
     [
-        ({"unroll_length": 0}, "unroll_length = 0: must be >= 1"),
-        ({"learn_queue": 0}, "learn_queue = 0: must be >= 1"),
-        ({"queue_size": 0}, "queue_size = 0: must be >= 1"),
-        ({"publish_frequency": 0}, "publish_frequency = 0: must be >= 1"),
+        *(({key: 0}, f"{key} = 0: must be >= 1") for key in KEYS_OF_COUNTS),
+        *(({"train_ratio": value}, f"train_ratio = {shown}: {NO_RATIO}") for value, shown in [
+            (0, "0"), (-1.5, "-1.5"), (1e9, "1000000000.0"), (True, "true"), ("fast", "'fast'")]),
+        *(({"correction": value}, f"correction = {shown}: {NO_BLOCK}")
+          for value, shown in [(None, "null"), (1, "1")]),
         ({"serial": 1}, "serial = 1: must be true or false"),
-        ({"inference": "actor"}, 'inference = \'actor\': must be one of "local", "learner"'),
-        (
-            {"inference": "lerner"},
-            'inference = \'lerner\': must be one of "local", "learner"; did you mean "learner"?',
-        ),
-        ({"train_ratio": 0}, f"train_ratio = 0: {NO_RATIO}"),
-        ({"train_ratio": -1.5}, f"train_ratio = -1.5: {NO_RATIO}"),
-        ({"train_ratio": 1e9}, f"train_ratio = 1000000000.0: {NO_RATIO}"),
-        ({"train_ratio": True}, f"train_ratio = true: {NO_RATIO}"),
-        ({"train_ratio": "fast"}, f"train_ratio = 'fast': {NO_RATIO}"),
+        ({"inference": "actor"}, "inference = 'actor': must be one of \"local\", \"learner\""),
+        ({"inference": "lerner"}, "inference = 'lerner': … did you mean \"learner\"?"),
         ({"unrol_length": 3}, "unrol_length = 3: unknown key; did you mean unroll_length?"),
-        (
-            {"correction": "vtrase"},
-            'correction = \'vtrase\': must be one of "none", "vtrace"; did you mean "vtrace"?',
-        ),
-        ({"correction": None}, 'correction = null: must be "none", "vtrace" or a block {…}'),
-        ({"correction": 1}, 'correction = 1: must be "none", "vtrace" or a block {…}'),
-        (
-            {"correction": {"name": "trace"}},
-            'correction.name = \'trace\': must be one of "none", "vtrace"; did you mean "vtrace"?',
-        ),
-        (
-            {"correction": {"rho_bar": 2.0}},
-            "correction.name: is missing: the correction, none or vtrace",
-        ),
-        (
-            {"correction": {"name": "vtrace", "rho_bra": 2.0}},
-            "correction.rho_bra = 2.0: unknown key; did you mean rho_bar?",
-        ),
-        (
-            {"correction": {"name": "vtrace", "rho_bar": 0}},
-            "correction.rho_bar = 0: must be > 0",
-        ),
-        (
-            {"correction": {"name": "vtrace", "c_bar": -1.0}},
-            "correction.c_bar = -1.0: must be > 0",
-        ),
+        ({"correction": "vtrase"}, f"correction = 'vtrase': {ONE_OF}"),
+        ({"correction": {"name": "trace"}}, f"correction.name = 'trace': {ONE_OF}"),
+        ({"correction": {"rho_bar": 2.0}}, "correction.name: is missing: the correction, none or"),
+        ({"correction": {"name": "vtrace", "rho_bra": 2.0}},
+         "correction.rho_bra = 2.0: unknown key; did you mean rho_bar?"),
+        ({"correction": {"name": "vtrace", "rho_bar": 0}}, "correction.rho_bar = 0: must be > 0"),
+        ({"correction": {"name": "vtrace", "c_bar": -1.0}}, "correction.c_bar = -1.0: must be > 0"),
     ],
-)
-def test_a_setting_that_is_none_is_refused_at_its_place(settings, told):
-    (problem,) = parse("s", together(**settings)).problems
-    assert str(problem) == f"meta.actor_learner.{told}"
+)  # fmt: skip
+def test_an_invalid_setting_is_refused_with_its_path(settings, problem):
+    assert_problem(together(**settings), f"meta.actor_learner.{problem}")
 
 
 @pytest.mark.parametrize("correction", ["none", "vtrace", {"name": "vtrace", "rho_bar": 2.0}])
@@ -154,7 +130,7 @@ def test_what_is_written_out_is_read_back(correction, ratio):
         (sac, 8),
     ],
 )
-def test_an_unroll_is_as_long_as_a_rollout_of_the_algorithm_unless_it_is_said(make, steps):
+def test_the_default_length_of_an_unroll_is_that_of_a_rollout(make, steps):
     assert unroll_length(spec_of(make)) == steps
     assert unroll_length(spec_of(make, unroll_length=9)) == 9
 
@@ -174,7 +150,7 @@ def test_a_ratio_of_the_mode_is_the_exact_one_of_the_algorithm_that_learns(make,
 
 
 @pytest.mark.parametrize("make", [dqn, sac])
-def test_a_learner_that_trains_as_fast_as_it_can_heeds_none_of_the_keys_without_effect(make):
+def test_a_learner_without_a_ratio_ignores_the_frequency_keys(make):
     spec = spec_of(make, train_ratio=None)
     keys = {"training_frequency": 7, "update_to_data": 0.5, "training_batch_iter": 3}
     algorithm = spec.agent.algorithm.model_copy(update=keys)
@@ -191,7 +167,7 @@ def test_a_learner_that_trains_as_fast_as_it_can_heeds_none_of_the_keys_without_
         parse_spec("s", q_learning("DQN", meta__actor_learner={"train_ratio": 2.0})),
     ],
 )
-def test_without_a_number_something_to_replay_and_the_mode_the_learner_has_the_same_spec(spec):
+def test_the_learner_has_the_same_spec_unless_a_ratio_replaces_keys(spec):
     assert as_learned(spec) is spec
 
 
@@ -223,7 +199,7 @@ def test_actors_that_take_turns_with_their_learner_are_one_session_with_it(max_r
 
 @pytest.mark.parametrize("distributed", MODES)
 @pytest.mark.parametrize("serial", [False, True])
-def test_in_other_modes_there_are_no_actors_whatever_is_said_of_them(distributed, serial):
+def test_other_modes_have_no_actors_whatever_the_settings(distributed, serial):
     own = meta(distributed, 4, 1 if distributed is False else 2, serial=serial)
     runs = 1 if distributed is False else 2
     assert own.num_sessions == 4 * runs

@@ -10,7 +10,7 @@ import pytest
 from slm_lab.core.errors import SpecError
 from slm_lab.spec.load import parse_spec
 from slm_lab.spec.parse import parse
-from tests.unit.spec.spec_data import A3C, ALL, DQN, PPO, SAC, SIL, set_at
+from tests.unit.spec.spec_data import A3C, ALL, DQN, PPO, SIL, changed, set_at
 
 OPEN = ("env", "agent.net.arc", "meta.search_scheduler", "search")
 """Blocks in which a misspelt key has another meaning, or none."""
@@ -105,164 +105,80 @@ def without(name: str, raw: dict[str, Any], *dotted: str) -> Iterator[Mutation]:
         yield Mutation(name, "missing", path, result)
 
 
-def combined(name: str, raw: dict[str, Any], path: str, **values: Any) -> Mutation:
-    """Values by path, dots written as two underscores; the problem is to be at `path`."""
-    result = copy.deepcopy(raw)
-    for key, value in values.items():
-        set_at(result, key.split("__"), value)
-    return Mutation(name, "combined", path, result)
+NET, ALGORITHM = "agent.net", "agent.algorithm"
+ADAM = {"name": "Adam", "lr": 1e-3}
+REPLAY = {"name": "Replay", "batch_size": 8, "max_size": 80}
+EPISODES = {"name": "OnPolicyReplay"}
+FIRST_LAYER = "net.arc.modules.body.Sequential.0"
+# (spec, path of the problem, changes); the tables in checks/ have more of them with their words
+COMBINATIONS: list[tuple[str, str, dict[str, Any]]] = [
+    ("PPO", "agent.memory.name", {"memory": REPLAY}),
+    ("PPO", "agent.memory.name", {"memory": EPISODES}),
+    ("SAC", "agent.memory.name", {"memory": EPISODES}),
+    ("PPO", "agent.memory", {"memory": None}),
+    ("PPO", "agent.net", {"net": None}),
+    ("PPO", f"{ALGORITHM}.minibatch_size", {"algorithm.minibatch_size": 129}),
+    ("PPO", f"{ALGORITHM}.minibatch_size", {"env.num_envs": 1}),
+    ("DQN", f"{ALGORITHM}.explore_var_spec", {"algorithm.explore_var_spec": None}),
+    ("PPO", f"{ALGORITHM}.action_policy",
+     {"algorithm.action_policy": "boltzmann", "algorithm.action_pdtype": "Normal"}),
+    ("PPO", f"{ALGORITHM}.clip_val_loss", {"algorithm.clip_val_loss": True}),
+    ("A3C", f"{ALGORITHM}.num_step_returns", {"algorithm.lam": 0.9}),
+    ("PPO", f"{ALGORITHM}.clip_eps_spec.end_step", {"algorithm.clip_eps_spec.end_step": 10}),
+    ("PPO", f"{NET}.critic_optim_spec", {"net.critic_optim_spec": ADAM}),
+    ("PPO", f"{NET}.critic_optim_spec", {"net.shared": True, "net.critic_optim_spec": ADAM}),
+    ("PPO", f"{NET}.critic_hid_layers", {"net.shared": True, "net.critic_hid_layers": [8]}),
+    ("PPO", "agent.critic_net", {"net.shared": True, "critic_net": {"type": "MLPNet"}}),
+    ("PPO", f"{NET}.type", {"net": {"type": "DuelingMLPNet"}}),
+    ("PPO", f"{NET}.conv_hid_layers", {"net.conv_hid_layers": [[1, 1]]}),
+    ("SIL", f"{NET}.actor_optim_spec", {"net": {"type": "MLPNet", "critic_optim_spec": ADAM}}),
+    ("SIL", "agent.memory.sil_replay_name", {"memory": {"name": "OnPolicyBatchReplay"}}),
+    ("SAC", f"{NET}.arc", {"net.arc": None}),
+    ("SAC", f"{NET}.arc.graph.modules",
+     {"net.arc.graph.modules": {"body": ["x"], "head": ["body"]}}),
+    ("SAC", f"agent.{FIRST_LAYER}.LazyLineal", {FIRST_LAYER: {"LazyLineal": {"out_features": 3}}}),
+    ("SAC", f"agent.{FIRST_LAYER}.LazyLinear.out_featurs",
+     {FIRST_LAYER: {"LazyLinear": {"out_featurs": 3}}}),
+    ("A3C", f"{NET}.actor_optim_spec.name", {"net.actor_optim_spec": ADAM}),
+    *(("PPO", f"{NET}.optim_spec.name", {"net.optim_spec": {"name": name}})
+      for name in ("LBFGS", "SparseAdam", "Adamm")),
+    *(("PPO", f"{NET}.lr_scheduler_spec.name", {"net.lr_scheduler_spec": {"name": name}})
+      for name in ("LambdaLR", "MultiplicativeLR", "SequentialLR", "ChainedScheduler")),
+    ("PPO", f"{NET}.loss_spec.name", {"net.loss_spec": {"name": "CTCLoss"}}),
+    ("PPO", f"{NET}.init_fn", {"net.init_fn": "constant_"}),
+    ("PPO", f"{NET}.hid_layers_activation", {"net.hid_layers_activation": "rely"}),
+    ("PPO", f"{ALGORITHM}.name", {"algorithm.name": "HydraDQN"}),
+    ("PPO", "agent", {"agent": [PPO["agent"], PPO["agent"]]}),
+    ("PPO", "env", {"env": [PPO["env"], PPO["env"]]}),
+    ("DQN", "env.frame_op_len", {"env.frame_op": "stack"}),
+]  # fmt: skip
+SEARCHES = {
+    "agent.algorithm.gama__uniform": [0.9, 0.99],
+    "agent.algorithm.gamma__uniforn": [0.9, 0.99],
+    "agent.algorithm.gamma__uniform": [0.99, 0.9],
+    "agent.algorithm.lam__uniform": [0.9, 1.5],
+    "agent.algorithm.lam__choice": 0.9,
+    "agent.net.optim_spec.lr__loguniform": [0, 1],
+    "agent.net.optim_spec.rl__loguniform": [0.1, 1],
+    "agent.algorithm.training_epoch__randint": [1.5, 3],
+    "agent.algorithm.training_epoch__qrandint": [2, 9, 2],
+    "agent.net.optim_spec.lr__qrandint": [1, 2, 0.5],
+    "agent.algorithm.training_epoch__qlograndint": [2, 8, 0],
+    "agent.algorithm.training_epoch__lograndint": [1, 8, 1],
+    "agent.algorithm.gamma__quniform": [0.9, 0.99, 0.02],
+    "agent.net.optim_spec.lr__qloguniform": [1e-4, 1e-3, 1e-4, 0.5],
+    "agent.algorithm.lam__qrandn": [0.9, 0.01],
+    "agent.algorithm.lam__randn": [0.9, -0.01],
+    "agent.algorithm.name.x__choice": [1],
+    "agent.algorithm.gamma": 0.9,
+}
 
 
 def wrong_combinations() -> Iterator[Mutation]:
-    net, algorithm = "agent.net", "agent.algorithm"
-    adam = {"name": "Adam", "lr": 1e-3}
-    yield combined(
-        "PPO",
-        PPO,
-        "agent.memory.name",
-        agent__memory={"name": "Replay", "batch_size": 8, "max_size": 80},
-    )
-    yield combined("PPO", PPO, "agent.memory.name", agent__memory={"name": "OnPolicyReplay"})
-    yield combined("SAC", SAC, "agent.memory.name", agent__memory={"name": "OnPolicyReplay"})
-    yield combined("PPO", PPO, "agent.memory", agent__memory=None)
-    yield combined("PPO", PPO, "agent.net", agent__net=None)
-    yield combined("PPO", PPO, f"{algorithm}.minibatch_size", agent__algorithm__minibatch_size=129)
-    yield combined("PPO", PPO, f"{algorithm}.minibatch_size", env__num_envs=1)
-    yield combined(
-        "PPO", PPO, f"{algorithm}.action_pdtype", agent__algorithm__action_pdtype="Argmax"
-    )
-    yield combined(
-        "DQN", DQN, f"{algorithm}.action_pdtype", agent__algorithm__action_pdtype="Normal"
-    )
-    yield combined("SAC", SAC, f"{algorithm}.action_pdtype", agent__algorithm__action_pdtype="Beta")
-    yield combined(
-        "DQN", DQN, f"{algorithm}.explore_var_spec", agent__algorithm__explore_var_spec=None
-    )
-    yield combined(
-        "PPO",
-        PPO,
-        f"{algorithm}.action_policy",
-        agent__algorithm__action_policy="boltzmann",
-        agent__algorithm__action_pdtype="Normal",
-    )
-    yield combined("PPO", PPO, f"{algorithm}.clip_val_loss", agent__algorithm__clip_val_loss=True)
-    yield combined("A3C", A3C, f"{algorithm}.num_step_returns", agent__algorithm__lam=0.9)
-    yield combined("SAC", SAC, f"{algorithm}.log_alpha_max", agent__algorithm__log_alpha_max=-30)
-    yield combined(
-        "PPO",
-        PPO,
-        f"{algorithm}.clip_eps_spec.end_step",
-        agent__algorithm__clip_eps_spec__end_step=10,
-    )
-    yield combined("PPO", PPO, f"{net}.critic_optim_spec", agent__net__critic_optim_spec=adam)
-    yield combined(
-        "PPO",
-        PPO,
-        f"{net}.critic_optim_spec",
-        agent__net__shared=True,
-        agent__net__critic_optim_spec=adam,
-    )
-    yield combined(
-        "PPO",
-        PPO,
-        f"{net}.critic_hid_layers",
-        agent__net__shared=True,
-        agent__net__critic_hid_layers=[8],
-    )
-    yield combined(
-        "PPO",
-        PPO,
-        "agent.critic_net",
-        agent__net__shared=True,
-        agent__critic_net={"type": "MLPNet"},
-    )
-    yield combined("PPO", PPO, f"{net}.type", agent__net={"type": "DuelingMLPNet"})
-    yield combined("PPO", PPO, f"{net}.conv_hid_layers", agent__net__conv_hid_layers=[[1, 1]])
-    yield combined(
-        "SIL",
-        SIL,
-        f"{net}.actor_optim_spec",
-        agent__net={"type": "MLPNet", "critic_optim_spec": adam},
-    )
-    yield combined(
-        "SIL", SIL, "agent.memory.sil_replay_name", agent__memory={"name": "OnPolicyBatchReplay"}
-    )
-    yield combined("SAC", SAC, "agent.memory.max_size", agent__memory__max_size=255)
-    yield combined("SAC", SAC, f"{net}.polyak_coef", agent__net__polyak_coef=0)
-    yield combined("SAC", SAC, f"{net}.arc", agent__net__arc=None)
-    yield combined(
-        "SAC",
-        SAC,
-        f"{net}.arc.graph.modules",
-        agent__net__arc__graph__modules={"body": ["x"], "head": ["body"]},
-    )
-    yield combined(
-        "SAC",
-        SAC,
-        f"{net}.arc.modules.body.Sequential.0.LazyLineal",
-        agent__net__arc__modules__body__Sequential=[{"LazyLineal": {"out_features": 3}}],
-    )
-    yield combined(
-        "SAC",
-        SAC,
-        f"{net}.arc.modules.body.Sequential.0.LazyLinear.out_featurs",
-        agent__net__arc__modules__body__Sequential=[{"LazyLinear": {"out_featurs": 3}}],
-    )
-    yield combined("A3C", A3C, f"{net}.optim_spec.name", agent__net__optim_spec=adam)
-    yield combined("A3C", A3C, f"{net}.actor_optim_spec.name", agent__net__actor_optim_spec=adam)
-    yield combined("A3C", A3C, "meta.max_run", meta__distributed=False)
-    for optimizer in ("LBFGS", "SparseAdam", "Adamm"):
-        yield combined(
-            "PPO", PPO, f"{net}.optim_spec.name", agent__net__optim_spec={"name": optimizer}
-        )
-    for scheduler in ("LambdaLR", "MultiplicativeLR", "SequentialLR", "ChainedScheduler"):
-        yield combined(
-            "PPO",
-            PPO,
-            f"{net}.lr_scheduler_spec.name",
-            agent__net__lr_scheduler_spec={"name": scheduler},
-        )
-    yield combined("PPO", PPO, f"{net}.loss_spec.name", agent__net__loss_spec={"name": "CTCLoss"})
-    yield combined("PPO", PPO, f"{net}.init_fn", agent__net__init_fn="constant_")
-    yield combined(
-        "PPO", PPO, f"{net}.hid_layers_activation", agent__net__hid_layers_activation="rely"
-    )
-    yield combined("PPO", PPO, f"{algorithm}.name", agent__algorithm__name="HydraDQN")
-    yield combined("PPO", PPO, "agent", agent=[PPO["agent"], PPO["agent"]])
-    yield combined("PPO", PPO, "env", env=[PPO["env"], PPO["env"]])
-    yield combined("DQN", DQN, "env.frame_op_len", env__frame_op="stack")
-    yield combined(
-        "PPO", PPO, "meta.search_scheduler.grace_perid", meta__search_scheduler={"grace_perid": 3}
-    )
-    search = {
-        "agent.algorithm.gama__uniform": [0.9, 0.99],
-        "agent.algorithm.gamma__uniforn": [0.9, 0.99],
-        "agent.algorithm.gamma__uniform": [0.99, 0.9],
-        "agent.algorithm.lam__uniform": [0.9, 1.5],
-        "agent.algorithm.lam__choice": 0.9,
-        "agent.net.optim_spec.lr__loguniform": [0, 1],
-        "agent.net.optim_spec.rl__loguniform": [0.1, 1],
-        "agent.algorithm.training_epoch__randint": [1.5, 3],
-        "agent.algorithm.training_epoch__qrandint": [2, 9, 2],
-        "agent.net.optim_spec.lr__qrandint": [1, 2, 0.5],
-        "agent.algorithm.training_epoch__qlograndint": [2, 8, 0],
-        "agent.algorithm.training_epoch__lograndint": [1, 8, 1],
-        "agent.algorithm.gamma__quniform": [0.9, 0.99, 0.02],
-        "agent.net.optim_spec.lr__qloguniform": [1e-4, 1e-3, 1e-4, 0.5],
-        "agent.algorithm.lam__qrandn": [0.9, 0.01],
-        "agent.algorithm.lam__randn": [0.9, -0.01],
-        "agent.algorithm.name.x__choice": [1],
-        "agent.algorithm.gamma": 0.9,
-        "agent.algorithm": {},
-        "agent.algorithm.training_epoch__uniform": [1, 8],
-        "agent.algorithm.training_epoch__qrandn": [4, 1, 0.5],
-        "agent.algorithm.lam__normal": [0.99, 0.1],
-        "meta.random_seed__choice": [0, 1],
-        "meta.search_resources.cpu__choice": [1, 2],
-        "name__choice": ["a", "b"],
-    }  # fmt: skip
-    for key, args in search.items():
-        yield combined("PPO", PPO, f"search.{key}", search={key: args})
+    for name, path, changes in COMBINATIONS:
+        yield Mutation(name, "combined", path, changed(ALL[name], changes))
+    for key, args in SEARCHES.items():
+        yield Mutation("PPO", "combined", f"search.{key}", changed(PPO, search={key: args}))
 
 
 def all_mutations() -> list[Mutation]:
@@ -270,14 +186,8 @@ def all_mutations() -> list[Mutation]:
     for name, raw in ALL.items():
         for kind in (misspelt, of_wrong_type, not_finite, out_of_range):
             found.extend(kind(name, raw))
-    blocks = (
-        "agent",
-        "env",
-        "agent.algorithm",
-        "agent.algorithm.name",
-        "env.name",
-        "env.max_frame",
-    )
+    blocks = ("agent", "env", "agent.algorithm", "agent.algorithm.name", "env.name",
+              "env.max_frame")  # fmt: skip
     for name, raw in ALL.items():
         found.extend(without(name, raw, *blocks))
     found.extend(without("PPO", PPO, "agent.memory", "agent.net", "agent.net.type",

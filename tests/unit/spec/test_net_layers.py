@@ -4,15 +4,12 @@ import pytest
 
 from slm_lab.spec.parse import parse
 from tests.support import ppo, reinforce, soft
+from tests.unit.spec.problems import assert_problem, messages
 from tests.unit.spec.spec_data import A3C, DQN, SAC, changed
 
-ROWS = "agent__net__conv_hid_layers"
-BODY = "agent__net__arc__modules__body__Sequential"
+ROWS = "net.conv_hid_layers"
+BODY = "net.arc.modules.body.Sequential"
 EVERY_LAYER = "every layer must be [out, kernel, stride, padding, dilation]"
-
-
-def messages(raw):
-    return [str(problem) for problem in parse("s", raw).problems]
 
 
 @pytest.mark.parametrize(
@@ -20,20 +17,18 @@ def messages(raw):
     [[32], [32, 0], [32, 8, 0], [32, 8, 4, -1], [[32, 32], 8], [32, [8, 8, 8]], [32, 8.5], 32],
 )
 def test_rows_that_are_no_convolution_are_refused(row):
-    (told,) = messages(changed(DQN, **{ROWS: [row]}))
-    assert told.startswith("agent.net.conv_hid_layers = ")
-    assert told.endswith(EVERY_LAYER)
+    assert_problem(changed(DQN, {ROWS: [row]}), f"agent.{ROWS} = …{EVERY_LAYER}")
 
 
 @pytest.mark.parametrize("row", [[32, 8], [32, [8, 6], [4, 2], [1, 0], [1, 2]]])
 def test_sizes_may_be_left_out_or_be_pairs(row):
-    assert messages(changed(DQN, **{ROWS: [row]})) == []
+    assert_problem(changed(DQN, {ROWS: [row]}), None)
 
 
 def test_a_layer_that_cannot_be_part_of_a_body_is_refused_where_it_stands():
-    raw = changed(SAC, **{BODY: [{"Tanh": None}, {"Dropout": {"p": 0.1}}, {"GRU": None}]})
+    raw = changed(SAC, {BODY: [{"Tanh": None}, {"Dropout": {"p": 0.1}}, {"GRU": None}]})
     dropout, gru = messages(raw)
-    path = "agent.net.arc.modules.body.Sequential"
+    path = f"agent.{BODY}"
     assert dropout.startswith(f"{path}.1.Dropout = {{'p': 0.1}}: cannot be a layer here: it draws")
     refusal = "cannot be a layer here: it has a recurrent state; use RecurrentNet"
     assert gru == f"{path}.2.GRU = null: {refusal}"
@@ -56,7 +51,7 @@ def test_keys_that_mean_nothing_to_a_net_are_noted(spec, key, noted):
     ("name", "told"), [("LazyLiner", "did you mean LazyLinear?"), ("Dense", "the nearest are ")]
 )
 def test_an_unknown_layer_names_the_nearest_ones_and_where_all_are(name, told):
-    (message,) = messages(changed(SAC, **{BODY: [{name: None}]}))
+    (message,) = messages(changed(SAC, {BODY: [{name: None}]}))
     assert f"unknown layer; {told}" in message
     assert len(message) < 250
     listed = "; known: the modules of torch.nn, and LazyBatchRenorm1d"
@@ -66,10 +61,9 @@ def test_an_unknown_layer_names_the_nearest_ones_and_where_all_are(name, told):
 @pytest.mark.parametrize("layer", ["LazyBatchRenorm1d", "LazyBatchNorm1d"])
 @pytest.mark.parametrize(("momentum", "fits"), [(0, True), (0.3, True), (1, True), (1.1, False)])
 def test_the_momentum_of_a_normalisation_is_a_share(layer, momentum, fits):
-    found = messages(changed(SAC, **{BODY: [{layer: {"momentum": momentum}}]}))
-    path = "agent.net.arc.modules.body.Sequential.0"
-    told = f"{path}.{layer}.momentum = {momentum}: must be between 0 and 1"
-    assert found == ([] if fits else [told])
+    refused = f"agent.{BODY}.0.{layer}.momentum = {momentum}: must be between 0 and 1"
+    raw = changed(SAC, {BODY: [{layer: {"momentum": momentum}}]})
+    assert_problem(raw, None if fits else refused)
 
 
 def hydra(**keys):
@@ -86,18 +80,16 @@ def hydra(**keys):
     ],
 )
 def test_tails_that_are_not_one_for_each_output_are_refused(spec, tails, needed):
-    (told,) = messages(spec)
-    assert told.startswith("agent.net.hid_layers.2 = ")
-    assert f"has {tails} tails, and this network needs {needed};" in told
+    many = f"has {tails} tails, and this network needs {needed};"
+    assert_problem(spec, f"agent.net.hid_layers.2 = …{many}")
 
 
 @pytest.mark.parametrize("tails", [[], [4], [[4]], [[4], [4, 4]]])
 def test_tails_are_one_list_for_all_or_one_for_each_output(tails):
-    assert messages(ppo(agent__net=hydra(shared=True, hid_layers=[[], [8], tails]))) == []
+    assert_problem(ppo(agent__net=hydra(shared=True, hid_layers=[[], [8], tails])), None)
 
 
 def test_a_role_has_tails_of_its_own():
     own = {"critic_hid_layers": [[], [8], [[4], [4]]]}
     raw = ppo(agent__net=hydra(shared=False, hid_layers=[[], [8], [4]], **own))
-    (told,) = messages(raw)
-    assert told.startswith("agent.net.critic_hid_layers.2 = ")
+    assert_problem(raw, "agent.net.critic_hid_layers.2 = ")

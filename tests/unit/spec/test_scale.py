@@ -8,14 +8,15 @@ from slm_lab.env.make import make_env
 from slm_lab.parallel.hogwild.launch import of_workers
 from slm_lab.spec.load import load_spec, parse_spec
 from slm_lab.spec.override import variables
-from slm_lab.spec.parse import parse
 from slm_lab.spec.read import read_file, shipped_files
 from slm_lab.spec.role import net_for_role
 from slm_lab.spec.scale import scaled
+from tests.unit.spec.problems import assert_lines, assert_problem, messages
 from tests.unit.spec.spec_data import A3C, ALL, DQN, SAC, SIL, changed
 from tests.unit.spec.spec_data import PPO as WIDE_PPO
 
 RANKS = 4
+SCALES = ["linear", "strong", "weak"]
 RATE = 3e-4
 
 
@@ -129,7 +130,7 @@ def test_rates_may_be_left_as_they_are(raw, scale, expected):
 
 
 @pytest.mark.parametrize("name", SCALED)
-@pytest.mark.parametrize("scale", ["linear", "strong", "weak"])
+@pytest.mark.parametrize("scale", SCALES)
 def test_nothing_else_of_the_spec_is_another(name, scale):
     """Of environments and budget least of all: the frames are counted over all ranks."""
     spec, own = rank_of(SCALED[name][0], scale)
@@ -140,7 +141,7 @@ def test_nothing_else_of_the_spec_is_another(name, scale):
     assert own.agent.model_copy(update=same) == spec.agent.model_copy(update=same)
 
 
-@pytest.mark.parametrize("scale", ["linear", "strong", "weak"])
+@pytest.mark.parametrize("scale", SCALES)
 def test_what_ranks_run_is_a_valid_spec_of_one_process(scale):
     for raw, _ in SCALED.values():
         _, own = rank_of(raw, scale)
@@ -149,7 +150,7 @@ def test_what_ranks_run_is_a_valid_spec_of_one_process(scale):
         assert parse_spec("s", data).agent == own.agent
 
 
-@pytest.mark.parametrize("scale", ["linear", "strong", "weak"])
+@pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("name", ALL)
 def test_one_rank_has_the_spec_itself(name, scale):
     spec, own = rank_of(ALL[name], scale, count=1)
@@ -199,16 +200,17 @@ def test_the_temperature_has_the_rate_of_the_actor_or_its_own_many_times():
     for alpha_lr, expected in ((None, 4e-3), (5e-4, 2e-3)):
         net = {"type": "MLPNet", "hid_layers": [4], "optim_spec": {"name": "Adam", "lr": 1e-3}}
         _, own = rank_of(SAC, agent__algorithm__alpha_lr=alpha_lr, agent__net=net)
-        env = make_env(own.env, 0)
-        agent = build_agent(
-            own.agent, env.observation_space, env.action_space, env.num_envs, AgentSeeds(0, 1, 2)
-        )
-        env.close()
-        rates = {
-            name: optimizer.learning_rate.value
-            for name, optimizer in agent.learner.train_state.optimizers.items()
-        }
+        rates = {name: each.learning_rate.value for name, each in optimizers_of(own).items()}
         assert rates == pytest.approx({"actor": 4e-3, "critic": 4e-3, "alpha": expected})
+
+
+def optimizers_of(spec):
+    """The optimizers of an agent that is built from the spec, by name."""
+    env = make_env(spec.env, 0)
+    spaces = env.observation_space, env.action_space
+    agent = build_agent(spec.agent, *spaces, env.num_envs, AgentSeeds(0, 1, 2))
+    env.close()
+    return agent.learner.units.optimizers
 
 
 SCHEDULES = [
@@ -227,12 +229,7 @@ def test_a_schedule_of_a_larger_rate_is_larger_all_along(schedule):
            "optim_spec": {"name": "SGD", "lr": 1e-3}}  # fmt: skip
     rates = []
     for spec in rank_of(A2C, agent__net=net):
-        env = make_env(spec.env, 0)
-        agent = build_agent(
-            spec.agent, env.observation_space, env.action_space, env.num_envs, AgentSeeds(0, 1, 2)
-        )
-        env.close()
-        (optimizer, *_) = agent.learner.train_state.optimizers.values()
+        (optimizer, *_) = optimizers_of(spec).values()
         of_spec = []
         for frame in (0, 500, 900, 5000):
             optimizer.learning_rate.set_frame(frame)
@@ -297,41 +294,88 @@ def test_targets_of_hogwild_workers_follow_the_steps_of_all(mode, keys, linear, 
     assert scaled(alone) is alone
 
 
-def messages(raw):
-    return [str(problem) for problem in parse("s", raw).problems]
+def sizes(horizon, minibatch=32):
+    return {"algorithm.time_horizon": horizon, "algorithm.minibatch_size": minibatch}
 
 
-def uneven(path, value, scale, count=RANKS):
+def uneven(path, value, scale):
     return (
-        f"{path} = {value}: must be a multiple of max_session ({count}): each rank of all_reduce "
+        f"agent.{path} = {value}: must be a multiple of max_session (4): each rank of all_reduce "
         f'has its share of it with meta.scale "{scale}"'
     )
 
 
-def test_what_ranks_cannot_share_evenly_is_refused_word_for_word():
-    horizon = {"agent__algorithm__time_horizon": 34}
-    told = uneven("agent.algorithm.time_horizon", 34, "linear")
-    assert messages(ranks(PPO, **horizon)) == [told]
-    assert messages(ranks(PPO, "strong", **horizon, agent__algorithm__minibatch_size=66)) == [
-        uneven("agent.algorithm.time_horizon", 34, "strong"),
-        uneven("agent.algorithm.minibatch_size", 66, "strong"),
-    ]
-    assert messages(ranks(PPO, "weak", **horizon)) == []
-    assert messages(ranks(DQN, "strong", agent__memory__batch_size=30)) == [
-        uneven("agent.memory.batch_size", 30, "strong")
-    ]
-    assert messages(ranks(DQN, "linear", agent__memory__batch_size=30)) == []
-    frequency = {"agent__algorithm__training_frequency": 5}
-    assert messages(ranks(A2C, "strong", **frequency)) == [
-        uneven("agent.algorithm.training_frequency", 5, "strong")
-    ]
-    assert messages(ranks(A2C, "linear", **frequency)) == []
+def of_each(path, value, share, scale, problem):
+    return (
+        f"agent.{path} = {value}: each of 4 ranks of all_reduce has {share} of it with meta.scale "
+        f'"{scale}", which {problem}'
+    )
 
 
-def test_one_rank_and_other_modes_need_not_share():
-    horizon = {"agent__algorithm__time_horizon": 31, "agent__algorithm__minibatch_size": 31}
-    assert messages(ranks(PPO, "strong", count=1, **horizon)) == []
-    assert messages(ranks(PPO, "strong", **horizon, meta__distributed=False)) == []
+HORIZON_34 = uneven("algorithm.time_horizon", 34, "{}")
+SMALL_BATCH = {"memory.batch_size": 30}
+ONE_SAMPLE = {**sizes(4, 4), "env.num_envs": 1, "net": {"type": "MLPNet", "batch_norm": True}}
+RECURRENT = {
+    "net": {
+        "type": "RecurrentNet",
+        "cell_type": "GRU",
+        "fc_hid_layers": [],
+        "rnn_hidden_size": 4,
+        "seq_len": 16,
+    },
+    "memory": {"name": "Replay", "batch_size": 32, "max_size": 10_000},
+    "algorithm.training_start_step": 2048,
+    "env": {"name": "CartPole-v1", "num_envs": 4, "max_frame": 1e5},
+}
+# (spec, changes, {scale: problems}); scales that are left out, and one process, have none.
+REFUSED = [
+    # What ranks cannot share evenly.
+    (PPO, sizes(34), {"linear": [HORIZON_34.format("linear")],
+                      "strong": [HORIZON_34.format("strong")]}),
+    (PPO, sizes(34, 66), {"linear": [HORIZON_34.format("linear")],
+                          "strong": [HORIZON_34.format("strong"),
+                                     uneven("algorithm.minibatch_size", 66, "strong")]}),
+    (DQN, SMALL_BATCH, {"strong": [uneven("memory.batch_size", 30, "strong")]}),
+    (A2C, {"algorithm.training_frequency": 5},
+     {"strong": [uneven("algorithm.training_frequency", 5, "strong")]}),
+    # A minibatch that becomes one sample cannot be normalised.
+    (PPO, ONE_SAMPLE, {scale: [of_each("algorithm.minibatch_size", 4, 1, scale, "is one sample, ")]
+                       for scale in ("linear", "strong")}),
+    # The replay memory of a rank holds a batch, and a step of every environment.
+    (DQN, {"memory.max_size": 100}, {"linear": ["agent.memory.max_size = 100: must be >= 4 × "
+                                                "batch_size (32): each rank of all_reduce has"]}),
+    (SIL, {"memory.max_size": 400}, {
+        "linear": [of_each("memory.max_size", 400, 100, "linear", "must be >= batch_size (128)")]}),
+    (DQN, {"memory.max_size": 48, "memory.batch_size": 8}, {
+        scale: [of_each("memory.max_size", 48, 12, scale, "must be >= … = 16 × 1 = 16, or no n-")]
+        for scale in ("linear", "strong")}),
+    # The newest steps do not fill a batch, and a batch has whole sequences.
+    (DQN, {"memory.use_cer": True}, {"strong": [
+        of_each("memory.batch_size", 32, 8, "strong", "must be > env.num_envs = 16 with use")]}),
+    (DQN, RECURRENT, {"strong": [of_each("memory.batch_size", 32, 8, "strong",
+                                         "must be a multiple of agent.net.seq_len (16)")]}),
+    *((raw, {}, {}) for raw, _ in SCALED.values()),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize(("base", "changes", "problems"), REFUSED)
+def test_what_ranks_cannot_share_is_refused(base, changes, problems, scale):
+    raw = changed(base, changes)
+    assert_problem(changed(raw, meta__distributed=False, meta__max_run=1), None)
+    assert_problem(ranks(raw, scale, count=1), None)
+    assert_lines(messages(ranks(raw, scale)), problems.get(scale, []))
+
+
+def test_a_problem_of_one_process_is_reported_once():
+    """A minibatch that no rollout holds is not reported again for the part of a rank."""
+    raw = ranks(PPO, agent__algorithm__minibatch_size=1000)
+    rollout = "time_horizon × num_envs = 32 × 4 = 128, the frames of one rollout"
+    assert_problem(raw, f"agent.algorithm.minibatch_size = 1000: must be <= {rollout}")
+
+
+def test_fewer_ranks_share_what_more_cannot():
+    assert_problem(ranks(changed(PPO, ONE_SAMPLE), count=2), None)
 
 
 def test_a_minibatch_that_the_rollout_of_a_rank_cannot_fill_becomes_that_rollout():
@@ -352,17 +396,6 @@ def test_where_the_minibatch_is_the_whole_rollout_ranks_take_the_steps_of_one_pr
     assert rank_of(PPO, "linear", **whole)[1].agent == rank_of(PPO, "strong", **whole)[1].agent
 
 
-def test_a_rank_whose_minibatch_becomes_one_sample_cannot_normalise_it():
-    net = {"type": "MLPNet", "batch_norm": True}
-    small = {"agent__algorithm__time_horizon": 4, "agent__algorithm__minibatch_size": 4}
-    raw = ranks(PPO, **small, env__num_envs=1, agent__net=net)
-    assert messages(raw) == [
-        "agent.algorithm.minibatch_size = 4: each of 4 ranks of all_reduce has 1 of it with "
-        'meta.scale "linear", which is one sample, which batch_norm cannot normalise'
-    ]
-    assert messages(changed(raw, meta__max_session=2)) == []
-
-
 DIVISIBLE = [
     (path, name)
     for path in shipped_files()
@@ -379,79 +412,3 @@ def test_one_word_makes_ranks_of_a_shipped_ppo(path, name):
     spec = load_spec(path, name, sets, word)
     own = scaled(spec)
     assert own.agent.algorithm.minibatch_size <= own.agent.algorithm.time_horizon * own.env.num_envs
-
-
-def test_what_is_wrong_for_one_process_is_told_once():
-    """A minibatch that no rollout holds is not told of again for the part of a rank."""
-    raw = ranks(PPO, agent__algorithm__minibatch_size=1000)
-    assert messages(raw) == [
-        "agent.algorithm.minibatch_size = 1000: must be <= time_horizon × num_envs = 32 × 4 = 128, "
-        "the frames of one rollout"
-    ]
-
-
-@pytest.mark.parametrize(
-    ("raw", "told"),
-    [
-        (
-            changed(DQN, agent__memory__max_size=100),
-            "must be >= 4 × batch_size (32): each rank of all_reduce has its share of it",
-        ),
-        (
-            changed(SIL, agent__memory__max_size=400),
-            'each of 4 ranks of all_reduce has 100 of it with meta.scale "linear", which must be '
-            ">= batch_size (128)",
-        ),
-    ],
-    ids=["replay", "imitation"],
-)
-def test_a_replay_memory_of_a_rank_that_holds_no_batch_is_refused(raw, told):
-    size = raw["agent"]["memory"]["max_size"]
-    (message,) = messages(ranks(raw))
-    assert message == f"agent.memory.max_size = {size}: {told}"
-    assert messages(ranks(raw, "strong")) == []
-    assert messages(ranks(raw, "weak")) == []
-
-
-def test_a_replay_memory_of_a_rank_that_holds_no_step_is_refused():
-    """Of every environment: 16 of them have no row in a share of 12 transitions."""
-    raw = changed(DQN, agent__memory__max_size=48, agent__memory__batch_size=8)
-    assert messages(raw) == []
-    assert messages(ranks(raw)) == [
-        "agent.memory.max_size = 48: each of 4 ranks of all_reduce has 12 of it with meta.scale "
-        '"linear", which must be >= num_envs × num_step_returns = 16 × 1 = 16, or no n-step return '
-        "is ever whole"
-    ]
-
-
-def test_a_batch_of_a_rank_that_the_newest_steps_fill_is_refused():
-    raw = changed(DQN, agent__memory__use_cer=True)
-    assert messages(ranks(raw)) == []
-    assert messages(ranks(raw, "strong")) == [
-        "agent.memory.batch_size = 32: each of 4 ranks of all_reduce has 8 of it with meta.scale "
-        '"strong", which must be > env.num_envs = 16 with use_cer: the newest step of every '
-        "environment is part of each batch, and would fill it"
-    ]
-
-
-def test_a_batch_of_a_rank_that_is_no_whole_sequence_is_refused():
-    net = {"type": "RecurrentNet", "cell_type": "GRU", "fc_hid_layers": [], "rnn_hidden_size": 4,
-           "seq_len": 16}  # fmt: skip
-    raw = changed(
-        DQN,
-        agent__net=net,
-        agent__memory={"name": "Replay", "batch_size": 32, "max_size": 10_000},
-        agent__algorithm__training_start_step=2048,
-        env={"name": "CartPole-v1", "num_envs": 4, "max_frame": 1e5},
-    )
-    assert messages(raw) == []
-    assert messages(ranks(raw, "strong")) == [
-        "agent.memory.batch_size = 32: each of 4 ranks of all_reduce has 8 of it with meta.scale "
-        '"strong", which must be a multiple of agent.net.seq_len (16): it counts steps'
-    ]
-
-
-def test_no_rank_is_refused_that_can_train():
-    for raw, _ in SCALED.values():
-        for scale in ("linear", "strong", "weak"):
-            assert messages(ranks(raw, scale)) == []

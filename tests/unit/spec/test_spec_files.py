@@ -101,7 +101,7 @@ def test_a_spec_that_is_not_there_is_named_with_the_nearest(write):
     assert "the file holds ppo_cartpole, other" in message(load_spec, path, None)
 
 
-def test_the_name_may_be_left_out_where_there_is_one_spec(write):
+def test_the_name_may_be_left_out_if_there_is_one_spec(write):
     assert load_spec(write({"_common": [1, 2], "only": PPO})).name == "only"
 
 

@@ -63,7 +63,7 @@ class Sampled(gymnasium.Env):
 
 
 @given(NESTED, st.integers(0, 999))
-def test_what_comes_in_parts_is_seen_as_one_vector_within_its_space(space, seed):
+def test_observations_in_parts_are_one_vector_within_their_space(space, seed):
     raw, _ = Sampled(space).reset(seed=seed)
     env = flatten_parts(Sampled(space), "X")
     obs, _ = env.reset(seed=seed)
@@ -123,21 +123,6 @@ UNSUPPORTED = {
     "Dict": spaces.Dict(),
     "Tuple": spaces.Tuple([]),
 }
-
-
-@pytest.fixture
-def registered():
-    """Registers environments for the length of a test."""
-    names = []
-
-    def register(name, entry_point, **keys):
-        gymnasium.register(name, entry_point=entry_point, **keys)
-        names.append(name)
-        return name
-
-    yield register
-    for name in names:
-        del gymnasium.registry[name]
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
@@ -210,7 +195,7 @@ class Dishonest(Sampled):
 
 
 @pytest.mark.parametrize("what", DISHONEST)
-def test_an_observation_outside_its_space_is_told_with_environment_and_key(what):
+def test_an_observation_outside_its_space_is_reported_with_environment_and_key(what):
     seen, message = DISHONEST[what]
     env = flatten_parts(Dishonest(seen), "Bad-v0")
     env.reset(seed=0)
@@ -344,7 +329,7 @@ def test_the_vector_is_normalised_component_by_component(build, walk, draws):
     assert all(row in env.observation_space for row in obs)
 
 
-def test_an_environment_with_parts_and_an_adapter_goes_on_bit_for_bit(
+def test_an_environment_with_parts_and_an_adapter_continues_bit_for_bit(
     build, walk, draws, monkeypatch
 ):
     adapter = state.attributes("count", "place")
@@ -405,7 +390,7 @@ class NativeWalk(SyncVectorEnv):
 def test_a_native_environment_with_parts_falls_back_to_sync(build, registered, draws):
     name = registered("Native-v0", Walk, vector_entry_point=NativeWalk)
     env = build(name)
-    assert type(env._raw).__name__ == "SyncEnvs"
+    assert type(env.raw).__name__ == "SyncEnvs"
     assert env.reset().shape == (3, 10)
     assert env.step(draws(env, 1)[0]).next_obs.dtype == np.float32
     with pytest.raises(SpecError, match=r"come in parts .*; use sync, async or null") as caught:

@@ -72,7 +72,7 @@ def test_frames_of_images_are_channels_or_a_new_axis(frame, op, joined):
 
 
 @pytest.mark.parametrize("mode", [None, "sync"])
-def test_restored_frames_go_on_bit_for_bit(build, random_actions, mode):
+def test_restored_frames_continue_bit_for_bit(build, random_actions, mode):
     keys = {**KEYS, "vectorization_mode": mode, "frame_op": "concat", "frame_op_len": 4}
     env, restored = (build("CartPole-v1", seed, **keys, normalize_obs=True) for seed in (1, 2))
     env.reset()

@@ -56,15 +56,13 @@ evaluated.__annotations__ = {"gap": int, "size": int | None}
 
 
 @pytest.fixture
-def refused(env_spec):
+def refused(env_spec, registered):
     """What is refused of keys for Corridor, by key, after it was registered with others."""
 
-    def check(keys, creator=Corridor, **registered):
-        gymnasium.register("Corridor-v0", entry_point=creator, kwargs=registered)
-        try:
-            problems = check_env(env_spec("Corridor-v0", kwargs=keys))
-        finally:
-            del gymnasium.registry["Corridor-v0"]
+    def check(keys, creator=Corridor, **given):
+        gymnasium.registry.pop("Corridor-v0", None)
+        registered("Corridor-v0", creator, kwargs=given)
+        problems = check_env(env_spec("Corridor-v0", kwargs=keys))
         return {problem.path.removeprefix("env."): problem.message for problem in problems}
 
     return check
@@ -122,7 +120,7 @@ def test_annotations_that_are_no_strings_count_as_well(refused):
     }
 
 
-def test_keys_and_values_are_told_together(refused):
+def test_keys_and_values_are_reported_together(refused):
     assert list(refused({"gpa": 3, "gap": "three"})) == ["gpa", "gap"]
 
 

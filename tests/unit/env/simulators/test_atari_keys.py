@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from slm_lab.core.errors import MissingExtraError, SpecError
-from slm_lab.env.check import check_env, why_not_filmed
+from slm_lab.env.check import why_not_filmed
 from slm_lab.env.make import describe_spaces
 from slm_lab.env.simulators.atari import AtariKeys
 from tests.unit.env.games import PLAIN, actions_for
@@ -41,13 +41,11 @@ pytest.importorskip("cv2")
     ],
 )
 @pytest.mark.parametrize("mode", [None, "sync"])
-def test_what_a_game_does_not_know_is_refused_with_the_fix(
-    env_spec, build, keys, path, words, mode
+def test_an_invalid_key_of_a_game_is_refused_with_the_fix(
+    assert_refused, build, keys, path, words, mode
 ):
     keys = {"vectorization_mode": mode, **keys}
-    (problem,) = check_env(env_spec("ALE/Pong-v5", **keys))
-    assert problem.path == f"env.{path}"
-    assert words in problem.message
+    assert_refused("ALE/Pong-v5", f"env.{path} = …: …{words}", **keys)
     with pytest.raises(SpecError):
         build("ALE/Pong-v5", **keys)
 
@@ -63,18 +61,17 @@ def test_what_a_game_does_not_know_is_refused_with_the_fix(
     ],
 )  # fmt: skip
 def test_a_variant_that_a_game_does_not_have_is_refused_with_those_it_has(
-    env_spec, build, keys, messages
+    assert_refused, build, keys, messages
 ):
     keys = {"vectorization_mode": "sync", **keys}
-    assert list(map(str, check_env(env_spec("ALE/Asteroids-v5", **keys)))) == messages
+    assert_refused("ALE/Asteroids-v5", *messages, **keys)
     if messages:
         with pytest.raises(SpecError, match="has the"):
             build("ALE/Asteroids-v5", **keys)
 
 
-def test_a_game_that_does_not_exist_is_refused_with_the_nearest(env_spec):
-    (problem,) = check_env(env_spec("ALE/Pongg-v5"))
-    assert "did you mean ALE/Pong-v5?" in problem.message
+def test_a_game_that_does_not_exist_is_refused_with_the_nearest(assert_refused):
+    assert_refused("ALE/Pongg-v5", "…did you mean ALE/Pong-v5?")
 
 
 @pytest.mark.parametrize("mode", ["native", "sync"])
@@ -91,8 +88,8 @@ def test_the_words_of_every_environment_are_those_of_a_game_too(build, mode):
 def test_a_variant_of_a_game_is_played_in_single_environments(build):
     env = build("ALE/Breakout-v5", mode=4, difficulty=1)
     assert env.exact_state
-    assert {game.unwrapped.ale.getInt("random_seed") for game in env._raw._envs}
-    variants = {(g.unwrapped._game_mode, g.unwrapped._game_difficulty) for g in env._raw._envs}
+    assert {game.unwrapped.ale.getInt("random_seed") for game in env.raw.envs}
+    variants = {(g.spec.kwargs["mode"], g.spec.kwargs["difficulty"]) for g in env.raw.envs}
     assert variants == {(4, 1)}
 
 

@@ -73,7 +73,7 @@ def test_an_episode_is_what_it_begins_with_and_what_each_step_ends_in():
     assert album.frames == [6, 7]
 
 
-def test_an_episode_that_goes_on_is_one():
+def test_an_episode_that_continues_is_one():
     album = Album()
     play(Filmed(Counting(continues=True), "Counting-v0", album), 7)
     assert album.episodes == [[0, 1, 2, 3, 4, 5, 6]]
@@ -81,7 +81,7 @@ def test_an_episode_that_goes_on_is_one():
 
 
 @pytest.mark.parametrize(("given", "expected"), [(None, 12.0), (15.0, 15.0)])
-def test_the_speed_is_the_environments_or_the_one_that_is_given(given, expected):
+def test_the_speed_is_the_given_one_or_the_environments(given, expected):
     album = Album()
     play(Filmed(Counting(), "Counting-v0", album, given), 1)
     assert album.fps == {expected}
@@ -144,21 +144,17 @@ def test_a_game_is_shown_as_fast_as_the_console_played_it(env_spec):
     assert album.fps == {20.0}
 
 
-def test_why_an_environment_has_no_images(env_spec):
+def test_why_an_environment_has_no_images(env_spec, registered):
     class Wordy(Counting):
         metadata: ClassVar = {"render_modes": ["ansi", "human"]}
 
         def __init__(self, render_mode=None):
             super().__init__()
 
-    gymnasium.register("Wordy-v0", entry_point=Wordy)
-    gymnasium.register("Blind-v0", entry_point=Counting)
-    try:
-        wordy, blind = (why_not_filmed(env_spec(name)) for name in ("Wordy-v0", "Blind-v0"))
-    finally:
-        del gymnasium.registry["Wordy-v0"], gymnasium.registry["Blind-v0"]
-    assert wordy == 'it has no render mode "rgb_array"; it has ansi, human'
-    assert blind == "it takes no render_mode"
+    wordy, blind = registered("Wordy-v0", Wordy), registered("Blind-v0", Counting)
+    no_images = 'it has no render mode "rgb_array"; it has ansi, human'
+    assert why_not_filmed(env_spec(wordy)) == no_images
+    assert why_not_filmed(env_spec(blind)) == "it takes no render_mode"
     assert why_not_filmed(env_spec("CartPole-v1")) is None
 
 

@@ -70,7 +70,7 @@ def test_every_environment_of_version_5_has_an_adapter():
 
 @pytest.mark.parametrize("steps_before", [0, 120])
 @pytest.mark.parametrize("name", NAMES)
-def test_a_restored_simulation_goes_on_bit_for_bit(make, name, steps_before):
+def test_a_restored_simulation_continues_bit_for_bit(make, name, steps_before):
     env, restored = make(f"{name}-v5", 1), make(f"{name}-v5", 2)
     play(env, actions_for(env, steps_before, seed=3))
     play(restored, actions_for(env, 7, seed=4))
@@ -139,7 +139,7 @@ from slm_lab.spec.schema.env import EnvSpec
 env = make_env(EnvSpec(name="HalfCheetah-v5", num_envs=1, max_frame=1), seed=0)
 env.reset()
 print("made")
-single = env._raw._envs[0].unwrapped
+single = env.raw.envs[0].unwrapped
 single.data.qpos[:] = 1e200
 single.step(single.action_space.sample())
 env.close()

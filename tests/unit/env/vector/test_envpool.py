@@ -64,11 +64,13 @@ def test_every_step_of_a_pool_was_taken_by_an_agent():
 
 
 @pytest.mark.parametrize(("max_steps", "terminated"), [(3, False), (4, True), (9, True)])
-def test_an_episode_of_a_pool_can_be_terminated_in_the_step_of_its_limit(max_steps, terminated):
-    _, steps = steps_of(EnvpoolEnvs(Counters, 1, 0, max_steps), min(max_steps, 4))
-    assert steps[-1].terminated.item() == terminated
-    assert steps[-1].truncated.item() == (max_steps <= 4)
-    assert all(step.done_index is None for step in steps[:-1])
+def test_episodes_of_a_pool_can_be_terminated_in_the_step_of_their_limit(max_steps, terminated):
+    length = min(max_steps, 4)
+    _, steps = steps_of(EnvpoolEnvs(Counters, 1, 0, max_steps), 2 * length)
+    for last in (steps[length - 1], steps[-1]):
+        assert last.terminated.item() == terminated
+        assert last.truncated.item() == (max_steps <= 4)
+    assert all(step.done_index is None for t, step in enumerate(steps, 1) if t % length)
 
 
 @pytest.mark.parametrize("counts", [True, False])
@@ -101,7 +103,7 @@ def test_a_pool_that_is_restored_begins_from_seeds_of_its_own():
     assert made[-1] == made[0][:2]
 
 
-def test_an_action_that_there_is_not_is_refused_by_a_pool():
+def test_a_pool_refuses_an_invalid_action():
     pool = EnvpoolEnvs(Counters, 2, 0, None)
     pool.reset()
     with pytest.raises(IndexError, match="there are 2 actions") as caught:
@@ -282,12 +284,8 @@ def test_a_check_names_what_envpool_cannot_do(env_spec, name, keys, paths):
 
 
 @needs_envpool
-def test_what_envpool_has_not_copied_from_gymnasium_is_refused(env_spec):
-    gymnasium.register("Own-v0", "tests.unit.env.vector.test_envpool:Counters")
-    try:
-        (problem,) = check_env(env_spec("Own-v0", **POOL))
-    finally:
-        del gymnasium.registry["Own-v0"]
+def test_what_envpool_has_not_copied_from_gymnasium_is_refused(env_spec, registered):
+    (problem,) = check_env(env_spec(registered("Own-v0", f"{__name__}:Counters"), **POOL))
     assert str(problem) == "env.backend = 'envpool': envpool has no Own-v0; use \"gymnasium\""
 
 

@@ -5,24 +5,21 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-import time
 from contextlib import contextmanager
 
-import gymnasium
 import numpy as np
 import psutil
 import pytest
-from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from slm_lab.env.vector.workers import Workers
+from tests.unit.env.vector.worker_envs import Noting
 
 HANGS = """
 import numpy as np
 from gymnasium.vector import AutoresetMode
 from slm_lab.env.vector.workers import Workers
-from tests.unit.env.vector.test_workers import Hanging
+from tests.unit.env.vector.worker_envs import Hanging
 
 if __name__ == "__main__":
     workers = Workers(Hanging, 2, AutoresetMode.SAME_STEP)
@@ -35,77 +32,11 @@ LATE = """
 import os
 from gymnasium.vector import AutoresetMode
 from slm_lab.env.vector.workers import Workers
-from tests.unit.env.vector.test_workers import MadeLate
+from tests.unit.env.vector.worker_envs import MadeLate
 
 if __name__ == "__main__":
     Workers(MadeLate(os.getpid()), 2, AutoresetMode.SAME_STEP)
 """
-
-TELL = "from signal import *\nprint(pthread_sigmask(SIG_BLOCK, []), getsignal(SIGTERM) is SIG_DFL)"
-
-
-class Noting(gymnasium.Env):
-    """Writes a file when it is closed. Observes the number of steps."""
-
-    observation_space = spaces.Box(0.0, np.inf, (1,))
-    action_space = spaces.Discrete(2)
-
-    def __init__(self, folder):
-        self.folder, self.count = folder, 0
-
-    def reset(self, *, seed=None, options=None):
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action):
-        self.count += 1
-        return np.full(1, self.count, np.float32), 0.0, False, False, {}
-
-    def started_program(self):
-        """What a program that the environment starts finds its signals like."""
-        words = [sys.executable, "-c", TELL]
-        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
-
-    def close(self):
-        (self.folder / str(os.getpid())).touch()
-
-
-class Hanging(Noting):
-    """Never ends a step."""
-
-    def __init__(self):
-        self.count = 0
-
-    def step(self, action):
-        threading.Event().wait()
-
-    def close(self):
-        pass
-
-
-class Stuck(Hanging):
-    """Is never made where it should be: in a worker."""
-
-    def __init__(self, parent):
-        super().__init__()
-        if os.getpid() != parent:
-            threading.Event().wait()
-
-
-class MadeLate:
-    """Makes environments; it comes to a worker only when who has forked that is gone."""
-
-    def __init__(self, parent):
-        self.parent = parent
-
-    def __call__(self):
-        return Stuck(self.parent)
-
-    def __setstate__(self, state):
-        self.__dict__ = state
-        server = os.getppid()
-        os.write(1, f"{os.getpid()}\n".encode())  # at once: another one writes there, too
-        while os.getppid() == server:
-            time.sleep(0.005)  # the pause of a poll
 
 
 @pytest.fixture

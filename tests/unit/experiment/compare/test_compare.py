@@ -75,12 +75,22 @@ def stand(monkeypatch):
 
 
 @pytest.fixture
-def run(tmp_path, stand):
+def begin(tmp_path, stand):
+    """Begins a comparison of one process with a mode."""
+
+    def make(mode="synced", workers=1, seeds=1, **options):
+        file, data = tmp_path / "spec.json", tmp_path / "data"
+        file.write_text(json.dumps({"small": ppo(env__max_frame=BUDGET)}))
+        source = RunSource(str(file), data_dir=data)
+        return CompareRun.begin(CompareRequest(source, (mode,), (workers,), seeds, **options))
+
+    return make
+
+
+@pytest.fixture
+def run(begin):
     """A comparison of one process with two workers, under two seeds."""
-    file = tmp_path / "spec.json"
-    file.write_text(json.dumps({"small": ppo(env__max_frame=BUDGET)}))
-    source = RunSource(str(file), data_dir=tmp_path / "data")
-    return CompareRun.begin(CompareRequest(source, ("synced",), (2,), 2, threshold=500.0))
+    return begin(workers=2, seeds=2, threshold=500.0)
 
 
 def go_on(run, number):
@@ -118,12 +128,9 @@ def test_what_is_measured_is_what_the_rows_say(run):
 
 
 def test_of_actors_the_frames_per_process_are_those_of_each_and_the_learner_counts_for_none(
-    tmp_path, stand
+    begin,
 ):
-    file = tmp_path / "spec.json"
-    file.write_text(json.dumps({"small": ppo(env__max_frame=BUDGET)}))
-    source = RunSource(str(file), data_dir=tmp_path / "data")
-    run = CompareRun.begin(CompareRequest(source, ("actor_learner",), (4,), 1))
+    run = begin("actor_learner", workers=4)
     assert go_on(run, 2) == [Ending.FINISHED] * 2
     alone, from_actors = (each.trainings[0] for each in run.comparison().outcomes)
     np.testing.assert_array_equal(alone.frame, alone.total_frame)
@@ -132,7 +139,7 @@ def test_of_actors_the_frames_per_process_are_those_of_each_and_the_learner_coun
     assert from_actors.cores_used == alone.cores_used
 
 
-def test_a_failure_is_noted_and_the_others_go_on(run, stand):
+def test_a_failure_is_noted_and_the_others_continue(run, stand):
     stand.ending = Ending.FAILED
     assert go_on(run, 1) == [Ending.FAILED]
     stand.ending = Ending.FINISHED
@@ -161,7 +168,7 @@ def test_what_was_stopped_is_not_measured_but_can_be_drawn(run, stand):
     assert all(path.stat().st_size for path in run.draw())
 
 
-def test_resuming_goes_on_with_what_is_missing_in_the_folders_that_there_are(run, stand):
+def test_resuming_continues_with_what_is_missing_in_the_folders_that_there_are(run, stand):
     go_on(run, 1)
     stand.ending = Ending.INTERRUPTED
     go_on(run, 1)
@@ -178,7 +185,7 @@ def test_resuming_goes_on_with_what_is_missing_in_the_folders_that_there_are(run
     assert [summary.finished for summary in later.comparison().summaries] == [2, 2]
 
 
-def test_a_training_that_was_killed_before_it_wrote_anything_begins_anew(run, stand):
+def test_a_training_that_was_killed_before_it_wrote_anything_restarts(run, stand):
     training = run.prepare(run.to_run[0])
     training.run_dir.spec_file.unlink()
     later = reopened(run)
@@ -191,22 +198,15 @@ def test_only_one_process_works_in_a_comparison(run):
         CompareRun.resume(run.folder)
 
 
-def test_the_return_of_the_random_agent_is_taken_from_what_is_known(tmp_path, stand):
+def test_the_return_of_the_random_agent_is_taken_from_what_is_known(tmp_path, begin):
     data = tmp_path / "data"
     data.mkdir()
     (data / "random_returns.json").write_text('{"known": 1.0}')
-    file = tmp_path / "spec.json"
-    file.write_text(json.dumps({"small": ppo()}))
-    source = RunSource(str(file), data_dir=data)
-    run = CompareRun.begin(CompareRequest(source, ("synced",), (1,), 1))
+    run = begin()
     assert (run.folder / "random_returns.json").read_text() == '{"known": 1.0}'
 
 
-def test_a_second_comparison_in_the_same_second_has_a_folder_of_its_own(tmp_path, stand):
-    file = tmp_path / "spec.json"
-    file.write_text(json.dumps({"small": ppo()}))
-    source = RunSource(str(file), data_dir=tmp_path / "data")
-    request = CompareRequest(source, ("synced",), (1,), 1)
-    folders = {CompareRun.begin(request).folder for _ in range(3)}
+def test_a_second_comparison_in_the_same_second_has_a_folder_of_its_own(begin):
+    folders = {begin().folder for _ in range(3)}
     assert len(folders) == 3
     assert all(folder.name.startswith("small_compare_") for folder in folders)

@@ -108,7 +108,7 @@ def test_an_optimizer_without_a_twin_is_refused_with_the_fix(plan_of):
         plan_of(ppo(agent__net__optim_spec={"name": "AdamW", "lr": 1e-3}))
 
 
-def test_what_is_doubtful_of_a_variant_alone_is_asked_once(plan_of, caplog):
+def test_a_warning_about_a_variant_is_printed_once(plan_of, caplog):
     """Two workers gather a rollout each: the budget ends before either of them has one."""
     raw = ppo(env__max_frame=80, agent__algorithm__time_horizon=16, meta__log_frequency=None)
     plan_of(raw, workers=(1, 2))
@@ -116,7 +116,7 @@ def test_what_is_doubtful_of_a_variant_alone_is_asked_once(plan_of, caplog):
     assert asked.startswith("synced × 2: is this meant? env.max_frame")
 
 
-def test_what_is_doubtful_of_the_baseline_is_not_asked_again_of_its_variants(plan_of, caplog):
+def test_a_warning_about_the_baseline_is_not_repeated_for_variants(plan_of, caplog):
     plan_of(ppo(env__max_frame=40, agent__algorithm__time_horizon=32), workers=(1,))
     (asked,) = caplog.messages
     assert "is this meant? env.max_frame" in asked
@@ -169,14 +169,14 @@ def test_more_workers_than_cores_are_known_as_such(plan_of):
     assert crowded == {3}
 
 
-def test_seeds_follow_the_one_that_is_given_wherever_it_is_given(plan_of):
+def test_seeds_follow_the_given_seed(plan_of):
     assert plan_of(ppo(meta__random_seed=7), seeds=3).seeds == (7, 8, 9)
     assert plan_of(ppo(meta__random_seed=7), seeds=2, seed=1).seeds == (1, 2)
     drawn = plan_of(ppo(meta__random_seed=None)).seeds
     assert drawn != plan_of(ppo(meta__random_seed=None)).seeds
 
 
-def test_a_machine_that_is_not_idle_is_told(plan_of, monkeypatch):
+def test_a_machine_that_is_not_idle_is_reported(plan_of, monkeypatch):
     monkeypatch.setattr("os.getloadavg", lambda: (1.26, 0.0, 0.0))
     (note,) = plan_of(ppo()).notes
     assert "1.3 of the 2 cores" in note
@@ -204,7 +204,7 @@ def test_a_folder_without_a_plan_is_refused(tmp_path):
         read_plan(tmp_path)
 
 
-def test_of_modes_that_nobody_named_those_are_left_out_with_the_reason_that_do_not_suit(plan_of):
+def test_unnamed_modes_that_do_not_fit_are_left_out_with_the_reason(plan_of):
     plan = plan_of(reinforce(), None)
     assert {variant.mode for variant in plan.specs} == {*all_modes(), BASELINE} - {"actor_learner"}
     (note,) = [note for note in plan.notes if "left out" in note]
@@ -213,7 +213,7 @@ def test_of_modes_that_nobody_named_those_are_left_out_with_the_reason_that_do_n
         plan_of(reinforce(), ("actor_learner",))
 
 
-def test_where_all_suit_all_are_compared(plan_of):
+def test_all_modes_that_fit_are_compared(plan_of):
     plan = plan_of(ppo(), None)
     assert {variant.mode for variant in plan.specs} == {*all_modes(), BASELINE}
     assert plan.notes == ()

@@ -115,7 +115,7 @@ def test_of_a_learner_and_its_actors_only_the_learner_has_rows(tmp_path):
     assert seeds_of(result) == [2]
 
 
-def test_frames_of_workers_and_of_one_process_are_told_apart(tmp_path):
+def test_frames_of_workers_and_of_one_process_are_reported_apart(tmp_path):
     one = write_run(tmp_path, name="one")
     two = write_run(tmp_path, ppo(meta__distributed="synced", meta__max_session=2), name="two")
     notes = plotted(tmp_path, one.root, two.root).notes
@@ -300,7 +300,7 @@ def write_returns(path, returns):
             writer.append(tracker.row(wall_t=float(i), cpu_t=float(i), **clocks))
 
 
-def test_who_learns_faster_and_ends_equally_good_does_not_end_above(tmp_path):
+def test_what_learns_faster_and_ends_equally_good_does_not_end_above(tmp_path):
     """The moving average over rows is 1 for the one, and a half for the other."""
     fast, slow = np.ones(60), np.repeat([0, 1], 30)
     for name, returns in (("fast", fast), ("slow", slow)):

@@ -119,7 +119,7 @@ def test_where_the_donor_has_no_checkpoint_nothing_is_touched(run_dir):
 
 
 @pytest.mark.parametrize("mode", ["shared", "synced", "all_reduce"])
-def test_the_frames_of_those_who_train_together_are_added(run_dir, mode):
+def test_the_frames_of_those_what_train_together_are_added(run_dir, mode):
     strategy = spec(
         meta__distributed=mode, meta__max_session=2, agent__net__optim_spec__name="GlobalAdam"
     )
@@ -207,7 +207,7 @@ def test_only_the_models_of_the_trial_are_deleted(run_dir):
     delete_models(run_dir, 1)
 
 
-def test_a_session_goes_on_from_a_copy_with_the_learning_rate_of_its_own_spec(tmp_path):
+def test_a_session_continues_from_a_copy_with_the_learning_rate_of_its_own_spec(tmp_path):
     donor, slower = ppo(env__max_frame=400), ppo(env__max_frame=800)
     slower["agent"]["net"]["optim_spec"]["lr"] = 3e-4
     run_session(parse(donor), tmp_path)

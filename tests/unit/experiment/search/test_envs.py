@@ -18,7 +18,7 @@ def told(search, **changes):
 
 
 @pytest.mark.parametrize("sampler", ["choice", "grid_search"])
-def test_an_environment_that_there_is_not_is_told_with_the_nearest(sampler):
+def test_an_unknown_environment_is_reported_with_the_nearest(sampler):
     key = f"env.name__{sampler}"
     (problem,) = told({key: ["CartPole-v1", "CartPol-v1"]})
     assert problem.startswith(
@@ -34,7 +34,7 @@ def test_a_search_without_keys_of_env_has_nothing_to_try():
     assert told({f"{GAMMA}__uniform": [0.9, 0.99]}) == []
 
 
-def test_what_is_not_installed_is_told_with_what_to_install(monkeypatch):
+def test_what_is_not_installed_is_reported_with_what_to_install(monkeypatch):
     def missing(name):
         if name == "Acrobot-v1":
             raise MissingExtraError("run: pip install x")
@@ -49,7 +49,7 @@ def test_what_is_not_installed_is_told_with_what_to_install(monkeypatch):
     ("key", "args", "value"),
     [("env.gravty__uniform", [1.0, 2.0], 1.0), ("env.gravty__choice", [3, 3], 3)],
 )
-def test_an_argument_that_the_environment_does_not_take_is_told(key, args, value):
+def test_an_argument_that_the_environment_does_not_take_is_reported(key, args, value):
     problem, *_ = told({key: args})
     assert problem.startswith(f"search.{key} = {value}: CartPole-v1 does not accept it")
 
@@ -71,7 +71,7 @@ def test_each_key_is_blamed_for_its_own_values_only(names):
     ]
 
 
-def test_where_all_names_are_wrong_only_names_are_told():
+def test_where_all_names_are_wrong_only_names_are_reported():
     found = told({NAME: ["CartPole-v98", "CartPole-v99"], "env.num_envs__choice": [1, 2]})
     assert len(found) == 2
     assert all(problem.startswith(f"search.{NAME} = ") for problem in found)
@@ -83,7 +83,7 @@ def test_a_whole_block_may_be_a_value():
     assert "env.gravty: CartPole-v1 does not accept it" in problem
 
 
-def test_what_would_take_too_many_tries_is_left_to_the_trials(monkeypatch):
+def test_combinations_beyond_the_limit_are_left_to_the_trials(monkeypatch):
     search = {"env.gravty__choice": [1], "env.num_envs__choice": [1, 2, 4]}
     assert told(search)
     monkeypatch.setattr(module, "AT_MOST", 2)

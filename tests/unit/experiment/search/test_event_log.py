@@ -74,7 +74,7 @@ def test_every_event_comes_back_as_it_was_written(tmp_path_factory, events):
     assert all(type(event.status) is Status for event in found if isinstance(event, Ended))
 
 
-def test_a_score_that_is_no_number_comes_back(file):
+def test_a_score_of_nan_is_read_back(file):
     (found,) = read(written(file, [Reported(0, 100, math.nan)]))
     assert math.isnan(found.score)
 
@@ -127,9 +127,9 @@ def test_a_line_that_was_cut_off_anywhere_is_dropped_and_written_over(file, monk
 def test_a_damaged_line_in_the_middle_is_named_by_its_number(file, line):
     lines = written(file, SOME).read_bytes().splitlines()
     file.write_bytes(b"\n".join([lines[0], lines[1], line, *lines[2:], b""]))
-    with pytest.raises(UsageError, match="line 3") as told:
+    with pytest.raises(UsageError, match="line 3") as caught:
         read(file)
-    assert str(file) in str(told.value)
+    assert str(file) in str(caught.value)
 
 
 DAMAGES = {
@@ -141,7 +141,7 @@ DAMAGES = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("at", range(len(SOME) - 1))
-def test_a_line_that_is_missing_or_stands_elsewhere_is_noticed(file, damage, at):
+def test_a_missing_or_moved_line_is_noticed(file, damage, at):
     lines = written(file, SOME).read_bytes().splitlines(keepends=True)
     file.write_bytes(b"".join(DAMAGES[damage](lines, at)))
     with pytest.raises(UsageError, match="does not follow from the lines before"):
@@ -176,7 +176,7 @@ def test_a_line_that_is_written_in_part_is_an_error_and_no_event(file, monkeypat
     assert read(file) == SOME[:1]
 
 
-def test_after_a_full_disk_the_record_goes_on_where_it_was_whole(file, monkeypatch):
+def test_after_a_full_disk_the_record_continues_where_it_was_whole(file, monkeypatch):
     record = EventLog(file)
     record.write(SOME[0])
     with monkeypatch.context() as patch:

@@ -31,7 +31,7 @@ from tests.unit.experiment.search.small import GAMMA
 pytestmark = pytest.mark.usefixtures("quickly")
 
 
-def test_all_trials_run_in_their_order_as_there_is_room(run_dir):
+def test_trials_run_in_order_when_they_fit(run_dir):
     search = run(search_of(run_dir))
     assert search.pool.began == [(t, False, 0) for t in range(4)]
     assert set(statuses(search).values()) == {"finished"}
@@ -41,7 +41,7 @@ def test_all_trials_run_in_their_order_as_there_is_room(run_dir):
 
 
 @pytest.mark.parametrize("cpus", [1, 2, 3, 8])
-def test_no_more_run_at_a_time_than_have_room(run_dir, cpus):
+def test_only_trials_that_fit_run_at_a_time(run_dir, cpus):
     search, most = search_of(run_dir, pool=FakePool(score_at, cpus)), []
     search.run(lambda: most.append(len(search.pool.running)))
     assert max(most) <= cpus
@@ -65,7 +65,7 @@ def test_what_is_known_of_a_finished_trial(run_dir):
     assert state.seconds == 1
 
 
-def test_the_engine_hears_every_report_and_every_end(run_dir):
+def test_the_engine_receives_every_report_and_every_end(run_dir):
     searcher = Listed(FOUR[:1])
     run(search_of(run_dir, searcher=searcher))
     assert searcher.told[:-1] == [(0, k, pytest.approx(90 * k)) for k in range(1, 6)]
@@ -81,7 +81,7 @@ def test_every_trial_has_a_spec_file_that_can_be_run_alone(run_dir):
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_a_trial_that_failed_goes_on_where_it_was(run_dir, times):
+def test_a_trial_that_failed_continues_where_it_was(run_dir, times):
     pool = FakePool(score_at, cpus=1, faults={1: Fault(200, times)})
     search = run(search_of(run_dir, pool=pool, meta__max_restart=2))
     assert set(statuses(search).values()) == {"finished"}
@@ -107,7 +107,7 @@ def test_a_trial_that_fails_too_often_is_listed_with_its_error_and_without_a_sco
     )
 
 
-def test_what_would_happen_again_is_not_tried_again(run_dir):
+def test_a_failure_that_would_repeat_is_not_retried(run_dir):
     pool = FakePool(score_at, faults={1: Fault(200, 100, "NaN", would_repeat=True)})
     search = run(search_of(run_dir, pool=pool, meta__max_restart=3))
     assert search.search_state.trials[1].status is Status.FAILED
@@ -115,7 +115,7 @@ def test_what_would_happen_again_is_not_tried_again(run_dir):
     assert not events(run_dir, Retried)
 
 
-def test_what_failed_goes_on_before_others_begin(run_dir):
+def test_what_failed_continues_before_others_begin(run_dir):
     pool = FakePool(score_at, cpus=1, faults={0: Fault(200)})
     run(search_of(run_dir, pool=pool))
     assert began(run_dir) == [0, 0, 1, 2, 3]
@@ -192,9 +192,9 @@ def test_only_the_best_keep_their_models(run_dir, keep):
 
 def test_models_of_those_that_run_are_kept(run_dir):
     pool = FakePool(score_at, cpus=2)
-    search = search_of(run_dir, pool=pool, keep=1, searcher=Listed(points(0.9, 0.5, 0.6)))
+    searcher = Listed(points(0.9, 0.5, 0.6))
     scheduler = Scripted({(0, 100): [Decision(0, Action.STOP)]})
-    search._scheduler = scheduler
+    search = search_of(run_dir, pool=pool, keep=1, searcher=searcher, scheduler=scheduler)
     model = run_dir.session(1, 0).models / "small_t1_s0_state_000001_5.pt"
     model.touch()
     seen = []

@@ -52,20 +52,19 @@ def reported(scheduler, frame, scores):
     return orders
 
 
-def test_the_worst_goes_on_from_the_best():
-    scheduler = population()
-    (order,) = reported(scheduler, 100, [3.0, 9.0, 5.0, 1.0])
-    assert (order.trial, order.what, order.donor) == (3, Action.COPY, 1)
+def brief(orders):
+    return [(order.trial, order.what, order.donor) for order in orders]
 
 
-def test_the_better_go_on_as_they_are():
+def test_the_worst_continues_from_the_best_and_the_others_as_they_are():
+    assert brief(reported(population(), 100, [3.0, 9.0, 5.0, 1.0])) == [(3, "copy", 1)]
     assert reported(population(), 100, [1.0, 2.0, 3.0, 4.0]) == []
 
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("fraction", [0.1, 0.25, 0.5])
 @pytest.mark.parametrize("size", [2, 3, 5, 8])
-def test_nobody_both_takes_over_and_is_taken_from(size, fraction, seed):
+def test_no_trial_both_copies_and_is_copied(size, fraction, seed):
     scheduler = population(size, seed=seed, max_frame=10_000, quantile_fraction=fraction)
     rng = np.random.default_rng(seed)
     known = {}
@@ -91,7 +90,7 @@ def test_values_stay_within_their_bounds_and_types(seed, probability):
                 assert_drawn(each, order.params[each.path])
 
 
-def test_values_that_are_not_drawn_anew_are_those_of_the_donor_times_a_factor():
+def test_perturbed_values_are_those_of_the_donor_times_a_factor():
     scheduler = population(resample_probability=0.0, perturbation_factors=[0.5])
     (order,) = reported(scheduler, 100, [3.0, 5.0, 9.0, 1.0])
     assert order.donor == 2
@@ -101,7 +100,7 @@ def test_values_that_are_not_drawn_anew_are_those_of_the_donor_times_a_factor():
     assert order.params[CLIP] in (0.1, None)
 
 
-def test_the_next_values_are_made_of_those_that_a_trial_took_over():
+def test_the_next_values_derive_from_those_that_a_trial_copied():
     scheduler = population(2, resample_probability=0.0, perturbation_factors=[0.5])
     (first,) = reported(scheduler, 100, [9.0, 1.0])
     (second,) = reported(scheduler, 200, [0.0, 9.0]) or scheduler.report(0, 300, 0.0)
@@ -127,7 +126,7 @@ def test_a_trial_is_looked_at_once_an_interval():
     assert reported(scheduler, 200, [1.0, 2.0, 3.0, -9.0])
 
 
-def test_what_has_taken_over_is_left_alone_for_an_interval():
+def test_a_trial_that_copied_is_not_judged_for_an_interval():
     scheduler = population(2)
     assert scheduler.report(0, 100, 5.0) == []
     assert scheduler.report(0, 200, 6.0) == []
@@ -145,7 +144,7 @@ def test_nothing_is_copied_at_the_end_of_the_budget():
     assert reported(scheduler, 1000, [4.0, 3.0, 2.0, 1.0]) == []
 
 
-def test_the_one_that_is_furthest_behind_runs_next():
+def test_the_trial_with_the_fewest_frames_runs_next():
     scheduler = population(running=False)
     assert scheduler.choose([0, 1, 2, 3]) == 0
     for trial, frame in ((0, 80), (1, 50), (2, 50), (3, 60)):
@@ -157,7 +156,7 @@ def test_the_one_that_is_furthest_behind_runs_next():
     assert scheduler.choose([]) is None
 
 
-def test_what_took_over_stands_where_its_donor_stood():
+def test_a_trial_that_copied_has_the_frame_of_its_donor():
     scheduler = population(2)
     scheduler.report(0, 100, 5.0)
     scheduler.report(0, 300, 5.0)
@@ -165,7 +164,7 @@ def test_what_took_over_stands_where_its_donor_stood():
     assert scheduler.choose([0, 1]) == 0  # both at 300
 
 
-def test_trials_take_turns_where_not_all_have_room():
+def test_trials_take_turns_if_not_all_fit():
     scheduler = population(3, running=False)
     scheduler.begin(0)
     (order,) = scheduler.report(0, 100, 1.0)
@@ -182,11 +181,7 @@ def turns(scheduler, frame, scores):
     return found
 
 
-def brief(orders):
-    return [(order.trial, order.what, order.donor) for order in orders]
-
-
-def test_where_they_take_turns_a_round_is_judged_when_all_have_come():
+def test_a_round_of_turns_is_judged_when_all_have_reported():
     scheduler = population(running=False)
     found = turns(scheduler, 100, {0: 5.0, 1: 0.0, 2: 9.0})
     assert [brief(found[trial]) for trial in range(3)] == [[(t, "pause", -1)] for t in range(3)]
@@ -200,23 +195,20 @@ def test_where_they_take_turns_a_round_is_judged_when_all_have_come():
     assert brief(found[2]) == [(2, "copy", 0)]
 
 
-def test_the_last_of_a_round_goes_on_where_nobody_takes_over_from_it():
-    scheduler = population(3, running=False)
-    assert brief(turns(scheduler, 100, {0: 1.0, 1: 9.0, 2: 5.0})[2]) == [(0, "copy", 1)]
+@pytest.mark.parametrize(
+    ("scores", "orders"),
+    [
+        ((1.0, 9.0, 5.0), [(0, "copy", 1)]),  # it continues
+        ((1.0, 5.0, 9.0), [(2, "pause", -1), (0, "copy", 2)]),  # it saves what is copied
+        ((9.0, 5.0, 1.0), [(2, "copy", 0)]),  # it is the one that copies
+    ],
+)
+def test_the_last_of_a_round_continues_saves_or_copies(scores, orders):
+    found = turns(population(3, running=False), 100, dict(enumerate(scores)))
+    assert brief(found[2]) == orders
 
 
-def test_the_last_of_a_round_saves_what_another_takes_over():
-    scheduler = population(3, running=False)
-    found = turns(scheduler, 100, {0: 1.0, 1: 5.0, 2: 9.0})
-    assert brief(found[2]) == [(2, "pause", -1), (0, "copy", 2)]
-
-
-def test_the_last_of_a_round_may_be_the_one_that_takes_over():
-    scheduler = population(3, running=False)
-    assert brief(turns(scheduler, 100, {0: 9.0, 1: 5.0, 2: 1.0})[2]) == [(2, "copy", 0)]
-
-
-def test_a_round_is_over_when_the_last_that_it_waits_for_ends():
+def test_a_round_ends_when_the_last_missing_trial_ends():
     scheduler = population(3, running=False)
     turns(scheduler, 100, {0: 9.0, 1: 5.0})
     scheduler.begin(2)
@@ -224,31 +216,31 @@ def test_a_round_is_over_when_the_last_that_it_waits_for_ends():
     assert scheduler.choose([0, 1]) == 0
 
 
-def test_one_that_has_come_and_then_ends_is_not_judged():
+def test_a_trial_that_ended_is_not_judged():
     scheduler = population(3, running=False)
     turns(scheduler, 100, {0: 1.0, 1: 5.0})
     assert scheduler.end(0) == []
     assert brief(turns(scheduler, 100, {2: 9.0})[2]) == [(2, "pause", -1), (1, "copy", 2)]
 
 
-def test_where_all_run_nobody_is_judged_before_all_have_a_score():
+def test_no_running_trial_is_judged_before_all_have_a_score():
     scheduler = population()
     assert [scheduler.report(trial, 100, -trial) for trial in (0, 2, 1)] == [[], [], []]
     assert brief(scheduler.report(3, 100, -3.0)) == [(3, "copy", 0)]
 
 
-def test_nobody_takes_over_from_one_whose_values_are_untried():
+def test_no_trial_copies_untried_values():
     scheduler = population(2)
     reported(scheduler, 100, [9.0, 1.0])
     assert scheduler.report(0, 200, 0.0) == []  # the other one has its weights, and other values
 
 
-def test_nobody_takes_a_turn_where_all_run():
+def test_running_trials_take_no_turns_if_all_fit():
     scheduler = population(3)
     assert scheduler.report(0, 100, 1.0) == []
 
 
-def test_who_has_ended_is_neither_copied_nor_chosen():
+def test_an_ended_trial_is_neither_copied_nor_chosen():
     scheduler = population()
     reported(scheduler, 100, [3.0, 4.0, 5.0, 9.0])
     scheduler.end(3)
@@ -259,7 +251,7 @@ def test_who_has_ended_is_neither_copied_nor_chosen():
     scheduler.end(3)
 
 
-def test_all_are_known_before_the_first_begins():
+def test_all_trials_are_proposed_before_the_first_begins():
     assert population().needs_all
 
 
@@ -275,7 +267,7 @@ def test_the_same_seed_and_reports_give_the_same_orders():
     assert orders_of(1) != orders_of(2)
 
 
-def test_where_all_have_room_nobody_makes_way_for_one_that_takes_over():
+def test_no_trial_pauses_for_a_copy_if_all_fit():
     scheduler = population()
     found = [scheduler.report(trial, 100, float(score)) for score, trial in enumerate((2, 1, 3, 0))]
     assert [order.what for orders in found for order in orders] == []
@@ -389,9 +381,7 @@ class Played:
     st.sampled_from([30, 50, 100, 130]),
     st.sampled_from([0.1, 0.25, 0.5]),
 )
-def test_a_population_comes_to_its_end_whatever_happens_to_its_trials(
-    size, slots, seed, length, fraction
-):
+def test_a_population_ends_whatever_happens_to_its_trials(size, slots, seed, length, fraction):
     Played(size, slots, seed, length=length, quantile_fraction=fraction).run().resume()
 
 

@@ -27,7 +27,7 @@ def report(folder, *sessions):
     return reports([read_rows(file) for file in files])
 
 
-def test_without_sessions_or_rows_there_is_nothing_to_tell(tmp_path):
+def test_without_sessions_or_rows_there_are_no_reports(tmp_path):
     assert reports([]) == []
     assert report(tmp_path, [], [(100, 1.0)]) == []
 
@@ -85,7 +85,7 @@ def frames(watch):
     return [each.frame for each in watch.poll()]
 
 
-def test_every_report_is_told_once(files):
+def test_every_report_is_reported_once(files):
     watch = RowWatch(files, 0)
     told = []
     for frame in (100, 100, 300, 400):
@@ -107,14 +107,14 @@ def test_files_may_appear_late(files):
     assert frames(watch) == [100, 200]
 
 
-def test_what_was_told_before_is_not_told_again(files):
+def test_reported_frames_are_not_reported_again(files):
     for file in files:
         write(file, rows_to(500))
     assert frames(RowWatch(files, 300)) == [400, 500]
     assert frames(RowWatch(files, 500)) == []
 
 
-def test_rows_that_are_made_again_after_a_resume_are_not_told_again(files):
+def test_rows_rewritten_after_a_resume_are_not_reported_again(files):
     for file in files:
         write(file, rows_to(500))
     watch = RowWatch(files, 0)
@@ -126,7 +126,7 @@ def test_rows_that_are_made_again_after_a_resume_are_not_told_again(files):
 
 
 @pytest.mark.parametrize("cut", [1, 2, 5])
-def test_a_row_that_is_being_written_is_told_when_it_is_whole(files, cut):
+def test_a_row_that_is_being_written_is_reported_when_it_is_whole(files, cut):
     write(files[0], rows_to(200))
     write(files[1], rows_to(200), cut)
     watch = RowWatch(files, 0)

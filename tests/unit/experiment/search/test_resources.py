@@ -84,7 +84,7 @@ def test_what_is_given_back_can_be_had_again(steps):
 )
 def test_what_never_has_room_is_refused(wanted, key):
     with pytest.raises(
-        UsageError, match=rf"meta\.search_resources\.{key} = {wanted._asdict()[key]:g}"
+        UsageError, match=rf"meta\.search_resources\.{key} = {getattr(wanted, key):g}"
     ):
         Resources(2, 1).check(wanted)
 
@@ -105,7 +105,7 @@ def test_what_never_has_room_is_refused(wanted, key):
         (Request(1, 2), 1, "gpu = 2: a trial occupies more GPUs .*; set it to at most 1"),
     ],
 )
-def test_what_never_has_room_is_told_with_what_would(wanted, gpus, fix):
+def test_what_never_has_room_is_reported_with_what_would(wanted, gpus, fix):
     with pytest.raises(UsageError, match=rf"^meta\.search_resources\.{fix}$"):
         Resources(2, gpus).check(wanted)
 
@@ -136,7 +136,7 @@ def test_by_default_a_trial_occupies_a_core_for_each_of_its_processes(changes, c
     assert wanted(**changes) == Request(cpu, 0)
 
 
-def test_what_is_given_is_taken():
+def test_given_resources_are_taken():
     assert wanted(cpu=0.5, gpu=0.25, meta__max_session=4) == Request(0.5, 0.25)
 
 

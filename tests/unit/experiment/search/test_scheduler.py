@@ -33,7 +33,7 @@ def asha(**args):
     return AshaSpec(**given)
 
 
-def test_where_nobody_judges_all_go_on_in_their_order():
+def test_without_a_scheduler_all_trials_continue_in_order():
     scheduler = NoScheduler()
     scheduler.add(0, {})
     assert scheduler.report(0, 100, -1e9) == []
@@ -42,46 +42,54 @@ def test_where_nobody_judges_all_go_on_in_their_order():
     assert not scheduler.needs_all
 
 
-def test_asha_stops_at_a_rung_what_is_below_the_median_of_those_before():
-    scheduler = judge_of(asha(), 1600)
-    # The rung at 200: the first goes on, then whoever is not below the median of those before.
-    assert heard(scheduler, (0, 200, 10.0)) == []
-    assert heard(scheduler, (1, 200, 20.0)) == []  # median of [10]
-    assert heard(scheduler, (2, 200, 14.0)) == [(2, STOP)]  # of [10, 20]: 15
-    assert heard(scheduler, (3, 200, 16.0)) == []  # of [10, 20, 14]: 14
-    # The rung at 400, of others' scores there alone.
-    assert heard(scheduler, (1, 400, 5.0)) == []
-    assert heard(scheduler, (0, 400, 4.0)) == [(0, STOP)]
-    assert heard(scheduler, (3, 400, 5.0)) == []
+def median(**args):
+    return MedianStoppingSpec(**{"grace_period": 100, "min_samples_required": 2, **args})
 
 
-@pytest.mark.parametrize("frame", [1, 100, 199])
-def test_asha_stops_nothing_before_the_grace_period(frame):
-    scheduler = judge_of(asha(), 1600, trials=8)
-    reports = [(trial, frame, -float(trial)) for trial in range(8)]
-    assert heard(scheduler, *reports) == []
+# (rule, budget, [(report (trial, frame, score), whether the trial is stopped)])
+EXAMPLES = {
+    "asha stops at a rung what is below the median of those before": (asha(), 1600, [
+        ((0, 200, 10.0), False),  # the first continues
+        ((1, 200, 20.0), False),  # median of [10]
+        ((2, 200, 14.0), True),  # of [10, 20]: 15
+        ((3, 200, 16.0), False),  # of [10, 20, 14]: 14
+        # The rung at 400, of the scores there alone.
+        ((1, 400, 5.0), False), ((0, 400, 4.0), True), ((3, 400, 5.0), False)]),
+    **{f"asha stops nothing at {frame}, before the grace period": (asha(), 1600, [
+        ((trial, frame, -float(trial)), False) for trial in range(4)]) for frame in (1, 100, 199)},
+    "asha judges a trial between two rungs once": (asha(), 1600, [
+        ((0, 200, 10.0), False), ((1, 250, 11.0), False), ((1, 300, 0.0), False),
+        ((1, 399, 0.0), False)]),
+    "asha ends what has reached max_t": (asha(max_t=800), 1600, [
+        ((0, 799, 1.0), False), ((0, 800, 1e9), True)]),
+    **{f"the default grace of asha is a sixteenth of the budget, at {frame}": (AshaSpec(), 1000, [
+        ((0, frame, 1.0), False), ((1, frame, 0.0), frame == 63)]) for frame in (62, 63)},
+    "the median rule compares the best of a trial with the averages of others": (median(), 1000, [
+        ((0, 100, 2.0), False), ((0, 200, 4.0), False), ((1, 100, 6.0), False),
+        ((1, 200, 6.0), False),
+        # At 200 the others have averaged 3 and 6: the median is 4.5.
+        ((2, 100, 4.6), False), ((2, 200, 1.0), False),  # its best is above
+        ((3, 100, 4.4), True)]),  # at 100 they had 2, 6 and 4.6
+    "the median rule stops what is below the median": (median(), 1000, [
+        ((0, 100, 2.0), False), ((0, 200, 4.0), False), ((1, 100, 6.0), False),
+        ((1, 200, 6.0), False), ((2, 200, 4.4), True), ((3, 200, 4.5), False)]),
+    **{f"the median rule stops nothing at {frame}, before the grace period": (median(), 1000, [
+        ((trial, frame, -float(trial)), False) for trial in (*range(4), *range(4))])
+       for frame in (1, 99)},
+    "the median rule needs enough others": (median(min_samples_required=3), 1000, [
+        ((0, 100, 5.0), False), ((1, 100, 5.0), False), ((2, 100, 0.0), False),
+        ((3, 100, 0.0), True)]),
+}  # fmt: skip
 
 
-def test_asha_judges_a_trial_between_two_rungs_once():
-    scheduler = judge_of(asha(), 1600)
-    assert heard(scheduler, (0, 200, 10.0), (1, 250, 11.0)) == []
-    assert heard(scheduler, (1, 300, 0.0), (1, 399, 0.0)) == []
+@pytest.mark.parametrize(("spec", "max_frame", "steps"), EXAMPLES.values(), ids=EXAMPLES)
+def test_a_rule_stops_the_trials_of_its_example(spec, max_frame, steps):
+    scheduler = judge_of(spec, max_frame)
+    for report, is_stopped in steps:
+        assert heard(scheduler, report) == [(report[0], STOP)] * is_stopped
 
 
-def test_asha_ends_what_has_reached_max_t():
-    scheduler = judge_of(asha(max_t=800), 1600)
-    assert heard(scheduler, (0, 799, 1.0)) == []
-    assert heard(scheduler, (0, 800, 1e9)) == [(0, STOP)]
-
-
-@pytest.mark.parametrize(("frame", "is_stopped"), [(62, False), (63, True)])
-def test_the_default_grace_of_asha_is_a_sixteenth_of_the_budget(frame, is_stopped):
-    scheduler = judge_of(AshaSpec(), 1000)
-    told = heard(scheduler, (0, frame, 1.0), (1, frame, 0.0))
-    assert told == ([(1, STOP)] if is_stopped else [])
-
-
-def test_asha_hears_no_more_of_what_it_has_stopped():
+def test_asha_ignores_reports_of_a_stopped_trial():
     scheduler = judge_of(asha(), 1600)
     heard(scheduler, (0, 200, 10.0), (1, 200, 5.0))
     assert heard(scheduler, (1, 400, 1e9), (1, 1600, 1e9)) == []
@@ -108,39 +116,6 @@ def test_asha_chooses_what_waits_in_order():
     assert scheduler.choose([]) is None
 
 
-def median(**args):
-    return MedianStoppingSpec(grace_period=100, min_samples_required=2, **args)
-
-
-def test_the_median_rule_compares_the_best_of_a_trial_with_what_others_have_averaged():
-    scheduler = judge_of(median())
-    assert heard(scheduler, (0, 100, 2.0), (0, 200, 4.0)) == []
-    assert heard(scheduler, (1, 100, 6.0), (1, 200, 6.0)) == []
-    # At 200 the others have averaged 3 and 6: the median is 4.5.
-    assert heard(scheduler, (2, 100, 4.6), (2, 200, 1.0)) == []  # its best is above
-    assert heard(scheduler, (3, 100, 4.4)) == [(3, STOP)]  # at 100 they had 2, 6 and 4.6
-
-
-def test_the_median_rule_stops_what_is_below_the_median():
-    scheduler = judge_of(median())
-    heard(scheduler, (0, 100, 2.0), (0, 200, 4.0), (1, 100, 6.0), (1, 200, 6.0))
-    assert heard(scheduler, (2, 200, 4.4)) == [(2, STOP)]
-    assert heard(scheduler, (3, 200, 4.5)) == []
-
-
-@pytest.mark.parametrize("frame", [1, 99])
-def test_the_median_rule_stops_nothing_before_the_grace_period(frame):
-    scheduler = judge_of(median())
-    assert heard(scheduler, *((t, f, -float(t)) for f in (frame, frame) for t in range(4))) == []
-
-
-def test_the_median_rule_asks_for_enough_others():
-    scheduler = judge_of(MedianStoppingSpec(grace_period=100, min_samples_required=3))
-    heard(scheduler, (0, 100, 5.0), (1, 100, 5.0))
-    assert heard(scheduler, (2, 100, 0.0)) == []
-    assert heard(scheduler, (3, 100, 0.0)) == [(3, STOP)]
-
-
 def hyperband():
     """Time in units of 100 frames, up to 9: the first bracket has three trials that are not halved,
     the second five that are thirded at 3, the third nine that are thirded at 1 and at 3."""
@@ -165,7 +140,7 @@ def test_hyperband_pauses_at_a_rung_until_the_last_of_a_bracket_is_there():
         assert scheduler.choose([3, 4, 5, 6]) is None
 
 
-def test_hyperband_lets_the_best_third_go_on_and_stops_the_others():
+def test_hyperband_lets_the_best_third_continue_and_stops_the_others():
     scheduler = begun(hyperband(), range(17))
     scores = {3: 5.0, 4: 1.0, 5: 4.0, 6: 2.0}
     heard(scheduler, *((t, 300, s) for t, s in scores.items()))
@@ -180,7 +155,7 @@ def test_hyperband_lets_the_best_third_go_on_and_stops_the_others():
     assert heard(scheduler, (chosen, 600, 9.0)) == []
 
 
-def test_hyperband_goes_on_with_the_last_to_come_where_it_is_among_the_best():
+def test_hyperband_continues_with_the_last_to_come_where_it_is_among_the_best():
     scheduler = begun(hyperband(), range(17))
     heard(scheduler, *((t, 300, float(t)) for t in (3, 4, 5, 6)))
     told = heard(scheduler, (7, 300, 100.0))
@@ -198,7 +173,7 @@ def test_hyperband_halves_a_bracket_at_each_of_its_rungs():
     assert scheduler.choose([14]) == 14
 
 
-def test_hyperband_does_not_wait_for_one_that_failed():
+def test_hyperband_does_not_wait_for_a_failed_trial():
     scheduler = begun(hyperband(), range(17))
     heard(scheduler, *((t, 300, float(t)) for t in (3, 4, 5, 6)))
     orders = scheduler.end(7)
@@ -211,7 +186,7 @@ def test_hyperband_has_to_know_all_before_the_first_begins():
     assert not judge_of(asha()).needs_all
 
 
-def test_hyperband_chooses_nobody_that_must_wait():
+def test_hyperband_chooses_no_trial_that_must_wait():
     rng = np.random.default_rng(0)
     scheduler = hyperband()
     waiting, frames, over = set(range(17)), dict.fromkeys(range(17), 0), set()
@@ -275,14 +250,14 @@ def outcome(spec, seed):
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda s: s.name)
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_a_fresh_judge_that_is_told_the_same_gives_the_same_orders(spec, seed):
+def test_a_fresh_judge_that_is_reported_the_same_gives_the_same_orders(spec, seed):
     first = outcome(spec, seed)
     random.seed(7)
     np.random.seed(7)  # noqa: NPY002 - as what it must not depend on
     assert outcome(spec, seed) == first
 
 
-def test_the_seed_decides_who_begins_to_halve_later():
+def test_the_seed_decides_what_begins_to_halve_later():
     told = {str(outcome(asha(brackets=3), seed)) for seed in range(8)}
     assert len(told) > 1
 

@@ -33,7 +33,7 @@ from tests.unit.experiment.search.small import GAMMA
 pytestmark = pytest.mark.usefixtures("quickly")
 
 
-def test_a_trial_that_is_told_to_stop_saves_and_ends_with_what_it_reached(run_dir):
+def test_a_trial_that_is_reported_to_stop_saves_and_ends_with_what_it_reached(run_dir):
     scheduler = Scripted({(1, 200): [Decision(1, Action.STOP)]})
     search = run(search_of(run_dir, scheduler=scheduler))
     state = search.search_state.trials[1]
@@ -43,7 +43,7 @@ def test_a_trial_that_is_told_to_stop_saves_and_ends_with_what_it_reached(run_di
     assert began(run_dir) == [0, 1, 2, 3]
 
 
-def test_a_trial_that_is_paused_goes_on_when_the_judge_says_so(run_dir):
+def test_a_trial_that_is_paused_continues_when_the_judge_says_so(run_dir):
     scheduler = Scripted({(0, 200): [Decision(0, Action.PAUSE)]})
     search = run(search_of(run_dir, scheduler=scheduler, pool=FakePool(score_at, cpus=1)))
     assert set(statuses(search).values()) == {"finished"}
@@ -51,7 +51,7 @@ def test_a_trial_that_is_paused_goes_on_when_the_judge_says_so(run_dir):
     assert [event.trial for event in events(run_dir, Paused)] == [0]
 
 
-def test_those_that_are_never_called_again_are_stopped_at_the_end(run_dir):
+def test_paused_trials_that_are_never_chosen_again_are_stopped_at_the_end(run_dir):
     scheduler = Scripted({(0, 200): [Decision(0, Action.PAUSE)]})
     search = search_of(run_dir, scheduler=scheduler, pool=FakePool(score_at, cpus=1))
     scheduler.choose = lambda waiting: next((t for t in waiting if t not in began(run_dir)), None)
@@ -62,14 +62,14 @@ def test_those_that_are_never_called_again_are_stopped_at_the_end(run_dir):
     assert statuses(search)[3] == "finished"
 
 
-def test_one_report_may_end_several_that_wait_or_run(run_dir):
+def test_one_report_may_stop_several_trials(run_dir):
     stop = [Decision(0, Action.STOP), Decision(1, Action.STOP), Decision(2, Action.STOP)]
     scheduler = Scripted({(2, 200): stop})
     search = run(search_of(run_dir, scheduler=scheduler, pool=FakePool(score_at, cpus=3)))
     assert statuses(search) == dict.fromkeys((0, 1, 2), "stopped") | {3: "finished"}
 
 
-def test_a_trial_that_takes_over_goes_on_from_the_others_with_its_own_values(run_dir):
+def test_a_trial_that_takes_over_continues_from_the_others_with_its_own_values(run_dir):
     scheduler = Scripted({(1, 200): [Decision(1, Action.COPY, 0, {GAMMA: 0.99})]})
     search = run(search_of(run_dir, scheduler=scheduler))
     (copied,) = events(run_dir, Copied)
@@ -82,7 +82,7 @@ def test_a_trial_that_takes_over_goes_on_from_the_others_with_its_own_values(run
     assert set(search.pool.stopped) == {1}
 
 
-def test_where_the_other_has_no_checkpoint_yet_a_trial_goes_on_from_its_own(run_dir, monkeypatch):
+def test_where_the_other_has_no_checkpoint_yet_a_trial_continues_from_its_own(run_dir, monkeypatch):
     monkeypatch.setattr(module, "copy_checkpoints", lambda *args: None)
     scheduler = Scripted({(1, 200): [Decision(1, Action.COPY, 0, {GAMMA: 0.99})]})
     search = run(search_of(run_dir, scheduler=scheduler))
@@ -92,7 +92,7 @@ def test_where_the_other_has_no_checkpoint_yet_a_trial_goes_on_from_its_own(run_
 
 
 @pytest.mark.parametrize("what", [Action.STOP, Action.PAUSE])
-def test_a_trial_whose_last_row_comes_with_its_end_is_ended_once(run_dir, what):
+def test_a_trial_whose_last_row_has_its_end_is_ended_once(run_dir, what):
     # Schedulers stop what has reached max_t, which is the end of its budget.
     scheduler = Scripted({(1, MAX_FRAME): [Decision(1, what)]})
     pool = FakePool(score_at)
@@ -105,7 +105,7 @@ def test_a_trial_whose_last_row_comes_with_its_end_is_ended_once(run_dir, what):
     assert search.search_state.trials[1].seconds == 1
 
 
-def test_a_trial_that_has_come_to_its_end_takes_over_from_nobody(run_dir):
+def test_an_ended_trial_copies_no_other(run_dir):
     scheduler = Scripted({(1, MAX_FRAME): [Decision(1, Action.COPY, 0, {GAMMA: 0.99})]})
     pool = FakePool(score_at)
     pool.late = {1: (MAX_FRAME, Ending.FINISHED)}
@@ -114,7 +114,7 @@ def test_a_trial_that_has_come_to_its_end_takes_over_from_nobody(run_dir):
     assert state.score == pytest.approx(300)
 
 
-def test_a_trial_that_is_to_pause_does_so_though_its_report_comes_with_its_end(run_dir):
+def test_a_trial_that_is_to_pause_does_so_though_its_report_has_its_end(run_dir):
     # It saves because the search is stopped, and its last row has it wait for others.
     scheduler = Scripted({(1, 200): [Decision(1, Action.PAUSE)]})
     scheduler.held = {1}
@@ -165,7 +165,7 @@ def test_an_end_that_ends_another_ends_it_once(run_dir):
 @pytest.mark.parametrize(
     ("what", "status"), [(Action.STOP, Status.STOPPED), (Action.PAUSE, Status.FINISHED)]
 )
-def test_a_trial_that_fails_while_it_is_to_stop_does_as_it_was_told(run_dir, what, status):
+def test_a_trial_that_fails_while_it_is_stopped_obeys_the_decision(run_dir, what, status):
     # The judge has ended it: it would take no more reports of it.
     scheduler = Scripted({(1, 200): [Decision(1, what)]})
     pool = FakePool(score_at, faults={1: Fault(200)})
@@ -175,7 +175,7 @@ def test_a_trial_that_fails_while_it_is_to_stop_does_as_it_was_told(run_dir, wha
         assert began(run_dir).count(1) == 1
 
 
-def test_hyperband_goes_on_where_a_trial_fails_while_it_is_to_stop(run_dir):
+def test_hyperband_continues_where_a_trial_fails_while_it_is_to_stop(run_dir):
     faults = {trial: Fault(200, 1) for trial in range(8)}
     pool = FakePool(score_at, cpus=8, faults=faults)
     searcher = Listed(points(*(0.6 + 0.04 * trial for trial in range(8))))

@@ -36,7 +36,7 @@ from tests.unit.storage.disk import Killed
 pytestmark = pytest.mark.usefixtures("quickly")
 
 
-def test_a_stop_lets_those_that_run_save_and_they_go_on_from_there(run_dir):
+def test_a_stop_lets_those_that_run_save_and_they_continue_from_there(run_dir):
     search = search_of(run_dir)
     search.run(lambda: search.stop() if search.search_state.trials[0].frame == 200 else None)
     assert statuses(search) == {0: "waiting", 1: "waiting"}
@@ -95,7 +95,7 @@ def test_nothing_is_left_running_when_something_is_raised(run_dir):
     assert_whole(run_dir, 4)
 
 
-def test_fewer_trials_may_be_asked_for_when_a_search_goes_on(run_dir):
+def test_a_resumed_search_may_have_fewer_trials(run_dir):
     space = Space(searched(SEARCH))
     search = search_of(run_dir, searcher=Drawn(space, 4, 0), pool=FakePool(score_at, cpus=4))
     search.run(search.stop)
@@ -105,7 +105,7 @@ def test_fewer_trials_may_be_asked_for_when_a_search_goes_on(run_dir):
     assert again.search_state.is_over
 
 
-def test_more_trials_may_be_asked_for_when_a_search_goes_on(run_dir):
+def test_a_resumed_search_may_have_more_trials(run_dir):
     space = Space(searched(SEARCH))
     run(search_of(run_dir, searcher=Drawn(space, 2, 0)))
     again = run(search_of(run_dir, searcher=Drawn(space, 4, 0)))
@@ -184,7 +184,7 @@ def fresh(tmp_path, name):
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("scheduler", SPECS)
-def test_a_search_that_is_killed_at_any_event_goes_on_and_loses_nothing(
+def test_a_search_that_is_killed_at_any_event_continues_and_loses_nothing(
     tmp_path, scheduler, after, monkeypatch
 ):
     whole = fresh(tmp_path, "whole")
@@ -209,7 +209,7 @@ def test_a_search_that_is_killed_at_any_event_goes_on_and_loses_nothing(
 
 
 @pytest.mark.parametrize("scheduler", SPECS)
-def test_a_search_that_is_killed_again_and_again_comes_to_its_end(tmp_path, scheduler, monkeypatch):
+def test_a_search_that_is_killed_again_and_again_ends(tmp_path, scheduler, monkeypatch):
     run_dir = fresh(tmp_path, "again")
     kills = 0
     while killed_at(run_dir, scheduler, 9, True, monkeypatch):
@@ -220,7 +220,7 @@ def test_a_search_that_is_killed_again_and_again_comes_to_its_end(tmp_path, sche
 
 
 @pytest.mark.parametrize("alg", ["optuna", "hyperopt"])
-def test_an_engine_that_goes_on_proposes_what_it_had_proposed(tmp_path, alg, monkeypatch):
+def test_an_engine_that_continues_proposes_what_it_had_proposed(tmp_path, alg, monkeypatch):
     pytest.importorskip(alg)
 
     def search():

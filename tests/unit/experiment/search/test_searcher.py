@@ -58,7 +58,7 @@ def key(params):
 
 
 @pytest.mark.parametrize("max_trial", [1, 4, 6, 100])
-def test_a_grid_is_gone_through_once_whatever_max_trial_says(max_trial):
+def test_a_grid_is_visited_once_whatever_max_trial_says(max_trial):
     searcher = engine_of("random", GRID, max_trial=max_trial)
     assert searcher.num_trials == 6
     points = proposals(searcher, 6)
@@ -67,7 +67,7 @@ def test_a_grid_is_gone_through_once_whatever_max_trial_says(max_trial):
 
 
 @pytest.mark.parametrize(("max_trial", "rounds"), [(1, 1), (6, 1), (7, 2), (18, 3)])
-def test_a_grid_with_something_to_draw_is_gone_through_in_whole_rounds(max_trial, rounds):
+def test_a_grid_with_something_to_draw_is_visited_in_whole_rounds(max_trial, rounds):
     search = {**GRID, f"{LAM}__uniform": [0.9, 0.95]}
     searcher = engine_of("random", search, max_trial=max_trial)
     assert searcher.num_trials == 6 * rounds
@@ -116,7 +116,7 @@ NARROW = {
 
 @pytest.mark.parametrize("name", ENGINES)
 @pytest.mark.parametrize("sampler", NARROW)
-def test_an_engine_draws_from_every_sampler_as_it_is_meant(name, sampler):
+def test_an_engine_draws_from_every_sampler(name, sampler):
     if sampler in NOT_OF_SEARCHER.get(name, ()):
         pytest.skip(f"{name} has no {sampler}, and a spec that asks for it is refused")
     path = "agent.algorithm.training_epoch" if "int" in sampler else GAMMA
@@ -141,7 +141,7 @@ def test_the_same_seed_and_history_make_the_same_proposals(name):
 
 
 @pytest.mark.parametrize("name", ENGINES[1:])
-def test_a_searcher_learns_from_what_it_is_told(name):
+def test_a_searcher_learns_from_what_it_is_reported(name):
     count = 30  # hyperopt draws the first twenty at random
     told = proposals(engine_of(name, max_trial=count), count)
     untold = proposals(engine_of(name, max_trial=count), count, told=False)
@@ -167,7 +167,7 @@ def test_a_search_with_trials_at_the_same_time_is_repeated_by_its_history(name):
     "values",
     [[[8], [16, 16], [8, 8, 8]], [{"name": "Adam", "lr": 0.1}, {"name": "SGD"}], [None, 1]],
 )
-def test_a_choice_of_lists_or_blocks_comes_out_as_it_was_given(name, values):
+def test_a_choice_of_lists_or_blocks_is_returned_unchanged(name, values):
     path = {list: LAYERS, dict: "agent.net.optim_spec", type(None): "agent.net.clip_grad_val"}
     searcher = engine_of(name, {f"{path[type(values[0])]}__choice": values}, max_trial=16)
     drawn = [value for trial in range(16) for value in searcher.propose(trial).values()]
@@ -184,9 +184,9 @@ def test_points_can_be_written_as_json_and_read_back(name):
 def test_an_engine_that_is_not_installed_names_the_command_that_installs_it(name, monkeypatch):
     monkeypatch.setitem(sys.modules, name, None)
     spec = searched(SPACE, meta__search_alg=name)
-    with pytest.raises(MissingExtraError, match=rf"pip install 'slm-lab\[{name}\]'") as told:
+    with pytest.raises(MissingExtraError, match=rf"pip install 'slm-lab\[{name}\]'") as caught:
         build_searcher(Space(spec), spec.meta, 0)
-    assert str(told.value).startswith(f"meta.search_alg = {name}")
+    assert str(caught.value).startswith(f"meta.search_alg = {name}")
 
 
 class Told:
@@ -205,7 +205,7 @@ class Told:
         self.calls.append((trial, result, error))
 
 
-def test_a_searcher_is_told_that_a_trial_failed_and_no_score_of_it():
+def test_a_searcher_is_reported_that_a_trial_failed_and_no_score_of_it():
     told = Told()
     searcher = Searching(told, Space(searched(SPACE)), 3)
     searcher.report(0, 1, 5.0)
@@ -219,7 +219,7 @@ def test_a_searcher_is_told_that_a_trial_failed_and_no_score_of_it():
 
 
 @pytest.mark.parametrize("name", ENGINES)
-def test_an_end_that_is_told_twice_does_no_harm(name):
+def test_an_end_that_is_reported_twice_does_no_harm(name):
     searcher = engine_of(name)
     params = searcher.propose(0)
     searcher.end(0, score_of(params))

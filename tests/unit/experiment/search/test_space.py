@@ -223,17 +223,17 @@ def test_values_that_do_not_go_together_are_refused_at_their_place():
         )
     )  # fmt: skip
     params = {"agent.memory.batch_size": 4}
-    with pytest.raises(SpecError, match=r"at \{'agent\.memory\.batch_size': 4\}") as told:
+    with pytest.raises(SpecError, match=r"at \{'agent\.memory\.batch_size': 4\}") as caught:
         spec_at(base, params)
-    assert [problem.path for problem in told.value.problems] == ["agent.memory.batch_size"]
+    assert [problem.path for problem in caught.value.problems] == ["agent.memory.batch_size"]
 
 
 @pytest.mark.parametrize(("path", "value"), [(GAMMA, 1.5), ("agent.algorithm.name.x", 1)])
 def test_a_value_that_the_schema_does_not_have_is_refused_at_its_place(path, value):
     base = searched({f"{GAMMA}__uniform": [0.9, 0.99]})
-    with pytest.raises(SpecError) as told:
+    with pytest.raises(SpecError) as caught:
         spec_at(base, {path: value})
-    assert any(path.startswith(problem.path) for problem in told.value.problems)
+    assert any(path.startswith(problem.path) for problem in caught.value.problems)
 
 
 def test_a_spec_without_a_search_block_is_no_search():

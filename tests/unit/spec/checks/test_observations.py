@@ -9,7 +9,8 @@ from slm_lab.core.errors import LabError
 from slm_lab.core.registry import NETS
 from slm_lab.spec.checks.observations import observation_problems
 from slm_lab.spec.load import parse_spec
-from tests.unit.spec.spec_data import DQN, PPO, SAC
+from tests.unit.spec.problems import assert_lines
+from tests.unit.spec.spec_data import DQN, PPO, RANDOM, SAC
 
 CONV = {"conv_hid_layers": [[8, 8, 4], [16, 4, 2]], "fc_hid_layers": [16]}
 MLP = {"hid_layers": [16]}
@@ -63,40 +64,34 @@ def test_a_net_that_cannot_see_the_observations_is_refused_as_it_would_be_when_b
     assert str(caught.value) == f"agent.net.type = {type_}: {problem.message}"
 
 
-@pytest.mark.parametrize(("type_", "shape"), [("MLPNet", VECTOR), ("ConvNet", IMAGE)])
-def test_a_net_that_sees_them_is_right(type_, shape):
-    assert observation_problems(agent_with(PPO, type_), shape, discrete=True) == []
+CONV_OF_99 = {"critic_conv_hid_layers": [[8, 99]]}
+DEEP = {"conv_hid_layers": [[8, 3, 1], [16, 4, 2], [16, 9]]}
+OF_VECTORS = "agent.algorithm.name = …: …critics of continuous actions take observations that are"
 
 
-def test_the_first_kernel_that_is_larger_than_what_arrives_is_named():
-    layers = [[8, 3, 1], [16, 4, 2], [16, 9]]
-    agent = agent_with(PPO, "ConvNet", conv_hid_layers=layers)
-    assert observation_problems(agent, IMAGE, discrete=True) == []
-    (problem,) = observation_problems(agent, (3, 7, 7), discrete=True)
-    assert problem.path == "agent.net.conv_hid_layers.2"
-    assert problem.value == [16, 9]
-    assert "does not fit an input of the shape (16, 1, 1), (C, H, W)" in problem.message
-
-
-def test_each_role_is_checked_with_the_layers_that_are_its_own():
-    agent = agent_with(PPO, "ConvNet", critic_conv_hid_layers=[[8, 99]])
-    (problem,) = observation_problems(agent, IMAGE, discrete=True)
-    assert problem.path == "agent.net.critic_conv_hid_layers.0"
-    agent = agent_with(PPO, "ConvNet", critic="MLPNet")
-    (problem,) = observation_problems(agent, IMAGE, discrete=True)
-    assert problem.path == "agent.critic_net.type"
-
-
-def test_critics_of_continuous_actions_see_vectors_only():
-    agent = parse_spec("s", SAC).agent
-    (problem,) = observation_problems(agent, IMAGE, discrete=False)
-    assert problem.path == "agent.algorithm.name"
-    assert "critics of continuous actions take observations that are vectors" in problem.message
-    assert observation_problems(agent, VECTOR, discrete=False) == []
-
-
-def test_an_agent_without_a_net_sees_anything():
-    raw = copy.deepcopy(PPO)
-    raw["agent"] = {"name": "Random", "algorithm": {"name": "Random"}}
-    agent = parse_spec("s", raw).agent
-    assert observation_problems(agent, (1, 2, 3, 4, 5), discrete=True) == []
+@pytest.mark.parametrize(
+    ("agent", "shape", "problem"),
+    [
+        (agent_with(PPO, "MLPNet"), VECTOR, None),
+        (agent_with(PPO, "ConvNet"), IMAGE, None),
+        # The first kernel that is larger than its input.
+        (agent_with(PPO, "ConvNet", **DEEP), IMAGE, None),
+        (
+            agent_with(PPO, "ConvNet", **DEEP),
+            (3, 7, 7),
+            "agent.net.conv_hid_layers.2 = [16, 9]: …does not fit an input of the shape (16, 1, 1)",
+        ),
+        # Each role has its own layers.
+        (agent_with(PPO, "ConvNet", **CONV_OF_99), IMAGE, "agent.net.critic_conv_hid_layers.0 ="),
+        (agent_with(PPO, "ConvNet", critic="MLPNet"), IMAGE, "agent.critic_net.type ="),
+        # Critics of continuous actions.
+        (parse_spec("s", SAC).agent, IMAGE, OF_VECTORS),
+        (parse_spec("s", SAC).agent, VECTOR, None),
+        # An agent without a net.
+        (parse_spec("s", RANDOM).agent, (1, 2, 3, 4, 5), None),
+    ],
+)
+def test_nets_fit_the_observations(agent, shape, problem):
+    discrete = agent.algorithm.name != "SoftActorCritic"
+    found = [str(each) for each in observation_problems(agent, shape, discrete=discrete)]
+    assert_lines(found, [] if problem is None else [problem])

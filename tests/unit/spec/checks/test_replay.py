@@ -2,78 +2,106 @@
 
 import pytest
 
-from slm_lab.core.errors import SpecError
 from slm_lab.spec.load import parse_spec
 from slm_lab.spec.profile import dev_profile
-from tests.support import actor_critic, parse, ppo, q_learning, soft
+from tests.support import actor_critic, ppo, q_learning, soft
+from tests.unit.spec.problems import assert_problem
+from tests.unit.spec.spec_data import changed
 
-
-def problems(**changes):
-    return problems_of(q_learning("DQN", **changes))
-
-
-def problems_of(raw):
-    try:
-        parse(raw)
-    except SpecError as error:
-        return [str(problem) for problem in error.problems]
-    return []
+DQN = changed(
+    q_learning("DQN"),
+    {"algorithm.training_iter": 1, "algorithm.training_batch_iter": 1},
+)
+SAC = soft("SoftActorCritic")
+SIL = changed(
+    actor_critic(),
+    {"algorithm.name": "SIL", "memory.sil_replay_name": "Replay"},
+)
+PPOSIL = changed(ppo(), {"algorithm.name": "PPOSIL", "memory.sil_replay_name": "Replay"})
+EXACT = {"algorithm.update_to_data": 0.5}
+BOUNDS = {"algorithm.log_alpha_min": -1.0}
 
 
 def sizes(max_size, num_envs, num_steps):
-    return {
-        "agent__memory__max_size": max_size,
-        "agent__memory__batch_size": 1,
-        "env__num_envs": num_envs,
-        "agent__algorithm__num_step_returns": num_steps,
-    }
+    return {"memory.max_size": max_size, "memory.batch_size": 1,
+            "env.num_envs": num_envs,
+            "algorithm.num_step_returns": num_steps}  # fmt: skip
 
 
-@pytest.mark.parametrize(("num_envs", "num_steps"), [(1, 1), (4, 1), (1, 5), (8, 3)])
-def test_a_memory_holds_all_steps_of_a_return_of_every_environment(num_envs, num_steps):
-    least = num_envs * num_steps
-    assert problems(**sizes(least, num_envs, num_steps)) == []
-    if least > 1:
-        (told,) = problems(**sizes(least - 1, num_envs, num_steps))
-        assert told.startswith(f"agent.memory.max_size = {least - 1}: must be >= num_envs")
-        assert f"{num_envs} × {num_steps} = {least}" in told
+def newest(batch_size, num_envs):
+    return {"memory.use_cer": True, "memory.batch_size": batch_size,
+            "env.num_envs": num_envs}  # fmt: skip
 
 
-@pytest.mark.parametrize("num_envs", [1, 4])
-def test_the_newest_steps_leave_room_for_older_ones_in_a_batch(num_envs):
-    changes = {"agent__memory__use_cer": True, "env__num_envs": num_envs}
-    assert problems(**changes, agent__memory__batch_size=num_envs + 1) == []
-    (told,) = problems(**changes, agent__memory__batch_size=num_envs)
-    assert told.startswith(f"agent.memory.batch_size = {num_envs}: must be > env.num_envs")
+def batch(batch_size, max_size):
+    return {"memory.batch_size": batch_size, "memory.max_size": max_size}
 
 
-@pytest.mark.parametrize("key", ["training_iter", "training_batch_iter"])
-def test_an_exact_ratio_leaves_no_other_number_of_gradient_steps(key):
-    path = f"agent__algorithm__{key}"
-    ones = {"agent__algorithm__training_iter": 1, "agent__algorithm__training_batch_iter": 1}
-    exact = {"agent__algorithm__update_to_data": 0.5}
-    assert problems(**ones, **exact) == []
-    (told,) = problems(**{**ones, path: 3}, **exact)
-    assert told.startswith(f"agent.algorithm.{key} = 3: must be 1 with update_to_data")
-    assert problems(**{**ones, path: 3}) == []
+def beta(start, *end):
+    keys = ("start_val", "end_val", "end_step")
+    schedule = dict(zip(keys, (start, *end), strict=False))
+    block = {"name": "PrioritizedReplay", "batch_size": 16, "max_size": 200}
+    name = {"name": "linear_decay"} if end else {}
+    return {"memory": {**block, "beta": {**name, **schedule}}}
 
 
-@pytest.mark.parametrize(("ratio", "told"), [(1000, []), (1001, ["must be <= 1000"])])
-def test_a_training_event_is_no_longer_than_one_can_wait_for(ratio, told):
-    once = {"agent__algorithm__training_iter": 1, "agent__algorithm__training_batch_iter": 1}
-    found = problems(**once, agent__algorithm__update_to_data=ratio)
-    assert [each.split(": ")[1] for each in found] == told
+FULL = "agent.memory.max_size = 63: must be >= batch_size (64)"
+LATE = "env.max_frame (1000), or the run ends before anything is learned"
+ROWS = [
+    # A memory holds all steps of a return of every environment.
+    (DQN, sizes(1, 1, 1), None),
+    (DQN, sizes(4, 4, 1), None),
+    (DQN, sizes(3, 4, 1), "agent.memory.max_size = 3: must be >= num_envs … 4 × 1 = 4"),
+    (DQN, sizes(5, 1, 5), None),
+    (DQN, sizes(4, 1, 5), "agent.memory.max_size = 4: must be >= num_envs … 1 × 5 = 5"),
+    (DQN, sizes(24, 8, 3), None),
+    (DQN, sizes(23, 8, 3), "agent.memory.max_size = 23: must be >= num_envs … 8 × 3 = 24"),
+    # The newest steps leave room for older ones in a batch.
+    (DQN, newest(2, 1), None),
+    (DQN, newest(1, 1), "agent.memory.batch_size = 1: must be > env.num_envs"),
+    (DQN, newest(5, 4), None),
+    (DQN, newest(4, 4), "agent.memory.batch_size = 4: must be > env.num_envs"),
+    # An exact ratio leaves no other number of gradient steps.
+    (DQN, EXACT, None),
+    (DQN, {"algorithm.training_iter": 3}, None),
+    (DQN, {**EXACT, "algorithm.training_iter": 3},
+     "agent.algorithm.training_iter = 3: must be 1 with update_to_data"),
+    (DQN, {**EXACT, "algorithm.training_batch_iter": 3},
+     "agent.algorithm.training_batch_iter = 3: must be 1 with update_to_data"),
+    (DQN, {"algorithm.update_to_data": 1000}, None),
+    (DQN, {"algorithm.update_to_data": 1001}, "…: must be <= 1000"),
+    # Learning begins before the run ends.
+    (DQN, {"algorithm.training_start_step": 999}, None),
+    (DQN, {"algorithm.training_start_step": 1000},
+     f"agent.algorithm.training_start_step = 1000: must be < {LATE}"),
+    (DQN, {"algorithm.training_frequency": 1000}, None),
+    (DQN, {"algorithm.training_frequency": 1001},
+     f"agent.algorithm.training_frequency = 1001: must be <= {LATE}"),
+    # The correction of priorities is between none and whole.
+    (DQN, beta(1.0), None),
+    (DQN, beta(1.1), "agent.memory.beta.start_val = … must be in [0, 1]"),
+    (DQN, beta(-0.1), "agent.memory.beta.start_val = … must be in [0, 1]"),
+    (DQN, beta(0.4, 1.0, 9), None),
+    (DQN, beta(0.4, 1.5, 9), "agent.memory.beta.end_val = … must be in [0, 1]"),
+    # A memory holds a batch, that of self-imitation too.
+    *((raw, batch(64, 64), None) for raw in (DQN, SIL, PPOSIL)),
+    *((raw, batch(64, 63), FULL) for raw in (DQN, SIL, PPOSIL)),
+    # The bounds of the temperature are logarithms in order.
+    (SAC, {"algorithm.log_alpha_min": -5.0, "algorithm.log_alpha_max": 0.5}, None),
+    (SAC, {"algorithm.log_alpha_min": 0.0}, None),
+    (SAC, {**BOUNDS, "algorithm.log_alpha_max": -0.5}, None),
+    (SAC, {"algorithm.log_alpha_min": 0.01},
+     "agent.algorithm.log_alpha_min = 0.01: must be <= 0: it is ln α"),
+    (SAC, {**BOUNDS, "algorithm.log_alpha_max": -1.0},
+     "agent.algorithm.log_alpha_max = -1.0: must be > log"),
+    (SAC, {**BOUNDS, "algorithm.log_alpha_max": -2.0},
+     "agent.algorithm.log_alpha_max = -2.0: must be > log"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("key", "most"), [("training_start_step", 999), ("training_frequency", 1000)]
-)
-def test_learning_begins_before_the_run_ends(key, most):
-    path = f"agent__algorithm__{key}"
-    assert problems(**{path: most}) == []
-    (told,) = problems(**{path: most + 1})
-    assert told.startswith(f"agent.algorithm.{key} = {most + 1}: must be <")
-    assert told.endswith("env.max_frame (1000), or the run ends before anything is learned")
+@pytest.mark.parametrize(("base", "changes", "problem"), ROWS)
+def test_replay_fits_its_memory_and_the_budget(base, changes, problem):
+    assert_problem(changed(base, changes), problem)
 
 
 @pytest.mark.parametrize(
@@ -91,58 +119,3 @@ def test_a_spec_made_short_still_learns_and_loads_again(start, max_frame, num_en
     short = dev_profile(parse_spec("s", raw))
     assert start < short.env.max_frame <= start + 2000
     assert parse_spec("s", short.to_json()) == short
-
-
-def prioritized(beta):
-    memory = {"name": "PrioritizedReplay", "batch_size": 16, "max_size": 200, "beta": beta}
-    return problems(agent__memory=memory)
-
-
-@pytest.mark.parametrize(
-    ("beta", "wrong"),
-    [
-        ({"start_val": 1.0}, []),
-        ({"start_val": 1.1}, ["start_val"]),
-        ({"start_val": -0.1}, ["start_val"]),
-        ({"name": "linear_decay", "start_val": 0.4, "end_val": 1.0, "end_step": 9}, []),
-        ({"name": "linear_decay", "start_val": 0.4, "end_val": 1.5, "end_step": 9}, ["end_val"]),
-    ],
-)
-def test_the_correction_of_a_bias_is_between_none_and_whole(beta, wrong):
-    found = prioritized(beta)
-    assert [text.split(" = ")[0] for text in found] == [f"agent.memory.beta.{key}" for key in wrong]
-    assert all(text.endswith("must be in [0, 1]") for text in found)
-
-
-@pytest.mark.parametrize("raw", [q_learning("DQN"), actor_critic(), ppo()])
-def test_a_memory_holds_a_batch(raw):
-    """That of self-imitation too."""
-    if raw["agent"]["algorithm"]["name"] in ("ActorCritic", "PPO"):
-        raw["agent"]["algorithm"]["name"] = {"ActorCritic": "SIL"}.get(
-            raw["agent"]["algorithm"]["name"], "PPOSIL"
-        )
-        raw["agent"]["memory"]["sil_replay_name"] = "Replay"
-    raw["agent"]["memory"] |= {"batch_size": 64, "max_size": 64}
-    assert problems_of(raw) == []
-    raw["agent"]["memory"]["max_size"] = 63
-    assert problems_of(raw) == ["agent.memory.max_size = 63: must be >= batch_size (64)"]
-
-
-@pytest.mark.parametrize(
-    ("keys", "wrong"),
-    [
-        ({"log_alpha_min": -5.0, "log_alpha_max": 0.5}, []),
-        ({"log_alpha_min": 0.0}, []),
-        ({"log_alpha_min": -5.0, "log_alpha_max": -1.0}, []),
-        ({"log_alpha_min": 0.01}, ["log_alpha_min = 0.01: must be <= 0: it is ln α"]),
-        ({"log_alpha_min": -1.0, "log_alpha_max": -1.0}, ["log_alpha_max = -1.0: must be > log"]),
-        ({"log_alpha_min": -1.0, "log_alpha_max": -2.0}, ["log_alpha_max = -2.0: must be > log"]),
-    ],
-)
-def test_the_bounds_of_the_temperature_are_logarithms_in_order(keys, wrong):
-    raw = soft("SoftActorCritic")
-    raw["agent"]["algorithm"] |= keys
-    found = problems_of(raw)
-    assert len(found) == len(wrong)
-    for text, start in zip(found, wrong, strict=True):
-        assert text.startswith(f"agent.algorithm.{start}")

@@ -2,149 +2,82 @@
 
 import pytest
 
-from slm_lab.spec.parse import parse
 from slm_lab.spec.search import SAMPLERS, dimensions, extremes
 from tests.support import ppo
+from tests.unit.spec.problems import assert_lines, assert_problem, messages
+from tests.unit.spec.spec_data import changed
 
 GAMMA = "agent.algorithm.gamma"
 RATE = "agent.net.optim_spec.lr"
 UNIFORM = {f"{GAMMA}__uniform": [0.9, 0.99]}
 START = "agent.algorithm.entropy_coef_spec.start_val"
-SHARED = {"meta__distributed": "shared"}
+ENGINES = ("random", "optuna", "hyperopt")
+SCHEDULERS = ("asha", "hyperband", "median_stopping", "pbt")
 
 
-def problems(search=UNIFORM, **changes):
-    return [str(problem) for problem in parse("small", ppo(search=search, **changes)).problems]
+def searching(search=UNIFORM, **meta):
+    """A small spec with this search block and these keys of `meta`."""
+    return changed(ppo(), {"search": search, **{f"meta.{k}": v for k, v in meta.items()}})
 
 
-def scheduler(name, **args):
-    return {"meta__search_scheduler": {"name": name, **args}}
+def judged(name, search=UNIFORM, max_trial=4, **args):
+    """A search with this scheduler and its arguments."""
+    block = {"name": name, **args}
+    return searching(search, search_scheduler=block, max_trial=max_trial)
 
 
-def told(search=UNIFORM, **changes):
-    """The only problem, as its path with the value, and its message."""
-    (problem,) = problems(search, **changes)
-    path, _, message = problem.partition(": ")
-    return path, message
-
-
-def test_without_a_search_its_settings_do_not_hinder_training():
-    raw = ppo(meta__search_alg="optuna", meta__max_trial=1, **scheduler("pbt"))
-    assert not parse("small", raw).problems
-
-
-@pytest.mark.parametrize("alg", ["optuna", "hyperopt"])
-def test_searchers_have_no_grid(alg):
-    path, message = told({f"{GAMMA}__grid_search": [0.9, 0.99]}, meta__search_alg=alg)
-    assert path == f"search.{GAMMA}__grid_search"
-    assert message == f"{alg} has no grid_search; use choice, or search_alg random"
+def test_settings_of_a_search_do_not_hinder_a_training_without_one():
+    raw = judged("pbt", max_trial=1)
+    del raw["search"]
+    assert_problem(changed(raw, meta__search_alg="optuna"), None)
 
 
 ARGUMENTS = {
-    "uniform": [0.5, 0.99],
-    "quniform": [0.5, 0.75, 0.25],
-    "loguniform": [0.5, 0.99],
-    "qloguniform": [0.5, 0.75, 0.25],
-    "normal": [0.9, 0.01],
-    "randn": [0.9, 0.01],
+    "uniform": [0.5, 0.99], "quniform": [0.5, 0.75, 0.25], "loguniform": [0.5, 0.99],
+    "qloguniform": [0.5, 0.75, 0.25], "normal": [0.9, 0.01], "randn": [0.9, 0.01],
     "qrandn": [0.9, 0.01, 0.01],
-}
+}  # fmt: skip
 OF_INTEGERS = {
-    "randint": [1, 4],
-    "qrandint": [2, 8, 2],
-    "lograndint": [1, 4],
-    "qlograndint": [2, 8, 2],
-}
-UNKNOWN = {
-    "random": set(),
-    "optuna": {"normal", "randn", "qrandn", "qloguniform", "qlograndint"},
-    "hyperopt": set(),
-}
+    "randint": [1, 4], "qrandint": [2, 8, 2], "lograndint": [1, 4], "qlograndint": [2, 8, 2],
+}  # fmt: skip
+UNKNOWN = {"optuna": {"normal", "randn", "qrandn", "qloguniform", "qlograndint"}}
 
 
 def test_every_sampler_is_tried_here():
     assert {*ARGUMENTS, *OF_INTEGERS} == set(SAMPLERS)
 
 
-def key_of(sampler):
-    args = ARGUMENTS | OF_INTEGERS
-    key = GAMMA if sampler in ARGUMENTS else "agent.algorithm.training_epoch"
-    return f"{key}__{sampler}", args[sampler]
-
-
-@pytest.mark.parametrize("alg", UNKNOWN)
+@pytest.mark.parametrize("alg", ENGINES)
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_what_an_engine_cannot_draw_is_refused_and_nothing_else(alg, sampler):
-    key, args = key_of(sampler)
-    found = problems({key: args}, meta__search_alg=alg)
-    if sampler not in UNKNOWN[alg]:
-        assert found == []
-        return
+def test_only_the_samplers_that_an_engine_lacks_are_refused(alg, sampler):
+    path = GAMMA if sampler in ARGUMENTS else "agent.algorithm.training_epoch"
+    key = f"{path}__{sampler}"
+    raw = searching({key: (ARGUMENTS | OF_INTEGERS)[sampler]}, search_alg=alg)
     instead = "use uniform or loguniform, or search_alg random"
-    assert found == [f"search.{key}: {alg} has no {sampler}; {instead}"]
+    refused = f"search.{key}: {alg} has no {sampler}; {instead}"
+    assert_problem(raw, refused if sampler in UNKNOWN.get(alg, ()) else None)
 
 
-@pytest.mark.parametrize("alg", ["optuna", "hyperopt"])
-@pytest.mark.parametrize("name", ["hyperband", "pbt"])
-def test_what_has_to_know_all_trials_takes_no_engine_that_learns(alg, name):
-    path, message = told(meta__search_alg=alg, meta__max_trial=4, **scheduler(name))
-    assert path == f"meta.search_alg = '{alg}'"
-    assert message.startswith(f"must be random with search_scheduler {name}, which needs all ")
+@pytest.mark.parametrize("alg", ENGINES)
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_a_scheduler_that_needs_all_trials_takes_no_engine_that_learns(alg, name):
+    refused = f"meta.search_alg = '{alg}': must be random with search_scheduler {name}, which needs"
+    fits = alg == "random" or name in ("asha", "median_stopping")
+    assert_problem(changed(judged(name), meta__search_alg=alg), None if fits else refused)
 
 
-@pytest.mark.parametrize("alg", ["random", "optuna", "hyperopt"])
-@pytest.mark.parametrize("name", ["asha", "median_stopping"])
-def test_what_judges_trials_as_they_come_takes_any_engine(alg, name):
-    assert problems(meta__search_alg=alg, **scheduler(name)) == []
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_runs_in_sequence_cannot_be_compared_while_they_run(name):
+    together = {"meta.distributed": "shared", "meta.max_session": 2}
+    assert_problem(changed(judged(name), together), None)
+    assert_problem(changed(searching(), {**together, "meta.max_run": 2}), None)
+    assert_problem(
+        changed(judged(name), {**together, "meta.max_run": 2}),
+        "meta.max_run = 2: must be 1 beside search_scheduler … meta.confirm repeats the best",
+    )
 
 
-@pytest.mark.parametrize("name", ["asha", "hyperband", "median_stopping", "pbt"])
-def test_runs_that_follow_one_another_cannot_be_compared_while_they_run(name):
-    raw = {**SHARED, "meta__max_session": 2, "meta__max_trial": 4}
-    assert problems(**raw, **scheduler(name)) == []
-    assert problems(**raw, meta__max_run=2) == []
-    path, message = told(**raw, meta__max_run=2, **scheduler(name))
-    assert path == "meta.max_run = 2"
-    assert message.startswith("must be 1 beside search_scheduler")
-    assert message.endswith("meta.confirm repeats the best")
-
-
-BUDGETED = [
-    ("asha", "grace_period"),
-    ("asha", "max_t"),
-    ("hyperband", "grace_period"),
-    ("hyperband", "max_t"),
-    ("median_stopping", "grace_period"),
-    ("pbt", "perturbation_interval"),
-]
-
-
-@pytest.mark.parametrize(("name", "key"), BUDGETED)
-def test_frames_of_a_scheduler_are_within_the_budget(name, key):
-    assert problems(meta__max_trial=4, **scheduler(name, **{key: 1000})) == []
-    path, message = told(meta__max_trial=4, **scheduler(name, **{key: 1001}))
-    assert path == f"meta.search_scheduler.{key} = 1001.0"
-    assert message == "must be <= env.max_frame (1000)"
-
-
-@pytest.mark.parametrize("name", ["asha", "hyperband"])
-def test_nothing_is_spared_for_longer_than_it_may_run(name):
-    assert problems(**scheduler(name, grace_period=500, max_t=500)) == []
-    path, message = told(**scheduler(name, grace_period=500, max_t=400))
-    assert path == "meta.search_scheduler.grace_period = 500.0"
-    assert message == "must be <= max_t (400)"
-
-
-def pbt(search, **changes):
-    return problems(search, **{"meta__max_trial": 4, **scheduler("pbt"), **changes})
-
-
-def test_a_population_has_at_least_two():
-    assert pbt(UNIFORM, meta__max_trial=2) == []
-    (problem,) = pbt(UNIFORM, meta__max_trial=1)
-    assert problem.startswith("meta.max_trial = 1: must be >= 2 with search_scheduler pbt")
-
-
+# What gives an agent another shape cannot change while it trains.
 FIXED = {
     "agent.net.hid_layers__choice": [[8], [16]],
     "agent.net.hid_layers_activation__choice": ["tanh", "relu"],
@@ -154,18 +87,8 @@ FIXED = {
     "env.num_envs__choice": [4, 8],
     "meta.log_frequency__choice": [100, 200],
 }
-
-
-@pytest.mark.parametrize("key", FIXED)
-def test_what_gives_an_agent_another_shape_cannot_change_while_it_trains(key):
-    (problem,) = pbt({key: FIXED[key]})
-    assert problem.startswith(f"search.{key}: cannot change while an agent trains")
-    assert problem.endswith("as search_scheduler pbt requires")
-    assert problems({key: FIXED[key]}, **scheduler("asha")) == []
-
-
 CHANGING = {
-    f"{GAMMA}__uniform": [0.9, 0.99],
+    **UNIFORM,
     "agent.algorithm.lam__uniform": [0.9, 0.99],
     f"{START}__uniform": [0.01, 0.1],
     "agent.algorithm.entropy_coef_spec.end_val__uniform": [0.0, 0.005],
@@ -177,69 +100,7 @@ CHANGING = {
     "agent.net.clip_grad_val__choice": [0.1, 0.5, None],
     "env.clip_reward__choice": [None, 1.0],
 }
-
-
-@pytest.mark.parametrize("key", CHANGING)
-def test_what_leaves_an_agent_its_shape_may_change_while_it_trains(key):
-    assert pbt({key: CHANGING[key]}) == []
-
-
-def test_all_problems_of_a_search_are_told_at_once():
-    search = {"agent.net.hid_layers__grid_search": [[8], [16]], **UNIFORM}
-    found = pbt(search, meta__search_alg="optuna", meta__max_trial=1)
-    assert [problem.split(":")[0].split(" =")[0] for problem in found] == [
-        "search.agent.net.hid_layers__grid_search",
-        "meta.search_alg",
-        "meta.max_trial",
-        "search.agent.net.hid_layers__grid_search",
-    ]
-
-
-def test_a_key_is_varied_once():
-    twice = {
-        "agent": {"algorithm": {"gamma__uniform": [0.9, 0.99]}},
-        "agent.algorithm.gamma__choice": [0.9, 0.99],
-    }
-    parsed = parse("s", ppo(search=twice))
-    (problem,) = parsed.problems
-    assert problem.path == "search.agent.algorithm.gamma__choice"
-    assert "search.agent.algorithm.gamma__uniform" in problem.message
-
-
-def test_a_key_that_is_given_twice_is_said_to_be_nested_once():
-    key = "agent.algorithm.gamma__uniform"
-    twice = {"agent": {"algorithm": {"gamma__uniform": [0.9, 0.99]}}, key: [0.8, 0.9]}
-    path, message = told(twice)
-    assert path.startswith(f"search.{key} = ")
-    assert message == "is given twice, once nested; keep one"
-
-
-BLOCK = "agent.net.optim_spec__choice"
-BLOCKS = [{"name": "GlobalAdam", "lr": 0.01}, {"name": "GlobalRMSprop", "lr": 0.01}]
-
-
-@pytest.mark.parametrize("first", [f"{RATE}__uniform", BLOCK])
-def test_a_block_is_not_varied_beside_a_key_of_it(first):
-    search = {f"{RATE}__uniform": [0.001, 0.01], BLOCK: BLOCKS}
-    (second,) = (key for key in search if key != first)
-    path, message = told({first: search[first], second: search[second]})
-    assert path.startswith(f"search.{second} = ")
-    assert f"search.{first} " in message
-    assert message.endswith("keep one")
-
-
-def test_keys_of_which_one_only_begins_like_the_other_have_nothing_to_do_with_each_other():
-    layers = "agent.net.hid_layers"
-    assert not problems({f"{layers}__choice": [[8]], f"{layers}_activation__choice": ["relu"]})
-
-
-@pytest.mark.parametrize(
-    "search", [{"agent": {"net": {}}}, {"agent.net": {}}, {"agent": {"net": {}}, **UNIFORM}]
-)
-def test_a_block_of_a_search_holds_a_key(search):
-    assert told(search) == ("search.agent.net = {}", "holds no key to vary")
-
-
+# A trial has no use for these.
 OF_THE_SEARCH = {
     "meta.max_trial__choice": [1, 2],
     "meta.search_alg__choice": ["random", "optuna"],
@@ -253,60 +114,99 @@ OF_THE_SEARCH = {
     "search__choice": [{}, None],
     "name__choice": ["a", "b"],
 }
+NESTED = {"agent": {"algorithm": {"gamma__uniform": [0.9, 0.99]}}}
+BLOCK = {
+    "agent.net.optim_spec__choice": [
+        {"name": "GlobalAdam", "lr": 0.01},
+        {"name": "GlobalRMSprop", "lr": 0.01},
+    ]
+}
+KEY_OF_BLOCK = {f"{RATE}__uniform": [0.001, 0.01]}
+LAYERS = "agent.net.hid_layers"
+FRACTIONS = {"uniform": [1, 9], "loguniform": [1, 4], "quniform": [1, 8, 0.5],
+             "qloguniform": [1, 8, 0.5], "normal": [8, 2], "randn": [8, 2],
+             "qrandn": [8, 2, 0.5]}  # fmt: skip
+WHOLE = {"randint": [1, 8], "quniform": [2, 8, 2], "qloguniform": [2, 8, 2],
+         "qrandint": [2, 8, 2], "lograndint": [1, 8], "qrandn": [16, 4, 2]}  # fmt: skip
+BUDGETED = [("asha", "grace_period"), ("asha", "max_t"), ("hyperband", "grace_period"),
+            ("hyperband", "max_t"), ("median_stopping", "grace_period"),
+            ("pbt", "perturbation_interval")]  # fmt: skip
+TWICE = "is given twice, once nested; keep one"
+HOLDS_NONE = "search.agent.net = {}: holds no key to vary"
+
+ROWS = [
+    *((searching({f"{GAMMA}__grid_search": [0.9, 0.99]}, search_alg=alg),
+       f"search.{GAMMA}__grid_search: {alg} has no grid_search; use choice, or search_alg random")
+      for alg in ENGINES[1:]),
+    # Frames of a scheduler are within the budget, and its grace period within max_t.
+    *((judged(name, **{key: 1000}), None) for name, key in BUDGETED),
+    *((judged(name, **{key: 1001}),
+       f"meta.search_scheduler.{key} = 1001.0: must be <= env.max_frame (1000)")
+      for name, key in BUDGETED),
+    *((judged(name, grace_period=500, max_t=500), None) for name in SCHEDULERS[:2]),
+    *((judged(name, grace_period=500, max_t=400),
+       "meta.search_scheduler.grace_period = 500.0: must be <= max_t (400)")
+      for name in SCHEDULERS[:2]),
+    # A population has at least two.
+    (judged("pbt", max_trial=2), None),
+    (judged("pbt", max_trial=1), "meta.max_trial = 1: must be >= 2 with search_scheduler pbt"),
+    *((judged("pbt", {key: args}), f"search.{key}: cannot change while an agent trains … pbt")
+      for key, args in FIXED.items()),
+    *((judged("asha", {key: args}), None) for key, args in FIXED.items()),
+    *((judged("pbt", {key: args}), None) for key, args in CHANGING.items()),
+    # A key is varied once.
+    (searching({**NESTED, f"{GAMMA}__choice": [0.9, 0.99]}),
+     f"search.{GAMMA}__choice = …: … search.{GAMMA}__uniform"),
+    (searching({**NESTED, f"{GAMMA}__uniform": [0.8, 0.9]}), f"search.{GAMMA}__uniform = …{TWICE}"),
+    (searching({**BLOCK, **KEY_OF_BLOCK}),
+     f"search.{RATE}__uniform = …: … search.agent.net.optim_spec__choice … keep one"),
+    (searching({**KEY_OF_BLOCK, **BLOCK}),
+     f"search.agent.net.optim_spec__choice = …: … search.{RATE}__uniform … keep one"),
+    (searching({f"{LAYERS}__choice": [[8]], f"{LAYERS}_activation__choice": ["relu"]}), None),
+    # A block of a search holds a key.
+    *((searching(search), HOLDS_NONE)
+      for search in ({"agent": {"net": {}}}, {"agent.net": {}}, {"agent": {"net": {}}, **UNIFORM})),
+    *((searching({key: args}), f"search.{key} = …: … cannot be searched over: ")
+      for key, args in OF_THE_SEARCH.items()),
+    (searching({"meta.random_seed__choice": [0, 1]}), "…meta.max_session repeats each trial"),
+    # A whole number is drawn from whole numbers.
+    *((searching({f"env.num_envs__{sampler}": args}),
+       f"search.env.num_envs__{sampler} = …: must be a whole number")
+      for sampler, args in FRACTIONS.items()),
+    *((searching({f"env.num_envs__{sampler}": args}), None) for sampler, args in WHOLE.items()),
+    # A deviation from the mean counts as drawn.
+    (searching({f"{GAMMA}__normal": [0.99, 0.001]}), None),
+    (searching({f"{GAMMA}__normal": [0.99, 0.02]}), f"search.{GAMMA}__normal = "),
+    (searching({f"{GAMMA}__quniform": [0.1, 1e300, 1e-300]}),
+     "…: q (1e-300) is too small for such numbers"),
+    # A trial has a share of a GPU, or whole ones.
+    *((searching(search_resources={"gpu": gpu}), None) for gpu in (0.25, 1, 2)),
+    (searching(search_resources={"gpu": 1.5}), "meta.search_resources.gpu = 1.5: "),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("key", OF_THE_SEARCH)
-def test_what_means_nothing_to_a_trial_is_not_searched_over(key):
-    path, message = told({key: OF_THE_SEARCH[key]})
-    assert path.startswith(f"search.{key} = ")
-    assert "cannot be searched over: " in message
+@pytest.mark.parametrize(("raw", "problem"), ROWS)
+def test_what_a_search_cannot_do_is_refused(raw, problem):
+    assert_problem(raw, problem)
 
 
-def test_a_seed_is_said_to_be_drawn_for_each_trial():
-    _, message = told({"meta.random_seed__choice": [0, 1]})
-    assert "meta.max_session repeats each trial" in message
-
-
-@pytest.mark.parametrize(
-    "args",
-    [
-        {"uniform": [1, 8]},
-        {"uniform": [1, 9]},
-        {"loguniform": [1, 4]},
-        {"quniform": [1, 8, 0.5]},
-        {"qloguniform": [1, 8, 0.5]},
-        {"normal": [8, 2]},
-        {"randn": [8, 2]},
-        {"qrandn": [8, 2, 0.5]},
-    ],
-)
-def test_fractions_are_not_drawn_for_a_whole_number(args):
-    ((sampler, numbers),) = args.items()
-    path, message = told({f"env.num_envs__{sampler}": numbers})
-    assert path.startswith(f"search.env.num_envs__{sampler} = ")
-    assert message == "must be a whole number"
-
-
-@pytest.mark.parametrize(
-    "args",
-    [
-        {"randint": [1, 8]},
-        {"quniform": [2, 8, 2]},
-        {"qloguniform": [2, 8, 2]},
-        {"qrandint": [2, 8, 2]},
-        {"lograndint": [1, 8]},
-        {"qrandn": [16, 4, 2]},
-    ],
-)
-def test_whole_numbers_are_drawn_for_one(args):
-    ((sampler, numbers),) = args.items()
-    assert problems({f"env.num_envs__{sampler}": numbers}) == []
+def test_all_problems_of_a_search_are_reported_at_once():
+    raw = judged("pbt", {f"{LAYERS}__grid_search": [[8], [16]], **UNIFORM}, max_trial=1)
+    assert_lines(
+        messages(changed(raw, meta__search_alg="optuna")),
+        [
+            f"search.{LAYERS}__grid_search: ",
+            "meta.search_alg = ",
+            "meta.max_trial = ",
+            f"search.{LAYERS}__grid_search: ",
+        ],
+    )
 
 
 @pytest.mark.parametrize(
     ("args", "upper"), [([1, 8], 7), ([1, 8, 1], 7), ([2, 8, 2], 8), ([2, 8, 2.0], 8)]
 )
-def test_the_upper_end_of_whole_numbers_is_tried_where_it_is_drawn(args, upper):
+def test_the_upper_end_of_whole_numbers_is_tried_if_it_is_drawn(args, upper):
     (dimension,) = dimensions({"a.x__qrandint": args})
     assert extremes(dimension) == [args[0], upper]
 
@@ -318,19 +218,3 @@ def test_a_range_of_numbers_so_large_that_all_are_whole_is_checked(lower):
     first, last, between = extremes(dimension)
     assert (first, last) == (lower, 2.0**53 + 4)
     assert first <= between < last
-
-
-@pytest.mark.parametrize(("sd", "fits"), [(0.001, True), (0.02, False)])
-def test_a_deviation_from_the_mean_counts_as_drawn(sd, fits):
-    assert (not problems({f"{GAMMA}__normal": [0.99, sd]})) is fits
-
-
-def test_a_quantum_too_small_to_count_in_is_refused():
-    _, message = told({f"{GAMMA}__quniform": [0.1, 1e300, 1e-300]})
-    assert message == "q (1e-300) is too small for such numbers"
-
-
-@pytest.mark.parametrize(("gpu", "fits"), [(0.25, True), (1, True), (2, True), (1.5, False)])
-def test_a_trial_has_a_share_of_a_gpu_or_whole_ones(gpu, fits):
-    parsed = parse("s", ppo(meta__search_resources={"gpu": gpu}))
-    assert (not parsed.problems) is fits

@@ -19,6 +19,8 @@ from slm_lab.spec.parse import parse
 from slm_lab.spec.schema.net import MLPNetSpec
 from tests.support import actor_critic, ppo, q_learning, sarsa, soft
 from tests.unit.agent.algorithm.batches import OneBatch, dqn, transitions
+from tests.unit.spec.problems import assert_lines
+from tests.unit.spec.spec_data import changed
 
 GREEDY = {"agent__algorithm__action_policy": "default",
           "agent__algorithm__explore_var_spec": None}  # fmt: skip
@@ -41,44 +43,128 @@ def schedule(start, end=None):
     return {"agent__algorithm__explore_var_spec": spec}
 
 
-@pytest.mark.parametrize(
-    ("raw", "explores"),
-    [
-        (sarsa(), True),
-        (sarsa(**GREEDY), False),
-        (q_learning("DQN", **GREEDY), False),
-        (q_learning("DQN", **GREEDY, agent__algorithm__action_pdtype="Argmax"), False),
-        (q_learning("DQN", **GREEDY, agent__algorithm__action_pdtype="Categorical"), True),
-        (q_learning("DQN", **schedule(0.0)), False),
-        (q_learning("DQN", **schedule(0.0, 0.0)), False),
-        (q_learning("DQN", **schedule(0.0, 0.1)), True),
-        (q_learning("DQN", **schedule(1.0, 0.0)), True),
-        (ppo(), True),
-        (soft("CrossQ"), True),
-    ],
-)
-def test_acting_without_any_exploration_is_doubted(raw, explores):
-    found = suspicious(raw)
-    assert [line.split(" = ")[0].rpartition(".")[2] for line in found] == (
-        [] if explores else ["action_policy" if raw["agent"]["algorithm"]["action_policy"] ==
-                             "default" else "start_val"]
-    )  # fmt: skip
-    assert all("nothing is explored" in line for line in found)
-
-
-def following(num_envs, frequency, update_frequency, steps=1, **net):
-    return q_learning(
-        "DoubleDQN",
-        env__num_envs=num_envs,
-        agent__algorithm__training_frequency=frequency,
-        agent__algorithm__training_batch_iter=steps,
-        **{f"agent__net__{key}": value for key, value in net.items()},
-        agent__net__update_frequency=update_frequency,
+def replaying(start, num_envs=4, frequency=4, **changes):
+    keys = {"training_start_step": start, "training_frequency": frequency,
+            "training_batch_iter": 1, **changes}  # fmt: skip
+    keys = {f"algorithm.{key}": value for key, value in keys.items()}
+    return changed(
+        q_learning("DQN"), {"env.num_envs": num_envs, "net.update_frequency": 1000, **keys}
     )
 
 
+def following(num_envs, frequency, update_frequency, steps=1, **net):
+    keys = {"env.num_envs": num_envs, "algorithm.training_frequency": frequency,
+            "algorithm.training_batch_iter": steps,
+            "net.update_frequency": update_frequency}  # fmt: skip
+    return changed(q_learning("DoubleDQN"), keys | {f"net.{k}": v for k, v in net.items()})
+
+
+def arc(name, *norms):
+    layers = [{"LazyLinear": {"out_features": 8}}, *({norm: None} for norm in norms),
+              {"ReLU": None}]  # fmt: skip
+    net = {"type": "TorchArcNet", "arc": {"modules": {"body": {"Sequential": layers}}},
+           "optim_spec": {"name": "GlobalAdam", "lr": 1e-3}}  # fmt: skip
+    if name == "SoftActorCritic":
+        net |= {"update_type": "polyak", "polyak_coef": 0.05}
+    return changed(soft(name), net=net)
+
+
+def budget(raw, max_frame, **meta):
+    return changed(raw, {"env.max_frame": max_frame, **{f"meta.{k}": v for k, v in meta.items()}})
+
+
+def ranks(scale, max_session):
+    return {"distributed": "all_reduce", "max_session": max_session, "scale": scale}
+
+
+def published(make, publish_frequency):
+    """256 frames in events of 8 steps in 4 environments: there are eight."""
+    flow = {"unroll_length": 8, "publish_frequency": publish_frequency}
+    mode = {"meta.distributed": "actor_learner", "meta.actor_learner": flow}
+    return changed(make(), {"env.max_frame": 256, "env.num_envs": 4, **mode})
+
+
+GREEDY_ACTIONS = "agent.algorithm.action_policy = 'default': … nothing is explored"
+STAYS_0 = "agent.algorithm.explore_var_spec.start_val = 0: … nothing is explored"
+NEVER = "agent.net.update_frequency = {}: … never differs from it; set a larger update_frequency"
+STEPS = "agent.net.update_frequency = {}: … the {} gradient steps … set a larger update_frequency"
+A2C_RANKS = changed(actor_critic(), {"algorithm.training_frequency": 32, "env.num_envs": 8})
+PPO_256 = changed(ppo(), {"env.num_envs": 8, "algorithm.time_horizon": 32})
+SHARED = {"distributed": "shared", "max_session": 2}
+FIRST_EVENTS = [
+    (PPO_256, 256),
+    (changed(actor_critic(), {"env.num_envs": 4, "algorithm.training_frequency": 4}), 16),
+    (replaying(start=101, frequency=100), 200),
+    (replaying(start=101, frequency=1), 104),
+    (replaying(start=10, update_to_data=0.02), 60),
+]
+
+ROWS = [
+    # Acting without any exploration.
+    (sarsa(), None),
+    (sarsa(**GREEDY), GREEDY_ACTIONS),
+    (q_learning("DQN", **GREEDY), GREEDY_ACTIONS),
+    (q_learning("DQN", **GREEDY, agent__algorithm__action_pdtype="Argmax"), GREEDY_ACTIONS),
+    (q_learning("DQN", **GREEDY, agent__algorithm__action_pdtype="Categorical"), None),
+    (q_learning("DQN", **schedule(0.0)), STAYS_0),
+    (q_learning("DQN", **schedule(0.0, 0.0)), STAYS_0),
+    (q_learning("DQN", **schedule(0.0, 0.1)), None),
+    (q_learning("DQN", **schedule(1.0, 0.0)), None),
+    (ppo(), None),
+    # A target that does not lag behind, with what is left of it.
+    (following(4, 16, 16), NEVER.format(16)),
+    (following(4, 16, 16, steps=3), STEPS.format(16, 3)),
+    (following(4, 16, 17), None),
+    (following(4, 16, 1, update_type="polyak", polyak_coef=1.0), NEVER.format(1)),
+    (following(4, 16, 1, update_type="polyak", polyak_coef=0.9), None),
+    (soft("SoftActorCritic", agent__net__update_type="replace", agent__net__polyak_coef=0.0),
+     STEPS.format(1, 2)),
+    (soft("SoftActorCritic", agent__net__critic_update_type="polyak"), None),
+    (soft("CrossQ"), None),
+    (q_learning("VanillaDQN", agent__net__update_frequency=1), None),
+    # With an exact ratio events are as far apart as it says.
+    *((changed(following(4, 1, frames), algorithm__update_to_data=ratio),
+       f"agent.net.update_frequency = {frames}: " if frames in doubted else None)
+      for ratio, doubted in [(0.25, [1, 4]), (0.05, [1, 4, 16, 20]), (2.0, [1, 4])]
+      for frames in (1, 4, 16, 20, 24, 100)),
+    # A rank makes 8 of 16 frames of all, as many as lie between two of its training events.
+    *((changed(following(4, 8, frames), meta__distributed="all_reduce", meta__max_session=2,
+               meta__scale=scale),
+       None if frames > copied else f"agent.net.update_frequency = {frames}: {whose}")
+      for scale, copied, whose in [("linear", 16, "each rank has"), ("strong", 16, "each rank has"),
+                                   ("weak", 8, "the net is copied")]
+      for frames in (8, 16, 18)),
+    # Weights that are never published.
+    *((published(make, 8), None) for make in (ppo, actor_critic)),
+    *((published(make, 9),
+       "meta.actor_learner.publish_frequency = 9: is more than the 8 training")
+      for make in (ppo, actor_critic)),
+    # CrossQ without batch normalisation.
+    (arc("CrossQ"), "agent.net.arc…LazyBatchRenorm1d"),
+    (arc("CrossQ", "LazyBatchRenorm1d"), None),
+    (arc("CrossQ", "LazyBatchNorm1d"), None),
+    (arc("SoftActorCritic"), None),
+    # A budget that ends before the first training event.
+    *((budget(raw, first - 1), f"env.max_frame = {first - 1}: … after {first} frames")
+      for raw, first in FIRST_EVENTS),
+    *((budget(raw, first), None) for raw, first in FIRST_EVENTS),
+    # A rank of ActorCritic has the whole budget with "linear"; with "strong" its share.
+    *((budget(A2C_RANKS, frames - short, **ranks(scale, 4)), "env.max_frame = " if short else None)
+      for scale, frames in [("linear", 1024), ("weak", 1024), ("strong", 256)]
+      for short in (0, 1)),
+    # Hogwild! workers share the budget that they learn in.
+    (budget(PPO_256, 300), None),
+    (budget(PPO_256, 300, **SHARED), "…256 frames of each worker"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("raw", "warning"), ROWS)
+def test_what_is_hardly_meant_is_a_warning(raw, warning):
+    assert_lines(suspicious(raw), [] if warning is None else [warning])
+
+
 @pytest.mark.parametrize("num_envs", [1, 4, 7])
-def test_a_target_is_doubted_where_every_event_makes_it_equal(num_envs):
+def test_a_target_is_doubted_if_every_event_makes_it_equal(num_envs):
     """Just there, and no doubt where it ever is another: the real events decide."""
     seen = set()
     for frequency in (1, 4, 10, 16):
@@ -107,50 +193,7 @@ def events_and_copies(num_envs, frequency, update_frequency):
     return events, copies
 
 
-@pytest.mark.parametrize(
-    ("raw", "path", "end"),
-    [
-        (following(4, 16, 16), "agent.net.update_frequency = 16", "never differs from it"),
-        (following(4, 16, 16, steps=3), "agent.net.update_frequency = 16", "the 3 gradient steps"),
-        (following(4, 16, 17), None, None),
-        (
-            following(4, 16, 1, update_type="polyak", polyak_coef=1.0),
-            "agent.net.update_frequency = 1",
-            "never differs from it",
-        ),
-        (following(4, 16, 1, update_type="polyak", polyak_coef=0.9), None, None),
-        (
-            soft("SoftActorCritic", agent__net__update_type="replace", agent__net__polyak_coef=0.0),
-            "agent.net.update_frequency = 1",
-            "the 2 gradient steps",
-        ),
-        (soft("SoftActorCritic", agent__net__critic_update_type="polyak"), None, None),
-        (soft("CrossQ"), None, None),
-        (q_learning("VanillaDQN", agent__net__update_frequency=1), None, None),
-    ],
-)
-def test_a_target_that_does_not_lag_behind_is_doubted_with_what_is_left_of_it(raw, path, end):
-    found = suspicious(raw)
-    if path is None:
-        assert found == []
-    else:
-        (line,) = found
-        assert line.startswith(f"{path}: ")
-        assert end in line
-        assert "set a larger update_frequency" in line
-
-
-@pytest.mark.parametrize(
-    ("ratio", "doubted"), [(0.25, [1, 4]), (0.05, [1, 4, 16, 20]), (2.0, [1, 4])]
-)
-def test_with_an_exact_ratio_events_are_as_far_apart_as_it_says(ratio, doubted):
-    for update_frequency in (1, 4, 16, 20, 24, 100):
-        raw = following(4, 1, update_frequency)
-        raw["agent"]["algorithm"]["update_to_data"] = ratio
-        assert bool(suspicious(raw)) == (update_frequency in doubted)
-
-
-def test_the_doubted_target_is_the_net_whenever_it_is_asked():
+def test_the_doubted_target_equals_the_net_at_every_event():
     """With one gradient step per event; and the other one is not."""
     for update_frequency, equal in ((8, True), (16, False)):
         learner = dqn("DQN", update_frequency=update_frequency).learner
@@ -162,21 +205,7 @@ def test_the_doubted_target_is_the_net_whenever_it_is_asked():
             assert same == (equal or stored == 16)
 
 
-@pytest.mark.parametrize("make", [ppo, actor_critic])
-def test_weights_that_are_never_published_are_doubted(make):
-    """256 frames in events of 8 steps in 4 environments: there are eight."""
-
-    def with_actors(publish_frequency):
-        flow = {"unroll_length": 8, "publish_frequency": publish_frequency}
-        together = {"meta__distributed": "actor_learner", "meta__actor_learner": flow}
-        return make(env__max_frame=256, env__num_envs=4, **together)
-
-    assert suspicious(with_actors(8)) == []
-    (line,) = suspicious(with_actors(9))
-    assert line.startswith("meta.actor_learner.publish_frequency = 9: is more than the 8 training")
-
-
-def test_doubts_are_one_line_at_the_start_and_stand_in_a_check(caplog, tmp_path):
+def test_warnings_are_one_line_at_the_start_and_in_a_check(caplog, tmp_path):
     raw = q_learning("DQN", **GREEDY, agent__net__update_frequency=4, meta__log_frequency=None)
     with caplog.at_level(logging.WARNING):
         spec = parse_spec("s", raw)
@@ -192,48 +221,11 @@ def test_doubts_are_one_line_at_the_start_and_stand_in_a_check(caplog, tmp_path)
     assert shown.output.startswith("s.json: s: ok (doubtful: agent.algorithm.action_policy = ")
 
 
-def test_a_spec_with_problems_is_not_doubted_on_top(caplog):
+def test_a_spec_with_problems_has_no_warnings(caplog):
     raw = q_learning("DQN", **GREEDY, agent__algorithm__gamma=2)
     with caplog.at_level(logging.WARNING), pytest.raises(Exception, match="gamma"):
         parse_spec("s", raw)
     assert caplog.messages == []
-
-
-@pytest.mark.parametrize(
-    ("name", "norm", "doubted"),
-    [
-        ("CrossQ", None, True),
-        ("CrossQ", "LazyBatchRenorm1d", False),
-        ("CrossQ", "LazyBatchNorm1d", False),
-        ("SoftActorCritic", None, False),
-    ],
-)
-def test_crossq_without_batch_norm_is_doubted(name, norm, doubted):
-    raw = soft(name)
-    norms = [{norm: None}] if norm else []
-    layers = [{"LazyLinear": {"out_features": 8}}, *norms, {"ReLU": None}]
-    raw["agent"]["net"] = {
-        "type": "TorchArcNet",
-        "arc": {"modules": {"body": {"Sequential": layers}}},
-        "optim_spec": {"name": "GlobalAdam", "lr": 1e-3},
-    }
-    found = [line for line in suspicious(raw) if line.startswith("agent.net.arc")]
-    assert bool(found) == doubted
-    assert all("LazyBatchRenorm1d" in line for line in found)
-
-
-def replaying(start, num_envs=4, frequency=4, **changes):
-    keys = {
-        "training_start_step": start,
-        "training_frequency": frequency,
-        "training_batch_iter": 1,
-        **changes,
-    }
-    return q_learning(
-        "DQN",
-        env__num_envs=num_envs,
-        **{f"agent__algorithm__{key}": value for key, value in keys.items()},
-    )
 
 
 @given(
@@ -242,7 +234,7 @@ def replaying(start, num_envs=4, frequency=4, **changes):
     frequency=st.integers(1, 40),
     ratio=st.sampled_from([None, 0.02, 0.3, 1.0, 2.5]),
 )
-def test_the_first_replayed_event_is_where_the_schedule_has_it(start, num_envs, frequency, ratio):
+def test_the_first_replayed_event_is_that_of_the_schedule(start, num_envs, frequency, ratio):
     schedule = TrainingSchedule(frequency, start, 1, ratio)
     first = next(n for n in itertools.count(num_envs, num_envs) if schedule.due(n - num_envs, n))
     raw = replaying(start, num_envs, frequency, update_to_data=ratio)
@@ -252,65 +244,3 @@ def test_the_first_replayed_event_is_where_the_schedule_has_it(start, num_envs, 
         raw["env"]["max_frame"] = first - 1
         parsed = parse("s", raw)  # some are refused by a single key
         assert parsed.problems or f"after {first} frames" in but_for_rows(parsed.suspicious)[-1]
-
-
-@pytest.mark.parametrize(
-    ("raw", "first"),
-    [
-        (ppo(env__num_envs=8, agent__algorithm__time_horizon=32), 256),
-        (actor_critic(env__num_envs=4, agent__algorithm__training_frequency=4), 16),
-        (replaying(start=101, frequency=100), 200),
-        (replaying(start=101, frequency=1), 104),
-        (replaying(start=10, update_to_data=0.02), 60),
-    ],
-)
-def test_a_budget_that_ends_before_the_first_training_event_is_doubted(raw, first):
-    raw["env"]["max_frame"] = first - 1
-    (suspicion,) = (line for line in suspicious(raw) if line.startswith("env.max_frame"))
-    assert f"after {first} frames" in suspicion
-    raw["env"]["max_frame"] = first
-    assert not [line for line in suspicious(raw) if line.startswith("env.max_frame")]
-
-
-@pytest.mark.parametrize(("scale", "copied"), [("linear", 16), ("strong", 16), ("weak", 8)])
-def test_a_target_is_doubted_as_each_rank_has_it(scale, copied):
-    """Of 16 frames of all, a rank makes 8, as many as lie between two of its training events."""
-    ranks = {"distributed": "all_reduce", "max_session": 2, "scale": scale}
-    for frames in (8, 16, 18):
-        raw = following(4, 8, frames)
-        raw["meta"] |= ranks
-        found = suspicious(raw)
-        assert bool(found) == (frames <= copied)
-        if found:
-            told = "each rank has" in found[0]
-            assert told == (scale != "weak")
-
-
-def test_ranks_share_the_budget_that_they_gather_a_rollout_in():
-    """A rank of ActorCritic has the whole of it with "linear"; with "strong" its share."""
-    for scale, frames in (("linear", 1024), ("weak", 1024), ("strong", 256)):
-        raw = actor_critic(
-            agent__algorithm__training_frequency=32,
-            env__num_envs=8,
-            meta__distributed="all_reduce",
-            meta__max_session=4,
-            meta__scale=scale,
-        )
-        for max_frame, doubted in ((frames - 1, True), (frames, False)):
-            raw["env"]["max_frame"] = max_frame
-            assert any(line.startswith("env.max_frame") for line in suspicious(raw)) == doubted
-
-
-def test_hogwild_workers_share_the_budget_that_they_learn_in():
-    optimizer = {"name": "GlobalAdam", "lr": 1e-3}
-    alone = ppo(env__max_frame=300, env__num_envs=8, agent__algorithm__time_horizon=32)
-    together = ppo(
-        env__max_frame=300,
-        env__num_envs=8,
-        agent__algorithm__time_horizon=32,
-        agent__net__optim_spec=optimizer,
-        meta__distributed="shared",
-        meta__max_session=2,
-    )
-    assert not suspicious(alone)
-    assert "256 frames of each worker" in suspicious(together)[0]
