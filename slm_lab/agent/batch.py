@@ -112,7 +112,7 @@ class Transitions:
 
 
 class TransitionSampler(ABC):
-    """Batches of transitions, sampled by the errors of earlier ones if need be."""
+    """Samples batches of transitions, possibly by the errors of earlier samples."""
 
     @abstractmethod
     def sample(self, frame: int) -> Transitions:

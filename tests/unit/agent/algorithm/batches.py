@@ -11,13 +11,13 @@ from tests.support import parse, ppo
 GAMMA = 0.9
 
 
-def build(data):
+def build(data, **options):
     """The agent of a spec, and its environments."""
     spec = parse(data)
     env = make_env(spec.env, 0)
     seeds = AgentSeeds(init=0, action=1, sampling=2)
     spaces = env.observation_space, env.action_space
-    return build_agent(spec.agent, *spaces, env.num_envs, seeds), env
+    return build_agent(spec.agent, *spaces, env.num_envs, seeds, **options), env
 
 
 def learner_of(data):

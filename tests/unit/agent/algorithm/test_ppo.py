@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from slm_lab.agent.algorithm.correction import VTrace
 from slm_lab.agent.algorithm.ppo import minibatch_bounds
 from slm_lab.agent.batch import Rollout
 from slm_lab.core.errors import NonFiniteLossError
@@ -79,6 +80,16 @@ def test_one_update_reports_the_losses_of_the_paper():
     assert report["loss"] == pytest.approx(total, rel=1e-5)
     assert report["clip_fraction"] == 0.5
     assert report["approx_kl"] == pytest.approx((ratio - 1 - np.log(ratio)).mean(), rel=1e-4)
+
+
+def test_a_correction_weighs_each_step_by_its_bounded_ratio():
+    learner = batches.build(ppo(**ONE_STEP), correction=VTrace())[0].learner
+    batch = rollout(learner)
+    with torch.no_grad():
+        advantage = batch.reward[:, 0] - learner.network.raw_value(batch.obs[:, 0])
+    rho = torch.tensor([0.5, -0.5, 0.1, 0.0]).exp().clamp(max=1.0)
+    expected = -(rho * advantage).mean().item()
+    assert learner.learn(batch, 0)["policy_loss"] == pytest.approx(expected, rel=1e-4)
 
 
 def test_value_clipping_takes_the_worse_loss():
