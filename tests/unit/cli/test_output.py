@@ -150,7 +150,7 @@ def test_closed_streams_are_no_fault(tmp_path, shell):
     assert run_in_shell(tmp_path, [LAB, "spec", "list"], shell).returncode == 0
 
 
-def test_an_output_that_is_full_is_reported_of_a_command_that_only_prints(tmp_path):
+def test_a_full_output_is_reported_by_a_command_that_only_prints(tmp_path):
     done = run_in_shell(tmp_path, [LAB, "spec", "list"], "{} > /dev/full")
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
