@@ -195,9 +195,7 @@ def odd(registered):
     return make
 
 
-def test_what_cannot_be_drawn_is_reported_once_and_the_training_continues(
-    odd, tmp_path, capfd, caplog
-):
+def test_an_environment_that_cannot_be_drawn_is_reported_once(odd, tmp_path, capfd, caplog):
     plain = run_session(spec_of("cartpole"), tmp_path / "plain")
     session = run_session(parse(odd(Broken)), tmp_path / "odd")
     assert session.clock.frame == plain.clock.frame
@@ -211,7 +209,7 @@ def test_what_cannot_be_drawn_is_reported_once_and_the_training_continues(
     assert videos(session) == {}
 
 
-def test_that_an_environment_has_no_images_is_reported_before_the_training(odd, tmp_path, capfd):
+def test_an_environment_without_images_is_reported_before_the_training(odd, tmp_path, capfd):
     data = odd(Blind)
     write_spec(tmp_path, data)
     run = Run(RunSource(str(tmp_path / "spec.json"), data_dir=tmp_path))

@@ -65,7 +65,7 @@ def made_ready(folder, **changes):
     return run, json.loads(run.run_dir.spec_file.read_text())[RUN_BLOCK]
 
 
-def test_what_each_rank_has_in_place_of_the_specs_keys_is_reported_and_recorded(tmp_path):
+def test_the_values_of_each_rank_are_reported_and_recorded(tmp_path):
     together = {"meta__distributed": "all_reduce", "meta__max_session": 4}
     horizon = {"agent__algorithm__time_horizon": 32}
     run, about = made_ready(tmp_path, **together, **horizon)
@@ -96,7 +96,7 @@ CONV = {
 
 
 @pytest.mark.parametrize("mode", [None, "sync"])
-def test_episodes_that_cannot_be_gone_on_with_are_reported_when_a_run_continues(tmp_path, mode):
+def test_episodes_that_cannot_be_resumed_are_reported(tmp_path, mode):
     pytest.importorskip("ale_py")
     env = {"name": "ALE/Pong-v5", "num_envs": 2, "max_frame": 1000, "vectorization_mode": mode}
     again = taken_up(tmp_path, env=env, agent__net=CONV)
@@ -161,7 +161,7 @@ def test_a_session_whose_checkpoint_is_missing_is_not_restarted(
 
 
 @pytest.mark.parametrize("mode", [False, "synced", "all_reduce"])
-def test_nothing_is_reported_where_the_spec_is_what_each_session_trains_with(tmp_path, mode):
+def test_nothing_is_reported_if_each_session_trains_with_the_spec(tmp_path, mode):
     alone = mode == "all_reduce"
     sessions = {"meta__distributed": mode, "meta__max_session": 1 if alone else 2}
     run, about = made_ready(tmp_path, **sessions)

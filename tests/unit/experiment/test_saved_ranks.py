@@ -25,7 +25,7 @@ def saved(tmp_path):
 
 
 @pytest.mark.parametrize(("rank", "first"), [(1, 0), (3, 2)])
-def test_what_asks_for_a_rank_is_reported_whose_agent_it_has(saved, rank, first):
+def test_a_request_for_a_rank_gets_the_session_of_its_agent(saved, rank, first):
     told = (
         f"--session {rank}: it is a rank, and the agent of all ranks is saved by Session "
         f"{first}; use --session {first}"

@@ -115,7 +115,7 @@ def test_of_a_learner_and_its_actors_only_the_learner_has_rows(tmp_path):
     assert seeds_of(result) == [2]
 
 
-def test_frames_of_workers_and_of_one_process_are_reported_apart(tmp_path):
+def test_a_note_separates_frames_of_workers_from_those_of_one_process(tmp_path):
     one = write_run(tmp_path, name="one")
     two = write_run(tmp_path, ppo(meta__distributed="synced", meta__max_session=2), name="two")
     notes = plotted(tmp_path, one.root, two.root).notes

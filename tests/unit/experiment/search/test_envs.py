@@ -34,7 +34,7 @@ def test_a_search_without_keys_of_env_has_nothing_to_try():
     assert told({f"{GAMMA}__uniform": [0.9, 0.99]}) == []
 
 
-def test_what_is_not_installed_is_reported_with_what_to_install(monkeypatch):
+def test_a_missing_package_is_reported_with_what_to_install(monkeypatch):
     def missing(name):
         if name == "Acrobot-v1":
             raise MissingExtraError("run: pip install x")

@@ -85,7 +85,7 @@ def frames(watch):
     return [each.frame for each in watch.poll()]
 
 
-def test_every_report_is_reported_once(files):
+def test_every_report_is_returned_once(files):
     watch = RowWatch(files, 0)
     told = []
     for frame in (100, 100, 300, 400):

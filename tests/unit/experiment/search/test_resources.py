@@ -105,7 +105,7 @@ def test_what_never_has_room_is_refused(wanted, key):
         (Request(1, 2), 1, "gpu = 2: a trial occupies more GPUs .*; set it to at most 1"),
     ],
 )
-def test_what_never_has_room_is_reported_with_what_would(wanted, gpus, fix):
+def test_a_request_that_never_fits_is_reported_with_the_largest_that_does(wanted, gpus, fix):
     with pytest.raises(UsageError, match=rf"^meta\.search_resources\.{fix}$"):
         Resources(2, gpus).check(wanted)
 

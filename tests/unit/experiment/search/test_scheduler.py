@@ -250,7 +250,7 @@ def outcome(spec, seed):
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda s: s.name)
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_a_fresh_judge_that_is_reported_the_same_gives_the_same_orders(spec, seed):
+def test_a_fresh_scheduler_with_the_same_reports_gives_the_same_decisions(spec, seed):
     first = outcome(spec, seed)
     random.seed(7)
     np.random.seed(7)  # noqa: NPY002 - as what it must not depend on

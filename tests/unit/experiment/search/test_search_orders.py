@@ -33,7 +33,7 @@ from tests.unit.experiment.search.small import GAMMA
 pytestmark = pytest.mark.usefixtures("quickly")
 
 
-def test_a_trial_that_is_reported_to_stop_saves_and_ends_with_what_it_reached(run_dir):
+def test_a_stopped_trial_saves_and_ends_with_its_score(run_dir):
     scheduler = Scripted({(1, 200): [Decision(1, Action.STOP)]})
     search = run(search_of(run_dir, scheduler=scheduler))
     state = search.search_state.trials[1]

@@ -141,7 +141,7 @@ def test_the_same_seed_and_history_make_the_same_proposals(name):
 
 
 @pytest.mark.parametrize("name", ENGINES[1:])
-def test_a_searcher_learns_from_what_it_is_reported(name):
+def test_a_searcher_learns_from_reports(name):
     count = 30  # hyperopt draws the first twenty at random
     told = proposals(engine_of(name, max_trial=count), count)
     untold = proposals(engine_of(name, max_trial=count), count, told=False)
@@ -205,7 +205,7 @@ class Told:
         self.calls.append((trial, result, error))
 
 
-def test_a_searcher_is_reported_that_a_trial_failed_and_no_score_of_it():
+def test_a_searcher_receives_a_failure_without_a_score():
     told = Told()
     searcher = Searching(told, Space(searched(SPACE)), 3)
     searcher.report(0, 1, 5.0)
