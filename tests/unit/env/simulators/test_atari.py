@@ -323,7 +323,7 @@ def test_a_replay_memory_of_a_game_stores_every_frame_once(build):
         games += 0 if step.finished is None else len(step.finished.env_index)
         ends += np.count_nonzero(step.terminated | step.truncated)
         obs = step.obs
-    everything = ring.gather(ring.place(np.arange(ring.num_stored)))
+    everything = ring.gather(ring.indices(np.arange(ring.num_stored)))
     for name, index in (("obs", 0), ("next_obs", 1)):
         expected = np.concatenate([pair[index] for pair in seen])
         np.testing.assert_array_equal(getattr(everything, name), expected)

@@ -41,7 +41,7 @@ ROWS = [
     (ppo(), {"critic_net": NET}, "agent.critic_net.type = 'RecurrentNet': … or neither is"),
     (PPO, {"net.critic_seq_len": 4}, "agent.net.critic_seq_len = 4: … set seq_len instead"),
     # An agent cannot read backwards, nor learn from no step.
-    (PPO, {"net.bidirectional": True}, "agent.net.bidirectional = true: … still to come"),
+    (PPO, {"net.bidirectional": True}, "agent.net.bidirectional = true: … later observations"),
     (DQN, {"net.burn_in": 8}, "agent.net.burn_in = 8: … below seq_len (8)"),
     (PPO, {"net.burn_in": 2}, "agent.net.burn_in = 2: … used once"),
 ]  # fmt: skip
