@@ -189,7 +189,7 @@ def _with_nets(agent: AgentSpec, change: Callable[[NetSpec], NetSpec]) -> AgentS
 
 
 def _with_targets_as_often(net: NetSpec, count: int, steps: int) -> NetSpec:
-    """See `following`, for `count` ranks. A step of all ranks replaces `steps` of one process.
+    """The net of each of `count` ranks, whose joint step replaces `steps` steps of one process.
 
     A polyak average after every step makes `steps` updates at once: it keeps (1 − τ)^steps of its
     old value (the scaling rule of arXiv:2307.13813). If the update frequency counts frames, one

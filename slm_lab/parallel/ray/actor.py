@@ -22,7 +22,7 @@ class UnrollMessage(NamedTuple):
     """An unroll sent to the learner."""
 
     arrays: Mapping[str, Array]
-    """See `packed`."""
+    """The unroll's arrays by field, as `packed` makes them."""
     frame: int
     """Frames that the actor has played so far."""
     waited: float
