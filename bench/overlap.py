@@ -26,7 +26,7 @@ from slm_lab.analysis.compare.figure import bar_panel
 from slm_lab.analysis.figure.figure import Bar, Box
 from slm_lab.analysis.figure.layout import single_bars
 from slm_lab.analysis.figure.png import render_png
-from slm_lab.experiment.trial import Trial
+from slm_lab.experiment.trial import Trial, TrialTask
 from slm_lab.metrics.reader import Rows, read_rows
 from slm_lab.parallel.actor_learner.actor import UnrollActor
 from slm_lab.parallel.actor_learner.queue import ActorQueue, LearnerQueue, UnrollQueue
@@ -90,7 +90,7 @@ def iteration(case: Case, actors: int, serial: bool, per_row: int = 8) -> Iterat
     }
     with tempfile.TemporaryDirectory() as folder:
         run_dir = RunDir.create(Path(folder), "overlap", datetime.now())
-        result = Trial(parse_spec("overlap", spec), run_dir, 0).run()
+        result = Trial(TrialTask(parse_spec("overlap", spec), run_dir, 0)).run()
         assert not result.failed, result.failed
         rows: Rows = read_rows(run_dir.session(0, 0).rows)
     # Of actors that are ready at the same time every second iteration is short: whole rounds.

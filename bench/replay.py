@@ -13,7 +13,7 @@ import time
 import numpy as np
 import torch
 
-from slm_lab.agent.batch import Act
+from slm_lab.agent.batch import Act, VectorStep
 from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.agent.memory.replay import Replay
 from slm_lab.agent.replay_config import ReplayConfig, TrainingSchedule
@@ -47,7 +47,7 @@ class Stream:
         now, obs = self._now, self._obs
         ends = now % EPISODE == EPISODE - 1
         truncated = now % (2 * EPISODE) == EPISODE - 1
-        memory.add(
+        step = VectorStep(
             obs[now % len(obs)],
             self._act,
             self._reward,
@@ -55,6 +55,7 @@ class Stream:
             np.array([truncated]),
             obs[(now + 1) % len(obs)],
         )
+        memory.add(step)
         self._now += 1
 
 

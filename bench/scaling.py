@@ -28,7 +28,7 @@ from slm_lab.agent.optim.build import build_rule
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.lr_schedule import ConstantRate
 from slm_lab.agent.optim.optimizer import Optimizer
-from slm_lab.experiment.trial import Trial
+from slm_lab.experiment.trial import Trial, TrialTask
 from slm_lab.metrics.reader import read_rows
 from slm_lab.parallel.hogwild.sync import SharedSync, SharedTrainState, SyncedSync
 from slm_lab.session.status_board import StatusBoard
@@ -104,7 +104,7 @@ def measure(case: Case, plan: Plan, workers: int, folder: Path) -> Speed:
     start = getattr(case, "start", 0) + 500
     run_dir, watch = RunDir.create(folder, "scaling", datetime.now()), Watch(start)
     parsed = parse_spec("scaling", spec)
-    result = Trial(parsed, run_dir, 0, on_tick=watch, at_once=True).run()
+    result = Trial(TrialTask(parsed, run_dir, 0, at_once=True), on_tick=watch).run()
     assert not result.failed, result.failed
     files = [run_dir.session(0, s).rows for s in range(workers)]
     rows = [read_rows(file) for file in files if file.exists()]

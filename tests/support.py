@@ -1,6 +1,9 @@
 """What many tests need: small specs, and Sessions run in this process."""
 
 import copy
+import fcntl
+import os
+import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -8,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from slm_lab.metrics.row import TIMING_COLUMNS
 from slm_lab.parallel.actor_learner.strategy import Serially
@@ -208,3 +212,21 @@ def run_ranks(
 
     with ThreadPoolExecutor(count) as threads:
         return list(threads.map(run, range(count)))
+
+
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """The folder that `make` has filled, once for all worker processes of pytest.
+
+    Another process that asks for it waits until it is complete.
+    """
+    base = factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / f"once_{name}"
+    complete = folder.with_suffix(".complete")
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not complete.exists():
+            shutil.rmtree(folder, ignore_errors=True)  # what a failure left
+            folder.mkdir()
+            make(folder)
+            complete.touch()
+    return folder

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 
 from slm_lab.agent.algorithm.algorithm import Actor, Learner
-from slm_lab.agent.batch import Act
+from slm_lab.agent.batch import Act, VectorStep
 from slm_lab.agent.describe import describe_on_error
 from slm_lab.agent.memory.memory import AppendLog, Memory
-from slm_lab.core.types import Array, BoolArray, FloatArray, StateDict, Unnormalized
+from slm_lab.core.types import Array, StateDict
 
 
 class Agent:
@@ -23,29 +23,13 @@ class Agent:
         """Actions for observations (N, *obs_shape) at the trial's clock, with log π and V."""
         return self.actor.act(obs, frame)
 
-    def observe(
-        self,
-        obs: Array,
-        act: Act,
-        reward: FloatArray,
-        terminated: BoolArray,
-        truncated: BoolArray,
-        next_obs: Array,
-        raw: Unnormalized | None = None,
-    ) -> None:
-        """Stores one vector step.
-
-        `next_obs` are the states that the steps ended in. `raw` has observations and reward before
-        they were normalised.
-        """
-        if act.state_around is not None:
-            obs, next_obs = act.state_around.packed_obs(obs, next_obs)
-            if raw is not None:
-                raw_obs, raw_next = act.state_around.packed_obs(raw.obs, raw.next_obs)
-                raw = Unnormalized(raw_obs, raw.reward, raw_next)
-            self.actor.end_episodes(terminated | truncated)
+    def observe(self, step: VectorStep) -> None:
+        """Stores one vector step; the caller may reuse its arrays."""
+        if step.act.state_around is not None:
+            self.actor.end_episodes(step.done)
+            step = step.packed(step.act.state_around)
         if self.memory is not None:
-            self.memory.add(obs, act, reward, terminated, truncated, next_obs, raw)
+            self.memory.add(step)
 
     @property
     def is_due(self) -> bool:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from slm_lab.agent.recurrent_state import StateAround
-from slm_lab.core.types import Array, FloatArray
+from slm_lab.core.types import Array, BoolArray, FloatArray, Unnormalized
 
 
 class Act(NamedTuple):
@@ -24,6 +24,62 @@ class Act(NamedTuple):
     """Learner updates that the acting weights had seen."""
     state_around: StateAround | None = None
     """The recurrent state before and after the step; None without recurrent networks."""
+
+
+class VectorStep(NamedTuple):
+    """One step of N environments, with what the agent did."""
+
+    obs: Array
+    """(N, *obs_shape), as acted on"""
+    act: Act
+    reward: FloatArray
+    """(N,)"""
+    terminated: BoolArray
+    """(N,)"""
+    truncated: BoolArray
+    """(N,)"""
+    next_obs: Array
+    """(N, *obs_shape) the states that the step ended in"""
+    raw: Unnormalized | None = None
+    """Observations and reward before normalisation; None: nothing is normalised."""
+
+    @property
+    def done(self) -> BoolArray:
+        """(N,) whether the episode ended."""
+        return self.terminated | self.truncated
+
+    def fields(self, raw: bool) -> dict[str, Array | int]:
+        """What a rollout keeps of the step, by field; `raw`: with the fields of `RawRollout`."""
+        act = self.act
+        fields: dict[str, Array | int] = {
+            "obs": self.obs,
+            "action": act.action,
+            "log_prob": act.log_prob,
+            "value": act.value,
+            "reward": self.reward,
+            "terminated": self.terminated,
+            "truncated": self.truncated,
+            "version": act.version,
+        }
+        if raw and self.raw is not None:
+            fields |= {"raw_obs": self.raw.obs, "raw_reward": self.raw.reward}
+        return fields
+
+    def packed(self, state: StateAround) -> "VectorStep":
+        """The step whose observations hold the recurrent state, too."""
+        obs, next_obs = state.packed_obs(self.obs, self.next_obs)
+        raw = self.raw
+        if raw is not None:
+            raw_obs, raw_next = state.packed_obs(raw.obs, raw.next_obs)
+            raw = Unnormalized(raw_obs, raw.reward, raw_next)
+        return self._replace(obs=obs, next_obs=next_obs, raw=raw)
+
+    def unnormalized(self) -> "VectorStep":
+        """The step with raw observations and rewards, as replays store it."""
+        if self.raw is None:
+            return self
+        obs, reward, next_obs = self.raw
+        return VectorStep(obs, self.act, reward, self.terminated, self.truncated, next_obs)
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,7 @@ class RecurrentState:
     """The recurrent state of N environments. It is zero where an episode starts."""
 
     def __init__(self, num_envs: int, state_size: int) -> None:
+        self.size = state_size
         self._state = np.zeros((num_envs, state_size), np.float32)
         self._starts = np.ones(num_envs, np.bool_)
 

@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from slm_lab.analysis.compare.table import text_table
 from slm_lab.cli.exit_codes import FAILED, INTERRUPTED
 from slm_lab.cli.live import LiveDisplay, short
 from slm_lab.cli.naming import command_text
-from slm_lab.cli.screen import print_line, wide_console
+from slm_lab.cli.screen import print_line, print_table, wide_console
 from slm_lab.cli.signals import sigterm_as_ctrl_c
 from slm_lab.core.errors import UsageError
 from slm_lab.core.plugins import import_plugins
@@ -174,12 +173,7 @@ def _conclude(console: Console, run: CompareRun, interrupted: bool) -> int:
     """Draws and prints the results so far; returns the exit code."""
     paths = run.draw()
     rows = text_table(run.comparison())
-    table = Table(title=run.plan.name, title_justify="left", title_style="bold")
-    for index, name in enumerate(rows.header):
-        table.add_column(name, justify="right" if index else "left")
-    for cells in rows.rows:
-        table.add_row(*cells)
-    console.print(table)
+    print_table(console, run.plan.name, rows.header, rows.rows)
     failures = list(run.failures)
     for planned, why in failures:
         print(f"{planned.label} failed:\n{why}", file=sys.stderr)

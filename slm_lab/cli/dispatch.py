@@ -1,6 +1,7 @@
 """Dispatches `slm-lab run` to the command of its mode."""
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -13,6 +14,9 @@ from slm_lab.experiment.mode import Mode, Verb, parse_mode
 
 if TYPE_CHECKING:
     from slm_lab.experiment.source import RunSource
+
+PLAYING = ("eval", "enjoy")
+"""Modes that play with saved agents."""
 
 
 @dataclass(frozen=True)
@@ -46,76 +50,51 @@ def execute(options: RunOptions) -> int:
     """Executes the command of the mode, and returns the exit code. Raises LabError."""
     mode = parse_mode(options.mode)
     _reject_unused_options(options, mode)
-    with sigterm_as_ctrl_c():
-        if mode.verb == "search":
-            return _search(options, mode)
-        if mode.run is None or mode.verb == "train":
-            return _train(options, mode)
-        with ended_in_time():
-            return _play(options, mode.verb, mode.run)
+    plays = mode.verb in PLAYING
+    with sigterm_as_ctrl_c(), ended_in_time() if plays else nullcontext():
+        with stop_signals_blocked():
+            imports = _allowed(options, mode)
+            import_plugins(imports)
+            with importing():
+                command = _command(options, mode.verb)
+        return command(options.source(mode.run, imports))
 
 
-def _train(options: RunOptions, mode: Mode) -> int:
-    """Begins or resumes a run; returns the exit code."""
-    with stop_signals_blocked():
-        imports = _allowed(options, mode.verb, mode.run)
-        import_plugins(imports)
-        with importing():
-            from slm_lab.cli.run import run_spec
+def _command(options: RunOptions, verb: Verb) -> Callable[["RunSource"], int]:
+    """The command of a mode. Each has its own imports: only `evaluate` and `enjoy` need torch."""
+    if verb in PLAYING:
+        from slm_lab.cli.evaluate import enjoy, evaluate
 
-    return run_spec(options.source(mode.run, imports), mode.verb)
+        play = evaluate if verb == "eval" else enjoy
+        return lambda source: play(source, options)
+    if verb == "search":
+        from slm_lab.cli.search import search_spec
 
+        return lambda source: search_spec(source, options.keep)
+    from slm_lab.cli.run import run_spec
 
-def _search(options: RunOptions, mode: Mode) -> int:
-    """Begins or resumes a search; returns the exit code."""
-    with stop_signals_blocked():
-        imports = _allowed(options, mode.verb, mode.run)
-        import_plugins(imports)
-        with importing():
-            from slm_lab.cli.search import search_spec
-
-    return search_spec(options.source(mode.run, imports), options.keep)
+    return lambda source: run_spec(source, verb)
 
 
-def _play(options: RunOptions, verb: Verb, run: str) -> int:
-    """Evaluates or shows saved agents of a run; returns the exit code."""
-    with stop_signals_blocked():
-        imports = _allowed(options, verb, run)
-        import_plugins(imports)
-        # Imports torch, which a process that only watches a training does not need.
-        with importing():
-            from slm_lab.cli.evaluate import Choice, enjoy, evaluate
-
-    source = options.source(run, imports)
-    choice = Choice(options.episodes, options.which, options.session)
-    if verb == "eval":
-        return evaluate(source, choice)
-    return enjoy(source, choice, options.render, options.video)
-
-
-def _allowed(options: RunOptions, verb: Verb, run: str | None) -> tuple[str, ...]:
+def _allowed(options: RunOptions, mode: Mode) -> tuple[str, ...]:
     """The modules to import: those of the options, and for an existing run its recorded ones."""
     with importing():
+        from slm_lab.cli.screen import console, print_line
         from slm_lab.experiment.trust import imports_for, imports_of_file
         from slm_lab.storage.run_lookup import asked_spec_name, find_run, find_saved
 
-    if run is None:
+    if mode.run is None:
         return imports_of_file(options.spec_file, options.imports, options.trust)
     name = asked_spec_name(options.spec_file, options.spec_name)
-    if verb in ("eval", "enjoy"):
-        run_dir, _ = find_saved(run, options.data, name)
+    if mode.verb in PLAYING:
+        run_dir, _ = find_saved(mode.run, options.data, name)
     else:
-        run_dir = find_run(run, options.data, name, verb == "search")
+        run_dir = find_run(mode.run, options.data, name, mode.verb == "search")
     imports = imports_for(run_dir, options.imports, options.trust, options.data)
-    _report_trusted(imports if options.trust else (), run_dir.root)
+    if options.trust and imports:
+        listed = ", ".join(imports)
+        print_line(console(), f"importing {listed}, which {run_dir.root} names (--trust)")
     return imports
-
-
-def _report_trusted(modules: Sequence[str], folder: Path) -> None:
-    from slm_lab.cli.screen import console, print_line
-
-    if modules:
-        print_line(console(), f"importing {', '.join(modules)}, which {folder} names (--trust)")
 
 
 def _reject_unused_options(options: RunOptions, mode: Mode) -> None:

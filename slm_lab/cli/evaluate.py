@@ -1,9 +1,8 @@
 """`slm-lab run … eval@RUN` and `enjoy@RUN`: greedy episodes of a run's saved agents."""
 
 from collections.abc import Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing, nullcontext, suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -11,81 +10,114 @@ from rich.table import Table
 from rich.text import Text
 
 from slm_lab.cli import screen
-from slm_lab.cli.filming import described, film_episodes
+from slm_lab.cli.dispatch import RunOptions
 from slm_lab.cli.screen import print_line
 from slm_lab.cli.window import window_of
+from slm_lab.core.errors import LabError
 from slm_lab.core.text import significant
 from slm_lab.env.simulators.film import Film, headless
 from slm_lab.env.vector_env import FinishedEpisodes
 from slm_lab.experiment.saved_run import SavedAgent, SavedRun, Which
 from slm_lab.experiment.source import RunSource
 from slm_lab.session.evaluator import Evaluator
-from slm_lab.session.play_episodes import even_num_envs, join_episodes
+from slm_lab.session.play_episodes import join_episodes
 from slm_lab.session.torch_setup import set_arithmetic
-from slm_lab.session.video import VideoFilm, filmed_spec
+from slm_lab.session.video import MAX_STEPS, VideoFilm, filmed_spec
 
 EVAL_EPISODES = 100
 ENJOY_EPISODES = 5
+EVERY = 10
+"""Steps between two updates of the progress of a film."""
 
 
-class Choice(NamedTuple):
-    """The agents and episodes to play; None means the default."""
-
-    episodes: int | None = None
-    which: Which | None = None
-    session: int | None = None
-
-
-class Evaluated(NamedTuple):
-    """An agent and the episodes it played."""
-
-    agent: SavedAgent
-    episodes: FinishedEpisodes
-
-
-def evaluate(source: RunSource, choice: Choice) -> int:
+def evaluate(source: RunSource, options: RunOptions) -> int:
     """Evaluates the agents of a run and prints a table; returns the exit code. Raises LabError."""
     console = screen.console()
     saved = SavedRun(source)
     set_arithmetic(saved.spec.meta.threads)
-    sessions = saved.sessions(choice.session)
+    sessions = saved.sessions(options.session)
     begun = [session for session in sessions if saved.has_checkpoint(session)]
-    agents = [saved.load(session, choice.which) for session in begun or sessions]
-    _introduce(console, "evaluating", saved, agents, choice.which)
+    agents = [saved.load(session, options.which) for session in begun or sessions]
+    _introduce(console, "evaluating", saved, agents, options.which)
     for session in sorted({*sessions} - {*begun}):
         print_line(console, Text(f"Session {session} has no checkpoint yet: left out", "yellow"))
-    count = choice.episodes or EVAL_EPISODES
-    results = [Evaluated(agent, _play(console, saved, agent, count)) for agent in agents]
+    count = options.episodes or EVAL_EPISODES
+    results = [(agent, _play(console, saved, agent, count)) for agent in agents]
     console.print(_table(results))
     return 0
 
 
-def enjoy(source: RunSource, choice: Choice, render: bool, video: bool) -> int:
+def enjoy(source: RunSource, options: RunOptions) -> int:
     """Plays episodes of one agent; returns the exit code.
 
-    `render` shows them in a window. `video` writes each to a file in the current folder, which ends
-    after MAX_STEPS steps or at a Ctrl-C. Raises LabError, and UsageError if the window cannot open
-    or the environment cannot be drawn.
+    `options.render` shows them in a window. `options.video` writes each to a file in the current
+    folder, which ends after MAX_STEPS steps or at a Ctrl-C. Raises LabError, and UsageError if the
+    window cannot open or the environment cannot be drawn.
     """
     console = screen.console()
     saved = SavedRun(source)
     set_arithmetic(saved.spec.meta.threads)
-    (session,) = saved.sessions(choice.session or 0)
-    agent = saved.load(session, choice.which)
-    _introduce(console, "enjoying", saved, [agent], choice.which)
+    (session,) = saved.sessions(options.session or 0)
+    agent = saved.load(session, options.which)
+    _introduce(console, "enjoying", saved, [agent], options.which)
     with (
-        headless() if video else nullcontext(),
+        headless() if options.video else nullcontext(),
         closing(VideoFilm(lambda number: _video_path(agent, number))) as film,
-        closing(_stage(saved, agent, render, film if video else None)) as evaluator,
+        closing(_stage(saved, agent, options.render, film if options.video else None)) as evaluator,
     ):
-        agent.load_into(evaluator)
-        count = choice.episodes or ENJOY_EPISODES
-        if video:
+        count = options.episodes or ENJOY_EPISODES
+        if options.video:
             film_episodes(console, evaluator, film, count)
             return 0
         for number, episode in enumerate(evaluator.finished_episodes(count), start=1):
             print_line(console, described(episode, number))
     return 0
+
+
+def film_episodes(console: Console, evaluator: Evaluator, film: VideoFilm, count: int) -> None:
+    """Plays `count` episodes, each into a file of `film`, and prints their results.
+
+    Cuts an episode after MAX_STEPS steps. On a KeyboardInterrupt it completes the file of the
+    running episode, and reraises.
+    """
+    with console.status("") as status:
+
+        def enough() -> bool:
+            if film.length % EVERY == 0:
+                status.update(f"episode {len(film.finished) + 1}: {film.length:,} steps so far")
+            return film.length > MAX_STEPS
+
+        try:
+            while (left := count - len(film.finished)) > 0:
+                for episode in evaluator.finished_episodes(left, enough):
+                    print_line(
+                        console, f"{described(episode, len(film.finished))}, {film.finished[-1]}"
+                    )
+                if film.length:
+                    steps = film.length - 1
+                    evaluator.env.reset()  # ends the episode in the film
+                    _print_part(console, film, "cut", steps)
+        except KeyboardInterrupt:
+            steps = film.length - 1
+            with suppress(LabError):  # a file that cannot be completed is dropped
+                if steps >= 0:
+                    film.end()
+                    _print_part(console, film, "stopped", steps)
+            raise
+
+
+def described(episode: FinishedEpisodes, number: int) -> str:
+    """An episode of one environment as text."""
+    (episode_return,), (length,) = episode.episode_return, episode.episode_length
+    return f"episode {number}: return {episode_return:.6g}, {length:,} steps"
+
+
+def _print_part(console: Console, film: VideoFilm, how: str, steps: int) -> None:
+    """Prints the result of an incomplete episode."""
+    print_line(
+        console,
+        f"episode {len(film.finished)}: {how} after {steps:,} steps, {film.finished[-1]}",
+    )
 
 
 def _video_path(agent: SavedAgent, number: int) -> Path:
@@ -96,15 +128,10 @@ def _video_path(agent: SavedAgent, number: int) -> Path:
 
 
 def _play(console: Console, saved: SavedRun, agent: SavedAgent, count: int) -> FinishedEpisodes:
-    """Plays `count` episodes, in as many environments as divide them equally."""
-    num_envs = even_num_envs(count)
+    """Plays `count` episodes and shows how many have ended."""
     parts: list[FinishedEpisodes] = []
-    with (
-        closing(saved.evaluator(agent.session, num_envs)) as evaluator,
-        console.status("") as status,
-    ):
-        agent.load_into(evaluator)
-        for finished in evaluator.finished_episodes(count // num_envs):
+    with closing(saved.play(agent, count)) as playing, console.status("") as status:
+        for finished in playing:
             parts.append(finished)
             done = sum(len(part.env_index) for part in parts)
             status.update(f"Session {agent.session}: {done} of {count} episodes")
@@ -114,15 +141,15 @@ def _play(console: Console, saved: SavedRun, agent: SavedAgent, count: int) -> F
 def _stage(saved: SavedRun, agent: SavedAgent, render: bool, film: Film | None) -> Evaluator:
     """An evaluator with one environment, with its window open (`render`) or filmed."""
     if film is not None:
-        return saved.evaluator(agent.session, 1, filmed_spec(saved.spec), film)
+        return saved.evaluator(agent, 1, filmed_spec(saved.spec), film)
     env = saved.spec.env.model_copy(update={"vectorization_mode": "sync"})
     spec = saved.spec.model_copy(update={"env": env})
     if not render:
-        return saved.evaluator(agent.session, 1, spec)
+        return saved.evaluator(agent, 1, spec)
     kwargs = {**env.kwargs, "render_mode": "human"}
     shown = spec.model_copy(update={"env": env.model_copy(update={"kwargs": kwargs})})
     with window_of(env):
-        return saved.evaluator(agent.session, 1, shown)
+        return saved.evaluator(agent, 1, shown)
 
 
 def _introduce(
@@ -152,7 +179,7 @@ def _introduce(
             print_line(console, Text(note, "yellow"))
 
 
-def _table(results: Sequence[Evaluated]) -> Table:
+def _table(results: Sequence[tuple[SavedAgent, FinishedEpisodes]]) -> Table:
     """Returns and lengths: a row per Session, and a row for all trained agents together."""
     table = Table(
         title="Episode returns",
@@ -166,7 +193,7 @@ def _table(results: Sequence[Evaluated]) -> Table:
         table.add_column(name, justify="left" if name == "agent" else "right", no_wrap=True)
     for agent, episodes in results:
         table.add_row(str(agent.session), agent.which, f"{agent.frame:,}", *_numbers(episodes))
-    trained = [result.episodes for result in results if result.agent.frame > 0]
+    trained = [episodes for agent, episodes in results if agent.frame > 0]
     if len(trained) > 1:
         table.add_section()
         together = join_episodes(trained)

@@ -4,7 +4,6 @@ import math
 import time
 from collections import deque
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console, Group, RenderableType
@@ -109,14 +108,9 @@ class LiveDisplay:
         self._screen.__enter__()
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._screen.show(self._table)
-        self._screen.__exit__(exc_type, exc, traceback)
+        self._screen.__exit__(*error)
 
     def update(self, board: StatusBoard) -> None:
         """Shows the current state."""
@@ -132,7 +126,7 @@ class LiveDisplay:
             note = CLOSING
         if self._screen.is_live:
             self._table = self._draw(sessions, speeds)
-            flow = self._flow_text(board, sessions)
+            flow = flow_text(board.flow(self._current(sessions)[1].start))
             self._screen.show(Group(self._table, Text(flow, "dim"), Text(note, style="yellow")))
         else:
             for index, (progress, speed) in enumerate(zip(sessions, speeds, strict=True)):
@@ -157,7 +151,9 @@ class LiveDisplay:
         for index in shown:
             table.add_row(*self._row(index, sessions[index], speeds[index], with_bar))
         if self._together:
-            total, together = self._sum(sessions[shown.start : shown.stop], speeds)
+            total = sum(sessions[session].frame for session in shown)
+            known = [speed for speed in speeds if speed is not None]
+            together = sum(known) if known else None
             table.add_row(
                 "together",
                 *([ProgressBar(self._max_frame, total)] if with_bar else []),
@@ -174,6 +170,7 @@ class LiveDisplay:
     ) -> list[RenderableType]:
         """The cells of a Session; actors have no share of the budget and no returns."""
         acts, frame = self._acts[index], progress.frame
+        has_end = not acts and not self._together
         word, style = PHASES[progress.phase]
         bar = "" if acts else ProgressBar(self._max_frame, frame)
         return [
@@ -183,7 +180,7 @@ class LiveDisplay:
             number(speed, ",.0f") if progress.phase is Phase.RUNNING else "",
             "" if acts else significant(progress.recent_return),
             "" if acts else significant(progress.best),
-            Text(word, style=style) if word else "" if acts else self._left_alone(frame, speed),
+            Text(word, style) if word else self._left(frame, speed) if has_end else "",
         ]
 
     def _current(self, sessions: list[SessionProgress]) -> tuple[str, range]:
@@ -195,18 +192,6 @@ class LiveDisplay:
             if any(sessions[s].frame or sessions[s].phase in BUSY for s in workers):
                 last = run
         return f"run {last + 1} of {len(self._trainings)}", self._trainings[last]
-
-    def _sum(
-        self, sessions: list[SessionProgress], speeds: list[float | None]
-    ) -> tuple[int, float | None]:
-        """The frames of all Sessions, and the summed speed of the running ones."""
-        known = [speed for speed in speeds if speed is not None]
-        return sum(each.frame for each in sessions), sum(known) if known else None
-
-    def _flow_text(self, board: StatusBoard, sessions: list[SessionProgress]) -> str:
-        """The text about the shown learner, if there is one."""
-        _, shown = self._current(sessions)
-        return flow_text(board.flow(shown.start))
 
     def _log(
         self, index: int, progress: SessionProgress, speed: float | None, now: float, flow: str
@@ -263,9 +248,6 @@ class LiveDisplay:
 
     def _frames(self, frame: int) -> str:
         return f"{frame:,} / {short(self._max_frame)}"
-
-    def _left_alone(self, frame: int, speed: float | None) -> str:
-        return "" if self._together else self._left(frame, speed)
 
     def _left(self, frame: int, speed: float | None) -> str:
         if not speed:

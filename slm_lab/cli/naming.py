@@ -1,10 +1,19 @@
-"""Names of Sessions and their roles, and the text of a resume command."""
+"""Names of Sessions and their roles, and resume commands."""
 
 import shlex
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from rich.console import Console
+
+from slm_lab.cli.screen import print_line
 from slm_lab.core.plugins import is_covered
+from slm_lab.experiment.trust import modules_of
 from slm_lab.spec.schema.meta import MetaSpec
+
+if TYPE_CHECKING:
+    from slm_lab.experiment.run import Run
+    from slm_lab.experiment.search.prepare import Prepared
 
 
 def command_text(words: Sequence[str], modules: Sequence[str]) -> str:
@@ -17,6 +26,13 @@ def command_text(words: Sequence[str], modules: Sequence[str]) -> str:
     needed = [each for each in named if not is_covered(each, [*(named.keys() - {each})])]
     imports = [word for module in needed for word in ("--import", module)]
     return shlex.join(["slm-lab", *words, *imports])
+
+
+def print_resume(console: Console, verb: str, run: "Run | Prepared") -> None:
+    """Prints the command that resumes a run; its own spec file needs no -s, --seed or --data."""
+    words = ["run", str(run.run_dir.spec_file), run.spec.name, f"{verb}@{run.run_dir.root}"]
+    command = command_text(words, [*run.imports, *modules_of(run.spec)])
+    print_line(console, f"resume with: {command}")
 
 
 def role(meta: MetaSpec, session: int) -> str | None:

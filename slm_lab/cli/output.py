@@ -1,13 +1,10 @@
 """Standard streams that never fail, so that a closed pipe or a full disk ends no training."""
 
-import io
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TextIO, cast, final
-
-from typing_extensions import override
+from typing import Any, TextIO, cast, final
 
 ASCII = str.maketrans(
     {
@@ -39,11 +36,11 @@ def printable(text: str) -> str:
 
 
 @final
-class Output(io.TextIOBase):
+class Output:
     """A standard stream. Replaces characters that its encoding lacks.
 
     After a failed write it prints nothing more. A closed pipe is silent; any other reason is in
-    `failure`. `escapes` applies `printable` to all text.
+    `failure`. `escapes` applies `printable` to all text. All else is as in the stream.
     """
 
     def __init__(self, stream: TextIO, escapes: bool) -> None:
@@ -51,52 +48,26 @@ class Output(io.TextIOBase):
         self._stream = stream
         self._escapes = escapes
 
-    @property
-    @override
-    def encoding(self) -> str:  # type: ignore[override]
-        """That of the stream."""
-        return self._stream.encoding
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
-    @property
-    @override
-    def errors(self) -> str | None:  # type: ignore[override]
-        """That of the stream."""
-        return self._stream.errors
-
-    @property
-    def buffer(self) -> io.BufferedIOBase:
-        """Where bytes are written."""
-        return cast(io.BufferedIOBase, self._stream.buffer)
-
-    @override
-    def isatty(self) -> bool:
-        """Whether it is a terminal."""
-        return self._stream.isatty()
-
-    @override
-    def fileno(self) -> int:
-        """Its descriptor."""
-        return self._stream.fileno()
-
-    @override
-    def writable(self) -> bool:
-        """True, even after a failure."""
-        return True
-
-    @override
     def write(self, text: str) -> int:
         """Prints the text unless the stream has failed."""
         shown = self._encodable(printable(text) if self._escapes else text)
         self._try(lambda: self._stream.write(shown))
         return len(text)
 
-    @override
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Prints the lines unless the stream has failed."""
+        for line in lines:
+            self.write(line)
+
     def flush(self) -> None:
         """Flushes the stream unless it has failed."""
         self._try(self._stream.flush)
 
     def _encodable(self, text: str) -> str:
-        encoding = self.encoding or "utf-8"
+        encoding = self._stream.encoding or "utf-8"
         try:
             text.encode(encoding)
         except UnicodeEncodeError:

@@ -1,11 +1,10 @@
 """The command `slm-lab plot`: its output and exit code."""
 
 from rich.box import SIMPLE_HEAD
-from rich.table import Table
 from rich.text import Text
 
 from slm_lab.analysis.overlay.table import Improvement, text_table
-from slm_lab.cli.screen import print_line, wide_console
+from slm_lab.cli.screen import print_line, print_table, wide_console
 from slm_lab.experiment.plot.plot import PlotRequest, plot
 
 
@@ -14,18 +13,8 @@ def plot_runs(request: PlotRequest) -> int:
     console = wide_console()
     plotted = plot(request)
     rows = text_table(plotted.endings)
-    table = Table(
-        title=plotted.y_label.capitalize(),
-        title_justify="left",
-        title_style="bold",
-        box=SIMPLE_HEAD,
-        pad_edge=False,
-    )
-    for index, name in enumerate(rows.header):
-        table.add_column(name, justify="right" if index else "left")
-    for cells in rows.rows:
-        table.add_row(*map(Text, cells))
-    console.print(table)
+    title = plotted.y_label.capitalize()
+    print_table(console, title, rows.header, rows.rows, box=SIMPLE_HEAD, pad_edge=False)
     if plotted.improvement is not None:
         print_line(console, _sentence(plotted.improvement))
     for note in plotted.notes:

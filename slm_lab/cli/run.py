@@ -2,26 +2,25 @@
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from slm_lab.analysis.metrics import TrialMetrics
 from slm_lab.cli import screen
-from slm_lab.cli.advice import what_to_change
 from slm_lab.cli.exit_codes import FAILED, INTERRUPTED
 from slm_lab.cli.live import LiveDisplay
-from slm_lab.cli.naming import command_text, count_text, full_name, sessions_text
-from slm_lab.cli.screen import print_line
+from slm_lab.cli.naming import count_text, full_name, print_resume, sessions_text
+from slm_lab.cli.screen import print_line, print_table
 from slm_lab.core.text import error_summary, significant
 from slm_lab.experiment.mode import Verb
 from slm_lab.experiment.run import Run
 from slm_lab.experiment.source import RunSource
-from slm_lab.experiment.trust import modules_of
+from slm_lab.spec.role import optimizer_paths
 from slm_lab.spec.schema.meta import MetaSpec
+from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.result import Ending, TrialResult, never_began
 
 SHOWN_METRICS = (
@@ -80,7 +79,7 @@ def run_spec(source: RunSource, verb: Verb) -> int:
         with LiveDisplay(console, spec.meta, spec.env.max_frame) as display:
             result = run.start(display.update)
     except KeyboardInterrupt:  # the second Ctrl-C
-        print_line(console, f"resume with: {resume_command(run)}")
+        print_resume(console, "train", run)
         raise
     _show_restarts(console, result, spec.meta)
     _show_failures(result, spec.meta)
@@ -104,38 +103,29 @@ def _show_what_is_left(console: Console, result: TrialResult, run: Run) -> None:
     stuck = [each for each in unfinished if each.diverged or each.unusable]
     left = [each for each in unfinished if each not in stuck and not each.lost_others]
     if (left or (unfinished and not stuck)) and not never_began(result.sessions):
-        print_line(console, f"resume with: {resume_command(run)}")
+        print_resume(console, "train", run)
     if diverged:
         names = ", ".join(full_name(meta, each.session) for each in diverged)
         print_line(console, Text(f"{names}: {what_to_change(run.spec)}", "yellow"))
-
-
-def resume_command(run: Run) -> str:
-    """The command that resumes the run; its own spec file needs no -s, --seed or --data."""
-    words = ["run", str(run.run_dir.spec_file), run.spec.name, f"train@{run.run_dir.root}"]
-    return command_text(words, [*run.imports, *modules_of(run.spec)])
 
 
 def _show_metrics(console: Console, result: TrialResult, num_writers: int) -> None:
     metrics = result.metrics
     if not metrics.num_sessions:
         return
-    table = Table(title="Trial metrics", title_justify="left", title_style="bold")
-    table.add_column("metric")
-    table.add_column("value", justify="right")
-    table.add_column("Sessions", justify="right")
+    rows = []
     for name, words in SHOWN_METRICS:
         value = significant(getattr(metrics, name))
         if name == "final_return":
             value = _with_spread(metrics)
-        table.add_row(words, value, f"{metrics.rests_on[name]} of {num_writers}")
+        rows.append((words, value, f"{metrics.rests_on[name]} of {num_writers}"))
     for name, words in SHOWN_SPEEDS:
         speed = getattr(result.throughput, name)
         if speed is not None:
-            table.add_row(words, significant(speed), "")
+            rows.append((words, significant(speed), ""))
     if metrics.random_return is not None:
-        table.add_row("return of the Random agent", significant(metrics.random_return), "")
-    console.print(table)
+        rows.append(("return of the Random agent", significant(metrics.random_return), ""))
+    print_table(console, "Trial metrics", ("metric", "value", "Sessions"), rows)
     for reason, names in _by_reason(metrics.reasons).items():
         print_line(console, Text(f"– {', '.join(names)}: {reason}", "dim"))
 
@@ -205,3 +195,25 @@ def _show_failures(result: TrialResult, meta: MetaSpec) -> None:
         )
     if result.problem:
         print(result.problem, file=sys.stderr)
+
+
+def what_to_change(spec: Spec) -> str:
+    """One line of advice for a training whose loss or gradients are no longer finite."""
+    return (
+        "resuming would repeat it, because a resume cannot change the keys that led to numbers "
+        f"that are not finite. Start a new run: {' or '.join(_changes(spec))}"
+    )
+
+
+def _changes(spec: Spec) -> Iterator[str]:
+    """Changes to try, the most promising first, each with its key and current value."""
+    for path, optimizer in optimizer_paths(spec.agent.net, spec.agent.critic_net):
+        if (rate := optimizer.args.get("lr")) is not None:
+            yield f"lower {path}.lr = {rate:g}"
+    for key, net in spec.agent.nets.items():
+        if net.clip_grad_val is None:
+            yield f"limit gradients with agent.{key}.clip_grad_val (null; 0.5 is usual)"
+        else:
+            yield f"lower agent.{key}.clip_grad_val = {net.clip_grad_val:g}"
+    if not spec.env.normalize_reward and spec.env.reward_scale is None:
+        yield "scale rewards (env.normalize_reward, env.reward_scale)"

@@ -1,13 +1,13 @@
 """Terminal output of the commands: lines, tables, and a live region that is redrawn."""
 
 import sys
-from collections.abc import Iterable
-from types import TracebackType
-from typing import Self, final
+from collections.abc import Iterable, Sequence
+from typing import Any, Self, final
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.live import Live
 from rich.segment import Segment
+from rich.table import Table
 from rich.text import Text
 from typing_extensions import override
 
@@ -46,6 +46,25 @@ def print_line(console: Console, line: str | Text) -> None:
     console.print(line, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
+def print_table(
+    console: Console,
+    title: str,
+    header: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    left: Sequence[str] = (),
+    **style: Any,
+) -> None:
+    """Prints a table with a bold title. The first column and those named `left` are aligned left,
+    the others right. `style` are further arguments of rich's Table."""
+    table = Table(title=title, title_justify="left", title_style="bold", **style)
+    for name in header:
+        aligned_left = name == header[0] or name in left
+        table.add_column(name, justify="left" if aligned_left else "right")
+    for cells in rows:
+        table.add_row(*map(Text, cells))
+    console.print(table)
+
+
 @final
 class Screen:
     """A live region that shows the newest picture, and keeps the last one at its exit.
@@ -54,9 +73,8 @@ class Screen:
     """
 
     def __init__(self, console: Console, refresh_per_second: float = 4) -> None:
-        is_live = console.is_terminal and not console.is_dumb_terminal
         self._live = Live(console=console, refresh_per_second=refresh_per_second)
-        self.is_live = is_live
+        self.is_live = console.is_terminal and not console.is_dumb_terminal
         """Whether the output is a terminal."""
 
     def __enter__(self) -> Self:
@@ -64,12 +82,7 @@ class Screen:
             self._live.start()
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self.is_live:
             self._live.stop()
 

@@ -2,8 +2,8 @@
 
 import statistics
 import sys
-import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 from rich.console import Console
@@ -13,8 +13,8 @@ from rich.text import Text
 from slm_lab.analysis.search.summary import short_names, value_text
 from slm_lab.cli.exit_codes import FAILED, INTERRUPTED
 from slm_lab.cli.live import short
-from slm_lab.cli.naming import command_text, count_text, sessions_text
-from slm_lab.cli.screen import Screen, print_line, wide_console
+from slm_lab.cli.naming import count_text, print_resume, sessions_text
+from slm_lab.cli.screen import Screen, print_line, print_table, wide_console
 from slm_lab.cli.search_live import SearchDisplay, TrialsTable, searched_paths
 from slm_lab.core.text import error_summary, significant
 from slm_lab.experiment.experiment import Experiment
@@ -24,51 +24,40 @@ from slm_lab.experiment.search.outcomes import best_first, draw, write_confirmed
 from slm_lab.experiment.search.prepare import Prepared
 from slm_lab.experiment.source import RunSource
 from slm_lab.experiment.stop_signals import stop_on_signals
-from slm_lab.experiment.trust import modules_of
+from slm_lab.experiment.trial import DrawTimer
 from slm_lab.spec.schema.meta import ConfirmSpec
 
 SHOWN = 10
 """Trials in the final table."""
-DRAW_INTERVAL = 30.0
-"""The minimum number of seconds between two drawings."""
-DRAW_SHARE = 0.02
-"""The share of the time that drawing may take."""
 
 
 def search_spec(source: RunSource, keep: int | None) -> int:
     """Runs a search, and returns the exit code. Its plug-ins must be imported. Raises LabError."""
     console = wide_console()
-    prepared = Prepared(source, keep)
-    try:
-        return _search(console, prepared)
-    finally:
-        prepared.close()
-
-
-def _search(console: Console, prepared: Prepared) -> int:
-    _introduce(console, prepared)
-    try:
-        return _run(console, prepared)
-    except KeyboardInterrupt:
-        print_line(console, f"resume with: {resume_command(prepared)}")
-        raise
+    with closing(Prepared(source, keep)) as prepared:
+        _introduce(console, prepared)
+        try:
+            return _run(console, prepared)
+        except KeyboardInterrupt:
+            print_resume(console, "search", prepared)
+            raise
 
 
 def _run(console: Console, prepared: Prepared) -> int:
     search = prepared.search
-    drawing = _Drawing(prepared)
+    timer = DrawTimer()
     with stop_on_signals(search.stop), SearchDisplay(console, search) as display:
 
         def on_tick() -> None:
             display.update()
-            drawing.draw_if_due()
+            timer.draw_if_due(lambda: _draw(prepared))
 
         search.run(on_tick)
-    paths = drawing.draw()
+    paths = _draw(prepared)
     confirmation = None
     if not search.stopping and prepared.spec.meta.confirm is not None:
         confirmation = _confirm(console, prepared, prepared.spec.meta.confirm)
-        paths += drawing.write_confirmed(confirmation)
+        paths += _write_confirmed(prepared, confirmation)
     if not display.is_live:  # otherwise the live table stays on the screen
         _show_trials(console, prepared)
     _show_failures(prepared)
@@ -85,7 +74,7 @@ def _conclude(console: Console, prepared: Prepared, confirmation: Confirmation |
     stopped = search.stopping or (confirmation is not None and confirmation.stopping)
     missing = [] if confirmation is None else confirmation.missing
     if stopped or missing:
-        print_line(console, f"resume with: {resume_command(prepared)}")
+        print_resume(console, "search", prepared)
     if search.problem is not None:
         print(f"the search has stopped: {search.problem}", file=sys.stderr)
         return FAILED
@@ -96,35 +85,19 @@ def _conclude(console: Console, prepared: Prepared, confirmation: Confirmation |
     return FAILED if all_failed or missing else 0
 
 
-class _Drawing:
-    """Draws the graphs while the search runs, at limited intervals, and at the end."""
+def _draw(prepared: Prepared) -> list[Path]:
+    """Draws the graphs, and returns the paths. A full disk only prints an error."""
+    return _written(lambda: draw(prepared.spec, prepared.run_dir, prepared.search.search_state))
 
-    def __init__(self, prepared: Prepared) -> None:
-        self._prepared = prepared
-        self._due = time.monotonic() + DRAW_INTERVAL
 
-    def draw_if_due(self) -> None:
-        if time.monotonic() < self._due:
-            return
-        began = time.monotonic()
-        self.draw()
-        now = time.monotonic()
-        self._due = now + max(DRAW_INTERVAL, (now - began) / DRAW_SHARE)
+def _write_confirmed(prepared: Prepared, confirmation: Confirmation) -> list[Path]:
+    """Writes the specs and the table of the confirmation, and returns the paths."""
 
-    def draw(self) -> list[Path]:
-        """Draws, and returns the paths. A full disk only prints an error."""
-        prepared = self._prepared
-        return _written(lambda: draw(prepared.spec, prepared.run_dir, prepared.search.search_state))
+    def write() -> list[Path]:
+        confirmation.write_specs()
+        return write_confirmed(prepared.run_dir, prepared.search.search_state)
 
-    def write_confirmed(self, confirmation: Confirmation) -> list[Path]:
-        """Writes the specs and the table of the confirmation, and returns the paths."""
-        prepared = self._prepared
-
-        def write() -> list[Path]:
-            confirmation.write_specs()
-            return write_confirmed(prepared.run_dir, prepared.search.search_state)
-
-        return _written(write)
+    return _written(write)
 
 
 def _written(write: Callable[[], list[Path]]) -> list[Path]:
@@ -133,13 +106,6 @@ def _written(write: Callable[[], list[Path]]) -> list[Path]:
     except OSError as error:
         print(f"cannot write graphs and tables: {error}", file=sys.stderr)
         return []
-
-
-def resume_command(prepared: Prepared) -> str:
-    """The command that resumes the search; its own spec file needs no -s, --seed or --data."""
-    run_dir = prepared.run_dir
-    words = ["run", str(run_dir.spec_file), prepared.spec.name, f"search@{run_dir.root}"]
-    return command_text(words, [*prepared.imports, *modules_of(prepared.spec)])
 
 
 def _introduce(console: Console, prepared: Prepared) -> None:
@@ -167,8 +133,7 @@ def _introduce(console: Console, prepared: Prepared) -> None:
 def _confirm(console: Console, prepared: Prepared, settings: ConfirmSpec) -> Confirmation:
     """Runs the best specs again with fresh seeds."""
     search = prepared.search
-    imports, seed = prepared.imports, prepared.root_seed
-    confirmation = Confirmation(search, settings, seed, imports, search.pool)
+    confirmation = Confirmation(search, settings)
     if confirmation.missing:
         count, seeds = len(confirmation.missing), settings.max_session
         print_line(
@@ -247,21 +212,11 @@ def _show_confirmed(
     if confirmation is None or not search_state.confirmed:
         return
     names, files = short_names(searched_paths(prepared.spec)), confirmation.files
-    table = Table(
-        title="\nConfirmed with fresh seeds, ± 1 std",
-        title_justify="left",
-        title_style="bold",
-        box=None,
-        pad_edge=False,
-        padding=(0, 2, 0, 0),
-    )
-    for name in ("spec", "trial", "in the search", "confirmed", "seeds", "difference", "values"):
-        right = name in ("in the search", "confirmed", "seeds", "difference")
-        table.add_column(name, justify="right" if right else "left", header_style="dim")
+    rows = []
     for found in search_state.results:
         state = search_state.trials[found.trial]
         file = files.get(found.trial)
-        table.add_row(
+        row = (
             "" if file is None else file.name,
             f"t{state.trial}",
             significant(state.score),
@@ -270,7 +225,11 @@ def _show_confirmed(
             _difference(found, state.score),
             ", ".join(f"{names[p]} {value_text(v)}" for p, v in state.params.items()),
         )
-    console.print(table)
+        rows.append(row)
+    title = "\nConfirmed with fresh seeds, ± 1 std"
+    header = ("spec", "trial", "in the search", "confirmed", "seeds", "difference", "values")
+    style = {"box": None, "pad_edge": False, "padding": (0, 2, 0, 0), "header_style": "bold dim"}
+    print_table(console, title, header, rows, left=("trial", "values"), **style)
     best = search_state.results[0]
     if best.mean is not None and best.trial in files:
         message = f"result: t{best.trial} with {_mean_text(best)}, {files[best.trial]}"

@@ -1,7 +1,6 @@
 """The display of a running search: a live table of trials, or log lines without a terminal."""
 
 import time
-from types import TracebackType
 from typing import NamedTuple, Self
 
 from rich.console import Console, Group
@@ -81,15 +80,10 @@ class SearchDisplay:
         self._screen.__enter__()
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._next = 0.0
         self.update()
-        self._screen.__exit__(exc_type, exc, traceback)
+        self._screen.__exit__(*error)
 
     def update(self) -> None:
         """Shows the current state."""

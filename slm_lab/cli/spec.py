@@ -50,8 +50,7 @@ def check(
 
     is_valid = True
     with report_errors():
-        with stop_signals_blocked():
-            import_plugins(imports or [])
+        _import(imports)
         if trust:
             look_in_working_directory()
         for file in files or shipped_files():
@@ -78,8 +77,7 @@ def show(
     with report_errors():
         from slm_lab.spec.load import load_spec
 
-        with stop_signals_blocked():
-            import_plugins(imports or [])
+        _import(imports)
         spec = load_spec(file, name, sets or [])
         _print_json({spec.name: spec.to_json()})
 
@@ -90,8 +88,7 @@ def schema(imports: Imports = None) -> None:
     with report_errors():
         from slm_lab.spec.reference.json_schema import file_schema
 
-        with stop_signals_blocked():
-            import_plugins(imports or [])
+        _import(imports)
         _print_json(file_schema())
 
 
@@ -104,6 +101,11 @@ def list_specs() -> None:
 
         for path in shipped_files():
             _print_line(f"{shipped_name(path)}: {', '.join(spec_names(read_file(path)))}")
+
+
+def _import(modules: Sequence[str] | None) -> None:
+    with stop_signals_blocked():
+        import_plugins(modules or [])
 
 
 def _report(checked: "Checked", imports: Sequence[str] | None) -> bool:

@@ -5,7 +5,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from slm_lab.core.errors import NonFiniteLossError
 from slm_lab.core.types import FloatArray
+
+
+def require_finite(statistics: FloatArray) -> None:
+    """Raises NonFiniteLossError if an environment's running statistics are not finite."""
+    if not np.isfinite(statistics).all():
+        raise NonFiniteLossError(
+            "the running statistics of observations or rewards are not finite: the "
+            "environment returned a non-finite number"
+        )
 
 
 def merged(

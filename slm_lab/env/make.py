@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import gymnasium
 import numpy as np
@@ -22,7 +22,7 @@ from slm_lab.env.convert.normalize import ObservationNormalizer, RewardNormalize
 from slm_lab.env.convert.observation import ObservationConverter
 from slm_lab.env.convert.reward import RewardConverter
 from slm_lab.env.lookup import find_env, known_warnings_ignored, require
-from slm_lab.env.pipeline import PipelineEnv
+from slm_lab.env.pipeline import Conversions, PipelineEnv
 from slm_lab.env.simulators.atari import AtariKeys, atari_keys, is_atari, make_native_atari
 from slm_lab.env.simulators.film import ATARI_FPS, Film, Filmed, fix_of_mujoco
 from slm_lab.env.simulators.mujoco import log_mujoco_warnings
@@ -32,6 +32,8 @@ from slm_lab.env.vector.in_process import SyncEnvs
 from slm_lab.env.vector.raw import RawEnvs, TimeLimit, env_seeds
 from slm_lab.env.vector_env import VectorEnv
 from slm_lab.spec.schema.env import EnvSpec
+
+MadeT = TypeVar("MadeT")
 
 ActionKind: TypeAlias = Literal["discrete", "box", "multi_discrete", "multi_binary"]
 
@@ -62,11 +64,30 @@ def make_env(
     if problems:
         raise SpecError("env", problems)
     game = atari_keys(spec, entry) if is_atari(entry) else None
-    raw = _make_raw(spec, entry, game, seed, film)
+    raw = _construct(spec, entry, lambda: _vectorise(spec, entry, game, seed, film))
     try:
-        return _wrap(spec, game, raw, training, gamma)
+        return PipelineEnv(raw, _conversions(spec, game, raw, training, gamma), training)
     except BaseException:
         raw.close()
+        raise
+
+
+def make_one(spec: EnvSpec) -> tuple[gymnasium.Env[Any, Any], Conversions]:
+    """One environment as `spec` makes it, and what the spec puts between it and an agent.
+
+    The statistics of the conversions stay constant. Raises as `make_env`.
+    """
+    one = spec.model_copy(update={"num_envs": 1, "vectorization_mode": "sync"})
+    entry = find_env(one.name)
+    problems = check_env(one)
+    if problems:
+        raise SpecError("env", problems)
+    game = atari_keys(one, entry) if is_atari(entry) else None
+    env = _construct(one, entry, _single_maker(one, entry, game))
+    try:
+        return env, _conversions(one, game, env, training=False, gamma=1.0)
+    except BaseException:
+        env.close()
         raise
 
 
@@ -110,11 +131,10 @@ def _needs_its_mode(spec: EnvSpec) -> bool:
     return is_pooled(spec) or (is_atari(entry) and native)
 
 
-def _make_raw(
-    spec: EnvSpec, entry: GymnasiumSpec, game: AtariKeys | None, seed: int, film: Film | None
-) -> RawEnvs:
+def _construct(spec: EnvSpec, entry: GymnasiumSpec, make: Callable[[], MadeT]) -> MadeT:
+    """What `make` returns. Raises MissingExtraError or LabError if it fails."""
     try:
-        return _vectorise(spec, entry, game, seed, film)
+        return make()
     except DependencyNotInstalled as error:
         raise MissingExtraError(f"{entry.id} cannot be made: {error}") from error
     except LabError:
@@ -204,9 +224,13 @@ def unchecked(entry: GymnasiumSpec) -> GymnasiumSpec:
     return dataclasses.replace(entry, order_enforce=False, disable_env_checker=True)
 
 
-def _wrap(
-    spec: EnvSpec, game: AtariKeys | None, raw: RawEnvs, training: bool, gamma: float
-) -> VectorEnv:
+def _conversions(
+    spec: EnvSpec,
+    game: AtariKeys | None,
+    raw: RawEnvs | gymnasium.Env[Any, Any],
+    training: bool,
+    gamma: float,
+) -> Conversions:
     # A game resizes and stacks its frames itself.
     image_size = spec.image_downsize if game is None else None
     observation = ObservationConverter(raw.observation_space, spec.name, image_size)
@@ -219,17 +243,17 @@ def _wrap(
     statistics = np.zeros(obs_length + reward_length)
     blocks = (slice(0, obs_length), slice(obs_length, obs_length + reward_length))
     obs_normalizer = reward_normalizer = None
+    num_envs = raw.num_envs if isinstance(raw, RawEnvs) else 1
     if spec.normalize_obs:
         obs_statistics = RunningStatistics(statistics[:obs_length], obs_size)
         obs_normalizer = ObservationNormalizer(obs_statistics, spec.clip_obs)
     if spec.normalize_reward:
         reward_statistics = RunningStatistics(statistics[obs_length:], 1)
-        reward_normalizer = RewardNormalizer(reward_statistics, gamma, raw.num_envs)
+        reward_normalizer = RewardNormalizer(reward_statistics, gamma, num_envs)
     space = observation.space
     joiner = _joiner(spec, game, space if obs_normalizer is None else obs_normalizer.space(space))
     frames_of_a_game = 1 if game is None else game.stack_num
-    return PipelineEnv(
-        raw,
+    return Conversions(
         observation=observation,
         action=ActionConverter(raw.action_space, spec.name),
         reward=RewardConverter(
@@ -244,7 +268,6 @@ def _wrap(
         frame_stack=frames_of_a_game if joiner is None else joiner.length,
         statistics=statistics,
         moments=tuple(block for block in blocks if block.start < block.stop),
-        training=training,
     )
 
 

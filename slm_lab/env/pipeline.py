@@ -1,6 +1,10 @@
 """The lab's `VectorEnv`: raw environments with converters and episode statistics."""
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
+from gymnasium import Space
 from typing_extensions import override
 
 from slm_lab.core.errors import CheckpointError
@@ -32,41 +36,52 @@ class CurrentNormalization(Normalization):
         return self._reward.normalize(raw) if self._reward.normalizes else raw
 
 
+@dataclass(frozen=True)
+class Conversions:
+    """What a spec puts between raw environments and an agent."""
+
+    observation: ObservationConverter
+    action: ActionConverter
+    reward: RewardConverter
+    normalizer: ObservationNormalizer | None
+    joiner: FrameJoiner | None
+    frame_stack: int
+    """`VectorEnv.frame_stack`"""
+    statistics: FloatArray
+    """`VectorEnv.statistics`"""
+    moments: tuple[slice, ...]
+    """`VectorEnv.moments`"""
+
+    @property
+    def observation_space(self) -> Space[Any]:
+        """The agent's, of one environment."""
+        if self.joiner is not None:
+            return self.joiner.space
+        space = self.observation.space
+        return space if self.normalizer is None else self.normalizer.space(space)
+
+
 class PipelineEnv(VectorEnv):
     """action → raw environments → episode statistics on the raw reward → reward, observation. With
     `training` False the normalisers' statistics are constant."""
 
-    def __init__(
-        self,
-        raw: RawEnvs,
-        *,
-        observation: ObservationConverter,
-        action: ActionConverter,
-        reward: RewardConverter,
-        normalizer: ObservationNormalizer | None,
-        joiner: FrameJoiner | None,
-        frame_stack: int,
-        statistics: FloatArray,
-        moments: tuple[slice, ...],
-        training: bool,
-    ) -> None:
+    def __init__(self, raw: RawEnvs, conversions: Conversions, training: bool) -> None:
         self.num_envs = raw.num_envs
         self.exact_state = raw.exact_state
-        space = observation.space if normalizer is None else normalizer.space(observation.space)
-        self.observation_space = space if joiner is None else joiner.space
-        self.frame_stack = frame_stack
-        self.action_space = action.space
-        self.statistics = statistics
-        self.moments = moments
+        self.observation_space = conversions.observation_space
+        self.frame_stack = conversions.frame_stack
+        self.action_space = conversions.action.space
+        self.statistics = conversions.statistics
+        self.moments = conversions.moments
         self.raw = raw
         """The vector environment under the conversions."""
-        self._observation, self._action, self._reward = observation, action, reward
-        self._normalizer = normalizer
-        self._joiner = joiner
+        self._observation, self._action = conversions.observation, conversions.action
+        self._reward, self._normalizer = conversions.reward, conversions.normalizer
+        self._joiner = conversions.joiner
         self._training = training
         self.normalization: Normalization | None = None
-        if normalizer is not None or reward.normalizes:
-            self.normalization = CurrentNormalization(normalizer, reward)
+        if self._normalizer is not None or self._reward.normalizes:
+            self.normalization = CurrentNormalization(self._normalizer, self._reward)
         self._obs: Array | None = None
         self._raw_obs: Array | None = None
         self._episode_return = np.zeros(self.num_envs)

@@ -7,7 +7,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, version
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,9 @@ from slm_lab.core.files import open_own, write_atomically
 from slm_lab.core.plugins import import_plugins
 from slm_lab.core.process import die_with_parent, unblock_stop_signals
 from slm_lab.experiment.shipped_returns import environment_key, shipped_random_return
+from slm_lab.parallel.processes import SPAWN
 from slm_lab.session.play_episodes import even_num_envs, play_episodes, step_bound
+from slm_lab.storage.provenance import installed
 
 if TYPE_CHECKING:
     from slm_lab.spec.schema.env import EnvSpec
@@ -39,6 +41,12 @@ def cached_random_return(cache: Path, spec: "EnvSpec") -> float | None:
     """The measured mean return; None if it was not measured with these package versions."""
     value = _measured(cache).get(_key(spec))
     return float(value) if isinstance(value, int | float) else None
+
+
+def measuring_process(cache: Path, spec: "EnvSpec", imports: tuple[str, ...]) -> SpawnProcess:
+    """The process, not yet started, that measures the mean return into the cache file."""
+    args = cache, spec, imports, os.getpid()
+    return SPAWN.Process(target=measure_main, args=args, name="random-baseline")
 
 
 def measure_main(cache: Path, spec: "EnvSpec", imports: tuple[str, ...], parent: int) -> None:
@@ -115,11 +123,7 @@ def measure_random_return(spec: "EnvSpec", episodes: int = EPISODES) -> float:
 
 def _key(spec: "EnvSpec") -> str:
     """The cache key: the environment, its arguments and the simulator's versions."""
-    packages = []
     of_backend = ("envpool",) if spec.backend == "envpool" else ()
-    for name in ("gymnasium", "ale-py", "mujoco", *of_backend):
-        try:
-            packages.append(f"{name}={version(name)}")
-        except PackageNotFoundError:
-            continue
+    names = "gymnasium", "ale-py", "mujoco", *of_backend
+    packages = [f"{name}={found}" for name in names if (found := installed(name))]
     return f"{environment_key(spec)} {' '.join(packages)}"

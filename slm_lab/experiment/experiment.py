@@ -3,7 +3,6 @@
 import errno
 import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import final
 
 from slm_lab.core.errors import LabError, SpecError
@@ -27,13 +26,13 @@ from slm_lab.experiment.search.event_log import (
     TrialState,
 )
 from slm_lab.experiment.search.outcomes import best_first, metrics_at
-from slm_lab.experiment.search.pool import Pool
 from slm_lab.experiment.search.reports import RowWatch
 from slm_lab.experiment.search.resources import Request, needs_of
 from slm_lab.experiment.search.scheduler import Action, Decision, Scheduler
 from slm_lab.experiment.search.searcher import Searcher
 from slm_lab.experiment.search.space import spec_at
-from slm_lab.experiment.search.trial_process import TrialEnd, TrialProcess, TrialTask
+from slm_lab.experiment.search.trial_process import Pool, TrialEnd, TrialProcess, run_pool
+from slm_lab.experiment.trial import TrialTask
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.result import Ending
 from slm_lab.storage.run_dir import RunDir
@@ -77,10 +76,10 @@ class Experiment:
         self.problem: str | None = None
         """Why the search stopped by itself before its end."""
         self._chance_file = run_dir.root.parent / CHANCE_FILE
-        self._root_seed = root_seed
+        self.root_seed = root_seed
         self._searcher = searcher
         self._scheduler = scheduler
-        self._imports = imports
+        self.imports = imports
         self._keep = keep
         self._event_log = EventLog(run_dir.search_record)
         self._watches: dict[int, RowWatch] = {}
@@ -106,16 +105,7 @@ class Experiment:
             self._retry_failed()
             for decision in list(self._pending.values()):
                 self._execute(decision)
-            while True:
-                if self.stopping:
-                    self.pool.stop_all()  # again: a trial may have started after `stop`
-                else:
-                    self._fill()
-                if not self.pool.running:
-                    break
-                self.pool.wait()
-                self._poll()
-                on_tick()
+            run_pool(self.pool, lambda: self.stopping, self._fill, self._poll, on_tick)
             if not self.stopping:
                 self._end_paused()
         finally:
@@ -237,19 +227,20 @@ class Experiment:
     def _start(self, state: TrialState, spec: Spec, request: Request) -> None:
         resume = state.has_begun
         if not resume or state.copies:
-            _write_spec(self.run_dir.trial_spec_file(state.trial), spec)
+            write_json(self.run_dir.trial_spec_file(state.trial), {spec.name: spec.to_json()})
         self._note(Began(state.trial))
         paths = [self.run_dir.session(state.trial, s).rows for s in spec.meta.writers]
         self._watches[state.trial] = RowWatch(paths, state.frame)
         task = TrialTask(
             spec,
             self.run_dir,
-            self._root_seed,
+            self.root_seed,
             state.trial,
             resume,
-            self._imports,
+            self.imports,
             at_once=self.spec.meta.search_scheduler is not None,
             chance_file=self._chance_file,
+            one_of_many=True,
         )
         self.pool.start(state.trial, task, request, among_gpus=spec.meta.cluster is None)
 
@@ -397,7 +388,3 @@ def _problems(error: LabError) -> str:
     if isinstance(error, SpecError):
         return "; ".join(str(problem) for problem in error.problems)
     return str(error)
-
-
-def _write_spec(path: Path, spec: Spec) -> None:
-    write_json(path, {spec.name: spec.to_json()})

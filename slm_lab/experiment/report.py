@@ -11,7 +11,7 @@ from slm_lab.analysis.throughput import Throughput, throughput
 from slm_lab.analysis.trial.session_graph import draw_session_graphs
 from slm_lab.analysis.trial.trial_graph import draw_trial_eval_graph, draw_trial_graphs
 from slm_lab.core.files import write_json
-from slm_lab.metrics.reader import NO_ROWS, Rows, read_rows
+from slm_lab.metrics.reader import NO_ROWS, Rows, read_existing
 from slm_lab.metrics.tensorboard import TensorBoardExporter
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.result import Ending, SessionResult, TrialResult, never_began
@@ -35,12 +35,6 @@ class Reporter:
         self._folder = run_dir.session(trial, 0).graphs if one_of_many else run_dir.root
         self._title = f"{spec.name} on {spec.env.name}"
         self._paths = {s: run_dir.session(trial, s) for s in spec.meta.writers}
-        self._training_of = {
-            s: n
-            for n, sessions in enumerate(spec.meta.trainings)
-            for s in sessions
-            if s in self._paths
-        }
         paths = self._paths.values()
         self._exporters = [TensorBoardExporter(p.rows, p.tensorboard) for p in paths]
         self._exporters += [TensorBoardExporter(p.eval_rows, p.eval_tensorboard) for p in paths]
@@ -64,24 +58,26 @@ class Reporter:
         # A Session that ended only because it lost its peers has complete rows.
         failed = {s.session for s in failures if not s.lost_others}
         whole = {session: each for session, each in rows.items() if session not in failed}
-        every, trainings = list(whole.values()), [self._training_of[session] for session in whole]
-        run_of = trainings if self._repeated else None
-        metrics = trial_metrics(every, random_return, run_of)
-        speed = throughput(every, trainings)
+        every, meta = list(whole.values()), self._spec.meta
+        metrics = trial_metrics(every, random_return, meta.runs_of(whole))
+        speed = throughput(every, [session // meta.sessions_per_training for session in whole])
         try:
             with ExitStack() as closed_at_the_end:
                 for exporter in self._exporters:
                     closed_at_the_end.enter_context(exporter)
                 for session, each in whole.items():
-                    played = evaluations.get(session)
-                    self._write_session_metrics(session, each, played, random_return)
+                    self._write_session_metrics(
+                        session, each, evaluations.get(session), random_return
+                    )
                 if whole or not self._run_dir.trial_metrics_file(self._trial).exists():
                     self._write_trial_metrics(sessions, metrics, speed)
                 graphs = []
                 if not never_began(sessions):
                     graphs = self._draw("live" if self._one_of_many else "all", rows, evaluations)
                 for session, each in ({} if self._one_of_many else whole).items():
-                    self._draw_session(session, each, evaluations.get(session, NO_ROWS))
+                    paths, title = self._paths[session], f"{self._title}, Session {session}"
+                    played = evaluations.get(session, NO_ROWS)
+                    draw_session_graphs(paths.graphs, each, played, paths.prefix, title)
         except OSError as error:
             where = error.filename or self._run_dir.root
             problem = f"cannot write metrics and graphs: {error.strerror or error}: {where}"
@@ -89,13 +85,10 @@ class Reporter:
         return TrialResult(tuple(sessions), metrics, speed, tuple(graphs))
 
     def _rows(self) -> dict[int, Rows]:
-        """The rows by Session; a Session without a file has not started."""
-        files = {session: paths.rows for session, paths in self._paths.items()}
-        return {session: read_rows(file) for session, file in files.items() if file.exists()}
+        return read_existing({session: paths.rows for session, paths in self._paths.items()})
 
     def _evaluations(self) -> dict[int, Rows]:
-        files = {session: paths.eval_rows for session, paths in self._paths.items()}
-        return {session: read_rows(file) for session, file in files.items() if file.exists()}
+        return read_existing({session: paths.eval_rows for session, paths in self._paths.items()})
 
     def _draw(
         self,
@@ -109,21 +102,12 @@ class Reporter:
         folder, prefix = self._folder, self._run_dir.trial_prefix(self._trial)
         root = self._run_dir.root
         every = [rows.get(session, NO_ROWS) for session in self._paths]
-        run_of = list(self._training_of.values()) if self._repeated else None
+        run_of = self._spec.meta.runs_of(self._paths)
         graphs = draw_trial_graphs(
             folder, every, prefix, self._title, which=which, run_of=run_of, run_dir=root
         )
         every = [evaluations.get(session, NO_ROWS) for session in self._paths]
         return graphs + draw_trial_eval_graph(folder, every, prefix, self._title, run_of, root)
-
-    @property
-    def _repeated(self) -> bool:
-        """Whether the training runs several times (`max_run`)."""
-        return self._spec.meta.max_run > 1
-
-    def _draw_session(self, session: int, rows: Rows, evaluations: Rows) -> None:
-        paths, title = self._paths[session], f"{self._title}, Session {session}"
-        draw_session_graphs(paths.graphs, rows, evaluations, paths.prefix, title)
 
     def _write_session_metrics(
         self, session: int, rows: Rows, evaluations: Rows | None, random_return: float | None

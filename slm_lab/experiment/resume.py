@@ -1,19 +1,23 @@
-"""The spec of a resumed run: the recorded spec with the changes of `-s`."""
+"""Begins the record of a run; the spec of a resumed run: the recorded one with changes of `-s`."""
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, final
 
 from slm_lab.core.errors import Problem, SpecError, UsageError
+from slm_lab.env.versions import env_record
 from slm_lab.experiment.source import RunSource
 from slm_lab.experiment.trust import check_allowed, modules_of
 from slm_lab.spec.load import load_spec
 from slm_lab.spec.read import find_file
 from slm_lab.spec.schema.spec import Spec
+from slm_lab.storage.lock import RunLock
 from slm_lab.storage.manifest import Manifest
-from slm_lab.storage.origin import in_file, last_start, read_origin, typed_settings
+from slm_lab.storage.origin import begun, in_file, last_start, read_origin, typed_settings
+from slm_lab.storage.provenance import provenance
 from slm_lab.storage.result import Ending
 from slm_lab.storage.run_dir import RunDir
 from slm_lab.storage.run_lookup import recorded_seed
@@ -33,6 +37,17 @@ class Continued:
     """Whether `-s` changes the spec."""
     origin: Mapping[str, Any]
     """The record of how the run was started, see `storage.origin`."""
+
+
+def begin_run(
+    source: RunSource, spec: Spec, mode: str, **more: Any
+) -> tuple[RunDir, RunLock, dict[str, Any]]:
+    """A new run folder, its lock, and the block about its origin, with `more` entries."""
+    run_dir = RunDir.create(source.data_dir, spec.name, datetime.now())
+    lock = RunLock(run_dir.root)
+    about = {**provenance(spec.meta.random_seed or 0), "environment": env_record(spec.env)}
+    how = {"mode": mode, "imports": list(source.imports), **more}
+    return run_dir, lock, begun(about, source.spec_file, spec.name, source.sets, **how)
 
 
 def continued(

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
 from typing import Any
 
 from slm_lab.core.errors import Problem, SpecError
@@ -13,18 +12,18 @@ from slm_lab.env.lookup import find_env
 from slm_lab.env.make import Spaces, describe_spaces
 from slm_lab.env.simulators.atari import is_atari
 from slm_lab.env.vector.envpool import is_pooled
-from slm_lab.env.versions import env_record
 from slm_lab.experiment.mode import Verb
 from slm_lab.experiment.preflight import check_place
 from slm_lab.experiment.resume import (
     about_file,
     about_versions,
+    begin_run,
     check_checkpoints,
     continued,
     differences,
 )
 from slm_lab.experiment.source import RunSource
-from slm_lab.experiment.trial import Trial, have_ended
+from slm_lab.experiment.trial import Trial, TrialTask, have_ended
 from slm_lab.session.seeding import draw_root_seed
 from slm_lab.session.status_board import StatusBoard
 from slm_lab.spec.checks.algorithm import action_space_problems
@@ -38,7 +37,7 @@ from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.intact import fall_back
 from slm_lab.storage.lock import RunLock
 from slm_lab.storage.manifest import Manifest
-from slm_lab.storage.origin import begun, resumed
+from slm_lab.storage.origin import resumed
 from slm_lab.storage.provenance import provenance
 from slm_lab.storage.result import TrialResult
 from slm_lab.storage.run_dir import RUN_BLOCK, RunDir
@@ -79,14 +78,9 @@ class Run:
         where = source.where(spec)
         check_spaces(where, spec)
         check_place(where, spec)
-        seed = spec.meta.random_seed
-        self.root_seed = draw_root_seed() if seed is None else seed
-        self.spec = with_seed(spec, self.root_seed)
-        self.run_dir = RunDir.create(source.data_dir, spec.name, datetime.now())
-        self._lock = RunLock(self.run_dir.root)
-        about = {**provenance(self.root_seed), "environment": env_record(self.spec.env)}
-        how = {"mode": self.verb, "imports": list(source.imports)}
-        self._write_specs(begun(about, source.spec_file, spec.name, source.sets, **how))
+        self.spec, self.root_seed = seeded(spec)
+        self.run_dir, self._lock, origin = begin_run(source, self.spec, self.verb)
+        self._write_specs(origin)
 
     def _resume(self, source: RunSource, run: str) -> None:
         """Resumes the run named by `run`, with its recorded spec."""
@@ -125,17 +119,16 @@ class Run:
 
     def start(self, on_tick: Callable[[StatusBoard], None]) -> TrialResult:
         """Trains to the end of the budget."""
-        trial = Trial(
+        task = TrialTask(
             self.spec,
             self.run_dir,
             self.root_seed,
             resume=self.resume,
-            checked=self.verb == "dev",
             imports=self.imports,
-            on_tick=on_tick,
+            checked=self.verb == "dev",
         )
         try:
-            return trial.run()
+            return Trial(task, on_tick).run()
         finally:
             self.release()
 
@@ -230,6 +223,12 @@ def _arc_problems(agent: AgentSpec, shape: tuple[int, ...], discrete: bool) -> l
         from slm_lab.agent.net.torch_arc import arc_problems
 
     return arc_problems(agent, shape, discrete)
+
+
+def seeded(spec: Spec) -> tuple[Spec, int]:
+    """The spec with its root seed, drawn if it has none, and that seed."""
+    seed = draw_root_seed() if spec.meta.random_seed is None else spec.meta.random_seed
+    return with_seed(spec, seed), seed
 
 
 def with_seed(spec: Spec, seed: int) -> Spec:

@@ -1,21 +1,24 @@
 """Read-only access to the spec and the agents of a saved run. Needs no lock of the run."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias, final
 
+from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.core.errors import CheckpointError, Problem, SpecError, UsageError
-from slm_lab.core.types import StateDict
+from slm_lab.core.types import FloatArray, StateDict
 from slm_lab.env.simulators.film import Film
+from slm_lab.env.vector_env import FinishedEpisodes
 from slm_lab.experiment.resume import differences
 from slm_lab.experiment.search.event_log import SearchState
 from slm_lab.experiment.search.outcomes import best_first
 from slm_lab.experiment.source import RunSource
 from slm_lab.experiment.trust import check_allowed, modules_of
-from slm_lab.session.evaluator import Evaluator, snapshot_of
+from slm_lab.session.evaluator import Evaluator, load_snapshot, snapshot_of
+from slm_lab.session.play_episodes import even_num_envs
 from slm_lab.session.seeding import session_seeds
 from slm_lab.spec.load import load_spec
 from slm_lab.spec.schema.algorithm import CrossQSpec
@@ -53,14 +56,14 @@ class SavedAgent:
     file: Path
     """The file that holds the snapshot."""
 
-    def load_into(self, evaluator: Evaluator) -> None:
-        """Loads the snapshot into `evaluator`.
+    def load_into(self, networks: Mapping[str, FlatParameters], statistics: FloatArray) -> None:
+        """Loads the snapshot into `networks` by name, and into the normalisers' `statistics` (S,).
 
         Raises CheckpointError if it does not fit the networks of the folder's (edited) spec.
         """
         with reading(self.file):
-            check_fits(self.snapshot, evaluator.networks, evaluator.env.statistics, self.file)
-            evaluator.load_snapshot(self.snapshot)
+            check_fits(self.snapshot, networks, statistics, self.file)
+            load_snapshot(self.snapshot, networks, statistics)
 
 
 @final
@@ -74,7 +77,7 @@ class SavedRun:
         """
         name = source.name()
         self.run_dir, trial = find_saved(source.run or "latest", source.data_dir, name)
-        self.trial = _trial(self.run_dir, trial)
+        self.trial = chosen_trial(self.run_dir, trial)
         self.is_search = self.run_dir.search_record.is_file()
         """Whether the folder holds a search; `trial` is then the selected trial."""
         file = self.run_dir.spec_file
@@ -98,11 +101,24 @@ class SavedRun:
         self.root_seed = recorded_seed(self.run_dir, seed)
 
     def evaluator(
-        self, session: int, num_envs: int, spec: Spec | None = None, film: Film | None = None
+        self, agent: SavedAgent, num_envs: int, spec: Spec | None = None, film: Film | None = None
     ) -> Evaluator:
-        """An evaluator for the agents of a Session; `spec` replaces the run's own."""
-        seed = session_seeds(self.root_seed, self.trial, session).eval_command
-        return Evaluator(spec or self.spec, num_envs, seed, film)
+        """An evaluator with `agent`; `spec` replaces the run's own. Raises as `load_into`."""
+        seed = session_seeds(self.root_seed, self.trial, agent.session).eval_command
+        evaluator = Evaluator(spec or self.spec, num_envs, seed, film)
+        try:
+            agent.load_into(evaluator.networks, evaluator.env.statistics)
+        except BaseException:
+            evaluator.close()
+            raise
+        return evaluator
+
+    def play(self, agent: SavedAgent, count: int) -> Generator[FinishedEpisodes, None, None]:
+        """Yields `count` greedy episodes of `agent`, played in as many environments as divide them
+        equally."""
+        num_envs = even_num_envs(count)
+        with closing(self.evaluator(agent, num_envs)) as evaluator:
+            yield from evaluator.finished_episodes(count // num_envs)
 
     def sessions(self, only: int | None) -> list[int]:
         """The Sessions with agents: all, or `only`.
@@ -197,7 +213,7 @@ def as_trained(spec: Spec, run_format: object) -> Spec:
     return spec.model_copy(update={"agent": agent.model_copy(update=nets)})
 
 
-def _trial(run_dir: RunDir, number: int | None) -> int:
+def chosen_trial(run_dir: RunDir, number: int | None) -> int:
     """The trial `number` of a search, or its best; 0 for a single run. Raises UsageError."""
     if not run_dir.search_record.is_file():
         if number:

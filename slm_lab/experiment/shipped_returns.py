@@ -8,9 +8,10 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from slm_lab.storage.provenance import installed
 
 if TYPE_CHECKING:
     from slm_lab.spec.schema.env import EnvSpec
@@ -54,11 +55,8 @@ def _shipped() -> Mapping[str, Any]:
     return entries
 
 
-def _major(package: str) -> str | None:
-    try:
-        return version(package).partition(".")[0]
-    except PackageNotFoundError:
-        return None
+def _major(package: str) -> str:
+    return (installed(package) or "").partition(".")[0]
 
 
 def measure() -> dict[str, Any]:
@@ -73,7 +71,7 @@ def measure() -> dict[str, Any]:
         except MissingExtraError as error:
             print(f"{spec.name}: {error}", file=sys.stderr)
             continue
-        packages = {package: version(package) for package in _packages(spec.name)}
+        packages = {package: installed(package) for package in _packages(spec.name)}
         key = environment_key(spec, LEARNER_ONLY)
         found[key] = {"return": value, "episodes": EPISODES, "packages": packages}
         print(f"{key}: {value:.6g}", file=sys.stderr)

@@ -1,18 +1,17 @@
 """A Trial: runs the Sessions of one spec in processes, and draws their rows."""
 
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, final
 
 from slm_lab.core.errors import LabError
 from slm_lab.core.process import importing, usable_cores
 from slm_lab.core.registry import load_target
-from slm_lab.experiment.baseline import CHANCE_FILE, known_random_return, measure_main
+from slm_lab.experiment.baseline import CHANCE_FILE, known_random_return, measuring_process
 from slm_lab.experiment.stop_signals import stop_on_signals
 from slm_lab.metrics.reader import read_rows
 from slm_lab.parallel.processes import SPAWN, end, run_sessions, start
@@ -40,45 +39,65 @@ BASELINE_SECONDS = 600.0
 """How long the Trial waits at its end for the Random agent's return."""
 
 
+@final
+@dataclass(frozen=True)
+class TrialTask:
+    """What a Trial trains, and where."""
+
+    spec: Spec
+    run_dir: RunDir
+    root_seed: int
+    trial: int = 0
+    resume: bool = False
+    imports: tuple[str, ...] = ()
+    """Modules that register plug-ins."""
+    at_once: bool = False
+    """Whether all independent Sessions run at a time; by default one per core."""
+    chance_file: Path | None = None
+    """Caches the Random agent's return; by default in the folder of run folders."""
+    one_of_many: bool = False
+    """Whether other trials have files in the same folder; such a Trial draws fewer graphs."""
+    checked: bool = False
+    """Whether the checks of the dev mode are on."""
+
+
+class DrawTimer:
+    """Times drawings while a training runs: at intervals, and in a small share of the time."""
+
+    def __init__(self) -> None:
+        self._due = time.monotonic() + DRAW_INTERVAL
+
+    def draw_if_due(self, draw: Callable[[], object]) -> None:
+        """Calls `draw` if it is time for it; call this a few times a second."""
+        began = time.monotonic()
+        if began < self._due:
+            return
+        draw()
+        now = time.monotonic()
+        self._due = now + max(DRAW_INTERVAL, (now - began) / DRAW_SHARE)
+
+
 class Trial:
     """Runs the Sessions of one spec, each in its own process.
 
     `on_tick` is called a few times a second with the Sessions' status board. The caller may pass
-    its own `board`. At most one independent Session per core runs at a time, or all `at_once`.
-    `chance_file` caches the Random agent's return. A Trial of `one_of_many` draws fewer graphs.
+    its own `board`.
     """
 
     def __init__(
         self,
-        spec: Spec,
-        run_dir: RunDir,
-        root_seed: int,
-        index: int = 0,
-        resume: bool = False,
-        checked: bool = False,
-        imports: tuple[str, ...] = (),
+        task: TrialTask,
         on_tick: Callable[[StatusBoard], None] = lambda board: None,
         board: StatusBoard | None = None,
-        at_once: bool = False,
-        chance_file: Path | None = None,
-        one_of_many: bool = False,
     ) -> None:
-        self.spec = spec
-        self.run_dir = run_dir
-        self.index = index
-        self._root_seed = root_seed
-        self._resume = resume
-        self._checked = checked
-        self._imports = imports
+        self.task = task
+        self.spec, self.run_dir = task.spec, task.run_dir
         self._on_tick = on_tick
-        self._at_once = at_once
-        self._one_of_many = one_of_many
-        self._cache = chance_file or run_dir.root.parent / CHANCE_FILE
-        self._last_draw = time.monotonic()
-        self._draw_pause = DRAW_INTERVAL
+        self._cache = task.chance_file or task.run_dir.root.parent / CHANCE_FILE
+        self._draw_timer = DrawTimer()
         self._measure: Callable[[], None] = lambda: None
         """Starts measuring the Random agent's return if it is unknown."""
-        self.board = board or StatusBoard.allocate(SPAWN, spec.meta.num_sessions)
+        self.board = board or StatusBoard.allocate(SPAWN, task.spec.meta.num_sessions)
 
     def run(self) -> TrialResult:
         """Trains, then writes metrics and graphs. Ctrl-C saves all Sessions and ends early."""
@@ -89,11 +108,11 @@ class Trial:
 
     def _run_sessions(self) -> list[SessionResult]:
         meta = self.spec.meta
-        results = self._finished_before() if self._resume else []
+        results = self._finished_before() if self.task.resume else []
         done = {result.session for result in results}
         tasks = [self._task(s) for s in range(meta.num_sessions) if s not in done]
         if meta.distributed is False and meta.cluster is None:
-            at_a_time = len(tasks) if self._at_once else usable_cores()
+            at_a_time = len(tasks) if self.task.at_once else usable_cores()
             results += run_sessions(tasks, self.board, self._tick, at_a_time)
         elif meta.distributed is False:
             results += self._launcher()(tasks, self.board, self._tick) if tasks else []
@@ -135,22 +154,23 @@ class Trial:
         return launcher
 
     def _task(self, session: int) -> SessionTask:
+        task = self.task
         return SessionTask(
-            self.spec,
-            self.run_dir,
-            self._root_seed,
-            self.index,
+            task.spec,
+            task.run_dir,
+            task.root_seed,
+            task.trial,
             session,
-            self.spec.meta.num_sessions,
-            self._resume,
-            self._checked,
-            self._imports,
+            task.spec.meta.num_sessions,
+            task.resume,
+            task.checked,
+            task.imports,
         )
 
     def _finished_before(self) -> list[SessionResult]:
         """Results of the Sessions that had finished before the run was resumed."""
         done = []
-        ended, manifests = have_ended(self.spec, self.run_dir, self.index)
+        ended, manifests = have_ended(self.spec, self.run_dir, self.task.trial)
         for session, frame in enumerate(_frames_so_far(self.spec, manifests)):
             self.board.clock_slots[session] = frame
             if ended[session]:
@@ -162,11 +182,7 @@ class Trial:
         self._on_tick(self.board)
         if self.board.clock_slots.any():
             self._measure()
-        if time.monotonic() - self._last_draw >= self._draw_pause:
-            began = time.monotonic()
-            self._reporter.draw_live()
-            self._last_draw = time.monotonic()
-            self._draw_pause = max(DRAW_INTERVAL, (self._last_draw - began) / DRAW_SHARE)
+        self._draw_timer.draw_if_due(lambda: self._reporter.draw_live())  # noqa: PLW0108 - made late
 
     @cached_property
     def _reporter(self) -> "Reporter":
@@ -174,7 +190,7 @@ class Trial:
         with importing():
             from slm_lab.experiment.report import Reporter
 
-        return Reporter(self.spec, self.run_dir, self.index, self._one_of_many)
+        return Reporter(self.spec, self.run_dir, self.task.trial, self.task.one_of_many)
 
     @contextmanager
     def _baseline(self) -> Iterator[Callable[[], float | None]]:
@@ -186,11 +202,7 @@ class Trial:
         if known is not None:
             yield lambda: known
             return
-        process = SPAWN.Process(
-            target=measure_main,
-            args=(self._cache, self.spec.env, self._imports, os.getpid()),
-            name="random-baseline",
-        )
+        process = measuring_process(self._cache, self.spec.env, self.task.imports)
 
         def measure() -> None:
             if process.pid is None:

@@ -1,6 +1,6 @@
 """Reads rows from a CSV, also while it is written, and from files of earlier versions."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -119,3 +119,8 @@ def _completed(columns: tuple[str, ...], values: FloatArray) -> tuple[tuple[str,
     episodes = epi - np.concatenate([[0.0], epi])[begin]
     added = np.stack([returns, np.full_like(returns, np.nan), final, episodes])
     return (*columns, *_ADDED), np.concatenate([values, added])
+
+
+def read_existing(files: Mapping[int, Path]) -> dict[int, Rows]:
+    """The rows of each file; a Session without a file has not started."""
+    return {session: read_rows(file) for session, file in files.items() if file.exists()}

@@ -4,11 +4,11 @@ import multiprocessing
 import os
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
 from multiprocessing.resource_tracker import ensure_running
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 from slm_lab.core.process import stop_signals_blocked
 from slm_lab.core.system_limits import limit_reached
@@ -42,12 +42,62 @@ def end(process: SpawnProcess) -> None:
 
 
 @final
+class Child:
+    """A spawned process that runs `target(*args, connection, parent)`, sends one result through the
+    connection, and exits."""
+
+    def __init__(self, target: Callable[..., None], args: Sequence[Any], name: str) -> None:
+        self._receiver, self._sender = SPAWN.Pipe(duplex=False)
+        every = (*args, self._sender, os.getpid())
+        self.process = SPAWN.Process(target=target, args=every, name=name)
+
+    def start(self) -> None:
+        """Starts it. Raises OSError at a limit of the system."""
+        try:
+            start(self.process)
+        except OSError:
+            self._receiver.close()
+            raise
+        finally:
+            self._sender.close()
+
+    @property
+    def waitables(self) -> list[Any]:
+        """Objects for `multiprocessing.connection.wait`, ready when it ends."""
+        return [self.process.sentinel, self._receiver]
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has sent its result or died."""
+        return not self.process.is_alive() or self._receiver.poll()
+
+    def end(self, seconds: float = EXIT_SECONDS) -> tuple[Any, str]:
+        """The result that it sent, None if it died first; and how it ended, for a message.
+
+        It has `seconds` to exit after its result.
+        """
+        result = None
+        with suppress(EOFError, OSError):
+            result = self._receiver.recv() if self._receiver.poll() else None
+        self.process.join(seconds)
+        self.kill()
+        code = self.process.exitcode
+        how = f"was killed by signal {-code}" if code and code < 0 else "ended early"
+        return result, f"process {how} (exit code {code})"
+
+    def kill(self) -> None:
+        """Kills it if it still runs, and waits for that."""
+        end(self.process)
+        self._receiver.close()
+
+
+@final
 class Processes:
     """A `Runner` with one process for each Session."""
 
     def __init__(self, board: StatusBoard) -> None:
         self._board = board
-        self._running: dict[int, tuple[SpawnProcess, Connection]] = {}
+        self._running: dict[int, Child] = {}
 
     @property
     def running(self) -> Collection[int]:
@@ -56,50 +106,35 @@ class Processes:
 
     def start(self, task: SessionTask) -> Ended | None:
         """Starts a process; returns the limit of the system that prevents it, if any."""
-        receiver, sender = SPAWN.Pipe(duplex=False)
-        process = SPAWN.Process(
-            target=session_main,
-            args=(task, self._board.raw, sender, os.getpid()),
-            name=f"session-{task.session}",
-        )
-        self._running[task.session] = (process, receiver)  # an interrupt here must not lose it
+        child = Child(session_main, (task, self._board.raw), f"session-{task.session}")
+        self._running[task.session] = child  # an interrupt here must not lose it
         try:
-            start(process)
+            child.start()
         except OSError as error:
             del self._running[task.session]
-            receiver.close()
             why = f"its process could not be started: {limit_reached(error) or error}"
             return Ended(task.session, None, why)
-        finally:
-            sender.close()
         return None
 
     def ended(self, seconds: float) -> list[Ended]:
         """Waits up to `seconds` for a process to end; returns those that have ended since."""
-        sentinels = [process.sentinel for process, _ in self._running.values()]
-        pipes = [pipe for _, pipe in self._running.values()]
-        wait([*sentinels, *pipes], seconds)
+        wait([each for child in self._running.values() for each in child.waitables], seconds)
         ended = []
-        for session, (process, pipe) in list(self._running.items()):
-            if process.is_alive() and not pipe.poll():
-                continue
-            result = _receive(pipe)
-            process.join(1.0 if self._board.user_waits else EXIT_SECONDS)
-            end(process)  # in case it hangs after sending its result
-            pipe.close()
-            del self._running[session]
-            ended.append(Ended(session, result, _cause(process.exitcode), process.exitcode))
+        for session, child in list(self._running.items()):
+            if child.has_ended:
+                result, how = child.end(1.0 if self._board.user_waits else EXIT_SECONDS)
+                del self._running[session]
+                ended.append(Ended(session, result, f"the {how}", child.process.exitcode))
         return ended
 
     def kill(self, session: int) -> None:
         """Kills the process of a Session; `ended` reports it later."""
-        self._running[session][0].kill()
+        self._running[session].process.kill()
 
     def close(self) -> None:
         """Kills all processes."""
-        for process, pipe in self._running.values():
-            end(process)
-            pipe.close()
+        for child in self._running.values():
+            child.kill()
         self._running.clear()
 
     def waits_for_disk(self, session: int) -> bool:
@@ -109,7 +144,7 @@ class Processes:
             return False
         with suppress(OSError):
             # The state follows the name, which is in brackets and may contain anything.
-            status = Path(f"/proc/{self._running[session][0].pid}/stat").read_text()
+            status = Path(f"/proc/{self._running[session].process.pid}/stat").read_text()
             return status.rpartition(") ")[2].startswith("D")
         return False
 
@@ -122,19 +157,3 @@ def run_sessions(
 ) -> list[SessionResult]:
     """Runs independent Sessions to their ends, at most `max_parallel` at a time."""
     return Supervisor(Processes(board), tasks, board, max_parallel=max_parallel).run(on_tick)
-
-
-def _receive(pipe: Connection) -> SessionResult | None:
-    """The result a process sent, or None if it died before sending one."""
-    try:
-        if pipe.poll():
-            result: SessionResult = pipe.recv()
-            return result
-    except (EOFError, OSError):
-        pass
-    return None
-
-
-def _cause(exit_code: int | None) -> str:
-    how = f"was killed by signal {-exit_code}" if exit_code and exit_code < 0 else "ended early"
-    return f"the process {how} (exit code {exit_code})"

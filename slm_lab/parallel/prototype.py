@@ -11,9 +11,8 @@ from slm_lab.agent.memory.memory import Memory, MemoryLayout
 from slm_lab.agent.net.device import resolve_device
 from slm_lab.env.make import make_env
 from slm_lab.env.vector_env import VectorEnv
-from slm_lab.session.devices import on_cpu
 from slm_lab.session.seeding import SessionSeeds
-from slm_lab.session.torch_setup import set_arithmetic
+from slm_lab.session.torch_setup import on_cpu, set_arithmetic
 from slm_lab.spec.schema.spec import Spec
 
 

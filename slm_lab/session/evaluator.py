@@ -1,4 +1,4 @@
-"""Greedy episodes of an agent, in environments separate from training."""
+"""Greedy episodes of an agent in environments separate from training, after and beside it."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import final
@@ -8,10 +8,11 @@ import numpy as np
 from slm_lab.agent.algorithm.algorithm import AgentSeeds
 from slm_lab.agent.build import build_agent
 from slm_lab.agent.optim.flat import FlatParameters
-from slm_lab.core.types import StateDict
+from slm_lab.core.types import FloatArray, StateDict
 from slm_lab.env.make import make_env
 from slm_lab.env.simulators.film import Film
 from slm_lab.env.vector_env import FinishedEpisodes
+from slm_lab.metrics.evaluation import EvaluationTracker
 from slm_lab.session.play_episodes import finished_episodes, join_episodes, step_bound
 from slm_lab.spec.schema.spec import Spec
 
@@ -51,9 +52,7 @@ class Evaluator:
 
     def load_snapshot(self, snapshot: StateDict) -> None:
         """Loads the weights ("flats") and "statistics" of a snapshot, as saved in "best"."""
-        for name, flat in self._agent.learner.flats.items():
-            flat.load_state_dict(snapshot["flats"][name])
-        self.env.statistics[:] = snapshot["statistics"]
+        load_snapshot(snapshot, self.networks, self.env.statistics)
 
     def play(self, per_env: int) -> FinishedEpisodes:
         """Plays `per_env` fresh episodes per environment. Raises LabError if one never ends."""
@@ -84,6 +83,15 @@ class Evaluator:
         self.env.close()
 
 
+def load_snapshot(
+    snapshot: StateDict, networks: Mapping[str, FlatParameters], statistics: FloatArray
+) -> None:
+    """Copies a snapshot's weights and statistics into the `networks` and `statistics` (S,)."""
+    for name, flat in networks.items():
+        flat.load_state_dict(snapshot["flats"][name])
+    statistics[:] = snapshot["statistics"]
+
+
 def snapshot_of(state: StateDict) -> StateDict:
     """The agent's snapshot (the "best" part) from a Session's full state (the "state" part)."""
     units = state["agent"]["learner"]["units"]
@@ -92,3 +100,47 @@ def snapshot_of(state: StateDict) -> StateDict:
         "flats": {name: unit["flat"] for name, unit in units.items()},
         "statistics": state["env"]["statistics"],
     }
+
+
+@final
+class RigorousEval:
+    """Plays one greedy episode in each of `num_envs` environments whenever `tracker` is due.
+
+    It shares only a snapshot with the training: no generator, weights or statistics. So evaluation
+    does not affect training.
+    """
+
+    def __init__(self, spec: Spec, num_envs: int, seed: int) -> None:
+        self.tracker = EvaluationTracker(spec.meta.eval_frequency, spec.env.max_frame)
+        self._evaluator = Evaluator(spec, num_envs, seed)
+        self._before = self._evaluator.state_dict()
+
+    def play(self, snapshot: StateDict, stop: Callable[[], bool]) -> FinishedEpisodes | None:
+        """The episodes of the agent in `snapshot`. Raises LabError if one does not end.
+
+        Returns None if `stop` became true before all ended; the evaluation is then rolled back.
+        """
+        self._before = self._evaluator.state_dict()
+        self._evaluator.load_snapshot(snapshot)
+        parts = list(self._evaluator.finished_episodes(1, stop))
+        if sum(len(part.env_index) for part in parts) < self._evaluator.env.num_envs:
+            self.take_back()
+            return None
+        return join_episodes(parts)
+
+    def take_back(self) -> None:
+        """Rolls back the last evaluation."""
+        self._evaluator.load_state_dict(self._before)
+
+    def state_dict(self) -> StateDict:
+        """State that later evaluations depend on."""
+        return {"evaluator": self._evaluator.state_dict(), "tracker": self.tracker.state_dict()}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores `state`."""
+        self._evaluator.load_state_dict(state["evaluator"])
+        self.tracker.load_state_dict(state["tracker"])
+
+    def close(self) -> None:
+        """Frees the environments."""
+        self._evaluator.close()

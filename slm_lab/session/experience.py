@@ -7,8 +7,9 @@ from typing import final
 from typing_extensions import override
 
 from slm_lab.agent.agent import Agent
-from slm_lab.core.types import StateDict
-from slm_lab.env.vector_env import FinishedEpisodes, VectorEnv
+from slm_lab.agent.batch import Act, VectorStep
+from slm_lab.core.types import Array, StateDict
+from slm_lab.env.vector_env import FinishedEpisodes, Step, VectorEnv
 from slm_lab.session.clock import Clock
 
 logger = logging.getLogger(__name__)
@@ -52,6 +53,13 @@ class Experience(ABC):
         """Frees all resources."""
 
 
+def observed(obs: Array, act: Act, step: Step) -> VectorStep:
+    """An environment's step as the agent observes it, with the `obs` that it acted on."""
+    return VectorStep(
+        obs, act, step.reward, step.terminated, step.truncated, step.next_obs, step.raw
+    )
+
+
 @final
 class Acting(Experience):
     """An agent in its own environments: act, step, observe."""
@@ -71,12 +79,10 @@ class Acting(Experience):
         agent, env = self._agent, self._env
         obs = env.obs
         act = agent.act(obs, self._clock.total_frame)
-        step = env.step(act.action)
+        result = env.step(act.action)
         self._clock.tick(env.num_envs)
-        agent.observe(
-            obs, act, step.reward, step.terminated, step.truncated, step.next_obs, step.raw
-        )
-        return step.finished
+        agent.observe(observed(obs, act, result))
+        return result.finished
 
     @property
     @override

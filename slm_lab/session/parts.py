@@ -14,10 +14,9 @@ from slm_lab.metrics.row import Row
 from slm_lab.metrics.tracker import Tracker
 from slm_lab.metrics.writer import RowFiles
 from slm_lab.session.clock import Clock
-from slm_lab.session.evaluator import snapshot_of
+from slm_lab.session.evaluator import RigorousEval, snapshot_of
 from slm_lab.session.experience import Experience
 from slm_lab.session.records import Records
-from slm_lab.session.rigorous_eval import RigorousEval
 from slm_lab.session.seeding import SessionSeeds
 from slm_lab.session.status_board import Flow
 from slm_lab.session.stopwatch import Stopwatch
@@ -134,7 +133,7 @@ def build_parts(
     """The parts of a fresh Session."""
     blueprint = strategy.blueprint
     gamma = spec.agent.algorithm.gamma or 1.0  # None: the Random agent does not discount
-    env = make_env(blueprint.env_spec(spec.env), seeds.env, gamma=gamma)
+    env = make_env(strategy.env_spec(spec.env), seeds.env, gamma=gamma)
     agent = build_agent(
         spec.agent,
         env.observation_space,
@@ -147,8 +146,8 @@ def build_parts(
         normalization=env.normalization,
         make_memory=blueprint.make_memory,
     )
-    clock = blueprint.clock(spec.env.max_frame)
-    experience = blueprint.experience(spec, agent, env, clock)
+    clock = strategy.clock(spec.env.max_frame)
+    experience = strategy.experience(spec, agent, env, clock)
     tracker = Tracker(
         spec.env.num_envs * blueprint.num_sessions,
         spec.log_frequency,
@@ -169,14 +168,14 @@ def build_parts(
 
 def restore(parts: SessionParts, manifest: Manifest) -> None:
     """Restores a Session from its checkpoint. Raises CheckpointError."""
-    records, learner = parts.records, parts.agent.learner
-    state, file = records.load(manifest), records.file(manifest)
+    store, learner = parts.records.store, parts.agent.learner
+    state, file = store.load(manifest), store.file(manifest)
     with reading(file):
         check_fits(snapshot_of(state), learner.flats, parts.env.statistics, file)
         check_optimizers(state["agent"]["learner"]["units"], learner.train_state.optimizers, file)
         parts.load_state_dict(state)
     if parts.agent.log is not None:
-        records.load_log(manifest, parts.agent.log)
+        store.load_log(manifest, parts.agent.log)
     parts.experience.resume(state)
 
 

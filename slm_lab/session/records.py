@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import final
 
 from slm_lab.agent.memory.memory import AppendLog
@@ -12,7 +11,6 @@ from slm_lab.core.types import StateDict
 from slm_lab.metrics.row import Cell, Row
 from slm_lab.metrics.writer import Extent, RowFiles
 from slm_lab.storage.checkpoint import CheckpointStore, what_remains
-from slm_lab.storage.manifest import Manifest
 from slm_lab.storage.run_dir import SessionPaths
 
 
@@ -22,7 +20,7 @@ class Records:
 
     def __init__(self, paths: SessionPaths) -> None:
         self._paths = paths
-        self._store = CheckpointStore(paths.models, paths.prefix)
+        self.store = CheckpointStore(paths.models, paths.prefix)
         self._best: StateDict | None = None
         self.start_clock()
 
@@ -33,22 +31,6 @@ class Records:
         current frame."""
         with self._writing_rows(frame):
             self._rows = RowFiles(self._paths.info, columns, extents)
-
-    def manifest(self) -> Manifest | None:
-        """The manifest of the newest checkpoint; None if there is no checkpoint."""
-        return self._store.manifest()
-
-    def load(self, manifest: Manifest) -> StateDict:
-        """The saved state. Raises CheckpointError if the file differs from what was written."""
-        return self._store.load(manifest)
-
-    def file(self, manifest: Manifest) -> Path:
-        """The file of the saved state."""
-        return self._store.file(manifest)
-
-    def load_log(self, manifest: Manifest, log: AppendLog) -> None:
-        """Loads the saved steps into `log`, see CheckpointStore."""
-        self._store.load_log(manifest, log)
 
     def append(self, name: str, row: Row) -> None:
         """Adds a row to the file `name`. Raises CheckpointError if the disk is full."""
@@ -88,7 +70,7 @@ class Records:
         parts = {"state": state}
         if self._best is not None:
             parts["best"] = self._best
-        self._store.save(frame, rows, parts, finished, log, commit_barrier)
+        self.store.save(frame, rows, parts, finished, log, commit_barrier)
         self._best = None
         self.start_clock()
         return list(parts)
@@ -96,8 +78,8 @@ class Records:
     def save_copy(self, frame: int, state: StateDict) -> str:
         """Writes a faulty state for a person to inspect; returns the frame and file as text."""
         path = self._paths.models / f"{self._paths.prefix}_nonfinite_{frame}.pt"
-        self._store.save_copy(path, state)
-        last = self.manifest()
+        self.store.save_copy(path, state)
+        last = self.store.manifest()
         kept = "there is no checkpoint before it"
         if last is not None:
             kept = f"last good checkpoint at frame {last.frame}"
@@ -115,5 +97,5 @@ class Records:
         except OSError as error:
             raise CheckpointError(
                 f"cannot write rows to {self._paths.info} at frame {frame}: "
-                f"{error.strerror or error}; {what_remains(self.manifest())}"
+                f"{error.strerror or error}; {what_remains(self.store.manifest())}"
             ) from error

@@ -55,7 +55,7 @@ class Session:
         self._on_row = on_row
         self._checks = AgentChecks(self.agent) if checked else None
         self._granted_end: Vote | None = None
-        manifest = self.records.manifest() if resume or replaces is not None else None
+        manifest = self.records.store.manifest() if resume or replaces is not None else None
         if manifest is not None:
             restore(parts, manifest)
         open_rows(parts, manifest, replaces)

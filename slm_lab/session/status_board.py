@@ -1,6 +1,5 @@
 """Shared memory of a Trial's parent and its Sessions: progress, clocks and flags."""
 
-import ctypes
 from copy import copy
 from dataclasses import dataclass
 from enum import IntEnum
@@ -9,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from slm_lab.core.types import FloatArray, IntArray
+from slm_lab.core.types import Array, IntArray
 
 
 class Phase(IntEnum):
@@ -65,6 +64,8 @@ EARLY = END - 2
 
 FLAGS = ("stop", "save")
 SLOTS = ("frame", "at_barrier", "checkpointed", "paused_us", "solved", "saving")
+RECORD = np.dtype([*((name, np.int64) for name in SLOTS), *((name, np.float64) for name in FIELDS)])
+"""One Session's part of the board."""
 
 
 class StatusBoard:
@@ -76,18 +77,15 @@ class StatusBoard:
 
     def __init__(self, raw: Any, num_sessions: int) -> None:
         self.raw = raw
-        count = num_sessions * len(FIELDS)
         self._flags: IntArray = np.frombuffer(raw, np.int64, len(FLAGS))
-        slots: IntArray = np.frombuffer(raw, np.int64, num_sessions * len(SLOTS), 8 * len(FLAGS))
-        offset = 8 * (len(FLAGS) + num_sessions * len(SLOTS))
-        cells: FloatArray = np.frombuffer(raw, np.float64, count, offset)
-        self._show(slots.reshape(len(SLOTS), -1), cells.reshape(-1, len(FIELDS)))
+        self._show(np.frombuffer(raw, RECORD, num_sessions, 8 * len(FLAGS)))
         self.reasons: dict[int, str] = {}
         """Why Sessions last failed or restarted, as known to this process; not shared."""
 
-    def _show(self, slots: IntArray, cells: FloatArray) -> None:
-        self.num_sessions = len(cells)
-        self._slots, self._cells = slots, cells
+    def _show(self, records: Array) -> None:
+        self.num_sessions = len(records)
+        self.records = records
+        """(W,) of `RECORD`."""
         (
             self.clock_slots,
             self.at_barrier,
@@ -95,7 +93,7 @@ class StatusBoard:
             self.paused_us,
             self.solved,
             self.saving,
-        ) = slots
+        ) = (records[name] for name in SLOTS)
         """(W,) each, in this order: frames; the number of the checkpoint a Session pauses for, 0
         while it steps; the last checkpoint it completed; µs that the last one kept it from
         training; 1 once it has reached the target return; 1 while it writes a checkpoint without
@@ -104,43 +102,41 @@ class StatusBoard:
     @classmethod
     def allocate(cls, context: SpawnContext, num_sessions: int) -> "StatusBoard":
         """A fresh board in shared memory; `board.raw` is passed to spawned processes."""
-        size = len(FLAGS) + num_sessions * (len(SLOTS) + len(FIELDS))
-        raw = context.RawArray(ctypes.c_int64, size)
-        board = cls(raw, num_sessions)
-        board._cells[:, 2:] = np.nan
+        board = cls(
+            context.RawArray("b", 8 * len(FLAGS) + num_sessions * RECORD.itemsize), num_sessions
+        )
+        for name in FIELDS[2:]:
+            board.records[name] = np.nan
         return board
 
     def part(self, sessions: range) -> "StatusBoard":
         """A view of the same memory for consecutive `sessions`; the first becomes number 0."""
-        part, cut = copy(self), slice(sessions.start, sessions.stop)
-        part._show(self._slots[:, cut], self._cells[cut])
+        part = copy(self)
+        part._show(self.records[sessions.start : sessions.stop])
         return part
-
-    def of_session(self, session: int) -> tuple[IntArray, FloatArray]:
-        """Views of one Session's slots and fields, in shared memory."""
-        return self._slots[:, session], self._cells[session]
 
     def write(self, session: int, **numbers: float | None) -> None:
         """Sets some of a Session's fields."""
         for name, number in numbers.items():
-            self._cells[session, FIELDS.index(name)] = np.nan if number is None else number
+            self.records[name][session] = np.nan if number is None else number
 
     def read(self, session: int) -> SessionProgress:
         """The progress that a Session last wrote."""
-        cells = self._cells[session, : len(PROGRESS_FIELDS)]
-        phase, restarts, *numbers = (float(cell) for cell in cells)
+        record = self.records[session]
+        phase, restarts, *numbers = (float(record[name]) for name in PROGRESS_FIELDS)
         fps, recent, best = (None if np.isnan(n) else n for n in numbers)
-        frame = int(self.clock_slots[session])
-        return SessionProgress(Phase(int(phase)), frame, int(restarts), fps, recent, best)
+        return SessionProgress(
+            Phase(int(phase)), int(record["frame"]), int(restarts), fps, recent, best
+        )
 
     def flow(self, session: int) -> Flow | None:
         """The flow that a learner last wrote; None if it wrote none, or is no learner."""
-        numbers = self._cells[session, len(PROGRESS_FIELDS) :]
-        return None if np.isnan(numbers).all() else Flow(*map(float, numbers))
+        numbers = [float(self.records[name][session]) for name in Flow._fields]
+        return None if np.isnan(numbers).all() else Flow(*numbers)
 
     def phase(self, session: int) -> Phase:
         """The phase of a Session."""
-        return Phase(int(self._cells[session, 0]))
+        return Phase(int(self.records["phase"][session]))
 
     def request_stop(self, user_waits: bool = True) -> None:
         """Asks every Session to save and end at its next step. If the user waits, a Session whose

@@ -41,9 +41,9 @@ class Vote(IntEnum):
         return self in (Vote.FINISH, Vote.STOP)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Blueprint:
-    """The settings a Session is built with. By default it acts in its own environments."""
+    """The settings a Session is built with."""
 
     clock_slots: IntArray
     """(W,) frames of the Sessions that share the budget."""
@@ -59,18 +59,6 @@ class Blueprint:
     """The learner's correction for samples of an older policy."""
     make_memory: Callable[[MemoryLayout], Memory[Any]] | None = None
     """Makes a memory that replaces the spec's."""
-
-    def clock(self, max_frame: int) -> Clock:
-        """The clock that counts the frame budget."""
-        return Clock(self.clock_slots, self.index, max_frame)
-
-    def env_spec(self, env: EnvSpec) -> EnvSpec:
-        """The environments that this Session makes."""
-        return env
-
-    def experience(self, spec: Spec, agent: Agent, env: VectorEnv, clock: Clock) -> Experience:
-        """The source of its steps."""
-        return Acting(agent, env, clock, spec.env.name)
 
 
 class StartBarrier:
@@ -175,6 +163,18 @@ class Strategy:
         self.ballot = ballot or Ballot()
         self.episodes = episodes or EpisodeExchange()
         self.checkpoint = checkpoint or JointCheckpoint()
+
+    def clock(self, max_frame: int) -> Clock:
+        """The clock that counts the frame budget."""
+        return Clock(self.blueprint.clock_slots, self.blueprint.index, max_frame)
+
+    def env_spec(self, env: EnvSpec) -> EnvSpec:
+        """The environments that this Session makes."""
+        return env
+
+    def experience(self, spec: Spec, agent: Agent, env: VectorEnv, clock: Clock) -> Experience:
+        """The source of its steps; by default it acts in its own environments."""
+        return Acting(agent, env, clock, spec.env.name)
 
     def join(self, agent: Agent, env: VectorEnv) -> None:
         """Shares the weights and statistics of a fresh or restored Session."""

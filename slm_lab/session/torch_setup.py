@@ -1,15 +1,26 @@
-"""Torch settings of a process that trains or plays."""
+"""Torch settings of a process that trains or plays, and the devices of its networks."""
 
 import torch
+
+from slm_lab.spec.schema.agent import AgentSpec
 
 
 def set_arithmetic(threads: int) -> None:
     """Uses `threads` threads per operation and flushes subnormal floats to zero.
 
     Every process of a run uses the same settings, because both change the last bits. Adam's moments
-    of weights behind a dead unit decay into subnormal numbers (below 1e-38), on which a CPU is a
-    hundred times slower. After 2 000 updates of a small ReLU network a fifth were subnormal, and
-    Adam's step took 76 µs instead of 11.
+    of weights behind a dead unit decay into subnormal numbers (below 1e-38), on which a CPU is up
+    to a hundred times slower.
     """
     torch.set_num_threads(threads)
     torch.set_flush_denormal(True)
+
+
+def on_cpu(agent: AgentSpec, only: object = None) -> AgentSpec:
+    """The spec with all nets on the CPU, or only those whose `gpu` equals `only`."""
+    moved = {
+        key: net.model_copy(update={"gpu": False})
+        for key, net in agent.nets.items()
+        if only in (None, net.gpu)
+    }
+    return agent.model_copy(update=moved)

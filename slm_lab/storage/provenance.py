@@ -29,7 +29,7 @@ def provenance(root_seed: int) -> dict[str, Any]:
         "started": datetime.now(UTC).isoformat(),
         "random_seed": root_seed,
         "git_sha": git_sha(),
-        "packages": {name: found for name in PACKAGES if (found := _version(name))},
+        "packages": {name: found for name in PACKAGES if (found := installed(name))},
         "python": platform.python_version(),
         "machine": {
             "platform": platform.platform(),
@@ -59,7 +59,8 @@ def _git(folder: Path, *args: str) -> str | None:
     return done.stdout.strip()
 
 
-def _version(package: str) -> str | None:
+def installed(package: str) -> str | None:
+    """The version of a package; None if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:

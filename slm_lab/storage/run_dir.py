@@ -22,6 +22,10 @@ STAMP = "%Y_%m_%d_%H%M%S"
 _STAMP_PATTERN = re.compile(r"_(\d{4}_\d{2}_\d{2}_\d{6})(?:_(\d+))?$")
 
 
+_SPEC_END = "_spec.json"
+_OF_TRIAL = re.compile(r"_t(\d+)$")
+
+
 @dataclass(frozen=True)
 class SessionPaths:
     """The files of one Session."""
@@ -151,6 +155,30 @@ class RunDir:
             raise UsageError(f"{root} is not a run of {spec_name}: it has no {run.spec_file.name}")
         return run
 
+    @classmethod
+    def at(cls, root: Path) -> "RunDir | None":
+        """The run in the folder `root`, found by its spec file; None if there is none.
+
+        Its `spec_name` is the one in file names.
+        """
+        stems = {file.name.removesuffix(_SPEC_END) for file in root.glob(f"*{_SPEC_END}")}
+        own = [stem for stem in stems if _OF_TRIAL.sub("", stem) not in stems - {stem}]
+        return cls(root, own[0]) if len(own) == 1 else None
+
+    @property
+    def trials(self) -> list[int]:
+        """The numbers of the Trials that have begun."""
+        numbers = (
+            _OF_TRIAL.search(file.name.removesuffix(_SPEC_END))
+            for file in self.root.glob(f"{self.prefix}_t*{_SPEC_END}")
+        )
+        return sorted(int(number[1]) for number in numbers if number)
+
+    def age(self) -> tuple[bool, datetime]:
+        """A sort key: whether it is not a dev run, and its start time."""
+        match = _STAMP_PATTERN.search(self.root.name)
+        return _age(self.spec_file, match[1] if match else "")
+
     @property
     def prefix(self) -> str:
         """The prefix of the run's file names."""
@@ -159,7 +187,7 @@ class RunDir:
     @property
     def spec_file(self) -> Path:
         """The resolved spec, with everything needed to run it again."""
-        return self.root / f"{self.prefix}_spec.json"
+        return self.root / f"{self.prefix}{_SPEC_END}"
 
     @property
     def search_record(self) -> Path:
@@ -172,7 +200,7 @@ class RunDir:
 
     def trial_spec_file(self, trial: int) -> Path:
         """The spec of one Trial."""
-        return self.root / f"{self.trial_prefix(trial)}_spec.json"
+        return self.root / f"{self.trial_prefix(trial)}{_SPEC_END}"
 
     def trial_metrics_file(self, trial: int) -> Path:
         """The scalar metrics of one Trial."""

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from slm_lab.core.errors import Problem, SpecError, UsageError
+from slm_lab.core.registry import nearest_name
 from slm_lab.spec.load import spec_names
 from slm_lab.spec.read import find_file, read_file, shipped_name
 from slm_lab.storage.run_dir import RunDir
@@ -36,6 +37,35 @@ def find_saved(target: str, data_dir: Path, spec_name: str) -> tuple[RunDir, int
     if folder != "latest" and _folder(folder, data_dir).is_dir():
         return RunDir.open(_folder(folder, data_dir), spec_name), trial
     return find_run(folder, data_dir, spec_name, of_search=trial is not None), trial
+
+
+def find_folder(target: str, data_dir: Path) -> tuple[RunDir, int | None]:
+    """A run folder, and the trial number if the target is FOLDER:t3.
+
+    FOLDER is a path, a name in `data_dir`, a beginning that one name alone has, or "latest", the
+    newest run that is not a dev run. Raises UsageError if there is none, or several.
+    """
+    named = _TRIAL_TARGET.fullmatch(target)
+    folder, trial = (named[1], int(named[2])) if named is not None else (target, None)
+    path = _folder(folder, data_dir)
+    if path.is_dir():
+        run_dir = RunDir.at(path)
+        if run_dir is None:
+            raise UsageError(f"{path} is no run folder: it has no {{spec_name}}_spec.json")
+        return run_dir, trial
+    inside = sorted(data_dir.iterdir()) if data_dir.is_dir() else []
+    runs = [run for each in inside if each.is_dir() and (run := RunDir.at(each)) is not None]
+    if folder == "latest" and runs:
+        return max(runs, key=RunDir.age), trial
+    fitting = [run for run in runs if run.root.name.startswith(folder)]
+    if len(fitting) == 1:
+        return fitting[0], trial
+    if fitting:
+        listed = ", ".join(run.root.name for run in fitting[-3:])
+        raise UsageError(f"{len(fitting)} runs in {data_dir} begin with {folder}, such as {listed}")
+    nearest = nearest_name(folder, [run.root.name for run in runs])
+    hint = f"; did you mean {nearest}?" if nearest else ""
+    raise UsageError(f"there is no run folder {folder}, here or in {data_dir}{hint}")
 
 
 def _folder(target: str, data_dir: Path) -> Path:

@@ -29,4 +29,4 @@ def probes_with_exact_state() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def whole_runs(tmp_path_factory, probes_with_exact_state) -> WholeRuns:
     """Uninterrupted runs of rows of the table."""
-    return WholeRuns(tmp_path_factory.mktemp("whole"))
+    return WholeRuns(tmp_path_factory)

@@ -14,6 +14,7 @@ from slm_lab.agent.build import build_agent
 from slm_lab.core.types import Array, StateDict
 from slm_lab.env.make import make_env
 from slm_lab.env.vector_env import Step, VectorEnv
+from slm_lab.session.experience import observed
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.serialization import from_plain, to_plain
 
@@ -44,9 +45,8 @@ class Play:
         act = self.agent.act(obs, self.frame)
         step = self.env.step(act.action)
         self.frame += self.env.num_envs
-        endings = step.reward, step.terminated, step.truncated, step.next_obs, step.raw
         for agent in (self.agent, *onlookers):
-            agent.observe(obs, act, *endings)
+            agent.observe(observed(obs, act, step))
         self.obs = step.obs
         return obs, step
 

@@ -1,5 +1,6 @@
 """Whole runs of rows of the table, kept for the suites that compare others with them."""
 
+import pickle
 import random
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -7,13 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+import pytest
 import torch
 from pandas.testing import assert_frame_equal
 from torch import Tensor
 
 from slm_lab.session.session import Session
 from tests.contract.table import ALGORITHM_ROWS
-from tests.support import rows, run_session
+from tests.support import made_once, rows, run_session
 
 
 class WholeRun(NamedTuple):
@@ -27,24 +29,26 @@ class WholeRun(NamedTuple):
 
 
 class WholeRuns:
-    """Runs by (algorithm, variant), each made when it is first asked for."""
+    """Runs by (algorithm, variant), each made when a worker of pytest first asks for it."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._runs: dict[tuple[str, str], WholeRun] = {}
+    def __init__(self, factory: pytest.TempPathFactory) -> None:
+        self._factory = factory
 
     def get(self, name: str, variant: str) -> WholeRun:
         """The run of the row under seed 0, with the global generators in a state of their own."""
-        if (name, variant) not in self._runs:
+
+        def make(folder: Path) -> None:
             poison_global_generators(0)
             before = global_generators()
-            row = ALGORITHM_ROWS[name][variant]
-            session = run_session(row.spec, self._folder / f"{name}_{variant}")
+            session = run_session(ALGORITHM_ROWS[name][variant].spec, folder)
             drew = global_generators() != before
-            self._runs[name, variant] = WholeRun(
-                rows(session), vectors(session), drew, session.agent.learner.opt_step
-            )
-        return self._runs[name, variant]
+            opt_step = session.agent.learner.opt_step
+            whole = WholeRun(rows(session), vectors(session), drew, opt_step)
+            (folder / "whole").write_bytes(pickle.dumps(whole))
+
+        folder = made_once(self._factory, f"{name}_{variant}", make)
+        whole: WholeRun = pickle.loads((folder / "whole").read_bytes())
+        return whole
 
 
 def vectors(session: Session) -> dict[str, Tensor]:

@@ -30,7 +30,7 @@ ONE_EACH = pytest.mark.parametrize(
 )
 
 
-WHOLE_ROLLOUTS = {"log_frequency": 128, "max_frame": 640}
+WHOLE_ROLLOUTS = {"log_frequency": 128, "max_frame": 384}
 """Of every row: a Session writes and ends between two steps, a learner between two unrolls."""
 
 
@@ -76,8 +76,8 @@ def test_resumed_actors_in_turn_train_as_if_they_had_not_stopped(case, tmp_path)
     flow = {"publish_frequency": 2, "unroll_length": 8}
     spec = played_in_turn(case, 2, **flow)
     whole = run_session(spec, tmp_path / "whole", serially=True)
-    stopped = run_session(spec, tmp_path / "cut", on_row=stop_at(300), serially=True)
-    assert 300 <= stopped.clock.frame < 450
+    stopped = run_session(spec, tmp_path / "cut", on_row=stop_at(200), serially=True)
+    assert 200 <= stopped.clock.frame < 350
     resumed = run_session(spec, tmp_path / "cut", resume=True, serially=True)
     assert whole.agent.learner.opt_step > stopped.agent.learner.opt_step > 0
     assert_same_run(resumed, whole, without=PipelineStats.columns)

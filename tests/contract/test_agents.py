@@ -15,8 +15,8 @@ from tests.contract.table import ALGORITHM_ROWS, cases
 
 EVERY = pytest.mark.parametrize("case", cases(ALGORITHM_ROWS))
 THAT_LEARNS = pytest.mark.parametrize("case", cases(ALGORITHM_ROWS, learning=True))
-STEPS = 150
-"""Vector steps in which every row learns more than once: 600 frames."""
+STEPS = 100
+"""Vector steps in which every row learns more than once: 400 frames."""
 
 
 @pytest.fixture

@@ -30,14 +30,20 @@ ONE_EACH = pytest.mark.parametrize("case", with_slow(FIRST, [c for c in FIRST if
 
 
 @pytest.fixture
-def spec(case):
-    return ALGORITHM_ROWS[case[0]][case[1]].spec
+def row(case):
+    return ALGORITHM_ROWS[case[0]][case[1]]
+
+
+@pytest.fixture
+def spec(row):
+    """With frames for several rows of each of two ranks."""
+    return row.with_budget(600)
 
 
 @EVERY
-def test_one_rank_trains_as_one_process_does(case, spec, whole_runs, tmp_path):
+def test_one_rank_trains_as_one_process_does(case, row, whole_runs, tmp_path):
     rank = Rank(0, StatusBoard.allocate(SPAWN, 1), GroupBuffers.of(1))
-    session = run_session(spec, tmp_path, rank=rank)
+    session = run_session(row.spec, tmp_path, rank=rank)
     assert_same_run(session, whole_runs.get(*case))
 
 

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from tests.faults.lab import LAB, Done
+from tests.support import made_once
 
 DOCS = Path(__file__).parents[2] / "docs"
 PACKAGE = DOCS / "examples" / "lab_extras"
@@ -31,14 +32,16 @@ def call(args, cwd, path):
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
     """A folder with the package as pip leaves it."""
-    folder = tmp_path_factory.mktemp("installed")
-    source = folder / "source"  # a copy: building writes beside the source
-    shutil.copytree(PACKAGE, source, ignore=shutil.ignore_patterns("__pycache__"))
-    options = ["--no-deps", "--no-build-isolation", "--no-index", "--quiet"]
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", *options]
-    done = call([*pip, "--target", str(folder / "site"), str(source)], folder, "")
-    assert done.code == 0, done.err
-    return folder / "site"
+
+    def make(folder):
+        source = folder / "source"  # a copy: building writes beside the source
+        shutil.copytree(PACKAGE, source, ignore=shutil.ignore_patterns("__pycache__"))
+        options = ["--no-deps", "--no-build-isolation", "--no-index", "--quiet"]
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", *options]
+        done = call([*pip, "--target", str(folder / "site"), str(source)], folder, "")
+        assert done.code == 0, done.err
+
+    return made_once(tmp_path_factory, "installed", make) / "site"
 
 
 @pytest.fixture

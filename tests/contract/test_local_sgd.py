@@ -56,14 +56,20 @@ def kind():
 
 
 @pytest.fixture
-def spec(case):
-    return ALGORITHM_ROWS[case[0]][case[1]].spec
+def row(case):
+    return ALGORITHM_ROWS[case[0]][case[1]]
+
+
+@pytest.fixture
+def spec(row):
+    """With frames for several rows of each of two ranks."""
+    return row.with_budget(600)
 
 
 @ONE_EACH
-def test_one_rank_trains_as_a_session_alone(case, spec, kind, whole_runs, tmp_path):
+def test_one_rank_trains_as_a_session_alone(case, row, kind, whole_runs, tmp_path):
     rank = Rank(0, StatusBoard.allocate(SPAWN, 1), GroupBuffers.of(1), kind)
-    session = run_session(spec, tmp_path, rank=rank)
+    session = run_session(row.spec, tmp_path, rank=rank)
     assert_same_run(session, whole_runs.get(*case))
 
 
@@ -108,6 +114,7 @@ def quick(**changes):
     return ppo(**{**together, **sizes, "agent__algorithm__time_horizon": 32, **changes})
 
 
+@pytest.mark.slow
 def test_after_a_rank_was_killed_all_resume_and_spend_the_budget(package, tmp_path):
     write_spec(tmp_path, quick())
     (tmp_path / "data").mkdir()

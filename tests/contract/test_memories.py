@@ -1,5 +1,6 @@
 """What every memory does, on one and the same stream of steps."""
 
+import copy
 import functools
 from dataclasses import asdict
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from slm_lab.agent.batch import Act, Rollout, TransitionSource
+from slm_lab.agent.batch import Act, Rollout, TransitionSource, VectorStep
 from slm_lab.core.registry import MEMORIES
 from slm_lab.spec import builtin as _builtin  # registers the lab's own parts  # noqa: F401
 from tests.contract.parts_table import MEMORY_ROWS
@@ -37,14 +38,8 @@ def stream():
         next_obs[terminated | truncated] += 0.5  # where an episode ends in is not where one begins
         numbers = rng.normal(size=(3, N)).astype(np.float32)
         act = Act(t * N + np.arange(N), numbers[0], numbers[1], t // 10)
-        yield [obs, act, numbers[2], terminated, truncated, next_obs.astype(np.float32)]
-
-
-def copied(step):
-    """The step in arrays of its own."""
-    obs, act, *rest = step
-    arrays = (a.copy() for a in act[:3])
-    return [obs.copy(), Act(*arrays, act.version), *(a.copy() for a in rest)]
+        next_obs = next_obs.astype(np.float32)
+        yield VectorStep(obs, act, numbers[2], terminated, truncated, next_obs)
 
 
 @functools.singledispatch
@@ -73,7 +68,7 @@ def batches(memory, steps, first=0):
     """By step, what a memory that is given these steps has to learn from."""
     found = {}
     for t, step in enumerate(steps, first):
-        memory.add(*step)
+        memory.add(step)
         if memory.ready():
             found[t] = content(memory.take(), t * N)
     return found
@@ -92,7 +87,7 @@ def test_what_was_taken_is_not_there_again(case):
     name, variant = case
     several = MEMORY_ROWS[name][variant].horizon > 1
     for step in stream():
-        memory.add(*step)
+        memory.add(step)
         if memory.ready():
             content(memory.take(), 0)
             assert not (several and memory.ready())
@@ -109,13 +104,12 @@ def test_an_observation_keeps_its_action(case):
 
 @ALL
 def test_the_caller_may_reuse_its_arrays(case):
-    expected = batches(build(case), map(copied, stream()))
+    expected = batches(build(case), map(copy.deepcopy, stream()))
 
     def overwritten():
-        for step in map(copied, stream()):
+        for step in map(copy.deepcopy, stream()):
             yield step
-            obs, act, *rest = step
-            for array in (obs, *act[:3], *rest):
+            for array in (step.obs, *step.act[:3], *step[2:6]):
                 array[...] = 1 if array.dtype == np.bool_ else -7
 
     assert same(batches(build(case), overwritten()), expected)
@@ -152,19 +146,18 @@ def test_what_was_saved_stays_as_it_was(case):
 def test_to_break_off_is_to_have_truncated_the_last_step(case, when):
     """And the last observations may be reused like all others."""
     steps = list(stream())
-    obs, act, reward, terminated, _, next_obs = steps[when - 1]
-    nowhere, everywhere = np.zeros_like(terminated), np.ones_like(terminated)
-    running = [obs, act, reward, nowhere, nowhere, next_obs]
-    truncated = [obs, act, reward, nowhere, everywhere, next_obs]
+    nowhere, everywhere = np.zeros(N, bool), np.ones(N, bool)
+    running = steps[when - 1]._replace(terminated=nowhere, truncated=nowhere)
+    truncated = running._replace(truncated=everywhere)
 
     memory, expected = build(case), build(case)
     batches(memory, steps[: when - 1])
     batches(expected, steps[: when - 1])
-    memory.add(*running)
-    last_obs = next_obs.copy()
+    memory.add(running)
+    last_obs = running.next_obs.copy()
     memory.break_off(last_obs)
     last_obs[...] = -7
-    expected.add(*truncated)
+    expected.add(truncated)
     assert memory.ready() == expected.ready()
     if memory.ready():
         assert same(content(memory.take(), when), content(expected.take(), when))

@@ -62,7 +62,7 @@ def whole(tmp_path_factory):
 @pytest.mark.parametrize("memory", MEMORIES)
 def test_a_run_stopped_after_several_checkpoints_and_resumed(memory, whole, tmp_path):
     stopped = run_session(spec_of(memory), tmp_path, on_row=stop_at(STOP))
-    manifest = stopped.records.manifest()
+    manifest = stopped.records.store.manifest()
     assert manifest.serial > 7
     assert len(manifest.segments) > 1
     assert stopped.agent.log.first > MAX_SIZE
@@ -86,7 +86,7 @@ def test_a_run_killed_while_a_checkpoint_is_written_and_resumed(call, at, whole,
     with pytest.raises(Killed):
         session.run()
     session.close()
-    assert 0 < session.records.manifest().frame < STOP
+    assert 0 < session.records.store.manifest().frame < STOP
     resumed = run_session(spec_of("prioritized"), tmp_path, resume=True)
     assert_same_agent(resumed, whole("prioritized"))
 
@@ -97,12 +97,12 @@ def test_a_run_resumed_from_the_checkpoint_before_one_that_is_damaged(
     memory, part, whole, tmp_path
 ):
     stopped = run_session(spec_of(memory), tmp_path, on_row=stop_at(STOP))
-    newest = stopped.records.manifest()
+    newest = stopped.records.store.manifest()
     name = newest.segments[-1].name if part == "steps" else newest.files["state"]["name"]
     (stopped.paths.models / name).write_bytes(b"damaged")
     (line,) = settle([stopped.paths])
     assert name in line
-    assert stopped.records.manifest().serial == newest.serial - 1
+    assert stopped.records.store.manifest().serial == newest.serial - 1
     resumed = run_session(spec_of(memory), tmp_path, resume=True)
     assert_same_agent(resumed, whole(memory))
 
@@ -134,9 +134,9 @@ def test_episodes_that_were_broken_off_stay_so_in_the_checkpoints_after_it(tmp_p
 
 def test_looking_at_the_latest_agent_reads_no_steps(tmp_path):
     session = run_session(spec_of("uniform"), tmp_path)
-    for segment in session.records.manifest().segments:
+    for segment in session.records.store.manifest().segments:
         (session.paths.models / segment.name).unlink()
-    state = session.records.load(session.records.manifest())
+    state = session.records.store.load(session.records.store.manifest())
     assert same(state["agent"]["learner"], session.agent.learner.state_dict())
 
 

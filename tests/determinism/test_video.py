@@ -92,7 +92,7 @@ def test_a_video_shows_the_greedy_episode_of_the_agent_as_it_was(tmp_path, caplo
 
     spec = recorded("cartpole", record_video=300)
     session = run_session(spec, tmp_path, on_row=keep)
-    seed = np.random.SeedSequence([session.parts.video._seed, 300]).generate_state(1)[0]
+    seed = np.random.SeedSequence([session_seeds(0, 0, 0).video, 300]).generate_state(1)[0]
     evaluator = Evaluator(spec, 1, int(seed))
     evaluator.load_snapshot(kept[300])
     (episode_return,), (length,) = evaluator.play(1)[1:]

@@ -1,17 +1,25 @@
 """Runs that several tests look at, each made once."""
 
+import json
+from dataclasses import asdict
+
 import pytest
 
-from tests.faults.lab import call, command, write_spec
-from tests.support import ppo
+from tests.faults.lab import Done, call, command, write_spec
+from tests.support import made_once, ppo
 
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory):
     """A folder with a run of two Sessions that came to its end, and how it ended."""
-    folder = tmp_path_factory.mktemp("finished")
-    write_spec(folder, ppo(meta__max_session=2))
-    return folder, call(command(folder, "train"), folder)
+
+    def make(folder):
+        write_spec(folder, ppo(meta__max_session=2))
+        done = call(command(folder, "train"), folder)
+        (folder / "done.json").write_text(json.dumps(asdict(done)))
+
+    folder = made_once(tmp_path_factory, "finished", make)
+    return folder, Done(**json.loads((folder / "done.json").read_text()))
 
 
 @pytest.fixture

@@ -1,13 +1,14 @@
 """Actors and learners that are killed, raise, hang or are stopped: what was learned survives."""
 
 import os
+import re
 import shutil
 import signal
 from pathlib import Path
 
 import pytest
 
-from slm_lab.experiment.trial import Trial
+from slm_lab.experiment.trial import Trial, TrialTask
 from slm_lab.metrics.reader import read_rows
 from slm_lab.parallel.actor_learner import launch as actor_learner
 from slm_lab.spec.load import load_spec
@@ -17,6 +18,7 @@ from tests.faults.lab import (
     NAME,
     all_gone,
     call,
+    call_here,
     command,
     interrupt,
     manifest,
@@ -94,6 +96,10 @@ def restarts(folder):
     return [each["restarts"] for each in sessions(folder)]
 
 
+def logs(folder):
+    return {path.name: path.read_bytes() for path in (run_folder(folder) / "log").glob("*.log")}
+
+
 def saved(folder):
     return read_manifest(manifest(folder))
 
@@ -127,9 +133,11 @@ def learns(running, folder, rows=2):
 def finish(folder, *options):
     """Resumes the run and trains some frames more."""
     last = saved(folder).frame + 2000
-    done = call(command(folder, "train@latest", "-s", f"env.max_frame={last}", *options), folder)
+    start = call if options else call_here  # what a plug-in registers must not stay here
+    done = start(command(folder, "train@latest", "-s", f"env.max_frame={last}", *options), folder)
     assert (done.code, done.err) == (0, "")
     assert_trained_on_everything(folder, last)
+    return done
 
 
 def test_a_killed_actor_is_replaced_and_the_whole_budget_is_learned_from(folder):
@@ -176,7 +184,13 @@ def test_ctrl_c_saves_what_was_learned_within_seconds(folder):
     assert (done.code, done.err) == (130, "")
     assert endings(folder) == ["interrupted"] * 3
     assert saved(folder).frame >= read_rows(rows_file(folder))["frame"][-1]
-    finish(folder)
+    before, rows = logs(folder), row_count(folder)
+    done = finish(folder)
+    assert re.search(r"^learner: [\d,]+ / [\d,]+ frames.*done$", done.out, re.M)
+    assert row_count(folder) > rows
+    for name, text in logs(folder).items():
+        assert text.startswith(before[name])
+        assert len(text) > len(before[name])
 
 
 @pytest.mark.slow
@@ -344,7 +358,7 @@ def run_and_suspend(folder, actor):
             hung.append(session_of(os.getpid(), actor))
             hung[0].suspend()
 
-    return Trial(spec, run_dir, 5, on_tick=hang).run(), hung
+    return Trial(TrialTask(spec, run_dir, 5), on_tick=hang).run(), hung
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from slm_lab.experiment.trial import Trial
+from slm_lab.experiment.trial import Trial, TrialTask
 from slm_lab.metrics.reader import read_rows
 from slm_lab.parallel.all_reduce import launch as all_reduce
 from slm_lab.spec.load import load_spec
@@ -17,6 +17,7 @@ from tests.faults.lab import (
     NAME,
     all_gone,
     call,
+    call_here,
     command,
     empty_run,
     interrupt,
@@ -31,7 +32,7 @@ from tests.faults.lab import (
     wait_until,
     write_spec,
 )
-from tests.support import ppo, reinforce, soft
+from tests.support import made_once, ppo, reinforce, soft
 
 RANKS = 2
 
@@ -50,26 +51,31 @@ def parts(folder, session):
 
 
 @pytest.fixture(scope="session")
-def undisturbed(tmp_path_factory, finished):
-    """The rows of a training that nothing happened to."""
-    folder = tmp_path_factory.mktemp("undisturbed")
-    write_spec(folder, ranks())
-    done = call(command(folder, "train", "--seed", "5"), folder)
-    assert (done.code, done.err) == (0, "")
-    return repeatable(rows_file(folder))
+def trained(tmp_path_factory):
+    """The folder of a training that nothing happened to."""
+
+    def make(folder):
+        write_spec(folder, ranks())
+        done = call_here(command(folder, "train", "--seed", "5"), folder)
+        assert (done.code, done.err) == (0, "")
+
+    return made_once(tmp_path_factory, "ranks", make)
 
 
-def test_ranks_train_to_the_end_and_one_of_them_writes_the_rows(folder, undisturbed):
-    write_spec(folder, ranks())
-    done = call(command(folder, "train", "--seed", "5"), folder)
-    assert (done.code, done.err) == (0, "")
-    assert repeatable(rows_file(folder)) == undisturbed
+@pytest.fixture(scope="session")
+def undisturbed(trained):
+    """Its rows."""
+    return repeatable(rows_file(trained))
+
+
+def test_ranks_train_to_the_end_and_one_of_them_writes_the_rows(trained, undisturbed):
+    folder = trained
     assert not rows_file(folder, 1).exists()
     last = dict(zip(undisturbed[0], undisturbed[-1], strict=True))
     assert (last["frame"], last["total_frame"]) == ("4000", "8000")
     assert [parts(folder, s).frame for s in range(RANKS)] == [4000, 4000]
     assert [parts(folder, s).finished for s in range(RANKS)] == [True, True]
-    evaluated = call(command(folder, "eval@latest", "--episodes", "2"), folder)
+    evaluated = call_here(command(folder, "eval@latest", "--episodes", "2"), folder)
     assert evaluated.code == 0
     assert evaluated.out.count("4,000") == 1
 
@@ -208,7 +214,7 @@ def test_a_rank_that_is_slow_is_waited_for(folder, monkeypatch):
     monkeypatch.syspath_prepend(folder)
     spec = load_spec(folder / "spec.json", NAME)
     run_dir = empty_run(folder)
-    result = Trial(spec, run_dir, 5, imports=("fragile",)).run()
+    result = Trial(TrialTask(spec, run_dir, 5, imports=("fragile",))).run()
     assert [each.restarts for each in result.sessions] == [0, 0]
     assert [str(each.ending) for each in result.sessions] == ["finished"] * RANKS
     assert read_rows(run_dir.session(0, 0).rows)["wall_t"][-1] > 15.0
@@ -226,16 +232,15 @@ def test_a_rank_that_hangs_is_missed_and_all_go_on_without_it(folder, undisturbe
             hung.append(session_of(os.getpid(), 1))
             hung[0].suspend()
 
-    result = Trial(spec, run_dir, 5, on_tick=hang).run()
+    result = Trial(TrialTask(spec, run_dir, 5), on_tick=hang).run()
     assert [each.restarts for each in result.sessions] == [1, 1]
     assert [str(each.ending) for each in result.sessions] == ["finished"] * RANKS
     wait_until(lambda: all_gone(hung))
     assert repeatable(run_dir.session(0, 0).rows) == undisturbed
 
 
-def test_a_checkpoint_that_only_some_ranks_could_declare_valid_is_that_of_all(folder):
-    write_spec(folder, ranks(env__max_frame=2000))
-    assert call(command(folder, "train", "--seed", "5"), folder).code == 0
+def test_a_checkpoint_that_only_some_ranks_could_declare_valid_is_that_of_all(trained, folder):
+    shutil.copytree(trained / "data", folder / "data", dirs_exist_ok=True)
     run_dir = RunDir(run_folder(folder), NAME)
     paths = [run_dir.session(0, rank) for rank in range(RANKS)]
     newest = manifest(folder, 1)

@@ -14,6 +14,7 @@ from tests.faults.lab import (
     NAME,
     all_gone,
     call,
+    call_here,
     command,
     manifest,
     repeatable,
@@ -160,7 +161,7 @@ def test_a_loss_that_is_not_finite_is_explained_and_the_last_checkpoint_is_intac
     """The rows come before the first update, whose huge step makes the second one's loss."""
     spec = ppo(agent__net__optim_spec={"name": "GlobalAdam", "lr": 1e30}, meta__log_frequency=20)
     write_spec(folder, spec)
-    done = call(command(folder, "train"), folder)
+    done = call_here(command(folder, "train"), folder)
     assert done.code == 1
     assert "Traceback" not in done.err
     frame = int(re.search(r"at frame (\d+);", done.err)[1])

@@ -15,6 +15,7 @@ from tests.faults.lab import (
     NAME,
     all_gone,
     call,
+    call_here,
     command,
     interrupt,
     manifest,
@@ -28,7 +29,7 @@ from tests.faults.lab import (
 )
 from tests.support import actor_critic, soft
 
-WORKERS = 3
+WORKERS = 2
 MODES = ("shared", "synced")
 KILLS = 10
 STOPPED = 5.0
@@ -112,7 +113,7 @@ def kill_one(running, folder, session):
 
 
 def test_a_killed_worker_is_replaced_and_only_its_episodes_are_lost(folder):
-    write_spec(folder, workers(env__max_frame=100_000))
+    write_spec(folder, workers(env__max_frame=50_000))
     with started(folder) as running:
         wait_until(lambda: row_count(folder, 0) > 2)
         before = row_count(folder, 0)
@@ -123,9 +124,9 @@ def test_a_killed_worker_is_replaced_and_only_its_episodes_are_lost(folder):
     assert (done.code, done.err) == (0, "")
     why = "the process was killed by signal 9"
     assert f"Session 0 was restarted 1×, the last time because: {why}" in done.out
-    assert_clocks_never_went_back(folder, 100_000)
+    assert_clocks_never_went_back(folder, 50_000)
     assert row_count(folder, 0) >= before
-    assert [session["restarts"] for session in trial_metrics(folder)["sessions"]] == [1, 0, 0]
+    assert [session["restarts"] for session in trial_metrics(folder)["sessions"]] == [1, 0]
     log = (run_folder(folder) / "log" / f"{NAME}_t0_s0.log").read_text()
     assert f"Session 0 is replaced: {why}" in log
     assert_nothing_left({running.pid, *(child.pid for child in children)})
@@ -166,14 +167,14 @@ def test_past_max_restart_the_others_go_on_and_the_run_has_failed_until_it_is_re
         done = running.end()
     assert done.code == 1
     assert "signal 9" in done.err
-    assert "1 of 3 Sessions failed" in done.err
+    assert "1 of 2 Sessions failed" in done.err
     assert "Traceback" not in done.err
     died_at = read_manifest(manifest(folder, 0)).frame
-    again = call(command(folder, "train@latest"), folder)
+    again = call_here(command(folder, "train@latest"), folder)
     assert again.code == 1, "there is nothing left to train, and it is lost as before"
-    assert "1 of 3 Sessions failed" in again.err
+    assert "1 of 2 Sessions failed" in again.err
     assert read_manifest(manifest(folder, 0)).frame == died_at
-    resumed = call(command(folder, "train@latest", "-s", "env.max_frame=400000"), folder)
+    resumed = call_here(command(folder, "train@latest", "-s", "env.max_frame=400000"), folder)
     assert (resumed.code, resumed.err) == (0, "")
     assert_clocks_never_went_back(folder, 400_000)
     assert read_manifest(manifest(folder, 0)).frame > died_at
@@ -183,7 +184,7 @@ def test_past_max_restart_the_others_go_on_and_the_run_has_failed_until_it_is_re
 def test_an_exception_in_a_step_has_the_worker_replaced(folder):
     done = call(command(folder, "train", *fragile(folder, RAISE)), folder)
     assert (done.code, done.err) == (0, "")
-    assert [session["restarts"] for session in trial_metrics(folder)["sessions"]] == [0, 1, 0]
+    assert [session["restarts"] for session in trial_metrics(folder)["sessions"]] == [0, 1]
     log = (run_folder(folder) / "log" / f"{NAME}_t0_s1.log").read_text()
     assert "the pole broke" in log
     assert_clocks_never_went_back(folder, 100_000)
@@ -196,8 +197,8 @@ def test_a_worker_that_fails_each_time_is_given_up_after_max_restart(folder):
     assert done.code == 1
     assert "ZeroDivisionError: the pole broke" in done.err
     sessions = trial_metrics(folder)["sessions"]
-    assert [session["restarts"] for session in sessions] == [0, 2, 0]
-    assert [session["ending"] for session in sessions] == ["finished", "failed", "finished"]
+    assert [session["restarts"] for session in sessions] == [0, 2]
+    assert [session["ending"] for session in sessions] == ["finished", "failed"]
     assert_clocks_never_went_back(folder)
 
 
@@ -229,7 +230,7 @@ def test_a_run_that_is_stopped_again_and_again_goes_on(folder, mode):
     frames = [stop_once_all_step(folder, verb) for verb in ("train", *["train@latest"] * 2)]
     assert frames == sorted(set(frames))
     last = frames[-1] + 20_000
-    done = call(command(folder, "train@latest", "-s", f"env.max_frame={last}"), folder)
+    done = call_here(command(folder, "train@latest", "-s", f"env.max_frame={last}"), folder)
     assert (done.code, done.err) == (0, "")
     assert_clocks_never_went_back(folder, last)
 
@@ -239,18 +240,19 @@ def test_a_worker_that_hangs_does_not_keep_the_others_from_ending(folder):
     options = fragile(folder, HANG, env__max_frame=100_000_000)
     with started(folder, "train", *options) as running:
         wait_until((folder / "broken").exists)
-        wait_until(lambda: row_count(folder, 0) and row_count(folder, 2))
+        wait_until(lambda: row_count(folder, 0))
         interrupt(running)
         done = running.end(30)
         assert running.children() == []
     assert done.code == 130
-    assert done.err.startswith("Session 1: its step did not end within 2 s of the stop")
+    assert done.err.startswith("Session 1: its step did not end within 3 s of the stop")
     assert done.err.count("\n") == 1
     assert "the shared weights are saved" in done.err
-    saved = [read_manifest(manifest(folder, s)) for s in (0, 2)]
-    assert all(each is not None and each.frame > 0 for each in saved)
+    saved = read_manifest(manifest(folder))
+    assert saved is not None
+    assert saved.frame > 0
     of_all = read_manifest(RunDir(run_folder(folder), NAME).of_training(0, 0).manifest)
-    assert of_all.frame > sum(each.frame for each in saved)
+    assert of_all.frame > saved.frame
     resumed = call(command(folder, "train@latest", *options, "-s", "env.max_frame=1000"), folder)
     assert (resumed.code, resumed.err) == (0, "")
 
@@ -262,7 +264,7 @@ def test_workers_that_have_not_begun_end_at_once(folder):
         interrupt(running)
         done = running.end(STOPPED)
     assert (done.code, done.err) == (130, "")
-    resumed = call(command(folder, "train@latest", "-s", "env.max_frame=5000"), folder)
+    resumed = call_here(command(folder, "train@latest", "-s", "env.max_frame=5000"), folder)
     assert (resumed.code, resumed.err) == (0, "")
 
 
@@ -287,6 +289,6 @@ def test_a_killed_parent_takes_its_workers_along_and_the_run_goes_on_where_it_wa
             assert_nothing_left({running.pid, *(child.pid for child in children)})
         assert_clocks_never_went_back(folder)
     last = sum(read_manifest(manifest(folder, s)).frame for s in range(WORKERS)) + 5_000
-    done = call(command(folder, "train@latest", "-s", f"env.max_frame={last}"), folder)
+    done = call_here(command(folder, "train@latest", "-s", f"env.max_frame={last}"), folder)
     assert (done.code, done.err) == (0, "")
     assert_clocks_never_went_back(folder, last)

@@ -9,6 +9,7 @@ from tests.faults.lab import (
     NAME,
     all_gone,
     call,
+    call_here,
     command,
     manifest,
     row_count,
@@ -49,7 +50,7 @@ def test_the_return_that_one_worker_reaches_ends_the_training_of_all(folder):
         folder,
         actor_critic(**TWO, env__max_frame=100_000_000, meta__stop_return=5.0),
     )
-    done = call(command(folder, "train"), folder)
+    done = call_here(command(folder, "train"), folder)
     assert (done.code, done.err) == (0, "")
     saved = [read_manifest(manifest(folder, s)) for s in range(2)]
     assert all(each.finished for each in saved)

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from slm_lab.experiment.trial import Trial
+from slm_lab.experiment.trial import Trial, TrialTask
 from slm_lab.parallel.ray import launch
 from slm_lab.spec.load import load_spec
 from slm_lab.storage.manifest import read_manifest
@@ -118,7 +118,7 @@ def test_a_rank_that_hangs_is_not_waited_for_beyond_the_bound(
             frozen.append(rank_on_a_node(1))
             frozen[0].suspend()
 
-    result = Trial(spec, empty_run(folder), 5, on_tick=freeze).run()
+    result = Trial(TrialTask(spec, empty_run(folder), 5), on_tick=freeze).run()
     assert [each.error for each in result.sessions] == [None, None]
     assert [each.restarts for each in result.sessions] == [1, 1]
     assert repeatable(rows_file(folder)) == on_one_machine

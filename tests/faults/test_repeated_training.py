@@ -7,7 +7,7 @@ from slm_lab.metrics.reader import read_rows
 from slm_lab.storage.manifest import read_manifest
 from tests.faults.lab import (
     NAME,
-    call,
+    call_here,
     command,
     interrupt,
     manifest,
@@ -31,7 +31,7 @@ def frames_of(folder, run):
 
 def test_each_run_has_the_whole_budget_its_own_seeds_and_its_own_weights(folder):
     write_spec(folder, actor_critic(**TOGETHER, env__max_frame=BUDGET, meta__log_frequency=500))
-    done = call(command(folder, "train"), folder)
+    done = call_here(command(folder, "train"), folder)
     assert (done.code, done.err) == (0, "")
     for run in range(2):
         assert BUDGET <= frames_of(folder, run) <= BUDGET + 4 * 2
@@ -61,7 +61,7 @@ def test_a_stop_in_the_second_run_keeps_the_first_and_resuming_ends_the_second(f
     stopped_at = frames_of(folder, 1)
     assert stopped_at < 16_000 <= frames_of(folder, 0)
 
-    done = call(command(folder, "train@latest"), folder)
+    done = call_here(command(folder, "train@latest"), folder)
     assert (done.code, done.err) == (0, "")
     assert [rows_file(folder, s).read_text() for s in (0, 1)] == first
     assert frames_of(folder, 1) >= 16_000

@@ -12,6 +12,7 @@ from tests.faults.lab import (
     LAB,
     NAME,
     call,
+    call_here,
     command,
     manifest,
     repeatable,
@@ -19,7 +20,7 @@ from tests.faults.lab import (
     run_folder,
     write_spec,
 )
-from tests.support import ppo
+from tests.support import made_once, ppo
 
 SHORT = ppo(env__max_frame=500)
 LONGER = ("-s", "env.max_frame=1000")
@@ -28,11 +29,13 @@ LONGER = ("-s", "env.max_frame=1000")
 @pytest.fixture(scope="module")
 def short(tmp_path_factory):
     """A run of 500 frames."""
-    folder = tmp_path_factory.mktemp("short")
-    write_spec(folder, SHORT)
-    (folder / "data").mkdir()
-    assert call(command(folder, "train"), folder).code == 0
-    return folder
+
+    def make(folder):
+        write_spec(folder, SHORT)
+        (folder / "data").mkdir()
+        assert call_here(command(folder, "train"), folder).code == 0
+
+    return made_once(tmp_path_factory, "short", make)
 
 
 @pytest.fixture
@@ -127,7 +130,7 @@ def test_where_no_checkpoint_is_intact_the_damage_is_named_and_nothing_is_traine
     copy, damage, what
 ):
     path = globals()[damage](copy)
-    done = call(command(copy, "train@latest", *LONGER), copy)
+    done = call_here(command(copy, "train@latest", *LONGER), copy)
     assert done.code == 1
     (line,) = done.err.splitlines()
     assert f"no checkpoint is intact: {path} {what}" in line
@@ -135,7 +138,7 @@ def test_where_no_checkpoint_is_intact_the_damage_is_named_and_nothing_is_traine
 
 def test_rows_that_were_edited_are_not_plotted(copy):
     path = changed_rows(copy)
-    done = call([str(LAB), "plot", str(run_folder(copy))], copy)
+    done = call_here([str(LAB), "plot", str(run_folder(copy))], copy)
     assert done.code == 2
     assert f"{path} is damaged" in done.err
     assert "Traceback" not in done.err
@@ -153,7 +156,7 @@ def test_weights_that_are_no_numbers_are_refused_though_their_checksum_is_right(
     manifest(copy).write_text(json.dumps(about))
     for mode in ("eval@latest", "train@latest"):
         options = ("--which", "latest") if mode == "eval@latest" else LONGER
-        done = call(command(copy, mode, *options), copy)
+        done = call_here(command(copy, mode, *options), copy)
         assert done.code == 1
         assert f"{path}: weights of the network " in done.err
         assert re.search(r"not finite \(1 of \d+\)", done.err)
@@ -185,7 +188,9 @@ def test_a_run_that_had_come_to_its_end_only_has_its_graphs_drawn_again(copy):
 
 def test_a_setting_that_earlier_rows_depend_on_is_refused_on_resume(copy):
     before = (run_folder(copy) / f"{NAME}_spec.json").read_bytes()
-    done = call(command(copy, "train@latest", *LONGER, "-s", "agent.algorithm.gamma=0.5"), copy)
+    done = call_here(
+        command(copy, "train@latest", *LONGER, "-s", "agent.algorithm.gamma=0.5"), copy
+    )
     assert done.code == 2
     assert "agent.algorithm.gamma" in done.err
     assert "0.99" in done.err
@@ -194,7 +199,7 @@ def test_a_setting_that_earlier_rows_depend_on_is_refused_on_resume(copy):
 
 
 def test_another_seed_is_refused_on_resume(copy):
-    done = call(command(copy, "train@latest", "--seed", "1"), copy)
+    done = call_here(command(copy, "train@latest", "--seed", "1"), copy)
     assert done.code == 2
     assert "random_seed" in done.err
 
@@ -211,7 +216,7 @@ def test_a_file_that_says_something_else_by_now_only_gives_a_note(copy):
 
 def test_a_folder_that_is_no_run_of_the_spec_is_bad_input(copy):
     (copy / "data" / "other").mkdir()
-    done = call(command(copy, f"train@{copy / 'data' / 'other'}"), copy)
+    done = call_here(command(copy, f"train@{copy / 'data' / 'other'}"), copy)
     assert done.code == 2
     assert "is not a run of small" in done.err
 
@@ -219,7 +224,7 @@ def test_a_folder_that_is_no_run_of_the_spec_is_bad_input(copy):
 def test_a_run_killed_before_its_spec_was_saved_is_no_run_to_go_on_with(copy):
     """The newer folder is empty; the older one has a whole run in it."""
     (copy / "data" / f"{NAME}_2999_01_01_000000").mkdir()
-    done = call(command(copy, "train@latest", "--seed", "1"), copy)
+    done = call_here(command(copy, "train@latest", "--seed", "1"), copy)
     assert done.code == 2
     assert "random_seed" in done.err, "it was not the older run that was taken"
 
@@ -236,7 +241,7 @@ def test_a_resumed_run_imports_what_it_was_started_with_by_the_word_and_else_tou
     )
     assert call(command(folder, "train", "--import", "mine"), folder).code == 0
     longer = command(folder, "train@latest", "-s", "env.max_frame=600")
-    without = call(longer, folder)
+    without = call_here(longer, folder)
     assert without.code == 2
     assert "the module mine. If you trust it, repeat the command with --import mine" in without.err
     resumed = call([*longer, "--import", "mine"], folder)

@@ -17,6 +17,7 @@ from tests.faults.lab import (
     PATIENCE,
     all_gone,
     call,
+    call_here,
     command,
     interrupt,
     repeatable,
@@ -74,7 +75,7 @@ def trial_rows(folder, trial):
 
 def test_a_grid_is_gone_through_once_and_leaves_what_a_reader_needs(folder):
     write_spec(folder, searching({f"{LR}__grid_search": [1e-3, 1e-2], f"{GAMMA}__choice": [0.9]}))
-    done = call(command(folder, "search"), folder)
+    done = call_here(command(folder, "search"), folder)
     assert (done.code, done.err) == (0, "")
     found = table(folder)
     assert sorted(float(line[LR]) for line in found.values()) == [1e-3, 1e-2]

@@ -12,6 +12,7 @@ from tests.faults.lab import (
     LAB,
     all_gone,
     call,
+    call_here,
     command,
     command_line,
     manifest,
@@ -26,7 +27,7 @@ from tests.faults.lab import (
 )
 from tests.support import ppo
 
-LONG = ppo(env__max_frame=15_000, meta__log_frequency=500)
+LONG = ppo(env__max_frame=9_000, meta__log_frequency=300)
 """Some seconds of training."""
 
 
@@ -35,7 +36,7 @@ def uninterrupted(tmp_path_factory):
     """The rows of LONG."""
     folder = tmp_path_factory.mktemp("uninterrupted")
     write_spec(folder, LONG)
-    assert call(command(folder, "train"), folder).code == 0
+    assert call_here(command(folder, "train"), folder).code == 0
     rows = repeatable(rows_file(folder))
     assert len(rows) == 1 + 30
     return rows
@@ -61,11 +62,11 @@ def test_a_stopped_run_is_saved_and_goes_on_as_if_it_had_not_been(number, folder
         done = running.end()
     assert (done.code, done.err) == (130, "")
     saved = read_manifest(manifest(folder))
-    assert 0 < saved.frame < 15_000
+    assert 0 < saved.frame < LONG["env"]["max_frame"]
     assert not saved.finished
     assert trial_metrics(folder)["sessions"][0]["ending"] == "interrupted"
     assert repeatable(rows_file(folder)) == uninterrupted[: 1 + row_count(folder)]
-    resumed = call(command(folder, "train@latest"), folder)
+    resumed = call_here(command(folder, "train@latest"), folder)
     assert (resumed.code, resumed.err) == (0, "")
     assert read_manifest(manifest(folder)).finished
     assert repeatable(rows_file(folder)) == uninterrupted
@@ -94,7 +95,7 @@ def test_a_run_stopped_while_its_sessions_start_has_not_failed(number, folder):
         running.signal_group(number)
         done = running.end()
     assert (done.code, done.err) == (130, "")
-    resumed = call(command(folder, "train@latest"), folder)
+    resumed = call_here(command(folder, "train@latest"), folder)
     assert (resumed.code, resumed.err) == (0, "")
     assert row_count(folder) == 10
 

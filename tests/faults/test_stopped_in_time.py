@@ -67,12 +67,13 @@ MODES = {
     "an actor": (together("actor_learner"), 1),
     "actors in turn": (together("actor_learner", meta__actor_learner={"serial": True}), 0),
 }
-QUICK = ("a plain Session", "a learner")
+
+
+PLAIN, *OTHERS = MODES
 
 
 @pytest.mark.parametrize(
-    "mode",
-    [pytest.param(mode, marks=() if mode in QUICK else pytest.mark.slow) for mode in MODES],
+    "mode", [PLAIN, *(pytest.param(m, marks=pytest.mark.slow) for m in OTHERS)]
 )
 def test_a_session_that_hangs_is_ended_and_named_and_its_checkpoint_kept(mode, folder):
     spec, hangs = MODES[mode]

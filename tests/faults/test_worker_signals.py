@@ -1,13 +1,14 @@
 """Ctrl-C and SIGTERM where environments run in processes of their own."""
 
 import signal
+from itertools import product
 
 import pytest
 
 from slm_lab.storage.manifest import read_manifest
 from tests.faults.lab import (
     all_gone,
-    call,
+    call_here,
     command,
     command_line,
     manifest,
@@ -16,7 +17,7 @@ from tests.faults.lab import (
     wait_until,
     write_spec,
 )
-from tests.support import ppo
+from tests.support import made_once, ppo
 
 SPEC = ppo(env__vectorization_mode="async", env__num_envs=2, env__max_frame=300)
 PROMPT = 10.0
@@ -25,12 +26,13 @@ PROMPT = 10.0
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("trained")
-    (folder / "data").mkdir()
-    write_spec(folder, SPEC)
-    done = call(command(folder, "train"), folder)
-    assert (done.code, done.err) == (0, "")
-    return folder
+    def make(folder):
+        (folder / "data").mkdir()
+        write_spec(folder, SPEC)
+        done = call_here(command(folder, "train"), folder)
+        assert (done.code, done.err) == (0, "")
+
+    return made_once(tmp_path_factory, "with_workers", make)
 
 
 def forkservers(running):
@@ -52,23 +54,23 @@ MOMENTS = {
 }
 
 
-@pytest.mark.parametrize("group", [True, False], ids=["group", "alone"])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+QUICK = [("it steps", signal.SIGINT, "group"), ("it steps", signal.SIGTERM, "alone")]
+
+
 @pytest.mark.parametrize(
-    "moment",
+    ("moment", "number", "receiver"),
     [
-        pytest.param("the forkserver starts", marks=pytest.mark.slow),
-        pytest.param("the first worker starts", marks=pytest.mark.slow),
-        "it steps",
+        pytest.param(*case, marks=() if case in QUICK else pytest.mark.slow)
+        for case in product(MOMENTS, (signal.SIGINT, signal.SIGTERM), ("group", "alone"))
     ],
 )
 def test_an_evaluation_that_is_stopped_leaves_no_worker_and_no_traceback(
-    trained, moment, number, group
+    trained, moment, number, receiver
 ):
     with started(trained, "eval@latest", "--episodes", "100000") as running:
         wait_until(lambda: MOMENTS[moment](running))
         children = running.children()
-        if group:
+        if receiver == "group":
             running.signal_group(number)
         else:
             running.process.send_signal(number)

@@ -6,7 +6,7 @@ from statistics import median
 import numpy as np
 import pytest
 
-from slm_lab.experiment.trial import Trial
+from slm_lab.experiment.trial import Trial, TrialTask
 from slm_lab.metrics.reader import read_rows
 from slm_lab.spec.load import load_spec
 from slm_lab.storage.run_dir import RunDir
@@ -22,7 +22,7 @@ def frames_to(name, threshold, folder):
     """Total frames until the mean return of each of four trainings reaches the threshold."""
     spec = load_spec(f"{name}.json", name)
     run_dir = RunDir.create(folder, name, datetime(2026, 1, 1))
-    result = Trial(spec, run_dir, root_seed=0).run()
+    result = Trial(TrialTask(spec, run_dir, 0)).run()
     assert not result.failed
     frames = []
     for session in spec.meta.writers:

@@ -5,7 +5,7 @@ from statistics import fmean
 
 import pytest
 
-from slm_lab.experiment.trial import Trial
+from slm_lab.experiment.trial import Trial, TrialTask
 from slm_lab.metrics.reader import read_rows
 from slm_lab.spec.load import load_spec
 from slm_lab.storage.run_dir import RunDir
@@ -37,6 +37,7 @@ BENCHMARKS = {
     "benchmark/dqn/dqn_lunar.json": ("dqn_lunar", 120.0),
     "benchmark/dqn/ddqn_per_lunar.json": ("ddqn_per_lunar", 200.0),
     "benchmark/sac/sac_cartpole.json": ("sac_cartpole", 150.0),
+    "benchmark/sac/sac_acrobot.json": ("sac_acrobot", -200.0),
     "benchmark/sac/sac_pendulum.json": ("sac_pendulum", -190.0),
     "benchmark/sac/sac_lunar.json": ("sac_lunar", 130.0),
     "benchmark/sac/sac_lunar_continuous.json": ("sac_lunar_continuous", 150.0),
@@ -69,6 +70,7 @@ MEANS = {
     "benchmark/dqn/dqn_lunar.json": 180.0,
     "benchmark/dqn/ddqn_per_lunar.json": 220.0,
     "benchmark/sac/sac_cartpole.json": 400.0,
+    "benchmark/sac/sac_acrobot.json": -130.0,
     "benchmark/sac/sac_pendulum.json": -175.0,
     "benchmark/sac/sac_lunar.json": 170.0,
     "benchmark/sac/sac_lunar_continuous.json": 200.0,
@@ -87,7 +89,7 @@ def test_every_seed_reaches_the_threshold(file, tmp_path):
     name, threshold = BENCHMARKS[file]
     spec = load_spec(file, name)
     run_dir = RunDir.create(tmp_path, name, datetime(2026, 1, 1))
-    result = Trial(spec, run_dir, root_seed=0).run()
+    result = Trial(TrialTask(spec, run_dir, 0)).run()
     assert not result.failed
     finals = [
         read_rows(run_dir.session(0, s).rows)["final_return"][-1]

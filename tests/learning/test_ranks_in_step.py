@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from slm_lab.analysis.compare.comparison import training_of
-from slm_lab.experiment.trial import Trial
+from slm_lab.experiment.trial import Trial, TrialTask
 from slm_lab.metrics.reader import read_rows
 from slm_lab.spec.load import load_spec
 from slm_lab.storage.run_dir import RunDir
@@ -32,7 +32,7 @@ def frames_to(name, folder, settings):
     threshold, frames, window = SPECS[name]
     spec = load_spec(f"{name}.json", name, [f"env.max_frame={frames}", *settings])
     run_dir = RunDir.create(folder, name, datetime(2026, 1, 1))
-    assert not Trial(spec, run_dir, root_seed=0).run().failed
+    assert not Trial(TrialTask(spec, run_dir, 0)).run().failed
     needed = []
     for session in spec.meta.writers:
         training = training_of([read_rows(run_dir.session(0, session).rows)], window)

@@ -8,6 +8,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import gymnasium
 import numpy as np
 import torch
+from torch import nn
 
 from slm_lab.agent.algorithm.correction import VTrace
 from slm_lab.agent.batch import Act
@@ -29,6 +30,17 @@ class Actor(ABC):
     explore_var: float | None
     """The exploration variable of the last act (ε or τ); None if there is none."""
 
+    @property
+    def module(self) -> nn.Module | None:
+        """The policy's network, whose first output has the parameters of the distribution of
+        actions; None if there is no network."""
+        return None
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether an action depends on earlier observations of the episode."""
+        return False
+
     @abstractmethod
     def act(self, obs: Array, frame: int) -> Act:
         """Actions for observations (N, *obs_shape) at the trial's clock `frame`."""
@@ -36,6 +48,9 @@ class Actor(ABC):
     @abstractmethod
     def act_greedily(self, obs: Array) -> Array:
         """The most likely actions, (N, *action_shape); samples nothing."""
+
+    def begin(self, num_envs: int) -> None:
+        """Starts new episodes in `num_envs` environments."""
 
     def end_episodes(self, ended: BoolArray) -> None:
         """Resets the recurrent state of the episodes (N,) that have ended."""

@@ -4,6 +4,7 @@ from typing import Any, final
 
 import gymnasium
 import torch
+from torch import nn
 from typing_extensions import override
 
 from slm_lab.agent.algorithm.algorithm import Actor
@@ -76,6 +77,16 @@ class PolicyActor(Actor):
         self.version = 0
         self.explore_var = action_policy.explore_var(0)
 
+    @property
+    @override
+    def module(self) -> nn.Module:
+        return self._network.module
+
+    @property
+    @override
+    def is_recurrent(self) -> bool:
+        return self._recurrent is not None
+
     @override
     def act(self, obs: Array, frame: int) -> Act:
         self.explore_var = self._action_policy.explore_var(frame)
@@ -102,6 +113,11 @@ class PolicyActor(Actor):
     @override
     def memory_obs(self, obs: Array) -> Array:
         return obs if self._recurrent is None else self._recurrent.packed_obs(obs)
+
+    @override
+    def begin(self, num_envs: int) -> None:
+        if self._recurrent is not None:
+            self._recurrent = RecurrentState(num_envs, self._recurrent.size)
 
     @override
     def end_episodes(self, ended: BoolArray) -> None:

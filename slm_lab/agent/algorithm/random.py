@@ -16,15 +16,23 @@ class RandomActor(Actor):
     """Draws uniformly from the action space."""
 
     def __init__(self, action_space: gymnasium.Space[Any], num_envs: int, seed: int) -> None:
+        self._one = action_space
         self._space = gymnasium.vector.utils.batch_space(action_space, num_envs)
         self._space.seed(seed)
         self.version = 0
         self.explore_var = None
-        self._no_number = np.full(num_envs, np.nan, np.float32)
+
+    @override
+    def begin(self, num_envs: int) -> None:
+        """Continues with the same generator."""
+        state = self.state_dict()
+        self._space = gymnasium.vector.utils.batch_space(self._one, num_envs)
+        self.load_state_dict(state)
 
     @override
     def act(self, obs: Array, frame: int) -> Act:
-        return Act(np.asarray(self._space.sample()), self._no_number, self._no_number, 0)
+        no_number = np.full(len(obs), np.nan, np.float32)
+        return Act(np.asarray(self._space.sample()), no_number, no_number, 0)
 
     @override
     def act_greedily(self, obs: Array) -> Array:

@@ -6,17 +6,13 @@ import numpy as np
 import torch
 from typing_extensions import override
 
-from slm_lab.agent.batch import Act, RawRollout, Rollout
+from slm_lab.agent.batch import RawRollout, Rollout, VectorStep
 from slm_lab.agent.memory.memory import Memory, MemoryLayout
-from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray, StateDict, Unnormalized
+from slm_lab.core.types import Array, IntArray, StateDict
 from slm_lab.spec.schema.memory import MemorySpec, OnPolicyCrossEntropySpec
 
 Episode = dict[str, Array]
 """The steps of one episode by field, (T, ...) each; `next_obs` is the last one only, (1, ...)."""
-
-STEP_FIELDS = ("obs", "action", "log_prob", "value", "reward", "terminated", "truncated", "version")
-RAW_FIELDS = ("raw_obs", "raw_reward")
-"""Further fields of rollouts that are kept, see `MemoryLayout.rollouts_keep_raw`."""
 
 
 class OnPolicyReplay(Memory[Rollout]):
@@ -32,7 +28,7 @@ class OnPolicyReplay(Memory[Rollout]):
 
     def __init__(self, layout: MemoryLayout, best_fraction: float = 1.0) -> None:
         self._wanted = layout.horizon
-        self._fields = STEP_FIELDS + (RAW_FIELDS if layout.rollouts_keep_raw else ())
+        self._keeps_raw = layout.rollouts_keep_raw
         self._best_fraction = best_fraction
         self._steps: list[dict[str, Array]] = []
         """Vector steps (N, ...) of running episodes, oldest first."""
@@ -49,27 +45,13 @@ class OnPolicyReplay(Memory[Rollout]):
         return cls(layout)
 
     @override
-    def add(
-        self,
-        obs: Array,
-        act: Act,
-        reward: FloatArray,
-        terminated: BoolArray,
-        truncated: BoolArray,
-        next_obs: Array,
-        raw: Unnormalized | None = None,
-    ) -> None:
-        version = np.full(len(reward), act.version)
-        values: tuple[Array, ...]
-        values = (obs, act.action, act.log_prob, act.value, reward, terminated, truncated, version)
-        if self._fields != STEP_FIELDS and raw is not None:
-            values += (raw.obs, raw.reward)
-        self._steps.append(
-            {name: value.copy() for name, value in zip(self._fields, values, strict=True)}
-        )
-        done = terminated | truncated
+    def add(self, step: VectorStep) -> None:
+        fields = step.fields(self._keeps_raw)
+        fields["version"] = np.full(len(step.reward), step.act.version)
+        self._steps.append({name: np.array(value) for name, value in fields.items()})
+        done = step.done
         if done.any():
-            self._finish(np.flatnonzero(done), next_obs)
+            self._finish(np.flatnonzero(done), step.next_obs)
 
     @override
     def break_off(self, next_obs: Array, raw_next_obs: Array | None = None) -> None:
@@ -82,7 +64,7 @@ class OnPolicyReplay(Memory[Rollout]):
         """Closes the running episodes of these environments, which end with the last step."""
         for n in environments:
             steps = self._steps[self._starts[n] :]
-            episode = {name: np.stack([step[name][n] for step in steps]) for name in self._fields}
+            episode = {name: np.stack([step[name][n] for step in steps]) for name in steps[0]}
             episode["next_obs"] = next_obs[n : n + 1].copy()
             self._finished.append(episode)
             self._starts[n] = len(self._steps)
@@ -103,11 +85,12 @@ class OnPolicyReplay(Memory[Rollout]):
         episodes, self._finished = self._best(self._finished), []
         columns = {
             name: torch.from_numpy(np.concatenate([e[name] for e in episodes])).unsqueeze(1)
-            for name in self._fields
+            for name in episodes[0]
+            if name != "next_obs"
         }
         ends = np.cumsum([len(e["reward"]) for e in episodes]) - 1
         # The learner masks the value of a terminated episode's last state.
-        kind = Rollout if self._fields == STEP_FIELDS else RawRollout
+        kind = RawRollout if self._keeps_raw else Rollout
         return kind(
             **columns,
             bootstrap_obs=torch.from_numpy(np.concatenate([e["next_obs"] for e in episodes])),

@@ -7,12 +7,19 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from slm_lab.agent.batch import Act, ImitationBatch, PastReturns, RawRollout, Rollout, Transitions
+from slm_lab.agent.batch import (
+    ImitationBatch,
+    PastReturns,
+    RawRollout,
+    Rollout,
+    Transitions,
+    VectorStep,
+)
 from slm_lab.agent.memory.memory import AppendLog, Memory, MemoryLayout
 from slm_lab.agent.memory.sampler import NOTHING, PrioritizedSampler, Sampler, UniformSampler
 from slm_lab.agent.schedule import Schedule
 from slm_lab.core.registry import MEMORIES
-from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray, StateDict, Unnormalized
+from slm_lab.core.types import Array, FloatArray, IntArray, StateDict
 from slm_lab.spec.schema.memory import MemorySpec, OnPolicySpec
 from slm_lab.spec.schema.schedule import ScheduleSpec
 
@@ -270,17 +277,8 @@ class SelfImitationMemory(Memory[ImitationBatch]):
         return cls(MEMORIES.load(spec.name).build(spec, layout), past)
 
     @override
-    def add(
-        self,
-        obs: Array,
-        act: Act,
-        reward: FloatArray,
-        terminated: BoolArray,
-        truncated: BoolArray,
-        next_obs: Array,
-        raw: Unnormalized | None = None,
-    ) -> None:
-        self._on_policy.add(obs, act, reward, terminated, truncated, next_obs, raw)
+    def add(self, step: VectorStep) -> None:
+        self._on_policy.add(step)
 
     @override
     def ready(self) -> bool:

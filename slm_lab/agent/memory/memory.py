@@ -7,9 +7,9 @@ from typing import Generic, Self, TypeVar
 
 import numpy as np
 
-from slm_lab.agent.batch import Act
+from slm_lab.agent.batch import VectorStep
 from slm_lab.agent.replay_config import ReplayConfig
-from slm_lab.core.types import Array, BoolArray, FloatArray, Normalization, StateDict, Unnormalized
+from slm_lab.core.types import Array, Normalization, StateDict
 from slm_lab.spec.schema.memory import MemorySpec
 
 
@@ -84,20 +84,11 @@ class Memory(ABC, Generic[BatchT]):
         """The memory that the spec asks for, with room for such steps."""
 
     @abstractmethod
-    def add(
-        self,
-        obs: Array,
-        act: Act,
-        reward: FloatArray,
-        terminated: BoolArray,
-        truncated: BoolArray,
-        next_obs: Array,
-        raw: Unnormalized | None = None,
-    ) -> None:
+    def add(self, step: VectorStep) -> None:
         """Copies one step of all N environments; the caller may reuse the arrays.
 
-        `raw` has the values before normalisation. A memory that is used once ignores it. One that
-        keeps steps stores it, and normalises it when it is sampled.
+        A memory that is used once stores normalised values. One that keeps steps stores raw values,
+        and normalises them when they are sampled.
         """
 
     @abstractmethod

@@ -4,9 +4,9 @@ import numpy as np
 import torch
 from typing_extensions import override
 
-from slm_lab.agent.batch import Act, RawRollout, Rollout
+from slm_lab.agent.batch import RawRollout, Rollout, VectorStep
 from slm_lab.agent.memory.memory import Memory, MemoryLayout
-from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray, StateDict, Unnormalized
+from slm_lab.core.types import Array, IntArray, StateDict
 from slm_lab.spec.schema.memory import MemorySpec
 
 
@@ -46,32 +46,14 @@ class OnPolicyBatchReplay(Memory[Rollout]):
         return cls(layout)
 
     @override
-    def add(
-        self,
-        obs: Array,
-        act: Act,
-        reward: FloatArray,
-        terminated: BoolArray,
-        truncated: BoolArray,
-        next_obs: Array,
-        raw: Unnormalized | None = None,
-    ) -> None:
+    def add(self, step: VectorStep) -> None:
         t = self._t
-        arrays = self._arrays
-        arrays["obs"][t] = obs
-        arrays["action"][t] = act.action
-        arrays["log_prob"][t] = act.log_prob
-        arrays["value"][t] = act.value
-        arrays["reward"][t] = reward
-        arrays["terminated"][t] = terminated
-        arrays["truncated"][t] = truncated
-        arrays["version"][t] = act.version
-        if self._keeps_raw and raw is not None:
-            arrays["raw_obs"][t] = raw.obs
-            arrays["raw_reward"][t] = raw.reward
-        last = t + 1 == self._horizon
+        for name, value in step.fields(self._keeps_raw).items():
+            self._arrays[name][t] = value
+        last, truncated = t + 1 == self._horizon, step.truncated
         if last or truncated.any():
-            self._cut(t, np.arange(len(reward)) if last else np.flatnonzero(truncated), next_obs)
+            cut = np.arange(len(truncated)) if last else np.flatnonzero(truncated)
+            self._cut(t, cut, step.next_obs)
         self._t = t + 1
 
     @override

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from slm_lab.agent.batch import Act, Transitions, TransitionSource
+from slm_lab.agent.batch import Transitions, TransitionSource, VectorStep
 from slm_lab.agent.memory.memory import AppendLog, Memory, MemoryLayout
 from slm_lab.agent.memory.sampler import (
     NOTHING,
@@ -21,7 +21,7 @@ from slm_lab.agent.recurrent_state import mark_sequence_starts, mark_starts
 from slm_lab.agent.replay_config import ReplayConfig
 from slm_lab.agent.schedule import Schedule
 from slm_lab.core.errors import LabError
-from slm_lab.core.types import Array, BoolArray, FloatArray, StateDict, Unnormalized
+from slm_lab.core.types import Array, StateDict
 from slm_lab.spec.schema.memory import MemorySpec, PrioritizedReplaySpec, ReplaySpec
 
 
@@ -63,23 +63,13 @@ class Replay(Memory[TransitionSource], TransitionSource):
         return cls(spec, layout.replay, layout)
 
     @override
-    def add(
-        self,
-        obs: Array,
-        act: Act,
-        reward: FloatArray,
-        terminated: BoolArray,
-        truncated: BoolArray,
-        next_obs: Array,
-        raw: Unnormalized | None = None,
-    ) -> None:
-        if raw is not None:
-            obs, reward, next_obs = raw
+    def add(self, step: VectorStep) -> None:
+        step = step.unnormalized()
         if self._recurrent is not None:
-            obs = mark_starts(obs, self._ring.starts)
-        self._ring.add(obs, act, reward, terminated, truncated, next_obs)
+            step = step._replace(obs=mark_starts(step.obs, self._ring.starts))
+        self._ring.add(step)
         self._sampler.added()
-        before, self.num_stored = self.num_stored, self.num_stored + len(reward)
+        before, self.num_stored = self.num_stored, self.num_stored + len(step.reward)
         self.num_batches = self._schedule.due(before, self.num_stored)
         self._is_due = self.num_batches > 0
         self.num_trained_on = max(self.num_stored - self._before_training, 0)

@@ -5,7 +5,7 @@ from typing import NamedTuple, final
 import numpy as np
 from typing_extensions import override
 
-from slm_lab.agent.batch import Act
+from slm_lab.agent.batch import VectorStep
 from slm_lab.agent.memory.memory import AppendLog, MemoryLayout
 from slm_lab.agent.memory.observations import DenseObservations, FrameStacks, Observations
 from slm_lab.agent.memory.storage import Allocate, in_memory
@@ -101,27 +101,18 @@ class TransitionRing(AppendLog):
         oldest = self._first_index(max(self.count - self.num_rows, 0))
         return (oldest + age) % self.size
 
-    def add(
-        self,
-        obs: Array,
-        act: Act,
-        reward: FloatArray,
-        terminated: BoolArray,
-        truncated: BoolArray,
-        next_obs: Array,
-    ) -> None:
+    def add(self, step: VectorStep) -> None:
         """Writes one step over the oldest."""
         here, following = self._row(self.count), self._row(self.count + 1)
-        self._obs.write(here, following, self.starts, obs, next_obs)
-        self._action[here] = act.action
-        self._log_prob[here] = act.log_prob
-        self._reward[here] = reward
-        self._terminated[here] = terminated
-        done = terminated | truncated
-        self._done[here] = done
+        self._obs.write(here, following, self.starts, step.obs, step.next_obs)
+        self._action[here] = step.act.action
+        self._log_prob[here] = step.act.log_prob
+        self._reward[here] = step.reward
+        self._terminated[here] = step.terminated
+        done = self._done[here] = step.done
         self.count += 1
         if np.count_nonzero(done):
-            self._keep_final(done, next_obs)
+            self._keep_final(done, step.next_obs)
 
     def break_off(self, next_obs: Array) -> None:
         """Truncates the episodes that run on after the newest step."""

@@ -34,6 +34,10 @@ class ActingNetwork(Protocol):
     def recurrent(self) -> RecurrentLayout | None:
         """Its recurrent state; None without one."""
 
+    @property
+    def module(self) -> nn.Module:
+        """The policy; its first output has the parameters (B, param_dim) of the distribution."""
+
     def act(self, obs: Array) -> Output:
         """The outputs for observations, or for packed rows if it is recurrent."""
 
@@ -82,6 +86,7 @@ class PolicyValue(ABC):
         recurrent: RecurrentLayout | None,
     ) -> None:
         self._nets = nets
+        self.module = nets[0]
         self.transform = transform
         self.train_state = TrainState(optimizers)
         self.recurrent = recurrent
@@ -217,7 +222,7 @@ class PolicyOnly:
     def __init__(
         self, net: PolicyHead, optimizer: Optimizer, recurrent: RecurrentLayout | None
     ) -> None:
-        self._net = net
+        self._net = self.module = net
         self._optimizer = optimizer
         self.recurrent = recurrent
         self.train_state = TrainState({"actor": optimizer})

@@ -87,7 +87,7 @@ class QNetwork:
         recurrent: RecurrentLayout | None,
     ) -> None:
         self.recurrent = recurrent
-        self._net = net
+        self._net = self.module = net
         self._target = target
         self._optimizer = optimizer
         self.target_network = target_network

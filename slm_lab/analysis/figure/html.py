@@ -58,6 +58,11 @@ def render_html(figure: Figure, plotly_js: str) -> bytes:
     return text.replace("</head>", head, 1).encode()
 
 
+def plotly_figure(figure: Figure) -> Any:
+    """The figure as a `plotly.graph_objects.Figure`."""
+    return _Page(figure).graph()
+
+
 @final
 class _Page:
     """The traces and the layout of a figure."""

@@ -120,6 +120,18 @@ def _draw(
     run_of: Sequence[int] | None,
     run_dir: Path | None,
 ) -> list[Path]:
+    paths: list[Path] = []
+    for x, y in axes:
+        figure = figure_of_rows(rows, x, y, title, run_of)
+        stem = f"{prefix}_trial_graph_{y.file}_vs_{x.file}"
+        paths += write_figure(figure, out_dir, stem, run_dir=run_dir or out_dir)
+    return paths
+
+
+def figure_of_rows(
+    rows: Sequence[Rows], x: Axis, y: Axis, title: str, run_of: Sequence[int] | None = None
+) -> Figure:
+    """The graph of a Trial from the rows of its Sessions; see `draw_trial_graphs`."""
     of = "Session" if run_of is None else "run"
     runs = len(set(run_of or ()))
     one_each = run_of is not None and runs == len(rows)
@@ -127,14 +139,9 @@ def _draw(
     subtitle = sessions_text(with_rows, len(rows), "run" if one_each else "Session")
     if run_of is not None and not one_each:
         subtitle += f", workers of {runs} runs"
-    paths: list[Path] = []
-    for x, y in axes:
-        lines = [line(each, x, y) for each in rows]
-        lines = lines if run_of is None else mean_lines(lines, run_of)
-        figure = trial_figure(lines, x, y, title, subtitle, of)
-        stem = f"{prefix}_trial_graph_{y.file}_vs_{x.file}"
-        paths += write_figure(figure, out_dir, stem, run_dir=run_dir or out_dir)
-    return paths
+    lines = [line(each, x, y) for each in rows]
+    lines = lines if run_of is None else mean_lines(lines, run_of)
+    return trial_figure(lines, x, y, title, subtitle, of)
 
 
 def _axes(rows: Sequence[Rows], which: Literal["all", "live"]) -> list[tuple[Axis, Axis]]:

@@ -20,30 +20,35 @@ COMPOSITE = (spaces.Dict, spaces.Tuple)
 
 
 class FlatObservation(gymnasium.ObservationWrapper[Array, Any, Any]):
-    """`gymnasium.spaces.flatten` of every observation, as a float32 vector (D,).
-
-    Gymnasium's FlattenObservation keeps bytes if all parts are bytes. Here the result is always
-    float32, because nets treat bytes as images.
-    """
+    """`flatten` of every observation, as a float32 vector (D,)."""
 
     def __init__(self, env: Env, env_name: str) -> None:
         super().__init__(env)
         self._env_name = env_name
-        self._parts = env.observation_space
-        flat = spaces.flatten_space(self._parts)
+        self.parts = env.observation_space
+        """The space of the observations with parts."""
+        flat = spaces.flatten_space(self.parts)
         assert isinstance(flat, spaces.Box)
         self.observation_space = float32_box(flat)
 
     @override
     def observation(self, observation: Any) -> Array:
         """One observation with parts → (D,). Raises LabError if they do not match the space."""
-        fault = _fault(self._parts, observation)
+        fault = fault_of(self.parts, observation)
         if fault is not None:
             raise LabError(
                 f"{self._env_name} breaks its own observation space: {fault}; fix the "
                 "environment, or wrap it so that the two agree"
             )
-        return np.asarray(spaces.flatten(self._parts, observation), np.float32)
+        return flatten(self.parts, observation)
+
+
+def flatten(parts: Space[Any], observation: Any) -> Array:
+    """`gymnasium.spaces.flatten` of one observation, as a float32 vector (D,).
+
+    Gymnasium's keeps bytes if all parts are bytes. Nets treat bytes as images.
+    """
+    return np.asarray(spaces.flatten(parts, observation), np.float32)
 
 
 def flatten_parts(env: Env, env_name: str) -> Env:
@@ -75,7 +80,7 @@ def _parts(
         yield path, space
 
 
-def _fault(space: Space[Any], observation: Any, path: tuple[str, ...] = ()) -> str | None:
+def fault_of(space: Space[Any], observation: Any, path: tuple[str, ...] = ()) -> str | None:
     """Why an observation cannot be flattened like its space; None if it can. Does not check the
     bounds of a Box or number types: environments with wrong ones work."""
     if isinstance(space, spaces.Dict):
@@ -108,7 +113,7 @@ def _fault_of_dict(space: spaces.Dict, observation: Any, path: tuple[str, ...]) 
             if key not in parts:
                 return f"{_named((*path, str(key)))} is not in it; it has {_listed(parts)}"
     for key, part in parts.items():
-        if (fault := _fault(part, observation[key], (*path, str(key)))) is not None:
+        if (fault := fault_of(part, observation[key], (*path, str(key)))) is not None:
             return fault
     return None
 
@@ -122,7 +127,7 @@ def _fault_of_tuple(
     if len(observation) != len(parts):
         return f"{_named(path)} has the length {len(observation)}, its space {len(parts)}"
     for index, (part, observed) in enumerate(zip(parts, observation, strict=True)):
-        if (fault := _fault(part, observed, (*path, str(index)))) is not None:
+        if (fault := fault_of(part, observed, (*path, str(index)))) is not None:
             return fault
     return None
 

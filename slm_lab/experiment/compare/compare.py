@@ -1,7 +1,6 @@
 """Trains the variants of a comparison one after the other, and draws the results so far."""
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -21,12 +20,12 @@ from slm_lab.analysis.compare.comparison import (
 from slm_lab.analysis.compare.figure import draw_comparison
 from slm_lab.core.errors import LabError, UsageError
 from slm_lab.core.files import write_json
-from slm_lab.experiment.baseline import CHANCE_FILE, known_random_return, measure_main
+from slm_lab.experiment.baseline import CHANCE_FILE, known_random_return, measuring_process
 from slm_lab.experiment.compare.plan import CompareRequest, Plan, make_plan, read_plan
 from slm_lab.experiment.run import Run
 from slm_lab.experiment.source import RunSource
-from slm_lab.metrics.reader import read_rows
-from slm_lab.parallel.processes import SPAWN, end, start
+from slm_lab.metrics.reader import read_existing
+from slm_lab.parallel.processes import end, start
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.lock import RunLock
 from slm_lab.storage.result import Ending, TrialResult
@@ -139,11 +138,7 @@ class CompareRun:
         cache, env = self.folder / CHANCE_FILE, self.plan.baseline.env
         if known_random_return(cache, env) is not None:
             return
-        process = SPAWN.Process(
-            target=measure_main,
-            args=(cache, env, self.plan.imports, os.getpid()),
-            name="random-baseline",
-        )
+        process = measuring_process(cache, env, self.plan.imports)
         try:
             start(process)
             process.join()
@@ -217,11 +212,10 @@ class CompareRun:
         if planned.key not in self._read:
             run_dir = RunDir(self.folder / self._record[planned.key].folder, planned.spec.name)
             sessions = range(planned.spec.meta.num_sessions)
-            files = [run_dir.session(0, session).rows for session in sessions]
-            rows = [read_rows(file) for file in files if file.exists()]
+            rows = read_existing({each: run_dir.session(0, each).rows for each in sessions})
             by_actors = planned.variant.has_learner
             actors = planned.variant.workers if by_actors else 1
-            self._read[planned.key] = training_of(rows, self._window, actors)
+            self._read[planned.key] = training_of(list(rows.values()), self._window, actors)
         return self._read[planned.key]
 
     def _unfinished(self) -> Iterator[str]:

@@ -22,8 +22,7 @@ from slm_lab.analysis.overlay.table import (
     improvement,
 )
 from slm_lab.core.errors import UsageError
-from slm_lab.experiment.plot.find_runs import FoundTrial, find_trials
-from slm_lab.experiment.plot.read_runs import ReadTrial, read_trial
+from slm_lab.experiment.plot.runs import FoundTrial, ReadTrial, find_trials, read_trial
 from slm_lab.spec.schema.messages import not_among
 
 MOST_CURVES = 8

@@ -5,7 +5,7 @@ spec, give an unbiased score. The drop from the search's score is the selection 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import final
 
@@ -17,9 +17,9 @@ from slm_lab.experiment.experiment import Experiment
 from slm_lab.experiment.run import with_seed
 from slm_lab.experiment.search.event_log import Confirmed, Status, TrialState
 from slm_lab.experiment.search.outcomes import best_first
-from slm_lab.experiment.search.pool import Pool
-from slm_lab.experiment.search.resources import Request, needs_of
-from slm_lab.experiment.search.trial_process import TrialEnd, TrialTask
+from slm_lab.experiment.search.resources import needs_of
+from slm_lab.experiment.search.trial_process import TrialEnd, run_pool
+from slm_lab.experiment.trial import TrialTask
 from slm_lab.metrics.reader import read_rows
 from slm_lab.session.seeding import confirming_seed
 from slm_lab.spec.schema.meta import ConfirmSpec
@@ -31,41 +31,25 @@ from slm_lab.storage.run_dir import FOLDERS, RUN_BLOCK, RunDir
 
 
 @final
-@dataclass(frozen=True)
-class Candidate:
-    """A spec to run again."""
-
-    state: TrialState
-    spec: Spec
-    run_dir: RunDir
-
-
-@final
 class Confirmation:
     """Runs the best specs of a search again, each in a run folder inside the search's folder."""
 
-    def __init__(
-        self,
-        search: Experiment,
-        asked: ConfirmSpec,
-        root_seed: int,
-        imports: tuple[str, ...],
-        pool: Pool,
-    ) -> None:
-        self.candidates = [
-            _candidate(search, state, asked, root_seed) for state in _best(search)[: asked.top]
-        ]
+    def __init__(self, search: Experiment, asked: ConfirmSpec) -> None:
+        self.candidates = {
+            state.trial: _candidate(search, state.trial, asked)
+            for state in _best(search)[: asked.top]
+        }
+        """The specs to run again, best first, by their trials in the search."""
         self.stopping = False
-        self.pool = pool
+        self.pool = search.pool
         self._search = search
-        self._imports = imports
         self._waiting = self.missing
-        self._tries = dict.fromkeys((each.state.trial for each in self.candidates), 0)
+        self._tries = dict.fromkeys(self.candidates, 0)
 
     @property
-    def missing(self) -> list[Candidate]:
-        """The candidates not yet confirmed."""
-        return [each for each in self.candidates if not self._is_done(each)]
+    def missing(self) -> list[int]:
+        """The trials of the candidates not yet confirmed."""
+        return [trial for trial in self.candidates if not self._is_done(trial)]
 
     @property
     def files(self) -> dict[int, Path]:
@@ -76,11 +60,11 @@ class Confirmation:
         order = [
             found.trial for found in self._search.search_state.results if found.mean is not None
         ]
-        trials = [each.state.trial for each in self.candidates]
         ranked = sorted(
-            trials, key=lambda trial: order.index(trial) if trial in order else len(order)
+            self.candidates, key=lambda trial: order.index(trial) if trial in order else len(order)
         )
-        return {trial: spec_file(self._search.run_dir, n) for n, trial in enumerate(ranked)}
+        root = self._search.run_dir.root
+        return {trial: root / f"best_{n}.json" for n, trial in enumerate(ranked)}
 
     def write_specs(self) -> None:
         """Writes the files `best_{n}.json`, and deletes those of an earlier ranking.
@@ -88,8 +72,8 @@ class Confirmation:
         Raises OSError.
         """
         files = self.files
-        for each in self.candidates:
-            write_json(files[each.state.trial], {each.spec.name: each.spec.to_json()})
+        for trial, task in self.candidates.items():
+            write_json(files[trial], {task.spec.name: task.spec.to_json()})
         for old in self._search.run_dir.root.glob("best_*.json"):
             if old not in files.values():
                 old.unlink()
@@ -99,19 +83,13 @@ class Confirmation:
 
         Kills all processes before it returns or raises.
         """
-        by_trial = {each.state.trial: each for each in self.candidates}
+
+        def collect() -> None:
+            for trial, _, end in self.pool.ends():
+                self._collect(trial, end)
+
         try:
-            while True:
-                if self.stopping:
-                    self.pool.stop_all()  # again: a trial may have started after `stop`
-                else:
-                    self._fill()
-                if not self.pool.running:
-                    break
-                self.pool.wait()
-                for trial, _, end in self.pool.ends():
-                    self._collect(by_trial[trial], end)
-                on_tick()
+            run_pool(self.pool, lambda: self.stopping, self._fill, collect, on_tick)
         finally:
             self.pool.kill_all()
 
@@ -120,58 +98,42 @@ class Confirmation:
         self.stopping = True
         self.pool.stop_all()
 
-    def _is_done(self, candidate: Candidate) -> bool:
-        before = self._search.search_state.confirmed.get(candidate.state.trial)
-        wanted = len(candidate.spec.meta.trainings)
+    def _is_done(self, trial: int) -> bool:
+        before = self._search.search_state.confirmed.get(trial)
+        wanted = len(self.candidates[trial].spec.meta.trainings)
         return before is not None and before.error is None and len(before.scores) >= wanted
 
     def _fill(self) -> None:
         while self._waiting:
-            candidate = self._waiting[0]
-            resources = self._search.spec.meta.search_resources
-            request = needs_of(candidate.spec, resources, self.pool.room.cpus)
+            trial = self._waiting[0]
+            task, resources = self.candidates[trial], self._search.spec.meta.search_resources
+            request = needs_of(task.spec, resources, self.pool.room.cpus)
             if not self.pool.room.has(request):
                 return
             self._waiting.pop(0)
-            self._begin(candidate, request)
+            task = replace(task, resume=task.run_dir.spec_file.is_file())
+            _write_run(task)
+            self.pool.start(trial, task, request, among_gpus=task.spec.meta.cluster is None)
 
-    def _begin(self, candidate: Candidate, request: Request) -> None:
-        resume = candidate.run_dir.spec_file.is_file()
-        _make(candidate, self._imports)
-        task = TrialTask(
-            candidate.spec,
-            candidate.run_dir,
-            candidate.spec.meta.random_seed or 0,
-            0,
-            resume,
-            self._imports,
-            at_once=False,
-            chance_file=self._search.run_dir.root.parent / CHANCE_FILE,
-            one_of_many=False,
-        )
-        on_cluster = candidate.spec.meta.cluster is not None
-        self.pool.start(candidate.state.trial, task, request, among_gpus=not on_cluster)
-
-    def _collect(self, candidate: Candidate, end: TrialEnd) -> None:
+    def _collect(self, trial: int, end: TrialEnd) -> None:
         """Handles the end of a candidate's process: retries it, or logs its scores."""
-        trial = candidate.state.trial
         if end.ending is Ending.INTERRUPTED:
             return
         if end.ending is Ending.FAILED and not end.would_repeat and not self.stopping:
             self._tries[trial] += 1
             if self._tries[trial] <= self._search.spec.meta.max_restart:
-                self._waiting.insert(0, candidate)
+                self._waiting.insert(0, trial)
                 return
-        scores, error = seed_scores(candidate), end.error
-        if len(scores) < len(candidate.spec.meta.trainings) and error is None:
+        task, error = self.candidates[trial], end.error
+        scores = _seed_scores(task.spec, task.run_dir)
+        if len(scores) < len(task.spec.meta.trainings) and error is None:
             error = "a seed has no score: it has not finished an episode"
         self._search.note(Confirmed(trial, tuple(scores), error))
 
 
-def seed_scores(candidate: Candidate) -> list[float]:
+def _seed_scores(spec: Spec, run_dir: RunDir) -> list[float]:
     """The `final_return` of each finished seed, averaged over its workers."""
     found = []
-    spec, run_dir = candidate.spec, candidate.run_dir
     for sessions in spec.meta.trainings:
         learning = [session for session in sessions if not spec.meta.is_actor(session)]
         saved = [read_manifest(run_dir.session(0, session).manifest) for session in learning]
@@ -184,16 +146,6 @@ def seed_scores(candidate: Candidate) -> list[float]:
     return [score for score in found if np.isfinite(score)]
 
 
-def spec_file(search_dir: RunDir, place: int) -> Path:
-    """The path of a file `best_{place}.json`; place 0 is the best."""
-    return search_dir.root / f"best_{place}.json"
-
-
-def confirmed_dir(search_dir: RunDir, trial: int) -> RunDir:
-    """The run folder of the fresh seeds for a trial's spec."""
-    return RunDir(search_dir.root / f"confirm_t{trial}", search_dir.spec_name)
-
-
 def _best(search: Experiment) -> Sequence[TrialState]:
     """The finished trials, best first; if there are none, the stopped trials."""
     order = [state for state in best_first(search.search_state) if state.score is not None]
@@ -201,24 +153,26 @@ def _best(search: Experiment) -> Sequence[TrialState]:
     return finished or [state for state in order if state.status is Status.STOPPED]
 
 
-def _candidate(
-    search: Experiment, state: TrialState, asked: ConfirmSpec, root_seed: int
-) -> Candidate:
-    spec = search.spec_of(state.trial)
+def _candidate(search: Experiment, trial: int, asked: ConfirmSpec) -> TrialTask:
+    spec, seed = search.spec_of(trial), confirming_seed(search.root_seed, trial)
     key = "max_session" if spec.meta.distributed is False else "max_run"
     meta = spec.meta.model_copy(update={key: asked.max_session})
-    spec = with_seed(
-        spec.model_copy(update={"meta": meta}), confirming_seed(root_seed, state.trial)
+    root = search.run_dir.root
+    return TrialTask(
+        with_seed(spec.model_copy(update={"meta": meta}), seed),
+        RunDir(root / f"confirm_t{trial}", search.run_dir.spec_name),
+        seed,
+        imports=search.imports,
+        chance_file=root.parent / CHANCE_FILE,
     )
-    return Candidate(state, spec, confirmed_dir(search.run_dir, state.trial))
 
 
-def _make(candidate: Candidate, imports: tuple[str, ...]) -> None:
+def _write_run(task: TrialTask) -> None:
+    """Makes the run folder and its spec files."""
     for folder in FOLDERS:
-        (candidate.run_dir.root / folder).mkdir(parents=True, exist_ok=True)
-    spec = candidate.spec
-    how = {"set": [], "mode": "train", "imports": list(imports)}
-    about = {"format": FORMAT, **provenance(spec.meta.random_seed or 0), **how}
-    content = {spec.name: spec.to_json(), RUN_BLOCK: about}
-    write_json(candidate.run_dir.trial_spec_file(0), {spec.name: spec.to_json()})
-    write_json(candidate.run_dir.spec_file, content)
+        (task.run_dir.root / folder).mkdir(parents=True, exist_ok=True)
+    resolved = task.spec.to_json()
+    how = {"set": [], "mode": "train", "imports": list(task.imports)}
+    about = {"format": FORMAT, **provenance(task.root_seed), **how}
+    write_json(task.run_dir.trial_spec_file(0), {task.spec.name: resolved})
+    write_json(task.run_dir.spec_file, {task.spec.name: resolved, RUN_BLOCK: about})

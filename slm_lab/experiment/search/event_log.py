@@ -13,11 +13,11 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from statistics import fmean
-from typing import Any, TypeAlias, final
+from typing import Any, NamedTuple, TypeAlias, final
 
 from slm_lab.core.errors import LabError, UsageError
 from slm_lab.core.files import open_own
@@ -42,26 +42,20 @@ class Status(StrEnum):
         return self in (Status.FINISHED, Status.STOPPED, Status.FAILED)
 
 
-@final
-@dataclass(frozen=True)
-class Proposed:
+class Proposed(NamedTuple):
     """A new trial, with the values of the searched keys."""
 
     trial: int
     params: Params
 
 
-@final
-@dataclass(frozen=True)
-class Began:
+class Began(NamedTuple):
     """The trial started, for the first time or again."""
 
     trial: int
 
 
-@final
-@dataclass(frozen=True)
-class Reported:
+class Reported(NamedTuple):
     """The mean score of the trial's Sessions at a frame that all have reached."""
 
     trial: int
@@ -69,9 +63,7 @@ class Reported:
     score: float
 
 
-@final
-@dataclass(frozen=True)
-class Paused:
+class Paused(NamedTuple):
     """The scheduler paused the trial to run others."""
 
     trial: int
@@ -79,9 +71,7 @@ class Paused:
     metrics: Mapping[str, float | None]
 
 
-@final
-@dataclass(frozen=True)
-class Copied:
+class Copied(NamedTuple):
     """The trial continues from the checkpoint of `donor` at `frame`, with new values."""
 
     trial: int
@@ -91,9 +81,7 @@ class Copied:
     seconds: float
 
 
-@final
-@dataclass(frozen=True)
-class Retried:
+class Retried(NamedTuple):
     """The trial failed and restarts from its last checkpoint."""
 
     trial: int
@@ -101,18 +89,14 @@ class Retried:
     seconds: float
 
 
-@final
-@dataclass(frozen=True)
-class Interrupted:
+class Interrupted(NamedTuple):
     """The search was stopped while the trial ran."""
 
     trial: int
     seconds: float
 
 
-@final
-@dataclass(frozen=True)
-class Ended:
+class Ended(NamedTuple):
     """The trial finished, was stopped by the scheduler, or failed too often."""
 
     trial: int
@@ -126,9 +110,7 @@ class Ended:
     """Whether a restart would fail in the same way."""
 
 
-@final
-@dataclass(frozen=True)
-class Confirmed:
+class Confirmed(NamedTuple):
     """The spec of a trial was run again with fresh seeds, with these scores."""
 
     trial: int
@@ -292,7 +274,7 @@ class EventLog:
         disk and survive a power cut. Raises LabError if the disk is full; earlier events are safe.
         """
         kind = type(event).__name__.lower()
-        content = json.dumps({"event": kind, **asdict(event)}).encode()
+        content = json.dumps({"event": kind, **event._asdict()}).encode()
         try:
             self._append(content, durably=not isinstance(event, Reported))
         except OSError as error:

@@ -21,7 +21,7 @@ from slm_lab.analysis.trial.multi_trial_graph import draw_multi_trial_graphs
 from slm_lab.core.files import write_atomically
 from slm_lab.experiment.baseline import known_random_return
 from slm_lab.experiment.search.event_log import SearchState, TrialState
-from slm_lab.metrics.reader import Rows, read_rows
+from slm_lab.metrics.reader import Rows, read_existing
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.spec.search import LISTS, dimensions
 from slm_lab.storage.run_dir import RunDir
@@ -67,7 +67,7 @@ def metrics_at(
 ) -> Mapping[str, float | None]:
     """The metrics of a trial from its rows with `total_frame` up to `frame`."""
     files = {session: run_dir.session(trial, session).rows for session in spec.meta.writers}
-    rows = [_until(read_rows(file), frame) for file in files.values() if file.exists()]
+    rows = [_until(each, frame) for each in read_existing(files).values()]
     found = trial_metrics(rows, known_random_return(chance_file, spec.env))
     return {name: getattr(found, name) for name in TRIAL_METRICS}
 
@@ -108,14 +108,12 @@ def draw(spec: Spec, run_dir: RunDir, search_state: SearchState) -> list[Path]:
     write_experiment_df(table, found)
     paths = draw_experiment_graph(found, run_dir.root, run_dir.prefix)
     meta = spec.meta
-    training_of = {s: n for n, sessions in enumerate(meta.trainings) for s in sessions}
     rows: dict[int, list[Rows]] = {}
     run_of: dict[int, list[int] | None] = {}
     for trial in search_state.trials:
-        files = {s: run_dir.session(trial, s).rows for s in meta.writers}
-        by_session = {s: read_rows(file) for s, file in files.items() if file.exists()}
+        by_session = read_existing({s: run_dir.session(trial, s).rows for s in meta.writers})
         rows[trial] = list(by_session.values())
-        run_of[trial] = [training_of[s] for s in by_session] if meta.max_run > 1 else None
+        run_of[trial] = meta.runs_of(by_session)
     title = f"{spec.name} on {spec.env.name}"
     paths += draw_multi_trial_graphs(
         rows, found.outcomes, run_of, run_dir.root, run_dir.prefix, title

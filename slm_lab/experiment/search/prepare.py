@@ -1,32 +1,30 @@
 """Prepares a search from the command's `RunSource`, in a new or an existing folder."""
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any, final
 
 from slm_lab.core.errors import SpecError
 from slm_lab.core.files import write_json
-from slm_lab.env.versions import env_record
 from slm_lab.experiment.experiment import Experiment
 from slm_lab.experiment.preflight import check_place
-from slm_lab.experiment.resume import about_file, about_versions, continued
-from slm_lab.experiment.run import check_spaces, with_seed
+from slm_lab.experiment.resume import about_file, about_versions, begin_run, continued
+from slm_lab.experiment.run import check_spaces, seeded
 from slm_lab.experiment.search.envs import env_problems
-from slm_lab.experiment.search.pool import Pool
 from slm_lab.experiment.search.population import Population
 from slm_lab.experiment.search.resources import Resources, needs_of, of_this_machine
 from slm_lab.experiment.search.scheduler import SCHEDULERS, NoScheduler, Scheduler
 from slm_lab.experiment.search.searcher import build_searcher
 from slm_lab.experiment.search.space import Space, check_whole
+from slm_lab.experiment.search.trial_process import Pool
 from slm_lab.experiment.source import RunSource
 from slm_lab.experiment.trust import check_allowed, modules_at
-from slm_lab.session.seeding import draw_root_seed, search_seeds
+from slm_lab.session.seeding import search_seeds
 from slm_lab.spec.schema.scheduler import PbtSpec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.lock import RunLock
-from slm_lab.storage.origin import begun, resumed
+from slm_lab.storage.origin import resumed
 from slm_lab.storage.provenance import provenance
-from slm_lab.storage.run_dir import RUN_BLOCK, RunDir
+from slm_lab.storage.run_dir import RUN_BLOCK
 from slm_lab.storage.run_lookup import find_run
 
 MAY_CHANGE = (
@@ -66,15 +64,10 @@ class Prepared:
         """Begins a new search in a new folder."""
         spec = source.load(for_search=True)
         self._check(source.where(spec), spec)
-        seed = spec.meta.random_seed
-        self.root_seed = draw_root_seed() if seed is None else seed
-        self.spec = with_seed(spec, self.root_seed)
+        self.spec, self.root_seed = seeded(spec)
         self._room = _room(self.spec)
-        self.run_dir = RunDir.create(source.data_dir, spec.name, datetime.now())
-        self._lock = RunLock(self.run_dir.root)
-        about = {**provenance(self.root_seed), "environment": env_record(self.spec.env)}
-        how = {"mode": "search", "imports": list(source.imports), "keep": keep}
-        self._write_spec(begun(about, source.spec_file, spec.name, source.sets, **how))
+        self.run_dir, self._lock, origin = begin_run(source, self.spec, "search", keep=keep)
+        self._write_spec(origin)
         self.run_dir.search_record.touch()
         self.search = self._search(keep)
 

@@ -22,6 +22,8 @@ from slm_lab.spec.schema.scheduler import AshaSpec, HyperBandSpec, MedianStoppin
 
 TIME = "time"
 """Tune's name for the budget that a trial has spent."""
+COMMON: dict[str, Any] = {"time_attr": TIME, "metric": SCORE, "mode": "max"}
+"""Arguments of every scheduler of Tune."""
 
 
 class Action(StrEnum):
@@ -186,14 +188,17 @@ class Tune(Scheduler):
             np.random.set_state(numpy_state)  # noqa: NPY002
 
 
-def asha(spec: AshaSpec, max_frame: int, seed: int) -> Scheduler:
-    """Asynchronous successive halving."""
+def _top_and_grace(spec: AshaSpec | HyperBandSpec, max_frame: int) -> tuple[float, float]:
     top = max_frame if spec.max_t is None else spec.max_t
     grace = top / spec.reduction_factor**2 if spec.grace_period is None else spec.grace_period
+    return top, grace
+
+
+def asha(spec: AshaSpec, max_frame: int, seed: int) -> Scheduler:
+    """Asynchronous successive halving."""
+    top, grace = _top_and_grace(spec, max_frame)
     tune_scheduler = AsyncHyperBandScheduler(
-        time_attr=TIME,
-        metric=SCORE,
-        mode="max",
+        **COMMON,
         max_t=top,  # type: ignore[arg-type]
         grace_period=grace,  # type: ignore[arg-type]
         reduction_factor=spec.reduction_factor,
@@ -208,12 +213,9 @@ def hyperband(spec: HyperBandSpec, max_frame: int, seed: int) -> Scheduler:
 
     It makes a bracket for every power of the reduction factor below `max_t`.
     """
-    top = max_frame if spec.max_t is None else spec.max_t
-    grace = top / spec.reduction_factor**2 if spec.grace_period is None else spec.grace_period
+    top, grace = _top_and_grace(spec, max_frame)
     tune_scheduler = HyperBandScheduler(
-        time_attr=TIME,
-        metric=SCORE,
-        mode="max",
+        **COMMON,
         max_t=max(round(top / grace), 1),
         reduction_factor=spec.reduction_factor,
     )
@@ -224,9 +226,7 @@ def median_stopping(spec: MedianStoppingSpec, max_frame: int, seed: int) -> Sche
     """The median stopping rule."""
     grace = max_frame / 10 if spec.grace_period is None else spec.grace_period
     tune_scheduler = MedianStoppingRule(
-        time_attr=TIME,
-        metric=SCORE,
-        mode="max",
+        **COMMON,
         grace_period=grace,
         min_samples_required=spec.min_samples_required,
     )

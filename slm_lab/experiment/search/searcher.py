@@ -7,7 +7,7 @@ replays the event log to a fresh searcher, which then has the old one's state.
 import logging
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, final
 
@@ -103,37 +103,24 @@ def build_searcher(space: Space, meta: MetaSpec, seed: int) -> Searcher:
     """The searcher named by `meta.search_alg`. Raises MissingExtraError."""
     if meta.search_alg == "random":
         return Drawn(space, meta.max_trial, seed)
-    tune_searcher = _SEARCHERS[meta.search_alg](seed % 2**31)
-    return Searching(tune_searcher, space, meta.max_trial)
+    return Searching(_tune_searcher(meta.search_alg, seed % 2**31), space, meta.max_trial)
 
 
-def _optuna(seed: int) -> TuneSearcher:
+def _tune_searcher(name: str, seed: int) -> TuneSearcher:
     with _quietly():
-        _require("optuna")
-        from ray.tune.search.optuna import OptunaSearch
+        try:
+            __import__(name)
+        except ImportError as error:
+            raise MissingExtraError(
+                f"meta.search_alg = {name}: {error}; install it with pip install 'slm-lab[{name}]'"
+            ) from error
+        if name == "optuna":
+            from ray.tune.search.optuna import OptunaSearch
 
-        return OptunaSearch(seed=seed)
-
-
-def _hyperopt(seed: int) -> TuneSearcher:
-    with _quietly():
-        _require("hyperopt")
+            return OptunaSearch(seed=seed)
         from ray.tune.search.hyperopt import HyperOptSearch
 
         return HyperOptSearch(random_state_seed=seed)
-
-
-_SEARCHERS: dict[str, Callable[[int], TuneSearcher]] = {"optuna": _optuna, "hyperopt": _hyperopt}
-
-
-def _require(package: str) -> None:
-    try:
-        __import__(package)
-    except ImportError as error:
-        raise MissingExtraError(
-            f"meta.search_alg = {package}: {error}; install it with "
-            f"pip install 'slm-lab[{package}]'"
-        ) from error
 
 
 @contextmanager

@@ -1,52 +1,34 @@
-"""A trial of a search in its own process, which starts and watches the trial's Sessions."""
+"""The running trials of a search. Each has a process, which starts and watches its Sessions."""
 
 import logging
 import os
 import signal
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
-from pathlib import Path
+from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any, final
 
 from slm_lab.core.errors import LabError
 from slm_lab.core.plugins import import_plugins
-from slm_lab.core.process import die_with_parent, importing, unblock_stop_signals
-from slm_lab.parallel.processes import EXIT_SECONDS, SPAWN, end, start
-from slm_lab.parallel.supervisor import STOP_SECONDS
+from slm_lab.core.process import die_with_parent, unblock_stop_signals
+from slm_lab.experiment.search.resources import Allocation, Request, Resources
+from slm_lab.experiment.trial import Trial, TrialTask
+from slm_lab.parallel.processes import SPAWN, Child
+from slm_lab.parallel.supervisor import STOP_SECONDS, TICK
 from slm_lab.parallel.worker import SessionLog
 from slm_lab.session.status_board import StatusBoard
 from slm_lab.storage.intact import fall_back
 from slm_lab.storage.result import Ending
-from slm_lab.storage.run_dir import RunDir
 
 if TYPE_CHECKING:
-    from slm_lab.spec.schema.spec import Spec
     from slm_lab.storage.result import TrialResult
 
 DRAW_SECONDS = 10.0
 """Time limit of a trial for its graphs after its Sessions have ended, in seconds."""
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 """The environment variable that limits the GPUs CUDA shows to a process."""
-
-
-@final
-@dataclass(frozen=True)
-class TrialTask:
-    """The arguments of a trial's process."""
-
-    spec: "Spec"
-    run_dir: RunDir
-    root_seed: int
-    trial: int
-    resume: bool
-    imports: tuple[str, ...]
-    at_once: bool
-    chance_file: Path
-    one_of_many: bool = True
-    """Whether other trials have files in the same folder."""
 
 
 @final
@@ -64,9 +46,9 @@ class TrialEnd:
 def trial_main(
     task: TrialTask,
     raw_board: Any,
+    gpus: tuple[int, ...] | None,
     connection: Connection,
     parent: int,
-    gpus: tuple[int, ...] | None,
 ) -> None:
     """The target of a spawned process: runs the Trial, sends its TrialEnd, exits.
 
@@ -97,24 +79,9 @@ def _visible(gpus: tuple[int, ...]) -> list[str]:
 
 def _run(task: TrialTask, board: StatusBoard) -> TrialEnd:
     import_plugins(task.imports)
-    with importing():
-        from slm_lab.experiment.trial import Trial
-
     if task.resume:
         _note_in_log(task, fall_back(task.spec, task.run_dir, task.trial))
-    trial = Trial(
-        task.spec,
-        task.run_dir,
-        task.root_seed,
-        task.trial,
-        resume=task.resume,
-        imports=task.imports,
-        board=board,
-        at_once=task.at_once,
-        chance_file=task.chance_file,
-        one_of_many=task.one_of_many,
-    )
-    return _end_of(trial.run())
+    return _end_of(Trial(task, board=board).run())
 
 
 def _note_in_log(task: TrialTask, lines: Sequence[str]) -> None:
@@ -150,14 +117,9 @@ class TrialProcess:
         self.board = StatusBoard.allocate(SPAWN, task.spec.meta.num_sessions)
         self._began = time.monotonic()
         self._stopped_at: float | None = None
-        self._receiver, sender = SPAWN.Pipe(duplex=False)
-        self._process = SPAWN.Process(
-            target=trial_main,
-            args=(task, self.board.raw, sender, os.getpid(), gpus),
-            name=f"trial-{task.trial}",
-        )
-        start(self._process)
-        sender.close()
+        name = f"trial-{task.trial}"
+        self._child = Child(trial_main, (task, self.board.raw, gpus), name)
+        self._child.start()
 
     @property
     def seconds(self) -> float:
@@ -178,7 +140,7 @@ class TrialProcess:
     @property
     def waitables(self) -> list[Any]:
         """Objects for `multiprocessing.connection.wait`, ready when the trial ends."""
-        return [self._process.sentinel, self._receiver]
+        return self._child.waitables
 
     def stop(self, user_waits: bool) -> None:
         """Makes its Sessions save and end."""
@@ -191,25 +153,97 @@ class TrialProcess:
         if self._stopped_at is None or self.board.saving.any():
             return
         if time.monotonic() - self._stopped_at > STOP_SECONDS + DRAW_SECONDS:
-            self._process.kill()
+            self._child.process.kill()
 
     def kill(self) -> None:
         """Kills the process and its Sessions."""
-        end(self._process)
-        self._receiver.close()
+        self._child.kill()
 
     def take_end(self) -> TrialEnd | None:
         """The end of the trial, or None while it runs. Must not be called after an end."""
-        if self._process.is_alive() and not self._receiver.poll():
+        if not self._child.has_ended:
             return None
-        try:
-            outcome: TrialEnd | None = self._receiver.recv() if self._receiver.poll() else None
-        except (EOFError, OSError):
-            outcome = None
-        self._process.join(EXIT_SECONDS)
-        code = self._process.exitcode
-        self.kill()
-        if outcome is not None:
-            return outcome
-        how = f"was killed by signal {-code}" if code is not None and code < 0 else "ended early"
-        return TrialEnd(Ending.FAILED, {}, f"its process {how} (exit code {code})")
+        outcome, how = self._child.end()
+        return outcome or TrialEnd(Ending.FAILED, {}, f"its {how}")
+
+
+@final
+class Pool:
+    """Starts, stops and collects the processes of trials."""
+
+    def __init__(self, room: Resources) -> None:
+        self.room = room
+        self._running: dict[int, TrialProcess] = {}
+        self._allocations: dict[int, Allocation] = {}
+
+    @property
+    def running(self) -> Mapping[int, TrialProcess]:
+        """The running processes, by trial."""
+        return self._running
+
+    def start(self, trial: int, task: TrialTask, request: Request, among_gpus: bool = True) -> None:
+        """Starts a trial. There must be room.
+
+        `among_gpus` restricts it to its share of this machine's GPUs; False for a cluster.
+        """
+        allocation = self.room.take(request)
+        gpus = allocation.gpus if request.gpu and among_gpus else None
+        self._allocations[trial] = allocation
+        self._running[trial] = TrialProcess(task, gpus)
+
+    def wait(self) -> None:
+        """Waits until a trial ends, for at most `TICK` seconds."""
+        wait([each for process in self._running.values() for each in process.waitables], TICK)
+
+    def ends(self) -> list[tuple[int, TrialProcess, TrialEnd]]:
+        """The trials that ended since the last call."""
+        found = []
+        for trial, process in list(self._running.items()):
+            process.end_late()
+            end = process.take_end()
+            if end is not None:
+                self._forget(trial)
+                found.append((trial, process, end))
+        return found
+
+    def stop(self, trial: int) -> None:
+        """Makes a trial save and end."""
+        self._running[trial].stop(user_waits=False)
+
+    def stop_all(self) -> None:
+        """Makes all trials save and end, at the user's request."""
+        for process in self._running.values():
+            process.stop(user_waits=True)
+
+    def kill_all(self) -> None:
+        """Kills all trials."""
+        for trial, process in list(self._running.items()):
+            process.kill()
+            self._forget(trial)
+
+    def _forget(self, trial: int) -> None:
+        del self._running[trial]
+        self.room.give_back(self._allocations.pop(trial))
+
+
+def run_pool(
+    pool: Pool,
+    is_stopping: Callable[[], bool],
+    fill: Callable[[], None],
+    collect: Callable[[], None],
+    on_tick: Callable[[], None],
+) -> None:
+    """Runs trials until none is left; `fill` starts them, `collect` handles what they report.
+
+    Once `is_stopping`, it makes all running trials save and end, and starts no others.
+    """
+    while True:
+        if is_stopping():
+            pool.stop_all()  # again: a trial may have started after the request
+        else:
+            fill()
+        if not pool.running:
+            return
+        pool.wait()
+        collect()
+        on_tick()

@@ -3,10 +3,11 @@
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
+from typing_extensions import override
 
 from slm_lab.agent.algorithm.algorithm import Actor, AgentSeeds
 from slm_lab.agent.build import build_agent
@@ -18,11 +19,12 @@ from slm_lab.parallel.actor_learner.inference import TrainingOver
 from slm_lab.parallel.actor_learner.queue import ActorQueue, UnrollQueue
 from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollWriter
 from slm_lab.parallel.actor_learner.weights import WeightStore
+from slm_lab.parallel.task import Program, SessionTask
 from slm_lab.session.clock import Clock
-from slm_lab.session.devices import on_cpu
 from slm_lab.session.experience import Acting
-from slm_lab.session.seeding import SessionSeeds
+from slm_lab.session.seeding import SessionSeeds, session_seeds
 from slm_lab.session.status_board import Phase, StatusBoard
+from slm_lab.session.torch_setup import on_cpu
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.spec.unrolls import unroll_length
 from slm_lab.storage.result import Ending, SessionResult
@@ -190,3 +192,26 @@ class ActorSession:
     def close(self) -> None:
         """Frees the environments."""
         self._player.close()
+
+
+@final
+@dataclass(frozen=True)
+class ActorProgram(Program):
+    """Builds an actor that sends its unrolls through `queue`."""
+
+    queue: UnrollQueue
+
+    @override
+    def build(self, task: SessionTask, board: StatusBoard) -> ActorSession:
+        """The first actor uses the seeds that the learner's Session would use.
+
+        A replacement, or an actor of a resumed run, plays other episodes.
+        """
+        actor = task.workers.index(task.session) - 1
+        if task.replaces is not None:
+            logger.warning("actor %d is replaced: %s", actor, task.replaces)
+        own_board = board.part(task.workers)
+        slots = own_board.clock_slots
+        frame = int(slots[0] + slots[1 + actor])
+        seeds = session_seeds(task.root_seed, task.trial, task.session - 1, frame)
+        return ActorSession(task.spec, task.session, seeds, own_board, actor, self.queue)

@@ -9,8 +9,8 @@ from typing_extensions import override
 
 from slm_lab.agent.agent import Agent
 from slm_lab.agent.memory.replay import Replay
-from slm_lab.core.errors import LabError, NonFiniteLossError
-from slm_lab.core.moments import merged
+from slm_lab.core.errors import LabError
+from slm_lab.core.moments import merged, require_finite
 from slm_lab.core.types import Array, StateDict
 from slm_lab.env.vector_env import FinishedEpisodes, VectorEnv
 from slm_lab.parallel.actor_learner.source import UnrollSource
@@ -85,11 +85,7 @@ class ActorExperience(Experience):
     def _merge_statistics(self, unroll: Unroll) -> None:
         """Merges an unroll's environment statistics into those of all actors."""
         total, (before, after) = self._env.statistics, unroll.statistics
-        if not np.isfinite(after).all():
-            raise NonFiniteLossError(
-                "the running statistics of observations or rewards are not finite: the "
-                "environment returned a non-finite number"
-            )
+        require_finite(after)
         if len(total):
             total[:] = merged(total, before, after, self._env.moments)
 
@@ -243,7 +239,7 @@ class ReplayExperience(ActorExperience):
         return self._unroll
 
     def _add(self, unroll: Unroll) -> None:
-        self._memory.add(*unroll.step(self._t))
+        self._memory.add(unroll.step(self._t))
         self._t += 1
         self._clock.tick(unroll.reward.shape[1])
         if self._t == unroll.num_steps:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import final
 
 from slm_lab.agent.memory.memory import MemoryLayout
-from slm_lab.parallel.actor_learner.program import ActorProgram
+from slm_lab.parallel.actor_learner.actor import ActorProgram
 from slm_lab.parallel.actor_learner.queue import PATIENCE_SECONDS, UnrollQueue
 from slm_lab.parallel.actor_learner.strategy import InProcesses, OnCluster, Serially
 from slm_lab.parallel.actor_learner.unroll import UnrollWriter
@@ -36,7 +36,9 @@ def train_from_actors(
     """
     one = tasks[0]
     if one.spec.meta.actor_learner.serial:
-        return _in_one_process(one, board, on_tick)
+        spec = as_learned(one.spec)
+        common = Serially(spec, one.root_seed, one.trial, one.session)
+        return run_sessions([replace(one, spec=spec, common=common)], board, on_tick)
     own_board = board.part(one.workers)
     if one.spec.meta.cluster is not None:
         return _on_cluster(tasks, board, on_tick)
@@ -68,14 +70,6 @@ def train_from_actors(
         on_tick()
 
     return supervisor.run(tick)
-
-
-def _in_one_process(
-    task: SessionTask, board: StatusBoard, on_tick: Callable[[], None]
-) -> list[SessionResult]:
-    spec = as_learned(task.spec)
-    common = Serially(spec, task.root_seed, task.trial, task.session)
-    return run_sessions([replace(task, spec=spec, common=common)], board, on_tick)
 
 
 def _on_cluster(

@@ -48,26 +48,12 @@ START_SECONDS = 60.0
 """How long the learner waits at most for its actors to start."""
 
 
-@dataclass
-class LearnerBlueprint(Blueprint):
-    """The blueprint of a learner, which receives unrolls instead of stepping environments."""
-
-    make_experience: Callable[[Agent, VectorEnv, Clock], ActorExperience] | None = None
-
-    @override
-    def env_spec(self, env: EnvSpec) -> EnvSpec:
-        """One environment that is never stepped; it provides spaces and holds statistics."""
-        return env.model_copy(update={"num_envs": 1, "vectorization_mode": "sync"})
-
-    @override
-    def experience(self, spec: Spec, agent: Agent, env: VectorEnv, clock: Clock) -> Experience:
-        assert self.make_experience is not None
-        return self.make_experience(agent, env, clock)
-
-
 @final
-class LearnerBarrier(StartBarrier):
-    """The learner starts when its actors can act; its pauses do not count as actors' waits."""
+class LearnerActors(StartBarrier, JointCheckpoint):
+    """The learner starts when its actors can act, and dismisses them before its last checkpoint.
+
+    Its pauses do not count as actors' waits. It saves alone.
+    """
 
     def __init__(self, board: StatusBoard) -> None:
         self._board = board
@@ -76,9 +62,9 @@ class LearnerBarrier(StartBarrier):
         self.experience: ActorExperience | None = None
 
     @property
-    def _source(self) -> UnrollSource:
+    def _experience(self) -> ActorExperience:
         assert self.experience is not None
-        return self.experience.source
+        return self.experience
 
     @override
     def wait_for_start(self) -> None:
@@ -86,37 +72,27 @@ class LearnerBarrier(StartBarrier):
         wait_until(self._may_begin, START_SECONDS, LOOK_SECONDS)
 
     def _may_begin(self) -> bool:
-        self._source.poll()
+        self._experience.source.poll()
         board = self._board
         starting = any(board.phase(actor) in TO_BEGIN for actor in range(1, board.num_sessions))
         return not starting or board.stop_requested
 
     @override
     def resume(self) -> None:
-        assert self.experience is not None
-        self._source.pause_actors(False)
-        (waited, acted), before = self._source.waited, self._paused_at
-        self.experience.stats.restart(waited - before[0], acted - before[1])
+        source, before = self._experience.source, self._paused_at
+        source.pause_actors(False)
+        waited, acted = source.waited
+        self._experience.stats.restart(waited - before[0], acted - before[1])
 
     @override
     def pause(self) -> None:
-        self._source.pause_actors(True)
-        self._paused_at = self._source.waited
-
-
-@final
-class LearnerCheckpoint(JointCheckpoint):
-    """The learner saves alone; at the end it dismisses its actors first."""
-
-    def __init__(self, board: StatusBoard) -> None:
-        self._board = board
-        self.experience: ActorExperience | None = None
+        self._experience.source.pause_actors(True)
+        self._paused_at = self._experience.source.waited
 
     @override
     def final_copy(self, copy: Callable[[], StateDict], finished: bool) -> StateDict:
-        assert self.experience is not None
         self._board.saving[0] = 1
-        self.experience.source.end()
+        self._experience.source.end()
         return copy()
 
 
@@ -132,13 +108,12 @@ class LearnerStrategy(Strategy):
         board: StatusBoard,
         make_source: Callable[[Agent, VectorEnv], UnrollSource],
     ) -> None:
-        self._barrier, self._checkpoint = LearnerBarrier(board), LearnerCheckpoint(board)
-        self._spec = spec
+        self._actors = LearnerActors(board)
         self._flow = flow = spec.meta.actor_learner
         self._replays = isinstance(spec.agent.algorithm, ReplayLearningSpec)
         self._make_source = make_source
         correction = flow.correction
-        blueprint = LearnerBlueprint(
+        blueprint = Blueprint(
             board.clock_slots[:1],  # counts what was learned from
             0,
             self.columns,
@@ -147,23 +122,27 @@ class LearnerStrategy(Strategy):
                 None if correction.name == "none" else VTrace(correction.rho_bar, correction.c_bar)
             ),
             make_memory=None if self._replays else lambda layout: UnrollMemory(flow.learn_queue),
-            make_experience=self._experience_of,
         )
-        super().__init__(blueprint, self._barrier, checkpoint=self._checkpoint)
+        super().__init__(blueprint, self._actors, checkpoint=self._actors)
         self._cpu_t_before = 0.0
 
-    def _experience_of(self, agent: Agent, env: VectorEnv, clock: Clock) -> ActorExperience:
+    @override
+    def env_spec(self, env: EnvSpec) -> EnvSpec:
+        """One environment that is never stepped; it provides spaces and holds statistics."""
+        return env.model_copy(update={"num_envs": 1, "vectorization_mode": "sync"})
+
+    @override
+    def experience(self, spec: Spec, agent: Agent, env: VectorEnv, clock: Clock) -> Experience:
         flow = self._flow
         unrolls = 1 if self._replays else flow.learn_queue
-        stats = PipelineStats(unrolls * self._spec.env.num_envs)
+        stats = PipelineStats(unrolls * spec.env.num_envs)
         common = self._make_source(agent, env), stats, agent, env, clock, flow.publish_frequency
+        experience: ActorExperience
         if self._replays:
-            experience: ActorExperience = ReplayExperience(
-                *common, is_free=flow.train_ratio is None
-            )
+            experience = ReplayExperience(*common, is_free=flow.train_ratio is None)
         else:
             experience = OnPolicyExperience(*common)
-        self._experience = self._barrier.experience = self._checkpoint.experience = experience
+        self._experience = self._actors.experience = experience
         return experience
 
     @override

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from slm_lab.agent.batch import Act, Rollout
+from slm_lab.agent.batch import Act, Rollout, VectorStep
 from slm_lab.agent.memory.memory import Memory, MemoryLayout
-from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray, StateDict, Unnormalized
+from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray, StateDict
 from slm_lab.spec.schema.memory import MemorySpec
 
 ALIGNMENT = 64
@@ -148,15 +148,15 @@ class Unroll:
         """When it was handed over, s, by `time.perf_counter` of its machine."""
         return float(self.head[2])
 
-    def step(self, t: int) -> tuple[Array, Act, FloatArray, BoolArray, BoolArray, Array]:
-        """Step t, as arguments of `Memory.add`."""
+    def step(self, t: int) -> VectorStep:
+        """Step t, for `Memory.add`."""
         act = Act(self.action[t], self.log_prob[t], self.value[t], int(self.version[t]))
         terminated, truncated = self.terminated[t], self.truncated[t]
         next_obs, ended = self.obs[t + 1], terminated | truncated
         if t + 1 < self.num_steps and ended.any():
             next_obs = next_obs.copy()
             next_obs[ended] = self.end_obs[t][ended]
-        return self.obs[t], act, self.reward[t], terminated, truncated, next_obs
+        return VectorStep(self.obs[t], act, self.reward[t], terminated, truncated, next_obs)
 
 
 @final
@@ -192,34 +192,19 @@ class UnrollWriter(Memory[Unroll]):
         unroll.head[1:] = (math.nan if explore_var is None else explore_var, now)
 
     @override
-    def add(
-        self,
-        obs: Array,
-        act: Act,
-        reward: FloatArray,
-        terminated: BoolArray,
-        truncated: BoolArray,
-        next_obs: Array,
-        raw: Unnormalized | None = None,
-    ) -> None:
+    def add(self, step: VectorStep) -> None:
         """Writes step t."""
-        if raw is not None and self._writes_raw:
-            obs, reward, next_obs = raw
+        if self._writes_raw:
+            step = step.unnormalized()
         t, unroll = self._t, self._unroll
-        unroll.obs[t] = obs
-        unroll.action[t] = act.action
-        unroll.log_prob[t] = act.log_prob
-        unroll.value[t] = act.value
-        unroll.reward[t] = reward
-        unroll.terminated[t] = terminated
-        unroll.truncated[t] = truncated
-        unroll.version[t] = act.version
+        for name, value in step.fields(raw=False).items():
+            getattr(unroll, name)[t] = value
         if t + 1 == self._horizon:
-            unroll.obs[t + 1] = next_obs
+            unroll.obs[t + 1] = step.next_obs
         else:
-            ended = terminated | truncated
+            ended = step.done
             if ended.any():
-                unroll.end_obs[t][ended] = next_obs[ended]
+                unroll.end_obs[t][ended] = step.next_obs[ended]
         self._t = t + 1
 
     def note(self, index: IntArray, episode_return: FloatArray, episode_length: IntArray) -> None:
@@ -278,16 +263,7 @@ class UnrollMemory(Memory[Rollout]):
         self._unrolls = [Unroll(**_saved(unroll)) for unroll in self._unrolls]
 
     @override
-    def add(
-        self,
-        obs: Array,
-        act: Act,
-        reward: FloatArray,
-        terminated: BoolArray,
-        truncated: BoolArray,
-        next_obs: Array,
-        raw: Unnormalized | None = None,
-    ) -> None:
+    def add(self, step: VectorStep) -> None:
         """Raises TypeError: steps arrive in unrolls, see `put`."""
         raise TypeError("a learner with actors takes whole unrolls")
 

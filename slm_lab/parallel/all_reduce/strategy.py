@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import ClassVar, final
 
@@ -13,8 +12,8 @@ from typing_extensions import override
 from slm_lab.agent.agent import Agent
 from slm_lab.agent.optim.optimizer import GradientSync, NoSync, Optimizer
 from slm_lab.agent.optim.process_group import ProcessGroup, SoloGroup
-from slm_lab.core.errors import LabError, NonFiniteLossError
-from slm_lab.core.moments import merged_by_all
+from slm_lab.core.errors import LabError
+from slm_lab.core.moments import merged_by_all, require_finite
 from slm_lab.core.types import FloatArray, IntArray, StateDict
 from slm_lab.env.vector_env import FinishedEpisodes, VectorEnv
 from slm_lab.parallel.all_reduce.sync import AllReduceSync, broadcast
@@ -191,19 +190,6 @@ class Meeting(Ballot, EpisodeExchange):
         self._unsent = [FinishedEpisodes(*each) for each in state["unsent"]]
 
 
-@dataclass
-class RankBlueprint(Blueprint):
-    """The blueprint of a rank, with a `RankClock`."""
-
-    meeting: "Meeting | None" = None
-
-    @override
-    def clock(self, max_frame: int) -> Clock:
-        assert self.meeting is not None
-        self.meeting.clock = RankClock(self.clock_slots, self.index, max_frame)
-        return self.meeting.clock
-
-
 @final
 class RankCheckpoint(JointCheckpoint):
     """The manifests of all ranks become valid together; at the end their networks are equal."""
@@ -256,19 +242,19 @@ class RankStrategy(Strategy):
         self._group = group
         self._barrier = RankBarrier(group, progress)
         self._meeting = Meeting(group, shares_evaluation=self.always_equal)
-        blueprint = RankBlueprint(
-            board.clock_slots,
-            group.rank,
-            self.columns,
-            group.size,
-            leads=group.rank == 0,
-            meeting=self._meeting,
-        )
+        leads = group.rank == 0
+        blueprint = Blueprint(board.clock_slots, group.rank, self.columns, group.size, leads)
         checkpoint = RankCheckpoint(board, group, self)
         super().__init__(blueprint, self._barrier, self._meeting, self._meeting, checkpoint)
         self._cpu_t_of_others = 0.0
         self._statistics: FloatArray | None = None
         """The environments' statistics, (S,), common to all ranks at the last training event."""
+
+    @override
+    def clock(self, max_frame: int) -> Clock:
+        blueprint = self.blueprint
+        self._meeting.clock = RankClock(blueprint.clock_slots, blueprint.index, max_frame)
+        return self._meeting.clock
 
     def make_sync(self, optimizer: Optimizer) -> GradientSync:
         """The synchronisation of `optimizer` at each of its steps; by default none."""
@@ -306,11 +292,7 @@ class RankStrategy(Strategy):
         own = np.array([own_cpu_t, *report.values()], np.float64)
         gathered = self._group.all_gather(np.concatenate([own, self._env.statistics]))
         numbers, statistics = gathered[:, : len(own)], gathered[:, len(own) :]
-        if not np.isfinite(statistics).all():
-            raise NonFiniteLossError(
-                "the running statistics of observations or rewards are not finite: the "
-                "environment returned a non-finite number"
-            )
+        require_finite(statistics)
         assert self._statistics is not None
         self._cpu_t_of_others = float(numbers[:, 0].sum()) - own_cpu_t
         self._statistics = merged_by_all(self._statistics, statistics, self._env.moments)

@@ -33,90 +33,58 @@ def _wait(until: Callable[[], bool], seconds: float | None = None) -> bool:
 
 
 @final
-class WorkerPeers:
-    """One worker's view of the other workers on the board."""
+class WorkerPauses(StartBarrier, JointCheckpoint):
+    """Workers start together; none steps while others copy their state.
 
-    def __init__(self, board: StatusBoard, worker: int) -> None:
-        self.board = board
-        self.me = worker
-        self.checkpoint = board.save_requested
-        """The last joint checkpoint that this worker joined or missed."""
-
-    def running(self) -> list[int]:
-        """The other workers that are running."""
-        phase = self.board.phase
-        workers = range(self.board.num_sessions)
-        return [w for w in workers if w != self.me and phase(w) is Phase.RUNNING]
-
-    def running_before(self) -> list[int]:
-        """The running workers with a lower number."""
-        return [worker for worker in self.running() if worker < self.me]
-
-
-@final
-class WorkerBarrier(StartBarrier):
-    """Workers start together; none steps while others copy their state."""
-
-    def __init__(self, peers: WorkerPeers) -> None:
-        self._peers = peers
-
-    @override
-    def wait_for_start(self) -> None:
-        """Prevents one worker from spending the budget alone. A late worker does not wait."""
-        self._peers.board.write(self._peers.me, phase=Phase.READY)
-        _wait(self._may_begin, START_SECONDS)
-
-    def _may_begin(self) -> bool:
-        board = self._peers.board
-        phases = [board.phase(worker) for worker in range(board.num_sessions)]
-        return Phase.RUNNING in phases or not {Phase.WAITING, Phase.STARTING} & {*phases}
-
-    @override
-    def resume(self) -> None:
-        board, peers = self._peers.board, self._peers
-        wanted = board.save_requested
-        _wait(lambda: not any(self._copies(other, wanted) for other in peers.running()))
-        wanted = board.save_requested
-        over = bool((board.checkpointed == wanted).any())
-        board.checkpointed[peers.me] = peers.checkpoint = wanted if over else wanted - 1
-        board.at_barrier[peers.me] = 0
-
-    def _copies(self, other: int, wanted: int) -> bool:
-        board = self._peers.board
-        return bool(board.at_barrier[other] == wanted > board.checkpointed[other])
-
-    @override
-    def pause(self) -> None:
-        board, me = self._peers.board, self._peers.me
-        board.checkpointed[me] = board.at_barrier[me] = PAUSED
-
-
-@final
-class WorkerCheckpoint(JointCheckpoint):
-    """The parent requests a checkpoint. Each worker pauses at its next step boundary and copies its
-    state once all others pause too.
-
-    `copy_shared` copies the shared weights into this worker before it copies its state.
+    The parent requests a checkpoint. Each worker pauses at its next step boundary and copies its
+    state once all others pause too. `copy_shared` copies the shared weights into this worker
+    before it copies its state.
     """
 
     saves_at_rows = False
 
-    def __init__(self, peers: WorkerPeers, copy_shared: Callable[[], None]) -> None:
-        self._peers = peers
+    def __init__(self, board: StatusBoard, worker: int, copy_shared: Callable[[], None]) -> None:
+        self._board = board
+        self._me = worker
         self._copy_shared = copy_shared
+        self._joined = board.save_requested
+        """The last joint checkpoint that this worker joined or missed."""
         self.event_seconds = 0.0
         """How long the last training event took."""
+
+    @override
+    def wait_for_start(self) -> None:
+        """Prevents one worker from spending the budget alone. A late worker does not wait."""
+        self._board.write(self._me, phase=Phase.READY)
+        _wait(self._may_begin, START_SECONDS)
+
+    def _may_begin(self) -> bool:
+        phases = {self._board.phase(worker) for worker in range(self._board.num_sessions)}
+        return Phase.RUNNING in phases or not {Phase.WAITING, Phase.STARTING} & phases
+
+    @override
+    def resume(self) -> None:
+        board, wanted = self._board, self._board.save_requested
+        _wait(lambda: not any(self._copies(other, wanted) for other in self._running()))
+        wanted = board.save_requested
+        over = bool((board.checkpointed == wanted).any())
+        board.checkpointed[self._me] = self._joined = wanted if over else wanted - 1
+        board.at_barrier[self._me] = 0
+
+    @override
+    def pause(self) -> None:
+        self._board.checkpointed[self._me] = self._board.at_barrier[self._me] = PAUSED
 
     @property
     @override
     def is_requested(self) -> bool:
-        return self._peers.board.save_requested > self._peers.checkpoint
+        return self._board.save_requested > self._joined
 
     @override
     def copy_together(self, copy: Callable[[], StateDict]) -> StateDict | None:
-        board, me = self._peers.board, self._peers.me
+        board, me = self._board, self._me
         began = time.perf_counter()
-        self._peers.checkpoint = wanted = board.save_requested
+        self._joined = wanted = board.save_requested
         board.at_barrier[me] = wanted
         state = self._copy_when_all_pause(wanted, copy)
         if state is None:
@@ -125,27 +93,26 @@ class WorkerCheckpoint(JointCheckpoint):
             logger.warning(message, self._patience)
         board.checkpointed[me] = wanted
         if state is not None:
-            _wait(lambda: all(self._is_done(other, wanted) for other in self._peers.running()))
+            _wait(lambda: all(self._is_done(other, wanted) for other in self._running()))
         board.at_barrier[me] = 0
         self.report_pause(time.perf_counter() - began)
         return state
 
     @override
     def report_pause(self, seconds: float) -> None:
-        self._peers.board.paused_us[self._peers.me] = int(seconds * 1e6)
+        self._board.paused_us[self._me] = int(seconds * 1e6)
 
     @override
     def final_copy(self, copy: Callable[[], StateDict], finished: bool) -> StateDict:
         """A worker that did not wait for all marks itself EARLY before it copies. Later workers do
         not rely on its copy, so the last copy always holds all shared state."""
-        board, me = self._peers.board, self._peers.me
+        board, me = self._board, self._me
         board.at_barrier[me] = END
         seconds = STOP_SECONDS if board.user_waits else PAUSE_SECONDS
         all_pause = _wait(lambda: self._all_pause(END), seconds)
         board.saving[me] = 1
         if all_pause:
-            before = self._peers.running_before()
-            state = self._copy(copy, any(board.checkpointed[other] != EARLY for other in before))
+            state = self._copy(copy, any(board.checkpointed[o] != EARLY for o in self._before()))
             board.checkpointed[me] = END
         else:
             logger.warning("saved at the end, though not all workers paused by then")
@@ -155,32 +122,42 @@ class WorkerCheckpoint(JointCheckpoint):
 
     def _copy_when_all_pause(self, wanted: int, copy: Callable[[], StateDict]) -> StateDict | None:
         """None if a worker resumed meanwhile: its clock ticks before it changes a weight."""
-        board, peers = self._peers.board, self._peers
+        board = self._board
         _wait(lambda: self._all_pause(wanted) or self._some_resumed(wanted), self._patience)
         frames = board.clock_slots.copy()
         if not self._all_pause(wanted):
             return None
-        before = peers.running_before()
-        state = self._copy(copy, any(board.at_barrier[other] == wanted for other in before))
+        state = self._copy(copy, any(board.at_barrier[o] == wanted for o in self._before()))
         return state if (board.clock_slots == frames).all() else None
 
     @property
     def _patience(self) -> float:
         return max(PAUSE_SECONDS, self.event_seconds)
 
+    def _running(self) -> list[int]:
+        """The other workers that are running."""
+        workers = range(self._board.num_sessions)
+        return [w for w in workers if w != self._me and self._board.phase(w) is Phase.RUNNING]
+
+    def _before(self) -> list[int]:
+        """The running workers with a lower number."""
+        return [worker for worker in self._running() if worker < self._me]
+
+    def _copies(self, other: int, wanted: int) -> bool:
+        board = self._board
+        return bool(board.at_barrier[other] == wanted > board.checkpointed[other])
+
     def _all_pause(self, wanted: int) -> bool:
-        board = self._peers.board
-        return all(board.at_barrier[o] >= min(wanted, PAUSED) for o in self._peers.running())
+        board = self._board
+        return all(board.at_barrier[other] >= min(wanted, PAUSED) for other in self._running())
 
     def _some_resumed(self, wanted: int) -> bool:
         """Whether it is too late: a worker has completed the checkpoint or given it up."""
-        board = self._peers.board
-        return any(
-            board.checkpointed[o] >= wanted > board.at_barrier[o] for o in self._peers.running()
-        )
+        board = self._board
+        return any(board.checkpointed[o] >= wanted > board.at_barrier[o] for o in self._running())
 
     def _is_done(self, other: int, wanted: int) -> bool:
-        board = self._peers.board
+        board = self._board
         return bool(board.checkpointed[other] >= wanted or board.at_barrier[other] == END)
 
     def _copy(self, copy: Callable[[], StateDict], another_has_it: bool) -> StateDict:

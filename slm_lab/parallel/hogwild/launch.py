@@ -17,9 +17,9 @@ from slm_lab.parallel.processes import Processes
 from slm_lab.parallel.prototype import prototype
 from slm_lab.parallel.supervisor import Supervisor, replacement
 from slm_lab.parallel.task import SessionTask
-from slm_lab.session.devices import on_cpu
 from slm_lab.session.seeding import session_seeds
 from slm_lab.session.status_board import EARLY, Phase, StatusBoard
+from slm_lab.session.torch_setup import on_cpu
 from slm_lab.spec.scale import scaled
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.checkpoint import CheckpointStore, reading

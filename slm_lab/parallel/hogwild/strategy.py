@@ -12,11 +12,10 @@ from typing_extensions import override
 
 from slm_lab.agent.agent import Agent
 from slm_lab.agent.optim.optimizer import Optimizer
-from slm_lab.core.errors import NonFiniteLossError
-from slm_lab.core.moments import merged
+from slm_lab.core.moments import merged, require_finite
 from slm_lab.core.types import StateDict
 from slm_lab.env.vector_env import VectorEnv
-from slm_lab.parallel.hogwild.checkpoint import WorkerBarrier, WorkerCheckpoint, WorkerPeers
+from slm_lab.parallel.hogwild.checkpoint import WorkerPauses
 from slm_lab.parallel.hogwild.sync import (
     HogwildSync,
     SharedSync,
@@ -118,13 +117,12 @@ class HogwildStrategy(Strategy):
     columns = ("staleness_p50", "staleness_p95", "updates_per_s")
 
     def __init__(self, board: StatusBoard, session: int, state: GlobalState) -> None:
-        peers = WorkerPeers(board, session)
-        self._own_checkpoint = WorkerCheckpoint(peers, self._pull)
+        self._pauses = WorkerPauses(board, session, self._pull)
         super().__init__(
             Blueprint(board.clock_slots, session, self.columns),
-            WorkerBarrier(peers),
+            self._pauses,
             SolvedBallot(board, session),
-            checkpoint=self._own_checkpoint,
+            checkpoint=self._pauses,
         )
         self._session = session
         self._state = state
@@ -167,14 +165,10 @@ class HogwildStrategy(Strategy):
 
         Raises NonFiniteLossError if they are not finite, which would spoil the shared ones.
         """
-        self._own_checkpoint.event_seconds = time.perf_counter() - self._refreshed
+        self._pauses.event_seconds = time.perf_counter() - self._refreshed
         if len(self._pulled):
             own = self._env.statistics
-            if not np.isfinite(own).all():
-                raise NonFiniteLossError(
-                    "the running statistics of observations or rewards are not finite: the "
-                    "environment returned a non-finite number"
-                )
+            require_finite(own)
             self._pulled = merged(self._total, self._pulled, own, self._env.moments)
             self._total[:] = self._pulled
             own[:] = self._pulled

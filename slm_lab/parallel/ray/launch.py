@@ -227,10 +227,8 @@ class ClusterSessions:
         if news is None:
             return
         task = self._tasks[session]
-        slots, cells = self._board.of_session(session)
-        slots[:] = news.slots
         restarts = self._board.read(session).restarts  # its node does not know
-        cells[:] = news.cells
+        self._board.records[session : session + 1] = news.record
         self._board.write(session, restarts=restarts)
         for name, content in news.files.items():
             path = task.run_dir.root / name

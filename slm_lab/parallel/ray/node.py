@@ -37,9 +37,8 @@ class Saved(NamedTuple):
 class News(NamedTuple):
     """Changes on a node since the last request."""
 
-    slots: Array
-    cells: Array
-    """The Session's slots and fields, as on its `StatusBoard`."""
+    record: Array
+    """(1,) The Session's record on its `StatusBoard`."""
     files: Mapping[str, bytes]
     """Changed files by their path in the run folder, without those of checkpoints."""
     saved: Saved | None
@@ -89,8 +88,8 @@ class NodeSession:
             return None
         if stop:
             board.request_stop()
-        slots, cells = board.of_session(task.session)
-        return News(slots.copy(), cells.copy(), self._changed(), self._saved(task))
+        record = board.records[task.session : task.session + 1].copy()
+        return News(record, self._changed(), self._saved(task))
 
     def _changed(self) -> dict[str, bytes]:
         found = {}

@@ -1,6 +1,6 @@
 """`meta`: Sessions, seeds, rows, devices, and the mode of parallel training."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, get_args
 
@@ -260,6 +260,11 @@ class MetaSpec(Block):
     def writers_per_training(self) -> int:
         """The Sessions per training that write rows."""
         return len(self.writers) // len(self.trainings)
+
+    def runs_of(self, sessions: Iterable[int]) -> list[int] | None:
+        """The training of each Session if trainings repeat (`max_run`); else None."""
+        per_training = self.sessions_per_training
+        return [session // per_training for session in sessions] if self.max_run > 1 else None
 
     def is_first_of_training(self, session: int) -> bool:
         """Whether a Session trains alone, or is the first one of its training."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slm_lab.agent.batch import Act
+from slm_lab.agent.batch import Act, VectorStep
 from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.agent.replay_config import ReplayConfig, TrainingSchedule
 
@@ -83,7 +83,8 @@ def fill(add, seed, num_steps, stack=1, ends=0.15, num_envs=NUM_ENVS):
             ]
         )  # fmt: skip
         none = np.zeros(num_envs, np.float32)
-        add(obs, Act(action, none, none, 0), reward, terminated, truncated, next_obs)
+        act = Act(action, none, none, 0)
+        add(VectorStep(obs, act, reward, terminated, truncated, next_obs))
         done, following = terminated | truncated, next_obs.copy()
         following[done] = source.first()[done]
         for buffer in (obs, next_obs, reward, action):

@@ -1,15 +1,16 @@
-"""One training per module, which commands then only read."""
+"""Trainings that are made once and only read by commands."""
 
 import shutil
 
 import pytest
 
+from tests.support import made_once
 from tests.unit.cli.trained import RANDOM, SPEC, trained
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def run(tmp_path_factory):
-    return trained(tmp_path_factory.mktemp("trained"), SPEC)
+    return made_once(tmp_path_factory, "trained", lambda folder: trained(folder, SPEC))
 
 
 @pytest.fixture
@@ -18,6 +19,6 @@ def copy(run, tmp_path):
     return shutil.copytree(run, tmp_path / "copy")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def random_run(tmp_path_factory):
-    return trained(tmp_path_factory.mktemp("random"), RANDOM)
+    return made_once(tmp_path_factory, "random", lambda folder: trained(folder, RANDOM))

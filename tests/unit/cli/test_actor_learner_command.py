@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from tests.faults.lab import call, command, manifest, row_count, run_folder
+from tests.faults.lab import manifest, run_folder
 from tests.faults.lab import trial_metrics as metrics_of
-from tests.support import ppo
+from tests.support import made_once, ppo
 from tests.unit.cli.trained import lab, trained
 
 SPEC = ppo(meta__distributed="actor_learner", meta__max_session=2, env__max_frame=1024)
@@ -14,7 +14,7 @@ SPEC = ppo(meta__distributed="actor_learner", meta__max_session=2, env__max_fram
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return trained(tmp_path_factory.mktemp("trained"), SPEC)
+    return made_once(tmp_path_factory, "actors", lambda folder: trained(folder, SPEC))
 
 
 def logs(folder):
@@ -47,17 +47,6 @@ def test_a_finished_run_that_is_resumed_starts_nothing(copy):
     assert "every Session has already finished" in done.output
     assert (logs(copy), manifest(copy).read_bytes()) == (before, saved)
     assert [each["ending"] for each in metrics_of(copy)["sessions"]] == ["finished"] * 3
-
-
-def test_a_finished_run_with_a_larger_budget_continues_with_learner_and_actors(copy):
-    before, rows = logs(copy), row_count(copy)
-    done = call(command(copy, "train@latest", "-s", "env.max_frame=1536"), copy)
-    assert (done.code, done.err) == (0, "")
-    assert re.search(r"^learner: 1,5\d\d / 1,536 frames.*done$", done.out, re.MULTILINE)
-    assert row_count(copy) > rows
-    for name, text in logs(copy).items():
-        assert text.startswith(before[name])
-        assert len(text) > len(before[name])
 
 
 def test_what_is_evaluated_and_enjoyed_is_the_learner(run):

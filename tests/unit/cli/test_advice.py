@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from slm_lab.cli.advice import what_to_change
+from slm_lab.cli.run import what_to_change
 from tests.support import parse, ppo, soft
 
 

@@ -70,7 +70,7 @@ def test_an_episode_that_is_too_long_for_a_film_is_cut_and_the_next_one_begins(
     run, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("slm_lab.cli.filming.MAX_STEPS", 6)
+    monkeypatch.setattr("slm_lab.cli.evaluate.MAX_STEPS", 6)
     options = ("--episodes", "2", "--video", "--which", "latest")
     done = lab(run, "enjoy@latest", *options)
     assert done.exit_code == 0

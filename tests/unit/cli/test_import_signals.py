@@ -8,8 +8,14 @@ from tests.faults.lab import LAB, call, command
 from tests.unit.cli.trained import fingerprint
 
 
-@pytest.mark.parametrize("mode", ["train", "train@latest", "eval@latest"])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("number", "mode"),
+    [
+        (signal.SIGINT, "train"),
+        (signal.SIGTERM, "train@latest"),
+        (signal.SIGINT, "eval@latest"),
+    ],
+)
 def test_a_signal_while_it_imports_waits_and_stops_the_command(copy, number, mode):
     (copy / "sends_a_signal.py").write_text(
         "import os\n"

@@ -6,7 +6,7 @@ import pytest
 
 from slm_lab.experiment.saved_run import NORM_PLACE_SINCE
 from slm_lab.storage.manifest import FORMAT, previous_path, read_manifest
-from tests.faults.lab import NAME, call, command, manifest, run_folder
+from tests.faults.lab import NAME, call_here, command, manifest, run_folder
 from tests.support import soft
 from tests.unit.cli.trained import fingerprint, lab, table, trained
 
@@ -31,7 +31,7 @@ def older(copy):
 
 def test_it_is_not_trained_and_one_line_says_why_and_what_to_do(older):
     before = fingerprint(run_folder(older) / "info")
-    done = call(command(older, "train@latest", "-s", "env.max_frame=900"), older)
+    done = call_here(command(older, "train@latest", "-s", "env.max_frame=900"), older)
     assert done.code == 2
     (line,) = done.err.splitlines()
     assert line.startswith(str(run_folder(older)))
@@ -66,7 +66,7 @@ def test_crossq_of_an_older_run_is_built_as_it_was(tmp_path):
 
 
 def test_it_is_plotted(older, tmp_path):
-    done = call(
+    done = call_here(
         [*command(older, "")[:1], "plot", str(run_folder(older)), "--out", str(tmp_path)], older
     )
     assert (done.code, done.err) == (0, "")

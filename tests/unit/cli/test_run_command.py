@@ -12,7 +12,7 @@ from slm_lab.cli import run as run_command
 from slm_lab.experiment.source import RunSource
 from slm_lab.storage.result import Ending, SessionResult, TrialResult
 from slm_lab.storage.run_dir import RunDir
-from tests.faults.lab import LAB, NAME, call, command, write_spec
+from tests.faults.lab import LAB, NAME, call, call_here, command, write_spec
 from tests.support import parse, ppo
 from tests.unit.cli.trained import assert_bad_input, heavy_imports
 
@@ -93,7 +93,7 @@ def test_a_file_that_is_no_json_is_bad_input(tmp_path):
 def test_data_that_cannot_be_written_is_one_clear_message(tmp_path):
     write_spec(tmp_path, ppo())
     (tmp_path / "data").write_text("a file, where a folder should be")
-    done = call(command(tmp_path, "train"), tmp_path)
+    done = call_here(command(tmp_path, "train"), tmp_path)
     assert done.code in (1, 2)
     assert str(tmp_path / "data") in done.err
     assert "Traceback" not in done.err
@@ -110,7 +110,7 @@ def test_run_lab_is_the_command_run_under_its_classic_name(tmp_path):
     write_spec(tmp_path, ppo())
     args = ["spec.json", NAME, "trian"]
     classic = call([sys.executable, str(ROOT / "run_lab.py"), *args], tmp_path)
-    assert classic == call([str(LAB), "run", *args], tmp_path)
+    assert classic == call_here([str(LAB), "run", *args], tmp_path)
 
 
 class Ended:

@@ -9,7 +9,7 @@ import sys
 from typer.testing import CliRunner
 
 from slm_lab.cli.main import app
-from tests.faults.lab import LAB, NAME, call, command, run_folder, write_spec
+from tests.faults.lab import LAB, NAME, call_here, command, run_folder, write_spec
 from tests.support import ppo
 
 SPEC = ppo(meta__max_session=2, meta__rigorous_eval=2, meta__eval_frequency=200,
@@ -25,7 +25,7 @@ def trained(folder, spec):
     """The folder with a run of the spec; the file `out` has what the run printed."""
     write_spec(folder, spec)
     (folder / "data").mkdir()
-    done = call(command(folder, "train"), folder)
+    done = call_here(command(folder, "train"), folder)
     assert (done.code, done.err) == (0, "")
     (folder / "out").write_text(done.out)
     return folder
@@ -67,7 +67,7 @@ def fingerprint(folder):
 def assert_bad_input(folder, args, words):
     """That the command prints one message with these words, and leaves nothing behind."""
     before = sorted(folder.iterdir())
-    done = call([str(LAB), *args], folder)
+    done = call_here([str(LAB), *args], folder)
     assert (done.code, done.out) == (2, ""), done.err
     assert [word for word in words if word not in done.err] == []
     assert "Traceback" not in done.err

@@ -186,7 +186,7 @@ def test_only_keys_that_change_the_number_make_another_entry(tmp_path, measure_h
 def test_another_version_of_the_simulator_is_not_a_hit(tmp_path, measure_here, monkeypatch):
     cache = tmp_path / "random_returns.json"
     measure_here(cache, env_spec(), 22.5)
-    monkeypatch.setattr(baseline, "version", lambda package: "99.0")
+    monkeypatch.setattr(baseline, "installed", lambda package: "99.0")
     assert cached_random_return(cache, env_spec()) is None
 
 
@@ -258,7 +258,7 @@ def test_an_environment_whose_returns_are_others_has_no_number_of_the_lab(
 
 @pytest.mark.parametrize(("found", "known"), [("1.99.0", True), ("2.0.0", False)])
 def test_another_major_version_of_the_simulator_has_no_number_of_the_lab(monkeypatch, found, known):
-    monkeypatch.setattr(shipped_returns, "version", lambda package: found)
+    monkeypatch.setattr(shipped_returns, "installed", lambda package: found)
     assert (shipped_random_return(env_spec()) is not None) is known
 
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from slm_lab.experiment.trial import Trial, have_ended
+from slm_lab.experiment import trial as module
+from slm_lab.experiment.trial import Trial, TrialTask, have_ended
 from slm_lab.session.status_board import Phase
 from slm_lab.storage.manifest import Manifest
 from slm_lab.storage.result import Ending
@@ -138,8 +139,8 @@ def test_a_finished_training_starts_no_process_and_its_actors_share_its_frames(
     run_dir, monkeypatch
 ):
     saved(run_dir, 0, BUDGET)
-    trial = Trial(spec_of("actor_learner", 3), run_dir, 0, resume=True)
-    monkeypatch.setattr(trial, "_launcher", lambda: pytest.fail("something was started"))
+    trial = Trial(TrialTask(spec_of("actor_learner", 3), run_dir, 0, resume=True))
+    monkeypatch.setattr(module, "load_target", lambda name: pytest.fail("something was started"))
     results = trial._run_sessions()
     assert [(each.session, each.ending) for each in results] == [
         (session, Ending.FINISHED) for session in range(4)
@@ -151,7 +152,7 @@ def test_a_finished_training_starts_no_process_and_its_actors_share_its_frames(
 def test_of_two_runs_only_the_unfinished_one_continues_with_all_its_processes(run_dir, monkeypatch):
     saved(run_dir, 0, BUDGET)
     saved(run_dir, 3, 500, finished=False)
-    trial = Trial(spec_of("actor_learner", max_run=2), run_dir, 0, resume=True)
+    trial = Trial(TrialTask(spec_of("actor_learner", max_run=2), run_dir, 0, resume=True))
     started = []
 
     def launch(tasks, board, on_tick):
@@ -160,6 +161,6 @@ def test_of_two_runs_only_the_unfinished_one_continues_with_all_its_processes(ru
         assert board.clock_slots.tolist() == [1000, 500, 500, 500, 250, 250]
         return []
 
-    monkeypatch.setattr(trial, "_launcher", lambda: launch)
+    monkeypatch.setattr(module, "load_target", lambda name: launch)
     trial._run_sessions()
     assert started == [3, 4, 5]

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from slm_lab.core.errors import CheckpointError, UsageError
-from slm_lab.experiment.search.trial_process import TrialTask, _note_in_log
+from slm_lab.experiment.search.trial_process import _note_in_log
+from slm_lab.experiment.trial import TrialTask
 from slm_lab.metrics.writer import Extent
 from slm_lab.storage.checkpoint import CheckpointStore
 from slm_lab.storage.intact import fall_back, read_saved_rows

@@ -10,6 +10,7 @@ from slm_lab.agent.algorithm.correction import VTrace
 from slm_lab.agent.algorithm.ppo import minibatch_bounds
 from slm_lab.agent.batch import Rollout
 from slm_lab.core.errors import NonFiniteLossError
+from slm_lab.session.experience import observed
 from tests.support import ppo
 from tests.unit.agent.algorithm import batches
 
@@ -24,7 +25,7 @@ def collect(agent, env):
     while not agent.memory.ready():
         act = agent.act(obs, 0)
         step = env.step(act.action)
-        agent.observe(obs, act, step.reward, step.terminated, step.truncated, step.next_obs)
+        agent.observe(observed(obs, act, step))
         obs = step.obs
 
 

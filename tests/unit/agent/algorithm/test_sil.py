@@ -10,6 +10,7 @@ from slm_lab.agent.algorithm.loss import imitation_policy_loss, imitation_value_
 from slm_lab.agent.memory.imitation import PastEpisodes, ReturnRing
 from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.agent.memory.sampler import UniformSampler
+from slm_lab.session.experience import observed
 from tests.support import actor_critic, ppo
 from tests.unit.agent.algorithm.batches import build
 from tests.unit.agent.algorithm.past_steps import rollout, stream
@@ -131,7 +132,7 @@ def test_imitation_without_weight_is_the_inner_algorithm(base):
         np.testing.assert_array_equal(acts[0].action, acts[1].action)
         step = env.step(acts[0].action)
         for agent, act in zip((plain, imitating), acts, strict=True):
-            agent.observe(obs, act, step.reward, step.terminated, step.truncated, step.next_obs)
+            agent.observe(observed(obs, act, step))
             agent.learn(frame)
         obs = step.obs
     for unit, flat in plain.learner.flats.items():

@@ -5,7 +5,7 @@ import numpy as np
 import torch
 from hypothesis import given, settings
 
-from slm_lab.agent.batch import Act
+from slm_lab.agent.batch import Act, VectorStep
 from slm_lab.agent.memory.episodes import OnPolicyReplay
 from slm_lab.agent.memory.memory import MemoryLayout
 
@@ -40,7 +40,7 @@ class Environments:
         act = Act(np.zeros(NUM_ENVS, np.int64), obs[:, 0] + 0.5, obs[:, 0] + 0.25, 7)
         reward = self.rng.normal(size=NUM_ENVS).astype(np.float32)
         for store in stores:
-            store.add(obs, act, reward, terminated, truncated, next_obs)
+            store.add(VectorStep(obs, act, reward, terminated, truncated, next_obs))
         for n in range(NUM_ENVS):
             self.running[n].append(float(obs[n, 0]))
             if terminated[n] or truncated[n]:

@@ -4,7 +4,7 @@ import hypothesis.strategies as st
 import numpy as np
 from hypothesis import given, settings
 
-from slm_lab.agent.batch import Act
+from slm_lab.agent.batch import Act, VectorStep
 from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.agent.memory.on_policy import OnPolicyBatchReplay
 
@@ -43,7 +43,7 @@ def fill(store: OnPolicyBatchReplay, seed: int, steps: int = HORIZON) -> list[di
                 "truncated": truncated.copy(),
             }
         )
-        store.add(obs, act, reward, terminated, truncated, next_obs)
+        store.add(VectorStep(obs, act, reward, terminated, truncated, next_obs))
         following = np.where(done[:, None], rng.normal(size=(NUM_ENVS, 2)), next_obs)
         for buffer in (obs, next_obs, reward, act.action, act.value):
             buffer[:] = 99

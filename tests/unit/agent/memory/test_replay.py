@@ -1,5 +1,6 @@
 """Replay memories against a plain list of transitions."""
 
+import copy
 import pickle
 
 import numpy as np
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from slm_lab.agent.batch import Act
+from slm_lab.agent.batch import Act, VectorStep
 from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.agent.memory.replay import Replay
 from slm_lab.agent.memory.transition_ring import TransitionRing
@@ -108,11 +109,10 @@ def test_a_ring_put_together_from_segments_reads_the_same_and_goes_on_the_same(
         segments.append(ring.content(max(end - 1, ring.first), ring.count))
         end = ring.count
 
-    def add(obs, act, *rest):
-        step = [obs, Act(*(a.copy() for a in act[:3]), 0), *rest]
-        steps.append([step[0].copy(), step[1], *(array.copy() for array in rest)])
+    def add(step):
+        steps.append(copy.deepcopy(step))
         if len(steps) <= count:
-            ring.add(*step)
+            ring.add(step)
             if ring.count in cuts:
                 save()
 
@@ -125,8 +125,8 @@ def test_a_ring_put_together_from_segments_reads_the_same_and_goes_on_the_same(
         twin.load_content(segment)
     assert_alike(ring, twin)
     for step in steps[count:]:
-        ring.add(*step)
-        twin.add(*step)
+        ring.add(step)
+        twin.add(step)
         assert_alike(ring, twin)
 
 
@@ -224,7 +224,7 @@ def test_training_falls_due_as_the_spec_says(schedule, events):
 def after_each_step(memory, num_steps, look):
     """What `look` returns after each of so many steps."""
     seen = []
-    fill(lambda *step: (memory.add(*step), seen.append(look())), 0, num_steps)
+    fill(lambda step: (memory.add(step), seen.append(look())), 0, num_steps)
     return seen
 
 
@@ -286,7 +286,7 @@ def add_row(memory, number, starts=False):
     none, no = np.zeros(2, np.float32), np.zeros(2, np.bool_)
     row = pack_obs(obs, obs / 10, np.full(2, starts))
     following = pack_obs(obs + 1, (obs + 1) / 10, ~no)
-    memory.add(row, Act(np.zeros(2, np.int64), none, none, 0), none, no, no, following)
+    memory.add(VectorStep(row, Act(np.zeros(2, np.int64), none, none, 0), none, no, no, following))
     return row, following
 
 

@@ -25,8 +25,8 @@ class Sampled:
         fill(self.add, 0, size // NUM_ENVS + steps)
         self.indices = self.ring.indices(np.arange(size))
 
-    def add(self, *step):
-        self.ring.add(*step)
+    def add(self, step):
+        self.ring.add(step)
         self.sampler.added()
 
     def set_errors(self, error):

@@ -20,6 +20,7 @@ from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout
 from slm_lab.parallel.actor_learner.weights import WeightStore
 from slm_lab.session.clock import Clock
 from slm_lab.session.evaluator import Evaluator
+from slm_lab.session.experience import observed
 from slm_lab.session.seeding import session_seeds
 from slm_lab.spec.schema.net import RecurrentNetSpec
 from tests.contract.playing import Play
@@ -215,9 +216,7 @@ def test_the_state_is_zero_where_an_episode_begins_and_carried_elsewhere():
         if after is not None:
             np.testing.assert_array_equal(state_around.before[~ended], after[~ended])
         step = play.env.step(act.action)
-        play.agent.observe(
-            play.obs, act, step.reward, step.terminated, step.truncated, step.next_obs
-        )
+        play.agent.observe(observed(play.obs, act, step))
         play.agent.learn(play.frame)
         ended, after, play.obs = step.terminated | step.truncated, state_around.after, step.obs
         checked += ended.sum()

@@ -14,6 +14,7 @@ from slm_lab.agent.batch import Act
 from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.agent.memory.transition_ring import TransitionRing
 from slm_lab.agent.replay_config import ReplayConfig, TrainingSchedule
+from slm_lab.session.experience import observed
 from slm_lab.storage.serialization import to_plain
 from tests.unit.env.games import PLAIN, actions_for
 
@@ -119,7 +120,7 @@ def test_a_single_game_is_the_native_one_step_by_step(build, monkeypatch, keys):
         "slm_lab.env.simulators.atari_game.AtariGame.draw_no_ops",
         lambda game: next(drawn[id(game)]),
     )
-    actions = actions_for(native, 110)
+    actions = actions_for(native, 80)
     expected = [native.reset(), *(native.step(action) for action in actions)]
     drawn |= {
         id(game): iter(frames) for game, frames in zip(single.raw.envs, starts.frames, strict=True)
@@ -318,7 +319,7 @@ def test_a_replay_memory_of_a_game_stores_every_frame_once(build):
     games = ends = 0
     for action in actions_for(env, 70):
         step = env.step(action)
-        ring.add(obs, Act(action, *np.zeros((2, 2), np.float32), 0), *step[2:5], step.next_obs)
+        ring.add(observed(obs, Act(action, *np.zeros((2, 2), np.float32), 0), step))
         seen.append((obs, step.next_obs))
         games += 0 if step.finished is None else len(step.finished.env_index)
         ends += np.count_nonzero(step.terminated | step.truncated)

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from slm_lab.core.errors import SpecError, UsageError
-from slm_lab.experiment.plot.find_runs import find_trials
 from slm_lab.experiment.plot.plot import MOST_CURVES, PlotRequest, plot
+from slm_lab.experiment.plot.runs import find_trials
 from slm_lab.metrics.reader import read_rows
 from slm_lab.metrics.tracker import Tracker
 from slm_lab.metrics.writer import RowWriter

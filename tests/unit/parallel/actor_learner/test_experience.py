@@ -15,9 +15,15 @@ from slm_lab.parallel.actor_learner.weights import WeightStore
 from slm_lab.session.clock import Clock
 from slm_lab.session.seeding import session_seeds
 from slm_lab.spec.unrolls import as_learned
+from tests.contract.playing import same
 from tests.support import parse, ppo, q_learning
 
 WITH_ACTORS = {"meta__distributed": "actor_learner", "meta__actor_learner": {"unroll_length": 8}}
+
+
+def steps_of(memory):
+    """The stored steps, the oldest first, as a checkpoint has them."""
+    return memory.state_dict()["steps"]
 
 
 class OneSlot:
@@ -106,7 +112,9 @@ def test_a_learner_that_has_what_it_wants_copies_nothing_and_holds_it_until_it_h
     experience.step()
     assert agent.is_due
     assert not source.is_free
-    assert np.shares_memory(agent.memory._unrolls[0].obs, source.slot.obs)
+    source.slot.obs[0] += 1
+    (held,) = agent.memory.state_dict()["unrolls"]
+    np.testing.assert_array_equal(held["obs"], source.slot.obs)
     agent.learn(0)
     count = source.weights.count
     experience.learned()
@@ -120,9 +128,8 @@ def test_a_replay_memory_has_the_steps_of_one_actor_as_if_they_were_its_own(make
     )
     for _ in range(24):
         experience.step()
-    ring = agent.memory._ring
-    assert (ring.count, len(source.played)) == (24, 3)
-    stored = ring._obs._obs.reshape(-1, 4, 4)[:24]
+    assert (agent.memory.num_stored, len(source.played)) == (24 * 4, 3)
+    stored = steps_of(agent.memory)["obs"]["obs"].reshape(24, 4, 4)
     np.testing.assert_array_equal(stored, np.concatenate([obs[:-1] for obs in source.played]))
 
 
@@ -134,10 +141,11 @@ def test_steps_of_fresh_episodes_do_not_follow_what_was_before(make):
         experience.step()
     source.player.reset()
     experience.step()
-    ring = agent.memory._ring
-    assert ring._done.reshape(-1, 4)[7].all()
-    after = ring.gather(np.arange(7 * 4, 8 * 4)).next_obs
-    np.testing.assert_array_equal(after, source.played[0][-1])
+    stored = steps_of(agent.memory)
+    done = stored["arrays"]["done"].reshape(9, 4)
+    assert done[7].all()
+    assert not done[8].any()
+    np.testing.assert_array_equal(stored["obs"]["last_obs"][-4:], source.played[0][-1])
 
 
 def test_a_learner_that_trains_as_fast_as_it_can_is_due_whenever_nothing_comes(make):
@@ -178,7 +186,7 @@ def test_an_unroll_that_is_half_taken_in_is_saved_with_what_is_left_of_it(make):
     for _ in range(3):
         experience.step()
         again.step()
-    np.testing.assert_array_equal(other.memory._ring._obs._obs, agent.memory._ring._obs._obs)
+    assert same(steps_of(other.memory), steps_of(agent.memory))
     assert len(source.played) == 1
     saved = Unroll(**state["unroll"])
     for field in dataclasses.fields(saved):

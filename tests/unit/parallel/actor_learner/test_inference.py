@@ -18,6 +18,7 @@ from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout
 from slm_lab.parallel.actor_learner.weights import WeightStore
 from slm_lab.session.clock import Clock
 from slm_lab.session.seeding import session_seeds
+from tests.faults.lab import wait_until
 from tests.support import actor_critic, parse, ppo, q_learning
 
 
@@ -99,9 +100,17 @@ def test_one_pass_is_for_all_who_wait_and_nobody_waits_for_the_others_for_long(m
     obs, actions = requests.views(layout.steps)
     obs[:] = np.random.default_rng(0).normal(size=obs.shape)
     requests.counts[0, [0, 2]] = 1
-    waiting = server._gather()
-    server._reply(waiting)
-    assert waiting.tolist() == [0, 2]
+    act, passes = player.agent.actor.act, []
+
+    def counted(obs, frame):
+        passes.append(len(obs))
+        return act(obs, frame)
+
+    player.agent.actor.act = counted
+    server.start()
+    wait_until(lambda: requests.counts[1].sum() == 2)
+    server.close()
+    assert passes == [2 * spec.env.num_envs]
     assert requests.counts[1].tolist() == [1, 0, 1]
     numbers = requests.numbers
     assert (numbers[[0, 2], 0] < 0).all()  # log-probabilities
@@ -124,9 +133,8 @@ def test_what_ends_the_server_is_raised_by_the_learner():
     player.agent.actor.act = fail
     requests.counts[0, 0] = 1
     server.start()
-    server._thread.join(10)
     with pytest.raises(ValueError, match="no more memory"):
-        server.check()
+        wait_until(server.check)
     player.close()
 
 

@@ -1,5 +1,6 @@
 """Unrolls against the memory that a learner would have filled with the same steps itself."""
 
+import copy
 from dataclasses import fields, replace
 from itertools import pairwise
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from slm_lab.agent.batch import Act, Rollout
+from slm_lab.agent.batch import Act, Rollout, VectorStep
 from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.agent.memory.on_policy import OnPolicyBatchReplay
 from slm_lab.parallel.actor_learner.unroll import (
@@ -62,7 +63,7 @@ def random_steps(of, rng):
             100 + t // 2,
         )
         reward = numbers(rng, steps.num_envs, np.float32)
-        made.append((now, act, reward, terminated, truncated, next_obs))
+        made.append(VectorStep(now, act, reward, terminated, truncated, next_obs))
         now, ended = next_obs.copy(), terminated | truncated
         now[ended] = numbers(rng, obs, steps.obs_dtype)[ended]  # a new episode
     return made
@@ -77,13 +78,19 @@ def filled(of, steps):
     unroll = Unroll.within(np.full(of.num_bytes, 77, np.uint8), of)
     writer = UnrollWriter(of.steps)
     writer.begin(unroll, np.zeros(STATISTICS), begins=True)
-    for t, (obs, act, reward, terminated, truncated, next_obs) in enumerate(steps):
+    for t, step in enumerate(steps):
         assert not writer.ready()
-        buffers = [array.copy() for array in (obs, reward, terminated, truncated, next_obs)]
-        writer.add(buffers[0], act, *buffers[1:])
+        reused = copy.deepcopy(step)
+        writer.add(reused)
         writer.note(np.array([0]), np.array([float(t)]), np.array([t + 1]))
-        for buffer in buffers:
-            buffer[:] = 1  # the environment uses it again
+        for array in (
+            reused.obs,
+            reused.reward,
+            reused.terminated,
+            reused.truncated,
+            reused.next_obs,
+        ):
+            array[:] = 1  # the environment uses it again
     writer.end(np.ones(STATISTICS), 0.25, 5.0)
     assert writer.ready()
     assert writer.take() is unroll
@@ -94,16 +101,19 @@ def remembered(of, steps):
     """The rollout that an agent makes of its own steps."""
     memory = OnPolicyBatchReplay(of.steps)
     for step in steps:
-        memory.add(*step)
+        memory.add(step)
     return memory.take()
 
 
 def side_by_side(groups):
     """The same steps as if all environments were stepped together."""
-    return [tuple(map(together, zip(*moment, strict=True))) for moment in zip(*groups, strict=True)]
+    moments = zip(*groups, strict=True)
+    return [VectorStep(*map(together, zip(*moment, strict=True))) for moment in moments]
 
 
 def together(parts):
+    if parts[0] is None:
+        return None
     if not isinstance(parts[0], Act):
         return np.concatenate(parts)
     merged = {n: together([getattr(p, n) for p in parts]) for n in ("action", "log_prob", "value")}
@@ -155,12 +165,12 @@ def test_an_unroll_gives_back_the_very_steps_with_what_ended_ones_ended_in(seed,
     of = replace(which, steps=replace(which.steps, horizon=horizon))
     steps = random_steps(of, np.random.default_rng(seed))
     unroll = filled(of, steps)
-    for t, (obs, act, *rest) in enumerate(steps):
-        given_obs, given_act, *given_rest = unroll.step(t)
-        for one, other in zip((given_obs, *given_rest), (obs, *rest), strict=True):
+    for t, step in enumerate(steps):
+        back = unroll.step(t)
+        for one, other in zip((back.obs, *back[2:6]), (step.obs, *step[2:6]), strict=True):
             assert one.dtype == other.dtype
             np.testing.assert_array_equal(one, other)
-        for one, other in zip(given_act, act, strict=True):
+        for one, other in zip(back.act, step.act, strict=True):
             np.testing.assert_array_equal(one, other)
 
 
@@ -189,7 +199,7 @@ def test_episodes_of_the_unroll_that_was_there_before_are_forgotten():
     for note in (True, False):
         writer.begin(unroll, np.zeros(STATISTICS), begins=note)
         for step in random_steps(of, np.random.default_rng(0)):
-            writer.add(*step)
+            writer.add(step)
             if note:
                 writer.note(np.arange(3), np.ones(3), np.ones(3, np.int64))
         writer.end(np.zeros(STATISTICS), None, 1.0)
@@ -270,4 +280,4 @@ def test_what_waits_is_dropped_where_it_cannot_be_gone_on_with():
 def test_a_learner_with_actors_takes_no_single_steps():
     of = layout()
     with pytest.raises(TypeError, match="whole unrolls"):
-        UnrollMemory(1).add(*random_steps(of, np.random.default_rng(0))[0])
+        UnrollMemory(1).add(random_steps(of, np.random.default_rng(0))[0])

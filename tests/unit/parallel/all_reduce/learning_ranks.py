@@ -11,6 +11,7 @@ from slm_lab.agent.build import build_agent
 from slm_lab.env.make import make_env
 from slm_lab.parallel.all_reduce.strategy import AllReduceStrategy
 from slm_lab.parallel.processes import SPAWN
+from slm_lab.session.experience import observed
 from slm_lab.session.status_board import StatusBoard
 from slm_lab.session.strategy import Vote
 from tests.support import parse
@@ -37,7 +38,7 @@ class Rank:
         self.strategy = None
         if group is not None:
             self.strategy = AllReduceStrategy(StatusBoard.allocate(SPAWN, group.size), group)
-            self.strategy.blueprint.clock(1000)
+            self.strategy.clock(1000)
             self.strategy.join(self.agent, self.env)
             self.learner.weights_replaced()
 
@@ -185,5 +186,5 @@ def play(member, obs):
     """One vector step; what to act on next."""
     act = member.agent.act(obs, 0)
     step = member.env.step(act.action)
-    member.agent.observe(obs, act, step.reward, step.terminated, step.truncated, step.next_obs)
+    member.agent.observe(observed(obs, act, step))
     return step.obs

@@ -2,10 +2,12 @@
 
 import threading
 from contextlib import contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from slm_lab.core.errors import NonFiniteLossError
 from slm_lab.parallel import wait
@@ -95,7 +97,7 @@ def test_workers_begin_when_all_are_ready(workers):
 
     with thread(begin):
         wait_until(lambda: board.phase(0) is Phase.READY)
-        assert not made[0].barrier._may_begin()
+        assert began == []
         made[1].barrier.wait_for_start()
     assert began == [Phase.READY]
 
@@ -321,15 +323,16 @@ def test_one_whose_training_events_take_long_waits_as_long_for_the_others(
     assert (made[0].checkpoint.copy_together(state) is not None) is is_saved
 
 
-def test_statistics_that_are_not_finite_are_not_merged_into_those_of_all(workers):
-    _, made = workers(2)
-    strategy = made[0]
-    strategy._pulled = strategy._total = np.zeros(3)
-    own = np.array([1.0, np.nan, 0.0])
-    strategy._env = SimpleNamespace(statistics=own, moments=(slice(0, 3),))
+def test_statistics_that_are_not_finite_are_not_merged_into_those_of_all(session):
+    everybodys = torch.zeros(3, dtype=torch.float64)
+    state = replace(GlobalState.of("synced", session.agent, session.env, 1), statistics=everybodys)
+    strategy = HogwildStrategy(StatusBoard.allocate(SPAWN, 1), 0, state)
+    env = SimpleNamespace(statistics=np.zeros(3), moments=(slice(0, 3),))
+    strategy.join(session.agent, env)
+    env.statistics[:] = [1.0, np.nan, 0.0]
     with pytest.raises(NonFiniteLossError, match="not finite"):
         strategy.learned({}, lambda: 0.0)
-    assert (strategy._total == 0).all()
+    assert (everybodys == 0).all()
 
 
 def test_a_row_without_a_gradient_step_says_that_there_was_none(workers):

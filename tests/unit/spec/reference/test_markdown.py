@@ -21,6 +21,11 @@ PAGE = Path(__file__).parents[4] / "docs" / "spec_reference.md"
 HEAVY = ["torch", "ray", "gymnasium", "pandas", "plotly", "matplotlib"]
 
 
+@pytest.fixture(scope="module")
+def validator():
+    return Draft202012Validator(file_schema())
+
+
 def test_the_page_in_docs_is_up_to_date():
     assert PAGE.read_text(encoding="utf-8") == reference(), (
         "run: python -m slm_lab.spec.reference.markdown > docs/spec_reference.md"
@@ -61,14 +66,14 @@ def test_the_json_schema_is_closed_but_for_arguments_of_environments():
 
 
 @pytest.mark.parametrize("path", shipped_files(), ids=lambda path: path.stem)
-def test_the_json_schema_accepts_the_shipped_files(path):
-    errors = Draft202012Validator(file_schema()).iter_errors(read_file(path))
+def test_the_json_schema_accepts_the_shipped_files(validator, path):
+    errors = validator.iter_errors(read_file(path))
     assert [error.message for error in errors] == []
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_the_json_schema_accepts_what_the_models_accept(name):
-    errors = Draft202012Validator(file_schema()).iter_errors({name: ALL[name]})
+def test_the_json_schema_accepts_what_the_models_accept(validator, name):
+    errors = validator.iter_errors({name: ALL[name]})
     assert [error.message for error in errors] == []
 
 
@@ -88,9 +93,9 @@ def test_the_json_schema_accepts_what_the_models_accept(name):
         ("meta__actor_learner", {"train_ratio": "fast"}),
     ],
 )
-def test_the_json_schema_refuses_what_the_models_refuse(path, value):
+def test_the_json_schema_refuses_what_the_models_refuse(validator, path, value):
     raw = {"s": changed(PPO, **{path: value})}
-    assert list(Draft202012Validator(file_schema()).iter_errors(raw))
+    assert list(validator.iter_errors(raw))
 
 
 @pytest.mark.parametrize(

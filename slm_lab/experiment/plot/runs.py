@@ -1,4 +1,4 @@
-"""Finds the Trials in the run folders that a user names: their specs, and the paths of their rows.
+"""Finds the Trials in the run folders that a user names, and reads their rows so far.
 
 Reading rows imports no plug-in of the spec, and validates only a few keys of meta.
 """
@@ -9,19 +9,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
+import numpy as np
 from pydantic import ValidationError
 
+from slm_lab.analysis.figure.axis import EVAL_RETURNS, Axis, line
+from slm_lab.analysis.figure.grid import Line, mean_lines
+from slm_lab.analysis.overlay.overlay import x_axis
 from slm_lab.core.errors import Problem, SpecError, UsageError
 from slm_lab.core.registry import nearest_name
 from slm_lab.spec.load import spec_names
 from slm_lab.spec.read import read_file
 from slm_lab.spec.schema.meta import MetaSpec
+from slm_lab.storage.intact import read_saved_rows
 from slm_lab.storage.run_dir import RunDir
 
 _NEEDED = ("distributed", "max_session", "max_run", "actor_learner", "random_seed")
 """The keys of meta that are read; others may come from an earlier version."""
-_SPEC_END = "_spec.json"
-_OF_TRIAL = re.compile(r"(.+)_t(\d+)")
 _ONE_TRIAL = re.compile(r"(.+):t(\d+)")
 
 
@@ -76,7 +79,7 @@ def find_trials(target: str, data_dir: Path) -> list[FoundTrial]:
     if not found:
         raise UsageError(
             f"{folder} is no run folder, and contains none: a run folder has "
-            f"{{spec_name}}{_SPEC_END} and {{spec_name}}_t0{_SPEC_END}, as slm-lab run makes them"
+            "{spec_name}_spec.json and {spec_name}_t0_spec.json, as slm-lab run makes them"
         )
     return found
 
@@ -106,14 +109,10 @@ def _folder(target: str, data_dir: Path) -> Path | None:
 
 def _trials_of(folder: Path) -> list[FoundTrial] | None:
     """The Trials by number; None if the folder is not that of one run."""
-    stems = {file.name.removesuffix(_SPEC_END) for file in folder.glob(f"*{_SPEC_END}")}
-    trials = [match for stem in stems if (match := _OF_TRIAL.fullmatch(stem)) and match[1] in stems]
-    prefixes = {match[1] for match in trials}
-    if len(prefixes) != 1:
+    run_dir = RunDir.at(folder)
+    if run_dir is None or not run_dir.trials:
         return None
-    run_dir = RunDir(folder, prefixes.pop())
-    numbers = sorted(int(match[2]) for match in trials)
-    return [_read(run_dir, number) for number in numbers]
+    return [_read(run_dir, number) for number in run_dir.trials]
 
 
 def _read(run_dir: RunDir, number: int) -> FoundTrial:
@@ -135,3 +134,55 @@ def _read(run_dir: RunDir, number: int) -> FoundTrial:
         ]
         raise SpecError(str(file), problems) from None
     return FoundTrial(run_dir, number, names[0], spec, meta, run_dir.search_record.is_file())
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ReadTraining:
+    """One seed of a Trial, from the rows of its workers."""
+
+    line: Line
+    """The mean of the workers, with x in the unit of its column."""
+    final_return: float
+    """Mean over the workers."""
+    frames: float
+    """Of all workers, at the end."""
+    seconds: float
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ReadTrial:
+    """A Trial, with its trainings that have values."""
+
+    found: FoundTrial
+    trainings: tuple[ReadTraining, ...]
+
+    @property
+    def final_return(self) -> float:
+        """Mean over its trainings."""
+        return float(np.mean([each.final_return for each in self.trainings]))
+
+
+def read_trial(found: FoundTrial, x: str, y: Axis) -> ReadTrial:
+    """The trainings with values so far. Raises UsageError for a damaged file."""
+    trainings = []
+    for sessions in found.meta.trainings:
+        writers = [session for session in sessions if session in found.meta.writers]
+        files = [found.run_dir.session(found.trial, session) for session in writers]
+        rows = [
+            read_saved_rows(each, each.eval_rows if y is EVAL_RETURNS else each.rows)
+            for each in files
+        ]
+        lines = [line(each, x_axis(x, 0.0), y) for each in rows]
+        (mean,) = mean_lines(lines, [0] * len(lines)) or (Line(np.empty(0), np.empty(0)),)
+        if mean.x.size:
+            trainings.append(
+                ReadTraining(
+                    mean,
+                    float(np.nanmean([each["final_return"][-1] for each in rows if len(each)])),
+                    max(float(each["total_frame"][-1]) for each in rows if len(each)),
+                    max(float(each["wall_t"][-1]) for each in rows if len(each)),
+                )
+            )
+    return ReadTrial(found, tuple(trainings))

@@ -1,0 +1,1 @@
+"""The lab from Python: the names that `import slm_lab` offers."""

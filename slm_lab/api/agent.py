@@ -1,0 +1,225 @@
+"""A trained agent, for any program that steps environments itself."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+import gymnasium
+import numpy as np
+from torch import nn
+from typing_extensions import override
+
+from slm_lab.agent.algorithm.algorithm import AgentSeeds
+from slm_lab.agent.build import build_agent
+from slm_lab.core.errors import LabError, UsageError
+from slm_lab.core.plugins import import_plugins
+from slm_lab.core.types import BoolArray, FloatArray, IntArray
+from slm_lab.env.adapter import PolicyAdapter
+from slm_lab.experiment.saved_run import SavedAgent, SavedRun, Which
+from slm_lab.experiment.source import RunSource
+from slm_lab.experiment.trust import imports_for
+from slm_lab.spec.schema.spec import Spec
+from slm_lab.storage.run_lookup import find_folder
+
+
+class Episodes(NamedTuple):
+    """Whole episodes, in the order in which they ended."""
+
+    returns: FloatArray
+    """(K,) float64: the sum of the environment's rewards"""
+    lengths: IntArray
+    """(K,) int64: steps"""
+
+
+@final
+class Agent:
+    """A trained agent of a run: `slm_lab.load` makes it.
+
+    `act` takes observations of `make_env()` and returns its actions. Normalisation, frame stacks,
+    the scale of actions and the recurrent state are inside.
+
+    >>> agent = slm_lab.load("data/ppo_cartpole_2026_01_31_120000")  # doctest: +SKIP
+    >>> env = agent.make_env()  # doctest: +SKIP
+    >>> obs, _ = env.reset(seed=0)  # doctest: +SKIP
+    >>> obs, *_ = env.step(agent.act(obs))  # doctest: +SKIP
+    """
+
+    def __init__(self, run: SavedRun, saved: SavedAgent, seed: int) -> None:
+        """The agent `saved` of `run`; random draws depend on `seed`. Raises LabError."""
+        self._run = run
+        self._saved = saved
+        spec = run.spec.agent.model_copy(update={"memory": None})
+        self._adapter = PolicyAdapter(run.spec.env)
+        spaces = self._adapter.observation_space, self._adapter.action_space
+        draws = (int(draw) for draw in np.random.SeedSequence(seed).generate_state(3))
+        self._agent = build_agent(spec, *spaces, 1, AgentSeeds(*draws))
+        saved.load_into(self._agent.learner.flats, self._adapter.statistics)
+        self._agent.actor.version = 1  # trained: no random warm-up
+        self._starts = np.ones(1, np.bool_)
+        self._num: int | None = None
+
+    @property
+    def folder(self) -> Path:
+        """The run folder."""
+        return self._saved.folder
+
+    @property
+    def spec(self) -> Spec:
+        """The spec that the agent was trained with."""
+        return self._run.spec
+
+    @property
+    def frame(self) -> int:
+        """The environment steps after which it was saved, over all environments of its training."""
+        return self._saved.frame
+
+    @property
+    def observation_space(self) -> gymnasium.Space[Any]:
+        """The space of one observation for `act`, that of `make_env()`."""
+        return self._adapter.env_observation_space
+
+    @property
+    def action_space(self) -> gymnasium.Space[Any]:
+        """The space of one action of `act`, that of `make_env()`."""
+        return self._adapter.env_action_space
+
+    @property
+    def module(self) -> nn.Module:
+        """The policy's network.
+
+        Its input is what `act` makes of observations, (B, ...). Its first output has the parameters
+        of the distribution of actions, (B, P): logits, or means and ln σ, or Q-values. Raises
+        LabError for the Random agent, which has no network.
+        """
+        module = self._agent.actor.module
+        if module is None:
+            raise LabError(f"{self._run.spec.agent.algorithm.name} has no network")
+        return module
+
+    def make_env(self, **kwargs: Any) -> gymnasium.Env[Any, Any]:
+        """One environment as the spec makes it, with its own observations, actions and rewards.
+
+        `kwargs` are further arguments of the environment, such as `render_mode="human"`. The caller
+        closes it.
+        """
+        if not kwargs:
+            return self._adapter.make_env()
+        env = self._run.spec.env
+        changed = env.model_copy(update={"kwargs": {**env.kwargs, **kwargs}})
+        return PolicyAdapter(changed).make_env()
+
+    def act(self, obs: Any, deterministic: bool = True) -> Any:
+        """The action for one observation, or the actions for a batch of B.
+
+        Args:
+            obs: An element of `observation_space`, or a batch with one more axis in front (of every
+                part, if it has parts). The shape decides.
+            deterministic: The most likely action; else a draw from the policy, with the exploration
+                at the end of the training.
+
+        Returns:
+            An element of `action_space`, or an array (B, *shape of an action).
+
+        A recurrent policy, and one that stacks frames, remembers the episode: call `reset` where
+        one begins. Between two resets B must stay the same for them.
+
+        Raises ValueError for an observation of another shape.
+        """
+        raw, is_single = self._adapter.batch(obs)
+        if len(raw) != self._num:
+            self._resize(len(raw))
+        actor = self._agent.actor
+        inputs = self._adapter.policy_obs(raw, self._starts)
+        if deterministic:
+            action = actor.act_greedily(inputs)
+        else:
+            action = actor.act(inputs, self._saved.frame).action
+        self._starts = self._none
+        converted = self._adapter.env_action(action)
+        return converted[0] if is_single else converted
+
+    def reset(self, done: Sequence[bool] | BoolArray | None = None) -> None:
+        """Forgets the episodes that have ended: all, or those marked in `done` (B,).
+
+        Needed by recurrent policies and frame stacks; harmless for others. After a reset of all the
+        next batch may have another size.
+
+        Raises ValueError if `done` does not fit the last batch.
+        """
+        if done is None:
+            self._num = None
+            return
+        mask = np.asarray(done, np.bool_)
+        if mask.shape != (self._num,):
+            raise ValueError(
+                f"done has the shape {mask.shape}; the last batch had {self._num} observations"
+            )
+        self._starts = self._starts | mask
+        self._agent.actor.end_episodes(mask)
+
+    def evaluate(self, episodes: int = 100) -> Episodes:
+        """Plays fresh greedy episodes, as `slm-lab run … eval@RUN` does, and returns them all."""
+        if episodes < 1:
+            raise ValueError(f"episodes = {episodes}: must be at least 1")
+        played = list(self._run.play(self._saved, episodes))
+        return Episodes(
+            np.concatenate([part.episode_return for part in played]),
+            np.concatenate([part.episode_length for part in played]),
+        )
+
+    def _resize(self, num: int) -> None:
+        remembers = self._adapter.joins_frames or self._agent.actor.is_recurrent
+        if self._num is not None and remembers:
+            raise ValueError(
+                f"{num} observations after {self._num}: this policy remembers its episodes; call "
+                "reset() before the number changes"
+            )
+        self._num = num
+        self._starts, self._none = np.ones(num, np.bool_), np.zeros(num, np.bool_)
+        self._agent.actor.begin(num)
+
+    @override
+    def __repr__(self) -> str:
+        algorithm = self._run.spec.agent.algorithm.name
+        name = f"{algorithm} on {self._run.spec.env.name}"
+        return f"<Agent {name}, {self._saved.which} at frame {self.frame:,} of {self.folder}>"
+
+
+def load(
+    run: str | Path,
+    *,
+    which: Which | None = None,
+    session: int | None = None,
+    seed: int = 0,
+    data: str | Path = "data",
+    imports: Sequence[str] = (),
+    trust: bool = False,
+) -> Agent:
+    """A trained agent of a run.
+
+    Args:
+        run: A run folder; its name in `data`, or a unique beginning of it; "latest", the newest run
+            in `data`; FOLDER:tN for a trial of a search, which is its best one by default.
+        which: "best" or "latest"; by default the best, or the latest if there is no best.
+        session: The Session; by default the first that saved an agent.
+        seed: Seeds the draws of `act(deterministic=False)`.
+        data: The folder of run folders.
+        imports: Modules that the run folder may import: it names those that its environment and its
+            own parts are in.
+        trust: Whether it may import all modules that it names.
+
+    Raises:
+        UsageError: There is no such run or agent, or the run names modules that are not allowed.
+        CheckpointError: The agent's file is damaged.
+    """
+    run_dir, trial = find_folder(str(run), Path(data))
+    allowed = imports_for(run_dir, imports, trust, Path(data))
+    import_plugins(allowed)
+    target = str(run_dir.root) if trial is None else f"{run_dir.root}:t{trial}"
+    file = str(run_dir.spec_file)
+    source = RunSource(file, run=target, data_dir=Path(data), imports=allowed)
+    saved = SavedRun(source)
+    begun = [each for each in saved.sessions(session) if saved.has_checkpoint(each)]
+    if not begun:
+        raise UsageError(f"{run_dir.root} has no checkpoint yet")
+    return Agent(saved, saved.load(begun[0], which), seed)

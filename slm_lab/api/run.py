@@ -1,0 +1,124 @@
+"""A run folder in Python."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+from typing_extensions import override
+
+from slm_lab.analysis.figure.axis import RETURNS, frames
+from slm_lab.analysis.figure.html import plotly_figure
+from slm_lab.analysis.trial.trial_graph import figure_of_rows
+from slm_lab.api.agent import Agent, load
+from slm_lab.experiment.plot.runs import FoundTrial, find_trials
+from slm_lab.experiment.saved_run import chosen_trial
+from slm_lab.metrics.reader import Rows
+from slm_lab.storage.intact import read_saved_rows
+from slm_lab.storage.run_lookup import find_folder
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from plotly.graph_objects import Figure
+
+
+@final
+class Run:
+    """A run, or one trial of a search. Every attribute reads the folder as it is then.
+
+    >>> run = slm_lab.load_run("latest")  # doctest: +SKIP
+    >>> run.rows.groupby("session").mean_return.last()  # doctest: +SKIP
+    """
+
+    def __init__(self, trial: FoundTrial, data: Path) -> None:
+        self._trial = trial
+        self._data = data
+
+    @property
+    def folder(self) -> Path:
+        """The run folder."""
+        return self._trial.run_dir.root
+
+    @property
+    def name(self) -> str:
+        """The name of the spec."""
+        return self._trial.name
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The spec as the folder records it, with every default."""
+        return dict(self._trial.spec)
+
+    @property
+    def rows(self) -> "pd.DataFrame":
+        """The training rows of all Sessions, each with its `session`; docs/metrics.md has the
+        columns. Raises UsageError if they are damaged."""
+        return _table(self._read())
+
+    @property
+    def eval_rows(self) -> "pd.DataFrame":
+        """The rows of evaluations during training (`meta.rigorous_eval`), as in `rows`."""
+        return _table(self._read(evaluations=True))
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """The metrics of the Trial, see docs/metrics.md; empty until it has ended once."""
+        file = self._trial.run_dir.trial_metrics_file(self._trial.trial)
+        return dict(json.loads(file.read_text())) if file.is_file() else {}
+
+    def plot(self) -> "Figure":
+        """The trial graph: mean return against frames, with a band over Sessions.
+
+        A notebook shows it; `.write_image` and `.write_html` save it.
+        """
+        rows = self._read()
+        title = f"{self.name} on {self._trial.spec['env']['name']}"
+        x, y, run_of = frames("per Session"), RETURNS[0], self._trial.meta.runs_of(rows)
+        return plotly_figure(figure_of_rows(list(rows.values()), x, y, title, run_of))
+
+    def agent(self, **options: Any) -> Agent:
+        """A trained agent of this run; `options` are those of `slm_lab.load`."""
+        target = str(self.folder)
+        if self._trial.of_search:
+            target += f":t{self._trial.trial}"
+        return load(target, data=self._data, **options)
+
+    def _read(self, evaluations: bool = False) -> dict[int, Rows]:
+        """By Session."""
+        found = {}
+        for session in self._trial.meta.writers:
+            paths = self._trial.run_dir.session(self._trial.trial, session)
+            found[session] = read_saved_rows(paths, paths.eval_rows if evaluations else paths.rows)
+        return found
+
+    @override
+    def __repr__(self) -> str:
+        return f"<Run {self.name} in {self.folder}>"
+
+
+def load_run(run: str | Path, *, data: str | Path = "data") -> Run:
+    """A run, to read what it has written. Imports none of its modules.
+
+    Args:
+        run: As for `slm_lab.load`.
+        data: The folder of run folders.
+
+    Raises:
+        UsageError: There is no such run.
+    """
+    run_dir, number = find_folder(str(run), Path(data))
+    trial = chosen_trial(run_dir, number)
+    for found in find_trials(str(run_dir.root), Path(data)):
+        if found.trial == trial:
+            return Run(found, Path(data))
+    raise AssertionError(f"{run_dir.root} has no spec of its trial t{trial}")
+
+
+def _table(by_session: dict[int, Rows]) -> "pd.DataFrame":
+    import pandas as pd
+
+    tables = [
+        pd.DataFrame(each.values.T, columns=list(each.columns)).assign(session=session)
+        for session, each in by_session.items()
+    ]
+    table = pd.concat([each for each in tables if len(each)] or tables, ignore_index=True)
+    return table[["session", *(column for column in table if column != "session")]]

@@ -1,0 +1,166 @@
+"""Agents of real run folders, from Python."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+import slm_lab
+from slm_lab.core.errors import CheckpointError, LabError, UsageError
+from tests.support import PPO
+
+
+@pytest.fixture
+def agent(folder):
+    return slm_lab.load(folder)
+
+
+def play(agent, seed):
+    """The return of one episode of the user's own loop."""
+    env = agent.make_env()
+    obs, _ = env.reset(seed=seed)
+    total, done = 0.0, False
+    agent.reset()
+    while not done:
+        obs, reward, terminated, truncated, _ = env.step(agent.act(obs))
+        total, done = total + float(reward), terminated or truncated
+    env.close()
+    return total
+
+
+def test_a_loop_of_ones_own_plays_the_environment(agent):
+    assert isinstance(agent.make_env().unwrapped, gymnasium.Env)
+    assert [play(agent, seed) for seed in (1, 2)] == [play(agent, seed) for seed in (1, 2)]
+
+
+def test_evaluate_gives_what_the_command_line_prints(agent, data):
+    episodes = agent.evaluate(10)
+    assert (episodes.returns == episodes.lengths).all(), "CartPole gives 1 per step"
+    command = [sys.executable, "-m", "slm_lab.cli.main", "run", "spec.json", "small"]
+    options = [f"eval@{agent.folder}", "--episodes", "10", "--session", "0"]
+    output = subprocess.run(
+        [*command, *options], cwd=data.parent, check=True, capture_output=True, text=True,
+        timeout=120,
+    ).stdout  # fmt: skip
+    row = next(line.split() for line in output.splitlines() if line.strip().startswith("0 "))
+    assert f"{episodes.returns.mean():.3g}" == row[4]
+
+
+@pytest.mark.parametrize("name", ["the folder", "its name", "a beginning", "latest"])
+def test_a_run_is_found(name, data, folder):
+    target = {
+        "the folder": str(folder), "its name": folder.name, "a beginning": "small_2",
+        "latest": "latest",
+    }[name]  # fmt: skip
+    assert slm_lab.load(target, data=data).folder.samefile(folder)
+
+
+def test_best_and_latest_and_each_session_are_agents_of_their_own(folder):
+    agents = [
+        slm_lab.load(folder, which=which, session=session)
+        for which in ("best", "latest")
+        for session in (0, 1)
+    ]
+    biases = [tuple(agent.module.net.hidden[0].bias.tolist()) for agent in agents]
+    assert biases[0] != biases[1]
+    assert biases[2] != biases[3]
+    assert [agent.frame for agent in agents[2:]] == [1000, 1000]
+    assert not agents[0].module.training
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [("smal", None), ("nothing", "there is no run folder nothing"), ("latest", None)],
+)
+def test_what_is_no_run_is_refused_in_one_line(target, words, tmp_path):
+    with pytest.raises(UsageError, match=words or f"there is no run folder {target}") as error:
+        slm_lab.load(target, data=tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def test_a_beginning_of_two_runs_is_refused_with_their_names(data, folder, tmp_path):
+    for name in ("small_1", "small_2"):
+        shutil.copytree(folder, tmp_path / name)
+    with pytest.raises(UsageError, match="begin with small, such as small_1, small_2"):
+        slm_lab.load("small", data=tmp_path)
+
+
+def test_modules_that_a_run_names_are_not_imported_unasked(folder, tmp_path, monkeypatch):
+    copied = shutil.copytree(folder, tmp_path / "small_3")
+    for file in copied.glob("*_spec.json"):
+        content = json.loads(file.read_text())
+        content["small"]["env"]["name"] = "payload_of_a_stranger:Env-v0"
+        file.write_text(json.dumps(content))
+    with pytest.raises(UsageError, match="payload_of_a_stranger"):
+        slm_lab.load(copied)
+    assert "payload_of_a_stranger" not in sys.modules
+
+
+def test_a_damaged_agent_is_reported(folder, tmp_path):
+    copied = shutil.copytree(folder, tmp_path / "small_4")
+    for file in (copied / "model").glob("*.pt"):
+        file.write_bytes(b"nothing")
+    with pytest.raises(CheckpointError):
+        slm_lab.load(copied)
+
+
+@pytest.mark.parametrize(
+    ("obs", "words"),
+    [
+        (np.zeros(3), r"the observation has the shape \(3,\); one observation of CartPole-v1 has "
+                      r"\(4,\), a batch of B has \(B, 4\)"),
+        (np.zeros((0, 4)), "shape"),
+        (np.zeros((2, 3, 4)), "shape"),
+    ],
+)  # fmt: skip
+def test_an_observation_of_another_shape_is_refused(agent, obs, words):
+    with pytest.raises(ValueError, match=words):
+        agent.act(obs)
+
+
+def test_done_must_fit_the_last_batch(agent):
+    agent.act(np.zeros((3, 4)))
+    agent.reset([True, False, True])
+    with pytest.raises(ValueError, match="the last batch had 3 observations"):
+        agent.reset([True])
+
+
+def test_the_module_gives_the_parameters_that_act_uses(agent):
+    obs = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
+    logits = agent.module(torch.from_numpy(obs))[0]
+    assert logits.argmax(-1).tolist() == agent.act(obs).tolist()
+
+
+def test_draws_follow_the_policy_and_the_seed(folder):
+    obs = np.zeros((2000, 4), np.float32)
+    agents = [slm_lab.load(folder, seed=seed) for seed in (0, 0, 1)]
+    first, same, other = (agent.act(obs, deterministic=False) for agent in agents)
+    np.testing.assert_array_equal(first, same)
+    assert (first != other).any()
+    p = torch.softmax(agents[0].module(torch.zeros(1, 4))[0], -1)[0, 1].item()
+    assert abs(first.mean() - p) < 0.05
+
+
+def test_the_random_agent_acts_but_has_no_network(tmp_path):
+    spec = {"agent": {"name": "Random", "algorithm": {"name": "Random"}}, "env": PPO["env"],
+            "meta": PPO["meta"]}  # fmt: skip
+    (tmp_path / "spec.json").write_text(json.dumps({"chance": spec}))
+    command = [sys.executable, "-m", "slm_lab.cli.main", "run", "spec.json", "chance"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, timeout=120)
+    agent = slm_lab.load("latest", data=tmp_path / "data")
+    assert set(agent.act(np.zeros((200, 4))).tolist()) == {0, 1}
+    with pytest.raises(LabError, match="Random has no network"):
+        _ = agent.module
+
+
+def test_importing_the_package_imports_no_torch():
+    code = "import sys, slm_lab; slm_lab.__version__; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    assert set(slm_lab.__all__) <= set(dir(slm_lab))
+    with pytest.raises(AttributeError, match="has no attribute 'lead'"):
+        _ = slm_lab.lead
