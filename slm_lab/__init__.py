@@ -6,19 +6,40 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from slm_lab.api.agent import Agent, Episodes, load
     from slm_lab.api.run import Run, load_run
+    from slm_lab.api.train import Comparison, Search, compare, search, train
+    from slm_lab.core.errors import TrainingFailed
 
 __version__ = "0.1.0"
 
-__all__ = ["Agent", "Episodes", "Run", "__version__", "load", "load_run"]
+__all__ = [
+    "Agent",
+    "Comparison",
+    "Episodes",
+    "Run",
+    "Search",
+    "TrainingFailed",
+    "__version__",
+    "compare",
+    "load",
+    "load_run",
+    "search",
+    "train",
+]
 
-_MODULES = {"Agent": "agent", "Episodes": "agent", "load": "agent", "Run": "run", "load_run": "run"}
+_MODULES = {
+    "api.agent": ("Agent", "Episodes", "load"),
+    "api.run": ("Run", "load_run"),
+    "api.train": ("Comparison", "Search", "compare", "search", "train"),
+    "core.errors": ("TrainingFailed",),
+}
 
 
 def __getattr__(name: str) -> Any:
     """Imports the lab, and torch, where one of its names is first used."""
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"slm_lab.api.{_MODULES[name]}"), name)
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(import_module(f"slm_lab.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

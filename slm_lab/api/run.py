@@ -1,7 +1,9 @@
 """A run folder in Python."""
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, final
 
 from typing_extensions import override
@@ -9,9 +11,10 @@ from typing_extensions import override
 from slm_lab.analysis.figure.axis import RETURNS, frames
 from slm_lab.analysis.figure.html import plotly_figure
 from slm_lab.analysis.trial.trial_graph import figure_of_rows
-from slm_lab.api.agent import Agent, load
+from slm_lab.api.callbacks import CallbackRunner, Position
+from slm_lab.api.command import Command
+from slm_lab.api.started import Started
 from slm_lab.experiment.plot.runs import FoundTrial, find_trials
-from slm_lab.experiment.saved_run import chosen_trial
 from slm_lab.metrics.reader import Rows
 from slm_lab.storage.intact import read_saved_rows
 from slm_lab.storage.run_lookup import find_folder
@@ -20,23 +23,33 @@ if TYPE_CHECKING:
     import pandas as pd
     from plotly.graph_objects import Figure
 
+    from slm_lab.api.agent import Agent
+
+EMPTY: Mapping[int, Position] = MappingProxyType({})
+
 
 @final
-class Run:
+class Run(Started):
     """A run, or one trial of a search. Every attribute reads the folder as it is then.
 
     >>> run = slm_lab.load_run("latest")  # doctest: +SKIP
     >>> run.rows.groupby("session").mean_return.last()  # doctest: +SKIP
     """
 
-    def __init__(self, trial: FoundTrial, data: Path) -> None:
+    def __init__(
+        self,
+        trial: FoundTrial,
+        data: Path,
+        command: Command | None = None,
+        callbacks: Sequence[Any] = (),
+        since: Mapping[int, Position] = EMPTY,
+    ) -> None:
+        """The run of `trial`, which `command` trains; `callbacks` are called for what it writes
+        after `since`."""
+        watcher = CallbackRunner(self, trial, callbacks, since) if callbacks else None
+        super().__init__(trial.run_dir.root, command, watcher)
         self._trial = trial
         self._data = data
-
-    @property
-    def folder(self) -> Path:
-        """The run folder."""
-        return self._trial.run_dir.root
 
     @property
     def name(self) -> str:
@@ -75,8 +88,10 @@ class Run:
         x, y, run_of = frames("per Session"), RETURNS[0], self._trial.meta.runs_of(rows)
         return plotly_figure(figure_of_rows(list(rows.values()), x, y, title, run_of))
 
-    def agent(self, **options: Any) -> Agent:
+    def agent(self, **options: Any) -> "Agent":
         """A trained agent of this run; `options` are those of `slm_lab.load`."""
+        from slm_lab.api.agent import load  # imports torch
+
         target = str(self.folder)
         if self._trial.of_search:
             target += f":t{self._trial.trial}"
@@ -105,6 +120,8 @@ def load_run(run: str | Path, *, data: str | Path = "data") -> Run:
     Raises:
         UsageError: There is no such run.
     """
+    from slm_lab.experiment.saved_run import chosen_trial  # imports torch
+
     run_dir, number = find_folder(str(run), Path(data))
     trial = chosen_trial(run_dir, number)
     for found in find_trials(str(run_dir.root), Path(data)):

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from slm_lab.analysis.compare.table import text_table
+from slm_lab.cli.caller import Caller
 from slm_lab.cli.exit_codes import FAILED, INTERRUPTED
 from slm_lab.cli.live import LiveDisplay, short
 from slm_lab.cli.naming import command_text
@@ -44,10 +45,11 @@ class CompareOptions:
     resume: Path | None
 
 
-def compare(options: CompareOptions) -> int:
+def compare(options: CompareOptions, caller: Caller) -> int:
     """Begins or resumes a comparison; returns the exit code. Raises LabError."""
     with sigterm_as_ctrl_c():
         run = _run_of(options)
+        caller.begun(run.folder)
         console = wide_console()
         _introduce(console, run)
         try:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from slm_lab.cli.caller import Caller
 from slm_lab.cli.signals import ended_in_time, sigterm_as_ctrl_c
 from slm_lab.core.errors import UsageError
 from slm_lab.core.plugins import import_plugins
@@ -46,7 +47,7 @@ class RunOptions:
         return RunSource(self.spec_file, self.spec_name, run, self.sets, self.seed, data, imports)
 
 
-def execute(options: RunOptions) -> int:
+def execute(options: RunOptions, caller: Caller) -> int:
     """Executes the command of the mode, and returns the exit code. Raises LabError."""
     mode = parse_mode(options.mode)
     _reject_unused_options(options, mode)
@@ -56,11 +57,11 @@ def execute(options: RunOptions) -> int:
             imports = _allowed(options, mode)
             import_plugins(imports)
             with importing():
-                command = _command(options, mode.verb)
+                command = _command(options, mode.verb, caller)
         return command(options.source(mode.run, imports))
 
 
-def _command(options: RunOptions, verb: Verb) -> Callable[["RunSource"], int]:
+def _command(options: RunOptions, verb: Verb, caller: Caller) -> Callable[["RunSource"], int]:
     """The command of a mode. Each has its own imports: only `evaluate` and `enjoy` need torch."""
     if verb in PLAYING:
         from slm_lab.cli.evaluate import enjoy, evaluate
@@ -70,10 +71,10 @@ def _command(options: RunOptions, verb: Verb) -> Callable[["RunSource"], int]:
     if verb == "search":
         from slm_lab.cli.search import search_spec
 
-        return lambda source: search_spec(source, options.keep)
+        return lambda source: search_spec(source, options.keep, caller)
     from slm_lab.cli.run import run_spec
 
-    return lambda source: run_spec(source, verb)
+    return lambda source: run_spec(source, verb, caller)
 
 
 def _allowed(options: RunOptions, mode: Mode) -> tuple[str, ...]:

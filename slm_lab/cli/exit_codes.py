@@ -8,6 +8,7 @@ from typing import NoReturn
 
 import typer
 
+from slm_lab.cli.caller import Caller
 from slm_lab.cli.output import guarded_output
 from slm_lab.core.errors import LabError, MissingExtraError, SpecError, UsageError
 from slm_lab.core.system_limits import limit_reached
@@ -15,17 +16,24 @@ from slm_lab.core.system_limits import limit_reached
 FAILED = 1
 BAD_INPUT = 2
 INTERRUPTED = 130
+BAD_INPUTS = (SpecError, UsageError, MissingExtraError)
 
 
 @contextmanager
-def report_errors() -> Iterator[None]:
-    """Prints an error that the user can act on as one message, and exits with its code."""
+def report_errors(caller_descriptor: int | None = None) -> Iterator[Caller]:
+    """Prints an error that the user can act on as one message, and exits with its code.
+
+    A calling program gets the errors of the lab instead.
+    """
+    caller = Caller(caller_descriptor)
     try:
-        yield
-    except (SpecError, UsageError, MissingExtraError) as error:
-        _fail(str(error), BAD_INPUT)
+        yield caller
     except LabError as error:
-        _fail(str(error), FAILED)
+        code = BAD_INPUT if isinstance(error, BAD_INPUTS) else FAILED
+        if not caller.exists:
+            _fail(str(error), code)
+        caller.failed(error)
+        raise typer.Exit(code) from error
     except KeyboardInterrupt:
         _fail("stopped", INTERRUPTED)
     except (OSError, MemoryError, RuntimeError, ImportError) as error:

@@ -8,7 +8,7 @@ import typer
 
 from slm_lab import __version__
 from slm_lab.cli.exit_codes import report_errors, run_guarded
-from slm_lab.cli.options import Imports, Sets, SpecName, Trust
+from slm_lab.cli.options import CallerSocket, Imports, Sets, SpecName, Trust
 from slm_lab.cli.spec import app as spec_app
 
 app = typer.Typer(
@@ -113,13 +113,14 @@ def run(
             rich_help_panel="Option of search",
         ),
     ] = None,
+    caller_socket: CallerSocket = None,
 ) -> None:
     """Train a spec; without arguments, PPO on CartPole. Or search over it, or evaluate the saved
     agents of a run.
 
     Exit codes: 0 success, 1 a run failed, 2 bad input, 130 stopped by Ctrl-C or SIGTERM.
     """
-    with report_errors():
+    with report_errors(caller_socket) as caller:
         from slm_lab.cli.dispatch import RunOptions, execute
 
         if spec_file is None:
@@ -140,7 +141,8 @@ def run(
                 render,
                 video,
                 keep,
-            )
+            ),
+            caller,
         )
     raise typer.Exit(code)
 
@@ -184,6 +186,7 @@ def compare(
         Path | None,
         typer.Option(metavar="FOLDER", help="Resume a comparison."),
     ] = None,
+    caller_socket: CallerSocket = None,
 ) -> None:
     """Train a spec in one process and in the modes of parallel training, and compare them.
 
@@ -191,7 +194,7 @@ def compare(
 
     Exit codes: 0 success, 1 a training failed, 2 bad input, 130 stopped by Ctrl-C or SIGTERM.
     """
-    with report_errors():
+    with report_errors(caller_socket) as caller:
         from slm_lab.core.process import importing, stop_signals_blocked
 
         with stop_signals_blocked(), importing():
@@ -212,7 +215,8 @@ def compare(
                 tuple(imports or ()),
                 trust,
                 resume,
-            )
+            ),
+            caller,
         )
     raise typer.Exit(code)
 

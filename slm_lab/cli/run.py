@@ -10,10 +10,12 @@ from rich.text import Text
 
 from slm_lab.analysis.metrics import TrialMetrics
 from slm_lab.cli import screen
+from slm_lab.cli.caller import Caller
 from slm_lab.cli.exit_codes import FAILED, INTERRUPTED
 from slm_lab.cli.live import LiveDisplay
 from slm_lab.cli.naming import count_text, full_name, print_resume, sessions_text
 from slm_lab.cli.screen import print_line, print_table
+from slm_lab.core.errors import TrainingFailed
 from slm_lab.core.text import error_summary, significant
 from slm_lab.experiment.mode import Verb
 from slm_lab.experiment.run import Run
@@ -54,13 +56,14 @@ MAIN_GRAPHS = (
 )
 
 
-def run_spec(source: RunSource, verb: Verb) -> int:
+def run_spec(source: RunSource, verb: Verb, caller: Caller) -> int:
     """Begins or resumes a run; returns the exit code. Its plug-ins must be imported.
 
     Raises LabError.
     """
     console = screen.console()
     run = Run(source, verb)
+    caller.begun(run.run_dir.root)
     spec = run.spec
     begins = "resuming" if run.resume else "training"
     print_line(
@@ -82,7 +85,11 @@ def run_spec(source: RunSource, verb: Verb) -> int:
         print_resume(console, "train", run)
         raise
     _show_restarts(console, result, spec.meta)
-    _show_failures(result, spec.meta)
+    failures = _failures(result, spec.meta)
+    if failures and caller.exists:
+        caller.failed(TrainingFailed(failures))
+    elif failures:
+        print(failures, file=sys.stderr)
     _show_metrics(console, result, len(spec.meta.writers))
     _show_graphs(console, result, run.run_dir.root)
     _show_what_is_left(console, result, run)
@@ -176,25 +183,22 @@ def _show_restarts(console: Console, result: TrialResult, meta: MetaSpec) -> Non
             print_line(console, Text(message, "yellow"))
 
 
-def _show_failures(result: TrialResult, meta: MetaSpec) -> None:
+def _failures(result: TrialResult, meta: MetaSpec) -> str:
+    """Why Sessions failed or lost their last steps, as text; "" if none did."""
+    lines = []
     for session in result.failed:
         code = "" if session.exit_code is None else f" (exit code {session.exit_code})"
-        print(
-            f"{full_name(meta, session.session)} failed at frame {session.frame}{code}:\n"
-            f"{session.error}",
-            file=sys.stderr,
-        )
+        name = full_name(meta, session.session)
+        lines.append(f"{name} failed at frame {session.frame}{code}:\n{session.error}")
     for session in result.sessions:
         if session.ending is Ending.INTERRUPTED and session.error is not None:
-            print(f"{full_name(meta, session.session)}: {session.error}", file=sys.stderr)
+            lines.append(f"{full_name(meta, session.session)}: {session.error}")
     if result.failed:
-        print(
-            f"{len(result.failed)} of {len(result.sessions)} Sessions failed"
-            f"{_rests_on(result, meta)}",
-            file=sys.stderr,
-        )
+        count = f"{len(result.failed)} of {len(result.sessions)} Sessions failed"
+        lines.append(f"{count}{_rests_on(result, meta)}")
     if result.problem:
-        print(result.problem, file=sys.stderr)
+        lines.append(result.problem)
+    return "\n".join(lines)
 
 
 def what_to_change(spec: Spec) -> str:

@@ -1,6 +1,8 @@
 """Terminal output of the commands: lines, tables, and a live region that is redrawn."""
 
+import os
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any, Self, final
 
@@ -15,6 +17,8 @@ from slm_lab.cli.output import printable
 
 LOG_WIDTH = 140
 """Columns of a table without a terminal."""
+PICTURES = "SLM_LAB_PICTURES"
+"""The environment variable that a notebook sets to get live pictures, see `PictureLines`."""
 
 
 @final
@@ -73,9 +77,14 @@ class Screen:
     """
 
     def __init__(self, console: Console, refresh_per_second: float = 4) -> None:
-        self._live = Live(console=console, refresh_per_second=refresh_per_second)
-        self.is_live = console.is_terminal and not console.is_dumb_terminal
-        """Whether the output is a terminal."""
+        in_notebook = PICTURES in os.environ
+        self._live: Live | PictureLines = (
+            PictureLines(console)
+            if in_notebook
+            else Live(console=console, refresh_per_second=refresh_per_second)
+        )
+        self.is_live = in_notebook or (console.is_terminal and not console.is_dumb_terminal)
+        """Whether the output is a terminal, or a notebook."""
 
     def __enter__(self) -> Self:
         if self.is_live:
@@ -90,3 +99,38 @@ class Screen:
         """Replaces the picture."""
         if self.is_live:
             self._live.update(picture)
+
+
+@final
+class PictureLines:
+    """Prints each picture as one line: it begins with a form feed and has vertical tabs for line
+    ends. `slm_lab.api` shows them in a notebook."""
+
+    SECONDS = 0.5
+    """The minimum time between two pictures."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._printed_at = 0.0
+        self._unprinted: RenderableType | None = None
+
+    def start(self) -> None:
+        """Does nothing: the first picture comes with `update`."""
+
+    def stop(self) -> None:
+        """Prints the last picture."""
+        if self._unprinted is not None:
+            self._print(self._unprinted)
+
+    def update(self, picture: RenderableType) -> None:
+        """Prints the picture, unless it comes too soon after another."""
+        self._unprinted = picture
+        if time.monotonic() - self._printed_at >= self.SECONDS:
+            self._print(picture)
+
+    def _print(self, picture: RenderableType) -> None:
+        with self._console.capture() as captured:
+            self._console.print(picture)
+        rows = (row.rstrip() for row in captured.get().splitlines())
+        print("\f" + "\v".join(rows), flush=True)
+        self._printed_at, self._unprinted = time.monotonic(), None

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from slm_lab.analysis.search.summary import short_names, value_text
+from slm_lab.cli.caller import Caller
 from slm_lab.cli.exit_codes import FAILED, INTERRUPTED
 from slm_lab.cli.live import short
 from slm_lab.cli.naming import count_text, print_resume, sessions_text
@@ -31,10 +32,11 @@ SHOWN = 10
 """Trials in the final table."""
 
 
-def search_spec(source: RunSource, keep: int | None) -> int:
+def search_spec(source: RunSource, keep: int | None, caller: Caller) -> int:
     """Runs a search, and returns the exit code. Its plug-ins must be imported. Raises LabError."""
     console = wide_console()
     with closing(Prepared(source, keep)) as prepared:
+        caller.begun(prepared.run_dir.root)
         _introduce(console, prepared)
         try:
             return _run(console, prepared)

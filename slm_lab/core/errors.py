@@ -68,6 +68,10 @@ class NonFiniteLossError(LabError):
     """A loss or gradient became NaN or infinite; the message carries the batch statistics."""
 
 
+class TrainingFailed(LabError):  # noqa: N818 - a result of `slm_lab.train`
+    """A training that a Python program started has failed; carries the reason of each Session."""
+
+
 class PeerLostError(LabError):
     """A peer did not reach a barrier in time, or its connection broke."""
 

@@ -124,3 +124,44 @@ def _completed(columns: tuple[str, ...], values: FloatArray) -> tuple[tuple[str,
 def read_existing(files: Mapping[int, Path]) -> dict[int, Rows]:
     """The rows of each file; a Session without a file has not started."""
     return {session: read_rows(file) for session, file in files.items() if file.exists()}
+
+
+@final
+class RowFollower:
+    """Reads a growing CSV of rows in parts; rows may also be cut off its end by a resume."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._columns: tuple[str, ...] = ()
+        self.cuts = 0
+        """How often rows were cut off; reading then began again at the first row."""
+        self._offset = 0
+        self._last_line = b""
+
+    def new_rows(self) -> list[dict[str, float | None]]:
+        """The complete rows since the last call, by column; None is an empty cell.
+
+        Raises ValueError for a damaged row.
+        """
+        lines = self._new_lines() if self.path.exists() else []
+        if lines and not self._columns:
+            self._columns = column_names(lines.pop(0))
+        rows = (parse_row(self._columns, line) for line in lines)
+        return [dict(zip(self._columns, row, strict=True)) for row in rows]
+
+    def _new_lines(self) -> list[bytes]:
+        with open(self.path, "rb") as file:
+            # A file that was cut back may have grown past the offset since. So the line that was
+            # read last, with its wall_t, must still be at its place.
+            file.seek(self._offset - len(self._last_line))
+            if file.read(len(self._last_line)) != self._last_line:
+                self.cuts += 1
+                self._columns, self._offset, self._last_line = (), 0, b""
+                file.seek(0)
+            text = file.read()
+        whole = text[: text.rfind(b"\n") + 1]
+        lines = whole.splitlines(keepends=True)
+        if lines:
+            self._offset += len(whole)
+            self._last_line = lines[-1]
+        return [line.rstrip(b"\r\n") for line in lines]

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any, Self, final
 
-from slm_lab.metrics.reader import column_names, parse_row
+from slm_lab.metrics.reader import RowFollower
 
 _NO_SCALARS = ("frame", "wall_t")  # the step and the time of every event
 
@@ -28,24 +28,23 @@ class TensorBoardExporter:
     def __init__(
         self, csv_path: str | Path, log_dir: str | Path, started_at: float | None = None
     ) -> None:
-        self.csv_path = Path(csv_path)
         self.log_dir = Path(log_dir)
+        self._rows = RowFollower(Path(csv_path))
         self._started_at = started_at
-        self._columns: tuple[str, ...] = ()
-        self._offset = 0
-        self._last_line = b""
+        self._cuts = 0
         self._events: _EventFile | None = None
 
     def update(self) -> int:
         """Exports the whole lines since the last call; returns the number of rows."""
-        if not self.csv_path.exists():
+        rows = [
+            {name: cell for name, cell in row.items() if cell is not None}
+            for row in self._rows.new_rows()
+        ]
+        if self._rows.cuts > self._cuts:
+            self._cuts = self._rows.cuts
+            self.close()
+        if not rows:
             return 0
-        lines = self._new_lines()
-        if lines and not self._columns:
-            self._columns = column_names(lines.pop(0))
-        if not lines:
-            return 0
-        rows = [self._filled_cells(line) for line in lines]
         if self._events is None:
             self._events = _EventFile(self.log_dir)
         if self._started_at is None:
@@ -67,30 +66,6 @@ class TensorBoardExporter:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _new_lines(self) -> list[bytes]:
-        with open(self.csv_path, "rb") as file:
-            # A file that was cut back may have grown past the offset since. So the line that was
-            # read last, with its wall_t, must still be at its place.
-            file.seek(self._offset - len(self._last_line))
-            if file.read(len(self._last_line)) != self._last_line:
-                self._start_over()
-                file.seek(0)
-            text = file.read()
-        whole = text[: text.rfind(b"\n") + 1]
-        lines = whole.splitlines(keepends=True)
-        if lines:
-            self._offset += len(whole)
-            self._last_line = lines[-1]
-        return [line.rstrip(b"\r\n") for line in lines]
-
-    def _start_over(self) -> None:
-        self.close()
-        self._columns, self._offset, self._last_line = (), 0, b""
-
-    def _filled_cells(self, line: bytes) -> dict[str, float]:
-        cells = zip(self._columns, parse_row(self._columns, line), strict=True)
-        return {name: cell for name, cell in cells if cell is not None}
 
 
 @final

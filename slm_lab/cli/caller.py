@@ -1,0 +1,54 @@
+"""The Python program that started this command, see `slm_lab.api.command`."""
+
+import os
+import signal
+import threading
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, final
+
+from slm_lab.core.errors import LabError
+from slm_lab.core.process import stop_signals_blocked
+
+
+@final
+class Caller:
+    """The other end of the socket `descriptor`; None if a user started the command.
+
+    The program gets the run folder and any error. When it ends, the command gets a SIGTERM, as if
+    its terminal were closed: a training saves and stops.
+    """
+
+    def __init__(self, descriptor: int | None) -> None:
+        self._link: Connection | None = None
+        if descriptor is None:
+            return
+        os.set_inheritable(descriptor, False)
+        self._link = Connection(descriptor)
+        watcher = threading.Thread(target=self._watch, args=(self._link,), daemon=True)
+        with stop_signals_blocked():  # inherited by the watcher, so the main thread gets the signal
+            watcher.start()
+
+    @property
+    def exists(self) -> bool:
+        """Whether a program started the command."""
+        return self._link is not None
+
+    def begun(self, folder: Path) -> None:
+        """Sends the folder of the run, search or comparison."""
+        self._send(folder.absolute())
+
+    def failed(self, error: LabError) -> None:
+        """Sends an error, for the program to raise."""
+        self._send(error)
+
+    def _send(self, message: Any) -> None:
+        if self._link is not None:
+            with suppress(OSError):  # the program has ended; the watcher stops this command
+                self._link.send(message)
+
+    def _watch(self, link: Connection) -> None:
+        with suppress(EOFError, OSError):
+            link.recv()
+        os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,314 @@
+"""Trainings from Python: in a process of their own, from any kind of program."""
+
+import json
+import signal
+import subprocess
+import sys
+import textwrap
+
+import psutil
+import pytest
+
+import slm_lab
+from slm_lab.core.errors import SpecError, UsageError
+from slm_lab.spec.load import load_spec
+from slm_lab.storage.manifest import read_manifest
+from tests.faults.lab import all_gone, wait_until
+from tests.support import ppo
+
+ENDLESS = 10**8
+SHORT = 20.0
+"""Seconds in which a training saves and ends."""
+FRAGILE = """
+import gymnasium
+from gymnasium.envs.classic_control import CartPoleEnv
+
+class Fragile(CartPoleEnv):
+    def step(self, action):
+        raise ZeroDivisionError("the pole broke")
+
+gymnasium.register("Fragile-v0", entry_point=Fragile)
+"""
+SCRIPT = """
+import json, time, slm_lab
+spec = json.loads({spec!r})
+run = slm_lab.train(spec, data={data!r}, wait=False, on_row=lambda run, row: {on_row})
+print("returned", run.is_running, flush=True)
+run.wait()
+print("ended", run.is_running, len(run.rows), flush=True)
+"""
+
+
+@pytest.fixture
+def data(tmp_path):
+    return tmp_path / "data"
+
+
+class Events:
+    """Everything that callbacks are called with."""
+
+    def __init__(self):
+        self.seen = []
+
+    def on_row(self, run, row):
+        self.seen.append(("row", row["session"], row["frame"], row["mean_return"]))
+
+    def on_checkpoint(self, run, session, frame):
+        self.seen.append(("checkpoint", session, frame))
+
+    def on_end(self, run):
+        self.seen.append(("end", run.is_running))
+
+    def rows(self):
+        return [event[1:3] for event in self.seen if event[0] == "row"]
+
+
+def frames(run):
+    return [tuple(pair) for pair in run.rows[["session", "frame"]].to_numpy()]
+
+
+def test_a_training_reports_each_row_once_and_a_resumed_one_only_the_new_rows(data, capfd):
+    events = Events()
+    run = slm_lab.train(ppo(meta__max_session=2), seed=3, data=data, callbacks=[events])
+    assert sorted(events.rows()) == frames(run)
+    assert len(events.seen) > len(frames(run)) + 2
+    assert {event[1:] for event in events.seen if event[0] == "checkpoint"} >= {
+        (0, 1000),
+        (1, 1000),
+    }
+    assert events.seen[-1] == ("end", False)
+    assert run.spec["meta"]["random_seed"] == 3
+    assert run.metrics["final_return"] > 0
+    assert run.folder.parent == data
+    assert "training spec: PPO on CartPole-v1, 2 Sessions, seed 3" in capfd.readouterr().out
+
+    again = Events()
+    resumed = slm_lab.train(
+        resume=run, sets={"env.max_frame": 1500}, data=data, callbacks=[again], quiet=True
+    )
+    assert resumed.folder == run.folder
+    assert sorted(events.rows() + again.rows()) == frames(resumed)
+    assert all(frame > 1000 for _, frame in again.rows())
+    assert "resuming" not in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("kind", ["a script without a guard", "python -c"])
+def test_any_program_can_train(kind, tmp_path, data):
+    spec = json.dumps(ppo(meta__max_session=2))
+    code = SCRIPT.format(spec=spec, data=str(data), on_row="None")
+    (tmp_path / "script.py").write_text(code)
+    words = ["-c", code] if kind == "python -c" else ["script.py"]
+    done = subprocess.run(
+        [sys.executable, *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "returned True" in done.stdout
+    assert "ended False 20" in done.stdout
+
+
+def test_a_failed_training_raises_with_the_sessions_reason(tmp_path, data, monkeypatch, capfd):
+    (tmp_path / "fragile.py").write_text(FRAGILE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    events = Events()
+    spec = ppo(env__name="Fragile-v0")
+    with pytest.raises(slm_lab.TrainingFailed, match=r"Session 0 failed[\s\S]*the pole broke"):
+        slm_lab.train(spec, data=data, imports=["fragile"], callbacks=[events])
+    assert events.seen == [("end", False)]
+    assert "the pole broke" not in capfd.readouterr().err.splitlines()[-1:]
+
+
+def test_a_callback_stops_a_training_and_one_that_raises_is_switched_off(data, capfd):
+    calls = []
+
+    class Broken:
+        def on_row(self, run, row):
+            calls.append(row["frame"])
+            raise ZeroDivisionError("my own mistake")
+
+        def on_end(self, run):
+            raise AssertionError("called again")
+
+    def stop_at_the_third(run, row):
+        if row["frame"] >= 300:
+            run.stop()
+
+    spec = ppo(env__max_frame=ENDLESS)
+    run = slm_lab.train(spec, data=data, on_row=stop_at_the_third, callbacks=[Broken()])
+    assert len(calls) == 1
+    error = capfd.readouterr().err
+    assert "my own mistake" in error
+    assert "switched off" in error
+    (session,) = run.metrics["sessions"]
+    assert session["ending"] == "interrupted"
+    assert run.agent().frame == session["frame"] >= 300
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
+def test_when_its_program_ends_a_training_saves_and_stops(end, tmp_path, data):
+    """Also while a callback takes its time."""
+    spec = json.dumps(ppo(env__max_frame=ENDLESS, meta__max_session=2))
+    code = SCRIPT.format(spec=spec, data=str(data), on_row="time.sleep(600)")
+    code = code.replace("wait=False", "wait=True")
+    with (tmp_path / "out").open("wb") as out:
+        program = subprocess.Popen(
+            [sys.executable, "-c", code], cwd=tmp_path, stdout=out, stderr=out
+        )
+    try:
+        manifests = wait_until(lambda: list(data.glob("*/model/*_s1_latest.json")))
+        children = psutil.Process(program.pid).children(recursive=True)
+        wait_until(lambda: list(data.glob("*/model/*_s0_latest.json")))
+        program.send_signal(end)
+        program.wait(SHORT)
+        wait_until(lambda: all_gone(children), timeout=SHORT)
+    finally:
+        program.kill()
+    output = (tmp_path / "out").read_text()
+    assert "resume with: slm-lab run" in output
+    assert ("KeyboardInterrupt" in output) == (end is signal.SIGINT)
+    assert read_manifest(manifests[0]).frame > 0
+
+
+def test_a_program_that_does_not_wait_reads_the_run_meanwhile(data, capfd):
+    events = Events()
+    run = slm_lab.train(ppo(env__max_frame=ENDLESS), data=data, wait=False, callbacks=[events])
+    try:
+        wait_until(lambda: len(events.rows()) > 2)
+        assert run.is_running
+        assert len(run.rows) > 2
+    finally:
+        run.stop()
+    run.wait()
+    assert not run.is_running
+    assert events.seen[-1] == ("end", False)
+    run.wait()  # harmless
+
+
+@pytest.mark.parametrize("form", ["dict", "content", "Spec", "file", "path and name"])
+def test_a_spec_may_have_any_form(form, tmp_path, data, monkeypatch):
+    words = {}
+
+    class RecordedError(Exception):
+        pass
+
+    def command(given, quiet):
+        words["given"] = given
+        words["spec"] = load_spec(given[1], given[2], [w[2:] for w in given if w.startswith("-s")])
+        raise RecordedError
+
+    monkeypatch.setattr("slm_lab.api.train.Command", command)
+    (tmp_path / "two.json").write_text(json.dumps({"small": ppo(), "other": ppo()}))
+    (tmp_path / "one.json").write_text(json.dumps({"small": ppo()}))
+    spec, name = {
+        "dict": (ppo(), "small"),
+        "content": ({"small": ppo(), "other": ppo()}, "small"),
+        "Spec": (load_spec(tmp_path / "one.json"), None),
+        "file": (str(tmp_path / "one.json"), None),
+        "path and name": (tmp_path / "two.json", "small"),
+    }[form]
+    with pytest.raises(RecordedError):
+        slm_lab.train(spec, name=name, sets={"env.num_envs": 2}, seed=5, data=data)
+    assert words["spec"].name == "small"
+    assert words["spec"].env.num_envs == 2
+    assert "--seed=5" in words["given"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({}, UsageError, "spec is missing"),
+        ({"spec": {"agent": object()}}, UsageError, "spec cannot be written as JSON"),
+        ({"spec": "ppo_cartpole", "sets": {"env.x": {1}}}, UsageError, r"sets\['env.x'\] cannot"),
+        ({"spec": "ppo_cartpol.json"}, SpecError, "did you mean ppo_cartpole.json"),
+        (
+            {"spec": "ppo_cartpole", "callbacks": [3]},
+            UsageError,
+            "3 has none of the methods on_row",
+        ),
+        ({"spec": "ppo_cartpole", "callbacks": ["no"]}, UsageError, 'there is no "no"'),
+        ({"resume": "nothing_2020"}, UsageError, "there is no run folder nothing_2020"),
+        (
+            {"spec": "ppo_cartpole", "sets": {"env.max_fram": 3}},
+            SpecError,
+            "did you mean max_frame",
+        ),
+        ({"spec": "ppo_cartpole", "imports": ["no_such"]}, UsageError, "--import no_such"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_anything_starts(arguments, error, message, data):
+    with pytest.raises(error, match=message):
+        slm_lab.train(data=data, **arguments)
+    assert not data.exists()
+
+
+def test_an_environment_of_the_calling_script_is_refused_with_the_fix(tmp_path):
+    code = FRAGILE + textwrap.dedent("""
+        import slm_lab
+        try:
+            slm_lab.train("ppo_cartpole", sets={"env.name": "Fragile-v0"})
+        except slm_lab.core.errors.UsageError as error:
+            print(error)
+    """)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout == (
+        "Fragile-v0 is registered in this process, not in training ones: move it to a module, "
+        'such as my_envs.py, and pass imports=["my_envs"]\n'
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_search_gives_its_trials_and_the_best_run(data, capfd):
+    spec = ppo(meta__max_trial=2) | {"search": {"agent.net.optim_spec.lr__choice": [0.01, 0.001]}}
+    found = slm_lab.search(spec, data=data, seed=0, quiet=True)
+    assert len(found.trials) == 2
+    best = found.run()
+    assert best.metrics["final_return"] == found.trials["final_return"].max()
+    assert found.run(1).rows.frame.max() == 1000
+    assert slm_lab.search(resume=found, data=data, quiet=True).folder == found.folder
+
+
+def test_a_comparison_gives_its_tables(data, capfd):
+    comparison = slm_lab.compare(
+        ppo(meta__max_session=1), modes=["synced"], workers=[1], seeds=1, data=data, quiet=True
+    )
+    assert set(comparison.table["mode"]) == {"false", "synced"}
+    assert len(comparison.trainings) == 2
+
+
+def test_a_notebook_shows_a_live_table_and_the_results(tmp_path):
+    nbformat = pytest.importorskip("nbformat")
+    client = pytest.importorskip("nbclient").NotebookClient
+    pytest.importorskip("ipykernel")
+    cells = [
+        f"import json, slm_lab\nrun = slm_lab.train(json.loads({json.dumps(ppo())!r}), seed=0)",
+        "run.rows[['session', 'frame']].tail(1)",
+        "run.plot()",
+        FRAGILE + 'slm_lab.train("ppo_cartpole", sets={"env.name": "Fragile-v0"})',
+    ]
+    code = [nbformat.v4.new_code_cell(cell) for cell in cells]
+    notebook = nbformat.v4.new_notebook(cells=code)
+    resources = {"metadata": {"path": str(tmp_path)}}
+    client(
+        notebook, timeout=120, kernel_name="python3", resources=resources, allow_errors=True
+    ).execute()
+    training, table, plot, refused = (cell.outputs for cell in notebook.cells)
+    pictures = [output for output in training if output.output_type == "display_data"]
+    assert len(pictures) == 1  # updated in place
+    assert "Session 0" in pictures[0].data["text/plain"]
+    assert "done" in pictures[0].data["text/plain"]
+    assert "Trial metrics" in "".join(o.text for o in training if o.output_type == "stream")
+    assert "1000" in table[0].data["text/plain"]
+    assert "application/vnd.plotly.v1+json" in plot[0].data
+    assert refused[-1].ename == "UsageError"
+    assert "move it to a module" in refused[-1].evalue
