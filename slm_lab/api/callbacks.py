@@ -4,6 +4,7 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, final
@@ -117,7 +118,7 @@ class CallbackRunner:
             if callback is None:
                 continue
             try:
-                callback(self._run, *args)
+                callback(self._run, *map(copy, args))  # a callback may change its own row
             except (Exception, SystemExit):
                 self._callbacks.remove(each)
                 traceback.print_exc()

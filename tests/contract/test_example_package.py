@@ -11,8 +11,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+import slm_lab
 from tests.faults.lab import LAB, Done
-from tests.support import made_once
+from tests.support import made_once, ppo
 
 DOCS = Path(__file__).parents[2] / "docs"
 PACKAGE = DOCS / "examples" / "lab_extras"
@@ -118,3 +119,19 @@ def test_what_the_docs_show_of_it_is_what_it_says():
     assert shown
     for snippet in shown:
         assert any(snippet in source for source in sources), snippet
+
+
+def test_its_trackers_get_every_row(installed, tmp_path, monkeypatch):
+    """MLflow with a local store, W&B offline."""
+    mlflow, wandb = (pytest.importorskip(name) for name in ("mlflow", "wandb"))
+    monkeypatch.syspath_prepend(str(installed))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    mlflow.set_tracking_uri(f"sqlite:///{tmp_path}/mlflow.db")
+    run = slm_lab.train(ppo(), data="data", callbacks=["mlflow", "wandb"], quiet=True)
+    (tracked,) = mlflow.search_runs(search_all_experiments=True, output_format="list")
+    assert tracked.data.metrics["final_return"] == run.metrics["final_return"]
+    history = mlflow.MlflowClient().get_metric_history(tracked.info.run_id, "s0/fps")
+    assert [point.step for point in history] == run.rows.frame.tolist()
+    assert list(tmp_path.glob("wandb/offline-run-*/*.wandb"))
+    assert wandb.run is None

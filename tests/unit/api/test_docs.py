@@ -17,13 +17,14 @@ DOCS = Path(__file__).parents[3] / "docs"
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("page", ["trained_agents.md"])
-def test_the_code_of_a_page_prints_what_the_page_says(page, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("page", "blocks_of_code"), [("trained_agents.md", 5), ("python.md", 6)])
+def test_the_code_of_a_page_prints_what_the_page_says(page, blocks_of_code, tmp_path, monkeypatch):
     """`…` stands for any text."""
-    (tmp_path / "spec.json").write_text(json.dumps({"small": PPO}))
-    command = [sys.executable, "-m", "slm_lab.cli.main", "run", "spec.json", "small"]
-    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, timeout=120)
     monkeypatch.chdir(tmp_path)
+    if page == "trained_agents.md":
+        (tmp_path / "spec.json").write_text(json.dumps({"small": PPO}))
+        command = [sys.executable, "-m", "slm_lab.cli.main", "run", "spec.json", "small"]
+        subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, timeout=120)
     blocks = BLOCK.findall((DOCS / page).read_text())
     names, checked = {}, 0
     for (language, code), (next_language, expected) in pairwise([*blocks, ("", "")]):
@@ -34,6 +35,7 @@ def test_the_code_of_a_page_prints_what_the_page_says(page, tmp_path, monkeypatc
             exec(code, names)
         assert not next_language, f"no output below\n{code}"
         pattern = re.escape(expected).replace("…", ".*")
-        assert re.fullmatch(pattern, output.getvalue()), f"{code}\nprinted {output.getvalue()}"
+        printed = output.getvalue()
+        assert re.fullmatch(pattern, printed, re.DOTALL), f"{code}\nprinted {printed}"
         checked += 1
-    assert checked == 6
+    assert checked == blocks_of_code

@@ -268,6 +268,7 @@ def test_an_environment_of_the_calling_script_is_refused_with_the_fix(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_search_gives_its_trials_and_the_best_run(data, capfd):
     spec = ppo(meta__max_trial=2) | {"search": {"agent.net.optim_spec.lr__choice": [0.01, 0.001]}}
     found = slm_lab.search(spec, data=data, seed=0, quiet=True)
@@ -278,6 +279,7 @@ def test_a_search_gives_its_trials_and_the_best_run(data, capfd):
     assert slm_lab.search(resume=found, data=data, quiet=True).folder == found.folder
 
 
+@pytest.mark.slow
 def test_a_comparison_gives_its_tables(data, capfd):
     comparison = slm_lab.compare(
         ppo(meta__max_session=1), modes=["synced"], workers=[1], seeds=1, data=data, quiet=True
