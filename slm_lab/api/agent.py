@@ -23,7 +23,11 @@ from slm_lab.storage.run_lookup import find_folder
 
 
 class Episodes(NamedTuple):
-    """Whole episodes, in the order in which they ended."""
+    """Whole episodes, in the order in which they ended.
+
+    >>> slm_lab.load("latest").evaluate(episodes=2).returns.mean()
+    np.float64(...)
+    """
 
     returns: FloatArray
     """(K,) float64: the sum of the environment's rewards"""
@@ -38,10 +42,13 @@ class Agent:
     `act` takes observations of `make_env()` and returns its actions. Normalisation, frame stacks,
     the scale of actions and the recurrent state are inside.
 
-    >>> agent = slm_lab.load("data/ppo_cartpole_2026_01_31_120000")  # doctest: +SKIP
-    >>> env = agent.make_env()  # doctest: +SKIP
-    >>> obs, _ = env.reset(seed=0)  # doctest: +SKIP
-    >>> obs, *_ = env.step(agent.act(obs))  # doctest: +SKIP
+    >>> agent = slm_lab.load("latest")
+    >>> env = agent.make_env()
+    >>> obs, _ = env.reset(seed=0)
+    >>> obs, reward, *_ = env.step(agent.act(obs))
+    >>> float(reward)
+    1.0
+    >>> env.close()
     """
 
     def __init__(self, run: SavedRun, saved: SavedAgent, seed: int) -> None:
@@ -196,6 +203,9 @@ def load(
     trust: bool = False,
 ) -> Agent:
     """A trained agent of a run.
+
+    >>> slm_lab.load("latest", which="best", session=0)
+    <Agent PPO on CartPole-v1, best at frame ... of ...>
 
     Args:
         run: A run folder; its name in `data`, or a unique beginning of it; "latest", the newest run

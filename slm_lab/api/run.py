@@ -32,8 +32,11 @@ EMPTY: Mapping[int, Position] = MappingProxyType({})
 class Run(Started):
     """A run, or one trial of a search. Every attribute reads the folder as it is then.
 
-    >>> run = slm_lab.load_run("latest")  # doctest: +SKIP
-    >>> run.rows.groupby("session").mean_return.last()  # doctest: +SKIP
+    >>> run = slm_lab.load_run("latest")
+    >>> run.rows.groupby("session").frame.max().to_dict()
+    {0: 1000.0, 1: 1000.0}
+    >>> sorted(run.metrics)[:2]
+    ['consistency', 'final_return']
     """
 
     def __init__(
@@ -112,6 +115,9 @@ class Run(Started):
 
 def load_run(run: str | Path, *, data: str | Path = "data") -> Run:
     """A run, to read what it has written. Imports none of its modules.
+
+    >>> slm_lab.load_run("latest").spec["env"]["name"]
+    'CartPole-v1'
 
     Args:
         run: As for `slm_lab.load`.

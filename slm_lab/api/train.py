@@ -30,7 +30,12 @@ SpecSource: TypeAlias = str | Path | Mapping[str, Any] | Spec
 
 @final
 class Search(Started):
-    """A search over a spec's `search` block, see docs/search.md."""
+    """A search over a spec's `search` block, see docs/tutorial/search.md.
+
+    >>> found = slm_lab.search("small.json", sets={"meta.max_trial": 1}, quiet=True)
+    >>> found.trials["status"].tolist()
+    ['finished']
+    """
 
     def __init__(self, folder: Path, data: Path, command: Command | None) -> None:
         super().__init__(folder, command)
@@ -53,7 +58,12 @@ class Search(Started):
 
 @final
 class Comparison(Started):
-    """A comparison of modes of parallel training, see docs/compare.md."""
+    """A comparison of modes of parallel training, see docs/tutorial/compare.md.
+
+    >>> options = {"modes": ["synced"], "workers": [1], "seeds": 1, "quiet": True}
+    >>> slm_lab.compare("small.json", **options).table["mode"].tolist()
+    ['false', 'synced']
+    """
 
     @property
     def table(self) -> "pd.DataFrame":
@@ -89,8 +99,9 @@ def train(
 ) -> Run:
     """Trains a spec, as `slm-lab run SPEC NAME train`.
 
-    >>> run = slm_lab.train("ppo_cartpole", sets={"env.max_frame": 50_000})  # doctest: +SKIP
-    >>> run.metrics["final_return"]  # doctest: +SKIP
+    >>> run = slm_lab.train("small.json", sets={"env.max_frame": 500}, seed=0, quiet=True)
+    >>> run.rows.frame.max()
+    np.float64(500.0)
 
     Args:
         spec: A spec file, the name of a shipped one, a dict or a Spec. None with `resume`.
@@ -150,8 +161,9 @@ def search(
     `keep` is the number of the best trials whose checkpoints are kept, by default all. Other
     arguments and errors are those of `train`.
 
-    >>> found = slm_lab.search("my_spec.json", sets={"meta.max_trial": 8})  # doctest: +SKIP
-    >>> found.trials.head(), found.run().agent()  # doctest: +SKIP
+    >>> found = slm_lab.search("small.json", sets={"meta.max_trial": 2}, keep=1, quiet=True)
+    >>> len(found.trials), found.run().agent()
+    (2, <Agent PPO on CartPole-v1, ...>)
     """
     resumed = None if resume is None else _found(resume, data)
     options = [*_options(seed, data, imports, trust), *_given({"--keep": keep})]
@@ -191,7 +203,9 @@ def compare(
 
     Other arguments and errors are those of `train`.
 
-    >>> slm_lab.compare("ppo_cartpole", modes=["synced"], seeds=1).table  # doctest: +SKIP
+    >>> options = {"modes": ["all_reduce"], "workers": [1], "seeds": 1, "quiet": True}
+    >>> len(slm_lab.compare("small.json", **options).trainings)
+    2
     """
     plan = {
         "--modes": None if modes is None else ",".join(modes),

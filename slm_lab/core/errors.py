@@ -69,7 +69,14 @@ class NonFiniteLossError(LabError):
 
 
 class TrainingFailed(LabError):  # noqa: N818 - a result of `slm_lab.train`
-    """A training that a Python program started has failed; carries the reason of each Session."""
+    """A training that a Python program started has failed; carries the reason of each Session.
+
+    >>> try:
+    ...     slm_lab.train("small.json", sets={"agent.net.optim_spec.lr": 1e30}, quiet=True)
+    ... except slm_lab.TrainingFailed as error:
+    ...     print(str(error)[:9])
+    Session 0
+    """
 
 
 class PeerLostError(LabError):

@@ -1,9 +1,11 @@
 """The pages about Python: their code runs, and prints what they say."""
 
 import contextlib
+import doctest
 import io
 import json
 import re
+import shutil
 import subprocess
 import sys
 from itertools import pairwise
@@ -11,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import slm_lab
 from tests.support import PPO
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -39,3 +42,29 @@ def test_the_code_of_a_page_prints_what_the_page_says(page, blocks_of_code, tmp_
         assert re.fullmatch(pattern, printed, re.DOTALL), f"{code}\nprinted {printed}"
         checked += 1
     assert checked == blocks_of_code
+
+
+TRAINS = ("train", "search", "compare", "Search", "Comparison", "TrainingFailed")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in TRAINS else ())
+        for name in slm_lab.__all__
+        if name != "__version__"
+    ],
+)
+def test_each_public_name_has_an_example_that_prints_what_it_says(
+    name, data, tmp_path, monkeypatch, capsys
+):
+    shutil.copytree(data, tmp_path / "data")
+    monkeypatch.chdir(tmp_path)
+    search = {"agent.net.optim_spec.lr__choice": [0.01, 0.001]}
+    Path("small.json").write_text(json.dumps({"small": {**PPO, "search": search}}))
+    names = {"slm_lab": slm_lab}
+    found = doctest.DocTestFinder(recurse=False).find(getattr(slm_lab, name), name, globs=names)
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    assert sum(len(each.examples) for each in found)
+    for each in found:
+        assert not runner.run(each).failed, capsys.readouterr().out
