@@ -18,6 +18,7 @@ from slm_lab.env.adapter import PolicyAdapter
 from slm_lab.experiment.saved_run import SavedAgent, SavedRun, Which
 from slm_lab.experiment.source import RunSource
 from slm_lab.experiment.trust import imports_for
+from slm_lab.session.torch_setup import arithmetic
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.run_lookup import find_folder
 
@@ -168,7 +169,8 @@ class Agent:
         """Plays fresh greedy episodes, as `slm-lab run … eval@RUN` does, and returns them all."""
         if episodes < 1:
             raise ValueError(f"episodes = {episodes}: must be at least 1")
-        played = list(self._run.play(self._saved, episodes))
+        with arithmetic(self._run.spec.meta.threads):
+            played = list(self._run.play(self._saved, episodes))
         return Episodes(
             np.concatenate([part.episode_return for part in played]),
             np.concatenate([part.episode_length for part in played]),

@@ -1,5 +1,8 @@
 """Torch settings of a process that trains or plays, and the devices of its networks."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 
 from slm_lab.spec.schema.agent import AgentSpec
@@ -14,6 +17,19 @@ def set_arithmetic(threads: int) -> None:
     """
     torch.set_num_threads(threads)
     torch.set_flush_denormal(True)
+
+
+@contextmanager
+def arithmetic(threads: int) -> Iterator[None]:
+    """`set_arithmetic` for a while, in a process that is not the lab's own."""
+    before = torch.get_num_threads()
+    flushes = bool((torch.full((1,), 1e-40) * 1.0).item() == 0.0)
+    set_arithmetic(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+        torch.set_flush_denormal(flushes)
 
 
 def on_cpu(agent: AgentSpec, only: object = None) -> AgentSpec:

@@ -38,6 +38,24 @@ def test_a_loop_of_ones_own_plays_the_environment(agent):
     assert [play(agent, seed) for seed in (1, 2)] == [play(agent, seed) for seed in (1, 2)]
 
 
+def test_evaluate_leaves_the_arithmetic_of_the_program_as_it_was(agent):
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        agent.evaluate(1)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    tiny = torch.full((1,), 1e-40)
+    torch.set_flush_denormal(False)
+    agent.evaluate(1)
+    assert (tiny * 1.0).item() > 0
+    torch.set_flush_denormal(True)
+    agent.evaluate(1)
+    assert (tiny * 1.0).item() == 0
+    torch.set_flush_denormal(False)
+
+
 def test_evaluate_gives_what_the_command_line_prints(agent, data):
     episodes = agent.evaluate(10)
     assert (episodes.returns == episodes.lengths).all(), "CartPole gives 1 per step"
