@@ -78,7 +78,7 @@ class SavedRun:
         name = source.name()
         self.run_dir, trial = find_saved(source.run or "latest", source.data_dir, name)
         self.trial = chosen_trial(self.run_dir, trial)
-        self.is_search = self.run_dir.search_record.is_file()
+        self.is_search = self.run_dir.is_search
         """Whether the folder holds a search; `trial` is then the selected trial."""
         file = self.run_dir.spec_file
         if self.is_search:
@@ -215,7 +215,7 @@ def as_trained(spec: Spec, run_format: object) -> Spec:
 
 def chosen_trial(run_dir: RunDir, number: int | None) -> int:
     """The trial `number` of a search, or its best; 0 for a single run. Raises UsageError."""
-    if not run_dir.search_record.is_file():
+    if not run_dir.is_search:
         if number:
             raise UsageError(f"{run_dir.root} is no search: it has no trial t{number}")
         return 0

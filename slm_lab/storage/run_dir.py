@@ -125,37 +125,6 @@ class RunDir:
         return cls(fresh_folder(data_dir, safe_name(spec_name), now, FOLDERS), spec_name)
 
     @classmethod
-    def latest(cls, data_dir: Path, spec_name: str, of_search: bool = False) -> "RunDir":
-        """The newest run, or search, of this spec by UTC start time; a dev run only if there is no
-        other. Raises UsageError if there is none."""
-        prefix, any_run = safe_name(spec_name), cls(data_dir, spec_name)
-        spec, record = any_run.spec_file.name, any_run.search_record.name
-        runs = [
-            (*_age(folder / spec, match.group(1)), int(match.group(2) or 0), folder)
-            for folder in (data_dir.iterdir() if data_dir.is_dir() else [])
-            if (folder / spec).is_file()  # else killed before it started
-            and (folder / record).is_file() is of_search
-            and (match := _STAMP_PATTERN.search(folder.name))
-            and folder.name[: match.start()] == prefix
-        ]
-        if not runs:
-            what, mode = ("search", "search") if of_search else ("run", "train")
-            raise UsageError(
-                f"there is no {what} of {spec_name} in {data_dir}; start one with the mode {mode}"
-            )
-        return cls(max(runs)[-1], spec_name)
-
-    @classmethod
-    def open(cls, root: Path, spec_name: str) -> "RunDir":
-        """An existing run. Raises UsageError if the folder is not a run of this spec."""
-        run = cls(root, spec_name)
-        if not root.is_dir():
-            raise UsageError(f"there is no run folder {root}")
-        if not run.spec_file.is_file():
-            raise UsageError(f"{root} is not a run of {spec_name}: it has no {run.spec_file.name}")
-        return run
-
-    @classmethod
     def at(cls, root: Path) -> "RunDir | None":
         """The run in the folder `root`, found by its spec file; None if there is none.
 
@@ -174,10 +143,26 @@ class RunDir:
         )
         return sorted(int(number[1]) for number in numbers if number)
 
-    def age(self) -> tuple[bool, datetime]:
-        """A sort key: whether it is not a dev run, and its start time."""
-        match = _STAMP_PATTERN.search(self.root.name)
-        return _age(self.spec_file, match[1] if match else "")
+    @property
+    def is_search(self) -> bool:
+        """Whether it holds a search."""
+        return self.search_record.is_file()
+
+    def age(self) -> tuple[bool, datetime, int]:
+        """A sort key: whether it is not a dev run, its start time (UTC), and its number if several
+        began in that second.
+
+        If the spec file holds no time, that in the folder's name, in local time, is used.
+        """
+        stamp, number = "", 0
+        if match := _STAMP_PATTERN.search(self.root.resolve().name):
+            stamp, number = match[1], int(match[2] or 0)
+        about = origin_of(self.spec_file)
+        try:
+            started = datetime.fromisoformat(about["started"]).astimezone(UTC)
+        except (KeyError, TypeError, ValueError, OverflowError):
+            started = _local(stamp)
+        return about.get("mode") != "dev", started, number
 
     @property
     def prefix(self) -> str:
@@ -226,19 +211,6 @@ def origin_of(spec_file: Path) -> dict[str, Any]:
         about = json.loads(spec_file.read_text())[RUN_BLOCK]
         return about if isinstance(about, dict) else {}
     return {}
-
-
-def _age(spec_file: Path, stamp: str) -> tuple[bool, datetime]:
-    """A sort key of runs: whether it is not a dev run, and its start time.
-
-    If the file holds no time, the folder's `stamp`, in local time, is used.
-    """
-    about = origin_of(spec_file)
-    try:
-        started = datetime.fromisoformat(about["started"]).astimezone(UTC)
-    except (KeyError, TypeError, ValueError, OverflowError):
-        started = _local(stamp)
-    return about.get("mode") != "dev", started
 
 
 def _local(stamp: str) -> datetime:

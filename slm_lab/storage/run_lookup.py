@@ -1,71 +1,133 @@
-"""Finds the run folder that a command names."""
+"""Finds the run folder that a user names."""
 
 import re
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from slm_lab.core.errors import Problem, SpecError, UsageError
 from slm_lab.core.registry import nearest_name
 from slm_lab.spec.load import spec_names
 from slm_lab.spec.read import find_file, read_file, shipped_name
-from slm_lab.storage.run_dir import RunDir
+from slm_lab.storage.run_dir import RunDir, safe_name
 
 _TRIAL_TARGET = re.compile(r"(.+):t(\d+)")
+_LATEST = re.compile(r"latest(?:~(\d{1,9}))?")
+SHOWN = 3
+"""The maximum number of names in a message."""
 
 
-def find_run(target: str, data_dir: Path, spec_name: str, of_search: bool = False) -> RunDir:
-    """The folder of a run, or of a search, for "latest", a path, or a name inside the data folder.
+class Found(NamedTuple):
+    """A run folder, and the trial of a search if the target names one."""
 
-    Raises UsageError if there is none, or if it is of the other kind.
+    run_dir: RunDir
+    trial: int | None
+
+
+def find_folder(
+    target: str, data_dir: Path, spec_name: str | None = None, of_search: bool | None = None
+) -> Found:
+    """The run that a user names, by one of
+
+    - a folder, or its name in `data_dir`, or a beginning that one name alone has;
+    - the name of a spec: its latest run;
+    - "latest", the newest run that is not a dev run, or "latest~2", the second before it;
+    - one of these and ":t3", a trial of a search.
+
+    With `spec_name` only runs of that spec count, with `of_search` only searches, or none. Raises
+    UsageError if there is no such run, or several.
     """
-    if target == "latest":
-        return RunDir.latest(data_dir, spec_name, of_search)
-    folder = _folder(target, data_dir)
-    run_dir = RunDir.open(folder, spec_name)
-    if run_dir.search_record.is_file() is not of_search:
-        kind, other = ("search", "run") if of_search else ("run", "search")
-        raise UsageError(f"{folder} is not a {kind} but a {other} of {spec_name}")
+    named = _TRIAL_TARGET.fullmatch(target)
+    name, trial = (named[1], int(named[2])) if named is not None else (target, None)
+    folder = _folder(name, data_dir)
+    if folder.is_dir():
+        run_dir = RunDir.at(folder) if spec_name is None else RunDir(folder, spec_name)
+        if run_dir is None or not run_dir.spec_file.is_file():
+            of_spec = "" if spec_name is None else f" of {spec_name}"
+            file = "{spec_name}_spec.json" if run_dir is None else run_dir.spec_file.name
+            raise UsageError(f"{folder} is not a run{of_spec}: it has no {file}")
+        if of_search not in (None, run_dir.is_search):
+            kind, other = ("search", "run") if of_search else ("run", "search")
+            raise UsageError(f"{folder} is not a {kind} but a {other} of {run_dir.spec_name}")
+        return Found(_with_name(run_dir, spec_name), trial)
+    runs = [
+        run
+        for run in runs_in(data_dir)
+        if spec_name is None or run.prefix == safe_name(spec_name)
+        if of_search in (None, run.is_search)
+    ]
+    chosen = _chosen(name, runs, data_dir, spec_name, of_search)
+    return Found(_with_name(chosen, spec_name), trial)
+
+
+def _chosen(
+    name: str, runs: list[RunDir], data_dir: Path, spec_name: str | None, of_search: bool | None
+) -> RunDir:
+    """The run called `name` among `runs`, which are those that count."""
+    if latest := _LATEST.fullmatch(name):
+        back = int(latest[1] or 0)
+        if back < len(runs):
+            return newest_first(runs)[back]
+        what, mode = ("search", "search") if of_search else ("run", "train")
+        of_spec = "" if spec_name is None else f" of {spec_name}"
+        if runs:
+            number = f"{len(runs)} run{'' if len(runs) == 1 else 's'}{of_spec}"
+            raise UsageError(f"{name}: {data_dir} has only {number}")
+        raise UsageError(
+            f"there is no {what}{of_spec} in {data_dir}; start one with the mode {mode}"
+        )
+    if of_spec_name := [run for run in runs if run.prefix == safe_name(name)]:
+        return newest_first(of_spec_name)[0]
+    names = [run.root.name for run in runs]
+    fitting = [run for run in runs if run.root.name.startswith(name)]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        listed = ", ".join(run.root.name for run in fitting[-SHOWN:])
+        raise UsageError(f"{len(fitting)} runs in {data_dir} begin with {name}, such as {listed}")
+    nearest = nearest_name(name, names)
+    hint = f"; did you mean {nearest}?" if nearest else ""
+    raise UsageError(f"there is no run folder {name}, here or in {data_dir}{hint}")
+
+
+def _with_name(run_dir: RunDir, spec_name: str | None) -> RunDir:
+    """The run with the name of its spec, by default the recorded one; in the names of files most
+    signs are `_`."""
+    if spec_name is None:
+        with suppress(SpecError):  # the command reports an unreadable file
+            names = spec_names(read_file(run_dir.spec_file))
+            spec_name = names[0] if len(names) == 1 else None
+    return RunDir(run_dir.root, spec_name or run_dir.spec_name)
+
+
+def runs_in(data_dir: Path) -> list[RunDir]:
+    """All runs and searches whose folders are in `data_dir`, by name."""
+    inside = sorted(data_dir.iterdir()) if data_dir.is_dir() else []
+    return [run for each in inside if each.is_dir() and (run := RunDir.at(each)) is not None]
+
+
+def newest_first(runs: Sequence[RunDir]) -> list[RunDir]:
+    """The runs by their start, dev runs after all others."""
+    return sorted(runs, key=RunDir.age, reverse=True)
+
+
+def find_run(target: str, data_dir: Path, spec_name: str | None, of_search: bool = False) -> RunDir:
+    """The run, or search, to resume. Raises UsageError as `find_folder`, and for a trial."""
+    run_dir, trial = find_folder(target, data_dir, spec_name, of_search)
+    if trial is not None:
+        raise UsageError(f"{target}: a trial is resumed with its search, {run_dir.root}")
     return run_dir
 
 
-def find_saved(target: str, data_dir: Path, spec_name: str) -> tuple[RunDir, int | None]:
-    """The run or search with the saved agents, and the trial number if the target is FOLDER:t3.
+def find_saved(target: str, data_dir: Path, spec_name: str | None) -> Found:
+    """The run or search with the saved agents.
 
-    "latest" without a trial is a run, with one a search.
+    "latest" without a trial is a run, with one a search. Raises UsageError as `find_folder`.
     """
     named = _TRIAL_TARGET.fullmatch(target)
-    folder, trial = (named[1], int(named[2])) if named is not None else (target, None)
-    if folder != "latest" and _folder(folder, data_dir).is_dir():
-        return RunDir.open(_folder(folder, data_dir), spec_name), trial
-    return find_run(folder, data_dir, spec_name, of_search=trial is not None), trial
-
-
-def find_folder(target: str, data_dir: Path) -> tuple[RunDir, int | None]:
-    """A run folder, and the trial number if the target is FOLDER:t3.
-
-    FOLDER is a path, a name in `data_dir`, a beginning that one name alone has, or "latest", the
-    newest run that is not a dev run. Raises UsageError if there is none, or several.
-    """
-    named = _TRIAL_TARGET.fullmatch(target)
-    folder, trial = (named[1], int(named[2])) if named is not None else (target, None)
-    path = _folder(folder, data_dir)
-    if path.is_dir():
-        run_dir = RunDir.at(path)
-        if run_dir is None:
-            raise UsageError(f"{path} is no run folder: it has no {{spec_name}}_spec.json")
-        return run_dir, trial
-    inside = sorted(data_dir.iterdir()) if data_dir.is_dir() else []
-    runs = [run for each in inside if each.is_dir() and (run := RunDir.at(each)) is not None]
-    if folder == "latest" and runs:
-        return max(runs, key=RunDir.age), trial
-    fitting = [run for run in runs if run.root.name.startswith(folder)]
-    if len(fitting) == 1:
-        return fitting[0], trial
-    if fitting:
-        listed = ", ".join(run.root.name for run in fitting[-3:])
-        raise UsageError(f"{len(fitting)} runs in {data_dir} begin with {folder}, such as {listed}")
-    nearest = nearest_name(folder, [run.root.name for run in runs])
-    hint = f"; did you mean {nearest}?" if nearest else ""
-    raise UsageError(f"there is no run folder {folder}, here or in {data_dir}{hint}")
+    is_latest = _LATEST.fullmatch(named[1] if named else target) is not None
+    return find_folder(target, data_dir, spec_name, named is not None if is_latest else None)
 
 
 def _folder(target: str, data_dir: Path) -> Path:

@@ -3,7 +3,6 @@
 Reading rows imports no plug-in of the spec, and validates only a few keys of meta.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,16 +15,15 @@ from slm_lab.analysis.figure.axis import EVAL_RETURNS, Axis, line
 from slm_lab.analysis.figure.grid import Line, mean_lines
 from slm_lab.analysis.overlay.overlay import x_axis
 from slm_lab.core.errors import Problem, SpecError, UsageError
-from slm_lab.core.registry import nearest_name
 from slm_lab.spec.load import spec_names
 from slm_lab.spec.read import read_file
 from slm_lab.spec.schema.meta import MetaSpec
 from slm_lab.storage.intact import read_saved_rows
 from slm_lab.storage.run_dir import RunDir
+from slm_lab.storage.run_lookup import find_folder, runs_in
 
 _NEEDED = ("distributed", "max_session", "max_run", "actor_learner", "random_seed")
 """The keys of meta that are read; others may come from an earlier version."""
-_ONE_TRIAL = re.compile(r"(.+):t(\d+)")
 
 
 @final
@@ -62,56 +60,32 @@ class FoundTrial:
 
 
 def find_trials(target: str, data_dir: Path) -> list[FoundTrial]:
-    """The Trials of a run folder, of all run folders in a folder, or the Trial FOLDER:tN.
+    """The Trials of a run, of all run folders in a folder, or one Trial of a search.
 
-    `target` is a path, or the name of a folder in `data_dir`. Raises UsageError if there are no
-    Trials, SpecError for an unreadable spec.
+    `target` names a folder of run folders, or a run as for `find_folder`. Raises UsageError if
+    there are no Trials, SpecError for an unreadable spec.
     """
-    match = _ONE_TRIAL.fullmatch(target)
-    if match is not None and _folder(target, data_dir) is None:
-        return [_numbered(target, match[1], int(match[2]), data_dir)]
-    folder = _existing(target, data_dir)
-    found = _trials_of(folder)
-    if found is not None:
+    folder = next((each for each in (Path(target), data_dir / target) if each.is_dir()), None)
+    if folder is not None and RunDir.at(folder) is None:
+        found = [trial for run in runs_in(folder) for trial in _trials_of(run)]
+        if not found:
+            raise UsageError(
+                f"{folder} is no run folder, and contains none: a run folder has "
+                "{spec_name}_spec.json and {spec_name}_t0_spec.json, as slm-lab run makes them"
+            )
         return found
-    inside = [_trials_of(each) for each in sorted(folder.iterdir()) if each.is_dir()]
-    found = [trial for trials in inside for trial in trials or ()]
+    run_dir, number = find_folder(target, data_dir)
+    found = [each for each in _trials_of(run_dir) if number in (None, each.trial)]
     if not found:
+        numbers = ", ".join(f"t{each.trial}" for each in _trials_of(run_dir))
         raise UsageError(
-            f"{folder} is no run folder, and contains none: a run folder has "
-            "{spec_name}_spec.json and {spec_name}_t0_spec.json, as slm-lab run makes them"
+            f"{target}: {f'the run has the trials {numbers}' if numbers else 'is no run'}"
         )
     return found
 
 
-def _numbered(target: str, name: str, number: int, data_dir: Path) -> FoundTrial:
-    found = _trials_of(_existing(name, data_dir)) or []
-    for each in found:
-        if each.trial == number:
-            return each
-    numbers = ", ".join(f"t{each.trial}" for each in found)
-    raise UsageError(f"{target}: {f'the run has the trials {numbers}' if found else 'is no run'}")
-
-
-def _existing(target: str, data_dir: Path) -> Path:
-    folder = _folder(target, data_dir)
-    if folder is not None:
-        return folder
-    names = [each.name for each in data_dir.iterdir() if each.is_dir()] if data_dir.is_dir() else []
-    nearest = nearest_name(target, names)
-    hint = f"; did you mean {nearest}?" if nearest else ""
-    raise UsageError(f"there is no folder {target}, here or in {data_dir}{hint}")
-
-
-def _folder(target: str, data_dir: Path) -> Path | None:
-    return next((each for each in (Path(target), data_dir / target) if each.is_dir()), None)
-
-
-def _trials_of(folder: Path) -> list[FoundTrial] | None:
-    """The Trials by number; None if the folder is not that of one run."""
-    run_dir = RunDir.at(folder)
-    if run_dir is None or not run_dir.trials:
-        return None
+def _trials_of(run_dir: RunDir) -> list[FoundTrial]:
+    """The Trials that have begun, by number."""
     return [_read(run_dir, number) for number in run_dir.trials]
 
 
@@ -133,7 +107,7 @@ def _read(run_dir: RunDir, number: int) -> FoundTrial:
             for each in error.errors()
         ]
         raise SpecError(str(file), problems) from None
-    return FoundTrial(run_dir, number, names[0], spec, meta, run_dir.search_record.is_file())
+    return FoundTrial(run_dir, number, names[0], spec, meta, run_dir.is_search)
 
 
 @final

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from slm_lab.core.errors import UsageError
 from slm_lab.storage.run_dir import RunDir, safe_name
+from slm_lab.storage.run_lookup import find_folder
 
 NOON = datetime(2026, 3, 4, 12, 0, 0)
 SECOND = timedelta(seconds=1)
@@ -19,6 +20,10 @@ def begin(data, spec_name, now):
     run = RunDir.create(data, spec_name, now)
     run.spec_file.write_text("{}")
     return run
+
+
+def latest(data, spec_name):
+    return find_folder("latest", data, spec_name).run_dir
 
 
 needs_permissions = pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
@@ -44,20 +49,20 @@ def test_two_runs_in_the_same_second_get_two_folders_and_the_later_one_is_the_la
     first = begin(tmp_path, "ppo", NOON)
     second = begin(tmp_path, "ppo", NOON)
     assert first.root != second.root
-    assert RunDir.latest(tmp_path, "ppo") == second
+    assert latest(tmp_path, "ppo") == second
 
 
 def test_of_a_dozen_runs_in_the_same_second_the_last_is_the_latest(tmp_path):
     for _ in range(12):
         last = begin(tmp_path, "ppo", NOON)
-        assert RunDir.latest(tmp_path, "ppo") == last
+        assert latest(tmp_path, "ppo") == last
 
 
 def test_a_later_second_is_newer_than_a_later_run_of_an_earlier_second(tmp_path):
     late = begin(tmp_path, "ppo", NOON + SECOND)
     for _ in range(3):
         begin(tmp_path, "ppo", NOON)
-    assert RunDir.latest(tmp_path, "ppo") == late
+    assert latest(tmp_path, "ppo") == late
 
 
 def test_the_search_for_a_free_name_ends(tmp_path):
@@ -88,8 +93,8 @@ def test_the_latest_run_is_the_newest_of_this_spec_only(tmp_path, one, other, or
     for name, time in later.items():
         begin(tmp_path, name, time - 10 * SECOND)
         newest[name] = begin(tmp_path, name, time)
-    assert RunDir.latest(tmp_path, one) == newest[one]
-    assert RunDir.latest(tmp_path, other) == newest[other]
+    assert latest(tmp_path, one) == newest[one]
+    assert latest(tmp_path, other) == newest[other]
 
 
 def test_files_and_folders_that_are_no_runs_are_passed_over(tmp_path):
@@ -97,28 +102,28 @@ def test_files_and_folders_that_are_no_runs_are_passed_over(tmp_path):
     (tmp_path / "ppo_2027_01_01_000000").write_text("a file")
     for name in ("ppo", "ppo_notes", "ppo_2027_01_01_000000_old", "ppo_2027_01_01"):
         (tmp_path / name).mkdir()
-    assert RunDir.latest(tmp_path, "ppo") == run
+    assert latest(tmp_path, "ppo") == run
 
 
 def test_a_run_killed_before_its_spec_was_written_is_passed_over(tmp_path):
     run = begin(tmp_path, "ppo", NOON)
     RunDir.create(tmp_path, "ppo", NOON + SECOND)
-    assert RunDir.latest(tmp_path, "ppo") == run
+    assert latest(tmp_path, "ppo") == run
 
 
 def test_a_run_in_the_dev_mode_is_the_latest_only_where_there_is_no_other(tmp_path):
     run, dev = (begin(tmp_path, "ppo", NOON + late) for late in (0 * SECOND, SECOND))
     dev.spec_file.write_text(json.dumps({"ppo": {}, "_run": {"mode": "dev"}}))
     run.spec_file.write_text(json.dumps({"ppo": {}, "_run": {"mode": "train"}}))
-    assert RunDir.latest(tmp_path, "ppo") == run
+    assert latest(tmp_path, "ppo") == run
     run.spec_file.unlink()
-    assert RunDir.latest(tmp_path, "ppo") == dev
+    assert latest(tmp_path, "ppo") == dev
 
 
 @pytest.mark.parametrize("folder", [".", "nowhere"])
 def test_no_run_to_go_on_with_is_told_with_the_name_and_the_place(tmp_path, folder):
     with pytest.raises(UsageError, match="no run of ppo in") as told:
-        RunDir.latest(tmp_path / folder, "ppo")
+        latest(tmp_path / folder, "ppo")
     assert str(tmp_path) in str(told.value)
     assert "mode train" in str(told.value)
 
@@ -126,19 +131,19 @@ def test_no_run_to_go_on_with_is_told_with_the_name_and_the_place(tmp_path, fold
 def test_an_existing_run_opens_as_it_was_created(tmp_path):
     created = RunDir.create(tmp_path, "ppo", NOON)
     created.spec_file.write_text("{}")
-    assert RunDir.open(created.root, "ppo") == created
+    assert find_folder(str(created.root), tmp_path, "ppo").run_dir == created
 
 
 def test_opening_a_folder_that_is_not_there_names_it(tmp_path):
     with pytest.raises(UsageError, match=r"no run folder .*missing"):
-        RunDir.open(tmp_path / "missing", "ppo")
+        find_folder(str(tmp_path / "missing"), tmp_path, "ppo")
 
 
 def test_opening_the_run_of_another_spec_names_the_file_that_lacks(tmp_path):
     created = RunDir.create(tmp_path, "ppo", NOON)
     created.spec_file.write_text("{}")
     with pytest.raises(UsageError, match=r"not a run of dqn.*dqn_spec\.json"):
-        RunDir.open(created.root, "dqn")
+        find_folder(str(created.root), tmp_path, "dqn")
 
 
 @given(st.text('aZ9é中 ._-/\\:*?"<>|\n\0\u2028', max_size=40))
@@ -155,7 +160,7 @@ def test_a_run_of_any_spec_name_lies_in_the_data_folder_and_is_found_again(tmp_p
     run = begin(tmp_path, name, NOON)
     assert run.root.parent == tmp_path
     assert run.spec_file.parent == run.root
-    assert RunDir.latest(tmp_path, name) == run
+    assert latest(tmp_path, name) == run
 
 
 def test_a_data_folder_that_is_a_file_is_a_usage_error(tmp_path):
@@ -194,7 +199,7 @@ def test_the_latest_run_is_the_one_that_was_started_last_wherever_on_earth(tmp_p
     for run, minute in ((tokyo, 0), (los_angeles, 1)):
         started = datetime(2026, 3, 4, 3, minute, tzinfo=UTC).isoformat()
         run.spec_file.write_text(json.dumps({"ppo": {}, "_run": {"started": started}}))
-    assert RunDir.latest(tmp_path, "ppo") == los_angeles
+    assert latest(tmp_path, "ppo") == los_angeles
 
 
 def test_runs_that_do_not_say_when_they_were_started_go_by_their_names(tmp_path):
@@ -203,11 +208,11 @@ def test_runs_that_do_not_say_when_they_were_started_go_by_their_names(tmp_path)
     older = begin(tmp_path, "ppo", NOON - SECOND)
     noon = RunDir.create(tmp_path, "ppo", NOON - 9 * SECOND)
     noon.spec_file.write_text(json.dumps({"ppo": {}, "_run": {"started": local.isoformat()}}))
-    assert RunDir.latest(tmp_path, "ppo") == noon
+    assert latest(tmp_path, "ppo") == noon
     newest = RunDir.create(tmp_path, "ppo", NOON + SECOND)
     for spoilt in ("not a time", 5, None, "0001-01-01T00:00:00+23:00"):
         newest.spec_file.write_text(json.dumps({"ppo": {}, "_run": {"started": spoilt}}))
-        assert RunDir.latest(tmp_path, "ppo") == newest
+        assert latest(tmp_path, "ppo") == newest
     assert older.root.is_dir()
 
 
@@ -215,6 +220,6 @@ def test_a_folder_whose_name_is_no_time_is_the_oldest(tmp_path):
     odd = tmp_path / "ppo_2026_99_99_000000"
     odd.mkdir()
     (odd / "ppo_spec.json").write_text("{}")
-    assert RunDir.latest(tmp_path, "ppo").root == odd
+    assert latest(tmp_path, "ppo").root == odd
     run = begin(tmp_path, "ppo", NOON)
-    assert RunDir.latest(tmp_path, "ppo") == run
+    assert latest(tmp_path, "ppo") == run

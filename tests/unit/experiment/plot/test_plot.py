@@ -245,7 +245,7 @@ def test_what_is_no_run_is_refused_by_name(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match="empty is no run folder, and contains none"):
         plotted(tmp_path, "empty")
-    with pytest.raises(UsageError, match="there is no folder nowhere"):
+    with pytest.raises(UsageError, match="there is no run folder nowhere"):
         plotted(tmp_path / "none", "nowhere")
 
 
