@@ -11,7 +11,7 @@ from slm_lab.cli.signals import ended_in_time, sigterm_as_ctrl_c
 from slm_lab.core.errors import UsageError
 from slm_lab.core.plugins import import_plugins
 from slm_lab.core.process import importing, stop_signals_blocked
-from slm_lab.experiment.mode import Mode, Verb, parse_mode
+from slm_lab.experiment.mode import Mode, Verb, Words, parse_words
 
 if TYPE_CHECKING:
     from slm_lab.experiment.source import RunSource
@@ -20,13 +20,16 @@ PLAYING = ("eval", "enjoy")
 """Modes that play with saved agents."""
 
 
+DEMO = ("demo", "ppo_cartpole")
+"""The spec file and name of a command without any."""
+
+
 @dataclass(frozen=True)
 class RunOptions:
-    """The options of `slm-lab run`; None if omitted."""
+    """The arguments and options of `slm-lab run`; None if omitted."""
 
-    spec_file: str
-    spec_name: str | None
-    mode: str
+    words: tuple[str, ...]
+    """See `experiment.mode.parse_words`."""
     sets: tuple[str, ...]
     seed: int | None
     data: Path
@@ -39,26 +42,20 @@ class RunOptions:
     video: bool
     keep: int | None
 
-    def source(self, run: str | None, imports: tuple[str, ...]) -> "RunSource":
-        """What the command works on; `imports` are the imported plug-ins."""
-        from slm_lab.experiment.source import RunSource
-
-        data = self.data
-        return RunSource(self.spec_file, self.spec_name, run, self.sets, self.seed, data, imports)
-
 
 def execute(options: RunOptions, caller: Caller) -> int:
     """Executes the command of the mode, and returns the exit code. Raises LabError."""
-    mode = parse_mode(options.mode)
-    _reject_unused_options(options, mode)
-    plays = mode.verb in PLAYING
+    words = parse_words(options.words)
+    verb = words.mode.verb
+    _reject_unused_options(options, words.mode)
+    plays = verb in PLAYING
     with sigterm_as_ctrl_c(), ended_in_time() if plays else nullcontext():
         with stop_signals_blocked():
-            imports = _allowed(options, mode)
-            import_plugins(imports)
+            source = _source(options, words)
+            import_plugins(source.imports)
             with importing():
-                command = _command(options, mode.verb, caller)
-        return command(options.source(mode.run, imports))
+                command = _command(options, verb, caller)
+        return command(source)
 
 
 def _command(options: RunOptions, verb: Verb, caller: Caller) -> Callable[["RunSource"], int]:
@@ -77,25 +74,31 @@ def _command(options: RunOptions, verb: Verb, caller: Caller) -> Callable[["RunS
     return lambda source: run_spec(source, verb, caller)
 
 
-def _allowed(options: RunOptions, mode: Mode) -> tuple[str, ...]:
-    """The modules to import: those of the options, and for an existing run its recorded ones."""
+def _source(options: RunOptions, words: Words) -> "RunSource":
+    """What the command works on, with the modules that it may import."""
     with importing():
         from slm_lab.cli.screen import console, print_line
+        from slm_lab.experiment.source import RunSource
         from slm_lab.experiment.trust import imports_for, imports_of_file
         from slm_lab.storage.run_lookup import asked_spec_name, find_run, find_saved
 
+    (file, name, mode), data, trust = words, options.data, options.trust
     if mode.run is None:
-        return imports_of_file(options.spec_file, options.imports, options.trust)
-    name = asked_spec_name(options.spec_file, options.spec_name)
+        file, name = DEMO if file is None else (file, name)
+        imports = imports_of_file(file, options.imports, trust)
+        return RunSource(file, name, None, options.sets, options.seed, data, imports)
+    name = None if file is None else asked_spec_name(file, name)
     if mode.verb in PLAYING:
-        run_dir, _ = find_saved(mode.run, options.data, name)
+        run_dir, trial = find_saved(mode.run, data, name)
     else:
-        run_dir = find_run(mode.run, options.data, name, mode.verb == "search")
-    imports = imports_for(run_dir, options.imports, options.trust, options.data)
-    if options.trust and imports:
+        run_dir, trial = find_run(mode.run, data, name, mode.verb == "search"), None
+    imports = imports_for(run_dir, options.imports, trust, data)
+    if trust and imports:
         listed = ", ".join(imports)
         print_line(console(), f"importing {listed}, which {run_dir.root} names (--trust)")
-    return imports
+    run = str(run_dir.root) if trial is None else f"{run_dir.root}:t{trial}"
+    file, name = file or str(run_dir.spec_file), name or run_dir.spec_name
+    return RunSource(file, name, run, options.sets, options.seed, data, imports)
 
 
 def _reject_unused_options(options: RunOptions, mode: Mode) -> None:
@@ -120,6 +123,6 @@ def _reject_unused_options(options: RunOptions, mode: Mode) -> None:
                 for verb, options in of.items()
                 if option in options
             )
-            raise UsageError(f"{option} works only with {fitting}, not with {options.mode}")
+            raise UsageError(f"{option} works only with {fitting}, not with {mode}")
     if options.render and options.video:
         raise UsageError("--render and --video exclude each other: remove one of them")

@@ -21,9 +21,6 @@ app = typer.Typer(
 )
 app.add_typer(spec_app, name="spec")
 
-DEMO_FILE = Path(__file__).parents[1] / "spec" / "demo.json"
-DEMO_NAME = "ppo_cartpole"
-
 OF_SAVED_AGENTS = "Options of eval@RUN and enjoy@RUN"
 
 
@@ -47,18 +44,20 @@ def run(
     spec_file: Annotated[
         str | None,
         typer.Argument(
-            help="A JSON or YAML file, or the name of a shipped file. Default: the demo."
+            help="A JSON or YAML file, or the name of a shipped file. Default: the demo, or the "
+            "run's own spec."
         ),
     ] = None,
     spec_name: SpecName = None,
     mode: Annotated[
-        str,
+        str | None,
         typer.Argument(
-            help="dev (short and checked), train, train@RUN (resume), search (trials over the "
-            "search block), search@RUN (resume), eval@RUN (a table of greedy episodes of the "
-            "saved agents) or enjoy@RUN (show some). RUN is latest or a folder."
+            help="Default: train. Or dev (short and checked), train@RUN (resume), search (trials "
+            "over the search block), search@RUN (resume), eval@RUN (a table of greedy episodes of "
+            "the saved agents) or enjoy@RUN (show some). RUN is a folder, a beginning of its name, "
+            "the name of a spec (its latest run), latest or latest~2."
         ),
-    ] = "train",
+    ] = None,
     sets: Sets = None,
     seed: Annotated[
         int | None, typer.Option(min=0, help="Root seed, in place of meta.random_seed.")
@@ -123,13 +122,10 @@ def run(
     with report_errors(caller_socket) as caller:
         from slm_lab.cli.dispatch import RunOptions, execute
 
-        if spec_file is None:
-            spec_file, spec_name = str(DEMO_FILE), DEMO_NAME
+        words = (spec_file, spec_name, mode)
         code = execute(
             RunOptions(
-                spec_file,
-                spec_name,
-                mode,
+                tuple(word for word in words if word is not None),
                 (*(sets or ()), *([f"meta.cluster={cluster}"] if cluster else [])),
                 seed,
                 data,

@@ -29,8 +29,8 @@ def command_text(words: Sequence[str], modules: Sequence[str]) -> str:
 
 
 def print_resume(console: Console, verb: str, run: "Run | Prepared") -> None:
-    """Prints the command that resumes a run; its own spec file needs no -s, --seed or --data."""
-    words = ["run", str(run.run_dir.spec_file), run.spec.name, f"{verb}@{run.run_dir.root}"]
+    """Prints the command that resumes a run, with its recorded spec."""
+    words = ["run", f"{verb}@{run.run_dir.root}"]
     command = command_text(words, [*run.imports, *modules_of(run.spec)])
     print_line(console, f"resume with: {command}")
 

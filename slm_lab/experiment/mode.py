@@ -1,7 +1,10 @@
-"""The mode, third word of `slm-lab run`: a verb, and the run to apply it to."""
+"""The words of `slm-lab run`: a spec, and the mode, a verb and the run to apply it to."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias, get_args
+
+from typing_extensions import override
 
 from slm_lab.core.errors import UsageError
 
@@ -18,6 +21,10 @@ class Mode:
     verb: Verb
     run: str | None
 
+    @override
+    def __str__(self) -> str:
+        return self.verb if self.run is None else f"{self.verb}@{self.run}"
+
 
 def parse_mode(text: str) -> Mode:
     """Parses "train" or "eval@latest". Raises UsageError, which lists the valid modes."""
@@ -30,3 +37,21 @@ def parse_mode(text: str) -> Mode:
             raise UsageError(f"the mode {verb} needs a run: {verb}@latest or {verb}@FOLDER")
         return Mode(verb, run or None)
     raise UsageError(f'there is no mode "{text}"; {known}')
+
+
+class Words(NamedTuple):
+    """The arguments of `slm-lab run`; None where one was omitted."""
+
+    spec_file: str | None
+    spec_name: str | None
+    mode: Mode
+
+
+def parse_words(words: Sequence[str]) -> Words:
+    """[spec file, [name of the spec]], [mode], by default train. Raises UsageError."""
+    *spec, last = words if words else ("train",)
+    is_mode = last.partition("@")[0] in get_args(Verb)
+    if len(words) < len(Words._fields) and not is_mode:
+        spec, last = [*words], "train"
+    file, name = [*spec, None, None][:2]
+    return Words(file, name, parse_mode(last))

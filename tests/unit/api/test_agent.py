@@ -93,10 +93,11 @@ def test_best_and_latest_and_each_session_are_agents_of_their_own(folder):
 
 @pytest.mark.parametrize(
     ("target", "words"),
-    [("smal", None), ("nothing", "there is no run folder nothing"), ("latest", None)],
-)
+    [("smal", "there is no run folder smal"), ("nothing", "there is no run folder nothing"),
+     ("latest", "there is no run in")],
+)  # fmt: skip
 def test_what_is_no_run_is_refused_in_one_line(target, words, tmp_path):
-    with pytest.raises(UsageError, match=words or f"there is no run folder {target}") as error:
+    with pytest.raises(UsageError, match=words) as error:
         slm_lab.load(target, data=tmp_path)
     assert "\n" not in str(error.value)
 
@@ -104,8 +105,8 @@ def test_what_is_no_run_is_refused_in_one_line(target, words, tmp_path):
 def test_a_beginning_of_two_runs_is_refused_with_their_names(data, folder, tmp_path):
     for name in ("small_1", "small_2"):
         shutil.copytree(folder, tmp_path / name)
-    with pytest.raises(UsageError, match="begin with small, such as small_1, small_2"):
-        slm_lab.load("small", data=tmp_path)
+    with pytest.raises(UsageError, match="begin with smal, such as small_1, small_2"):
+        slm_lab.load("smal", data=tmp_path)
 
 
 def test_modules_that_a_run_names_are_not_imported_unasked(folder, tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ from tests.unit.experiment.runs import write_run
 
 WRONG = {
     "nothing": ([], ["FOLDER"]),
-    "no such folder": (["nowhere"], ["there is no folder nowhere"]),
+    "no such folder": (["nowhere"], ["there is no run folder nowhere"]),
     "no run": (["."], ["is no run folder"]),
     "an unknown word": (["run", "--x", "wall"], ["--x wall", "wall_t"]),
 }

@@ -9,6 +9,7 @@ import pytest
 from slm_lab.analysis.metrics import trial_metrics
 from slm_lab.analysis.throughput import throughput
 from slm_lab.cli import run as run_command
+from slm_lab.cli.caller import Caller
 from slm_lab.experiment.source import RunSource
 from slm_lab.storage.result import Ending, SessionResult, TrialResult
 from slm_lab.storage.run_dir import RunDir
@@ -138,7 +139,7 @@ def printed(tmp_path, monkeypatch, capsys):
     def run(endings, **how):
         ended = Ended(tmp_path, endings, **how)
         monkeypatch.setattr(run_command, "Run", lambda source, verb: ended)
-        assert run_command.run_spec(RunSource("spec.json", NAME), "train") == 1
+        assert run_command.run_spec(RunSource("spec.json", NAME), "train", Caller(None)) == 1
         return capsys.readouterr()
 
     return run

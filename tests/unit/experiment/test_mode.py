@@ -1,7 +1,7 @@
 import pytest
 
 from slm_lab.core.errors import UsageError
-from slm_lab.experiment.mode import MODES, Mode, parse_mode
+from slm_lab.experiment.mode import MODES, Mode, Words, parse_mode, parse_words
 
 
 @pytest.mark.parametrize("verb", ["dev", "train", "search"])
@@ -31,3 +31,25 @@ def test_a_mode_that_does_not_exist_is_refused_with_those_that_do(mode):
         parse_mode(mode)
     assert f'"{mode}"' in str(caught.value)
     assert all(known in str(caught.value) for known in MODES)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("", Words(None, None, Mode("train", None))),
+        ("dev", Words(None, None, Mode("dev", None))),
+        ("eval@latest", Words(None, None, Mode("eval", "latest"))),
+        ("a.json", Words("a.json", None, Mode("train", None))),
+        ("a.json search", Words("a.json", None, Mode("search", None))),
+        ("a.json ppo", Words("a.json", "ppo", Mode("train", None))),
+        ("a.json ppo train@x", Words("a.json", "ppo", Mode("train", "x"))),
+        ("a.json train train", Words("a.json", "train", Mode("train", None))),
+    ],
+)
+def test_any_word_of_the_command_may_be_left_out(words, expected):
+    assert parse_words(words.split()) == expected
+
+
+def test_the_third_word_is_the_mode():
+    with pytest.raises(UsageError, match='there is no mode "trian"'):
+        parse_words(["a.json", "ppo", "trian"])

@@ -1,0 +1,81 @@
+"""How a user may name a run."""
+
+import json
+from datetime import datetime, timedelta
+
+import pytest
+
+from slm_lab.core.errors import UsageError
+from slm_lab.storage.run_dir import RunDir
+from slm_lab.storage.run_lookup import find_folder, find_run, find_saved
+
+NOON = datetime(2026, 3, 4, 12, 0, 0)
+
+
+def begin(data, name, minute, is_search=False):
+    run = RunDir.create(data, name, NOON + timedelta(minutes=minute))
+    run.spec_file.write_text(json.dumps({name: {"env": {}}}))
+    if is_search:
+        run.search_record.touch()
+    return run
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Two specs in turn, the name of one a beginning of the other's."""
+    names = ["ppo", "ppo_pong", "ppo", "ppo_pong"]
+    return [begin(tmp_path, name, minute) for minute, name in enumerate(names)]
+
+
+@pytest.mark.parametrize(
+    ("target", "index"),
+    [
+        ("latest", 3),
+        ("latest~0", 3),
+        ("latest~2", 1),
+        ("ppo", 2),
+        ("ppo_pong", 3),
+        ("ppo_2026_03_04_1200", 0),
+        ("ppo_pong_2026_03_04_120300", 3),
+    ],
+)
+def test_a_run_is_found_by_what_names_it(runs, tmp_path, target, index):
+    assert find_folder(target, tmp_path).run_dir == runs[index]
+
+
+@pytest.mark.parametrize(("target", "index"), [("latest", 2), ("latest~1", 0)])
+def test_with_a_spec_only_its_runs_count(runs, tmp_path, target, index):
+    assert find_folder(target, tmp_path, "ppo").run_dir == runs[index]
+
+
+def test_a_trial_is_named_after_its_search(runs, tmp_path):
+    search = begin(tmp_path, "ppo", 9, is_search=True)
+    for target in ("latest", "ppo", str(search.root)):
+        assert find_folder(f"{target}:t3", tmp_path) == (search, 3)
+    assert find_saved("latest", tmp_path, None) == (runs[3], None)
+    assert find_saved("latest:t0", tmp_path, None) == (search, 0)
+    assert find_run("latest", tmp_path, None) == runs[3]
+    assert find_run("latest", tmp_path, None, of_search=True) == search
+    with pytest.raises(UsageError, match="a trial is resumed with its search"):
+        find_run("latest:t0", tmp_path, None, of_search=True)
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("latest~4", "has only 4 runs"),
+        ("ppo_2026", "2 runs in .* begin with ppo_2026, such as ppo_2026_03_04_120000"),
+        ("ppo_pong_2027", "did you mean ppo_pong_2026_03_04_12"),
+        ("latest~", "there is no run folder latest~"),
+        ("sac", "there is no run folder sac"),
+    ],
+)
+def test_what_names_no_run_or_several_is_refused(runs, tmp_path, target, words):
+    with pytest.raises(UsageError, match=words):
+        find_folder(target, tmp_path)
+
+
+def test_the_spec_has_its_recorded_name_where_the_folder_has_a_safe_one(tmp_path):
+    run = begin(tmp_path, "a b:c", 0)
+    assert find_folder("latest", tmp_path).run_dir == run
+    assert find_folder("a b:c", tmp_path).run_dir == run
