@@ -19,8 +19,8 @@ from slm_lab.core.errors import LabError, TrainingFailed
 
 MAIN = "import sys; sys.argv[0] = 'slm-lab'; from slm_lab.cli.main import main; main()"
 """The lab's command line. Unlike a file or a module, it is not imported again by Sessions."""
-PICTURES = "SLM_LAB_PICTURES"
-"""The environment variable that asks for live pictures, see `slm_lab.cli.screen`."""
+SOCKET, PICTURES = "SLM_LAB_CALLER", "SLM_LAB_PICTURES"
+"""Environment variables of a command: see `slm_lab.cli.caller` and `slm_lab.cli.screen`."""
 TICK = 0.25
 """Seconds between two calls of `on_tick`."""
 RELAY_SECONDS = 5.0
@@ -45,13 +45,13 @@ class Command:
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", MAIN, *words, "--caller", str(theirs.fileno())],
+                [sys.executable, "-c", MAIN, *words],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=None if has_terminal else subprocess.PIPE,
                 text=True,
                 errors="replace",
-                env=_environment(show is not None),
+                env=_environment(theirs.fileno(), show is not None),
                 pass_fds=[theirs.fileno()],
                 process_group=0,  # Ctrl-C reaches this process alone, which passes it on
             )
@@ -149,11 +149,11 @@ STOPPED = 130
 """The exit code of a command that was asked to stop."""
 
 
-def _environment(with_pictures: bool) -> dict[str, str]:
+def _environment(descriptor: int, with_pictures: bool) -> dict[str, str]:
     """That of this process; the command finds the same modules."""
     path = os.pathsep.join(os.path.abspath(each) for each in sys.path)
     pictures = {PICTURES: "1", "COLUMNS": "100"} if with_pictures else {}
-    return {**os.environ, "PYTHONPATH": path, **pictures}
+    return {**os.environ, "PYTHONPATH": path, SOCKET: str(descriptor), **pictures}
 
 
 def _relay(pipe: IO[str], stream: TextIO, show: Callable[[str], None] | None) -> None:

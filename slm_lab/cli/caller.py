@@ -11,21 +11,25 @@ from typing import Any, final
 from slm_lab.core.errors import LabError
 from slm_lab.core.process import stop_signals_blocked
 
+SOCKET = "SLM_LAB_CALLER"
+"""The environment variable with the number of the socket's file descriptor."""
+
 
 @final
 class Caller:
-    """The other end of the socket `descriptor`; None if a user started the command.
+    """The other end of the socket that SOCKET names, if a program has set it.
 
     The program gets the run folder and any error. When it ends, the command gets a SIGTERM, as if
     its terminal were closed: a training saves and stops.
     """
 
-    def __init__(self, descriptor: int | None) -> None:
+    def __init__(self) -> None:
         self._link: Connection | None = None
+        descriptor = os.environ.pop(SOCKET, None)  # not for the processes that this one starts
         if descriptor is None:
             return
-        os.set_inheritable(descriptor, False)
-        self._link = Connection(descriptor)
+        os.set_inheritable(int(descriptor), False)
+        self._link = Connection(int(descriptor))
         watcher = threading.Thread(target=self._watch, args=(self._link,), daemon=True)
         with stop_signals_blocked():  # inherited by the watcher, so the main thread gets the signal
             watcher.start()

@@ -20,12 +20,12 @@ BAD_INPUTS = (SpecError, UsageError, MissingExtraError)
 
 
 @contextmanager
-def report_errors(caller_descriptor: int | None = None) -> Iterator[Caller]:
+def report_errors() -> Iterator[Caller]:
     """Prints an error that the user can act on as one message, and exits with its code.
 
     A calling program gets the errors of the lab instead.
     """
-    caller = Caller(caller_descriptor)
+    caller = Caller()
     try:
         yield caller
     except LabError as error:

@@ -8,7 +8,7 @@ import typer
 
 from slm_lab import __version__
 from slm_lab.cli.exit_codes import report_errors, run_guarded
-from slm_lab.cli.options import CallerSocket, Imports, Sets, SpecName, Trust
+from slm_lab.cli.options import Imports, Sets, SpecName, Trust
 from slm_lab.cli.spec import app as spec_app
 
 app = typer.Typer(
@@ -112,14 +112,13 @@ def run(
             rich_help_panel="Option of search",
         ),
     ] = None,
-    caller_socket: CallerSocket = None,
 ) -> None:
     """Train a spec; without arguments, PPO on CartPole. Or search over it, or evaluate the saved
     agents of a run.
 
     Exit codes: 0 success, 1 a run failed, 2 bad input, 130 stopped by Ctrl-C or SIGTERM.
     """
-    with report_errors(caller_socket) as caller:
+    with report_errors() as caller:
         from slm_lab.cli.dispatch import RunOptions, execute
 
         words = (spec_file, spec_name, mode)
@@ -182,7 +181,6 @@ def compare(
         Path | None,
         typer.Option(metavar="FOLDER", help="Resume a comparison."),
     ] = None,
-    caller_socket: CallerSocket = None,
 ) -> None:
     """Train a spec in one process and in the modes of parallel training, and compare them.
 
@@ -190,7 +188,7 @@ def compare(
 
     Exit codes: 0 success, 1 a training failed, 2 bad input, 130 stopped by Ctrl-C or SIGTERM.
     """
-    with report_errors(caller_socket) as caller:
+    with report_errors() as caller:
         from slm_lab.core.process import importing, stop_signals_blocked
 
         with stop_signals_blocked(), importing():

@@ -26,7 +26,3 @@ Trust = Annotated[
 SpecName = Annotated[
     str | None, typer.Argument(help="The spec in the file. May be omitted if it is the only one.")
 ]
-CallerSocket = Annotated[
-    int | None,
-    typer.Option("--caller", hidden=True, help="The socket of a Python program, see cli.caller."),
-]

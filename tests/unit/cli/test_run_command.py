@@ -139,7 +139,7 @@ def printed(tmp_path, monkeypatch, capsys):
     def run(endings, **how):
         ended = Ended(tmp_path, endings, **how)
         monkeypatch.setattr(run_command, "Run", lambda source, verb: ended)
-        assert run_command.run_spec(RunSource("spec.json", NAME), "train", Caller(None)) == 1
+        assert run_command.run_spec(RunSource("spec.json", NAME), "train", Caller()) == 1
         return capsys.readouterr()
 
     return run
