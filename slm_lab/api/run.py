@@ -15,6 +15,7 @@ from slm_lab.api.callbacks import CallbackRunner, Position
 from slm_lab.api.command import Command
 from slm_lab.api.started import Started
 from slm_lab.experiment.plot.runs import FoundTrial, find_trials
+from slm_lab.experiment.search.outcomes import chosen_trial
 from slm_lab.metrics.reader import Rows
 from slm_lab.storage.intact import read_saved_rows
 from slm_lab.storage.run_lookup import find_folder
@@ -126,8 +127,6 @@ def load_run(run: str | Path, *, data: str | Path = "data") -> Run:
     Raises:
         UsageError: There is no such run.
     """
-    from slm_lab.experiment.saved_run import chosen_trial  # imports torch
-
     run_dir, number = find_folder(str(run), Path(data))
     trial = chosen_trial(run_dir, number)
     for found in find_trials(str(run_dir.root), Path(data)):

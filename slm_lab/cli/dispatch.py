@@ -20,6 +20,8 @@ PLAYING = ("eval", "enjoy")
 """Modes that play with saved agents."""
 
 
+MOST_LETTERS = 200
+"""Of a name or a note."""
 DEMO = ("demo", "ppo_cartpole")
 """The spec file and name of a command without any."""
 
@@ -41,6 +43,8 @@ class RunOptions:
     render: bool
     video: bool
     keep: int | None
+    label: str | None
+    note: str | None
 
 
 def execute(options: RunOptions, caller: Caller) -> int:
@@ -86,7 +90,8 @@ def _source(options: RunOptions, words: Words) -> "RunSource":
     if mode.run is None:
         file, name = DEMO if file is None else (file, name)
         imports = imports_of_file(file, options.imports, trust)
-        return RunSource(file, name, None, options.sets, options.seed, data, imports)
+        about = options.label, options.note
+        return RunSource(file, name, None, options.sets, options.seed, data, imports, *about)
     name = None if file is None else asked_spec_name(file, name)
     if mode.verb in PLAYING:
         run_dir, trial = find_saved(mode.run, data, name)
@@ -124,5 +129,10 @@ def _reject_unused_options(options: RunOptions, mode: Mode) -> None:
                 if option in options
             )
             raise UsageError(f"{option} works only with {fitting}, not with {mode}")
+    for option, text in {"--name": options.label, "--note": options.note}.items():
+        if text is not None and mode.run is not None:
+            raise UsageError(f"{option} works only where a run begins, not with {mode}")
+        if text is not None and not 0 < len(text) <= MOST_LETTERS:
+            raise UsageError(f"{option}: must have 1 to {MOST_LETTERS} letters")
     if options.render and options.video:
         raise UsageError("--render and --video exclude each other: remove one of them")

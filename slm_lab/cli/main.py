@@ -112,6 +112,13 @@ def run(
             rich_help_panel="Option of search",
         ),
     ] = None,
+    label: Annotated[
+        str | None,
+        typer.Option("--name", metavar="NAME", help="A name for the new run, see slm-lab runs."),
+    ] = None,
+    note: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="A note about the new run.")
+    ] = None,
 ) -> None:
     """Train a spec; without arguments, PPO on CartPole. Or search over it, or evaluate the saved
     agents of a run.
@@ -136,6 +143,8 @@ def run(
                 render,
                 video,
                 keep,
+                label,
+                note,
             ),
             caller,
         )
@@ -261,6 +270,77 @@ def plot(
 
         import_plugins(imports or ())
         code = plot_runs(PlotRequest(tuple(folders), y, x, statistic, out, data))
+    raise typer.Exit(code)
+
+
+Data = Annotated[Path, typer.Option(help="Folder of run folders.")]
+
+
+@app.command()
+def runs(
+    pattern: Annotated[
+        str | None,
+        typer.Argument(help="Part of a folder, name or environment; * stands for any text."),
+    ] = None,
+    sort: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN", help="final_return, frames, env, bytes, … Default: started."
+        ),
+    ] = None,
+    status: Annotated[
+        str | None,
+        typer.Option(metavar="WORD", help="training, done, failed, stopped, damaged or dev."),
+    ] = None,
+    data: Data = Path("data"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array.")] = False,
+) -> None:
+    """List runs: what was changed, status, frames and returns.
+
+    Exit codes: 0 success, 2 bad input.
+    """
+    with report_errors():
+        from slm_lab.cli.runs import RunsOptions, list_runs
+
+        code = list_runs(RunsOptions(pattern, sort, status, data, as_json))
+    raise typer.Exit(code)
+
+
+@app.command()
+def diff(
+    a: Annotated[str, typer.Argument(metavar="RUN")],
+    b: Annotated[str, typer.Argument(metavar="RUN")],
+    data: Data = Path("data"),
+) -> None:
+    """Compare two runs: their specs, versions, machines and results.
+
+    Exit codes: 0 success, 2 bad input.
+    """
+    with report_errors():
+        from slm_lab.cli.runs import diff_runs
+
+        code = diff_runs(a, b, data)
+    raise typer.Exit(code)
+
+
+@app.command()
+def tidy(
+    dev: Annotated[bool, typer.Option("--dev", help="Dev runs.")] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="Runs that failed.")] = False,
+    older: Annotated[
+        str | None, typer.Option(metavar="AGE", help="Only runs older than 12h, 30d, 8w.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete them.")] = False,
+    data: Data = Path("data"),
+) -> None:
+    """Show runs to delete; with --yes, delete them. Never touches a run that is training.
+
+    Exit codes: 0 success, 1 a run was kept, 2 bad input.
+    """
+    with report_errors():
+        from slm_lab.cli.runs import tidy_runs
+
+        code = tidy_runs(data, dev, failed, older, yes)
     raise typer.Exit(code)
 
 

@@ -16,7 +16,7 @@ def plot_runs(request: PlotRequest) -> int:
     title = plotted.y_label.capitalize()
     print_table(console, title, rows.header, rows.rows, box=SIMPLE_HEAD, pad_edge=False)
     if plotted.improvement is not None:
-        print_line(console, _sentence(plotted.improvement))
+        print_line(console, improvement_text(plotted.improvement))
     for note in plotted.notes:
         print_line(console, Text(note, "yellow"))
     for path in plotted.paths:
@@ -24,7 +24,8 @@ def plot_runs(request: PlotRequest) -> int:
     return 0
 
 
-def _sentence(found: Improvement) -> str:
+def improvement_text(found: Improvement) -> str:
+    """A sentence about two groups of seeds."""
     low, high = (f"{float(end):.2f}" for end in found.interval)
     return (
         f"a seed of {found.better} ends above one of {found.worse} with probability "

@@ -16,7 +16,7 @@ from slm_lab.spec.read import find_file
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.lock import RunLock
 from slm_lab.storage.manifest import Manifest
-from slm_lab.storage.origin import begun, in_file, last_start, read_origin, typed_settings
+from slm_lab.storage.origin import begun, in_file, last_start, read_origin, sets_env, typed_settings
 from slm_lab.storage.provenance import provenance
 from slm_lab.storage.result import Ending
 from slm_lab.storage.run_dir import RunDir
@@ -43,10 +43,12 @@ def begin_run(
     source: RunSource, spec: Spec, mode: str, **more: Any
 ) -> tuple[RunDir, RunLock, dict[str, Any]]:
     """A new run folder, its lock, and the block about its origin, with `more` entries."""
-    run_dir = RunDir.create(source.data_dir, spec.name, datetime.now())
+    env = spec.env.name if any(map(sets_env, source.sets)) else None
+    run_dir = RunDir.create(source.data_dir, spec.name, datetime.now(), env)
     lock = RunLock(run_dir.root)
     about = {**provenance(spec.meta.random_seed or 0), "environment": env_record(spec.env)}
     how = {"mode": mode, "imports": list(source.imports), **more}
+    how |= {"name": source.label, "note": source.note}
     return run_dir, lock, begun(about, source.spec_file, spec.name, source.sets, **how)
 
 

@@ -13,8 +13,7 @@ from slm_lab.core.types import FloatArray, StateDict
 from slm_lab.env.simulators.film import Film
 from slm_lab.env.vector_env import FinishedEpisodes
 from slm_lab.experiment.resume import differences
-from slm_lab.experiment.search.event_log import SearchState
-from slm_lab.experiment.search.outcomes import best_first
+from slm_lab.experiment.search.outcomes import chosen_trial
 from slm_lab.experiment.source import RunSource
 from slm_lab.experiment.trust import check_allowed, modules_of
 from slm_lab.session.evaluator import Evaluator, load_snapshot, snapshot_of
@@ -28,7 +27,7 @@ from slm_lab.storage.checkpoint import CheckpointStore, reading
 from slm_lab.storage.compatibility import check_fits
 from slm_lab.storage.manifest import Manifest, previous_path, read_manifest
 from slm_lab.storage.origin import typed_settings
-from slm_lab.storage.run_dir import RunDir, SessionPaths, origin_of
+from slm_lab.storage.run_dir import SessionPaths, origin_of
 from slm_lab.storage.run_lookup import find_saved, recorded_seed
 
 Which: TypeAlias = Literal["best", "latest"]
@@ -211,21 +210,6 @@ def as_trained(spec: Spec, run_format: object) -> Spec:
         if not isinstance(net, TorchArcNetSpec)
     }
     return spec.model_copy(update={"agent": agent.model_copy(update=nets)})
-
-
-def chosen_trial(run_dir: RunDir, number: int | None) -> int:
-    """The trial `number` of a search, or its best; 0 for a single run. Raises UsageError."""
-    if not run_dir.is_search:
-        if number:
-            raise UsageError(f"{run_dir.root} is no search: it has no trial t{number}")
-        return 0
-    search_state = SearchState.of_record(run_dir.search_record)
-    best = [state.trial for state in best_first(search_state) if state.has_begun]
-    if not best or (number is not None and number not in best):
-        known = ", ".join(f"t{trial}" for trial in sorted(best)) or "none"
-        raise UsageError(f"{run_dir.root} has no such trial; it has {known}")
-    confirmed = [found.trial for found in search_state.results if found.mean is not None]
-    return (confirmed or best)[0] if number is None else number
 
 
 def _is_whole(store: CheckpointStore, manifest: Manifest) -> bool:

@@ -28,6 +28,10 @@ class RunSource:
     data_dir: Path = Path("data")
     imports: tuple[str, ...] = ()
     """Modules already imported. A run folder may name no others."""
+    label: str | None = None
+    """The user's name for a new run; it is recorded, and finds the run."""
+    note: str | None = None
+    """The user's note about a new run."""
 
     def name(self) -> str:
         """The name of the spec. Raises UsageError if the file holds several and none is named."""

@@ -35,3 +35,18 @@ class RunLock:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether a process of this machine holds the lock of a run folder. Takes no lock itself."""
+    file = folder / ".lock"
+    try:
+        os.kill(int(file.read_text()), 0)
+        inode = file.stat().st_ino
+    except (OSError, ValueError):
+        return False
+    try:
+        locks = Path("/proc/locks").read_text()
+    except OSError:  # another system: the process in the file lives, and may have the lock
+        return True
+    return any(line.split()[5].endswith(f":{inode}") for line in locks.splitlines() if line)

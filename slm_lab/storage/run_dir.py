@@ -114,15 +114,18 @@ def fresh_folder(data_dir: Path, stem: str, now: datetime, parts: Sequence[str] 
 
 @dataclass(frozen=True)
 class RunDir:
-    """One run's folder, `data/{spec_name}_{YYYY_MM_DD_HHMMSS}`."""
+    """One run's folder, `data/{spec_name}[_{env}]_{YYYY_MM_DD_HHMMSS}`."""
 
     root: Path
     spec_name: str
 
     @classmethod
-    def create(cls, data_dir: Path, spec_name: str, now: datetime) -> "RunDir":
-        """Makes a fresh folder. Raises UsageError as `fresh_folder`."""
-        return cls(fresh_folder(data_dir, safe_name(spec_name), now, FOLDERS), spec_name)
+    def create(
+        cls, data_dir: Path, spec_name: str, now: datetime, env: str | None = None
+    ) -> "RunDir":
+        """Makes a fresh folder, with `env` in its name. Raises UsageError as `fresh_folder`."""
+        stem = safe_name(spec_name if env is None else f"{spec_name}_{env}")
+        return cls(fresh_folder(data_dir, stem, now, FOLDERS), spec_name)
 
     @classmethod
     def at(cls, root: Path) -> "RunDir | None":
@@ -147,6 +150,11 @@ class RunDir:
     def is_search(self) -> bool:
         """Whether it holds a search."""
         return self.search_record.is_file()
+
+    @property
+    def label(self) -> str:
+        """The user's name for the run; empty without one."""
+        return str(origin_of(self.spec_file).get("name") or "")
 
     def age(self) -> tuple[bool, datetime, int]:
         """A sort key: whether it is not a dev run, its start time (UTC), and its number if several
@@ -198,6 +206,17 @@ class RunDir:
     def of_training(self, trial: int, first: int) -> SessionPaths:
         """The shared files of Sessions that train together; `first` is the first of them."""
         return SessionPaths(self.root, f"{self.session(trial, first).prefix}_crew")
+
+
+def runs_in(data_dir: Path) -> list[RunDir]:
+    """All runs and searches whose folders are in `data_dir`, by name."""
+    inside = sorted(data_dir.iterdir()) if data_dir.is_dir() else []
+    return [run for each in inside if each.is_dir() and (run := RunDir.at(each)) is not None]
+
+
+def newest_first(runs: Sequence[RunDir]) -> list[RunDir]:
+    """The runs by their start, dev runs after all others."""
+    return sorted(runs, key=RunDir.age, reverse=True)
 
 
 def safe_name(spec_name: str) -> str:

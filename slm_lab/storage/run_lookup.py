@@ -1,7 +1,6 @@
 """Finds the run folder that a user names."""
 
 import re
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -10,7 +9,7 @@ from slm_lab.core.errors import Problem, SpecError, UsageError
 from slm_lab.core.registry import nearest_name
 from slm_lab.spec.load import spec_names
 from slm_lab.spec.read import find_file, read_file, shipped_name
-from slm_lab.storage.run_dir import RunDir, safe_name
+from slm_lab.storage.run_dir import RunDir, newest_first, runs_in, safe_name
 
 _TRIAL_TARGET = re.compile(r"(.+):t(\d+)")
 _LATEST = re.compile(r"latest(?:~(\d{1,9}))?")
@@ -31,7 +30,7 @@ def find_folder(
     """The run that a user names, by one of
 
     - a folder, or its name in `data_dir`, or a beginning that one name alone has;
-    - the name of a spec: its latest run;
+    - the name of a spec, or a name that `--name` gave: the latest such run;
     - "latest", the newest run that is not a dev run, or "latest~2", the second before it;
     - one of these and ":t3", a trial of a search.
 
@@ -77,8 +76,9 @@ def _chosen(
         raise UsageError(
             f"there is no {what}{of_spec} in {data_dir}; start one with the mode {mode}"
         )
-    if of_spec_name := [run for run in runs if run.prefix == safe_name(name)]:
-        return newest_first(of_spec_name)[0]
+    of_spec_name = [run for run in runs if run.prefix == safe_name(name)]
+    if called := of_spec_name or [run for run in runs if run.label == name]:
+        return newest_first(called)[0]
     names = [run.root.name for run in runs]
     fitting = [run for run in runs if run.root.name.startswith(name)]
     if len(fitting) == 1:
@@ -99,17 +99,6 @@ def _with_name(run_dir: RunDir, spec_name: str | None) -> RunDir:
             names = spec_names(read_file(run_dir.spec_file))
             spec_name = names[0] if len(names) == 1 else None
     return RunDir(run_dir.root, spec_name or run_dir.spec_name)
-
-
-def runs_in(data_dir: Path) -> list[RunDir]:
-    """All runs and searches whose folders are in `data_dir`, by name."""
-    inside = sorted(data_dir.iterdir()) if data_dir.is_dir() else []
-    return [run for each in inside if each.is_dir() and (run := RunDir.at(each)) is not None]
-
-
-def newest_first(runs: Sequence[RunDir]) -> list[RunDir]:
-    """The runs by their start, dev runs after all others."""
-    return sorted(runs, key=RunDir.age, reverse=True)
 
 
 def find_run(target: str, data_dir: Path, spec_name: str | None, of_search: bool = False) -> RunDir:

@@ -80,7 +80,7 @@ def plot(request: PlotRequest) -> Plotted:
     names = labels([_named(group) for group in groups])
     seconds = max(each.seconds for trial in trials.values() for each in trial.trainings)
     x = x_axis(request.x, seconds)
-    seeds = [_seeds(name, group, x) for name, group in zip(names, groups, strict=True)]
+    seeds = [seeds_of(name, group, x) for name, group in zip(names, groups, strict=True)]
     drawing, ranking, *per_curve = np.random.default_rng(_BOOTSTRAP_SEED).spawn(2 + len(seeds))
     middle = cast(Middle, request.statistic)
     drawn = overlay(seeds, x, y, _title(groups), middle, drawing)
@@ -191,7 +191,8 @@ def _named(group: Sequence[ReadTrial]) -> Named:
     return Named(first.name, leaves(spec), first.stamp, tag)
 
 
-def _seeds(label: str, group: Sequence[ReadTrial], x: Axis) -> Seeds:
+def seeds_of(label: str, group: Sequence[ReadTrial], x: Axis) -> Seeds:
+    """All trainings of Trials, as one curve."""
     trainings = [each for trial in group for each in trial.trainings]
     return Seeds(
         label,

@@ -19,8 +19,8 @@ from slm_lab.spec.load import spec_names
 from slm_lab.spec.read import read_file
 from slm_lab.spec.schema.meta import MetaSpec
 from slm_lab.storage.intact import read_saved_rows
-from slm_lab.storage.run_dir import RunDir
-from slm_lab.storage.run_lookup import find_folder, runs_in
+from slm_lab.storage.run_dir import RunDir, runs_in
+from slm_lab.storage.run_lookup import find_folder
 
 _NEEDED = ("distributed", "max_session", "max_run", "actor_learner", "random_seed")
 """The keys of meta that are read; others may come from an earlier version."""

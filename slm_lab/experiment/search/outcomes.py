@@ -18,6 +18,7 @@ from slm_lab.analysis.search.summary import (
     write_experiment_df,
 )
 from slm_lab.analysis.trial.multi_trial_graph import draw_multi_trial_graphs
+from slm_lab.core.errors import UsageError
 from slm_lab.core.files import write_atomically
 from slm_lab.experiment.baseline import known_random_return
 from slm_lab.experiment.search.event_log import SearchState, TrialState
@@ -119,3 +120,18 @@ def draw(spec: Spec, run_dir: RunDir, search_state: SearchState) -> list[Path]:
         rows, found.outcomes, run_of, run_dir.root, run_dir.prefix, title
     )
     return [*paths, table]
+
+
+def chosen_trial(run_dir: RunDir, number: int | None) -> int:
+    """The trial `number` of a search, or its best; 0 for a single run. Raises UsageError."""
+    if not run_dir.is_search:
+        if number:
+            raise UsageError(f"{run_dir.root} is no search: it has no trial t{number}")
+        return 0
+    search_state = SearchState.of_record(run_dir.search_record)
+    best = [state.trial for state in best_first(search_state) if state.has_begun]
+    if not best or (number is not None and number not in best):
+        known = ", ".join(f"t{trial}" for trial in sorted(best)) or "none"
+        raise UsageError(f"{run_dir.root} has no such trial; it has {known}")
+    confirmed = [found.trial for found in search_state.results if found.mean is not None]
+    return (confirmed or best)[0] if number is None else number

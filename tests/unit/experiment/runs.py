@@ -1,6 +1,7 @@
 """Run folders that look like those of real runs, for tests that only read them."""
 
 import json
+from datetime import UTC, datetime, timedelta
 
 from slm_lab.storage.run_dir import FOLDERS, RUN_BLOCK, RunDir
 from tests.support import parse, ppo
@@ -31,6 +32,25 @@ def write_run(data, *specs, name="small", stamp="2026_11_22_030000", rows=20, ev
             if evaluations:
                 write_evaluations(paths.eval_rows, evaluations, spread=seed)
     return run_dir
+
+
+def write_ended(data, spec_name, /, *specs, endings=("finished",), days=0, started=None, **origin):
+    """A run with metrics that say how its Sessions ended."""
+    run = write_run(data, *specs, name=spec_name, rows=5)
+    content = json.loads(run.spec_file.read_text())
+    when = (datetime.now(UTC) - timedelta(days=days)).isoformat() if started is None else started
+    content[RUN_BLOCK] = {"started": when, "mode": "train", "set": [], **origin}
+    run.spec_file.write_text(json.dumps(content))
+    metrics = {
+        "final_return": 12.5,
+        "final_return_std": 0.5,
+        "num_sessions": len(endings),
+        "throughput": {"frames_per_s": 1000.0},
+        "sessions": [{"session": n, "ending": ending} for n, ending in enumerate(endings)],
+    }
+    if endings:
+        run.trial_metrics_file(0).write_text(json.dumps(metrics))
+    return run
 
 
 def change_spec(run_dir, change, trial=0):

@@ -1,0 +1,1 @@
+"""Lists, compares and deletes run folders."""

@@ -1,0 +1,74 @@
+"""The differences between two runs: spec, results, and what they ran on."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+
+from slm_lab.analysis.overlay.overlay import Y_AXES, x_axis
+from slm_lab.analysis.overlay.table import Improvement, TableRow, ending, improvement
+from slm_lab.experiment.plot.plot import seeds_of
+from slm_lab.experiment.plot.runs import FoundTrial, find_trials, read_trial
+from slm_lab.experiment.resume import differences
+from slm_lab.experiment.search.outcomes import chosen_trial
+from slm_lab.storage.run_dir import origin_of
+from slm_lab.storage.run_lookup import find_folder
+
+ABOUT = ("git_sha", "packages", "python", "machine", "environment")
+"""The parts of a run's origin that may explain different results."""
+
+
+@final
+@dataclass(frozen=True)
+class Diff:
+    """Two runs beside each other; a difference is a dotted path and both values."""
+
+    names: tuple[str, str]
+    spec: tuple[tuple[str, Any, Any], ...]
+    about: tuple[tuple[str, Any, Any], ...]
+    endings: tuple[TableRow, ...]
+    """Final returns, of the runs that have any."""
+    improvement: Improvement | None
+
+
+def diff(a: str, b: str, data_dir: Path) -> Diff:
+    """The differences between two runs, or trials of searches, named as for `find_folder`.
+
+    Raises UsageError, and SpecError for an unreadable spec.
+    """
+    trials = [_trial(target, data_dir) for target in (a, b)]
+    names = tuple(_name(each) for each in trials)
+    y, x = Y_AXES["mean_returns"], x_axis("frames", 0.0)
+    groups = [
+        seeds_of(name, [read], x)
+        for name, each in zip(names, trials, strict=True)
+        if (read := read_trial(each, "frames", y)).trainings
+    ]
+    *per_run, ranking = np.random.default_rng(0).spawn(len(groups) + 1)
+    endings = tuple(ending(each, rng) for each, rng in zip(groups, per_run, strict=True))
+    one, other = (_origin(each) for each in trials)
+    return Diff(
+        (names[0], names[1]),
+        tuple(differences(trials[0].spec, trials[1].spec)),
+        tuple(differences(one, other)),
+        endings,
+        improvement(groups, ranking),
+    )
+
+
+def _trial(target: str, data_dir: Path) -> FoundTrial:
+    run_dir, number = find_folder(target, data_dir)
+    (trial,) = find_trials(f"{run_dir.root}:t{chosen_trial(run_dir, number)}", data_dir)
+    return trial
+
+
+def _name(trial: FoundTrial) -> str:
+    root = trial.run_dir.root.name
+    return f"{root}:t{trial.trial}" if trial.of_search else root
+
+
+def _origin(trial: FoundTrial) -> Mapping[str, Any]:
+    origin = origin_of(trial.run_dir.spec_file)
+    return {key: origin.get(key) for key in ABOUT}

@@ -1,0 +1,171 @@
+"""What a list of runs shows of each, read from its folder. Needs no lock and no spec model."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, final
+
+from slm_lab.metrics.reader import column_names, parse_row
+from slm_lab.storage.lock import is_locked
+from slm_lab.storage.result import Ending
+from slm_lab.storage.run_dir import RUN_BLOCK, RunDir
+
+TAIL = 1 << 14
+"""Bytes read at the end of a file of rows: more than a row has."""
+
+
+class Status(StrEnum):
+    """How a run stands."""
+
+    TRAINING = "training"
+    DONE = "done"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    """Interrupted or killed; it can be resumed."""
+    DAMAGED = "damaged"
+    """Its spec or metrics cannot be read."""
+
+
+@final
+@dataclass(frozen=True)
+class RunSummary:
+    """A run in a list; numbers are None until they are known."""
+
+    run: str
+    """The name of its folder."""
+    started: str
+    """ISO 8601, UTC; empty if it is unknown."""
+    name: str
+    """Of its spec."""
+    label: str
+    """What `--name` set."""
+    note: str
+    env: str
+    changed: tuple[str, ...]
+    """The `-s` of its start and its resumes."""
+    mode: str
+    """The way of parallel training, with the number of Sessions; or "search"."""
+    status: Status
+    is_dev: bool
+    frames: int
+    """Of all Sessions."""
+    final_return: float | None
+    """While it trains: the mean over Sessions of the recent return."""
+    final_return_std: float | None
+    """Over its Sessions, or its trainings in parallel."""
+    seeds: int
+    """The number of Sessions, or trainings in parallel."""
+    frames_per_s: float | None
+    bytes: int
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return asdict(self)
+
+
+def summary_of(run: RunDir) -> RunSummary:
+    """The summary of a run or search, also a damaged one."""
+    content = _json(run.spec_file)
+    specs = {key: each for key, each in content.items() if key != RUN_BLOCK}
+    name, spec = next(iter(specs.items()), (run.spec_name, {}))
+    origin = _block(content, RUN_BLOCK)
+    meta = _block(spec, "meta")
+    rows = list(_last_rows(run))
+    metrics = _metrics(run)
+    status = _status(run, metrics, is_damaged=not spec)
+    is_training = status is Status.TRAINING
+    recent = [mean for row in rows if (mean := row.get("recent_return")) is not None]
+    result = metrics.get("final_return")
+    if recent and (is_training or result is None):
+        result = sum(recent) / len(recent)
+    speed = _block(metrics, "throughput").get("frames_per_s")
+    if is_training or speed is None:
+        speed = sum(row.get("fps") or 0.0 for row in rows) or None
+    return RunSummary(
+        run=run.root.name,
+        started=str(origin.get("started", "")),
+        name=str(name),
+        label=str(origin.get("name") or ""),
+        note=str(origin.get("note") or ""),
+        env=str(_block(spec, "env").get("name", "")),
+        changed=tuple(_changes(origin)),
+        mode=_mode(run, meta),
+        status=status,
+        is_dev=origin.get("mode") == "dev",
+        frames=int(sum(row.get("frame") or 0.0 for row in rows)),
+        final_return=result,
+        final_return_std=None if is_training else metrics.get("final_return_std"),
+        seeds=max(int(metrics.get("num_sessions") or 0), len(rows), 1),
+        frames_per_s=speed,
+        bytes=_size(run.root),
+    )
+
+
+def _json(file: Path) -> dict[str, Any]:
+    """The content of a file; empty if it cannot be read."""
+    with suppress(OSError, ValueError, RecursionError):
+        content = json.loads(file.read_bytes())
+        return content if isinstance(content, dict) else {}
+    return {}
+
+
+def _block(content: object, key: str) -> dict[str, Any]:
+    block = content.get(key) if isinstance(content, Mapping) else None
+    return block if isinstance(block, dict) else {}
+
+
+def _metrics(run: RunDir) -> dict[str, Any]:
+    """Those of its Trial; of a search, those of the trial with the highest final return."""
+    every = [_json(run.trial_metrics_file(trial)) for trial in run.trials]
+    known = [each for each in every if isinstance(each.get("final_return"), int | float)]
+    return max(known, key=lambda each: float(each["final_return"]), default=(every or [{}])[0])
+
+
+def _status(run: RunDir, metrics: Mapping[str, Any], is_damaged: bool) -> Status:
+    if is_locked(run.root):
+        return Status.TRAINING
+    if is_damaged:
+        return Status.DAMAGED
+    endings = {_block({"": each}, "").get("ending") for each in metrics.get("sessions") or ()}
+    if Ending.FAILED in endings:
+        return Status.FAILED
+    return Status.DONE if endings == {Ending.FINISHED} else Status.STOPPED
+
+
+def _changes(origin: Mapping[str, Any]) -> Iterator[str]:
+    """Each `-s` once, the last value of a key."""
+    starts = [origin, *(origin.get("resumed") or ())]
+    texts = [str(text) for each in starts for text in _block({"": each}, "").get("set") or ()]
+    yield from {text.partition("=")[0]: text for text in texts}.values()
+
+
+def _mode(run: RunDir, meta: Mapping[str, Any]) -> str:
+    if run.is_search:
+        return f"search, {len(run.trials)} trials"
+    word = meta.get("distributed") or "seeds"
+    return f"{word} × {meta.get('max_session', 1)}"
+
+
+def _last_rows(run: RunDir) -> Iterator[dict[str, float | None]]:
+    """The last row of each Session; of a search, those of all trials."""
+    for file in sorted((run.root / "info").glob(f"{run.prefix}_t*_session_df_train.csv")):
+        with suppress(OSError, ValueError), open(file, "rb") as rows:
+            columns = column_names(rows.readline().rstrip(b"\r\n"))
+            rows.seek(max(rows.tell(), file.stat().st_size - TAIL))
+            lines = [line for line in rows.read().splitlines(keepends=True) if line[-1:] == b"\n"]
+            if lines:
+                yield dict(zip(columns, parse_row(columns, lines[-1].rstrip(b"\r\n")), strict=True))
+
+
+def _size(folder: Path) -> int:
+    """Bytes of all files in it."""
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                total += os.lstat(os.path.join(place, name)).st_size
+    return total

@@ -1,0 +1,103 @@
+"""The commands `runs`, `diff` and `tidy` on a terminal and for scripts."""
+
+import json
+
+import pytest
+
+from tests.faults.lab import LAB, call_here
+from tests.unit.cli.trained import assert_bad_input
+from tests.unit.experiment.runs import write_ended
+
+
+@pytest.fixture
+def folder(tmp_path):
+    data = tmp_path / "data"
+    write_ended(data, "alpha", set=["env.name=Pendulum-v1", "agent.algorithm.gamma=0.9"], days=2)
+    write_ended(data, "beta", endings=("failed",), days=1, note="too fast")
+    write_ended(data, "gamma", mode="dev")
+    return tmp_path
+
+
+def printed(folder, *words):
+    done = call_here([str(LAB), *words], folder)
+    assert (done.code, done.err) == (0, "")
+    return done.out
+
+
+def names(output):
+    return [line.split("_2026")[0] for line in output.splitlines() if "_2026" in line]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], ["alpha", "beta", "gamma"]),
+        (["alp"], ["alpha"]),
+        (["*eta*"], ["beta"]),
+        (["too fast"], ["beta"]),
+        (["--status", "failed"], ["beta"]),
+        (["--status", "dev"], ["gamma"]),
+        (["--sort", "name"], ["alpha", "beta", "gamma"]),
+        (["nothing"], []),
+    ],
+)
+def test_runs_are_listed_oldest_first_and_can_be_chosen(folder, words, expected):
+    assert names(printed(folder, "runs", *words)) == expected
+    listed = json.loads(printed(folder, "runs", "--json", *words))
+    assert [run["name"] for run in listed] == expected
+
+
+def test_the_table_shows_what_was_changed_and_how_a_run_ended(folder):
+    output = printed(folder, "runs")
+    assert "gamma=0.9" in output
+    assert "Pendulum" not in output  # the environment has a column, of the spec
+    assert "12.5 ± 0.500" in output
+    assert "done (dev)" in output
+
+
+def test_a_folder_without_runs_is_no_error(tmp_path):
+    assert printed(tmp_path, "runs", "--data", "nowhere") == "no such runs in nowhere\n"
+    assert json.loads(printed(tmp_path, "runs", "--json")) == []
+
+
+def test_a_diff_is_three_tables(folder):
+    output = printed(folder, "diff", "alpha", "alpha")
+    assert "Spec: no differences" in output
+    assert "Versions and machine: no differences" in output
+    assert "Results" in output
+
+
+def test_tidy_shows_first_and_deletes_when_asked(folder):
+    assert "--yes would delete these 2 runs" in printed(folder, "tidy", "--dev", "--failed")
+    assert len(names(printed(folder, "runs"))) == 3
+    assert "deleted gamma" in printed(folder, "tidy", "--dev", "--yes")
+    assert names(printed(folder, "runs")) == ["alpha", "beta"]
+    assert "nothing to delete" in printed(folder, "tidy", "--older", "30d")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["runs", "--sort", "retrun"], ["--sort retrun", "final_return"]),
+        (["runs", "--status", "trained"], ["--status trained", "training"]),
+        (["tidy"], ["--dev, --failed, --older"]),
+        (["tidy", "--older", "30"], ["--older 30", "d (days)"]),
+        (["diff", "alpha", "omega"], ["there is no run folder omega"]),
+    ],
+)
+def test_wrong_words_are_refused(folder, words, message):
+    assert_bad_input(folder, words, message)
+
+
+def test_a_run_has_the_name_the_note_and_the_environment_of_its_command(tmp_path):
+    words = ["--name", "short run", "--note", "a try", "-s", "env.name=Acrobot-v1"]
+    settings = ["-s", "env.max_frame=200", "-s", "meta.max_session=1"]
+    done = call_here([str(LAB), "run", *words, *settings], tmp_path)
+    assert done.code == 0, done.err
+    (run,) = json.loads(printed(tmp_path, "runs", "--json"))
+    assert (run["label"], run["note"]) == ("short run", "a try")
+    assert run["run"].startswith("ppo_cartpole_Acrobot-v1_20")
+    done = call_here([str(LAB), "run", "eval@short run", "--episodes", "1"], tmp_path)
+    assert done.code == 0, done.err
+    done = call_here([str(LAB), "run", "train@latest", "--note", "again"], tmp_path)
+    assert (done.code, "works only where a run begins" in done.err) == (2, True)

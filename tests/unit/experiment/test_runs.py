@@ -1,0 +1,174 @@
+"""Lists of runs, their differences, and their deletion."""
+
+import json
+import os
+from datetime import timedelta
+
+import pytest
+
+from slm_lab.core.errors import UsageError
+from slm_lab.experiment.runs.diff import diff
+from slm_lab.experiment.runs.summary import Status, summary_of
+from slm_lab.experiment.runs.tidy import Selection, delete, selected
+from slm_lab.metrics.reader import read_rows
+from slm_lab.storage.lock import RunLock
+from slm_lab.storage.run_dir import RunDir, runs_in
+from tests.support import ppo
+from tests.unit.experiment.runs import change_spec, write_ended, write_run
+
+
+def last(run, column, session=0):
+    return read_rows(run.session(0, session).rows)[column][-1]
+
+
+def test_a_summary_has_what_the_folder_says(tmp_path):
+    run = write_ended(
+        tmp_path, "small", ppo(meta__max_session=2), endings=("finished",) * 2,
+        set=["env.max_frame=500", "agent.algorithm.gamma=0.9"], name="short", note="a try",
+        resumed=[{"set": ["env.max_frame=1000"]}],
+    )  # fmt: skip
+    summary = summary_of(run)
+    assert (summary.run, summary.name, summary.env) == (run.root.name, "small", "CartPole-v1")
+    assert (summary.label, summary.note) == ("short", "a try")
+    assert summary.changed == ("env.max_frame=1000", "agent.algorithm.gamma=0.9")
+    assert (summary.mode, summary.seeds, summary.status) == ("seeds × 2", 2, Status.DONE)
+    assert (summary.final_return, summary.final_return_std) == (12.5, 0.5)
+    assert summary.frames == last(run, "frame", 0) + last(run, "frame", 1)
+    assert summary.bytes == sum(p.stat().st_size for p in run.root.rglob("*") if p.is_file())
+    assert json.loads(json.dumps(summary.to_json()))["status"] == "done"
+
+
+@pytest.mark.parametrize(
+    ("endings", "status"),
+    [
+        (("finished", "finished"), Status.DONE),
+        (("finished", "interrupted"), Status.STOPPED),
+        (("interrupted", "failed"), Status.FAILED),
+        ((), Status.STOPPED),
+    ],
+)
+def test_the_status_follows_from_how_the_sessions_ended(tmp_path, endings, status):
+    run = write_ended(tmp_path, "small", ppo(meta__max_session=2), endings=endings)
+    assert summary_of(run).status is status
+
+
+def test_a_run_that_trains_shows_the_recent_return(tmp_path):
+    run = write_ended(tmp_path, "small", endings=("interrupted",))
+    lock = RunLock(run.root)
+    summary = summary_of(run)
+    lock.release()
+    assert summary.status is Status.TRAINING
+    assert summary.final_return == last(run, "recent_return")
+    assert summary_of(run).status is Status.STOPPED
+
+
+def test_a_lock_file_of_a_dead_process_is_no_lock(tmp_path):
+    run = write_ended(tmp_path, "small")
+    (run.root / ".lock").write_text(str(os.getpid()))
+    assert summary_of(run).status is Status.DONE
+    (run.root / ".lock").write_text("nonsense")
+    assert summary_of(run).status is Status.DONE
+
+
+def test_a_search_shows_its_best_trial(tmp_path):
+    run = write_ended(tmp_path, "small", ppo(), ppo(meta__random_seed=1))
+    metrics = json.loads(run.trial_metrics_file(0).read_text())
+    run.trial_metrics_file(1).write_text(json.dumps({**metrics, "final_return": 20.0}))
+    summary = summary_of(run)
+    assert (summary.mode, summary.final_return) == ("search, 2 trials", 20.0)
+
+
+@pytest.mark.parametrize(
+    "damage", ["", "[]", "{", '{"small": 3}', '{"small": {"env": 1, "meta": []}}']
+)
+def test_a_damaged_run_is_listed_as_such(tmp_path, damage):
+    run = write_ended(tmp_path, "small", endings=())
+    run.spec_file.write_text(damage)
+    run.session(0, 0).rows.write_bytes(b"frame,fps\n1,x\n")
+    (found,) = runs_in(tmp_path)
+    summary = summary_of(found)
+    assert summary.status in (Status.DAMAGED, Status.STOPPED)
+    assert summary.frames == 0
+
+
+def test_a_diff_has_the_keys_the_versions_and_the_results(tmp_path):
+    packages = {"torch": "2.13.0", "numpy": "2.0"}
+    one = write_ended(tmp_path, "one", ppo(meta__max_session=3), packages=packages, python="3.11")
+    two = write_ended(
+        tmp_path, "two", ppo(meta__max_session=3, agent__algorithm__gamma=0.9),
+        packages={**packages, "torch": "2.14.0"}, python="3.11",
+    )  # fmt: skip
+    found = diff("one", "two", tmp_path)
+    assert found.names == (one.root.name, two.root.name)
+    assert found.spec == (("agent.algorithm.gamma", 0.99, 0.9), ("name", "one", "two"))
+    assert found.about == (("packages.torch", "2.13.0", "2.14.0"),)
+    assert [each.seeds for each in found.endings] == [3, 3]
+    assert found.improvement is not None
+    assert diff("one", "one", tmp_path).spec == ()
+
+
+def test_a_diff_of_runs_without_rows_has_no_results(tmp_path):
+    write_run(tmp_path, rows=0)
+    assert diff("small", "small", tmp_path).endings == ()
+    with pytest.raises(UsageError, match="there is no run folder other"):
+        diff("small", "other", tmp_path)
+
+
+@pytest.fixture
+def several(tmp_path):
+    write_ended(tmp_path, "done", days=40)
+    write_ended(tmp_path, "dev", mode="dev")
+    write_ended(tmp_path, "old_dev", mode="dev", days=40)
+    write_ended(tmp_path, "failed", endings=("failed",), days=20)
+    write_ended(tmp_path, "timeless", started="", endings=("failed",))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("selection", "names"),
+    [
+        (Selection(dev=True), {"dev", "old_dev"}),
+        (Selection(failed=True), {"failed", "timeless"}),
+        (Selection(dev=True, failed=True), {"dev", "old_dev", "failed", "timeless"}),
+        (Selection(older=timedelta(days=30)), {"done", "old_dev"}),
+        (Selection(dev=True, older=timedelta(days=30)), {"old_dev"}),
+        (Selection(failed=True, older=timedelta(days=1)), {"failed"}),
+    ],
+)
+def test_what_is_selected_is_deleted_and_nothing_else(several, selection, names):
+    before = {summary_of(run).name for run in runs_in(several)}
+    chosen = selected(several, selection)
+    assert {run.name for run in chosen} == names
+    assert [why for _, why in delete(several, chosen)] == [None] * len(names)
+    assert {summary_of(run).name for run in runs_in(several)} == before - names
+
+
+def test_a_run_that_trains_is_never_deleted(several):
+    (run,) = (each for each in runs_in(several) if each.spec_name == "dev")
+    chosen = selected(several, Selection(dev=True))
+    lock = RunLock(run.root)
+    assert {each.name for each in selected(several, Selection(dev=True))} == {"old_dev"}
+    kept = {each.name: why for each, why in delete(several, chosen)}
+    lock.release()
+    assert "is being trained by process" in kept["dev"]
+    assert kept["old_dev"] is None
+    assert run.spec_file.is_file()
+
+
+def test_nothing_is_deleted_through_a_link(several, tmp_path_factory):
+    elsewhere = write_ended(tmp_path_factory.mktemp("elsewhere"), "mine", mode="dev")
+    (several / "linked").symlink_to(elsewhere.root)
+    inside = write_ended(several, "inside", mode="dev")
+    (inside.root / "info" / "precious").symlink_to(elsewhere.root)
+    names = {run.name: why for run, why in delete(several, selected(several, Selection(dev=True)))}
+    assert "mine" not in names
+    assert names["inside"] is not None
+    assert elsewhere.spec_file.is_file()
+    assert RunDir.at(inside.root) is not None
+
+
+def test_a_changed_trial_spec_is_what_a_diff_shows(tmp_path):
+    write_ended(tmp_path, "one")
+    run = write_ended(tmp_path, "two")
+    change_spec(run, lambda content: content["two"]["env"].update(num_envs=9))
+    assert ("env.num_envs", 4, 9) in diff("one", "two", tmp_path).spec
