@@ -317,7 +317,7 @@ def diff(
     Exit codes: 0 success, 2 bad input.
     """
     with report_errors():
-        from slm_lab.cli.runs import diff_runs
+        from slm_lab.cli.diff import diff_runs
 
         code = diff_runs(a, b, data)
     raise typer.Exit(code)

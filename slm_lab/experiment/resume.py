@@ -16,10 +16,10 @@ from slm_lab.spec.read import find_file
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.lock import RunLock
 from slm_lab.storage.manifest import Manifest
-from slm_lab.storage.origin import begun, in_file, last_start, read_origin, sets_env, typed_settings
+from slm_lab.storage.origin import begun, in_file, last_start, read_origin, typed_settings
 from slm_lab.storage.provenance import provenance
 from slm_lab.storage.result import Ending
-from slm_lab.storage.run_dir import RunDir
+from slm_lab.storage.run_dir import RunDir, sets_env
 from slm_lab.storage.run_lookup import recorded_seed
 
 SHOWN = 5

@@ -114,8 +114,3 @@ def _is_setting(text: object) -> bool:
 def _resumes(origin: Mapping[str, Any]) -> list[Any]:
     found = origin.get("resumed")
     return found if isinstance(found, list) else []
-
-
-def sets_env(text: str) -> bool:
-    """Whether a "key=value" of `-s` sets the environment."""
-    return text.partition("=")[0] in ("env", "env.name")

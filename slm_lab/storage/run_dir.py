@@ -219,6 +219,11 @@ def newest_first(runs: Sequence[RunDir]) -> list[RunDir]:
     return sorted(runs, key=RunDir.age, reverse=True)
 
 
+def sets_env(text: str) -> bool:
+    """Whether a "key=value" of `-s` sets the environment."""
+    return text.partition("=")[0] in ("env", "env.name")
+
+
 def safe_name(spec_name: str) -> str:
     """A spec name as a file name: all but letters, digits, dots and hyphens become _."""
     return re.sub(r"[^\w.-]", "_", spec_name)
