@@ -4,7 +4,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Mapping
-from typing import Self
+from typing import NamedTuple, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.progress_bar import ProgressBar
@@ -17,8 +17,9 @@ from slm_lab.core.text import error_summary, significant
 from slm_lab.session.status_board import TO_BEGIN, Flow, Phase, SessionProgress, StatusBoard
 from slm_lab.spec.schema.meta import MetaSpec
 
-LOG_INTERVAL = 5.0
-"""Seconds between two plain log lines of one Session."""
+LOG_INTERVAL, MOST_LOG_INTERVAL = 5.0, 600.0
+"""Seconds between two plain log lines of one Session; they double with each line, up to the second
+number."""
 SPEED_WINDOW = 5.0
 """The minimum number of seconds over which the speed is averaged."""
 SPEED_SHARE = 0.1
@@ -81,6 +82,15 @@ class Speed:
         return (frame - first) / (max(last, now - pause) - before)
 
 
+class _LastLine(NamedTuple):
+    """The last log line of a Session."""
+
+    when: float = 0.0
+    phase: Phase = Phase.WAITING
+    interval: float = LOG_INTERVAL
+    """Seconds until the next one."""
+
+
 class LiveDisplay:
     """Shows a StatusBoard inside its `with` block; `update` must be called a few times a second.
 
@@ -98,7 +108,7 @@ class LiveDisplay:
         self._by_trainings = meta.sessions_per_training > 1
         self._together = self._by_trainings and not any(self._acts)
         self._speeds = [Speed() for _ in range(num_sessions)]
-        self._logged: list[tuple[float, Phase]] = [(0.0, Phase.WAITING)] * num_sessions
+        self._logged = [_LastLine()] * num_sessions
         self._reasons: dict[int, str] = {}
         self._note = ""
         self._table = Table.grid()
@@ -150,19 +160,23 @@ class LiveDisplay:
         table.add_row(*(Text(name, style="dim") for name in header))
         for index in shown:
             table.add_row(*self._row(index, sessions[index], speeds[index], with_bar))
+        known = [s for s, acts in zip(speeds, self._acts, strict=True) if s and not acts]
+        speed = sum(known) if known else None
         if self._together:
             total = sum(sessions[session].frame for session in shown)
-            known = [speed for speed in speeds if speed is not None]
-            together = sum(known) if known else None
+            bar = [ProgressBar(self._max_frame, total)] if with_bar else []
+            left = time_left(self._max_frame - total, speed)
             table.add_row(
-                "together",
-                *([ProgressBar(self._max_frame, total)] if with_bar else []),
-                self._frames(total),
-                number(together, ",.0f"),
-                "",
-                "",
-                self._left(total, together),
+                "together", *bar, self._frames(total), number(speed, ",.0f"), "", "", left
             )
+        budgets = len(self._trainings)
+        if budgets > 1:
+            counted = (s.frame for s, acts in zip(sessions, self._acts, strict=True) if not acts)
+            total, whole = sum(counted), budgets * self._max_frame
+            bar = [ProgressBar(whole, total)] if with_bar else []
+            frames_text = f"{total:,} / {short(whole)}"
+            left = time_left(whole - total, speed)
+            table.add_row("all", *bar, frames_text, number(speed, ",.0f"), "", "", left)
         return table
 
     def _row(
@@ -196,12 +210,14 @@ class LiveDisplay:
     def _log(
         self, index: int, progress: SessionProgress, speed: float | None, now: float, flow: str
     ) -> None:
-        """Prints a line at every change of phase, and every LOG_INTERVAL seconds."""
-        when, phase = self._logged[index]
-        running = progress.phase is Phase.RUNNING
-        if progress.phase is phase and (not running or now - when < LOG_INTERVAL):
+        """Prints a line at every change of phase, and while it runs at growing intervals."""
+        last = self._logged[index]
+        phase, running = last.phase, progress.phase is Phase.RUNNING
+        if progress.phase is phase and (not running or now - last.when < last.interval):
             return
-        self._logged[index] = (now, progress.phase)
+        longer = min(2 * last.interval, MOST_LOG_INTERVAL)
+        interval = longer if progress.phase is phase else LOG_INTERVAL
+        self._logged[index] = _LastLine(now, progress.phase, interval)
         if progress.phase in TO_BEGIN:
             return
         if running and progress.phase is not phase:
@@ -231,9 +247,7 @@ class LiveDisplay:
         for session, why in reasons.items():
             if self._reasons.get(session) != why:
                 self._reasons[session] = why
-                print_line(
-                    self._console, Text(f"{self._log_name(session)}: {error_summary(why)}", "red")
-                )
+                self._print(f"{self._log_name(session)}: {error_summary(why)}", "red")
 
     def _log_name(self, index: int) -> str:
         """The name of a Session in the log; with several trainings, a role names its run."""
@@ -243,18 +257,23 @@ class LiveDisplay:
         run = index // len(self._trainings[0]) + 1
         return f"{role_name} of run {run}" if len(self._trainings) > 1 else role_name
 
-    def _print(self, line: str) -> None:
-        print_line(self._console, line)
+    def _print(self, line: str, style: str = "") -> None:
+        print_line(self._console, Text(f"{time.strftime('%H:%M:%S')} {line}", style))
 
     def _frames(self, frame: int) -> str:
         return f"{frame:,} / {short(self._max_frame)}"
 
     def _left(self, frame: int, speed: float | None) -> str:
-        if not speed:
-            return "–"
-        minutes, seconds = divmod(max(int((self._max_frame - frame) / speed), 0), 60)
-        hours, minutes = divmod(minutes, 60)
-        return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+        return time_left(self._max_frame - frame, speed)
+
+
+def time_left(frames: int, speed: float | None) -> str:
+    """The time that `frames` take at `speed`, as "1:02:03" or "2:03"."""
+    if not speed:
+        return "–"
+    minutes, seconds = divmod(max(int(frames / speed), 0), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
 def flow_text(flow: Flow | None) -> str:

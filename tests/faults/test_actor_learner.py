@@ -186,7 +186,7 @@ def test_ctrl_c_saves_what_was_learned_within_seconds(folder):
     assert saved(folder).frame >= read_rows(rows_file(folder))["frame"][-1]
     before, rows = logs(folder), row_count(folder)
     done = finish(folder)
-    assert re.search(r"^learner: [\d,]+ / [\d,.k]+ frames.*done$", done.out, re.M)
+    assert re.search(r"^\S+ learner: [\d,]+ / [\d,.k]+ frames.*done$", done.out, re.M)
     assert row_count(folder) > rows
     for name, text in logs(folder).items():
         assert text.startswith(before[name])

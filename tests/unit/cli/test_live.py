@@ -12,6 +12,7 @@ from slm_lab.session.status_board import Phase, StatusBoard
 from slm_lab.spec.schema.meta import MetaSpec
 
 MAX_FRAME = 10_000_000
+TIME = re.compile(r"\d\d:\d\d:\d\d (.*)")
 TOGETHER = MetaSpec(distributed="synced", max_session=2)
 TOGETHER_TWICE = MetaSpec(distributed="synced", max_session=2, max_run=2)
 ACTORS = MetaSpec(distributed="actor_learner", max_session=2)
@@ -68,7 +69,9 @@ def logged(board, *changes, meta=None):
         for change in changes:
             change()
             display.update(board)
-    return out.getvalue().splitlines()
+    lines = [TIME.fullmatch(line) for line in out.getvalue().splitlines()]
+    assert all(lines), "each line begins with the time of day"
+    return [line[1] for line in lines]
 
 
 @pytest.mark.parametrize("phase", [Phase.RUNNING, Phase.DONE, Phase.FAILED, Phase.STOPPED])
@@ -100,6 +103,22 @@ def test_only_the_current_one_of_several_trainings_is_shown(phases, run, session
     text = shown(board_of(*phases), 80, meta=TOGETHER_TWICE)
     assert f"run {run} of 2" in text
     assert set(re.findall(r"Session (\d)", text)) == sessions
+
+
+def test_the_time_left_of_all_counts_sessions_that_wait(clock):
+    """Two of four run, each with a tenth of its budget done."""
+    board = board_of(Phase.RUNNING, Phase.RUNNING, Phase.WAITING, Phase.WAITING)
+    board.clock_slots[:2] = MAX_FRAME // 10 - 1000
+    out = io.StringIO()
+    terminal = Console(file=out, force_terminal=True, width=100, color_system=None)
+    with LiveDisplay(terminal, alone(board), MAX_FRAME) as display:
+        display.update(board)
+        clock.now += 1
+        board.clock_slots[:2] += 1000
+        display.update(board)
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue())
+    *_, line = (line for line in text.splitlines() if line.startswith("all"))
+    assert re.split(r"\s{2,}", line.strip())[-3:] == ["2,000,000 / 40M", "2,000", "5:16:40"]
 
 
 def test_the_sum_of_frames_is_that_of_the_current_run():
@@ -212,7 +231,7 @@ def test_the_last_picture_that_stays_has_no_note_in_it():
 
 def test_a_dumb_terminal_gets_log_lines(monkeypatch):
     text = shown(board_of(Phase.DONE), width=80, _environ={"TERM": "dumb"})
-    assert text.startswith("Session 0: 0 / 10M frames")
+    assert TIME.match(text)[1].startswith("Session 0: 0 / 10M frames")
 
 
 def test_a_log_has_the_start_and_the_end_of_a_session(clock):
@@ -231,16 +250,17 @@ def test_a_log_has_the_start_and_the_end_of_a_session(clock):
     ]
 
 
-def test_a_log_has_a_line_every_few_seconds_with_speed_and_time_left(clock):
+def test_a_log_has_lines_ever_more_seldom_with_speed_and_time_left(clock):
     board = board_of(Phase.RUNNING)
 
     def a_second():
         clock.now += 1
         board.clock_slots[0] += 1000
 
-    lines = logged(board, *[a_second] * 11)
+    lines = logged(board, *[a_second] * 36)
     assert lines[0] == "Session 0: started"
-    assert len(lines) == 3
+    frames = [line.split()[2] for line in lines[1:]]
+    assert frames == ["5,000", "15,000", "35,000"]
     assert "5,000 / 10M frames, 1,000 frames/s" in lines[1]
     assert lines[1].endswith("2:46:35 left")
 
