@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from slm_lab.cli.caller import Caller
+from slm_lab.cli.options import OutputForm
 from slm_lab.cli.signals import ended_in_time, sigterm_as_ctrl_c
 from slm_lab.core.errors import UsageError
 from slm_lab.core.plugins import import_plugins
@@ -45,6 +46,7 @@ class RunOptions:
     keep: int | None
     label: str | None
     note: str | None
+    output: OutputForm = "text"
 
 
 def execute(options: RunOptions, caller: Caller) -> int:
@@ -72,10 +74,10 @@ def _command(options: RunOptions, verb: Verb, caller: Caller) -> Callable[["RunS
     if verb == "search":
         from slm_lab.cli.search import search_spec
 
-        return lambda source: search_spec(source, options.keep, caller)
+        return lambda source: search_spec(source, options.keep, caller, options.output)
     from slm_lab.cli.run import run_spec
 
-    return lambda source: run_spec(source, verb, caller)
+    return lambda source: run_spec(source, verb, caller, options.output)
 
 
 def _source(options: RunOptions, words: Words) -> "RunSource":

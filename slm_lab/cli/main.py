@@ -8,7 +8,7 @@ import typer
 
 from slm_lab import __version__
 from slm_lab.cli.exit_codes import report_errors, run_guarded
-from slm_lab.cli.options import Imports, Sets, SpecName, Trust
+from slm_lab.cli.options import AsJson, Imports, Sets, SpecName, Trust
 from slm_lab.cli.spec import app as spec_app
 
 app = typer.Typer(
@@ -119,6 +119,10 @@ def run(
     note: Annotated[
         str | None, typer.Option(metavar="TEXT", help="A note about the new run.")
     ] = None,
+    as_json: AsJson = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print only warnings and errors.")
+    ] = False,
 ) -> None:
     """Train a spec; without arguments, PPO on CartPole. Or search over it, or evaluate the saved
     agents of a run.
@@ -145,6 +149,7 @@ def run(
                 keep,
                 label,
                 note,
+                "json" if as_json else "nothing" if quiet else "text",
             ),
             caller,
         )
@@ -256,6 +261,7 @@ def plot(
     out: Annotated[Path, typer.Option(help="Folder of the graph.")] = Path("plots"),
     data: Annotated[Path, typer.Option(help="Folder of run folders.")] = Path("data"),
     imports: Imports = None,
+    as_json: AsJson = False,
 ) -> None:
     """Overlay runs in one graph, finished or still training, and print their final returns.
 
@@ -269,7 +275,7 @@ def plot(
         from slm_lab.experiment.plot.plot import PlotRequest
 
         import_plugins(imports or ())
-        code = plot_runs(PlotRequest(tuple(folders), y, x, statistic, out, data))
+        code = plot_runs(PlotRequest(tuple(folders), y, x, statistic, out, data), as_json)
     raise typer.Exit(code)
 
 
@@ -293,7 +299,7 @@ def runs(
         typer.Option(metavar="WORD", help="training, done, failed, stopped, damaged or dev."),
     ] = None,
     data: Data = Path("data"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List runs: what was changed, status, frames and returns.
 

@@ -1,6 +1,6 @@
 """Arguments and options shared by several commands."""
 
-from typing import Annotated
+from typing import Annotated, Literal, TypeAlias
 
 import typer
 
@@ -26,3 +26,6 @@ Trust = Annotated[
 SpecName = Annotated[
     str | None, typer.Argument(help="The spec in the file. May be omitted if it is the only one.")
 ]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document, and nothing else.")]
+OutputForm: TypeAlias = Literal["text", "json", "nothing"]
+"""What a command prints."""

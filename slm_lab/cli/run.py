@@ -11,9 +11,11 @@ from rich.text import Text
 from slm_lab.analysis.metrics import TrialMetrics
 from slm_lab.cli import screen
 from slm_lab.cli.caller import Caller
+from slm_lab.cli.document import print_json, run_document
 from slm_lab.cli.exit_codes import FAILED, INTERRUPTED
 from slm_lab.cli.live import LiveDisplay
 from slm_lab.cli.naming import count_text, full_name, print_resume, sessions_text
+from slm_lab.cli.options import OutputForm
 from slm_lab.cli.screen import print_line, print_table
 from slm_lab.core.errors import TrainingFailed
 from slm_lab.core.text import error_summary, significant
@@ -56,12 +58,12 @@ MAIN_GRAPHS = (
 )
 
 
-def run_spec(source: RunSource, verb: Verb, caller: Caller) -> int:
+def run_spec(source: RunSource, verb: Verb, caller: Caller, output: OutputForm = "text") -> int:
     """Begins or resumes a run; returns the exit code. Its plug-ins must be imported.
 
     Raises LabError.
     """
-    console = screen.console()
+    console = screen.console(quiet=output != "text")
     run = Run(source, verb)
     caller.begun(run.run_dir.root)
     spec = run.spec
@@ -93,9 +95,10 @@ def run_spec(source: RunSource, verb: Verb, caller: Caller) -> int:
     _show_metrics(console, result, len(spec.meta.writers))
     _show_graphs(console, result, run.run_dir.root)
     _show_what_is_left(console, result, run)
-    if result.failed or result.problem:
-        return FAILED
-    return INTERRUPTED if result.interrupted else 0
+    code = FAILED if result.failed or result.problem else INTERRUPTED if result.interrupted else 0
+    if output == "json":
+        print_json(run_document(run.run_dir, code))
+    return code
 
 
 def _show_what_is_left(console: Console, result: TrialResult, run: Run) -> None:

@@ -3,7 +3,6 @@
 Imports no library that takes long: a list of 200 runs takes less than a second.
 """
 
-import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -15,6 +14,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from slm_lab.cli.document import print_json
 from slm_lab.cli.screen import print_line, print_table, wide_console
 from slm_lab.core.errors import UsageError
 from slm_lab.core.text import significant
@@ -54,7 +54,7 @@ def list_runs(options: RunsOptions) -> int:
         filter(lambda run: _fits(run, options), runs), key=_key(options.sort or "started")
     )
     if options.as_json:
-        print(json.dumps([run.to_json() for run in runs], indent=1))
+        print_json([run.to_json() for run in runs])
         return 0
     console = wide_console()
     if runs:

@@ -34,15 +34,15 @@ class LabConsole(Console):
             yield segment if segment.control else segment._replace(text=printable(segment.text))
 
 
-def console() -> Console:
-    """The standard output."""
-    return LabConsole(file=sys.stdout)
+def console(quiet: bool = False) -> Console:
+    """The standard output; `quiet` prints nothing."""
+    return LabConsole(file=sys.stdout, quiet=quiet)
 
 
-def wide_console() -> Console:
-    """The standard output, wide enough for tables if it is no terminal."""
+def wide_console(quiet: bool = False) -> Console:
+    """The standard output, wide enough for tables if it is no terminal; `quiet` prints nothing."""
     is_terminal = sys.stdout is not None and sys.stdout.isatty()
-    return LabConsole(file=sys.stdout, width=None if is_terminal else LOG_WIDTH)
+    return LabConsole(file=sys.stdout, width=None if is_terminal else LOG_WIDTH, quiet=quiet)
 
 
 def print_line(console: Console, line: str | Text) -> None:

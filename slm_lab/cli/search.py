@@ -12,9 +12,11 @@ from rich.text import Text
 
 from slm_lab.analysis.search.summary import short_names, value_text
 from slm_lab.cli.caller import Caller
+from slm_lab.cli.document import print_json, run_document
 from slm_lab.cli.exit_codes import FAILED, INTERRUPTED
 from slm_lab.cli.live import short
 from slm_lab.cli.naming import count_text, print_resume, sessions_text
+from slm_lab.cli.options import OutputForm
 from slm_lab.cli.screen import Screen, print_line, print_table, wide_console
 from slm_lab.cli.search_live import SearchDisplay, TrialsTable, searched_paths
 from slm_lab.core.text import error_summary, significant
@@ -32,17 +34,22 @@ SHOWN = 10
 """Trials in the final table."""
 
 
-def search_spec(source: RunSource, keep: int | None, caller: Caller) -> int:
+def search_spec(
+    source: RunSource, keep: int | None, caller: Caller, output: OutputForm = "text"
+) -> int:
     """Runs a search, and returns the exit code. Its plug-ins must be imported. Raises LabError."""
-    console = wide_console()
+    console = wide_console(quiet=output != "text")
     with closing(Prepared(source, keep)) as prepared:
         caller.begun(prepared.run_dir.root)
         _introduce(console, prepared)
         try:
-            return _run(console, prepared)
+            code = _run(console, prepared)
         except KeyboardInterrupt:
             print_resume(console, "search", prepared)
             raise
+    if output == "json":
+        print_json(run_document(prepared.run_dir, code))
+    return code
 
 
 def _run(console: Console, prepared: Prepared) -> int:

@@ -3,12 +3,14 @@
 import json
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typing_extensions import override
 
 from slm_lab.cli.exit_codes import BAD_INPUT, report_errors
-from slm_lab.cli.options import Imports, Sets, SpecName, Trust
+from slm_lab.cli.options import AsJson, Imports, Sets, SpecName, Trust
 from slm_lab.cli.screen import console, print_line
 from slm_lab.core.plugins import (
     import_plugins,
@@ -34,6 +36,7 @@ def check(
     sets: Sets = None,
     imports: Imports = None,
     trust: Trust = False,
+    as_json: AsJson = False,
 ) -> None:
     """Check every spec of the files, without running any.
 
@@ -48,7 +51,7 @@ def check(
     from slm_lab.spec.load import check_file
     from slm_lab.spec.read import shipped_files
 
-    is_valid = True
+    results: list[_Result] = []
     with report_errors():
         _import(imports)
         if trust:
@@ -57,12 +60,15 @@ def check(
             try:
                 checked = check_file(file, sets or [])
             except SpecError as error:
-                _print_line(str(error))
-                is_valid = False
-                continue
-            for each in checked:
-                is_valid = _report(each, None if trust else imports or []) and is_valid
-    if not is_valid:
+                found = [_Result(error.where, error.problems)]
+            else:
+                found = [_result(each, None if trust else imports or []) for each in checked]
+            results += found
+            for each in found if not as_json else ():
+                _print_line(str(each))
+        if as_json:
+            _print_json([each.to_json() for each in results])
+    if any(each.problems for each in results):
         raise typer.Exit(BAD_INPUT)
 
 
@@ -108,19 +114,37 @@ def _import(modules: Sequence[str] | None) -> None:
         import_plugins(modules or [])
 
 
-def _report(checked: "Checked", imports: Sequence[str] | None) -> bool:
-    """Prints the result for a spec, and returns whether it is valid.
+@dataclass(frozen=True)
+class _Result:
+    """The result for a spec, or for a file that cannot be read."""
 
-    `imports` are the modules that may be imported; None allows all that the file names.
-    """
-    from slm_lab.core.errors import SpecError
+    where: str
+    problems: Sequence["Problem"]
+    notes: Sequence[str] = ()
 
+    @override
+    def __str__(self) -> str:
+        from slm_lab.core.errors import SpecError
+
+        if self.problems:
+            return str(SpecError(self.where, self.problems))
+        note = f" ({'. '.join(self.notes)})" if self.notes else ""
+        return f"{self.where}: ok{note}"
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object; a problem has its path, the message, and both as text."""
+        problems = [
+            {"path": each.path, "message": each.message, "text": str(each)}
+            for each in self.problems
+        ]
+        return {"spec": self.where, "ok": not problems, "problems": problems, "notes": self.notes}
+
+
+def _result(checked: "Checked", imports: Sequence[str] | None) -> _Result:
+    """`imports` are the modules that may be imported; None allows all that the file names."""
     module = "" if checked.env is None else module_in(checked.env.name)
     is_foreign = bool(module) and imports is not None and not is_covered(module, imports)
     problems = [*checked.problems, *([] if is_foreign else _second_pass(checked))]
-    if problems:
-        _print_line(str(SpecError(checked.where, problems)))
-        return False
     notes = []
     if is_foreign:
         notes.append(
@@ -134,9 +158,7 @@ def _report(checked: "Checked", imports: Sequence[str] | None) -> bool:
         notes.append(f"ignored: {'; '.join(checked.legacy)}")
     if checked.suspicious:
         notes.append(f"doubtful: {'; '.join(checked.suspicious)}")
-    note = f" ({'. '.join(notes)})" if notes else ""
-    _print_line(f"{checked.where}: ok{note}")
-    return True
+    return _Result(checked.where, problems, notes)
 
 
 def _second_pass(checked: "Checked") -> Sequence["Problem"]:

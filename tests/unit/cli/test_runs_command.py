@@ -90,13 +90,19 @@ def test_wrong_words_are_refused(folder, words, message):
 
 
 def test_a_run_has_the_name_the_note_and_the_environment_of_its_command(tmp_path):
-    words = ["--name", "short run", "--note", "a try", "-s", "env.name=Acrobot-v1"]
-    settings = ["-s", "env.max_frame=200", "-s", "meta.max_session=1"]
-    done = call_here([str(LAB), "run", *words, *settings], tmp_path)
+    words = ["--name", "short run", "--note", "a try", "-s", "env.name=CartPole-v1"]
+    settings = ["-s", "env.max_frame=1000", "-s", "meta.max_session=1"]
+    done = call_here([str(LAB), "run", *words, *settings, "--json"], tmp_path)
     assert done.code == 0, done.err
+    trained = json.loads(done.out)
+    assert trained["metrics"]["final_return"] == trained["final_return"]
+    assert trained["exit_code"] == 0
     (run,) = json.loads(printed(tmp_path, "runs", "--json"))
+    assert run.items() <= trained.items()
+    plotted = json.loads(printed(tmp_path, "plot", "latest", "--json"))
+    assert plotted["runs"][0]["mean"] == run["final_return"]
     assert (run["label"], run["note"]) == ("short run", "a try")
-    assert run["run"].startswith("ppo_cartpole_Acrobot-v1_20")
+    assert run["run"].startswith("ppo_cartpole_CartPole-v1_20")
     done = call_here([str(LAB), "run", "eval@short run", "--episodes", "1"], tmp_path)
     assert done.code == 0, done.err
     done = call_here([str(LAB), "run", "train@latest", "--note", "again"], tmp_path)

@@ -13,6 +13,8 @@ from slm_lab.core.errors import Problem
 from slm_lab.env import check as env_check
 from slm_lab.spec.load import load_spec
 from slm_lab.spec.read import shipped_files, shipped_name
+from tests.faults.lab import LAB, call_here
+from tests.support import ppo
 from tests.unit.spec.spec_data import PPO, changed
 
 PLUG_IN = """
@@ -170,3 +172,18 @@ def test_a_whole_check_takes_about_a_second():
     seconds = re.search(r"seconds ([\d.]+)", run.stdout)
     assert seconds is not None
     assert float(seconds[1]) < 3  # a slow machine needs 1.6
+
+
+def test_the_check_for_scripts_is_one_document_with_every_problem(tmp_path):
+    spec = ppo(meta__max_sesion=3)
+    (tmp_path / "some.json").write_text(json.dumps({"good": ppo(), "bad": spec}))
+    (tmp_path / "broken.json").write_text("{")
+    args = [str(LAB), "spec", "check", "some.json", "broken.json", "--json"]
+    done = call_here(args, tmp_path)
+    assert done.code == 2
+    good, bad, broken = json.loads(done.out)
+    assert (good["ok"], good["problems"]) == (True, [])
+    (problem,) = bad["problems"]
+    assert problem["path"] == "meta.max_sesion"
+    assert "did you mean max_session" in problem["message"]
+    assert not broken["ok"]
