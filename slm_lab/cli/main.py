@@ -8,7 +8,7 @@ import typer
 
 from slm_lab import __version__
 from slm_lab.cli.exit_codes import report_errors, run_guarded
-from slm_lab.cli.options import Imports, Sets, SpecName, Trust
+from slm_lab.cli.options import Data, Imports, OneSession, RunName, Sets, SpecName, Trust, Which
 from slm_lab.cli.spec import app as spec_app
 
 app = typer.Typer(
@@ -263,6 +263,38 @@ def plot(
 
         import_plugins(imports or ())
         code = plot_runs(PlotRequest(tuple(folders), y, x, statistic, out, data))
+    raise typer.Exit(code)
+
+
+@app.command()
+def export(
+    run: RunName,
+    to: Annotated[
+        Literal["onnx", "pt2"],
+        typer.Option(help="onnx (for any ONNX runtime) or pt2 (a program of torch.export)."),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="The file. Default: named after the run, in this folder.")
+    ] = None,
+    which: Which = None,
+    session: OneSession = None,
+    data: Data = Path("data"),
+    imports: Imports = None,
+    trust: Trust = False,
+) -> None:
+    """Write the greedy policy of a run to one file, for programs without this lab.
+
+    Normalisation and the scale of actions are inside. Before it is kept, the file acts beside the
+    agent.
+
+    Exit codes: 0 success, 1 the policy cannot be exported, 2 bad input.
+    """
+    with report_errors():
+        from slm_lab.cli.export import export_run
+        from slm_lab.experiment.saved_run import find_agent
+
+        found = find_agent(run, which, session, data, imports or (), trust)
+        code = export_run(*found, to, out)
     raise typer.Exit(code)
 
 

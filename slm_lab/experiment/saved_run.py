@@ -1,7 +1,7 @@
 """Read-only access to the spec and the agents of a saved run. Needs no lock of the run."""
 
 import json
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias, final
 
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.core.errors import CheckpointError, Problem, SpecError, UsageError
+from slm_lab.core.plugins import import_plugins
 from slm_lab.core.types import FloatArray, StateDict
 from slm_lab.env.simulators.film import Film
 from slm_lab.env.vector_env import FinishedEpisodes
@@ -16,7 +17,7 @@ from slm_lab.experiment.resume import differences
 from slm_lab.experiment.search.event_log import SearchState
 from slm_lab.experiment.search.outcomes import best_first
 from slm_lab.experiment.source import RunSource
-from slm_lab.experiment.trust import check_allowed, modules_of
+from slm_lab.experiment.trust import check_allowed, imports_for, modules_of
 from slm_lab.session.evaluator import Evaluator, load_snapshot, snapshot_of
 from slm_lab.session.play_episodes import even_num_envs
 from slm_lab.session.seeding import session_seeds
@@ -29,7 +30,7 @@ from slm_lab.storage.compatibility import check_fits
 from slm_lab.storage.manifest import Manifest, previous_path, read_manifest
 from slm_lab.storage.origin import typed_settings
 from slm_lab.storage.run_dir import RunDir, SessionPaths, origin_of
-from slm_lab.storage.run_lookup import find_saved, recorded_seed
+from slm_lab.storage.run_lookup import find_folder, find_saved, recorded_seed
 
 Which: TypeAlias = Literal["best", "latest"]
 
@@ -194,6 +195,27 @@ class SavedRun:
                 "has been measured; use --which latest"
             )
         return which
+
+
+def find_agent(
+    run: str,
+    which: Which | None,
+    session: int | None,
+    data_dir: Path,
+    imports: Sequence[str],
+    trust: bool,
+) -> tuple[SavedRun, SavedAgent]:
+    """The run that `find_folder` finds, and an agent of it: see `slm_lab.load`."""
+    run_dir, trial = find_folder(run, data_dir)
+    allowed = imports_for(run_dir, imports, trust, data_dir)
+    import_plugins(allowed)
+    target = str(run_dir.root) if trial is None else f"{run_dir.root}:t{trial}"
+    file = str(run_dir.spec_file)
+    saved = SavedRun(RunSource(file, run=target, data_dir=data_dir, imports=allowed))
+    begun = [each for each in saved.sessions(session) if saved.has_checkpoint(each)]
+    if not begun:
+        raise UsageError(f"{run_dir.root} has no checkpoint yet")
+    return saved, saved.load(begun[0], which)
 
 
 def as_trained(spec: Spec, run_format: object) -> Spec:

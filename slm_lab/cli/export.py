@@ -1,0 +1,26 @@
+"""The command `slm-lab export`: its output and exit code."""
+
+from pathlib import Path
+
+from slm_lab.cli.screen import console, print_line
+from slm_lab.core.errors import UsageError
+from slm_lab.experiment.export.export import export_policy
+from slm_lab.experiment.saved_run import SavedAgent, SavedRun
+
+
+def export_run(run: SavedRun, agent: SavedAgent, to: str, out: Path | None) -> int:
+    """Writes the file, prints what it holds, and returns the exit code. Raises LabError."""
+    name = f"{run.run_dir.root.resolve().name}_s{agent.session}_{agent.which}_{agent.frame}.{to}"
+    path = Path(name) if out is None else out
+    if path.suffix != f".{to}":
+        raise UsageError(f"--out {path}: must end in .{to}")
+    found = export_policy(run.spec, agent, path)
+    screen = console()
+    algorithm, env = run.spec.agent.algorithm.name, run.spec.env.name
+    print_line(
+        screen,
+        f"{algorithm} on {env}, Session {agent.session}, {agent.which} at frame {agent.frame:,}\n"
+        f"{found.observations} observations: largest difference of actions {found.action:.2g}, "
+        f"of values {found.values:.2g}\n{path}",
+    )
+    return 0
