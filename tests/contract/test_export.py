@@ -2,13 +2,19 @@
 
 from contextlib import closing
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
 
 from slm_lab.api.agent import Agent
 from slm_lab.core.errors import LabError
+from tests.contract.parts_table import CONV, RECURRENT
+from tests.contract.table import net
 from tests.contract.test_act import CASES, batched, evaluation_env, outside, small_spec, untrained
+from tests.support import parse, ppo
 
 pytest.importorskip("onnxruntime", reason="needs the extra export")
 pytest.importorskip("onnxscript", reason="needs the extra export")
@@ -153,3 +159,78 @@ def test_another_suffix_is_refused(tmp_path):
     agent = agent_of(("PPO", "separate"))
     with pytest.raises(LabError, match=r"policy\.pth: must end in \.onnx or \.pt2"):
         agent.export(tmp_path / "policy.pth")
+
+
+class Sampled(gymnasium.Env):
+    """An environment of any spaces, with random observations."""
+
+    def __init__(self, observation_space, action_space):
+        self.observation_space, self.action_space = observation_space, action_space
+        self.t = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.observation_space.seed(seed)
+        self.t = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        assert np.asarray(action).dtype == self.action_space.dtype
+        self.t += 1
+        return self.observation_space.sample(), 1.0, self.t >= 7, False, {}
+
+
+Box, TWO, VECTOR = spaces.Box, spaces.Discrete(2), spaces.Box(-2, 2, (3,), np.float32)
+STACKED = {"env__frame_op": "concat", "env__frame_op_len": 3}
+MIXED = Box(np.array([-np.inf, -2, 0, -1e3]), np.array([np.inf, 5, np.inf, 1e3]), dtype=np.float64)
+KINDS = {
+    "float64, actions from 5": (Box(-2, 2, (3,), np.float64), spaces.Discrete(4, start=5), {}),
+    "a number": (Box(-2, 2, (), np.float32), TWO, {}),
+    "a matrix": (Box(-2, 2, (3, 2), np.float32), TWO, {}),
+    "int16": (Box(-20, 20, (3,), np.int16), TWO, {}),
+    "bits": (spaces.MultiBinary([2, 2]), spaces.MultiBinary([2, 2]), {}),
+    "an index": (
+        spaces.Discrete(4, start=-2),
+        spaces.MultiDiscrete([[3, 2], [2, 2]], start=[[1, 2], [0, -1]]),
+        {},
+    ),
+    "indices": (spaces.MultiDiscrete([3, 2], start=[1, 4]), TWO, {}),
+    "every kind of bound": (VECTOR, MIXED, {}),
+    "actions of a shape": (VECTOR, Box(-2, 3, (2, 2), np.float32), {"env__normalize_obs": True}),
+    "channels last": (Box(0, 255, (12, 14, 3), np.uint8), TWO, net("ConvNet", CONV)),
+    "stacked grey images": (
+        Box(0, 255, (12, 14), np.uint8), TWO, {**net("ConvNet", CONV), **STACKED}
+    ),
+    "stacked colour images": (Box(0, 255, (2, 12, 14, 3), np.uint8), TWO, net("ConvNet", CONV)),
+    "images of floats": (Box(0, 1, (12, 14, 3), np.float32), TWO, net("ConvNet", CONV)),
+    "stacked vectors": (VECTOR, TWO, {**STACKED, "env__normalize_obs": True}),
+    "parts": (
+        spaces.Tuple((spaces.Discrete(3, start=1), Box(-1, 1, (2, 2), np.float64))), TWO, STACKED
+    ),
+    "two layers of LSTM": (
+        VECTOR, TWO, net("RecurrentNet", {**RECURRENT, "rnn_num_layers": 2}, cell_type="LSTM")
+    ),
+    "RNN of stacked indices": (
+        spaces.Discrete(4), TWO, {**net("RecurrentNet", RECURRENT, cell_type="RNN"), **STACKED}
+    ),
+    "GELU and norms": (
+        VECTOR,
+        TWO,
+        {"agent__net__layer_norm": True, "agent__net__hid_layers_activation": "gelu"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", ["onnx", "pt2"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_space_and_net_is_exported(kind, suffix, tmp_path, monkeypatch):
+    """The export itself compares, and would refuse a difference."""
+    *both, changes = KINDS[kind]
+    monkeypatch.setitem(
+        gymnasium.registry, "Sampled-v0", EnvSpec("Sampled-v0", lambda: Sampled(*both))
+    )
+    spec = parse(ppo(env__name="Sampled-v0", env__num_envs=2, **changes))
+    with closing(evaluation_env(spec)) as vector:
+        agent = outside(spec, untrained(spec, vector).learner, vector.statistics)
+    assert agent.export(tmp_path / f"policy.{suffix}").values < 1e-5
