@@ -12,7 +12,7 @@ from typing_extensions import override
 from slm_lab.core.errors import LabError
 from slm_lab.core.types import BoolArray, FloatArray, IntArray
 from slm_lab.env.adapter import PolicyAdapter
-from slm_lab.experiment.export.export import export_policy
+from slm_lab.experiment.export.export import export_agent
 from slm_lab.experiment.export.graph_check import Difference
 from slm_lab.experiment.policy import build_policy
 from slm_lab.experiment.saved_run import SavedAgent, SavedRun, Which, find_agent
@@ -52,7 +52,7 @@ class Agent:
 
     @property
     def folder(self) -> Path:
-        """The run folder."""
+        """The run folder, or the file of a shared run."""
         return self._saved.folder
 
     @property
@@ -158,13 +158,13 @@ class Agent:
             np.concatenate([part.episode_length for part in played]),
         )
 
-    def export(self, path: str | Path) -> Difference:
-        """Writes the greedy policy to `path`: ONNX if it ends in .onnx, torch.export for .pt2.
+    def export(self, path: str | Path) -> Difference | None:
+        """Writes it to one file: .onnx (ONNX), .pt2 (torch.export), or .zip (to share and load).
 
-        docs/trained_agents.md describes inputs and outputs. Returns how far the file differed from
-        `act` on observations of `make_env()`. Raises as `export_policy`.
+        docs/trained_agents.md describes them. Returns how far a graph differed from `act` on
+        observations of `make_env()`. Raises as `export_agent`.
         """
-        return export_policy(self._run.spec, self._saved, Path(path))
+        return export_agent(self._run, self._saved, Path(path))
 
     def _resize(self, num: int) -> None:
         remembers = self._adapter.joins_frames or self._actor.is_recurrent
@@ -198,7 +198,8 @@ def load(
 
     Args:
         run: A run folder; its name in `data`, or a unique beginning of it; "latest", the newest run
-            in `data`; FOLDER:tN for a trial of a search, which is its best one by default.
+            in `data`; FOLDER:tN for a trial of a search, which is its best one by default; a shared
+            run, FILE.zip.
         which: "best" or "latest"; by default the best, or the latest if there is no best.
         session: The Session; by default the first that saved an agent.
         seed: Seeds the draws of `act(deterministic=False)`.

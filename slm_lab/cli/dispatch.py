@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -11,6 +11,7 @@ from slm_lab.core.errors import UsageError
 from slm_lab.core.plugins import import_plugins
 from slm_lab.core.process import importing, stop_signals_blocked
 from slm_lab.experiment.mode import Mode, Verb, parse_mode
+from slm_lab.storage.archive import unpacked
 
 if TYPE_CHECKING:
     from slm_lab.experiment.source import RunSource
@@ -24,6 +25,7 @@ class RunOptions:
     """The options of `slm-lab run`; None if omitted."""
 
     spec_file: str
+    """"": that of the run, for eval@RUN and enjoy@RUN."""
     spec_name: str | None
     mode: str
     sets: tuple[str, ...]
@@ -51,8 +53,14 @@ def execute(options: RunOptions) -> int:
     mode = parse_mode(options.mode)
     _reject_unused_options(options, mode)
     plays = mode.verb in PLAYING
-    with sigterm_as_ctrl_c(), ended_in_time() if plays else nullcontext():
+    with (
+        sigterm_as_ctrl_c(),
+        ended_in_time() if plays else nullcontext(),
+        unpacked(mode.run) if plays and mode.run else nullcontext(mode.run) as run,
+    ):
+        mode = replace(mode, run=run)
         with stop_signals_blocked():
+            options = _with_spec(options, run)
             imports = _allowed(options, mode)
             import_plugins(imports)
             with importing():
@@ -74,6 +82,16 @@ def _command(options: RunOptions, verb: Verb) -> Callable[["RunSource"], int]:
     from slm_lab.cli.run import run_spec
 
     return lambda source: run_spec(source, verb)
+
+
+def _with_spec(options: RunOptions, run: str | None) -> RunOptions:
+    """The options with a spec file: the given one, or the run's own."""
+    if options.spec_file or run is None:
+        return options
+    with importing():
+        from slm_lab.storage.run_lookup import find_folder
+
+    return replace(options, spec_file=str(find_folder(run, options.data)[0].spec_file))
 
 
 def _allowed(options: RunOptions, mode: Mode) -> tuple[str, ...]:

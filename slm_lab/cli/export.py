@@ -4,7 +4,7 @@ from pathlib import Path
 
 from slm_lab.cli.screen import console, print_line
 from slm_lab.core.errors import UsageError
-from slm_lab.experiment.export.export import export_policy
+from slm_lab.experiment.export.export import export_agent
 from slm_lab.experiment.saved_run import SavedAgent, SavedRun
 
 
@@ -14,13 +14,14 @@ def export_run(run: SavedRun, agent: SavedAgent, to: str, out: Path | None) -> i
     path = Path(name) if out is None else out
     if path.suffix != f".{to}":
         raise UsageError(f"--out {path}: must end in .{to}")
-    found = export_policy(run.spec, agent, path)
+    found = export_agent(run, agent, path)
     screen = console()
     algorithm, env = run.spec.agent.algorithm.name, run.spec.env.name
-    print_line(
-        screen,
-        f"{algorithm} on {env}, Session {agent.session}, {agent.which} at frame {agent.frame:,}\n"
-        f"{found.observations} observations: largest difference of actions {found.action:.2g}, "
-        f"of values {found.values:.2g}\n{path}",
-    )
+    at = f"Session {agent.session}, {agent.which} at frame {agent.frame:,}"
+    print_line(screen, f"{algorithm} on {env}, {at}")
+    if found is not None:
+        differences = f"actions {found.action:.2g}, of values {found.values:.2g}"
+        count = f"{found.observations} observations"
+        print_line(screen, f"{count}: largest difference of {differences}")
+    print_line(screen, str(path))
     return 0

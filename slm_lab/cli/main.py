@@ -56,7 +56,8 @@ def run(
         typer.Argument(
             help="dev (short and checked), train, train@RUN (resume), search (trials over the "
             "search block), search@RUN (resume), eval@RUN (a table of greedy episodes of the "
-            "saved agents) or enjoy@RUN (show some). RUN is latest or a folder."
+            "saved agents) or enjoy@RUN (show some). RUN is latest, a folder, or FILE.zip. Without "
+            "a file, eval@RUN and enjoy@RUN take the run's own spec."
         ),
     ] = "train",
     sets: Sets = None,
@@ -124,6 +125,8 @@ def run(
 
         if spec_file is None:
             spec_file, spec_name = str(DEMO_FILE), DEMO_NAME
+        elif spec_name is None and spec_file.startswith(("eval@", "enjoy@")):
+            spec_file, mode = "", spec_file
         code = execute(
             RunOptions(
                 spec_file,
@@ -270,8 +273,11 @@ def plot(
 def export(
     run: RunName,
     to: Annotated[
-        Literal["onnx", "pt2"],
-        typer.Option(help="onnx (for any ONNX runtime) or pt2 (a program of torch.export)."),
+        Literal["onnx", "pt2", "zip"],
+        typer.Option(
+            help="onnx (for any ONNX runtime), pt2 (a program of torch.export), or zip (to share "
+            "with users of this lab: eval@FILE.zip)."
+        ),
     ],
     out: Annotated[
         Path | None, typer.Option(help="The file. Default: named after the run, in this folder.")
@@ -282,10 +288,10 @@ def export(
     imports: Imports = None,
     trust: Trust = False,
 ) -> None:
-    """Write the greedy policy of a run to one file, for programs without this lab.
+    """Write the agent of a run to one file: a graph for programs without this lab, or an archive.
 
-    Normalisation and the scale of actions are inside. Before it is kept, the file acts beside the
-    agent.
+    A graph has normalisation and the scale of actions inside, and acts beside the agent before it
+    is kept.
 
     Exit codes: 0 success, 1 the policy cannot be exported, 2 bad input.
     """

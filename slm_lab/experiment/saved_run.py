@@ -1,9 +1,10 @@
 """Read-only access to the spec and the agents of a saved run. Needs no lock of the run."""
 
 import json
+import weakref
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias, final
 
@@ -25,6 +26,7 @@ from slm_lab.spec.load import load_spec
 from slm_lab.spec.schema.algorithm import CrossQSpec
 from slm_lab.spec.schema.net import TorchArcNetSpec
 from slm_lab.spec.schema.spec import Spec
+from slm_lab.storage.archive import unpacked
 from slm_lab.storage.checkpoint import CheckpointStore, reading
 from slm_lab.storage.compatibility import check_fits
 from slm_lab.storage.manifest import Manifest, previous_path, read_manifest
@@ -84,6 +86,8 @@ class SavedRun:
         file = self.run_dir.spec_file
         if self.is_search:
             file = self.run_dir.trial_spec_file(self.trial)
+        self.spec_file = file
+        """The file of the spec."""
         saved = load_spec(file, name, warn=False)
         where, data_dir = self.run_dir.root, source.data_dir
         check_allowed(where, modules_of(saved), source.imports, data_dir)
@@ -190,9 +194,11 @@ class SavedRun:
         if which is None:
             return "best" if "best" in manifest.files else "latest"
         if PARTS[which] not in manifest.files:
+            why = "because no return has been measured; use --which latest"
+            if which == "latest":
+                why = "it is a shared run, which has one agent; omit --which"
             raise UsageError(
-                f"{self.run_dir.root}: Session {session} has no best agent yet, because no return "
-                "has been measured; use --which latest"
+                f"{self.run_dir.root}: Session {session} has no {which} agent yet, {why}"
             )
         return which
 
@@ -206,16 +212,20 @@ def find_agent(
     trust: bool,
 ) -> tuple[SavedRun, SavedAgent]:
     """The run that `find_folder` finds, and an agent of it: see `slm_lab.load`."""
-    run_dir, trial = find_folder(run, data_dir)
-    allowed = imports_for(run_dir, imports, trust, data_dir)
-    import_plugins(allowed)
-    target = str(run_dir.root) if trial is None else f"{run_dir.root}:t{trial}"
-    file = str(run_dir.spec_file)
-    saved = SavedRun(RunSource(file, run=target, data_dir=data_dir, imports=allowed))
-    begun = [each for each in saved.sessions(session) if saved.has_checkpoint(each)]
-    if not begun:
-        raise UsageError(f"{run_dir.root} has no checkpoint yet")
-    return saved, saved.load(begun[0], which)
+    with ExitStack() as kept:
+        folder = kept.enter_context(unpacked(run))
+        run_dir, trial = find_folder(folder, data_dir)
+        allowed = imports_for(run_dir, imports, trust, data_dir)
+        import_plugins(allowed)
+        target = str(run_dir.root) if trial is None else f"{run_dir.root}:t{trial}"
+        file = str(run_dir.spec_file)
+        saved = SavedRun(RunSource(file, run=target, data_dir=data_dir, imports=allowed))
+        begun = [each for each in saved.sessions(session) if saved.has_checkpoint(each)]
+        if not begun:
+            raise UsageError(f"{run_dir.root} has no checkpoint yet")
+        agent = saved.load(begun[0], which)
+        weakref.finalize(saved, kept.pop_all().close)  # a shared run stays unpacked
+    return saved, agent if folder == run else replace(agent, folder=Path(run))
 
 
 def as_trained(spec: Spec, run_format: object) -> Spec:

@@ -37,4 +37,4 @@ def test_the_code_of_a_page_prints_what_the_page_says(page, tmp_path, monkeypatc
         pattern = re.escape(expected).replace("…", ".*")
         assert re.fullmatch(pattern, output.getvalue()), f"{code}\nprinted {output.getvalue()}"
         checked += 1
-    assert checked == 8
+    assert checked == 9
