@@ -14,14 +14,11 @@ def export_run(run: SavedRun, agent: SavedAgent, to: str, out: Path | None) -> i
     path = Path(name) if out is None else out
     if path.suffix != f".{to}":
         raise UsageError(f"--out {path}: must end in .{to}")
-    found = export_agent(run, agent, path)
-    screen = console()
-    algorithm, env = run.spec.agent.algorithm.name, run.spec.env.name
-    at = f"Session {agent.session}, {agent.which} at frame {agent.frame:,}"
-    print_line(screen, f"{algorithm} on {env}, {at}")
+    found, screen = export_agent(run, agent, path), console()
+    kind = f"{run.spec.agent.algorithm.name} on {run.spec.env.name}"
+    at = f"{agent.which} at frame {agent.frame:,}"
+    print_line(screen, f"{kind}, Session {agent.session}, {at}: {path}")
     if found is not None:
-        differences = f"actions {found.action:.2g}, of values {found.values:.2g}"
-        count = f"{found.observations} observations"
-        print_line(screen, f"{count}: largest difference of {differences}")
-    print_line(screen, str(path))
+        gaps = f"actions {found.action:.2g}, of values {found.values:.2g}"
+        print_line(screen, f"{found.observations} observations: largest difference of {gaps}")
     return 0

@@ -8,7 +8,7 @@ import typer
 
 from slm_lab import __version__
 from slm_lab.cli.exit_codes import report_errors, run_guarded
-from slm_lab.cli.options import Data, Imports, OneSession, RunName, Sets, SpecName, Trust, Which
+from slm_lab.cli.options import Imports, Sets, SpecName, Trust
 from slm_lab.cli.spec import app as spec_app
 
 app = typer.Typer(
@@ -271,20 +271,22 @@ def plot(
 
 @app.command()
 def export(
-    run: RunName,
+    run: Annotated[
+        str,
+        typer.Argument(metavar="RUN", help="A folder, its name in --data, latest, or FOLDER:tN."),
+    ],
     to: Annotated[
         Literal["onnx", "pt2", "zip"],
-        typer.Option(
-            help="onnx (for any ONNX runtime), pt2 (a program of torch.export), or zip (to share "
-            "with users of this lab: eval@FILE.zip)."
-        ),
+        typer.Option(help="ONNX, a program of torch.export, or a run to share: eval@FILE.zip."),
     ],
     out: Annotated[
         Path | None, typer.Option(help="The file. Default: named after the run, in this folder.")
     ] = None,
-    which: Which = None,
-    session: OneSession = None,
-    data: Data = Path("data"),
+    which: Annotated[
+        Literal["best", "latest"] | None, typer.Option(help="Default: the best, if there is one.")
+    ] = None,
+    session: Annotated[int | None, typer.Option(min=0, help="Default: the first.")] = None,
+    data: Annotated[Path, typer.Option(help="Folder of run folders.")] = Path("data"),
     imports: Imports = None,
     trust: Trust = False,
 ) -> None:

@@ -1,7 +1,6 @@
 """The policy of a saved agent: an actor, and the conversions around it."""
 
-from dataclasses import dataclass
-from typing import final
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,9 +11,7 @@ from slm_lab.experiment.saved_run import SavedAgent
 from slm_lab.spec.schema.spec import Spec
 
 
-@final
-@dataclass(frozen=True)
-class Policy:
+class Policy(NamedTuple):
     """What acts for a saved agent, outside of training."""
 
     adapter: PolicyAdapter

@@ -14,9 +14,7 @@ from zipfile import ZIP_STORED, BadZipFile, ZipFile
 from slm_lab.core.errors import UsageError
 from slm_lab.core.files import new_file
 
-MAX_BYTES = 2**30
-"""Of all files together."""
-MAX_FILES = 1000
+MAX_BYTES, MAX_FILES = 2**30, 1000
 MAX_INDEX = 2**20
 """Bytes of the list of files."""
 _NAME = re.compile(r"(?:(?:info|model|graph)/)?[\w.-]{1,200}\.(?:json|csv|pt|png|md)")
@@ -42,39 +40,33 @@ def unpacked(run: str) -> Iterator[str]:
 
 
 def _unpack(archive: Path, folder: Path) -> None:
-    with _opened(archive) as file:
-        names = file.namelist()
-        if len(names) > MAX_FILES or len({name.casefold() for name in names}) < len(names):
-            raise ValueError(f"it has more than {MAX_FILES} files, or two of one name")
+    _check(archive)
+    with ZipFile(archive) as file:
+        if len({name.casefold() for name in file.namelist()}) < len(file.namelist()):
+            raise ValueError("it has two files of one name")
         for entry in file.infolist():
-            if not _NAME.fullmatch(entry.filename):
+            kind = stat.S_IFMT(entry.external_attr >> 16)
+            if not _NAME.fullmatch(entry.filename) or kind not in (0, stat.S_IFREG):
                 raise ValueError(f"{entry.filename!r:.80} is no file of a run")
-            if stat.S_IFMT(entry.external_attr >> 16) not in (0, stat.S_IFREG):
-                raise ValueError(f"{entry.filename} is no regular file")
             target = folder / entry.filename
             target.parent.mkdir(parents=True, exist_ok=True)
             with new_file(target) as stream:
                 stream.write(file.read(entry))
             if target.suffix == ".pt":
-                _opened(target).close()  # torch would inflate what is compressed in it
+                _check(target)  # torch would inflate what is compressed in it
 
 
-def _opened(path: Path) -> ZipFile:
-    """The zip file at `path`. Raises ValueError for a compressed or too large one."""
+def _check(path: Path) -> None:
+    """Raises ValueError unless `path` is a zip file of bounded size without compression."""
     with path.open("rb") as stream:
         stream.seek(-min(98, path.stat().st_size), 2)
         tail = stream.read()
-    is_zip64 = tail[56:60] == b"PK\6\7"
-    index = tail[40:48] if is_zip64 else tail[-10:-6]
+    index = tail[40:48] if tail[56:60] == b"PK\6\7" else tail[-10:-6]  # of zip64; of others
     if tail[-22:-18] != b"PK\5\6" or int.from_bytes(index, "little") > MAX_INDEX:
         raise ValueError(f"{path.name} is no zip file, or its list of files is too long")
-    file = ZipFile(path)
-    try:
-        if any(entry.compress_type != ZIP_STORED for entry in file.infolist()):
-            raise ValueError(f"{path.name} has compressed files; the lab writes none")
-        if sum(entry.file_size for entry in file.infolist()) > MAX_BYTES:
-            raise ValueError(f"the files in {path.name} have more than {MAX_BYTES >> 20} MiB")
-    except BaseException:
-        file.close()
-        raise
-    return file
+    with ZipFile(path) as file:
+        entries = file.infolist()
+    if any(entry.compress_type != ZIP_STORED for entry in entries):
+        raise ValueError(f"{path.name} has compressed files; the lab writes none")
+    if len(entries) > MAX_FILES or sum(entry.file_size for entry in entries) > MAX_BYTES:
+        raise ValueError(f"{path.name} has over {MAX_FILES} files, or over {MAX_BYTES >> 20} MiB")

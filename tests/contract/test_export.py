@@ -115,7 +115,7 @@ def test_values_are_the_heads_and_the_largest_difference_is_returned(tmp_path):
     difference = agent.export(tmp_path / "policy.onnx")
     assert difference.action == 0
     assert difference.values < 1e-5
-    assert difference.observations == 300
+    assert difference.observations == 200
     obs = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
     _, run = by_onnxruntime(tmp_path / "policy.onnx")
     values = agent.module(torch.from_numpy(obs))[0].detach().numpy()
@@ -127,9 +127,10 @@ def test_a_file_that_differs_from_the_agent_is_not_written(tmp_path, monkeypatch
     from slm_lab.experiment.export import export
 
     def wrong(graph):
-        content, run = export.pt2_file(graph)
+        content, run = made(graph)
         return content, lambda inputs: [run(inputs)[0], run(inputs)[1] + 1e-3]
 
+    made = export.GRAPHS[".pt2"]
     monkeypatch.setitem(export.GRAPHS, ".pt2", wrong)
     with pytest.raises(LabError, match="the exported values are not the agent's"):
         agent.export(tmp_path / "policy.pt2")
@@ -157,7 +158,7 @@ def test_an_image_that_the_lab_resizes_is_refused(tmp_path):
 
 def test_another_suffix_is_refused(tmp_path):
     agent = agent_of(("PPO", "separate"))
-    with pytest.raises(LabError, match=r"policy\.pth: must end in \.onnx or \.pt2"):
+    with pytest.raises(LabError, match=r"policy\.pth: must end in \.onnx, \.pt2 or \.zip"):
         agent.export(tmp_path / "policy.pth")
 
 

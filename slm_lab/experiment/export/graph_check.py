@@ -1,23 +1,23 @@
 """Plays an exported policy beside the agent, and compares the two."""
 
-from contextlib import ExitStack, closing
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 
 from slm_lab.core.errors import LabError
-from slm_lab.core.types import Array, BoolArray, FloatArray
-from slm_lab.experiment.export.graph_file import Run
+from slm_lab.core.types import Array, FloatArray
 from slm_lab.experiment.export.policy_graph import PolicyGraph
 from slm_lab.experiment.policy import Policy
 
-NUM_ENVS = 3
-STEPS = 100
+Outputs: TypeAlias = Callable[[Mapping[str, Array]], Sequence[Array]]
+"""From the inputs of a file, by name, to its outputs."""
+
+STEPS, COPIES = 200, 3  # in one environment; of each input, since a file was made with two
 TOLERANCE = 1e-5
-"""Of float values and actions, absolute and relative; for scaled actions in units of half their
-range. Other actions must be equal."""
-UNSCALED: FloatArray = np.ones(1)
+"""Of float outputs, absolute and relative; of scaled actions in units of half their range."""
 
 
 class Difference(NamedTuple):
@@ -29,72 +29,61 @@ class Difference(NamedTuple):
     """Their number."""
 
 
-def compare(policy: Policy, graph: PolicyGraph, run: Run) -> Difference:
-    """Plays `STEPS` steps of `NUM_ENVS` environments; the agent acts.
-
-    Raises LabError at the first action or value of `run` that is not the agent's.
-    """
-    policy.actor.begin(NUM_ENVS)
-    inputs = {name: np.repeat(each[:1], NUM_ENVS, 0) for name, each in graph.inputs.items()}
-    starts, largest = np.ones(NUM_ENVS, np.bool_), np.zeros(2)
-    scaling = policy.adapter.conversions.action.scaling
-    scale = UNSCALED if scaling is None else scaling.half_width.clip(1)
-    with ExitStack() as closed_at_the_end:
-        make_env = policy.adapter.make_env
-        envs = [closed_at_the_end.enter_context(closing(make_env())) for _ in range(NUM_ENVS)]
-        observed = [env.reset(seed=seed)[0] for seed, env in enumerate(envs)]
+def compare(policy: Policy, graph: PolicyGraph, outputs_of: Outputs) -> Difference:
+    """Plays `STEPS` steps of the agent. Raises LabError at the first output that is not its own."""
+    adapter, actor, largest = policy.adapter, policy.actor, np.zeros(2)
+    scaling, starts = adapter.conversions.action.scaling, np.ones(1, np.bool_)
+    scales = np.ones(1) if scaling is None else scaling.half_width.clip(1), np.ones(1)
+    inputs = {name: each[:1] for name, each in graph.inputs.items()}
+    with closing(adapter.make_env()) as env:
+        observed, _ = env.reset(seed=0)
         for _ in range(STEPS):
-            obs = np.concatenate([policy.adapter.batch(each).obs for each in observed])
-            inputs = _next_inputs(inputs, obs, starts)
-            expected = _act(policy, obs, starts)
-            outputs = run(inputs)
-            _check_equal("actions", expected[0], outputs[0], scale)
-            _check_equal("values", expected[1], outputs[1])
-            _, alone, *_ = run({name: each[:1] for name, each in inputs.items()})
-            _check_equal("values of a batch of one", expected[1][:1], alone)
-            gaps = [np.abs(expected[i].astype(float) - outputs[i]).max() for i in (0, 1)]
-            largest = np.maximum(largest, gaps)
-            inputs |= dict(zip(list(inputs)[1:], outputs[2:], strict=True))
-            for n, env in enumerate(envs):
-                observed[n], _, terminated, truncated, _ = env.step(expected[0][n])
-                starts[n] = terminated or truncated
-                if starts[n]:
-                    observed[n], _ = env.reset()
-            policy.actor.end_episodes(starts)
-    return Difference(float(largest[0]), float(largest[1]), NUM_ENVS * STEPS)
+            obs = adapter.batch(observed).obs
+            inputs = _next_inputs(inputs, obs, bool(starts[0]))
+            outputs = outputs_of({name: np.repeat(x, COPIES, 0) for name, x in inputs.items()})
+            features = adapter.policy_obs(obs, starts)
+            values = _values(policy, actor.memory_obs(features))
+            action = adapter.env_action(actor.act_greedily(features))
+            gaps = map(_gap, ("actions", "values"), (action, values), outputs, scales)
+            largest = np.maximum(largest, list(gaps))
+            inputs |= zip(("state",), (state[:1] for state in outputs[2:]), strict=False)
+            observed, _, terminated, truncated, _ = env.step(action[0])
+            starts[:] = terminated or truncated
+            if starts[0]:
+                observed, _ = env.reset()
+            actor.end_episodes(starts)
+    return Difference(float(largest[0]), float(largest[1]), STEPS)
 
 
-def _act(policy: Policy, obs: Array, starts: BoolArray) -> tuple[Array, Array]:
-    """The agent's own actions (B, ...), and the first output of its network, (B, P)."""
+def _values(policy: Policy, rows: Array) -> Array:
+    """The first output of the agent's network, (1, P)."""
     module = policy.actor.module
     assert module is not None, "a graph was made of it"
-    features = policy.adapter.policy_obs(obs, starts)
-    rows = torch.from_numpy(policy.actor.memory_obs(features))
     with torch.inference_mode():
-        params = module(rows.to(next(module.parameters()).device))[0].cpu().numpy()
-    return policy.adapter.env_action(policy.actor.act_greedily(features)), params
+        device = next(module.parameters()).device
+        values: Array = module(torch.from_numpy(rows).to(device))[0].cpu().numpy()
+    return values
 
 
-def _next_inputs(inputs: dict[str, Array], obs: Array, starts: BoolArray) -> dict[str, Array]:
-    """What a user of the file passes to it: the newest frames, and the state of the episode."""
-    frames, state = inputs["obs"], inputs.get("state")
-    newest = obs.astype(frames.dtype)
-    if frames.ndim > obs.ndim:
-        moved = np.concatenate([frames[:, 1:], newest[:, None]], 1)
-        moved[starts] = newest[starts, None]
-        newest = moved
-    if state is None:
-        return {"obs": newest}
-    return {"obs": newest, "state": np.where(starts[:, None], np.float32(0), state)}
+def _next_inputs(inputs: Mapping[str, Array], obs: Array, starts: bool) -> dict[str, Array]:
+    """The inputs of a file for the next observation (1, ...): see docs/trained_agents.md."""
+    before = inputs["obs"]
+    newest = obs.astype(before.dtype)
+    if before.ndim > obs.ndim:
+        earlier = np.repeat(newest[:, None], before.shape[1], 1) if starts else before
+        newest = np.concatenate([earlier[:, 1:], newest[:, None]], 1)
+    state = {name: x * np.float32(not starts) for name, x in inputs.items() if name == "state"}
+    return {"obs": newest, **state}
 
 
-def _check_equal(name: str, expected: Array, found: Array, scale: FloatArray = UNSCALED) -> None:
-    """Compares (B, ...); `scale` (K,) multiplies the absolute tolerance of the components."""
-    tolerance = TOLERANCE if expected.dtype.kind == "f" else 0.0
-    same_kind = (found.shape, found.dtype) == (expected.shape, expected.dtype)
-    one, other = (each.reshape(len(each), -1) for each in (found, expected))
-    if not same_kind or not np.allclose(one, other, tolerance, tolerance * scale):
+def _gap(name: str, own: Array, found: Array, scale: FloatArray) -> float:
+    """The largest difference of a row (1, ...) of the agent to (COPIES, ...) of the file."""
+    flat, expected = found.reshape(COPIES, -1), own.reshape(1, -1)
+    tolerance = TOLERANCE if own.dtype.kind == "f" else 0.0
+    is_close = np.allclose(flat, expected, tolerance, tolerance * scale)
+    if not is_close or (found.shape[1:], found.dtype) != (own.shape[1:], own.dtype):
         raise LabError(
-            f"the exported {name} are not the agent's, {found[:1].tolist()} instead of "
-            f"{expected[:1].tolist()}; nothing was written. Please report this policy"
+            f"the exported {name} are not the agent's, {found[0].tolist()} instead of "
+            f"{own[0].tolist()}; nothing was written. Please report this policy"
         )
+    return float(np.abs(flat.astype(float) - expected).max())
