@@ -9,18 +9,15 @@ import numpy as np
 from torch import nn
 from typing_extensions import override
 
-from slm_lab.agent.algorithm.algorithm import AgentSeeds
-from slm_lab.agent.build import build_agent
-from slm_lab.core.errors import LabError, UsageError
-from slm_lab.core.plugins import import_plugins
+from slm_lab.core.errors import LabError
 from slm_lab.core.types import BoolArray, FloatArray, IntArray
 from slm_lab.env.adapter import PolicyAdapter
-from slm_lab.experiment.saved_run import SavedAgent, SavedRun, Which
-from slm_lab.experiment.source import RunSource
-from slm_lab.experiment.trust import imports_for
+from slm_lab.experiment.export.export import export_agent
+from slm_lab.experiment.export.graph_check import Difference
+from slm_lab.experiment.policy import build_policy
+from slm_lab.experiment.saved_run import SavedAgent, SavedRun, Which, find_agent
 from slm_lab.session.torch_setup import arithmetic
 from slm_lab.spec.schema.spec import Spec
-from slm_lab.storage.run_lookup import find_folder
 
 
 class Episodes(NamedTuple):
@@ -56,19 +53,14 @@ class Agent:
         """The agent `saved` of `run`; random draws depend on `seed`. Raises LabError."""
         self._run = run
         self._saved = saved
-        spec = run.spec.agent.model_copy(update={"memory": None})
-        self._adapter = PolicyAdapter(run.spec.env)
-        spaces = self._adapter.observation_space, self._adapter.action_space
-        draws = (int(draw) for draw in np.random.SeedSequence(seed).generate_state(3))
-        self._agent = build_agent(spec, *spaces, 1, AgentSeeds(*draws))
-        saved.load_into(self._agent.learner.flats, self._adapter.statistics)
-        self._agent.actor.version = 1  # trained: no random warm-up
+        policy = build_policy(run.spec, saved, seed)
+        self._adapter, self._actor = policy.adapter, policy.actor
         self._starts = np.ones(1, np.bool_)
         self._num: int | None = None
 
     @property
     def folder(self) -> Path:
-        """The run folder."""
+        """The run folder, or the file of a shared run."""
         return self._saved.folder
 
     @property
@@ -99,7 +91,7 @@ class Agent:
         of the distribution of actions, (B, P): logits, or means and ln σ, or Q-values. Raises
         LabError for the Random agent, which has no network.
         """
-        module = self._agent.actor.module
+        module = self._actor.module
         if module is None:
             raise LabError(f"{self._run.spec.agent.algorithm.name} has no network")
         return module
@@ -136,12 +128,11 @@ class Agent:
         raw, is_single = self._adapter.batch(obs)
         if len(raw) != self._num:
             self._resize(len(raw))
-        actor = self._agent.actor
         inputs = self._adapter.policy_obs(raw, self._starts)
         if deterministic:
-            action = actor.act_greedily(inputs)
+            action = self._actor.act_greedily(inputs)
         else:
-            action = actor.act(inputs, self._saved.frame).action
+            action = self._actor.act(inputs, self._saved.frame).action
         self._starts = self._none
         converted = self._adapter.env_action(action)
         return converted[0] if is_single else converted
@@ -163,7 +154,7 @@ class Agent:
                 f"done has the shape {mask.shape}; the last batch had {self._num} observations"
             )
         self._starts = self._starts | mask
-        self._agent.actor.end_episodes(mask)
+        self._actor.end_episodes(mask)
 
     def evaluate(self, episodes: int = 100) -> Episodes:
         """Plays fresh greedy episodes, as `slm-lab run … eval@RUN` does, and returns them all."""
@@ -176,8 +167,16 @@ class Agent:
             np.concatenate([part.episode_length for part in played]),
         )
 
+    def export(self, path: str | Path) -> Difference | None:
+        """Writes it to one file: .onnx (ONNX), .pt2 (torch.export), or .zip (to share and load).
+
+        docs/trained_agents.md describes them. Returns how far a graph differed from `act` on
+        observations of `make_env()`. Raises as `export_agent`.
+        """
+        return export_agent(self._run, self._saved, Path(path))
+
     def _resize(self, num: int) -> None:
-        remembers = self._adapter.joins_frames or self._agent.actor.is_recurrent
+        remembers = self._adapter.joins_frames or self._actor.is_recurrent
         if self._num is not None and remembers:
             raise ValueError(
                 f"{num} observations after {self._num}: this policy remembers its episodes; call "
@@ -185,7 +184,7 @@ class Agent:
             )
         self._num = num
         self._starts, self._none = np.ones(num, np.bool_), np.zeros(num, np.bool_)
-        self._agent.actor.begin(num)
+        self._actor.begin(num)
 
     @override
     def __repr__(self) -> str:
@@ -211,7 +210,8 @@ def load(
 
     Args:
         run: A run folder; its name in `data`, or a unique beginning of it; "latest", the newest run
-            in `data`; FOLDER:tN for a trial of a search, which is its best one by default.
+            in `data`; FOLDER:tN for a trial of a search, which is its best one by default; a shared
+            run, FILE.zip.
         which: "best" or "latest"; by default the best, or the latest if there is no best.
         session: The Session; by default the first that saved an agent.
         seed: Seeds the draws of `act(deterministic=False)`.
@@ -224,14 +224,5 @@ def load(
         UsageError: There is no such run or agent, or the run names modules that are not allowed.
         CheckpointError: The agent's file is damaged.
     """
-    run_dir, trial = find_folder(str(run), Path(data))
-    allowed = imports_for(run_dir, imports, trust, Path(data))
-    import_plugins(allowed)
-    target = str(run_dir.root) if trial is None else f"{run_dir.root}:t{trial}"
-    file = str(run_dir.spec_file)
-    source = RunSource(file, run=target, data_dir=Path(data), imports=allowed)
-    saved = SavedRun(source)
-    begun = [each for each in saved.sessions(session) if saved.has_checkpoint(each)]
-    if not begun:
-        raise UsageError(f"{run_dir.root} has no checkpoint yet")
-    return Agent(saved, saved.load(begun[0], which), seed)
+    saved, agent = find_agent(str(run), which, session, Path(data), imports, trust)
+    return Agent(saved, agent, seed)

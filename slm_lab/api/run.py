@@ -1,7 +1,9 @@
 """A run folder in Python."""
 
 import json
+import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, final
@@ -17,6 +19,7 @@ from slm_lab.api.started import Started
 from slm_lab.experiment.plot.runs import FoundTrial, find_trials
 from slm_lab.experiment.search.outcomes import chosen_trial
 from slm_lab.metrics.reader import Rows
+from slm_lab.storage.archive import unpacked
 from slm_lab.storage.intact import read_saved_rows
 from slm_lab.storage.run_lookup import find_folder
 
@@ -127,12 +130,16 @@ def load_run(run: str | Path, *, data: str | Path = "data") -> Run:
     Raises:
         UsageError: There is no such run.
     """
-    run_dir, number = find_folder(str(run), Path(data))
-    trial = chosen_trial(run_dir, number)
-    for found in find_trials(str(run_dir.root), Path(data)):
-        if found.trial == trial:
-            return Run(found, Path(data))
-    raise AssertionError(f"{run_dir.root} has no spec of its trial t{trial}")
+    with ExitStack() as kept:
+        folder = kept.enter_context(unpacked(str(run)))
+        run_dir, number = find_folder(folder, Path(data))
+        trial = chosen_trial(run_dir, number)
+        for found in find_trials(str(run_dir.root), Path(data)):
+            if found.trial == trial:
+                opened = Run(found, Path(data))
+                weakref.finalize(opened, kept.pop_all().close)  # a shared run stays unpacked
+                return opened
+        raise AssertionError(f"{run_dir.root} has no spec of its trial t{trial}")
 
 
 def _table(by_session: dict[int, Rows]) -> "pd.DataFrame":

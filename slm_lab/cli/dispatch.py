@@ -13,6 +13,7 @@ from slm_lab.core.errors import UsageError
 from slm_lab.core.plugins import import_plugins
 from slm_lab.core.process import importing, stop_signals_blocked
 from slm_lab.experiment.mode import Mode, Verb, Words, parse_words
+from slm_lab.storage.archive import unpacked
 
 if TYPE_CHECKING:
     from slm_lab.experiment.source import RunSource
@@ -54,10 +55,14 @@ def execute(options: RunOptions, caller: Caller) -> int:
     words = parse_words(options.words)
     verb = words.mode.verb
     _reject_unused_options(options, words.mode)
-    plays = verb in PLAYING
-    with sigterm_as_ctrl_c(), ended_in_time() if plays else nullcontext():
+    plays, named = verb in PLAYING, words.mode.run
+    with (
+        sigterm_as_ctrl_c(),
+        ended_in_time() if plays else nullcontext(),
+        unpacked(named) if plays and named else nullcontext(named) as run,
+    ):
         with stop_signals_blocked():
-            source = _source(options, words)
+            source = _source(options, words._replace(mode=Mode(verb, run)))
             import_plugins(source.imports)
             with importing():
                 command = _command(options, verb, caller)

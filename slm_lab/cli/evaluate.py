@@ -40,7 +40,7 @@ def evaluate(source: RunSource, options: RunOptions) -> int:
     agents = [saved.load(session, options.which) for session in begun or sessions]
     _introduce(console, "evaluating", saved, agents, options.which)
     for session in sorted({*sessions} - {*begun}):
-        print_line(console, Text(f"Session {session} has no checkpoint yet: left out", "yellow"))
+        print_line(console, Text(f"Session {session} has no saved agent: left out", "yellow"))
     count = options.episodes or EVAL_EPISODES
     results = [(agent, _play(console, saved, agent, count)) for agent in agents]
     console.print(_table(results))

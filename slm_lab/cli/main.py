@@ -55,7 +55,8 @@ def run(
             help="Default: train. Or dev (short and checked), train@RUN (resume), search (trials "
             "over the search block), search@RUN (resume), eval@RUN (a table of greedy episodes of "
             "the saved agents) or enjoy@RUN (show some). RUN is a folder, a beginning of its name, "
-            "the name of a spec (its latest run), latest or latest~2."
+            "the name of a spec (its latest run), latest or latest~2; eval@ and enjoy@ also take "
+            "FILE.zip."
         ),
     ] = None,
     sets: Sets = None,
@@ -347,6 +348,43 @@ def tidy(
         from slm_lab.cli.runs import tidy_runs
 
         code = tidy_runs(data, dev, failed, older, yes)
+    raise typer.Exit(code)
+
+
+@app.command()
+def export(
+    run: Annotated[
+        str,
+        typer.Argument(metavar="RUN", help="A folder, its name in --data, latest, or FOLDER:tN."),
+    ],
+    to: Annotated[
+        Literal["onnx", "pt2", "zip"],
+        typer.Option(help="ONNX, a program of torch.export, or a run to share: eval@FILE.zip."),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="The file. Default: named after the run, in this folder.")
+    ] = None,
+    which: Annotated[
+        Literal["best", "latest"] | None, typer.Option(help="Default: the best, if there is one.")
+    ] = None,
+    session: Annotated[int | None, typer.Option(min=0, help="Default: the first.")] = None,
+    data: Annotated[Path, typer.Option(help="Folder of run folders.")] = Path("data"),
+    imports: Imports = None,
+    trust: Trust = False,
+) -> None:
+    """Write the agent of a run to one file: a graph for programs without this lab, or an archive.
+
+    A graph has normalisation and the scale of actions inside, and acts beside the agent before it
+    is kept.
+
+    Exit codes: 0 success, 1 the policy cannot be exported, 2 bad input.
+    """
+    with report_errors():
+        from slm_lab.cli.export import export_run
+        from slm_lab.experiment.saved_run import find_agent
+
+        found = find_agent(run, which, session, data, imports or (), trust)
+        code = export_run(*found, to, out)
     raise typer.Exit(code)
 
 

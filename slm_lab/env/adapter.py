@@ -38,11 +38,13 @@ class PolicyAdapter:
         self._spec = spec
         env, conversions = make_one(spec)
         self._parts: Space | None = env.parts if isinstance(env, FlatObservation) else None
-        self._flat_space: Space = env.observation_space
-        self.env_observation_space: Space = self._parts or self._flat_space
+        self.flat_space: Space = env.observation_space
+        """The space of one row of a `Batch`."""
+        self.env_observation_space: Space = self._parts or self.flat_space
         self.env_action_space: Space = env.action_space
         env.close()
-        self._conversions = conversions
+        self.conversions = conversions
+        """What is between the two."""
         self.observation_space = conversions.observation_space
         self.action_space = conversions.action.space
         self.statistics: FloatArray = conversions.statistics
@@ -52,7 +54,7 @@ class PolicyAdapter:
     @property
     def joins_frames(self) -> bool:
         """Whether an observation of the policy contains earlier frames of the episode."""
-        return self._conversions.joiner is not None
+        return self.conversions.joiner is not None
 
     def make_env(self) -> Env:
         """One environment as the spec makes it: its arguments, time limit and game settings.
@@ -71,7 +73,7 @@ class PolicyAdapter:
         if self._parts is not None:
             return self._flat_batch(self._parts, obs)
         array = np.asarray(obs)
-        shape = self._flat_space.shape or ()
+        shape = self.flat_space.shape or ()
         if array.shape == shape:
             return Batch(array[None], True)
         if array.shape[1:] == shape and array.ndim == len(shape) + 1 and len(array):
@@ -93,7 +95,7 @@ class PolicyAdapter:
     def policy_obs(self, obs: Array, starts: BoolArray) -> Array:
         """Observations (B, ...) of a `Batch` as the policy takes them; `starts` (B,) marks those
         that begin an episode."""
-        conversions = self._conversions
+        conversions = self.conversions
         frames = conversions.observation.convert(obs)
         if conversions.normalizer is not None:
             frames = conversions.normalizer.normalize(frames)
@@ -109,7 +111,7 @@ class PolicyAdapter:
 
     def env_action(self, action: Array) -> Array:
         """The policy's actions (B, ...) as environments take them, (B, *shape of an action)."""
-        return self._conversions.action.convert(action)
+        return self.conversions.action.convert(action)
 
 
 def _rows(parts: Space, obs: Any) -> Sequence[Any]:

@@ -1,21 +1,23 @@
 """Read-only access to the spec and the agents of a saved run. Needs no lock of the run."""
 
 import json
-from collections.abc import Generator, Iterator, Mapping
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+import weakref
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias, final
 
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.core.errors import CheckpointError, Problem, SpecError, UsageError
+from slm_lab.core.plugins import import_plugins
 from slm_lab.core.types import FloatArray, StateDict
 from slm_lab.env.simulators.film import Film
 from slm_lab.env.vector_env import FinishedEpisodes
 from slm_lab.experiment.resume import differences
 from slm_lab.experiment.search.outcomes import chosen_trial
 from slm_lab.experiment.source import RunSource
-from slm_lab.experiment.trust import check_allowed, modules_of
+from slm_lab.experiment.trust import check_allowed, imports_for, modules_of
 from slm_lab.session.evaluator import Evaluator, load_snapshot, snapshot_of
 from slm_lab.session.play_episodes import even_num_envs
 from slm_lab.session.seeding import session_seeds
@@ -23,12 +25,13 @@ from slm_lab.spec.load import load_spec
 from slm_lab.spec.schema.algorithm import CrossQSpec
 from slm_lab.spec.schema.net import TorchArcNetSpec
 from slm_lab.spec.schema.spec import Spec
+from slm_lab.storage.archive import unpacked
 from slm_lab.storage.checkpoint import CheckpointStore, reading
 from slm_lab.storage.compatibility import check_fits
 from slm_lab.storage.manifest import Manifest, previous_path, read_manifest
 from slm_lab.storage.origin import typed_settings
 from slm_lab.storage.run_dir import SessionPaths, origin_of
-from slm_lab.storage.run_lookup import find_saved, recorded_seed
+from slm_lab.storage.run_lookup import find_folder, find_saved, recorded_seed
 
 Which: TypeAlias = Literal["best", "latest"]
 
@@ -82,6 +85,8 @@ class SavedRun:
         file = self.run_dir.spec_file
         if self.is_search:
             file = self.run_dir.trial_spec_file(self.trial)
+        self.spec_file = file
+        """The file of the spec."""
         saved = load_spec(file, name, warn=False)
         where, data_dir = self.run_dir.root, source.data_dir
         check_allowed(where, modules_of(saved), source.imports, data_dir)
@@ -188,11 +193,38 @@ class SavedRun:
         if which is None:
             return "best" if "best" in manifest.files else "latest"
         if PARTS[which] not in manifest.files:
+            why = "because no return has been measured; use --which latest"
+            if which == "latest":
+                why = "it is a shared run, which has one agent; omit --which"
             raise UsageError(
-                f"{self.run_dir.root}: Session {session} has no best agent yet, because no return "
-                "has been measured; use --which latest"
+                f"{self.run_dir.root}: Session {session} has no {which} agent yet, {why}"
             )
         return which
+
+
+def find_agent(
+    run: str,
+    which: Which | None,
+    session: int | None,
+    data_dir: Path,
+    imports: Sequence[str],
+    trust: bool,
+) -> tuple[SavedRun, SavedAgent]:
+    """The run that `find_folder` finds, and an agent of it: see `slm_lab.load`."""
+    with ExitStack() as kept:
+        folder = kept.enter_context(unpacked(run))
+        run_dir, trial = find_folder(folder, data_dir)
+        allowed = imports_for(run_dir, imports, trust, data_dir)
+        import_plugins(allowed)
+        target = str(run_dir.root) if trial is None else f"{run_dir.root}:t{trial}"
+        file = str(run_dir.spec_file)
+        saved = SavedRun(RunSource(file, run=target, data_dir=data_dir, imports=allowed))
+        begun = [each for each in saved.sessions(session) if saved.has_checkpoint(each)]
+        if not begun:
+            raise UsageError(f"{run_dir.root} has no checkpoint yet")
+        agent = saved.load(begun[0], which)
+        weakref.finalize(saved, kept.pop_all().close)  # a shared run stays unpacked
+    return saved, agent if folder == run else replace(agent, folder=Path(run))
 
 
 def as_trained(spec: Spec, run_format: object) -> Spec:

@@ -18,22 +18,32 @@ SEED, STEPS, N = 3, 60, 2
 CASES = [case for case in cases(ALGORITHM_ROWS) if case.values[0][0] != "Random"]
 
 
-@pytest.fixture
-def spec(case):
+def small_spec(case):
+    """The spec of a row, with N environments."""
     name, variant = case
     spec = ALGORITHM_ROWS[name][variant].spec
     env = spec.env.model_copy(update={"num_envs": N, "vectorization_mode": "sync"})
     return spec.model_copy(update={"env": env})
 
 
-@pytest.fixture
-def vector(spec):
+def evaluation_env(spec):
     """The environments of an evaluation, with moments that change every observation."""
     env = make_env(spec.env, SEED, training=False)
     for block in env.moments:
         size = (block.stop - block.start - 1) // 2
         moments = [[9.0], np.linspace(0.1, 0.4, size), np.linspace(2, 30, size)]
         env.statistics[block] = np.concatenate(moments)
+    return env
+
+
+@pytest.fixture
+def spec(case):
+    return small_spec(case)
+
+
+@pytest.fixture
+def vector(spec):
+    env = evaluation_env(spec)
     yield env
     env.close()
 

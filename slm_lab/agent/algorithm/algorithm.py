@@ -12,6 +12,7 @@ from torch import nn
 
 from slm_lab.agent.algorithm.correction import VTrace
 from slm_lab.agent.batch import Act
+from slm_lab.agent.distribution.family import DistributionFamily
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.optimizer import TrainState
 from slm_lab.agent.recurrent_state import RecurrentLayout
@@ -34,6 +35,11 @@ class Actor(ABC):
     def module(self) -> nn.Module | None:
         """The policy's network, whose first output has the parameters of the distribution of
         actions; None if there is no network."""
+        return None
+
+    @property
+    def family(self) -> DistributionFamily | None:
+        """The distribution of actions, from the first output of `module`; None without one."""
         return None
 
     @property

@@ -84,6 +84,11 @@ class PolicyActor(Actor):
 
     @property
     @override
+    def family(self) -> DistributionFamily:
+        return self._family
+
+    @property
+    @override
     def is_recurrent(self) -> bool:
         return self._recurrent is not None
 

@@ -95,7 +95,7 @@ class MLPNet(nn.Module, ArrayNet):
     def forward(self, obs: Tensor) -> tuple[Tensor, ...]:
         """(B, D) to one (B, head_dim) per head."""
         obs = as_floats(obs)
-        if self._kernel is None:
+        if self._kernel is None or torch.compiler.is_exporting():  # no graph records NumPy's tanh
             outputs = self._layer_by_layer(obs)
         elif torch.is_grad_enabled():
             outputs = MLPFunction.apply(  # type: ignore[no-untyped-call]

@@ -79,7 +79,10 @@ class RecurrentNet(nn.Module, ArrayNet):
         """(B, D + H + 1) to one (B, head_dim) per head.
 
         While it learns with burn-in, B is a multiple of L: each L rows are a replayed sequence.
+        While it is exported it is `step`.
         """
+        if torch.compiler.is_exporting():
+            return self.step(rows)
         x = self.body.features(rows[:, : self._obs_size])
         state, starts = rows[:, self._state_at], rows[:, -1] != 0
         if self.burn_in and torch.is_grad_enabled():
@@ -89,15 +92,18 @@ class RecurrentNet(nn.Module, ArrayNet):
 
     @override
     def forward_array(self, obs: Array) -> tuple[FloatArray, ...]:
-        """Outputs for rows that each start a sequence, and the state (B, H) after each."""
+        """`step` by NumPy."""
         with torch.inference_mode():
             device = next(self.cell.parameters()).device
-            rows = torch.from_numpy(obs).to(device)
-            hidden = self._as_hidden(rows[:, self._state_at])
-            x = self.body.features(rows[:, : self._obs_size])
-            features, hidden = self._unroll(x, [1] * len(rows), hidden)
-            outputs = (*self.tail.forward(features), self._as_state(hidden))
+            outputs = self.step(torch.from_numpy(obs).to(device))
             return tuple(output.cpu().numpy() for output in outputs)
+
+    def step(self, rows: Tensor) -> tuple[Tensor, ...]:
+        """Outputs for rows that each start a sequence, and the state (B, H) after each."""
+        hidden = self._as_hidden(rows[:, self._state_at])
+        x = self.body.features(rows[:, : self._obs_size])
+        features, hidden = self.cell(x.unsqueeze(1), hidden)
+        return (*self.tail.forward(features.squeeze(1)), self._as_state(hidden))
 
     def _burnt_in(self, x: Tensor, state: Tensor, starts: Tensor) -> Tensor:
         """The output of the last recurrent layer, (B, W), over sequences of L rows. The first rows
@@ -144,7 +150,8 @@ class RecurrentNet(nn.Module, ArrayNet):
     def _as_hidden(self, state: Tensor) -> Any:
         """(S, H) to the cell's input: (layers, S, W), or a pair of them for an LSTM."""
         layers, size = self._sizes
-        parts = state.reshape(len(state), -1, layers, size).permute(1, 2, 0, 3).contiguous()
+        gates = self.state_size // (layers * size)
+        parts = state.reshape(-1, gates, layers, size).permute(1, 2, 0, 3).contiguous()
         return (parts[0], parts[1]) if len(parts) == 2 else parts[0]
 
     def _as_state(self, hidden: Any) -> Tensor:

@@ -1,13 +1,22 @@
 """Converts an agent's actions to an environment's. Only this module scales actions."""
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import Space, spaces
 
 from slm_lab.core.errors import Problem, SpecError
-from slm_lab.core.types import Array
+from slm_lab.core.types import Array, FloatArray
+
+
+class Scaling(NamedTuple):
+    """a → clip(a · half_width + middle, low, high), each (A,) float64."""
+
+    half_width: FloatArray
+    middle: FloatArray
+    low: FloatArray
+    high: FloatArray
 
 
 class ActionConverter:
@@ -21,55 +30,57 @@ class ActionConverter:
     """The agent's action space, of one environment."""
 
     def __init__(self, raw_space: Space[Any], env_name: str) -> None:
-        self._scales = False
-        self._start: Array | None = None  # the first discrete action; None: 0
+        self.scaling: Scaling | None = None
+        """Of a Box; None for other spaces."""
+        self.start: Array | None = None
+        """The first discrete action; None: 0."""
         if isinstance(raw_space, spaces.Box) and np.issubdtype(raw_space.dtype, np.floating):
-            self._scales = True
-            self._scale_from(raw_space)
+            self.scaling = self._scale_from(raw_space)
         elif isinstance(raw_space, spaces.Discrete):
-            self._start = _unless_zero(np.asarray(raw_space.start))
+            self.start = _unless_zero(np.asarray(raw_space.start))
             self.space = spaces.Discrete(int(raw_space.n))
         elif isinstance(raw_space, spaces.MultiDiscrete):
-            self._start = _unless_zero(raw_space.start.ravel())
+            self.start = _unless_zero(raw_space.start.ravel())
             self.space = spaces.MultiDiscrete(raw_space.nvec.ravel().astype(np.int64))
         elif isinstance(raw_space, spaces.MultiBinary):
             self.space = spaces.MultiBinary(math.prod(raw_space.shape))
         else:
             raise SpecError("env", [_unsupported(raw_space, env_name)])
-        self._shape: tuple[int, ...] = raw_space.shape or ()
-        self._dtype = raw_space.dtype
+        self.shape: tuple[int, ...] = raw_space.shape or ()
+        """Of one action of the environment."""
+        self.dtype = raw_space.dtype
 
-    def _scale_from(self, raw_space: spaces.Box) -> None:
+    def _scale_from(self, raw_space: spaces.Box) -> Scaling:
         low = raw_space.low.ravel().astype(np.float64)
         high = raw_space.high.ravel().astype(np.float64)
         bounded = np.isfinite(low) & np.isfinite(high)
-        self._low, self._high = low, high
         # Finite values for unbounded components avoid inf − inf.
         finite_low, finite_high = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0)
-        self._middle = (finite_low + finite_high) / 2
-        self._half_width = (finite_high - finite_low) / 2
         self.space = spaces.Box(
             np.where(bounded, -1.0, low).astype(np.float32),
             np.where(bounded, 1.0, high).astype(np.float32),
             dtype=np.float32,
         )
+        middle, half_width = (finite_low + finite_high) / 2, (finite_high - finite_low) / 2
+        return Scaling(half_width, middle, low, high)
 
     def convert(self, action: Array) -> Array:
         """Actions (N,) or (N, A) → actions of the N environments, (N, *shape) of the raw dtype."""
-        if self._scales:
-            action = self._scale(action)
-        elif self._start is not None:
-            action = action + self._start
-        if action.shape[1:] != self._shape:
-            action = action.reshape(len(action), *self._shape)
-        return action.astype(self._dtype, copy=False)
+        if self.scaling is not None:
+            action = _scaled(action, self.scaling)
+        elif self.start is not None:
+            action = action + self.start
+        if action.shape[1:] != self.shape:
+            action = action.reshape(len(action), *self.shape)
+        return action.astype(self.dtype, copy=False)
 
-    def _scale(self, action: Array) -> Array:
-        raw = action * self._half_width
-        raw += self._middle
-        np.maximum(raw, self._low, out=raw)
-        np.minimum(raw, self._high, out=raw)
-        return raw
+
+def _scaled(action: Array, scaling: Scaling) -> Array:
+    raw = action * scaling.half_width
+    raw += scaling.middle
+    np.maximum(raw, scaling.low, out=raw)
+    np.minimum(raw, scaling.high, out=raw)
+    return raw
 
 
 def _unless_zero(start: Array) -> Array | None:

@@ -39,23 +39,24 @@ class ImageConverter:
     def __init__(self, raw_space: spaces.Box, size: tuple[int, ...] | None) -> None:
         shape = raw_space.shape
         self._ndim = len(shape)
-        self._channels_last = self._ndim == 4 or (self._ndim == 3 and channels_are_last(shape))
+        self.channels_last = self._ndim == 4 or (self._ndim == 3 and channels_are_last(shape))
         channels, height, width = self._first(np.empty((1, *shape), np.uint8)).shape[1:]
-        self._size = None if size is None or size == (width, height) else (size[0], size[1])
-        if self._size is not None:
-            width, height = self._size
+        self.size = None if size is None or size == (width, height) else (size[0], size[1])
+        """(width, height) after resizing; None: as they are."""
+        if self.size is not None:
+            width, height = self.size
         low, high = raw_space.low.min(), raw_space.high.max()
         self.space = spaces.Box(low, high, (channels, height, width), np.uint8)
 
     def convert(self, images: Array) -> Array:
         """Images (B, …) in the layout of the environment → (B, C, H, W)."""
         images = self._first(images)
-        return images if self._size is None else self._resized(images, self._size)
+        return images if self.size is None else self._resized(images, self.size)
 
     def _first(self, images: Array) -> Array:
         if self._ndim == 2:
             return images[:, None]
-        if self._channels_last:
+        if self.channels_last:
             images = np.ascontiguousarray(np.moveaxis(images, -1, -3))
         return images.reshape(len(images), -1, *images.shape[-2:])
 

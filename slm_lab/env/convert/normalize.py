@@ -86,25 +86,25 @@ class ObservationNormalizer:
     """
 
     def __init__(self, statistics: RunningStatistics, clip: float | None) -> None:
-        self._statistics = statistics
-        self._clip = clip
+        self.statistics = statistics
+        self.clip = clip
 
     def space(self, space: Space[Any]) -> spaces.Box:
         """The space of normalised observations of `space`."""
-        bound = np.inf if self._clip is None else self._clip
+        bound = np.inf if self.clip is None else self.clip
         return spaces.Box(-bound, bound, space.shape, np.float32)
 
     def update(self, obs: Array) -> None:
         """Adds the observations (B, ...) to the statistics."""
-        self._statistics.update(obs.reshape(len(obs), -1))
+        self.statistics.update(obs.reshape(len(obs), -1))
 
     def normalize(self, obs: Array) -> Array:
         """The observations (B, ...), joined or single, normalised in float64."""
-        flat = obs.reshape(-1, self._statistics.size) - self._statistics.mean
-        flat /= self._statistics.deviation()
-        if self._clip is not None:
-            np.minimum(flat, self._clip, out=flat)
-            np.maximum(flat, -self._clip, out=flat)
+        flat = obs.reshape(-1, self.statistics.size) - self.statistics.mean
+        flat /= self.statistics.deviation()
+        if self.clip is not None:
+            np.minimum(flat, self.clip, out=flat)
+            np.maximum(flat, -self.clip, out=flat)
         return flat.astype(np.float32).reshape(obs.shape)
 
 

@@ -28,12 +28,15 @@ class ObservationConverter:
     def __init__(
         self, raw_space: Space[Any], env_name: str, image_size: tuple[int, ...] | None = None
     ) -> None:
-        self._first_column: Array | None = None  # the start of each component's one-hot
+        self.first_column: Array | None = None
+        """What takes each component to its column of the one-hots; None: there are none."""
         self._image: ImageConverter | None = None
-        self._channels_last = False
+        self.channels_last = False
+        """Whether observations (..., C) become (C, ...)."""
         if isinstance(raw_space, spaces.Box) and is_image(raw_space):
             self._image = ImageConverter(raw_space, image_size)
             self.space = self._image.space
+            self.channels_last = self._image.channels_last
         elif image_size is not None:
             raise SpecError("env", [_no_image(raw_space, image_size)])
         elif isinstance(raw_space, spaces.Box):
@@ -43,31 +46,36 @@ class ObservationConverter:
             self.space = self._arranged(spaces.Box(0.0, 1.0, raw_space.shape, np.float32))
         elif isinstance(raw_space, spaces.Discrete | spaces.MultiDiscrete):
             start, sizes = _discrete_parts(raw_space)
-            self._first_column = np.cumsum(sizes) - sizes - start
+            self.first_column = np.cumsum(sizes) - sizes - start
             self.space = spaces.Box(0.0, 1.0, (int(sizes.sum()),), np.float32)
         else:
             raise SpecError("env", [unsupported(raw_space, env_name)])
         self._dtype = self.space.dtype
         self._shape = None if self.space.shape == raw_space.shape else self.space.shape
 
+    @property
+    def resizes(self) -> bool:
+        """Whether it resizes images."""
+        return self._image is not None and self._image.size is not None
+
     def convert(self, raw_obs: Array) -> Array:
         """Raw observations of B environments → (B, ...), in the shape and type of `space`."""
         if self._image is not None:
             return self._image.convert(raw_obs)
-        if self._first_column is None:
+        if self.first_column is None:
             obs = raw_obs.astype(self._dtype, copy=False)
-            if self._channels_last:
+            if self.channels_last:
                 return np.ascontiguousarray(np.moveaxis(obs, -1, 1))
             return obs if self._shape is None else obs.reshape(len(obs), *self._shape)
-        columns = raw_obs.reshape(len(raw_obs), -1) + self._first_column
+        columns = raw_obs.reshape(len(raw_obs), -1) + self.first_column
         one_hot = np.zeros((len(raw_obs), *(self.space.shape or ())), np.float32)
         np.put_along_axis(one_hot, columns, 1.0, axis=1)
         return one_hot
 
     def _arranged(self, box: spaces.Box) -> spaces.Box:
         """The box with the axes that nets expect."""
-        self._channels_last = len(box.shape) == 3 and channels_are_last(box.shape)
-        if not self._channels_last:
+        self.channels_last = len(box.shape) == 3 and channels_are_last(box.shape)
+        if not self.channels_last:
             return _no_matrix(box)
         assert box.dtype is not None
         low, high = (np.moveaxis(bound, -1, 0) for bound in (box.low, box.high))

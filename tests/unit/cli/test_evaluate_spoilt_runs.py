@@ -64,7 +64,7 @@ def test_sessions_without_a_checkpoint_are_left_out_and_named(copy):
     done = lab(copy, "eval@latest", "--episodes", "2")
     assert done.exit_code == 0
     assert [row[0] for row in table(done.output)] == ["0"]
-    assert "Session 1 has no checkpoint yet: left out" in done.output
+    assert "Session 1 has no saved agent: left out" in done.output
     assert lab(copy, "eval@latest", "--session", "1").exit_code == 2
 
 

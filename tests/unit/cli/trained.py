@@ -21,11 +21,11 @@ RANDOM = {
 }
 
 
-def trained(folder, spec):
+def trained(folder, spec, mode="train"):
     """The folder with a run of the spec; the file `out` has what the run printed."""
     write_spec(folder, spec)
     (folder / "data").mkdir()
-    done = call_here(command(folder, "train"), folder)
+    done = call_here(command(folder, mode), folder)
     assert (done.code, done.err) == (0, "")
     (folder / "out").write_text(done.out)
     return folder

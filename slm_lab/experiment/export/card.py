@@ -1,0 +1,60 @@
+"""The page that describes a shared agent, in Markdown."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from slm_lab.analysis.statistics import bootstrap_interval
+from slm_lab.core.text import significant
+from slm_lab.experiment.saved_run import SavedAgent, SavedRun
+from slm_lab.experiment.trust import named_by
+from slm_lab.storage.run_dir import RunDir, origin_of
+
+
+def card(run: SavedRun, saved: SavedAgent, folder: Path, file: str) -> str:
+    """The page of the run in `folder`, which is shared as `file`."""
+    spec, origin = run.spec, origin_of(run.run_dir.spec_file)
+    name, algorithm, env = spec.name, spec.agent.algorithm.name, spec.env.name
+    imports = "".join(f" --import {each}" for each in named_by(folder.glob("*_spec.json")))
+    versions = [f"{package} {version}" for package, version in origin.get("packages", {}).items()]
+    files = {s: RunDir(folder, name).session(0, s).metrics for s in spec.meta.writers}
+    metrics = {s: json.loads(file.read_text()) for s, file in files.items() if file.is_file()}
+    returns = {s: each["final_return"] for s, each in metrics.items()}
+    rows = [f"| {s} | {significant(value)} |" for s, value in returns.items()]
+    known = np.array([value for value in returns.values() if value is not None] or [np.nan])
+    ends = bootstrap_interval(known, lambda x: x.mean(0), np.random.default_rng(0))
+    numbers = (None if np.isnan(x) else float(x) for x in (known.mean(), *ends))
+    mean, low, high = map(significant, numbers)
+    return f"""---
+library_name: slm-lab
+tags: {json.dumps(["reinforcement-learning", algorithm, env])}
+---
+# {name}: {algorithm} on {env}
+
+An agent of [SLM Lab](https://github.com/kengz/SLM-Lab): Session {saved.session}, saved at frame
+{saved.frame:,} of {spec.env.max_frame:,}.
+
+## Use it
+
+```bash
+slm-lab run enjoy@{file} --render{imports}
+python -c "import slm_lab; print(slm_lab.load('{file}').evaluate(10))"
+```
+
+## How it was trained
+
+The archive holds the whole spec, the rows of the training and its graph.
+`slm-lab run {name}_spec.json {name} train` repeats it, with the root seed {run.root_seed}.
+Commit {origin.get("git_sha")}; Python {origin.get("python")}, {", ".join(versions)}.
+
+## Returns
+
+The mean return of the last 5 % of the training, by Session. Their seeds derive from the root seed.
+
+| Session | final return |
+|---|---|
+{chr(10).join(rows)}
+
+Mean {mean}, 95 % bootstrap interval {low} to {high}.
+"""

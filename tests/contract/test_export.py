@@ -1,0 +1,237 @@
+"""An exported policy acts as the agent does, for every row of the table."""
+
+from contextlib import closing
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
+
+from slm_lab.api.agent import Agent
+from slm_lab.core.errors import LabError
+from tests.contract.parts_table import CONV, RECURRENT
+from tests.contract.table import net
+from tests.contract.test_act import CASES, batched, evaluation_env, outside, small_spec, untrained
+from tests.support import parse, ppo
+
+pytest.importorskip("onnxruntime", reason="needs the extra export")
+pytest.importorskip("onnxscript", reason="needs the extra export")
+
+N, STEPS = 2, 40
+QUICK = {
+    "PPO-continuous", "PPO-multi_discrete", "PPO-dict_obs", "PPO-recurrent_shared_lstm",
+    "DQN-normalized_stacked", "DoubleDQN-images", "CrossQ-continuous", "SoftActorCritic-continuous",
+}  # fmt: skip
+"""One of each kind of observation, action and net. The others are slow."""
+ONNX_CASES = [
+    case if case.id in QUICK else pytest.param(*case.values, id=case.id, marks=pytest.mark.slow)
+    for case in CASES
+]
+PT2_CASES = [case for case in CASES if case.id in ("PPO-continuous", "PPO-recurrent")]
+
+
+def agent_of(case) -> Agent:
+    """An agent outside the lab, with weights and moments that matter."""
+    spec = small_spec(case)
+    with closing(evaluation_env(spec)) as vector:
+        return outside(spec, untrained(spec, vector).learner, vector.statistics)
+
+
+def by_onnxruntime(path):
+    """From inputs to outputs, both by name."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path)
+    names = [each.name for each in session.get_outputs()]
+    shapes = {each.name: each.shape[1:] for each in session.get_inputs()}
+    return shapes, lambda inputs: dict(zip(names, session.run(None, inputs), strict=True))
+
+
+def by_torch(path):
+    module = torch.export.load(path).module()
+    names = ["action", "values", "next_state"]
+
+    def run(inputs):
+        outputs = module(*map(torch.from_numpy, inputs.values()))
+        return dict(zip(names, (each.numpy() for each in outputs), strict=False))
+
+    return {"state": (6,)}, run
+
+
+def check_file(agent, path, open_file):
+    """Plays by the file alone, as its user does; the agent must act the same."""
+    agent.export(path)
+    shapes, run = open_file(path)
+    stacked = agent.spec.env.frame_op_len if agent.spec.env.frame_op else 0
+    adapter = agent._adapter
+    envs = [agent.make_env() for _ in range(N)]
+    raw = [env.reset(seed=seed)[0] for seed, env in enumerate(envs)]
+    frames, state = [[] for _ in range(N)], np.zeros((N, *shapes.get("state", (0,))), np.float32)
+    for _ in range(STEPS):
+        obs = adapter.batch(batched(raw)).obs.astype(adapter.flat_space.dtype)
+        inputs = {"obs": obs}
+        if stacked:
+            for seen, newest in zip(frames, obs, strict=True):
+                seen[:] = [*(seen or [newest] * stacked)[1:], newest]
+            inputs = {"obs": np.stack([np.stack(seen) for seen in frames])}
+        if "recurrent" in str(path):
+            inputs["state"] = state
+        outputs = run(inputs)
+        expected = agent.act(batched(raw))
+        if expected.dtype.kind == "f":
+            np.testing.assert_allclose(outputs["action"], expected, 1e-5, 1e-5)
+        else:
+            np.testing.assert_array_equal(outputs["action"], expected)
+        assert outputs["action"].dtype == expected.dtype
+        done = np.zeros(N, bool)
+        for n, env in enumerate(envs):
+            raw[n], _, terminated, truncated, _ = env.step(outputs["action"][n])
+            done[n] = terminated or truncated
+            if done[n]:
+                raw[n], _ = env.reset()
+                frames[n].clear()
+        state = np.where(done[:, None], np.float32(0), outputs.get("next_state", state))
+        agent.reset(done)
+    for env in envs:
+        env.close()
+
+
+@pytest.mark.parametrize("case", ONNX_CASES)
+def test_an_onnx_file_acts_as_the_agent(case, tmp_path):
+    path = tmp_path / f"{case[1]}.onnx"
+    check_file(agent_of(case), path, by_onnxruntime)
+    assert [each.name for each in tmp_path.iterdir()] == [path.name], "one file"
+
+
+@pytest.mark.parametrize("case", PT2_CASES)
+def test_a_pt2_file_acts_as_the_agent(case, tmp_path):
+    check_file(agent_of(case), tmp_path / f"{case[1]}.pt2", by_torch)
+
+
+def test_values_are_the_heads_and_the_largest_difference_is_returned(tmp_path):
+    agent = agent_of(("PPO", "separate"))
+    difference = agent.export(tmp_path / "policy.onnx")
+    assert difference.action == 0
+    assert difference.values < 1e-5
+    assert difference.observations == 200
+    obs = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
+    _, run = by_onnxruntime(tmp_path / "policy.onnx")
+    values = agent.module(torch.from_numpy(obs))[0].detach().numpy()
+    np.testing.assert_allclose(run({"obs": obs})["values"], values, 1e-5, 1e-5)
+
+
+def test_a_file_that_differs_from_the_agent_is_not_written(tmp_path, monkeypatch):
+    agent = agent_of(("PPO", "separate"))
+    from slm_lab.experiment.export import export
+
+    def wrong(graph):
+        content, run = made(graph)
+        return content, lambda inputs: [run(inputs)[0], run(inputs)[1] + 1e-3]
+
+    made = export.GRAPHS[".pt2"]
+    monkeypatch.setitem(export.GRAPHS, ".pt2", wrong)
+    with pytest.raises(LabError, match="the exported values are not the agent's"):
+        agent.export(tmp_path / "policy.pt2")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_export_leaves_the_agents_episode_alone(tmp_path):
+    agent, untouched = agent_of(("PPO", "recurrent")), agent_of(("PPO", "recurrent"))
+    obs = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
+    for step, each in enumerate(obs):
+        if step == 10:
+            agent.export(tmp_path / "policy.pt2")
+        assert agent.act(each) == untouched.act(each)
+
+
+def test_an_image_that_the_lab_resizes_is_refused(tmp_path):
+    spec = small_spec(("PPO", "images"))
+    env = spec.env.model_copy(update={"image_downsize": (11, 11)})
+    spec = spec.model_copy(update={"env": env})
+    with closing(evaluation_env(spec)) as vector:
+        agent = outside(spec, untrained(spec, vector).learner, vector.statistics)
+    with pytest.raises(LabError, match="image_downsize: an image that Pillow resizes"):
+        agent.export(tmp_path / "policy.onnx")
+
+
+def test_another_suffix_is_refused(tmp_path):
+    agent = agent_of(("PPO", "separate"))
+    with pytest.raises(LabError, match=r"policy\.pth: must end in \.onnx, \.pt2 or \.zip"):
+        agent.export(tmp_path / "policy.pth")
+
+
+class Sampled(gymnasium.Env):
+    """An environment of any spaces, with random observations."""
+
+    def __init__(self, observation_space, action_space):
+        self.observation_space, self.action_space = observation_space, action_space
+        self.t = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.observation_space.seed(seed)
+        self.t = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        assert np.asarray(action).dtype == self.action_space.dtype
+        self.t += 1
+        return self.observation_space.sample(), 1.0, self.t >= 7, False, {}
+
+
+Box, TWO, VECTOR = spaces.Box, spaces.Discrete(2), spaces.Box(-2, 2, (3,), np.float32)
+STACKED = {"env__frame_op": "concat", "env__frame_op_len": 3}
+MIXED = Box(np.array([-np.inf, -2, 0, -1e3]), np.array([np.inf, 5, np.inf, 1e3]), dtype=np.float64)
+KINDS = {
+    "float64, actions from 5": (Box(-2, 2, (3,), np.float64), spaces.Discrete(4, start=5), {}),
+    "a number": (Box(-2, 2, (), np.float32), TWO, {}),
+    "a matrix": (Box(-2, 2, (3, 2), np.float32), TWO, {}),
+    "int16": (Box(-20, 20, (3,), np.int16), TWO, {}),
+    "bits": (spaces.MultiBinary([2, 2]), spaces.MultiBinary([2, 2]), {}),
+    "an index": (
+        spaces.Discrete(4, start=-2),
+        spaces.MultiDiscrete([[3, 2], [2, 2]], start=[[1, 2], [0, -1]]),
+        {},
+    ),
+    "indices": (spaces.MultiDiscrete([3, 2], start=[1, 4]), TWO, {}),
+    "every kind of bound": (VECTOR, MIXED, {}),
+    "actions of a shape": (VECTOR, Box(-2, 3, (2, 2), np.float32), {"env__normalize_obs": True}),
+    "channels last": (Box(0, 255, (12, 14, 3), np.uint8), TWO, net("ConvNet", CONV)),
+    "stacked grey images": (
+        Box(0, 255, (12, 14), np.uint8), TWO, {**net("ConvNet", CONV), **STACKED}
+    ),
+    "stacked colour images": (Box(0, 255, (2, 12, 14, 3), np.uint8), TWO, net("ConvNet", CONV)),
+    "images of floats": (Box(0, 1, (12, 14, 3), np.float32), TWO, net("ConvNet", CONV)),
+    "stacked vectors": (VECTOR, TWO, {**STACKED, "env__normalize_obs": True}),
+    "parts": (
+        spaces.Tuple((spaces.Discrete(3, start=1), Box(-1, 1, (2, 2), np.float64))), TWO, STACKED
+    ),
+    "two layers of LSTM": (
+        VECTOR, TWO, net("RecurrentNet", {**RECURRENT, "rnn_num_layers": 2}, cell_type="LSTM")
+    ),
+    "RNN of stacked indices": (
+        spaces.Discrete(4), TWO, {**net("RecurrentNet", RECURRENT, cell_type="RNN"), **STACKED}
+    ),
+    "GELU and norms": (
+        VECTOR,
+        TWO,
+        {"agent__net__layer_norm": True, "agent__net__hid_layers_activation": "gelu"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", ["onnx", "pt2"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_space_and_net_is_exported(kind, suffix, tmp_path, monkeypatch):
+    """The export itself compares, and would refuse a difference."""
+    *both, changes = KINDS[kind]
+    monkeypatch.setitem(
+        gymnasium.registry, "Sampled-v0", EnvSpec("Sampled-v0", lambda: Sampled(*both))
+    )
+    spec = parse(ppo(env__name="Sampled-v0", env__num_envs=2, **changes))
+    with closing(evaluation_env(spec)) as vector:
+        agent = outside(spec, untrained(spec, vector).learner, vector.statistics)
+    assert agent.export(tmp_path / f"policy.{suffix}").values < 1e-5

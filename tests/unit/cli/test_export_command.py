@@ -1,0 +1,97 @@
+"""`slm-lab export`, and the example that plays what it writes."""
+
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from slm_lab.cli.main import app
+from tests.contract.test_act import evaluation_env, outside, small_spec, untrained
+from tests.faults.lab import run_folder
+from tests.unit.cli.trained import fingerprint
+
+pytest.importorskip("onnxruntime", reason="needs the extra export")
+pytest.importorskip("onnxscript", reason="needs the extra export")
+
+EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "play_onnx.py"
+
+
+def export(*args):
+    return CliRunner().invoke(app, ["export", *map(str, args)], catch_exceptions=False)
+
+
+def play(*args):
+    """What the example prints. It can import neither torch nor the lab."""
+    code = (
+        "import runpy, sys\n"
+        "sys.modules |= {'torch': None, 'slm_lab': None}\n"
+        "runpy.run_path(sys.argv.pop(1), run_name='__main__')\n"
+    )
+    words = [sys.executable, "-c", code, str(EXAMPLE), *map(str, args)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+    return done.stdout.splitlines()
+
+
+def test_the_file_of_a_run_is_named_after_it_and_plays_its_environment(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    before = fingerprint(run)
+    done = export(run_folder(run), "--to", "onnx", "--session", "1", "--which", "latest")
+    assert done.exit_code == 0
+    first, second = done.output.splitlines()
+    name = first.removeprefix("PPO on CartPole-v1, Session 1, latest at frame 500: ")
+    assert second.startswith("200 observations: largest difference of actions 0, of values ")
+    assert name == f"{run_folder(run).name}_s1_latest_500.onnx"
+    assert [each.name for each in tmp_path.iterdir()] == [name]
+    assert fingerprint(run) == before
+    assert len(play(name, "CartPole-v1", 2)) == 2
+
+
+def test_a_good_policy_scores_500_with_onnxruntime_alone(tmp_path):
+    """The weights are set by hand: it pushes to the side to which the pole falls."""
+    spec = small_spec(("PPO", "separate"))
+    with closing(evaluation_env(spec)) as vector:
+        inside = untrained(spec, vector)
+        with torch.no_grad():
+            for parameter in inside.actor.module.parameters():
+                parameter.zero_()
+            net = inside.actor.module.net
+            net.hidden[0].weight[0] = torch.tensor([0.02, 0.1, 1.0, 0.5])
+            net.heads[0].weight[:, 0] = torch.tensor([-1.0, 1.0])
+        outside(spec, inside.learner, vector.statistics).export(tmp_path / "good.onnx")
+    assert play(tmp_path / "good.onnx", "CartPole-v1", 5) == [
+        f"episode {number}: return 500" for number in range(1, 6)
+    ]
+
+
+def test_the_example_is_short():
+    assert len(EXAMPLE.read_text().splitlines()) <= 30
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--out", "policy.bin"], "--out policy.bin: must end in .onnx"),
+        (["--session", "7"], "--session 7: the run has the Sessions 0 to 1"),
+    ],
+)
+def test_bad_input_is_one_line(run, args, message):
+    done = export(run_folder(run), "--to", "onnx", *args)
+    assert (done.exit_code, done.stderr.strip()) == (2, message)
+
+
+def test_an_agent_without_a_network_is_refused(random_run):
+    done = export(run_folder(random_run), "--to", "onnx")
+    assert (done.exit_code, done.stderr.strip()) == (
+        1, "an agent without a network cannot be exported"
+    )  # fmt: skip
+
+
+def test_a_missing_extra_is_named(run, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    done = export(run_folder(run), "--to", "onnx")
+    assert done.exit_code == 2
+    assert done.stderr.strip() == 'onnx is not installed; run: pip install "slm-lab[export]"'

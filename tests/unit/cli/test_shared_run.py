@@ -1,0 +1,179 @@
+"""A run as one file: what it holds, and that it plays anywhere as the run itself does."""
+
+import io
+import json
+import socket
+import zipfile
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import slm_lab
+from slm_lab.cli.main import app
+from slm_lab.core.errors import UsageError
+from tests.faults.lab import NAME, run_folder
+from tests.support import made_once, ppo
+from tests.unit.cli.trained import lab, table, trained
+
+
+def invoke(*args):
+    return CliRunner().invoke(app, [*map(str, args)], env={"COLUMNS": "80"}, catch_exceptions=False)
+
+
+@pytest.fixture(scope="session")
+def shared(run, tmp_path_factory):
+    """The archive of a run, alone in a folder."""
+    path = tmp_path_factory.mktemp("shared") / "pole.zip"
+    assert invoke("export", run_folder(run), "--to", "zip", "--out", path).exit_code == 0
+    return path
+
+
+@pytest.fixture
+def elsewhere(shared, tmp_path, monkeypatch):
+    """A working directory without runs and specs."""
+    monkeypatch.chdir(tmp_path)
+    return shared
+
+
+def repacked(path, target, change):
+    """A copy of the archive with one file changed: `change` gets name and content."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(path) as source, zipfile.ZipFile(content, "w") as copy:
+        for name in source.namelist():
+            copy.writestr(name, change(name, source.read(name)))
+    target.write_bytes(content.getvalue())
+    return target
+
+
+def test_it_is_evaluated_and_enjoyed_without_a_spec_file(elsewhere, run):
+    done = invoke("run", f"eval@{elsewhere}", "--episodes", 20)
+    assert done.exit_code == 0
+    (row,) = table(done.output)
+    assert row == table(lab(run, "eval@latest", "--episodes", "20").output)[0]
+    assert "Session 1 has no saved agent: left out" in done.output
+    done = invoke("run", f"enjoy@{elsewhere}", "--episodes", 2)
+    assert done.exit_code == 0
+    assert "episode 2: return " in done.output
+
+
+def test_a_run_folder_is_evaluated_without_a_spec_file_too(run):
+    done = invoke("run", "eval@latest", "--episodes", 20, "--data", run / "data")
+    assert table(done.output) == table(lab(run, "eval@latest", "--episodes", "20").output)
+
+
+def test_it_is_loaded_and_acts_as_the_run(elsewhere, run, tmp_path):
+    agent, own = slm_lab.load(elsewhere), slm_lab.load(run_folder(run))
+    obs = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
+    np.testing.assert_array_equal(agent.act(obs), own.act(obs))
+    np.testing.assert_array_equal(agent.evaluate(4).returns, own.evaluate(4).returns)
+    assert agent.folder == elsewhere
+    agent.export(tmp_path / "again.zip")
+    assert slm_lab.load(tmp_path / "again.zip").frame == own.frame
+
+
+def test_its_rows_metrics_and_spec_are_read(elsewhere, run):
+    shared, own = slm_lab.load_run(elsewhere), slm_lab.load_run(run_folder(run))
+    assert shared.rows.equals(own.rows)
+    assert shared.eval_rows.equals(own.eval_rows)
+    assert (shared.metrics, shared.spec) == (own.metrics, own.spec)
+    assert "small on CartPole-v1" in shared.plot().layout.title.text
+    folder = shared.folder
+    assert folder.is_dir()
+    del shared
+    assert not folder.exists()
+
+
+def test_the_card_says_what_it_is_and_how_to_use_it(shared, run):
+    with zipfile.ZipFile(shared) as archive:
+        card = archive.read("README.md").decode()
+    metrics = slm_lab.load_run(run_folder(run)).metrics
+    for words in (
+        "# small: PPO on CartPole-v1",
+        "slm-lab run enjoy@pole.zip --render",
+        "slm_lab.load('pole.zip')",
+        f"Mean {metrics['final_return']:.3g}",
+        "95 % bootstrap interval",
+        "with the root seed 0",
+    ):
+        assert words in card
+    assert card.count("\n| ") == 3, "a row of each Session"
+
+
+def test_it_says_nothing_about_the_machine(shared, run):
+    words = [str(run).encode(), socket.gethostname().encode(), b'"machine"', b'"command"']
+    with zipfile.ZipFile(shared) as archive:
+        for name in archive.namelist():
+            content = archive.read(name)
+            assert [word for word in words if word in content] == [], name
+
+
+@pytest.mark.parametrize("how", ["import", "environment"])
+def test_modules_that_it_names_are_not_imported(how, shared, tmp_path, monkeypatch, capsys):
+    (tmp_path / "payload.py").write_text("raise SystemExit('it ran')")
+    monkeypatch.chdir(tmp_path)
+
+    def naming(name, content):
+        if not name.endswith("_spec.json"):
+            return content
+        spec = json.loads(content)
+        if how == "import":
+            spec["_run"]["imports"] = ["payload"]
+        else:
+            spec[NAME]["env"]["name"] = "payload:CartPole-v1"
+        return json.dumps(spec)
+
+    evil = repacked(shared, tmp_path / "evil.zip", naming)
+    for done in (invoke("run", f"eval@{evil}"), invoke("export", evil, "--to", "onnx")):
+        assert done.exit_code == 2
+        assert "names code that would be run: the module payload" in done.stderr
+    with pytest.raises(UsageError, match="the module payload"):
+        slm_lab.load(evil)
+    slm_lab.load_run(evil)
+    with pytest.raises(UsageError, match="it ran"):
+        slm_lab.load(evil, imports=["payload"])
+
+
+def test_changed_weights_are_refused(shared, tmp_path):
+    def damaged(name, content):
+        return content[:-1] + b"x" if name.endswith(".json") and "latest" in name else content
+
+    done = invoke("run", f"eval@{repacked(shared, tmp_path / 'bad.zip', damaged)}")
+    assert done.exit_code == 1
+    assert "cannot read the checkpoint" in done.stderr
+    assert "Traceback" not in done.output
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--which", "latest"], "it is a shared run, which has one agent; omit --which"),
+        (["--session", "1"], "Session 1 has no checkpoint yet"),
+    ],
+)
+def test_what_it_does_not_hold_is_one_line(elsewhere, args, message):
+    done = invoke("run", f"eval@{elsewhere}", *args)
+    assert done.exit_code == 2
+    assert message in done.stderr
+
+
+def test_a_missing_file_is_no_run(elsewhere):
+    done = invoke("run", "eval@missing.zip")
+    assert (done.exit_code, done.stderr.strip()) == (
+        2, "there is no run folder missing.zip, here or in data"
+    )  # fmt: skip
+
+
+def test_a_trial_of_a_search_is_shared_as_a_run(tmp_path_factory, tmp_path):
+    spec = ppo(env__max_frame=300, meta__max_trial=2)
+    spec["search"] = {"agent.algorithm.gamma__choice": [0.9, 0.99]}
+    root = run_folder(
+        made_once(tmp_path_factory, "searched", lambda folder: trained(folder, spec, "search"))
+    )
+    path = tmp_path / "trial.zip"
+    assert invoke("export", f"{root}:t1", "--to", "zip", "--out", path).exit_code == 0
+    own, agent = slm_lab.load(f"{root}:t1"), slm_lab.load(path)
+    assert agent.spec.agent.algorithm.gamma == own.spec.agent.algorithm.gamma
+    obs = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
+    np.testing.assert_array_equal(agent.act(obs), own.act(obs))
+    assert slm_lab.load_run(path).rows.equals(slm_lab.load_run(f"{root}:t1").rows)
