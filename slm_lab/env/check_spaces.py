@@ -53,6 +53,8 @@ def _problems_with_spaces(agent: AgentSpec, spec: EnvSpec) -> list[Problem]:
 
 
 def _known_actions(entry: GymnasiumSpec, spec: EnvSpec) -> Actions | None:
+    if spec.wrappers:
+        return None
     if _is_of(entry, MUJOCO):
         return Actions("box", has_low=True, has_high=True)
     if is_atari(entry) and not spec.kwargs.get("continuous", False):

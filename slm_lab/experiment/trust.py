@@ -1,10 +1,11 @@
 """Modules named in a run folder are imported only with the user's permission.
 
 A run folder may come from anywhere, and importing a module runs its code. A run folder names the
-modules of the run's `--import` options, and those of its environments ("module:Id-v0"). The resume
-command that a run prints has an `--import` for each.
+modules of the run's `--import` options, and those of its environments ("module:Id-v0") and of their
+wrappers ("module:Class"). The resume command that a run prints has an `--import` for each.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,13 @@ from slm_lab.spec.schema.spec import Spec
 from slm_lab.spec.search import dimensions
 from slm_lab.storage.run_dir import FOLDERS, RUN_BLOCK, RunDir
 
+_WRAPPER = re.compile(r"env\.wrappers\.\d+(\.name)?")
+"""The path of a wrapper, or of its name."""
+
 
 def modules_of(spec: Spec) -> tuple[str, ...]:
-    """The modules named by a spec's environment, and by the environments it searches over."""
-    return _modules([spec.env.name, *_searched(spec.search)])
+    """The modules of a spec's environment and wrappers, and of those that it searches over."""
+    return _modules([*spec.env.code_names, *_searched(spec.search)])
 
 
 def modules_at(points: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
@@ -140,17 +144,23 @@ def _modules(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _searched(search: object) -> Iterator[str]:
-    """The names of the environments in a search block."""
+    """The names of the environments and wrappers in a search block."""
     for dimension in dimensions(search) if isinstance(search, Mapping) else ():
         for value in dimension.args if isinstance(dimension.args, list) else ():
             yield from _names(dimension.path, value)
 
 
 def _names(path: str, value: object) -> Iterator[str]:
-    """The name of an environment, if `value` sets one at the dotted path."""
+    """The names of an environment and its wrappers, as far as `value` sets them at the path."""
     if path == "env" and isinstance(value, Mapping):
-        value = value.get("name")
-    if path in ("env", "env.name") and isinstance(value, str):
+        for key in ("name", "wrappers"):
+            yield from _names(f"env.{key}", value.get(key))
+    elif path == "env.wrappers" and isinstance(value, list):
+        for index, entry in enumerate(value):
+            yield from _names(f"env.wrappers.{index}", entry)
+    elif _WRAPPER.fullmatch(path) and isinstance(value, Mapping):
+        yield from _names(path, value.get("name"))
+    elif isinstance(value, str) and (path == "env.name" or _WRAPPER.fullmatch(path)):
         yield value
 
 

@@ -1,5 +1,6 @@
 """`env`: the environment, the number of copies, and conversions of observations and rewards."""
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
@@ -9,6 +10,7 @@ from pydantic import (
     GetJsonSchemaHandler,
     ModelWrapValidatorHandler,
     SerializerFunctionWrapHandler,
+    WithJsonSchema,
     model_serializer,
     model_validator,
 )
@@ -18,7 +20,7 @@ from typing_extensions import override
 
 from slm_lab.spec.schema import bounds
 from slm_lab.spec.schema.block import Block, key_error, spec_error
-from slm_lab.spec.schema.fields import Int, IntList, SignOrNumber
+from slm_lab.spec.schema.fields import AnyList, Int, IntList, SignOrNumber
 
 
 def _width_and_height(size: tuple[int, ...]) -> tuple[int, ...]:
@@ -28,6 +30,25 @@ def _width_and_height(size: tuple[int, ...]) -> tuple[int, ...]:
 
 
 ImageSize: TypeAlias = Annotated[IntList, AfterValidator(_width_and_height), bounds.PIXELS]
+
+
+WRAPPER_NAME = re.compile(r"[\w.]+:[\w.]+")
+
+
+def _named_wrappers(entries: tuple[Any, ...]) -> tuple[Any, ...]:
+    for entry in entries:
+        name = entry.get("name") if isinstance(entry, Mapping) else entry
+        if not isinstance(name, str) or not WRAPPER_NAME.fullmatch(name):
+            form = 'each entry must be "package.module:Class", or a block with this as its name'
+            raise spec_error(f"{form} and the arguments beside it")
+    return entries
+
+
+Wrappers: TypeAlias = Annotated[
+    AnyList,
+    AfterValidator(_named_wrappers),
+    WithJsonSchema({"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "object"}]}}),
+]
 
 
 class EnvSpec(Block):
@@ -77,6 +98,11 @@ class EnvSpec(Block):
         "gymnasium",
         description="library that steps the environment; envpool replaces a native vector version",
     )
+    wrappers: Wrappers = Field(
+        (),
+        description='wrappers of each single environment, the innermost first: "module:Class", or '
+        "a block with this name and the arguments",
+    )
     kwargs: dict[str, Any] = Field(
         {}, description="arguments of the environment; in a file, any other key of env"
     )
@@ -99,6 +125,34 @@ class EnvSpec(Block):
             message = "is missing: frame_op needs the number of observations to join"
             raise key_error("frame_op_len", message)
         return self
+
+    @model_validator(mode="after")
+    def _can_be_made_one_by_one(self) -> Self:
+        key = self.single_only
+        if key is not None and self.vectorization_mode == "native":
+            message = f"native vector versions cannot be used with {key}; use sync, async or null"
+            raise key_error("vectorization_mode", message, "native")
+        if key is not None and (self.backend, self.vectorization_mode) == ("envpool", None):
+            raise key_error("backend", f'cannot be used with {key}; use "gymnasium"', "envpool")
+        return self
+
+    @property
+    def single_only(self) -> str | None:
+        """The key for which environments must be made one by one; None if there is none."""
+        return "wrappers" if self.wrappers else None
+
+    @property
+    def wrapped_by(self) -> tuple[tuple[str, dict[str, Any]], ...]:
+        """The name and the arguments of each wrapper, the innermost first."""
+        blocks = [{"name": w} if isinstance(w, str) else w for w in self.wrappers]
+        return tuple(
+            (block["name"], {key: block[key] for key in block if key != "name"}) for block in blocks
+        )
+
+    @property
+    def code_names(self) -> tuple[str, ...]:
+        """The names that may have modules in them: the environment's and its wrappers'."""
+        return (self.name, *(name for name, _ in self.wrapped_by))
 
     @model_serializer(mode="wrap")
     def _flat(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
