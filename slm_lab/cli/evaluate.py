@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 
+import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
@@ -43,7 +44,7 @@ def evaluate(source: RunSource, options: RunOptions) -> int:
         print_line(console, Text(f"Session {session} has no checkpoint yet: left out", "yellow"))
     count = options.episodes or EVAL_EPISODES
     results = [(agent, _play(console, saved, agent, count)) for agent in agents]
-    console.print(_table(results))
+    console.print(_table(results, saved.spec.env.info_keys))
     return 0
 
 
@@ -179,7 +180,9 @@ def _introduce(
             print_line(console, Text(note, "yellow"))
 
 
-def _table(results: Sequence[tuple[SavedAgent, FinishedEpisodes]]) -> Table:
+def _table(
+    results: Sequence[tuple[SavedAgent, FinishedEpisodes]], info_keys: Sequence[str]
+) -> Table:
     """Returns and lengths: a row per Session, and a row for all trained agents together."""
     table = Table(
         title="Episode returns",
@@ -189,7 +192,8 @@ def _table(results: Sequence[tuple[SavedAgent, FinishedEpisodes]]) -> Table:
         pad_edge=False,
         padding=(0, 1, 0, 0),  # nine columns of large numbers in a terminal of 80
     )
-    for name in ("Session", "agent", "frame", "episodes", "mean", "std", "min", "max", "length"):
+    names = ("Session", "agent", "frame", "episodes", "mean", "std", "min", "max", "length")
+    for name in (*names, *info_keys):
         table.add_column(name, justify="left" if name == "agent" else "right", no_wrap=True)
     for agent, episodes in results:
         table.add_row(str(agent.session), agent.which, f"{agent.frame:,}", *_numbers(episodes))
@@ -202,11 +206,14 @@ def _table(results: Sequence[tuple[SavedAgent, FinishedEpisodes]]) -> Table:
 
 
 def _numbers(episodes: FinishedEpisodes) -> list[str]:
-    """Count; mean, population standard deviation, min and max of the returns; mean length."""
+    """Count; mean, population standard deviation, min and max of the returns; mean length; mean of
+    each number of `info`."""
     returns = episodes.episode_return
+    known = [numbers[~np.isnan(numbers)] for numbers in episodes.info.T]
     summary = (returns.mean(), returns.std(), returns.min(), returns.max())
     return [
         f"{len(returns):,}",
         *(significant(value) for value in summary),
         significant(float(episodes.episode_length.mean())),
+        *(significant(float(each.mean())) if len(each) else "–" for each in known),
     ]

@@ -29,7 +29,7 @@ from slm_lab.env.simulators.mujoco import log_mujoco_warnings
 from slm_lab.env.vector.autoreset import NATIVE_PARTS, choose_mode, make_async, make_native
 from slm_lab.env.vector.envpool import THREAD_KEYS, is_pooled, make_pooled, make_pooled_game
 from slm_lab.env.vector.in_process import SyncEnvs
-from slm_lab.env.vector.raw import RawEnvs, TimeLimit, env_seeds
+from slm_lab.env.vector.raw import LastInfo, RawEnvs, TimeLimit, env_seeds
 from slm_lab.env.vector_env import VectorEnv
 from slm_lab.env.wrappers import wrap
 from slm_lab.spec.schema.env import EnvSpec
@@ -78,7 +78,7 @@ def make_one(spec: EnvSpec) -> tuple[gymnasium.Env[Any, Any], Conversions]:
 
     The statistics of the conversions stay constant. Raises as `make_env`.
     """
-    one = spec.model_copy(update={"num_envs": 1, "vectorization_mode": "sync"})
+    one = spec.model_copy(update={"num_envs": 1, "vectorization_mode": "sync", "info_keys": ()})
     entry = find_env(one.name)
     problems = check_env(one)
     if problems:
@@ -192,19 +192,21 @@ def _single_maker(
         of_a_pool = THREAD_KEYS if spec.backend == "envpool" else frozenset()
         kwargs = {key: value for key, value in spec.kwargs.items() if key not in of_a_pool}
         make = functools.partial(make_single, entry, spec.max_t, kwargs)
-    return functools.partial(make_wrapped, make, spec.name, spec.wrapped_by)
+    return functools.partial(make_wrapped, make, spec.name, spec.wrapped_by, spec.info_keys)
 
 
 def make_wrapped(
     make: Callable[[], gymnasium.Env[Any, Any]],
     name: str,
     wrappers: Sequence[tuple[str, Mapping[str, Any]]],
+    info_keys: Sequence[str],
 ) -> gymnasium.Env[Any, Any]:
-    """The environment of `make` in its `wrappers`, with flat observations. Raises LabError as
-    `wrap`, SpecError as `flatten_parts`."""
+    """The environment of `make` in its `wrappers`, with flat observations, and `LastInfo` for
+    `info_keys`. Raises LabError as `wrap`, SpecError as `flatten_parts`."""
     env = make()
     try:
-        return flatten_parts(wrap(env, wrappers), name)
+        env = wrap(env, wrappers)
+        return flatten_parts(LastInfo(env, info_keys) if info_keys else env, name)
     except BaseException:
         env.close()
         raise
@@ -280,6 +282,7 @@ def _conversions(
         frame_stack=frames_of_a_game if joiner is None else joiner.length,
         statistics=statistics,
         moments=tuple(block for block in blocks if block.start < block.stop),
+        num_info=len(spec.info_keys),
     )
 
 

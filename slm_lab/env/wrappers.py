@@ -22,11 +22,11 @@ def wrap(env: Env, wrappers: Sequence[tuple[str, Mapping[str, Any]]]) -> Env:
         try:
             with known_warnings_ignored():
                 wrapped = load_target(name)(env, **kwargs)
+            if not isinstance(wrapped, gymnasium.Env):
+                raise TypeError(f"it returned {wrapped!r:.60}, no environment")
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
             raise LabError(f"the wrapper {name} cannot wrap {env}: {why}") from error
-        if not isinstance(wrapped, gymnasium.Env):
-            raise LabError(f"the wrapper {name} returned {wrapped!r:.60}, no environment")
         env = wrapped
     return env
 

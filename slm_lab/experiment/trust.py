@@ -5,7 +5,6 @@ modules of the run's `--import` options, and those of its environments ("module:
 wrappers ("module:Class"). The resume command that a run prints has an `--import` for each.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,6 @@ from slm_lab.spec.read import find_file, read_file
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.spec.search import dimensions
 from slm_lab.storage.run_dir import FOLDERS, RUN_BLOCK, RunDir
-
-_WRAPPER = re.compile(r"env\.wrappers\.\d+(\.name)?")
-"""The path of a wrapper, or of its name."""
 
 
 def modules_of(spec: Spec) -> tuple[str, ...]:
@@ -153,15 +149,13 @@ def _searched(search: object) -> Iterator[str]:
 def _names(path: str, value: object) -> Iterator[str]:
     """The names of an environment and its wrappers, as far as `value` sets them at the path."""
     if path == "env" and isinstance(value, Mapping):
-        for key in ("name", "wrappers"):
-            yield from _names(f"env.{key}", value.get(key))
-    elif path == "env.wrappers" and isinstance(value, list):
-        for index, entry in enumerate(value):
-            yield from _names(f"env.wrappers.{index}", entry)
-    elif _WRAPPER.fullmatch(path) and isinstance(value, Mapping):
-        yield from _names(path, value.get("name"))
-    elif isinstance(value, str) and (path == "env.name" or _WRAPPER.fullmatch(path)):
-        yield value
+        yield from _names("env.name", value.get("name"))
+        yield from _names("env.wrappers", value.get("wrappers"))
+    elif path == "env.name" or path.startswith("env.wrappers"):
+        for each in value if isinstance(value, list) else [value]:
+            name = each.get("name") if isinstance(each, Mapping) else each
+            if isinstance(name, str):
+                yield name
 
 
 def _folders_of_runs(data_dir: Path | None) -> list[Path]:

@@ -18,7 +18,7 @@ from typing_extensions import override
 from slm_lab.core.registry import load_target
 from slm_lab.core.types import Array, IntArray, StateDict
 from slm_lab.env.vector.cartpole import CartPoleEnvs, OneCartPole
-from slm_lab.env.vector.raw import CONTINUES, RawEnvs, RawStep, env_seeds
+from slm_lab.env.vector.raw import CONTINUES, NUMBERS, RawEnvs, RawStep, env_seeds
 from slm_lab.env.vector.workers import Workers
 from slm_lab.spec.schema.env import EnvSpec
 
@@ -135,7 +135,9 @@ class SameStepEnvs(RawEnvs):
         done_index = done.nonzero()[0]
         final_obs = _final_rows(info["final_obs"], done_index)
         over = ~info[CONTINUES][done_index] if CONTINUES in info else None
-        return RawStep(obs, reward, terminated, truncated, done_index, final_obs, over)
+        numbers = info.get("final_info", {}).get(NUMBERS)
+        numbers = None if numbers is None else numbers[done_index]
+        return RawStep(obs, reward, terminated, truncated, done_index, final_obs, over, numbers)
 
     @override
     def state_dict(self) -> StateDict:

@@ -10,7 +10,6 @@ from pydantic import (
     GetJsonSchemaHandler,
     ModelWrapValidatorHandler,
     SerializerFunctionWrapHandler,
-    WithJsonSchema,
     model_serializer,
     model_validator,
 )
@@ -20,7 +19,7 @@ from typing_extensions import override
 
 from slm_lab.spec.schema import bounds
 from slm_lab.spec.schema.block import Block, key_error, spec_error
-from slm_lab.spec.schema.fields import AnyList, Int, IntList, SignOrNumber
+from slm_lab.spec.schema.fields import AnyList, Int, IntList, SignOrNumber, StrList
 
 
 def _width_and_height(size: tuple[int, ...]) -> tuple[int, ...]:
@@ -32,23 +31,22 @@ def _width_and_height(size: tuple[int, ...]) -> tuple[int, ...]:
 ImageSize: TypeAlias = Annotated[IntList, AfterValidator(_width_and_height), bounds.PIXELS]
 
 
-WRAPPER_NAME = re.compile(r"[\w.]+:[\w.]+")
+def _names_of_columns(keys: tuple[str, ...]) -> tuple[str, ...]:
+    for key in keys:
+        fits = 0 < len(key.encode()) <= bounds.INFO_KEY_BYTES and key == key.strip()
+        if not fits or not key.isprintable() or set(key) & set(',"') or keys.count(key) > 1:
+            form = f"1 to {bounds.INFO_KEY_BYTES} bytes without commas and quotes"
+            raise spec_error(f'"{key}" names no column: each must be another text of {form}')
+    return keys
 
 
 def _named_wrappers(entries: tuple[Any, ...]) -> tuple[Any, ...]:
     for entry in entries:
         name = entry.get("name") if isinstance(entry, Mapping) else entry
-        if not isinstance(name, str) or not WRAPPER_NAME.fullmatch(name):
+        if not isinstance(name, str) or not re.fullmatch(r"[\w.]+:[\w.]+", name):
             form = 'each entry must be "package.module:Class", or a block with this as its name'
             raise spec_error(f"{form} and the arguments beside it")
     return entries
-
-
-Wrappers: TypeAlias = Annotated[
-    AnyList,
-    AfterValidator(_named_wrappers),
-    WithJsonSchema({"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "object"}]}}),
-]
 
 
 class EnvSpec(Block):
@@ -98,10 +96,15 @@ class EnvSpec(Block):
         "gymnasium",
         description="library that steps the environment; envpool replaces a native vector version",
     )
-    wrappers: Wrappers = Field(
+    wrappers: Annotated[AnyList, AfterValidator(_named_wrappers)] = Field(
         (),
         description='wrappers of each single environment, the innermost first: "module:Class", or '
         "a block with this name and the arguments",
+    )
+    info_keys: Annotated[StrList, AfterValidator(_names_of_columns)] = Field(
+        (),
+        description="keys of an episode's last info whose numbers become columns; dots lead into "
+        "blocks",
     )
     kwargs: dict[str, Any] = Field(
         {}, description="arguments of the environment; in a file, any other key of env"
@@ -128,18 +131,17 @@ class EnvSpec(Block):
 
     @model_validator(mode="after")
     def _can_be_made_one_by_one(self) -> Self:
-        key = self.single_only
-        if key is not None and self.vectorization_mode == "native":
-            message = f"native vector versions cannot be used with {key}; use sync, async or null"
-            raise key_error("vectorization_mode", message, "native")
-        if key is not None and (self.backend, self.vectorization_mode) == ("envpool", None):
-            raise key_error("backend", f'cannot be used with {key}; use "gymnasium"', "envpool")
+        pooled = self.backend == "envpool" and self.vectorization_mode is None
+        if self.single_only and (pooled or self.vectorization_mode == "native"):
+            key, other = ("backend", "gymnasium") if pooled else ("vectorization_mode", "sync")
+            message = f'cannot be used with {self.single_only}; use "{other}"'
+            raise key_error(key, message, getattr(self, key))
         return self
 
     @property
     def single_only(self) -> str | None:
         """The key for which environments must be made one by one; None if there is none."""
-        return "wrappers" if self.wrappers else None
+        return "wrappers" if self.wrappers else "info_keys" if self.info_keys else None
 
     @property
     def wrapped_by(self) -> tuple[tuple[str, dict[str, Any]], ...]:

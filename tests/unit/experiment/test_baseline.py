@@ -44,7 +44,7 @@ class Countdown:
         assert action.shape == (self.num_envs,)
         self.t += 1
         ended = np.array([i for i in range(self.num_envs) if self.t % (i + 1) == 0])
-        self.finished = FinishedEpisodes(ended, ended * 10.0, ended + 1)
+        self.finished = FinishedEpisodes(ended, ended * 10.0, ended + 1, np.empty((len(ended), 0)))
         self.terminated = np.isin(np.arange(self.num_envs), ended)
         self.truncated = np.zeros(self.num_envs, bool)
         return self
