@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 
-import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
@@ -20,6 +19,7 @@ from slm_lab.env.simulators.film import Film, headless
 from slm_lab.env.vector_env import FinishedEpisodes
 from slm_lab.experiment.saved_run import SavedAgent, SavedRun, Which
 from slm_lab.experiment.source import RunSource
+from slm_lab.metrics.evaluation import info_means
 from slm_lab.session.evaluator import Evaluator
 from slm_lab.session.play_episodes import join_episodes
 from slm_lab.session.torch_setup import set_arithmetic
@@ -44,7 +44,12 @@ def evaluate(source: RunSource, options: RunOptions) -> int:
         print_line(console, Text(f"Session {session} has no checkpoint yet: left out", "yellow"))
     count = options.episodes or EVAL_EPISODES
     results = [(agent, _play(console, saved, agent, count)) for agent in agents]
-    console.print(_table(results, saved.spec.env.info_keys))
+    console.print(_table(results))
+    for agent, episodes in results:
+        means = info_means(saved.spec.env.info_keys, episodes.info)
+        known = [f"{name} {significant(mean)}" for name, mean in means.items() if mean is not None]
+        if known:
+            print_line(console, f"Session {agent.session}: {', '.join(known)}")
     return 0
 
 
@@ -180,9 +185,7 @@ def _introduce(
             print_line(console, Text(note, "yellow"))
 
 
-def _table(
-    results: Sequence[tuple[SavedAgent, FinishedEpisodes]], info_keys: Sequence[str]
-) -> Table:
+def _table(results: Sequence[tuple[SavedAgent, FinishedEpisodes]]) -> Table:
     """Returns and lengths: a row per Session, and a row for all trained agents together."""
     table = Table(
         title="Episode returns",
@@ -192,8 +195,7 @@ def _table(
         pad_edge=False,
         padding=(0, 1, 0, 0),  # nine columns of large numbers in a terminal of 80
     )
-    names = ("Session", "agent", "frame", "episodes", "mean", "std", "min", "max", "length")
-    for name in (*names, *info_keys):
+    for name in ("Session", "agent", "frame", "episodes", "mean", "std", "min", "max", "length"):
         table.add_column(name, justify="left" if name == "agent" else "right", no_wrap=True)
     for agent, episodes in results:
         table.add_row(str(agent.session), agent.which, f"{agent.frame:,}", *_numbers(episodes))
@@ -206,14 +208,11 @@ def _table(
 
 
 def _numbers(episodes: FinishedEpisodes) -> list[str]:
-    """Count; mean, population standard deviation, min and max of the returns; mean length; mean of
-    each number of `info`."""
+    """Count; mean, population standard deviation, min and max of the returns; mean length."""
     returns = episodes.episode_return
-    known = [numbers[~np.isnan(numbers)] for numbers in episodes.info.T]
     summary = (returns.mean(), returns.std(), returns.min(), returns.max())
     return [
         f"{len(returns):,}",
         *(significant(value) for value in summary),
         significant(float(episodes.episode_length.mean())),
-        *(significant(float(each.mean())) if len(each) else "–" for each in known),
     ]

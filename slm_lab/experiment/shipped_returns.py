@@ -98,7 +98,7 @@ def _packages(name: str) -> tuple[str, ...]:
 
     own = [extra.module for extra in EXTRAS if extra.owns(name)]
     distributions = {"ale_py": "ale-py", "mujoco": "mujoco", "Box2D": "box2d"}
-    return ("gymnasium", *(distributions[module] for module in own))
+    return ("gymnasium", *(distributions.get(module, module) for module in own))
 
 
 if __name__ == "__main__":

@@ -14,14 +14,21 @@ from slm_lab.metrics.row import EVAL_COLUMNS, Cell, Row, info_columns
 from slm_lab.metrics.tracker import MA_WINDOW, next_multiple
 
 
+def info_means(keys: Sequence[str], info: FloatArray) -> dict[str, float | None]:
+    """By column, the mean over the episodes of `info` (K, I) with a number; None without any."""
+    known = [numbers[~np.isnan(numbers)] for numbers in info.T]
+    means = [float(numbers.mean()) if len(numbers) else None for numbers in known]
+    return dict(zip((column.name for column in info_columns(keys)), means, strict=True))
+
+
 @final
 class EvaluationTracker:
     """Schedules evaluations, makes their rows and tracks the best return. `max_frame` is the budget
     in total frames. Columns for `info_keys` come last."""
 
     def __init__(self, eval_frequency: int, max_frame: int, info_keys: Sequence[str] = ()) -> None:
-        self._info_columns = tuple(column.name for column in info_columns(info_keys))
-        self.columns = (*EVAL_COLUMNS, *self._info_columns)
+        self._info_keys = info_keys
+        self.columns = (*EVAL_COLUMNS, *(column.name for column in info_columns(info_keys)))
         self.last_frame = 0
         self.best_return: float | None = None
         self.improved = False
@@ -67,10 +74,8 @@ class EvaluationTracker:
             "return_min": float(episode_return.min()),
             "return_max": float(episode_return.max()),
             "episode_length": float(np.mean(episode_length)),
+            **info_means(self._info_keys, info),
         }
-        for name, numbers in zip(self._info_columns, info.T, strict=True):
-            known = numbers[~np.isnan(numbers)]
-            cells[name] = float(known.mean()) if len(known) else None
         self.improved = self.best_return is None or mean > self.best_return
         if self.improved:
             self.best_return = mean
