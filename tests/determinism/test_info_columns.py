@@ -104,8 +104,10 @@ def test_an_evaluation_has_the_means_of_its_episodes(tmp_path):
     assert found[SUCCESS].nunique() > 1
 
 
-def test_the_rows_of_ranks_cover_the_episodes_of_all(tmp_path):
-    spec = spec_of(distributed="all_reduce", max_session=2, rigorous_eval=3, eval_frequency=100)
+@pytest.mark.parametrize("num_evaluated", [1, 3])
+def test_the_rows_of_ranks_cover_the_episodes_of_all(tmp_path, num_evaluated):
+    evaluations = {"rigorous_eval": num_evaluated, "eval_frequency": 100}
+    spec = spec_of(distributed="all_reduce", max_session=2, **evaluations)
     first, _ = run_ranks(spec, tmp_path / "whole", 2)
     found = rows(first)
     assert_numbers_go_with_their_episodes(found)

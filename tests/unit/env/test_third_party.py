@@ -63,7 +63,7 @@ def test_the_text_of_minigrid_is_named_with_the_remedy(build):
         build(MINIGRID)
     (problem,) = caught.value.problems
     assert 'its observation "mission" is a MissionSpace space' in problem.message
-    assert "gymnasium.wrappers.FilterObservation" in problem.message
+    assert "gymnasium.wrappers:FilterObservation" in problem.message
 
 
 @pytest.mark.parametrize(("name", "shape"), [("Room-v0", (151,)), ("Seen-v0", (3, 7, 7))])
