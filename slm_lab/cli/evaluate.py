@@ -19,6 +19,7 @@ from slm_lab.env.simulators.film import Film, headless
 from slm_lab.env.vector_env import FinishedEpisodes
 from slm_lab.experiment.saved_run import SavedAgent, SavedRun, Which
 from slm_lab.experiment.source import RunSource
+from slm_lab.metrics.evaluation import info_means
 from slm_lab.session.evaluator import Evaluator
 from slm_lab.session.play_episodes import join_episodes
 from slm_lab.session.torch_setup import set_arithmetic
@@ -44,6 +45,11 @@ def evaluate(source: RunSource, options: RunOptions) -> int:
     count = options.episodes or EVAL_EPISODES
     results = [(agent, _play(console, saved, agent, count)) for agent in agents]
     console.print(_table(results))
+    for agent, episodes in results:
+        means = info_means(saved.spec.env.info_keys, episodes.info)
+        known = [f"{name} {significant(mean)}" for name, mean in means.items() if mean is not None]
+        if known:
+            print_line(console, f"Session {agent.session}: {', '.join(known)}")
     return 0
 
 

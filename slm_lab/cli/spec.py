@@ -142,15 +142,15 @@ class _Result:
 
 def _result(checked: "Checked", imports: Sequence[str] | None) -> _Result:
     """`imports` are the modules that may be imported; None allows all that the file names."""
-    module = "" if checked.env is None else module_in(checked.env.name)
-    is_foreign = bool(module) and imports is not None and not is_covered(module, imports)
-    problems = [*checked.problems, *([] if is_foreign else _second_pass(checked))]
-    notes = []
-    if is_foreign:
-        notes.append(
-            f"env.name names the module {module}, which was not imported: --import {module} or "
-            "--trust checks the environment too"
-        )
+    names = () if checked.env is None or imports is None else checked.env.code_names
+    modules = dict.fromkeys(module for name in names if (module := module_in(name)))
+    foreign = [module for module in modules if not is_covered(module, imports or ())]
+    problems = [*checked.problems, *([] if foreign else _second_pass(checked))]
+    notes = [
+        f"env names the module {module}, which was not imported: --import {module} or --trust "
+        "checks the environment too"
+        for module in foreign
+    ]
     if checked.variables:
         needed = " ".join(f"-s {name}=…" for name in checked.variables)
         notes.append(f"template: needs {needed}")

@@ -28,9 +28,9 @@ def import_plugins(modules: Sequence[str]) -> None:
             raise UsageError(f"--import {module}: {import_failure(error)}") from error
 
 
-def module_in(env_name: str) -> str:
-    """The module to import for an environment named "package.module:Id-v0"; "" if none."""
-    return env_name.rpartition(":")[0]
+def module_in(name: str) -> str:
+    """The module in the name of an environment, "package.module:Id-v0", or of a wrapper; or ""."""
+    return name.rpartition(":")[0]
 
 
 def is_covered(module: str, allowed: Sequence[str]) -> bool:

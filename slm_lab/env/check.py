@@ -7,13 +7,14 @@ from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 from gymnasium.error import DependencyNotInstalled
 
 from slm_lab.core.errors import MissingExtraError, Problem, SpecError, UsageError
-from slm_lab.core.registry import load_target, nearest_name
+from slm_lab.core.registry import load_target
 from slm_lab.env.lookup import find_env, known_warnings_ignored, require
-from slm_lab.env.simulators.arguments import Arguments, arguments_of
+from slm_lab.env.simulators.arguments import Arguments, arguments_of, not_accepted
 from slm_lab.env.simulators.atari import JOINED, atari_problems, is_atari
 from slm_lab.env.simulators.film import IMAGES, fix_of_mujoco, in_one_line
 from slm_lab.env.vector.autoreset import choose_mode, vector_creator, why_not_native
 from slm_lab.env.vector.envpool import THREAD_KEYS, is_pooled, pool_problems
+from slm_lab.env.wrappers import wrapper_problems
 from slm_lab.spec.schema.env import EnvSpec
 
 LAB_KEYS = {"max_episode_steps": "max_t", "autoreset_mode": None, "num_envs": "num_envs"}
@@ -42,7 +43,7 @@ def check_env(spec: EnvSpec) -> list[Problem]:
         return _check_pooled(spec, entry)
     if spec.vectorization_mode == "native" and (reason := why_not_native(entry)) is not None:
         return [native_refused(reason)]
-    return _check_kwargs(spec, entry)
+    return _check_kwargs(spec, entry) + wrapper_problems(spec)
 
 
 def native_refused(reason: str) -> Problem:
@@ -66,7 +67,7 @@ def _check_pooled(spec: EnvSpec, entry: GymnasiumSpec) -> list[Problem]:
 
 
 def _check_kwargs(spec: EnvSpec, entry: GymnasiumSpec) -> list[Problem]:
-    mode = choose_mode(spec.vectorization_mode, spec.kwargs, entry)
+    mode = choose_mode(spec, entry)
     if is_atari(entry):
         return atari_problems(spec, entry, mode)
     if not spec.kwargs:
@@ -148,12 +149,8 @@ def _why_not_drawn(spec: EnvSpec, wanted: str, modes_for_it: frozenset[str]) -> 
 
 
 def _refusal(key: str, entry: GymnasiumSpec, accepted: set[str]) -> str:
-    message = f"{entry.id} does not accept it"
     own = LAB_KEYS.get(key) or OTHER_NAMES.get(key)
-    nearest = own or nearest_name(key, sorted(accepted))
-    if nearest is not None:
-        return f"{message}; did you mean {nearest}?"
-    return f"{message}; it accepts {', '.join(sorted(accepted)) or 'no keys'}"
+    return not_accepted(entry.id, key, accepted, own)
 
 
 def _single_creator(entry: GymnasiumSpec) -> Callable[..., Any]:

@@ -72,6 +72,8 @@ def pip_command(extra: str) -> str:
 EXTRAS = (
     Extra("atari", "ale_py", registers=True, id_part="ALE/"),
     Extra("atari", "ale_py", registers=True, id_part="NoFrameskip-", has_successor=True),
+    Extra("minigrid", "minigrid", registers=True, id_part="MiniGrid-"),
+    Extra("minigrid", "minigrid", registers=True, id_part="BabyAI-"),
     Extra("bullet", "pybullet_envs_gymnasium", registers=True, id_part="BulletEnv-"),
     Extra("box2d", "Box2D", registers=False, entry_point="gymnasium.envs.box2d"),
     Extra("mujoco", "mujoco", registers=False, entry_point="gymnasium.envs.mujoco"),
@@ -160,14 +162,14 @@ def _import_registrar(module_name: str, name: str) -> None:
     try:
         importlib.import_module(module_name)
     except (Exception, SystemExit) as error:
-        message = _not_there(module_name, error)
+        message = not_there(module_name, error)
         if message is None:
             why = import_failure(error)
             message = f"the module {module_name} that should register it does not import: {why}"
         raise SpecError("env", [Problem("env.name", message, name)]) from error
 
 
-def _not_there(module_name: str, error: BaseException) -> str | None:
+def not_there(module_name: str, error: BaseException) -> str | None:
     """The message for a missing module; None if it fails for another reason."""
     if not isinstance(error, ModuleNotFoundError) or error.name is None:
         return None

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import gymnasium
@@ -29,8 +29,9 @@ from slm_lab.env.simulators.mujoco import log_mujoco_warnings
 from slm_lab.env.vector.autoreset import NATIVE_PARTS, choose_mode, make_async, make_native
 from slm_lab.env.vector.envpool import THREAD_KEYS, is_pooled, make_pooled, make_pooled_game
 from slm_lab.env.vector.in_process import SyncEnvs
-from slm_lab.env.vector.raw import RawEnvs, TimeLimit, env_seeds
+from slm_lab.env.vector.raw import LastInfo, RawEnvs, TimeLimit, env_seeds
 from slm_lab.env.vector_env import VectorEnv
+from slm_lab.env.wrappers import wrap
 from slm_lab.spec.schema.env import EnvSpec
 
 MadeT = TypeVar("MadeT")
@@ -77,7 +78,7 @@ def make_one(spec: EnvSpec) -> tuple[gymnasium.Env[Any, Any], Conversions]:
 
     The statistics of the conversions stay constant. Raises as `make_env`.
     """
-    one = spec.model_copy(update={"num_envs": 1, "vectorization_mode": "sync"})
+    one = spec.model_copy(update={"num_envs": 1, "vectorization_mode": "sync", "info_keys": ()})
     entry = find_env(one.name)
     problems = check_env(one)
     if problems:
@@ -127,8 +128,7 @@ def describe_spaces(spec: EnvSpec) -> Spaces:
 def _needs_its_mode(spec: EnvSpec) -> bool:
     """Whether mode "sync" may need packages that the run does not need."""
     entry = find_env(spec.name)
-    native = choose_mode(spec.vectorization_mode, spec.kwargs, entry) == "native"
-    return is_pooled(spec) or (is_atari(entry) and native)
+    return is_pooled(spec) or (is_atari(entry) and choose_mode(spec, entry) == "native")
 
 
 def _construct(spec: EnvSpec, entry: GymnasiumSpec, make: Callable[[], MadeT]) -> MadeT:
@@ -154,7 +154,7 @@ def _vectorise(
         if game is not None:
             return make_pooled_game(game, entry, spec.num_envs, seed)
         return make_pooled(spec, entry, make_one, seed)
-    mode = choose_mode(spec.vectorization_mode, spec.kwargs, entry)
+    mode = choose_mode(spec, entry)
     assert film is None or (mode, spec.num_envs) == ("sync", 1), "a film needs one environment"
     if mode == "native" and (native := _native(spec, entry, game, seed)) is not None:
         return native
@@ -186,29 +186,42 @@ def _single_maker(
 ) -> Callable[[], gymnasium.Env[Any, Any]]:
     """A function that makes one environment of `spec`; worker processes get it pickled."""
     if game is not None:
-        return functools.partial(make_single_game, entry, game)
-    of_a_pool = THREAD_KEYS if spec.backend == "envpool" else frozenset()
-    kwargs = {key: value for key, value in spec.kwargs.items() if key not in of_a_pool}
-    return functools.partial(make_single, spec.name, entry, spec.max_t, kwargs)
+        make: Callable[[], gymnasium.Env[Any, Any]]
+        make = functools.partial(make_single_game, entry, game)
+    else:
+        of_a_pool = THREAD_KEYS if spec.backend == "envpool" else frozenset()
+        kwargs = {key: value for key, value in spec.kwargs.items() if key not in of_a_pool}
+        make = functools.partial(make_single, entry, spec.max_t, kwargs)
+    return functools.partial(make_wrapped, make, spec.name, spec.wrapped_by, spec.info_keys)
+
+
+def make_wrapped(
+    make: Callable[[], gymnasium.Env[Any, Any]],
+    name: str,
+    wrappers: Sequence[tuple[str, Mapping[str, Any]]],
+    info_keys: Sequence[str],
+) -> gymnasium.Env[Any, Any]:
+    """The environment of `make` in its `wrappers`, with flat observations, and `LastInfo` for
+    `info_keys`. Raises LabError as `wrap`, SpecError as `flatten_parts`."""
+    env = make()
+    try:
+        env = wrap(env, wrappers)
+        return flatten_parts(LastInfo(env, info_keys) if info_keys else env, name)
+    except BaseException:
+        env.close()
+        raise
 
 
 def make_single(
-    name: str, entry: GymnasiumSpec, max_t: int | None, kwargs: Mapping[str, Any]
+    entry: GymnasiumSpec, max_t: int | None, kwargs: Mapping[str, Any]
 ) -> gymnasium.Env[Any, Any]:
-    """One environment with its time limit and flat observations, without Gymnasium's slow checks.
-    Raises SpecError as `flatten_parts`."""
+    """One environment with its time limit, without Gymnasium's slow checks."""
     entry = unchecked(entry)
     with known_warnings_ignored():
         log_mujoco_warnings(entry)
         env = gymnasium.make(entry, max_episode_steps=-1, **kwargs)
     limit = entry.max_episode_steps if max_t is None else max_t
-    if limit is not None:
-        env = TimeLimit(env, limit)
-    try:
-        return flatten_parts(env, name)
-    except SpecError:
-        env.close()
-        raise
+    return env if limit is None else TimeLimit(env, limit)
 
 
 def make_single_game(entry: GymnasiumSpec, game: AtariKeys) -> gymnasium.Env[Any, Any]:
@@ -252,7 +265,8 @@ def _conversions(
         reward_normalizer = RewardNormalizer(reward_statistics, gamma, num_envs)
     space = observation.space
     joiner = _joiner(spec, game, space if obs_normalizer is None else obs_normalizer.space(space))
-    frames_of_a_game = 1 if game is None else game.stack_num
+    # A wrapper may change the frames of a game: its observations are stored whole.
+    frames_of_a_game = 1 if game is None or spec.wrappers else game.stack_num
     return Conversions(
         observation=observation,
         action=ActionConverter(raw.action_space, spec.name),
@@ -268,6 +282,7 @@ def _conversions(
         frame_stack=frames_of_a_game if joiner is None else joiner.length,
         statistics=statistics,
         moments=tuple(block for block in blocks if block.start < block.stop),
+        num_info=len(spec.info_keys),
     )
 
 

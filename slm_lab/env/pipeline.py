@@ -51,6 +51,8 @@ class Conversions:
     """`VectorEnv.statistics`"""
     moments: tuple[slice, ...]
     """`VectorEnv.moments`"""
+    num_info: int
+    """`VectorEnv.num_info`"""
 
     @property
     def observation_space(self) -> Space[Any]:
@@ -73,6 +75,7 @@ class PipelineEnv(VectorEnv):
         self.action_space = conversions.action.space
         self.statistics = conversions.statistics
         self.moments = conversions.moments
+        self.num_info = conversions.num_info
         self.raw = raw
         """The vector environment under the conversions."""
         self._observation, self._action = conversions.observation, conversions.action
@@ -121,10 +124,10 @@ class PipelineEnv(VectorEnv):
         frames, last, over, finished = self._observation.convert(raw.obs), None, NONE_ENDED, None
         if raw.done_index is not None:
             self._reward.end_episodes(raw.done_index)
-            over, final_obs = raw.ended()
+            over, final_obs, info = raw.ended()
             if len(over):
                 last = self._observation.convert(final_obs)
-                finished = self._finish_episodes(over)
+                finished = self._finish_episodes(over, info)
         before, raw_before = self.obs, self.raw_obs
         obs = self._observe(frames)
         normal_last = None if last is None else self._normalize(last)
@@ -166,9 +169,9 @@ class PipelineEnv(VectorEnv):
     def _normalize(self, obs: Array) -> Array:
         return obs if self._normalizer is None else self._normalizer.normalize(obs)
 
-    def _finish_episodes(self, index: IntArray) -> FinishedEpisodes:
+    def _finish_episodes(self, index: IntArray, info: FloatArray) -> FinishedEpisodes:
         finished = FinishedEpisodes(
-            index, self._episode_return[index], self._now - self._began[index]
+            index, self._episode_return[index], self._now - self._began[index], info
         )
         self._episode_return[index] = 0.0
         self._began[index] = self._now

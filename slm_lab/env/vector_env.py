@@ -27,9 +27,13 @@ class FinishedEpisodes(NamedTuple):
     """(K,) float64: the raw reward, summed before any clipping, scaling or normalising"""
     episode_length: IntArray
     """(K,) int64: steps"""
+    info: FloatArray
+    """(K, I) float64: the numbers under `env.info_keys` in the last info; NaN without a number"""
 
 
-NO_EPISODES = FinishedEpisodes(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64))
+NO_EPISODES = FinishedEpisodes(
+    np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64), np.zeros((0, 0))
+)
 """No episode ended."""
 
 
@@ -73,6 +77,9 @@ class VectorEnv(ABC):
     """
     moments: tuple[slice, ...]
     """The slices of `statistics` with running moments, [count, mean (D), M2 (D)] each."""
+
+    num_info: int
+    """I, the number of `env.info_keys`, see `FinishedEpisodes.info`."""
 
     normalization: Normalization | None
     """Normalises by the current statistics; None without normalisers."""

@@ -27,7 +27,7 @@ def env_record(spec: EnvSpec) -> dict[str, Any]:
         keys = atari_keys(spec, entry)
         arguments = {"game": entry.kwargs["game"], **keys.model_dump(exclude_none=True)}
     pooled = is_pooled(spec)
-    mode = "native" if pooled else choose_mode(spec.vectorization_mode, spec.kwargs, entry)
+    mode = "native" if pooled else choose_mode(spec, entry)
     return {
         "id": entry.id,
         "backend": "envpool" if pooled else "gymnasium",

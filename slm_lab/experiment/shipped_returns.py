@@ -32,10 +32,12 @@ An Atari game takes half a minute, so only the games named in shipped specs are 
 
 
 def environment_key(spec: "EnvSpec", leave_out: frozenset[str] = frozenset()) -> str:
-    """The environment and all arguments that change its raw returns, except `leave_out`."""
+    """The environment, and the arguments and wrappers that change its raw returns; `leave_out`
+    names arguments that do not."""
     kept = {key: value for key, value in spec.kwargs.items() if key not in leave_out}
     arguments = json.dumps(kept, sort_keys=True, default=str)
-    return f"{spec.name} max_t={spec.max_t} {arguments}"
+    wrappers = f" {json.dumps(spec.wrapped_by, sort_keys=True)}" if spec.wrappers else ""
+    return f"{spec.name} max_t={spec.max_t} {arguments}{wrappers}"
 
 
 def shipped_random_return(spec: "EnvSpec") -> float | None:
@@ -96,7 +98,7 @@ def _packages(name: str) -> tuple[str, ...]:
 
     own = [extra.module for extra in EXTRAS if extra.owns(name)]
     distributions = {"ale_py": "ale-py", "mujoco": "mujoco", "Box2D": "box2d"}
-    return ("gymnasium", *(distributions[module] for module in own))
+    return ("gymnasium", *(distributions.get(module, module) for module in own))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Modules named in a run folder are imported only with the user's permission.
 
 A run folder may come from anywhere, and importing a module runs its code. A run folder names the
-modules of the run's `--import` options, and those of its environments ("module:Id-v0"). The resume
-command that a run prints has an `--import` for each.
+modules of the run's `--import` options, and those of its environments ("module:Id-v0") and of their
+wrappers ("module:Class"). The resume command that a run prints has an `--import` for each.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,8 +20,8 @@ from slm_lab.storage.run_dir import FOLDERS, RUN_BLOCK, RunDir
 
 
 def modules_of(spec: Spec) -> tuple[str, ...]:
-    """The modules named by a spec's environment, and by the environments it searches over."""
-    return _modules([spec.env.name, *_searched(spec.search)])
+    """The modules of a spec's environment and wrappers, and of those that it searches over."""
+    return _modules([*spec.env.code_names, *_searched(spec.search)])
 
 
 def modules_at(points: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
@@ -140,18 +140,22 @@ def _modules(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _searched(search: object) -> Iterator[str]:
-    """The names of the environments in a search block."""
+    """The names of the environments and wrappers in a search block."""
     for dimension in dimensions(search) if isinstance(search, Mapping) else ():
         for value in dimension.args if isinstance(dimension.args, list) else ():
             yield from _names(dimension.path, value)
 
 
 def _names(path: str, value: object) -> Iterator[str]:
-    """The name of an environment, if `value` sets one at the dotted path."""
+    """The names of an environment and its wrappers, as far as `value` sets them at the path."""
     if path == "env" and isinstance(value, Mapping):
-        value = value.get("name")
-    if path in ("env", "env.name") and isinstance(value, str):
-        yield value
+        yield from _names("env.name", value.get("name"))
+        yield from _names("env.wrappers", value.get("wrappers"))
+    elif path == "env.name" or path.startswith("env.wrappers"):
+        for each in value if isinstance(value, list) else [value]:
+            name = each.get("name") if isinstance(each, Mapping) else each
+            if isinstance(name, str):
+                yield name
 
 
 def _folders_of_runs(data_dir: Path | None) -> list[Path]:

@@ -2,6 +2,7 @@
 
 import math
 from collections import deque
+from collections.abc import Sequence
 from typing import final
 
 import numpy as np
@@ -9,18 +10,25 @@ import numpy as np
 from slm_lab.core.errors import CheckpointError
 from slm_lab.core.types import FloatArray, IntArray, StateDict
 from slm_lab.metrics.recent import RecentEpisodes
-from slm_lab.metrics.row import EVAL_COLUMNS, Cell, Row
+from slm_lab.metrics.row import EVAL_COLUMNS, Cell, Row, info_columns
 from slm_lab.metrics.tracker import MA_WINDOW, next_multiple
+
+
+def info_means(keys: Sequence[str], info: FloatArray) -> dict[str, float | None]:
+    """By column, the mean over the episodes of `info` (K, I) with a number; None without any."""
+    known = [numbers[~np.isnan(numbers)] for numbers in info.T]
+    means = [float(numbers.mean()) if len(numbers) else None for numbers in known]
+    return dict(zip((column.name for column in info_columns(keys)), means, strict=True))
 
 
 @final
 class EvaluationTracker:
     """Schedules evaluations, makes their rows and tracks the best return. `max_frame` is the budget
-    in total frames."""
+    in total frames. Columns for `info_keys` come last."""
 
-    columns = EVAL_COLUMNS
-
-    def __init__(self, eval_frequency: int, max_frame: int) -> None:
+    def __init__(self, eval_frequency: int, max_frame: int, info_keys: Sequence[str] = ()) -> None:
+        self._info_keys = info_keys
+        self.columns = (*EVAL_COLUMNS, *(column.name for column in info_columns(info_keys)))
         self.last_frame = 0
         self.best_return: float | None = None
         self.improved = False
@@ -37,6 +45,7 @@ class EvaluationTracker:
         self,
         episode_return: FloatArray,
         episode_length: IntArray,
+        info: FloatArray,
         *,
         frame: int,
         total_frame: int,
@@ -44,8 +53,9 @@ class EvaluationTracker:
         epi: int,
         opt_step: int,
     ) -> Row:
-        """The row of an evaluation of K >= 1 episodes, both arrays (K,), at the training's clocks.
-        Sets `improved`: whether its mean return exceeds that of every earlier evaluation."""
+        """The row of an evaluation of K >= 1 episodes, arrays (K,) and `info` (K, I), at the
+        training's clocks. Sets `improved`: whether its mean return exceeds that of every earlier
+        evaluation."""
         mean = float(episode_return.mean())
         self._row_returns.append(mean)
         self._recent.add(total_frame, episode_return)
@@ -64,6 +74,7 @@ class EvaluationTracker:
             "return_min": float(episode_return.min()),
             "return_max": float(episode_return.max()),
             "episode_length": float(np.mean(episode_length)),
+            **info_means(self._info_keys, info),
         }
         self.improved = self.best_return is None or mean > self.best_return
         if self.improved:

@@ -143,6 +143,9 @@ EVAL_COLUMNS: tuple[str, ...] = (
 )
 """The columns of a CSV of evaluations: the training's clocks, and the results."""
 
+INFO_PREFIX = "info_"
+"""The beginning of the names of columns for `env.info_keys`."""
+
 TIMING_COLUMNS: tuple[str, ...] = (
     "wall_t", "cpu_t", "fps", "sync_share", "eps", "actor_wait_share", "learner_wait_share",
 )  # fmt: skip
@@ -168,6 +171,12 @@ class Row:
     def to_csv(self) -> str:
         """The line without its line end. Reading it restores floats bitwise."""
         return ",".join(_cell_text(cell) for cell in self.cells)
+
+
+def info_columns(keys: Iterable[str]) -> tuple[Column, ...]:
+    """The columns for `env.info_keys`."""
+    meaning = "mean over the episodes since the last row that ended with this number in their info"
+    return tuple(Column(f"{INFO_PREFIX}{key}", "1", meaning) for key in keys)
 
 
 def resolve_columns(extra: Iterable[str | Column]) -> tuple[str, ...]:

@@ -1,6 +1,8 @@
 """The rows of a training, one per `log_frequency` frames: finished episodes, learner reports."""
 
+import logging
 import math
+import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import final
@@ -11,7 +13,9 @@ from slm_lab.core.errors import CheckpointError, LabError
 from slm_lab.core.types import Column, FloatArray, IntArray, StateDict
 from slm_lab.metrics.reader import Rows
 from slm_lab.metrics.recent import RecentEpisodes
-from slm_lab.metrics.row import BASE_COLUMNS, Cell, Row, resolve_columns, suggest
+from slm_lab.metrics.row import BASE_COLUMNS, Cell, Row, info_columns, resolve_columns, suggest
+
+logger = logging.getLogger(__name__)
 
 MA_WINDOW = 100
 """Rows in the moving average of `total_reward`."""
@@ -27,7 +31,7 @@ class Tracker:
     `max_frame` is the budget in total frames. This Session is one of the `workers` that spend it,
     each of which writes rows. `extra_columns` follow the base columns: names from `row.COLUMNS`, or
     other `Column`s. The Tracker itself fills `episode_length`; learner reports fill other extra
-    columns.
+    columns. Columns for `info_keys`, as in `env.info_keys`, come last.
     """
 
     def __init__(
@@ -37,12 +41,17 @@ class Tracker:
         max_frame: int,
         extra_columns: Sequence[str | Column] = (),
         workers: int = 1,
+        info_keys: Sequence[str] = (),
     ) -> None:
         if num_envs < 1 or log_frequency < 1:
             raise LabError(
                 f"num_envs = {num_envs} and log_frequency = {log_frequency} must be >= 1"
             )
-        self.columns = resolve_columns(extra_columns)
+        of_info = info_columns(info_keys)
+        self.columns = resolve_columns((*extra_columns, *of_info))
+        self._info_columns = tuple(column.name for column in of_info)
+        self._incomplete: set[str] = set()
+        """Columns for which an episode without a number has been reported."""
         self.last_row: Row | None = None
         self.last_frame = 0
         self.best_return: float | None = None
@@ -73,10 +82,12 @@ class Tracker:
         env_index: IntArray,
         episode_return: FloatArray,
         episode_length: IntArray,
+        info: FloatArray,
         total_frame: int,
     ) -> None:
-        """Adds K > 0 episodes that ended at `total_frame`; all arrays are (K,). `episode_return` is
-        raw reward. Raises LabError if a return is not finite."""
+        """Adds K > 0 episodes that ended at `total_frame`; arrays are (K,). `episode_return` is raw
+        reward; `info`, (K, I), has a column for each of `info_keys`, with NaN for no number. Raises
+        LabError if a return is not finite."""
         if not np.isfinite(episode_return).all():
             raise LabError(
                 f"environments {np.asarray(env_index).tolist()} finished episodes with returns "
@@ -88,6 +99,10 @@ class Tracker:
         self._has_episode[env_index] = True
         self._episode_return[env_index] = episode_return
         self._episode_length[env_index] = episode_length
+        for name, numbers in zip(self._info_columns, info.T, strict=True):
+            known = numbers[~np.isnan(numbers)]
+            self._sums[name] += float(known.sum())
+            self._counts[name] += len(known)
 
     def track_update(self, report: Mapping[str, float]) -> None:
         """Adds a learner report to the means of the next row. A NaN makes the mean NaN. Raises
@@ -125,6 +140,7 @@ class Tracker:
         total_reward = self._mean_over_envs(self._episode_return)
         recent_return, final = self._recent.recent(total_frame), self._recent.final(total_frame)
         seconds = wall_t - self.last_wall_t
+        self._report_missing_info()
         cells: dict[str, Cell] = dict.fromkeys(self.columns)
         cells |= {
             "frame": int(frame),
@@ -227,6 +243,20 @@ class Tracker:
         cells = state["last_row"]
         last_row = None if cells is None else Row(self.columns, tuple(cells))
         self._close(last_row, state["last_frame"], state["last_wall_t"])
+
+    def _report_missing_info(self) -> None:
+        """Reports a column of `info_keys` once, when episodes had no number for it; on the screen
+        too if none had one."""
+        ended = len(self._returns_since_row)
+        for name in self._info_columns:
+            known = self._counts[name]
+            if known < ended and name not in self._incomplete:
+                self._incomplete.add(name)
+                which = f"{ended - known} of {ended} episodes had no finite number"
+                message = f"{name}: {which} under this key of env.info_keys in their last info"
+                logger.warning("%s", message)
+                if not known:
+                    print(message, file=sys.stderr)
 
     def _mean_since_row(self) -> float | None:
         returns, self._returns_since_row = self._returns_since_row, []

@@ -111,7 +111,9 @@ class RigorousEval:
     """
 
     def __init__(self, spec: Spec, num_envs: int, seed: int) -> None:
-        self.tracker = EvaluationTracker(spec.meta.eval_frequency, spec.env.max_frame)
+        self.tracker = EvaluationTracker(
+            spec.meta.eval_frequency, spec.env.max_frame, spec.env.info_keys
+        )
         self._evaluator = Evaluator(spec, num_envs, seed)
         self._before = self._evaluator.state_dict()
 

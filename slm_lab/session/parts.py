@@ -98,6 +98,7 @@ class SessionParts:
         return self.evaluation.tracker.row(
             episodes.episode_return,
             episodes.episode_length,
+            episodes.info,
             frame=self.clock.frame,
             total_frame=self.clock.total_frame,
             wall_t=self.stopwatch.read().wall_t,
@@ -154,6 +155,7 @@ def build_parts(
         spec.env.max_frame,
         (*agent.learner.metric_names, *blueprint.columns),
         spec.meta.writers_per_training,
+        spec.env.info_keys,
     )
     share = strategy.episodes.eval_share(spec.meta.rigorous_eval)
     evaluation = RigorousEval(spec, share, seeds.rigorous_eval) if share else None

@@ -43,11 +43,7 @@ def play_episodes(
 
 def join_episodes(parts: Sequence[FinishedEpisodes]) -> FinishedEpisodes:
     """Concatenates parts, in the order in which the episodes ended."""
-    return FinishedEpisodes(
-        np.concatenate([part.env_index for part in parts]),
-        np.concatenate([part.episode_return for part in parts]),
-        np.concatenate([part.episode_length for part in parts]),
-    )
+    return FinishedEpisodes(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def finished_episodes(
@@ -76,15 +72,13 @@ def finished_episodes(
         ended(step.terminated | step.truncated)
         now += 1
         if step.finished is not None:
-            index, episode_return, episode_length = step.finished
+            index, episode_return, *_ = step.finished
             wanted = counts[index] < per_env
             counts[index] += 1
             began[index] = now
             if wanted.any():
                 _check_finite(episode_return[wanted], name)
-                yield FinishedEpisodes(
-                    index[wanted], episode_return[wanted], episode_length[wanted]
-                )
+                yield FinishedEpisodes._make(each[wanted] for each in step.finished)
         if now >= next_check and counts.min() < per_env:
             next_check = int(began[counts < per_env].min()) + max_steps
             if now >= next_check:

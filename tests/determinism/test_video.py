@@ -95,7 +95,7 @@ def test_a_video_shows_the_greedy_episode_of_the_agent_as_it_was(tmp_path, caplo
     seed = np.random.SeedSequence([session_seeds(0, 0, 0).video, 300]).generate_state(1)[0]
     evaluator = Evaluator(spec, 1, int(seed))
     evaluator.load_snapshot(kept[300])
-    (episode_return,), (length,) = evaluator.play(1)[1:]
+    (episode_return,), (length,) = evaluator.play(1)[1:3]
     evaluator.close()
     meta, frames = read_video(videos(session)[300])
     assert len(frames) == length + 1

@@ -23,7 +23,10 @@ from tests.faults.lab import NAME, call, command, manifest, row_count, run_folde
 from tests.support import ppo
 
 RAN = "the_payload_ran"
-PAYLOAD = f'import pathlib\npathlib.Path(__file__).with_name("{RAN}").touch()\n'
+PAYLOAD = f"""import pathlib
+pathlib.Path(__file__).with_name("{RAN}").touch()
+def wrap(env): return env
+"""
 LONGER = ("-s", "env.max_frame=1200")
 
 
@@ -49,11 +52,14 @@ def edit(file, change):
 
 
 def named(folder, how, module):
-    """Has the run name a module: as one that it was started with, or as that of its environment."""
+    """Has the run name a module: as one that it was started with, as that of its environment, or of
+    a wrapper."""
 
     def change(content):
         if how == "import":
             content["_run"]["imports"] = [module]
+        elif how == "wrapper":
+            content[NAME]["env"]["wrappers"] = [{"name": f"{module}:wrap"}]
         else:
             content[NAME]["env"]["name"] = f"{module}:CartPole-v1"
 
@@ -78,7 +84,7 @@ PLACES = {"beside the data": ("", "data.evil.payload"), "the data": ("data", "ev
 
 
 @pytest.mark.parametrize("mode", ["eval", "enjoy", "train"])
-@pytest.mark.parametrize("how", ["import", "env"])
+@pytest.mark.parametrize("how", ["import", "env", "wrapper"])
 @pytest.mark.parametrize("place", PLACES)
 def test_code_in_a_run_folder_never_runs(copy, monkeypatch, mode, how, place):
     where, module = PLACES[place]
@@ -93,7 +99,7 @@ def test_code_in_a_run_folder_never_runs(copy, monkeypatch, mode, how, place):
     assert not ran(copy)
 
 
-@pytest.mark.parametrize("how", ["import", "env"])
+@pytest.mark.parametrize("how", ["import", "env", "wrapper"])
 @pytest.mark.parametrize("place", PLACES)
 def test_nor_does_it_where_python_looks_in_the_working_directory(copy, how, place):
     """As it does with -m, before the lab has any say."""
@@ -106,7 +112,7 @@ def test_nor_does_it_where_python_looks_in_the_working_directory(copy, how, plac
     assert not ran(copy)
 
 
-@pytest.mark.parametrize("how", ["import", "env"])
+@pytest.mark.parametrize("how", ["import", "env", "wrapper"])
 def test_a_module_elsewhere_needs_the_word_each_time(copy, monkeypatch, how):
     """One that the folder names; the word for a package is the word for what is in it."""
     package = copy / "mine_of_a_test"
@@ -170,7 +176,7 @@ def test_spec_check_imports_what_a_file_names_only_by_the_word(copy, monkeypatch
 
 def test_plot_imports_nothing(copy, monkeypatch):
     monkeypatch.chdir(copy)
-    for how in ("import", "env"):
+    for how in ("import", "env", "wrapper"):
         named(copy, how, "data.evil.payload")
     assert lab("plot", "data/evil", "--out", copy / "plots").exit_code == 0
     assert not ran(copy)

@@ -87,7 +87,7 @@ def learner_axis(column: str) -> Axis:
     """The y axis of a learner's column, with its unit if it has one."""
     label = _LABELS.get(column, column.replace("_", " "))
     unit = COLUMNS[column].unit if column in COLUMNS else "1"
-    return Axis(column, column, label if unit == "1" else f"{label} ({unit})")
+    return Axis(column, column.replace("/", "."), label if unit == "1" else f"{label} ({unit})")
 
 
 def frames(of: str = "") -> Axis:

@@ -24,6 +24,7 @@ from slm_lab.analysis.table import count_text
 from slm_lab.analysis.trial.session_graph import decimate
 from slm_lab.core.types import BoolArray, IntArray
 from slm_lab.metrics.reader import Rows
+from slm_lab.metrics.row import INFO_PREFIX
 
 MAX_FAINT_LINES = 8
 """The most Sessions that are also drawn one by one, behind the mean."""
@@ -57,8 +58,8 @@ def draw_trial_graphs(
 
     Files are `{prefix}_trial_graph_{y}_vs_{x}.png` and `.html`: y `mean_returns` and
     `mean_returns_ma` against x `frames`, `total_frames` and `wall_t`, and `loss`, `entropy`,
-    `explore_var` and columns of parallel modes (staleness, updates per second, shares of waiting)
-    against `frames` if any Session has values.
+    `explore_var`, columns of parallel modes (staleness, updates per second, shares of waiting) and
+    of `env.info_keys` against `frames` if any Session has values.
     "live" draws the first two only.
     Raises OSError.
     """
@@ -151,9 +152,9 @@ def _axes(rows: Sequence[Rows], which: Literal["all", "live"]) -> list[tuple[Axi
         return pairs
     longest = max((float(each["wall_t"].max()) for each in rows), default=0.0)
     pairs += [(x, y) for x in (total_frames(), wall_clock(longest)) for y in RETURNS]
-    reported = [
-        c for c in _LEARNER_COLUMNS if any(c in r.columns and r.has_values(c) for r in rows)
-    ]
+    of_info = dict.fromkeys(c for r in rows for c in r.columns if c.startswith(INFO_PREFIX))
+    known = (*_LEARNER_COLUMNS, *of_info)
+    reported = [c for c in known if any(c in r.columns and r.has_values(c) for r in rows)]
     return pairs + [(per_session, learner_axis(column)) for column in reported]
 
 

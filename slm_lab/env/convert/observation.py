@@ -109,7 +109,7 @@ def unsupported(space: Space[Any], env_name: str, path: tuple[str, ...] = ()) ->
     subject = f'its observation "{".".join(path)}" is' if path else "its observations are"
     remedy = "observes one of these"
     if path:
-        remedy = "leaves this part out, as gymnasium.wrappers.FilterObservation does"
+        remedy = "leaves this part out, as env.wrappers can (gymnasium.wrappers:FilterObservation)"
     return Problem(
         "env.name",
         f"{subject} a {_kind(space)}, which is not supported; supported are Box, Discrete, "

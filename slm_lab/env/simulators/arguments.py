@@ -1,10 +1,11 @@
 """The keyword arguments of an environment's class or function, with their types."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import NoneType, SimpleNamespace, UnionType
 from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
+from slm_lab.core.registry import nearest_name
 from slm_lab.spec.schema.messages import TYPES
 
 PLAIN: Mapping[type, str] = {
@@ -77,6 +78,15 @@ def arguments_of(creator: Callable[..., Any]) -> Arguments:
         if not declared.open_ended:
             return Arguments(named, False)
     return Arguments(named, bool(initialisers))
+
+
+def not_accepted(name: str, key: str, accepted: Collection[str], own: str | None = None) -> str:
+    """The message for an argument that `name` does not accept, with the nearest that it does; `own`
+    is the known name of the same argument."""
+    message, nearest = f"{name} does not accept it", own or nearest_name(key, sorted(accepted))
+    if nearest is not None:
+        return f"{message}; did you mean {nearest}?"
+    return f"{message}; it accepts {', '.join(sorted(accepted)) or 'no keys'}"
 
 
 def _declared(function: Callable[..., Any]) -> Arguments:

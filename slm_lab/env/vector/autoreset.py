@@ -18,8 +18,9 @@ from typing_extensions import override
 from slm_lab.core.registry import load_target
 from slm_lab.core.types import Array, IntArray, StateDict
 from slm_lab.env.vector.cartpole import CartPoleEnvs, OneCartPole
-from slm_lab.env.vector.raw import CONTINUES, RawEnvs, RawStep, env_seeds
+from slm_lab.env.vector.raw import CONTINUES, NUMBERS, RawEnvs, RawStep, env_seeds
 from slm_lab.env.vector.workers import Workers
+from slm_lab.spec.schema.env import EnvSpec
 
 GymnasiumVectorEnv: TypeAlias = gymnasium.vector.VectorEnv[Any, Any, Any]
 
@@ -35,14 +36,13 @@ NATIVE_PARTS = "the observations of its native vector version come in parts (Dic
 """Why a native version is rejected after its construction; single environments flatten parts."""
 
 
-def choose_mode(requested: Mode | None, kwargs: Mapping[str, Any], entry: GymnasiumSpec) -> Mode:
-    """The vectorisation of `entry`: as requested, else native if possible, else sync. It does not
+def choose_mode(spec: EnvSpec, entry: GymnasiumSpec) -> Mode:
+    """The vectorisation of `spec`: as requested, else native if possible, else sync. It does not
     consider `NATIVE_PARTS`, which only a constructed environment shows."""
-    if requested is not None:
-        return requested
-    if ONLY_SINGLE.isdisjoint(kwargs) and why_not_native(entry) is None:
-        return "native"
-    return "sync"
+    if spec.vectorization_mode is not None:
+        return spec.vectorization_mode
+    may_be_native = spec.single_only is None and ONLY_SINGLE.isdisjoint(spec.kwargs)
+    return "native" if may_be_native and why_not_native(entry) is None else "sync"
 
 
 def why_not_native(entry: GymnasiumSpec) -> str | None:
@@ -135,7 +135,9 @@ class SameStepEnvs(RawEnvs):
         done_index = done.nonzero()[0]
         final_obs = _final_rows(info["final_obs"], done_index)
         over = ~info[CONTINUES][done_index] if CONTINUES in info else None
-        return RawStep(obs, reward, terminated, truncated, done_index, final_obs, over)
+        numbers = info.get("final_info", {}).get(NUMBERS)
+        numbers = None if numbers is None else numbers[done_index]
+        return RawStep(obs, reward, terminated, truncated, done_index, final_obs, over, numbers)
 
     @override
     def state_dict(self) -> StateDict:

@@ -11,14 +11,14 @@ from typing_extensions import override
 from slm_lab.core.types import Array, StateDict
 from slm_lab.env.interface import first_reset, first_step
 from slm_lab.env.state import has_exact_state, load_env_state, save_env_state
-from slm_lab.env.vector.raw import CONTINUES, RawEnvs, RawStep, step_failure_note
+from slm_lab.env.vector.raw import CONTINUES, NUMBERS, RawEnvs, RawStep, step_failure_note
 
 
 class SyncEnvs(RawEnvs):
     """A loop over `gymnasium.Env` objects that writes into arrays.
 
     Ended episodes are reset after all environments have stepped; each environment has its own
-    generator, so the order does not matter. Infos are not collected; only `CONTINUES` is read.
+    generator, so the order does not matter. Of infos only `CONTINUES` and `NUMBERS` are read.
 
     The first reset and step raise LabError if a result breaks Gymnasium's interface.
     """
@@ -52,11 +52,12 @@ class SyncEnvs(RawEnvs):
         reward = np.empty(self.num_envs)
         terminated = np.empty(self.num_envs, np.bool_)
         truncated = np.empty(self.num_envs, np.bool_)
+        infos: list[Any] = [None] * self.num_envs
         index = 0
         try:
             for env_step in self._env_steps:
-                obs[index], reward[index], terminated[index], truncated[index], _ = env_step(
-                    action[index]
+                obs[index], reward[index], terminated[index], truncated[index], infos[index] = (
+                    env_step(action[index])
                 )
                 index += 1
         except Exception as error:
@@ -73,7 +74,9 @@ class SyncEnvs(RawEnvs):
         for k, ended in enumerate(done_index):
             obs[ended], info = self.envs[ended].reset()
             over[k] = not info.get(CONTINUES, False)
-        return RawStep(obs, reward, terminated, truncated, done_index, final_obs, over)
+        has_any = NUMBERS in infos[done_index[0]]
+        numbers = np.stack([infos[i][NUMBERS] for i in done_index]) if has_any else None
+        return RawStep(obs, reward, terminated, truncated, done_index, final_obs, over, numbers)
 
     @override
     def state_dict(self) -> StateDict:

@@ -5,7 +5,8 @@ and the first observation of the next episode.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import isfinite, nan
 from typing import Any, NamedTuple, final
 
 import gymnasium
@@ -17,6 +18,10 @@ from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray, StateDict
 CONTINUES = "episode_goes_on"
 """A key in the info of a single environment's `reset`. It is True if the last `terminated` ended
 the episode only for the learner, as a lost life does. Then the observation is the last one."""
+
+
+NUMBERS = "slm_lab.last_numbers"
+"""A key in the last info of an episode, see `LastInfo`."""
 
 
 class RawStep(NamedTuple):
@@ -35,14 +40,17 @@ class RawStep(NamedTuple):
     over: BoolArray | None = None
     """(K,) whether the environment has started a new episode; None: all have. Otherwise the episode
     continues from `final_obs`, as a game does after a lost life."""
+    info: FloatArray | None = None
+    """(K, I) float64: the numbers of `LastInfo`; None without one"""
 
-    def ended(self) -> tuple[IntArray, Array]:
-        """(R,) the rows with a new episode, and (R, ...) the last observations of the old one."""
+    def ended(self) -> tuple[IntArray, Array, FloatArray]:
+        """(R,) the rows with a new episode; of the old one (R, ...) the last observations, and
+        (R, I) the numbers of the last info."""
         assert self.done_index is not None
         assert self.final_obs is not None
-        if self.over is None:
-            return self.done_index, self.final_obs
-        return self.done_index[self.over], self.final_obs[self.over]
+        info = np.empty((len(self.done_index), 0)) if self.info is None else self.info
+        over = slice(None) if self.over is None else self.over
+        return self.done_index[over], self.final_obs[over], info[over]
 
 
 class RawEnvs(ABC):
@@ -114,3 +122,32 @@ class TimeLimit(gymnasium.wrappers.TimeLimit[Any, Any]):
         if info.get(CONTINUES, False):
             self._elapsed_steps = elapsed
         return obs, info
+
+
+@final
+class LastInfo(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Adds `NUMBERS` to the last info of an episode: (I,) float64, the numbers under `keys`;
+    NaN where there is no finite number."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], keys: Sequence[str]) -> None:
+        super().__init__(env)
+        self._keys = keys
+
+    @override
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        if terminated or truncated:
+            info = {**info, NUMBERS: np.array([_number(info, key) for key in self._keys])}
+        return obs, reward, terminated, truncated, info
+
+
+def _number(info: Mapping[str, Any], key: str) -> float:
+    """The finite number under `key`, or else under the path that it is; NaN if there is none."""
+    value: Any = info
+    for part in [key] if key in info else key.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    if not isinstance(value, bool | int | float | np.generic | np.ndarray):
+        return nan
+    array = np.asarray(value)
+    number = float(array.item()) if array.size == 1 and array.dtype.kind in "biuf" else nan
+    return number if isfinite(number) else nan

@@ -20,7 +20,7 @@ from slm_lab.core.process import STOP_SIGNALS, die_with_parent, unblock_stop_sig
 from slm_lab.core.types import Array, StateDict
 from slm_lab.env.interface import first_reset, first_step
 from slm_lab.env.state import has_exact_state, load_env_state, save_env_state
-from slm_lab.env.vector.raw import step_failure_note
+from slm_lab.env.vector.raw import CONTINUES, NUMBERS, step_failure_note
 
 START_METHOD = "forkserver"
 """fork would copy locks of the parent's threads; spawn would import everything again."""
@@ -40,7 +40,8 @@ DEATH_TIMEOUT = 0.5
 
 class Stateful(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Gives the parent access to the state of a worker's environment. `reset` and the first step
-    raise LabError if a result breaks Gymnasium's interface."""
+    raise LabError if a result breaks Gymnasium's interface. Infos keep only what the lab reads:
+    Gymnasium joins them in arrays, and fails for values of different shapes."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], index: int) -> None:
         super().__init__(env)
@@ -51,15 +52,14 @@ class Stateful(gymnasium.Wrapper[Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        return first_reset(self.env, seed)
+        obs, info = first_reset(self.env, seed)
+        return obs, {CONTINUES: info[CONTINUES]} if CONTINUES in info else {}
 
     @override
     def step(self, action: Any) -> tuple[Any, ...]:
-        if not self._first:
-            return self.env.step(action)
-        result = first_step(self.env, action)
+        *result, info = first_step(self.env, action) if self._first else self.env.step(action)
         self._first = False
-        return result
+        return *result, {NUMBERS: info[NUMBERS]} if NUMBERS in info else {}
 
     def lab_has_exact_state(self) -> bool:
         """Whether the environment can be saved exactly."""

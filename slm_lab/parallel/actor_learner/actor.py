@@ -91,7 +91,7 @@ class UnrollActor:
                 return False
             finished = self._acting.step()
             if finished is not None:
-                writer.note(*finished)
+                writer.note(finished)
         writer.end(env.statistics, agent.actor.explore_var, time.perf_counter())
         self._before = env.statistics.copy()
         self._begins = False

@@ -18,6 +18,7 @@ from slm_lab.parallel.actor_learner.stats import PipelineStats
 from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollMemory
 from slm_lab.session.clock import Clock
 from slm_lab.session.experience import Experience
+from slm_lab.session.play_episodes import join_episodes
 
 LOOK_SECONDS = 0.1
 """How long a learner waits for an unroll before it checks whether the run is over."""
@@ -214,9 +215,7 @@ class ReplayExperience(ActorExperience):
             finished = _finished(unroll, self._actor, slice(first, None))
             found += [] if finished is None else [finished]
             unroll = self._current()
-        if not found:
-            return None
-        return FinishedEpisodes(*map(np.concatenate, zip(*found, strict=True)))
+        return join_episodes(found) if found else None
 
     def _current(self) -> Unroll | None:
         """The unroll being added, or the next one."""
@@ -276,7 +275,7 @@ class ReplayExperience(ActorExperience):
     def load_state_dict(self, state: StateDict) -> None:
         super().load_state_dict(state)
         saved, last_obs = state["unroll"], state["last_obs"]
-        self._unroll = None if saved is None else Unroll(**saved)
+        self._unroll = None if saved is None else Unroll.restored(saved)
         self._actor, self._t = int(state["actor"]), int(state["t"])
         self._last_obs = None if last_obs is None else np.asarray(last_obs)
 
@@ -289,4 +288,5 @@ def _finished(unroll: Unroll, actor: int, steps: slice) -> FinishedEpisodes | No
         return None
     first = actor * lengths.shape[1]
     returns = unroll.episode_return[steps][t, index]
-    return FinishedEpisodes(index + first, returns, lengths[t, index])
+    info = unroll.info[steps][t, index]
+    return FinishedEpisodes(index + first, returns, lengths[t, index], info)

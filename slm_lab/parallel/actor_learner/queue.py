@@ -84,7 +84,7 @@ class UnrollQueue:
         `frame` is the number of frames already spent. Raises LabError if shared memory has no room.
         """
         assert isinstance(agent.memory, UnrollWriter)
-        layout = UnrollLayout(agent.memory.layout, len(env.statistics))
+        layout = UnrollLayout(agent.memory.layout, len(env.statistics), env.num_info)
         actors, per_unroll = spec.meta.max_session, layout.frames
         is_remote = spec.meta.actor_learner.inference == "learner"
         size = (actors, slots_per_actor(spec.meta), layout.num_bytes)

@@ -33,8 +33,8 @@ class SerialSource(UnrollSource):
         except BaseException:
             self.close()
             raise
-        first_player = self._players[0]
-        layout = UnrollLayout(first_player.writer.layout, len(first_player.env.statistics))
+        first_player, env = self._players[0], self._players[0].env
+        layout = UnrollLayout(first_player.writer.layout, len(env.statistics), env.num_info)
         self.weights = WeightStore.of(first_player.agent.learner.flats, layout.num_statistics)
         slots = np.zeros(count, np.int64)
         for actor, player in enumerate(self._players):

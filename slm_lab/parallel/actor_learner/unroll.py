@@ -13,6 +13,7 @@ from typing_extensions import override
 from slm_lab.agent.batch import Act, Rollout, VectorStep
 from slm_lab.agent.memory.memory import Memory, MemoryLayout
 from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray, StateDict
+from slm_lab.env.vector_env import FinishedEpisodes
 from slm_lab.spec.schema.memory import MemorySpec
 
 ALIGNMENT = 64
@@ -40,6 +41,8 @@ class UnrollLayout:
     """`horizon` is T."""
     num_statistics: int
     """S: the number of running statistics of the environments."""
+    num_info: int = 0
+    """I: the number of `env.info_keys`."""
 
     def places(self) -> dict[str, Position]:
         """The positions of the arrays by name, in order."""
@@ -57,6 +60,7 @@ class UnrollLayout:
             "version": (lead[:1], np.dtype(np.int64)),
             "episode_return": (lead, np.dtype(np.float64)),
             "episode_length": (lead, np.dtype(np.int64)),
+            "info": ((*lead, self.num_info), np.dtype(np.float64)),
             "statistics": ((2, self.num_statistics), np.dtype(np.float64)),
             "head": ((len(HEAD),), np.dtype(np.float64)),
         }
@@ -109,6 +113,8 @@ class Unroll:
     """(T, K) float64: returns of the episodes that ended in a step"""
     episode_length: IntArray
     """(T, K) int64: their lengths; 0: none ended"""
+    info: FloatArray
+    """(T, K, I) float64: their `FinishedEpisodes.info`"""
     statistics: FloatArray
     """(2, S) float64: the environments' running statistics before and after the unroll"""
     head: FloatArray
@@ -127,6 +133,11 @@ class Unroll:
     def allocate(cls, layout: UnrollLayout) -> Self:
         """An unroll in private memory."""
         return cls.within(np.zeros(layout.num_bytes, np.uint8), layout)
+
+    @classmethod
+    def restored(cls, arrays: Mapping[str, Array]) -> Self:
+        """An unroll of a checkpoint; in older ones it has no `info`."""
+        return cls(**{"info": np.empty((*arrays["reward"].shape, 0)), **arrays})
 
     @property
     def num_steps(self) -> int:
@@ -207,11 +218,12 @@ class UnrollWriter(Memory[Unroll]):
                 unroll.end_obs[t][ended] = step.next_obs[ended]
         self._t = t + 1
 
-    def note(self, index: IntArray, episode_return: FloatArray, episode_length: IntArray) -> None:
-        """Records episodes (F,) of the environments `index` that ended in the newest step."""
-        t = self._t - 1
-        self._unroll.episode_return[t, index] = episode_return
-        self._unroll.episode_length[t, index] = episode_length
+    def note(self, finished: FinishedEpisodes) -> None:
+        """Records the episodes that ended in the newest step."""
+        unroll, at = self._unroll, (self._t - 1, finished.env_index)
+        unroll.episode_return[at] = finished.episode_return
+        unroll.episode_length[at] = finished.episode_length
+        unroll.info[at] = finished.info
 
     @override
     def ready(self) -> bool:
@@ -291,7 +303,7 @@ class UnrollMemory(Memory[Rollout]):
     @override
     def load_state_dict(self, state: StateDict) -> None:
         """Restores the pending unrolls as copies."""
-        self._unrolls = [Unroll(**arrays) for arrays in state["unrolls"]]
+        self._unrolls = [Unroll.restored(arrays) for arrays in state["unrolls"]]
 
 
 def as_rollout(unrolls: Sequence[Unroll]) -> Rollout:

@@ -119,6 +119,8 @@ class Meeting(Ballot, EpisodeExchange):
         self.clock: RankClock | None = None
         self.num_envs = 0
         """Environments of each rank."""
+        self.num_info = 0
+        """Numbers of an episode's `info`."""
         self.sample_share = 1 / group.size
         """This rank's share of the samples of the next training event."""
 
@@ -129,7 +131,7 @@ class Meeting(Ballot, EpisodeExchange):
         rank, clock = self._group.rank, self.clock
         assert clock is not None
         head = np.array([vote, clock.frame, num_samples, self._is_solved], np.float64)
-        episodes = [np.stack(each, 1).astype(np.float64).ravel() for each in self._unsent]
+        episodes = [np.column_stack(each).astype(np.float64).ravel() for each in self._unsent]
         messages = [
             np.frombuffer(content, np.float64)
             for content in self._group.all_gather_bytes(np.concatenate([head, *episodes]).tobytes())
@@ -143,7 +145,7 @@ class Meeting(Ballot, EpisodeExchange):
         if granted is Vote.LEARN:
             self._unsent.clear()
             self._received = [
-                _episodes(message[HEAD:], other, self.num_envs)
+                _episodes(message[HEAD:], self.num_info, other * self.num_envs)
                 for other, message in enumerate(messages)
                 if other != rank and len(message) > HEAD
             ]
@@ -173,21 +175,22 @@ class Meeting(Ballot, EpisodeExchange):
 
     @override
     def gather_evaluation(self, episodes: FinishedEpisodes | None) -> FinishedEpisodes | None:
-        numbers = np.zeros((0, 3)) if episodes is None else np.stack(episodes, 1)
+        numbers = np.zeros(0) if episodes is None else np.column_stack(episodes)
         head = np.array([episodes is not None], np.float64)
         content = np.concatenate([head, numbers.astype(np.float64).ravel()]).tobytes()
         parts = [np.frombuffer(part, np.float64) for part in self._group.all_gather_bytes(content)]
         if not all(part[0] for part in parts):
             return None
-        return _episodes(np.concatenate([part[1:] for part in parts]), 0, 0)
+        return _episodes(np.concatenate([part[1:] for part in parts]), self.num_info, 0)
 
     def state_dict(self) -> StateDict:
         """Episodes not yet sent."""
         return {"unsent": [list(each) for each in self._unsent]}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores the unsent episodes."""
-        self._unsent = [FinishedEpisodes(*each) for each in state["unsent"]]
+        """Restores the unsent episodes; those of older checkpoints have no `info`."""
+        for each in state["unsent"]:
+            self._unsent.append(FinishedEpisodes(*[*each, np.empty((len(each[0]), 0))][:4]))
 
 
 @final
@@ -272,7 +275,7 @@ class RankStrategy(Strategy):
     def join(self, agent: Agent, env: VectorEnv) -> None:
         """Broadcasts the first rank's parameters and optimizer state."""
         self._env = env
-        self._meeting.num_envs = env.num_envs
+        self._meeting.num_envs, self._meeting.num_info = env.num_envs, env.num_info
         self._units = agent.learner.train_state
         self._units.group = self.statistics_group
         for optimizer in self._units.optimizers.values():
@@ -370,9 +373,10 @@ class AllReduceStrategy(RankStrategy):
             sync.share = self._meeting.sample_share
 
 
-def _episodes(numbers: FloatArray, rank: int, num_envs: int) -> FinishedEpisodes:
-    """Episodes from one message; environments are numbered consecutively over the ranks."""
-    index, returns, lengths = numbers.reshape(-1, 3).T
+def _episodes(numbers: FloatArray, num_info: int, first: int) -> FinishedEpisodes:
+    """Episodes from one message; the rank's environments are numbered from `first` on."""
+    rows = numbers.reshape(-1, 3 + num_info)
+    index, returns, lengths = rows[:, :3].T
     return FinishedEpisodes(
-        index.astype(np.int64) + rank * num_envs, returns.copy(), lengths.astype(np.int64)
+        index.astype(np.int64) + first, returns.copy(), lengths.astype(np.int64), rows[:, 3:].copy()
     )

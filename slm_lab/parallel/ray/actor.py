@@ -50,7 +50,8 @@ class RayActor:
         set_arithmetic(task.spec.meta.threads)
         self._slots[:] = frame, others
         player = UnrollActor(task.spec, seeds)
-        layout = UnrollLayout(player.writer.layout, len(player.env.statistics))
+        env = player.env
+        layout = UnrollLayout(player.writer.layout, len(env.statistics), env.num_info)
         self._unroll = Unroll.allocate(layout)
         self._weights = WeightStore.of(player.agent.learner.flats, layout.num_statistics)
         self._weights.relay(weights)

@@ -1,5 +1,6 @@
 """`env`: the environment, the number of copies, and conversions of observations and rewards."""
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
@@ -18,7 +19,7 @@ from typing_extensions import override
 
 from slm_lab.spec.schema import bounds
 from slm_lab.spec.schema.block import Block, key_error, spec_error
-from slm_lab.spec.schema.fields import Int, IntList, SignOrNumber
+from slm_lab.spec.schema.fields import AnyList, Int, IntList, SignOrNumber, StrList
 
 
 def _width_and_height(size: tuple[int, ...]) -> tuple[int, ...]:
@@ -28,6 +29,24 @@ def _width_and_height(size: tuple[int, ...]) -> tuple[int, ...]:
 
 
 ImageSize: TypeAlias = Annotated[IntList, AfterValidator(_width_and_height), bounds.PIXELS]
+
+
+def _names_of_columns(keys: tuple[str, ...]) -> tuple[str, ...]:
+    for key in keys:
+        fits = 0 < len(key.encode()) <= bounds.INFO_KEY_BYTES and key == key.strip()
+        if not fits or not key.isprintable() or set(key) & set(',"') or keys.count(key) > 1:
+            form = f"1 to {bounds.INFO_KEY_BYTES} bytes without commas and quotes"
+            raise spec_error(f'"{key}" names no column: each must be another text of {form}')
+    return keys
+
+
+def _named_wrappers(entries: tuple[Any, ...]) -> tuple[Any, ...]:
+    for entry in entries:
+        name = entry.get("name") if isinstance(entry, Mapping) else entry
+        if not isinstance(name, str) or not re.fullmatch(r"[\w.]+:[\w.]+", name):
+            form = 'each entry must be "package.module:Class", or a block with this as its name'
+            raise spec_error(f"{form} and the arguments beside it")
+    return entries
 
 
 class EnvSpec(Block):
@@ -77,6 +96,16 @@ class EnvSpec(Block):
         "gymnasium",
         description="library that steps the environment; envpool replaces a native vector version",
     )
+    wrappers: Annotated[AnyList, AfterValidator(_named_wrappers)] = Field(
+        (),
+        description='wrappers of each single environment, the innermost first: "module:Class", or '
+        "a block with this name and the arguments",
+    )
+    info_keys: Annotated[StrList, AfterValidator(_names_of_columns)] = Field(
+        (),
+        description="keys of an episode's last info whose numbers become columns; dots lead into "
+        "blocks",
+    )
     kwargs: dict[str, Any] = Field(
         {}, description="arguments of the environment; in a file, any other key of env"
     )
@@ -99,6 +128,33 @@ class EnvSpec(Block):
             message = "is missing: frame_op needs the number of observations to join"
             raise key_error("frame_op_len", message)
         return self
+
+    @model_validator(mode="after")
+    def _can_be_made_one_by_one(self) -> Self:
+        pooled = self.backend == "envpool" and self.vectorization_mode is None
+        if self.single_only and (pooled or self.vectorization_mode == "native"):
+            key, other = ("backend", "gymnasium") if pooled else ("vectorization_mode", "sync")
+            message = f'cannot be used with {self.single_only}; use "{other}"'
+            raise key_error(key, message, getattr(self, key))
+        return self
+
+    @property
+    def single_only(self) -> str | None:
+        """The key for which environments must be made one by one; None if there is none."""
+        return "wrappers" if self.wrappers else "info_keys" if self.info_keys else None
+
+    @property
+    def wrapped_by(self) -> tuple[tuple[str, dict[str, Any]], ...]:
+        """The name and the arguments of each wrapper, the innermost first."""
+        blocks = [{"name": w} if isinstance(w, str) else w for w in self.wrappers]
+        return tuple(
+            (block["name"], {key: block[key] for key in block if key != "name"}) for block in blocks
+        )
+
+    @property
+    def code_names(self) -> tuple[str, ...]:
+        """The names that may have modules in them: the environment's and its wrappers'."""
+        return (self.name, *(name for name, _ in self.wrapped_by))
 
     @model_serializer(mode="wrap")
     def _flat(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -75,6 +75,9 @@ Int: TypeAlias = Annotated[int, BeforeValidator(_whole)]
 IntList: TypeAlias = Annotated[tuple[Int, ...], BeforeValidator(_list_as_tuple)]
 """A list of whole numbers, immutable."""
 
+StrList: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_list_as_tuple)]
+"""A list of strings, immutable."""
+
 AnyList: TypeAlias = Annotated[tuple[Any, ...], BeforeValidator(_list_as_tuple)]
 """A list whose entries the block checks."""
 

@@ -36,7 +36,8 @@ def write_session(path, rows, *, seed=0, every=500, extra=("clip_eps",), learns=
         for i in range(1, rows + 1):
             level = 500 / (1 + np.exp(-(i - rows / 3) / 10))
             noisy = np.array([level + generator.normal()])
-            tracker.track_episodes(np.array([0]), noisy, np.array([10]), 4 * i * every)
+            one = np.array([0]), noisy, np.array([10]), np.empty((1, 0))
+            tracker.track_episodes(*one, 4 * i * every)
             if learns:
                 tracker.track_update({"loss": 1 / i, "clip_eps": 0.2})
             clocks = {"frame": i * every, "total_frame": 4 * i * every, "opt_step": i}
@@ -51,5 +52,6 @@ def write_evaluations(path, rows, *, spread=1.0, every=500):
         for i in range(1, rows + 1):
             returns, lengths = np.array([i - spread, i + spread]), np.array([10, 12])
             clocks = {"frame": i * every, "total_frame": i * every, "opt_step": i, "epi": 2 * i}
-            writer.append(tracker.row(returns, lengths, wall_t=float(i), **clocks))
+            info = np.empty((2, 0))
+            writer.append(tracker.row(returns, lengths, info, wall_t=float(i), **clocks))
     return path

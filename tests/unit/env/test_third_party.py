@@ -4,9 +4,11 @@ import gymnasium
 import numpy as np
 import pytest
 
-from slm_lab.core.errors import SpecError
-from slm_lab.env.make import make_env
+from slm_lab.core.errors import MissingExtraError, SpecError
+from slm_lab.env.check import check_env
+from slm_lab.env.make import describe_spaces, make_env
 from slm_lab.env.simulators.film import Film, headless
+from slm_lab.spec.load import load_spec
 
 MINIGRID = "minigrid:MiniGrid-Empty-5x5-v0"
 
@@ -61,7 +63,7 @@ def test_the_text_of_minigrid_is_named_with_the_remedy(build):
         build(MINIGRID)
     (problem,) = caught.value.problems
     assert 'its observation "mission" is a MissionSpace space' in problem.message
-    assert "gymnasium.wrappers.FilterObservation" in problem.message
+    assert "gymnasium.wrappers:FilterObservation" in problem.message
 
 
 @pytest.mark.parametrize(("name", "shape"), [("Room-v0", (151,)), ("Seen-v0", (3, 7, 7))])
@@ -83,3 +85,39 @@ def test_minigrid_is_filmed(env_spec, random_actions, wrapped):
         plays(env, random_actions(env, 4))
         env.close()
     assert film.frames == 5
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "shape"),
+    [
+        ("minigrid.wrappers:FlatObsWrapper", (2835,)),
+        ("minigrid.wrappers:ImgObsWrapper", (3, 7, 7)),
+        (
+            {"name": "gymnasium.wrappers:FilterObservation", "filter_keys": ["direction", "image"]},
+            (151,),
+        ),
+    ],
+    ids=["vector", "image", "parts"],
+)
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_minigrid_is_wrapped_by_its_spec(build, random_actions, wrapper, shape, mode):
+    pytest.importorskip("minigrid")
+    keys = {"wrappers": [wrapper], "vectorization_mode": mode, "max_t": 20}
+    env = build("MiniGrid-Empty-5x5-v0", **keys)
+    assert env.observation_space.shape == shape
+    plays(env, random_actions(env, 50))
+
+
+def test_the_shipped_spec_fits_minigrid():
+    pytest.importorskip("minigrid")
+    spec = load_spec("ppo_minigrid", "ppo_minigrid")
+    assert check_env(spec.env) == []
+    assert describe_spaces(spec.env).obs_shape == (2835,)
+
+
+def test_the_name_of_minigrid_says_what_to_install(monkeypatch, build):
+    monkeypatch.setattr("importlib.util.find_spec", lambda module: None)
+    monkeypatch.setattr(gymnasium, "registry", {})
+    for name in ("MiniGrid-Empty-5x5-v0", "BabyAI-GoToRedBall-v0"):
+        with pytest.raises(MissingExtraError, match=r'pip install "slm-lab\[minigrid\]"'):
+            build(name)

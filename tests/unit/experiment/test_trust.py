@@ -15,6 +15,7 @@ from slm_lab.experiment.trust import (
     modules_of,
     named_by,
 )
+from slm_lab.spec.search import dimensions
 from tests.support import parse, ppo
 from tests.unit.experiment.runs import write_run
 
@@ -38,6 +39,29 @@ def _path(monkeypatch):
 def test_the_modules_of_a_spec_are_those_of_its_environments(search, named):
     spec = parse(ppo(env__name="first.part:Id-v0"))
     assert modules_of(spec.model_copy(update={"search": search})) == named
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        {"env.wrappers__choice": [[], ["second:A", {"name": "third.part:B", "x": "no:t"}]]},
+        {"env": {"wrappers__grid_search": [["second:A"], ["third.part:B"]]}},
+        {"env.wrappers.0__choice": ["second:A", {"name": "third.part:B"}]},
+        {"env.wrappers.0.name__choice": ["second:A", "third.part:B"]},
+        {"env__choice": [{"name": "CartPole-v1", "wrappers": ["second:A", "third.part:B"]}]},
+    ],
+    ids=str,
+)
+def test_wrappers_name_modules_too_also_in_a_search_and_at_its_points(tmp_path, search):
+    spec = parse(ppo(env__wrappers=["first:A", {"name": "first.inner:B", "module": "no:t"}]))
+    searched = spec.model_copy(update={"search": search})
+    assert modules_of(spec) == ("first", "first.inner")
+    assert modules_of(searched) == ("first", "first.inner", "second", "third.part")
+    file = tmp_path / "spec.json"
+    file.write_text(json.dumps({"a": searched.to_json()}))
+    assert named_by([file]) == modules_of(searched)
+    points = [{each.path: value} for each in dimensions(search) for value in each.args]
+    assert modules_at(points) == ("second", "third.part")
 
 
 def test_the_modules_of_points_are_those_of_their_environments():

@@ -11,7 +11,8 @@ BUDGET = 1_000
 def row(tracker, frame, *returns):
     clocks = {"total_frame": 2 * frame, "wall_t": frame / 100, "epi": 3, "opt_step": frame // 10}
     lengths = np.arange(1, len(returns) + 1)
-    return tracker.row(np.array(returns), lengths, frame=frame, **clocks)
+    info = np.empty((len(returns), 0))
+    return tracker.row(np.array(returns), lengths, info, frame=frame, **clocks)
 
 
 def test_every_column_of_an_evaluation_is_documented():

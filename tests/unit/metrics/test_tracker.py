@@ -17,7 +17,9 @@ BUDGET = 1_000_000
 def finish(tracker, at=0, **returns):
     """finish(tracker, e0=5.0, e2=7.0): environments 0 and 2 finish episodes."""
     index = np.array([int(name[1:]) for name in returns])
-    tracker.track_episodes(index, np.array(list(returns.values())), np.full(len(index), 10), at)
+    info = np.empty((len(index), 0))
+    lengths = np.full(len(index), 10)
+    tracker.track_episodes(index, np.array(list(returns.values())), lengths, info, at)
 
 
 def row_at(tracker, frame, wall_t=None):
@@ -163,7 +165,8 @@ def test_fps_is_frames_over_seconds_since_the_last_row():
 
 def test_episode_length_is_filled_when_asked_for():
     tracker = Tracker(2, 100, BUDGET, ["episode_length"])
-    tracker.track_episodes(np.array([0, 1]), np.array([1.0, 2.0]), np.array([10, 15]), 0)
+    index, returns, lengths = np.array([0, 1]), np.array([1.0, 2.0]), np.array([10, 15])
+    tracker.track_episodes(index, returns, lengths, np.empty((2, 0)), 0)
     assert row_at(tracker, 100)["episode_length"] == 12.5
 
 

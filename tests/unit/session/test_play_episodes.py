@@ -40,7 +40,9 @@ class Countdown:
             value = 100.0 * ended + self.count[ended]
             if self.returns is not None:
                 value = np.array(self.returns)[ended]
-            self.finished = FinishedEpisodes(ended, value, self.lengths[ended])
+            self.finished = FinishedEpisodes(
+                ended, value, self.lengths[ended], np.empty((len(ended), 0))
+            )
             self.count[ended] += 1
         return self
 

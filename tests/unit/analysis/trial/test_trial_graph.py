@@ -10,7 +10,7 @@ from slm_lab.analysis.trial.trial_graph import (
     sessions_text,
     trial_figure,
 )
-from slm_lab.metrics.reader import NO_ROWS, read_rows
+from slm_lab.metrics.reader import NO_ROWS, Rows, read_rows
 from tests.unit.analysis.session import write_evaluations, write_session
 
 MAIN = ["mean_returns_vs_frames", "mean_returns_ma_vs_frames"]
@@ -53,6 +53,14 @@ def test_all_graphs_of_a_trial_are_drawn_into_the_run_folder(tmp_path):
     paths = draw_trial_graphs(tmp_path, rows, "p_t0", "p · Env-v1")
     assert paths == expected(tmp_path, [*MAIN, *CLOCKS, "loss_vs_frames"])
     assert all(path.stat().st_size for path in paths)
+
+
+def test_each_key_of_an_info_has_a_graph_where_a_session_has_values(tmp_path):
+    rows = trained(tmp_path, 5)
+    columns = (*rows.columns, "info_a/b", "info_none")
+    values = np.concatenate([rows.values, np.ones((1, 5)), np.full((1, 5), np.nan)])
+    paths = draw_trial_graphs(tmp_path, [NO_ROWS, Rows(columns, values)], "p_t0", "title")
+    assert paths == expected(tmp_path, [*MAIN, *CLOCKS, "loss_vs_frames", "info_a.b_vs_frames"])
 
 
 def test_while_training_only_the_two_main_graphs_are_drawn(tmp_path):

@@ -294,7 +294,7 @@ def write_returns(path, returns):
     with RowWriter(path, tracker.columns) as writer:
         for i, value in enumerate(returns, 1):
             frame = 100 * i
-            one = np.array([0]), np.array([float(value)]), np.array([10])
+            one = np.array([0]), np.array([float(value)]), np.array([10]), np.empty((1, 0))
             tracker.track_episodes(*one, frame)
             clocks = {"frame": frame, "total_frame": frame, "opt_step": i}
             writer.append(tracker.row(wall_t=float(i), cpu_t=float(i), **clocks))

@@ -10,6 +10,7 @@ from tests.unit.experiment.search.small import GAMMA, searched
 
 NAME = "env.name__choice"
 GRAVITY = "env.g__choice"
+SCALED = {"name": "tests.unit.env.wrapped:Scaled", "factor": 2.0}
 
 
 def told(search, **changes):
@@ -28,6 +29,15 @@ def test_an_unknown_environment_is_reported_with_the_nearest(sampler):
 
 def test_environments_that_there_are_may_be_searched():
     assert told({NAME: ["CartPole-v1", "Pendulum-v1"], "env.num_envs__choice": [1, 4]}) == []
+
+
+def test_the_wrappers_that_a_search_may_set_are_checked_too():
+    key = "env.wrappers__choice"
+    (problem,) = told({key: [[], ["gymnasium.wrappers:ClipAction"], ["gymnasium.wrappers:Clip"]]})
+    assert problem.startswith(f"search.{key} = ['gymnasium.wrappers:Clip']: env.wrappers.0: ")
+    assert told({"env.wrappers.0.factor__uniform": [1, 2]}, env__wrappers=[SCALED]) == []
+    (problem,) = told({"env.wrappers.0.fctor__uniform": [1, 2]}, env__wrappers=[SCALED])
+    assert "did you mean factor?" in problem
 
 
 def test_a_search_without_keys_of_env_has_nothing_to_try():

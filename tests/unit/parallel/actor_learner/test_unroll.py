@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from slm_lab.agent.batch import Act, Rollout, VectorStep
 from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.agent.memory.on_policy import OnPolicyBatchReplay
+from slm_lab.env.vector_env import FinishedEpisodes
 from slm_lab.parallel.actor_learner.unroll import (
     ALIGNMENT,
     Unroll,
@@ -82,7 +83,8 @@ def filled(of, steps):
         assert not writer.ready()
         reused = copy.deepcopy(step)
         writer.add(reused)
-        writer.note(np.array([0]), np.array([float(t)]), np.array([t + 1]))
+        one = np.array([0]), np.array([float(t)]), np.array([t + 1]), np.empty((1, 0))
+        writer.note(FinishedEpisodes(*one))
         for array in (
             reused.obs,
             reused.reward,
@@ -201,7 +203,8 @@ def test_episodes_of_the_unroll_that_was_there_before_are_forgotten():
         for step in random_steps(of, np.random.default_rng(0)):
             writer.add(step)
             if note:
-                writer.note(np.arange(3), np.ones(3), np.ones(3, np.int64))
+                ended = np.arange(3), np.ones(3), np.ones(3, np.int64), np.empty((3, 0))
+                writer.note(FinishedEpisodes(*ended))
         writer.end(np.zeros(STATISTICS), None, 1.0)
     assert not unroll.episode_length.any()
     assert (unroll.begins, unroll.explore_var) == (False, None)
@@ -212,7 +215,8 @@ def test_the_arrays_of_an_unroll_do_not_overlap_and_each_begins_on_a_line_of_its
     places = list(of.places().values())
     assert [place.start % ALIGNMENT for place in places] == [0] * len(places)
     for place, following in pairwise(places):
-        assert place.start < place.stop <= following.start
+        assert place.start <= place.stop <= following.start
+        assert (place.start == place.stop) == (0 in place.shape)
     assert places[-1].stop <= of.num_bytes
     assert of.num_bytes % ALIGNMENT == 0
 
