@@ -118,7 +118,7 @@ def test_a_second_ctrl_c_prints_how_to_resume(folder):
         interrupt(running)
         done = running.end(IN_TIME)
     assert (done.code, done.err) == (130, "stopped\n")
-    assert f"{NAME} train@" in done.out.splitlines()[-1]
+    assert "slm-lab run train@" in done.out.splitlines()[-1]
 
 
 @pytest.mark.slow

@@ -61,5 +61,5 @@ def test_a_run_without_rows_can_be_read(folder, tmp_path):
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path):
-    with pytest.raises(UsageError, match="is no run folder"):
+    with pytest.raises(UsageError, match="is not a run"):
         slm_lab.load_run(tmp_path)
