@@ -20,7 +20,10 @@ DOCS = Path(__file__).parents[3] / "docs"
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize(("page", "blocks_of_code"), [("trained_agents.md", 8), ("python.md", 6)])
+@pytest.mark.parametrize(
+    ("page", "blocks_of_code"),
+    [("trained_agents.md", 8), pytest.param("python.md", 6, marks=pytest.mark.slow)],
+)
 def test_the_code_of_a_page_prints_what_the_page_says(page, blocks_of_code, tmp_path, monkeypatch):
     """`…` stands for any text."""
     pytest.importorskip("onnxruntime", reason="needs the extra export")

@@ -92,7 +92,9 @@ def test_a_training_reports_each_row_once_and_a_resumed_one_only_the_new_rows(da
     assert "resuming" not in capfd.readouterr().out
 
 
-@pytest.mark.parametrize("kind", ["a script without a guard", "python -c"])
+@pytest.mark.parametrize(
+    "kind", ["a script without a guard", pytest.param("python -c", marks=pytest.mark.slow)]
+)
 def test_any_program_can_train(kind, tmp_path, data):
     spec = json.dumps(ppo(meta__max_session=2))
     code = SCRIPT.format(spec=spec, data=str(data), on_row="None")
@@ -148,7 +150,9 @@ def test_a_callback_stops_a_training_and_one_that_raises_is_switched_off(data, c
     assert run.agent().frame == session["frame"] >= 300
 
 
-@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "end", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)]
+)
 def test_when_its_program_ends_a_training_saves_and_stops(end, tmp_path, data):
     """Also while a callback takes its time."""
     spec = json.dumps(ppo(env__max_frame=ENDLESS, meta__max_session=2))

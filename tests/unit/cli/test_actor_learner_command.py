@@ -26,7 +26,7 @@ def test_the_output_names_learner_and_actors_and_has_the_metrics_of_the_learner(
     assert '2 actors and a learner ("actor_learner")' in shown
     assert re.search(r"^\S+ learner: 1,0\d\d / 1,024 frames, return .*, done$", shown, re.MULTILINE)
     for actor in range(2):
-        assert re.search(rf"^actor {actor}: \d+ frames, done$", shown, re.MULTILINE)
+        assert re.search(rf"^\S+ actor {actor}: \d+ frames, done$", shown, re.MULTILINE)
     assert "Session 0:" not in shown
     assert metrics_of(run)["num_sessions"] == 1
     assert metrics_of(run)["throughput"]["policy_lag"] is not None
