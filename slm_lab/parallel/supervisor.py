@@ -148,9 +148,10 @@ class Supervisor:
         sessions: Sequence[int],
         sign: Sign,
         why: str | None = None,
-        seconds: float = HANG_SECONDS,
+        seconds: float | None = None,
     ) -> None:
-        """Kills those of `sessions` that hang, see `HangDetector`; `why` is the reported reason.
+        """Kills those of `sessions` that hang, by default for HANG_SECONDS; `why` is the reported
+        reason, see `HangDetector`.
 
         `sign(i)` is of `sessions[i]`. A Session that waits for a disk does not hang.
         """
@@ -160,7 +161,8 @@ class Supervisor:
             waits = shown is not None and self._runner.waits_for_disk(sessions[index])
             return None if waits else shown
 
-        detector = HangDetector(len(sessions), sign_off_disk, seconds)
+        limit = HANG_SECONDS if seconds is None else seconds
+        detector = HangDetector(len(sessions), sign_off_disk, limit)
         self._watched.append((sessions, detector, why))
 
     def _end_hung(self) -> None:

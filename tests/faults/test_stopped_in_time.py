@@ -94,7 +94,9 @@ def test_a_session_that_hangs_is_ended_and_named_and_its_checkpoint_kept(mode, f
 
 @pytest.mark.slow
 def test_a_training_event_of_minutes_does_not_hold_ctrl_c(folder):
-    write_spec(folder, endless(agent__algorithm__training_epoch=10_000_000))
+    minutes = {"time_horizon": 1024, "minibatch_size": 4, "training_epoch": 900}
+    keys = {f"agent__algorithm__{key}": value for key, value in minutes.items()}
+    write_spec(folder, endless(**keys))
     with started(folder) as running:
         began = "Session 0: started"
         wait_until(lambda: began in (folder / "out").read_text())
@@ -124,13 +126,13 @@ def test_a_second_ctrl_c_prints_how_to_resume(folder):
 @pytest.mark.slow
 def test_a_trial_of_a_search_that_hangs_does_not_hold_ctrl_c(folder):
     search = {"agent.algorithm.gamma__uniform": [0.9, 0.99]}
-    write_spec(folder, endless(search=search, meta__max_trial=2))
+    write_spec(folder, endless(search=search, meta__max_trial=1))
     with started(folder, "search") as running:
         wait_until(lambda: manifest_exists(folder))
         stop_one(running, 0)
         done, _ = end(running)
     assert done.code == 130
-    assert f"{NAME} search@" in done.out
+    assert "slm-lab run search@" in done.out
 
 
 @pytest.mark.slow
