@@ -8,7 +8,18 @@ import typer
 
 from slm_lab import __version__
 from slm_lab.cli.exit_codes import report_errors, run_guarded
-from slm_lab.cli.options import AsJson, Imports, Sets, SpecName, Trust
+from slm_lab.cli.options import (
+    AsJson,
+    Data,
+    Imports,
+    OneSession,
+    Repository,
+    SavedRunName,
+    Sets,
+    SpecName,
+    Trust,
+    WhichAgent,
+)
 from slm_lab.cli.spec import app as spec_app
 
 app = typer.Typer(
@@ -63,7 +74,7 @@ def run(
     seed: Annotated[
         int | None, typer.Option(min=0, help="Root seed, in place of meta.random_seed.")
     ] = None,
-    data: Annotated[Path, typer.Option(help="Folder of run folders.")] = Path("data"),
+    data: Data = Path("data"),
     imports: Imports = None,
     trust: Trust = False,
     cluster: Annotated[
@@ -260,7 +271,7 @@ def plot(
         ),
     ] = "mean",
     out: Annotated[Path, typer.Option(help="Folder of the graph.")] = Path("plots"),
-    data: Annotated[Path, typer.Option(help="Folder of run folders.")] = Path("data"),
+    data: Data = Path("data"),
     imports: Imports = None,
     as_json: AsJson = False,
 ) -> None:
@@ -278,9 +289,6 @@ def plot(
         import_plugins(imports or ())
         code = plot_runs(PlotRequest(tuple(folders), y, x, statistic, out, data), as_json)
     raise typer.Exit(code)
-
-
-Data = Annotated[Path, typer.Option(help="Folder of run folders.")]
 
 
 @app.command()
@@ -353,10 +361,7 @@ def tidy(
 
 @app.command()
 def export(
-    run: Annotated[
-        str,
-        typer.Argument(metavar="RUN", help="A folder, its name in --data, latest, or FOLDER:tN."),
-    ],
+    run: SavedRunName,
     to: Annotated[
         Literal["onnx", "pt2", "zip"],
         typer.Option(help="ONNX, a program of torch.export, or a run to share: eval@FILE.zip."),
@@ -364,11 +369,9 @@ def export(
     out: Annotated[
         Path | None, typer.Option(help="The file. Default: named after the run, in this folder.")
     ] = None,
-    which: Annotated[
-        Literal["best", "latest"] | None, typer.Option(help="Default: the best, if there is one.")
-    ] = None,
-    session: Annotated[int | None, typer.Option(min=0, help="Default: the first.")] = None,
-    data: Annotated[Path, typer.Option(help="Folder of run folders.")] = Path("data"),
+    which: WhichAgent = None,
+    session: OneSession = None,
+    data: Data = Path("data"),
     imports: Imports = None,
     trust: Trust = False,
 ) -> None:
@@ -385,6 +388,48 @@ def export(
 
         found = find_agent(run, which, session, data, imports or (), trust)
         code = export_run(*found, to, out)
+    raise typer.Exit(code)
+
+
+@app.command()
+def push(
+    run: SavedRunName,
+    repo: Repository,
+    private: Annotated[
+        bool, typer.Option("--private", help="A repository that only its members see.")
+    ] = False,
+    which: WhichAgent = None,
+    session: OneSession = None,
+    data: Data = Path("data"),
+    imports: Imports = None,
+    trust: Trust = False,
+) -> None:
+    """Share the agent of a run on the Hugging Face Hub, as export --to zip writes it.
+
+    Exit codes: 0 success, 1 the upload failed, 2 bad input.
+    """
+    with report_errors():
+        from slm_lab.cli.export import push_run
+        from slm_lab.experiment.saved_run import find_agent
+
+        found = find_agent(run, which, session, data, imports or (), trust)
+        code = push_run(*found, repo, private)
+    raise typer.Exit(code)
+
+
+@app.command()
+def pull(
+    repo: Repository,
+    out: Annotated[Path | None, typer.Option(help="The file. Default: NAME.zip.")] = None,
+) -> None:
+    """Download a shared run from the Hugging Face Hub. Use it as eval@FILE.zip and enjoy@FILE.zip.
+
+    Exit codes: 0 success, 1 the download failed, 2 bad input.
+    """
+    with report_errors():
+        from slm_lab.cli.export import pull_run
+
+        code = pull_run(repo, out)
     raise typer.Exit(code)
 
 

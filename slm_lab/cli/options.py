@@ -1,5 +1,6 @@
 """Arguments and options shared by several commands."""
 
+from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
 import typer
@@ -25,6 +26,17 @@ Trust = Annotated[
 ]
 SpecName = Annotated[
     str | None, typer.Argument(help="The spec in the file. May be omitted if it is the only one.")
+]
+Data = Annotated[Path, typer.Option(help="Folder of run folders.")]
+SavedRunName = Annotated[
+    str, typer.Argument(metavar="RUN", help="A folder, its name in --data, latest, or FOLDER:tN.")
+]
+WhichAgent = Annotated[
+    Literal["best", "latest"] | None, typer.Option(help="Default: the best, if there is one.")
+]
+OneSession = Annotated[int | None, typer.Option(min=0, help="Default: the first.")]
+Repository = Annotated[
+    str, typer.Argument(metavar="OWNER/NAME", help="A repository of the Hugging Face Hub.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document, and nothing else.")]
 OutputForm: TypeAlias = Literal["text", "json", "nothing"]

@@ -12,11 +12,12 @@ from slm_lab.experiment.trust import named_by
 from slm_lab.storage.run_dir import RunDir, origin_of
 
 
-def card(run: SavedRun, saved: SavedAgent, folder: Path, file: str) -> str:
-    """The page of the run in `folder`, which is shared as `file`."""
+def card(run: SavedRun, saved: SavedAgent, folder: Path, file: str, repo: str | None) -> str:
+    """The page of the run in `folder`, which is shared as `file`, on the Hub as `repo`."""
     spec, origin = run.spec, origin_of(run.run_dir.spec_file)
     name, algorithm, env = spec.name, spec.agent.algorithm.name, spec.env.name
     imports = "".join(f" --import {each}" for each in named_by(folder.glob("*_spec.json")))
+    graphs = [f"![Returns]({each.relative_to(folder)})\n\n" for each in folder.rglob("*.png")]
     versions = [f"{package} {version}" for package, version in origin.get("packages", {}).items()]
     files = {s: RunDir(folder, name).session(0, s).metrics for s in spec.meta.writers}
     metrics = {s: json.loads(file.read_text()) for s, file in files.items() if file.is_file()}
@@ -38,7 +39,7 @@ An agent of [SLM Lab](https://github.com/kengz/SLM-Lab): Session {saved.session}
 ## Use it
 
 ```bash
-slm-lab run enjoy@{file} --render{imports}
+{"" if repo is None else f"slm-lab pull {repo}{chr(10)}"}slm-lab run enjoy@{file} --render{imports}
 python -c "import slm_lab; print(slm_lab.load('{file}').evaluate(10))"
 ```
 
@@ -50,7 +51,8 @@ Commit {origin.get("git_sha")}; Python {origin.get("python")}, {", ".join(versio
 
 ## Returns
 
-The mean return of the last 5 % of the training, by Session. Their seeds derive from the root seed.
+{"".join(graphs)}The mean return of the last 5 % of the training, by Session. Their seeds derive
+from the root seed.
 
 | Session | final return |
 |---|---|

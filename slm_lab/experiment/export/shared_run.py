@@ -17,15 +17,15 @@ SHARED = ("format", "started", "random_seed", "git_sha", "packages", "python", "
 GRAPH = "_trial_graph_mean_returns_ma_vs_frames.png"
 
 
-def write_archive(run: SavedRun, saved: SavedAgent, path: Path) -> None:
+def write_archive(run: SavedRun, saved: SavedAgent, path: Path, repo: str | None = None) -> None:
     """Writes a run folder with one agent as a zip file, which `storage.archive` reads.
 
-    A trial of a search becomes a run of its own.
+    A trial of a search becomes a run of its own. Its card names the `repo` on the Hub.
     """
     with TemporaryDirectory() as parent:
         folder = Path(parent)
         _fill(folder, run, saved)
-        write_atomically(folder / "README.md", card(run, saved, folder, path.name).encode())
+        write_atomically(folder / "README.md", card(run, saved, folder, path.name, repo).encode())
         content = io.BytesIO()
         with ZipFile(content, "w") as archive:
             for file in sorted(folder.rglob("*.*")):

@@ -1,0 +1,83 @@
+"""Shared runs on the Hugging Face Hub: a repository holds the archive and its card."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import ModuleType
+from zipfile import ZipFile
+
+from slm_lab.core.errors import LabError, UsageError
+from slm_lab.core.files import read_file, write_atomically
+from slm_lab.env.lookup import require
+from slm_lab.experiment.export.shared_run import write_archive
+from slm_lab.experiment.saved_run import SavedAgent, SavedRun
+from slm_lab.storage.archive import MAX_BYTES, unpacked
+
+ARCHIVE, CARD = "run.zip", "README.md"
+
+
+def push(run: SavedRun, saved: SavedAgent, repo: str, private: bool) -> str:
+    """Uploads the agent `saved` of `run` to the repository OWNER/NAME, which it makes if needed.
+
+    Returns the address of its page. Raises UsageError without a token, MissingExtraError, and
+    LabError if the Hub refuses.
+    """
+    with _hub() as hub, TemporaryDirectory() as folder:
+        if hub.get_token() is None:
+            raise UsageError("no token for the Hub: run hf auth login, or set HF_TOKEN")
+        path = Path(folder, f"{_name(repo)}.zip")
+        write_archive(run, saved, path, repo)
+        with ZipFile(path) as archive:
+            pictures = [name for name in archive.namelist() if name.endswith(".png")]
+            files = {name: archive.read(name) for name in (CARD, *pictures)}
+        files[ARCHIVE] = read_file(path)
+        api, add = hub.HfApi(), hub.CommitOperationAdd
+        page = api.create_repo(repo, private=private, exist_ok=True)
+        operations = [add(name, content) for name, content in files.items()]
+        api.create_commit(page.repo_id, operations, commit_message=f"Agent of {run.spec.name}")
+        return str(page)
+
+
+def pull(repo: str, out: Path | None) -> Path:
+    """Downloads the archive of OWNER/NAME to `out`, by default NAME.zip, and returns its path.
+
+    Raises UsageError if there is none, it is no shared run, or the file exists.
+    """
+    path = Path(f"{_name(repo)}.zip") if out is None else out
+    if path.exists():
+        raise UsageError(f"{path} exists; choose another file with --out")
+    with _hub() as hub, TemporaryDirectory() as folder:
+        api = hub.HfApi()
+        size = api.get_hf_file_metadata(url=hub.hf_hub_url(repo, ARCHIVE)).size or 0
+        if size > MAX_BYTES:
+            raise UsageError(f"{repo} has {size >> 20} MiB; a shared run has {MAX_BYTES >> 20}")
+        found = Path(api.hf_hub_download(repo, ARCHIVE, local_dir=folder))
+        with unpacked(str(found)):
+            write_atomically(path, read_file(found))
+    return path
+
+
+def _name(repo: str) -> str:
+    owner, _, name = repo.partition("/")
+    if not owner or not name or "/" in name:
+        raise UsageError(f"{repo!r}: must be OWNER/NAME")
+    return name
+
+
+@contextmanager
+def _hub() -> Iterator[ModuleType]:
+    """The package of the Hub. Its errors become one line."""
+    require("huggingface_hub", "hub")
+    import huggingface_hub as hub
+    from huggingface_hub.errors import EntryNotFoundError, HTTPError
+    from huggingface_hub.utils import disable_progress_bars
+
+    disable_progress_bars()
+    try:
+        yield hub
+    except LabError:
+        raise
+    except (OSError, ValueError, RuntimeError, HTTPError, EntryNotFoundError) as error:
+        why = str(error).strip().partition("\n")[0]
+        raise UsageError(f"the Hub: {why or type(error).__name__}") from error

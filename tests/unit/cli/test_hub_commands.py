@@ -1,0 +1,121 @@
+"""`slm-lab push` and `pull`, against a local server."""
+
+import pytest
+from typer.testing import CliRunner
+
+import slm_lab
+from slm_lab.cli.main import app
+from tests.faults.lab import run_folder
+from tests.unit.cli.hub_server import TOKEN, hub_server
+
+constants = pytest.importorskip("huggingface_hub.constants", reason="needs the extra hub")
+pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=<:DeprecationWarning")
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    with hub_server() as server:
+        monkeypatch.setattr(constants, "ENDPOINT", server.url)
+        template = server.url + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)  # LFS, which a test can speak
+        yield server
+
+
+def lab(*args):
+    return CliRunner().invoke(app, [*map(str, args)], catch_exceptions=False)
+
+
+def test_what_was_pushed_is_pulled_and_plays_as_the_run(hub, run, tmp_path):
+    done = lab("push", run_folder(run), "ada/pole", "--session", "0")
+    assert (done.exit_code, done.output) == (0, f"{hub.url}/ada/pole\n")
+    graph = "small_t0_trial_graph_mean_returns_ma_vs_frames.png"
+    assert sorted(hub.files["ada/pole"]) == ["README.md", "run.zip", graph]
+    card = hub.files["ada/pole"]["README.md"].decode()
+    assert "slm-lab pull ada/pole\nslm-lab run enjoy@pole.zip --render" in card
+    assert f"![Returns]({graph})" in card
+    done = lab("pull", "ada/pole")
+    assert (done.exit_code, done.output) == (0, "pole.zip: slm-lab run eval@pole.zip\n")
+    assert [each.name for each in tmp_path.iterdir()] == ["pole.zip"]
+    own = slm_lab.load(run_folder(run), session=0).evaluate(3).returns
+    assert slm_lab.load("pole.zip").evaluate(3).returns.tolist() == own.tolist()
+
+
+def test_a_private_repository_is_asked_for(hub, run):
+    assert lab("push", run_folder(run), "ada/secret", "--private").exit_code == 0
+    assert hub.private == {"ada/secret": True}
+
+
+def test_it_is_pushed_again_over_the_old_one(hub, run):
+    for session in ("0", "0"):
+        assert lab("push", run_folder(run), "ada/pole", "--session", session).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["push", "RUN", "pole"], "'pole': must be OWNER/NAME"),
+        (["push", "RUN", "a/b/c"], "'a/b/c': must be OWNER/NAME"),
+        (["push", "RUN", "ada/.."], "the Hub: Repo id must use alphanumeric chars"),
+        (["pull", "ada/nothing"], "the Hub: "),
+        (["pull", "ada/empty"], "the Hub: "),
+        (["pull", "ada/hostile"], "is not a shared run: "),
+        (["pull", "ada/hostile", "--out", "here"], "here exists; choose another file with --out"),
+    ],
+)
+def test_bad_input_is_one_line(hub, run, args, message, tmp_path):
+    hub.files |= {"ada/empty": {}, "ada/hostile": {"run.zip": b"PK not a zip file" * 10}}
+    (tmp_path / "here").touch()
+    done = lab(*(run_folder(run) if word == "RUN" else word for word in args))
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert [each.name for each in tmp_path.iterdir()] == ["here"]
+
+
+def test_without_a_token_nothing_is_sent(hub, run, monkeypatch, tmp_path):
+    monkeypatch.delenv("HF_TOKEN")
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "none"))
+    done = lab("push", run_folder(run), "ada/pole")
+    assert (done.exit_code, done.stderr) == (
+        2, "no token for the Hub: run hf auth login, or set HF_TOKEN\n"
+    )  # fmt: skip
+    assert hub.files == {}
+
+
+def test_a_wrong_token_is_one_line(hub, run, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_other")
+    done = lab("push", run_folder(run), "ada/pole")
+    assert done.exit_code == 2
+    assert done.stderr.startswith("the Hub: ")
+    assert "401" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_an_archive_that_is_too_large_is_not_downloaded(hub):
+    hub.files["ada/large"] = {"run.zip": b"x"}
+    hub.claimed = 2**31
+    done = lab("pull", "ada/large")
+    assert (done.exit_code, done.stderr) == (
+        2, "ada/large has 2048 MiB; a shared run has 1024\n"
+    )  # fmt: skip
+
+
+def test_a_server_that_is_not_there_is_one_line(run, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    done = lab("pull", "ada/pole")
+    assert done.exit_code == 2
+    assert done.stderr.startswith("the Hub: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_missing_extra_is_named(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    done = lab("pull", "ada/pole")
+    assert (done.exit_code, done.stderr) == (
+        2, 'huggingface_hub is not installed; run: pip install "slm-lab[hub]"\n'
+    )  # fmt: skip
