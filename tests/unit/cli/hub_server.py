@@ -60,7 +60,8 @@ class Handler(BaseHTTPRequestHandler):
         found = self.server.files.get(repo)
         if found is None or file not in found:
             missing = "RepoNotFound" if found is None else "EntryNotFound"
-            return self.answer({}, 404, {"X-Error-Code": missing})
+            self.answer({}, 404, {"X-Error-Code": missing})
+            return
         self.send_response(200)
         length = self.server.claimed or len(found[file])
         for key, value in {
@@ -73,7 +74,8 @@ class Handler(BaseHTTPRequestHandler):
         if self.command == "GET":
             self.wfile.write(found[file])
 
-    do_HEAD = do_GET
+    def do_HEAD(self):
+        self.do_GET()
 
     def mode(self, path):
         return "lfs" if path.endswith(".zip") else "regular"
