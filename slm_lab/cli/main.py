@@ -360,6 +360,31 @@ def tidy(
 
 
 @app.command()
+def doctor(
+    run: Annotated[
+        str | None, typer.Argument(metavar="RUN", help="A run; without one, this machine.")
+    ] = None,
+    data: Data = Path("data"),
+    imports: Imports = None,
+    trust: Trust = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say what is wrong with a run, how one sees it, and what to try. Without a run, examine the
+    machine.
+
+    Exit codes: 0 success, 2 bad input.
+    """
+    with report_errors():
+        from slm_lab.cli.doctor import examine_machine, examine_run
+
+        if run is None:
+            code = examine_machine(data, as_json)
+        else:
+            code = examine_run(run, data, imports or (), trust, as_json)
+    raise typer.Exit(code)
+
+
+@app.command()
 def export(
     run: SavedRunName,
     to: Annotated[

@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from rich.console import Console
@@ -11,13 +12,14 @@ from rich.text import Text
 from slm_lab.analysis.metrics import TrialMetrics
 from slm_lab.cli import screen
 from slm_lab.cli.caller import Caller
+from slm_lab.cli.doctor import print_finding
 from slm_lab.cli.document import print_json, run_document
 from slm_lab.cli.exit_codes import FAILED, INTERRUPTED
 from slm_lab.cli.live import LiveDisplay
 from slm_lab.cli.naming import count_text, full_name, print_resume, sessions_text
 from slm_lab.cli.options import OutputForm
 from slm_lab.cli.screen import print_line, print_table
-from slm_lab.core.errors import TrainingFailed
+from slm_lab.core.errors import LabError, TrainingFailed
 from slm_lab.core.text import error_summary, significant
 from slm_lab.experiment.mode import Verb
 from slm_lab.experiment.run import Run
@@ -95,6 +97,8 @@ def run_spec(source: RunSource, verb: Verb, caller: Caller, output: OutputForm =
     _show_metrics(console, result, len(spec.meta.writers))
     _show_graphs(console, result, run.run_dir.root)
     _show_what_is_left(console, result, run)
+    if run.verb == "train" and output == "text":
+        _show_finding(console, run)
     code = FAILED if result.failed or result.problem else INTERRUPTED if result.interrupted else 0
     if output == "json":
         print_json(run_document(run.run_dir, code))
@@ -117,6 +121,17 @@ def _show_what_is_left(console: Console, result: TrialResult, run: Run) -> None:
     if diverged:
         names = ", ".join(full_name(meta, each.session) for each in diverged)
         print_line(console, Text(f"{names}: {what_to_change(run.spec)}", "yellow"))
+
+
+def _show_finding(console: Console, run: Run) -> None:
+    """Prints the most serious finding of the doctor about the training."""
+    from slm_lab.experiment.doctor.training import first_finding
+
+    with suppress(LabError):  # damaged rows; training and plots report them
+        finding = first_finding(run.run_dir, 0)
+        if finding is not None:
+            print_finding(console, finding, "doctor: ")
+            print_line(console, f"more: slm-lab doctor {run.run_dir.root}")
 
 
 def _show_metrics(console: Console, result: TrialResult, num_writers: int) -> None:

@@ -120,9 +120,14 @@ def _block(content: object, key: str) -> dict[str, Any]:
 
 def _metrics(run: RunDir) -> dict[str, Any]:
     """Those of its Trial; of a search, those of the trial with the highest final return."""
-    every = [_json(run.trial_metrics_file(trial)) for trial in run.trials]
+    every = [trial_metrics(run, trial) for trial in run.trials]
     known = [each for each in every if isinstance(each.get("final_return"), int | float)]
     return max(known, key=lambda each: float(each["final_return"]), default=(every or [{}])[0])
+
+
+def trial_metrics(run: RunDir, trial: int) -> dict[str, Any]:
+    """The metrics of a Trial; empty before its end."""
+    return _json(run.trial_metrics_file(trial))
 
 
 def _status(run: RunDir, metrics: Mapping[str, Any], is_damaged: bool) -> Status:

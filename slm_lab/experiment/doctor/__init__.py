@@ -1,0 +1,1 @@
+"""What is wrong with a run or a machine: findings, each with its evidence and one thing to try."""

@@ -1,0 +1,37 @@
+"""All findings about a run and its agent, the most serious first. Needs torch."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from slm_lab.core.errors import LabError
+from slm_lab.core.text import error_summary
+from slm_lab.experiment.doctor.case import Finding, read_case
+from slm_lab.experiment.doctor.outcome import ENDINGS, weak_claim
+from slm_lab.experiment.doctor.training import of_training
+from slm_lab.experiment.doctor.units import dead_relus, dead_units
+from slm_lab.experiment.plot.runs import FoundTrial, find_trials
+from slm_lab.experiment.policy import build_policy
+from slm_lab.experiment.saved_run import find_agent
+from slm_lab.experiment.search.outcomes import chosen_trial
+from slm_lab.storage.run_lookup import find_folder
+
+
+def diagnose(
+    run: str, data_dir: Path, imports: Sequence[str], trust: bool
+) -> tuple[FoundTrial, list[Finding], str | None]:
+    """A run, or the best trial of a search: its findings, and why its agent was not looked at.
+
+    Raises UsageError if there is no such run, or its rows are damaged.
+    """
+    run_dir, number = find_folder(run, data_dir)
+    (trial,) = find_trials(f"{run_dir.root}:t{chosen_trial(run_dir, number)}", data_dir)
+    case = read_case(trial)
+    unseen, of_units = None, None
+    try:
+        saved = find_agent(f"{trial.where}", None, None, data_dir, imports, trust)
+        of_units = dead_relus(dead_units(build_policy(saved[0].spec, saved[1])))
+    except LabError as error:
+        unseen = error_summary(str(error))
+    ends = [ending(case) for ending in ENDINGS]
+    found = filter(None, [*ends, *of_training(case), of_units, weak_claim(case)])
+    return trial, list(found), unseen

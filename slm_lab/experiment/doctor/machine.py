@@ -1,0 +1,110 @@
+"""What the lab finds on a machine, and what may hold it back there."""
+
+import os
+import platform
+import re
+import resource
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from typing import NamedTuple
+
+from slm_lab.core.process import usable_cores
+from slm_lab.env.lookup import pip_command
+
+COUNTERS = Path("/sys/fs/cgroup/memory.events"), Path("/proc/vmstat")
+"""Where Linux counts processes that it killed for memory: in this container, or in all."""
+SHARED = Path("/dev/shm")
+LEAST_SHARED, LEAST_DISK, LEAST_FILES = 2**28, 2**30, 1024
+
+
+class Part(NamedTuple):
+    """A part of the machine."""
+
+    name: str
+    found: str
+    advice: str = ""
+    """What to do about it; empty if nothing is wrong."""
+
+
+def examine(data_dir: Path) -> list[Part]:
+    """The parts of this machine, for runs in `data_dir`. Imports torch."""
+    return [_python(), *_torch(), _cores(), *_room(data_dir), _files(), *_memory(), *_extras()]
+
+
+def memory_kills() -> int:
+    """How many processes Linux has killed for memory since its start; 0 where it does not count."""
+    for counter in COUNTERS:
+        with suppress(OSError):
+            if match := re.search(r"^oom_kill (\d+)", counter.read_text(), re.MULTILINE):
+                return int(match[1])
+    return 0
+
+
+def _python() -> Part:
+    return Part("Python", f"{platform.python_version()}, {platform.system()} {platform.machine()}")
+
+
+def _torch() -> Iterator[Part]:
+    import torch
+
+    yield Part("torch", torch.__version__)
+    gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    built = "" if torch.version.cuda else ": this torch is built for the CPU"
+    yield Part("GPU", ", ".join(gpus) or f"none{built}")
+
+
+def _cores() -> Part:
+    usable, load = usable_cores(), os.getloadavg()[0]
+    busy = "other work takes cores: speeds will be lower" if load > usable else ""
+    return Part("cores", f"{usable} of {os.cpu_count()}, load {load:.1f}", busy)
+
+
+def _room(data_dir: Path) -> Iterator[Part]:
+    place = next(
+        each for each in (data_dir.resolve(), *data_dir.resolve().parents) if each.exists()
+    )
+    full = "free some space: slm-lab tidy --older 30d shows what could go"
+    small = "give the container more: docker run --shm-size=2g"
+    for name, folder, least, advice in (
+        ("disk", place, LEAST_DISK, full),
+        ("shared memory", SHARED, LEAST_SHARED, small),
+    ):
+        if folder.exists():
+            free = shutil.disk_usage(folder).free
+            yield Part(name, f"{free / 2**30:.1f} GiB free", advice if free < least else "")
+    if not os.access(place, os.W_OK):
+        yield Part("data folder", f"{data_dir} cannot be written", "choose another with --data")
+
+
+def _files() -> Part:
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return Part("open files", f"at most {limit:,}", "ulimit -n 4096" if limit < LEAST_FILES else "")
+
+
+def _memory() -> Iterator[Part]:
+    if kills := memory_kills():
+        advice = "smaller agent.memory.max_size, or fewer Sessions at once"
+        yield Part("memory", f"{kills} processes were killed for memory", advice)
+
+
+def _extras() -> Iterator[Part]:
+    """The extras of this package: what they install, from its metadata."""
+    wanted: dict[str, list[str]] = {}
+    for line in requires("slm-lab") or ():
+        match = re.match(r"([\w.-]+).*extra == ['\"](\w+)['\"]", line)
+        if match and match[2] not in ("all", "bench", "dev") and match[1] != "slm-lab":
+            wanted.setdefault(match[2], []).append(match[1])
+    missing = [extra for extra, packages in wanted.items() if not all(map(_installed, packages))]
+    present = [extra for extra in wanted if extra not in missing]
+    yield Part("extras", ", ".join(present) or "none")
+    if missing:
+        yield Part("other extras", f"{', '.join(missing)}: {pip_command(missing[0])}")
+
+
+def _installed(package: str) -> bool:
+    with suppress(PackageNotFoundError):
+        return bool(version(package))
+    return False

@@ -1,0 +1,27 @@
+"""The findings that need nothing but rows and metrics, the most serious first."""
+
+from collections.abc import Iterator
+
+from slm_lab.experiment.doctor.case import Case, Finding, read_case
+from slm_lab.experiment.doctor.learning import SYMPTOMS
+from slm_lab.experiment.doctor.outcome import RESULTS
+from slm_lab.experiment.plot.runs import find_trials
+from slm_lab.storage.run_dir import RunDir
+
+
+def of_training(case: Case) -> Iterator[Finding]:
+    """What the rows and the result show."""
+    for symptom in SYMPTOMS:
+        for session, course in case.courses.items():
+            if finding := symptom(course):
+                yield finding._replace(evidence=f"Session {session}: {finding.evidence}")
+                break
+    for result in RESULTS:
+        if finding := result(case):
+            yield finding
+
+
+def first_finding(run_dir: RunDir, trial: int) -> Finding | None:
+    """The most serious finding about the training of a Trial that has just ended."""
+    (found,) = find_trials(f"{run_dir.root}:t{trial}", run_dir.root.parent)
+    return next(of_training(read_case(found)), None)

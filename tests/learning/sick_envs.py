@@ -1,0 +1,23 @@
+"""Environments that make a training ill."""
+
+import gymnasium
+import numpy as np
+
+
+class FewActions(gymnasium.ActionWrapper):
+    """A pendulum whose space of actions is a hundredth of what it needs."""
+
+    def __init__(self, env):
+        super().__init__(env)
+        self.action_space = gymnasium.spaces.Box(-0.02, 0.02, (1,), np.float32)
+
+    def action(self, action):
+        return action
+
+
+def _pendulum():
+    return gymnasium.make("Pendulum-v1").unwrapped
+
+
+gymnasium.register("Weak-v0", entry_point=lambda: FewActions(_pendulum()), max_episode_steps=200)
+gymnasium.register("Endless-v0", entry_point=_pendulum)

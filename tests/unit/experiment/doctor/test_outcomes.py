@@ -1,0 +1,166 @@
+"""How a run ended, what its returns can show, dead units, and the machine."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from slm_lab.experiment.doctor import machine, outcome
+from slm_lab.experiment.doctor.case import Case, Course
+from slm_lab.experiment.doctor.units import _Watch, dead_relus
+from slm_lab.experiment.plot.runs import find_trials
+from slm_lab.metrics.reader import Rows
+from slm_lab.metrics.row import BASE_COLUMNS
+from slm_lab.storage.result import Ending, SessionResult
+from tests.support import ppo
+from tests.unit.experiment.runs import write_run
+
+
+@pytest.fixture
+def trial(tmp_path):
+    write_run(tmp_path, ppo(meta__max_session=3, env__max_frame=4000), stamp="2026_11_22_030000")
+    return find_trials("small_2026_11_22_030000", tmp_path)[0]
+
+
+def rows(last_return=100.0, num=40, frames=4000.0):
+    columns = {name: np.full(num, np.nan) for name in BASE_COLUMNS}
+    columns["total_frame"] = np.linspace(frames / num, frames, num)
+    columns["mean_return"] = columns["final_return"] = np.linspace(0, last_return, num)
+    return Rows(tuple(columns), np.stack(list(columns.values())))
+
+
+def end(ending=Ending.FINISHED, session=0, **about):
+    return SessionResult(session, ending, 4000, **about)
+
+
+def case(trial, *ends, finals=(100.0, 101.0, 99.0), training=False, frames=4000.0, **metrics):
+    every = {session: rows(value, frames=frames) for session, value in enumerate(finals)}
+    known = {"final_return_episodes": 20, **metrics}
+    return Case(trial, every, known, () if ends == (None,) else ends or (end(),), training)
+
+
+def test_a_run_that_ended_well_has_nothing(trial):
+    every = (*outcome.ENDINGS, *outcome.RESULTS, outcome.weak_claim)
+    healthy = case(trial, final_return=100.0, random_return=20.0)
+    assert [finding for each in every if (finding := each(healthy))] == []
+
+
+def test_a_failure_is_given_with_its_reason_and_a_resume(trial):
+    broken = end(Ending.FAILED, error="Traceback (most recent call last):\n  x\nValueError: no")
+    found = outcome.failed(case(trial, broken, end()))
+    assert found.what == "1 of 2 Sessions failed"
+    assert found.evidence == "Session 0 at frame 4,000: ValueError: no"
+    assert f"slm-lab run train@{trial.run_dir.root}" in found.advice
+    assert outcome.failed(case(trial, broken, training=True)) is None
+
+
+def test_a_resume_that_would_repeat_a_failure_is_advised_against(trial):
+    found = outcome.failed(
+        case(trial, end(Ending.FAILED, error="the loss is nan", would_repeat=True))
+    )
+    assert "do not resume it" in found.advice
+
+
+def test_those_that_only_lost_a_peer_are_no_cause(trial):
+    lost = end(Ending.FAILED, 1, error="lost its peers", lost_others=True)
+    cause = end(Ending.FAILED, 2, error="the disk is full")
+    assert outcome.failed(case(trial, lost, cause)).evidence.startswith("Session 2 at")
+
+
+@pytest.mark.parametrize(
+    ("kills", "words"), [(0, "killed by signal 9"), (2, "has killed 2 processes for memory")]
+)
+def test_a_kill_for_memory_is_known_by_the_counters_of_the_kernel(trial, kills, words, monkeypatch):
+    monkeypatch.setattr(outcome, "memory_kills", lambda: kills)
+    killed = case(trial, end(Ending.FAILED, exit_code=-9, error="it died"))
+    assert words in outcome.failed(killed).evidence
+
+
+def test_a_run_without_a_last_word_was_killed(trial):
+    found = outcome.unfinished(case(trial, None, frames=1000.0))
+    assert (found.what, found.evidence) == (
+        "it ended without a word: it was killed", "1,000 of 4,000 frames"
+    )  # fmt: skip
+    assert outcome.unfinished(case(trial, None, frames=1000.0, training=True)) is None
+
+
+def test_a_stopped_run_is_resumed(trial):
+    found = outcome.unfinished(case(trial, end(Ending.INTERRUPTED), frames=1000.0))
+    assert found.what == "it was stopped before its end"
+    assert "slm-lab run train@" in found.advice
+
+
+def test_without_rows_there_is_nothing_to_judge(trial):
+    found = outcome.no_rows(case(trial, finals=()))
+    assert (found.what, found.evidence) == ("no rows yet", "a row is due every 100 frames")
+
+
+@pytest.mark.parametrize(
+    ("result", "random", "is_ill"),
+    [(20.5, 20.0, True), (60.0, 20.0, False), (-500.0, -499.0, True), (-90.0, -499.0, False)],
+)
+def test_a_result_of_random_actions_is_noticed(trial, result, random, is_ill):
+    found = outcome.no_better_than_random(case(trial, final_return=result, random_return=random))
+    assert (found is not None) is is_ill
+
+
+@pytest.mark.parametrize(
+    ("finals", "words"),
+    [((100.0, 101.0, 30.0), "Session 2: 30"), ((100.0, 60.0, 30.0), None), ((100.0, 1.0), None)],
+)
+def test_a_session_apart_from_the_others_is_named(trial, finals, words):
+    found = outcome.apart(case(trial, finals=finals))
+    assert words in found.evidence if words else found is None
+
+
+def test_a_claim_needs_rows_seeds_and_episodes(tmp_path):
+    write_run(tmp_path, ppo(), stamp="2026_11_22_030000")
+    (alone,) = find_trials("small_2026_11_22_030000", tmp_path)
+    found = outcome.weak_claim(case(alone, finals=(100.0,), final_return_episodes=4))
+    assert found.evidence == "1 of at least 3 seeds, 4 of at least 20 episodes"
+
+
+def test_a_key_of_a_spec_of_another_version_is_none():
+    assert Course(rows(), {"agent": {"net": None}}).key("agent.net.optim_spec.lr") is None
+
+
+@pytest.mark.parametrize("make", [torch.relu, torch.relu_, nn.functional.relu, nn.ReLU()])
+def test_units_that_never_fire_are_counted(make):
+    x = torch.tensor([[1.0, -1.0, 0.0, -2.0], [-1.0, 3.0, 0.0, -2.0]])
+    with torch.inference_mode(), _Watch() as watch:
+        make(x.clone())
+    assert [fired.tolist() for fired in watch.fired] == [[True, True, False, False]]
+
+
+def test_a_channel_of_a_convolution_is_a_unit():
+    x = torch.zeros(2, 3, 4, 4)
+    x[1, 2, 0, 0] = 1.0
+    with _Watch() as watch:
+        torch.relu(x)
+    assert watch.fired[0].tolist() == [False, False, True]
+
+
+def test_a_layer_with_most_of_its_units_dead_is_ill():
+    assert dead_relus([0.1, 0.9]).evidence == "by layer 10%, 90% never fire"
+    assert dead_relus([0.1, 0.7]) is None
+    assert dead_relus([]) is None
+
+
+@pytest.mark.parametrize(
+    ("content", "kills"), [("oom 3\noom_kill 2\noom_group_kill 0\n", 2), ("oom 0\n", 0), (None, 0)]
+)
+def test_the_kernel_counts_processes_killed_for_memory(content, kills, tmp_path, monkeypatch):
+    counter = tmp_path / "memory.events"
+    monkeypatch.setattr(machine, "COUNTERS", (counter,))
+    if content is not None:
+        counter.write_text(content)
+    assert machine.memory_kills() == kills
+
+
+def test_a_full_disk_and_little_shared_memory_are_named(tmp_path, monkeypatch):
+    usage = type("Usage", (), {"free": 2**20})
+    monkeypatch.setattr(machine.shutil, "disk_usage", lambda folder: usage)
+    advice = {part.name: part.advice for part in machine.examine(tmp_path / "data")}
+    assert "slm-lab tidy" in advice["disk"]
+    assert "--shm-size" in advice["shared memory"]
+    assert advice["Python"] == advice["torch"] == ""

@@ -1,0 +1,129 @@
+"""Every symptom on rows that have the illness, and on rows that have not."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from slm_lab.experiment.doctor import learning
+from slm_lab.experiment.doctor.case import Course
+from slm_lab.metrics.reader import Rows
+from slm_lab.metrics.row import BASE_COLUMNS
+
+R = 40
+UP = np.linspace(0.0, 100.0, R)
+SPEC = {
+    "agent": {
+        "algorithm": {"gamma": 0.99, "training_start_step": 1000},
+        "net": {"clip_grad_val": 0.5, "update_type": "replace", "update_frequency": 1000},
+    },
+    "env": {"max_frame": 40_000, "reward_scale": None, "clip_reward": None},
+    "meta": {"actor_learner": {"serial": False}},
+}
+HEALTHY = {
+    "total_frame": np.arange(1.0, R + 1) * 1000,
+    "opt_step": np.arange(1.0, R + 1) * 250,
+    "epi": np.arange(1.0, R + 1) * 3,
+    "mean_return": UP,
+    "recent_return": UP,
+    "episode_length": np.full(R, 100.0),
+    "loss": np.linspace(2.0, 1.0, R),
+    "grad_norm": np.full(R, 0.5),
+    "value_loss": np.full(R, 10.0),
+    "q_value": UP / 2,
+    "entropy": np.linspace(0.69, 0.2, R),
+    "explore_var": np.linspace(1.0, 0.05, R),
+    "approx_kl": np.full(R, 0.01),
+    "clip_eps": np.full(R, 0.2),
+    "clip_fraction": np.full(R, 0.1),
+    "explained_variance": np.full(R, 0.8),
+    "lr": np.linspace(3e-4, 1e-6, R),
+    "staleness_p95": np.full(R, 3.0),
+    "policy_lag": np.full(R, 2.0),
+    "actor_wait_share": np.full(R, 0.1),
+    "learner_wait_share": np.full(R, 0.2),
+    "sync_share": np.full(R, 0.1),
+}
+FLAT = {"mean_return": np.full(R, 20.0), "recent_return": np.full(R, 20.0)}
+
+
+def course(**columns):
+    empty = {name: np.full(R, np.nan) for name in BASE_COLUMNS}
+    every = {**empty, **HEALTHY, **columns}
+    return Course(Rows(tuple(every), np.stack(list(every.values()))), SPEC)
+
+
+ILL = {
+    "exploding": ({"grad_norm": np.geomspace(1, 1e8, R)}, "grad_norm went from"),
+    "huge_targets": ({"value_loss": np.full(R, 1e12)}, "value_loss 1,000,000,000,000"),
+    "impossible_values": ({"q_value": np.full(R, 5000.0)}, "the rewards allow about 100"),
+    "entropy_collapsed": (
+        {"entropy": np.r_[0.69, np.full(R - 1, 1e-3)]}, "entropy 0.00100 of 0.690 nat",
+    ),
+    "entropy_stays": ({"entropy": np.full(R, 1.09), **FLAT}, "entropy 1.09, at most 1.09 nat"),
+    "no_exploration": ({"explore_var": np.zeros(R), **FLAT}, "explore_var 0 after 5 %"),
+    "far_updates": ({"approx_kl": np.full(R, 0.4)}, "clip_eps 0.200 suggests about 0.0200"),
+    "clipped": ({"clip_fraction": np.full(R, 0.9)}, "clip_fraction 0.900"),
+    "blind_critic": ({"explained_variance": np.full(R, -0.2)}, "explained_variance -0.200"),
+    "learning_rate_zero": ({"lr": np.r_[np.full(20, 1e-3), np.zeros(20)]}, "frame 21,000 on"),
+    "no_learning": (
+        {"opt_step": np.zeros(R), "total_frame": np.linspace(10, 1000, R)},
+        "opt_step 0 at frame 1,000; training_start_step 1,000",
+    ),
+    "frozen_target": ({"total_frame": np.linspace(1, 900, R)}, "update_frequency 1,000; 900"),
+    "endless": ({"epi": np.zeros(R)}, "0 episodes in 40,000 frames"),
+    "lost": ({"recent_return": np.r_[UP[:30], np.full(10, 5.0)]}, "fell from 74.4 to 5.00"),
+    "growing_lag": ({"policy_lag": np.linspace(1, 50, R)}, "policy_lag went from"),
+    "waiting": ({"learner_wait_share": np.full(R, 0.8)}, "learner_wait_share 0.800"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [symptom.__name__ for symptom in learning.SYMPTOMS])
+def test_the_ill_have_it_and_the_healthy_have_not(name):
+    symptom = getattr(learning, name)
+    columns, words = ILL[name]
+    finding = symptom(course(**columns))
+    assert words in finding.evidence
+    assert finding.what
+    assert finding.advice
+    assert symptom(course()) is None
+    assert "arXiv" in symptom.__doc__ or name in (
+        "entropy_stays", "no_exploration", "no_learning", "frozen_target", "waiting",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("num", [1, 2])
+@pytest.mark.parametrize("symptom", learning.SYMPTOMS)
+def test_one_or_two_rows_are_no_reason_to_worry(symptom, num):
+    whole = course()
+    short = Rows(whole.rows.columns, whole.rows.values[:, :num].copy())
+    assert symptom(replace(whole, rows=short)) is None
+
+
+@pytest.mark.parametrize("symptom", learning.SYMPTOMS)
+def test_rows_without_any_report_of_a_learner_are_judged_too(symptom):
+    known = ("total_frame", "opt_step", "mean_return")
+    empty = {name: np.full(R, np.nan) for name in HEALTHY if name not in known}
+    assert symptom(course(**empty)) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "columns"),
+    [
+        ("entropy_collapsed", {"entropy": np.linspace(-1.0, -5.0, R)}),
+        ("entropy_collapsed", {"entropy": np.r_[0.69, np.full(9, 1e-3), np.full(R - 10, 0.3)]}),
+        ("entropy_stays", {"entropy": np.full(R, 1.09)}),
+        ("no_exploration", {"explore_var": np.zeros(R)}),
+        ("lost", FLAT),
+        ("impossible_values", {"q_value": np.full(R, np.nan)}),
+        ("far_updates", {"clip_eps": np.full(R, np.nan)}),
+    ],
+    ids=["continuous", "recovered", "learns", "learns greedily", "flat", "no Q", "no clip"],
+)
+def test_what_looks_like_an_illness_but_is_none(name, columns):
+    assert getattr(learning, name)(course(**columns)) is None
+
+
+def test_the_entropy_bonus_may_raise_values():
+    values = {"q_value": np.full(R, 600.0), "alpha": np.full(R, 3.0), "entropy": np.full(R, 1.0)}
+    assert learning.impossible_values(course(**values)) is None
