@@ -9,7 +9,7 @@ import pytest
 
 from tests.faults.lab import LAB, call, started_as, wait_until
 
-HEALTHY = ("ppo_cartpole", 40_000, [])
+HEALTHY = ("ppo_cartpole", 60_000, [])
 SICK = {
     "learning rate 1e6": (
         "ppo_cartpole", 20_000, ["agent.net.optim_spec.lr=1000000.0"], "1 of 1 Sessions failed",
