@@ -119,12 +119,14 @@ def far_updates(course: Course) -> Finding | None:
 
 def clipped(course: Course) -> Finding | None:
     """Nearly all samples clipped, or none: Engstrom et al. 2020, arXiv:2005.12729."""
-    share = course.late("clip_fraction")
+    shares, share = course.values("clip_fraction"), course.late("clip_fraction")
+    if len(shares) < FEW:
+        return None
     if share > 0.6:
         advice = f"{LOWER_LR}, or agent.algorithm.training_epoch"
         return Finding("PPO clips most samples", f"clip_fraction {text(share)}", advice)
     rate = course.late("lr")
-    if share == 0 and rate > 0 and not course.values("clip_fraction").any():
+    if rate > 0 and not shares.any():
         advice = "raise agent.net.optim_spec.lr, or agent.algorithm.training_epoch"
         return Finding("PPO's updates hardly change the policy", "clip_fraction 0", advice)
     return None

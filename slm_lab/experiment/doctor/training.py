@@ -14,7 +14,8 @@ def of_training(case: Case) -> Iterator[Finding]:
     for symptom in SYMPTOMS:
         for session, course in case.courses.items():
             if finding := symptom(course):
-                yield finding._replace(evidence=f"Session {session}: {finding.evidence}")
+                of = f"Session {session}: " if len(case.courses) > 1 else ""
+                yield finding._replace(evidence=f"{of}{finding.evidence}")
                 break
     for result in RESULTS:
         if finding := result(case):

@@ -117,7 +117,7 @@ def test_run_lab_is_the_command_run_under_its_classic_name(tmp_path):
 class Ended:
     """In place of a Run: one whose Sessions have ended in these ways."""
 
-    resume, root_seed, notes, imports = False, 0, (), ()
+    resume, root_seed, notes, imports, verb = False, 0, (), (), "dev"
 
     def __init__(self, folder, endings, frame=64, diverged=(), **meta):
         self.spec = parse(ppo(**meta), NAME)
