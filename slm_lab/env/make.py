@@ -47,11 +47,7 @@ ACTION_KINDS: dict[type[gymnasium.Space[Any]], ActionKind] = {
 
 
 def make_env(
-    spec: EnvSpec,
-    seed: int,
-    training: bool = True,
-    gamma: float = 0.99,
-    film: Film | None = None,
+    spec: EnvSpec, seed: int, training: bool = True, gamma: float = 0.99, film: Film | None = None
 ) -> VectorEnv:
     """The `spec.num_envs` environments of `spec`, seeded from `seed`, not reset yet.
 

@@ -80,9 +80,7 @@ def fill(tree: Any, values: Mapping[str, Any]) -> Any:
 
 
 def apply_settings(
-    raw: Mapping[str, Any],
-    settings: Sequence[Setting],
-    defaults: Callable[[], Mapping[str, Any]],
+    raw: Mapping[str, Any], settings: Sequence[Setting], defaults: Callable[[], Mapping[str, Any]]
 ) -> tuple[dict[str, Any], list[Problem]]:
     """The spec with `settings` applied in order, and the problems of invalid settings.
 

@@ -40,10 +40,7 @@ TOTALS = (
 )
 """Sizes of rollouts and replay memories, in total over all ranks."""
 
-SAMPLES = (
-    Part("agent.algorithm.minibatch_size", True),
-    Part("agent.memory.batch_size", True),
-)
+SAMPLES = (Part("agent.algorithm.minibatch_size", True), Part("agent.memory.batch_size", True))
 """Numbers of samples per gradient step."""
 
 ROLLOUT = (Part("agent.algorithm.training_frequency", True),)
@@ -72,10 +69,7 @@ def parts_of(algorithm: AlgorithmSpec | None, meta: MetaSpec) -> tuple[Part, ...
 
 
 def shares(
-    algorithm: AlgorithmSpec | None,
-    memory: MemorySpec | None,
-    meta: MetaSpec,
-    num_envs: int | None,
+    algorithm: AlgorithmSpec | None, memory: MemorySpec | None, meta: MetaSpec, num_envs: int | None
 ) -> tuple[AlgorithmSpec | None, MemorySpec | None]:
     """Both blocks with the values of one rank; shares are rounded up.
 

@@ -225,11 +225,7 @@ def _between(lower: float, upper: float, q: float | None) -> float:
 
 
 def _tried(
-    spec: Mapping[str, Any],
-    dimension: Dimension,
-    value: Any,
-    validate: Validate,
-    before: set[str],
+    spec: Mapping[str, Any], dimension: Dimension, value: Any, validate: Validate, before: set[str]
 ) -> list[Problem]:
     """The new problems of the spec with `value` at the path; `before` has its old problems."""
     try:

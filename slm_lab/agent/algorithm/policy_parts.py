@@ -36,11 +36,7 @@ def build_with_critic(context: BuildContext, transform: ValueTransform) -> Criti
     """Actor and critic in one network or two, as the net spec asks."""
     family = distribution_family(context.action_space, context.spec.algorithm.action_pdtype)
     network = build_policy_value(
-        context.spec,
-        family,
-        context.obs_shape,
-        transform,
-        seeded_generator(context.seeds.init),
+        context.spec, family, context.obs_shape, transform, seeded_generator(context.seeds.init)
     )
     return CriticParts(network, family, build_loss(net_for_role(context.spec, "critic")))
 

@@ -66,12 +66,7 @@ class TunedTemperature(Temperature):
     authors' code. Its optimizer keeps ln α between two bounds.
     """
 
-    def __init__(
-        self,
-        log_alpha: LogAlpha,
-        optimizer: Optimizer,
-        target_entropy: float,
-    ) -> None:
+    def __init__(self, log_alpha: LogAlpha, optimizer: Optimizer, target_entropy: float) -> None:
         self._log_alpha = log_alpha
         self._optimizer = optimizer
         self._target_entropy = target_entropy

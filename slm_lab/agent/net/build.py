@@ -91,10 +91,7 @@ def _build_policy(
 
 
 def build_q_network(
-    spec: AgentSpec,
-    num_actions: int,
-    obs_shape: tuple[int, ...],
-    generator: torch.Generator,
+    spec: AgentSpec, num_actions: int, obs_shape: tuple[int, ...], generator: torch.Generator
 ) -> QNetwork:
     """Q(s, ·) and its target, initialised from `generator` and equal."""
     net_spec = net_for_role(spec, "actor")

@@ -173,10 +173,7 @@ class ArrayMLP:
     """
 
     def __init__(
-        self,
-        activate: Callable[[FloatArray], None],
-        num_hidden: int,
-        parameters: Sequence[Tensor],
+        self, activate: Callable[[FloatArray], None], num_hidden: int, parameters: Sequence[Tensor]
     ) -> None:
         self._activate = activate
         self._num_hidden = num_hidden

@@ -36,11 +36,7 @@ def image_input(obs: Tensor, normalize: bool) -> Tensor:
 
 Activation = Callable[[Tensor], Tensor]
 
-DIRECT: dict[str, Activation] = {
-    "Tanh": torch.tanh,
-    "ReLU": torch.relu,
-    "Sigmoid": torch.sigmoid,
-}
+DIRECT: dict[str, Activation] = {"Tanh": torch.tanh, "ReLU": torch.relu, "Sigmoid": torch.sigmoid}
 """Functions for the commonest: calling a module costs more than they do."""
 
 

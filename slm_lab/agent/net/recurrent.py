@@ -33,11 +33,7 @@ class EmptyRNN(Empty, nn.RNN):
     """To be filled by `init_recurrent`."""
 
 
-CELLS: dict[str, Callable[..., nn.RNNBase]] = {
-    "GRU": EmptyGRU,
-    "LSTM": EmptyLSTM,
-    "RNN": EmptyRNN,
-}
+CELLS: dict[str, Callable[..., nn.RNNBase]] = {"GRU": EmptyGRU, "LSTM": EmptyLSTM, "RNN": EmptyRNN}
 
 
 @final

@@ -52,11 +52,7 @@ class Filmed(gymnasium.Wrapper[Any, Any, Any, Any]):
     """
 
     def __init__(
-        self,
-        env: gymnasium.Env[Any, Any],
-        name: str,
-        film: Film,
-        fps: float | None = None,
+        self, env: gymnasium.Env[Any, Any], name: str, film: Film, fps: float | None = None
     ) -> None:
         super().__init__(env)
         self._name = name

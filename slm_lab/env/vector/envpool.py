@@ -89,10 +89,7 @@ def make_pooled_game(keys: AtariKeys, entry: GymnasiumSpec, num_envs: int, seed:
 
 
 def make_pooled(
-    spec: EnvSpec,
-    entry: GymnasiumSpec,
-    make_one: Callable[[], gymnasium.Env[Any, Any]],
-    seed: int,
+    spec: EnvSpec, entry: GymnasiumSpec, make_one: Callable[[], gymnasium.Env[Any, Any]], seed: int
 ) -> RawEnvs:
     """The environments of `spec`, with the spaces of the environment of `make_one`.
 

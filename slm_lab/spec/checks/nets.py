@@ -4,29 +4,12 @@ from collections.abc import Iterator
 
 from slm_lab.core.errors import Problem
 from slm_lab.spec.blocks import Blocks
-from slm_lab.spec.role import (
-    OPTIMIZER_KEYS,
-    built_nets,
-    folded,
-    optimizer_paths,
-    targets_role,
-)
+from slm_lab.spec.role import OPTIMIZER_KEYS, built_nets, folded, optimizer_paths, targets_role
 from slm_lab.spec.schema.agent import AgentSpec
-from slm_lab.spec.schema.algorithm import (
-    DQNBaseSpec,
-    OnPolicyLearningSpec,
-    PPOSpec,
-    SARSASpec,
-)
+from slm_lab.spec.schema.algorithm import DQNBaseSpec, OnPolicyLearningSpec, PPOSpec, SARSASpec
 from slm_lab.spec.schema.memory import OnPolicyBatchReplaySpec, OnPolicySpec, ReplaySpec
 from slm_lab.spec.schema.meta import MetaSpec
-from slm_lab.spec.schema.net import (
-    ROLES,
-    HydraMLPNetSpec,
-    NetSpec,
-    TorchArcNetSpec,
-    given_keys,
-)
+from slm_lab.spec.schema.net import ROLES, HydraMLPNetSpec, NetSpec, TorchArcNetSpec, given_keys
 from slm_lab.spec.unrolls import frames_of_event
 
 GLOBAL_TWIN = {"Adam": "GlobalAdam", "RMSprop": "GlobalRMSprop"}

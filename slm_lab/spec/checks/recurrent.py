@@ -4,12 +4,7 @@ from collections.abc import Iterator
 
 from slm_lab.core.errors import Problem
 from slm_lab.spec.blocks import Blocks
-from slm_lab.spec.schema.algorithm import (
-    IMITATING,
-    DQNBaseSpec,
-    EntropyRegularisedSpec,
-    SARSASpec,
-)
+from slm_lab.spec.schema.algorithm import IMITATING, DQNBaseSpec, EntropyRegularisedSpec, SARSASpec
 from slm_lab.spec.schema.memory import PrioritizedReplaySpec, ReplaySpec
 from slm_lab.spec.schema.net import RecurrentNetSpec
 from slm_lab.spec.unrolls import trains_by_frequency, trains_freely

@@ -245,10 +245,7 @@ class ReplayLearningSpec(LearningSpec):
         1, ge=1, description="sampled batches per training event"
     )
     update_to_data: float | None = Field(
-        None,
-        gt=0,
-        le=bounds.STEPS_PER_FRAME,
-        description="gradient steps per frame, kept exactly",
+        None, gt=0, le=bounds.STEPS_PER_FRAME, description="gradient steps per frame, kept exactly"
     )
 
 

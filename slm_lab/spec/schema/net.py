@@ -385,7 +385,7 @@ class TorchArcNetSpec(NetSpec):
     linear layers and convolutions, with the gain of the activation that follows."""
 
     LEGACY: ClassVar[Mapping[str, str]] = {
-        "hid_layers_activation": "the arc contains its activations",
+        "hid_layers_activation": "the arc contains its activations"
     }
 
     type: str = Field("TorchArcNet", description="kind of net")
