@@ -19,9 +19,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from slm_lab.core.errors import LabError
+
+ModelT = TypeVar("ModelT")
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,12 @@ class Registry:
         if name not in self._plug_ins:
             self._plug_ins[name] = self._plug_in(name, offers)
         return self._plug_ins[name]
+
+    def models(self, base: type[ModelT]) -> dict[str, type[ModelT]]:
+        """The models of keys that derive from `base`, by the names of their parts."""
+        entries = ((name, self.get(name)) for name in self.names())
+        found = {name: entry.params for name, entry in entries if entry and entry.params}
+        return {name: model for name, model in found.items() if issubclass(model, base)}
 
     def nearest(self, name: str) -> str | None:
         """The known name most similar to `name`, or None."""

@@ -121,8 +121,7 @@ def _problems_of(path: str, net: NetSpec, role: Role, shape: Shape) -> Iterator[
         return
     own = folded(net, role)
     assert isinstance(own, ConvNetSpec)
-    key = f"{role}_conv_hid_layers"
-    key = key if key in net.variants else "conv_hid_layers"
+    key = net.file_key(role, "conv_hid_layers")
     for index, layer in enumerate(own.conv_layers()):
         if (message := no_room(layer, shape)) is not None:
             row = own.conv_hid_layers[index]

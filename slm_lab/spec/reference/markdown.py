@@ -11,7 +11,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS, Registry
+from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS
 from slm_lab.spec import builtin as _builtin  # registers the lab's own parts  # noqa: F401
 from slm_lab.spec.checks.legacy import OF_IMITATION, TOP_LEVEL
 from slm_lab.spec.schema.agent import AgentSpec
@@ -168,7 +168,7 @@ def _algorithms() -> Iterator[str]:
     yield "`agent.algorithm`. Every algorithm has these keys:\n"
     yield _table(AlgorithmSpec, skip={"name"})
     shown: dict[str, type[BaseModel]] = {}
-    for name, model in _models(ALGORITHMS):
+    for name, model in ALGORITHMS.models(AlgorithmSpec).items():
         yield f"### {name}\n"
         yield f"{_doc(model)}{_learns_from(model)}\n"
         own = [key for key in model.model_fields if key not in AlgorithmSpec.model_fields]
@@ -195,21 +195,16 @@ def _has_all_keys_of(model: type[BaseModel], other: type[BaseModel]) -> bool:
     )
 
 
-def _learns_from(model: type[BaseModel]) -> str:
-    if not issubclass(model, AlgorithmSpec) or model.MEMORY is None:
-        return ""
-    memories = [
-        name
-        for name, memory in _models(MEMORIES)
-        if issubclass(memory, MemorySpec) and model.learns_from(memory)
-    ]
-    return f" Learns from {', '.join(f'`{name}`' for name in memories)}."
+def _learns_from(model: type[AlgorithmSpec]) -> str:
+    models = MEMORIES.models(MemorySpec).items()
+    memories = ", ".join(f"`{name}`" for name, memory in models if model.learns_from(memory))
+    return "" if model.MEMORY is None else f" Learns from {memories}."
 
 
 def _memories() -> Iterator[str]:
     yield "## Memories\n"
     yield "`agent.memory`.\n"
-    for name, model in _models(MEMORIES):
+    for name, model in MEMORIES.models(MemorySpec).items():
         yield f"### {name}\n"
         yield f"{_doc(model)}\n"
         yield _table(model, skip={"name"})
@@ -223,7 +218,7 @@ def _nets() -> Iterator[str]:
         "`actor_KEY` or `critic_KEY`. Every net has these keys:\n"
     )
     yield _table(NetSpec, skip={"type"})
-    for name, model in _models(NETS):
+    for name, model in NETS.models(NetSpec).items():
         yield f"### {name}\n"
         yield f"{_doc(model)}\n"
         own = [key for key in model.model_fields if key not in NetSpec.model_fields]
@@ -295,8 +290,8 @@ def _old_files() -> Iterator[str]:
     for key, reason in TOP_LEVEL.items():
         yield f"| `{key}` | {reason} |"
     for block, registry in (("algorithm", ALGORITHMS), ("memory", MEMORIES), ("net", NETS)):
-        for name, model in _models(registry):
-            for key, reason in (model.LEGACY if issubclass(model, Block) else {}).items():
+        for name, model in registry.models(Block).items():
+            for key, reason in model.LEGACY.items():
                 yield f"| `agent.{block}.{key}` of {name} | {reason} |"
     keys = ", ".join(f"`{key}`" for key in OF_IMITATION)
     yield f"| {keys} of on-policy memories | only SIL and PPOSIL replay |"
@@ -312,7 +307,7 @@ def _without_effect() -> Iterator[str]:
         "the default; misleading values are rejected.\n"
     )
     yield "| key | where it has no effect |\n|---|---|"
-    algorithms = [(n, m) for n, m in _models(ALGORITHMS) if issubclass(m, AlgorithmSpec)]
+    algorithms = ALGORITHMS.models(AlgorithmSpec).items()
     targets = ", ".join(f"`{key}`" for key in TARGET_KEYS)
     without = ", ".join(name for name, model in algorithms if model.HAS_TARGETS is False)
     yield f"| {targets} of a net | {without}: no target networks |"
@@ -342,11 +337,6 @@ def _without_effect() -> Iterator[str]:
     yield '| `rho_bar`, `c_bar` of a correction | its name is "none" |'
     yield '| `env.backend` | beside `vectorization_mode` "sync" and "async" |'
     yield ""
-
-
-def _models(registry: Registry) -> list[tuple[str, type[BaseModel]]]:
-    parts = [(name, registry.get(name)) for name in registry.names()]
-    return [(name, entry.params) for name, entry in parts if entry and entry.params]
 
 
 def _doc(model: type[BaseModel]) -> str:

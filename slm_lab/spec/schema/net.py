@@ -168,6 +168,10 @@ class NetSpec(Block):
         """The file's keys for `role`, without the prefix."""
         return _keys_of(role, self._variants)
 
+    def file_key(self, role: Role, key: str) -> str:
+        """The key of the file that sets `key` for `role`."""
+        return f"{role}_{key}" if f"{role}_{key}" in self._variants else key
+
     def own_keys(self) -> dict[str, Any]:
         """The keys of both roles, as JSON data."""
         whole = self.model_dump(mode="json")
