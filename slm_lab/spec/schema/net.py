@@ -265,14 +265,11 @@ class MLPNetSpec(NetSpec):
         "normalize": "it divides images by 255; env.normalize_obs normalises other observations"
     }
 
-    type: str = Field("MLPNet", description="kind of net")
     hid_layers: Widths = Field((64, 64), description="units per hidden layer")
 
 
 class DuelingMLPNetSpec(MLPNetSpec):
     """Fully connected layers, then a value and an advantage stream (arXiv:1511.06581)."""
-
-    type: str = Field("DuelingMLPNet", description="kind of net")
 
 
 class HydraMLPNetSpec(NetSpec):
@@ -284,7 +281,6 @@ class HydraMLPNetSpec(NetSpec):
 
     LEGACY = MLPNetSpec.LEGACY
 
-    type: str = Field("HydraMLPNet", description="kind of net")
     hid_layers: HydraLayers = Field(
         description="units per layer of [heads, body, tails]; tails: one list for all outputs, or "
         "one list per output, as [[64], [64], [[32], [16, 16]]]"
@@ -304,7 +300,6 @@ class ConvNetSpec(NetSpec):
     """Convolutions over images (C, H, W), then fully connected layers. `layer_norm` normalises an
     image over all its numbers and scales it by channel."""
 
-    type: str = Field("ConvNet", description="kind of net")
     conv_hid_layers: ConvLayers = Field(
         description="one [out channels, kernel, stride, padding, dilation] per layer; the last "
         "three default to 1, 0, 1; sizes are numbers or [height, width]"
@@ -322,8 +317,6 @@ class ConvNetSpec(NetSpec):
 class DuelingConvNetSpec(ConvNetSpec):
     """Convolutions, then a value and an advantage stream (arXiv:1511.06581)."""
 
-    type: str = Field("DuelingConvNet", description="kind of net")
-
 
 def _one_way(value: bool) -> bool:
     if value:
@@ -339,7 +332,6 @@ class RecurrentNetSpec(NetSpec):
 
     LEGACY = MLPNetSpec.LEGACY
 
-    type: str = Field("RecurrentNet", description="kind of net")
     cell_type: Literal["GRU", "LSTM", "RNN"] = Field("GRU", description="recurrent cell")
     fc_hid_layers: Widths = Field((), description="units per fully connected layer before the cell")
     rnn_hidden_size: Annotated[Int, bounds.WIDTH] = Field(
@@ -392,7 +384,6 @@ class TorchArcNetSpec(NetSpec):
         "hid_layers_activation": "the arc contains its activations"
     }
 
-    type: str = Field("TorchArcNet", description="kind of net")
     layer_norm: NotBesideArc = Field(False, description="must be false: add LayerNorm to the arc")
     batch_norm: NotBesideArc = Field(
         False, description="must be false: add LazyBatchNorm1d to the arc"
