@@ -39,10 +39,8 @@ class Entry:
 
 class Registry:
     """The parts of one kind ("algorithm", "memory", "net", "env", "mode"), by their names in specs.
-
     `built_by` is the class method that builds a part; None: the part is called. Parts that are not
-    classes have a `check`, which returns the fault of one, or None.
-    """
+    classes have a `check`, which returns the fault of one, or None."""
 
     def __init__(
         self,
@@ -60,10 +58,8 @@ class Registry:
         self._plug_ins: dict[str, Entry] = {}
 
     def register(self, name: str, params: type[Any] | None, target: str) -> None:
-        """Adds a part; with `params` None it has the keys that all parts of its kind have.
-
-        Raises LabError for a name that is taken by another.
-        """
+        """Adds a part; with `params` None it has the keys that all parts of its kind have. Raises
+        LabError for a name that is taken by another."""
         entry = Entry(name, params, target)
         known = self._entries.get(name)
         if known is not None and known != entry:
@@ -112,10 +108,8 @@ class Registry:
         return nearest_name(name, self.names())
 
     def load(self, name: str) -> Any:
-        """Imports and returns the class or function named `name`.
-
-        Raises LabError if the name is unknown, or its part does not import or cannot be built.
-        """
+        """Imports and returns the class or function named `name`. Raises LabError if the name is
+        unknown, or its part does not import or cannot be built."""
         entry = self.get(name)
         if entry is None:
             raise LabError(f'there is no {self.kind} named "{name}"')

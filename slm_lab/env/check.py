@@ -28,11 +28,9 @@ SHOWN_MODES = frozenset({"human", "rgb_array", "rgb_array_list"})
 
 
 def check_env(spec: EnvSpec) -> list[Problem]:
-    """The problems of `spec`, found without constructing an environment.
-
-    Imports a simulator only if the spec has keys for it. A family that is not installed is no
-    problem of the spec: `make_env` reports it.
-    """
+    """The problems of `spec`, found without constructing an environment. Imports a simulator only
+    if the spec has keys for it. A family that is not installed is no problem of the spec:
+    `make_env` reports it."""
     try:
         entry = find_env(spec.name)
     except SpecError as error:

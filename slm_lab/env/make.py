@@ -70,10 +70,8 @@ def make_env(
 
 
 def make_one(spec: EnvSpec) -> tuple[gymnasium.Env[Any, Any], Conversions]:
-    """One environment as `spec` makes it, and what the spec puts between it and an agent.
-
-    The statistics of the conversions stay constant. Raises as `make_env`.
-    """
+    """One environment as `spec` makes it, and what the spec puts between it and an agent. The
+    statistics of the conversions stay constant. Raises as `make_env`."""
     one = spec.model_copy(update={"num_envs": 1, "vectorization_mode": "sync", "info_keys": ()})
     entry = find_env(one.name)
     problems = check_env(one)

@@ -145,11 +145,9 @@ class PipelineEnv(VectorEnv):
     def _follow(
         self, before: Array, frames: Array, last: Array | None, over: IntArray
     ) -> tuple[Array, Array]:
-        """The last observations of a step, and those to act on next, both (N, ...).
-
-        `before` (N, ...) are the joined observations of the previous step, `last` (K, ...) the last
-        frames of the ended episodes `over` (K,).
-        """
+        """The last observations of a step, and those to act on next, both (N, ...). `before` (N,
+        ...) are the joined observations of the previous step, `last` (K, ...) the last frames of
+        the ended episodes `over` (K,)."""
         ended = frames
         if last is not None:
             ended = frames.copy()

@@ -19,10 +19,8 @@ from slm_lab.spec.schema.spec import Spec
 
 @dataclass(frozen=True)
 class Blocks:
-    """The blocks of a spec; None for a block that is absent or has problems.
-
-    `malformed` names the blocks that exist but have problems.
-    """
+    """The blocks of a spec; None for a block that is absent or has problems. `malformed` names the
+    blocks that exist but have problems."""
 
     algorithm: AlgorithmSpec | None
     memory: MemorySpec | None
@@ -51,10 +49,8 @@ Check: TypeAlias = Callable[..., Iterable[Problem]]
 
 
 def findings(checks: Iterable[Check], blocks: Blocks) -> Iterator[Problem]:
-    """What the checks find, in their order.
-
-    A check is skipped unless each block that it takes is of the type that it is annotated with.
-    """
+    """What the checks find, in their order. A check is skipped unless each block that it takes is
+    of the type that it is annotated with."""
     for check in checks:
         kinds = {name: kind for name, kind in check.__annotations__.items() if name != "return"}
         taken = {name: blocks if name == "blocks" else getattr(blocks, name) for name in kinds}

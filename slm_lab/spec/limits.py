@@ -36,10 +36,8 @@ LONGEST_STRING = 20_000
 
 
 def read_bounded(path: Path, most: int, where: str) -> str:
-    """The text of a file of at most `most` bytes, UTF-8 with or without a byte order mark.
-
-    Raises SpecError for a larger or unreadable file.
-    """
+    """The text of a file of at most `most` bytes, UTF-8 with or without a byte order mark. Raises
+    SpecError for a larger or unreadable file."""
     try:
         with path.open("rb") as file:
             content = file.read(most + 1)
@@ -52,10 +50,8 @@ def read_bounded(path: Path, most: int, where: str) -> str:
 
 
 def check_extent(tree: Any, parts: Callable[[Any], Iterable[Any]], most: int, where: str) -> None:
-    """Raises SpecError if `tree` is too deep or holds more than `most` values.
-
-    `parts` returns the children of a node.
-    """
+    """Raises SpecError if `tree` is too deep or holds more than `most` values. `parts` returns the
+    children of a node."""
     seen, left = 0, [(tree, 0)]
     while left:
         part, level = left.pop()
@@ -75,10 +71,8 @@ def too_deep(where: str) -> SpecError:
 
 
 def check_text(tree: Any, where: str) -> None:
-    """Raises SpecError for a block with too many keys, and for a too long or invalid string.
-
-    `tree` must have passed `check_extent`.
-    """
+    """Raises SpecError for a block with too many keys, and for a too long or invalid string. `tree`
+    must have passed `check_extent`."""
     problem = next(_faults(tree, ""), None)
     if problem is not None:
         raise SpecError(where, [problem])

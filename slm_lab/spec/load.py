@@ -76,10 +76,8 @@ def load_spec(
 
 
 def load_specs(file: str | Path, sets: Sequence[str] = ()) -> dict[str, Spec]:
-    """Every spec of `file` by name, with `sets` applied to each.
-
-    Raises the SpecError of the first spec with problems.
-    """
+    """Every spec of `file` by name, with `sets` applied to each. Raises the SpecError of the first
+    spec with problems."""
     path = find_file(file)
     content = read_file(path)
     where = shipped_name(path)
@@ -89,10 +87,8 @@ def load_specs(file: str | Path, sets: Sequence[str] = ()) -> dict[str, Spec]:
 
 
 def check_file(file: str | Path, sets: Sequence[str] = ()) -> list[Checked]:
-    """Checks every spec of a file, with `sets` ("key=value") applied.
-
-    Raises SpecError for an unreadable file, or a file without specs.
-    """
+    """Checks every spec of a file, with `sets` ("key=value") applied. Raises SpecError for an
+    unreadable file, or a file without specs."""
     path = find_file(file)
     content = read_file(path)
     names = spec_names(content)
@@ -123,10 +119,8 @@ def parse_spec(name: str, raw: Mapping[str, Any]) -> Spec:
 
 
 def spec_names(content: Mapping[str, Any]) -> list[str]:
-    """The keys of a file that hold specs.
-
-    Skips keys that begin with "_", and values without agent, env or meta (YAML anchors).
-    """
+    """The keys of a file that hold specs. Skips keys that begin with "_", and values without agent,
+    env or meta (YAML anchors)."""
     return [
         key
         for key, value in content.items()

@@ -42,11 +42,8 @@ class Parsed(NamedTuple):
 
 
 def parse(name: str, raw: Mapping[str, Any]) -> Parsed:
-    """The spec in `raw`, with all its problems.
-
-    They concern single keys, keys that do not fit together, the search space, and parts that are
-    not available yet.
-    """
+    """The spec in `raw`, with all its problems. They concern single keys, keys that do not fit
+    together, the search space, and parts that are not available yet."""
     unwrapped, problems = unwrap_lists_of_one(raw)
     problems = [*not_json(unwrapped), *problems]
     of_search = [problem for problem in problems if is_of_search(problem)]
@@ -77,10 +74,8 @@ def is_of_search(problem: Problem) -> bool:
 
 
 def _with_log_frequency(spec: Spec) -> Spec:
-    """Writes the computed log frequency into the spec.
-
-    So a resumed run with a larger budget keeps it.
-    """
+    """Writes the computed log frequency into the spec. So a resumed run with a larger budget keeps
+    it."""
     meta = spec.meta.model_copy(update={"log_frequency": spec.log_frequency})
     return spec.model_copy(update={"meta": meta})
 
@@ -103,10 +98,8 @@ def validate(data: Mapping[str, Any]) -> tuple[Spec | None, list[Problem]]:
 
 
 def parse_template(name: str, raw: Mapping[str, Any]) -> Parsed:
-    """Like `parse`, for a spec in which some `${var}` have no value yet.
-
-    Values with such a variable count as valid. `spec` is None.
-    """
+    """Like `parse`, for a spec in which some `${var}` have no value yet. Values with such a
+    variable count as valid. `spec` is None."""
     parsed = parse(name, raw)
     problems = [
         problem

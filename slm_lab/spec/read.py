@@ -35,12 +35,9 @@ def shipped_name(path: Path) -> str:
 
 
 def find_file(file: str | Path) -> Path:
-    """The path of a spec file: an existing path, or the name of a shipped file.
-
-    Such names are "demo.json", "demo", "ppo_cartpole" and "benchmark/ppo/ppo_cartpole.json". They
-    may begin with "slm_lab/spec/", as from the root of a clone. Raises SpecError with the nearest
-    name.
-    """
+    """The path of a spec file: an existing path, or the name of a shipped file. Such names are
+    "demo.json", "demo", "ppo_cartpole" and "benchmark/ppo/ppo_cartpole.json". They may begin with
+    "slm_lab/spec/", as from the root of a clone. Raises SpecError with the nearest name."""
     path = Path(file)
     if _is_file(path):
         return path

@@ -50,10 +50,8 @@ def optimizer_paths(
 
 
 def built_nets(agent: AgentSpec) -> Iterator[tuple[str, NetSpec, Role]]:
-    """Every net that one of the lab's algorithms builds: its block, the net and its role.
-
-    Empty for an agent without nets, and for a plug-in, whose nets are unknown.
-    """
+    """Every net that one of the lab's algorithms builds: its block, the net and its role. Empty for
+    an agent without nets, and for a plug-in, whose nets are unknown."""
     algorithm = agent.algorithm
     if not algorithm.NEEDS_NET or algorithm.CRITIC is None or agent.net is None:
         return

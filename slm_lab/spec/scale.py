@@ -71,11 +71,9 @@ def parts_of(algorithm: AlgorithmSpec | None, meta: MetaSpec) -> tuple[Part, ...
 def shares(
     algorithm: AlgorithmSpec | None, memory: MemorySpec | None, meta: MetaSpec, num_envs: int | None
 ) -> tuple[AlgorithmSpec | None, MemorySpec | None]:
-    """Both blocks with the values of one rank; shares are rounded up.
-
-    A minibatch larger than a rank's rollout of `num_envs` environments is cut to that rollout.
-    `num_envs` None (unknown) leaves it unchanged.
-    """
+    """Both blocks with the values of one rank; shares are rounded up. A minibatch larger than a
+    rank's rollout of `num_envs` environments is cut to that rollout. `num_envs` None (unknown)
+    leaves it unchanged."""
     parts = parts_of(algorithm, meta)
     count = meta.max_session
     if parts and meta.scale == "strong" and isinstance(algorithm, ReplayLearningSpec):
@@ -114,11 +112,9 @@ def scaled(spec: Spec) -> Spec:
 
 
 def following(net: NetSpec, meta: MetaSpec) -> NetSpec:
-    """A net whose target networks lag, in frames of all ranks, as they do in one process.
-
-    With "weak" nothing changes. A Hogwild! worker updates its targets after each of its own steps.
-    By then the shared weights have taken about W steps.
-    """
+    """A net whose target networks lag, in frames of all ranks, as they do in one process. With
+    "weak" nothing changes. A Hogwild! worker updates its targets after each of its own steps. By
+    then the shared weights have taken about W steps."""
     count = meta.max_session
     if meta.mode.lock_free:
         return _with_targets_as_often(net, count, count)
@@ -159,10 +155,8 @@ def _fields(block: Block | None) -> dict[str, Any]:
 
 
 def _samples_of_a_step(given: AlgorithmSpec | None, own: AlgorithmSpec | None, count: int) -> float:
-    """The ratio of samples in a gradient step of `count` ranks to those of a single process.
-
-    It is `count`, or less if the minibatch of a rank is smaller than the spec's.
-    """
+    """The ratio of samples in a gradient step of `count` ranks to those of a single process. It is
+    `count`, or less if the minibatch of a rank is smaller than the spec's."""
     if isinstance(given, PPOSpec) and isinstance(own, PPOSpec):
         return count * own.minibatch_size / given.minibatch_size
     return count

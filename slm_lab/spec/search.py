@@ -55,10 +55,8 @@ NOT_OF_A_TRIAL = {
 
 
 class Dimension(NamedTuple):
-    """A key that a search varies: its dotted path in the spec, the sampler and its arguments.
-
-    `key` is its dotted path in the `search` block.
-    """
+    """A key that a search varies: its dotted path in the spec, the sampler and its arguments. `key`
+    is its dotted path in the `search` block."""
 
     key: str
     path: str
@@ -67,10 +65,8 @@ class Dimension(NamedTuple):
 
 
 def dimensions(search: Mapping[str, Any], above: str = "") -> Iterator[Dimension]:
-    """The keys of a search block, nested or dotted, in order.
-
-    A key without `__` whose value is no block, or an empty block, has no sampler ("").
-    """
+    """The keys of a search block, nested or dotted, in order. A key without `__` whose value is no
+    block, or an empty block, has no sampler ("")."""
     for key, value in search.items():
         here = f"{above}.{key}" if above else key
         path, separator, sampler = here.rpartition("__")
@@ -83,11 +79,9 @@ def dimensions(search: Mapping[str, Any], above: str = "") -> Iterator[Dimension
 
 
 def search_problems(spec: Mapping[str, Any], validate: Validate) -> list[Problem]:
-    """The problems of the `search` block of a spec.
-
-    Checks samplers and their arguments, keys that do not affect a trial, and keys that contradict
-    each other. Checks paths and values by setting each in the spec and validating it.
-    """
+    """The problems of the `search` block of a spec. Checks samplers and their arguments, keys that
+    do not affect a trial, and keys that contradict each other. Checks paths and values by setting
+    each in the spec and validating it."""
     search = spec.get("search")
     if not isinstance(search, Mapping):
         return []
@@ -122,9 +116,7 @@ def _meaningless(path: str) -> str:
 
 def _conflict(dimension: Dimension, seen: dict[str, str]) -> str:
     """The conflict with an earlier key that varies the same path, or a path above or below; or "".
-
-    `seen` maps the paths so far to their keys; this adds the dimension to it.
-    """
+    `seen` maps the paths so far to their keys; this adds the dimension to it."""
     path, key = dimension.path, dimension.key
     message = ""
     for other, other_key in seen.items():
@@ -191,10 +183,8 @@ def _is_multiple(end: float, q: Any) -> bool:
 
 
 def extremes(dimension: Dimension) -> list[Any]:
-    """Test values that the search may set: every choice, or the ends of a range.
-
-    A range of fractions adds a value in between. The ends of a normal distribution are mean ± sd.
-    """
+    """Test values that the search may set: every choice, or the ends of a range. A range of
+    fractions adds a value in between. The ends of a normal distribution are mean ± sd."""
     if dimension.sampler in LISTS:
         return list(dimension.args)
     sampler = SAMPLERS[dimension.sampler]

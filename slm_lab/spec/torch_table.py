@@ -156,10 +156,8 @@ def _value_message(key: str, value: Any, argument: Argument) -> str:
 
 
 def _numbers_message(value: Any) -> str:
-    """The problem of a required argument, which has no default; "" if none.
-
-    It must be a number or a list of numbers.
-    """
+    """The problem of a required argument, which has no default; "" if none. It must be a number or
+    a list of numbers."""
     items = value if isinstance(value, list | tuple) and value else [value]
     wrong = any(_number_message("", item) for item in items)
     return "must be a number or a list of numbers" if wrong else ""

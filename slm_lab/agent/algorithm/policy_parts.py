@@ -74,10 +74,8 @@ def assemble(
     replay: ReplayConfig | None = None,
     warmup: ExplorationPolicy | None = None,
 ) -> AgentParts:
-    """The learner, with an actor that samples from its policy or explores as the spec says.
-
-    With a `warmup` the actor acts by that until training starts.
-    """
+    """The learner, with an actor that samples from its policy or explores as the spec says. With a
+    `warmup` the actor acts by that until training starts."""
     action_policy = ActionPolicy.build(context.spec.algorithm, family, context.action_space)
     recurrent = network.recurrent
     state = None if recurrent is None else RecurrentState(context.num_envs, recurrent.state_size)

@@ -163,9 +163,7 @@ class SoftActorCritic(SoftLearner):
 @final
 class CrossQ(SoftLearner):
     """No target networks: batch-renormalised critics see this state and the next in one batch.
-
-    Where the norm stands: see `_renormalised`.
-    """
+    Where the norm stands: see `_renormalised`."""
 
     @classmethod
     @override

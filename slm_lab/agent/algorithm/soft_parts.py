@@ -65,10 +65,8 @@ class SoftParts:
 def build_soft(
     context: BuildContext, spec: EntropyRegularisedSpec, agent: AgentSpec, targets: bool
 ) -> SoftParts:
-    """All parts, with target networks or without. `agent` holds the nets to build.
-
-    Raises LabError for actions that are neither discrete nor bounded.
-    """
+    """All parts, with target networks or without. `agent` holds the nets to build. Raises LabError
+    for actions that are neither discrete nor bounded."""
     discrete = isinstance(context.action_space, spaces.Discrete)
     family, policy = _policy(context.action_space, spec.action_pdtype)
     generator = seeded_generator(context.seeds.init)

@@ -49,10 +49,8 @@ class DistributionFamily:
 
 
 def distribution_family(action_space: Space, pdtype: str) -> DistributionFamily:
-    """The family that `action_pdtype` names for this action space of one environment.
-
-    Raises LabError when the two do not fit.
-    """
+    """The family that `action_pdtype` names for this action space of one environment. Raises
+    LabError when the two do not fit."""
     known = FAMILIES.get(type(action_space))
     if known is None:
         raise LabError(f"no action distribution for the action space {action_space}")
@@ -134,9 +132,7 @@ def _bound(values: np.ndarray[Any, Any], pdtype: str, which: str) -> Tensor:
 
 def squashed_family(action_space: Space, pdtype: str = "default") -> DistributionFamily:
     """TanhNormal, for actions with two bounds; in soft actor-critic also the `pdtype` "Normal".
-
-    Raises LabError for other actions, and for any other `pdtype`.
-    """
+    Raises LabError for other actions, and for any other `pdtype`."""
     given = f"agent.algorithm.action_pdtype = {pdtype!r}"
     if pdtype not in ("default", "Normal"):
         raise LabError(f'{given}: no squashed distribution; use "default" or "Normal"')

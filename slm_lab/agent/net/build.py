@@ -38,10 +38,8 @@ def build_policy_value(
     transform: ValueTransform,
     generator: torch.Generator,
 ) -> PolicyValue:
-    """Actor and critic as the net spec asks: one body or two, initialised from `generator`.
-
-    They are in evaluation mode; a learner switches it while it learns.
-    """
+    """Actor and critic as the net spec asks: one body or two, initialised from `generator`. They
+    are in evaluation mode; a learner switches it while it learns."""
     actor_spec, critic_spec = net_for_role(spec, "actor"), net_for_role(spec, "critic")
     device, gain = resolve_device(actor_spec.gpu), critic_spec.init_std
     if actor_spec.shared:
@@ -116,11 +114,9 @@ def build_twin_q(
     spectral_norm: bool,
     generator: torch.Generator,
 ) -> TwinQ:
-    """Two critics, and equal target networks if `targets`.
-
-    `num_actions` is the number of discrete actions, or of components of a continuous one. Raises
-    LabError where an action cannot stand beside the observation.
-    """
+    """Two critics, and equal target networks if `targets`. `num_actions` is the number of discrete
+    actions, or of components of a continuous one. Raises LabError where an action cannot stand
+    beside the observation."""
     net_spec = net_for_role(spec, "critic")
     device = resolve_device(net_spec.gpu)
     if (error_line := no_place_for_action(obs_shape, discrete)) is not None:
@@ -152,20 +148,16 @@ def build_net(
     head_gains: list[float | None],
     generator: torch.Generator,
 ) -> nn.Module:
-    """The registered net that the spec names, with one linear head per entry of `head_dims`.
-
-    A head with a gain starts as that multiple of an orthogonal matrix, one without by `init_fn`.
-    """
+    """The registered net that the spec names, with one linear head per entry of `head_dims`. A head
+    with a gain starts as that multiple of an orthogonal matrix, one without by `init_fn`."""
     net: nn.Module = NETS.load(spec.type)(spec, obs_shape, head_dims, head_gains, generator)
     reject_single_samples(net)
     return net
 
 
 def recurrent_layout(*nets: nn.Module) -> RecurrentLayout | None:
-    """The recurrent state of networks that see the same rows: each has its part of it.
-
-    Raises LabError where only one of them is recurrent.
-    """
+    """The recurrent state of networks that see the same rows: each has its part of it. Raises
+    LabError where only one of them is recurrent."""
     recurrent = [net for net in nets if isinstance(net, RecurrentNet)]
     if not recurrent:
         return None

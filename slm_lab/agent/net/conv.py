@@ -25,11 +25,9 @@ from slm_lab.spec.schema.net import ConvNetSpec
 
 @final
 class ConvBody(nn.Module):
-    """Convolutions, each with its normalisation and activation: from images to features.
-
-    Its tensors are in channels_last, in which the CPU's library is 1.5 times as fast. The weights
-    stay as the flat vector has them; the library reorders them, and they are small.
-    """
+    """Convolutions, each with its normalisation and activation: from images to features. Its
+    tensors are in channels_last, in which the CPU's library is 1.5 times as fast. The weights stay
+    as the flat vector has them; the library reorders them, and they are small."""
 
     def __init__(
         self, spec: ConvNetSpec, obs_shape: tuple[int, ...], generator: torch.Generator

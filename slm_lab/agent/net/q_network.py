@@ -154,10 +154,8 @@ class TwinQ:
     def q_and_next_value(
         self, obs: Tensor, action: Tensor, next_obs: Tensor, next_action: Tensor | None
     ) -> tuple[tuple[Tensor, Tensor], Tensor]:
-        """`q_values`, and min(Q_1, Q_2) of the next states without a gradient, in one batch.
-
-        So that batch normalisation sees both at once: section 3.2 of arXiv:1902.05605.
-        """
+        """`q_values`, and min(Q_1, Q_2) of the next states without a gradient, in one batch. So
+        that batch normalisation sees both at once: section 3.2 of arXiv:1902.05605."""
         both = torch.cat([obs, next_obs])
         actions = None if next_action is None else torch.cat([action, next_action])
         now: list[Tensor] = []

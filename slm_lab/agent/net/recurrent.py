@@ -72,11 +72,8 @@ class RecurrentNet(nn.Module, ArrayNet):
 
     @override
     def forward(self, rows: Tensor) -> tuple[Tensor, ...]:
-        """(B, D + H + 1) to one (B, head_dim) per head.
-
-        While it learns with burn-in, B is a multiple of L: each L rows are a replayed sequence.
-        While it is exported it is `step`.
-        """
+        """(B, D + H + 1) to one (B, head_dim) per head. While it learns with burn-in, B is a
+        multiple of L: each L rows are a replayed sequence. While it is exported it is `step`."""
         if torch.compiler.is_exporting():
             return self.step(rows)
         x = self.body.features(rows[:, : self._obs_size])

@@ -48,11 +48,9 @@ class LinearRate(LearningRate):
 
 
 class TorchRate(LearningRate):
-    """Any scheduler of torch.optim.lr_scheduler, with frames for its epochs.
-
-    It drives the learning rate of a dummy optimizer, so that one implementation serves every update
-    rule. Torch computes the rate at any epoch, so nothing has to be counted.
-    """
+    """Any scheduler of torch.optim.lr_scheduler, with frames for its epochs. It drives the learning
+    rate of a dummy optimizer, so that one implementation serves every update rule. Torch computes
+    the rate at any epoch, so nothing has to be counted."""
 
     def __init__(self, lr: float, name: str, args: Mapping[str, Any]) -> None:
         self._stand_in = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=lr)

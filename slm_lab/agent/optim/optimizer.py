@@ -77,10 +77,8 @@ class Optimizer:
         self._norm = 0.0
 
     def join(self, sync: GradientSync, state: Mapping[str, Tensor] | None = None) -> None:
-        """Steps go through `sync` from now on; `state` is shared state to continue with.
-
-        Raises TypeError for a rule whose state cannot be shared.
-        """
+        """Steps go through `sync` from now on; `state` is shared state to continue with. Raises
+        TypeError for a rule whose state cannot be shared."""
         if state is not None:
             self._shareable_rule().bind(state)
         self._sync = sync
@@ -157,9 +155,7 @@ class Optimizer:
     @torch.no_grad()
     def load_state_dict(self, state: StateDict) -> None:
         """Restores all of it in place, but for moments that are None: those are saved elsewhere.
-
-        Raises CheckpointError for the moments of another update rule.
-        """
+        Raises CheckpointError for the moments of another update rule."""
         self.flat.load_state_dict(state["flat"])
         if state["rule"] is not None:
             self._rule.load_state_dict(state["rule"])

@@ -74,11 +74,9 @@ class TensorStateRule(UpdateRule):
 
 
 class Adam(TensorStateRule):
-    """Adam (arXiv:1412.6980, algorithm 1), or AdamW (arXiv:1711.05101) with `decoupled`.
-
-    Calls the kernel behind `torch.optim.Adam(fused=True)` on the flat vector: bit for bit the same
-    numbers, without the per-call bookkeeping.
-    """
+    """Adam (arXiv:1412.6980, algorithm 1), or AdamW (arXiv:1711.05101) with `decoupled`. Calls the
+    kernel behind `torch.optim.Adam(fused=True)` on the flat vector: bit for bit the same numbers,
+    without the per-call bookkeeping."""
 
     def __init__(
         self,
@@ -173,10 +171,8 @@ class RMSprop(TensorStateRule):
 
 
 class TorchRule(UpdateRule):
-    """Any other torch.optim optimizer, given the flat vector or the views that need shapes.
-
-    It only steps the network that it was made for.
-    """
+    """Any other torch.optim optimizer, given the flat vector or the views that need shapes. It only
+    steps the network that it was made for."""
 
     def __init__(
         self, flat: FlatParameters, optimizer: type[torch.optim.Optimizer], **args: Any

@@ -12,11 +12,9 @@ EPSILON = 1e-8
 
 
 class RunningStatistics:
-    """Count, mean and M2 (sum of squared deviations) of the vectors seen so far.
-
-    They are views into the caller's flat float64 vector [count, mean (D), M2 (D)], which processes
-    can share or merge. M2 replaces the variance, because sums merge exactly. There is no cache.
-    """
+    """Count, mean and M2 (sum of squared deviations) of the vectors seen so far. They are views
+    into the caller's flat float64 vector [count, mean (D), M2 (D)], which processes can share or
+    merge. M2 replaces the variance, because sums merge exactly. There is no cache."""
 
     def __init__(self, vector: FloatArray, size: int) -> None:
         assert vector.shape == (self.length(size),)

@@ -52,11 +52,9 @@ def is_pooled(spec: EnvSpec) -> bool:
 
 
 def pool_problems(spec: EnvSpec, entry: GymnasiumSpec, accepted: set[str] | None) -> list[Problem]:
-    """The problems of `spec` with envpool.
-
-    `accepted` are the arguments of the single environment; None: any. Raises MissingExtraError if
-    envpool does not import, and SpecError for keys that no game has.
-    """
+    """The problems of `spec` with envpool. `accepted` are the arguments of the single environment;
+    None: any. Raises MissingExtraError if envpool does not import, and SpecError for keys that no
+    game has."""
     task = task_of(entry)
     if not (is_atari(entry) or _is_compared(entry)) or task not in _envpool().list_all_envs():
         message = f'envpool has no {entry.id}; use "gymnasium"'
@@ -91,11 +89,9 @@ def make_pooled_game(keys: AtariKeys, entry: GymnasiumSpec, num_envs: int, seed:
 def make_pooled(
     spec: EnvSpec, entry: GymnasiumSpec, make_one: Callable[[], gymnasium.Env[Any, Any]], seed: int
 ) -> RawEnvs:
-    """The environments of `spec`, with the spaces of the environment of `make_one`.
-
-    envpool's bounds differ, and are invalid for Box2D. Raises SpecError if its spaces differ in
-    kind or shape.
-    """
+    """The environments of `spec`, with the spaces of the environment of `make_one`. envpool's
+    bounds differ, and are invalid for Box2D. Raises SpecError if its spaces differ in kind or
+    shape."""
     single = make_one()
     single.close()
     limit = entry.max_episode_steps if spec.max_t is None else spec.max_t

@@ -122,11 +122,9 @@ class Workers(AsyncVectorEnv):
         check_spaces()
 
     def _unblock_signals(self) -> None:
-        """Restores the signal mask once all workers are registered.
-
-        Before that, Ctrl-C would leave an unregistered worker. The workers inherit the mask and
-        remove it when they are ready for signals.
-        """
+        """Restores the signal mask once all workers are registered. Before that, Ctrl-C would leave
+        an unregistered worker. The workers inherit the mask and remove it when they are ready for
+        signals."""
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
 
     @contextmanager

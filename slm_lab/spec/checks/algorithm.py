@@ -48,10 +48,8 @@ def cross_check(blocks: Blocks) -> list[Problem]:
 def action_space_problems(
     algorithm: AlgorithmSpec, space: Space, has_low: bool = True, has_high: bool = True
 ) -> list[Problem]:
-    """Problems of the algorithm with an action space, once the space is known.
-
-    `has_low` and `has_high`: whether a Box is bounded below and above in every component.
-    """
+    """Problems of the algorithm with an action space, once the space is known. `has_low` and
+    `has_high`: whether a Box is bounded below and above in every component."""
     pdtype, policy, able = algorithm.action_pdtype, algorithm.action_policy, algorithm.PDTYPES
     fitting = PDTYPES_OF_SPACE[space] if able is None else PDTYPES_OF_SPACE[space] & able
     in_words = f"a {space.replace('_', '-')} action space"

@@ -43,10 +43,8 @@ def _arc_is_there(blocks: Blocks) -> Iterator[Problem]:
 
 
 def batch_norm_problems(blocks: Blocks) -> Iterator[Problem]:
-    """Rejects batch norm with batches of one sample, which have no standard deviation.
-
-    The length of whole episodes is unknown here.
-    """
+    """Rejects batch norm with batches of one sample, which have no standard deviation. The length
+    of whole episodes is unknown here."""
     if not any(map(_batch_normalised, blocks.nets.values())):
         return
     algorithm, env, memory = blocks.algorithm, blocks.env, blocks.memory

@@ -40,10 +40,8 @@ NETS_OF_IMAGES = {
 
 def observation_problems(agent: AgentSpec, shape: Shape, discrete: bool) -> list[Problem]:
     """Problems of the nets of `agent` with observations of `shape`, as the agent gets them.
-
     `discrete` is whether actions are discrete. Separate critics take continuous actions as an input
-    beside the observation.
-    """
+    beside the observation."""
     algorithm = agent.algorithm
     if algorithm.CRITIC == "apart" and (message := no_place_for_action(shape, discrete)):
         return [Problem("agent.algorithm.name", message, algorithm.name)]
@@ -56,10 +54,8 @@ def observation_problems(agent: AgentSpec, shape: Shape, discrete: bool) -> list
 
 
 def no_place_for_action(shape: Shape, discrete: bool) -> str | None:
-    """Why separate critics cannot take actions as an input beside observations of `shape`.
-
-    None if they can, or if actions are discrete and no input.
-    """
+    """Why separate critics cannot take actions as an input beside observations of `shape`. None if
+    they can, or if actions are discrete and no input."""
     if discrete or len(shape) == 1:
         return None
     return (

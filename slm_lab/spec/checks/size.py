@@ -75,10 +75,8 @@ def _nets(blocks: Blocks) -> Iterator[Problem]:
 
 
 def hidden_weights(net: NetSpec) -> int:
-    """The number of weights between the hidden layers of a net.
-
-    Those before the first and after the last layer depend on the environment and are not counted.
-    """
+    """The number of weights between the hidden layers of a net. Those before the first and after
+    the last layer depend on the environment and are not counted."""
     if isinstance(net, MLPNetSpec):
         return _between(net.hid_layers)
     if isinstance(net, HydraMLPNetSpec):

@@ -148,10 +148,8 @@ def _nothing_is_published(
 
 
 def _frames_to_learning(blocks: Blocks) -> int | None:
-    """Frames before the first training event.
-
-    None if they depend on the length of episodes, or on how ranks share the replay.
-    """
+    """Frames before the first training event. None if they depend on the length of episodes, or on
+    how ranks share the replay."""
     memory, env, meta = blocks.memory, blocks.env, blocks.meta
     algorithm = _algorithm_of_one(blocks)
     if env is None or "memory" in blocks.malformed:
@@ -167,10 +165,8 @@ def _frames_to_learning(blocks: Blocks) -> int | None:
 
 
 def _frames_to_replay(algorithm: ReplayLearningSpec, num_envs: int, meta: MetaSpec | None) -> int:
-    """Frames stored when the first gradient step is due.
-
-    `num_envs` frames come at a time, and one of them must be a multiple of `training_frequency`.
-    """
+    """Frames stored when the first gradient step is due. `num_envs` frames come at a time, and one
+    of them must be a multiple of `training_frequency`."""
 
     def stored(frames: int) -> int:
         return math.ceil(frames / num_envs) * num_envs

@@ -10,10 +10,8 @@ BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exc
 
 
 def file_schema() -> dict[str, Any]:
-    """The schema of a file `{spec_name: spec}`; keys that begin with "_" may hold anything.
-
-    The alternatives for algorithm, memory and net are the registered ones.
-    """
+    """The schema of a file `{spec_name: spec}`; keys that begin with "_" may hold anything. The
+    alternatives for algorithm, memory and net are the registered ones."""
     spec = _in_standard_words(Spec.model_json_schema())
     definitions = spec.pop("$defs", {})
     return {

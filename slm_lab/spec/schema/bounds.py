@@ -81,11 +81,9 @@ class MostEntries:
 
 
 STEPS_PER_FRAME = 1000
-"""Gradient steps per frame, far above the largest published ratios (128: SR-SPR, SR-SAC).
-
-The steps due after one vector step are one training event, in which a run cannot stop or save. With
-a few zeros too many the first event would never end.
-"""
+"""Gradient steps per frame, far above the largest published ratios (128: SR-SPR, SR-SAC). The steps
+due after one vector step are one training event, in which a run cannot stop or save. With a few
+zeros too many the first event would never end."""
 
 FRAMES = Most(10**15, "at a million frames per second they take 30 years")
 SESSIONS = Most(1024, "each Session is a process of about 300 MB")

@@ -273,11 +273,9 @@ class DuelingMLPNetSpec(MLPNetSpec):
 
 
 class HydraMLPNetSpec(NetSpec):
-    """Layers that all outputs share, then separate hidden layers for each output.
-
-    With `shared` the outputs are the policy and the value, in this order, otherwise one per net.
-    There is one observation, so there is one head; the body follows it.
-    """
+    """Layers that all outputs share, then separate hidden layers for each output. With `shared` the
+    outputs are the policy and the value, in this order, otherwise one per net. There is one
+    observation, so there is one head; the body follows it."""
 
     LEGACY = MLPNetSpec.LEGACY
 

@@ -231,10 +231,8 @@ def of_the_batch(x):
 
 
 def test_crossq_predicts_both_states_from_one_batch():
-    """Its batch statistics are those of (s, a) and (s', a') together, and nothing is a target.
-
-    By default the norm stands where the authors have it: of the input, and behind the activation.
-    """
+    """Its batch statistics are those of (s, a) and (s', a') together, and nothing is a target. By
+    default the norm stands where the authors have it: of the input, and behind the activation."""
     learner = learner_of("CrossQ", env="Pendulum-v1", fixed_alpha=0.3)
     batch = transitions(CONTINUOUS)
     assert learner.critic.target_network is None
