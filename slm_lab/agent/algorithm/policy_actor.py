@@ -1,5 +1,6 @@
 """The actor of every algorithm that samples from a policy."""
 
+from dataclasses import dataclass
 from typing import Any, final
 
 import gymnasium
@@ -24,12 +25,12 @@ from slm_lab.spec.schema.algorithm import EXPLORING, AlgorithmSpec
 
 
 @final
+@dataclass(frozen=True)
 class ActionPolicy:
     """An exploration policy, with the schedule of its exploration variable."""
 
-    def __init__(self, policy: ExplorationPolicy, exploration: Schedule | None) -> None:
-        self._policy = policy
-        self._exploration = exploration
+    policy: ExplorationPolicy
+    exploration: Schedule | None
 
     @classmethod
     def build(
@@ -44,11 +45,11 @@ class ActionPolicy:
 
     def explore_var(self, frame: int) -> float | None:
         """ε or τ at the trial's clock `frame`; None if the policy has neither."""
-        return None if self._exploration is None else self._exploration.at(frame)
+        return None if self.exploration is None else self.exploration.at(frame)
 
     def __call__(self, params: FloatArray, explore_var: float | None) -> ActionSampler:
         """The sampler of actions for the network's outputs (B, param_dim)."""
-        return self._policy(params, explore_var or 0.0)
+        return self.policy(params, explore_var or 0.0)
 
 
 class PolicyActor(Actor):

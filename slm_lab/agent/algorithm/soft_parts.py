@@ -12,12 +12,7 @@ from slm_lab.agent.algorithm.algorithm import BuildContext, seeded_generator
 from slm_lab.agent.algorithm.loss import ValueLoss
 from slm_lab.agent.algorithm.policy_parts import build_loss
 from slm_lab.agent.algorithm.soft_policy import SoftPolicy, exact, gumbel_softmax, squashed
-from slm_lab.agent.algorithm.temperature import (
-    LogAlpha,
-    ScheduledTemperature,
-    Temperature,
-    TunedTemperature,
-)
+from slm_lab.agent.algorithm.temperature import LogAlpha, Temperature, TunedTemperature
 from slm_lab.agent.distribution.family import (
     DistributionFamily,
     distribution_family,
@@ -103,7 +98,7 @@ def _temperature(
     context: BuildContext, spec: EntropyRegularisedSpec, family: DistributionFamily
 ) -> Temperature:
     if spec.fixed_alpha is not None:
-        return ScheduledTemperature(Schedule(spec.fixed_alpha))
+        return Temperature(Schedule(spec.fixed_alpha))
     net_spec = net_for_role(context.spec, "actor")
     args = dict(net_spec.optim_spec.args)
     if "weight_decay" in entries("optimizers")[net_spec.optim_spec.name].arguments:

@@ -45,20 +45,18 @@ def build_policy_value(
     if actor_spec.shared:
         net = _build_policy(actor_spec, family, obs_shape, [gain], generator)
         flat = FlatParameters(nn.ModuleList([net, transform]).to(device))
-        optimizer = build_optimizer(actor_spec, flat)
-        return SharedPolicyValue(net, transform, optimizer, recurrent_layout(net.net))
+        optimizers = {"actor_critic": build_optimizer(actor_spec, flat)}
+        return SharedPolicyValue([net], transform, optimizers, recurrent_layout(net.net))
     actor = _build_policy(actor_spec, family, obs_shape, [], generator)
     critic = build_net(critic_spec, obs_shape, [1], [gain], generator).train(False)
     actor_flat = FlatParameters(actor.to(device))
     critic_flat = FlatParameters(nn.ModuleList([critic, transform]).to(device))
-    return SeparatePolicyValue(
-        actor,
-        critic,
-        transform,
-        build_optimizer(actor_spec, actor_flat),
-        build_optimizer(critic_spec, critic_flat),
-        recurrent_layout(actor.net, critic),
-    )
+    optimizers = {
+        "actor": build_optimizer(actor_spec, actor_flat),
+        "critic": build_optimizer(critic_spec, critic_flat),
+    }
+    layout = recurrent_layout(actor.net, critic)
+    return SeparatePolicyValue([actor, critic], transform, optimizers, layout)
 
 
 def build_policy_only(

@@ -13,7 +13,7 @@ from slm_lab.agent.distribution.distributions import Categorical, TanhNormal
 from slm_lab.agent.net.layers import BatchRenorm
 from slm_lab.agent.net.value_transform import symexp
 from slm_lab.agent.optim.flat import FlatParameters
-from slm_lab.agent.optim.lr_schedule import ConstantRate
+from slm_lab.agent.optim.lr_schedule import LearningRate
 from slm_lab.agent.optim.optimizer import Optimizer
 from slm_lab.agent.optim.rule import Adam
 from slm_lab.core.errors import LabError
@@ -151,7 +151,7 @@ def test_gradients_of_the_squashed_value_reach_mean_and_deviation():
 def tuned(target_entropy, bounds=(-20.0, 2.0)):
     log_alpha = LogAlpha()
     flat = FlatParameters(log_alpha)
-    optimizer = Optimizer(flat, Adam(flat), ConstantRate(0.1), None, bounds)
+    optimizer = Optimizer(flat, Adam(flat), LearningRate(0.1), None, bounds)
     return TunedTemperature(log_alpha, optimizer, target_entropy)
 
 
