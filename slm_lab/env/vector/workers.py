@@ -179,18 +179,6 @@ class Workers(AsyncVectorEnv):
             for index, code in dead
         )
 
-    def has_exact_state(self) -> bool:
-        """Whether every worker can save its environment exactly."""
-        return all(self.call("lab_has_exact_state"))
-
-    def save_states(self) -> list[StateDict]:
-        """One state per environment."""
-        return list(self.call("lab_save_state"))
-
-    def load_states(self, states: list[StateDict]) -> None:
-        """Restores the states of `save_states`."""
-        self.call("lab_load_state", states)
-
     @override
     def _raise_if_errors(self, successes: Iterable[bool]) -> None:
         """Keeps the index and the worker's traceback, which Gymnasium's version loses."""
