@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib.metadata import EntryPoint, distributions, entry_points
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium
 from gymnasium.envs import registration
@@ -20,13 +20,6 @@ NO_NAMESPACE = "__root__"
 
 ATARI = "ale_py"
 """Registers games under ids without `ALE/` too, such as Pong-v4."""
-
-
-class Registrar(NamedTuple):
-    """A function that registers ids, and its name for errors."""
-
-    name: str
-    register: Callable[[], object]
 
 
 def ask_packages(env_id: str) -> list[str]:
@@ -45,14 +38,14 @@ def ask_packages(env_id: str) -> list[str]:
     return failures
 
 
-def _registrars(env_id: str) -> Iterator[Registrar]:
-    """The registrars, the likeliest first, because imports take time."""
+def _registrars(env_id: str) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Packages with functions that register ids, the likeliest first, because imports take time."""
     for package in _namesakes(env_id):
-        yield Registrar(package, partial(importlib.import_module, package))
+        yield package, partial(importlib.import_module, package)
     for point in entry_points(group=GROUP):
-        yield Registrar(point.value, partial(_load, point))
+        yield point.value, partial(_load, point)
     if importlib.util.find_spec(ATARI) is not None:
-        yield Registrar(ATARI, partial(importlib.import_module, ATARI))
+        yield ATARI, partial(importlib.import_module, ATARI)
 
 
 def _namesakes(env_id: str) -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from slm_lab.core.errors import Problem
 from slm_lab.core.registry import nearest_name
 from slm_lab.spec.json_text import json_value
+from slm_lab.spec.limits import nodes
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.spec import Spec
 
@@ -142,12 +143,5 @@ def _refuse_unlikely_env_key(spec: Mapping[str, Any], setting: Setting) -> None:
         raise SettingError(Problem(setting.key, message, setting.value))
 
 
-def _strings(tree: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    if isinstance(tree, str):
-        yield path, tree
-    elif isinstance(tree, Mapping):
-        for key, item in tree.items():
-            yield from _strings(item, f"{path}.{key}" if path else str(key))
-    elif isinstance(tree, list):
-        for index, item in enumerate(tree):
-            yield from _strings(item, f"{path}.{index}")
+def _strings(tree: Any) -> Iterator[tuple[str, str]]:
+    return ((path, value) for path, value in nodes(tree) if isinstance(value, str))

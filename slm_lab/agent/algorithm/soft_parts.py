@@ -82,7 +82,7 @@ def build_soft(
         family,
         policy,
         _temperature(context, spec, family),
-        build_loss(net_for_role(agent, "critic")),
+        build_loss(agent, "critic"),
         seeded_generator(context.seeds.sampling),
     )
 
