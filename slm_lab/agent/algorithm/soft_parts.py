@@ -57,34 +57,20 @@ class SoftParts:
         return TrainState(optimizers, [] if target_network is None else [target_network.target])
 
 
-def build_soft(
-    context: BuildContext, spec: EntropyRegularisedSpec, agent: AgentSpec, targets: bool
-) -> SoftParts:
-    """All parts, with target networks or without. `agent` holds the nets to build. Raises LabError
-    for actions that are neither discrete nor bounded."""
+def build_soft(context: BuildContext, agent: AgentSpec) -> SoftParts:
+    """All parts. `agent` holds the nets to build. Raises LabError for actions that are neither
+    discrete nor bounded."""
+    spec = agent.algorithm
+    assert isinstance(spec, EntropyRegularisedSpec)
     discrete = isinstance(context.action_space, spaces.Discrete)
     family, policy = _policy(context.action_space, spec.action_pdtype)
+    num_actions = family.param_dim if discrete else family.action_shape[0]
     generator = seeded_generator(context.seeds.init)
     actor = build_policy_only(agent, family, context.obs_shape, generator)
-    critic = build_twin_q(
-        agent,
-        context.obs_shape,
-        family.param_dim if discrete else family.action_shape[0],
-        discrete,
-        targets,
-        spec.symlog,
-        spec.spectral_norm,
-        generator,
-    )
-    return SoftParts(
-        actor,
-        critic,
-        family,
-        policy,
-        _temperature(context, spec, family),
-        build_loss(agent, "critic"),
-        seeded_generator(context.seeds.sampling),
-    )
+    critic = build_twin_q(agent, spec, context.obs_shape, num_actions, discrete, generator)
+    temperature, loss = _temperature(context, spec, family), build_loss(agent, "critic")
+    sampling = seeded_generator(context.seeds.sampling)
+    return SoftParts(actor, critic, family, policy, temperature, loss, sampling)
 
 
 def _policy(space: gymnasium.Space[Any], pdtype: str) -> tuple[DistributionFamily, SoftPolicy]:

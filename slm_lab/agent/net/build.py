@@ -26,6 +26,7 @@ from slm_lab.core.registry import NETS
 from slm_lab.spec.checks.observations import no_place_for_action
 from slm_lab.spec.role import net_for_role
 from slm_lab.spec.schema.agent import AgentSpec
+from slm_lab.spec.schema.algorithm import EntropyRegularisedSpec
 from slm_lab.spec.schema.net import NetSpec
 
 logger = logging.getLogger(__name__)
@@ -104,35 +105,33 @@ def build_q_network(
 
 def build_twin_q(
     spec: AgentSpec,
+    algorithm: EntropyRegularisedSpec,
     obs_shape: tuple[int, ...],
     num_actions: int,
     discrete: bool,
-    targets: bool,
-    use_symlog: bool,
-    spectral_norm: bool,
     generator: torch.Generator,
 ) -> TwinQ:
-    """Two critics, and equal target networks if `targets`. `num_actions` is the number of discrete
-    actions, or of components of a continuous one. Raises LabError where an action cannot stand
-    beside the observation."""
+    """Two critics, and equal target networks if the algorithm has any. `num_actions` is the number
+    of discrete actions, or of components of a continuous one. Raises LabError where an action
+    cannot stand beside the observation."""
     net_spec = net_for_role(spec, "critic")
     device = resolve_device(net_spec.gpu)
     if (error_line := no_place_for_action(obs_shape, discrete)) is not None:
-        raise LabError(f"{spec.algorithm.name}: {error_line}")
+        raise LabError(f"{algorithm.name}: {error_line}")
     in_shape = obs_shape if discrete else (obs_shape[0] + num_actions,)
     outputs = num_actions if discrete else 1
 
     def pair() -> nn.ModuleList:
         gain = net_spec.init_std
         nets = [build_net(net_spec, in_shape, [outputs], [gain], generator) for _ in range(2)]
-        for net in nets if spectral_norm else ():
+        for net in nets if algorithm.spectral_norm else ():
             normalise_spectrum(net, generator)
         return nn.ModuleList(nets).to(device).train(False)
 
-    online, transform = pair(), ValueTransform(use_symlog, normalize=False)
+    online, transform = pair(), ValueTransform(algorithm.symlog, normalize=False)
     flat = FlatParameters(online)
     optimizer = build_optimizer(net_spec, flat)
-    if not targets:
+    if not algorithm.HAS_TARGETS:
         return TwinQ(online, None, discrete, transform, optimizer, None)
     twins = pair()
     target_network = TargetNetwork(flat, FlatParameters(twins), net_spec)
