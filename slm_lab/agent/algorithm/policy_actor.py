@@ -10,12 +10,7 @@ from typing_extensions import override
 
 from slm_lab.agent.algorithm.algorithm import Actor
 from slm_lab.agent.batch import Act
-from slm_lab.agent.distribution.exploration import (
-    ActionSampler,
-    ExplorationPolicy,
-    Generators,
-    exploration_policy,
-)
+from slm_lab.agent.distribution.exploration import ExplorationPolicy, Generators, exploration_policy
 from slm_lab.agent.distribution.family import DistributionFamily
 from slm_lab.agent.net.policy_value import ActingNetwork
 from slm_lab.agent.recurrent_state import RecurrentState
@@ -47,9 +42,11 @@ class ActionPolicy:
         """ε or τ at the trial's clock `frame`; None if the policy has neither."""
         return None if self.exploration is None else self.exploration.at(frame)
 
-    def __call__(self, params: FloatArray, explore_var: float | None) -> ActionSampler:
-        """The sampler of actions for the network's outputs (B, param_dim)."""
-        return self.policy(params, explore_var or 0.0)
+    def draw(
+        self, params: FloatArray, explore_var: float | None, generators: Generators
+    ) -> tuple[Array, FloatArray]:
+        """Actions for the network's outputs (B, param_dim), and their log-probabilities (B,)."""
+        return self.policy(params, explore_var or 0.0, generators)
 
 
 class PolicyActor(Actor):
@@ -96,10 +93,9 @@ class PolicyActor(Actor):
         self.explore_var = self._action_policy.explore_var(frame)
         params, value, state = self._network.act(self.memory_obs(obs))
         if self._warmup is not None and self.version == 0:
-            sampler = self._warmup(params, 0.0)
+            action, log_prob = self._warmup(params, 0.0, self._generators)
         else:
-            sampler = self._action_policy(params, self.explore_var)
-        action, log_prob = sampler.sample(self._generators)
+            action, log_prob = self._action_policy.draw(params, self.explore_var, self._generators)
         state_around = None
         if self._recurrent is not None and state is not None:
             state_around = self._recurrent.advance(state)

@@ -87,7 +87,7 @@ class SARSA(Learner[Rollout]):
         """Q(s', a') with a' sampled as the actor would, (K,)."""
         q = self.network.q(obs).cpu()
         explore_var = self._action_policy.explore_var(frame)
-        action, _ = self._action_policy(q.numpy(), explore_var).sample(self._generators)
+        action, _ = self._action_policy.draw(q.numpy(), explore_var, self._generators)
         return q.gather(-1, torch.from_numpy(action).unsqueeze(-1)).squeeze(-1)
 
     def _target(self, rollout: Rollout, q: Tensor, bootstrap_value: Tensor) -> Tensor:
