@@ -80,9 +80,7 @@ class Registry:
 
     def offer(self, name: str, target: str) -> None:
         """Adds a part as an entry point does: when a spec names it, it is imported for its keys."""
-        offers = self._installed().setdefault(name, [])
-        if target not in [other.value for other in offers]:
-            offers.append(EntryPoint(name, target, self.group))
+        _add(self._installed(), EntryPoint(name, target, self.group))
 
     def names(self) -> list[str]:
         """Every known name in order of registration; installed plug-ins come last."""
@@ -123,9 +121,7 @@ class Registry:
         if self._offers is None:
             self._offers = {}
             for point in entry_points(group=self.group):
-                offers = self._offers.setdefault(point.name, [])
-                if point.value not in [other.value for other in offers]:
-                    offers.append(point)
+                _add(self._offers, point)
         return self._offers
 
     def _plug_in(self, name: str, offers: Sequence[EntryPoint]) -> Entry:
@@ -164,6 +160,12 @@ class Registry:
         if missing:
             return part, f"cannot be used: {target} lacks {', '.join(missing)}"
         return part, None
+
+
+def _add(offers: dict[str, list[EntryPoint]], point: EntryPoint) -> None:
+    same_name = offers.setdefault(point.name, [])
+    if point.value not in [other.value for other in same_name]:
+        same_name.append(point)
 
 
 def load_target(target: str) -> Any:

@@ -159,6 +159,7 @@ def _argument_message(name: str, sampler: TuneSampler, args: Any) -> str:
     q = args[sampler.arguments.index("q")] if "q" in sampler.arguments[: len(args)] else None
     if q is not None and (q <= 0 or not isfinite((abs(first) + abs(second)) / q)):
         return "q must be > 0" if q <= 0 else f"q ({q}) is too small for such numbers"
+    uneven = q is not None and not all(_is_multiple(end, q) for end in args[:2])
     rules = (
         (
             sampler.whole and any(n != int(n) for n in (first, second, q or 0)),
@@ -167,12 +168,7 @@ def _argument_message(name: str, sampler: TuneSampler, args: Any) -> str:
         (sampler.in_order and first >= second, "lower must be < upper"),
         (sampler.in_order and "log" in name and first <= 0, "lower must be > 0"),
         (not sampler.in_order and second <= 0, "sd must be > 0"),
-        (
-            sampler.in_order
-            and q is not None
-            and not all(_is_multiple(end, q) for end in args[:2]),
-            f"lower and upper must be multiples of q ({q})",
-        ),
+        (sampler.in_order and uneven, f"lower and upper must be multiples of q ({q})"),
         ("base" in sampler.arguments[: len(args)] and args[-1] <= 1, "base must be > 1"),
     )
     return next((message for broken, message in rules if broken), "")

@@ -316,13 +316,20 @@ class DuelingConvNetSpec(ConvNetSpec):
     """Convolutions, then a value and an advantage stream (arXiv:1511.06581)."""
 
 
-def _one_way(value: bool) -> bool:
-    if value:
-        raise spec_error("must be false: an agent acts before it has seen later observations")
-    return value
+def _false(why: str) -> AfterValidator:
+    def check(value: bool) -> bool:
+        if value:
+            raise spec_error(f"must be false: {why}")
+        return value
+
+    return AfterValidator(check)
 
 
-OneDirection: TypeAlias = Annotated[bool, AfterValidator(_one_way)]
+OneDirection: TypeAlias = Annotated[
+    bool, _false("an agent acts before it has seen later observations")
+]
+NotBesideArc: TypeAlias = Annotated[bool, _false("add the layer to the arc instead")]
+"""A layer that an arc must contain instead."""
 
 
 class RecurrentNetSpec(NetSpec):
@@ -362,16 +369,6 @@ class RecurrentNetSpec(NetSpec):
             )
             raise key_error("burn_in", message, self.burn_in)
         return self
-
-
-def _in_the_arc(value: bool) -> bool:
-    if value:
-        raise spec_error("must be false: add the layer to the arc instead")
-    return value
-
-
-NotBesideArc: TypeAlias = Annotated[bool, AfterValidator(_in_the_arc)]
-"""A layer that an arc must contain instead."""
 
 
 class TorchArcNetSpec(NetSpec):
