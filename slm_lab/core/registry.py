@@ -132,7 +132,8 @@ class Registry:
             return Entry(name, None, target, f"is offered by {both}; uninstall one of them")
         known = self._entries.get(name)
         if known is not None and known.target != target:
-            taken = f"is the name of a part of {_owner(known)} and is offered by"
+            owner = known.target.partition(".")[0]
+            taken = f"is the name of a part of {owner} and is offered by"
             fix = "one of the two needs another name"
             return Entry(name, known.params, known.target, f"{taken} {_origin(offers[0])}; {fix}")
         part, fault = self._loaded(target)
@@ -206,11 +207,6 @@ def _origin(point: EntryPoint) -> str:
     """The package of an entry point, and its target."""
     package = f"the package {point.dist.name} {point.dist.version}" if point.dist else "a package"
     return f"{package} ({point.value})"
-
-
-def _owner(entry: Entry) -> str:
-    """The package that registered an entry."""
-    return entry.target.partition(".")[0]
 
 
 ALGORITHMS = Registry("algorithm", "slm_lab.algorithms", built_by="build")

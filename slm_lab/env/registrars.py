@@ -54,14 +54,12 @@ def _namesakes(env_id: str) -> Iterator[str]:
     word = _letters(env_id.replace("/", "-").partition("-")[0])
     for distribution in distributions():
         name = distribution.metadata["Name"] or ""
-        if word and _letters(name).startswith(word) and _needs_gymnasium(distribution.requires):
+        needs = [each.lower() for each in distribution.requires or ()]
+        needs_gymnasium = any(each.startswith("gymnasium") for each in needs)
+        if word and _letters(name).startswith(word) and needs_gymnasium:
             package = name.replace("-", "_")
             if importlib.util.find_spec(package) is not None:
                 yield package
-
-
-def _needs_gymnasium(requirements: list[str] | None) -> bool:
-    return any(each.lower().startswith("gymnasium") for each in requirements or ())
 
 
 def _letters(name: str) -> str:

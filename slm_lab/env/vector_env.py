@@ -192,7 +192,9 @@ class VectorEnv:
                 finished = self._finish_episodes(over, info)
         before, raw_before = self.obs, self.raw_obs
         obs = self._observe(frames)
-        normal_last = None if last is None else self._normalize(last)
+        normal_last = last
+        if last is not None and self._normalizer is not None:
+            normal_last = self._normalizer.normalize(last)
         next_obs, obs = self._follow(before, obs, normal_last, over)
         raw_next, raw_obs = next_obs, obs
         if self._normalizer is not None:
@@ -225,9 +227,6 @@ class VectorEnv:
         if self._training:
             self._normalizer.update(obs)
         return self._normalizer.normalize(obs)
-
-    def _normalize(self, obs: Array) -> Array:
-        return obs if self._normalizer is None else self._normalizer.normalize(obs)
 
     def _finish_episodes(self, index: IntArray, info: FloatArray) -> FinishedEpisodes:
         finished = FinishedEpisodes(

@@ -60,7 +60,9 @@ def parse(name: str, raw: Mapping[str, Any]) -> Parsed:
     blocks = blocks_of(spec) if spec is not None else well_formed_blocks(data)
     legacy += without_effect(blocks)
     problems += cross_check(blocks)
-    spec = None if problems or spec is None else _with_log_frequency(spec)
+    if spec is not None:  # a resumed run with a larger budget keeps the computed log frequency
+        meta = spec.meta.model_copy(update={"log_frequency": spec.log_frequency})
+        spec = None if problems else spec.model_copy(update={"meta": meta})
     of_search += search_problems(data, partial(_validate_as_loaded, notes=legacy))
     if isinstance(data.get("search"), Mapping):
         of_search += search_cross_check(data["search"], blocks.meta, blocks.env)
@@ -71,13 +73,6 @@ def parse(name: str, raw: Mapping[str, Any]) -> Parsed:
 def is_of_search(problem: Problem) -> bool:
     """Whether the problem is in the `search` block."""
     return problem.path.partition(".")[0] == "search"
-
-
-def _with_log_frequency(spec: Spec) -> Spec:
-    """Writes the computed log frequency into the spec. So a resumed run with a larger budget keeps
-    it."""
-    meta = spec.meta.model_copy(update={"log_frequency": spec.log_frequency})
-    return spec.model_copy(update={"meta": meta})
 
 
 def _validate_as_loaded(

@@ -159,7 +159,7 @@ def _argument_message(name: str, sampler: TuneSampler, args: Any) -> str:
     q = args[sampler.arguments.index("q")] if "q" in sampler.arguments[: len(args)] else None
     if q is not None and (q <= 0 or not isfinite((abs(first) + abs(second)) / q)):
         return "q must be > 0" if q <= 0 else f"q ({q}) is too small for such numbers"
-    uneven = q is not None and not all(_is_multiple(end, q) for end in args[:2])
+    uneven = q is not None and not all(isclose(end / q, round(end / q)) for end in args[:2])
     rules = (
         (
             sampler.whole and any(n != int(n) for n in (first, second, q or 0)),
@@ -172,10 +172,6 @@ def _argument_message(name: str, sampler: TuneSampler, args: Any) -> str:
         ("base" in sampler.arguments[: len(args)] and args[-1] <= 1, "base must be > 1"),
     )
     return next((message for broken, message in rules if broken), "")
-
-
-def _is_multiple(end: float, q: Any) -> bool:
-    return isclose(end / q, round(end / q))
 
 
 def extremes(dimension: Dimension) -> list[Any]:

@@ -2,9 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
-import gymnasium
 import torch
 from gymnasium import spaces
 
@@ -63,7 +61,11 @@ def build_soft(context: BuildContext, agent: AgentSpec) -> SoftParts:
     spec = agent.algorithm
     assert isinstance(spec, EntropyRegularisedSpec)
     discrete = isinstance(context.action_space, spaces.Discrete)
-    family, policy = _policy(context.action_space, spec.action_pdtype)
+    policy: SoftPolicy = squashed
+    if discrete:
+        policy = gumbel_softmax if spec.action_pdtype == "GumbelSoftmax" else exact
+    make_family = distribution_family if discrete else squashed_family
+    family = make_family(context.action_space, spec.action_pdtype)
     num_actions = family.param_dim if discrete else family.action_shape[0]
     generator = seeded_generator(context.seeds.init)
     actor = build_policy_only(agent, family, context.obs_shape, generator)
@@ -71,13 +73,6 @@ def build_soft(context: BuildContext, agent: AgentSpec) -> SoftParts:
     temperature, loss = _temperature(context, spec, family), build_loss(agent, "critic")
     sampling = seeded_generator(context.seeds.sampling)
     return SoftParts(actor, critic, family, policy, temperature, loss, sampling)
-
-
-def _policy(space: gymnasium.Space[Any], pdtype: str) -> tuple[DistributionFamily, SoftPolicy]:
-    if not isinstance(space, spaces.Discrete):
-        return squashed_family(space, pdtype), squashed
-    family = distribution_family(space, pdtype)
-    return family, gumbel_softmax if pdtype == "GumbelSoftmax" else exact
 
 
 def _temperature(

@@ -95,10 +95,6 @@ def _pairs(
     )
 
 
-def _normal(space: spaces.Box) -> DistributionFamily:
-    return _pairs(space, DiagonalNormal, has_scale=True)
-
-
 def _multivariate_normal(space: spaces.Box) -> DistributionFamily:
     (size,) = space.shape
     num_below = size * (size - 1) // 2
@@ -162,7 +158,7 @@ FAMILIES: Mapping[type[Space], Mapping[str, Builder]] = {
     spaces.MultiDiscrete: {"MultiCategorical": _multi_categorical},
     spaces.MultiBinary: {"Bernoulli": _bernoulli},
     spaces.Box: {
-        "Normal": _normal,
+        "Normal": partial(_pairs, make=DiagonalNormal, has_scale=True),
         "Beta": _beta,
         "LogNormal": _log_normal,
         "MultivariateNormal": _multivariate_normal,

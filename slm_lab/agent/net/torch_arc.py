@@ -135,7 +135,7 @@ def _build(
                 raise ArcError(
                     f"{index}.{layer.name}",
                     f"torch refuses these arguments, or the shape {tuple(x.shape[1:])} that "
-                    f"arrives there: {_one_line(error)}",
+                    f"arrives there: {' '.join(str(error).split())}",
                 ) from error
             if not isinstance(y, Tensor) or y.dim() < 2 or len(y) != len(x) or _mixes(module, x, y):
                 raise ArcError(
@@ -183,10 +183,6 @@ def _first_activation(following: Iterable[tuple[nn.Module, Layer]]) -> str | Non
         if activation_class(layer.name) is not None:
             return layer.name
     return None
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
 
 
 def arc_problems(agent: AgentSpec, shape: tuple[int, ...], discrete: bool) -> list[Problem]:

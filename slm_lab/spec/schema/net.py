@@ -37,6 +37,7 @@ from slm_lab.spec.torch_table import activation_class, activation_refusal, activ
 Role: TypeAlias = Literal["actor", "critic"]
 
 ROLES: tuple[Role, ...] = ("actor", "critic")
+PREFIXES = ("actor_", "critic_")
 SAME_FOR_BOTH = ("type", "shared", "use_same_optim", "gpu")
 """Keys of a net without `actor_*` and `critic_*` variants."""
 
@@ -182,7 +183,11 @@ class NetSpec(Block):
     def _gather_variants(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         if not isinstance(data, Mapping):
             return handler(data)
-        variants = {key: value for key, value in data.items() if _role_of(key)}
+        variants = {
+            key: value
+            for key, value in data.items()
+            if isinstance(key, str) and key.startswith(PREFIXES)
+        }
         own = {key: value for key, value in data.items() if key not in variants}
         wrong: list[InitErrorDetails] = []
         net = None
@@ -218,10 +223,6 @@ class NetSpec(Block):
 def _keys_of(role: Role, variants: Mapping[str, Any]) -> dict[str, Any]:
     prefix = f"{role}_"
     return {k.removeprefix(prefix): v for k, v in variants.items() if k.startswith(prefix)}
-
-
-def _role_of(key: object) -> Role | None:
-    return next((r for r in ROLES if isinstance(key, str) and key.startswith(f"{r}_")), None)
 
 
 def _role_problems(
