@@ -42,10 +42,8 @@ class Agent:
         return 1 if self.memory is None else self.memory.num_samples
 
     def learn(self, frame: int) -> dict[str, float] | None:
-        """Trains if an event is due; returns its report, else None.
-
-        Raises NonFiniteLossError with the statistics of the batch that caused it.
-        """
+        """Trains if an event is due; returns its report, else None. Raises NonFiniteLossError with
+        the statistics of the batch that caused it."""
         if self.memory is None or not self.memory.ready():
             return None
         batch = self.memory.take()
@@ -56,10 +54,8 @@ class Agent:
 
     def break_off(self, next_obs: Array, raw_next_obs: Array | None = None) -> None:
         """Ends the running episodes as truncated, because the environments start new ones.
-
         `next_obs` (N, …) are the states that they ended in, `raw_next_obs` the same before
-        normalisation.
-        """
+        normalisation."""
         if self.memory is not None:
             raw = next_obs if raw_next_obs is None else raw_next_obs
             self.memory.break_off(self.actor.memory_obs(next_obs), self.actor.memory_obs(raw))

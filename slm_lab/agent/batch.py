@@ -84,11 +84,9 @@ class VectorStep(NamedTuple):
 
 @dataclass(frozen=True)
 class Rollout:
-    """T consecutive steps of N environments under (nearly) one policy.
-
-    The state after step t is `obs[t + 1]`, except after the last step and after a truncated one.
-    Those states are `bootstrap_obs`, at `bootstrap_t` and `bootstrap_n`.
-    """
+    """T consecutive steps of N environments under (nearly) one policy. The state after step t is
+    `obs[t + 1]`, except after the last step and after a truncated one. Those states are
+    `bootstrap_obs`, at `bootstrap_t` and `bootstrap_n`."""
 
     obs: Tensor
     """(T, N, *obs_shape)"""
@@ -119,10 +117,8 @@ class Rollout:
         return self.terminated | self.truncated
 
     def next_value(self, bootstrap_value: Tensor) -> Tensor:
-        """(T, N) V of the state each step ended in, from V of `bootstrap_obs`, (K,).
-
-        Where a step terminated the number is meaningless and must be masked.
-        """
+        """(T, N) V of the state each step ended in, from V of `bootstrap_obs`, (K,). Where a step
+        terminated the number is meaningless and must be masked."""
         next_value = self.value.roll(-1, 0)
         next_value[self.bootstrap_t, self.bootstrap_n] = bootstrap_value
         return next_value

@@ -20,10 +20,8 @@ ENV_TENSORS = {
 
 @contextmanager
 def describe_on_error(batch: object) -> Iterator[None]:
-    """Adds a description of `batch` to a NonFiniteLossError.
-
-    A source of batches is no record: the batches sampled from it are described instead.
-    """
+    """Adds a description of `batch` to a NonFiniteLossError. A source of batches is no record: the
+    batches sampled from it are described instead."""
     try:
         yield
     except NonFiniteLossError as error:

@@ -88,21 +88,17 @@ class RecurrentState:
 
 
 def mark_starts(packed_obs: FloatArray, starts: BoolArray) -> FloatArray:
-    """A copy of rows (N, D + H + 1) that also start a sequence where `starts` (N,) is true.
-
-    An actor knows where its episodes start. A memory also knows where it was broken off: the next
-    row may be another actor's.
-    """
+    """A copy of rows (N, D + H + 1) that also start a sequence where `starts` (N,) is true. An
+    actor knows where its episodes start. A memory also knows where it was broken off: the next row
+    may be another actor's."""
     packed_obs = packed_obs.copy()
     packed_obs[starts, -1] = 1.0
     return packed_obs
 
 
 def mark_sequence_starts(obs: FloatArray, next_obs: FloatArray, length: int) -> None:
-    """Marks the first of every `length` consecutive rows, both (B, D + H + 1).
-
-    If a step starts a sequence, the state that it led to does not continue the row before either.
-    """
+    """Marks the first of every `length` consecutive rows, both (B, D + H + 1). If a step starts a
+    sequence, the state that it led to does not continue the row before either."""
     obs[::length, -1] = 1.0
     next_obs[:, -1] = obs[:, -1]
 

@@ -30,11 +30,9 @@ class TrainingSchedule:
         return self.batches_per_event if crosses else 0
 
     def before_training(self, num_envs: int) -> int:
-        """Transitions stored before those that gradient steps count against.
-
-        With `update_to_data` these are the first `start`. Otherwise every event, the first one
-        included, counts for the transitions between two events.
-        """
+        """Transitions stored before those that gradient steps count against. With `update_to_data`
+        these are the first `start`. Otherwise every event, the first one included, counts for the
+        transitions between two events."""
         if self.update_to_data is not None:
             return self.start
         first = _round_up(max(self.start, 1), num_envs)

@@ -21,10 +21,8 @@ def linear(start: float, end: float, progress: float) -> float:
 
 
 def rate(start: float, end: float, progress: float) -> float:
-    """Compounding decay by 0.9 in twenty steps, bounded by `end`.
-
-    A rise is the mirror image, so that it also works from or to zero.
-    """
+    """Compounding decay by 0.9 in twenty steps, bounded by `end`. A rise is the mirror image, so
+    that it also works from or to zero."""
     factor = math.pow(DECAY_RATE, DECAY_STEPS * progress)
     if start >= end:
         return max(start * factor, end)

@@ -15,10 +15,8 @@ class LabError(Exception):
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing wrong with a spec: the dotted `path`, and what is allowed there.
-
-    `value` is the value given there; `...` if there is none to show.
-    """
+    """One thing wrong with a spec: the dotted `path`, and what is allowed there. `value` is the
+    value given there; `...` if there is none to show."""
 
     path: str
     message: str

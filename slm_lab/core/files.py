@@ -11,10 +11,8 @@ from slm_lab.core.errors import LabError
 
 
 def open_own(path: Path, flags: int) -> int:
-    """A descriptor of the file at `path`, opened with `flags`; O_CREAT creates it.
-
-    Raises LabError if `path` is a symbolic link, OSError as `os.open`.
-    """
+    """A descriptor of the file at `path`, opened with `flags`; O_CREAT creates it. Raises LabError
+    if `path` is a symbolic link, OSError as `os.open`."""
     try:
         return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     except OSError as error:

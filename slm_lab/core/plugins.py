@@ -14,11 +14,8 @@ from slm_lab.core.registry import import_failure
 
 
 def import_plugins(modules: Sequence[str]) -> None:
-    """Imports the modules that register parts from outside this package.
-
-    Modules in the working directory are found, as by `python -m`. Raises UsageError if one does
-    not import.
-    """
+    """Imports the modules that register parts from outside this package. Modules in the working
+    directory are found, as by `python -m`. Raises UsageError if one does not import."""
     if modules:
         look_in_working_directory()
     for module in modules:
@@ -39,10 +36,8 @@ def is_covered(module: str, allowed: Sequence[str]) -> bool:
 
 
 def refuse_inside(modules: Sequence[str], folders: Sequence[Path]) -> None:
-    """Raises UsageError if the code of a module is in one of the `folders`.
-
-    Imports nothing. Installed packages are always allowed.
-    """
+    """Raises UsageError if the code of a module is in one of the `folders`. Imports nothing.
+    Installed packages are always allowed."""
     installed = [Path(sysconfig.get_path(kind)).resolve() for kind in ("purelib", "platlib")]
     inside = [folder.resolve() for folder in folders]
     for module in modules:

@@ -20,10 +20,8 @@ PR_SET_PDEATHSIG = 1
 
 @contextmanager
 def stop_signals_blocked() -> Iterator[None]:
-    """Delays Ctrl-C and SIGTERM: libraries mistake an interrupted import for a broken one.
-
-    A process started in this context inherits the mask.
-    """
+    """Delays Ctrl-C and SIGTERM: libraries mistake an interrupted import for a broken one. A
+    process started in this context inherits the mask."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         yield
@@ -37,11 +35,9 @@ def unblock_stop_signals() -> None:
 
 
 def keep_freed_memory() -> None:
-    """Lets the process keep up to KEPT bytes of freed memory, if the C library is glibc.
-
-    By default glibc returns blocks above 128 KiB to the system at once, and new ones must be zeroed
-    again: convolutions free and allocate tens of megabytes in every minibatch.
-    """
+    """Lets the process keep up to KEPT bytes of freed memory, if the C library is glibc. By default
+    glibc returns blocks above 128 KiB to the system at once, and new ones must be zeroed again:
+    convolutions free and allocate tens of megabytes in every minibatch."""
     if sys.platform != "linux":
         return
     try:
@@ -53,11 +49,9 @@ def keep_freed_memory() -> None:
 
 
 def die_with_parent(parent: int) -> None:
-    """Has the kernel kill this process when its parent dies for any reason (Linux).
-
-    `parent` is the expected parent; if the actual one differs, it has died already. The kernel
-    watches the thread that started the process, so that should be the main thread.
-    """
+    """Has the kernel kill this process when its parent dies for any reason (Linux). `parent` is the
+    expected parent; if the actual one differs, it has died already. The kernel watches the thread
+    that started the process, so that should be the main thread."""
     if sys.platform != "linux":
         return
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -73,11 +67,9 @@ def usable_cores() -> int:
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """Disables garbage collection during imports, which create no garbage.
-
-    This shortens torch's import by a fifth. Imported objects stay frozen until the process ends.
-    Then they are unfrozen, because nanobind reports remaining objects as leaks.
-    """
+    """Disables garbage collection during imports, which create no garbage. This shortens torch's
+    import by a fifth. Imported objects stay frozen until the process ends. Then they are unfrozen,
+    because nanobind reports remaining objects as leaks."""
     atexit.unregister(gc.unfreeze)  # registered once, however often this runs
     atexit.register(gc.unfreeze)
     gc.disable()

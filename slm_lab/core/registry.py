@@ -19,9 +19,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from slm_lab.core.errors import LabError
+
+ModelT = TypeVar("ModelT")
 
 
 @dataclass(frozen=True)
@@ -37,10 +39,8 @@ class Entry:
 
 class Registry:
     """The parts of one kind ("algorithm", "memory", "net", "env", "mode"), by their names in specs.
-
     `built_by` is the class method that builds a part; None: the part is called. Parts that are not
-    classes have a `check`, which returns the fault of one, or None.
-    """
+    classes have a `check`, which returns the fault of one, or None."""
 
     def __init__(
         self,
@@ -58,10 +58,8 @@ class Registry:
         self._plug_ins: dict[str, Entry] = {}
 
     def register(self, name: str, params: type[Any] | None, target: str) -> None:
-        """Adds a part; with `params` None it has the keys that all parts of its kind have.
-
-        Raises LabError for a name that is taken by another.
-        """
+        """Adds a part; with `params` None it has the keys that all parts of its kind have. Raises
+        LabError for a name that is taken by another."""
         entry = Entry(name, params, target)
         known = self._entries.get(name)
         if known is not None and known != entry:
@@ -82,9 +80,7 @@ class Registry:
 
     def offer(self, name: str, target: str) -> None:
         """Adds a part as an entry point does: when a spec names it, it is imported for its keys."""
-        offers = self._installed().setdefault(name, [])
-        if target not in [other.value for other in offers]:
-            offers.append(EntryPoint(name, target, self.group))
+        _add(self._installed(), EntryPoint(name, target, self.group))
 
     def names(self) -> list[str]:
         """Every known name in order of registration; installed plug-ins come last."""
@@ -99,15 +95,19 @@ class Registry:
             self._plug_ins[name] = self._plug_in(name, offers)
         return self._plug_ins[name]
 
+    def models(self, base: type[ModelT]) -> dict[str, type[ModelT]]:
+        """The models of keys that derive from `base`, by the names of their parts."""
+        entries = ((name, self.get(name)) for name in self.names())
+        found = {name: entry.params for name, entry in entries if entry and entry.params}
+        return {name: model for name, model in found.items() if issubclass(model, base)}
+
     def nearest(self, name: str) -> str | None:
         """The known name most similar to `name`, or None."""
         return nearest_name(name, self.names())
 
     def load(self, name: str) -> Any:
-        """Imports and returns the class or function named `name`.
-
-        Raises LabError if the name is unknown, or its part does not import or cannot be built.
-        """
+        """Imports and returns the class or function named `name`. Raises LabError if the name is
+        unknown, or its part does not import or cannot be built."""
         entry = self.get(name)
         if entry is None:
             raise LabError(f'there is no {self.kind} named "{name}"')
@@ -121,9 +121,7 @@ class Registry:
         if self._offers is None:
             self._offers = {}
             for point in entry_points(group=self.group):
-                offers = self._offers.setdefault(point.name, [])
-                if point.value not in [other.value for other in offers]:
-                    offers.append(point)
+                _add(self._offers, point)
         return self._offers
 
     def _plug_in(self, name: str, offers: Sequence[EntryPoint]) -> Entry:
@@ -134,7 +132,8 @@ class Registry:
             return Entry(name, None, target, f"is offered by {both}; uninstall one of them")
         known = self._entries.get(name)
         if known is not None and known.target != target:
-            taken = f"is the name of a part of {_owner(known)} and is offered by"
+            owner = known.target.partition(".")[0]
+            taken = f"is the name of a part of {owner} and is offered by"
             fix = "one of the two needs another name"
             return Entry(name, known.params, known.target, f"{taken} {_origin(offers[0])}; {fix}")
         part, fault = self._loaded(target)
@@ -162,6 +161,12 @@ class Registry:
         if missing:
             return part, f"cannot be used: {target} lacks {', '.join(missing)}"
         return part, None
+
+
+def _add(offers: dict[str, list[EntryPoint]], point: EntryPoint) -> None:
+    same_name = offers.setdefault(point.name, [])
+    if point.value not in [other.value for other in same_name]:
+        same_name.append(point)
 
 
 def load_target(target: str) -> Any:
@@ -202,11 +207,6 @@ def _origin(point: EntryPoint) -> str:
     """The package of an entry point, and its target."""
     package = f"the package {point.dist.name} {point.dist.version}" if point.dist else "a package"
     return f"{package} ({point.value})"
-
-
-def _owner(entry: Entry) -> str:
-    """The package that registered an entry."""
-    return entry.target.partition(".")[0]
 
 
 ALGORITHMS = Registry("algorithm", "slm_lab.algorithms", built_by="build")

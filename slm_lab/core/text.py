@@ -8,10 +8,8 @@ _SESSION = re.compile(r"Session \d+: ")
 
 
 def significant(value: float | None, digits: int = 3) -> str:
-    """A number with `digits` significant digits; large numbers keep all integer digits.
-
-    Examples: 1,234, 429, 12.3, 0.738, 0.000123; a dash for None.
-    """
+    """A number with `digits` significant digits; large numbers keep all integer digits. Examples:
+    1,234, 429, 12.3, 0.738, 0.000123; a dash for None."""
     if value is None:
         return "–"
     if abs(value) >= 10 ** (digits - 1) - 0.5:
@@ -20,11 +18,9 @@ def significant(value: float | None, digits: int = 3) -> str:
 
 
 def error_summary(error: str) -> str:
-    """The line of an error that says what happened.
-
-    For a traceback it is the line of its last exception, such as "ValueError: …", without notes.
-    For other text it is the first line. A leading "Session 0: " is kept.
-    """
+    """The line of an error that says what happened. For a traceback it is the line of its last
+    exception, such as "ValueError: …", without notes. For other text it is the first line. A
+    leading "Session 0: " is kept."""
     whole = error.strip()
     match = _SESSION.match(whole)
     session = match[0] if match else ""

@@ -28,10 +28,8 @@ class Batch(NamedTuple):
 @final
 class PolicyAdapter:
     """Converts the observations and actions of environments that someone else steps.
-
     `observation_space` and `action_space` are the policy's; `env_observation_space` and
-    `env_action_space` those of `make_env`.
-    """
+    `env_action_space` those of `make_env`."""
 
     def __init__(self, spec: EnvSpec) -> None:
         """Raises as `env.make.make_env`."""
@@ -57,19 +55,14 @@ class PolicyAdapter:
         return self.conversions.joiner is not None
 
     def make_env(self) -> Env:
-        """One environment as the spec makes it: its arguments, time limit and game settings.
-
-        It has its own observations, actions and rewards: the adapter converts them.
-        """
+        """One environment as the spec makes it: its arguments, time limit and game settings. It has
+        its own observations, actions and rewards: the adapter converts them."""
         env, _ = make_one(self._spec)
         return env.env if isinstance(env, FlatObservation) else env
 
     def batch(self, obs: Any) -> Batch:
-        """One observation of `env_observation_space`, or a batch of them.
-
-        A batch has one more axis in front; of a Dict or Tuple, each part has it. Raises ValueError
-        if `obs` is neither.
-        """
+        """One observation of `env_observation_space`, or a batch of them. A batch has one more axis
+        in front; of a Dict or Tuple, each part has it. Raises ValueError if `obs` is neither."""
         if self._parts is not None:
             return self._flat_batch(self._parts, obs)
         array = np.asarray(obs)

@@ -20,19 +20,21 @@ from slm_lab.spec.schema.env import EnvSpec
 LAB_KEYS = {"max_episode_steps": "max_t", "autoreset_mode": None, "num_envs": "num_envs"}
 """Arguments of native vector environments that the lab sets, and the spec's key for them."""
 
-OTHER_NAMES = {"max_steps": "max_t", **dict.fromkeys(("frame_stack", "num_stack"), JOINED)}
-"""Names of other libraries for keys of every environment, and the spec's key for them."""
+OWN_NAMES = {
+    **LAB_KEYS,
+    "max_steps": "max_t",
+    **dict.fromkeys(("frame_stack", "num_stack"), JOINED),
+}
+"""Other names of keys of every environment, and the spec's key for them."""
 
 SHOWN_MODES = frozenset({"human", "rgb_array", "rgb_array_list"})
 """Render modes that a window can show: Gymnasium opens one for images."""
 
 
 def check_env(spec: EnvSpec) -> list[Problem]:
-    """The problems of `spec`, found without constructing an environment.
-
-    Imports a simulator only if the spec has keys for it. A family that is not installed is no
-    problem of the spec: `make_env` reports it.
-    """
+    """The problems of `spec`, found without constructing an environment. Imports a simulator only
+    if the spec has keys for it. A family that is not installed is no problem of the spec:
+    `make_env` reports it."""
     try:
         entry = find_env(spec.name)
     except SpecError as error:
@@ -87,7 +89,7 @@ def _unknown_keys(spec: EnvSpec, entry: GymnasiumSpec, arguments: Arguments) -> 
     if spec.backend == "envpool":
         accepted |= THREAD_KEYS
     return [
-        Problem(f"env.{key}", _refusal(key, entry, accepted), value)
+        Problem(f"env.{key}", not_accepted(entry.id, key, accepted, OWN_NAMES.get(key)), value)
         for key, value in spec.kwargs.items()
         if key not in accepted
     ]
@@ -146,11 +148,6 @@ def _why_not_drawn(spec: EnvSpec, wanted: str, modes_for_it: frozenset[str]) -> 
     if not modes_for_it.isdisjoint(modes):
         return None
     return f'it has no render mode "{wanted}"; it has {", ".join(map(str, modes)) or "none at all"}'
-
-
-def _refusal(key: str, entry: GymnasiumSpec, accepted: set[str]) -> str:
-    own = LAB_KEYS.get(key) or OTHER_NAMES.get(key)
-    return not_accepted(entry.id, key, accepted, own)
 
 
 def _single_creator(entry: GymnasiumSpec) -> Callable[..., Any]:

@@ -6,7 +6,7 @@ A run repeats this check with its environment, whose construction may take secon
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 
 from slm_lab.core.errors import LabError, MissingExtraError, Problem, SpecError
-from slm_lab.env.lookup import find_env
+from slm_lab.env.lookup import find_env, is_of
 from slm_lab.env.make import Actions, describe_spaces
 from slm_lab.env.simulators.atari import is_atari
 from slm_lab.env.vector.envpool import is_pooled
@@ -32,7 +32,7 @@ def cheap_space_problems(agent: AgentSpec, spec: EnvSpec) -> list[Problem]:
         entry = find_env(spec.name)
     except MissingExtraError:
         return []
-    if _is_of(entry, *MADE_AT_ONCE) and not is_pooled(spec):
+    if is_of(entry, *MADE_AT_ONCE) and not is_pooled(spec):
         return _problems_with_spaces(agent, spec)
     actions = _known_actions(entry, spec)
     return [] if actions is None else action_space_problems(agent.algorithm, *actions)
@@ -53,13 +53,8 @@ def _problems_with_spaces(agent: AgentSpec, spec: EnvSpec) -> list[Problem]:
 
 
 def _known_actions(entry: GymnasiumSpec, spec: EnvSpec) -> Actions | None:
-    if _is_of(entry, MUJOCO) and not spec.wrappers:
+    if is_of(entry, MUJOCO) and not spec.wrappers:
         return Actions("box", has_low=True, has_high=True)
     if is_atari(entry) and not spec.wrappers and not spec.kwargs.get("continuous", False):
         return Actions("discrete", has_low=True, has_high=True)
     return None
-
-
-def _is_of(entry: GymnasiumSpec, *families: str) -> bool:
-    target = entry.entry_point
-    return isinstance(target, str) and target.startswith(families)

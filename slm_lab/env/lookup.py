@@ -39,12 +39,7 @@ class Extra:
         if self.id_part is not None and self.id_part in name:
             return True
         entry = gymnasium.registry.get(name)
-        target = None if entry is None else entry.entry_point
-        return (
-            self.entry_point is not None
-            and isinstance(target, str)
-            and target.startswith(self.entry_point)
-        )
+        return self.entry_point is not None and entry is not None and is_of(entry, self.entry_point)
 
     def prepare(self) -> None:
         """Registers the family's ids. Raises MissingExtraError if it is not installed. Does not
@@ -54,6 +49,11 @@ class Extra:
             importlib.import_module(self.module)
         if not self.has_successor:
             require(self.module, self.name)
+
+
+def is_of(entry: GymnasiumSpec, *families: str) -> bool:
+    """Whether the entry point of `entry` begins with one of `families`."""
+    return isinstance(entry.entry_point, str) and entry.entry_point.startswith(families)
 
 
 def require(module: str, extra: str) -> None:

@@ -18,11 +18,10 @@ from slm_lab.env.convert.action import ActionConverter
 from slm_lab.env.convert.flatten import COMPOSITE, flatten_parts
 from slm_lab.env.convert.frames import FrameJoiner
 from slm_lab.env.convert.image import is_image
-from slm_lab.env.convert.normalize import ObservationNormalizer, RewardNormalizer, RunningStatistics
+from slm_lab.env.convert.normalize import ObservationNormalizer, RunningStatistics
 from slm_lab.env.convert.observation import ObservationConverter
 from slm_lab.env.convert.reward import RewardConverter
 from slm_lab.env.lookup import find_env, known_warnings_ignored, require
-from slm_lab.env.pipeline import Conversions, PipelineEnv
 from slm_lab.env.simulators.atari import AtariKeys, atari_keys, is_atari, make_native_atari
 from slm_lab.env.simulators.film import ATARI_FPS, Film, Filmed, fix_of_mujoco
 from slm_lab.env.simulators.mujoco import log_mujoco_warnings
@@ -30,7 +29,7 @@ from slm_lab.env.vector.autoreset import NATIVE_PARTS, choose_mode, make_async, 
 from slm_lab.env.vector.envpool import THREAD_KEYS, is_pooled, make_pooled, make_pooled_game
 from slm_lab.env.vector.in_process import SyncEnvs
 from slm_lab.env.vector.raw import LastInfo, RawEnvs, TimeLimit, env_seeds
-from slm_lab.env.vector_env import VectorEnv
+from slm_lab.env.vector_env import Conversions, VectorEnv
 from slm_lab.env.wrappers import wrap
 from slm_lab.spec.schema.env import EnvSpec
 
@@ -47,11 +46,7 @@ ACTION_KINDS: dict[type[gymnasium.Space[Any]], ActionKind] = {
 
 
 def make_env(
-    spec: EnvSpec,
-    seed: int,
-    training: bool = True,
-    gamma: float = 0.99,
-    film: Film | None = None,
+    spec: EnvSpec, seed: int, training: bool = True, gamma: float = 0.99, film: Film | None = None
 ) -> VectorEnv:
     """The `spec.num_envs` environments of `spec`, seeded from `seed`, not reset yet.
 
@@ -60,36 +55,34 @@ def make_env(
     Raises SpecError for unknown arguments and unsupported environments, and MissingExtraError for a
     simulator that is not installed.
     """
-    entry = find_env(spec.name)
-    problems = check_env(spec)
-    if problems:
-        raise SpecError("env", problems)
-    game = atari_keys(spec, entry) if is_atari(entry) else None
+    entry, game = _entry_of(spec)
     raw = _construct(spec, entry, lambda: _vectorise(spec, entry, game, seed, film))
     try:
-        return PipelineEnv(raw, _conversions(spec, game, raw, training, gamma), training)
+        return VectorEnv(raw, _conversions(spec, game, raw, training, gamma), training)
     except BaseException:
         raw.close()
         raise
 
 
 def make_one(spec: EnvSpec) -> tuple[gymnasium.Env[Any, Any], Conversions]:
-    """One environment as `spec` makes it, and what the spec puts between it and an agent.
-
-    The statistics of the conversions stay constant. Raises as `make_env`.
-    """
+    """One environment as `spec` makes it, and what the spec puts between it and an agent. The
+    statistics of the conversions stay constant. Raises as `make_env`."""
     one = spec.model_copy(update={"num_envs": 1, "vectorization_mode": "sync", "info_keys": ()})
-    entry = find_env(one.name)
-    problems = check_env(one)
-    if problems:
-        raise SpecError("env", problems)
-    game = atari_keys(one, entry) if is_atari(entry) else None
+    entry, game = _entry_of(one)
     env = _construct(one, entry, _single_maker(one, entry, game))
     try:
         return env, _conversions(one, game, env, training=False, gamma=1.0)
     except BaseException:
         env.close()
         raise
+
+
+def _entry_of(spec: EnvSpec) -> tuple[GymnasiumSpec, AtariKeys | None]:
+    """The registered environment of a checked spec, and the keys of a game; None if it is none."""
+    entry = find_env(spec.name)
+    if problems := check_env(spec):
+        raise SpecError("env", problems)
+    return entry, atari_keys(spec, entry) if is_atari(entry) else None
 
 
 class Actions(NamedTuple):
@@ -250,46 +243,39 @@ def _conversions(
     if spec.normalize_obs and is_image(observation.space):
         message = "its observations are images, which agent.net.normalize scales; remove it"
         raise SpecError("env", [Problem("env.normalize_obs", message, True)])
-    obs_size = math.prod(observation.space.shape or ()) if spec.normalize_obs else 0
-    obs_length = RunningStatistics.length(obs_size) if spec.normalize_obs else 0
-    reward_length = RunningStatistics.length(1) if spec.normalize_reward else 0
-    statistics = np.zeros(obs_length + reward_length)
-    blocks = (slice(0, obs_length), slice(obs_length, obs_length + reward_length))
-    obs_normalizer = reward_normalizer = None
-    num_envs = raw.num_envs if isinstance(raw, RawEnvs) else 1
-    if spec.normalize_obs:
-        obs_statistics = RunningStatistics(statistics[:obs_length], obs_size)
-        obs_normalizer = ObservationNormalizer(obs_statistics, spec.clip_obs)
-    if spec.normalize_reward:
-        reward_statistics = RunningStatistics(statistics[obs_length:], 1)
-        reward_normalizer = RewardNormalizer(reward_statistics, gamma, num_envs)
     space = observation.space
-    joiner = _joiner(spec, game, space if obs_normalizer is None else obs_normalizer.space(space))
+    obs_size = math.prod(space.shape or ()) if spec.normalize_obs else None
+    sizes = [obs_size, 1 if spec.normalize_reward else None]
+    lengths = [0 if size is None else RunningStatistics.length(size) for size in sizes]
+    statistics = np.zeros(sum(lengths))
+    of_obs, of_reward = (
+        None if size is None else RunningStatistics(part, size)
+        for size, part in zip(sizes, np.split(statistics, lengths[:1]), strict=True)
+    )
+    normalizer = None if of_obs is None else ObservationNormalizer(of_obs, spec.clip_obs)
+    joiner = None
+    if game is None and spec.frame_op is not None and spec.frame_op_len is not None:
+        frame = space if normalizer is None else normalizer.space(space)
+        joiner = FrameJoiner(spec.frame_op, spec.frame_op_len, frame)
     # A wrapper may change the frames of a game: its observations are stored whole.
     frames_of_a_game = 1 if game is None or spec.wrappers else game.stack_num
+    blocks = (slice(0, lengths[0]), slice(lengths[0], len(statistics)))
     return Conversions(
         observation=observation,
         action=ActionConverter(raw.action_space, spec.name),
         reward=RewardConverter(
             spec.reward_scale,
-            reward_normalizer,
             spec.clip_reward,
             training,
+            raw.num_envs if isinstance(raw, RawEnvs) else 1,
+            gamma,
+            of_reward,
             sign_first=game is not None and bool(game.reward_clipping),
         ),
-        normalizer=obs_normalizer,
+        normalizer=normalizer,
         joiner=joiner,
         frame_stack=frames_of_a_game if joiner is None else joiner.length,
         statistics=statistics,
         moments=tuple(block for block in blocks if block.start < block.stop),
         num_info=len(spec.info_keys),
     )
-
-
-def _joiner(
-    spec: EnvSpec, game: AtariKeys | None, frame: gymnasium.Space[Any]
-) -> FrameJoiner | None:
-    """The joiner of frames; None for a game, which joins its own frames."""
-    if game is not None or spec.frame_op is None or spec.frame_op_len is None:
-        return None
-    return FrameJoiner(spec.frame_op, spec.frame_op_len, frame)

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib.metadata import EntryPoint, distributions, entry_points
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium
 from gymnasium.envs import registration
@@ -20,13 +20,6 @@ NO_NAMESPACE = "__root__"
 
 ATARI = "ale_py"
 """Registers games under ids without `ALE/` too, such as Pong-v4."""
-
-
-class Registrar(NamedTuple):
-    """A function that registers ids, and its name for errors."""
-
-    name: str
-    register: Callable[[], object]
 
 
 def ask_packages(env_id: str) -> list[str]:
@@ -45,14 +38,14 @@ def ask_packages(env_id: str) -> list[str]:
     return failures
 
 
-def _registrars(env_id: str) -> Iterator[Registrar]:
-    """The registrars, the likeliest first, because imports take time."""
+def _registrars(env_id: str) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Packages with functions that register ids, the likeliest first, because imports take time."""
     for package in _namesakes(env_id):
-        yield Registrar(package, partial(importlib.import_module, package))
+        yield package, partial(importlib.import_module, package)
     for point in entry_points(group=GROUP):
-        yield Registrar(point.value, partial(_load, point))
+        yield point.value, partial(_load, point)
     if importlib.util.find_spec(ATARI) is not None:
-        yield Registrar(ATARI, partial(importlib.import_module, ATARI))
+        yield ATARI, partial(importlib.import_module, ATARI)
 
 
 def _namesakes(env_id: str) -> Iterator[str]:
@@ -61,14 +54,12 @@ def _namesakes(env_id: str) -> Iterator[str]:
     word = _letters(env_id.replace("/", "-").partition("-")[0])
     for distribution in distributions():
         name = distribution.metadata["Name"] or ""
-        if word and _letters(name).startswith(word) and _needs_gymnasium(distribution.requires):
+        needs = [each.lower() for each in distribution.requires or ()]
+        needs_gymnasium = any(each.startswith("gymnasium") for each in needs)
+        if word and _letters(name).startswith(word) and needs_gymnasium:
             package = name.replace("-", "_")
             if importlib.util.find_spec(package) is not None:
                 yield package
-
-
-def _needs_gymnasium(requirements: list[str] | None) -> bool:
-    return any(each.lower().startswith("gymnasium") for each in requirements or ())
 
 
 def _letters(name: str) -> str:

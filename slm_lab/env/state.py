@@ -76,11 +76,7 @@ ENV_ADAPTERS: dict[str, StateAdapter] = {
     "gymnasium.envs.classic_control.pendulum:PendulumEnv": attributes("state", "last_u"),
     **dict.fromkeys(
         (f"gymnasium.envs.mujoco.{name}" for name in mujoco.CLASSES),
-        StateAdapter(
-            mujoco.save_simulation,
-            mujoco.load_simulation,
-            mujoco.is_all_simulation,
-        ),
+        StateAdapter(mujoco.save_simulation, mujoco.load_simulation, mujoco.is_all_simulation),
     ),
 }
 

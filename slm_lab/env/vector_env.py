@@ -1,11 +1,13 @@
-"""The interface of environments for the rest of the lab."""
+"""Environments for the rest of the lab: raw ones with converters and episode statistics."""
 
-from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
 
 import gymnasium
 import numpy as np
+from typing_extensions import override
 
+from slm_lab.core.errors import CheckpointError
 from slm_lab.core.types import (
     Array,
     BoolArray,
@@ -15,6 +17,12 @@ from slm_lab.core.types import (
     StateDict,
     Unnormalized,
 )
+from slm_lab.env.convert.action import ActionConverter
+from slm_lab.env.convert.frames import FrameJoiner
+from slm_lab.env.convert.normalize import ObservationNormalizer
+from slm_lab.env.convert.observation import ObservationConverter
+from slm_lab.env.convert.reward import RewardConverter
+from slm_lab.env.vector.raw import RawEnvs
 
 
 class FinishedEpisodes(NamedTuple):
@@ -56,66 +64,218 @@ class Step(NamedTuple):
     """the observation acted on, reward and `next_obs` before normalisation; None without any"""
 
 
-class VectorEnv(ABC):
-    """N environments of one kind, stepped together; an ended episode is reset in the same step.
+@dataclass(frozen=True)
+class CurrentNormalization(Normalization):
+    """The normalisation of environments by their current statistics."""
 
-    `observation_space` and `action_space` are the agent's spaces of ONE environment: observations
-    are float32 (images uint8), bounded continuous actions are in [-1, 1]^A.
-    """
+    observation: ObservationNormalizer | None
+    rewards: RewardConverter
 
-    num_envs: int
-    observation_space: gymnasium.Space[Any]
-    action_space: gymnasium.Space[Any]
-    exact_state: bool
-    """Whether `load_state_dict` continues the saved episodes, bit for bit. If False, it starts new
-    episodes, but still restores generators and statistics."""
-    statistics: FloatArray
-    """The normalisers' running statistics, one flat float64 vector (empty without normalisers).
+    @override
+    def obs(self, raw: Array) -> Array:
+        return raw if self.observation is None else self.observation.normalize(raw)
 
-    It is live: `evaluation.statistics[:] = training.statistics` changes the normalisation of the
-    next observation.
-    """
-    moments: tuple[slice, ...]
-    """The slices of `statistics` with running moments, [count, mean (D), M2 (D)] each."""
+    @override
+    def reward(self, raw: FloatArray) -> FloatArray:
+        return self.rewards.normalize(raw) if self.rewards.normalizes else raw
 
-    num_info: int
-    """I, the number of `env.info_keys`, see `FinishedEpisodes.info`."""
 
-    normalization: Normalization | None
-    """Normalises by the current statistics; None without normalisers."""
+@dataclass(frozen=True)
+class Conversions:
+    """What a spec puts between raw environments and an agent."""
 
+    observation: ObservationConverter
+    action: ActionConverter
+    reward: RewardConverter
+    normalizer: ObservationNormalizer | None
+    joiner: FrameJoiner | None
     frame_stack: int
     """The number of frames in an observation: equal parts of its first axis, the newest last.
     Within an episode each observation is the previous one, shifted by one frame."""
+    statistics: FloatArray
+    """The normalisers' running statistics, one flat float64 vector (empty without normalisers). It
+    is live: `evaluation.statistics[:] = training.statistics` changes the normalisation of the next
+    observation."""
+    moments: tuple[slice, ...]
+    """The slices of `statistics` with running moments, [count, mean (D), M2 (D)] each."""
+    num_info: int
+    """I, the number of `env.info_keys`, see `FinishedEpisodes.info`."""
 
     @property
-    @abstractmethod
+    def observation_space(self) -> gymnasium.Space[Any]:
+        """The agent's, of one environment."""
+        if self.joiner is not None:
+            return self.joiner.space
+        space = self.observation.space
+        return space if self.normalizer is None else self.normalizer.space(space)
+
+
+@final
+class VectorEnv:
+    """N environments of one kind, stepped together; an ended episode is reset in the same step.
+
+    action → raw environments → episode statistics on the raw reward → reward, observation. With
+    `training` False the normalisers' statistics are constant. `observation_space` and
+    `action_space` are the agent's spaces of ONE environment: observations are float32 (images
+    uint8), bounded continuous actions are in [-1, 1]^A. For other attributes see `Conversions`.
+    """
+
+    def __init__(self, raw: RawEnvs, conversions: Conversions, training: bool) -> None:
+        self.raw = raw
+        """The vector environment under the conversions."""
+        self.num_envs = raw.num_envs
+        self.exact_state = raw.exact_state
+        """Whether `load_state_dict` continues the saved episodes, bit for bit. If False, it starts
+        new episodes, but still restores generators and statistics."""
+        self.observation_space = conversions.observation_space
+        self.action_space = conversions.action.space
+        self.frame_stack = conversions.frame_stack
+        self.statistics, self.moments = conversions.statistics, conversions.moments
+        self.num_info = conversions.num_info
+        self._observation, self._action = conversions.observation, conversions.action
+        self._reward, self._normalizer = conversions.reward, conversions.normalizer
+        self._joiner = conversions.joiner
+        self._training = training
+        self.normalization: Normalization | None = None
+        """Normalises by the current statistics; None without normalisers."""
+        if self._normalizer is not None or self._reward.normalizes:
+            self.normalization = CurrentNormalization(self._normalizer, self._reward)
+        self._obs: Array | None = None
+        self._raw_obs: Array | None = None
+        self._episode_return = np.zeros(self.num_envs)
+        self._now = 0  # vector steps so far
+        self._began = np.zeros(self.num_envs, np.int64)  # _now when each episode began
+
+    @property
     def obs(self) -> Array:
         """(N, ...) the observations to act on next, of the last reset, step or load."""
+        assert self._obs is not None, "reset() comes first"
+        return self._obs
 
     @property
-    @abstractmethod
     def raw_obs(self) -> Array:
         """(N, ...) `obs` before normalisation; the same object without it."""
+        assert self._raw_obs is not None, "reset() comes first"
+        return self._raw_obs
 
-    @abstractmethod
     def reset(self) -> Array:
         """Starts a new episode in every environment; returns the first observations (N, ...). Only
         the first call seeds the environments. Unfinished episodes are not counted."""
+        self._episode_return[:] = 0.0
+        self._began[:] = self._now
+        self._reward.end_episodes(slice(None))
+        raw = self._observation.convert(self.raw.reset())
+        obs = self._observe(raw)
+        if self._joiner is not None:
+            obs, raw = self._joiner.begin(obs), self._joiner.begin(raw)
+        self._obs, self._raw_obs = obs, raw
+        return self._obs
 
-    @abstractmethod
     def step(self, action: Array) -> Step:
         """Takes one action per environment: (N,) for Discrete, (N, A) otherwise. An exception of an
         environment is raised with a note of the environment and its action."""
+        raw = self.raw.step(self._action.convert(action))
+        self._now += 1
+        np.add(self._episode_return, raw.reward, self._episode_return)
+        reward, scaled = self._reward.convert(raw.reward)
+        frames, last, over, finished = (
+            self._observation.convert(raw.obs),
+            None,
+            NO_EPISODES.env_index,
+            None,
+        )
+        if raw.done_index is not None:
+            self._reward.end_episodes(raw.done_index)
+            over, final_obs, info = raw.ended()
+            if len(over):
+                last = self._observation.convert(final_obs)
+                finished = self._finish_episodes(over, info)
+        before, raw_before = self.obs, self.raw_obs
+        obs = self._observe(frames)
+        normal_last = last
+        if last is not None and self._normalizer is not None:
+            normal_last = self._normalizer.normalize(last)
+        next_obs, obs = self._follow(before, obs, normal_last, over)
+        raw_next, raw_obs = next_obs, obs
+        if self._normalizer is not None:
+            raw_next, raw_obs = self._follow(raw_before, frames, last, over)
+        self._obs, self._raw_obs = obs, raw_obs
+        unnormalized = None
+        if self.normalization is not None:
+            raw_reward = scaled if self._reward.normalizes else reward
+            unnormalized = Unnormalized(raw_before, raw_reward, raw_next)
+        return Step(obs, next_obs, reward, raw.terminated, raw.truncated, finished, unnormalized)
 
-    @abstractmethod
+    def _follow(
+        self, before: Array, frames: Array, last: Array | None, over: IntArray
+    ) -> tuple[Array, Array]:
+        """The last observations of a step, and those to act on next, both (N, ...). `before` (N,
+        ...) are the joined observations of the previous step, `last` (K, ...) the last frames of
+        the ended episodes `over` (K,)."""
+        ended = frames
+        if last is not None:
+            ended = frames.copy()
+            ended[over] = last
+        if self._joiner is None:
+            return ended, frames
+        return self._joiner.follow_and_begin(before, ended, frames, over)
+
+    def _observe(self, obs: Array) -> Array:
+        """Normalised observations to act on. They update the statistics first."""
+        if self._normalizer is None:
+            return obs
+        if self._training:
+            self._normalizer.update(obs)
+        return self._normalizer.normalize(obs)
+
+    def _finish_episodes(self, index: IntArray, info: FloatArray) -> FinishedEpisodes:
+        finished = FinishedEpisodes(
+            index, self._episode_return[index], self._now - self._began[index], info
+        )
+        self._episode_return[index] = 0.0
+        self._began[index] = self._now
+        return finished
+
     def state_dict(self) -> StateDict:
         """The state for a resume: nested dicts and lists of arrays, numbers, strings, None."""
+        return {
+            "num_envs": self.num_envs,
+            "raw": self.raw.state_dict(),
+            "statistics": self.statistics.copy(),
+            "reward": self._reward.state_dict(),
+            "episode_return": self._episode_return.copy(),
+            "episode_length": self._now - self._began,
+            "obs": None if self._obs is None else self._obs.copy(),
+            "raw_obs": None if self._raw_obs is self._obs else self.raw_obs.copy(),
+        }
 
-    @abstractmethod
     def load_state_dict(self, state: StateDict) -> None:
         """Continues from `state`, see `exact_state`. Raises CheckpointError if it does not fit."""
+        self._check_fits(state)
+        self.statistics[:] = state["statistics"]
+        self.raw.load_state_dict(state["raw"])
+        if not self.exact_state:
+            self.reset()
+            return
+        self._reward.load_state_dict(state["reward"])
+        self._episode_return[:] = state["episode_return"]
+        self._now = 0
+        self._began[:] = -state["episode_length"]
+        self._obs = None if state["obs"] is None else state["obs"].copy()
+        self._raw_obs = self._obs if state["raw_obs"] is None else state["raw_obs"].copy()
 
-    @abstractmethod
+    def _check_fits(self, state: StateDict) -> None:
+        if state["num_envs"] != self.num_envs:
+            raise CheckpointError(
+                f"the saved state is of {state['num_envs']} environments, not of {self.num_envs}"
+            )
+        if len(state["statistics"]) != len(self.statistics):
+            raise CheckpointError(
+                f"the saved state has {len(state['statistics'])} normaliser statistics, this "
+                f"environment {len(self.statistics)}: normalize_obs, normalize_reward and the "
+                "observation must be those of the saved run"
+            )
+
     def close(self) -> None:
         """Frees windows, simulators and worker processes. May be called twice."""
+        self.raw.close()

@@ -3,46 +3,34 @@
 from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS
 from slm_lab.spec.schema import algorithm, memory, net
 
+PARTS = (
+    (ALGORITHMS, "PPO", algorithm.PPOSpec, "algorithm.ppo:PPO"),
+    (ALGORITHMS, "Random", algorithm.RandomSpec, "algorithm.random:Random"),
+    (ALGORITHMS, "Reinforce", algorithm.ReinforceSpec, "algorithm.reinforce:Reinforce"),
+    (ALGORITHMS, "SARSA", algorithm.SARSASpec, "algorithm.sarsa:SARSA"),
+    (ALGORITHMS, "ActorCritic", algorithm.ActorCriticSpec, "algorithm.actor_critic:ActorCritic"),
+    (ALGORITHMS, "VanillaDQN", algorithm.VanillaDQNSpec, "algorithm.q_learning:VanillaDQN"),
+    (ALGORITHMS, "DQN", algorithm.DQNSpec, "algorithm.q_learning:DQN"),
+    (ALGORITHMS, "DoubleDQN", algorithm.DoubleDQNSpec, "algorithm.q_learning:DoubleDQN"),
+    (ALGORITHMS, "SoftActorCritic", algorithm.SoftActorCriticSpec, "algorithm.sac:SoftActorCritic"),
+    (ALGORITHMS, "CrossQ", algorithm.CrossQSpec, "algorithm.sac:CrossQ"),
+    (ALGORITHMS, "SIL", algorithm.SILSpec, "algorithm.sil:SIL"),
+    (ALGORITHMS, "PPOSIL", algorithm.PPOSILSpec, "algorithm.sil:PPOSIL"),
+    (MEMORIES, "OnPolicyBatchReplay", memory.OnPolicyBatchReplaySpec,
+     "memory.on_policy:OnPolicyBatchReplay"),
+    (MEMORIES, "OnPolicyReplay", memory.OnPolicyReplaySpec, "memory.episodes:OnPolicyReplay"),
+    (MEMORIES, "OnPolicyCrossEntropy", memory.OnPolicyCrossEntropySpec,
+     "memory.episodes:OnPolicyReplay"),
+    (MEMORIES, "Replay", memory.ReplaySpec, "memory.replay:Replay"),
+    (MEMORIES, "PrioritizedReplay", memory.PrioritizedReplaySpec, "memory.replay:Replay"),
+    (NETS, "MLPNet", net.MLPNetSpec, "net.mlp:MLPNet"),
+    (NETS, "HydraMLPNet", net.HydraMLPNetSpec, "net.hydra:HydraMLPNet"),
+    (NETS, "DuelingMLPNet", net.DuelingMLPNetSpec, "net.dueling:DuelingNet"),
+    (NETS, "ConvNet", net.ConvNetSpec, "net.conv:ConvNet"),
+    (NETS, "DuelingConvNet", net.DuelingConvNetSpec, "net.dueling:DuelingNet"),
+    (NETS, "RecurrentNet", net.RecurrentNetSpec, "net.recurrent:RecurrentNet"),
+    (NETS, "TorchArcNet", net.TorchArcNetSpec, "net.torch_arc:TorchArcNet"),
+)  # fmt: skip
 
-def register_builtin_parts() -> None:
-    """Registers every part. Repeated calls change nothing."""
-    ALGORITHMS.register("PPO", algorithm.PPOSpec, "slm_lab.agent.algorithm.ppo:PPO")
-    ALGORITHMS.register("Random", algorithm.RandomSpec, "slm_lab.agent.algorithm.random:Random")
-    ALGORITHMS.register(
-        "Reinforce", algorithm.ReinforceSpec, "slm_lab.agent.algorithm.reinforce:Reinforce"
-    )
-    ALGORITHMS.register("SARSA", algorithm.SARSASpec, "slm_lab.agent.algorithm.sarsa:SARSA")
-    ALGORITHMS.register(
-        "ActorCritic", algorithm.ActorCriticSpec, "slm_lab.agent.algorithm.actor_critic:ActorCritic"
-    )
-    q_learning = "slm_lab.agent.algorithm.q_learning"
-    ALGORITHMS.register("VanillaDQN", algorithm.VanillaDQNSpec, f"{q_learning}:VanillaDQN")
-    ALGORITHMS.register("DQN", algorithm.DQNSpec, f"{q_learning}:DQN")
-    ALGORITHMS.register("DoubleDQN", algorithm.DoubleDQNSpec, f"{q_learning}:DoubleDQN")
-    sac = "slm_lab.agent.algorithm.sac"
-    ALGORITHMS.register("SoftActorCritic", algorithm.SoftActorCriticSpec, f"{sac}:SoftActorCritic")
-    ALGORITHMS.register("CrossQ", algorithm.CrossQSpec, f"{sac}:CrossQ")
-    sil = "slm_lab.agent.algorithm.sil"
-    ALGORITHMS.register("SIL", algorithm.SILSpec, f"{sil}:SIL")
-    ALGORITHMS.register("PPOSIL", algorithm.PPOSILSpec, f"{sil}:PPOSIL")
-
-    on_policy_batch = "slm_lab.agent.memory.on_policy:OnPolicyBatchReplay"
-    MEMORIES.register("OnPolicyBatchReplay", memory.OnPolicyBatchReplaySpec, on_policy_batch)
-    episodes = "slm_lab.agent.memory.episodes:OnPolicyReplay"
-    MEMORIES.register("OnPolicyReplay", memory.OnPolicyReplaySpec, episodes)
-    MEMORIES.register("OnPolicyCrossEntropy", memory.OnPolicyCrossEntropySpec, episodes)
-    replay = "slm_lab.agent.memory.replay:Replay"
-    MEMORIES.register("Replay", memory.ReplaySpec, replay)
-    MEMORIES.register("PrioritizedReplay", memory.PrioritizedReplaySpec, replay)
-
-    NETS.register("MLPNet", net.MLPNetSpec, "slm_lab.agent.net.mlp:MLPNet")
-    NETS.register("HydraMLPNet", net.HydraMLPNetSpec, "slm_lab.agent.net.hydra:HydraMLPNet")
-    dueling = "slm_lab.agent.net.dueling:DuelingNet"
-    NETS.register("DuelingMLPNet", net.DuelingMLPNetSpec, dueling)
-    NETS.register("ConvNet", net.ConvNetSpec, "slm_lab.agent.net.conv:ConvNet")
-    NETS.register("DuelingConvNet", net.DuelingConvNetSpec, dueling)
-    NETS.register("RecurrentNet", net.RecurrentNetSpec, "slm_lab.agent.net.recurrent:RecurrentNet")
-    NETS.register("TorchArcNet", net.TorchArcNetSpec, "slm_lab.agent.net.torch_arc:TorchArcNet")
-
-
-register_builtin_parts()
+for _registry, _name, _params, _target in PARTS:
+    _registry.register(_name, _params, f"slm_lab.agent.{_target}")

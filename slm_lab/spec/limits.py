@@ -36,10 +36,8 @@ LONGEST_STRING = 20_000
 
 
 def read_bounded(path: Path, most: int, where: str) -> str:
-    """The text of a file of at most `most` bytes, UTF-8 with or without a byte order mark.
-
-    Raises SpecError for a larger or unreadable file.
-    """
+    """The text of a file of at most `most` bytes, UTF-8 with or without a byte order mark. Raises
+    SpecError for a larger or unreadable file."""
     try:
         with path.open("rb") as file:
             content = file.read(most + 1)
@@ -52,10 +50,8 @@ def read_bounded(path: Path, most: int, where: str) -> str:
 
 
 def check_extent(tree: Any, parts: Callable[[Any], Iterable[Any]], most: int, where: str) -> None:
-    """Raises SpecError if `tree` is too deep or holds more than `most` values.
-
-    `parts` returns the children of a node.
-    """
+    """Raises SpecError if `tree` is too deep or holds more than `most` values. `parts` returns the
+    children of a node."""
     seen, left = 0, [(tree, 0)]
     while left:
         part, level = left.pop()
@@ -75,29 +71,34 @@ def too_deep(where: str) -> SpecError:
 
 
 def check_text(tree: Any, where: str) -> None:
-    """Raises SpecError for a block with too many keys, and for a too long or invalid string.
-
-    `tree` must have passed `check_extent`.
-    """
-    problem = next(_faults(tree, ""), None)
+    """Raises SpecError for a block with too many keys, and for a too long or invalid string. `tree`
+    must have passed `check_extent`."""
+    problem = next(_faults(tree), None)
     if problem is not None:
         raise SpecError(where, [problem])
 
 
-def _faults(tree: Any, path: str) -> Iterator[Problem]:
-    if isinstance(tree, str):
-        yield from _faults_of_text(tree, LONGEST_STRING, path or "file", "holds")
-    elif isinstance(tree, Mapping):
-        if len(tree) > MOST_KEYS:
-            message = f"holds {len(tree):,} keys; a block may hold at most {MOST_KEYS}"
-            yield Problem(path or "file", message)
+def nodes(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value of a tree with its dotted path; blocks and lists before what they hold."""
+    yield path, tree
+    if isinstance(tree, Mapping):
         for key, item in tree.items():
-            if isinstance(key, str):
-                yield from _faults_of_text(key, LONGEST_KEY, path or "file", "has a key of")
-            yield from _faults(item, f"{path}.{key}" if path else str(key))
-    elif isinstance(tree, list):
+            yield from nodes(item, f"{path}.{key}" if path else str(key))
+    elif isinstance(tree, list | tuple):
         for index, item in enumerate(tree):
-            yield from _faults(item, f"{path}.{index}")
+            yield from nodes(item, f"{path}.{index}")
+
+
+def _faults(tree: Any) -> Iterator[Problem]:
+    for path, value in nodes(tree):
+        if isinstance(value, str):
+            yield from _faults_of_text(value, LONGEST_STRING, path or "file", "holds")
+        elif isinstance(value, Mapping):
+            if len(value) > MOST_KEYS:
+                message = f"holds {len(value):,} keys; a block may hold at most {MOST_KEYS}"
+                yield Problem(path or "file", message)
+            for key in filter(lambda key: isinstance(key, str), value):
+                yield from _faults_of_text(key, LONGEST_KEY, path or "file", "has a key of")
 
 
 def _faults_of_text(text: str, most: int, path: str, has: str) -> Iterator[Problem]:

@@ -63,9 +63,7 @@ def load_spec(
     `warn` logs ignored and suspicious keys, and problems of the `search` block unless `for_search`.
     Raises SpecError with every problem of the spec.
     """
-    path = find_file(file)
-    content = read_file(path)
-    where = shipped_name(path)
+    where, content = _read(file)
     name = _chosen(where, content, name)
     loaded = _loaded(name, content[name], sets, overrides or {})
     if not for_search:
@@ -76,28 +74,21 @@ def load_spec(
 
 
 def load_specs(file: str | Path, sets: Sequence[str] = ()) -> dict[str, Spec]:
-    """Every spec of `file` by name, with `sets` applied to each.
-
-    Raises the SpecError of the first spec with problems.
-    """
-    path = find_file(file)
-    content = read_file(path)
-    where = shipped_name(path)
+    """Every spec of `file` by name, with `sets` applied to each. Raises the SpecError of the first
+    spec with problems."""
+    where, content = _read(file)
     loaded = {name: _loaded(name, content[name], sets, {}) for name in spec_names(content)}
     _warn(where, list(loaded.values()))
     return {name: _spec_or_error(f"{where}: {name}", one) for name, one in loaded.items()}
 
 
 def check_file(file: str | Path, sets: Sequence[str] = ()) -> list[Checked]:
-    """Checks every spec of a file, with `sets` ("key=value") applied.
-
-    Raises SpecError for an unreadable file, or a file without specs.
-    """
-    path = find_file(file)
-    content = read_file(path)
+    """Checks every spec of a file, with `sets` ("key=value") applied. Raises SpecError for an
+    unreadable file, or a file without specs."""
+    in_file, content = _read(file)
     names = spec_names(content)
     if not names:
-        raise SpecError(shipped_name(path), [Problem("file", "holds no spec {agent, env, meta}")])
+        raise SpecError(in_file, [Problem("file", "holds no spec {agent, env, meta}")])
     settings, problems = _settings_of(sets, {})
     if problems:
         raise SpecError("the command line", problems)
@@ -106,7 +97,7 @@ def check_file(file: str | Path, sets: Sequence[str] = ()) -> list[Checked]:
         raw, setting_problems = _settle(content[name], settings)
         left = variables({key: value for key, value in raw.items() if key != "spec_params"})
         parsed = parse_template(name, raw) if left else parse(name, raw)
-        where = f"{shipped_name(path)}: {name}"
+        where = f"{in_file}: {name}"
         all_problems = [*setting_problems, *parsed.problems]
         agent = None if parsed.spec is None else parsed.spec.agent
         found.append(
@@ -123,10 +114,8 @@ def parse_spec(name: str, raw: Mapping[str, Any]) -> Spec:
 
 
 def spec_names(content: Mapping[str, Any]) -> list[str]:
-    """The keys of a file that hold specs.
-
-    Skips keys that begin with "_", and values without agent, env or meta (YAML anchors).
-    """
+    """The keys of a file that hold specs. Skips keys that begin with "_", and values without agent,
+    env or meta (YAML anchors)."""
     return [
         key
         for key, value in content.items()
@@ -135,6 +124,12 @@ def spec_names(content: Mapping[str, Any]) -> list[str]:
         and isinstance(value, Mapping)
         and any(block in value for block in BLOCKS)
     ]
+
+
+def _read(file: str | Path) -> tuple[str, dict[str, Any]]:
+    """The name of a file in messages, and its content."""
+    path = find_file(file)
+    return shipped_name(path), read_file(path)
 
 
 def _settle(raw: Any, settings: Sequence[Setting]) -> tuple[dict[str, Any], list[Problem]]:

@@ -34,15 +34,11 @@ class Mode:
     one_agent: bool = False
     """Whether all Sessions hold the same agent, so that the first one writes the rows of all."""
     in_step: bool = False
-    """Whether the Sessions are ranks that make every gradient step together.
-
-    `meta.scale` divides the spec's totals among them, and they restart from a common checkpoint.
-    """
+    """Whether the Sessions are ranks that make every gradient step together. `meta.scale` divides
+    the spec's totals among them, and they restart from a common checkpoint."""
     lock_free: bool = False
-    """Whether the Sessions share weights and optimizer state without a lock.
-
-    They need a Global optimizer, and a step of one changes the weights of all.
-    """
+    """Whether the Sessions share weights and optimizer state without a lock. They need a Global
+    optimizer, and a step of one changes the weights of all."""
     in_shared_memory: bool = False
     """Whether the Sessions' networks are in shared CPU memory, not copies of shared weights."""
     has_learner: bool = False

@@ -8,16 +8,15 @@ from typing import Any, NamedTuple
 from slm_lab.core.errors import Problem
 from slm_lab.core.registry import nearest_name
 from slm_lab.spec.json_text import json_value
+from slm_lab.spec.limits import nodes
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.spec import Spec
 
 VARIABLE = re.compile(r"\$\{([^{}]*)\}")
 
 A_SLIP = 0.85
-"""The similarity from which on a key of `env` counts as a misspelt key of the lab.
-
-`frame_skip`, an argument of environments, has a similarity of 0.78 to `frame_op`.
-"""
+"""The similarity from which on a key of `env` counts as a misspelt key of the lab. `frame_skip`, an
+argument of environments, has a similarity of 0.78 to `frame_op`."""
 
 
 class Setting(NamedTuple):
@@ -62,11 +61,8 @@ def unfilled(tree: Any) -> list[Problem]:
 
 
 def fill(tree: Any, values: Mapping[str, Any]) -> Any:
-    """The tree with every `${name}` replaced.
-
-    If `${name}` is the whole string, the value keeps its type. Inside a longer string the value is
-    formatted as text.
-    """
+    """The tree with every `${name}` replaced. If `${name}` is the whole string, the value keeps its
+    type. Inside a longer string the value is formatted as text."""
     if isinstance(tree, Mapping):
         return {key: fill(item, values) for key, item in tree.items()}
     if isinstance(tree, list):
@@ -80,15 +76,11 @@ def fill(tree: Any, values: Mapping[str, Any]) -> Any:
 
 
 def apply_settings(
-    raw: Mapping[str, Any],
-    settings: Sequence[Setting],
-    defaults: Callable[[], Mapping[str, Any]],
+    raw: Mapping[str, Any], settings: Sequence[Setting], defaults: Callable[[], Mapping[str, Any]]
 ) -> tuple[dict[str, Any], list[Problem]]:
-    """The spec with `settings` applied in order, and the problems of invalid settings.
-
-    A key without a dot is a variable. `defaults` returns the spec with all its defaults, or {}. A
-    block that the file omits comes from it if a setting sets one of its keys.
-    """
+    """The spec with `settings` applied in order, and the problems of invalid settings. A key
+    without a dot is a variable. `defaults` returns the spec with all its defaults, or {}. A block
+    that the file omits comes from it if a setting sets one of its keys."""
     known = variables(raw)
     values = {s.key: s.value for s in settings if s.key in known}
     spec: dict[str, Any] = fill(raw, values)
@@ -110,9 +102,7 @@ def with_value(
     tree: Any, path: Sequence[str], value: Any, defaults: Callable[[], Any] = dict
 ) -> Any:
     """A copy of `tree` with `value` at `path`. A block that is missing comes from `defaults`.
-
-    Raises SettingError if the path leads through a value that is no block or list.
-    """
+    Raises SettingError if the path leads through a value that is no block or list."""
     import pydash  # its import takes 25 ms
 
     changed = deepcopy(tree)
@@ -153,12 +143,5 @@ def _refuse_unlikely_env_key(spec: Mapping[str, Any], setting: Setting) -> None:
         raise SettingError(Problem(setting.key, message, setting.value))
 
 
-def _strings(tree: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    if isinstance(tree, str):
-        yield path, tree
-    elif isinstance(tree, Mapping):
-        for key, item in tree.items():
-            yield from _strings(item, f"{path}.{key}" if path else str(key))
-    elif isinstance(tree, list):
-        for index, item in enumerate(tree):
-            yield from _strings(item, f"{path}.{index}")
+def _strings(tree: Any) -> Iterator[tuple[str, str]]:
+    return ((path, value) for path, value in nodes(tree) if isinstance(value, str))

@@ -42,11 +42,8 @@ class Parsed(NamedTuple):
 
 
 def parse(name: str, raw: Mapping[str, Any]) -> Parsed:
-    """The spec in `raw`, with all its problems.
-
-    They concern single keys, keys that do not fit together, the search space, and parts that are
-    not available yet.
-    """
+    """The spec in `raw`, with all its problems. They concern single keys, keys that do not fit
+    together, the search space, and parts that are not available yet."""
     unwrapped, problems = unwrap_lists_of_one(raw)
     problems = [*not_json(unwrapped), *problems]
     of_search = [problem for problem in problems if is_of_search(problem)]
@@ -63,7 +60,9 @@ def parse(name: str, raw: Mapping[str, Any]) -> Parsed:
     blocks = blocks_of(spec) if spec is not None else well_formed_blocks(data)
     legacy += without_effect(blocks)
     problems += cross_check(blocks)
-    spec = None if problems or spec is None else _with_log_frequency(spec)
+    if spec is not None:  # a resumed run with a larger budget keeps the computed log frequency
+        meta = spec.meta.model_copy(update={"log_frequency": spec.log_frequency})
+        spec = None if problems else spec.model_copy(update={"meta": meta})
     of_search += search_problems(data, partial(_validate_as_loaded, notes=legacy))
     if isinstance(data.get("search"), Mapping):
         of_search += search_cross_check(data["search"], blocks.meta, blocks.env)
@@ -74,15 +73,6 @@ def parse(name: str, raw: Mapping[str, Any]) -> Parsed:
 def is_of_search(problem: Problem) -> bool:
     """Whether the problem is in the `search` block."""
     return problem.path.partition(".")[0] == "search"
-
-
-def _with_log_frequency(spec: Spec) -> Spec:
-    """Writes the computed log frequency into the spec.
-
-    So a resumed run with a larger budget keeps it.
-    """
-    meta = spec.meta.model_copy(update={"log_frequency": spec.log_frequency})
-    return spec.model_copy(update={"meta": meta})
 
 
 def _validate_as_loaded(
@@ -103,10 +93,8 @@ def validate(data: Mapping[str, Any]) -> tuple[Spec | None, list[Problem]]:
 
 
 def parse_template(name: str, raw: Mapping[str, Any]) -> Parsed:
-    """Like `parse`, for a spec in which some `${var}` have no value yet.
-
-    Values with such a variable count as valid. `spec` is None.
-    """
+    """Like `parse`, for a spec in which some `${var}` have no value yet. Values with such a
+    variable count as valid. `spec` is None."""
     parsed = parse(name, raw)
     problems = [
         problem

@@ -13,11 +13,9 @@ DEV_EVAL_ENVS = 2
 
 
 def dev_profile(spec: Spec) -> Spec:
-    """The spec with a budget of a few training events, at most two Sessions and one trial.
-
-    It has at most two evaluation environments, and logs often enough for a graph. The agent itself
-    is unchanged.
-    """
+    """The spec with a budget of a few training events, at most two Sessions and one trial. It has
+    at most two evaluation environments, and logs often enough for a graph. The agent itself is
+    unchanged."""
     num_envs = spec.env.num_envs
     sessions = min(spec.meta.max_session, DEV_SESSIONS)
     # A learner trains on the frames of all its actors, so their number does not multiply these.
@@ -40,9 +38,7 @@ def dev_profile(spec: Spec) -> Spec:
 
 def _frames_of_trainings(spec: Spec) -> int:
     """Frames up to DEV_TRAININGS training events, or more events if they come in quick succession.
-
-    Includes the frames before the first event.
-    """
+    Includes the frames before the first event."""
     algorithm, num_envs, meta = spec.agent.algorithm, spec.env.num_envs, spec.meta
     has_actors = meta.mode.has_learner
     if isinstance(algorithm, PPOSpec):

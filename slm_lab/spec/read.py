@@ -12,7 +12,7 @@ from typing import Any
 from slm_lab.core.errors import Problem, SpecError
 from slm_lab.core.registry import nearest_name
 from slm_lab.spec.json_text import parse_json
-from slm_lab.spec.limits import JSON_LIMITS, YAML_LIMITS, check_text, read_bounded
+from slm_lab.spec.limits import JSON_LIMITS, YAML_LIMITS, check_text, nodes, read_bounded
 
 SHIPPED = Path(__file__).parent
 SUFFIXES = (".json", ".yaml", ".yml")
@@ -35,12 +35,9 @@ def shipped_name(path: Path) -> str:
 
 
 def find_file(file: str | Path) -> Path:
-    """The path of a spec file: an existing path, or the name of a shipped file.
-
-    Such names are "demo.json", "demo", "ppo_cartpole" and "benchmark/ppo/ppo_cartpole.json". They
-    may begin with "slm_lab/spec/", as from the root of a clone. Raises SpecError with the nearest
-    name.
-    """
+    """The path of a spec file: an existing path, or the name of a shipped file. Such names are
+    "demo.json", "demo", "ppo_cartpole" and "benchmark/ppo/ppo_cartpole.json". They may begin with
+    "slm_lab/spec/", as from the root of a clone. Raises SpecError with the nearest name."""
     path = Path(file)
     if _is_file(path):
         return path
@@ -87,22 +84,20 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def not_json(value: Any, path: str = "") -> list[Problem]:
+def not_json(tree: Mapping[str, Any]) -> list[Problem]:
     """Problems of values that JSON cannot hold: NaN, infinity, dates, keys that are no strings."""
-    if isinstance(value, Mapping):
-        problems = []
-        for key, item in value.items():
-            here = f"{path}.{key}" if path else str(key)
-            if not isinstance(key, str):
-                problems.append(Problem(here, f"a key must be a string; write '{key}' in quotes"))
-            problems.extend(not_json(item, here))
-        return problems
-    if isinstance(value, list | tuple):
-        return [p for i, item in enumerate(value) for p in not_json(item, f"{path}.{i}")]
-    if isinstance(value, float) and not math.isfinite(value):
-        return [Problem(path, "must be a finite number", value)]
-    if isinstance(value, int) and abs(value) > 2**63:
-        return [Problem(path, "must be less than 2^63")]
-    if isinstance(value, datetime.date | bytes | set):
-        return [Problem(path, "must be a value of JSON", str(value))]
-    return []
+    problems = []
+    for path, value in nodes(tree):
+        if isinstance(value, Mapping):
+            for key in value:
+                if not isinstance(key, str):
+                    here = f"{path}.{key}" if path else str(key)
+                    message = f"a key must be a string; write '{key}' in quotes"
+                    problems.append(Problem(here, message))
+        elif isinstance(value, float) and not math.isfinite(value):
+            problems.append(Problem(path, "must be a finite number", value))
+        elif isinstance(value, int) and abs(value) > 2**63:
+            problems.append(Problem(path, "must be less than 2^63"))
+        elif isinstance(value, datetime.date | bytes | set):
+            problems.append(Problem(path, "must be a value of JSON", str(value)))
+    return problems

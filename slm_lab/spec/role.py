@@ -1,6 +1,6 @@
 """The net of a role, with `actor_*` and `critic_*` keys, critic_net and use_same_optim applied."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from slm_lab.core.errors import LabError
@@ -21,12 +21,11 @@ def net_for_role(agent: AgentSpec, role: Role) -> NetSpec:
     """
     if agent.net is None:
         raise LabError(f"{agent.algorithm.name} has no net")
-    if role == "critic" and agent.critic_net is not None:
-        return folded(agent.critic_net, role)
-    if role == "critic" and (agent.net.use_same_optim or agent.net.shared):
-        actor = folded(agent.net, "actor").model_dump(mode="json")
-        return folded(agent.net, role, {key: actor[key] for key in OPTIMIZER_KEYS})
-    return folded(agent.net, role)
+    net, last = agent.nets[agent.net_key(role)], {}
+    if role == "critic" and net is agent.net and (net.use_same_optim or net.shared):
+        actor = folded(net, "actor").model_dump(mode="json")
+        last = {key: actor[key] for key in OPTIMIZER_KEYS}
+    return folded(net, role, last)
 
 
 def targets_role(algorithm: AlgorithmSpec) -> Role:
@@ -44,30 +43,23 @@ def optimizer_paths(
         if spec is None:
             continue
         for role in roles:
-            key = f"{role}_optim_spec" if f"{role}_optim_spec" in spec.variants else "optim_spec"
-            path = f"{block}.{key}"
+            path = f"{block}.{spec.file_key(role, 'optim_spec')}"
             if path not in seen:
                 seen.add(path)
                 yield path, folded(spec, role).optim_spec
 
 
 def built_nets(agent: AgentSpec) -> Iterator[tuple[str, NetSpec, Role]]:
-    """Every net that one of the lab's algorithms builds: its block, the net and its role.
-
-    Empty for an agent without nets, and for a plug-in, whose nets are unknown.
-    """
-    algorithm, net = agent.algorithm, agent.net
-    if not algorithm.NEEDS_NET or algorithm.CRITIC is None or net is None:
+    """Every net that one of the lab's algorithms builds: its block, the net and its role. Empty for
+    an agent without nets, and for a plug-in, whose nets are unknown."""
+    algorithm = agent.algorithm
+    if not algorithm.NEEDS_NET or algorithm.CRITIC is None or agent.net is None:
         return
-    yield "agent.net", net, "actor"
-    if algorithm.CRITIC == "none":
-        return
-    if agent.critic_net is not None:
-        yield "agent.critic_net", agent.critic_net, "critic"
-    else:
-        yield "agent.net", net, "critic"
+    for role in ROLES[:1] if algorithm.CRITIC == "none" else ROLES:
+        key = agent.net_key(role)
+        yield f"agent.{key}", agent.nets[key], role
 
 
-def folded(net: NetSpec, role: Role, last: dict[str, Any] | None = None) -> NetSpec:
+def folded(net: NetSpec, role: Role, last: Mapping[str, Any] | None = None) -> NetSpec:
     """`net` with its keys for `role` applied, and finally the keys `last`."""
     return type(net).model_validate({**net.own_keys(), **net.role_keys(role), **(last or {})})

@@ -40,10 +40,7 @@ TOTALS = (
 )
 """Sizes of rollouts and replay memories, in total over all ranks."""
 
-SAMPLES = (
-    Part("agent.algorithm.minibatch_size", True),
-    Part("agent.memory.batch_size", True),
-)
+SAMPLES = (Part("agent.algorithm.minibatch_size", True), Part("agent.memory.batch_size", True))
 """Numbers of samples per gradient step."""
 
 ROLLOUT = (Part("agent.algorithm.training_frequency", True),)
@@ -72,30 +69,20 @@ def parts_of(algorithm: AlgorithmSpec | None, meta: MetaSpec) -> tuple[Part, ...
 
 
 def shares(
-    algorithm: AlgorithmSpec | None,
-    memory: MemorySpec | None,
-    meta: MetaSpec,
-    num_envs: int | None,
+    algorithm: AlgorithmSpec | None, memory: MemorySpec | None, meta: MetaSpec, num_envs: int | None
 ) -> tuple[AlgorithmSpec | None, MemorySpec | None]:
-    """Both blocks with the values of one rank; shares are rounded up.
-
-    A minibatch larger than a rank's rollout of `num_envs` environments is cut to that rollout.
-    `num_envs` None (unknown) leaves it unchanged.
-    """
-    parts = parts_of(algorithm, meta)
-    count = meta.max_session
+    """Both blocks with the values of one rank; shares are rounded up. A minibatch larger than a
+    rank's rollout of `num_envs` environments is cut to that rollout. `num_envs` None (unknown)
+    leaves it unchanged."""
+    parts, count = parts_of(algorithm, meta), meta.max_session
     if parts and meta.scale == "strong" and isinstance(algorithm, ReplayLearningSpec):
         # Each rank makes 1 / N of the frames, so it needs N times the steps per frame.
-        ratio = algorithm.update_to_data
-        more: dict[str, Any] = {"training_batch_iter": algorithm.training_batch_iter * count}
-        if ratio is not None:
-            more = {"update_to_data": ratio * count}
-        algorithm = algorithm.model_copy(update=more)
+        key = "training_batch_iter" if algorithm.update_to_data is None else "update_to_data"
+        algorithm = algorithm.model_copy(update={key: getattr(algorithm, key) * count})
     own = _divided(algorithm, parts, "agent.algorithm.", count)
     own_memory = _divided(memory, parts, "agent.memory.", count)
     if parts and isinstance(own, PPOSpec) and num_envs is not None:
-        rollout = own.time_horizon * num_envs
-        minibatch = min(own.minibatch_size, rollout)
+        minibatch = min(own.minibatch_size, own.time_horizon * num_envs)
         own = own.model_copy(update={"minibatch_size": minibatch})
     return own, own_memory
 
@@ -105,26 +92,21 @@ def scaled(spec: Spec) -> Spec:
     meta, agent, count = spec.meta, spec.agent, spec.meta.max_session
     if not (meta.mode.in_step or meta.mode.lock_free) or count == 1:
         return spec
-    if meta.mode.lock_free:
-        if agent.algorithm.HAS_TARGETS is False:
-            return spec
-        agent = _with_nets(agent, lambda net: following(net, meta))
-        return spec.model_copy(update={"agent": agent})
+    if meta.mode.lock_free and agent.algorithm.HAS_TARGETS is False:
+        return spec
     algorithm, memory = shares(agent.algorithm, agent.memory, meta, spec.env.num_envs)
     larger = _samples_of_a_step(agent.algorithm, algorithm, count)
     agent = agent.model_copy(update={"algorithm": algorithm, "memory": memory})
     agent = _with_nets(agent, lambda net: following(net, meta))
-    if meta.scale != "strong" and meta.scale_lr:
+    if meta.mode.in_step and meta.scale != "strong" and meta.scale_lr:
         agent = _with_larger_steps(agent, larger)
     return spec.model_copy(update={"agent": agent})
 
 
 def following(net: NetSpec, meta: MetaSpec) -> NetSpec:
-    """A net whose target networks lag, in frames of all ranks, as they do in one process.
-
-    With "weak" nothing changes. A Hogwild! worker updates its targets after each of its own steps.
-    By then the shared weights have taken about W steps.
-    """
+    """A net whose target networks lag, in frames of all ranks, as they do in one process. With
+    "weak" nothing changes. A Hogwild! worker updates its targets after each of its own steps. By
+    then the shared weights have taken about W steps."""
     count = meta.max_session
     if meta.mode.lock_free:
         return _with_targets_as_often(net, count, count)
@@ -165,10 +147,8 @@ def _fields(block: Block | None) -> dict[str, Any]:
 
 
 def _samples_of_a_step(given: AlgorithmSpec | None, own: AlgorithmSpec | None, count: int) -> float:
-    """The ratio of samples in a gradient step of `count` ranks to those of a single process.
-
-    It is `count`, or less if the minibatch of a rank is smaller than the spec's.
-    """
+    """The ratio of samples in a gradient step of `count` ranks to those of a single process. It is
+    `count`, or less if the minibatch of a rank is smaller than the spec's."""
     if isinstance(given, PPOSpec) and isinstance(own, PPOSpec):
         return count * own.minibatch_size / given.minibatch_size
     return count

@@ -55,10 +55,8 @@ NOT_OF_A_TRIAL = {
 
 
 class Dimension(NamedTuple):
-    """A key that a search varies: its dotted path in the spec, the sampler and its arguments.
-
-    `key` is its dotted path in the `search` block.
-    """
+    """A key that a search varies: its dotted path in the spec, the sampler and its arguments. `key`
+    is its dotted path in the `search` block."""
 
     key: str
     path: str
@@ -67,10 +65,8 @@ class Dimension(NamedTuple):
 
 
 def dimensions(search: Mapping[str, Any], above: str = "") -> Iterator[Dimension]:
-    """The keys of a search block, nested or dotted, in order.
-
-    A key without `__` whose value is no block, or an empty block, has no sampler ("").
-    """
+    """The keys of a search block, nested or dotted, in order. A key without `__` whose value is no
+    block, or an empty block, has no sampler ("")."""
     for key, value in search.items():
         here = f"{above}.{key}" if above else key
         path, separator, sampler = here.rpartition("__")
@@ -83,11 +79,9 @@ def dimensions(search: Mapping[str, Any], above: str = "") -> Iterator[Dimension
 
 
 def search_problems(spec: Mapping[str, Any], validate: Validate) -> list[Problem]:
-    """The problems of the `search` block of a spec.
-
-    Checks samplers and their arguments, keys that do not affect a trial, and keys that contradict
-    each other. Checks paths and values by setting each in the spec and validating it.
-    """
+    """The problems of the `search` block of a spec. Checks samplers and their arguments, keys that
+    do not affect a trial, and keys that contradict each other. Checks paths and values by setting
+    each in the spec and validating it."""
     search = spec.get("search")
     if not isinstance(search, Mapping):
         return []
@@ -122,9 +116,7 @@ def _meaningless(path: str) -> str:
 
 def _conflict(dimension: Dimension, seen: dict[str, str]) -> str:
     """The conflict with an earlier key that varies the same path, or a path above or below; or "".
-
-    `seen` maps the paths so far to their keys; this adds the dimension to it.
-    """
+    `seen` maps the paths so far to their keys; this adds the dimension to it."""
     path, key = dimension.path, dimension.key
     message = ""
     for other, other_key in seen.items():
@@ -167,6 +159,7 @@ def _argument_message(name: str, sampler: TuneSampler, args: Any) -> str:
     q = args[sampler.arguments.index("q")] if "q" in sampler.arguments[: len(args)] else None
     if q is not None and (q <= 0 or not isfinite((abs(first) + abs(second)) / q)):
         return "q must be > 0" if q <= 0 else f"q ({q}) is too small for such numbers"
+    uneven = q is not None and not all(isclose(end / q, round(end / q)) for end in args[:2])
     rules = (
         (
             sampler.whole and any(n != int(n) for n in (first, second, q or 0)),
@@ -175,26 +168,15 @@ def _argument_message(name: str, sampler: TuneSampler, args: Any) -> str:
         (sampler.in_order and first >= second, "lower must be < upper"),
         (sampler.in_order and "log" in name and first <= 0, "lower must be > 0"),
         (not sampler.in_order and second <= 0, "sd must be > 0"),
-        (
-            sampler.in_order
-            and q is not None
-            and not all(_is_multiple(end, q) for end in args[:2]),
-            f"lower and upper must be multiples of q ({q})",
-        ),
+        (sampler.in_order and uneven, f"lower and upper must be multiples of q ({q})"),
         ("base" in sampler.arguments[: len(args)] and args[-1] <= 1, "base must be > 1"),
     )
     return next((message for broken, message in rules if broken), "")
 
 
-def _is_multiple(end: float, q: Any) -> bool:
-    return isclose(end / q, round(end / q))
-
-
 def extremes(dimension: Dimension) -> list[Any]:
-    """Test values that the search may set: every choice, or the ends of a range.
-
-    A range of fractions adds a value in between. The ends of a normal distribution are mean ± sd.
-    """
+    """Test values that the search may set: every choice, or the ends of a range. A range of
+    fractions adds a value in between. The ends of a normal distribution are mean ± sd."""
     if dimension.sampler in LISTS:
         return list(dimension.args)
     sampler = SAMPLERS[dimension.sampler]
@@ -225,11 +207,7 @@ def _between(lower: float, upper: float, q: float | None) -> float:
 
 
 def _tried(
-    spec: Mapping[str, Any],
-    dimension: Dimension,
-    value: Any,
-    validate: Validate,
-    before: set[str],
+    spec: Mapping[str, Any], dimension: Dimension, value: Any, validate: Validate, before: set[str]
 ) -> list[Problem]:
     """The new problems of the spec with `value` at the path; `before` has its old problems."""
     try:

@@ -6,8 +6,7 @@ tests/unit/spec/generate_torch_table.py generates from the installed torch.
 
 import json
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -26,8 +25,7 @@ class Argument(NamedTuple):
     default: Any
 
 
-@dataclass(frozen=True)
-class TorchEntry:
+class TorchEntry(NamedTuple):
     """A class of torch: its arguments, or the reason why a spec cannot use it."""
 
     arguments: Mapping[str, Argument]
@@ -35,14 +33,12 @@ class TorchEntry:
 
     def json_schema(self, name: str) -> dict[str, Any]:
         """The JSON Schema of `{"name": name, argument: value, …}`."""
-        properties: dict[str, Any] = {"name": {"const": name}}
-        for key, argument in self.arguments.items():
-            properties[key] = {} if argument.required else {"default": argument.default}
-        required = [key for key, argument in self.arguments.items() if argument.required]
+        keys = self.arguments.items()
+        properties = {key: {} if arg.required else {"default": arg.default} for key, arg in keys}
         return {
             "type": "object",
-            "properties": properties,
-            "required": ["name", *required],
+            "properties": {"name": {"const": name}, **properties},
+            "required": ["name", *(key for key, argument in keys if argument.required)],
             "additionalProperties": False,
         }
 
@@ -139,30 +135,18 @@ def _value_message(key: str, value: Any, argument: Argument) -> str:
     """The problem of a value, compared with the type of torch's default; "" if none."""
     default = argument.default
     counted = key in NUMBER_BOUNDS or key in WHOLE
-    message = ""
     if value is None:
-        message = "" if default is None and not argument.required else "must not be null"
-    elif counted or (isinstance(default, int | float) and not isinstance(default, bool)):
-        message = _number_message(key, value)
-    elif isinstance(default, bool | str):
-        message = "" if isinstance(value, type(default)) else TYPE_WORDS[type(default)]
-    elif isinstance(default, list):
-        message = _list_message(key, value, default)
-    elif argument.required:
-        message = _numbers_message(value)
-    elif isinstance(value, float) and not math.isfinite(value):
-        message = "must be finite"
-    return message
-
-
-def _numbers_message(value: Any) -> str:
-    """The problem of a required argument, which has no default; "" if none.
-
-    It must be a number or a list of numbers.
-    """
-    items = value if isinstance(value, list | tuple) and value else [value]
-    wrong = any(_number_message("", item) for item in items)
-    return "must be a number or a list of numbers" if wrong else ""
+        return "" if default is None and not argument.required else "must not be null"
+    if counted or (isinstance(default, int | float) and not isinstance(default, bool)):
+        return _number_message(key, value)
+    if isinstance(default, bool | str):
+        return "" if isinstance(value, type(default)) else TYPE_WORDS[type(default)]
+    if isinstance(default, list):
+        return _list_message(key, value, len(default))
+    if argument.required:
+        wrong = not _are_numbers(value if isinstance(value, list | tuple) and value else [value])
+        return "must be a number or a list of numbers" if wrong else ""
+    return "must be finite" if isinstance(value, float) and not math.isfinite(value) else ""
 
 
 def _number_message(key: str, value: Any) -> str:
@@ -176,11 +160,13 @@ def _number_message(key: str, value: Any) -> str:
     return "" if holds(value) else message
 
 
-def _list_message(key: str, value: Any, default: list[Any]) -> str:
-    if not isinstance(value, list | tuple) or len(value) != len(default):
-        return f"must be a list of {len(default)} numbers"
-    if any(_number_message("", item) for item in value):
-        return f"must be a list of {len(default)} numbers"
+def _are_numbers(values: Sequence[Any]) -> bool:
+    return not any(_number_message("", value) for value in values)
+
+
+def _list_message(key: str, value: Any, length: int) -> str:
+    if not isinstance(value, list | tuple) or len(value) != length or not _are_numbers(value):
+        return f"must be a list of {length} numbers"
     if key == "betas" and not all(0 <= item < 1 for item in value):
         return "must each be in [0, 1)"
     return ""

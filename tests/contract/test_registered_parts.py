@@ -64,7 +64,7 @@ def own(**changes):
 def test_a_net_and_an_algorithm_from_outside_train_like_our_own(net, tmp_path):
     session = run_session(own(agent__net__type=net), tmp_path)
     assert type(session.agent.learner) is OwnPPO
-    assert type(session.agent.learner.network._actor.net) is OwnNet
+    assert type(session.agent.learner.network.module.net) is OwnNet
     assert session.agent.learner.opt_step > 0
 
 

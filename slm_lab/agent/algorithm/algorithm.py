@@ -75,11 +75,9 @@ class Actor(ABC):
 
 
 class Learner(ABC, Generic[BatchT]):
-    """Updates the weights from batches. Holds networks, optimizers and its own generator.
-
-    It saves `train_state`, the networks with their optimizers, and the two counters. `own_state`
-    adds what else the next update depends on.
-    """
+    """Updates the weights from batches. Holds networks, optimizers and its own generator. It saves
+    `train_state`, the networks with their optimizers, and the two counters. `own_state` adds what
+    else the next update depends on."""
 
     def __init__(self, train_state: TrainState) -> None:
         self.train_state = train_state
@@ -91,10 +89,8 @@ class Learner(ABC, Generic[BatchT]):
     @property
     @abstractmethod
     def metric_names(self) -> tuple[str | Column, ...]:
-        """The columns this algorithm reports beyond those that every row has.
-
-        A name is that of a column which `metrics/row.py` documents.
-        """
+        """The columns this algorithm reports beyond those that every row has. A name is that of a
+        column which `metrics/row.py` documents."""
 
     @property
     def flats(self) -> Mapping[str, FlatParameters]:
@@ -103,10 +99,8 @@ class Learner(ABC, Generic[BatchT]):
 
     @abstractmethod
     def learn(self, batch: BatchT, frame: int) -> dict[str, float]:
-        """One training event at the trial's clock `frame`; returns the report for the row.
-
-        Raises NonFiniteLossError before a loss that is not finite touches any weight.
-        """
+        """One training event at the trial's clock `frame`; returns the report for the row. Raises
+        NonFiniteLossError before a loss that is not finite touches any weight."""
 
     def own_state(self) -> StateDict:
         """State that the next update depends on, besides networks, optimizers and counters."""

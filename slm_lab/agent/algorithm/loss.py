@@ -15,11 +15,9 @@ ElementwiseLoss = Callable[[Tensor, Tensor], Tensor]
 
 @final
 class ValueLoss:
-    """The loss of value predictions: E[w l(prediction, target)] with l a loss of torch.nn.
-
-    Without weights torch averages inside the loss, which saves one operation in the forward pass
-    and one in the backward. Raises what `kind` raises for arguments that it does not take.
-    """
+    """The loss of value predictions: E[w l(prediction, target)] with l a loss of torch.nn. Without
+    weights torch averages inside the loss, which saves one operation in the forward pass and one in
+    the backward. Raises what `kind` raises for arguments that it does not take."""
 
     def __init__(self, kind: Callable[..., ElementwiseLoss], arguments: Mapping[str, Any]) -> None:
         self.each: ElementwiseLoss = kind(**arguments, reduction="none")

@@ -1,5 +1,6 @@
 """The actor of every algorithm that samples from a policy."""
 
+from dataclasses import dataclass
 from typing import Any, final
 
 import gymnasium
@@ -9,12 +10,7 @@ from typing_extensions import override
 
 from slm_lab.agent.algorithm.algorithm import Actor
 from slm_lab.agent.batch import Act
-from slm_lab.agent.distribution.exploration import (
-    ActionSampler,
-    ExplorationPolicy,
-    Generators,
-    exploration_policy,
-)
+from slm_lab.agent.distribution.exploration import ExplorationPolicy, Generators, exploration_policy
 from slm_lab.agent.distribution.family import DistributionFamily
 from slm_lab.agent.net.policy_value import ActingNetwork
 from slm_lab.agent.recurrent_state import RecurrentState
@@ -24,21 +20,19 @@ from slm_lab.spec.schema.algorithm import EXPLORING, AlgorithmSpec
 
 
 @final
+@dataclass(frozen=True)
 class ActionPolicy:
     """An exploration policy, with the schedule of its exploration variable."""
 
-    def __init__(self, policy: ExplorationPolicy, exploration: Schedule | None) -> None:
-        self._policy = policy
-        self._exploration = exploration
+    policy: ExplorationPolicy
+    exploration: Schedule | None
 
     @classmethod
     def build(
         cls, spec: AlgorithmSpec, family: DistributionFamily, action_space: gymnasium.Space[Any]
     ) -> "ActionPolicy":
-        """What `action_policy` and `explore_var_spec` describe.
-
-        Raises LabError where it does not fit the action space.
-        """
+        """What `action_policy` and `explore_var_spec` describe. Raises LabError where it does not
+        fit the action space."""
         policy = exploration_policy(spec.action_policy, family, action_space)
         if spec.action_policy not in EXPLORING or spec.explore_var_spec is None:
             return cls(policy, None)
@@ -46,11 +40,13 @@ class ActionPolicy:
 
     def explore_var(self, frame: int) -> float | None:
         """ε or τ at the trial's clock `frame`; None if the policy has neither."""
-        return None if self._exploration is None else self._exploration.at(frame)
+        return None if self.exploration is None else self.exploration.at(frame)
 
-    def __call__(self, params: FloatArray, explore_var: float | None) -> ActionSampler:
-        """The sampler of actions for the network's outputs (B, param_dim)."""
-        return self._policy(params, explore_var or 0.0)
+    def draw(
+        self, params: FloatArray, explore_var: float | None, generators: Generators
+    ) -> tuple[Array, FloatArray]:
+        """Actions for the network's outputs (B, param_dim), and their log-probabilities (B,)."""
+        return self.policy(params, explore_var or 0.0, generators)
 
 
 class PolicyActor(Actor):
@@ -97,10 +93,9 @@ class PolicyActor(Actor):
         self.explore_var = self._action_policy.explore_var(frame)
         params, value, state = self._network.act(self.memory_obs(obs))
         if self._warmup is not None and self.version == 0:
-            sampler = self._warmup(params, 0.0)
+            action, log_prob = self._warmup(params, 0.0, self._generators)
         else:
-            sampler = self._action_policy(params, self.explore_var)
-        action, log_prob = sampler.sample(self._generators)
+            action, log_prob = self._action_policy.draw(params, self.explore_var, self._generators)
         state_around = None
         if self._recurrent is not None and state is not None:
             state_around = self._recurrent.advance(state)

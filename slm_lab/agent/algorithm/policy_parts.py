@@ -11,16 +11,17 @@ from slm_lab.agent.algorithm.loss import ValueLoss
 from slm_lab.agent.algorithm.policy_actor import ActionPolicy, PolicyActor
 from slm_lab.agent.distribution.exploration import ExplorationPolicy, Generators
 from slm_lab.agent.distribution.family import DistributionFamily, distribution_family
-from slm_lab.agent.net.build import build_policy_only, build_policy_value, build_q_network
-from slm_lab.agent.net.policy_value import ActingNetwork, PolicyOnly, PolicyValue
+from slm_lab.agent.net.build import build_policy_value, build_q_network
+from slm_lab.agent.net.policy_value import ActingNetwork, PolicyValue
 from slm_lab.agent.net.q_network import QNetwork
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.optim.build import torch_errors_at
 from slm_lab.agent.recurrent_state import RecurrentLayout, RecurrentState
 from slm_lab.agent.replay_config import ReplayConfig, TrainingSchedule
 from slm_lab.spec.role import net_for_role
+from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.algorithm import ReplayLearningSpec
-from slm_lab.spec.schema.net import NetSpec
+from slm_lab.spec.schema.net import Role
 
 
 @dataclass(frozen=True)
@@ -36,13 +37,9 @@ def build_with_critic(context: BuildContext, transform: ValueTransform) -> Criti
     """Actor and critic in one network or two, as the net spec asks."""
     family = distribution_family(context.action_space, context.spec.algorithm.action_pdtype)
     network = build_policy_value(
-        context.spec,
-        family,
-        context.obs_shape,
-        transform,
-        seeded_generator(context.seeds.init),
+        context.spec, family, context.obs_shape, transform, seeded_generator(context.seeds.init)
     )
-    return CriticParts(network, family, build_loss(net_for_role(context.spec, "critic")))
+    return CriticParts(network, family, build_loss(context.spec, "critic"))
 
 
 def build_q(context: BuildContext) -> tuple[QNetwork, DistributionFamily]:
@@ -54,19 +51,11 @@ def build_q(context: BuildContext) -> tuple[QNetwork, DistributionFamily]:
     return network, family
 
 
-def build_loss(net_spec: NetSpec) -> ValueLoss:
-    """The value loss of a net spec that is resolved for one role."""
-    loss = net_spec.loss_spec
+def build_loss(spec: AgentSpec, role: Role) -> ValueLoss:
+    """The value loss of the net of `role`."""
+    loss = net_for_role(spec, role).loss_spec
     with torch_errors_at("agent.net.loss_spec", loss.name):
         return ValueLoss(getattr(nn, loss.name), loss.args)
-
-
-def build_without_critic(context: BuildContext) -> tuple[PolicyOnly, DistributionFamily]:
-    """A policy alone."""
-    family = distribution_family(context.action_space, context.spec.algorithm.action_pdtype)
-    generator = seeded_generator(context.seeds.init)
-    network = build_policy_only(context.spec, family, context.obs_shape, generator)
-    return network, family
 
 
 def assemble(
@@ -78,10 +67,8 @@ def assemble(
     replay: ReplayConfig | None = None,
     warmup: ExplorationPolicy | None = None,
 ) -> AgentParts:
-    """The learner, with an actor that samples from its policy or explores as the spec says.
-
-    With a `warmup` the actor acts by that until training starts.
-    """
+    """The learner, with an actor that samples from its policy or explores as the spec says. With a
+    `warmup` the actor acts by that until training starts."""
     action_policy = ActionPolicy.build(context.spec.algorithm, family, context.action_space)
     recurrent = network.recurrent
     state = None if recurrent is None else RecurrentState(context.num_envs, recurrent.state_size)

@@ -31,11 +31,9 @@ from slm_lab.spec.schema.algorithm import PPOSpec
 
 
 class ReturnRange:
-    """S: a moving average of the span between the 5th and 95th percentile of returns.
-
-    Advantages are divided by max(1, S), eqs. 11 and 12 of arXiv:2301.04104: large returns are
-    scaled down, small ones are not scaled up.
-    """
+    """S: a moving average of the span between the 5th and 95th percentile of returns. Advantages
+    are divided by max(1, S), eqs. 11 and 12 of arXiv:2301.04104: large returns are scaled down,
+    small ones are not scaled up."""
 
     def __init__(self, decay: float = 0.99) -> None:
         self._decay = decay
@@ -89,11 +87,8 @@ class Samples(NamedTuple):
 
 
 def minibatch_bounds(size: int, minibatch_size: int) -> list[tuple[int, int]]:
-    """Start and end of the minibatches of `size` samples, in order.
-
-    The last has the rest. A rest of one sample has no deviation to standardise by; it joins the
-    minibatch before it.
-    """
+    """Start and end of the minibatches of `size` samples, in order. The last has the rest. A rest
+    of one sample has no deviation to standardise by; it joins the minibatch before it."""
     starts = list(range(0, size, minibatch_size))
     if size % minibatch_size == 1 and len(starts) > 1 and minibatch_size > 1:
         starts.pop()

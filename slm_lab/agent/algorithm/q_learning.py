@@ -14,7 +14,6 @@ from slm_lab.agent.algorithm.replay_loop import Update, train_on_replay
 from slm_lab.agent.batch import Transitions, TransitionSource
 from slm_lab.agent.net.q_network import QNetwork
 from slm_lab.core.types import StateDict
-from slm_lab.spec.role import net_for_role
 from slm_lab.spec.schema.algorithm import DQNBaseSpec
 
 
@@ -37,7 +36,7 @@ class QLearner(Learner[TransitionSource]):
         spec = context.spec.algorithm
         assert isinstance(spec, DQNBaseSpec)
         network, family = build_q(context)
-        learner = cls(spec, network, build_loss(net_for_role(context.spec, "actor")))
+        learner = cls(spec, network, build_loss(context.spec, "actor"))
         config = build_replay_config(context, spec, spec.num_step_returns, network.recurrent)
         return assemble(context, network, family, learner, replay=config)
 

@@ -3,12 +3,13 @@
 import torch
 from typing_extensions import override
 
-from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner
+from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner, seeded_generator
 from slm_lab.agent.algorithm.loss import policy_gradient_loss
-from slm_lab.agent.algorithm.policy_parts import assemble, build_without_critic
+from slm_lab.agent.algorithm.policy_parts import assemble
 from slm_lab.agent.algorithm.returns import discounted_returns
 from slm_lab.agent.batch import Rollout
-from slm_lab.agent.distribution.family import DistributionFamily
+from slm_lab.agent.distribution.family import DistributionFamily, distribution_family
+from slm_lab.agent.net.build import build_policy_only
 from slm_lab.agent.net.policy_value import PolicyOnly
 from slm_lab.agent.recurrent_state import flatten_obs, flatten_steps
 from slm_lab.agent.schedule import Schedule
@@ -34,7 +35,9 @@ class Reinforce(Learner[Rollout]):
         """Network, actor and learner from the spec."""
         spec = context.spec.algorithm
         assert isinstance(spec, ReinforceSpec)
-        network, family = build_without_critic(context)
+        family = distribution_family(context.action_space, spec.action_pdtype)
+        generator = seeded_generator(context.seeds.init)
+        network = build_policy_only(context.spec, family, context.obs_shape, generator)
         learner = cls(spec, network, family)
         return assemble(context, network, family, learner, spec.training_frequency)
 

@@ -27,11 +27,8 @@ def train_on_replay(
     update: Callable[[Transitions], Update],
     target_network: TargetNetwork | None,
 ) -> dict[str, float]:
-    """Takes gradient steps on the batches that are due; then the target network may follow.
-
-    Returns the mean report. Raises NonFiniteLossError with the statistics of the batch that caused
-    it.
-    """
+    """Takes gradient steps on the batches that are due; then the target network may follow. Returns
+    the mean report. Raises NonFiniteLossError with the statistics of the batch that caused it."""
     learner.train_state.set_frame(frame)
     reports = []
     for _ in range(source.num_batches):

@@ -55,7 +55,7 @@ class SoftLearner(Learner[TransitionSource]):
         """Networks, actor and learner from the spec."""
         spec = context.spec.algorithm
         assert isinstance(spec, EntropyRegularisedSpec)
-        parts = cls.build_parts(context, spec)
+        parts = build_soft(context, cls.with_nets(context.spec))
         config = build_replay_config(context, spec)
         warmup = None
         if spec.random_warmup and spec.training_start_step > 0:
@@ -64,9 +64,9 @@ class SoftLearner(Learner[TransitionSource]):
         return assemble(context, parts.actor, parts.family, learner, replay=config, warmup=warmup)
 
     @classmethod
-    @abstractmethod
-    def build_parts(cls, context: BuildContext, spec: EntropyRegularisedSpec) -> SoftParts:
-        """Actor, critics and temperature."""
+    def with_nets(cls, agent: AgentSpec) -> AgentSpec:
+        """The agent with the nets to build: by default those of its spec."""
+        return agent
 
     @abstractmethod
     def predict(self, obs: Tensor, action: Tensor, next_obs: Tensor) -> Prediction:
@@ -144,11 +144,6 @@ class SoftLearner(Learner[TransitionSource]):
 class SoftActorCritic(SoftLearner):
     """Target networks value the next states."""
 
-    @classmethod
-    @override
-    def build_parts(cls, context: BuildContext, spec: EntropyRegularisedSpec) -> SoftParts:
-        return build_soft(context, spec, context.spec, targets=True)
-
     @override
     def predict(self, obs: Tensor, action: Tensor, next_obs: Tensor) -> Prediction:
         with torch.no_grad():
@@ -163,14 +158,13 @@ class SoftActorCritic(SoftLearner):
 @final
 class CrossQ(SoftLearner):
     """No target networks: batch-renormalised critics see this state and the next in one batch.
-
-    Where the norm stands: see `_renormalised`.
-    """
+    Where the norm stands: see `_with_norm`."""
 
     @classmethod
     @override
-    def build_parts(cls, context: BuildContext, spec: EntropyRegularisedSpec) -> SoftParts:
-        return build_soft(context, spec, _renormalised(context.spec), targets=False)
+    def with_nets(cls, agent: AgentSpec) -> AgentSpec:
+        actor, critic = (_with_norm(net_for_role(agent, role), role) for role in ROLES)
+        return agent.model_copy(update={"net": actor, "critic_net": critic})
 
     @override
     def predict(self, obs: Tensor, action: Tensor, next_obs: Tensor) -> Prediction:
@@ -187,16 +181,11 @@ class CrossQ(SoftLearner):
         return Prediction(predicted[0], following)
 
 
-def _renormalised(agent: AgentSpec) -> AgentSpec:
-    """The agent with batch renormalisation where its spec sets no normalisation. By default as in
-    the authors' code (github adityab/CrossQ, sbx/sac/policies.py): in critics and actor, of the
-    input and after every activation. With `norm_place` "before" in the critics alone, before every
-    activation."""
-    actor, critic = (_with_norm(net_for_role(agent, role), role) for role in ROLES)
-    return agent.model_copy(update={"net": actor, "critic_net": critic})
-
-
 def _with_norm(net: NetSpec, role: Role) -> NetSpec:
+    """A net with batch renormalisation if its spec sets no normalisation. By default as in the
+    authors' code (github adityab/CrossQ, sbx/sac/policies.py): in critics and actor, of the input
+    and after every activation. With `norm_place` "before" in the critics alone, before every
+    activation."""
     if isinstance(net, TorchArcNetSpec):
         return net
     place = net.norm_place or "after"

@@ -16,7 +16,6 @@ from slm_lab.agent.batch import Rollout
 from slm_lab.agent.distribution.exploration import Generators
 from slm_lab.agent.net.q_network import QNetwork
 from slm_lab.core.types import StateDict
-from slm_lab.spec.role import net_for_role
 from slm_lab.spec.schema.algorithm import SARSASpec
 
 
@@ -57,7 +56,7 @@ class SARSA(Learner[Rollout]):
             spec,
             network,
             ActionPolicy.build(spec, family, context.action_space),
-            build_loss(net_for_role(context.spec, "actor")),
+            build_loss(context.spec, "actor"),
             Generators(context.seeds.sampling),
         )
         return assemble(context, network, family, learner, spec.training_frequency)
@@ -88,7 +87,7 @@ class SARSA(Learner[Rollout]):
         """Q(s', a') with a' sampled as the actor would, (K,)."""
         q = self.network.q(obs).cpu()
         explore_var = self._action_policy.explore_var(frame)
-        action, _ = self._action_policy(q.numpy(), explore_var).sample(self._generators)
+        action, _ = self._action_policy.draw(q.numpy(), explore_var, self._generators)
         return q.gather(-1, torch.from_numpy(action).unsqueeze(-1)).squeeze(-1)
 
     def _target(self, rollout: Rollout, q: Tensor, bootstrap_value: Tensor) -> Tensor:

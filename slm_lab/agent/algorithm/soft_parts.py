@@ -2,9 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
-import gymnasium
 import torch
 from gymnasium import spaces
 
@@ -12,12 +10,7 @@ from slm_lab.agent.algorithm.algorithm import BuildContext, seeded_generator
 from slm_lab.agent.algorithm.loss import ValueLoss
 from slm_lab.agent.algorithm.policy_parts import build_loss
 from slm_lab.agent.algorithm.soft_policy import SoftPolicy, exact, gumbel_softmax, squashed
-from slm_lab.agent.algorithm.temperature import (
-    LogAlpha,
-    ScheduledTemperature,
-    Temperature,
-    TunedTemperature,
-)
+from slm_lab.agent.algorithm.temperature import LogAlpha, Temperature, TunedTemperature
 from slm_lab.agent.distribution.family import (
     DistributionFamily,
     distribution_family,
@@ -62,50 +55,31 @@ class SoftParts:
         return TrainState(optimizers, [] if target_network is None else [target_network.target])
 
 
-def build_soft(
-    context: BuildContext, spec: EntropyRegularisedSpec, agent: AgentSpec, targets: bool
-) -> SoftParts:
-    """All parts, with target networks or without. `agent` holds the nets to build.
-
-    Raises LabError for actions that are neither discrete nor bounded.
-    """
+def build_soft(context: BuildContext, agent: AgentSpec) -> SoftParts:
+    """All parts. `agent` holds the nets to build. Raises LabError for actions that are neither
+    discrete nor bounded."""
+    spec = agent.algorithm
+    assert isinstance(spec, EntropyRegularisedSpec)
     discrete = isinstance(context.action_space, spaces.Discrete)
-    family, policy = _policy(context.action_space, spec.action_pdtype)
+    policy: SoftPolicy = squashed
+    if discrete:
+        policy = gumbel_softmax if spec.action_pdtype == "GumbelSoftmax" else exact
+    make_family = distribution_family if discrete else squashed_family
+    family = make_family(context.action_space, spec.action_pdtype)
+    num_actions = family.param_dim if discrete else family.action_shape[0]
     generator = seeded_generator(context.seeds.init)
     actor = build_policy_only(agent, family, context.obs_shape, generator)
-    critic = build_twin_q(
-        agent,
-        context.obs_shape,
-        family.param_dim if discrete else family.action_shape[0],
-        discrete,
-        targets,
-        spec.symlog,
-        spec.spectral_norm,
-        generator,
-    )
-    return SoftParts(
-        actor,
-        critic,
-        family,
-        policy,
-        _temperature(context, spec, family),
-        build_loss(net_for_role(agent, "critic")),
-        seeded_generator(context.seeds.sampling),
-    )
-
-
-def _policy(space: gymnasium.Space[Any], pdtype: str) -> tuple[DistributionFamily, SoftPolicy]:
-    if not isinstance(space, spaces.Discrete):
-        return squashed_family(space, pdtype), squashed
-    family = distribution_family(space, pdtype)
-    return family, gumbel_softmax if pdtype == "GumbelSoftmax" else exact
+    critic = build_twin_q(agent, spec, context.obs_shape, num_actions, discrete, generator)
+    temperature, loss = _temperature(context, spec, family), build_loss(agent, "critic")
+    sampling = seeded_generator(context.seeds.sampling)
+    return SoftParts(actor, critic, family, policy, temperature, loss, sampling)
 
 
 def _temperature(
     context: BuildContext, spec: EntropyRegularisedSpec, family: DistributionFamily
 ) -> Temperature:
     if spec.fixed_alpha is not None:
-        return ScheduledTemperature(Schedule(spec.fixed_alpha))
+        return Temperature(Schedule(spec.fixed_alpha))
     net_spec = net_for_role(context.spec, "actor")
     args = dict(net_spec.optim_spec.args)
     if "weight_decay" in entries("optimizers")[net_spec.optim_spec.name].arguments:

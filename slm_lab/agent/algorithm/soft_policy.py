@@ -5,7 +5,7 @@ state's; the actor maximises this state's.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,11 +26,9 @@ class Expectation(NamedTuple):
     """(B,) E[−log π(a|s)]"""
 
 
-class SoftPolicy(Protocol):
-    """From parameters (B, param_dim) and an action-value function to its expectation."""
-
-    def __call__(self, params: Tensor, q: ActionValue, generator: torch.Generator) -> Expectation:
-        """The expectation, with gradients to `params`."""
+SoftPolicy = Callable[[Tensor, ActionValue, torch.Generator], Expectation]
+"""From parameters (B, param_dim) and an action-value function to its expectation, with gradients to
+the parameters."""
 
 
 def squashed(params: Tensor, q: ActionValue, generator: torch.Generator) -> Expectation:

@@ -1,7 +1,6 @@
 """The weight α of the entropy in soft actor-critic: tuned, or on a schedule."""
 
 import math
-from abc import ABC, abstractmethod
 from typing import final
 
 import torch
@@ -12,42 +11,21 @@ from slm_lab.agent.optim.optimizer import Optimizer
 from slm_lab.agent.schedule import Schedule
 
 
-class Temperature(ABC):
-    """α, the weight of the entropy."""
+class Temperature:
+    """α on a schedule of the spec: constant, or annealed."""
 
-    @property
-    @abstractmethod
-    def optimizer(self) -> Optimizer | None:
-        """The optimizer of ln α; None if α is not tuned."""
-
-    @abstractmethod
-    def at(self, frame: int) -> float:
-        """α at the trial's clock `frame`."""
-
-    @abstractmethod
-    def update(self, entropy: Tensor) -> None:
-        """Updates α from the policy's entropies (B,)."""
-
-
-@final
-class ScheduledTemperature(Temperature):
-    """α by the spec: constant, or annealed."""
+    optimizer: Optimizer | None = None
+    """The optimizer of ln α; None if α is not tuned."""
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
 
-    @property
-    @override
-    def optimizer(self) -> None:
-        """None."""
-
-    @override
     def at(self, frame: int) -> float:
+        """α at the trial's clock `frame`."""
         return self._schedule.at(frame)
 
-    @override
     def update(self, entropy: Tensor) -> None:
-        """Changes nothing."""
+        """Updates a tuned α from the policy's entropies (B,)."""
 
 
 class LogAlpha(nn.Module):
@@ -66,20 +44,10 @@ class TunedTemperature(Temperature):
     authors' code. Its optimizer keeps ln α between two bounds.
     """
 
-    def __init__(
-        self,
-        log_alpha: LogAlpha,
-        optimizer: Optimizer,
-        target_entropy: float,
-    ) -> None:
+    def __init__(self, log_alpha: LogAlpha, optimizer: Optimizer, target_entropy: float) -> None:
         self._log_alpha = log_alpha
-        self._optimizer = optimizer
+        self.optimizer: Optimizer = optimizer
         self._target_entropy = target_entropy
-
-    @property
-    @override
-    def optimizer(self) -> Optimizer:
-        return self._optimizer
 
     @override
     def at(self, frame: int) -> float:
@@ -88,4 +56,4 @@ class TunedTemperature(Temperature):
     @override
     def update(self, entropy: Tensor) -> None:
         surplus = entropy.mean() - self._target_entropy
-        self._optimizer.step(self._log_alpha.value * surplus)
+        self.optimizer.step(self._log_alpha.value * surplus)

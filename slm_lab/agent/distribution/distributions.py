@@ -15,8 +15,6 @@ from torch import Tensor
 from torch.nn.functional import softplus
 from typing_extensions import override
 
-from slm_lab.core.types import FloatArray
-
 
 class Distribution(ABC):
     """A batch of distributions over actions."""
@@ -149,13 +147,9 @@ MAX_EXPONENT = 80.0
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 
-def _standard_normal_quadrature(count: int) -> tuple[FloatArray, FloatArray]:
-    """Nodes and weights (count,) for the mean of a function of a standard normal variable."""
-    nodes, weights = np.polynomial.hermite_e.hermegauss(count)
-    return nodes, weights / weights.sum()
-
-
-_HERMITE = _standard_normal_quadrature(32)
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(32)
+_HERMITE = (_NODES, _WEIGHTS / _WEIGHTS.sum())
+"""Nodes and weights (32,) for the mean of a function of a standard normal variable."""
 
 
 @final

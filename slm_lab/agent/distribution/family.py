@@ -49,10 +49,8 @@ class DistributionFamily:
 
 
 def distribution_family(action_space: Space, pdtype: str) -> DistributionFamily:
-    """The family that `action_pdtype` names for this action space of one environment.
-
-    Raises LabError when the two do not fit.
-    """
+    """The family that `action_pdtype` names for this action space of one environment. Raises
+    LabError when the two do not fit."""
     known = FAMILIES.get(type(action_space))
     if known is None:
         raise LabError(f"no action distribution for the action space {action_space}")
@@ -97,10 +95,6 @@ def _pairs(
     )
 
 
-def _normal(space: spaces.Box) -> DistributionFamily:
-    return _pairs(space, DiagonalNormal, has_scale=True)
-
-
 def _multivariate_normal(space: spaces.Box) -> DistributionFamily:
     (size,) = space.shape
     num_below = size * (size - 1) // 2
@@ -134,9 +128,7 @@ def _bound(values: np.ndarray[Any, Any], pdtype: str, which: str) -> Tensor:
 
 def squashed_family(action_space: Space, pdtype: str = "default") -> DistributionFamily:
     """TanhNormal, for actions with two bounds; in soft actor-critic also the `pdtype` "Normal".
-
-    Raises LabError for other actions, and for any other `pdtype`.
-    """
+    Raises LabError for other actions, and for any other `pdtype`."""
     given = f"agent.algorithm.action_pdtype = {pdtype!r}"
     if pdtype not in ("default", "Normal"):
         raise LabError(f'{given}: no squashed distribution; use "default" or "Normal"')
@@ -166,7 +158,7 @@ FAMILIES: Mapping[type[Space], Mapping[str, Builder]] = {
     spaces.MultiDiscrete: {"MultiCategorical": _multi_categorical},
     spaces.MultiBinary: {"Bernoulli": _bernoulli},
     spaces.Box: {
-        "Normal": _normal,
+        "Normal": partial(_pairs, make=DiagonalNormal, has_scale=True),
         "Beta": _beta,
         "LogNormal": _log_normal,
         "MultivariateNormal": _multivariate_normal,

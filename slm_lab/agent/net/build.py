@@ -26,6 +26,7 @@ from slm_lab.core.registry import NETS
 from slm_lab.spec.checks.observations import no_place_for_action
 from slm_lab.spec.role import net_for_role
 from slm_lab.spec.schema.agent import AgentSpec
+from slm_lab.spec.schema.algorithm import EntropyRegularisedSpec
 from slm_lab.spec.schema.net import NetSpec
 
 logger = logging.getLogger(__name__)
@@ -38,29 +39,25 @@ def build_policy_value(
     transform: ValueTransform,
     generator: torch.Generator,
 ) -> PolicyValue:
-    """Actor and critic as the net spec asks: one body or two, initialised from `generator`.
-
-    They are in evaluation mode; a learner switches it while it learns.
-    """
+    """Actor and critic as the net spec asks: one body or two, initialised from `generator`. They
+    are in evaluation mode; a learner switches it while it learns."""
     actor_spec, critic_spec = net_for_role(spec, "actor"), net_for_role(spec, "critic")
     device, gain = resolve_device(actor_spec.gpu), critic_spec.init_std
     if actor_spec.shared:
         net = _build_policy(actor_spec, family, obs_shape, [gain], generator)
         flat = FlatParameters(nn.ModuleList([net, transform]).to(device))
-        optimizer = build_optimizer(actor_spec, flat)
-        return SharedPolicyValue(net, transform, optimizer, recurrent_layout(net.net))
+        optimizers = {"actor_critic": build_optimizer(actor_spec, flat)}
+        return SharedPolicyValue([net], transform, optimizers, recurrent_layout(net.net))
     actor = _build_policy(actor_spec, family, obs_shape, [], generator)
     critic = build_net(critic_spec, obs_shape, [1], [gain], generator).train(False)
     actor_flat = FlatParameters(actor.to(device))
     critic_flat = FlatParameters(nn.ModuleList([critic, transform]).to(device))
-    return SeparatePolicyValue(
-        actor,
-        critic,
-        transform,
-        build_optimizer(actor_spec, actor_flat),
-        build_optimizer(critic_spec, critic_flat),
-        recurrent_layout(actor.net, critic),
-    )
+    optimizers = {
+        "actor": build_optimizer(actor_spec, actor_flat),
+        "critic": build_optimizer(critic_spec, critic_flat),
+    }
+    layout = recurrent_layout(actor.net, critic)
+    return SeparatePolicyValue([actor, critic], transform, optimizers, layout)
 
 
 def build_policy_only(
@@ -91,10 +88,7 @@ def _build_policy(
 
 
 def build_q_network(
-    spec: AgentSpec,
-    num_actions: int,
-    obs_shape: tuple[int, ...],
-    generator: torch.Generator,
+    spec: AgentSpec, num_actions: int, obs_shape: tuple[int, ...], generator: torch.Generator
 ) -> QNetwork:
     """Q(s, ·) and its target, initialised from `generator` and equal."""
     net_spec = net_for_role(spec, "actor")
@@ -111,37 +105,33 @@ def build_q_network(
 
 def build_twin_q(
     spec: AgentSpec,
+    algorithm: EntropyRegularisedSpec,
     obs_shape: tuple[int, ...],
     num_actions: int,
     discrete: bool,
-    targets: bool,
-    use_symlog: bool,
-    spectral_norm: bool,
     generator: torch.Generator,
 ) -> TwinQ:
-    """Two critics, and equal target networks if `targets`.
-
-    `num_actions` is the number of discrete actions, or of components of a continuous one. Raises
-    LabError where an action cannot stand beside the observation.
-    """
+    """Two critics, and equal target networks if the algorithm has any. `num_actions` is the number
+    of discrete actions, or of components of a continuous one. Raises LabError where an action
+    cannot stand beside the observation."""
     net_spec = net_for_role(spec, "critic")
     device = resolve_device(net_spec.gpu)
     if (error_line := no_place_for_action(obs_shape, discrete)) is not None:
-        raise LabError(f"{spec.algorithm.name}: {error_line}")
+        raise LabError(f"{algorithm.name}: {error_line}")
     in_shape = obs_shape if discrete else (obs_shape[0] + num_actions,)
     outputs = num_actions if discrete else 1
 
     def pair() -> nn.ModuleList:
         gain = net_spec.init_std
         nets = [build_net(net_spec, in_shape, [outputs], [gain], generator) for _ in range(2)]
-        for net in nets if spectral_norm else ():
+        for net in nets if algorithm.spectral_norm else ():
             normalise_spectrum(net, generator)
         return nn.ModuleList(nets).to(device).train(False)
 
-    online, transform = pair(), ValueTransform(use_symlog, normalize=False)
+    online, transform = pair(), ValueTransform(algorithm.symlog, normalize=False)
     flat = FlatParameters(online)
     optimizer = build_optimizer(net_spec, flat)
-    if not targets:
+    if not algorithm.HAS_TARGETS:
         return TwinQ(online, None, discrete, transform, optimizer, None)
     twins = pair()
     target_network = TargetNetwork(flat, FlatParameters(twins), net_spec)
@@ -155,20 +145,16 @@ def build_net(
     head_gains: list[float | None],
     generator: torch.Generator,
 ) -> nn.Module:
-    """The registered net that the spec names, with one linear head per entry of `head_dims`.
-
-    A head with a gain starts as that multiple of an orthogonal matrix, one without by `init_fn`.
-    """
+    """The registered net that the spec names, with one linear head per entry of `head_dims`. A head
+    with a gain starts as that multiple of an orthogonal matrix, one without by `init_fn`."""
     net: nn.Module = NETS.load(spec.type)(spec, obs_shape, head_dims, head_gains, generator)
     reject_single_samples(net)
     return net
 
 
 def recurrent_layout(*nets: nn.Module) -> RecurrentLayout | None:
-    """The recurrent state of networks that see the same rows: each has its part of it.
-
-    Raises LabError where only one of them is recurrent.
-    """
+    """The recurrent state of networks that see the same rows: each has its part of it. Raises
+    LabError where only one of them is recurrent."""
     recurrent = [net for net in nets if isinstance(net, RecurrentNet)]
     if not recurrent:
         return None

@@ -1,6 +1,7 @@
 """Nets that see images."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import final
 
 import torch
@@ -9,7 +10,6 @@ from typing_extensions import override
 
 from slm_lab.agent.net.layers import (
     EmptyConv2d,
-    Norm,
     activation_function,
     hidden_gain,
     image_input,
@@ -25,11 +25,9 @@ from slm_lab.spec.schema.net import ConvNetSpec
 
 @final
 class ConvBody(nn.Module):
-    """Convolutions, each with its normalisation and activation: from images to features.
-
-    Its tensors are in channels_last, in which the CPU's library is 1.5 times as fast. The weights
-    stay as the flat vector has them; the library reorders them, and they are small.
-    """
+    """Convolutions, each with its normalisation and activation: from images to features. Its
+    tensors are in channels_last, in which the CPU's library is 1.5 times as fast. The weights stay
+    as the flat vector has them; the library reorders them, and they are small."""
 
     def __init__(
         self, spec: ConvNetSpec, obs_shape: tuple[int, ...], generator: torch.Generator
@@ -46,7 +44,10 @@ class ConvBody(nn.Module):
             conv = EmptyConv2d(channels, *layer)
             init_linear(conv, spec.init_fn, gain, generator)
             self.convs.append(conv)
-            self.norms.append(nn.Sequential(*_norms(spec, layer.out_channels)))
+            # One group: all numbers of an image together.
+            group_norm = partial(nn.GroupNorm, 1)
+            norms = norm_layers(spec, layer.out_channels, nn.BatchNorm2d, group_norm)
+            self.norms.append(nn.Sequential(*norms))
             size = _size_after(index, layer, channels, size)
             channels = layer.out_channels
         self.num_features = channels * size[0] * size[1]
@@ -99,8 +100,3 @@ def _size_after(index: int, layer: ConvLayer, channels: int, size: Pair) -> Pair
     after = layer.size_after(size)
     assert after is not None
     return after
-
-
-def _norms(spec: ConvNetSpec, channels: int) -> list[Norm]:
-    # One group: all numbers of an image together.
-    return norm_layers(spec, channels, nn.BatchNorm2d, lambda c: nn.GroupNorm(1, c))

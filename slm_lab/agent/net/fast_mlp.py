@@ -102,9 +102,7 @@ def mlp_forward(
     kernel: Kernel, num_hidden: int, obs: Tensor, parameters: Sequence[Tensor]
 ) -> tuple[list[Tensor], tuple[Tensor, ...]]:
     """`obs` (B, D) and every hidden layer's output, and one output per head; keeps no graph.
-
-    `parameters` are weight and bias of each hidden layer, then of each head.
-    """
+    `parameters` are weight and bias of each hidden layer, then of each head."""
     hidden = [obs]
     pairs = list(zip(parameters[::2], parameters[1::2], strict=True))
     for weight, bias in pairs[:num_hidden]:
@@ -166,17 +164,12 @@ MAX_PRODUCT = 2**18
 
 @final
 class ArrayMLP:
-    """A multilayer perceptron by NumPy, for as few observations as an actor sees at a time.
-
-    It uses the memory of the given tensors, wherever that is at the moment. `parameters` are weight
-    and bias of each hidden layer, then of each head.
-    """
+    """A multilayer perceptron by NumPy, for as few observations as an actor sees at a time. It uses
+    the memory of the given tensors, wherever that is at the moment. `parameters` are weight and
+    bias of each hidden layer, then of each head."""
 
     def __init__(
-        self,
-        activate: Callable[[FloatArray], None],
-        num_hidden: int,
-        parameters: Sequence[Tensor],
+        self, activate: Callable[[FloatArray], None], num_hidden: int, parameters: Sequence[Tensor]
     ) -> None:
         self._activate = activate
         self._num_hidden = num_hidden

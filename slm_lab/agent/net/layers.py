@@ -23,10 +23,8 @@ def as_floats(obs: Tensor) -> Tensor:
 
 def image_input(obs: Tensor, normalize: bool) -> Tensor:
     """(B, C, H, W) of uint8 or floats to new floats in channels_last; divided by 255 if asked.
-
     Stacked frames, (B, L, C, H, W), keep their order. The channels of an image go last while the
-    numbers are bytes, plane by plane: a quarter less time than torch's own conversion.
-    """
+    numbers are bytes, plane by plane: a quarter less time than torch's own conversion."""
     if obs.dim() != 4:
         return as_floats(obs) * (1 / 255) if normalize else as_floats(obs)
     x = torch.stack(obs.unbind(1), -1)
@@ -36,20 +34,14 @@ def image_input(obs: Tensor, normalize: bool) -> Tensor:
 
 Activation = Callable[[Tensor], Tensor]
 
-DIRECT: dict[str, Activation] = {
-    "Tanh": torch.tanh,
-    "ReLU": torch.relu,
-    "Sigmoid": torch.sigmoid,
-}
+DIRECT: dict[str, Activation] = {"Tanh": torch.tanh, "ReLU": torch.relu, "Sigmoid": torch.sigmoid}
 """Functions for the commonest: calling a module costs more than they do."""
 
 
 def activation_function(name: str | None, dim: int = -1) -> Activation | None:
-    """The function behind an activation of torch.nn; None for None.
-
-    One that combines several features finds them in the dimension `dim`. Raises ValueError for a
-    name that torch does not have.
-    """
+    """The function behind an activation of torch.nn; None for None. One that combines several
+    features finds them in the dimension `dim`. Raises ValueError for a name that torch does not
+    have."""
     if name is None:
         return None
     known = activation_class(name)
@@ -139,10 +131,8 @@ Linear: TypeAlias = nn.Linear | AnyConv
 
 
 class Empty:
-    """A layer that is built without drawing from the global generator, to be filled later.
-
-    torch's own way to that, by the meta device, imports sympy: half a second and 50 MiB.
-    """
+    """A layer that is built without drawing from the global generator, to be filled later. torch's
+    own way to that, by the meta device, imports sympy: half a second and 50 MiB."""
 
     def reset_parameters(self) -> None:
         """Leaves the memory as it is."""
@@ -232,10 +222,8 @@ def hidden_gain(activation: str | None) -> float:
 
 
 def reject_single_samples(net: nn.Module) -> None:
-    """Every batch normalisation in `net` raises LabError when it learns from one sample.
-
-    The moments of one number are meaningless, and torch's own error does not name the spec's keys.
-    """
+    """Every batch normalisation in `net` raises LabError when it learns from one sample. The
+    moments of one number are meaningless, and torch's own error does not name the spec's keys."""
     for module in net.modules():
         if isinstance(module, AnyBatchNorm | BatchRenorm):
             module.register_forward_pre_hook(_needs_several)

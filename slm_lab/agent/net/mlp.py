@@ -96,7 +96,8 @@ class MLPNet(nn.Module, ArrayNet):
         """(B, D) to one (B, head_dim) per head."""
         obs = as_floats(obs)
         if self._kernel is None or torch.compiler.is_exporting():  # no graph records NumPy's tanh
-            outputs = self._layer_by_layer(obs)
+            features = self.features(obs)
+            outputs = tuple(head(features) for head in self.heads)
         elif torch.is_grad_enabled():
             outputs = MLPFunction.apply(  # type: ignore[no-untyped-call]
                 self._kernel, len(self.hidden), obs, *self._parameters_in_order
@@ -115,11 +116,6 @@ class MLPNet(nn.Module, ArrayNet):
     def use_layers(self) -> None:
         """Turns the single node off: for layers whose weights are computed, not stored."""
         self._kernel = self._by_array = None
-
-    def _layer_by_layer(self, obs: Tensor) -> tuple[Tensor, ...]:
-        """`forward` by autograd: any activation, with norms or without."""
-        x = self.features(obs)
-        return tuple(head(x) for head in self.heads)
 
     def features(self, obs: Tensor) -> Tensor:
         """(B, D) to the output of the last hidden layer, (B, width), layer by layer."""

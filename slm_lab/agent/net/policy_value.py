@@ -86,11 +86,12 @@ class PolicyValue(ABC):
         recurrent: RecurrentLayout | None,
     ) -> None:
         self._nets = nets
+        self._optimizers = tuple(optimizers.values())
         self.module = nets[0]
         self.transform = transform
         self.train_state = TrainState(optimizers)
         self.recurrent = recurrent
-        self.device = next(iter(optimizers.values())).flat.vector.device
+        self.device = self._optimizers[0].flat.vector.device
 
     @abstractmethod
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
@@ -131,25 +132,14 @@ class PolicyValue(ABC):
 class SharedPolicyValue(PolicyValue):
     """One body with a policy head and a value head, and one optimizer."""
 
-    def __init__(
-        self,
-        net: PolicyHead,
-        transform: ValueTransform,
-        optimizer: Optimizer,
-        recurrent: RecurrentLayout | None,
-    ) -> None:
-        super().__init__([net], transform, {"actor_critic": optimizer}, recurrent)
-        self._net = net
-        self._optimizer = optimizer
-
     @override
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        params, value = self._net.forward(obs)
+        params, value = self._nets[0].forward(obs)
         return params, value.squeeze(-1)
 
     @override
     def act(self, obs: Array) -> Output:
-        params, raw_value, *state = act_forward(self._net, obs, self.device)
+        params, raw_value, *state = act_forward(self._nets[0], obs, self.device)
         return Output(params, self._as_returns(raw_value), *state)
 
     @override
@@ -162,28 +152,13 @@ class SharedPolicyValue(PolicyValue):
 
     @override
     def step(self, policy_loss: Tensor, value_loss: Tensor) -> StepReport:
-        return self._optimizer.step(policy_loss + value_loss)
+        (optimizer,) = self._optimizers
+        return optimizer.step(policy_loss + value_loss)
 
 
 @final
 class SeparatePolicyValue(PolicyValue):
     """Two networks, each with its own optimizer and its own gradient clipping."""
-
-    def __init__(
-        self,
-        actor: PolicyHead,
-        critic: nn.Module,
-        transform: ValueTransform,
-        actor_optimizer: Optimizer,
-        critic_optimizer: Optimizer,
-        recurrent: RecurrentLayout | None,
-    ) -> None:
-        optimizers = {"actor": actor_optimizer, "critic": critic_optimizer}
-        super().__init__([actor, critic], transform, optimizers, recurrent)
-        self._actor = actor
-        self._critic = critic
-        self._actor_optimizer = actor_optimizer
-        self._critic_optimizer = critic_optimizer
 
     @override
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
@@ -191,27 +166,29 @@ class SeparatePolicyValue(PolicyValue):
 
     @override
     def act(self, obs: Array) -> Output:
-        params, *own = act_forward(self._actor, obs, self.device)
-        raw_value, *of_critic = act_forward(self._critic, obs, self.device)
+        params, *own = act_forward(self._nets[0], obs, self.device)
+        raw_value, *of_critic = act_forward(self._nets[1], obs, self.device)
         state = np.hstack([*own, *of_critic]) if own else None
         return Output(params, self._as_returns(raw_value), state)
 
     @override
     def policy(self, obs: Tensor) -> Tensor:
-        return self._actor.forward(obs)[0]
+        params: Tensor = self._nets[0].forward(obs)[0]
+        return params
 
     @override
     def raw_value(self, obs: Tensor) -> Tensor:
-        value: Tensor = self._critic.forward(obs)[0]
+        value: Tensor = self._nets[1].forward(obs)[0]
         return value.squeeze(-1)
 
     @override
     def step(self, policy_loss: Tensor, value_loss: Tensor) -> StepReport:
         """One step each, or none if one of the losses is not finite."""
-        actor_loss, actor_norm = self._actor_optimizer.backward(policy_loss)
-        critic_loss, critic_norm = self._critic_optimizer.backward(value_loss)
-        self._actor_optimizer.apply()
-        self._critic_optimizer.apply()
+        actor, critic = self._optimizers
+        actor_loss, actor_norm = actor.backward(policy_loss)
+        critic_loss, critic_norm = critic.backward(value_loss)
+        actor.apply()
+        critic.apply()
         return StepReport(actor_loss + critic_loss, (actor_norm**2 + critic_norm**2) ** 0.5)
 
 

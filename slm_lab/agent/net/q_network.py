@@ -148,16 +148,16 @@ class TwinQ:
 
     def q_values(self, obs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """Both nets' outputs for the actions that were taken, (B,) each."""
-        first, second = (self._of(net, obs, action) for net in self._nets)
+        given = None if self._discrete else action
+        values = (_value(net, obs, given) for net in self._nets)
+        first, second = (_gathered(q, action) if self._discrete else q for q in values)
         return first, second
 
     def q_and_next_value(
         self, obs: Tensor, action: Tensor, next_obs: Tensor, next_action: Tensor | None
     ) -> tuple[tuple[Tensor, Tensor], Tensor]:
-        """`q_values`, and min(Q_1, Q_2) of the next states without a gradient, in one batch.
-
-        So that batch normalisation sees both at once: section 3.2 of arXiv:1902.05605.
-        """
+        """`q_values`, and min(Q_1, Q_2) of the next states without a gradient, in one batch. So
+        that batch normalisation sees both at once: section 3.2 of arXiv:1902.05605."""
         both = torch.cat([obs, next_obs])
         actions = None if next_action is None else torch.cat([action, next_action])
         now: list[Tensor] = []
@@ -187,11 +187,6 @@ class TwinQ:
         assert self._targets is not None
         first, second = (_value(net, obs, action) for net in self._targets)
         return self.transform.decode(torch.min(first, second))
-
-    def _of(self, net: nn.Module, obs: Tensor, action: Tensor) -> Tensor:
-        if self._discrete:
-            return _gathered(_value(net, obs, None), action)
-        return _value(net, obs, action)
 
     def step(self, loss: Tensor) -> StepReport:
         """One gradient step; the targets may follow."""

@@ -33,11 +33,7 @@ class EmptyRNN(Empty, nn.RNN):
     """To be filled by `init_recurrent`."""
 
 
-CELLS: dict[str, Callable[..., nn.RNNBase]] = {
-    "GRU": EmptyGRU,
-    "LSTM": EmptyLSTM,
-    "RNN": EmptyRNN,
-}
+CELLS: dict[str, Callable[..., nn.RNNBase]] = {"GRU": EmptyGRU, "LSTM": EmptyLSTM, "RNN": EmptyRNN}
 
 
 @final
@@ -76,11 +72,8 @@ class RecurrentNet(nn.Module, ArrayNet):
 
     @override
     def forward(self, rows: Tensor) -> tuple[Tensor, ...]:
-        """(B, D + H + 1) to one (B, head_dim) per head.
-
-        While it learns with burn-in, B is a multiple of L: each L rows are a replayed sequence.
-        While it is exported it is `step`.
-        """
+        """(B, D + H + 1) to one (B, head_dim) per head. While it learns with burn-in, B is a
+        multiple of L: each L rows are a replayed sequence. While it is exported it is `step`."""
         if torch.compiler.is_exporting():
             return self.step(rows)
         x = self.body.features(rows[:, : self._obs_size])

@@ -54,11 +54,9 @@ class Body(NamedTuple):
 
 @final
 class TorchArcNet(nn.Module, ArrayNet):
-    """The layers of the arc, then one linear head per output.
-
-    Hidden layers at its end that form a multilayer perceptron run as an `MLPNet`. So an arc of
-    nothing else is as fast as that net, and equal to it.
-    """
+    """The layers of the arc, then one linear head per output. Hidden layers at its end that form a
+    multilayer perceptron run as an `MLPNet`. So an arc of nothing else is as fast as that net, and
+    equal to it."""
 
     def __init__(
         self,
@@ -92,10 +90,8 @@ class TorchArcNet(nn.Module, ArrayNet):
 
 
 def build_body(arc: ArcSpec, obs_shape: tuple[int, ...]) -> Body:
-    """The layers of `arc` for observations of `obs_shape`, not initialised.
-
-    Raises ArcError where torch refuses a layer, or if they do not end in vectors.
-    """
+    """The layers of `arc` for observations of `obs_shape`, not initialised. Raises ArcError where
+    torch refuses a layer, or if they do not end in vectors."""
     layers, hid_layers, activation = _split(arc.layers())
     modules, shape = _build(layers, obs_shape)
     if len(shape) != 1:
@@ -139,7 +135,7 @@ def _build(
                 raise ArcError(
                     f"{index}.{layer.name}",
                     f"torch refuses these arguments, or the shape {tuple(x.shape[1:])} that "
-                    f"arrives there: {_one_line(error)}",
+                    f"arrives there: {' '.join(str(error).split())}",
                 ) from error
             if not isinstance(y, Tensor) or y.dim() < 2 or len(y) != len(x) or _mixes(module, x, y):
                 raise ArcError(
@@ -189,17 +185,10 @@ def _first_activation(following: Iterable[tuple[nn.Module, Layer]]) -> str | Non
     return None
 
 
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
-
-
 def arc_problems(agent: AgentSpec, shape: tuple[int, ...], discrete: bool) -> list[Problem]:
     """torch's objections to the arcs of `agent`, for observations of `shape` as the agent sees
-    them.
-
-    `discrete` means that an action is a choice. Other actions stand beside the observation in
-    critics apart from the policy; the arcs of such critics are only tried when they are built.
-    """
+    them. `discrete` means that an action is a choice. Other actions stand beside the observation in
+    critics apart from the policy; the arcs of such critics are only tried when they are built."""
     found = {}
     for block, net, role in built_nets(agent):
         own = folded(net, role)

@@ -37,10 +37,8 @@ class ValueTransform(nn.Module):
 
     @torch.no_grad()
     def update(self, returns: Tensor, group: ProcessGroup) -> None:
-        """Adds the returns of all peers to the running moments (Chan, Golub & LeVeque, 1983).
-
-        It computes in float64, as small batches move moments over many samples by little.
-        """
+        """Adds the returns of all peers to the running moments (Chan, Golub & LeVeque, 1983). It
+        computes in float64, as small batches move moments over many samples by little."""
         if not self._normalize:
             return
         returns = group.all_gather_samples(returns.flatten())

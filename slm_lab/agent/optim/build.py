@@ -20,10 +20,7 @@ IMPLEMENTATION_ARGS = ("foreach", "fused")
 def build_optimizer(
     spec: NetSpec, flat: FlatParameters, bounds: tuple[float, float] | None = None
 ) -> Optimizer:
-    """The optimizer of a net spec that is resolved for one role.
-
-    `bounds` limit every parameter.
-    """
+    """The optimizer of a net spec that is resolved for one role. `bounds` limit every parameter."""
     args = dict(spec.optim_spec.args)
     lr = float(args.pop("lr"))
     schedule = spec.lr_scheduler_spec

@@ -32,11 +32,9 @@ not one, so that workers that merge each keep their own."""
 
 
 class FlatParameters:
-    """Owns the storage behind the parameters, gradients and float buffers of one network.
-
-    `vector` and `grad` are (P,) float32, `statistics` is (S,) float32, in the order in which the
-    module lists its parameters and buffers.
-    """
+    """Owns the storage behind the parameters, gradients and float buffers of one network. `vector`
+    and `grad` are (P,) float32, `statistics` is (S,) float32, in the order in which the module
+    lists its parameters and buffers."""
 
     def __init__(self, module: nn.Module) -> None:
         self._parameters = list(module.named_parameters())
@@ -72,11 +70,9 @@ class FlatParameters:
         return [p for _, p in self._parameters]
 
     def rebind(self, vector: Tensor, statistics: Tensor) -> None:
-        """Moves the network to other storage (shared memory, say), and to the values there.
-
-        The values in `vector` (P,) and `statistics` (S,) become the network's. Gradients get fresh
-        storage, because no gradient survives a move between processes.
-        """
+        """Moves the network to other storage (shared memory, say), and to the values there. The
+        values in `vector` (P,) and `statistics` (S,) become the network's. Gradients get fresh
+        storage, because no gradient survives a move between processes."""
         if vector.shape != self.vector.shape or statistics.shape != self.statistics.shape:
             raise ValueError(
                 f"cannot bind {tuple(self.vector.shape)} parameters and "
@@ -122,10 +118,8 @@ class FlatParameters:
 
     @torch.no_grad()
     def load_state_dict(self, state: StateDict) -> None:
-        """Copies saved values in place, so that sharing and views stay as they are.
-
-        Raises CheckpointError when the saved network had another architecture.
-        """
+        """Copies saved values in place, so that sharing and views stay as they are. Raises
+        CheckpointError when the saved network had another architecture."""
         saved = [[name, list(shape)] for name, shape in state["layout"]]
         if saved != self._layout():
             raise CheckpointError(

@@ -1,7 +1,6 @@
 """Learning rates that change over a run."""
 
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,36 +8,24 @@ import torch
 from typing_extensions import override
 
 
-class LearningRate(ABC):
-    """The learning rate as a function of the trial's frame clock. Stateless but for its value."""
-
-    value: float
-    """The rate now."""
-
-    @abstractmethod
-    def set_frame(self, frame: int) -> None:
-        """Moves the schedule to `frame`; called once before each training event."""
-
-
-class ConstantRate(LearningRate):
-    """The same learning rate throughout."""
+class LearningRate:
+    """A constant learning rate; in subclasses a function of the trial's frame clock. Stateless but
+    for its value."""
 
     def __init__(self, lr: float) -> None:
         self.value = lr
+        """The rate now."""
 
-    @override
     def set_frame(self, frame: int) -> None:
-        """Changes nothing."""
+        """Moves the schedule to `frame`; called once before each training event."""
 
 
 class LinearRate(LearningRate):
     """From `lr` down to `min_factor · lr` at `frame` frames, then constant."""
 
     def __init__(self, lr: float, frame: float, min_factor: float = 0.0) -> None:
-        self.value = lr
-        self._lr = lr
-        self._last_frame = frame
-        self._min_factor = min_factor
+        super().__init__(lr)
+        self._lr, self._last_frame, self._min_factor = lr, frame, min_factor
 
     @override
     def set_frame(self, frame: int) -> None:
@@ -48,17 +35,15 @@ class LinearRate(LearningRate):
 
 
 class TorchRate(LearningRate):
-    """Any scheduler of torch.optim.lr_scheduler, with frames for its epochs.
-
-    It drives the learning rate of a dummy optimizer, so that one implementation serves every update
-    rule. Torch computes the rate at any epoch, so nothing has to be counted.
-    """
+    """Any scheduler of torch.optim.lr_scheduler, with frames for its epochs. It drives the learning
+    rate of a dummy optimizer, so that one implementation serves every update rule. Torch computes
+    the rate at any epoch, so nothing has to be counted."""
 
     def __init__(self, lr: float, name: str, args: Mapping[str, Any]) -> None:
         self._stand_in = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=lr)
         self._scheduler = getattr(torch.optim.lr_scheduler, name)(self._stand_in, **args)
         self._last = int(getattr(self._scheduler, "total_steps", 0)) - 1  # of OneCycleLR
-        self.value = self._current()
+        super().__init__(self._current())
 
     @override
     def set_frame(self, frame: int) -> None:
@@ -76,7 +61,7 @@ class TorchRate(LearningRate):
 def build_learning_rate(lr: float, name: str | None, args: Mapping[str, Any]) -> LearningRate:
     """The schedule a spec names; None is a constant rate."""
     if name is None:
-        return ConstantRate(lr)
+        return LearningRate(lr)
     if name in ("LinearToZero", "LinearToMin"):
         return LinearRate(lr, **args)
     return TorchRate(lr, name, args)

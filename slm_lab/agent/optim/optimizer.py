@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol, final
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,8 +15,9 @@ from slm_lab.core.errors import NonFiniteLossError
 from slm_lab.core.types import StateDict
 
 
-class GradientSync(Protocol):
-    """What a parallel mode does around each step of one optimizer."""
+class GradientSync:
+    """What a parallel mode does around each step of one optimizer. By default nothing, as in
+    independent training."""
 
     def begin(self) -> None:
         """Before a training event."""
@@ -26,27 +27,10 @@ class GradientSync(Protocol):
 
     def stepped(self, flat: FlatParameters) -> tuple[Tensor, Tensor]:
         """The vector (P,) that the step changes, and the clipped gradient that it takes."""
-
-    def after_step(self, flat: FlatParameters) -> None:
-        """After the step: `flat.vector` may be replaced in place."""
-
-
-@final
-class NoSync:
-    """Independent training: nothing is exchanged."""
-
-    def begin(self) -> None:
-        """Does nothing."""
-
-    def before_step(self, flat: FlatParameters) -> None:
-        """Does nothing."""
-
-    def stepped(self, flat: FlatParameters) -> tuple[Tensor, Tensor]:
-        """The network's own vector and gradient."""
         return flat.vector, flat.grad
 
     def after_step(self, flat: FlatParameters) -> None:
-        """Does nothing."""
+        """After the step: `flat.vector` may be replaced in place."""
 
 
 class StepReport(NamedTuple):
@@ -73,14 +57,12 @@ class Optimizer:
         self._rule = rule
         self._clip_grad_val = clip_grad_val
         self._bounds = bounds
-        self._sync: GradientSync = NoSync()
+        self._sync = GradientSync()
         self._norm = 0.0
 
     def join(self, sync: GradientSync, state: Mapping[str, Tensor] | None = None) -> None:
-        """Steps go through `sync` from now on; `state` is shared state to continue with.
-
-        Raises TypeError for a rule whose state cannot be shared.
-        """
+        """Steps go through `sync` from now on; `state` is shared state to continue with. Raises
+        TypeError for a rule whose state cannot be shared."""
         if state is not None:
             self._shareable_rule().bind(state)
         self._sync = sync
@@ -157,9 +139,7 @@ class Optimizer:
     @torch.no_grad()
     def load_state_dict(self, state: StateDict) -> None:
         """Restores all of it in place, but for moments that are None: those are saved elsewhere.
-
-        Raises CheckpointError for the moments of another update rule.
-        """
+        Raises CheckpointError for the moments of another update rule."""
         self.flat.load_state_dict(state["flat"])
         if state["rule"] is not None:
             self._rule.load_state_dict(state["rule"])

@@ -12,11 +12,9 @@ from slm_lab.core.types import FloatArray
 
 
 class ProcessGroup(ABC):
-    """W ranks with different data. All of them make the same calls in the same order.
-
-    A call returns the same on all of them, to the last bit. It waits for the other ranks for a
-    bounded time, and raises PeerLostError if one does not arrive.
-    """
+    """W ranks with different data. All of them make the same calls in the same order. A call
+    returns the same on all of them, to the last bit. It waits for the other ranks for a bounded
+    time, and raises PeerLostError if one does not arrive."""
 
     rank: int
     """Of this process, from 0 to W − 1."""

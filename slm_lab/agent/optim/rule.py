@@ -74,11 +74,9 @@ class TensorStateRule(UpdateRule):
 
 
 class Adam(TensorStateRule):
-    """Adam (arXiv:1412.6980, algorithm 1), or AdamW (arXiv:1711.05101) with `decoupled`.
-
-    Calls the kernel behind `torch.optim.Adam(fused=True)` on the flat vector: bit for bit the same
-    numbers, without the per-call bookkeeping.
-    """
+    """Adam (arXiv:1412.6980, algorithm 1), or AdamW (arXiv:1711.05101) with `decoupled`. Calls the
+    kernel behind `torch.optim.Adam(fused=True)` on the flat vector: bit for bit the same numbers,
+    without the per-call bookkeeping."""
 
     def __init__(
         self,
@@ -90,12 +88,15 @@ class Adam(TensorStateRule):
         maximize: bool = False,
         decoupled: bool = False,
     ) -> None:
-        self._beta1, self._beta2 = betas
-        self._eps = eps
-        self._weight_decay = weight_decay
-        self._amsgrad = amsgrad
-        self._maximize = maximize
         self._kernel = torch._fused_adamw_ if decoupled else torch._fused_adam_
+        self._options: dict[str, Any] = {
+            "beta1": betas[0],
+            "beta2": betas[1],
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "amsgrad": amsgrad,
+            "maximize": maximize,
+        }
         names = ["exp_avg", "exp_avg_sq", *(["max_exp_avg_sq"] if amsgrad else [])]
         self.state = {name: torch.zeros_like(flat.vector) for name in names}
         self.state["step"] = torch.zeros((), device=flat.vector.device)
@@ -105,21 +106,9 @@ class Adam(TensorStateRule):
         """θ ← θ − lr · m̂ / (√v̂ + ε)."""
         state = self.state
         state["step"].add_(1)
-        self._kernel(
-            [vector],
-            [grad],
-            [state["exp_avg"]],
-            [state["exp_avg_sq"]],
-            [state["max_exp_avg_sq"]] if self._amsgrad else [],
-            [state["step"]],
-            lr=lr,
-            beta1=self._beta1,
-            beta2=self._beta2,
-            weight_decay=self._weight_decay,
-            eps=self._eps,
-            amsgrad=self._amsgrad,
-            maximize=self._maximize,
-        )
+        greatest = [state["max_exp_avg_sq"]] if "max_exp_avg_sq" in state else []
+        moments = [state["exp_avg"]], [state["exp_avg_sq"]], greatest
+        self._kernel([vector], [grad], *moments, [state["step"]], lr=lr, **self._options)
 
 
 class RMSprop(TensorStateRule):
@@ -173,10 +162,8 @@ class RMSprop(TensorStateRule):
 
 
 class TorchRule(UpdateRule):
-    """Any other torch.optim optimizer, given the flat vector or the views that need shapes.
-
-    It only steps the network that it was made for.
-    """
+    """Any other torch.optim optimizer, given the flat vector or the views that need shapes. It only
+    steps the network that it was made for."""
 
     def __init__(
         self, flat: FlatParameters, optimizer: type[torch.optim.Optimizer], **args: Any

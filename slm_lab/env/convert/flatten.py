@@ -44,10 +44,8 @@ class FlatObservation(gymnasium.ObservationWrapper[Array, Any, Any]):
 
 
 def flatten(parts: Space[Any], observation: Any) -> Array:
-    """`gymnasium.spaces.flatten` of one observation, as a float32 vector (D,).
-
-    Gymnasium's keeps bytes if all parts are bytes. Nets treat bytes as images.
-    """
+    """`gymnasium.spaces.flatten` of one observation, as a float32 vector (D,). Gymnasium's keeps
+    bytes if all parts are bytes. Nets treat bytes as images."""
     return np.asarray(spaces.flatten(parts, observation), np.float32)
 
 

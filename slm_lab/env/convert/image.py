@@ -18,11 +18,9 @@ def is_image(space: Space[Any]) -> bool:
 
 
 def channels_are_last(shape: tuple[int, ...]) -> bool:
-    """Whether an image of this shape is (H, W, C), not (C, H, W).
-
-    If only two adjacent axes are equal, they are height and width. Otherwise the shorter one of the
-    first and last axis has the channels; of equal ones the last.
-    """
+    """Whether an image of this shape is (H, W, C), not (C, H, W). If only two adjacent axes are
+    equal, they are height and width. Otherwise the shorter one of the first and last axis has the
+    channels; of equal ones the last."""
     first, middle, last = shape
     if (first == middle) != (middle == last):
         return first == middle
@@ -31,10 +29,8 @@ def channels_are_last(shape: tuple[int, ...]) -> bool:
 
 class ImageConverter:
     """Images of any layout → (C, H, W) uint8; the frames of a stack become channels.
-
     `channels_are_last` finds the channels of a single image; in a stack they are last. `size` is
-    (width, height) in pixels. Each pixel of the result is the mean of the pixels that it covers.
-    """
+    (width, height) in pixels. Each pixel of the result is the mean of the pixels that it covers."""
 
     def __init__(self, raw_space: spaces.Box, size: tuple[int, ...] | None) -> None:
         shape = raw_space.shape

@@ -1,22 +1,20 @@
-"""Running normalisation of observations and rewards."""
+"""Running statistics, and the normalisation of observations by them."""
 
 from typing import Any
 
 import numpy as np
 from gymnasium import Space, spaces
 
-from slm_lab.core.types import Array, FloatArray, StateDict
+from slm_lab.core.types import Array, FloatArray
 
 EPSILON = 1e-8
 """Added to a variance before its square root."""
 
 
 class RunningStatistics:
-    """Count, mean and M2 (sum of squared deviations) of the vectors seen so far.
-
-    They are views into the caller's flat float64 vector [count, mean (D), M2 (D)], which processes
-    can share or merge. M2 replaces the variance, because sums merge exactly. There is no cache.
-    """
+    """Count, mean and M2 (sum of squared deviations) of the vectors seen so far. They are views
+    into the caller's flat float64 vector [count, mean (D), M2 (D)], which processes can share or
+    merge. M2 replaces the variance, because sums merge exactly. There is no cache."""
 
     def __init__(self, vector: FloatArray, size: int) -> None:
         assert vector.shape == (self.length(size),)
@@ -106,38 +104,3 @@ class ObservationNormalizer:
             np.minimum(flat, self.clip, out=flat)
             np.maximum(flat, -self.clip, out=flat)
         return flat.astype(np.float32).reshape(obs.shape)
-
-
-class RewardNormalizer:
-    """r / sqrt(Var[G] + ε) with G the discounted return so far, G_t = γ G_{t−1} + r_t.
-
-    The statistics count G before it is reset at the end of an episode, so the last reward belongs
-    to its episode. Rewards are not centred, because their sign matters.
-    """
-
-    def __init__(self, statistics: RunningStatistics, gamma: float, num_envs: int) -> None:
-        self._statistics = statistics
-        self._gamma = gamma
-        self._discounted_return = np.zeros(num_envs)
-
-    def update(self, reward: FloatArray) -> None:
-        """Adds the discounted returns after the rewards (N,) to the statistics."""
-        self._discounted_return *= self._gamma
-        self._discounted_return += reward
-        self._statistics.update(self._discounted_return[:, None])
-
-    def normalize(self, reward: FloatArray) -> FloatArray:
-        """Normalised rewards of any shape."""
-        return np.asarray(reward / self._statistics.deviation())
-
-    def end_episodes(self, index: Array | slice) -> None:
-        """Resets the discounted returns of these environments."""
-        self._discounted_return[index] = 0.0
-
-    def state_dict(self) -> StateDict:
-        """The discounted returns; the owner of the statistics' vector saves them."""
-        return {"discounted_return": self._discounted_return.copy()}
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """Restores `state_dict`."""
-        self._discounted_return[...] = state["discounted_return"]

@@ -73,12 +73,15 @@ class ObservationConverter:
         return one_hot
 
     def _arranged(self, box: spaces.Box) -> spaces.Box:
-        """The box with the axes that nets expect."""
+        """The box with the axes that nets expect: channels first, no matrices, no numbers."""
         self.channels_last = len(box.shape) == 3 and channels_are_last(box.shape)
-        if not self.channels_last:
-            return _no_matrix(box)
+        if self.channels_last:
+            low, high = (np.moveaxis(bound, -1, 0) for bound in (box.low, box.high))
+        elif len(box.shape) in (0, 2):
+            low, high = box.low.ravel(), box.high.ravel()
+        else:
+            return box
         assert box.dtype is not None
-        low, high = (np.moveaxis(bound, -1, 0) for bound in (box.low, box.high))
         return spaces.Box(low, high, dtype=box.dtype.type)
 
 
@@ -87,14 +90,6 @@ def _discrete_parts(space: spaces.Discrete | spaces.MultiDiscrete) -> tuple[Arra
     if isinstance(space, spaces.Discrete):
         return np.array([space.start], np.int64), np.array([space.n], np.int64)
     return space.start.ravel().astype(np.int64), space.nvec.ravel().astype(np.int64)
-
-
-def _no_matrix(box: spaces.Box) -> spaces.Box:
-    """The box as a vector, if it is a matrix or a number."""
-    if len(box.shape) not in (0, 2):
-        return box
-    assert box.dtype is not None
-    return spaces.Box(box.low.ravel(), box.high.ravel(), dtype=box.dtype.type)
 
 
 def float32_box(box: spaces.Box) -> spaces.Box:

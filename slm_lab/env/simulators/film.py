@@ -46,17 +46,11 @@ class Film(ABC):
 
 class Filmed(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Sends every episode to `film`: a frame before its first step, and one after each step.
-
     Episodes without a step are omitted. `fps` overrides the environment's metadata. A step raises
-    as `drawn` if the environment `name` cannot be drawn.
-    """
+    as `drawn` if the environment `name` cannot be drawn."""
 
     def __init__(
-        self,
-        env: gymnasium.Env[Any, Any],
-        name: str,
-        film: Film,
-        fps: float | None = None,
+        self, env: gymnasium.Env[Any, Any], name: str, film: Film, fps: float | None = None
     ) -> None:
         super().__init__(env)
         self._name = name
@@ -139,11 +133,9 @@ def fix_of_mujoco(error: BaseException) -> str:
 
 @contextmanager
 def headless() -> Iterator[None]:
-    """The context for environments that draw images, from their construction to `close`.
-
-    Without a display, MuJoCo draws with EGL, and SDL uses no screen. The user's settings have
-    priority. GLFW's warnings are ignored.
-    """
+    """The context for environments that draw images, from their construction to `close`. Without a
+    display, MuJoCo draws with EGL, and SDL uses no screen. The user's settings have priority.
+    GLFW's warnings are ignored."""
     wanted = {} if why_no_display() is None else {"MUJOCO_GL": "egl", "SDL_VIDEODRIVER": "dummy"}
     ours = {name: value for name, value in wanted.items() if name not in os.environ}
     os.environ.update(ours)

@@ -160,7 +160,7 @@ class AsyncEnvs(SameStepEnvs):
     def __init__(self, workers: Workers, seed: int) -> None:
         super().__init__(workers, seed)
         self._workers = workers
-        self.exact_state = workers.has_exact_state()
+        self.exact_state = all(workers.call("lab_has_exact_state"))
 
     @override
     def _seeds(self, seed: int | Sequence[int]) -> list[int]:
@@ -168,12 +168,12 @@ class AsyncEnvs(SameStepEnvs):
 
     @override
     def state_dict(self) -> StateDict:
-        return {"envs": self._workers.save_states()}
+        return {"envs": list(self._workers.call("lab_save_state"))}
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
         self._seed = None  # the saved generators replace the seeds
-        self._workers.load_states(state["envs"])
+        self._workers.call("lab_load_state", state["envs"])
 
 
 def _final_rows(final_obs: Array, index: IntArray) -> Array:

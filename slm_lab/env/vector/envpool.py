@@ -17,7 +17,7 @@ from typing_extensions import override
 from slm_lab.core.errors import MissingExtraError, Problem, SpecError
 from slm_lab.core.registry import import_failure
 from slm_lab.core.types import Array, BoolArray, IntArray, StateDict
-from slm_lab.env.lookup import known_warnings_ignored, pip_command, require
+from slm_lab.env.lookup import is_of, known_warnings_ignored, pip_command, require
 from slm_lab.env.simulators.atari import AtariKeys, atari_keys, is_atari, variant_problems
 from slm_lab.env.vector.raw import RawEnvs, RawStep, check_actions, env_seeds
 from slm_lab.spec.schema.env import EnvSpec
@@ -52,13 +52,12 @@ def is_pooled(spec: EnvSpec) -> bool:
 
 
 def pool_problems(spec: EnvSpec, entry: GymnasiumSpec, accepted: set[str] | None) -> list[Problem]:
-    """The problems of `spec` with envpool.
-
-    `accepted` are the arguments of the single environment; None: any. Raises MissingExtraError if
-    envpool does not import, and SpecError for keys that no game has.
-    """
+    """The problems of `spec` with envpool. `accepted` are the arguments of the single environment;
+    None: any. Raises MissingExtraError if envpool does not import, and SpecError for keys that no
+    game has."""
     task = task_of(entry)
-    if not (is_atari(entry) or _is_compared(entry)) or task not in _envpool().list_all_envs():
+    compared = is_atari(entry) or (is_of(entry, COMPARED) and not entry.additional_wrappers)
+    if not compared or task not in _envpool().list_all_envs():
         message = f'envpool has no {entry.id}; use "gymnasium"'
         return [Problem("env.backend", message, "envpool")]
     if is_atari(entry):
@@ -89,16 +88,11 @@ def make_pooled_game(keys: AtariKeys, entry: GymnasiumSpec, num_envs: int, seed:
 
 
 def make_pooled(
-    spec: EnvSpec,
-    entry: GymnasiumSpec,
-    make_one: Callable[[], gymnasium.Env[Any, Any]],
-    seed: int,
+    spec: EnvSpec, entry: GymnasiumSpec, make_one: Callable[[], gymnasium.Env[Any, Any]], seed: int
 ) -> RawEnvs:
-    """The environments of `spec`, with the spaces of the environment of `make_one`.
-
-    envpool's bounds differ, and are invalid for Box2D. Raises SpecError if its spaces differ in
-    kind or shape.
-    """
+    """The environments of `spec`, with the spaces of the environment of `make_one`. envpool's
+    bounds differ, and are invalid for Box2D. Raises SpecError if its spaces differ in kind or
+    shape."""
     single = make_one()
     single.close()
     limit = entry.max_episode_steps if spec.max_t is None else spec.max_t
@@ -221,13 +215,6 @@ def _envpool() -> Any:
         why = f"envpool does not import: {import_failure(error)}"
         raise MissingExtraError(f"{why}; run: {pip_command('envpool')}") from error
     return envpool
-
-
-def _is_compared(entry: GymnasiumSpec) -> bool:
-    """Whether it is one of Gymnasium's environments, without additional wrappers."""
-    target = entry.entry_point
-    own = isinstance(target, str) and target.startswith(COMPARED)
-    return own and not entry.additional_wrappers
 
 
 def _game_problems(keys: AtariKeys) -> Iterator[Problem]:

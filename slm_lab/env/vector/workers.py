@@ -122,11 +122,9 @@ class Workers(AsyncVectorEnv):
         check_spaces()
 
     def _unblock_signals(self) -> None:
-        """Restores the signal mask once all workers are registered.
-
-        Before that, Ctrl-C would leave an unregistered worker. The workers inherit the mask and
-        remove it when they are ready for signals.
-        """
+        """Restores the signal mask once all workers are registered. Before that, Ctrl-C would leave
+        an unregistered worker. The workers inherit the mask and remove it when they are ready for
+        signals."""
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
 
     @contextmanager
@@ -180,18 +178,6 @@ class Workers(AsyncVectorEnv):
             f"the worker process of environment {index} died with exit code {code}"
             for index, code in dead
         )
-
-    def has_exact_state(self) -> bool:
-        """Whether every worker can save its environment exactly."""
-        return all(self.call("lab_has_exact_state"))
-
-    def save_states(self) -> list[StateDict]:
-        """One state per environment."""
-        return list(self.call("lab_save_state"))
-
-    def load_states(self, states: list[StateDict]) -> None:
-        """Restores the states of `save_states`."""
-        self.call("lab_load_state", states)
 
     @override
     def _raise_if_errors(self, successes: Iterable[bool]) -> None:

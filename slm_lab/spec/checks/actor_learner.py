@@ -1,10 +1,10 @@
 """Checks specs with `distributed: "actor_learner"`: several actors and one learner."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from slm_lab.core.errors import Problem
 from slm_lab.core.registry import MEMORIES
-from slm_lab.spec.blocks import Blocks
+from slm_lab.spec.blocks import Blocks, findings
 from slm_lab.spec.schema.algorithm import (
     ActorCriticSpec,
     AlgorithmSpec,
@@ -15,6 +15,7 @@ from slm_lab.spec.schema.algorithm import (
     RandomSpec,
     ReplayLearningSpec,
 )
+from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.memory import MemorySpec, OnPolicyBatchReplaySpec, ReplaySpec
 from slm_lab.spec.schema.meta import MetaSpec
 from slm_lab.spec.schema.net import RecurrentNetSpec
@@ -23,20 +24,17 @@ from slm_lab.spec.unrolls import frames_of_event, steps_of_unroll
 MODE = 'distributed "actor_learner"'
 
 
-def actor_learner_problems(blocks: Blocks) -> list[Problem]:
+def actor_learner_problems(
+    algorithm: AlgorithmSpec, meta: MetaSpec, blocks: Blocks
+) -> Iterable[Problem]:
     """All contradictions with the mode, in the order of the file."""
-    meta, algorithm = blocks.meta, blocks.algorithm
-    if meta is None or not meta.mode.has_learner or algorithm is None:
+    if not meta.mode.has_learner:
         return []
-    refused = list(_algorithm(algorithm))
-    if refused:
-        return refused
-    return [problem for check in CHECKS for problem in check(blocks, algorithm, meta)]
+    return _refused(algorithm) or findings(CHECKS, blocks)
 
 
-def _algorithm(algorithm: AlgorithmSpec) -> Iterator[Problem]:
+def _refused(algorithm: AlgorithmSpec) -> list[Problem]:
     """Rejects algorithms that do not learn from unrolls of a fixed length."""
-    name = algorithm.name
     message = ""
     if isinstance(algorithm, ImitatingSpec):
         twin = "PPO" if isinstance(algorithm, PPOSpec) else "ActorCritic"
@@ -52,14 +50,10 @@ def _algorithm(algorithm: AlgorithmSpec) -> Iterator[Problem]:
             f"{type(algorithm).__name__}, is none of PPOSpec, OnPolicyLearningSpec and "
             "ReplayLearningSpec; derive it from one of them, or set distributed to false"
         )
-    if message:
-        yield Problem("agent.algorithm.name", message, name)
+    return [Problem("agent.algorithm.name", message, algorithm.name)] if message else []
 
 
-def _minibatch(blocks: Blocks, algorithm: AlgorithmSpec, meta: MetaSpec) -> Iterator[Problem]:
-    env = blocks.env
-    if not isinstance(algorithm, PPOSpec) or env is None:
-        return
+def _minibatch(algorithm: PPOSpec, env: EnvSpec, meta: MetaSpec) -> Iterator[Problem]:
     frames, queue = frames_of_event(algorithm, env.num_envs, meta), meta.actor_learner.learn_queue
     if algorithm.minibatch_size > frames:
         length = steps_of_unroll(algorithm, meta)
@@ -70,29 +64,24 @@ def _minibatch(blocks: Blocks, algorithm: AlgorithmSpec, meta: MetaSpec) -> Iter
         yield Problem("agent.algorithm.minibatch_size", message, algorithm.minibatch_size)
 
 
-def _memory(blocks: Blocks, algorithm: AlgorithmSpec, meta: MetaSpec) -> Iterator[Problem]:
-    memory = blocks.memory
+def _memory(algorithm: AlgorithmSpec, memory: MemorySpec) -> Iterator[Problem]:
     replays = isinstance(algorithm, ReplayLearningSpec)
     model = ReplaySpec if replays else OnPolicyBatchReplaySpec
-    if memory is None or isinstance(memory, model) or not algorithm.learns_from(type(memory)):
+    if isinstance(memory, model) or not algorithm.learns_from(type(memory)):
         return
-    fitting = ", ".join(name for name in MEMORIES.names() if _has_keys_of(model, name))
     steps = "" if replays else ", where training_frequency counts steps"
     message = (
         f"cannot be filled by the actors of {MODE}, which send unrolls of a fixed length; "
-        f"use {fitting}{steps}"
+        f"use {', '.join(MEMORIES.models(model))}{steps}"
     )
     yield Problem("agent.memory.name", message, memory.name)
 
 
-def _has_keys_of(model: type[MemorySpec], name: str) -> bool:
-    entry = MEMORIES.get(name)
-    return entry is not None and entry.params is not None and issubclass(entry.params, model)
-
-
-def _replayed_steps(blocks: Blocks, algorithm: AlgorithmSpec, meta: MetaSpec) -> Iterator[Problem]:
+def _replayed_steps(
+    algorithm: AlgorithmSpec, memory: ReplaySpec, meta: MetaSpec, blocks: Blocks
+) -> Iterator[Problem]:
     """Steps that are replayed together must come in one unroll, as other actors' lie between."""
-    if not isinstance(blocks.memory, ReplaySpec) or meta.max_session == 1:
+    if meta.max_session == 1:
         return
     needed = {}
     if isinstance(blocks.net, RecurrentNetSpec):
@@ -110,7 +99,7 @@ def _replayed_steps(blocks: Blocks, algorithm: AlgorithmSpec, meta: MetaSpec) ->
             yield Problem("meta.actor_learner.unroll_length", message, given)
 
 
-def _correction(blocks: Blocks, algorithm: AlgorithmSpec, meta: MetaSpec) -> Iterator[Problem]:
+def _correction(algorithm: AlgorithmSpec, meta: MetaSpec) -> Iterator[Problem]:
     name = meta.actor_learner.correction.name
     if name != "none" and not isinstance(algorithm, PPOSpec | ActorCriticSpec):
         message = (
@@ -120,9 +109,9 @@ def _correction(blocks: Blocks, algorithm: AlgorithmSpec, meta: MetaSpec) -> Ite
         yield Problem("meta.actor_learner.correction", message, name)
 
 
-def _inference(blocks: Blocks, algorithm: AlgorithmSpec, meta: MetaSpec) -> Iterator[Problem]:
+def _inference(meta: MetaSpec, blocks: Blocks) -> Iterator[Problem]:
     settings = meta.actor_learner
-    nets = [net for net in (blocks.net, blocks.critic_net) if isinstance(net, RecurrentNetSpec)]
+    nets = [net for net in blocks.nets.values() if isinstance(net, RecurrentNetSpec)]
     if settings.inference == "learner" and not settings.serial and nets:
         message = (
             f"computes actions from observations alone, and the state of a {nets[0].type} stays "
@@ -131,7 +120,7 @@ def _inference(blocks: Blocks, algorithm: AlgorithmSpec, meta: MetaSpec) -> Iter
         yield Problem("meta.actor_learner.inference", message, settings.inference)
 
 
-def _cluster(blocks: Blocks, algorithm: AlgorithmSpec, meta: MetaSpec) -> Iterator[Problem]:
+def _cluster(meta: MetaSpec) -> Iterator[Problem]:
     """Rejects settings that need all actors on one machine."""
     settings, path = meta.actor_learner, "meta.actor_learner"
     if meta.cluster is None:

@@ -4,13 +4,13 @@ The other modules of this package hold the checks of one subject: `nets`, `recur
 `actor_learner` and `size`.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from slm_lab.core.errors import Problem
 from slm_lab.core.registry import MEMORIES
-from slm_lab.spec.blocks import Blocks
+from slm_lab.spec.blocks import Blocks, Check, findings
 from slm_lab.spec.checks.actor_learner import actor_learner_problems
 from slm_lab.spec.checks.nets import NET_CHECKS, batch_norm_problems
 from slm_lab.spec.checks.recurrent import recurrent_problems
@@ -26,7 +26,9 @@ from slm_lab.spec.schema.algorithm import (
     EntropyRegularisedSpec,
     PPOSpec,
 )
+from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.memory import MemorySpec, OnPolicySpec, ReplaySpec
+from slm_lab.spec.schema.meta import MetaSpec
 
 Space: TypeAlias = Literal["discrete", "box", "multi_discrete", "multi_binary"]
 
@@ -40,16 +42,14 @@ PDTYPES_OF_SPACE: dict[Space, frozenset[str]] = {
 
 def cross_check(blocks: Blocks) -> list[Problem]:
     """All contradictions between blocks, in the order of the file."""
-    return [problem for check in CHECKS for problem in check(blocks)]
+    return list(findings(CHECKS, blocks))
 
 
 def action_space_problems(
     algorithm: AlgorithmSpec, space: Space, has_low: bool = True, has_high: bool = True
 ) -> list[Problem]:
-    """Problems of the algorithm with an action space, once the space is known.
-
-    `has_low` and `has_high`: whether a Box is bounded below and above in every component.
-    """
+    """Problems of the algorithm with an action space, once the space is known. `has_low` and
+    `has_high`: whether a Box is bounded below and above in every component."""
     pdtype, policy, able = algorithm.action_pdtype, algorithm.action_policy, algorithm.PDTYPES
     fitting = PDTYPES_OF_SPACE[space] if able is None else PDTYPES_OF_SPACE[space] & able
     in_words = f"a {space.replace('_', '-')} action space"
@@ -78,26 +78,25 @@ def _of_discrete_actions(algorithm: AlgorithmSpec, space: Space) -> Iterator[Pro
         )
 
 
-def _missing_bounds(algorithm: AlgorithmSpec, has_low: bool, has_high: bool) -> list[Problem]:
+def _missing_bounds(algorithm: AlgorithmSpec, has_low: bool, has_high: bool) -> Iterator[Problem]:
     """Rejects settings that need action bounds if the environment has none."""
-    problems = []
-    if algorithm.NEEDS_BOUNDS and not (has_low and has_high):
+    pdtype, policy, has_both = (
+        algorithm.action_pdtype,
+        algorithm.action_policy,
+        has_low and has_high,
+    )
+    if algorithm.NEEDS_BOUNDS and not has_both:
         message = f"{algorithm.name} needs bounded actions, but the environment's have no bounds"
-        problems.append(Problem("agent.algorithm.name", message, algorithm.name))
-    pdtype, policy = algorithm.action_pdtype, algorithm.action_policy
+        yield Problem("agent.algorithm.name", message, algorithm.name)
     if (pdtype in ("Beta", "LogNormal") and not has_low) or (pdtype == "Beta" and not has_high):
         message = "needs bounds that the environment's actions do not have; use Normal"
-        problems.append(Problem("agent.algorithm.action_pdtype", message, pdtype))
-    if policy == "random" and not (has_low and has_high):
+        yield Problem("agent.algorithm.action_pdtype", message, pdtype)
+    if policy == "random" and not has_both:
         message = "samples between bounds, but the environment's actions have none; use default"
-        problems.append(Problem("agent.algorithm.action_policy", message, policy))
-    return problems
+        yield Problem("agent.algorithm.action_policy", message, policy)
 
 
-def _actions_fit(blocks: Blocks) -> Iterator[Problem]:
-    algorithm = blocks.algorithm
-    if algorithm is None:
-        return
+def _actions_fit(algorithm: AlgorithmSpec) -> Iterator[Problem]:
     pdtype, policy = algorithm.action_pdtype, algorithm.action_policy
     if algorithm.PDTYPES is not None and pdtype not in algorithm.PDTYPES:
         message = f"{algorithm.name} cannot use it; {_usable_pdtypes(algorithm.PDTYPES, pdtype)}"
@@ -129,12 +128,12 @@ def _usable_pdtypes(able: frozenset[str], given: str) -> str:
     return f"use default, or {'; '.join(listed)}"
 
 
-def _rollout_holds_a_minibatch(blocks: Blocks) -> Iterator[Problem]:
-    algorithm, env, meta = blocks.algorithm, blocks.env, blocks.meta
+def _rollout_holds_a_minibatch(
+    algorithm: PPOSpec, env: EnvSpec, blocks: Blocks
+) -> Iterator[Problem]:
+    meta = blocks.meta
     if "meta" in blocks.malformed or (meta is not None and meta.mode.has_learner):
         return  # it may learn from unrolls, see `actor_learner_problems`
-    if not isinstance(algorithm, PPOSpec) or env is None:
-        return
     rollout = algorithm.time_horizon * env.num_envs
     if algorithm.minibatch_size > rollout:
         message = (
@@ -144,9 +143,9 @@ def _rollout_holds_a_minibatch(blocks: Blocks) -> Iterator[Problem]:
         yield Problem("agent.algorithm.minibatch_size", message, algorithm.minibatch_size)
 
 
-def _ranks_have_their_share(blocks: Blocks) -> Iterator[Problem]:
-    algorithm, memory, meta = blocks.algorithm, blocks.memory, blocks.meta
-    if meta is None or not meta.mode.in_step or meta.max_session == 1:
+def _ranks_have_their_share(meta: MetaSpec, blocks: Blocks) -> Iterator[Problem]:
+    algorithm, memory, env = blocks.algorithm, blocks.memory, blocks.env
+    if not meta.mode.in_step or meta.max_session == 1:
         return
     count, given = meta.max_session, given_parts(algorithm, memory, meta)
     uneven = {part.path: size for part, size in given.items() if part.exactly and size % count}
@@ -156,10 +155,9 @@ def _ranks_have_their_share(blocks: Blocks) -> Iterator[Problem]:
             f'of it with meta.scale "{meta.scale}"'
         )
         yield Problem(path, message, value)
-    if uneven or any(_rollout_holds_a_minibatch(blocks)):
+    if uneven or any(findings([_rollout_holds_a_minibatch], blocks)):
         return
-    num_envs = None if blocks.env is None else blocks.env.num_envs
-    own, own_memory = shares(algorithm, memory, meta, num_envs)
+    own, own_memory = shares(algorithm, memory, meta, None if env is None else env.num_envs)
     if isinstance(own_memory, ReplaySpec) and own_memory.max_size < own_memory.batch_size:
         message = (
             f"must be >= {count} × batch_size ({own_memory.batch_size}): each rank of all_reduce "
@@ -168,18 +166,15 @@ def _ranks_have_their_share(blocks: Blocks) -> Iterator[Problem]:
         size = memory.max_size if isinstance(memory, ReplaySpec) else None
         yield Problem("agent.memory.max_size", message, size)
         return
-    env = blocks.env
     if env is not None:
         env = env.model_copy(update={"max_frame": -(-env.max_frame // count)})
-    yield from _of_shares(blocks, replace(blocks, algorithm=own, memory=own_memory, env=env))
+    yield from _of_shares(blocks, replace(blocks, algorithm=own, memory=own_memory, env=env), meta)
 
 
-def _of_shares(blocks: Blocks, of_rank: Blocks) -> Iterator[Problem]:
+def _of_shares(blocks: Blocks, of_rank: Blocks, meta: MetaSpec) -> Iterator[Problem]:
     """Problems that a rank's share has, but the whole spec has not."""
-    meta = blocks.meta
-    assert meta is not None
-    reported = {problem.path for check in OF_SHARES for problem in check(blocks)}
-    for problem in (problem for check in OF_SHARES for problem in check(of_rank)):
+    reported = {problem.path for problem in findings(OF_SHARES, blocks)}
+    for problem in findings(OF_SHARES, of_rank):
         if problem.path not in reported:
             message = (
                 f"each of {meta.max_session} ranks of all_reduce has {problem.value} of it with "
@@ -190,11 +185,12 @@ def _of_shares(blocks: Blocks, of_rank: Blocks) -> Iterator[Problem]:
             yield Problem(problem.path, message, value)
 
 
-def _memory_fits(blocks: Blocks) -> Iterator[Problem]:
-    algorithm, memory = blocks.algorithm, blocks.memory
-    if algorithm is None or algorithm.MEMORY is None or "memory" in blocks.malformed:
+def _memory_fits(algorithm: AlgorithmSpec, blocks: Blocks) -> Iterator[Problem]:
+    memory = blocks.memory
+    if algorithm.MEMORY is None or "memory" in blocks.malformed:
         return
-    fitting = ", ".join(name for name in MEMORIES.names() if _suits(algorithm, name))
+    models = MEMORIES.models(MemorySpec)
+    fitting = ", ".join(name for name, model in models.items() if algorithm.learns_from(model))
     if memory is None:
         yield Problem("agent.memory", f"is missing: {algorithm.name} learns from {fitting}")
     elif not algorithm.learns_from(type(memory)):
@@ -202,37 +198,25 @@ def _memory_fits(blocks: Blocks) -> Iterator[Problem]:
         yield Problem("agent.memory.name", message, memory.name)
 
 
-def _suits(algorithm: AlgorithmSpec, memory: str) -> bool:
-    entry = MEMORIES.get(memory)
-    model = entry.params if entry is not None else None
-    return model is not None and issubclass(model, MemorySpec) and algorithm.learns_from(model)
-
-
-def _imitation_has_its_memory(blocks: Blocks) -> Iterator[Problem]:
-    algorithm, memory = blocks.algorithm, blocks.memory
-    if algorithm is None or algorithm.name not in IMITATING or not isinstance(memory, OnPolicySpec):
+def _imitation_has_its_memory(algorithm: AlgorithmSpec, memory: OnPolicySpec) -> Iterator[Problem]:
+    if algorithm.name not in IMITATING:
         return
-    given = {
-        "sil_replay_name": memory.sil_replay_name,
-        "batch_size": memory.batch_size,
-        "max_size": memory.max_size,
-    }
-    for key in [key for key, value in given.items() if value is None]:
-        yield Problem(f"agent.memory.{key}", f"is missing: {algorithm.name} has a replay memory")
+    for key in ("sil_replay_name", "batch_size", "max_size"):
+        if getattr(memory, key) is None:
+            message = f"is missing: {algorithm.name} has a replay memory"
+            yield Problem(f"agent.memory.{key}", message)
     size, batch = memory.max_size, memory.batch_size
     if size is not None and batch is not None and size < batch:
-        message = f"must be >= batch_size ({batch})"
-        yield Problem("agent.memory.max_size", message, size)
+        yield Problem("agent.memory.max_size", f"must be >= batch_size ({batch})", size)
 
 
-def _runs_are_of_a_distributed_training(blocks: Blocks) -> Iterator[Problem]:
-    meta = blocks.meta
-    if meta is not None and meta.max_run > 1 and meta.distributed is False:
+def _runs_are_of_a_distributed_training(meta: MetaSpec) -> Iterator[Problem]:
+    if meta.max_run > 1 and meta.distributed is False:
         message = "repeats a distributed training; with distributed false set max_session instead"
         yield Problem("meta.max_run", message, meta.max_run)
 
 
-OF_SHARES: tuple[Callable[[Blocks], Iterable[Problem]], ...] = (
+OF_SHARES: tuple[Check, ...] = (
     _imitation_has_its_memory,
     *REPLAY_CHECKS,
     recurrent_problems,
@@ -241,9 +225,8 @@ OF_SHARES: tuple[Callable[[Blocks], Iterable[Problem]], ...] = (
 """The checks of keys that ranks divide."""
 
 
-def _a_cluster_has_no_common_memory(blocks: Blocks) -> Iterator[Problem]:
-    meta = blocks.meta
-    if meta is not None and meta.cluster is not None and meta.mode.cluster_launch is None:
+def _a_cluster_has_no_common_memory(meta: MetaSpec) -> Iterator[Problem]:
+    if meta.cluster is not None and meta.mode.cluster_launch is None:
         message = (
             "is for all_reduce, actor_learner and independent Sessions; the workers of distributed "
             f'"{meta.distributed}" share the memory of one machine'
@@ -251,7 +234,7 @@ def _a_cluster_has_no_common_memory(blocks: Blocks) -> Iterator[Problem]:
         yield Problem("meta.cluster", message, meta.cluster)
 
 
-CHECKS: tuple[Callable[[Blocks], Iterable[Problem]], ...] = (
+CHECKS: tuple[Check, ...] = (
     _actions_fit,
     _rollout_holds_a_minibatch,
     _ranks_have_their_share,

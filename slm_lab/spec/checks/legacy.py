@@ -32,7 +32,7 @@ def drop_legacy_keys(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]
         ):
             block = agent.get(key)
             if isinstance(block, Mapping):
-                legacy = _legacy_of(registry, block, name_key, agent)
+                legacy = _legacy_of(registry, block, name_key, agent.get("algorithm"))
                 agent[key] = _without(block, legacy, f"agent.{key}.", notes)
         spec["agent"] = agent
     if isinstance(spec.get("meta"), Mapping):
@@ -42,30 +42,30 @@ def drop_legacy_keys(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]
 
 def _without_empty_nets(agent: Mapping[str, Any]) -> dict[str, Any]:
     """Removes `"net": {}`, which SLM Lab's files have beside an algorithm without nets."""
-    algorithm = agent.get("algorithm")
-    name = algorithm.get("name") if isinstance(algorithm, Mapping) else None
-    entry = ALGORITHMS.get(name) if isinstance(name, str) else None
-    model = entry.params if entry is not None else None
+    model = _model(ALGORITHMS, agent.get("algorithm"), "name")
     if model is None or not issubclass(model, AlgorithmSpec) or model.NEEDS_NET:
         return dict(agent)
     return {key: block for key, block in agent.items() if key not in NET_KEYS or block != {}}
 
 
 def _legacy_of(
-    registry: Registry, block: Mapping[str, Any], name_key: str, agent: Mapping[str, Any]
+    registry: Registry, block: Mapping[str, Any], name_key: str, algorithm: object
 ) -> Mapping[str, str]:
     """The legacy keys of `block`, with the reasons."""
-    name = block.get(name_key)
-    entry = registry.get(name) if isinstance(name, str) else None
-    model = entry.params if entry is not None else None
-    if model is None or not issubclass(model, Block):
-        return {}
-    algorithm = agent.get("algorithm")
-    learner = str(algorithm.get("name")) if isinstance(algorithm, Mapping) else ""
-    if learner in IMITATING or not issubclass(model, OnPolicySpec):
-        return model.LEGACY
+    model = _model(registry, block, name_key)
+    imitates = isinstance(algorithm, Mapping) and str(algorithm.get("name")) in IMITATING
+    if model is None or imitates or not issubclass(model, OnPolicySpec):
+        return {} if model is None else model.LEGACY
     unused = [key for key in OF_IMITATION if block.get(key)]  # defaults are not reported
-    return {**model.LEGACY, **dict.fromkeys(unused, f"{name} replays nothing")}
+    return {**model.LEGACY, **dict.fromkeys(unused, f"{block[name_key]} replays nothing")}
+
+
+def _model(registry: Registry, block: object, name_key: str) -> type[Block] | None:
+    """The model of the part that a block names; None if it is unknown."""
+    name = block.get(name_key) if isinstance(block, Mapping) else None
+    entry = registry.get(name) if isinstance(name, str) else None
+    model = None if entry is None else entry.params
+    return model if model is not None and issubclass(model, Block) else None
 
 
 def _without(

@@ -13,6 +13,7 @@ from slm_lab.spec.role import (
 )
 from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.algorithm import (
+    AlgorithmSpec,
     DQNBaseSpec,
     OnPolicyLearningSpec,
     PPOSpec,
@@ -20,13 +21,7 @@ from slm_lab.spec.schema.algorithm import (
 )
 from slm_lab.spec.schema.memory import OnPolicyBatchReplaySpec, OnPolicySpec, ReplaySpec
 from slm_lab.spec.schema.meta import MetaSpec
-from slm_lab.spec.schema.net import (
-    ROLES,
-    HydraMLPNetSpec,
-    NetSpec,
-    TorchArcNetSpec,
-    given_keys,
-)
+from slm_lab.spec.schema.net import ROLES, HydraMLPNetSpec, NetSpec, TorchArcNetSpec, given_keys
 from slm_lab.spec.unrolls import frames_of_event
 
 GLOBAL_TWIN = {"Adam": "GlobalAdam", "RMSprop": "GlobalRMSprop"}
@@ -34,35 +29,24 @@ OF_THE_HEAD = ("init_std", "optim_spec", "lr_scheduler_spec", "loss_spec", "out_
 """Keys that a critic may have for its own head although it shares the body."""
 
 
-def _net_is_there(blocks: Blocks) -> Iterator[Problem]:
-    algorithm = blocks.algorithm
-    if algorithm is None or not algorithm.NEEDS_NET or "net" in blocks.malformed:
-        return
-    if blocks.net is None:
+def _net_is_there(algorithm: AlgorithmSpec, blocks: Blocks) -> Iterator[Problem]:
+    if algorithm.NEEDS_NET and blocks.net is None and "net" not in blocks.malformed:
         yield Problem("agent.net", f"is missing: {algorithm.name} needs a net")
 
 
 def _arc_is_there(blocks: Blocks) -> Iterator[Problem]:
-    net, critic = blocks.net, blocks.critic_net
-    if isinstance(net, TorchArcNetSpec) and net.arc is None:
-        roles = set(net.variants) & {"actor_arc", "critic_arc"}
-        if critic is not None:
-            roles.add("critic_arc")
-        if roles != {"actor_arc", "critic_arc"}:
-            yield Problem("agent.net.arc", "is missing: the body of a TorchArcNet")
-    if isinstance(critic, TorchArcNetSpec) and critic.arc is None:
-        yield Problem("agent.critic_net.arc", "is missing: the body of a TorchArcNet")
+    for path, net in blocks.nets.items():
+        given = set(net.variants) | ({"critic_arc"} if blocks.critic_net is not None else set())
+        for_each = path == "agent.net" and given >= {"actor_arc", "critic_arc"}
+        if isinstance(net, TorchArcNetSpec) and net.arc is None and not for_each:
+            yield Problem(f"{path}.arc", "is missing: the body of a TorchArcNet")
 
 
 def batch_norm_problems(blocks: Blocks) -> Iterator[Problem]:
-    """Rejects batch norm with batches of one sample, which have no standard deviation."""
-    nets = [net for net in (blocks.net, blocks.critic_net) if net is not None]
-    if any(map(_batch_normalised, nets)):
-        yield from _single_samples(blocks)
-
-
-def _single_samples(blocks: Blocks) -> Iterator[Problem]:
-    """Keys that make batches of one sample. The length of whole episodes is unknown here."""
+    """Rejects batch norm with batches of one sample, which have no standard deviation. The length
+    of whole episodes is unknown here."""
+    if not any(map(_batch_normalised, blocks.nets.values())):
+        return
     algorithm, env, memory = blocks.algorithm, blocks.env, blocks.memory
     if isinstance(algorithm, PPOSpec):
         if algorithm.minibatch_size == 1:
@@ -80,10 +64,9 @@ def _single_samples(blocks: Blocks) -> Iterator[Problem]:
 
 def _length_path(meta: MetaSpec | None) -> str:
     """The key of the number of steps that an on-policy algorithm other than PPO learns from."""
-    own = "agent.algorithm.training_frequency"
-    if meta is None or not meta.mode.has_learner:
-        return own
-    return own if meta.actor_learner.unroll_length is None else "meta.actor_learner.unroll_length"
+    if meta is None or not meta.mode.has_learner or meta.actor_learner.unroll_length is None:
+        return "agent.algorithm.training_frequency"
+    return "meta.actor_learner.unroll_length"
 
 
 def _batch_normalised(net: NetSpec) -> bool:
@@ -96,19 +79,15 @@ def _batch_normalised(net: NetSpec) -> bool:
     return False
 
 
-def _dueling_needs_q_values(blocks: Blocks) -> Iterator[Problem]:
-    algorithm, net = blocks.algorithm, blocks.net
-    if algorithm is None or net is None or not net.type.startswith("Dueling"):
-        return
-    if algorithm.MEMORY is not None and not isinstance(algorithm, DQNBaseSpec | SARSASpec):
+def _dueling_needs_q_values(algorithm: AlgorithmSpec, net: NetSpec) -> Iterator[Problem]:
+    has_q = algorithm.MEMORY is None or isinstance(algorithm, DQNBaseSpec | SARSASpec)
+    if net.type.startswith("Dueling") and not has_q:
         message = f"splits Q into value and advantage, and {algorithm.name} has no Q to split"
         yield Problem("agent.net.type", message, net.type)
 
 
-def _nets_are_those_of_the_algorithm(blocks: Blocks) -> Iterator[Problem]:
-    algorithm, net = blocks.algorithm, blocks.net
-    if algorithm is None:
-        return
+def _nets_are_those_of_the_algorithm(algorithm: AlgorithmSpec, blocks: Blocks) -> Iterator[Problem]:
+    net = blocks.net
     if algorithm.CRITIC == "apart" and net is not None and net.shared:
         message = f"{algorithm.name} has critics separate from the actor; set it to false"
         yield Problem("agent.net.shared", message, True)
@@ -117,40 +96,29 @@ def _nets_are_those_of_the_algorithm(blocks: Blocks) -> Iterator[Problem]:
         yield Problem("agent.critic_net", message)
 
 
-def _shared_body_has_one_optimizer(blocks: Blocks) -> Iterator[Problem]:
-    net = blocks.net
-    if net is None or not net.shared or _has_no_body_to_share(blocks):
+def _shared_body_has_one_optimizer(
+    net: NetSpec, algorithm: AlgorithmSpec | None, blocks: Blocks
+) -> Iterator[Problem]:
+    if not net.shared or (algorithm is not None and algorithm.CRITIC in ("none", "apart")):
         return
     if blocks.critic_net is not None:
         message = "cannot be given with agent.net.shared: actor and critic are one net"
         yield Problem("agent.critic_net", message)
-    for key in OPTIMIZER_KEYS:
-        path = f"agent.net.critic_{key}"
-        if f"critic_{key}" in net.variants and not _same_for_both(net, key):
-            message = "differs from the actor's, but a shared net has one optimizer; remove it"
-            yield Problem(path, message, net.variants[f"critic_{key}"])
+    message = "differs from the actor's, but a shared net has one optimizer; remove it"
+    yield from _unlike_the_actors(net, message)
     for key in sorted(set(net.role_keys("critic")) - set(OF_THE_HEAD)):
         message = "cannot be given with shared: the critic has the actor's body"
         yield Problem(f"agent.net.critic_{key}", message, net.variants[f"critic_{key}"])
 
 
-def _has_no_body_to_share(blocks: Blocks) -> bool:
-    return blocks.algorithm is not None and blocks.algorithm.CRITIC in ("none", "apart")
-
-
-def _tails_are_one_for_each_output(blocks: Blocks) -> Iterator[Problem]:
-    algorithm, net = blocks.algorithm, blocks.net
-    if algorithm is None or net is None or "critic_net" in blocks.malformed:
-        return
-    agent = AgentSpec(algorithm=algorithm, net=net, critic_net=blocks.critic_net)
+def _tails_are_one_for_each_output(agent: AgentSpec) -> Iterator[Problem]:
     found: dict[str, Problem] = {}
     for block, given, role in built_nets(agent):
         own = folded(given, role)
         if not isinstance(own, HydraMLPNetSpec):
             continue
-        outputs = 2 if own.shared and algorithm.CRITIC == "may_share" else 1
-        key = f"{role}_hid_layers" if f"{role}_hid_layers" in given.variants else "hid_layers"
-        path = f"{block}.{key}.2"
+        outputs = 2 if own.shared and agent.algorithm.CRITIC == "may_share" else 1
+        path = f"{block}.{given.file_key(role, 'hid_layers')}.2"
         if (message := wrong_tails(own, outputs)) is not None:
             found[path] = Problem(path, message, own.hid_layers[2])
     yield from found.values()
@@ -167,62 +135,51 @@ def wrong_tails(net: HydraMLPNetSpec, outputs: int) -> str | None:
     )
 
 
-def _same_optimizer_means_same(blocks: Blocks) -> Iterator[Problem]:
-    net = blocks.net
-    if net is None or net.shared or not net.use_same_optim:
-        return
+def _same_optimizer_means_same(net: NetSpec) -> Iterator[Problem]:
+    if not net.shared and net.use_same_optim:
+        message = "differs from the actor's, but use_same_optim is true; remove one of the two"
+        yield from _unlike_the_actors(net, message)
+
+
+def _unlike_the_actors(net: NetSpec, message: str) -> Iterator[Problem]:
+    """A problem for each optimizer key of the critic whose value, in full, is not the actor's."""
+    actor, critic = (folded(net, role).model_dump(mode="json") for role in ROLES)
     for key in OPTIMIZER_KEYS:
-        if f"critic_{key}" in net.variants and not _same_for_both(net, key):
-            message = "differs from the actor's, but use_same_optim is true; remove one of the two"
-            path = f"agent.net.critic_{key}"
-            yield Problem(path, message, net.variants[f"critic_{key}"])
+        if f"critic_{key}" in net.variants and actor[key] != critic[key]:
+            yield Problem(f"agent.net.critic_{key}", message, net.variants[f"critic_{key}"])
 
 
-def _same_for_both(net: NetSpec, key: str) -> bool:
-    """Whether actor and critic have equal `key`, defaults written out."""
-
-    def resolved(role_keys: dict[str, object]) -> object:
-        whole = type(net).model_validate({**net.own_keys(), **role_keys})
-        return whole.model_dump(mode="json")[key]
-
-    return resolved(net.role_keys("actor")) == resolved(net.role_keys("critic"))
-
-
-def _each_role_has_an_optimizer(blocks: Blocks) -> Iterator[Problem]:
-    net = blocks.net
-    if net is None or net.shared or net.use_same_optim or blocks.critic_net is not None:
-        return
+def _each_role_has_an_optimizer(
+    net: NetSpec, algorithm: AlgorithmSpec | None, blocks: Blocks
+) -> Iterator[Problem]:
     given = given_keys(net)
-    if "optim_spec" in given:
+    one_for_both = net.shared or net.use_same_optim or "optim_spec" in given
+    if one_for_both or blocks.critic_net is not None:
         return
     roles = (("actor", "critic"), ("critic", "actor"))
-    one_net = blocks.algorithm is not None and blocks.algorithm.CRITIC == "none"
+    one_net = algorithm is not None and algorithm.CRITIC == "none"
     for role, other in roles[:1] if one_net else roles:
         if f"{role}_optim_spec" not in given and f"{other}_optim_spec" in given:
             message = f"is missing: only {other}_optim_spec is given; or set use_same_optim"
             yield Problem(f"agent.net.{role}_optim_spec", message)
 
 
-def _polyak_has_a_coefficient(blocks: Blocks) -> Iterator[Problem]:
+def _polyak_has_a_coefficient(algorithm: AlgorithmSpec, blocks: Blocks) -> Iterator[Problem]:
     """Rejects polyak averaging with coefficient 0, in the net that target networks copy."""
-    algorithm, net, block = blocks.algorithm, blocks.net, "agent.net"
-    if algorithm is None or algorithm.HAS_TARGETS is False:
-        return
-    role = targets_role(algorithm)
+    role, path, net = targets_role(algorithm), "agent.net", blocks.net
     if role == "critic" and blocks.critic_net is not None:
-        net, block = blocks.critic_net, "agent.critic_net"
-    if net is None:
+        path, net = "agent.critic_net", blocks.critic_net
+    if algorithm.HAS_TARGETS is False or net is None:
         return
     followed = folded(net, role)
     if followed.update_type == "polyak" and followed.polyak_coef == 0:
-        key = "polyak_coef" if "polyak_coef" not in net.role_keys(role) else f"{role}_polyak_coef"
         message = 'must be > 0 with update_type "polyak": at 0 the target never moves'
-        yield Problem(f"{block}.{key}", message, followed.polyak_coef)
+        key = net.file_key(role, "polyak_coef")
+        yield Problem(f"{path}.{key}", message, followed.polyak_coef)
 
 
-def _hogwild_needs_global_optimizers(blocks: Blocks) -> Iterator[Problem]:
-    meta = blocks.meta
-    if meta is None or not meta.mode.lock_free:
+def _hogwild_needs_global_optimizers(meta: MetaSpec, blocks: Blocks) -> Iterator[Problem]:
+    if not meta.mode.lock_free:
         return
     for path, optim in optimizer_paths(blocks.net, blocks.critic_net):
         if not optim.name.startswith("Global"):

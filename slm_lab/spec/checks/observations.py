@@ -40,10 +40,8 @@ NETS_OF_IMAGES = {
 
 def observation_problems(agent: AgentSpec, shape: Shape, discrete: bool) -> list[Problem]:
     """Problems of the nets of `agent` with observations of `shape`, as the agent gets them.
-
     `discrete` is whether actions are discrete. Separate critics take continuous actions as an input
-    beside the observation.
-    """
+    beside the observation."""
     algorithm = agent.algorithm
     if algorithm.CRITIC == "apart" and (message := no_place_for_action(shape, discrete)):
         return [Problem("agent.algorithm.name", message, algorithm.name)]
@@ -56,10 +54,8 @@ def observation_problems(agent: AgentSpec, shape: Shape, discrete: bool) -> list
 
 
 def no_place_for_action(shape: Shape, discrete: bool) -> str | None:
-    """Why separate critics cannot take actions as an input beside observations of `shape`.
-
-    None if they can, or if actions are discrete and no input.
-    """
+    """Why separate critics cannot take actions as an input beside observations of `shape`. None if
+    they can, or if actions are discrete and no input."""
     if discrete or len(shape) == 1:
         return None
     return (
@@ -121,8 +117,7 @@ def _problems_of(path: str, net: NetSpec, role: Role, shape: Shape) -> Iterator[
         return
     own = folded(net, role)
     assert isinstance(own, ConvNetSpec)
-    key = f"{role}_conv_hid_layers"
-    key = key if key in net.variants else "conv_hid_layers"
+    key = net.file_key(role, "conv_hid_layers")
     for index, layer in enumerate(own.conv_layers()):
         if (message := no_room(layer, shape)) is not None:
             row = own.conv_hid_layers[index]

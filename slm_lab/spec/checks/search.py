@@ -26,10 +26,8 @@ MUTABLE = re.compile(
     r"|agent\.memory\.(batch_size|alpha|epsilon)$"
     r"|env\.(reward_scale|clip_reward)$"
 )
-"""Keys that may change while an agent trains.
-
-None of them changes the shape of its nets, its memory or its environment.
-"""
+"""Keys that may change while an agent trains. None of them changes the shape of its nets, its
+memory or its environment."""
 
 
 def search_cross_check(

@@ -22,6 +22,7 @@ from slm_lab.spec.schema.bounds import (
     STEPS_OF_ROLLOUT,
     WEIGHTS,
 )
+from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.net import (
     ROLES,
     ConvNetSpec,
@@ -36,21 +37,17 @@ from slm_lab.spec.unrolls import frames_of_event
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 
-def _training_events(blocks: Blocks) -> Iterator[Problem]:
-    algorithm = blocks.algorithm
-    if not isinstance(algorithm, ReplayLearningSpec | ImitatingSpec):
-        return
+def _training_events(algorithm: ReplayLearningSpec | ImitatingSpec) -> Iterator[Problem]:
     steps = algorithm.training_iter * algorithm.training_batch_iter
     if message := STEPS_OF_EVENT.refusal(steps):
         product = f"× training_batch_iter = {steps:,} gradient steps; it {message}"
         yield Problem("agent.algorithm.training_iter", product, algorithm.training_iter)
 
 
-def _rollouts(blocks: Blocks) -> Iterator[Problem]:
-    algorithm, env, memory = blocks.algorithm, blocks.env, blocks.memory
-    if not isinstance(algorithm, PPOSpec | OnPolicyLearningSpec) or env is None:
-        return
-    if memory is not None and memory.name != "OnPolicyBatchReplay":
+def _rollouts(
+    algorithm: PPOSpec | OnPolicyLearningSpec, env: EnvSpec, blocks: Blocks
+) -> Iterator[Problem]:
+    if blocks.memory is not None and blocks.memory.name != "OnPolicyBatchReplay":
         return  # its training_frequency counts episodes
     frames = frames_of_event(algorithm, env.num_envs, blocks.meta)
     is_ppo = isinstance(algorithm, PPOSpec)
@@ -64,30 +61,22 @@ def _rollouts(blocks: Blocks) -> Iterator[Problem]:
             yield Problem("agent.algorithm.training_epoch", product, algorithm.training_epoch)
 
 
-def _env_processes(blocks: Blocks) -> Iterator[Problem]:
-    env = blocks.env
-    if env is None or env.vectorization_mode != "async":
-        return
-    if message := ENV_PROCESSES.refusal(env.num_envs):
+def _env_processes(env: EnvSpec) -> Iterator[Problem]:
+    message = ENV_PROCESSES.refusal(env.num_envs)
+    if message and env.vectorization_mode == "async":
         yield Problem("env.num_envs", message, env.num_envs)
 
 
 def _nets(blocks: Blocks) -> Iterator[Problem]:
-    found: dict[str, Problem] = {}
-    for block, net in (("agent.net", blocks.net), ("agent.critic_net", blocks.critic_net)):
-        for own in (folded(net, role) for role in ROLES if net is not None):
-            weights = hidden_weights(own)
-            if message := WEIGHTS.refusal(weights):
-                total = f"its hidden layers have {weights:,} weights, which {message}"
-                found[block] = Problem(block, total)
-    yield from found.values()
+    for path, net in blocks.nets.items():
+        weights = max(hidden_weights(folded(net, role)) for role in ROLES)
+        if message := WEIGHTS.refusal(weights):
+            yield Problem(path, f"its hidden layers have {weights:,} weights, which {message}")
 
 
 def hidden_weights(net: NetSpec) -> int:
-    """The number of weights between the hidden layers of a net.
-
-    Those before the first and after the last layer depend on the environment and are not counted.
-    """
+    """The number of weights between the hidden layers of a net. Those before the first and after
+    the last layer depend on the environment and are not counted."""
     if isinstance(net, MLPNetSpec):
         return _between(net.hid_layers)
     if isinstance(net, HydraMLPNetSpec):

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 
 from slm_lab.core.errors import Problem
-from slm_lab.spec.blocks import Blocks
+from slm_lab.spec.blocks import Blocks, findings
 from slm_lab.spec.role import net_for_role, targets_role
 from slm_lab.spec.scale import following, shares
 from slm_lab.spec.schema.agent import AgentSpec
@@ -18,6 +18,7 @@ from slm_lab.spec.schema.algorithm import (
     ReplayLearningSpec,
     SARSASpec,
 )
+from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.meta import MetaSpec
 from slm_lab.spec.schema.net import NetSpec, TorchArcNetSpec
 from slm_lab.spec.schema.spec import ROWS
@@ -29,13 +30,10 @@ FEW_ROWS = 100
 
 def suspicious(blocks: Blocks) -> list[str]:
     """One line per warning, in the order of the file."""
-    return [str(suspicion) for check in CHECKS for suspicion in check(blocks)]
+    return list(map(str, findings(CHECKS, blocks)))
 
 
-def _nothing_is_explored(blocks: Blocks) -> Iterator[Problem]:
-    algorithm = blocks.algorithm
-    if algorithm is None:
-        return
+def _nothing_is_explored(algorithm: AlgorithmSpec) -> Iterator[Problem]:
     greedy = algorithm.action_pdtype in ("default", "Argmax")
     of_values = isinstance(algorithm, DQNBaseSpec | SARSASpec)
     if of_values and greedy and algorithm.action_policy == "default":
@@ -48,41 +46,33 @@ def _nothing_is_explored(blocks: Blocks) -> Iterator[Problem]:
     if algorithm.action_policy in EXPLORING and schedule is not None:
         end = None if schedule.name == "no_decay" else schedule.end_val
         if schedule.start_val == 0 and end in (0, None):
-            yield Problem(
-                "agent.algorithm.explore_var_spec.start_val",
-                "and stays 0, so nothing is explored",
-                0,
-            )
+            path = "agent.algorithm.explore_var_spec.start_val"
+            yield Problem(path, "and stays 0, so nothing is explored", 0)
 
 
-def _targets_lag_behind(blocks: Blocks) -> Iterator[Problem]:
+def _targets_lag_behind(agent: AgentSpec, env: EnvSpec, blocks: Blocks) -> Iterator[Problem]:
     """Warns if a target network hardly ever differs from the net that it copies."""
-    env, net = blocks.env, blocks.net
-    algorithm = _algorithm_of_one(blocks)
+    meta, algorithm = blocks.meta, _algorithm_of_one(blocks)
     if not isinstance(algorithm, ReplayLearningSpec) or not algorithm.HAS_TARGETS:
         return
-    if net is None or env is None or "critic_net" in blocks.malformed:
-        return
-    if trains_freely(blocks.meta):
+    if trains_freely(meta):
         return  # the number of updates is unknown
-    algorithm = learning_algorithm(algorithm, blocks.meta)
-    role = targets_role(algorithm)
-    agent = AgentSpec(algorithm=algorithm, net=net, critic_net=blocks.critic_net)
+    algorithm, role = learning_algorithm(algorithm, meta), targets_role(algorithm)
     in_file = net_for_role(agent, role)
-    followed = in_file if blocks.meta is None else following(in_file, blocks.meta)
-    block = "agent.critic_net" if role == "critic" and blocks.critic_net else "agent.net"
+    followed = in_file if meta is None else following(in_file, meta)
     if followed.update_type == "polyak" and followed.polyak_coef < 1:
         return
     frames = _frames_between_events(algorithm, env.num_envs)
     if followed.update_frequency > frames:
         return
     message = (
-        f"{_of_ranks(followed, in_file, blocks.meta)}the net is copied after every training event, "
+        f"{_of_ranks(followed, in_file, meta)}the net is copied after every training event, "
         f"and these are at least {frames} frames apart, so the target network "
         f"{_difference(algorithm, followed, frames)}; set a larger update_frequency, or "
         'update_type "polyak" with a small polyak_coef'
     )
-    yield Problem(f"{block}.update_frequency", message, in_file.update_frequency)
+    path = f"agent.{agent.net_key(role)}.update_frequency"
+    yield Problem(path, message, in_file.update_frequency)
 
 
 def _algorithm_of_one(blocks: Blocks) -> AlgorithmSpec | None:
@@ -118,29 +108,21 @@ def _difference(algorithm: ReplayLearningSpec, net: NetSpec, frames: int) -> str
     return f"is fixed only for the {steps} gradient steps of one event"
 
 
-def _crossq_goes_without_its_norm(blocks: Blocks) -> Iterator[Problem]:
-    algorithm, net = blocks.algorithm, blocks.net
-    if not isinstance(algorithm, CrossQSpec) or net is None or "critic_net" in blocks.malformed:
-        return
-    agent = AgentSpec(algorithm=algorithm, net=net, critic_net=blocks.critic_net)
+def _crossq_goes_without_its_norm(algorithm: CrossQSpec, agent: AgentSpec) -> Iterator[Problem]:
     critic = net_for_role(agent, "critic")
     if isinstance(critic, TorchArcNetSpec) and critic.arc and not critic.arc.batch_normalised:
-        block = "agent.critic_net" if blocks.critic_net else "agent.net"
         message = (
             "has no batch norm, without which critics without target networks diverge; "
             "put LazyBatchRenorm1d after its linear layers"
         )
-        yield Problem(f"{block}.arc", message)
+        yield Problem(f"agent.{agent.net_key('critic')}.arc", message)
 
 
-def _nothing_is_learned(blocks: Blocks) -> Iterator[Problem]:
+def _nothing_is_learned(env: EnvSpec, blocks: Blocks) -> Iterator[Problem]:
     """Warns if the budget ends before the first training event, as far as the spec shows it."""
-    env, meta = blocks.env, blocks.meta
-    first = _frames_to_learning(blocks)
-    if env is None or first is None:
-        return
+    meta, first = blocks.meta, _frames_to_learning(blocks)
     workers = meta.max_session if meta is not None and meta.mode.shares_budget else 1
-    if first * workers > env.max_frame:
+    if first is not None and first * workers > env.max_frame:
         of_each = " of each worker" if workers > 1 else ""
         message = (
             f"ends before the first training event, which comes after {first} frames{of_each}: "
@@ -149,14 +131,15 @@ def _nothing_is_learned(blocks: Blocks) -> Iterator[Problem]:
         yield Problem("env.max_frame", message, env.max_frame)
 
 
-def _nothing_is_published(blocks: Blocks) -> Iterator[Problem]:
+def _nothing_is_published(
+    algorithm: PPOSpec | OnPolicyLearningSpec, env: EnvSpec, meta: MetaSpec, blocks: Blocks
+) -> Iterator[Problem]:
     """Warns if actors never get new weights. Checks only training events of a fixed size."""
-    env, meta, frames = blocks.env, blocks.meta, _frames_to_learning(blocks)
-    if env is None or meta is None or not meta.mode.has_learner or frames is None:
+    frames, given = _frames_to_learning(blocks), meta.actor_learner.publish_frequency
+    if not meta.mode.has_learner or frames is None:
         return
-    given, events = meta.actor_learner.publish_frequency, env.max_frame // frames
-    on_policy = isinstance(blocks.algorithm, PPOSpec | OnPolicyLearningSpec)
-    if on_policy and 1 <= events < given:
+    events = env.max_frame // frames
+    if 1 <= events < given:
         message = (
             f"is more than the {events} training events of the whole run: actors keep the initial "
             "weights"
@@ -165,10 +148,8 @@ def _nothing_is_published(blocks: Blocks) -> Iterator[Problem]:
 
 
 def _frames_to_learning(blocks: Blocks) -> int | None:
-    """Frames before the first training event.
-
-    None if they depend on the length of episodes, or on how ranks share the replay.
-    """
+    """Frames before the first training event. None if they depend on the length of episodes, or on
+    how ranks share the replay."""
     memory, env, meta = blocks.memory, blocks.env, blocks.meta
     algorithm = _algorithm_of_one(blocks)
     if env is None or "memory" in blocks.malformed:
@@ -184,10 +165,8 @@ def _frames_to_learning(blocks: Blocks) -> int | None:
 
 
 def _frames_to_replay(algorithm: ReplayLearningSpec, num_envs: int, meta: MetaSpec | None) -> int:
-    """Frames stored when the first gradient step is due.
-
-    `num_envs` frames come at a time, and one of them must be a multiple of `training_frequency`.
-    """
+    """Frames stored when the first gradient step is due. `num_envs` frames come at a time, and one
+    of them must be a multiple of `training_frequency`."""
 
     def stored(frames: int) -> int:
         return math.ceil(frames / num_envs) * num_envs
@@ -202,16 +181,14 @@ def _frames_to_replay(algorithm: ReplayLearningSpec, num_envs: int, meta: MetaSp
     return stored((events_before + 1) * algorithm.training_frequency)
 
 
-def _rows_are_few(blocks: Blocks) -> Iterator[Problem]:
-    env, meta = blocks.env, blocks.meta
-    if env is None or meta is None or meta.log_frequency is None:
+def _rows_are_few(env: EnvSpec, meta: MetaSpec) -> Iterator[Problem]:
+    if meta.log_frequency is None:
         return
-    rows = meta.share_of(env.max_frame) // meta.log_frequency
+    frames = meta.share_of(env.max_frame)
+    rows = frames // meta.log_frequency
     if rows < FEW_ROWS:
-        message = (
-            f"gives {rows} rows, too few for a graph; leave it out for {ROWS} rows, or set "
-            f"{max(1, meta.share_of(env.max_frame) // ROWS)}"
-        )
+        fix = f"leave it out for {ROWS} rows, or set {max(1, frames // ROWS)}"
+        message = f"gives {rows} rows, too few for a graph; {fix}"
         yield Problem("meta.log_frequency", message, meta.log_frequency)
 
 

@@ -13,7 +13,7 @@ from slm_lab.spec.schema.algorithm import AlgorithmSpec, PlugInSpec
 from slm_lab.spec.schema.block import Block, ChosenModel, key_error, missing_key_error, spec_error
 from slm_lab.spec.schema.memory import MemorySpec
 from slm_lab.spec.schema.messages import unknown_name
-from slm_lab.spec.schema.net import MLPNetSpec, NetSpec
+from slm_lab.spec.schema.net import MLPNetSpec, NetSpec, Role
 
 NOT_SUPPORTED = {
     "HydraDQN": "is not supported: one agent in one environment; use DQN or DoubleDQN",
@@ -149,3 +149,7 @@ class AgentSpec(Block):
         """The nets in the file, by their key."""
         given = {"net": self.net, "critic_net": self.critic_net}
         return {key: net for key, net in given.items() if net is not None}
+
+    def net_key(self, role: Role) -> str:
+        """The key of the net of `role`."""
+        return "critic_net" if role == "critic" and self.critic_net is not None else "net"

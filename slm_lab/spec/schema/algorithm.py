@@ -88,7 +88,6 @@ class RandomSpec(AlgorithmSpec):
 
     NEEDS_NET = False
 
-    name: str = Field("Random", description="algorithm")
     training_frequency: Annotated[Int | None, bounds.FRAMES] = Field(
         None, ge=1, description="has no effect"
     )
@@ -129,7 +128,6 @@ class ReinforceSpec(OnPolicyLearningSpec):
     CRITIC = "none"
     HAS_TARGETS = False
 
-    name: str = Field("Reinforce", description="algorithm")
     center_return: bool = Field(False, description="subtract the mean return of the batch")
     entropy_coef_spec: Coefficient = Field(constant(0.0), description="weight of the entropy")
     policy_loss_coef: float = Field(1.0, ge=0, description="weight of the policy loss")
@@ -142,7 +140,6 @@ class SARSASpec(OnPolicyLearningSpec):
     CRITIC = "none"
     HAS_TARGETS = False
 
-    name: str = Field("SARSA", description="algorithm")
     num_step_returns: Annotated[Int, bounds.STEPS_OF_TARGET] = Field(
         1, ge=1, description="n of n-step targets"
     )
@@ -156,7 +153,6 @@ class ActorCriticSpec(OnPolicyLearningSpec):
     CRITIC = "may_share"
     HAS_TARGETS = False
 
-    name: str = Field("ActorCritic", description="algorithm")
     lam: float | None = Field(None, ge=0, le=1, description="λ of GAE (arXiv:1506.02438)")
     num_step_returns: Annotated[Int | None, bounds.STEPS_OF_TARGET] = Field(
         None, ge=1, description="n of n-step returns"
@@ -187,7 +183,6 @@ class PPOSpec(LearningSpec):
         "training_frequency": "PPO trains every time_horizon steps"
     }
 
-    name: str = Field("PPO", description="algorithm")
     lam: float = Field(0.95, ge=0, le=1, description="λ of GAE (arXiv:1506.02438)")
     clip_eps_spec: NonNegative = Field(
         constant(0.2), description="clipping range ε of the probability ratio"
@@ -245,10 +240,7 @@ class ReplayLearningSpec(LearningSpec):
         1, ge=1, description="sampled batches per training event"
     )
     update_to_data: float | None = Field(
-        None,
-        gt=0,
-        le=bounds.STEPS_PER_FRAME,
-        description="gradient steps per frame, kept exactly",
+        None, gt=0, le=bounds.STEPS_PER_FRAME, description="gradient steps per frame, kept exactly"
     )
 
 
@@ -269,19 +261,13 @@ class VanillaDQNSpec(DQNBaseSpec):
 
     HAS_TARGETS = False
 
-    name: str = Field("VanillaDQN", description="algorithm")
-
 
 class DQNSpec(DQNBaseSpec):
     """Q-learning with a target network (Mnih et al. 2015)."""
 
-    name: str = Field("DQN", description="algorithm")
-
 
 class DoubleDQNSpec(DQNBaseSpec):
     """Double Q-learning (arXiv:1509.06461)."""
-
-    name: str = Field("DoubleDQN", description="algorithm")
 
 
 class EntropyRegularisedSpec(ReplayLearningSpec):
@@ -356,15 +342,11 @@ class SoftActorCriticSpec(EntropyRegularisedSpec):
 
     HAS_TARGETS = True
 
-    name: str = Field("SoftActorCritic", description="algorithm")
-
 
 class CrossQSpec(EntropyRegularisedSpec):
     """CrossQ (arXiv:1902.05605): no target networks, batch-normalised critics."""
 
     HAS_TARGETS = False
-
-    name: str = Field("CrossQ", description="algorithm")
 
 
 class ImitatingSpec(Block):
@@ -385,13 +367,9 @@ class ImitatingSpec(Block):
 class SILSpec(ImitatingSpec, ActorCriticSpec):
     """Self-imitation learning on top of ActorCritic (arXiv:1806.05635)."""
 
-    name: str = Field("SIL", description="algorithm")
-
 
 class PPOSILSpec(ImitatingSpec, PPOSpec):
     """Self-imitation learning on top of PPO."""
-
-    name: str = Field("PPOSIL", description="algorithm")
 
 
 IMITATING = frozenset({"SIL", "PPOSIL"})

@@ -3,6 +3,7 @@
 Each is far above published values, and below values that exhaust a machine before an error.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,14 +17,27 @@ from slm_lab.spec.schema.block import spec_error
 
 
 @dataclass(frozen=True)
-class Most:
-    """An upper bound of a number, or of each number in a list; stands in `Annotated`."""
+class Bound(ABC):
+    """An upper bound, and the reason for it; stands in `Annotated`."""
 
     number: int
     why: str
 
+    @abstractmethod
     def refusal(self, value: object) -> str | None:
         """The message for a value above the bound; None for any other value, null included."""
+
+    def _checked(self, value: Any) -> Any:
+        if (message := self.refusal(value)) is not None:
+            raise spec_error(message)
+        return value
+
+
+class Most(Bound):
+    """An upper bound of a number, or of each number in a list."""
+
+    @override
+    def refusal(self, value: object) -> str | None:
         numbers = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
         if any(isinstance(each, int | float) and each > self.number for each in numbers):
             return f"must be <= {self}: {self.why}"
@@ -48,22 +62,12 @@ class Most:
                 part["maximum"] = self.number
         return found
 
-    def _checked(self, value: Any) -> Any:
-        message = self.refusal(value)
-        if message is not None:
-            raise spec_error(message)
-        return value
 
-
-@dataclass(frozen=True)
-class MostEntries:
+class MostEntries(Bound):
     """An upper bound of the number of entries of a list."""
 
-    number: int
-    why: str
-
+    @override
     def refusal(self, value: object) -> str | None:
-        """The message for a too long list; None for any other value."""
         if isinstance(value, list | tuple) and len(value) > self.number:
             return f"has {len(value):,} entries, at most {self.number:,}: {self.why}"
         return None
@@ -73,19 +77,11 @@ class MostEntries:
     ) -> CoreSchema:
         return core_schema.no_info_before_validator_function(self._checked, handler(source))
 
-    def _checked(self, value: Any) -> Any:
-        message = self.refusal(value)
-        if message is not None:
-            raise spec_error(message)
-        return value
-
 
 STEPS_PER_FRAME = 1000
-"""Gradient steps per frame, far above the largest published ratios (128: SR-SPR, SR-SAC).
-
-The steps due after one vector step are one training event, in which a run cannot stop or save. With
-a few zeros too many the first event would never end.
-"""
+"""Gradient steps per frame, far above the largest published ratios (128: SR-SPR, SR-SAC). The steps
+due after one vector step are one training event, in which a run cannot stop or save. With a few
+zeros too many the first event would never end."""
 
 FRAMES = Most(10**15, "at a million frames per second they take 30 years")
 SESSIONS = Most(1024, "each Session is a process of about 300 MB")

@@ -40,7 +40,8 @@ def reword(details: ErrorDetails, fields: Mapping[str, FieldInfo], file_keys: Se
     if kind == "literal_error" and field is not None:
         return not_among(details["input"], _literal_values(field.annotation))
     if kind in TYPES:
-        return f"must be {TYPES[kind]}{_or_null(field, loc)}"
+        nullable = field is not None and type(None) in get_args(field.annotation)
+        return f"must be {TYPES[kind]}{' or null' if nullable and len(loc) == 1 else ''}"
     return _bound(kind, details.get("ctx", {})) or details["msg"]
 
 
@@ -88,11 +89,6 @@ def show(value: object) -> str:
     if value is None:
         return "null"
     return f'"{value}"' if isinstance(value, str) else str(value)
-
-
-def _or_null(field: FieldInfo | None, loc: tuple[int | str, ...]) -> str:
-    nullable = field is not None and type(None) in get_args(field.annotation)
-    return " or null" if nullable and len(loc) == 1 else ""
 
 
 def _literal_values(annotation: object) -> list[object]:

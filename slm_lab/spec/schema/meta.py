@@ -68,9 +68,7 @@ class ActorLearnerSpec(Block):
         "for replay algorithms",
     )
     learn_queue: Annotated[Int, bounds.UNROLLS] = Field(
-        1,
-        ge=1,
-        description="unrolls per training event of an on-policy algorithm",
+        1, ge=1, description="unrolls per training event of an on-policy algorithm"
     )
     queue_size: Annotated[Int, bounds.UNROLLS] = Field(
         1,
@@ -97,8 +95,7 @@ class ActorLearnerSpec(Block):
         "spec: as its own keys say; null: as many as the learner can make",
     )
     serial: bool = Field(
-        False,
-        description="run actors and learner in turn in one process, for debugging and tests",
+        False, description="run actors and learner in turn in one process, for debugging and tests"
     )
 
 
@@ -192,8 +189,7 @@ class MetaSpec(Block):
         "linear", description="all_reduce: how the spec's totals are divided among ranks"
     )
     scale_lr: bool = Field(
-        True,
-        description="all_reduce: scale learning rates and target updates with the ranks",
+        True, description="all_reduce: scale learning rates and target updates with the ranks"
     )
     actor_learner: ActorLearnerSpec = Field(ActorLearnerSpec(), description="settings of this mode")
     cluster: str | None = Field(

@@ -37,6 +37,7 @@ from slm_lab.spec.torch_table import activation_class, activation_refusal, activ
 Role: TypeAlias = Literal["actor", "critic"]
 
 ROLES: tuple[Role, ...] = ("actor", "critic")
+PREFIXES = ("actor_", "critic_")
 SAME_FOR_BOTH = ("type", "shared", "use_same_optim", "gpu")
 """Keys of a net without `actor_*` and `critic_*` variants."""
 
@@ -168,6 +169,10 @@ class NetSpec(Block):
         """The file's keys for `role`, without the prefix."""
         return _keys_of(role, self._variants)
 
+    def file_key(self, role: Role, key: str) -> str:
+        """The key of the file that sets `key` for `role`."""
+        return f"{role}_{key}" if f"{role}_{key}" in self._variants else key
+
     def own_keys(self) -> dict[str, Any]:
         """The keys of both roles, as JSON data."""
         whole = self.model_dump(mode="json")
@@ -178,7 +183,11 @@ class NetSpec(Block):
     def _gather_variants(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         if not isinstance(data, Mapping):
             return handler(data)
-        variants = {key: value for key, value in data.items() if _role_of(key)}
+        variants = {
+            key: value
+            for key, value in data.items()
+            if isinstance(key, str) and key.startswith(PREFIXES)
+        }
         own = {key: value for key, value in data.items() if key not in variants}
         wrong: list[InitErrorDetails] = []
         net = None
@@ -214,10 +223,6 @@ class NetSpec(Block):
 def _keys_of(role: Role, variants: Mapping[str, Any]) -> dict[str, Any]:
     prefix = f"{role}_"
     return {k.removeprefix(prefix): v for k, v in variants.items() if k.startswith(prefix)}
-
-
-def _role_of(key: object) -> Role | None:
-    return next((r for r in ROLES if isinstance(key, str) and key.startswith(f"{r}_")), None)
 
 
 def _role_problems(
@@ -261,26 +266,20 @@ class MLPNetSpec(NetSpec):
         "normalize": "it divides images by 255; env.normalize_obs normalises other observations"
     }
 
-    type: str = Field("MLPNet", description="kind of net")
     hid_layers: Widths = Field((64, 64), description="units per hidden layer")
 
 
 class DuelingMLPNetSpec(MLPNetSpec):
     """Fully connected layers, then a value and an advantage stream (arXiv:1511.06581)."""
 
-    type: str = Field("DuelingMLPNet", description="kind of net")
-
 
 class HydraMLPNetSpec(NetSpec):
-    """Layers that all outputs share, then separate hidden layers for each output.
-
-    With `shared` the outputs are the policy and the value, in this order, otherwise one per net.
-    There is one observation, so there is one head; the body follows it.
-    """
+    """Layers that all outputs share, then separate hidden layers for each output. With `shared` the
+    outputs are the policy and the value, in this order, otherwise one per net. There is one
+    observation, so there is one head; the body follows it."""
 
     LEGACY = MLPNetSpec.LEGACY
 
-    type: str = Field("HydraMLPNet", description="kind of net")
     hid_layers: HydraLayers = Field(
         description="units per layer of [heads, body, tails]; tails: one list for all outputs, or "
         "one list per output, as [[64], [64], [[32], [16, 16]]]"
@@ -300,7 +299,6 @@ class ConvNetSpec(NetSpec):
     """Convolutions over images (C, H, W), then fully connected layers. `layer_norm` normalises an
     image over all its numbers and scales it by channel."""
 
-    type: str = Field("ConvNet", description="kind of net")
     conv_hid_layers: ConvLayers = Field(
         description="one [out channels, kernel, stride, padding, dilation] per layer; the last "
         "three default to 1, 0, 1; sizes are numbers or [height, width]"
@@ -318,16 +316,21 @@ class ConvNetSpec(NetSpec):
 class DuelingConvNetSpec(ConvNetSpec):
     """Convolutions, then a value and an advantage stream (arXiv:1511.06581)."""
 
-    type: str = Field("DuelingConvNet", description="kind of net")
+
+def _false(why: str) -> AfterValidator:
+    def check(value: bool) -> bool:
+        if value:
+            raise spec_error(f"must be false: {why}")
+        return value
+
+    return AfterValidator(check)
 
 
-def _one_way(value: bool) -> bool:
-    if value:
-        raise spec_error("must be false: an agent acts before it has seen later observations")
-    return value
-
-
-OneDirection: TypeAlias = Annotated[bool, AfterValidator(_one_way)]
+OneDirection: TypeAlias = Annotated[
+    bool, _false("an agent acts before it has seen later observations")
+]
+NotBesideArc: TypeAlias = Annotated[bool, _false("add the layer to the arc instead")]
+"""A layer that an arc must contain instead."""
 
 
 class RecurrentNetSpec(NetSpec):
@@ -335,7 +338,6 @@ class RecurrentNetSpec(NetSpec):
 
     LEGACY = MLPNetSpec.LEGACY
 
-    type: str = Field("RecurrentNet", description="kind of net")
     cell_type: Literal["GRU", "LSTM", "RNN"] = Field("GRU", description="recurrent cell")
     fc_hid_layers: Widths = Field((), description="units per fully connected layer before the cell")
     rnn_hidden_size: Annotated[Int, bounds.WIDTH] = Field(
@@ -370,25 +372,14 @@ class RecurrentNetSpec(NetSpec):
         return self
 
 
-def _in_the_arc(value: bool) -> bool:
-    if value:
-        raise spec_error("must be false: add the layer to the arc instead")
-    return value
-
-
-NotBesideArc: TypeAlias = Annotated[bool, AfterValidator(_in_the_arc)]
-"""A layer that an arc must contain instead."""
-
-
 class TorchArcNetSpec(NetSpec):
     """A body written as a list of torch.nn layers; linear output layers follow it. `init_fn` fills
     linear layers and convolutions, with the gain of the activation that follows."""
 
     LEGACY: ClassVar[Mapping[str, str]] = {
-        "hid_layers_activation": "the arc contains its activations",
+        "hid_layers_activation": "the arc contains its activations"
     }
 
-    type: str = Field("TorchArcNet", description="kind of net")
     layer_norm: NotBesideArc = Field(False, description="must be false: add LayerNorm to the arc")
     batch_norm: NotBesideArc = Field(
         False, description="must be false: add LazyBatchNorm1d to the arc"

@@ -14,13 +14,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 from typing_extensions import override
 
-from slm_lab.spec.schema.block import (
-    Block,
-    error_line,
-    key_error,
-    missing_key_error,
-    spec_errors,
-)
+from slm_lab.spec.schema.block import Block, error_line, key_error, missing_key_error, spec_errors
 from slm_lab.spec.schema.messages import unknown_name
 from slm_lab.spec.torch_table import Kind, argument_problems, entries, with_whole_numbers
 

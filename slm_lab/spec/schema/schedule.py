@@ -1,7 +1,7 @@
 """Values that change over the run: exploration, entropy weight, clipping range."""
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
 
@@ -64,10 +64,6 @@ def _both_values(
     return check
 
 
-def _null_as_zero(value: Any) -> Any:
-    return {"start_val": 0.0} if value is None else value
-
-
 NonNegative: TypeAlias = Annotated[
     ScheduleSpec, AfterValidator(_both_values(lambda value: value >= 0, "must be >= 0"))
 ]
@@ -79,12 +75,15 @@ Fraction: TypeAlias = Annotated[
 """A schedule of values between 0 and 1."""
 
 
-def _number_as_constant(value: Any) -> Any:
-    return value if isinstance(value, Mapping | BaseModel) else {"start_val": value}
-
-
-Constant: TypeAlias = Annotated[NonNegative, BeforeValidator(_number_as_constant)]
+Constant: TypeAlias = Annotated[
+    NonNegative,
+    BeforeValidator(
+        lambda value: value if isinstance(value, Mapping | BaseModel) else {"start_val": value}
+    ),
+]
 """A number >= 0, or a schedule of such."""
 
-Coefficient: TypeAlias = Annotated[NonNegative, BeforeValidator(_null_as_zero)]
+Coefficient: TypeAlias = Annotated[
+    NonNegative, BeforeValidator(lambda value: {"start_val": 0.0} if value is None else value)
+]
 """The weight of a loss term, >= 0; null leaves the term out."""

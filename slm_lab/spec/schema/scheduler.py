@@ -126,7 +126,6 @@ def _by_name(value: Any) -> Any:
 
 
 SchedulerSpec: TypeAlias = Annotated[
-    SchedulerBlock,
-    BeforeValidator(_by_name, json_schema_input_type=str | SchedulerBlock),
+    SchedulerBlock, BeforeValidator(_by_name, json_schema_input_type=str | SchedulerBlock)
 ]
 """The name of a scheduler, or a block of its arguments."""

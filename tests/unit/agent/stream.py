@@ -64,10 +64,8 @@ class Stacks:
 
 
 def fill(add, seed, num_steps, stack=1, ends=0.15, num_envs=NUM_ENVS):
-    """Random steps with random endings, in buffers that are overwritten afterwards.
-
-    Returns the steps (t, n) as they were.
-    """
+    """Random steps with random endings, in buffers that are overwritten afterwards. Returns the
+    steps (t, n) as they were."""
     rng = np.random.default_rng(seed)
     source = Numbers(rng, num_envs) if stack == 1 else Stacks(rng, num_envs, stack)
     obs, kept = source.first(), []

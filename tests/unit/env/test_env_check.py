@@ -96,10 +96,7 @@ def test_keys_of_the_environment_reach_it(assert_refused, build, name, kwargs):
 @pytest.mark.parametrize("mode", ["native", "sync"])
 def test_sutton_barto_rewards_punish_the_fall_only(build, mode):
     env = build(
-        "CartPole-v1",
-        num_envs=1,
-        kwargs={"sutton_barto_reward": True},
-        vectorization_mode=mode,
+        "CartPole-v1", num_envs=1, kwargs={"sutton_barto_reward": True}, vectorization_mode=mode
     )
     env.reset()
     for _ in range(100):

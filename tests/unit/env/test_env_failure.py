@@ -68,16 +68,8 @@ FAULTS = [
         (np.zeros(3), {}),
         r"reset\(\) returned an observation of the shape \(3,\), .*\(2,\)",
     ),
-    (
-        "reset",
-        ([0.0, [1.0, 2.0]], {}),
-        r"the observation of reset\(\) must be an array, .* \[",
-    ),
-    (
-        "reset",
-        (0.0, {}),
-        r"reset\(\) returned an observation of the shape \(\), .* \(2,\)",
-    ),
+    ("reset", ([0.0, [1.0, 2.0]], {}), r"the observation of reset\(\) must be an array, .* \["),
+    ("reset", (0.0, {}), r"reset\(\) returned an observation of the shape \(\), .* \(2,\)"),
     ("reset", TWO, r"reset\(\) must return \(observation, info\), and .* an array .* \(2,\)"),
     ("reset", np.zeros(3), r"reset\(\) must return \(observation, info\), and returned an array"),
     ("reset", (TWO, 1.0), r"info of reset\(\) must be a dict, and was 1.0"),
@@ -88,11 +80,7 @@ FAULTS = [
         (np.zeros(1), 1.0, False, False, {}),
         r"step\(\) returned an observation of the shape",
     ),
-    (
-        "step",
-        (TWO, TWO, False, False, {}),
-        r"reward of step\(\) must be one number, and was an ar",
-    ),
+    ("step", (TWO, TWO, False, False, {}), r"reward of step\(\) must be one number, and was an ar"),
     ("step", (TWO, None, False, False, {}), r"reward of step\(\) must be one number, and was None"),
     ("step", (TWO, 1.0, [True] * 3, False, {}), r"terminated of step\(\) must be true or false"),
 ]

@@ -86,11 +86,7 @@ def test_every_action_is_scaled_into_the_bounds(action):
     assert raw[3] == max(1, fourth)
 
 
-@given(
-    st.sampled_from([np.float32, np.float64]),
-    st.floats(-1e6, 1e6),
-    st.floats(1e-3, 1e6),
-)
+@given(st.sampled_from([np.float32, np.float64]), st.floats(-1e6, 1e6), st.floats(1e-3, 1e6))
 def test_the_ends_of_the_range_are_the_bounds_themselves(dtype, low, width):
     box = spaces.Box(dtype(low), dtype(low + width), (1,), dtype)
     raw = ActionConverter(box, "X").convert(np.array([[-1.0], [1.0]], np.float32))

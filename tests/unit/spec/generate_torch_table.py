@@ -51,7 +51,7 @@ OWN_LAYERS = {
         "eps": {"default": 1e-3},
         "momentum": {"default": 0.01},
         "warmup_steps": {"default": 100_000},
-    },
+    }
 }
 NOT_FOR_FILES = (
     *("self", "params", "optimizer", "last_epoch", "verbose", "device", "dtype"),

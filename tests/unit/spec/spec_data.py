@@ -225,10 +225,8 @@ ALL = {"PPO": PPO, "RANDOM": RANDOM, "SAC": SAC, "DQN": DQN, "SIL": SIL, "A3C": 
 def changed(
     spec: dict[str, Any], changes: Mapping[str, Any] | None = None, /, **more: Any
 ) -> dict[str, Any]:
-    """A copy with values set by dotted path; keywords have two underscores for dots.
-
-    A path may leave out "agent." before algorithm, memory, net and critic_net.
-    """
+    """A copy with values set by dotted path; keywords have two underscores for dots. A path may
+    leave out "agent." before algorithm, memory, net and critic_net."""
     result = copy.deepcopy(spec)
     by_path = dict(changes or {}) | {key.replace("__", "."): value for key, value in more.items()}
     for path, value in by_path.items():

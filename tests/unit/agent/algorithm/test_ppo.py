@@ -33,10 +33,8 @@ ONE_STEP = {"agent__algorithm__training_epoch": 1, "agent__algorithm__normalize_
 
 
 def rollout(learner):
-    """Four episodes of one step, by a policy and a critic that are not the present ones.
-
-    So a return is the reward, and an advantage the reward less the value of then.
-    """
+    """Four episodes of one step, by a policy and a critic that are not the present ones. So a
+    return is the reward, and an advantage the reward less the value of then."""
     generator = torch.Generator().manual_seed(0)
     obs = torch.randn(4, 1, 4, generator=generator)
     action = torch.tensor([[0], [1], [1], [0]])

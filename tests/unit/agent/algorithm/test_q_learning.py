@@ -124,10 +124,8 @@ def test_a_dueling_net_serves_every_q_learner():
 
 
 def sarsa_and_its_values(**algorithm):
-    """A SARSA learner, Q(s, a) of every step of `rollout()`, and Q(s', a') beyond it.
-
-    By default actions are greedy, so those beyond the rollout are known too.
-    """
+    """A SARSA learner, Q(s, a) of every step of `rollout()`, and Q(s', a') beyond it. By default
+    actions are greedy, so those beyond the rollout are known too."""
     learner = agent_of(
         {"name": "SARSA", "training_frequency": 3, **algorithm}, {"name": "OnPolicyBatchReplay"}
     ).learner

@@ -13,7 +13,7 @@ from slm_lab.agent.distribution.distributions import Categorical, TanhNormal
 from slm_lab.agent.net.layers import BatchRenorm
 from slm_lab.agent.net.value_transform import symexp
 from slm_lab.agent.optim.flat import FlatParameters
-from slm_lab.agent.optim.lr_schedule import ConstantRate
+from slm_lab.agent.optim.lr_schedule import LearningRate
 from slm_lab.agent.optim.optimizer import Optimizer
 from slm_lab.agent.optim.rule import Adam
 from slm_lab.core.errors import LabError
@@ -151,7 +151,7 @@ def test_gradients_of_the_squashed_value_reach_mean_and_deviation():
 def tuned(target_entropy, bounds=(-20.0, 2.0)):
     log_alpha = LogAlpha()
     flat = FlatParameters(log_alpha)
-    optimizer = Optimizer(flat, Adam(flat), ConstantRate(0.1), None, bounds)
+    optimizer = Optimizer(flat, Adam(flat), LearningRate(0.1), None, bounds)
     return TunedTemperature(log_alpha, optimizer, target_entropy)
 
 
@@ -231,10 +231,8 @@ def of_the_batch(x):
 
 
 def test_crossq_predicts_both_states_from_one_batch():
-    """Its batch statistics are those of (s, a) and (s', a') together, and nothing is a target.
-
-    By default the norm stands where the authors have it: of the input, and behind the activation.
-    """
+    """Its batch statistics are those of (s, a) and (s', a') together, and nothing is a target. By
+    default the norm stands where the authors have it: of the input, and behind the activation."""
     learner = learner_of("CrossQ", env="Pendulum-v1", fixed_alpha=0.3)
     batch = transitions(CONTINUOUS)
     assert learner.critic.target_network is None

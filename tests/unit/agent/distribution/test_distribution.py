@@ -57,11 +57,7 @@ def pairs():
             td.Categorical(logits=logits),
             torch.tensor([0, 1, 2, 3, 0, 1]),
         ),
-        "bernoulli": (
-            Bernoulli(mean),
-            td.Independent(td.Bernoulli(logits=mean), 1),
-            bits,
-        ),
+        "bernoulli": (Bernoulli(mean), td.Independent(td.Bernoulli(logits=mean), 1), bits),
         "normal": (
             DiagonalNormal(mean, log_std),
             td.Independent(td.Normal(mean, std), 1),

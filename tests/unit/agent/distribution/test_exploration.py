@@ -6,10 +6,10 @@ import torch
 from gymnasium import spaces
 
 from slm_lab.agent.distribution.exploration import (
-    EpsilonGreedy,
-    FastCategorical,
     Generators,
     boltzmann,
+    choice,
+    epsilon_greedy,
     exploration_policy,
 )
 from slm_lab.agent.distribution.family import distribution_family
@@ -25,7 +25,7 @@ def frequencies(make, *variables):
     """(2, 4) how often each action comes for either row of LOGITS, and log p of what came."""
     shares, believed = [], []
     for row in LOGITS:
-        action, log_prob = make(np.tile(row, (MANY, 1)), *variables).sample(Generators(0))
+        action, log_prob = make(np.tile(row, (MANY, 1)), *variables, Generators(0))
         assert action.shape == log_prob.shape == (MANY,)
         assert action.dtype == np.int64
         assert log_prob.dtype == np.float32
@@ -49,7 +49,7 @@ def test_epsilon_greedy_takes_the_best_but_for_epsilon(epsilon):
     expected = np.full((2, 4), epsilon / 4)
     expected[0, 1] += 1 - epsilon
     expected[1, 0] += 1 - epsilon
-    check_frequencies(EpsilonGreedy, epsilon, expected)
+    check_frequencies(epsilon_greedy, epsilon, expected)
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 4.0])
@@ -59,14 +59,14 @@ def test_boltzmann_is_a_softmax_at_a_temperature(temperature):
 
 
 def test_boltzmann_at_zero_is_greedy():
-    action, log_prob = boltzmann(LOGITS, 0.0).sample(Generators(0))
+    action, log_prob = boltzmann(LOGITS, 0.0, Generators(0))
     np.testing.assert_array_equal(action, LOGITS.argmax(-1))
     np.testing.assert_array_equal(log_prob, np.zeros(2))
 
 
 def test_what_has_no_probability_is_never_chosen():
     p = np.tile(np.array([0.0, 0.3, 0.0, 0.7, 0.0], np.float32), (MANY, 1))
-    action, _ = FastCategorical(p).sample(Generators(0))
+    action, _ = choice(p, Generators(0))
     assert set(action.tolist()) == {1, 3}
 
 
@@ -74,7 +74,7 @@ def test_what_has_no_probability_is_never_chosen():
 def test_a_choice_is_believed_as_the_categorical_of_the_learner_has_it(name):
     family = distribution_family(DISCRETE, "default")
     logits = np.random.default_rng(0).normal(size=(100, 4)).astype(np.float32)
-    action, log_prob = exploration_policy(name, family, DISCRETE)(logits, 0.0).sample(Generators(0))
+    action, log_prob = exploration_policy(name, family, DISCRETE)(logits, 0.0, Generators(0))
     of_learner = family(torch.from_numpy(logits if name == "default" else 0 * logits))
     expected = of_learner.log_prob(torch.from_numpy(action))
     np.testing.assert_allclose(log_prob, expected.numpy(), atol=1e-5)
@@ -92,9 +92,7 @@ def test_a_choice_is_believed_as_the_categorical_of_the_learner_has_it(name):
 def test_random_ignores_the_policy(space, log_prob):
     family = distribution_family(space, "default")
     params = np.random.default_rng(0).normal(size=(5, family.param_dim)).astype(np.float32) * 5
-    actions, log_probs = exploration_policy("random", family, space)(params, 0.0).sample(
-        Generators(0)
-    )
+    actions, log_probs = exploration_policy("random", family, space)(params, 0.0, Generators(0))
     assert all(action in space for action in actions)
     np.testing.assert_allclose(log_probs, np.full(5, log_prob), rtol=1e-6)
 

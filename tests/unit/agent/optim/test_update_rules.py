@@ -9,8 +9,8 @@ from torch import nn
 from slm_lab.agent.net.policy_value import SeparatePolicyValue
 from slm_lab.agent.optim.build import build_rule
 from slm_lab.agent.optim.flat import FlatParameters
-from slm_lab.agent.optim.lr_schedule import ConstantRate
-from slm_lab.agent.optim.optimizer import NoSync, Optimizer
+from slm_lab.agent.optim.lr_schedule import LearningRate
+from slm_lab.agent.optim.optimizer import GradientSync, Optimizer
 from slm_lab.agent.optim.rule import UpdateRule
 from slm_lab.core.errors import CheckpointError, NonFiniteLossError
 from slm_lab.parallel.hogwild.sync import SharedTrainState, load_unit
@@ -68,7 +68,7 @@ def torch_reference(name: str, args: dict, clip: float | None) -> torch.Tensor:
 
 def flat_optimizer(net: nn.Module, name: str, args: dict, clip: float | None = None) -> Optimizer:
     flat = FlatParameters(net)
-    return Optimizer(flat, build_rule(name, args, flat), ConstantRate(1e-2), clip)
+    return Optimizer(flat, build_rule(name, args, flat), LearningRate(1e-2), clip)
 
 
 @pytest.mark.parametrize(("name", "args"), CASES, ids=str)
@@ -141,7 +141,7 @@ def test_a_gradient_that_is_not_finite_touches_no_weight():
 def test_the_exchange_comes_before_the_clip():
     seen = []
 
-    class Doubling(NoSync):
+    class Doubling(GradientSync):
         def before_step(self, flat):
             flat.grad.mul_(2)
 
@@ -151,7 +151,7 @@ def test_the_exchange_comes_before_the_clip():
     net = network()
     flat = FlatParameters(net)
     rule = build_rule("SGD", {}, flat)
-    optimizer = Optimizer(flat, rule, ConstantRate(1e-2), 1e-3)
+    optimizer = Optimizer(flat, rule, LearningRate(1e-2), 1e-3)
     optimizer.join(Doubling())
     _, norm = optimizer.step(loss_of(net, batches()[0]))
     assert norm > 2e-3
@@ -161,7 +161,7 @@ def test_the_exchange_comes_before_the_clip():
 def test_neither_network_moves_where_one_loss_is_not_finite():
     actor, critic = network(), network()
     units = [flat_optimizer(net, "Adam", {}) for net in (actor, critic)]
-    pair = SeparatePolicyValue(None, None, None, *units, None)
+    pair = SeparatePolicyValue([None, None], None, dict(enumerate(units)), None)
     before = [unit.flat.vector.clone() for unit in units]
     batch = batches()[0]
     with pytest.raises(NonFiniteLossError):
@@ -212,7 +212,7 @@ def test_the_state_of_the_same_rule_is_loaded(name, args, steps):
 
 def test_shared_moments_take_no_others():
     flat = FlatParameters(network())
-    optimizer = Optimizer(flat, build_rule("RMSprop", {}, flat), ConstantRate(0.1), None)
+    optimizer = Optimizer(flat, build_rule("RMSprop", {}, flat), LearningRate(0.1), None)
     unit = SharedTrainState.of(optimizer, 1)
     before = unit.vector.clone()
     state = {"flat": flat.state_dict(), "rule": rule_of("Adam", {})[0].state_dict()}

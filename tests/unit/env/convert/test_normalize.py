@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slm_lab.core.moments import merged_by_all
-from slm_lab.env.convert.normalize import ObservationNormalizer, RewardNormalizer, RunningStatistics
+from slm_lab.env.convert.normalize import ObservationNormalizer, RunningStatistics
+from slm_lab.env.convert.reward import RewardConverter
 
 
 def statistics(size):
@@ -73,17 +74,15 @@ def test_normalised_observations_have_mean_zero_and_deviation_one_and_are_clippe
 
 def test_a_reward_is_divided_by_the_deviation_of_the_discounted_return():
     gamma, returns = 0.9, []
-    running = statistics(1)
-    normalizer = RewardNormalizer(running, gamma, 1)
+    rewards = RewardConverter(None, 1e9, True, gamma=gamma, statistics=statistics(1))
     value = 0.0
     for t, reward in enumerate([1.0, 2.0, -1.0, 4.0, 0.5], start=1):
         value = gamma * value + reward
         returns.append(value)
-        normalizer.update(np.array([reward]))
-        expected = reward / np.sqrt(np.var(returns) + 1e-8)
-        np.testing.assert_allclose(normalizer.normalize(np.array([reward])), expected)
+        seen, _ = rewards.convert(np.array([reward]))
+        np.testing.assert_allclose(seen, reward / np.sqrt(np.var(returns) + 1e-8), rtol=1e-6)
         if t == 3:  # the third reward ends the episode: counted above, forgotten here
-            normalizer.end_episodes(np.array([0]))
+            rewards.end_episodes(np.array([0]))
             value = 0.0
 
 

@@ -100,12 +100,7 @@ def test_continuous_actions_are_the_buttons_that_they_press(build, mode):
     buttons = build("ALE/Pong-v5", full_action_space=True, **shared)
     assert stick.action_space.shape == (3,)
     # radius, angle and fire are seen as [-1, 1]: right, left, up with fire, nothing
-    pressed = [
-        ([1, 0, -1], 3),
-        ([1, 1, -1], 4),
-        ([1, 0.5, 1], 10),
-        ([-1, 0, -1], 0),
-    ]
+    pressed = [([1, 0, -1], 3), ([1, 1, -1], 4), ([1, 0.5, 1], 10), ([-1, 0, -1], 0)]
     np.testing.assert_array_equal(stick.reset(), buttons.reset())
     for polar, button in pressed * 8:
         moved = stick.step(np.array([polar], np.float32)).obs

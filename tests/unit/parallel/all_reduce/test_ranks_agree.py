@@ -8,7 +8,7 @@ from torch import nn
 from slm_lab.agent.batch import ImitationBatch
 from slm_lab.agent.optim.build import build_rule
 from slm_lab.agent.optim.flat import FlatParameters
-from slm_lab.agent.optim.lr_schedule import ConstantRate
+from slm_lab.agent.optim.lr_schedule import LearningRate
 from slm_lab.agent.optim.optimizer import Optimizer
 from slm_lab.core.errors import NonFiniteLossError
 from slm_lab.parallel.all_reduce.sync import AllReduceSync, average_statistics, broadcast
@@ -42,7 +42,7 @@ def network():
 def step_of(sync, scale, clip, share=None):
     """The gradient that an SGD step of rate 1 takes, (P,), where the own one is `scale` ones."""
     flat = FlatParameters(network())
-    optimizer = Optimizer(flat, build_rule("SGD", {}, flat), ConstantRate(1.0), clip)
+    optimizer = Optimizer(flat, build_rule("SGD", {}, flat), LearningRate(1.0), clip)
     if sync is not None:
         optimizer.join(sync)
         sync.share = sync.share if share is None else share
@@ -142,7 +142,7 @@ def test_a_gradient_that_is_not_finite_is_heard_of_by_all_too():
 
     def train(group):
         flat = FlatParameters(network())
-        optimizer = Optimizer(flat, build_rule("SGD", {}, flat), ConstantRate(1.0), None)
+        optimizer = Optimizer(flat, build_rule("SGD", {}, flat), LearningRate(1.0), None)
         optimizer.join(AllReduceSync(group))
         before = flat.vector.clone()
         total = sum(view.sum() for view in flat.views)

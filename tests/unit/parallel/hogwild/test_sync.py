@@ -10,7 +10,7 @@ from slm_lab.agent.net.q_network import normalise_spectrum
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.optim.build import build_rule
 from slm_lab.agent.optim.flat import FlatParameters
-from slm_lab.agent.optim.lr_schedule import ConstantRate
+from slm_lab.agent.optim.lr_schedule import LearningRate
 from slm_lab.agent.optim.optimizer import Optimizer
 from slm_lab.agent.optim.process_group import SoloGroup
 from slm_lab.core.errors import LabError, NonFiniteLossError
@@ -31,7 +31,7 @@ def network(seed=0):
 
 def optimizer_of(net, rule="GlobalAdam", clip=None):
     flat = FlatParameters(net)
-    return Optimizer(flat, build_rule(rule, {}, flat), ConstantRate(1e-2), clip)
+    return Optimizer(flat, build_rule(rule, {}, flat), LearningRate(1e-2), clip)
 
 
 def batch(seed):
@@ -181,7 +181,7 @@ def test_a_network_elsewhere_sends_its_gradient_and_gets_the_weights_back():
 def test_values_stay_in_their_bounds_in_shared_memory_too():
     net = network()
     flat = FlatParameters(net)
-    optimizer = Optimizer(flat, build_rule("GlobalAdam", {}, flat), ConstantRate(1e-2), None,
+    optimizer = Optimizer(flat, build_rule("GlobalAdam", {}, flat), LearningRate(1e-2), None,
                           bounds=(-0.1, 0.1))  # fmt: skip
     unit = SharedTrainState.of(optimizer, 1)
     SyncedSync(unit, 0).join(optimizer)

@@ -147,12 +147,13 @@ def test_problems_are_reported_in_the_same_order_every_time():
 
 
 def ppo_spec(**keys):
-    return PPOSpec(gamma=0.9, time_horizon=1, **keys)
+    return PPOSpec(name="PPO", gamma=0.9, time_horizon=1, **keys)
 
 
-SOFT = SoftActorCriticSpec(gamma=0.9)
+SOFT = SoftActorCriticSpec(name="SoftActorCritic", gamma=0.9)
 PENALISED = [
-    model(gamma=0.9, entropy_penalty_coef=0.5) for model in (SoftActorCriticSpec, CrossQSpec)
+    model(name="soft", gamma=0.9, entropy_penalty_coef=0.5)
+    for model in (SoftActorCriticSpec, CrossQSpec)
 ]
 CONTINUOUS = "agent.algorithm.entropy_penalty_coef = 0.5: is for discrete actions, and the environ"
 
@@ -167,8 +168,8 @@ CONTINUOUS = "agent.algorithm.entropy_penalty_coef = 0.5: is for discrete action
         (ppo_spec(action_policy="boltzmann"), "discrete", None),
         (ppo_spec(action_policy="boltzmann"), "multi_discrete", ""),
         (ppo_spec(action_policy="epsilon_greedy"), "box", ""),
-        (DQNSpec(gamma=0.9), "discrete", None),
-        (DQNSpec(gamma=0.9), "box", ""),
+        (DQNSpec(name="DQN", gamma=0.9), "discrete", None),
+        (DQNSpec(name="DQN", gamma=0.9), "box", ""),
         (SOFT, "discrete", None),
         (SOFT, "multi_discrete", ""),
         (SOFT, "box", None),

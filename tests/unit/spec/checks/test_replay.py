@@ -8,15 +8,9 @@ from tests.support import actor_critic, ppo, q_learning, soft
 from tests.unit.spec.problems import assert_problem
 from tests.unit.spec.spec_data import changed
 
-DQN = changed(
-    q_learning("DQN"),
-    {"algorithm.training_iter": 1, "algorithm.training_batch_iter": 1},
-)
+DQN = changed(q_learning("DQN"), {"algorithm.training_iter": 1, "algorithm.training_batch_iter": 1})
 SAC = soft("SoftActorCritic")
-SIL = changed(
-    actor_critic(),
-    {"algorithm.name": "SIL", "memory.sil_replay_name": "Replay"},
-)
+SIL = changed(actor_critic(), {"algorithm.name": "SIL", "memory.sil_replay_name": "Replay"})
 PPOSIL = changed(ppo(), {"algorithm.name": "PPOSIL", "memory.sil_replay_name": "Replay"})
 EXACT = {"algorithm.update_to_data": 0.5}
 BOUNDS = {"algorithm.log_alpha_min": -1.0}

@@ -182,7 +182,8 @@ def test_a_target_is_doubted_if_every_event_makes_it_equal(num_envs):
 def events_and_copies(num_envs, frequency, update_frequency):
     """How many training events there are in 1000 frames, and how often the target is copied."""
     online, target = (FlatParameters(torch.nn.Linear(1, 1)) for _ in range(2))
-    target_network = TargetNetwork(online, target, MLPNetSpec(update_frequency=update_frequency))
+    net = MLPNetSpec(type="MLPNet", update_frequency=update_frequency)
+    target_network = TargetNetwork(online, target, net)
     schedule, events, copies = TrainingSchedule(frequency, 0), 0, 0
     for stored in range(num_envs, 1000, num_envs):
         if schedule.due(stored - num_envs, stored):

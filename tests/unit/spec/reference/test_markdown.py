@@ -99,12 +99,7 @@ def test_the_json_schema_refuses_what_the_models_refuse(validator, path, value):
 
 
 @pytest.mark.parametrize(
-    "module",
-    [
-        "slm_lab.spec",
-        "slm_lab.spec.load",
-        "slm_lab.spec.reference.markdown",
-    ],
+    "module", ["slm_lab.spec", "slm_lab.spec.load", "slm_lab.spec.reference.markdown"]
 )
 def test_specs_need_nothing_heavy(module):
     code = f"import sys, json, {module}; print(json.dumps(sorted(sys.modules)))"

@@ -102,21 +102,21 @@ def test_numbers_that_are_right_one_by_one_may_be_too_much_together(raw, path, p
 
 
 @pytest.mark.parametrize(
-    ("net", "weights"),
+    ("model", "keys", "weights"),
     [
-        (MLPNetSpec(hid_layers=[3, 5, 7]), 3 * 5 + 5 * 7),
-        (HydraMLPNetSpec(hid_layers=[[3], [5], [[7, 11], [2]]]), 15 + 5 * 7 + 7 * 11 + 5 * 2),
-        (ConvNetSpec(conv_hid_layers=[[3, 9], [5, [2, 4]]], fc_hid_layers=[6, 7]), 120 + 42),
-        (RecurrentNetSpec(cell_type="LSTM", fc_hid_layers=[2, 3], rnn_hidden_size=5,
-                          rnn_num_layers=2), 6 + 4 * (5 * (3 + 5) + 5 * (5 + 5))),
-        (TorchArcNetSpec(arc={"modules": {"body": {"Sequential": [
+        (MLPNetSpec, {"hid_layers": [3, 5, 7]}, 3 * 5 + 5 * 7),
+        (HydraMLPNetSpec, {"hid_layers": [[3], [5], [[7, 11], [2]]]}, 15 + 5 * 7 + 7 * 11 + 5 * 2),
+        (ConvNetSpec, {"conv_hid_layers": [[3, 9], [5, [2, 4]]], "fc_hid_layers": [6, 7]}, 162),
+        (RecurrentNetSpec, {"cell_type": "LSTM", "fc_hid_layers": [2, 3], "rnn_hidden_size": 5,
+                            "rnn_num_layers": 2}, 6 + 4 * (5 * (3 + 5) + 5 * (5 + 5))),
+        (TorchArcNetSpec, {"arc": {"modules": {"body": {"Sequential": [
             {"LazyConv2d": {"out_channels": 3, "kernel_size": 8}}, {"ReLU": None},
             {"LazyConv2d": {"out_channels": 5, "kernel_size": [2, 4]}},
-            {"LazyLinear": {"out_features": 7}}]}}}), 3 * 5 * 8 + 5 * 7),
+            {"LazyLinear": {"out_features": 7}}]}}}}, 3 * 5 * 8 + 5 * 7),
     ],
 )  # fmt: skip
-def test_the_weights_between_hidden_layers_are_counted(net, weights):
-    assert hidden_weights(net) == weights
+def test_the_weights_between_hidden_layers_are_counted(model, keys, weights):
+    assert hidden_weights(model.model_validate({"type": "net", **keys})) == weights
 
 
 @pytest.mark.parametrize("size", [150, 151, 230])
