@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from slm_lab.analysis.search.summary import short_names, value_text
+from slm_lab.analysis.search.trial_state import Status
 from slm_lab.cli.caller import Caller
 from slm_lab.cli.document import print_json, run_document
 from slm_lab.cli.exit_codes import FAILED, INTERRUPTED
@@ -22,8 +23,8 @@ from slm_lab.cli.search_live import SearchDisplay, TrialsTable, searched_paths
 from slm_lab.core.text import error_summary, significant
 from slm_lab.experiment.experiment import Experiment
 from slm_lab.experiment.search.confirm import Confirmation
-from slm_lab.experiment.search.event_log import Confirmed, Status
-from slm_lab.experiment.search.outcomes import best_first, draw, write_confirmed
+from slm_lab.experiment.search.event_log import Confirmed
+from slm_lab.experiment.search.outcomes import draw, write_confirmed
 from slm_lab.experiment.search.prepare import Prepared
 from slm_lab.experiment.source import RunSource
 from slm_lab.experiment.stop_signals import stop_on_signals
@@ -191,7 +192,7 @@ class _Progress:
 
 def _show_trials(console: Console, prepared: Prepared) -> None:
     search = prepared.search
-    table, best = TrialsTable(search, console.width), best_first(search.search_state)
+    table, best = TrialsTable(search, console.width), search.search_state.ranked
     for state in best[:SHOWN]:
         table.add(state, state.frame)
     console.print(table.table)

@@ -9,12 +9,12 @@ from rich.table import Table
 from rich.text import Text
 
 from slm_lab.analysis.search.summary import short_names, value_text
+from slm_lab.analysis.search.trial_state import Status, TrialState
 from slm_lab.cli.live import short
 from slm_lab.cli.screen import Screen, print_line
 from slm_lab.core.text import error_summary, significant
 from slm_lab.experiment.experiment import Experiment
-from slm_lab.experiment.search.event_log import SearchState, Status, TrialState
-from slm_lab.experiment.search.outcomes import best_first
+from slm_lab.experiment.search.event_log import SearchState
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.spec.search import dimensions
 
@@ -102,7 +102,7 @@ class SearchDisplay:
         rows = max(FEWEST_ROWS, self._console.height - AROUND)
         table = TrialsTable(self._search, self._console.width)
         running = self._search.search_state.of(Status.RUNNING)
-        others = [state for state in best_first(self._search.search_state) if state not in running]
+        others = [state for state in self._search.search_state.ranked if state not in running]
         shown = running[:rows]
         shown += others[: rows - len(shown)]
         for state in shown:
@@ -217,8 +217,6 @@ def searched_paths(spec: Spec) -> list[str]:
 def best_of(search_state: SearchState) -> TrialState | None:
     """The best of the ended trials; None if none has a score."""
     over = (
-        state
-        for state in best_first(search_state)
-        if state.status.is_over and state.score is not None
+        state for state in search_state.ranked if state.status.is_over and state.score is not None
     )
     return next(over, None)

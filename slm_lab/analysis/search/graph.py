@@ -2,24 +2,47 @@
 
 import html
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
-from slm_lab.analysis.figure.figure import Bar, Box, Dots, Figure, Panel, Parallel, Table, Words
-from slm_lab.analysis.figure.figure import Scale as Axis
-from slm_lab.analysis.figure.layout import LETTER, SIDE, short
-from slm_lab.analysis.figure.write import write_figure
-from slm_lab.analysis.search.figure import (
-    AxisOf,
-    ExperimentFigure,
-    experiment_figure,
-    number,
-    point_texts,
+from slm_lab.analysis.figure.figure import (
+    Bar,
+    Box,
+    Dots,
+    Figure,
+    Panel,
+    Parallel,
+    Scale,
+    Table,
+    Words,
+    limits,
 )
-from slm_lab.analysis.search.importance import Importance
-from slm_lab.analysis.search.summary import SearchSummary
+from slm_lab.analysis.figure.layout import LETTER, SIDE, short
+from slm_lab.analysis.figure.look import Shading, tick_text
+from slm_lab.analysis.figure.write import write_figure
+from slm_lab.analysis.search.importance import Importance, comparable, importances
+from slm_lab.analysis.search.places import MISSING, Places, number_places, variable_places
+from slm_lab.analysis.search.summary import (
+    STATUS_WORDS,
+    SearchSummary,
+    metric_names,
+    point_texts,
+    short_names,
+    status_text,
+    value_text,
+)
+from slm_lab.analysis.search.trial_state import TrialState, ranked
+from slm_lab.analysis.table import TextTable, count_text
 
+BEST = 10
+"""Trials in the table."""
+SCORE = "score"
+
+_NOT_DRAWN = "total_reward_ma"
+"""Only in the table: its dots would repeat those of `final_return`."""
+_COLOURED_BY = "strength"
 _FILLED, _HOLLOW = "● whole budget spent", "○ stopped early, or not ended"
 _PARALLEL_HINT = (
     "drag along an axis to choose trials, click it to let go; drag a name to move its axis"
@@ -38,6 +61,33 @@ _NAME = 24  # letters beside a bar
 _MANY = 4000  # dots, whose texts have to be short
 
 
+class ExperimentFigure(NamedTuple):
+    """Dots of n Trials over every variable for every metric; and what the page adds.
+
+    `trials` are those with any value, in the order of drawing: the best last. `parallel` are axes
+    over the Trials that have a place on each, empty without any, and `parallel_shading` their
+    colours. `names` are those of the variables, by path.
+    """
+
+    title: str
+    subtitle: str
+    trials: tuple[TrialState, ...]
+    variables: tuple[Places, ...]
+    metrics: tuple[Places, ...]
+    shading: Shading
+    parallel: tuple[Places, ...]
+    parallel_shading: Shading
+    importances: tuple[Importance, ...]
+    names: Mapping[str, str]
+    best: TextTable
+    notes: tuple[str, ...]
+
+    @property
+    def filled(self) -> list[bool]:
+        """(n,): which have spent the whole budget."""
+        return [each.status == "finished" for each in self.trials]
+
+
 def draw_experiment_graph(experiment: SearchSummary, folder: Path, prefix: str) -> list[Path]:
     """Writes `{prefix}_experiment_graph.png` and `.html` into `folder`; returns both paths.
 
@@ -47,6 +97,36 @@ def draw_experiment_graph(experiment: SearchSummary, folder: Path, prefix: str) 
     found = experiment_figure(experiment)
     stem = f"{prefix}_experiment_graph"
     return write_figure(picture(found), folder, stem, page=page(found))
+
+
+def experiment_figure(experiment: SearchSummary) -> ExperimentFigure:
+    """The whole search in one picture."""
+    best_first = ranked(experiment.trials)
+    trials = [each for each in reversed(best_first) if _measured(each)]
+    names = short_names([variable.path for variable in experiment.variables])
+    found = importances(experiment)
+    notes_of = {each.path: importance_text(each) for each in found}
+    placed = [
+        each
+        for each in trials
+        if each.known_score is not None and names.keys() <= each.params.keys()
+    ]
+    parallel = (*_variables(experiment, placed, names, {}), *_results(placed)) if placed else ()
+    budget = tick_text(float(experiment.max_frame), float(experiment.max_frame))
+    return ExperimentFigure(
+        f"{experiment.title}: search over {count_text(len(experiment.variables), 'variable')}",
+        f"{experiment.name} · {status_text(experiment.trials)} · {budget} frames each",
+        tuple(trials),
+        _variables(experiment, trials, names, notes_of),
+        _metrics(trials),
+        _shading(trials),
+        parallel,
+        _shading(placed),
+        tuple(found),
+        names,
+        _best_table(best_first, names),
+        _notes(experiment, found),
+    )
 
 
 def picture(found: ExperimentFigure) -> Figure:
@@ -123,7 +203,8 @@ def _importances(found: ExperimentFigure, box: Box) -> Iterator[Panel | Words]:
     names = tuple((bar.place, bar.label) for bar in bars)
     shares = tuple((i / 5, f"{20 * i}%") for i in range(6))
     panel = Box(_BARS_LEFT, box.top - _BAR * count, _BARS_WIDTH, _BAR * count)
-    across, down = Axis("share explained", ticks=shares), Axis("", (count - 0.5, -0.5), ticks=names)
+    across = Scale("share explained", ticks=shares)
+    down = Scale(ends=(count - 0.5, -0.5), ticks=names)
     yield Panel(panel, across, down, bars=bars, horizontal=True)
 
 
@@ -142,16 +223,11 @@ def _bar(place: int, importance: Importance, name: str) -> Bar:
 
 def _parallel(found: ExperimentFigure, box: Box) -> Parallel | Words:
     """A line for each Trial over axes of variables and results."""
-    if not found.parallel_trials:
+    if not found.parallel:
         return _nothing(box)
-    axes = tuple((_axis(axis, axis.name, 6), axis.scale.at) for axis in found.parallel)
+    axes = tuple((axis.scale, axis.at) for axis in found.parallel)
     inside = Box(box.left + 30, box.bottom, box.width - 70, box.height - 44)
     return Parallel(inside, axes, found.parallel_shading)
-
-
-def _axis(axis: AxisOf, label: str, most: int) -> Axis:
-    scale = axis.scale
-    return Axis(label, scale.ends, most, scale.ticks, scale.log, scale.whole)
 
 
 def _dots(found: ExperimentFigure, area: Box, letters: float) -> list[Panel | Words]:
@@ -170,24 +246,27 @@ def _dots(found: ExperimentFigure, area: Box, letters: float) -> list[Panel | Wo
                 area.left + j * wide, area.top - (i + 1) * high + _GAP, wide - _GAP, high - _GAP
             )
             across = replace(
-                _axis(variable, variable.name if lowest else "", most),
+                variable.scale,
+                label=variable.scale.label if lowest else "",
+                most=most,
                 numbers=lowest,
                 upwards=lowest and _depth(variable, wide, letters) > 0,
                 link=f"x{j}",
             )
-            up = replace(_axis(metric, "" if j else metric.name, 5), numbers=not j, link=f"y{i}")
+            name = metric.scale.label
+            label = "" if j else name
+            up = replace(metric.scale, label=label, most=5, numbers=not j, link=f"y{i}")
             dots = Dots(
-                metric.name, variable.scale.beside, metric.scale.at, found.shading.colours,
-                found.filled, texts,
-            )  # fmt: skip
-            head = ("", "") if i else (variable.name, variable.note)
+                name, variable.beside, metric.at, found.shading.colours, found.filled, texts
+            )
+            head = ("", "") if i else (variable.scale.label, variable.note)
             parts.append(Panel(box, across, up, *head, dots=dots))
     return parts
 
 
-def _depth(axis: AxisOf, wide: float, letters: float) -> float:
+def _depth(axis: Places, wide: float, letters: float) -> float:
     """Pixels of the longest category, if it has no room beside the others; otherwise 0."""
-    if not axis.scale.categories:
+    if not axis.categories:
         return 0.0
     longest = LETTER * letters * max(len(text) for _, text in axis.scale.ticks)
     return longest if longest + letters > wide / len(axis.scale.ticks) else 0.0
@@ -208,3 +287,109 @@ def _hover(found: ExperimentFigure, *, brief: bool) -> list[str]:
             lines += point_texts(trial, found.names)
         texts.append("<br>".join(map(html.escape, lines)))
     return texts
+
+
+def importance_text(importance: Importance) -> str:
+    """ "explains 62 %", or that there is nothing to see; "" where it was not computed."""
+    if importance.share is None:
+        return ""
+    share = f"{100 * importance.share:.0f} %"
+    if importance.sure:
+        return f"explains {share}"
+    return "no effect seen" if share == "0 %" else f"{share}, maybe chance"
+
+
+def number(value: float | None) -> str:
+    """Four digits or so; "–" where there is none."""
+    if value is None:
+        return "–"
+    digits = f"{value:.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.4g}"
+    return digits.replace("e-0", "e-").replace("e+0", "e").replace("-", "−")
+
+
+def _measured(trial: TrialState) -> bool:
+    return trial.known_score is not None or any(trial.metric(m) is not None for m in trial.metrics)
+
+
+def _variables(
+    experiment: SearchSummary,
+    trials: Sequence[TrialState],
+    names: Mapping[str, str],
+    notes: Mapping[str, str],
+) -> tuple[Places, ...]:
+    axes = []
+    for variable in experiment.variables:
+        values = [each.params.get(variable.path, MISSING) for each in trials]
+        places = variable_places(variable, values, names[variable.path])
+        axes.append(places._replace(note=notes.get(variable.path, "")))
+    return tuple(axes)
+
+
+def _metrics(trials: Sequence[TrialState]) -> tuple[Places, ...]:
+    """Of the metrics that any Trial has; of the score alone where there is none."""
+    axes = []
+    for name in metric_names(trials):
+        values = [each.metric(name) for each in trials]
+        if name != _NOT_DRAWN and any(value is not None for value in values):
+            axes.append(number_places(values, name.replace("_", " ")))
+    if axes or not trials:
+        return tuple(axes)
+    return (number_places([each.known_score for each in trials], SCORE),)
+
+
+def _results(trials: Sequence[TrialState]) -> list[Places]:
+    """Score and strength; and the frames spent where these differ."""
+    columns: dict[str, list[float | None]] = {}
+    if any(each.status != "finished" for each in trials):
+        columns["frames"] = [float(each.frame) for each in trials]
+    columns[SCORE] = [each.known_score for each in trials]
+    columns[_COLOURED_BY] = [each.metric(_COLOURED_BY) for each in trials]
+    return [number_places(each, name) for name, each in columns.items() if None not in each]
+
+
+def _shading(trials: Sequence[TrialState]) -> Shading:
+    """By strength; by score where no Trial has any."""
+    name, values = _COLOURED_BY, [each.metric(_COLOURED_BY) for each in trials]
+    if all(each is None for each in values):
+        name, values = SCORE, [each.known_score for each in trials]
+    at = number_places(values).at
+    return Shading(name, at, limits([at], 0.0))
+
+
+def _best_table(best_first: Sequence[TrialState], names: Mapping[str, str]) -> TextTable:
+    columns: dict[str, Callable[[TrialState], str]] = {
+        "trial": lambda each: str(each.trial),
+        "status": lambda each: STATUS_WORDS.get(each.status, each.status),
+        SCORE: lambda each: number(each.known_score),
+        _COLOURED_BY: lambda each: number(each.metric(_COLOURED_BY)),
+        "frames": lambda each: tick_text(float(each.frame), float(each.frame)),
+    }
+    rows = []
+    for each in [each for each in best_first if each.known_score is not None][:BEST]:
+        point = (value_text(each.params[path]) if path in each.params else "–" for path in names)
+        rows.append((*(cell(each) for cell in columns.values()), *point))
+    return TextTable((*columns, *names.values()), tuple(rows), words=1)
+
+
+def _notes(experiment: SearchSummary, found: Sequence[Importance]) -> tuple[str, ...]:
+    """How importances are computed, in lines."""
+    if all(each.share is None for each in found):
+        return ()
+    rests_on = max(each.trials for each in found)
+    left_out = len(experiment.trials) - sum(map(comparable, experiment.trials))
+    notes = [
+        f"How well a variable alone predicts the rank of a trial, from the {rests_on - 1} others:",
+        "0 % is as well as by chance, 100 % exactly. Effects of two variables only together",
+        "are not seen. A filled bar is more than chance, a hollow one may be chance: without",
+        "any effect, 19 of 20 variables stay left of the mark.",
+    ]
+    if any(each.status == "stopped" and comparable(each) for each in experiment.trials):
+        notes += [
+            "Trials that were stopped early rank behind those that finished, by frames,",
+            "then by their score there.",
+        ]
+    if left_out:
+        notes.append(
+            f"{count_text(left_out, 'trial')} left out: no comparable result (failed, not ended)."
+        )
+    return tuple(notes)

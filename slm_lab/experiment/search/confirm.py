@@ -11,12 +11,12 @@ from typing import final
 
 import numpy as np
 
+from slm_lab.analysis.search.trial_state import Status, TrialState
 from slm_lab.core.files import write_json
 from slm_lab.experiment.baseline import CHANCE_FILE
 from slm_lab.experiment.experiment import Experiment
 from slm_lab.experiment.run import with_seed
-from slm_lab.experiment.search.event_log import Confirmed, Status, TrialState
-from slm_lab.experiment.search.outcomes import best_first
+from slm_lab.experiment.search.event_log import Confirmed
 from slm_lab.experiment.search.resources import needs_of
 from slm_lab.experiment.search.trial_process import TrialEnd, run_pool
 from slm_lab.experiment.trial import TrialTask
@@ -148,7 +148,7 @@ def _seed_scores(spec: Spec, run_dir: RunDir) -> list[float]:
 
 def _best(search: Experiment) -> Sequence[TrialState]:
     """The finished trials, best first; if there are none, the stopped trials."""
-    order = [state for state in best_first(search.search_state) if state.score is not None]
+    order = [state for state in search.search_state.ranked if state.score is not None]
     finished = [state for state in order if state.status is Status.FINISHED]
     return finished or [state for state in order if state.status is Status.STOPPED]
 

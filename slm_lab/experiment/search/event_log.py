@@ -13,33 +13,13 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple, TypeAlias, final
 
+from slm_lab.analysis.search.trial_state import Params, Status, TrialState, ranked
 from slm_lab.core.errors import LabError, UsageError
 from slm_lab.core.files import open_own
-
-Params: TypeAlias = Mapping[str, Any]
-"""The value of each searched key, by its dotted path."""
-
-
-class Status(StrEnum):
-    """The status of a trial in a search."""
-
-    WAITING = "waiting"
-    RUNNING = "running"
-    PAUSED = "paused"
-    FINISHED = "finished"
-    STOPPED = "stopped"
-    FAILED = "failed"
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the trial will not run again."""
-        return self in (Status.FINISHED, Status.STOPPED, Status.FAILED)
 
 
 class Proposed(NamedTuple):
@@ -135,30 +115,6 @@ _KINDS: dict[str, type[Event]] = {
 }  # fmt: skip
 
 
-@dataclass
-class TrialState:
-    """The state of a trial after all events so far."""
-
-    trial: int
-    params: Params
-    status: Status = Status.WAITING
-    frame: int = 0
-    """Of its last report."""
-    score: float | None = None
-    reports: int = 0
-    seconds: float = 0.0
-    restarts: int = 0
-    has_begun: bool = False
-    metrics: Mapping[str, float | None] = field(default_factory=dict)
-    error: str | None = None
-    last_failure: str | None = None
-    """The error before its last restart."""
-    would_repeat: bool = False
-    copies: int = 0
-    donor: int | None = None
-    """The trial whose weights it last copied."""
-
-
 @final
 class SearchState:
     """The state of a search after all events so far."""
@@ -219,6 +175,11 @@ class SearchState:
     def of(self, *statuses: Status) -> list[TrialState]:
         """The trials with one of these statuses, by number."""
         return [state for state in self.trials.values() if state.status in statuses]
+
+    @property
+    def ranked(self) -> list[TrialState]:
+        """The trials in the order of `ranked`, the best first."""
+        return ranked(self.trials.values())
 
     @property
     def results(self) -> list[Confirmed]:

@@ -16,8 +16,8 @@ from ray.tune.search import Searcher as TuneSearcher
 from ray.tune.search.variant_generator import generate_variants
 from typing_extensions import override
 
+from slm_lab.analysis.search.trial_state import Params
 from slm_lab.core.errors import MissingExtraError
-from slm_lab.experiment.search.event_log import Params
 from slm_lab.experiment.search.space import Space
 from slm_lab.spec.schema.meta import MetaSpec
 

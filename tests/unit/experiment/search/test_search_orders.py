@@ -4,13 +4,9 @@ import json
 
 import pytest
 
+from slm_lab.analysis.search.trial_state import Status
 from slm_lab.experiment import experiment as module
-from slm_lab.experiment.search.event_log import (
-    Copied,
-    Ended,
-    Paused,
-    Status,
-)
+from slm_lab.experiment.search.event_log import Copied, Ended, Paused
 from slm_lab.experiment.search.scheduler import SCHEDULERS, Action, Decision
 from slm_lab.spec.schema.scheduler import HyperBandSpec
 from slm_lab.storage.result import Ending
