@@ -6,8 +6,7 @@ s_i = R_i − R_rand. An undefined metric is None, with its reason in `reasons`.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple, final
+from typing import NamedTuple
 
 import numpy as np
 
@@ -37,9 +36,7 @@ ROUNDING = 1e-9
 """Strengths smaller than this share of the returns they are differences of are rounding errors."""
 
 
-@final
-@dataclass(frozen=True)
-class SessionMetrics:
+class SessionMetrics(NamedTuple):
     """One Session's metrics. `reasons` has an entry for each that is None."""
 
     final_return: float | None
@@ -56,14 +53,8 @@ class SessionMetrics:
     random_return: float | None
     reasons: Mapping[str, str]
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain numbers, strings and None."""
-        return asdict(self)
 
-
-@final
-@dataclass(frozen=True)
-class TrialMetrics:
+class TrialMetrics(NamedTuple):
     """Means of the Sessions' metrics over the Sessions that have them, and their consistency.
 
     `rests_on` counts the Sessions behind each metric, out of `num_sessions`.
@@ -87,10 +78,6 @@ class TrialMetrics:
     rests_on: Mapping[str, int]
     random_return: float | None
     reasons: Mapping[str, str]
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain numbers, strings and None."""
-        return asdict(self)
 
 
 class Scalar(NamedTuple):

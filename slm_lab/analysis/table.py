@@ -3,13 +3,10 @@
 import csv
 import io
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, NamedTuple
 
 
-@final
-@dataclass(frozen=True)
-class TextTable:
+class TextTable(NamedTuple):
     """Cells as they are shown; the column `words` is aligned to the left, others to the right."""
 
     header: tuple[str, ...]

@@ -1,8 +1,7 @@
 """How fast a Trial trained, and how stale its gradients were."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, final
+from typing import NamedTuple
 
 import numpy as np
 
@@ -10,9 +9,7 @@ from slm_lab.core.types import FloatArray
 from slm_lab.metrics.reader import Rows
 
 
-@final
-@dataclass(frozen=True)
-class Throughput:
+class Throughput(NamedTuple):
     """The speed of one training, over all workers; the mean over several trainings of a Trial.
 
     A value is None if no row has its columns.
@@ -36,10 +33,6 @@ class Throughput:
     """Mean over all rows: the share of time that actors waited."""
     learner_wait_share: float | None
     """The share of training time that the learner waited."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain numbers and None."""
-        return asdict(self)
 
 
 def throughput(rows: Sequence[Rows], training_of: Sequence[int]) -> Throughput:

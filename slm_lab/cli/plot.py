@@ -1,6 +1,5 @@
 """The command `slm-lab plot`: its output and exit code."""
 
-from dataclasses import asdict
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -46,8 +45,8 @@ def _document(plotted: Plotted) -> dict[str, Any]:
     return {
         "graphs": plotted.paths,
         "y": plotted.y_label,
-        "runs": [{**asdict(each), "interval": _ends(each.interval)} for each in plotted.endings],
-        "improvement": better and {**asdict(better), "interval": _ends(better.interval)},
+        "runs": [{**each._asdict(), "interval": _ends(each.interval)} for each in plotted.endings],
+        "improvement": better and {**better._asdict(), "interval": _ends(better.interval)},
         "notes": plotted.notes,
     }
 

@@ -3,8 +3,7 @@
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from typing_extensions import override
@@ -114,8 +113,7 @@ def _import(modules: Sequence[str] | None) -> None:
         import_plugins(modules or [])
 
 
-@dataclass(frozen=True)
-class _Result:
+class _Result(NamedTuple):
     """The result for a spec, or for a file that cannot be read."""
 
     where: str

@@ -113,16 +113,16 @@ class Reporter:
         self, session: int, rows: Rows, evaluations: Rows | None, random_return: float | None
     ) -> None:
         paths = self._paths[session]
-        write_json(paths.metrics, session_metrics(rows, random_return).to_json())
+        write_json(paths.metrics, session_metrics(rows, random_return)._asdict())
         if evaluations is not None:
-            write_json(paths.eval_metrics, session_metrics(evaluations, random_return).to_json())
+            write_json(paths.eval_metrics, session_metrics(evaluations, random_return)._asdict())
 
     def _write_trial_metrics(
         self, sessions: Sequence[SessionResult], metrics: TrialMetrics, speed: Throughput
     ) -> None:
         summary = {
-            **metrics.to_json(),
-            "throughput": speed.to_json(),
+            **metrics._asdict(),
+            "throughput": speed._asdict(),
             "max_session": self._spec.meta.max_session,
             "max_run": self._spec.meta.max_run,
             "sessions": [vars(session) for session in sessions],

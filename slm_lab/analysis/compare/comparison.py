@@ -5,9 +5,8 @@ are functions of it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import final
+from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,9 +24,7 @@ CROWDED = "†"
 _NONE = np.empty(0)
 
 
-@final
-@dataclass(frozen=True)
-class Variant:
+class Variant(NamedTuple):
     """One way of training: the word in `meta.distributed`, and how many workers."""
 
     mode: str
@@ -45,9 +42,7 @@ class Variant:
         return f"{self.mode} × {self.workers}{f' {CROWDED}' if self.crowded else ''}"
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class Training:
+class Training(NamedTuple):
     """One training, over the total frames of all its workers; every array is (P,).
 
     `total_frame` rises; `episode_return` is the mean over the episodes of the last `window` total
@@ -146,19 +141,15 @@ def _clock(rows: Sequence[Rows], column: str, grid: FloatArray) -> FloatArray:
     return clocks
 
 
-@final
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """The trainings of a variant by seed, and why others failed."""
 
     variant: Variant
     trainings: Mapping[int, Training]
-    failures: Mapping[int, str] = field(default_factory=dict)
+    failures: Mapping[int, str] = MappingProxyType({})
 
 
-@final
-@dataclass(frozen=True)
-class Summary:
+class Summary(NamedTuple):
     """A variant in numbers: medians over its seeds. None where there is nothing to measure."""
 
     variant: Variant
@@ -186,9 +177,7 @@ class Summary:
         return None if self.speed_up is None else self.speed_up / self.variant.workers
 
 
-@final
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(NamedTuple):
     """All that a comparison knows; the first outcome is the baseline's."""
 
     title: str
@@ -203,7 +192,7 @@ class Comparison:
     window: float
     notes: tuple[str, ...] = ()
 
-    @cached_property
+    @property
     def summaries(self) -> list[Summary]:
         """One for each outcome, in order."""
         baseline = self.outcomes[0].trainings

@@ -1,7 +1,6 @@
 """The figures of a comparison: what is drawn, in which colours, with which words."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -104,7 +103,7 @@ def dashboard(comparison: Comparison) -> Figure:
             _CELL - _HEADING - _FOOT,
         )
         found = _curves(comparison, comparison.outcomes, x, with_bands)
-        curves = tuple(replace(curve, label="") for curve in _with_threshold(comparison, found))
+        curves = tuple(curve._replace(label="") for curve in _with_threshold(comparison, found))
         scales = Scale(x.label, x_limits(curves), 5), Scale(ends=y_limits(curves), most=5)
         title = f"return against {x.label}"
         parts.append(Panel(box, *scales, title, curves=curves, note="no values"))
@@ -132,7 +131,7 @@ def speed_up_figure(comparison: Comparison) -> Figure:
     """How many times as fast as one process, beside the ideal: the number of workers."""
     title = f"{comparison.title}: speed-up over one process"
     panel = _speed_ups(comparison, Box(0, 0, 0, 0))
-    panel = replace(panel, y=replace(panel.y, label="total frames/s, one process = 1"))
+    panel = panel._replace(y=panel.y._replace(label="total frames/s, one process = 1"))
     return single_bars(title, _budget_text(comparison), panel)
 
 
@@ -197,7 +196,7 @@ def _return_overview(comparison: Comparison, x: Axis) -> Figure:
             mode = outcome.variant.mode
             name = curve.label if mode == BASELINE else mode
             label = "" if mode in named else name
-            found.append((outcome, replace(curve, label=label, tint=0.0)))
+            found.append((outcome, curve._replace(label=label, tint=0.0)))
             named.add(mode)
         title = _workers_text(workers, comparison.cores)
         panels.append((title, _with_threshold(comparison, found)))
@@ -249,7 +248,7 @@ def _axes(comparison: Comparison) -> list[Axis]:
         total_frames(),
         wall_clock(max((t.seconds for t in trainings), default=0.0)),
         frames("per process"),
-        replace(of_cpu, column="cpu_t", file="cpu_t", label=label),
+        of_cpu._replace(column="cpu_t", file="cpu_t", label=label),
     ]
 
 

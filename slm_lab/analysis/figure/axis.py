@@ -1,7 +1,6 @@
 """The columns that a graph can show on its axes: labels, units, and values of rows."""
 
-from dataclasses import dataclass
-from typing import final
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,9 +11,7 @@ from slm_lab.metrics.recent import FEWEST, WINDOW_SHARE
 from slm_lab.metrics.row import COLUMNS
 
 
-@final
-@dataclass(frozen=True)
-class Axis:
+class Axis(NamedTuple):
     """A column as an axis: `file` names it in file names, values are divided by `unit_size`.
 
     With `window_share`, a value is the mean over the episodes of that share of the total frames.

@@ -1,7 +1,6 @@
 """Where the parts of a figure go: one panel over its legend, or panels in a grid."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from slm_lab.analysis.figure.figure import (
     Box,
@@ -50,7 +49,7 @@ def single(
 def single_bars(title: str, subtitle: str, panel: Panel) -> Figure:
     """Bars alone; the panel's box is replaced."""
     box = _PLOT._replace(bottom=100)
-    part = replace(panel, box=box, title="")
+    part = panel._replace(box=box, title="")
     return Figure(title, subtitle, (part,), _WIDTH, 716, box, 22)
 
 

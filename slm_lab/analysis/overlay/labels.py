@@ -3,8 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, NamedTuple
 
 from slm_lab.analysis.search.summary import short_names
 
@@ -13,9 +12,7 @@ MOST_LETTERS = 44
 APART = "  "
 
 
-@final
-@dataclass(frozen=True)
-class Named:
+class Named(NamedTuple):
     """A training with a spec called `name`, and the leaves of that spec by their dotted paths.
 
     `tag` ("t3") follows the name. `stamp` distinguishes trainings with the same name, tag and spec.

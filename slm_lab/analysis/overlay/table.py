@@ -1,8 +1,7 @@
 """The numbers beside an overlay: how each group of seeds ended."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import final
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,9 +24,7 @@ ENOUGH_TO_RANK = 3
 _NOTHING = "–"
 
 
-@final
-@dataclass(frozen=True)
-class TableRow:
+class TableRow(NamedTuple):
     """The final returns of the seeds of a group; seeds may end at different frames."""
 
     label: str
@@ -45,9 +42,7 @@ class TableRow:
     """The largest value of any seed at any time."""
 
 
-@final
-@dataclass(frozen=True)
-class Improvement:
+class Improvement(NamedTuple):
     """The probability that a seed of the better of two groups ends above a seed of the other."""
 
     better: str

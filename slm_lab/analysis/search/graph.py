@@ -3,7 +3,6 @@
 import html
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -236,6 +235,7 @@ def _dots(found: ExperimentFigure, area: Box, letters: float) -> list[Panel | Wo
     if not rows or not columns:
         return [_nothing(area, "no results yet" if columns else "nothing is varied")]
     wide, high = (area.width + _GAP) / columns, (area.height + _GAP) / rows
+    colours = found.shading.colours
     texts = _hover(found, brief=rows * columns * len(found.trials) > _MANY)
     parts: list[Panel | Words] = []
     for j, variable in enumerate(found.variables):
@@ -245,8 +245,7 @@ def _dots(found: ExperimentFigure, area: Box, letters: float) -> list[Panel | Wo
             box = Box(
                 area.left + j * wide, area.top - (i + 1) * high + _GAP, wide - _GAP, high - _GAP
             )
-            across = replace(
-                variable.scale,
+            across = variable.scale._replace(
                 label=variable.scale.label if lowest else "",
                 most=most,
                 numbers=lowest,
@@ -255,10 +254,8 @@ def _dots(found: ExperimentFigure, area: Box, letters: float) -> list[Panel | Wo
             )
             name = metric.scale.label
             label = "" if j else name
-            up = replace(metric.scale, label=label, most=5, numbers=not j, link=f"y{i}")
-            dots = Dots(
-                name, variable.beside, metric.at, found.shading.colours, found.filled, texts
-            )
+            up = metric.scale._replace(label=label, most=5, numbers=not j, link=f"y{i}")
+            dots = Dots(name, variable.beside, metric.at, colours, found.filled, texts)
             head = ("", "") if i else (variable.scale.label, variable.note)
             parts.append(Panel(box, across, up, *head, dots=dots))
     return parts

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -73,7 +72,7 @@ def variable_places(variable: Dimension, values: Sequence[Any], label: str = "")
     if "log" in variable.sampler and all(value > 0 for value in known):
         plain = number_places([value and math.log10(value) for value in numbers], label)
         ticks = _decades(*plain.scale.ends)
-        return plain._replace(scale=replace(plain.scale, ticks=ticks, log=True))
+        return plain._replace(scale=plain.scale._replace(ticks=ticks, log=True))
     whole = all(isinstance(value, int) for value in known)
     if whole and known and max(known) - min(known) < MOST_CATEGORIES:
         return _categories(values, range(min(known), max(known) + 1), label)

@@ -3,11 +3,10 @@
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import final
+from typing import NamedTuple, final
 
 from slm_lab.analysis.compare.comparison import (
     Comparison,
@@ -32,9 +31,7 @@ from slm_lab.storage.result import Ending, TrialResult
 from slm_lab.storage.run_dir import RunDir, fresh_folder, safe_name
 
 
-@final
-@dataclass(frozen=True)
-class Planned:
+class Planned(NamedTuple):
     """One training of a comparison."""
 
     variant: Variant
@@ -52,9 +49,7 @@ class Planned:
         return f"{self.variant.label}, seed {self.seed}"
 
 
-@final
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """The record of a training that was begun: its run folder, and how it ended."""
 
     folder: str
@@ -229,7 +224,7 @@ class CompareRun:
 
     def _note(self, planned: Planned, entry: Entry) -> None:
         self._record[planned.key] = entry
-        content = {key: asdict(each) for key, each in self._record.items()}
+        content = {key: each._asdict() for key, each in self._record.items()}
         write_json(self._record_file, content)
 
 

@@ -6,9 +6,8 @@ The variants differ only in `meta.distributed`, `meta.max_session` and values de
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from slm_lab.analysis.compare.comparison import BASELINE, Variant
 from slm_lab.core.errors import Problem, SpecError, UsageError
@@ -42,8 +41,7 @@ BUSY = 0.5
 """The load of other processes, in cores, from which on a note reports it."""
 
 
-@dataclass(frozen=True)
-class CompareRequest:
+class CompareRequest(NamedTuple):
     """The options of the user's command; None: a default for this machine."""
 
     source: RunSource
@@ -54,8 +52,7 @@ class CompareRequest:
     threshold: float | None = None
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     """The variants of a comparison and their machine; the baseline's spec comes first."""
 
     name: str

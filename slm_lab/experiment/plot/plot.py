@@ -2,10 +2,9 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any, cast, final, get_args
+from typing import Any, NamedTuple, cast, get_args
 
 import numpy as np
 
@@ -32,8 +31,7 @@ _AS_FAR = 0.95
 """The share of the longest seed's frames below which a seed counts as shorter."""
 
 
-@dataclass(frozen=True)
-class PlotRequest:
+class PlotRequest(NamedTuple):
     """The options of the user's command: folders, axes, and the statistic over seeds."""
 
     folders: tuple[str, ...]
@@ -44,9 +42,7 @@ class PlotRequest:
     data_dir: Path
 
 
-@final
-@dataclass(frozen=True)
-class Plotted:
+class Plotted(NamedTuple):
     """The drawn files, the table of results, and notes for reading them."""
 
     paths: tuple[Path, ...]

@@ -4,9 +4,8 @@ Reading rows imports no plug-in of the spec, and validates only a few keys of me
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import Any, NamedTuple
 
 import numpy as np
 from pydantic import ValidationError
@@ -26,9 +25,7 @@ _NEEDED = ("distributed", "max_session", "max_run", "actor_learner", "random_see
 """The keys of meta that are read; others may come from an earlier version."""
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class FoundTrial:
+class FoundTrial(NamedTuple):
     """A Trial in a run folder, with its recorded spec."""
 
     run_dir: RunDir
@@ -110,9 +107,7 @@ def _read(run_dir: RunDir, number: int) -> FoundTrial:
     return FoundTrial(run_dir, number, names[0], spec, meta, run_dir.is_search)
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class ReadTraining:
+class ReadTraining(NamedTuple):
     """One seed of a Trial, from the rows of its workers."""
 
     line: Line
@@ -124,9 +119,7 @@ class ReadTraining:
     seconds: float
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class ReadTrial:
+class ReadTrial(NamedTuple):
     """A Trial, with its trainings that have values."""
 
     found: FoundTrial

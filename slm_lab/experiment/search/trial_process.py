@@ -6,9 +6,8 @@ import signal
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from slm_lab.core.errors import LabError
 from slm_lab.core.plugins import import_plugins
@@ -31,9 +30,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 """The environment variable that limits the GPUs CUDA shows to a process."""
 
 
-@final
-@dataclass(frozen=True)
-class TrialEnd:
+class TrialEnd(NamedTuple):
     """How a trial ended, as its process reports it."""
 
     ending: Ending

@@ -1,6 +1,5 @@
 import csv
 import io
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -91,7 +90,7 @@ def test_the_dashboard_says_what_was_measured_and_how():
 
 def test_a_process_that_did_not_get_its_core_is_reported():
     assert "computed in" not in words(dashboard(COMPARISONS["one seed"]))
-    starved = replace(comparison(), outcomes=(outcome("false", 1, 1000.0, cpu=0.6),))
+    starved = comparison()._replace(outcomes=(outcome("false", 1, 1000.0, cpu=0.6),))
     assert "computed in 60% of its time" in words(dashboard(starved))
 
 
@@ -181,7 +180,7 @@ def test_bars_stand_apart_inside_the_axes_and_groups_further_apart():
 
 def test_words_from_outside_are_text_and_no_markup():
     every = comparison(outcome("synced", 2, 1700.0))
-    every = replace(every, title="<i>x</i>", notes=("</script>",))
+    every = every._replace(title="<i>x</i>", notes=("</script>",))
     page = render_html(dashboard(every), "p.js").decode()
     assert page.count("</script>") == 3
     assert "<i>" not in page
