@@ -121,8 +121,7 @@ def described(episode: FinishedEpisodes, number: int) -> str:
 def _print_part(console: Console, film: VideoFilm, how: str, steps: int) -> None:
     """Prints the result of an incomplete episode."""
     print_line(
-        console,
-        f"episode {len(film.finished)}: {how} after {steps:,} steps, {film.finished[-1]}",
+        console, f"episode {len(film.finished)}: {how} after {steps:,} steps, {film.finished[-1]}"
     )
 
 
@@ -159,11 +158,7 @@ def _stage(saved: SavedRun, agent: SavedAgent, render: bool, film: Film | None) 
 
 
 def _introduce(
-    console: Console,
-    verb: str,
-    saved: SavedRun,
-    agents: Sequence[SavedAgent],
-    which: Which | None,
+    console: Console, verb: str, saved: SavedRun, agents: Sequence[SavedAgent], which: Which | None
 ) -> None:
     spec = saved.spec
     of = f"t{saved.trial} of the search " if saved.is_search else ""

@@ -94,8 +94,7 @@ def run(
         ),
     ] = None,
     render: Annotated[
-        bool,
-        typer.Option("--render", help="enjoy@: in a window.", rich_help_panel=OF_SAVED_AGENTS),
+        bool, typer.Option("--render", help="enjoy@: in a window.", rich_help_panel=OF_SAVED_AGENTS)
     ] = False,
     video: Annotated[
         bool,
@@ -160,8 +159,7 @@ def run(
 @app.command()
 def compare(
     spec_file: Annotated[
-        str | None,
-        typer.Argument(help="A JSON or YAML file, or the name of a shipped file."),
+        str | None, typer.Argument(help="A JSON or YAML file, or the name of a shipped file.")
     ] = None,
     spec_name: SpecName = None,
     modes: Annotated[
@@ -193,8 +191,7 @@ def compare(
     imports: Imports = None,
     trust: Trust = False,
     resume: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Resume a comparison."),
+        Path | None, typer.Option(metavar="FOLDER", help="Resume a comparison.")
     ] = None,
 ) -> None:
     """Train a spec in one process and in the modes of parallel training, and compare them.

@@ -83,9 +83,7 @@ _EXTRA = (
     Column("sil_share", "1", "share of past steps whose return was better than the critic expects"),
     Column("alpha", "1", "entropy temperature α"),
     Column(
-        "staleness_p50",
-        "updates",
-        "median of other workers' updates while a gradient is computed",
+        "staleness_p50", "updates", "median of other workers' updates while a gradient is computed"
     ),
     Column("staleness_p95", "updates", "95th percentile of the same"),
     Column("updates_per_s", "steps/s", "optimizer steps over seconds since the last row"),

@@ -7,16 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from slm_lab.analysis.figure import look
-from slm_lab.analysis.figure.figure import (
-    Bar,
-    Curve,
-    Dots,
-    Panel,
-    Parallel,
-    Scale,
-    Table,
-    runs,
-)
+from slm_lab.analysis.figure.figure import Bar, Curve, Dots, Panel, Parallel, Scale, Table, runs
 from slm_lab.analysis.figure.layout import short
 from slm_lab.analysis.figure.png import BAR_WIDTH, HOLLOW
 from slm_lab.core.types import FloatArray

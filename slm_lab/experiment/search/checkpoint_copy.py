@@ -8,12 +8,7 @@ from pathlib import Path
 
 from slm_lab.core.files import write_atomically
 from slm_lab.spec.schema.spec import Spec
-from slm_lab.storage.manifest import (
-    Manifest,
-    pending_path,
-    previous_path,
-    read_manifest,
-)
+from slm_lab.storage.manifest import Manifest, pending_path, previous_path, read_manifest
 from slm_lab.storage.run_dir import RunDir, SessionPaths
 
 TRIES = 20

@@ -215,9 +215,7 @@ def hyperband(spec: HyperBandSpec, max_frame: int, seed: int) -> Scheduler:
     """
     top, grace = _top_and_grace(spec, max_frame)
     tune_scheduler = HyperBandScheduler(
-        **COMMON,
-        max_t=max(round(top / grace), 1),
-        reduction_factor=spec.reduction_factor,
+        **COMMON, max_t=max(round(top / grace), 1), reduction_factor=spec.reduction_factor
     )
     return Tune(tune_scheduler, grace, seed)
 
@@ -226,9 +224,7 @@ def median_stopping(spec: MedianStoppingSpec, max_frame: int, seed: int) -> Sche
     """The median stopping rule."""
     grace = max_frame / 10 if spec.grace_period is None else spec.grace_period
     tune_scheduler = MedianStoppingRule(
-        **COMMON,
-        grace_period=grace,
-        min_samples_required=spec.min_samples_required,
+        **COMMON, grace_period=grace, min_samples_required=spec.min_samples_required
     )
     return Tune(tune_scheduler, 1.0, seed)
 
