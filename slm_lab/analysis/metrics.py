@@ -5,7 +5,7 @@ The final return is that of the last row, see `RecentEpisodes`. For the other me
 s_i = R_i − R_rand. An undefined metric is None, with its reason in `reasons`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,15 +16,9 @@ from slm_lab.metrics.reader import Rows
 from slm_lab.metrics.tracker import MA_WINDOW
 
 SESSION_METRICS = (
-    "final_return",
-    "total_reward_ma",
-    "strength",
-    "max_strength",
-    "final_strength",
-    "sample_efficiency",
-    "training_efficiency",
-    "stability",
-)
+    "final_return", "total_reward_ma", "strength", "max_strength", "final_strength",
+    "sample_efficiency", "training_efficiency", "stability",
+)  # fmt: skip
 
 TRIAL_METRICS = (*SESSION_METRICS, "consistency")
 """In the order of columns and graphs."""
@@ -91,7 +85,10 @@ def session_metrics(rows: Rows, random_return: float | None) -> SessionMetrics:
     """The metrics of one Session's rows; rows without a total_reward are ignored."""
     known = ~np.isnan(rows["total_reward"])
     returns = rows["total_reward"][known]
-    scalars = dict.fromkeys(SESSION_METRICS, Scalar(None, _no_strength(returns, random_return)))
+    reason = _NOT_MEASURED if random_return is None else ""
+    if not returns.size:
+        reason = "no row has a return"
+    scalars = dict.fromkeys(SESSION_METRICS, Scalar(None, reason))
     final_return, episodes = _final_return(rows)
     if final_return is not None:
         scalars["final_return"] = Scalar(final_return)
@@ -163,21 +160,15 @@ def efficiency(strength: FloatArray, t: FloatArray, scale: float) -> Scalar:
     strength, t = strength[begun], t[begun]
     if not strength.size:
         return Scalar(None, "no row with a return comes after the first step")
-    reason = _unfit_denominator(strength, scale)
-    if reason:
-        return Scalar(None, reason)
-    return Scalar(float((strength / t).sum() / strength.sum()))
+    return _ratio((strength / t).sum(), strength, scale, lambda ratio: ratio)
 
 
 def stability(strength: FloatArray, scale: float) -> Scalar:
     """1 − |Σ min(s_{i+1} − s_i, 0) / Σ_{i<N} s_i|; strength (N,). 1: it never dropped."""
     if strength.size < 2:
         return Scalar(None, "it takes two rows with a return to see a drop")
-    reason = _unfit_denominator(strength[:-1], scale)
-    if reason:
-        return Scalar(None, reason)
     drops = np.minimum(np.diff(strength), 0.0)
-    return Scalar(float(1 - abs(drops.sum() / strength[:-1].sum())))
+    return _ratio(drops.sum(), strength[:-1], scale, lambda ratio: 1 - abs(ratio))
 
 
 def consistency(lines: Sequence[Line], random_return: float | None) -> Scalar:
@@ -197,10 +188,8 @@ def consistency(lines: Sequence[Line], random_return: float | None) -> Scalar:
         return Scalar(None, "the Sessions have no frames in common")
     returns = on_grid(lines, grid)
     mean = returns.mean(axis=0) - random_return
-    reason = _unfit_denominator(mean, _scale(returns, random_return))
-    if reason:
-        return Scalar(None, reason)
-    return Scalar(float(1 - 2 * returns.std(axis=0).sum() / mean.sum()))
+    spread = 2 * returns.std(axis=0).sum()
+    return _ratio(spread, mean, _scale(returns, random_return), lambda ratio: 1 - ratio)
 
 
 _NOT_MEASURED = "the random agent's return was not measured"
@@ -223,12 +212,6 @@ def _deviation(returns: Sequence[float | None], run_of: Sequence[int] | None) ->
     return float(np.std(means)) if len(means) > 1 else None
 
 
-def _no_strength(returns: FloatArray, random_return: float | None) -> str:
-    if not returns.size:
-        return "no row has a return"
-    return _NOT_MEASURED if random_return is None else ""
-
-
 def _returns_over_frames(rows: Rows) -> Line:
     known = ~np.isnan(rows["total_reward"])
     return Line(rows["frame"][known], rows["total_reward"][known])
@@ -238,19 +221,19 @@ def _scale(returns: FloatArray, random_return: float) -> float:
     return max(float(np.abs(returns).max()), abs(random_return))
 
 
-def _unfit_denominator(terms: FloatArray, scale: float) -> str:
-    """Why the sum of `terms` is no valid denominator, or an empty string."""
+def _ratio(
+    numerator: float, terms: FloatArray, scale: float, metric: Callable[[float], float]
+) -> Scalar:
+    """`metric` of the numerator over the sum of `terms`, unless that is no valid denominator."""
     size = float(np.abs(terms).sum())
     if not np.isfinite(size):
-        return "a return is not finite"
+        return Scalar(None, "a return is not finite")
     if size <= ROUNDING * scale * terms.size:
-        return "the denominator is zero: the returns are those of the random agent"
+        return Scalar(None, "the denominator is zero: the returns are those of the random agent")
     share = float(-terms[terms < 0].sum()) / size
     if share <= MAX_OPPOSITE_SHARE:
-        return ""
+        return Scalar(float(metric(numerator / terms.sum())))
+    reason = f"changes sign: {share:.0%} of the strength, summed without signs, lies below"
     if share >= 1 - MAX_OPPOSITE_SHARE:
-        return "the denominator is negative: the returns are below those of the random agent"
-    return (
-        f"the denominator changes sign: {share:.0%} of the strength, summed without signs, lies "
-        "below the random agent"
-    )
+        reason = "is negative: the returns are below those of"
+    return Scalar(None, f"the denominator {reason} the random agent")

@@ -1,4 +1,4 @@
-"""Numbers of things, and tables: as they are shown, and as CSV for programs."""
+"""Counts and tables as text, and tables as CSV."""
 
 import csv
 import io

@@ -14,7 +14,7 @@ from slm_lab.analysis.compare.comparison import (
     line_over,
 )
 from slm_lab.analysis.compare.table import summary_csv, text_table, trainings_csv
-from slm_lab.analysis.figure.axis import Axis, frames, total_frames, wall_clock
+from slm_lab.analysis.figure.axis import TOTAL_FRAMES, Axis, frames, wall_clock
 from slm_lab.analysis.figure.figure import (
     Bar,
     Box,
@@ -245,7 +245,7 @@ def _axes(comparison: Comparison) -> list[Axis]:
     of_cpu = wall_clock(cpu)
     label = of_cpu.label.replace("training time", "CPU time of all processes")
     return [
-        total_frames(),
+        TOTAL_FRAMES,
         wall_clock(max((t.seconds for t in trainings), default=0.0)),
         frames("per process"),
         of_cpu._replace(column="cpu_t", file="cpu_t", label=label),

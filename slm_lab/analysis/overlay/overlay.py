@@ -8,9 +8,9 @@ import numpy as np
 from slm_lab.analysis.figure.axis import (
     EVAL_RETURNS,
     RETURNS,
+    TOTAL_FRAMES,
     Axis,
     frames,
-    total_frames,
     wall_clock,
 )
 from slm_lab.analysis.figure.figure import MAX_POINTS, Band, Curve, Figure, around
@@ -52,7 +52,7 @@ class Seeds(NamedTuple):
 
 def x_axis(word: str, longest: float) -> Axis:
     """The x axis of a word; `longest` is the training time, in s, that has to fit on it."""
-    axes = {"frames": frames("per Session"), "total_frames": total_frames()}
+    axes = {"frames": frames("per Session"), "total_frames": TOTAL_FRAMES}
     return axes[word] if word in axes else wall_clock(longest)
 
 

@@ -9,11 +9,11 @@ import numpy as np
 from slm_lab.analysis.figure.axis import (
     EVAL_RETURNS,
     RETURNS,
+    TOTAL_FRAMES,
     Axis,
     frames,
     learner_axis,
     line,
-    total_frames,
     wall_clock,
 )
 from slm_lab.analysis.figure.figure import MAX_POINTS, Curve, Figure, around
@@ -151,7 +151,7 @@ def _axes(rows: Sequence[Rows], which: Literal["all", "live"]) -> list[tuple[Axi
     if which == "live":
         return pairs
     longest = max((float(each["wall_t"].max()) for each in rows), default=0.0)
-    pairs += [(x, y) for x in (total_frames(), wall_clock(longest)) for y in RETURNS]
+    pairs += [(x, y) for x in (TOTAL_FRAMES, wall_clock(longest)) for y in RETURNS]
     of_info = dict.fromkeys(c for r in rows for c in r.columns if c.startswith(INFO_PREFIX))
     known = (*_LEARNER_COLUMNS, *of_info)
     reported = [c for c in known if any(c in r.columns and r.has_values(c) for r in rows)]
