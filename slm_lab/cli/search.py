@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from slm_lab.analysis.search.summary import short_names, value_text
+from slm_lab.analysis.search.summary import point_texts
 from slm_lab.analysis.search.trial_state import Status
 from slm_lab.cli.caller import Caller
 from slm_lab.cli.document import print_json, run_document
@@ -19,12 +19,12 @@ from slm_lab.cli.live import short
 from slm_lab.cli.naming import count_text, print_resume, sessions_text
 from slm_lab.cli.options import OutputForm
 from slm_lab.cli.screen import Screen, print_line, print_table, wide_console
-from slm_lab.cli.search_live import SearchDisplay, TrialsTable, searched_paths
+from slm_lab.cli.search_live import SearchDisplay, TrialsTable, searched_names
 from slm_lab.core.text import error_summary, significant
 from slm_lab.experiment.experiment import Experiment
 from slm_lab.experiment.search.confirm import Confirmation
 from slm_lab.experiment.search.event_log import Confirmed
-from slm_lab.experiment.search.outcomes import draw, write_confirmed
+from slm_lab.experiment.search.outcomes import draw
 from slm_lab.experiment.search.prepare import Prepared
 from slm_lab.experiment.source import RunSource
 from slm_lab.experiment.stop_signals import stop_on_signals
@@ -67,7 +67,7 @@ def _run(console: Console, prepared: Prepared) -> int:
     confirmation = None
     if not search.stopping and prepared.spec.meta.confirm is not None:
         confirmation = _confirm(console, prepared, prepared.spec.meta.confirm)
-        paths += _write_confirmed(prepared, confirmation)
+        paths += _written(confirmation.write)
     if not display.is_live:  # otherwise the live table stays on the screen
         _show_trials(console, prepared)
     _show_failures(prepared)
@@ -96,21 +96,11 @@ def _conclude(console: Console, prepared: Prepared, confirmation: Confirmation |
 
 
 def _draw(prepared: Prepared) -> list[Path]:
-    """Draws the graphs, and returns the paths. A full disk only prints an error."""
     return _written(lambda: draw(prepared.spec, prepared.run_dir, prepared.search.search_state))
 
 
-def _write_confirmed(prepared: Prepared, confirmation: Confirmation) -> list[Path]:
-    """Writes the specs and the table of the confirmation, and returns the paths."""
-
-    def write() -> list[Path]:
-        confirmation.write_specs()
-        return write_confirmed(prepared.run_dir, prepared.search.search_state)
-
-    return _written(write)
-
-
 def _written(write: Callable[[], list[Path]]) -> list[Path]:
+    """The written paths. A full disk only prints an error."""
     try:
         return write()
     except OSError as error:
@@ -123,7 +113,7 @@ def _introduce(console: Console, prepared: Prepared) -> None:
     meta = spec.meta
     scheduler = "" if meta.search_scheduler is None else f", scheduler {meta.search_scheduler.name}"
     verb = "resuming the search" if prepared.is_resumed else "searching"
-    names = short_names(searched_paths(spec)).values()
+    names = searched_names(spec).values()
     trials = count_text(search.num_trials, "trial")
     print_line(
         console,
@@ -208,10 +198,8 @@ def _show_failures(prepared: Prepared) -> None:
         print(f"t{state.trial} failed: {error_summary(str(state.error))}", file=sys.stderr)
     if failed:
         logs = prepared.run_dir.root / "log"
-        print(
-            f"{len(failed)} of {len(search_state.trials)} trials failed; see {logs}",
-            file=sys.stderr,
-        )
+        counts = f"{len(failed)} of {len(search_state.trials)} trials failed"
+        print(f"{counts}; see {logs}", file=sys.stderr)
 
 
 def _show_confirmed(
@@ -221,21 +209,15 @@ def _show_confirmed(
     search_state = prepared.search.search_state
     if confirmation is None or not search_state.confirmed:
         return
-    names, files = short_names(searched_paths(prepared.spec)), confirmation.files
+    names, files = searched_names(prepared.spec), confirmation.files
     rows = []
     for found in search_state.results:
         state = search_state.trials[found.trial]
         file = files.get(found.trial)
-        row = (
-            "" if file is None else file.name,
-            f"t{state.trial}",
-            significant(state.score),
-            _mean_text(found),
-            str(len(found.scores)),
-            _difference(found, state.score),
-            ", ".join(f"{names[p]} {value_text(v)}" for p, v in state.params.items()),
-        )
-        rows.append(row)
+        score, count = significant(state.score), str(len(found.scores))
+        ending = _mean_text(found), count, _difference(found, state.score)
+        spec = "" if file is None else file.name
+        rows.append((spec, f"t{state.trial}", score, *ending, ", ".join(point_texts(state, names))))
     title = "\nConfirmed with fresh seeds, ± 1 std"
     header = ("spec", "trial", "in the search", "confirmed", "seeds", "difference", "values")
     style = {"box": None, "pad_edge": False, "padding": (0, 2, 0, 0), "header_style": "bold dim"}

@@ -7,12 +7,14 @@ spec, give an unbiased score. The drop from the search's score is the selection 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import pstdev
 from typing import final
 
 import numpy as np
 
 from slm_lab.analysis.search.trial_state import Status, TrialState
-from slm_lab.core.files import write_json
+from slm_lab.analysis.table import csv_bytes
+from slm_lab.core.files import write_atomically, write_json
 from slm_lab.experiment.baseline import CHANCE_FILE
 from slm_lab.experiment.experiment import Experiment
 from slm_lab.experiment.run import with_seed
@@ -66,30 +68,37 @@ class Confirmation:
         root = self._search.run_dir.root
         return {trial: root / f"best_{n}.json" for n, trial in enumerate(ranked)}
 
-    def write_specs(self) -> None:
-        """Writes the files `best_{n}.json`, and deletes those of an earlier ranking.
+    def write(self) -> list[Path]:
+        """Writes the files `best_{n}.json`, and a table of the confirmed specs, the best first.
 
-        Raises OSError.
+        Deletes files of an earlier ranking. Returns the path of the table, if any spec is
+        confirmed. Raises OSError.
         """
-        files = self.files
+        files, run_dir, state = self.files, self._search.run_dir, self._search.search_state
         for trial, task in self.candidates.items():
             write_json(files[trial], {task.spec.name: task.spec.to_json()})
-        for old in self._search.run_dir.root.glob("best_*.json"):
+        for old in run_dir.root.glob("best_*.json"):
             if old not in files.values():
                 old.unlink()
+        if not state.confirmed:
+            return []
+        rows = []
+        for found in state.results:
+            scores, score = found.scores, state.trials[found.trial].score
+            std, every = pstdev(scores) if scores else None, " ".join(map(str, scores))
+            rows.append((found.trial, score, found.mean, std, len(scores), every))
+        header = ("trial", "search_score", "confirmed_mean", "confirmed_std", "seeds", "scores")
+        path = run_dir.root / f"{run_dir.prefix}_confirmed.csv"
+        write_atomically(path, csv_bytes(header, rows))
+        return [path]
 
     def run(self, on_tick: Callable[[], None]) -> None:
         """Runs the missing candidates until all end or `stop` is called; logs each result.
 
         Kills all processes before it returns or raises.
         """
-
-        def collect() -> None:
-            for trial, _, end in self.pool.ends():
-                self._collect(trial, end)
-
         try:
-            run_pool(self.pool, lambda: self.stopping, self._fill, collect, on_tick)
+            run_pool(self.pool, lambda: self.stopping, self._fill, self._poll, on_tick)
         finally:
             self.pool.kill_all()
 
@@ -114,6 +123,10 @@ class Confirmation:
             task = replace(task, resume=task.run_dir.spec_file.is_file())
             _write_run(task)
             self.pool.start(trial, task, request, among_gpus=task.spec.meta.cluster is None)
+
+    def _poll(self) -> None:
+        for trial, _, end in self.pool.ends():
+            self._collect(trial, end)
 
     def _collect(self, trial: int, end: TrialEnd) -> None:
         """Handles the end of a candidate's process: retries it, or logs its scores."""

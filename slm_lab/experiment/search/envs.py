@@ -1,6 +1,6 @@
 """Checks that the trials of a search can make their environments."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from itertools import islice, product
 from typing import TYPE_CHECKING, Any
 
@@ -29,12 +29,12 @@ def env_problems(space: "Space", base: Spec) -> list[Problem]:
     searched keys. Rejects a value that fits none of them. Constructs no environment.
     """
     searched = [each for each in space.dimensions if f"{each.path}.".startswith("env.")]
-    problems = []
-    for each in searched:
-        others = [other for other in searched if other is not each]
-        for value in _values(each):
-            problems += _problems_with(base, each, value, others)
-    return problems
+    return [
+        problem
+        for each in searched
+        for value in _values(each)
+        for problem in _problems_with(base, each, value, [o for o in searched if o is not each])
+    ]
 
 
 def _values(dimension: Dimension) -> list[Any]:
@@ -50,17 +50,21 @@ def _problems_with(
     [] if some combination with it is valid, or if only other keys' values are invalid.
     """
     combinations = product(*map(_values, others))
-    other_paths = {other.path for other in others}
+    path, other_paths = dimension.path, {other.path for other in others}
     own: list[Problem] = []
     for chosen in islice(combinations, AT_MOST):
         settings = {other.path: one for other, one in zip(others, chosen, strict=True)}
-        found = _problems_at(base, {**settings, dimension.path: value})
+        found = _problems_at(base, {**settings, path: value})
         if not found:
             return []
         own = own or [problem for problem in found if problem.path not in other_paths]
     if next(combinations, None) is not None:
         return []
-    return [_at_searched_key(dimension, value, problem) for problem in own]
+    key = f"search.{dimension.key}"
+    return [
+        Problem(key, each.message if each.path == path else f"{each.path}: {each.message}", value)
+        for each in own
+    ]
 
 
 def _problems_at(base: Spec, settings: Mapping[str, Any]) -> list[Problem]:
@@ -71,17 +75,10 @@ def _problems_at(base: Spec, settings: Mapping[str, Any]) -> list[Problem]:
         env = EnvSpec.model_validate(changed["env"])
     except ValidationError as error:
         return problems_of(error, "env")
-    return check_env(env) or list(_not_installed(env))
-
-
-def _not_installed(env: EnvSpec) -> Iterable[Problem]:
+    if problems := check_env(env):
+        return problems
     try:
         find_env(env.name)
     except MissingExtraError as error:
-        yield Problem("env.name", str(error), env.name)
-
-
-def _at_searched_key(dimension: Dimension, value: Any, problem: Problem) -> Problem:
-    """The problem, reported at the key of the search block that sets the value."""
-    at = "" if problem.path == dimension.path else f"{problem.path}: "
-    return Problem(f"search.{dimension.key}", f"{at}{problem.message}", value)
+        return [Problem("env.name", str(error), env.name)]
+    return []

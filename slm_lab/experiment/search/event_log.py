@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple, TypeAlias, final
+from typing import Any, NamedTuple, TypeAlias, final, get_args
 
 from slm_lab.analysis.search.trial_state import Params, Status, TrialState, ranked
 from slm_lab.core.errors import LabError, UsageError
@@ -107,12 +107,7 @@ class Confirmed(NamedTuple):
 Event: TypeAlias = (
     Proposed | Began | Reported | Paused | Copied | Retried | Interrupted | Ended | Confirmed
 )
-_KINDS: dict[str, type[Event]] = {
-    kind.__name__.lower(): kind
-    for kind in (
-        Proposed, Began, Reported, Paused, Copied, Retried, Interrupted, Ended, Confirmed
-    )
-}  # fmt: skip
+_KINDS: dict[str, type[Event]] = {kind.__name__.lower(): kind for kind in get_args(Event)}
 
 
 @final

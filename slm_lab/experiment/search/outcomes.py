@@ -2,17 +2,12 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from statistics import pstdev
-
-import numpy as np
 
 from slm_lab.analysis.metrics import TRIAL_METRICS, trial_metrics
 from slm_lab.analysis.search.graph import draw_experiment_graph
 from slm_lab.analysis.search.summary import SearchSummary, write_experiment_df
-from slm_lab.analysis.table import csv_bytes
 from slm_lab.analysis.trial.multi_trial_graph import draw_multi_trial_graphs
 from slm_lab.core.errors import UsageError
-from slm_lab.core.files import write_atomically
 from slm_lab.experiment.baseline import known_random_return
 from slm_lab.experiment.search.event_log import SearchState
 from slm_lab.metrics.reader import Rows, read_existing
@@ -33,33 +28,12 @@ def metrics_at(
 ) -> Mapping[str, float | None]:
     """The metrics of a trial from its rows with `total_frame` up to `frame`."""
     files = {session: run_dir.session(trial, session).rows for session in spec.meta.writers}
-    rows = [_until(each, frame) for each in read_existing(files).values()]
+    rows = [
+        Rows(each.columns, each.values[:, each["total_frame"] <= frame])
+        for each in read_existing(files).values()
+    ]
     found = trial_metrics(rows, known_random_return(chance_file, spec.env))
     return {name: getattr(found, name) for name in TRIAL_METRICS}
-
-
-def _until(rows: Rows, frame: int) -> Rows:
-    count = int(np.searchsorted(rows["total_frame"], frame, side="right"))
-    return Rows(rows.columns, rows.values[:, :count].copy())
-
-
-def write_confirmed(run_dir: RunDir, search_state: SearchState) -> list[Path]:
-    """Writes a CSV line per confirmed spec, best first; no file without confirmed specs.
-
-    Raises OSError.
-    """
-    if not search_state.confirmed:
-        return []
-    rows = []
-    for found in search_state.results:
-        scores, score = found.scores, search_state.trials[found.trial].score
-        std = pstdev(scores) if scores else None
-        every = " ".join(map(str, scores))
-        rows.append((found.trial, score, found.mean, std, len(scores), every))
-    header = ("trial", "search_score", "confirmed_mean", "confirmed_std", "seeds", "scores")
-    path = run_dir.root / f"{run_dir.prefix}_confirmed.csv"
-    write_atomically(path, csv_bytes(header, rows))
-    return [path]
 
 
 def draw(spec: Spec, run_dir: RunDir, search_state: SearchState) -> list[Path]:

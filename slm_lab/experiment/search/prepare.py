@@ -12,7 +12,7 @@ from slm_lab.experiment.run import check_spaces, seeded
 from slm_lab.experiment.search.envs import env_problems
 from slm_lab.experiment.search.population import Population
 from slm_lab.experiment.search.resources import Resources, needs_of, of_this_machine
-from slm_lab.experiment.search.scheduler import SCHEDULERS, NoScheduler, Scheduler
+from slm_lab.experiment.search.scheduler import NoScheduler, Scheduler, tune_scheduler
 from slm_lab.experiment.search.searcher import build_searcher
 from slm_lab.experiment.search.space import Space, check_whole
 from slm_lab.experiment.search.trial_process import Pool
@@ -27,12 +27,8 @@ from slm_lab.storage.provenance import provenance
 from slm_lab.storage.run_dir import RUN_BLOCK
 from slm_lab.storage.run_lookup import find_run
 
-MAY_CHANGE = (
-    "meta.max_trial",
-    "meta.max_restart",
-    "meta.search_resources",
-    "meta.confirm",
-    "meta.cluster",
+MAY_CHANGE = tuple(
+    f"meta.{key}" for key in ("max_trial", "max_restart", "search_resources", "confirm", "cluster")
 )
 """Keys that `-s` may change when a search resumes: none that earlier trials depend on."""
 
@@ -61,7 +57,6 @@ class Prepared:
             )
 
     def _begin(self, source: RunSource, keep: int | None) -> None:
-        """Begins a new search in a new folder."""
         spec = source.load(for_search=True)
         self._check(source.where(spec), spec)
         self.spec, self.root_seed = seeded(spec)
@@ -72,7 +67,6 @@ class Prepared:
         self.search = self._search(keep)
 
     def _resume(self, source: RunSource, run: str, keep: int | None) -> None:
-        """Resumes the search named by `run`, with its recorded spec."""
         self.run_dir = find_run(run, source.data_dir, source.name(), of_search=True)
         self._lock = RunLock(self.run_dir.root)
         try:
@@ -151,4 +145,4 @@ def _scheduler(spec: Spec, space: Space, seed: int) -> Scheduler:
         return NoScheduler()
     if isinstance(scheduler, PbtSpec):
         return Population(scheduler, space.dimensions, max_frame, seed)
-    return SCHEDULERS[type(scheduler)](scheduler, max_frame, seed)
+    return tune_scheduler(scheduler, max_frame, seed)

@@ -45,11 +45,8 @@ class Resources:
 
     def check(self, request: Request) -> None:
         """Raises UsageError if a trial does not fit even when everything is free."""
-        gpus = len(self._gpus)
-        for name, what, need, total in (
-            ("cpu", "cores", request.cpu, self.cpus),
-            ("gpu", "GPUs", request.gpu, gpus),
-        ):
+        cores, gpus = ("cpu", "cores", self.cpus), ("gpu", "GPUs", len(self._gpus))
+        for (name, what, total), need in zip((cores, gpus), request, strict=True):
             if need > total + SLACK:
                 fix = f"at most {total:g}" if total else "0, there is none"
                 raise UsageError(

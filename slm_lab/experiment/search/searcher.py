@@ -4,6 +4,7 @@ A searcher is a deterministic function of its seed and the sequence of reports. 
 replays the event log to a fresh searcher, which then has the old one's state.
 """
 
+import itertools
 import logging
 import warnings
 from abc import ABC, abstractmethod
@@ -54,19 +55,18 @@ class Drawn(Searcher):
     def __init__(self, space: Space, max_trial: int, seed: int) -> None:
         rounds = 1 if space.is_grid else -(-max_trial // space.grid_points)
         self.num_trials = rounds * space.grid_points
-        self._points = _drawn(space, seed)
+        self._space = space
+        random_state = np.random.RandomState(seed % 2**32)
+        # Endless: a resumed search may have more trials than its new `max_trial`.
+        self._drawn = (
+            drawn
+            for _ in itertools.count()
+            for _, drawn in generate_variants(space.domains(), random_state=random_state)
+        )
 
     @override
     def propose(self, trial: int) -> Params:
-        return next(self._points)
-
-
-def _drawn(space: Space, seed: int) -> Iterator[Params]:
-    """Endless: a resumed search may have more trials than its new `max_trial`."""
-    random_state = np.random.RandomState(seed % 2**32)
-    while True:
-        for _, drawn in generate_variants(space.domains(), random_state=random_state):
-            yield space.params(drawn)
+        return self._space.params(next(self._drawn))
 
 
 @final

@@ -1,6 +1,6 @@
 """The search space: domains for Ray Tune, and the spec at a point of the space."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, final
 
 import numpy as np
@@ -73,15 +73,16 @@ def check_whole(where: str, base: Spec) -> None:
 
 def _domain(dimension: Dimension) -> Any:
     name = dimension.sampler
+    sampler = getattr(tune, _TUNE_NAMES.get(name, name))
     if name in LISTS:
-        return getattr(tune, name)(list(range(len(dimension.args))))
+        return sampler(list(range(len(dimension.args))))
     if name in _QUANTISED_INTEGERS:
         # Searchers differ on whether the last multiple of q is drawn, so they draw its index.
         q = _quantum(dimension)
         first, last = (round(end / q) for end in dimension.args[:2])
-        return _SAMPLERS[name](first, last if q == 1 else last + 1)
+        return sampler(first, last if q == 1 else last + 1)
     arguments = zip(SAMPLERS[name].arguments, dimension.args, strict=False)
-    return _SAMPLERS[name](*(value for key, value in arguments if key != "base"))
+    return sampler(*(value for key, value in arguments if key != "base"))
 
 
 def _value(dimension: Dimension, drawn: Any) -> Any:
@@ -112,13 +113,9 @@ def mutate(dimension: Dimension, value: Any, factor: float, rng: np.random.Gener
         changed = q * after
     lower, upper, *_ = dimension.args
     if dimension.sampler not in _UNBOUNDED:
-        changed = min(max(changed, lower), upper - 1 if _excludes_upper(dimension) else upper)
+        is_excluded = SAMPLERS[dimension.sampler].whole and q == 1
+        changed = min(max(changed, lower), upper - 1 if is_excluded else upper)
     return round(changed) if isinstance(value, int) else float(changed)
-
-
-def _excludes_upper(dimension: Dimension) -> bool:
-    """Whether the upper bound itself is never drawn."""
-    return SAMPLERS[dimension.sampler].whole and _quantum(dimension) == 1
 
 
 def draw(dimension: Dimension, rng: np.random.Generator) -> Any:
@@ -130,18 +127,7 @@ def draw(dimension: Dimension, rng: np.random.Generator) -> Any:
     return _value(dimension, drawn)
 
 
-_SAMPLERS: dict[str, Callable[..., Any]] = {
-    "uniform": tune.uniform,
-    "quniform": tune.quniform,
-    "loguniform": tune.loguniform,
-    "qloguniform": tune.qloguniform,
-    "randint": tune.randint,
-    "qrandint": tune.randint,
-    "lograndint": tune.lograndint,
-    "qlograndint": tune.lograndint,
-    "normal": tune.randn,
-    "randn": tune.randn,
-    "qrandn": tune.qrandn,
-}
+_TUNE_NAMES = {"qrandint": "randint", "qlograndint": "lograndint", "normal": "randn"}
+"""Of samplers that are called otherwise in Tune, or whose index is drawn."""
 _UNBOUNDED = ("normal", "randn", "qrandn")
 _QUANTISED_INTEGERS = ("qrandint", "qlograndint")

@@ -59,7 +59,11 @@ def trial_main(
     if gpus is not None:
         os.environ[VISIBLE] = ",".join(_visible(gpus))
     try:
-        outcome = _run(task, StatusBoard(raw_board, task.spec.meta.num_sessions))
+        import_plugins(task.imports)
+        if task.resume:
+            _note_in_log(task, fall_back(task.spec, task.run_dir, task.trial))
+        board = StatusBoard(raw_board, task.spec.meta.num_sessions)
+        outcome = _end_of(Trial(task, board=board).run())
     except Exception as error:
         message = isinstance(error, LabError | OSError)
         text = str(error) if message else traceback.format_exc()
@@ -72,13 +76,6 @@ def _visible(gpus: tuple[int, ...]) -> list[str]:
     """The names of GPUs, by their indices among those visible to this process."""
     names = os.environ.get(VISIBLE, "").split(",")
     return [names[gpu] if names != [""] else str(gpu) for gpu in gpus]
-
-
-def _run(task: TrialTask, board: StatusBoard) -> TrialEnd:
-    import_plugins(task.imports)
-    if task.resume:
-        _note_in_log(task, fall_back(task.spec, task.run_dir, task.trial))
-    return _end_of(Trial(task, board=board).run())
 
 
 def _note_in_log(task: TrialTask, lines: Sequence[str]) -> None:
@@ -95,8 +92,7 @@ def _end_of(result: "TrialResult") -> TrialEnd:
     metrics = {name: getattr(result.metrics, name) for name in TRIAL_METRICS}
     failed = [s for s in result.failed if not s.lost_others] or list(result.failed)
     if failed:
-        first = failed[0]
-        text = f"Session {first.session}: {first.error}"
+        text = f"Session {failed[0].session}: {failed[0].error}"
         again = any(session.would_repeat for session in failed)
         return TrialEnd(Ending.FAILED, metrics, text, again)
     if result.problem:
@@ -114,8 +110,7 @@ class TrialProcess:
         self.board = StatusBoard.allocate(SPAWN, task.spec.meta.num_sessions)
         self._began = time.monotonic()
         self._stopped_at: float | None = None
-        name = f"trial-{task.trial}"
-        self._child = Child(trial_main, (task, self.board.raw, gpus), name)
+        self._child = Child(trial_main, (task, self.board.raw, gpus), f"trial-{task.trial}")
         self._child.start()
 
     @property
@@ -170,13 +165,9 @@ class Pool:
 
     def __init__(self, room: Resources) -> None:
         self.room = room
-        self._running: dict[int, TrialProcess] = {}
+        self.running: dict[int, TrialProcess] = {}
+        """By trial."""
         self._allocations: dict[int, Allocation] = {}
-
-    @property
-    def running(self) -> Mapping[int, TrialProcess]:
-        """The running processes, by trial."""
-        return self._running
 
     def start(self, trial: int, task: TrialTask, request: Request, among_gpus: bool = True) -> None:
         """Starts a trial. There must be room.
@@ -186,16 +177,16 @@ class Pool:
         allocation = self.room.take(request)
         gpus = allocation.gpus if request.gpu and among_gpus else None
         self._allocations[trial] = allocation
-        self._running[trial] = TrialProcess(task, gpus)
+        self.running[trial] = TrialProcess(task, gpus)
 
     def wait(self) -> None:
         """Waits until a trial ends, for at most `TICK` seconds."""
-        wait([each for process in self._running.values() for each in process.waitables], TICK)
+        wait([each for process in self.running.values() for each in process.waitables], TICK)
 
     def ends(self) -> list[tuple[int, TrialProcess, TrialEnd]]:
         """The trials that ended since the last call."""
         found = []
-        for trial, process in list(self._running.items()):
+        for trial, process in list(self.running.items()):
             process.end_late()
             end = process.take_end()
             if end is not None:
@@ -205,21 +196,21 @@ class Pool:
 
     def stop(self, trial: int) -> None:
         """Makes a trial save and end."""
-        self._running[trial].stop(user_waits=False)
+        self.running[trial].stop(user_waits=False)
 
     def stop_all(self) -> None:
         """Makes all trials save and end, at the user's request."""
-        for process in self._running.values():
+        for process in self.running.values():
             process.stop(user_waits=True)
 
     def kill_all(self) -> None:
         """Kills all trials."""
-        for trial, process in list(self._running.items()):
+        for trial, process in list(self.running.items()):
             process.kill()
             self._forget(trial)
 
     def _forget(self, trial: int) -> None:
-        del self._running[trial]
+        del self.running[trial]
         self.room.give_back(self._allocations.pop(trial))
 
 
