@@ -71,25 +71,12 @@ def _run_of(options: CompareOptions) -> CompareRun:
     imports = imports_of_file(options.spec_file, options.imports, options.trust)
     with stop_signals_blocked():
         import_plugins(imports)
-    source = RunSource(
-        options.spec_file,
-        options.spec_name,
-        None,
-        options.sets,
-        options.seed,
-        options.data,
-        imports,
-    )
+    file, name, data = options.spec_file, options.spec_name, options.data
+    source = RunSource(file, name, None, options.sets, options.seed, data, imports)
     modes, workers = _words(options.modes, "--modes"), _words(options.workers, "--workers")
-    return CompareRun.begin(
-        CompareRequest(
-            source,
-            modes,
-            None if workers is None else tuple(sorted(map(_count, workers))),
-            DEFAULT_SEEDS if options.seeds is None else options.seeds,
-            options.threshold,
-        )
-    )
+    counts = None if workers is None else tuple(sorted(map(_count, workers)))
+    seeds = DEFAULT_SEEDS if options.seeds is None else options.seeds
+    return CompareRun.begin(CompareRequest(source, modes, counts, seeds, options.threshold))
 
 
 def _reject_beside_resume(options: CompareOptions) -> None:
@@ -140,11 +127,9 @@ def _introduce(console: Console, run: CompareRun) -> None:
             f"folder {run.folder}",
         ),
     )
-    crowded = [variant.label for variant in plan.specs if variant.crowded]
-    if crowded:
-        words = f"more workers than the {plan.cores} cores: {', '.join(crowded)}"
-        print_line(console, Text(words, "yellow"))
-    for note in plan.notes:
+    crowded = ", ".join(variant.label for variant in plan.specs if variant.crowded)
+    words = [f"more workers than the {plan.cores} cores: {crowded}"] if crowded else []
+    for note in (*words, *plan.notes):
         print_line(console, Text(note, "yellow"))
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from contextlib import closing, nullcontext, suppress
 from pathlib import Path
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -96,9 +97,8 @@ def film_episodes(console: Console, evaluator: Evaluator, film: VideoFilm, count
         try:
             while (left := count - len(film.finished)) > 0:
                 for episode in evaluator.finished_episodes(left, enough):
-                    print_line(
-                        console, f"{described(episode, len(film.finished))}, {film.finished[-1]}"
-                    )
+                    text = described(episode, len(film.finished))
+                    print_line(console, f"{text}, {film.finished[-1]}")
                 if film.length:
                     steps = film.length - 1
                     evaluator.env.reset()  # ends the episode in the film
@@ -172,24 +172,20 @@ def _introduce(
         ),
     )
     for agent in agents:
+        session = f"Session {agent.session}"
         if which is None and agent.which == "latest":
-            note = f"Session {agent.session} has no best agent yet: its latest agent plays"
+            note = f"{session} has no best agent yet: its latest agent plays"
             print_line(console, Text(note, "yellow"))
         if agent.frame == 0:
-            note = f"Session {agent.session} stopped at frame 0: its agent has not been trained"
+            note = f"{session} stopped at frame 0: its agent has not been trained"
             print_line(console, Text(note, "yellow"))
 
 
 def _table(results: Sequence[tuple[SavedAgent, FinishedEpisodes]]) -> Table:
     """Returns and lengths: a row per Session, and a row for all trained agents together."""
-    table = Table(
-        title="Episode returns",
-        title_justify="left",
-        title_style="bold",
-        box=SIMPLE_HEAD,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),  # nine columns of large numbers in a terminal of 80
-    )
+    # Narrow, for nine columns of large numbers in a terminal of 80.
+    style: dict[str, Any] = {"box": SIMPLE_HEAD, "pad_edge": False, "padding": (0, 1, 0, 0)}
+    table = Table(title="Episode returns", title_justify="left", title_style="bold", **style)
     for name in ("Session", "agent", "frame", "episodes", "mean", "std", "min", "max", "length"):
         table.add_column(name, justify="left" if name == "agent" else "right", no_wrap=True)
     for agent, episodes in results:
@@ -197,8 +193,7 @@ def _table(results: Sequence[tuple[SavedAgent, FinishedEpisodes]]) -> Table:
     trained = [episodes for agent, episodes in results if agent.frame > 0]
     if len(trained) > 1:
         table.add_section()
-        together = join_episodes(trained)
-        table.add_row("all", "", "", *_numbers(together))
+        table.add_row("all", "", "", *_numbers(join_episodes(trained)))
     return table
 
 
@@ -206,8 +201,5 @@ def _numbers(episodes: FinishedEpisodes) -> list[str]:
     """Count; mean, population standard deviation, min and max of the returns; mean length."""
     returns = episodes.episode_return
     summary = (returns.mean(), returns.std(), returns.min(), returns.max())
-    return [
-        f"{len(returns):,}",
-        *(significant(value) for value in summary),
-        significant(float(episodes.episode_length.mean())),
-    ]
+    numbers = (*summary, float(episodes.episode_length.mean()))
+    return [f"{len(returns):,}", *map(significant, numbers)]

@@ -1,8 +1,9 @@
 """`slm-lab`: the command line. Each command imports its own heavy modules."""
 
 import sys
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 import typer
 
@@ -21,7 +22,9 @@ app = typer.Typer(
 )
 app.add_typer(spec_app, name="spec")
 
-OF_SAVED_AGENTS = "Options of eval@RUN and enjoy@RUN"
+_saved = partial(typer.Option, rich_help_panel="Options of eval@RUN and enjoy@RUN")
+Data = Annotated[Path, typer.Option(help="Folder of run folders.")]
+Which: TypeAlias = Literal["best", "latest"]
 
 
 def _show_version(wanted: bool) -> None:
@@ -63,7 +66,7 @@ def run(
     seed: Annotated[
         int | None, typer.Option(min=0, help="Root seed, in place of meta.random_seed.")
     ] = None,
-    data: Annotated[Path, typer.Option(help="Folder of run folders.")] = Path("data"),
+    data: Data = Path("data"),
     imports: Imports = None,
     trust: Trust = False,
     cluster: Annotated[
@@ -72,36 +75,25 @@ def run(
     ] = None,
     episodes: Annotated[
         int | None,
-        typer.Option(
+        _saved(
             min=1,
             help="Episodes of each Session (eval@, default 100), or to show (enjoy@, default 5).",
-            rich_help_panel=OF_SAVED_AGENTS,
         ),
     ] = None,
     which: Annotated[
-        Literal["best", "latest"] | None,
-        typer.Option(
-            help="The best or the latest agent. Default: the best, or latest if there is none.",
-            rich_help_panel=OF_SAVED_AGENTS,
-        ),
+        Which | None,
+        _saved(help="The best or the latest agent. Default: the best, or latest if there is none."),
     ] = None,
     session: Annotated[
         int | None,
-        typer.Option(
-            min=0,
-            help="One Session of the run. Default: all (eval@), the first (enjoy@).",
-            rich_help_panel=OF_SAVED_AGENTS,
-        ),
+        _saved(min=0, help="One Session of the run. Default: all (eval@), the first (enjoy@)."),
     ] = None,
-    render: Annotated[
-        bool, typer.Option("--render", help="enjoy@: in a window.", rich_help_panel=OF_SAVED_AGENTS)
-    ] = False,
+    render: Annotated[bool, _saved("--render", help="enjoy@: in a window.")] = False,
     video: Annotated[
         bool,
-        typer.Option(
+        _saved(
             "--video",
             help="enjoy@: each episode as an mp4 file in the current folder, without a screen.",
-            rich_help_panel=OF_SAVED_AGENTS,
         ),
     ] = False,
     keep: Annotated[
@@ -132,27 +124,15 @@ def run(
     with report_errors() as caller:
         from slm_lab.cli.dispatch import RunOptions, execute
 
-        words = (spec_file, spec_name, mode)
         code = execute(
             RunOptions(
-                tuple(word for word in words if word is not None),
+                tuple(word for word in (spec_file, spec_name, mode) if word is not None),
                 (*(sets or ()), *([f"meta.cluster={cluster}"] if cluster else [])),
-                seed,
-                data,
-                tuple(imports or ()),
-                trust,
-                episodes,
-                which,
-                session,
-                render,
-                video,
-                keep,
-                label,
-                note,
-                "json" if as_json else "nothing" if quiet else "text",
+                seed, data, tuple(imports or ()), trust, episodes, which, session, render, video,
+                keep, label, note, "json" if as_json else "nothing" if quiet else "text",
             ),
             caller,
-        )
+        )  # fmt: skip
     raise typer.Exit(code)
 
 
@@ -209,21 +189,11 @@ def compare(
 
         code = execute(
             CompareOptions(
-                spec_file,
-                spec_name,
-                modes,
-                workers,
-                threshold,
-                seeds,
-                tuple(sets or ()),
-                seed,
-                data,
-                tuple(imports or ()),
-                trust,
-                resume,
+                spec_file, spec_name, modes, workers, threshold, seeds, tuple(sets or ()), seed,
+                data, tuple(imports or ()), trust, resume,
             ),
             caller,
-        )
+        )  # fmt: skip
     raise typer.Exit(code)
 
 
@@ -257,7 +227,7 @@ def plot(
         ),
     ] = "mean",
     out: Annotated[Path, typer.Option(help="Folder of the graph.")] = Path("plots"),
-    data: Annotated[Path, typer.Option(help="Folder of run folders.")] = Path("data"),
+    data: Data = Path("data"),
     imports: Imports = None,
     as_json: AsJson = False,
 ) -> None:
@@ -275,9 +245,6 @@ def plot(
         import_plugins(imports or ())
         code = plot_runs(PlotRequest(tuple(folders), y, x, statistic, out, data), as_json)
     raise typer.Exit(code)
-
-
-Data = Annotated[Path, typer.Option(help="Folder of run folders.")]
 
 
 @app.command()
@@ -361,11 +328,9 @@ def export(
     out: Annotated[
         Path | None, typer.Option(help="The file. Default: named after the run, in this folder.")
     ] = None,
-    which: Annotated[
-        Literal["best", "latest"] | None, typer.Option(help="Default: the best, if there is one.")
-    ] = None,
+    which: Annotated[Which | None, typer.Option(help="Default: the best, if there is one.")] = None,
     session: Annotated[int | None, typer.Option(min=0, help="Default: the first.")] = None,
-    data: Annotated[Path, typer.Option(help="Folder of run folders.")] = Path("data"),
+    data: Data = Path("data"),
     imports: Imports = None,
     trust: Trust = False,
 ) -> None:

@@ -7,17 +7,8 @@ from contextlib import contextmanager, suppress
 from typing import Any, TextIO, cast, final
 
 ASCII = str.maketrans(
-    {
-        "–": "-",
-        "—": "-",
-        "−": "-",
-        "×": "x",
-        "±": "+/-",
-        "…": "...",
-        "→": "->",
-        "≤": "<=",
-        "≥": ">=",
-    }
+    {"–": "-", "—": "-", "−": "-", "×": "x", "±": "+/-"}
+    | {"…": "...", "→": "->", "≤": "<=", "≥": ">="}
 )
 """ASCII replacements of the lab's characters, for terminals without them."""
 

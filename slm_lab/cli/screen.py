@@ -76,12 +76,10 @@ class Screen:
     Without a terminal it shows nothing.
     """
 
-    def __init__(self, console: Console, refresh_per_second: float = 4) -> None:
+    def __init__(self, console: Console) -> None:
         in_notebook = PICTURES in os.environ
         self._live: Live | PictureLines = (
-            PictureLines(console)
-            if in_notebook
-            else Live(console=console, refresh_per_second=refresh_per_second)
+            PictureLines(console) if in_notebook else Live(console=console, refresh_per_second=5)
         )
         self.is_live = in_notebook or (console.is_terminal and not console.is_dumb_terminal)
         """Whether the output is a terminal, or a notebook."""

@@ -59,7 +59,7 @@ def check(
                 found = [_result(each, None if trust else imports or []) for each in checked]
             results += found
             for each in found if not as_json else ():
-                _print_line(str(each))
+                print_line(console(), str(each))
         if as_json:
             _print_json([each.to_json() for each in results])
     if any(each.problems for each in results):
@@ -100,7 +100,8 @@ def list_specs() -> None:
         from slm_lab.spec.read import read_file, shipped_files, shipped_name
 
         for path in shipped_files():
-            _print_line(f"{shipped_name(path)}: {', '.join(spec_names(read_file(path)))}")
+            names = ", ".join(spec_names(read_file(path)))
+            print_line(console(), f"{shipped_name(path)}: {names}")
 
 
 def _import(modules: Sequence[str] | None) -> None:
@@ -180,7 +181,3 @@ def _print_json(data: object) -> None:
     from rich.syntax import Syntax
 
     console().print(Syntax(text, "json", background_color="default", word_wrap=True))
-
-
-def _print_line(text: str) -> None:
-    print_line(console(), text)
