@@ -78,8 +78,8 @@ class Training(NamedTuple):
 
     def clock(self, column: str) -> FloatArray:
         """(P,): the clock of this column at each of `total_frame`."""
-        clocks = {"frame": self.frame, "wall_t": self.wall_t, "cpu_t": self.cpu_t}
-        return {**clocks, "total_frame": self.total_frame}[column]
+        clock: FloatArray = self._asdict()[column]
+        return clock
 
     def reached(self, threshold: float) -> int | None:
         """Where `episode_return` first reaches `threshold`, from the first whole window on."""
@@ -209,7 +209,14 @@ def _summary(
 ) -> Summary:
     trainings = list(outcome.trainings.values())
     speeds = [speed for each in trainings if (speed := each.frames_per_s) is not None]
-    gains = _speed_ups(outcome.trainings, baseline)
+    # A disturbance of the machine affects both trainings with one seed: they ran in succession.
+    gains = [
+        speed / alone
+        for seed, each in outcome.trainings.items()
+        if (speed := each.frames_per_s) is not None
+        and seed in baseline
+        and (alone := baseline[seed].frames_per_s) is not None
+    ]
     cores = [used for each in trainings if (used := each.cores_used) is not None]
     returns = [final for each in trainings if (final := each.final_return) is not None]
     late = _to_threshold(trainings, threshold) if threshold is not None else {}
@@ -227,17 +234,6 @@ def _summary(
         int(np.isfinite(late.get("total_frame", [])).sum()),
         *(_of(late.get(clock, []), np.median) for clock in ("total_frame", "wall_t", "cpu_t")),
     )
-
-
-def _speed_ups(trainings: Mapping[int, Training], baseline: Mapping[int, Training]) -> list[float]:
-    """One per seed under which both have trained: what disturbs the machine for a while disturbs
-    both, because they ran one after the other."""
-    found = []
-    for seed, training in trainings.items():
-        alone = baseline[seed].frames_per_s if seed in baseline else None
-        if alone is not None and training.frames_per_s is not None:
-            found.append(training.frames_per_s / alone)
-    return found
 
 
 def _to_threshold(trainings: Sequence[Training], threshold: float) -> dict[str, list[float]]:

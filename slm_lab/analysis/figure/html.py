@@ -26,6 +26,9 @@ _SMALLEST = 7  # letters
 _TOP = 120  # pixels above the plot
 _LETTER, _SAMPLE, _ROOM, _ROW = 9.5, 60, 1000, 27  # pixels of the legend, to guess its rows
 _CONFIG = {"displaylogo": False, "responsive": True}
+_LEGEND = {"orientation": "h", "x": 0, "y": 0, "yref": "container", "yanchor": "bottom"}
+_NOTE = {"xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom"}
+_COLOUR_BAR = {"orientation": "h", "thickness": 14, "len": 0.24, "x": 1.0, "xanchor": "right"}
 
 # A panel reports the pointer once for the pointer itself, and once more for each call below,
 # which has no event of the mouse.
@@ -109,42 +112,26 @@ class _Page:
         """The plotly figure."""
         from plotly.graph_objects import Figure as Graph
 
-        figure, right = self._figure, self._figure.width - self._inner.right
-        layout = {
+        figure, inner = self._figure, self._inner
+        right = round(PIXEL * (figure.width - inner.right))
+        layout: dict[str, Any] = {
             **self._axes,
             "annotations": self._notes,
             "template": "none",
-            "title": {
-                "text": f"<b>{html.escape(figure.title)}</b>",
-                "subtitle": {
-                    "text": html.escape(figure.subtitle),
-                    "font": {"size": 17, "color": look.MUTED},
-                },
-                "font": {"size": 23},
-                "x": 0.02,
-                "xanchor": "left",
-            },
+            "title_text": f"<b>{html.escape(figure.title)}</b>",
+            "title_font_size": 23,
+            "title_x": 0.02,
+            "title_xanchor": "left",
+            "title_subtitle_text": html.escape(figure.subtitle),
+            "title_subtitle_font": {"size": 17, "color": look.MUTED},
             "font": {"family": _FONT, "size": 17, "color": look.INK},
-            "margin": {
-                "l": round(PIXEL * self._inner.left),
-                "r": round(PIXEL * right),
-                "t": _TOP,
-                "b": self.foot,
-            },
+            "margin": {"l": round(PIXEL * inner.left), "r": right, "t": _TOP, "b": self.foot},
             "hovermode": "x unified" if figure.legend else "x" if figure.linked else "closest",
             "showlegend": figure.legend is not None,
-            "legend": {
-                "orientation": "h",
-                "x": 0,
-                "y": 0,
-                "yref": "container",
-                "yanchor": "bottom",
-                "font": {"size": 16},
-                "traceorder": "normal",
-            },
+            "legend": {**_LEGEND, "font": {"size": 16}, "traceorder": "normal"},
         }
         if figure.shading is not None:
-            layout["coloraxis"] = _colour_axis(figure.shading)
+            layout |= _colours(figure.shading)
         return Graph({"data": self._traces, "layout": layout})
 
     def _across(self, x: float) -> float:
@@ -164,21 +151,10 @@ class _Page:
         """Markup at a place; without options its lower left corner. With `xref` or `yref` x or y
         is a place on that axis."""
         size, colour = options.pop("size", self._letters), options.pop("colour", look.INK)
-        self._notes.append(
-            {
-                "text": markup,
-                "x": x if "xref" in options else self._across(x),
-                "y": y if "yref" in options else self._up(y),
-                "xref": "paper",
-                "yref": "paper",
-                "xanchor": "left",
-                "yanchor": "bottom",
-                "showarrow": False,
-                "align": "left",
-                "font": {"size": size, "color": colour},
-                **options,
-            }
-        )
+        note = {**_NOTE, "text": markup, "showarrow": False, "align": "left", **options}
+        note["x"] = x if "xref" in options else self._across(x)
+        note["y"] = y if "yref" in options else self._up(y)
+        self._notes.append({**note, "font": {"size": size, "color": colour}})
 
     def _add_words(self, words: Words) -> None:
         text = html.escape(words.text)
@@ -295,21 +271,15 @@ def _small(markup: str, colour: str, size: int) -> str:
     return f'<span style="color:{colour};font-size:{size}px;font-weight:normal">{markup}</span>'
 
 
-def _colour_axis(shading: look.Shading) -> dict[str, Any]:
+def _colours(shading: look.Shading) -> dict[str, Any]:
+    """The scale of colours in a layout."""
     return {
-        "colorscale": [[i / (len(look.SHADES) - 1), s] for i, s in enumerate(look.SHADES)],
-        "cmin": shading.ends[0],
-        "cmax": shading.ends[1],
-        "colorbar": {
-            "title": {"text": shading.name, "side": "top", "font": {"size": 14}},
-            "orientation": "h",
-            "thickness": 14,
-            "len": 0.24,
-            "x": 1.0,
-            "xanchor": "right",
-            "y": 1.0,
-            "yanchor": "bottom",
-            "tickfont": {"size": 12},
-            "nticks": 5,
-        },
+        "coloraxis_colorscale": [
+            [i / (len(look.SHADES) - 1), s] for i, s in enumerate(look.SHADES)
+        ],
+        "coloraxis_cmin": shading.ends[0],
+        "coloraxis_cmax": shading.ends[1],
+        "coloraxis_colorbar": {**_COLOUR_BAR, "y": 1.0, "yanchor": "bottom", "nticks": 5},
+        "coloraxis_colorbar_tickfont_size": 12,
+        "coloraxis_colorbar_title": {"text": shading.name, "side": "top", "font": {"size": 14}},
     }

@@ -72,7 +72,9 @@ def render_png(figure: Figure) -> bytes:
             case Table():
                 _draw_table(picture, part)
             case Words():
-                _draw_words(picture, part)
+                colour = look.INK if part.heading else look.MUTED
+                where, width = (part.left, part.bottom), picture.width - part.left - SIDE
+                picture.text(*where, part.text, part.size, colour, bold=part.heading, room=width)
     if figure.legend is not None:
         _draw_legend(picture, figure.curves, *figure.legend, figure.inner.bottom - 104)
     return picture.png()
@@ -384,13 +386,6 @@ def _draw_shading(picture: _Picture, shading: look.Shading) -> None:
     axes.set(xlim=(0, _KEY_STEPS), ylim=(0, 1))
     axes.axis("off")
     picture.text(box.left - 10, y, f"{shading.name}  {low}", 17, align="right")
-
-
-def _draw_words(picture: _Picture, words: Words) -> None:
-    colour, bold = (look.INK, True) if words.heading else (look.MUTED, False)
-    room = picture.width - words.left - SIDE
-    args = (words.left, words.bottom, words.text, words.size, colour)
-    picture.text(*args, bold=bold, room=room)
 
 
 def _draw_table(picture: _Picture, part: Table) -> None:

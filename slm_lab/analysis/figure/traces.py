@@ -34,7 +34,10 @@ def panel_traces(panel: Panel, panels: int) -> list[Trace]:
     if panel.is_empty:
         empty = _trace("scatter", x=[None], y=[None], showlegend=False)
         return [empty]  # axes without a trace are not drawn
-    traces = [trace for curve, name in _named(panel.curves) for trace in _curve(curve, name)]
+    name, traces = "", list[Trace]()
+    for curve in panel.curves:
+        name = curve.label or name  # a curve without a label belongs to the one before it
+        traces += _curve(curve, name)
     traces.sort(key=lambda trace: "fill" not in trace)  # bands first
     if panel.bars:
         traces += _bars(panel.bars, panel.horizontal)
@@ -45,15 +48,6 @@ def panel_traces(panel: Panel, panels: int) -> list[Trace]:
     if panel.dots is not None:
         traces += _dots(panel.dots, panel.x, panels)
     return traces
-
-
-def _named(curves: Sequence[Curve]) -> list[tuple[Curve, str]]:
-    """Each curve with its label, or with that of the labelled curve before it."""
-    name, found = "", []
-    for curve in curves:
-        name = curve.label or name
-        found.append((curve, name))
-    return found
 
 
 def _curve(curve: Curve, name: str) -> list[Trace]:

@@ -25,13 +25,12 @@ _PANEL_POINTS = 1000  # of a line: a panel is a few hundred pixels wide
 
 
 def draw_session_graphs(
-    graph_dir: str | Path, rows: Rows, evaluations: Rows, prefix: str, title: str
+    graph_dir: Path, rows: Rows, evaluations: Rows, prefix: str, title: str
 ) -> list[Path]:
     """Draws `{prefix}_session_graph_overview.png` and `.html` into a folder of the run folder.
 
     Returns the paths. Raises OSError.
     """
-    graph_dir = Path(graph_dir)
     figure = session_overview(rows, evaluations, title)
     return write_figure(figure, graph_dir, f"{prefix}_session_graph_overview", graph_dir.parent)
 

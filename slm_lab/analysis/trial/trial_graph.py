@@ -22,7 +22,7 @@ from slm_lab.analysis.figure.layout import single
 from slm_lab.analysis.figure.write import write_figure
 from slm_lab.analysis.table import count_text
 from slm_lab.analysis.trial.session_graph import decimate
-from slm_lab.core.types import BoolArray, IntArray
+from slm_lab.core.types import BoolArray
 from slm_lab.metrics.reader import Rows
 from slm_lab.metrics.row import INFO_PREFIX
 
@@ -40,7 +40,7 @@ _LEARNER_COLUMNS = (
 
 
 def draw_trial_graphs(
-    out_dir: str | Path,
+    out_dir: Path,
     rows: Sequence[Rows],
     prefix: str,
     title: str,
@@ -64,11 +64,11 @@ def draw_trial_graphs(
     Raises OSError.
     """
     axes = _axes([each for each in rows if len(each)], which)
-    return _draw(Path(out_dir), rows, axes, prefix, title, run_of, run_dir)
+    return _draw(out_dir, rows, axes, prefix, title, run_of, run_dir)
 
 
 def draw_trial_eval_graph(
-    out_dir: str | Path,
+    out_dir: Path,
     evaluations: Sequence[Rows],
     prefix: str,
     title: str,
@@ -79,10 +79,9 @@ def draw_trial_eval_graph(
 
     Returns the paths: none where no Session has a row. Raises OSError.
     """
-    if not any(len(each) for each in evaluations):
-        return []
-    axes = [(frames("per Session"), EVAL_RETURNS)]
-    return _draw(Path(out_dir), evaluations, axes, prefix, title, run_of, run_dir)
+    has_rows = any(len(each) for each in evaluations)
+    axes = [(frames("per Session"), EVAL_RETURNS)] if has_rows else []
+    return _draw(out_dir, evaluations, axes, prefix, title, run_of, run_dir)
 
 
 def trial_figure(
@@ -93,15 +92,9 @@ def trial_figure(
     if not lines:
         return single(title, subtitle, x.label, y.label, (), "no values yet")
     if len(lines) == 1:
-        only = decimate(lines[0])
-        return single(title, subtitle, x.label, y.label, [Curve("", only.x, only.y)])
-    curves: list[Curve] = []
-    if len(lines) <= MAX_FAINT_LINES:
-        faint = [decimate(one) for one in lines]
-        curves += [
-            Curve("" if i else f"each {of}", one.x, one.y, style="faint")
-            for i, one in enumerate(faint)
-        ]
+        return single(title, subtitle, x.label, y.label, [Curve("", *decimate(lines[0]))])
+    faint = map(decimate, lines if len(lines) <= MAX_FAINT_LINES else ())
+    curves = [Curve("" if i else f"each {of}", *one, style="faint") for i, one in enumerate(faint)]
     curves += _mean_curves(spread(lines, common_grid(lines, MAX_POINTS)), len(lines), of)
     return single(title, subtitle, x.label, y.label, curves)
 
@@ -168,15 +161,12 @@ def _mean_curves(over: Spread, num_lines: int, of: str) -> list[Curve]:
         label = f"mean ± 1 std of {num_lines} {of}s"
         curves.append(Curve(label, over.x, mean, around(mean, over.std)))
     if not full.all():
-        mean = np.where(beside(full), over.mean, np.nan)
-        curves.append(Curve(_partly_label(over.sessions[~full], of), over.x, mean, style="dashed"))
+        mean, count = np.where(beside(full), over.mean, np.nan), over.sessions[~full]
+        fewest, most = int(count.min()), int(count.max())
+        number = f"{fewest}" if fewest == most else f"{fewest}–{most}"
+        label = f"mean of {number} {of}{'' if most == 1 else 's'}"
+        curves.append(Curve(label, over.x, mean, style="dashed"))
     return curves
-
-
-def _partly_label(count: IntArray, of: str) -> str:
-    fewest, most = int(count.min()), int(count.max())
-    number = f"{fewest}" if fewest == most else f"{fewest}–{most}"
-    return f"mean of {number} {of}{'' if most == 1 else 's'}"
 
 
 def beside(full: BoolArray) -> BoolArray:
