@@ -64,7 +64,7 @@ class Reporter:
         try:
             with ExitStack() as closed_at_the_end:
                 for exporter in self._exporters:
-                    closed_at_the_end.enter_context(exporter)
+                    closed_at_the_end.callback(exporter.close)
                 for session, each in whole.items():
                     self._write_session_metrics(
                         session, each, evaluations.get(session), random_return

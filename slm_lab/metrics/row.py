@@ -128,10 +128,6 @@ class Row:
     def __getitem__(self, column: str) -> Cell:
         return self.cells[self.columns.index(column)]
 
-    def to_dict(self) -> dict[str, Cell]:
-        """The cells by column name, in order."""
-        return dict(zip(self.columns, self.cells, strict=True))
-
     def to_csv(self) -> str:
         """The line without its line end. Reading it restores floats bitwise."""
         return ",".join(_cell_text(cell) for cell in self.cells)

@@ -6,7 +6,7 @@ and needs only the `tensorboard` package.
 
 import time
 from pathlib import Path
-from typing import Any, Self, final
+from typing import Any, final
 
 from slm_lab.metrics.reader import RowFollower
 
@@ -36,10 +36,8 @@ class TensorBoardExporter:
 
     def update(self) -> int:
         """Exports the whole lines since the last call; returns the number of rows."""
-        rows = [
-            {name: cell for name, cell in row.items() if cell is not None}
-            for row in self._rows.new_rows()
-        ]
+        new = self._rows.new_rows()
+        rows = [{name: cell for name, cell in row.items() if cell is not None} for row in new]
         if self._rows.cuts > self._cuts:
             self._cuts = self._rows.cuts
             self.close()
@@ -60,12 +58,6 @@ class TensorBoardExporter:
         if self._events is not None:
             self._events.close()
             self._events = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 @final
@@ -92,9 +84,8 @@ class _EventFile:
             self._write(wall_time=now, step=0, session_log=start)
 
     def add(self, step: int, wall_time: float, scalars: dict[str, float]) -> None:
-        values = [
-            self._summary.Value(tag=name, simple_value=value) for name, value in scalars.items()
-        ]
+        one = self._summary.Value
+        values = [one(tag=name, simple_value=value) for name, value in scalars.items()]
         self._write(wall_time=wall_time, step=step, summary=self._summary(value=values))
 
     def flush(self) -> None:

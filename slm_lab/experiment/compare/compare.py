@@ -145,8 +145,7 @@ class CompareRun:
         entry = self._record.get(planned.key)
         begun = None if entry is None else RunDir(self.folder / entry.folder, planned.spec.name)
         try:
-            name = planned.spec.name
-            imports, data_dir = self.plan.imports, self.folder
+            name, imports, data_dir = planned.spec.name, self.plan.imports, self.folder
             if begun is not None and begun.spec_file.is_file():
                 file, run_name = str(begun.spec_file), str(begun.root)
                 source = RunSource(file, name, run_name, data_dir=data_dir, imports=imports)
@@ -174,6 +173,8 @@ class CompareRun:
     def comparison(self) -> Comparison:
         """What has been measured so far."""
         spec, plan = self.plan.baseline, self.plan
+        whole, left = len(self.planned), len(self.to_run)
+        unfinished = [f"{whole - left} of {whole} trainings have finished"] if left else []
         return Comparison(
             f"{spec.agent.algorithm.name} on {spec.env.name}",
             tuple(self._outcome(variant) for variant in plan.specs),
@@ -183,7 +184,7 @@ class CompareRun:
             plan.processor,
             plan.threshold,
             self._window,
-            (*plan.notes, *self._unfinished()),
+            (*plan.notes, *unfinished),
         )
 
     def draw(self) -> list[Path]:
@@ -208,15 +209,9 @@ class CompareRun:
             run_dir = RunDir(self.folder / self._record[planned.key].folder, planned.spec.name)
             sessions = range(planned.spec.meta.num_sessions)
             rows = read_existing({each: run_dir.session(0, each).rows for each in sessions})
-            by_actors = planned.variant.has_learner
-            actors = planned.variant.workers if by_actors else 1
+            actors = planned.variant.workers if planned.variant.has_learner else 1
             self._read[planned.key] = training_of(list(rows.values()), self._window, actors)
         return self._read[planned.key]
-
-    def _unfinished(self) -> Iterator[str]:
-        done = len(self.planned) - len(self.to_run)
-        if done < len(self.planned):
-            yield f"{done} of {len(self.planned)} trainings have finished"
 
     def _has_finished(self, planned: Planned) -> bool:
         entry = self._record.get(planned.key)

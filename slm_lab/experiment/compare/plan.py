@@ -94,11 +94,6 @@ class Plan(NamedTuple):
         return {**{spec.name: spec.to_json() for spec in self.specs.values()}, PLAN_BLOCK: about}
 
 
-def all_modes() -> list[str]:
-    """The values of `meta.distributed` that can be compared with `false`."""
-    return MODES.names()
-
-
 def _variant(mode: str, workers: int, cores: int) -> Variant:
     has_learner = mode != BASELINE and mode_of(mode).has_learner
     return Variant(mode, workers, workers > cores, has_learner)
@@ -107,11 +102,13 @@ def _variant(mode: str, workers: int, cores: int) -> Variant:
 def make_plan(request: CompareRequest) -> Plan:
     """The plan for a request. Raises UsageError, or SpecError with every problem of any variant."""
     cores = usable_cores()
-    workers = _powers_of_two(cores) if request.workers is None else request.workers
+    workers = request.workers
+    if workers is None:  # 1, 2, 4, … up to the number of cores
+        workers = tuple(1 << power for power in range(cores.bit_length()))
     _refuse_unknown(request.modes or ())
     alone = {"meta.distributed": False, "meta.max_session": 1, "meta.max_run": 1}
     base = request.source.load(alone)
-    named = set(all_modes() if request.modes is None else request.modes)
+    named = set(MODES.names() if request.modes is None else request.modes)
     twins = _twins(base) if any(mode_of(word).lock_free for word in named) else {}
     optimizers = {path: twin for path, (_, twin) in twins.items()}
     modes, left_out = request.modes, list[str]()
@@ -120,8 +117,7 @@ def make_plan(request: CompareRequest) -> Plan:
     where = request.source.where(base)
     if base.meta.cluster is not None:
         message = "a comparison measures this machine; leave it out with -s meta.cluster=null"
-        problem = Problem("meta.cluster", message, base.meta.cluster)
-        raise SpecError(where, [problem])
+        raise SpecError(where, [Problem("meta.cluster", message, base.meta.cluster)])
     variants = [
         Variant(BASELINE, 1),
         *(_variant(mode, count, cores) for mode in modes for count in workers),
@@ -135,16 +131,9 @@ def make_plan(request: CompareRequest) -> Plan:
         f"{path}: {name} replaced by {twin} in all variants, because Hogwild! needs it"
         for path, (name, twin) in twins.items()
     ]
-    return Plan(
-        base.name,
-        specs,
-        tuple(range(first, first + request.seeds)),
-        request.threshold,
-        cores,
-        processor(),
-        request.source.imports,
-        (*replaced, *left_out, *_other_work(cores)),
-    )
+    seeds, notes = range(first, first + request.seeds), (*replaced, *left_out, *_other_work(cores))
+    machine, imports = (cores, processor()), request.source.imports
+    return Plan(base.name, specs, tuple(seeds), request.threshold, *machine, imports, notes)
 
 
 def read_plan(folder: Path, imports: tuple[str, ...] = ()) -> Plan:
@@ -167,16 +156,8 @@ def read_plan(folder: Path, imports: tuple[str, ...] = ()) -> Plan:
         _variant(each["mode"], each["workers"], cores): specs[each["spec"]]
         for each in about["variants"]
     }
-    return Plan(
-        about["name"],
-        found,
-        tuple(about["seeds"]),
-        about["threshold"],
-        cores,
-        named,
-        imports,
-        tuple(about["notes"]),
-    )
+    seeds, notes = tuple(about["seeds"]), tuple(about["notes"])
+    return Plan(about["name"], found, seeds, about["threshold"], cores, named, imports, notes)
 
 
 def allowed_imports(folder: Path, given: Sequence[str], trust: bool) -> tuple[str, ...]:
@@ -209,11 +190,10 @@ def _plan_block(folder: Path) -> tuple[Path, dict[str, Any]]:
 def _refuse_unknown(modes: Sequence[str]) -> None:
     for mode in modes:
         if mode == BASELINE:
-            raise UsageError(
-                "--modes false: this is the baseline and always included; leave it out"
-            )
-        if mode not in all_modes():
-            raise UsageError(f"--modes {mode}: {not_among(mode, all_modes())}")
+            message = "this is the baseline and always included; leave it out"
+            raise UsageError(f"--modes false: {message}")
+        if mode not in MODES.names():
+            raise UsageError(f"--modes {mode}: {not_among(mode, MODES.names())}")
 
 
 def _twins(spec: Spec) -> dict[str, tuple[str, str]]:
@@ -251,10 +231,8 @@ def _parsed(base: Spec, variant: Variant, optimizers: Mapping[str, str]) -> Pars
     name = f"{base.name}_{variant.mode}"
     if variant.mode != BASELINE:
         name = f"{name}_{variant.workers}"
-        settings += [
-            Setting("meta.distributed", variant.mode),
-            Setting("meta.max_session", variant.workers),
-        ]
+        settings.append(Setting("meta.distributed", variant.mode))
+        settings.append(Setting("meta.max_session", variant.workers))
         if base.logs_by_default:
             settings.append(Setting("meta.log_frequency", None))  # the default of its share
     data, found = apply_settings(base.to_json(), settings, dict)
@@ -267,7 +245,7 @@ def _possible_modes(
 ) -> tuple[tuple[str, ...], list[str]]:
     """The parallel modes that suit the spec, and a note on why each other mode does not."""
     possible, notes = [], []
-    for mode in all_modes():
+    for mode in MODES.names():
         variants = [Variant(mode, count) for count in workers]
         problems = [p for each in variants for p in _parsed(base, each, optimizers).problems]
         if problems:
@@ -277,13 +255,7 @@ def _possible_modes(
     return tuple(possible), notes
 
 
-def _powers_of_two(cores: int) -> tuple[int, ...]:
-    """Numbers of workers: 1, 2, 4, … up to the number of cores."""
-    return tuple(1 << power for power in range(cores.bit_length()))
-
-
 def _other_work(cores: int) -> list[str]:
     load = os.getloadavg()[0]
-    if load < BUSY:
-        return []
-    return [f"other processes used about {load:.1f} of the {cores} cores when the comparison began"]
+    note = f"other processes used about {load:.1f} of the {cores} cores when the comparison began"
+    return [note] if load >= BUSY else []

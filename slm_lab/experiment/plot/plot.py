@@ -80,7 +80,10 @@ def plot(request: PlotRequest) -> Plotted:
     drawing, ranking, *per_curve = np.random.default_rng(_BOOTSTRAP_SEED).spawn(2 + len(seeds))
     middle = cast(Middle, request.statistic)
     drawn = overlay(seeds, x, y, _title(groups), middle, drawing)
-    _make(request.out)
+    try:
+        request.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--out {request.out}: cannot be made: {error.strerror}") from None
     paths = write_figure(drawn, request.out, f"plot_{y.file}_vs_{x.file}")
     endings = tuple(ending(each, rng) for each, rng in zip(seeds, per_curve, strict=True))
     notes += [*_about(groups, request.x), *_about_seeds(endings)]
@@ -135,15 +138,13 @@ class _NothingToDrawError(UsageError):
 
 
 def _nothing_of(where: str, y: Axis) -> _NothingToDrawError:
-    if y is not EVAL_RETURNS:
-        return _NothingToDrawError(
-            f"{where} has no rows with a return yet: there is nothing to draw"
+    message = "has no rows with a return yet: there is nothing to draw"
+    if y is EVAL_RETURNS:
+        message = (
+            "has no evaluations: they are made with meta.rigorous_eval > 0; "
+            f"--y {next(iter(Y_AXES))} draws the returns of the training"
         )
-    training = next(iter(Y_AXES))
-    return _NothingToDrawError(
-        f"{where} has no evaluations: they are made with meta.rigorous_eval > 0; "
-        f"--y {training} draws the returns of the training"
-    )
+    return _NothingToDrawError(f"{where} {message}")
 
 
 def _joined(trials: Sequence[ReadTrial]) -> list[list[ReadTrial]]:
@@ -163,10 +164,9 @@ def _joined(trials: Sequence[ReadTrial]) -> list[list[ReadTrial]]:
 
 
 def _can_join(one: FoundTrial, group: Sequence[ReadTrial]) -> bool:
-    others = [each.found for each in group]
-    return not others or not any(
+    return not any(
         one.of_search or other.of_search or one.meta.random_seed == other.meta.random_seed
-        for other in others
+        for other in (each.found for each in group)
     )
 
 
@@ -201,7 +201,7 @@ def seeds_of(label: str, group: Sequence[ReadTrial], x: Axis) -> Seeds:
 
 def _title(groups: Sequence[Sequence[ReadTrial]]) -> str:
     """ "ppo_cartpole on CartPole-v1", with up to three names of each."""
-    names, envs = _names(groups), _envs(groups)
+    names, envs = list(dict.fromkeys(group[0].found.name for group in groups)), _envs(groups)
     what = ", ".join(names) if len(names) <= 3 else f"{len(names)} specs"
     where = ", ".join(envs) if len(envs) <= 3 else f"{len(envs)} environments"
     return f"{what} on {where}"
@@ -239,17 +239,6 @@ def _about_seeds(endings: Sequence[TableRow]) -> list[str]:
             f"an interval from {' or '.join(map(str, few))} seeds is too narrow"
         )
     return notes
-
-
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"--out {folder}: cannot be made: {error.strerror}") from None
-
-
-def _names(groups: Sequence[Sequence[ReadTrial]]) -> list[str]:
-    return list(dict.fromkeys(group[0].found.name for group in groups))
 
 
 def _envs(groups: Sequence[Sequence[ReadTrial]]) -> list[str]:

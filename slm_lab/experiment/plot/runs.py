@@ -64,7 +64,7 @@ def find_trials(target: str, data_dir: Path) -> list[FoundTrial]:
     """
     folder = next((each for each in (Path(target), data_dir / target) if each.is_dir()), None)
     if folder is not None and RunDir.at(folder) is None:
-        found = [trial for run in runs_in(folder) for trial in _trials_of(run)]
+        found = [_read(run, number) for run in runs_in(folder) for number in run.trials]
         if not found:
             raise UsageError(
                 f"{folder} is no run folder, and contains none: a run folder has "
@@ -72,18 +72,12 @@ def find_trials(target: str, data_dir: Path) -> list[FoundTrial]:
             )
         return found
     run_dir, number = find_folder(target, data_dir)
-    found = [each for each in _trials_of(run_dir) if number in (None, each.trial)]
+    found = [_read(run_dir, each) for each in run_dir.trials if number in (None, each)]
     if not found:
-        numbers = ", ".join(f"t{each.trial}" for each in _trials_of(run_dir))
-        raise UsageError(
-            f"{target}: {f'the run has the trials {numbers}' if numbers else 'is no run'}"
-        )
+        numbers = ", ".join(f"t{each}" for each in run_dir.trials)
+        why = f"the run has the trials {numbers}" if numbers else "is no run"
+        raise UsageError(f"{target}: {why}")
     return found
-
-
-def _trials_of(run_dir: RunDir) -> list[FoundTrial]:
-    """The Trials that have begun, by number."""
-    return [_read(run_dir, number) for number in run_dir.trials]
 
 
 def _read(run_dir: RunDir, number: int) -> FoundTrial:

@@ -15,7 +15,7 @@ from slm_lab.analysis.compare.comparison import (
     window_of,
 )
 from slm_lab.analysis.compare.table import summary_csv, text_table, trainings_csv
-from slm_lab.analysis.figure.axis import total_frames, wall_clock
+from slm_lab.analysis.figure.axis import TOTAL_FRAMES, wall_clock
 from slm_lab.metrics.reader import NO_ROWS
 from tests.unit.analysis.compare.modes import (
     BUDGET,
@@ -230,4 +230,4 @@ def test_a_line_over_a_clock_is_in_the_units_of_its_axis():
     assert isinstance(slow, Training)
     minutes = line_over(slow, wall_clock(600.0))
     np.testing.assert_allclose(minutes.x, slow.wall_t / 60)
-    np.testing.assert_allclose(line_over(slow, total_frames()).y, slow.episode_return)
+    np.testing.assert_allclose(line_over(slow, TOTAL_FRAMES).y, slow.episode_return)
