@@ -50,9 +50,7 @@ class SessionMetrics(NamedTuple):
 
 class TrialMetrics(NamedTuple):
     """Means of the Sessions' metrics over the Sessions that have them, and their consistency.
-
-    `rests_on` counts the Sessions behind each metric, out of `num_sessions`.
-    """
+    `rests_on` counts the Sessions behind each metric, out of `num_sessions`."""
 
     final_return: float | None
     final_return_std: float | None
@@ -152,10 +150,8 @@ def trial_metrics(
 
 
 def efficiency(strength: FloatArray, t: FloatArray, scale: float) -> Scalar:
-    """Σ(s_i / t_i) / Σ s_i over the rows with t_i > 0; both (R,). In 1 / unit of t.
-
-    Rows before the first optimizer step (t_i = 0) are left out.
-    """
+    """Σ(s_i / t_i) / Σ s_i over the rows with t_i > 0; both (R,). In 1 / unit of t. Rows before the
+    first optimizer step (t_i = 0) are left out."""
     begun = t > 0
     strength, t = strength[begun], t[begun]
     if not strength.size:

@@ -67,10 +67,8 @@ def bootstrap_interval(
 
 
 def probability_of_improvement(x: FloatArray, y: FloatArray) -> float:
-    """P(X > Y) of one more seed each, ties by half: the Mann–Whitney U over its size, §4.3.
-
-    x (S,) and y (S',) are independent seeds of two algorithms.
-    """
+    """P(X > Y) of one more seed each, ties by half: the Mann–Whitney U over its size, §4.3. x (S,)
+    and y (S',) are independent seeds of two algorithms."""
     return float(_wins(x[:, None], y[None, :]).mean())
 
 

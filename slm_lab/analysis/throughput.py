@@ -10,10 +10,8 @@ from slm_lab.metrics.reader import Rows
 
 
 class Throughput(NamedTuple):
-    """The speed of one training, over all workers; the mean over several trainings of a Trial.
-
-    A value is None if no row has its columns.
-    """
+    """The speed of one training, over all workers; the mean over several trainings of a Trial. A
+    value is None if no row has its columns."""
 
     frames_per_s: float | None
     updates_per_s: float | None

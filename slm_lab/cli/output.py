@@ -14,10 +14,8 @@ ASCII = str.maketrans(
 
 
 def printable(text: str) -> str:
-    """The text with all control characters escaped except line ends and tabs.
-
-    Names and keys of files may contain any character.
-    """
+    """The text with all control characters escaped except line ends and tabs. Names and keys of
+    files may contain any character."""
     if text.isprintable():
         return text
     return "".join(

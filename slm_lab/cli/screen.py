@@ -71,10 +71,8 @@ def print_table(
 
 @final
 class Screen:
-    """A live region that shows the newest picture, and keeps the last one at its exit.
-
-    Without a terminal it shows nothing.
-    """
+    """A live region that shows the newest picture, and keeps the last one at its exit. Without a
+    terminal it shows nothing."""
 
     def __init__(self, console: Console) -> None:
         in_notebook = PICTURES in os.environ

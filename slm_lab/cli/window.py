@@ -55,10 +55,8 @@ def window_of(spec: EnvSpec) -> Iterator[None]:
 
 
 def _why_hopeless(spec: EnvSpec, chosen: str | None) -> str | None:
-    """Why the window cannot open, found without the simulator; None if it may open.
-
-    Without a display it never can, unless the user has `chosen` a video driver of SDL.
-    """
+    """Why the window cannot open, found without the simulator; None if it may open. Without a
+    display it never can, unless the user has `chosen` a video driver of SDL."""
     no_display = why_no_display()
     if no_display is not None and chosen is None:
         return no_display

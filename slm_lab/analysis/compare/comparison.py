@@ -88,20 +88,15 @@ class Training(NamedTuple):
 
 
 def window_of(max_frame: int, log_frequency: int, most_workers: int) -> float:
-    """Total frames over which the returns of all variants are averaged.
-
-    Workers that each write a row every `log_frequency` frames write them in bunches, so it holds
-    one bunch at least.
-    """
+    """Total frames over which the returns of all variants are averaged. Workers that each write a
+    row every `log_frequency` frames write them in bunches, so it holds one bunch at least."""
     bunch = float(log_frequency * most_workers)
     return min(max(WINDOW_SHARE * max_frame, bunch), float(max_frame))
 
 
 def training_of(rows: Sequence[Rows], window: float, actors: int = 1) -> Training:
-    """The training whose workers wrote `rows`; those without rows are left out.
-
-    `actors` processes played the frames that one worker's rows count.
-    """
+    """The training whose workers wrote `rows`; those without rows are left out. `actors` processes
+    played the frames that one worker's rows count."""
     rows = [each for each in rows if len(each)]
     if not rows:
         return Training(_NONE, _NONE, _NONE, _NONE, _NONE, window, 0.0, 0.0, None)
@@ -129,10 +124,8 @@ def _returns(rows: Rows) -> tuple[FloatArray, FloatArray, FloatArray]:
 
 
 def _clock(rows: Sequence[Rows], column: str, grid: FloatArray) -> FloatArray:
-    """(W, G): each worker's clock at so many frames of all.
-
-    It starts at 0 and stops when a worker has ended.
-    """
+    """(W, G): each worker's clock at so many frames of all. It starts at 0 and stops when a worker
+    has ended."""
     clocks = np.full((len(rows), len(grid)), np.nan)
     for clock, each in zip(clocks, rows, strict=True):
         if column in each.columns and each.has_values(column):

@@ -12,10 +12,8 @@ from slm_lab.metrics.row import BASE_COLUMNS, COLUMNS, LEARNED
 
 
 class Axis(NamedTuple):
-    """A column as an axis: `file` names it in file names, values are divided by `unit_size`.
-
-    With `window_share`, a value is the mean over the episodes of that share of the total frames.
-    """
+    """A column as an axis: `file` names it in file names, values are divided by `unit_size`. With
+    `window_share`, a value is the mean over the episodes of that share of the total frames."""
 
     column: str
     file: str

@@ -79,10 +79,8 @@ class Bar(NamedTuple):
 
 
 class Dots(NamedTuple):
-    """Dots at x, y (n,), hollow unless `filled`.
-
-    `hover` (n,) are their texts as markup, to which a page adds y under its `name`.
-    """
+    """Dots at x, y (n,), hollow unless `filled`. `hover` (n,) are their texts as markup, to which a
+    page adds y under its `name`."""
 
     name: str
     x: FloatArray
@@ -243,9 +241,7 @@ def in_legend_order(curves: Iterable[Curve]) -> list[Curve]:
 
 def limits(values: Iterable[FloatArray], margin: float) -> tuple[float, float]:
     """The ends of an axis that shows all finite `values`, wider by the share `margin` on each side.
-
-    Values that are all alike to four digits are shown as a flat line.
-    """
+    Values that are all alike to four digits are shown as a flat line."""
     every = np.concatenate([np.empty(0), *values])
     every = every[np.isfinite(every)]
     if not every.size:

@@ -43,10 +43,8 @@ graph.on("plotly_unhover", () => Plotly.Fx.unhover(graph));
 
 
 def render_html(figure: Figure, plotly_js: str) -> bytes:
-    """The figure as a page that loads plotly.js from `plotly_js`, a URL relative to the page.
-
-    It is as high as the window, and scrolls below the height at which it could still be read.
-    """
+    """The figure as a page that loads plotly.js from `plotly_js`, a URL relative to the page. It is
+    as high as the window, and scrolls below the height at which it could still be read."""
     page = _Page(figure)
     text: str = page.graph().to_html(
         config=_CONFIG,

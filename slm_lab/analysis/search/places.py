@@ -25,9 +25,7 @@ _LARGE_EXPONENT = 5
 
 class Places(NamedTuple):
     """The places `at` (n,) of n Trials on an axis, NaN without one, and a note about the axis.
-
-    Categories count from 0. A `log` scale counts in powers of ten.
-    """
+    Categories count from 0. A `log` scale counts in powers of ten."""
 
     scale: Scale
     at: FloatArray

@@ -26,10 +26,8 @@ _DIGITS = 3
 
 
 class SearchSummary(NamedTuple):
-    """A search over the spec `name`; `title` is like "PPO on CartPole-v1".
-
-    `trials` are in the order of their numbers; `max_frame` is the budget of each.
-    """
+    """A search over the spec `name`; `title` is like "PPO on CartPole-v1". `trials` are in the
+    order of their numbers; `max_frame` is the budget of each."""
 
     name: str
     title: str
@@ -39,10 +37,8 @@ class SearchSummary(NamedTuple):
 
 
 def short_names(paths: Sequence[str]) -> dict[str, str]:
-    """By path its shortest end that no other path has: agent.net.optim_spec.lr is "lr".
-
-    An end like name, start_val or an index of a list includes the part before it.
-    """
+    """By path its shortest end that no other path has: agent.net.optim_spec.lr is "lr". An end like
+    name, start_val or an index of a list includes the part before it."""
     parts = {path: path.split(".") for path in paths}
     return {path: _short_name(path, parts) for path in paths}
 
@@ -72,10 +68,8 @@ def identity(value: Any) -> str:
 
 
 def value_text(value: Any) -> str:
-    """A value of a variable in a few letters: 0.0003, true, null, "64, 64" of a list.
-
-    Numbers have three digits. A block is shown by its `name` and what else it holds.
-    """
+    """A value of a variable in a few letters: 0.0003, true, null, "64, 64" of a list. Numbers have
+    three digits. A block is shown by its `name` and what else it holds."""
     text = _text(value)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1].rstrip(' ,')}…"
 

@@ -28,18 +28,14 @@ def draw_session_graphs(
     graph_dir: Path, rows: Rows, evaluations: Rows, prefix: str, title: str
 ) -> list[Path]:
     """Draws `{prefix}_session_graph_overview.png` and `.html` into a folder of the run folder.
-
-    Returns the paths. Raises OSError.
-    """
+    Returns the paths. Raises OSError."""
     figure = session_overview(rows, evaluations, title)
     return write_figure(figure, graph_dir, f"{prefix}_session_graph_overview", graph_dir.parent)
 
 
 def session_overview(rows: Rows, evaluations: Rows, title: str) -> Figure:
-    """A panel of returns, one of evaluations if there are any, one per column that has values.
-
-    All against frames; the columns are in the order of `rows`.
-    """
+    """A panel of returns, one of evaluations if there are any, one per column that has values. All
+    against frames; the columns are in the order of `rows`."""
     panels = [(RETURNS[0].label, _returns(rows))]
     if len(evaluations):
         panels.append(("evaluation return", _evaluations(evaluations)))

@@ -76,9 +76,7 @@ def draw_trial_eval_graph(
     run_dir: Path | None = None,
 ) -> list[Path]:
     """Draws `{prefix}_trial_graph_eval_mean_returns_vs_frames` of every Session's evaluation rows.
-
-    Returns the paths: none where no Session has a row. Raises OSError.
-    """
+    Returns the paths: none where no Session has a row. Raises OSError."""
     has_rows = any(len(each) for each in evaluations)
     axes = [(frames("per Session"), EVAL_RETURNS)] if has_rows else []
     return _draw(out_dir, evaluations, axes, prefix, title, run_of, run_dir)

@@ -79,10 +79,8 @@ class CompareRun:
 
     @classmethod
     def begin(cls, request: CompareRequest) -> "CompareRun":
-        """Begins a new comparison.
-
-        Raises SpecError or UsageError with every problem before anything runs.
-        """
+        """Begins a new comparison. Raises SpecError or UsageError with every problem before
+        anything runs."""
         plan, data_dir = make_plan(request), request.source.data_dir
         folder = fresh_folder(data_dir, f"{safe_name(plan.name)}_compare", datetime.now())
         run = cls(folder, plan)
@@ -99,10 +97,8 @@ class CompareRun:
 
     @cached_property
     def planned(self) -> list[Planned]:
-        """Every training in order: all variants with one seed, then all with the next seed.
-
-        So a temporary disturbance of the machine affects all variants.
-        """
+        """Every training in order: all variants with one seed, then all with the next seed. So a
+        temporary disturbance of the machine affects all variants."""
         return [
             Planned(variant, spec, seed)
             for seed in self.plan.seeds

@@ -162,9 +162,7 @@ def read_plan(folder: Path, imports: tuple[str, ...] = ()) -> Plan:
 
 def allowed_imports(folder: Path, given: Sequence[str], trust: bool) -> tuple[str, ...]:
     """The modules that a comparison was begun with, and `given`; with `trust` all that it names.
-
-    Raises UsageError for a module that the user has not allowed; SpecError.
-    """
+    Raises UsageError for a module that the user has not allowed; SpecError."""
     file, _ = _plan_block(folder)
     named = named_by([file], PLAN_BLOCK)
     allowed = (*given, *named) if trust else tuple(given)
@@ -208,10 +206,8 @@ def _twins(spec: Spec) -> dict[str, tuple[str, str]]:
 def _specs(
     where: str, base: Spec, variants: Sequence[Variant], optimizers: Mapping[str, str]
 ) -> dict[Variant, Spec]:
-    """A spec for each variant. Raises SpecError with the problems of all.
-
-    Warns of suspicious keys of the other variants. Those of the baseline were reported at loading.
-    """
+    """A spec for each variant. Raises SpecError with the problems of all. Warns of suspicious keys
+    of the other variants. Those of the baseline were reported at loading."""
     parsed = {variant: _parsed(base, variant, optimizers) for variant in variants}
     problems = {str(problem): problem for each in parsed.values() for problem in each.problems}
     if problems:

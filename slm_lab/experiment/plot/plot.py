@@ -53,10 +53,8 @@ class Plotted(NamedTuple):
 
 
 def plot(request: PlotRequest) -> Plotted:
-    """Draws `plot_{y}_vs_{x}.png` and `.html` into the folder `out`.
-
-    Raises UsageError for unknown words and folders, and if no run has values; SpecError; OSError.
-    """
+    """Draws `plot_{y}_vs_{x}.png` and `.html` into the folder `out`. Raises UsageError for unknown
+    words and folders, and if no run has values; SpecError; OSError."""
     y = _checked(request)
     trials: dict[tuple[Path, int], ReadTrial] = {}
     notes: list[str] = []

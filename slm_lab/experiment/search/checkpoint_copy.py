@@ -44,10 +44,8 @@ def delete_models(run_dir: RunDir, trial: int) -> None:
 
 
 def _copy_with_retries(source: SessionPaths, target: SessionPaths) -> Manifest:
-    """Copies one Session's checkpoint and returns the source's manifest.
-
-    The copy's manifest stays pending until all Sessions are copied.
-    """
+    """Copies one Session's checkpoint and returns the source's manifest. The copy's manifest stays
+    pending until all Sessions are copied."""
     for _ in range(TRIES - 1):
         try:
             return _copy(source, target)

@@ -55,10 +55,8 @@ class Confirmation:
 
     @property
     def files(self) -> dict[int, Path]:
-        """The path of the spec file `best_{n}.json` of each candidate, by its trial.
-
-        Candidates rank by confirmed mean; before any confirmation, by the search's ranking.
-        """
+        """The path of the spec file `best_{n}.json` of each candidate, by its trial. Candidates
+        rank by confirmed mean; before any confirmation, by the search's ranking."""
         order = [
             found.trial for found in self._search.search_state.results if found.mean is not None
         ]
@@ -93,10 +91,8 @@ class Confirmation:
         return [path]
 
     def run(self, on_tick: Callable[[], None]) -> None:
-        """Runs the missing candidates until all end or `stop` is called; logs each result.
-
-        Kills all processes before it returns or raises.
-        """
+        """Runs the missing candidates until all end or `stop` is called; logs each result. Kills
+        all processes before it returns or raises."""
         try:
             run_pool(self.pool, lambda: self.stopping, self._fill, self._poll, on_tick)
         finally:

@@ -45,10 +45,8 @@ def _values(dimension: Dimension) -> list[Any]:
 def _problems_with(
     base: Spec, dimension: Dimension, value: Any, others: list[Dimension]
 ) -> list[Problem]:
-    """Problems of the value itself.
-
-    [] if some combination with it is valid, or if only other keys' values are invalid.
-    """
+    """Problems of the value itself. [] if some combination with it is valid, or if only other keys'
+    values are invalid."""
     combinations = product(*map(_values, others))
     path, other_paths = dimension.path, {other.path for other in others}
     own: list[Problem] = []

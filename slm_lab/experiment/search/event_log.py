@@ -128,10 +128,8 @@ class SearchState:
         return search_state
 
     def apply(self, event: Event) -> None:
-        """Applies the next event.
-
-        Raises UsageError if its trial was never proposed: a line of the log is missing.
-        """
+        """Applies the next event. Raises UsageError if its trial was never proposed: a line of the
+        log is missing."""
         if isinstance(event, Proposed):
             self.trials[event.trial] = TrialState(event.trial, event.params)
             return
@@ -203,11 +201,8 @@ class EventLog:
         """The checksum of the last line."""
 
     def read(self) -> Iterator[Event]:
-        """The events, in order.
-
-        Raises UsageError if a line is no event, or if its checksum does not match. Logs of earlier
-        versions have no checksums.
-        """
+        """The events, in order. Raises UsageError if a line is no event, or if its checksum does
+        not match. Logs of earlier versions have no checksums."""
         lines = self._whole_lines()
         chain = b"" if not lines or _CHAIN.fullmatch(lines[0]) else None
         for number, line in enumerate(lines, 1):

@@ -37,10 +37,8 @@ def metrics_at(
 
 
 def draw(spec: Spec, run_dir: RunDir, search_state: SearchState) -> list[Path]:
-    """Writes the table and the graphs. Returns their paths, the graph of all metrics first.
-
-    Raises OSError.
-    """
+    """Writes the table and the graphs. Returns their paths, the graph of all metrics first. Raises
+    OSError."""
     found = summary(spec, search_state)
     table = run_dir.root / f"{run_dir.prefix}_experiment_df.csv"
     write_experiment_df(table, found)

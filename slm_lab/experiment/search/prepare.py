@@ -38,10 +38,8 @@ class Prepared:
     """A search ready to run: its spec is checked, its folder is made or found."""
 
     def __init__(self, source: RunSource, keep: int | None = None) -> None:
-        """`keep`: the number of trials whose checkpoints are kept; None: all.
-
-        Raises SpecError or UsageError with every problem before any process starts.
-        """
+        """`keep`: the number of trials whose checkpoints are kept; None: all. Raises SpecError or
+        UsageError with every problem before any process starts."""
         self.notes: tuple[str, ...] = ()
         """Messages for the user before the search starts."""
         self.is_resumed = source.run is not None
@@ -125,10 +123,8 @@ class Prepared:
 
 
 def _room(spec: Spec) -> Resources:
-    """The resources of this machine or the cluster.
-
-    Raises UsageError if a single trial does not fit.
-    """
+    """The resources of this machine or the cluster. Raises UsageError if a single trial does not
+    fit."""
     if spec.meta.cluster is None:
         room = of_this_machine(with_gpus=spec.meta.search_resources.gpu > 0)
     else:

@@ -26,10 +26,8 @@ class Allocation(NamedTuple):
 
 
 def needs_of(spec: Spec, given: SearchResourcesSpec, cpus: float) -> Request:
-    """The request of a trial with this spec.
-
-    The default `cpu = 1` means one core per thread of its Sessions, at most all `cpus`.
-    """
+    """The request of a trial with this spec. The default `cpu = 1` means one core per thread of its
+    Sessions, at most all `cpus`."""
     num_threads = float(spec.meta.num_sessions // spec.meta.max_run * spec.meta.threads)
     return Request(min(num_threads, cpus) if given.cpu == 1 else given.cpu, given.gpu)
 

@@ -37,10 +37,8 @@ class Action(StrEnum):
 @final
 @dataclass(frozen=True)
 class Decision:
-    """Stops a trial, pauses it (saving its state), or replaces it by a copy.
-
-    A copy continues from the weights of `donor` with the values `params`.
-    """
+    """Stops a trial, pauses it (saving its state), or replaces it by a copy. A copy continues from
+    the weights of `donor` with the values `params`."""
 
     trial: int
     what: Action
@@ -97,10 +95,8 @@ class _Trial:
 
 @final
 class Tune(Scheduler):
-    """Wraps a scheduler of Ray Tune.
-
-    This object replaces Tune's controller: schedulers call its methods without a docstring.
-    """
+    """Wraps a scheduler of Ray Tune. This object replaces Tune's controller: schedulers call its
+    methods without a docstring."""
 
     def __init__(self, tune_scheduler: TrialScheduler, unit: float, seed: int) -> None:
         # Any: the methods are typed for Tune's own controller and trials.

@@ -47,10 +47,8 @@ class Searcher(ABC):
 
 @final
 class Drawn(Searcher):
-    """Grid points, with random draws for the keys outside the grid.
-
-    A pure grid is visited once. With random keys, whole grids repeat up to at least `max_trial`.
-    """
+    """Grid points, with random draws for the keys outside the grid. A pure grid is visited once.
+    With random keys, whole grids repeat up to at least `max_trial`."""
 
     def __init__(self, space: Space, max_trial: int, seed: int) -> None:
         rounds = 1 if space.is_grid else -(-max_trial // space.grid_points)

@@ -20,11 +20,8 @@ OF_SEARCH = ("max_trial", "search_alg", "search_scheduler", "search_resources", 
 
 @final
 class Space:
-    """The searched keys of a spec.
-
-    For a list of values, a searcher draws the index, not the value. Otherwise it would search
-    inside a value such as [64, 64] or a block.
-    """
+    """The searched keys of a spec. For a list of values, a searcher draws the index, not the value.
+    Otherwise it would search inside a value such as [64, 64] or a block."""
 
     def __init__(self, spec: Spec) -> None:
         self.dimensions = tuple(dimensions(spec.search or {}))
@@ -50,10 +47,8 @@ class Space:
 
 
 def spec_at(base: Spec, params: Params) -> Spec:
-    """The spec of a trial: `base` with the values of `params`, without search keys.
-
-    Raises SpecError if the spec is invalid with these values.
-    """
+    """The spec of a trial: `base` with the values of `params`, without search keys. Raises
+    SpecError if the spec is invalid with these values."""
     settings = [Setting(path, value) for path, value in params.items()]
     data, problems = apply_settings(base.to_json(), settings, dict)
     data.pop("search", None)

@@ -170,10 +170,8 @@ class Pool:
         self._allocations: dict[int, Allocation] = {}
 
     def start(self, trial: int, task: TrialTask, request: Request, among_gpus: bool = True) -> None:
-        """Starts a trial. There must be room.
-
-        `among_gpus` restricts it to its share of this machine's GPUs; False for a cluster.
-        """
+        """Starts a trial. There must be room. `among_gpus` restricts it to its share of this
+        machine's GPUs; False for a cluster."""
         allocation = self.room.take(request)
         gpus = allocation.gpus if request.gpu and among_gpus else None
         self._allocations[trial] = allocation
@@ -221,10 +219,8 @@ def run_pool(
     collect: Callable[[], None],
     on_tick: Callable[[], None],
 ) -> None:
-    """Runs trials until none is left; `fill` starts them, `collect` handles what they report.
-
-    Once `is_stopping`, it makes all running trials save and end, and starts no others.
-    """
+    """Runs trials until none is left; `fill` starts them, `collect` handles what they report. Once
+    `is_stopping`, it makes all running trials save and end, and starts no others."""
     while True:
         if is_stopping():
             pool.stop_all()  # again: a trial may have started after the request
