@@ -46,7 +46,6 @@ def bootstrap_interval(
     statistic: Statistic,
     generator: np.random.Generator,
     resamples: int = RESAMPLES,
-    level: float = LEVEL,
 ) -> Interval:
     """Percentile bootstrap interval of a statistic over S seeds; values (S, …), §4.1.
 
@@ -58,7 +57,7 @@ def bootstrap_interval(
     flat = values.reshape(seeds, -1)
     points = max(_AT_ONCE // chosen.size, 1)
     parts = [
-        _quantiles(statistic(flat[:, at : at + points][chosen.T]), level)
+        _quantiles(statistic(flat[:, at : at + points][chosen.T]))
         for at in range(0, flat.shape[1], points)
     ]
     shape = values.shape[1:]
@@ -77,14 +76,13 @@ def improvement_interval(
     y: FloatArray,
     generator: np.random.Generator,
     resamples: int = RESAMPLES,
-    level: float = LEVEL,
 ) -> Interval:
     """Percentile bootstrap interval of `probability_of_improvement`; x and y are resampled
     independently, as strata. Both ends are ()."""
     wins = _wins(x[:, None], y[None, :])
     rows = generator.integers(len(x), size=(resamples, len(x), 1))
     columns = generator.integers(len(y), size=(resamples, 1, len(y)))
-    return _quantiles(wins[rows, columns].mean(axis=(1, 2)), level)
+    return _quantiles(wins[rows, columns].mean(axis=(1, 2)))
 
 
 def _wins(x: FloatArray, y: FloatArray) -> FloatArray:
@@ -93,7 +91,7 @@ def _wins(x: FloatArray, y: FloatArray) -> FloatArray:
     return wins
 
 
-def _quantiles(of_resamples: FloatArray, level: float) -> Interval:
+def _quantiles(of_resamples: FloatArray) -> Interval:
     """Of (B, …) statistics."""
-    low, high = np.quantile(of_resamples, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    low, high = np.quantile(of_resamples, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
     return Interval(low, high)

@@ -72,8 +72,9 @@ def draw_comparison(comparison: Comparison, folder: Path, prefix: str) -> list[P
     """
     stem = f"{prefix}_compare"
     paths = write_figure(dashboard(comparison), folder, stem)
-    for clock, figure in return_overviews(comparison).items():
-        paths += write_figure(figure, folder, f"{stem}_mean_returns_vs_{clock}")
+    for x in clocks(comparison):
+        figure = return_overview(comparison, x)
+        paths += write_figure(figure, folder, f"{stem}_mean_returns_vs_{x.file}")
     paths += write_figure(speed_up_figure(comparison), folder, f"{stem}_speed_up")
     tables = {
         folder / f"{stem}_df.csv": summary_csv(comparison),
@@ -89,7 +90,7 @@ def dashboard(comparison: Comparison) -> Figure:
     legend of the curves."""
     with_bands = len(comparison.outcomes) <= MOST_BANDS
     table, notes = text_table(comparison), _notes(comparison, with_bands)
-    axes = _axes(comparison)
+    axes = clocks(comparison)
     rows = -(-len(axes) // 2)
     below = _ROW * (len(table.rows) + 1) + _NOTE_ROW * len(notes) + 66
     whole = _TOP + rows * _CELL + below
@@ -121,12 +122,6 @@ def dashboard(comparison: Comparison) -> Figure:
     return Figure(title, _budget_text(comparison), tuple(parts), _WIDTH, whole, inner, 17)
 
 
-def return_overviews(comparison: Comparison) -> dict[str, Figure]:
-    """By the clock that returns are drawn over: a panel for each number of workers, with the
-    baseline in all of them."""
-    return {x.file: _return_overview(comparison, x) for x in _axes(comparison)}
-
-
 def speed_up_figure(comparison: Comparison) -> Figure:
     """How many times as fast as one process, beside the ideal: the number of workers."""
     title = f"{comparison.title}: speed-up over one process"
@@ -141,27 +136,16 @@ def _speed_ups(comparison: Comparison, box: Box) -> Panel:
         variant, gain = outcome.variant, summary.speed_up
         if variant.mode == BASELINE:
             continue
-        before = bars[-1] if bars else None
         place = 0.0
-        if before is not None:
-            place = before.place + 1.0 + _GAP * (before.group != variant.mode)
+        if bars:
+            place = bars[-1].place + 1.0 + _GAP * (bars[-1].group != variant.mode)
         missing = "failed" if summary.failed else "–"
         text = missing if gain is None else f"{gain:.2f}"
-        bars.append(
-            Bar(
-                place,
-                f"{variant.workers}{f' {CROWDED}' if variant.crowded else ''}",
-                gain,
-                summary.speed_up_low or 0.0,
-                summary.speed_up_high or 0.0,
-                float(variant.workers),
-                text,
-                *_look(comparison, variant),
-                variant.crowded,
-                variant.mode,
-                f"{text}, ideal: {variant.workers}",
-            )
-        )
+        label = f"{variant.workers}{f' {CROWDED}' if variant.crowded else ''}"
+        spread, ideal = (summary.speed_up_low or 0.0, summary.speed_up_high or 0.0), variant.workers
+        hover = f"{text}, ideal: {ideal}"
+        look, kind = _look(comparison, variant), (variant.crowded, variant.mode)
+        bars.append(Bar(place, label, gain, *spread, float(ideal), text, *look, *kind, hover))
     keys = [(INK, "━ ideal"), (MUTED, "╌ one process")]
     if comparison.seeds > 1:
         keys.append((INK, "│ all seeds"))
@@ -184,8 +168,9 @@ def bar_panel(
     return Panel(box, across, up, title, keys=keys, bars=tuple(bars), base=base)
 
 
-def _return_overview(comparison: Comparison, x: Axis) -> Figure:
-    """A colour is named where it is first seen."""
+def return_overview(comparison: Comparison, x: Axis) -> Figure:
+    """A panel for each number of workers, with the baseline in all of them. A colour is named where
+    it is first seen."""
     baseline, *others = comparison.outcomes
     panels = []
     named: set[str] = set()
@@ -198,7 +183,8 @@ def _return_overview(comparison: Comparison, x: Axis) -> Figure:
             label = "" if mode in named else name
             found.append((outcome, curve._replace(label=label, tint=0.0)))
             named.add(mode)
-        title = _workers_text(workers, comparison.cores)
+        crowd = f", on {count_text(comparison.cores, 'core')} {CROWDED}"
+        title = count_text(workers, "worker") + (crowd if workers > comparison.cores else "")
         panels.append((title, _with_threshold(comparison, found)))
     title = f"{comparison.title}: return against {x.label}"
     subtitle = _budget_text(comparison)
@@ -238,7 +224,7 @@ def _with_threshold(comparison: Comparison, found: Sequence[tuple[Outcome, Curve
     return [line, *curves]
 
 
-def _axes(comparison: Comparison) -> list[Axis]:
+def clocks(comparison: Comparison) -> list[Axis]:
     """The clocks, each in units that suit the longest training."""
     trainings = [t for outcome in comparison.outcomes for t in outcome.trainings.values()]
     cpu = max((float(t.cpu_t[-1]) for t in trainings if np.isfinite(t.cpu_t).any()), default=0.0)
@@ -262,11 +248,6 @@ def _look(comparison: Comparison, variant: Variant) -> tuple[int, float]:
     if variant.mode == BASELINE or len(counts) == 1:
         return colour, 0.0
     return colour, _LIGHTEST * (1 - counts.index(variant.workers) / (len(counts) - 1))
-
-
-def _workers_text(workers: int, cores: int) -> str:
-    crowd = f", on {count_text(cores, 'core')} {CROWDED}" if workers > cores else ""
-    return f"{count_text(workers, 'worker')}{crowd}"
 
 
 def _budget_text(comparison: Comparison) -> str:

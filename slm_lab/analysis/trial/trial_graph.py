@@ -42,6 +42,7 @@ _LEARNER_COLUMNS = (
 def draw_trial_graphs(
     out_dir: Path,
     rows: Sequence[Rows],
+    evaluations: Sequence[Rows],
     prefix: str,
     title: str,
     *,
@@ -52,34 +53,25 @@ def draw_trial_graphs(
     """Draws the graphs of a Trial into `out_dir`, of the run folder `run_dir` or that folder
     itself; returns their paths.
 
-    `rows` has an entry for every Session, without rows if it has not started. If one training was
-    repeated, `run_of` has the run of each Session; mean and band are then over runs, each the mean
-    of its Sessions.
+    `rows` and `evaluations` have an entry for every Session, without rows if there are none yet. If
+    one training was repeated, `run_of` has the run of each Session; mean and band are then over
+    runs, each the mean of its Sessions.
 
     Files are `{prefix}_trial_graph_{y}_vs_{x}.png` and `.html`: y `mean_returns` and
-    `mean_returns_ma` against x `frames`, `total_frames` and `wall_t`, and `loss`, `entropy`,
-    `explore_var`, columns of parallel modes (staleness, updates per second, shares of waiting) and
-    of `env.info_keys` against `frames` if any Session has values.
-    "live" draws the first two only.
-    Raises OSError.
+    `mean_returns_ma` against x `frames`, `total_frames` and `wall_t`; and against `frames`, if any
+    Session has values, `loss`, `entropy`, `explore_var`, columns of parallel modes (staleness,
+    updates per second, shares of waiting) and of `env.info_keys`, and `eval_mean_returns`. "live"
+    draws only the first two and the last. Raises OSError.
     """
-    axes = _axes([each for each in rows if len(each)], which)
-    return _draw(out_dir, rows, axes, prefix, title, run_of, run_dir)
-
-
-def draw_trial_eval_graph(
-    out_dir: Path,
-    evaluations: Sequence[Rows],
-    prefix: str,
-    title: str,
-    run_of: Sequence[int] | None = None,
-    run_dir: Path | None = None,
-) -> list[Path]:
-    """Draws `{prefix}_trial_graph_eval_mean_returns_vs_frames` of every Session's evaluation rows.
-    Returns the paths: none where no Session has a row. Raises OSError."""
-    has_rows = any(len(each) for each in evaluations)
-    axes = [(frames("per Session"), EVAL_RETURNS)] if has_rows else []
-    return _draw(out_dir, evaluations, axes, prefix, title, run_of, run_dir)
+    graphs = [(rows, *axes) for axes in _axes([each for each in rows if len(each)], which)]
+    if any(len(each) for each in evaluations):
+        graphs.append((evaluations, frames("per Session"), EVAL_RETURNS))
+    paths: list[Path] = []
+    for each, x, y in graphs:
+        figure = figure_of_rows(each, x, y, title, run_of)
+        stem = f"{prefix}_trial_graph_{y.file}_vs_{x.file}"
+        paths += write_figure(figure, out_dir, stem, run_dir or out_dir)
+    return paths
 
 
 def trial_figure(
@@ -101,23 +93,6 @@ def sessions_text(with_rows: int, planned: int, of: str = "Session") -> str:
     """ "4 Sessions", or "3 of 4 Sessions" while one has no rows."""
     every = count_text(planned, of)
     return every if with_rows == planned else f"{with_rows} of {every}"
-
-
-def _draw(
-    out_dir: Path,
-    rows: Sequence[Rows],
-    axes: Sequence[tuple[Axis, Axis]],
-    prefix: str,
-    title: str,
-    run_of: Sequence[int] | None,
-    run_dir: Path | None,
-) -> list[Path]:
-    paths: list[Path] = []
-    for x, y in axes:
-        figure = figure_of_rows(rows, x, y, title, run_of)
-        stem = f"{prefix}_trial_graph_{y.file}_vs_{x.file}"
-        paths += write_figure(figure, out_dir, stem, run_dir=run_dir or out_dir)
-    return paths
 
 
 def figure_of_rows(

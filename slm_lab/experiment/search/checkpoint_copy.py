@@ -3,8 +3,6 @@
 import json
 import os
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
 
 from slm_lab.core.files import write_atomically
 from slm_lab.spec.schema.spec import Spec
@@ -26,15 +24,11 @@ def copy_checkpoints(run_dir: RunDir, spec: Spec, donor: int, trial: int) -> int
     targets = [run_dir.session(trial, s) for s in sessions if not spec.meta.is_actor(s)]
     if any(read_manifest(paths.manifest) is None for paths in sources):
         return None
-    manifests = [
-        _copy_with_retries(source, target) for source, target in zip(sources, targets, strict=True)
-    ]
+    frames = [_copy_with_retries(*pair).frame for pair in zip(sources, targets, strict=True)]
     for paths in targets:
         previous_path(paths.manifest).unlink(missing_ok=True)  # from before the copy: obsolete
         os.replace(pending_path(paths.manifest), paths.manifest)
-    frames = [manifest.frame for manifest in manifests]
-    trainings = spec.meta.mode.shares_budget
-    return sum(frames) if trainings else max(frames)
+    return sum(frames) if spec.meta.mode.shares_budget else max(frames)
 
 
 def delete_models(run_dir: RunDir, trial: int) -> None:
@@ -59,20 +53,14 @@ def _copy(source: SessionPaths, target: SessionPaths) -> Manifest:
     manifest = read_manifest(source.manifest)
     if manifest is None or source.manifest.read_text() != content:
         raise FileNotFoundError(source.manifest)
-    for path, copy in _files(source, target, manifest):
-        copy.unlink(missing_ok=True)
-        shutil.copyfile(path, copy)
-    for name, extent in manifest.rows.items():  # cut the donor's rows after the checkpoint
-        os.truncate(target.info / name.replace(source.prefix, target.prefix, 1), extent.size)
-    renamed = json.loads(content.replace(f'"{source.prefix}_', f'"{target.prefix}_'))
-    write_atomically(pending_path(target.manifest), json.dumps(renamed).encode())
-    return manifest
-
-
-def _files(
-    source: SessionPaths, target: SessionPaths, manifest: Manifest
-) -> Iterator[tuple[Path, Path]]:
     names = [(source.models, target.models, name) for name in manifest.names]
     names += [(source.info, target.info, name) for name in manifest.rows]
     for folder, to, name in names:
-        yield folder / name, to / name.replace(source.prefix, target.prefix, 1)
+        copy = to / name.replace(source.prefix, target.prefix, 1)
+        copy.unlink(missing_ok=True)
+        shutil.copyfile(folder / name, copy)
+        if name in manifest.rows:  # without the donor's rows after the checkpoint
+            os.truncate(copy, manifest.rows[name].size)
+    renamed = json.loads(content.replace(f'"{source.prefix}_', f'"{target.prefix}_'))
+    write_atomically(pending_path(target.manifest), json.dumps(renamed).encode())
+    return manifest

@@ -57,13 +57,10 @@ class Confirmation:
     def files(self) -> dict[int, Path]:
         """The path of the spec file `best_{n}.json` of each candidate, by its trial. Candidates
         rank by confirmed mean; before any confirmation, by the search's ranking."""
-        order = [
-            found.trial for found in self._search.search_state.results if found.mean is not None
-        ]
-        ranked = sorted(
-            self.candidates, key=lambda trial: order.index(trial) if trial in order else len(order)
-        )
-        root = self._search.run_dir.root
+        results, root = self._search.search_state.results, self._search.run_dir.root
+        confirmed = [found.trial for found in results if found.mean is not None]
+        ranked = [trial for trial in confirmed if trial in self.candidates]
+        ranked += [trial for trial in self.candidates if trial not in confirmed]
         return {trial: root / f"best_{n}.json" for n, trial in enumerate(ranked)}
 
     def write(self) -> list[Path]:

@@ -110,8 +110,8 @@ class TrialProcess:
         self.board = StatusBoard.allocate(SPAWN, task.spec.meta.num_sessions)
         self._began = time.monotonic()
         self._stopped_at: float | None = None
-        self._child = Child(trial_main, (task, self.board.raw, gpus), f"trial-{task.trial}")
-        self._child.start()
+        self.child = Child(trial_main, (task, self.board.raw, gpus), f"trial-{task.trial}")
+        self.child.start()
 
     @property
     def seconds(self) -> float:
@@ -129,11 +129,6 @@ class TrialProcess:
         ]
         return int(max(spent))
 
-    @property
-    def waitables(self) -> list[Any]:
-        """Objects for `multiprocessing.connection.wait`, ready when the trial ends."""
-        return self._child.waitables
-
     def stop(self, user_waits: bool) -> None:
         """Makes its Sessions save and end."""
         self.board.request_stop(user_waits)
@@ -145,17 +140,13 @@ class TrialProcess:
         if self._stopped_at is None or self.board.saving.any():
             return
         if time.monotonic() - self._stopped_at > STOP_SECONDS + DRAW_SECONDS:
-            self._child.process.kill()
-
-    def kill(self) -> None:
-        """Kills the process and its Sessions."""
-        self._child.kill()
+            self.child.process.kill()
 
     def take_end(self) -> TrialEnd | None:
         """The end of the trial, or None while it runs. Must not be called after an end."""
-        if not self._child.has_ended:
+        if not self.child.has_ended:
             return None
-        outcome, how = self._child.end()
+        outcome, how = self.child.end()
         return outcome or TrialEnd(Ending.FAILED, {}, f"its {how}")
 
 
@@ -179,7 +170,8 @@ class Pool:
 
     def wait(self) -> None:
         """Waits until a trial ends, for at most `TICK` seconds."""
-        wait([each for process in self.running.values() for each in process.waitables], TICK)
+        children = [process.child for process in self.running.values()]
+        wait([each for child in children for each in child.waitables], TICK)
 
     def ends(self) -> list[tuple[int, TrialProcess, TrialEnd]]:
         """The trials that ended since the last call."""
@@ -204,7 +196,7 @@ class Pool:
     def kill_all(self) -> None:
         """Kills all trials."""
         for trial, process in list(self.running.items()):
-            process.kill()
+            process.child.kill()
             self._forget(trial)
 
     def _forget(self, trial: int) -> None:

@@ -7,9 +7,10 @@ from PIL import Image
 
 from slm_lab.analysis.compare.comparison import Outcome, Variant
 from slm_lab.analysis.compare.figure import (
+    clocks,
     dashboard,
     draw_comparison,
-    return_overviews,
+    return_overview,
     speed_up_figure,
 )
 from slm_lab.analysis.figure.figure import Table, Words
@@ -46,6 +47,11 @@ def words(board):
 def bars_of(every):
     (panel,) = speed_up_figure(every).panels
     return panel
+
+
+def overview_of(comparison, clock):
+    (x,) = (x for x in clocks(comparison) if x.file == clock)
+    return return_overview(comparison, x)
 
 
 @pytest.mark.parametrize("what", COMPARISONS)
@@ -111,7 +117,7 @@ def test_the_more_workers_the_fuller_the_colour():
 
 
 def test_a_panel_for_each_number_of_workers_holds_the_baseline_and_its_modes():
-    overview = return_overviews(COMPARISONS["all of them"])["total_frames"]
+    overview = overview_of(COMPARISONS["all of them"], "total_frames")
     assert [panel.title for panel in overview.panels] == [
         "1 worker", "2 workers", "4 workers, on 2 cores †",
     ]  # fmt: skip
@@ -124,7 +130,7 @@ def test_a_panel_for_each_number_of_workers_holds_the_baseline_and_its_modes():
 
 def test_a_mode_is_named_where_it_is_first_drawn():
     late = comparison(FAILED, outcome("synced", 2, 1700.0), outcome("shared", 4, 1700.0))
-    first, second = return_overviews(late)["frames"].panels
+    first, second = overview_of(late, "frames").panels
     assert [curve.label for curve in first.curves] == ["one process", "synced"]
     assert [curve.label for curve in second.curves] == ["", "shared"]
 
