@@ -41,18 +41,13 @@ def throughput(rows: Sequence[Rows], training_of: Sequence[int]) -> Throughput:
     """
     alone = [training_of.count(training) == 1 for training in training_of]
     frames = ["total_frame" if one else "frame" for one in alone]
-    return Throughput(
-        _per_second(rows, training_of, frames),
-        _per_second(rows, training_of, ["opt_step"] * len(rows)),
-        _of_all(rows, "staleness_p50"),
-        _of_all(rows, "staleness_p95"),
-        _of_all(rows, "sync_share"),
-        _of_all(rows, "eps", np.nanmedian),
-        _of_all(rows, "policy_lag"),
-        _of_all(rows, "policy_lag_max", np.nanmax),
-        _of_all(rows, "actor_wait_share"),
-        _of_all(rows, "learner_wait_share"),
-    )
+    opt_steps = ["opt_step"] * len(rows)
+    speeds = _per_second(rows, training_of, frames), _per_second(rows, training_of, opt_steps)
+    reduced: dict[str, Callable[[FloatArray], float]]
+    reduced = {"eps": np.nanmedian, "policy_lag_max": np.nanmax}
+    columns = Throughput._fields[len(speeds) :]
+    values = (_of_all(rows, each, reduced.get(each, np.nanmean)) for each in columns)
+    return Throughput(*speeds, *values)
 
 
 def _per_second(
@@ -66,8 +61,6 @@ def _per_second(
     return float(np.mean(list(speeds.values()))) if speeds else None
 
 
-def _of_all(
-    rows: Sequence[Rows], column: str, what: Callable[[FloatArray], float] = np.nanmean
-) -> float | None:
+def _of_all(rows: Sequence[Rows], column: str, what: Callable[[FloatArray], float]) -> float | None:
     known = [each[column] for each in rows if column in each.columns and each.has_values(column)]
     return float(what(np.concatenate(known))) if known else None

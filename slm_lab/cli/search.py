@@ -68,7 +68,7 @@ def _run(console: Console, prepared: Prepared) -> int:
     if not search.stopping and prepared.spec.meta.confirm is not None:
         confirmation = _confirm(console, prepared, prepared.spec.meta.confirm)
         paths += _written(confirmation.write)
-    if not display.is_live:  # otherwise the live table stays on the screen
+    if not display.screen.is_live:  # otherwise the live table stays on the screen
         _show_trials(console, prepared)
     _show_failures(prepared)
     _show_confirmed(console, prepared, confirmation)
@@ -154,14 +154,17 @@ class _Progress:
     def __init__(self, console: Console, search: Experiment, confirmation: Confirmation) -> None:
         self.screen = Screen(console)
         self._console = console
-        self._search_table = search.search_state
-        self._logged = set(search.search_state.confirmed)
+        self._confirmed = search.search_state.confirmed
+        self._logged = set(self._confirmed)
         self._confirmation = confirmation
 
     def show(self) -> None:
         """Shows the current state."""
         if not self.screen.is_live:
-            self._log()
+            for trial, found in self._confirmed.items():
+                if trial not in self._logged:
+                    self._logged.add(trial)
+                    print_line(self._console, f"t{trial} confirmed: {_mean_text(found)}")
             return
         table = Table.grid(padding=(0, 2))
         for trial, process in self._confirmation.pool.running.items():
@@ -172,12 +175,6 @@ class _Progress:
             frames = sum(session.frame for session in sessions)
             table.add_row(f"t{trial}", f"{frames:,} frames", significant(mean))
         self.screen.show(table)
-
-    def _log(self) -> None:
-        for trial, found in self._search_table.confirmed.items():
-            if trial not in self._logged:
-                self._logged.add(trial)
-                print_line(self._console, f"t{trial} confirmed: {_mean_text(found)}")
 
 
 def _show_trials(console: Console, prepared: Prepared) -> None:

@@ -61,25 +61,20 @@ class SearchDisplay:
             self._logged[state.trial] = _turn(state)._replace(status=Status.WAITING)
         self._logged_stopping = False
         self._next = 0.0
-        self._screen = Screen(console)
-
-    @property
-    def is_live(self) -> bool:
-        """Whether the output is a terminal."""
-        return self._screen.is_live
+        self.screen = Screen(console)
 
     def __enter__(self) -> Self:
-        self._screen.__enter__()
+        self.screen.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._next = 0.0
         self.update()
-        self._screen.__exit__(*error)
+        self.screen.__exit__(*error)
 
     def update(self) -> None:
         """Shows the current state."""
-        if not self._screen.is_live:
+        if not self.screen.is_live:
             self._log()
             return
         now = time.monotonic()
@@ -88,7 +83,7 @@ class SearchDisplay:
         self._next = now + REFRESH
         self._log(failures_only=True)
         note = STOPPING if self._search.stopping and self._search.pool.running else ""
-        self._screen.show(Group(self._table(), self._summary(), Text(note, "yellow")))
+        self.screen.show(Group(self._table(), self._summary(), Text(note, "yellow")))
 
     def _table(self) -> Table:
         rows = max(FEWEST_ROWS, self._console.height - AROUND)

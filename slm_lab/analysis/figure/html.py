@@ -6,17 +6,8 @@ A page has the layout of the PNG, stretched to the size of the window, with smal
 import html
 from typing import Any, final
 
+from slm_lab.analysis.figure import figure as fig
 from slm_lab.analysis.figure import look
-from slm_lab.analysis.figure.figure import (
-    Box,
-    Figure,
-    Panel,
-    Parallel,
-    Scale,
-    Table,
-    Words,
-    in_legend_order,
-)
 from slm_lab.analysis.figure.layout import LETTER, short
 from slm_lab.analysis.figure.png import groups
 from slm_lab.analysis.figure.traces import PIXEL, panel_traces, parallel_trace, table_trace
@@ -42,7 +33,7 @@ graph.on("plotly_unhover", () => Plotly.Fx.unhover(graph));
 """
 
 
-def render_html(figure: Figure, plotly_js: str) -> bytes:
+def render_html(figure: fig.Figure, plotly_js: str) -> bytes:
     """The figure as a page that loads plotly.js from `plotly_js`, a URL relative to the page. It is
     as high as the window, and scrolls below the height at which it could still be read."""
     page = _Page(figure)
@@ -59,7 +50,7 @@ def render_html(figure: Figure, plotly_js: str) -> bytes:
     return text.replace("</head>", head, 1).encode()
 
 
-def plotly_figure(figure: Figure) -> Any:
+def plotly_figure(figure: fig.Figure) -> Any:
     """The figure as a `plotly.graph_objects.Figure`."""
     return _Page(figure).graph()
 
@@ -68,7 +59,7 @@ def plotly_figure(figure: Figure) -> Any:
 class _Page:
     """The traces and the layout of a figure."""
 
-    def __init__(self, figure: Figure) -> None:
+    def __init__(self, figure: fig.Figure) -> None:
         self._figure = figure
         self._inner = figure.inner
         self._letters = round(0.75 * figure.letters)
@@ -79,13 +70,13 @@ class _Page:
         self._links: dict[str, str] = {}
         for part in figure.parts:
             match part:
-                case Panel():
+                case fig.Panel():
                     self._add_panel(part)
-                case Table():
+                case fig.Table():
                     self._traces.append(table_trace(part, self._domain(part.box)))
-                case Parallel():
+                case fig.Parallel():
                     self._traces.append(parallel_trace(part, self._domain(part.box)))
-                case Words():
+                case fig.Words():
                     self._add_words(part)
 
     @property
@@ -101,7 +92,7 @@ class _Page:
         """Pixels below the plot."""
         if self._figure.legend is None:
             return round(PIXEL * self._inner.bottom)
-        labels = [curve.label for curve in in_legend_order(self._figure.curves)]
+        labels = [curve.label for curve in fig.in_legend_order(self._figure.curves)]
         widest = max(map(len, labels), default=0)
         columns = max(int(_ROOM / (_SAMPLE + _LETTER * widest)), 1)  # all as wide as the widest
         return 92 + _ROW * -(-len(labels) // columns)
@@ -139,7 +130,7 @@ class _Page:
     def _up(self, y: float) -> float:
         return (y - self._inner.bottom) / self._inner.height
 
-    def _domain(self, box: Box) -> dict[str, list[float]]:
+    def _domain(self, box: fig.Box) -> dict[str, list[float]]:
         return {
             "x": [self._across(box.left), self._across(box.right)],
             "y": [self._up(box.bottom), self._up(box.top)],
@@ -154,7 +145,7 @@ class _Page:
         note["y"] = y if "yref" in options else self._up(y)
         self._notes.append({**note, "font": {"size": size, "color": colour}})
 
-    def _add_words(self, words: Words) -> None:
+    def _add_words(self, words: fig.Words) -> None:
         text = html.escape(words.text)
         if words.hint:
             text += f"   {_small(html.escape(words.hint), look.MUTED, 14)}"
@@ -162,7 +153,7 @@ class _Page:
         size = round(0.8 * words.size)
         self._note(markup, words.left, words.bottom, size=size, colour=colour)
 
-    def _add_panel(self, panel: Panel) -> None:
+    def _add_panel(self, panel: fig.Panel) -> None:
         box, domain = panel.box, self._domain(panel.box)
         self._count += 1
         number = str(self._count) if self._count > 1 else ""
@@ -196,7 +187,7 @@ class _Page:
             )  # fmt: skip
         self._traces += [{**trace, "xaxis": x, "yaxis": y} for trace in traces]
 
-    def _add_head(self, panel: Panel) -> None:
+    def _add_head(self, panel: fig.Panel) -> None:
         """Title, keys and hint above a panel."""
         words = f"<b>{html.escape(short(panel.title, 60))}</b>" if panel.title else ""
         if panel.keys:
@@ -210,7 +201,7 @@ class _Page:
         if words:
             self._note(words, panel.box.left, panel.box.top, size=self._letters + 1, yshift=3)
 
-    def _axis(self, scale: Scale, empty: bool) -> dict[str, Any]:
+    def _axis(self, scale: fig.Scale, empty: bool) -> dict[str, Any]:
         largest = max(map(abs, scale.ends))
         axis: dict[str, Any] = {
             "range": list(scale.ends),
@@ -237,7 +228,7 @@ class _Page:
             axis["type"] = "log"
         return axis
 
-    def _add_bar_notes(self, panel: Panel, x: str, y: str) -> None:
+    def _add_bar_notes(self, panel: fig.Panel, x: str, y: str) -> None:
         """Texts of missing and of horizontal bars, the names of groups, and the label below."""
         for bar in panel.bars:
             text, colour = html.escape(bar.text), look.MUTED if bar.height is None else look.INK

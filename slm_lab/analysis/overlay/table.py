@@ -54,17 +54,13 @@ class Improvement(NamedTuple):
 def ending(group: Seeds, generator: np.random.Generator) -> TableRow:
     """The numbers of one group."""
     finals = group.final_return
-    return TableRow(
-        group.label,
-        finals.size,
-        group.planned,
-        (float(group.frames.min()), float(group.frames.max())),
-        float(finals.mean()),
-        float(finals.std()),
-        float(interquartile_mean(finals)),
-        bootstrap_interval(finals, interquartile_mean, generator) if len(finals) > 1 else None,
-        max(float(finals.max()), *(float(line.y.max()) for line in group.lines)),
-    )
+    frames = float(group.frames.min()), float(group.frames.max())
+    middle = float(finals.mean()), float(finals.std()), float(interquartile_mean(finals))
+    interval = None
+    if len(finals) > 1:
+        interval = bootstrap_interval(finals, interquartile_mean, generator)
+    highest = max(float(finals.max()), *(float(line.y.max()) for line in group.lines))
+    return TableRow(group.label, finals.size, group.planned, frames, *middle, interval, highest)
 
 
 def improvement(groups: Sequence[Seeds], generator: np.random.Generator) -> Improvement | None:
@@ -75,12 +71,8 @@ def improvement(groups: Sequence[Seeds], generator: np.random.Generator) -> Impr
     if probability_of_improvement(better.final_return, worse.final_return) < 0.5:
         better, worse = worse, better
     values = better.final_return, worse.final_return
-    return Improvement(
-        better.label,
-        worse.label,
-        probability_of_improvement(*values),
-        improvement_interval(*values, generator),
-    )
+    interval = improvement_interval(*values, generator)
+    return Improvement(better.label, worse.label, probability_of_improvement(*values), interval)
 
 
 def text_table(endings: Sequence[TableRow]) -> TextTable:

@@ -6,18 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from slm_lab.analysis.figure.figure import (
-    Bar,
-    Box,
-    Dots,
-    Figure,
-    Panel,
-    Parallel,
-    Scale,
-    Table,
-    Words,
-    limits,
-)
+from slm_lab.analysis.figure import figure as fig
 from slm_lab.analysis.figure.layout import LETTER, SIDE, short
 from slm_lab.analysis.figure.look import Shading, tick_text
 from slm_lab.analysis.figure.write import write_figure
@@ -128,24 +117,24 @@ def experiment_figure(experiment: SearchSummary) -> ExperimentFigure:
     )
 
 
-def picture(found: ExperimentFigure) -> Figure:
+def picture(found: ExperimentFigure) -> fig.Figure:
     """A row for each metric, a column for each variable."""
     rows, columns = max(len(found.metrics), 1), max(len(found.variables), 1)
     wide = min(max(_PANELS_WIDTH / columns, _NARROWEST), _WIDEST)
     foot = _foot(found, wide, _LETTERS)
-    panels = Box(_LEFT, foot, columns * wide - _GAP, rows * _HEIGHTS.get(rows, _LOW) - _GAP)
+    panels = fig.Box(_LEFT, foot, columns * wide - _GAP, rows * _HEIGHTS.get(rows, _LOW) - _GAP)
     width, height = panels.right + _GAP + _RIGHT, panels.top + _HEADING + _TOP
     parts = _dots(found, panels, _LETTERS)
     seen = [text for full, text in ((True, _FILLED), (False, _HOLLOW)) if full in found.filled]
-    hint = Words(SIDE, height - 130, "   ".join(seen), 17)
-    inner = Box(0, 0, width, height)
+    hint = fig.Words(SIDE, height - 130, "   ".join(seen), 17)
+    inner = fig.Box(0, 0, width, height)
     shading = found.shading if found.trials else None
-    return Figure(
+    return fig.Figure(
         found.title, found.subtitle, (hint, *parts), width, height, inner, _LETTERS, shading=shading
     )
 
 
-def page(found: ExperimentFigure) -> Figure:
+def page(found: ExperimentFigure) -> fig.Figure:
     """From the top: the importance of each variable, parallel axes of all, the best Trials, and the
     dots of every metric over every variable."""
     rows, columns = max(len(found.metrics), 1), max(len(found.variables), 1)
@@ -162,74 +151,76 @@ def page(found: ExperimentFigure) -> Figure:
     top = float(whole)
     for height in heights:
         top -= _PART_HEADING + height
-        boxes.append(Box(SIDE, top, _PAGE_WIDTH - 2 * SIDE, height))
+        boxes.append(fig.Box(SIDE, top, _PAGE_WIDTH - 2 * SIDE, height))
         top -= _BETWEEN
     bars, parallel, table, dots = boxes
-    panels = Box(_LEFT, dots.bottom + foot, wide * columns, dots.height - foot - _HEADING)
+    panels = fig.Box(_LEFT, dots.bottom + foot, wide * columns, dots.height - foot - _HEADING)
     parts = (
         _heading(bars, "Importance of each hyperparameter"),
         *_importances(found, bars),
         _heading(parallel, "Parallel coordinates", _PARALLEL_HINT),
         _parallel(found, parallel),
         _heading(table, "The best trials"),
-        Table(table, found.best) if found.best.rows else _nothing(table),
+        fig.Table(table, found.best) if found.best.rows else _nothing(table),
         _heading(dots, "Every metric over every variable", f"{_FILLED}   {_HOLLOW}"),
         *_dots(found, panels, _PAGE_LETTERS),
     )
-    inner = Box(0, 0, _PAGE_WIDTH, whole)
-    return Figure(
+    inner = fig.Box(0, 0, _PAGE_WIDTH, whole)
+    return fig.Figure(
         found.title, found.subtitle, parts, _PAGE_WIDTH, whole, inner, _PAGE_LETTERS,
         shading=found.shading,
     )  # fmt: skip
 
 
-def _heading(box: Box, text: str, hint: str = "") -> Words:
-    return Words(box.left, box.top + 16, text, 23, heading=True, hint=hint)
+def _heading(box: fig.Box, text: str, hint: str = "") -> fig.Words:
+    return fig.Words(box.left, box.top + 16, text, 23, heading=True, hint=hint)
 
 
-def _nothing(box: Box, text: str = "no results yet") -> Words:
-    return Words(box.left + 0.45 * box.width, box.bottom + box.height / 2, text, 25)
+def _nothing(box: fig.Box, text: str = "no results yet") -> fig.Words:
+    return fig.Words(box.left + 0.45 * box.width, box.bottom + box.height / 2, text, 25)
 
 
-def _importances(found: ExperimentFigure, box: Box) -> Iterator[Panel | Words]:
+def _importances(found: ExperimentFigure, box: fig.Box) -> Iterator[fig.Panel | fig.Words]:
     """A bar for each variable, with a mark at chance; beside them how they are computed."""
     for i, note in enumerate(found.notes):
-        yield Words(_NOTES_LEFT, box.top - (i + 1) * _NOTE_ROW, note, 18)
+        yield fig.Words(_NOTES_LEFT, box.top - (i + 1) * _NOTE_ROW, note, 18)
     count = len(found.importances)
     if not count:
         return
     bars = tuple(_bar(i, each, found.names[each.path]) for i, each in enumerate(found.importances))
     names = tuple((bar.place, bar.label) for bar in bars)
     shares = tuple((i / 5, f"{20 * i}%") for i in range(6))
-    panel = Box(_BARS_LEFT, box.top - _BAR * count, _BARS_WIDTH, _BAR * count)
-    across = Scale("share explained", ticks=shares)
-    down = Scale(ends=(count - 0.5, -0.5), ticks=names)
-    yield Panel(panel, across, down, bars=bars, horizontal=True)
+    panel = fig.Box(_BARS_LEFT, box.top - _BAR * count, _BARS_WIDTH, _BAR * count)
+    across = fig.Scale("share explained", ticks=shares)
+    down = fig.Scale(ends=(count - 0.5, -0.5), ticks=names)
+    yield fig.Panel(panel, across, down, bars=bars, horizontal=True)
 
 
-def _bar(place: int, importance: Importance, name: str) -> Bar:
+def _bar(place: int, importance: Importance, name: str) -> fig.Bar:
     share, chance = importance.share, importance.chance
     label = short(name, _NAME)
     if share is None or chance is None:
-        return Bar(place, label, None, 0.0, 0.0, math.nan, importance.reason)
+        return fig.Bar(place, label, None, 0.0, 0.0, math.nan, importance.reason)
     hover = (
         f"{html.escape(name)}: {share:.1%}<br>p = {number(importance.p_value)}, of "
         f"{importance.trials} trials<br>chance: 95 % below {chance:.1%}"
     )
     text = f"{100 * share:.0f} %"
-    return Bar(place, label, share, 0.0, 0.0, chance, text, hollow=not importance.sure, hover=hover)
+    return fig.Bar(
+        place, label, share, 0.0, 0.0, chance, text, hollow=not importance.sure, hover=hover
+    )
 
 
-def _parallel(found: ExperimentFigure, box: Box) -> Parallel | Words:
+def _parallel(found: ExperimentFigure, box: fig.Box) -> fig.Parallel | fig.Words:
     """A line for each Trial over axes of variables and results."""
     if not found.parallel:
         return _nothing(box)
     axes = tuple((axis.scale, axis.at) for axis in found.parallel)
-    inside = Box(box.left + 30, box.bottom, box.width - 70, box.height - 44)
-    return Parallel(inside, axes, found.parallel_shading)
+    inside = fig.Box(box.left + 30, box.bottom, box.width - 70, box.height - 44)
+    return fig.Parallel(inside, axes, found.parallel_shading)
 
 
-def _dots(found: ExperimentFigure, area: Box, letters: float) -> list[Panel | Words]:
+def _dots(found: ExperimentFigure, area: fig.Box, letters: float) -> list[fig.Panel | fig.Words]:
     """A panel for each metric over each variable; zooming into one acts on its row and column."""
     rows, columns = len(found.metrics), len(found.variables)
     if not rows or not columns:
@@ -237,12 +228,12 @@ def _dots(found: ExperimentFigure, area: Box, letters: float) -> list[Panel | Wo
     wide, high = (area.width + _GAP) / columns, (area.height + _GAP) / rows
     colours = found.shading.colours
     texts = _hover(found, brief=rows * columns * len(found.trials) > _MANY)
-    parts: list[Panel | Words] = []
+    parts: list[fig.Panel | fig.Words] = []
     for j, variable in enumerate(found.variables):
         most = 5 if wide > _SHORT else 3
         for i, metric in enumerate(found.metrics):
             lowest = i == rows - 1
-            box = Box(
+            box = fig.Box(
                 area.left + j * wide, area.top - (i + 1) * high + _GAP, wide - _GAP, high - _GAP
             )
             across = variable.scale._replace(
@@ -255,9 +246,9 @@ def _dots(found: ExperimentFigure, area: Box, letters: float) -> list[Panel | Wo
             name = metric.scale.label
             label = "" if j else name
             up = metric.scale._replace(label=label, most=5, numbers=not j, link=f"y{i}")
-            dots = Dots(name, variable.beside, metric.at, colours, found.filled, texts)
+            dots = fig.Dots(name, variable.beside, metric.at, colours, found.filled, texts)
             head = ("", "") if i else (variable.scale.label, variable.note)
-            parts.append(Panel(box, across, up, *head, dots=dots))
+            parts.append(fig.Panel(box, across, up, *head, dots=dots))
     return parts
 
 
@@ -350,7 +341,7 @@ def _shading(trials: Sequence[TrialState]) -> Shading:
     if all(each is None for each in values):
         name, values = SCORE, [each.known_score for each in trials]
     at = number_places(values).at
-    return Shading(name, at, limits([at], 0.0))
+    return Shading(name, at, fig.limits([at], 0.0))
 
 
 def _best_table(best_first: Sequence[TrialState], names: Mapping[str, str]) -> TextTable:

@@ -138,12 +138,10 @@ def read_trial(found: FoundTrial, x: str, y: Axis) -> ReadTrial:
         lines = [line(each, x_axis(x, 0.0), y) for each in rows]
         (mean,) = mean_lines(lines, [0] * len(lines)) or (Line(np.empty(0), np.empty(0)),)
         if mean.x.size:
-            trainings.append(
-                ReadTraining(
-                    mean,
-                    float(np.nanmean([each["final_return"][-1] for each in rows if len(each)])),
-                    max(float(each["total_frame"][-1]) for each in rows if len(each)),
-                    max(float(each["wall_t"][-1]) for each in rows if len(each)),
-                )
+            finals, frames, seconds = (
+                [float(each[column][-1]) for each in rows if len(each)]
+                for column in ("final_return", "total_frame", "wall_t")
             )
+            ends = float(np.nanmean(finals)), max(frames), max(seconds)
+            trainings.append(ReadTraining(mean, *ends))
     return ReadTrial(found, tuple(trainings))

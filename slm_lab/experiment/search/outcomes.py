@@ -16,13 +16,6 @@ from slm_lab.spec.search import dimensions
 from slm_lab.storage.run_dir import RunDir
 
 
-def summary(spec: Spec, search_state: SearchState) -> SearchSummary:
-    """The summary of all trials so far."""
-    title = f"{spec.agent.algorithm.name} on {spec.env.name}"
-    searched, trials = tuple(dimensions(spec.search or {})), tuple(search_state.trials.values())
-    return SearchSummary(spec.name, title, searched, trials, spec.env.max_frame)
-
-
 def metrics_at(
     run_dir: RunDir, trial: int, spec: Spec, frame: int, chance_file: Path
 ) -> Mapping[str, float | None]:
@@ -39,17 +32,18 @@ def metrics_at(
 def draw(spec: Spec, run_dir: RunDir, search_state: SearchState) -> list[Path]:
     """Writes the table and the graphs. Returns their paths, the graph of all metrics first. Raises
     OSError."""
-    found = summary(spec, search_state)
+    title = f"{spec.agent.algorithm.name} on {spec.env.name}"
+    searched, trials = tuple(dimensions(spec.search or {})), tuple(search_state.trials.values())
+    found = SearchSummary(spec.name, title, searched, trials, spec.env.max_frame)
     table = run_dir.root / f"{run_dir.prefix}_experiment_df.csv"
     write_experiment_df(table, found)
     paths = draw_experiment_graph(found, run_dir.root, run_dir.prefix)
-    meta = spec.meta
     rows: dict[int, list[Rows]] = {}
     run_of: dict[int, list[int] | None] = {}
     for trial in search_state.trials:
-        by_session = read_existing({s: run_dir.session(trial, s).rows for s in meta.writers})
+        by_session = read_existing({s: run_dir.session(trial, s).rows for s in spec.meta.writers})
         rows[trial] = list(by_session.values())
-        run_of[trial] = meta.runs_of(by_session)
+        run_of[trial] = spec.meta.runs_of(by_session)
     title = f"{spec.name} on {spec.env.name}"
     paths += draw_multi_trial_graphs(
         rows, found.trials, run_of, run_dir.root, run_dir.prefix, title

@@ -1,6 +1,7 @@
 """Prepares a search from the command's `RunSource`, in a new or an existing folder."""
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Any, final
 
 from slm_lab.core.errors import SpecError
@@ -47,7 +48,12 @@ class Prepared:
         if source.run is None:
             self._begin(source, keep)
         else:
-            self._resume(source, source.run, keep)
+            self.run_dir = find_run(source.run, source.data_dir, source.name(), of_search=True)
+            self._lock = RunLock(self.run_dir.root)
+            with ExitStack() as failed:
+                failed.callback(self.close)
+                self._resume(source, keep)
+                failed.pop_all()
         if self.search.has_strayed:
             self.notes += (
                 f"{self.spec.meta.search_alg} proposes other points than the record holds, as "
@@ -64,16 +70,7 @@ class Prepared:
         self.run_dir.search_record.touch()
         self.search = self._search(keep)
 
-    def _resume(self, source: RunSource, run: str, keep: int | None) -> None:
-        self.run_dir = find_run(run, source.data_dir, source.name(), of_search=True)
-        self._lock = RunLock(self.run_dir.root)
-        try:
-            self._restore(source, keep)
-        except BaseException:
-            self._lock.release()
-            raise
-
-    def _restore(self, source: RunSource, keep: int | None) -> None:
+    def _resume(self, source: RunSource, keep: int | None) -> None:
         """Restores the search from its record, and notes in its spec file that it resumes."""
         recorded = continued(self.run_dir, source, MAY_CHANGE, is_search=True)
         self.spec, self.root_seed, origin = recorded.spec, recorded.root_seed, recorded.origin
@@ -82,13 +79,10 @@ class Prepared:
         keep = origin.get("keep") if keep is None else keep
         self.search = self._search(keep)
         points = [state.params for state in self.search.search_state.trials.values()]
-        where, data_dir = self.run_dir.root, source.data_dir
-        check_allowed(where, modules_at(points), source.imports, data_dir)
+        check_allowed(self.run_dir.root, modules_at(points), source.imports, source.data_dir)
         about = provenance(self.root_seed)
-        self.notes += (
-            *about_file(origin, source.spec_file, self.run_dir),
-            *about_versions(origin, about),
-        )
+        self.notes += (*about_file(origin, source.spec_file, self.run_dir),)
+        self.notes += (*about_versions(origin, about),)
         how = {"imports": list(source.imports), "keep": keep}
         self._write_spec({**resumed(origin, about, source.sets, **how), "keep": keep})
 
