@@ -87,9 +87,10 @@ def session_metrics(rows: Rows, random_return: float | None) -> SessionMetrics:
     if not returns.size:
         reason = "no row has a return"
     scalars = dict.fromkeys(SESSION_METRICS, Scalar(None, reason))
-    final_return, episodes = _final_return(rows)
-    if final_return is not None:
-        scalars["final_return"] = Scalar(final_return)
+    episodes = 0
+    if len(rows) and not np.isnan(rows["final_return"][-1]):
+        scalars["final_return"] = Scalar(float(rows["final_return"][-1]))
+        episodes = int(rows["final_return_episodes"][-1])
     if returns.size:
         scalars["total_reward_ma"] = Scalar(float(returns[-MA_WINDOW:].mean()))
     if returns.size and random_return is not None:
@@ -117,11 +118,9 @@ def session_metrics(rows: Rows, random_return: float | None) -> SessionMetrics:
 def trial_metrics(
     rows: Sequence[Rows], random_return: float | None, run_of: Sequence[int] | None = None
 ) -> TrialMetrics:
-    """The metrics of a Trial from the rows of each of its Sessions.
-
-    If one training was repeated, `run_of` has the run of each Session; consistency and deviation
-    are then over runs, each the mean of its Sessions.
-    """
+    """The metrics of a Trial from the rows of its Sessions. `run_of` has the run of each if one
+    training was repeated: consistency and deviation are then over runs, each the mean of its
+    Sessions."""
     sessions = [session_metrics(each, random_return) for each in rows]
     scalars: dict[str, Scalar] = {}
     rests_on: dict[str, int] = {}
@@ -191,17 +190,10 @@ def consistency(lines: Sequence[Line], random_return: float | None) -> Scalar:
 _NOT_MEASURED = "the random agent's return was not measured"
 
 
-def _final_return(rows: Rows) -> tuple[float | None, int]:
-    """The mean, and the number of its episodes."""
-    if not len(rows) or np.isnan(rows["final_return"][-1]):
-        return None, 0
-    return float(rows["final_return"][-1]), int(rows["final_return_episodes"][-1])
-
-
 def _deviation(returns: Sequence[float | None], run_of: Sequence[int] | None) -> float | None:
     """Over the Sessions, or over the runs that they are workers of."""
     runs: dict[int, list[float]] = {}
-    for run, value in zip(range(len(returns)) if run_of is None else run_of, returns, strict=True):
+    for run, value in zip(run_of or range(len(returns)), returns, strict=True):
         if value is not None:
             runs.setdefault(run, []).append(value)
     means = [np.mean(values) for values in runs.values()]

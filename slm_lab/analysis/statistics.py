@@ -1,8 +1,4 @@
-"""Statistics over a few seeds: arXiv:2108.13264 (Agarwal et al. 2021).
-
-Only the seeds of one task are resampled: with one task, the stratified bootstrap of the paper is
-the plain one.
-"""
+"""Statistics over a few seeds of one task: arXiv:2108.13264 (Agarwal et al. 2021)."""
 
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
@@ -31,10 +27,8 @@ class Interval(NamedTuple):
 
 def interquartile_mean(values: FloatArray) -> FloatArray:
     """Mean over the middle half of S seeds, §4.3 of arXiv:2108.13264; values (S, …), result (…).
-
-    Of the sorted values, ⌊S/4⌋ are left out at each end, as the paper's own code does. So with
-    fewer than four seeds it is the mean.
-    """
+    ⌊S/4⌋ are left out at each end, as in the paper's code: with fewer than four seeds it is the
+    mean."""
     count = len(values)
     cut = count // 4
     mean: FloatArray = np.sort(values, axis=0)[cut : count - cut].mean(axis=0)

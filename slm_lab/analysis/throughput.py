@@ -34,11 +34,8 @@ class Throughput(NamedTuple):
 
 
 def throughput(rows: Sequence[Rows], training_of: Sequence[int]) -> Throughput:
-    """The throughput of a Trial; `training_of` has the training of each Session.
-
-    A Session's speed is the count in its last row over its training time; workers add up. If one
-    Session writes the rows of a training, they count the frames of all workers.
-    """
+    """The throughput of a Trial; `training_of` has the training of each Session. Speeds of workers
+    add up. If one Session writes the rows of a training, they count the frames of all workers."""
     alone = [training_of.count(training) == 1 for training in training_of]
     frames = ["total_frame" if one else "frame" for one in alone]
     opt_steps = ["opt_step"] * len(rows)

@@ -67,9 +67,11 @@ def enjoy(source: RunSource, options: RunOptions) -> int:
     (session,) = saved.sessions(options.session or 0)
     agent = saved.load(session, options.which)
     _introduce(console, "enjoying", saved, [agent], options.which)
+    # In the current folder, because `enjoy` never changes a run folder.
+    stem = f"{agent.folder.resolve().name}_s{agent.session}_{agent.which}_{agent.frame}"
     with (
         headless() if options.video else nullcontext(),
-        closing(VideoFilm(lambda number: _video_path(agent, number))) as film,
+        closing(VideoFilm(lambda number: Path.cwd() / f"{stem}_episode{number}.mp4")) as film,
         closing(_stage(saved, agent, options.render, film if options.video else None)) as evaluator,
     ):
         count = options.episodes or ENJOY_EPISODES
@@ -82,11 +84,8 @@ def enjoy(source: RunSource, options: RunOptions) -> int:
 
 
 def film_episodes(console: Console, evaluator: Evaluator, film: VideoFilm, count: int) -> None:
-    """Plays `count` episodes, each into a file of `film`, and prints their results.
-
-    Cuts an episode after MAX_STEPS steps. On a KeyboardInterrupt it completes the file of the
-    running episode, and reraises.
-    """
+    """Plays `count` episodes, each of at most MAX_STEPS steps into a file of `film`, and prints
+    their results. A KeyboardInterrupt completes the file of the running episode."""
     with console.status("") as status:
 
         def enough() -> bool:
@@ -123,13 +122,6 @@ def _print_part(console: Console, film: VideoFilm, how: str, steps: int) -> None
     print_line(
         console, f"episode {len(film.finished)}: {how} after {steps:,} steps, {film.finished[-1]}"
     )
-
-
-def _video_path(agent: SavedAgent, number: int) -> Path:
-    """The path of a video, in the current folder, because `enjoy` never changes a run folder."""
-    run = agent.folder.resolve().name
-    name = f"{run}_s{agent.session}_{agent.which}_{agent.frame}_episode{number}.mp4"
-    return Path.cwd() / name
 
 
 def _play(console: Console, saved: SavedRun, agent: SavedAgent, count: int) -> FinishedEpisodes:

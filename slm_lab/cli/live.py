@@ -25,10 +25,8 @@ SPEED_WINDOW = 5.0
 SPEED_SHARE = 0.1
 """The minimum share of the run over which the speed is averaged, for a steady time left."""
 SPEED_PAUSES = 4
-"""The minimum averaging window, in multiples of the longest pause between two frames.
-
-An agent makes no steps while it learns for seconds, and unrolls of seconds arrive at once.
-"""
+"""The minimum averaging window, in multiples of the longest pause between two frames: an agent
+makes no steps while it learns for seconds, and unrolls of seconds arrive at once."""
 BAR_WIDTH = 24
 """Characters of a progress bar."""
 ROOM_FOR_BAR = 72
@@ -59,13 +57,9 @@ class Speed:
         self._longest_pause = 0.0
 
     def update(self, frame: int, now: float) -> float | None:
-        """Records the frame at the time `now`, and returns the speed; None before any progress.
-
-        Pauses between frames count. The time since the last frames counts only once it exceeds the
-        mean pause.
-        """
-        if self._began is None:
-            self._began = now
+        """Records the frame at the time `now`; returns the speed, or None before any progress.
+        Pauses count, but the one since the last frames only once it exceeds the mean pause."""
+        self._began = now if self._began is None else self._began
         if self._seen:
             self._longest_pause = max(self._longest_pause, now - self._seen[-1][0])
         if not self._seen or frame != self._seen[-1][1]:

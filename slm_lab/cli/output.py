@@ -82,11 +82,8 @@ class Output:
 
 @contextmanager
 def guarded_output() -> Iterator[Callable[[], str | None]]:
-    """Replaces the standard streams by `Output`.
-
-    Yields a function that returns why the standard output failed, or None. `cli.screen` escapes
-    the text of the standard output itself, and may add colours.
-    """
+    """Replaces the standard streams by `Output`; yields a function that returns why the standard
+    output failed, or None. `cli.screen` escapes the text of the standard output itself."""
     before = sys.stdout, sys.stderr
     out = None if sys.stdout is None else Output(sys.stdout, escapes=False)
     error = None if sys.stderr is None else Output(sys.stderr, escapes=True)

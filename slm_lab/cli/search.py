@@ -212,7 +212,9 @@ def _show_confirmed(
         state = search_state.trials[found.trial]
         file = files.get(found.trial)
         score, count = significant(state.score), str(len(found.scores))
-        ending = _mean_text(found), count, _difference(found, state.score)
+        more = None if found.mean is None or state.score is None else found.mean - state.score
+        difference = "" if more is None else f"{'+' if more > 0 else ''}{significant(more)}"
+        ending = _mean_text(found), count, difference
         spec = "" if file is None else file.name
         rows.append((spec, f"t{state.trial}", score, *ending, ", ".join(point_texts(state, names))))
     title = "\nConfirmed with fresh seeds, ± 1 std"
@@ -231,16 +233,8 @@ def _show_confirmed(
 
 def _mean_text(found: Confirmed) -> str:
     """The mean over the seeds; with several seeds, also the standard deviation."""
-    scores = found.scores
-    if not scores:
+    if found.mean is None:
         return "failed"
-    spread = f" ± {significant(statistics.pstdev(scores))}" if len(scores) > 1 else ""
-    return f"{significant(statistics.fmean(scores))}{spread}"
-
-
-def _difference(found: Confirmed, score: float | None) -> str:
-    """The mean score of the fresh seeds minus the score in the search."""
-    if not found.scores or score is None:
-        return ""
-    more = statistics.fmean(found.scores) - score
-    return f"{'+' if more > 0 else ''}{significant(more)}"
+    several = len(found.scores) > 1
+    spread = f" ± {significant(statistics.pstdev(found.scores))}" if several else ""
+    return f"{significant(found.mean)}{spread}"

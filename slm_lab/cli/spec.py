@@ -156,10 +156,7 @@ def _result(checked: "Checked", imports: Sequence[str] | None) -> _Result:
 
 
 def _second_pass(checked: "Checked") -> Sequence["Problem"]:
-    """The problems that need the environment: of the `env` block, then of the agent.
-
-    The agent is checked only if the environment's spaces are cheap to get.
-    """
+    """The problems that need the environment: of `env`, then of the agent if spaces are cheap."""
     if checked.env is None:
         return []
     from slm_lab.env.check import check_env

@@ -26,10 +26,7 @@ OWN_WINDOWS = frozenset({"mujoco", "glfw", "pybullet", "pyglet"})
 forever."""
 
 GLFW_ENDS_HERE = r"\(655(37|42|43|50)\)"
-"""GLFW's warnings of errors after which it would end the process.
-
-They mean: no library, no OpenGL, no such version, no platform.
-"""
+"""GLFW's warnings before it ends the process: no library, OpenGL, such version or platform."""
 
 
 @contextmanager

@@ -1,8 +1,4 @@
-"""Exports a session CSV to TensorBoard as scalar events.
-
-The training process only appends rows. This exporter runs in another process, reads new whole lines
-and needs only the `tensorboard` package.
-"""
+"""Exports a session CSV to TensorBoard, in another process than the one that trains."""
 
 import time
 from pathlib import Path

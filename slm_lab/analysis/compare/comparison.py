@@ -1,8 +1,4 @@
-"""What a comparison of ways of parallel training measures: curves, speeds, frames to a return.
-
-The clock of every training is the frames of all its workers together. Frames per process and times
-are functions of it.
-"""
+"""What a comparison measures, over the frames of all workers: curves, speeds, times to a return."""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType

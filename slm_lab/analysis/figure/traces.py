@@ -212,20 +212,17 @@ def parallel_trace(part: Parallel, domain: Any) -> Trace:
             "color": np.where(np.isnan(shading.values), shading.ends[0], shading.values),
             "coloraxis": "coloraxis",
         },
-        dimensions=[_dimension(scale, values, letters) for scale, values in part.axes],
+        dimensions=[
+            {
+                "label": html.escape(short(scale.label, letters)),
+                "values": values,
+                "range": list(scale.ends),
+                "tickvals": [place for place, _ in scale.labelled],
+                "ticktext": [text for _, text in scale.labelled],  # no markup here
+            }
+            for scale, values in part.axes
+        ],
         labelfont={"size": 14, "color": look.INK},
         tickfont={"size": 12, "color": look.INK},
         rangefont={"size": 1, "color": "rgba(0,0,0,0)"},
     )
-
-
-def _dimension(scale: Scale, values: FloatArray, letters: int) -> dict[str, Any]:
-    """A parallel axis."""
-    ticks = scale.labelled
-    return {
-        "label": html.escape(short(scale.label, letters)),
-        "values": values,
-        "range": list(scale.ends),
-        "tickvals": [place for place, _ in ticks],
-        "ticktext": [text for _, text in ticks],  # no markup here
-    }

@@ -37,11 +37,8 @@ _FULL = 0.6
 
 
 class Seeds(NamedTuple):
-    """Independent trainings that differ in their seeds: a line of each that has any points.
-
-    `final_return` and `frames` (of all workers, at the end) are (S,). `planned` also counts seeds
-    that have no points yet.
-    """
+    """Trainings that differ in their seeds: a line of each that has points; `planned` counts all.
+    `final_return` and `frames` (of all workers, at the end) are (S,)."""
 
     label: str
     lines: tuple[Line, ...]

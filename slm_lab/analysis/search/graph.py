@@ -77,11 +77,8 @@ class ExperimentFigure(NamedTuple):
 
 
 def draw_experiment_graph(experiment: SearchSummary, folder: Path, prefix: str) -> list[Path]:
-    """Writes `{prefix}_experiment_graph.png` and `.html` into `folder`; returns both paths.
-
-    A picture of the Trials' metrics over every variable, and a page that adds parallel axes, the
-    importance of each variable and the best Trials. Raises OSError.
-    """
+    """Writes `{prefix}_experiment_graph.png` and, with more parts, `.html` into `folder`; returns
+    both paths. Raises OSError."""
     found = experiment_figure(experiment)
     stem = f"{prefix}_experiment_graph"
     return write_figure(picture(found), folder, stem, page=page(found))

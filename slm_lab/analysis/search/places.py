@@ -54,12 +54,8 @@ def number_places(values: Sequence[float | None], label: str = "", whole: bool =
 
 
 def variable_places(variable: Dimension, values: Sequence[Any], label: str = "") -> Places:
-    """The axis of a variable over its `values` in n Trials, MISSING where one has none.
-
-    Categories if a value is no number, if numbers were picked from a short list, or if they are
-    whole and close together. Numbers are sorted, others in the spec's order. Logarithmic if the
-    variable was sampled so.
-    """
+    """The axis of a variable over its `values` in n Trials, MISSING where one has none. Categories
+    if a value is no number, numbers were picked from a short list, or are whole and close."""
     known = [value for value in values if value is not MISSING]
     listed = variable.sampler in LISTS
     choices = [*variable.args, *known] if listed else known

@@ -6,16 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from slm_lab.analysis.figure.axis import (
-    EVAL_RETURNS,
-    RETURNS,
-    TOTAL_FRAMES,
-    Axis,
-    frames,
-    learner_axis,
-    line,
-    wall_clock,
-)
+from slm_lab.analysis.figure import axis
 from slm_lab.analysis.figure.figure import MAX_POINTS, Curve, Figure, around
 from slm_lab.analysis.figure.grid import Line, Spread, common_grid, mean_lines, spread
 from slm_lab.analysis.figure.layout import single
@@ -65,7 +56,7 @@ def draw_trial_graphs(
     """
     graphs = [(rows, *axes) for axes in _axes([each for each in rows if len(each)], which)]
     if any(len(each) for each in evaluations):
-        graphs.append((evaluations, frames("per Session"), EVAL_RETURNS))
+        graphs.append((evaluations, axis.frames("per Session"), axis.EVAL_RETURNS))
     paths: list[Path] = []
     for each, x, y in graphs:
         figure = figure_of_rows(each, x, y, title, run_of)
@@ -75,7 +66,12 @@ def draw_trial_graphs(
 
 
 def trial_figure(
-    lines: Sequence[Line], x: Axis, y: Axis, title: str, subtitle: str, of: str = "Session"
+    lines: Sequence[Line],
+    x: axis.Axis,
+    y: axis.Axis,
+    title: str,
+    subtitle: str,
+    of: str = "Session",
 ) -> Figure:
     """Mean and band over the lines that have points, each `of` a Session or a run."""
     lines = [one for one in lines if one.x.size]
@@ -96,7 +92,11 @@ def sessions_text(with_rows: int, planned: int, of: str = "Session") -> str:
 
 
 def figure_of_rows(
-    rows: Sequence[Rows], x: Axis, y: Axis, title: str, run_of: Sequence[int] | None = None
+    rows: Sequence[Rows],
+    x: axis.Axis,
+    y: axis.Axis,
+    title: str,
+    run_of: Sequence[int] | None = None,
 ) -> Figure:
     """The graph of a Trial from the rows of its Sessions; see `draw_trial_graphs`."""
     of = "Session" if run_of is None else "run"
@@ -106,22 +106,22 @@ def figure_of_rows(
     subtitle = sessions_text(with_rows, len(rows), "run" if one_each else "Session")
     if run_of is not None and not one_each:
         subtitle += f", workers of {runs} runs"
-    lines = [line(each, x, y) for each in rows]
+    lines = [axis.line(each, x, y) for each in rows]
     lines = lines if run_of is None else mean_lines(lines, run_of)
     return trial_figure(lines, x, y, title, subtitle, of)
 
 
-def _axes(rows: Sequence[Rows], which: Literal["all", "live"]) -> list[tuple[Axis, Axis]]:
-    per_session = frames("per Session")
-    pairs = [(per_session, y) for y in RETURNS]
+def _axes(rows: Sequence[Rows], which: Literal["all", "live"]) -> list[tuple[axis.Axis, axis.Axis]]:
+    per_session = axis.frames("per Session")
+    pairs = [(per_session, y) for y in axis.RETURNS]
     if which == "live":
         return pairs
     longest = max((float(each["wall_t"].max()) for each in rows), default=0.0)
-    pairs += [(x, y) for x in (TOTAL_FRAMES, wall_clock(longest)) for y in RETURNS]
+    pairs += [(x, y) for x in (axis.TOTAL_FRAMES, axis.wall_clock(longest)) for y in axis.RETURNS]
     of_info = dict.fromkeys(c for r in rows for c in r.columns if c.startswith(INFO_PREFIX))
     known = (*_LEARNER_COLUMNS, *of_info)
     reported = [c for c in known if any(c in r.columns and r.has_values(c) for r in rows)]
-    return pairs + [(per_session, learner_axis(column)) for column in reported]
+    return pairs + [(per_session, axis.learner_axis(column)) for column in reported]
 
 
 def _mean_curves(over: Spread, num_lines: int, of: str) -> list[Curve]:

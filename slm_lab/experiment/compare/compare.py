@@ -62,11 +62,9 @@ class Entry(NamedTuple):
 
 @final
 class CompareRun:
-    """A comparison in its folder: `data/{spec_name}_compare_{time}`.
-
-    The folder holds the run folders of all trainings, the plan (a spec file with every variant),
-    the record of how trainings ended, and the graphs and tables.
-    """
+    """A comparison in its folder `data/{spec_name}_compare_{time}`: the run folders of all
+    trainings, the plan (a spec file with every variant), the record of how trainings ended, graphs
+    and tables."""
 
     def __init__(self, folder: Path, plan: Plan) -> None:
         """Raises UsageError when another process works in the folder."""
@@ -189,8 +187,7 @@ class CompareRun:
 
     @property
     def _window(self) -> float:
-        most = max(variant.workers for variant in self.plan.specs)
-        spec = self.plan.baseline
+        most, spec = max(each.workers for each in self.plan.specs), self.plan.baseline
         return window_of(spec.env.max_frame, spec.log_frequency, most)
 
     def _outcome(self, variant: Variant) -> Outcome:
@@ -223,9 +220,7 @@ def _entry(folder: str, result: TrialResult) -> Entry:
     if result.failed:
         again = any(session.would_repeat for session in result.failed)
         return Entry(folder, Ending.FAILED, result.failed[0].error, again)
-    if result.interrupted:
-        return Entry(folder, Ending.INTERRUPTED)
-    return Entry(folder, Ending.FINISHED)
+    return Entry(folder, Ending.INTERRUPTED if result.interrupted else Ending.FINISHED)
 
 
 def _read_record(file: Path) -> dict[str, Entry]:

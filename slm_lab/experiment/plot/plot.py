@@ -146,11 +146,8 @@ def _nothing_of(where: str, y: Axis) -> _NothingToDrawError:
 
 
 def _joined(trials: Sequence[ReadTrial]) -> list[list[ReadTrial]]:
-    """Groups Trials into curves: runs whose specs differ only in the seed form one curve.
-
-    Two runs with the same seed are not two seeds and stay separate. So does a trial of a search,
-    which may be selected for its luck.
-    """
+    """Groups Trials into curves: runs whose specs differ only in the seed form one. Runs with the
+    same seed stay separate, and so does a trial of a search, which may be selected for its luck."""
     groups: dict[tuple[str, int], list[ReadTrial]] = {}
     for each in trials:
         spec = json.dumps(_without_seeds(each.found), sort_keys=True)

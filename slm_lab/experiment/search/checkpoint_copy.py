@@ -14,11 +14,8 @@ TRIES = 20
 
 
 def copy_checkpoints(run_dir: RunDir, spec: Spec, donor: int, trial: int) -> int | None:
-    """Copies the newest checkpoint of `donor`, and the rows up to it, to `trial`.
-
-    `trial` must not be running. Returns the checkpoint's frame, or None if a Session of `donor`
-    has no checkpoint yet.
-    """
+    """Copies the newest checkpoint of `donor`, and the rows up to it, to `trial`, which must not
+    run. Returns its frame, or None if a Session of `donor` has no checkpoint yet."""
     sessions = range(spec.meta.num_sessions)
     sources = [run_dir.session(donor, s) for s in sessions if not spec.meta.is_actor(s)]
     targets = [run_dir.session(trial, s) for s in sessions if not spec.meta.is_actor(s)]

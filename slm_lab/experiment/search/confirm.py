@@ -4,7 +4,7 @@ The best of many noisy trials owes part of its score to luck. Fresh seeds, which
 spec, give an unbiased score. The drop from the search's score is the selection bias.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from statistics import pstdev
@@ -12,7 +12,7 @@ from typing import final
 
 import numpy as np
 
-from slm_lab.analysis.search.trial_state import Status, TrialState
+from slm_lab.analysis.search.trial_state import Status
 from slm_lab.analysis.table import csv_bytes
 from slm_lab.core.files import write_atomically, write_json
 from slm_lab.experiment.baseline import CHANCE_FILE
@@ -37,10 +37,11 @@ class Confirmation:
     """Runs the best specs of a search again, each in a run folder inside the search's folder."""
 
     def __init__(self, search: Experiment, asked: ConfirmSpec) -> None:
-        self.candidates = {
-            state.trial: _candidate(search, state.trial, asked)
-            for state in _best(search)[: asked.top]
-        }
+        scored = [state for state in search.search_state.ranked if state.score is not None]
+        finished = [state for state in scored if state.status is Status.FINISHED]
+        best = finished or [state for state in scored if state.status is Status.STOPPED]
+        trials = [state.trial for state in best[: asked.top]]
+        self.candidates = {trial: _candidate(search, trial, asked) for trial in trials}
         """The specs to run again, best first, by their trials in the search."""
         self.stopping = False
         self.pool = search.pool
@@ -150,13 +151,6 @@ def _seed_scores(spec: Spec, run_dir: RunDir) -> list[float]:
         last = [float(each["final_return"][-1]) for each in rows if len(each)]
         found.append(float(np.mean(last)) if last else float("nan"))
     return [score for score in found if np.isfinite(score)]
-
-
-def _best(search: Experiment) -> Sequence[TrialState]:
-    """The finished trials, best first; if there are none, the stopped trials."""
-    order = [state for state in search.search_state.ranked if state.score is not None]
-    finished = [state for state in order if state.status is Status.FINISHED]
-    return finished or [state for state in order if state.status is Status.STOPPED]
 
 
 def _candidate(search: Experiment, trial: int, asked: ConfirmSpec) -> TrialTask:

@@ -38,11 +38,8 @@ def reports(rows: Sequence[Rows]) -> list[Report]:
 
 @final
 class RowWatch:
-    """Reads the rows of a trial's Sessions when there are new ones.
-
-    It rereads whole files, because a Session that resumes from its last checkpoint cuts off later
-    rows. To cost at most `SHARE` of a core, it reads long files less often.
-    """
+    """Reads the rows of a trial's Sessions when there are new ones: whole files, because a resume
+    may cut off rows, and long files less often, to cost at most `SHARE` of a core."""
 
     def __init__(self, files: Sequence[Path], after: int) -> None:
         self._files = files

@@ -187,11 +187,8 @@ class Tune(Scheduler):
 def tune_scheduler(
     spec: AshaSpec | HyperBandSpec | MedianStoppingSpec, max_frame: int, seed: int
 ) -> Tune:
-    """Asynchronous successive halving, HyperBand or the median stopping rule.
-
-    The unit of time of HyperBand is its grace period: it makes a bracket for every power of the
-    reduction factor below `max_t`.
-    """
+    """Asynchronous successive halving, HyperBand or the median stopping rule. HyperBand counts in
+    grace periods: it makes a bracket for every power of the reduction factor below `max_t`."""
     if isinstance(spec, MedianStoppingSpec):
         grace = max_frame / 10 if spec.grace_period is None else spec.grace_period
         samples = spec.min_samples_required

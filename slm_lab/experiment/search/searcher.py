@@ -101,10 +101,8 @@ def build_searcher(space: Space, meta: MetaSpec, seed: int) -> Searcher:
     """The searcher named by `meta.search_alg`. Raises MissingExtraError."""
     if meta.search_alg == "random":
         return Drawn(space, meta.max_trial, seed)
-    return Searching(_tune_searcher(meta.search_alg, seed % 2**31), space, meta.max_trial)
-
-
-def _tune_searcher(name: str, seed: int) -> TuneSearcher:
+    name, seed = meta.search_alg, seed % 2**31
+    tune_searcher: TuneSearcher
     with _quietly():
         try:
             __import__(name)
@@ -115,10 +113,12 @@ def _tune_searcher(name: str, seed: int) -> TuneSearcher:
         if name == "optuna":
             from ray.tune.search.optuna import OptunaSearch
 
-            return OptunaSearch(seed=seed)
-        from ray.tune.search.hyperopt import HyperOptSearch
+            tune_searcher = OptunaSearch(seed=seed)
+        else:
+            from ray.tune.search.hyperopt import HyperOptSearch
 
-        return HyperOptSearch(random_state_seed=seed)
+            tune_searcher = HyperOptSearch(random_state_seed=seed)
+    return Searching(tune_searcher, space, meta.max_trial)
 
 
 @contextmanager

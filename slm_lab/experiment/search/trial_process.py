@@ -47,11 +47,8 @@ def trial_main(
     connection: Connection,
     parent: int,
 ) -> None:
-    """The target of a spawned process: runs the Trial, sends its TrialEnd, exits.
-
-    It dies with its parent. A terminal's Ctrl-C reaches neither it nor its Sessions. The parent
-    requests a stop through the status board.
-    """
+    """The target of a spawned process: runs the Trial, sends its TrialEnd, exits. It dies with its
+    parent, which stops it through the status board; a terminal's Ctrl-C does not reach it."""
     die_with_parent(parent)
     os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
