@@ -41,11 +41,9 @@ def bootstrap_interval(
     generator: np.random.Generator,
     resamples: int = RESAMPLES,
 ) -> Interval:
-    """Percentile bootstrap interval of a statistic over S seeds; values (S, …), §4.1.
-
-    A resample has the same seeds at every point of a curve. If all seeds agree, or with a single
-    seed, the interval has no width, which is no sign of certainty.
-    """
+    """Percentile bootstrap interval of a statistic over S seeds; values (S, …), §4.1. A resample
+    has the same seeds at every point of a curve. One seed, or seeds that agree, give no width,
+    which is no sign of certainty."""
     seeds = len(values)
     chosen = generator.integers(seeds, size=(resamples, seeds))
     flat = values.reshape(seeds, -1)

@@ -12,7 +12,7 @@ from slm_lab.cli.caller import Caller
 from slm_lab.cli.exit_codes import FAILED, INTERRUPTED
 from slm_lab.cli.live import LiveDisplay, short
 from slm_lab.cli.naming import command_text
-from slm_lab.cli.screen import print_line, print_table, wide_console
+from slm_lab.cli.screen import print_heading, print_line, print_table, wide_console
 from slm_lab.cli.signals import sigterm_as_ctrl_c
 from slm_lab.core.errors import UsageError
 from slm_lab.core.plugins import import_plugins
@@ -116,21 +116,15 @@ def _introduce(console: Console, run: CompareRun) -> None:
     spec = plan.baseline
     variants, seeds = len(plan.specs), len(plan.seeds)
     first, last = plan.seeds[0], plan.seeds[-1]
-    print_line(
-        console,
-        Text.assemble(
-            "comparing ",
-            (plan.name, "bold"),
-            f": {spec.agent.algorithm.name} on {spec.env.name}, {variants} variants × {seeds} "
-            f"seed{'' if seeds == 1 else f's ({first} to {last})'} = {variants * seeds} trainings "
-            f"of {short(spec.env.max_frame)} total frames each, {len(run.to_run)} of them to run\n"
-            f"folder {run.folder}",
-        ),
+    rest = (
+        f": {spec.agent.algorithm.name} on {spec.env.name}, {variants} variants × {seeds} "
+        f"seed{'' if seeds == 1 else f's ({first} to {last})'} = {variants * seeds} trainings "
+        f"of {short(spec.env.max_frame)} total frames each, {len(run.to_run)} of them to run\n"
+        f"folder {run.folder}"
     )
     crowded = ", ".join(variant.label for variant in plan.specs if variant.crowded)
     words = [f"more workers than the {plan.cores} cores: {crowded}"] if crowded else []
-    for note in (*words, *plan.notes):
-        print_line(console, Text(note, "yellow"))
+    print_heading(console, "comparing", plan.name, rest, (*words, *plan.notes))
 
 
 def _train_all(console: Console, run: CompareRun) -> bool:

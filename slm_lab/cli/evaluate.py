@@ -12,7 +12,7 @@ from rich.text import Text
 
 from slm_lab.cli import screen
 from slm_lab.cli.dispatch import RunOptions
-from slm_lab.cli.screen import print_line
+from slm_lab.cli.screen import print_heading, print_line
 from slm_lab.cli.window import window_of
 from slm_lab.core.errors import LabError
 from slm_lab.core.text import significant
@@ -55,12 +55,9 @@ def evaluate(source: RunSource, options: RunOptions) -> int:
 
 
 def enjoy(source: RunSource, options: RunOptions) -> int:
-    """Plays episodes of one agent; returns the exit code.
-
-    `options.render` shows them in a window. `options.video` writes each to a file in the current
-    folder, which ends after MAX_STEPS steps or at a Ctrl-C. Raises LabError, and UsageError if the
-    window cannot open or the environment cannot be drawn.
-    """
+    """Plays episodes of one agent; returns the exit code. `options.render` shows them in a window.
+    `options.video` writes each to a file in the current folder, of at most MAX_STEPS steps. Raises
+    LabError, and UsageError if the environment cannot be shown or drawn."""
     console = screen.console()
     saved = SavedRun(source)
     set_arithmetic(saved.spec.meta.threads)
@@ -153,24 +150,19 @@ def _introduce(
     console: Console, verb: str, saved: SavedRun, agents: Sequence[SavedAgent], which: Which | None
 ) -> None:
     spec = saved.spec
-    of = f"t{saved.trial} of the search " if saved.is_search else ""
-    print_line(
-        console,
-        Text.assemble(
-            f"{verb} {of}",
-            (spec.name, "bold"),
-            f": {spec.agent.algorithm.name} on {spec.env.name}, greedy, seed {saved.root_seed}\n"
-            f"run folder {saved.run_dir.root}",
-        ),
+    of = f"t{saved.trial} of the search" if saved.is_search else ""
+    rest = (
+        f": {spec.agent.algorithm.name} on {spec.env.name}, greedy, seed {saved.root_seed}\n"
+        f"run folder {saved.run_dir.root}"
     )
+    notes = []
     for agent in agents:
         session = f"Session {agent.session}"
         if which is None and agent.which == "latest":
-            note = f"{session} has no best agent yet: its latest agent plays"
-            print_line(console, Text(note, "yellow"))
+            notes.append(f"{session} has no best agent yet: its latest agent plays")
         if agent.frame == 0:
-            note = f"{session} stopped at frame 0: its agent has not been trained"
-            print_line(console, Text(note, "yellow"))
+            notes.append(f"{session} stopped at frame 0: its agent has not been trained")
+    print_heading(console, f"{verb} {of}".strip(), spec.name, rest, notes)
 
 
 def _table(results: Sequence[tuple[SavedAgent, FinishedEpisodes]]) -> Table:

@@ -87,10 +87,8 @@ class _LastLine(NamedTuple):
 
 class LiveDisplay:
     """Shows a StatusBoard inside its `with` block; `update` must be called a few times a second.
-
-    The Sessions of one training share its budget of `max_frame` frames. Several trainings run one
-    after the other. With actors and a learner, only the learner's frames count in the budget.
-    """
+    The Sessions of one training share its budget of `max_frame` frames, of which actors take none.
+    Several trainings run one after the other."""
 
     def __init__(self, console: Console, meta: MetaSpec, max_frame: int) -> None:
         num_sessions = meta.num_sessions

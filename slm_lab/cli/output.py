@@ -26,11 +26,9 @@ def printable(text: str) -> str:
 
 @final
 class Output:
-    """A standard stream. Replaces characters that its encoding lacks.
-
-    After a failed write it prints nothing more. A closed pipe is silent; any other reason is in
-    `failure`. `escapes` applies `printable` to all text. All else is as in the stream.
-    """
+    """A standard stream. Replaces characters that its encoding lacks. `escapes` applies `printable`
+    to all text. After a failed write it prints nothing more: a closed pipe is silent, any other
+    reason is in `failure`. All else is as in the stream."""
 
     def __init__(self, stream: TextIO, escapes: bool) -> None:
         self.failure: str | None = None

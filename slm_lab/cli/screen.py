@@ -50,6 +50,15 @@ def print_line(console: Console, line: str | Text) -> None:
     console.print(line, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
+def print_heading(
+    console: Console, verb: str, name: str, rest: str, notes: Iterable[str] = ()
+) -> None:
+    """Prints what begins, with the name in bold, and notes about it in yellow."""
+    print_line(console, Text.assemble(f"{verb} ", (name, "bold"), rest))
+    for note in notes:
+        print_line(console, Text(note, "yellow"))
+
+
 def print_table(
     console: Console,
     title: str,

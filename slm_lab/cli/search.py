@@ -18,7 +18,7 @@ from slm_lab.cli.exit_codes import FAILED, INTERRUPTED
 from slm_lab.cli.live import short
 from slm_lab.cli.naming import count_text, print_resume, sessions_text
 from slm_lab.cli.options import OutputForm
-from slm_lab.cli.screen import Screen, print_line, print_table, wide_console
+from slm_lab.cli.screen import Screen, print_heading, print_line, print_table, wide_console
 from slm_lab.cli.search_live import SearchDisplay, TrialsTable, searched_names
 from slm_lab.core.text import error_summary, significant
 from slm_lab.experiment.experiment import Experiment
@@ -115,19 +115,13 @@ def _introduce(console: Console, prepared: Prepared) -> None:
     verb = "resuming the search" if prepared.is_resumed else "searching"
     names = searched_names(spec).values()
     trials = count_text(search.num_trials, "trial")
-    print_line(
-        console,
-        Text.assemble(
-            f"{verb} ",
-            (spec.name, "bold"),
-            f": {spec.agent.algorithm.name} on {spec.env.name}, {trials} "
-            f"of {sessions_text(meta)}, {short(spec.env.max_frame)} frames each\n"
-            f"over {', '.join(names)}; searcher {meta.search_alg}{scheduler}, seed "
-            f"{prepared.root_seed}\nrun folder {prepared.run_dir.root}",
-        ),
+    rest = (
+        f": {spec.agent.algorithm.name} on {spec.env.name}, {trials} "
+        f"of {sessions_text(meta)}, {short(spec.env.max_frame)} frames each\n"
+        f"over {', '.join(names)}; searcher {meta.search_alg}{scheduler}, seed "
+        f"{prepared.root_seed}\nrun folder {prepared.run_dir.root}"
     )
-    for note in prepared.notes:
-        print_line(console, Text(note, "yellow"))
+    print_heading(console, verb, spec.name, rest, prepared.notes)
 
 
 def _confirm(console: Console, prepared: Prepared, settings: ConfirmSpec) -> Confirmation:

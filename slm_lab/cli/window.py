@@ -31,11 +31,9 @@ GLFW_ENDS_HERE = r"\(655(37|42|43|50)\)"
 
 @contextmanager
 def window_of(spec: EnvSpec) -> Iterator[None]:
-    """A context in which to make and reset the environment with the render mode "human".
-
-    Raises UsageError if its window cannot open. It converts all exceptions, because every simulator
-    has its own. Inside, Ctrl-C and SIGTERM end the process at once.
-    """
+    """A context in which to make and reset the environment with the render mode "human". Raises
+    UsageError if its window cannot open, for any exception of the simulator. Inside, Ctrl-C and
+    SIGTERM end the process at once."""
     chosen = os.environ.get("SDL_VIDEODRIVER")
     with drawn(spec.name):
         reason = _why_hopeless(spec, chosen)

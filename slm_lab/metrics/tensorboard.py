@@ -13,12 +13,9 @@ _NO_SCALARS = ("frame", "wall_t")  # the step and the time of every event
 class TensorBoardExporter:
     """Copies one session CSV into event files in `log_dir`, incrementally.
 
-    An event's step is the row's `frame`. Its time is `started_at` (seconds since the epoch) plus
-    the row's `wall_t`. By default the last existing row gets the present time.
-
-    If the CSV was cut back (a resumed run), or `log_dir` has events of an earlier exporter, all
-    rows are written to a new event file. It begins with a purge of earlier events, so no point is
-    shown twice.
+    An event's step is the row's `frame`, its time `started_at` (seconds since the epoch; by default
+    the last row is now) plus `wall_t`. If the CSV was cut back (a resumed run), or `log_dir` has
+    events of an earlier exporter, a new event file gets all rows, after a purge of earlier events.
     """
 
     def __init__(

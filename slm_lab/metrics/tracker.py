@@ -187,12 +187,9 @@ class Tracker:
         }
 
     def resume_after_rows(self, rows: Rows) -> None:
-        """Continues after `rows` of another process, whose state is lost.
-
-        The best return stays that of the last checkpoint, which also has the best agent. Single
-        episodes are lost with the process. Each episode of a row counts with the row's mean return
-        and frame.
-        """
+        """Continues after `rows` of another process, whose state is lost. The best return stays
+        that of the last checkpoint, which also has the best agent. Single episodes are lost with
+        the process: each episode of a row counts with the row's mean return and frame."""
         if not len(rows):
             return
         last = {name: float(rows[name][-1]) for name in ("frame", "wall_t", "epi")}
@@ -213,15 +210,13 @@ class Tracker:
         """Restores `state`; `log_frequency` may differ from the saved run's. Raises CheckpointError
         if the columns or the number of environments differ."""
         if tuple(state["columns"]) != self.columns:
+            saved, own = ", ".join(state["columns"]), ", ".join(self.columns)
             raise CheckpointError(
-                f"the checkpoint's rows have the columns {', '.join(state['columns'])}, "
-                f"this run's {', '.join(self.columns)}"
+                f"the checkpoint's rows have the columns {saved}, this run's {own}"
             )
-        if len(state["has_episode"]) != len(self._has_episode):
-            raise CheckpointError(
-                f"the checkpoint has {len(state['has_episode'])} environments, "
-                f"this run {len(self._has_episode)}"
-            )
+        known, here = len(state["has_episode"]), len(self._has_episode)
+        if known != here:
+            raise CheckpointError(f"the checkpoint has {known} environments, this run {here}")
         self.best_return = state["best_return"]
         self.improved = state["improved"]
         self.episodes = state["episodes"]

@@ -130,9 +130,8 @@ def write_experiment_df(path: Path, experiment: SearchSummary) -> None:
     """Writes a CSV with a line per Trial, the best first.
 
     Columns are trial, status, score, frame, wall_t (s), restarts, a column per variable under its
-    dotted path, one per metric, and the headline of the error. Missing values are
-    empty, and so are score and metrics of a Trial that failed. Lists, blocks, booleans and
-    null are written as JSON. Raises OSError.
+    dotted path, one per metric, and the headline of the error. Missing values are empty, as are
+    results of a failed Trial. Lists, blocks, booleans and null are JSON. Raises OSError.
     """
     trials = ranked(experiment.trials)
     paths = [variable.path for variable in experiment.variables]

@@ -72,12 +72,8 @@ class TrialState:
 
 
 def ranked(trials: Iterable[TrialState]) -> list[TrialState]:
-    """The best first.
-
-    First those that spent the whole budget, by score; then those that were stopped early, by frames
-    and then score; then those that have not ended, in the same way; last those that failed or have
-    no score. The trial's number decides between equals.
-    """
+    """The best first: those that spent the whole budget, by score; those stopped early, by frames,
+    then score; those that have not ended, likewise; those without a score. Equals by number."""
     return sorted(trials, key=_place)
 
 

@@ -109,8 +109,13 @@ def make_plan(request: CompareRequest) -> Plan:
     alone = {"meta.distributed": False, "meta.max_session": 1, "meta.max_run": 1}
     base = request.source.load(alone)
     named = set(MODES.names() if request.modes is None else request.modes)
-    twins = _twins(base) if any(mode_of(word).lock_free for word in named) else {}
-    optimizers = {path: twin for path, (_, twin) in twins.items()}
+    optimizers, replaced = dict[str, str](), list[str]()
+    if any(mode_of(word).lock_free for word in named):
+        for path, optim in optimizer_paths(base.agent.net, base.agent.critic_net):
+            if (twin := GLOBAL_TWIN.get(optim.name)) is not None:
+                optimizers[path] = twin
+                change = f"{path}: {optim.name} replaced by {twin} in all variants"
+                replaced.append(f"{change}, because Hogwild! needs it")
     modes, left_out = request.modes, list[str]()
     if modes is None:
         modes, left_out = _possible_modes(base, workers, optimizers)
@@ -118,30 +123,22 @@ def make_plan(request: CompareRequest) -> Plan:
     if base.meta.cluster is not None:
         message = "a comparison measures this machine; leave it out with -s meta.cluster=null"
         raise SpecError(where, [Problem("meta.cluster", message, base.meta.cluster)])
-    variants = [
-        Variant(BASELINE, 1),
-        *(_variant(mode, count, cores) for mode in modes for count in workers),
-    ]
+    parallel = (_variant(mode, count, cores) for mode in modes for count in workers)
+    variants = [Variant(BASELINE, 1), *parallel]
     specs = _specs(where, base, variants, optimizers)
     check_spaces(where, base)
     check_place(where, base)
     seed = base.meta.random_seed if request.source.seed is None else request.source.seed
     first = draw_root_seed() if seed is None else seed
-    replaced = [
-        f"{path}: {name} replaced by {twin} in all variants, because Hogwild! needs it"
-        for path, (name, twin) in twins.items()
-    ]
     seeds, notes = range(first, first + request.seeds), (*replaced, *left_out, *_other_work(cores))
     machine, imports = (cores, processor()), request.source.imports
     return Plan(base.name, specs, tuple(seeds), request.threshold, *machine, imports, notes)
 
 
 def read_plan(folder: Path, imports: tuple[str, ...] = ()) -> Plan:
-    """The plan in the folder of a comparison. Its plug-ins must be imported.
-
-    Raises SpecError. Raises UsageError if there is no plan, or it has another format. Also raises
-    it if the comparison was begun on another machine, because speeds are not comparable.
-    """
+    """The plan in the folder of a comparison. Its plug-ins must be imported. Raises SpecError.
+    Raises UsageError without a plan of this format, or if the comparison was begun on another
+    machine: speeds are not comparable."""
     file, about = _plan_block(folder)
     check_format(folder, about.get("format"))
     specs = load_specs(file)
@@ -179,9 +176,8 @@ def _plan_block(folder: Path) -> tuple[Path, dict[str, Any]]:
     files = sorted(folder.glob(PLAN_FILE.format("*")))
     about = read_file(files[0]).get(PLAN_BLOCK) if len(files) == 1 else None
     if not isinstance(about, dict):
-        raise UsageError(
-            f"{folder} is not the folder of a comparison: it has no {PLAN_FILE.format('*')}"
-        )
+        lacks = f"it has no {PLAN_FILE.format('*')}"
+        raise UsageError(f"{folder} is not the folder of a comparison: {lacks}")
     return files[0], about
 
 
@@ -192,15 +188,6 @@ def _refuse_unknown(modes: Sequence[str]) -> None:
             raise UsageError(f"--modes false: {message}")
         if mode not in MODES.names():
             raise UsageError(f"--modes {mode}: {not_among(mode, MODES.names())}")
-
-
-def _twins(spec: Spec) -> dict[str, tuple[str, str]]:
-    """The name of each optimizer with a Global twin, and the twin's name, by path."""
-    return {
-        path: (optim.name, GLOBAL_TWIN[optim.name])
-        for path, optim in optimizer_paths(spec.agent.net, spec.agent.critic_net)
-        if optim.name in GLOBAL_TWIN
-    }
 
 
 def _specs(

@@ -84,7 +84,7 @@ def plot(request: PlotRequest) -> Plotted:
         raise UsageError(f"--out {request.out}: cannot be made: {error.strerror}") from None
     paths = write_figure(drawn, request.out, f"plot_{y.file}_vs_{x.file}")
     endings = tuple(ending(each, rng) for each, rng in zip(seeds, per_curve, strict=True))
-    notes += [*_about(groups, request.x), *_about_seeds(endings)]
+    notes += _about(groups, request.x, endings)
     return Plotted(tuple(paths), y.label, endings, improvement(seeds, ranking), tuple(notes))
 
 
@@ -103,10 +103,7 @@ def _checked(request: PlotRequest) -> Axis:
 
 def _of_target(target: str, request: PlotRequest, y: Axis) -> tuple[list[ReadTrial], list[str]]:
     """The Trials to draw of a folder: the curves that ended best, and notes about the others.
-
-    Raises _NothingToDrawError. Raises UsageError if the graph would go into a run folder, because
-    only the run itself writes there.
-    """
+    Raises _NothingToDrawError, and UsageError if the graph would go into a run folder."""
     found = find_trials(target, request.data_dir)
     for root in {each.run_dir.root for each in found}:
         if request.out.resolve().is_relative_to(root.resolve()):
@@ -202,8 +199,8 @@ def _title(groups: Sequence[Sequence[ReadTrial]]) -> str:
     return f"{what} on {where}"
 
 
-def _about(groups: Sequence[Sequence[ReadTrial]], x: str) -> list[str]:
-    """Notes for comparing the curves."""
+def _about(groups: Sequence[Sequence[ReadTrial]], x: str, endings: Sequence[TableRow]) -> list[str]:
+    """Notes for comparing the curves, and the numbers in the table."""
     trials = [each for group in groups for each in group]
     notes = []
     if len(envs := _envs(groups)) > 1:
@@ -217,12 +214,7 @@ def _about(groups: Sequence[Sequence[ReadTrial]], x: str) -> list[str]:
         notes.append(
             f"{len(trials)} runs, {curves}: runs that differ only in their seed are seeds of one"
         )
-    return notes
-
-
-def _about_seeds(endings: Sequence[TableRow]) -> list[str]:
-    """Notes for comparing the numbers."""
-    notes = [
+    notes += [
         f"{each.label}: its seeds have different lengths; the table has the final return of each"
         for each in endings
         if each.frames[0] < _AS_FAR * each.frames[1]

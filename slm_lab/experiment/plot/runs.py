@@ -57,11 +57,8 @@ class FoundTrial(NamedTuple):
 
 
 def find_trials(target: str, data_dir: Path) -> list[FoundTrial]:
-    """The Trials of a run, of all run folders in a folder, or one Trial of a search.
-
-    `target` names a folder of run folders, or a run as for `find_folder`. Raises UsageError if
-    there are no Trials, SpecError for an unreadable spec.
-    """
+    """The Trials of a run as for `find_folder`, of all run folders in a folder, or one Trial of a
+    search. Raises UsageError if there are none, SpecError for an unreadable spec."""
     folder = next((each for each in (Path(target), data_dir / target) if each.is_dir()), None)
     if folder is not None and RunDir.at(folder) is None:
         found = [_read(run, number) for run in runs_in(folder) for number in run.trials]

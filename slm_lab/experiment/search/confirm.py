@@ -1,8 +1,6 @@
-"""Confirmation: the best specs of a search run again with fresh seeds.
-
-The best of many noisy trials owes part of its score to luck. Fresh seeds, which did not select the
-spec, give an unbiased score. The drop from the search's score is the selection bias.
-"""
+"""Confirmation: the best specs of a search run again with fresh seeds. The best of many noisy
+trials owes part of its score to luck; fresh seeds did not select the spec, so their score is
+unbiased."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -23,11 +23,9 @@ AT_MOST = 200
 
 
 def env_problems(space: "Space", base: Spec) -> list[Problem]:
-    """Problems of searched `env` values with which no trial could make its environment.
-
-    Tries each listed value, and one end of each range, with the possible values of the other
-    searched keys. Rejects a value that fits none of them. Constructs no environment.
-    """
+    """Problems of searched `env` values with which no trial could make its environment: of each
+    listed value, and one end of each range, that fits no possible values of the other searched
+    keys. Constructs no environment."""
     searched = [each for each in space.dimensions if f"{each.path}.".startswith("env.")]
     return [
         problem

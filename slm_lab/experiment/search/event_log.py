@@ -1,7 +1,5 @@
-"""The event log of a search: one line per event, written as it happens.
-
-The log is the only state of a search. A resumed search reads it and replays every event to the
-searcher and the scheduler.
+"""The event log of a search: one line per event, written as it happens, and its only state. A
+resumed search replays every event to the searcher and the scheduler.
 
 Each line ends with a checksum of itself and the previous line. So a changed, lost, doubled or moved
 line is detected. A log with lines cut off at the end is a valid earlier log.

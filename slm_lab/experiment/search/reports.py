@@ -21,12 +21,9 @@ class Report(NamedTuple):
 
 
 def reports(rows: Sequence[Rows]) -> list[Report]:
-    """A report for each row index that every Session has written.
-
-    Sessions write rows after equal numbers of their own frames. The score is the mean of
-    `recent_return`; a row is skipped while a Session has too few episodes for one. The frame is
-    `total_frame`, so that trials are compared at equal shares of their budgets.
-    """
+    """A report for each row index that every Session has written, after equal numbers of their own
+    frames: the mean of `recent_return`, skipped while a Session has too few episodes for one, at
+    `total_frame`, so that trials are compared at equal shares of their budgets."""
     count = min((len(each) for each in rows), default=0)
     if not count:
         return []

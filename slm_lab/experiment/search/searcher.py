@@ -1,8 +1,6 @@
 """Searchers propose the points of a search: Ray Tune's random draw and grid, Optuna or HyperOpt.
-
-A searcher is a deterministic function of its seed and the sequence of reports. So a resumed search
-replays the event log to a fresh searcher, which then has the old one's state.
-"""
+Each is a deterministic function of its seed and the reports, so a resumed search replays the event
+log to a fresh one."""
 
 import itertools
 import logging
