@@ -221,14 +221,11 @@ def clocks(comparison: Comparison) -> list[Axis]:
     """The clocks, each in units that suit the longest training."""
     trainings = [t for outcome in comparison.outcomes for t in outcome.trainings.values()]
     cpu = max((float(t.cpu_t[-1]) for t in trainings if np.isfinite(t.cpu_t).any()), default=0.0)
-    of_cpu = wall_clock(cpu)
-    label = of_cpu.label.replace("training time", "CPU time of all processes")
-    return [
-        TOTAL_FRAMES,
-        wall_clock(max((t.seconds for t in trainings), default=0.0)),
-        frames("per process"),
-        of_cpu._replace(column="cpu_t", file="cpu_t", label=label),
-    ]
+    longest = max((t.seconds for t in trainings), default=0.0)
+    cpu_clock = wall_clock(cpu)
+    label = cpu_clock.label.replace("training time", "CPU time of all processes")
+    cpu_clock = cpu_clock._replace(column="cpu_t", file="cpu_t", label=label)
+    return [TOTAL_FRAMES, wall_clock(longest), frames("per process"), cpu_clock]
 
 
 def _look(comparison: Comparison, variant: Variant) -> tuple[int, float]:

@@ -81,8 +81,8 @@ class Prepared:
         points = [state.params for state in self.search.search_state.trials.values()]
         check_allowed(self.run_dir.root, modules_at(points), source.imports, source.data_dir)
         about = provenance(self.root_seed)
-        self.notes += (*about_file(origin, source.spec_file, self.run_dir),)
-        self.notes += (*about_versions(origin, about),)
+        about_spec = about_file(origin, source.spec_file, self.run_dir)
+        self.notes = (*about_spec, *about_versions(origin, about))
         how = {"imports": list(source.imports), "keep": keep}
         self._write_spec({**resumed(origin, about, source.sets, **how), "keep": keep})
 
