@@ -176,7 +176,7 @@ def picture(found: list[Slice]) -> bytes:
                 text = f"{eps:.2f}"
                 bars.append(Bar(place, label, eps, eps, eps, 0.0, text, tint=tint, group=group))
     panel = bar_panel(Box(0, 0, 0, 0), "", "", bars, 0.0)
-    panel = replace(panel, y=replace(panel.y, label="EPS"))
+    panel = panel._replace(y=panel.y._replace(label="EPS"))
     subtitle = "unrolls of 512 steps × K environments; in turn: one actor, at once: two"
     return render_png(single_bars("Learner throughput on Humanoid-v5", subtitle, panel))
 

@@ -5,9 +5,8 @@ The final return is that of the last row, see `RecentEpisodes`. For the other me
 s_i = R_i − R_rand. An undefined metric is None, with its reason in `reasons`.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple, final
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,15 +16,9 @@ from slm_lab.metrics.reader import Rows
 from slm_lab.metrics.tracker import MA_WINDOW
 
 SESSION_METRICS = (
-    "final_return",
-    "total_reward_ma",
-    "strength",
-    "max_strength",
-    "final_strength",
-    "sample_efficiency",
-    "training_efficiency",
-    "stability",
-)
+    "final_return", "total_reward_ma", "strength", "max_strength", "final_strength",
+    "sample_efficiency", "training_efficiency", "stability",
+)  # fmt: skip
 
 TRIAL_METRICS = (*SESSION_METRICS, "consistency")
 """In the order of columns and graphs."""
@@ -37,9 +30,7 @@ ROUNDING = 1e-9
 """Strengths smaller than this share of the returns they are differences of are rounding errors."""
 
 
-@final
-@dataclass(frozen=True)
-class SessionMetrics:
+class SessionMetrics(NamedTuple):
     """One Session's metrics. `reasons` has an entry for each that is None."""
 
     final_return: float | None
@@ -56,18 +47,10 @@ class SessionMetrics:
     random_return: float | None
     reasons: Mapping[str, str]
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain numbers, strings and None."""
-        return asdict(self)
 
-
-@final
-@dataclass(frozen=True)
-class TrialMetrics:
+class TrialMetrics(NamedTuple):
     """Means of the Sessions' metrics over the Sessions that have them, and their consistency.
-
-    `rests_on` counts the Sessions behind each metric, out of `num_sessions`.
-    """
+    `rests_on` counts the Sessions behind each metric, out of `num_sessions`."""
 
     final_return: float | None
     final_return_std: float | None
@@ -88,10 +71,6 @@ class TrialMetrics:
     random_return: float | None
     reasons: Mapping[str, str]
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain numbers, strings and None."""
-        return asdict(self)
-
 
 class Scalar(NamedTuple):
     """A number, or None and the reason why there is none."""
@@ -104,10 +83,14 @@ def session_metrics(rows: Rows, random_return: float | None) -> SessionMetrics:
     """The metrics of one Session's rows; rows without a total_reward are ignored."""
     known = ~np.isnan(rows["total_reward"])
     returns = rows["total_reward"][known]
-    scalars = dict.fromkeys(SESSION_METRICS, Scalar(None, _no_strength(returns, random_return)))
-    final_return, episodes = _final_return(rows)
-    if final_return is not None:
-        scalars["final_return"] = Scalar(final_return)
+    reason = _NOT_MEASURED if random_return is None else ""
+    if not returns.size:
+        reason = "no row has a return"
+    scalars = dict.fromkeys(SESSION_METRICS, Scalar(None, reason))
+    episodes = 0
+    if len(rows) and not np.isnan(rows["final_return"][-1]):
+        scalars["final_return"] = Scalar(float(rows["final_return"][-1]))
+        episodes = int(rows["final_return_episodes"][-1])
     if returns.size:
         scalars["total_reward_ma"] = Scalar(float(returns[-MA_WINDOW:].mean()))
     if returns.size and random_return is not None:
@@ -135,11 +118,9 @@ def session_metrics(rows: Rows, random_return: float | None) -> SessionMetrics:
 def trial_metrics(
     rows: Sequence[Rows], random_return: float | None, run_of: Sequence[int] | None = None
 ) -> TrialMetrics:
-    """The metrics of a Trial from the rows of each of its Sessions.
-
-    If one training was repeated, `run_of` has the run of each Session; consistency and deviation
-    are then over runs, each the mean of its Sessions.
-    """
+    """The metrics of a Trial from the rows of its Sessions. `run_of` has the run of each if one
+    training was repeated: consistency and deviation are then over runs, each the mean of its
+    Sessions."""
     sessions = [session_metrics(each, random_return) for each in rows]
     scalars: dict[str, Scalar] = {}
     rests_on: dict[str, int] = {}
@@ -168,29 +149,21 @@ def trial_metrics(
 
 
 def efficiency(strength: FloatArray, t: FloatArray, scale: float) -> Scalar:
-    """Σ(s_i / t_i) / Σ s_i over the rows with t_i > 0; both (R,). In 1 / unit of t.
-
-    Rows before the first optimizer step (t_i = 0) are left out.
-    """
+    """Σ(s_i / t_i) / Σ s_i over the rows with t_i > 0; both (R,). In 1 / unit of t. Rows before the
+    first optimizer step (t_i = 0) are left out."""
     begun = t > 0
     strength, t = strength[begun], t[begun]
     if not strength.size:
         return Scalar(None, "no row with a return comes after the first step")
-    reason = _unfit_denominator(strength, scale)
-    if reason:
-        return Scalar(None, reason)
-    return Scalar(float((strength / t).sum() / strength.sum()))
+    return _ratio((strength / t).sum(), strength, scale, lambda ratio: ratio)
 
 
 def stability(strength: FloatArray, scale: float) -> Scalar:
     """1 − |Σ min(s_{i+1} − s_i, 0) / Σ_{i<N} s_i|; strength (N,). 1: it never dropped."""
     if strength.size < 2:
         return Scalar(None, "it takes two rows with a return to see a drop")
-    reason = _unfit_denominator(strength[:-1], scale)
-    if reason:
-        return Scalar(None, reason)
     drops = np.minimum(np.diff(strength), 0.0)
-    return Scalar(float(1 - abs(drops.sum() / strength[:-1].sum())))
+    return _ratio(drops.sum(), strength[:-1], scale, lambda ratio: 1 - abs(ratio))
 
 
 def consistency(lines: Sequence[Line], random_return: float | None) -> Scalar:
@@ -210,36 +183,21 @@ def consistency(lines: Sequence[Line], random_return: float | None) -> Scalar:
         return Scalar(None, "the Sessions have no frames in common")
     returns = on_grid(lines, grid)
     mean = returns.mean(axis=0) - random_return
-    reason = _unfit_denominator(mean, _scale(returns, random_return))
-    if reason:
-        return Scalar(None, reason)
-    return Scalar(float(1 - 2 * returns.std(axis=0).sum() / mean.sum()))
+    spread = 2 * returns.std(axis=0).sum()
+    return _ratio(spread, mean, _scale(returns, random_return), lambda ratio: 1 - ratio)
 
 
 _NOT_MEASURED = "the random agent's return was not measured"
 
 
-def _final_return(rows: Rows) -> tuple[float | None, int]:
-    """The mean, and the number of its episodes."""
-    if not len(rows) or np.isnan(rows["final_return"][-1]):
-        return None, 0
-    return float(rows["final_return"][-1]), int(rows["final_return_episodes"][-1])
-
-
 def _deviation(returns: Sequence[float | None], run_of: Sequence[int] | None) -> float | None:
     """Over the Sessions, or over the runs that they are workers of."""
     runs: dict[int, list[float]] = {}
-    for run, value in zip(range(len(returns)) if run_of is None else run_of, returns, strict=True):
+    for run, value in zip(run_of or range(len(returns)), returns, strict=True):
         if value is not None:
             runs.setdefault(run, []).append(value)
     means = [np.mean(values) for values in runs.values()]
     return float(np.std(means)) if len(means) > 1 else None
-
-
-def _no_strength(returns: FloatArray, random_return: float | None) -> str:
-    if not returns.size:
-        return "no row has a return"
-    return _NOT_MEASURED if random_return is None else ""
 
 
 def _returns_over_frames(rows: Rows) -> Line:
@@ -251,19 +209,19 @@ def _scale(returns: FloatArray, random_return: float) -> float:
     return max(float(np.abs(returns).max()), abs(random_return))
 
 
-def _unfit_denominator(terms: FloatArray, scale: float) -> str:
-    """Why the sum of `terms` is no valid denominator, or an empty string."""
+def _ratio(
+    numerator: float, terms: FloatArray, scale: float, metric: Callable[[float], float]
+) -> Scalar:
+    """`metric` of the numerator over the sum of `terms`, unless that is no valid denominator."""
     size = float(np.abs(terms).sum())
     if not np.isfinite(size):
-        return "a return is not finite"
+        return Scalar(None, "a return is not finite")
     if size <= ROUNDING * scale * terms.size:
-        return "the denominator is zero: the returns are those of the random agent"
+        return Scalar(None, "the denominator is zero: the returns are those of the random agent")
     share = float(-terms[terms < 0].sum()) / size
     if share <= MAX_OPPOSITE_SHARE:
-        return ""
+        return Scalar(float(metric(numerator / terms.sum())))
+    reason = f"changes sign: {share:.0%} of the strength, summed without signs, lies below"
     if share >= 1 - MAX_OPPOSITE_SHARE:
-        return "the denominator is negative: the returns are below those of the random agent"
-    return (
-        f"the denominator changes sign: {share:.0%} of the strength, summed without signs, lies "
-        "below the random agent"
-    )
+        reason = "is negative: the returns are below those of"
+    return Scalar(None, f"the denominator {reason} the random agent")

@@ -1,8 +1,4 @@
-"""Statistics over a few seeds: arXiv:2108.13264 (Agarwal et al. 2021).
-
-Only the seeds of one task are resampled: with one task, the stratified bootstrap of the paper is
-the plain one.
-"""
+"""Statistics over a few seeds of one task: arXiv:2108.13264 (Agarwal et al. 2021)."""
 
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
@@ -31,10 +27,8 @@ class Interval(NamedTuple):
 
 def interquartile_mean(values: FloatArray) -> FloatArray:
     """Mean over the middle half of S seeds, §4.3 of arXiv:2108.13264; values (S, …), result (…).
-
-    Of the sorted values, ⌊S/4⌋ are left out at each end, as the paper's own code does. So with
-    fewer than four seeds it is the mean.
-    """
+    ⌊S/4⌋ are left out at each end, as in the paper's code: with fewer than four seeds it is the
+    mean."""
     count = len(values)
     cut = count // 4
     mean: FloatArray = np.sort(values, axis=0)[cut : count - cut].mean(axis=0)
@@ -46,19 +40,16 @@ def bootstrap_interval(
     statistic: Statistic,
     generator: np.random.Generator,
     resamples: int = RESAMPLES,
-    level: float = LEVEL,
 ) -> Interval:
-    """Percentile bootstrap interval of a statistic over S seeds; values (S, …), §4.1.
-
-    A resample has the same seeds at every point of a curve. If all seeds agree, or with a single
-    seed, the interval has no width, which is no sign of certainty.
-    """
+    """Percentile bootstrap interval of a statistic over S seeds; values (S, …), §4.1. A resample
+    has the same seeds at every point of a curve. One seed, or seeds that agree, give no width,
+    which is no sign of certainty."""
     seeds = len(values)
     chosen = generator.integers(seeds, size=(resamples, seeds))
     flat = values.reshape(seeds, -1)
     points = max(_AT_ONCE // chosen.size, 1)
     parts = [
-        _quantiles(statistic(flat[:, at : at + points][chosen.T]), level)
+        _quantiles(statistic(flat[:, at : at + points][chosen.T]))
         for at in range(0, flat.shape[1], points)
     ]
     shape = values.shape[1:]
@@ -67,10 +58,8 @@ def bootstrap_interval(
 
 
 def probability_of_improvement(x: FloatArray, y: FloatArray) -> float:
-    """P(X > Y) of one more seed each, ties by half: the Mann–Whitney U over its size, §4.3.
-
-    x (S,) and y (S',) are independent seeds of two algorithms.
-    """
+    """P(X > Y) of one more seed each, ties by half: the Mann–Whitney U over its size, §4.3. x (S,)
+    and y (S',) are independent seeds of two algorithms."""
     return float(_wins(x[:, None], y[None, :]).mean())
 
 
@@ -79,14 +68,13 @@ def improvement_interval(
     y: FloatArray,
     generator: np.random.Generator,
     resamples: int = RESAMPLES,
-    level: float = LEVEL,
 ) -> Interval:
     """Percentile bootstrap interval of `probability_of_improvement`; x and y are resampled
     independently, as strata. Both ends are ()."""
     wins = _wins(x[:, None], y[None, :])
     rows = generator.integers(len(x), size=(resamples, len(x), 1))
     columns = generator.integers(len(y), size=(resamples, 1, len(y)))
-    return _quantiles(wins[rows, columns].mean(axis=(1, 2)), level)
+    return _quantiles(wins[rows, columns].mean(axis=(1, 2)))
 
 
 def _wins(x: FloatArray, y: FloatArray) -> FloatArray:
@@ -95,7 +83,7 @@ def _wins(x: FloatArray, y: FloatArray) -> FloatArray:
     return wins
 
 
-def _quantiles(of_resamples: FloatArray, level: float) -> Interval:
+def _quantiles(of_resamples: FloatArray) -> Interval:
     """Of (B, …) statistics."""
-    low, high = np.quantile(of_resamples, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    low, high = np.quantile(of_resamples, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
     return Interval(low, high)

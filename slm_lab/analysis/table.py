@@ -1,15 +1,12 @@
-"""Numbers of things, and tables: as they are shown, and as CSV for programs."""
+"""Counts and tables as text, and tables as CSV."""
 
 import csv
 import io
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, NamedTuple
 
 
-@final
-@dataclass(frozen=True)
-class TextTable:
+class TextTable(NamedTuple):
     """Cells as they are shown; the column `words` is aligned to the left, others to the right."""
 
     header: tuple[str, ...]

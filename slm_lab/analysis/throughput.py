@@ -1,8 +1,7 @@
 """How fast a Trial trained, and how stale its gradients were."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, final
+from typing import NamedTuple
 
 import numpy as np
 
@@ -10,13 +9,9 @@ from slm_lab.core.types import FloatArray
 from slm_lab.metrics.reader import Rows
 
 
-@final
-@dataclass(frozen=True)
-class Throughput:
-    """The speed of one training, over all workers; the mean over several trainings of a Trial.
-
-    A value is None if no row has its columns.
-    """
+class Throughput(NamedTuple):
+    """The speed of one training, over all workers; the mean over several trainings of a Trial. A
+    value is None if no row has its columns."""
 
     frames_per_s: float | None
     updates_per_s: float | None
@@ -37,31 +32,19 @@ class Throughput:
     learner_wait_share: float | None
     """The share of training time that the learner waited."""
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain numbers and None."""
-        return asdict(self)
-
 
 def throughput(rows: Sequence[Rows], training_of: Sequence[int]) -> Throughput:
-    """The throughput of a Trial; `training_of` has the training of each Session.
-
-    A Session's speed is the count in its last row over its training time; workers add up. If one
-    Session writes the rows of a training, they count the frames of all workers.
-    """
+    """The throughput of a Trial; `training_of` has the training of each Session. Speeds of workers
+    add up. If one Session writes the rows of a training, they count the frames of all workers."""
     alone = [training_of.count(training) == 1 for training in training_of]
     frames = ["total_frame" if one else "frame" for one in alone]
-    return Throughput(
-        _per_second(rows, training_of, frames),
-        _per_second(rows, training_of, ["opt_step"] * len(rows)),
-        _of_all(rows, "staleness_p50"),
-        _of_all(rows, "staleness_p95"),
-        _of_all(rows, "sync_share"),
-        _of_all(rows, "eps", np.nanmedian),
-        _of_all(rows, "policy_lag"),
-        _of_all(rows, "policy_lag_max", np.nanmax),
-        _of_all(rows, "actor_wait_share"),
-        _of_all(rows, "learner_wait_share"),
-    )
+    opt_steps = ["opt_step"] * len(rows)
+    speeds = _per_second(rows, training_of, frames), _per_second(rows, training_of, opt_steps)
+    reduced: dict[str, Callable[[FloatArray], float]]
+    reduced = {"eps": np.nanmedian, "policy_lag_max": np.nanmax}
+    columns = Throughput._fields[len(speeds) :]
+    values = (_of_all(rows, each, reduced.get(each, np.nanmean)) for each in columns)
+    return Throughput(*speeds, *values)
 
 
 def _per_second(
@@ -75,8 +58,6 @@ def _per_second(
     return float(np.mean(list(speeds.values()))) if speeds else None
 
 
-def _of_all(
-    rows: Sequence[Rows], column: str, what: Callable[[FloatArray], float] = np.nanmean
-) -> float | None:
+def _of_all(rows: Sequence[Rows], column: str, what: Callable[[FloatArray], float]) -> float | None:
     known = [each[column] for each in rows if column in each.columns and each.has_values(column)]
     return float(what(np.concatenate(known))) if known else None

@@ -12,7 +12,7 @@ from slm_lab.cli.caller import Caller
 from slm_lab.cli.exit_codes import FAILED, INTERRUPTED
 from slm_lab.cli.live import LiveDisplay, short
 from slm_lab.cli.naming import command_text
-from slm_lab.cli.screen import print_line, print_table, wide_console
+from slm_lab.cli.screen import print_heading, print_line, print_table, wide_console
 from slm_lab.cli.signals import sigterm_as_ctrl_c
 from slm_lab.core.errors import UsageError
 from slm_lab.core.plugins import import_plugins
@@ -71,25 +71,12 @@ def _run_of(options: CompareOptions) -> CompareRun:
     imports = imports_of_file(options.spec_file, options.imports, options.trust)
     with stop_signals_blocked():
         import_plugins(imports)
-    source = RunSource(
-        options.spec_file,
-        options.spec_name,
-        None,
-        options.sets,
-        options.seed,
-        options.data,
-        imports,
-    )
+    file, name, data = options.spec_file, options.spec_name, options.data
+    source = RunSource(file, name, None, options.sets, options.seed, data, imports)
     modes, workers = _words(options.modes, "--modes"), _words(options.workers, "--workers")
-    return CompareRun.begin(
-        CompareRequest(
-            source,
-            modes,
-            None if workers is None else tuple(sorted(map(_count, workers))),
-            DEFAULT_SEEDS if options.seeds is None else options.seeds,
-            options.threshold,
-        )
-    )
+    counts = None if workers is None else tuple(sorted(map(_count, workers)))
+    seeds = DEFAULT_SEEDS if options.seeds is None else options.seeds
+    return CompareRun.begin(CompareRequest(source, modes, counts, seeds, options.threshold))
 
 
 def _reject_beside_resume(options: CompareOptions) -> None:
@@ -129,23 +116,15 @@ def _introduce(console: Console, run: CompareRun) -> None:
     spec = plan.baseline
     variants, seeds = len(plan.specs), len(plan.seeds)
     first, last = plan.seeds[0], plan.seeds[-1]
-    print_line(
-        console,
-        Text.assemble(
-            "comparing ",
-            (plan.name, "bold"),
-            f": {spec.agent.algorithm.name} on {spec.env.name}, {variants} variants × {seeds} "
-            f"seed{'' if seeds == 1 else f's ({first} to {last})'} = {variants * seeds} trainings "
-            f"of {short(spec.env.max_frame)} total frames each, {len(run.to_run)} of them to run\n"
-            f"folder {run.folder}",
-        ),
+    rest = (
+        f": {spec.agent.algorithm.name} on {spec.env.name}, {variants} variants × {seeds} "
+        f"seed{'' if seeds == 1 else f's ({first} to {last})'} = {variants * seeds} trainings "
+        f"of {short(spec.env.max_frame)} total frames each, {len(run.to_run)} of them to run\n"
+        f"folder {run.folder}"
     )
-    crowded = [variant.label for variant in plan.specs if variant.crowded]
-    if crowded:
-        words = f"more workers than the {plan.cores} cores: {', '.join(crowded)}"
-        print_line(console, Text(words, "yellow"))
-    for note in plan.notes:
-        print_line(console, Text(note, "yellow"))
+    crowded = ", ".join(variant.label for variant in plan.specs if variant.crowded)
+    words = [f"more workers than the {plan.cores} cores: {crowded}"] if crowded else []
+    print_heading(console, "comparing", plan.name, rest, (*words, *plan.notes))
 
 
 def _train_all(console: Console, run: CompareRun) -> bool:

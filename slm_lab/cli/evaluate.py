@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from contextlib import closing, nullcontext, suppress
 from pathlib import Path
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -11,7 +12,7 @@ from rich.text import Text
 
 from slm_lab.cli import screen
 from slm_lab.cli.dispatch import RunOptions
-from slm_lab.cli.screen import print_line
+from slm_lab.cli.screen import print_heading, print_line
 from slm_lab.cli.window import window_of
 from slm_lab.core.errors import LabError
 from slm_lab.core.text import significant
@@ -54,21 +55,20 @@ def evaluate(source: RunSource, options: RunOptions) -> int:
 
 
 def enjoy(source: RunSource, options: RunOptions) -> int:
-    """Plays episodes of one agent; returns the exit code.
-
-    `options.render` shows them in a window. `options.video` writes each to a file in the current
-    folder, which ends after MAX_STEPS steps or at a Ctrl-C. Raises LabError, and UsageError if the
-    window cannot open or the environment cannot be drawn.
-    """
+    """Plays episodes of one agent; returns the exit code. `options.render` shows them in a window.
+    `options.video` writes each to a file in the current folder, of at most MAX_STEPS steps. Raises
+    LabError, and UsageError if the environment cannot be shown or drawn."""
     console = screen.console()
     saved = SavedRun(source)
     set_arithmetic(saved.spec.meta.threads)
     (session,) = saved.sessions(options.session or 0)
     agent = saved.load(session, options.which)
     _introduce(console, "enjoying", saved, [agent], options.which)
+    # In the current folder, because `enjoy` never changes a run folder.
+    stem = f"{agent.folder.resolve().name}_s{agent.session}_{agent.which}_{agent.frame}"
     with (
         headless() if options.video else nullcontext(),
-        closing(VideoFilm(lambda number: _video_path(agent, number))) as film,
+        closing(VideoFilm(lambda number: Path.cwd() / f"{stem}_episode{number}.mp4")) as film,
         closing(_stage(saved, agent, options.render, film if options.video else None)) as evaluator,
     ):
         count = options.episodes or ENJOY_EPISODES
@@ -81,11 +81,8 @@ def enjoy(source: RunSource, options: RunOptions) -> int:
 
 
 def film_episodes(console: Console, evaluator: Evaluator, film: VideoFilm, count: int) -> None:
-    """Plays `count` episodes, each into a file of `film`, and prints their results.
-
-    Cuts an episode after MAX_STEPS steps. On a KeyboardInterrupt it completes the file of the
-    running episode, and reraises.
-    """
+    """Plays `count` episodes, each of at most MAX_STEPS steps into a file of `film`, and prints
+    their results. A KeyboardInterrupt completes the file of the running episode."""
     with console.status("") as status:
 
         def enough() -> bool:
@@ -96,9 +93,8 @@ def film_episodes(console: Console, evaluator: Evaluator, film: VideoFilm, count
         try:
             while (left := count - len(film.finished)) > 0:
                 for episode in evaluator.finished_episodes(left, enough):
-                    print_line(
-                        console, f"{described(episode, len(film.finished))}, {film.finished[-1]}"
-                    )
+                    text = described(episode, len(film.finished))
+                    print_line(console, f"{text}, {film.finished[-1]}")
                 if film.length:
                     steps = film.length - 1
                     evaluator.env.reset()  # ends the episode in the film
@@ -121,16 +117,8 @@ def described(episode: FinishedEpisodes, number: int) -> str:
 def _print_part(console: Console, film: VideoFilm, how: str, steps: int) -> None:
     """Prints the result of an incomplete episode."""
     print_line(
-        console,
-        f"episode {len(film.finished)}: {how} after {steps:,} steps, {film.finished[-1]}",
+        console, f"episode {len(film.finished)}: {how} after {steps:,} steps, {film.finished[-1]}"
     )
-
-
-def _video_path(agent: SavedAgent, number: int) -> Path:
-    """The path of a video, in the current folder, because `enjoy` never changes a run folder."""
-    run = agent.folder.resolve().name
-    name = f"{run}_s{agent.session}_{agent.which}_{agent.frame}_episode{number}.mp4"
-    return Path.cwd() / name
 
 
 def _play(console: Console, saved: SavedRun, agent: SavedAgent, count: int) -> FinishedEpisodes:
@@ -159,42 +147,29 @@ def _stage(saved: SavedRun, agent: SavedAgent, render: bool, film: Film | None) 
 
 
 def _introduce(
-    console: Console,
-    verb: str,
-    saved: SavedRun,
-    agents: Sequence[SavedAgent],
-    which: Which | None,
+    console: Console, verb: str, saved: SavedRun, agents: Sequence[SavedAgent], which: Which | None
 ) -> None:
     spec = saved.spec
-    of = f"t{saved.trial} of the search " if saved.is_search else ""
-    print_line(
-        console,
-        Text.assemble(
-            f"{verb} {of}",
-            (spec.name, "bold"),
-            f": {spec.agent.algorithm.name} on {spec.env.name}, greedy, seed {saved.root_seed}\n"
-            f"run folder {saved.run_dir.root}",
-        ),
+    of = f"t{saved.trial} of the search" if saved.is_search else ""
+    rest = (
+        f": {spec.agent.algorithm.name} on {spec.env.name}, greedy, seed {saved.root_seed}\n"
+        f"run folder {saved.run_dir.root}"
     )
+    notes = []
     for agent in agents:
+        session = f"Session {agent.session}"
         if which is None and agent.which == "latest":
-            note = f"Session {agent.session} has no best agent yet: its latest agent plays"
-            print_line(console, Text(note, "yellow"))
+            notes.append(f"{session} has no best agent yet: its latest agent plays")
         if agent.frame == 0:
-            note = f"Session {agent.session} stopped at frame 0: its agent has not been trained"
-            print_line(console, Text(note, "yellow"))
+            notes.append(f"{session} stopped at frame 0: its agent has not been trained")
+    print_heading(console, f"{verb} {of}".strip(), spec.name, rest, notes)
 
 
 def _table(results: Sequence[tuple[SavedAgent, FinishedEpisodes]]) -> Table:
     """Returns and lengths: a row per Session, and a row for all trained agents together."""
-    table = Table(
-        title="Episode returns",
-        title_justify="left",
-        title_style="bold",
-        box=SIMPLE_HEAD,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),  # nine columns of large numbers in a terminal of 80
-    )
+    # Narrow, for nine columns of large numbers in a terminal of 80.
+    style: dict[str, Any] = {"box": SIMPLE_HEAD, "pad_edge": False, "padding": (0, 1, 0, 0)}
+    table = Table(title="Episode returns", title_justify="left", title_style="bold", **style)
     for name in ("Session", "agent", "frame", "episodes", "mean", "std", "min", "max", "length"):
         table.add_column(name, justify="left" if name == "agent" else "right", no_wrap=True)
     for agent, episodes in results:
@@ -202,8 +177,7 @@ def _table(results: Sequence[tuple[SavedAgent, FinishedEpisodes]]) -> Table:
     trained = [episodes for agent, episodes in results if agent.frame > 0]
     if len(trained) > 1:
         table.add_section()
-        together = join_episodes(trained)
-        table.add_row("all", "", "", *_numbers(together))
+        table.add_row("all", "", "", *_numbers(join_episodes(trained)))
     return table
 
 
@@ -211,8 +185,5 @@ def _numbers(episodes: FinishedEpisodes) -> list[str]:
     """Count; mean, population standard deviation, min and max of the returns; mean length."""
     returns = episodes.episode_return
     summary = (returns.mean(), returns.std(), returns.min(), returns.max())
-    return [
-        f"{len(returns):,}",
-        *(significant(value) for value in summary),
-        significant(float(episodes.episode_length.mean())),
-    ]
+    numbers = (*summary, float(episodes.episode_length.mean()))
+    return [f"{len(returns):,}", *map(significant, numbers)]

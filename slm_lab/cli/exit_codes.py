@@ -21,10 +21,8 @@ BAD_INPUTS = (SpecError, UsageError, MissingExtraError)
 
 @contextmanager
 def report_errors() -> Iterator[Caller]:
-    """Prints an error that the user can act on as one message, and exits with its code.
-
-    A calling program gets the errors of the lab instead.
-    """
+    """Prints an error that the user can act on as one message, and exits with its code. A calling
+    program gets the errors of the lab instead."""
     caller = Caller()
     try:
         yield caller
@@ -41,10 +39,8 @@ def report_errors() -> Iterator[Caller]:
 
 
 def run_guarded(app: Callable[[], object]) -> NoReturn:
-    """Runs the command line, and exits with its code.
-
-    If the standard output fails, the command still runs to its end and exits with FAILED.
-    """
+    """Runs the command line, and exits with its code. If the standard output fails, the command
+    still runs to its end and exits with FAILED."""
     _spare_sessions_the_main_module()
     code: str | int | None = 0
     with guarded_output() as output_failure:
@@ -62,11 +58,8 @@ def run_guarded(app: Callable[[], object]) -> NoReturn:
 
 
 def _spare_sessions_the_main_module() -> None:
-    """Hides the main module from multiprocessing.
-
-    Every process that it starts would import it, and with it the command line, which takes a
-    quarter of a second.
-    """
+    """Hides the main module from multiprocessing. Every process that it starts would import it, and
+    with it the command line, which takes a quarter of a second."""
     main = sys.modules["__main__"]
     main.__spec__ = None
     main.__dict__.pop("__file__", None)

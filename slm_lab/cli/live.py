@@ -25,10 +25,8 @@ SPEED_WINDOW = 5.0
 SPEED_SHARE = 0.1
 """The minimum share of the run over which the speed is averaged, for a steady time left."""
 SPEED_PAUSES = 4
-"""The minimum averaging window, in multiples of the longest pause between two frames.
-
-An agent makes no steps while it learns for seconds, and unrolls of seconds arrive at once.
-"""
+"""The minimum averaging window, in multiples of the longest pause between two frames: an agent
+makes no steps while it learns for seconds, and unrolls of seconds arrive at once."""
 BAR_WIDTH = 24
 """Characters of a progress bar."""
 ROOM_FOR_BAR = 72
@@ -59,13 +57,9 @@ class Speed:
         self._longest_pause = 0.0
 
     def update(self, frame: int, now: float) -> float | None:
-        """Records the frame at the time `now`, and returns the speed; None before any progress.
-
-        Pauses between frames count. The time since the last frames counts only once it exceeds the
-        mean pause.
-        """
-        if self._began is None:
-            self._began = now
+        """Records the frame at the time `now`; returns the speed, or None before any progress.
+        Pauses count, but the one since the last frames only once it exceeds the mean pause."""
+        self._began = now if self._began is None else self._began
         if self._seen:
             self._longest_pause = max(self._longest_pause, now - self._seen[-1][0])
         if not self._seen or frame != self._seen[-1][1]:
@@ -93,10 +87,8 @@ class _LastLine(NamedTuple):
 
 class LiveDisplay:
     """Shows a StatusBoard inside its `with` block; `update` must be called a few times a second.
-
-    The Sessions of one training share its budget of `max_frame` frames. Several trainings run one
-    after the other. With actors and a learner, only the learner's frames count in the budget.
-    """
+    The Sessions of one training share its budget of `max_frame` frames, of which actors take none.
+    Several trainings run one after the other."""
 
     def __init__(self, console: Console, meta: MetaSpec, max_frame: int) -> None:
         num_sessions = meta.num_sessions
@@ -112,7 +104,7 @@ class LiveDisplay:
         self._reasons: dict[int, str] = {}
         self._note = ""
         self._table = Table.grid()
-        self._screen = Screen(console, refresh_per_second=5)
+        self._screen = Screen(console)
 
     def __enter__(self) -> Self:
         self._screen.__enter__()
@@ -162,21 +154,18 @@ class LiveDisplay:
             table.add_row(*self._row(index, sessions[index], speeds[index], with_bar))
         known = [s for s, acts in zip(speeds, self._acts, strict=True) if s and not acts]
         speed = sum(known) if known else None
+
+        def add_total(name: str, frames: int, whole: int) -> None:
+            bar = [ProgressBar(whole, frames)] if with_bar else []
+            cells = f"{frames:,} / {short(whole)}", number(speed, ",.0f"), "", ""
+            table.add_row(name, *bar, *cells, time_left(whole - frames, speed))
+
         if self._together:
-            total = sum(sessions[session].frame for session in shown)
-            bar = [ProgressBar(self._max_frame, total)] if with_bar else []
-            left = time_left(self._max_frame - total, speed)
-            table.add_row(
-                "together", *bar, self._frames(total), number(speed, ",.0f"), "", "", left
-            )
+            add_total("together", sum(sessions[s].frame for s in shown), self._max_frame)
         budgets = len(self._trainings)
         if budgets > 1:
             counted = (s.frame for s, acts in zip(sessions, self._acts, strict=True) if not acts)
-            total, whole = sum(counted), budgets * self._max_frame
-            bar = [ProgressBar(whole, total)] if with_bar else []
-            frames_text = f"{total:,} / {short(whole)}"
-            left = time_left(whole - total, speed)
-            table.add_row("all", *bar, frames_text, number(speed, ",.0f"), "", "", left)
+            add_total("all", sum(counted), budgets * self._max_frame)
         return table
 
     def _row(
@@ -185,6 +174,7 @@ class LiveDisplay:
         """The cells of a Session; actors have no share of the budget and no returns."""
         acts, frame = self._acts[index], progress.frame
         has_end = not acts and not self._together
+        left = time_left(self._max_frame - frame, speed) if has_end else ""
         word, style = PHASES[progress.phase]
         bar = "" if acts else ProgressBar(self._max_frame, frame)
         return [
@@ -194,7 +184,7 @@ class LiveDisplay:
             number(speed, ",.0f") if progress.phase is Phase.RUNNING else "",
             "" if acts else significant(progress.recent_return),
             "" if acts else significant(progress.best),
-            Text(word, style) if word else self._left(frame, speed) if has_end else "",
+            Text(word, style) if word else left,
         ]
 
     def _current(self, sessions: list[SessionProgress]) -> tuple[str, range]:
@@ -235,12 +225,9 @@ class LiveDisplay:
         if word:
             known.append(word)
         elif not acts and not self._together and speed:
-            known.append(f"{self._left(frame, speed)} left")
-        self._print(
-            f"{self._log_name(index)}: {', '.join(known)}"
-            + (f"; {flow}" if flow and running else "")
-            + restarted(progress)
-        )
+            known.append(f"{time_left(self._max_frame - frame, speed)} left")
+        flowing = f"; {flow}" if flow and running else ""
+        self._print(f"{self._log_name(index)}: {', '.join(known)}{flowing}{restarted(progress)}")
 
     def _print_reasons(self, reasons: Mapping[int, str]) -> None:
         """Prints new reasons for failures and restarts of Sessions."""
@@ -263,9 +250,6 @@ class LiveDisplay:
     def _frames(self, frame: int) -> str:
         return f"{frame:,} / {short(self._max_frame)}"
 
-    def _left(self, frame: int, speed: float | None) -> str:
-        return time_left(self._max_frame - frame, speed)
-
 
 def time_left(frames: int, speed: float | None) -> str:
     """The time that `frames` take at `speed`, as "1:02:03" or "2:03"."""
@@ -280,14 +264,10 @@ def flow_text(flow: Flow | None) -> str:
     """Numbers that show whether actors or learner are the bottleneck; empty if unknown."""
     if flow is None:
         return ""
-    known = {
-        name: None if math.isnan(value) else value
-        for name, value in zip(flow._fields, flow, strict=True)
-    }
     return (
-        f"EPS {number(known['eps'], ',.1f')}, policy lag {number(known['policy_lag'], '.1f')}, "
-        f"actors wait {number(known['actor_wait_share'], '.0%')} and the learner "
-        f"{number(known['learner_wait_share'], '.0%')} of their time"
+        f"EPS {number(flow.eps, ',.1f')}, policy lag {number(flow.policy_lag, '.1f')}, "
+        f"actors wait {number(flow.actor_wait_share, '.0%')} and the learner "
+        f"{number(flow.learner_wait_share, '.0%')} of their time"
     )
 
 
@@ -297,8 +277,8 @@ def restarted(progress: SessionProgress) -> str:
 
 
 def number(value: float | None, form: str) -> str:
-    """A number, or a dash for None."""
-    return "–" if value is None else format(value, form)
+    """A number, or a dash for None and NaN."""
+    return "–" if value is None or math.isnan(value) else format(value, form)
 
 
 def short(count: int) -> str:

@@ -1,6 +1,7 @@
 """`slm-lab`: the command line. Each command imports its own heavy modules."""
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -32,7 +33,7 @@ app = typer.Typer(
 )
 app.add_typer(spec_app, name="spec")
 
-OF_SAVED_AGENTS = "Options of eval@RUN and enjoy@RUN"
+_saved = partial(typer.Option, rich_help_panel="Options of eval@RUN and enjoy@RUN")
 
 
 def _show_version(wanted: bool) -> None:
@@ -83,37 +84,25 @@ def run(
     ] = None,
     episodes: Annotated[
         int | None,
-        typer.Option(
+        _saved(
             min=1,
             help="Episodes of each Session (eval@, default 100), or to show (enjoy@, default 5).",
-            rich_help_panel=OF_SAVED_AGENTS,
         ),
     ] = None,
     which: Annotated[
         Literal["best", "latest"] | None,
-        typer.Option(
-            help="The best or the latest agent. Default: the best, or latest if there is none.",
-            rich_help_panel=OF_SAVED_AGENTS,
-        ),
+        _saved(help="The best or the latest agent. Default: the best, or latest if there is none."),
     ] = None,
     session: Annotated[
         int | None,
-        typer.Option(
-            min=0,
-            help="One Session of the run. Default: all (eval@), the first (enjoy@).",
-            rich_help_panel=OF_SAVED_AGENTS,
-        ),
+        _saved(min=0, help="One Session of the run. Default: all (eval@), the first (enjoy@)."),
     ] = None,
-    render: Annotated[
-        bool,
-        typer.Option("--render", help="enjoy@: in a window.", rich_help_panel=OF_SAVED_AGENTS),
-    ] = False,
+    render: Annotated[bool, _saved("--render", help="enjoy@: in a window.")] = False,
     video: Annotated[
         bool,
-        typer.Option(
+        _saved(
             "--video",
             help="enjoy@: each episode as an mp4 file in the current folder, without a screen.",
-            rich_help_panel=OF_SAVED_AGENTS,
         ),
     ] = False,
     keep: Annotated[
@@ -144,35 +133,22 @@ def run(
     with report_errors() as caller:
         from slm_lab.cli.dispatch import RunOptions, execute
 
-        words = (spec_file, spec_name, mode)
         code = execute(
             RunOptions(
-                tuple(word for word in words if word is not None),
+                tuple(word for word in (spec_file, spec_name, mode) if word is not None),
                 (*(sets or ()), *([f"meta.cluster={cluster}"] if cluster else [])),
-                seed,
-                data,
-                tuple(imports or ()),
-                trust,
-                episodes,
-                which,
-                session,
-                render,
-                video,
-                keep,
-                label,
-                note,
-                "json" if as_json else "nothing" if quiet else "text",
+                seed, data, tuple(imports or ()), trust, episodes, which, session, render, video,
+                keep, label, note, "json" if as_json else "nothing" if quiet else "text",
             ),
             caller,
-        )
+        )  # fmt: skip
     raise typer.Exit(code)
 
 
 @app.command()
 def compare(
     spec_file: Annotated[
-        str | None,
-        typer.Argument(help="A JSON or YAML file, or the name of a shipped file."),
+        str | None, typer.Argument(help="A JSON or YAML file, or the name of a shipped file.")
     ] = None,
     spec_name: SpecName = None,
     modes: Annotated[
@@ -204,8 +180,7 @@ def compare(
     imports: Imports = None,
     trust: Trust = False,
     resume: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Resume a comparison."),
+        Path | None, typer.Option(metavar="FOLDER", help="Resume a comparison.")
     ] = None,
 ) -> None:
     """Train a spec in one process and in the modes of parallel training, and compare them.
@@ -223,21 +198,11 @@ def compare(
 
         code = execute(
             CompareOptions(
-                spec_file,
-                spec_name,
-                modes,
-                workers,
-                threshold,
-                seeds,
-                tuple(sets or ()),
-                seed,
-                data,
-                tuple(imports or ()),
-                trust,
-                resume,
+                spec_file, spec_name, modes, workers, threshold, seeds, tuple(sets or ()), seed,
+                data, tuple(imports or ()), trust, resume,
             ),
             caller,
-        )
+        )  # fmt: skip
     raise typer.Exit(code)
 
 

@@ -17,11 +17,8 @@ if TYPE_CHECKING:
 
 
 def command_text(words: Sequence[str], modules: Sequence[str]) -> str:
-    """The command `slm-lab` with these words, and --import for the modules of a run folder.
-
-    Modules in a run folder are imported only with such an option. It leaves out modules that
-    another one covers.
-    """
+    """The command `slm-lab` with these words, and --import for the modules of a run folder, without
+    those that another one covers."""
     named = dict.fromkeys(modules)
     needed = [each for each in named if not is_covered(each, [*(named.keys() - {each})])]
     imports = [word for module in needed for word in ("--import", module)]

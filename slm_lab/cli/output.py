@@ -7,26 +7,15 @@ from contextlib import contextmanager, suppress
 from typing import Any, TextIO, cast, final
 
 ASCII = str.maketrans(
-    {
-        "–": "-",
-        "—": "-",
-        "−": "-",
-        "×": "x",
-        "±": "+/-",
-        "…": "...",
-        "→": "->",
-        "≤": "<=",
-        "≥": ">=",
-    }
+    {"–": "-", "—": "-", "−": "-", "×": "x", "±": "+/-"}
+    | {"…": "...", "→": "->", "≤": "<=", "≥": ">="}
 )
 """ASCII replacements of the lab's characters, for terminals without them."""
 
 
 def printable(text: str) -> str:
-    """The text with all control characters escaped except line ends and tabs.
-
-    Names and keys of files may contain any character.
-    """
+    """The text with all control characters escaped except line ends and tabs. Names and keys of
+    files may contain any character."""
     if text.isprintable():
         return text
     return "".join(
@@ -37,11 +26,9 @@ def printable(text: str) -> str:
 
 @final
 class Output:
-    """A standard stream. Replaces characters that its encoding lacks.
-
-    After a failed write it prints nothing more. A closed pipe is silent; any other reason is in
-    `failure`. `escapes` applies `printable` to all text. All else is as in the stream.
-    """
+    """A standard stream. Replaces characters that its encoding lacks. `escapes` applies `printable`
+    to all text. After a failed write it prints nothing more: a closed pipe is silent, any other
+    reason is in `failure`. All else is as in the stream."""
 
     def __init__(self, stream: TextIO, escapes: bool) -> None:
         self.failure: str | None = None
@@ -93,11 +80,8 @@ class Output:
 
 @contextmanager
 def guarded_output() -> Iterator[Callable[[], str | None]]:
-    """Replaces the standard streams by `Output`.
-
-    Yields a function that returns why the standard output failed, or None. `cli.screen` escapes
-    the text of the standard output itself, and may add colours.
-    """
+    """Replaces the standard streams by `Output`; yields a function that returns why the standard
+    output failed, or None. `cli.screen` escapes the text of the standard output itself."""
     before = sys.stdout, sys.stderr
     out = None if sys.stdout is None else Output(sys.stdout, escapes=False)
     error = None if sys.stderr is None else Output(sys.stderr, escapes=True)

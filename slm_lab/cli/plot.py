@@ -1,8 +1,5 @@
 """The command `slm-lab plot`: its output and exit code."""
 
-from dataclasses import asdict
-from typing import Any
-
 from rich.box import SIMPLE_HEAD
 from rich.text import Text
 
@@ -10,7 +7,7 @@ from slm_lab.analysis.overlay.table import Improvement, text_table
 from slm_lab.analysis.statistics import Interval
 from slm_lab.cli.document import print_json
 from slm_lab.cli.screen import print_line, print_table, wide_console
-from slm_lab.experiment.plot.plot import PlotRequest, Plotted, plot
+from slm_lab.experiment.plot.plot import PlotRequest, plot
 
 
 def plot_runs(request: PlotRequest, as_json: bool = False) -> int:
@@ -18,7 +15,15 @@ def plot_runs(request: PlotRequest, as_json: bool = False) -> int:
     console = wide_console()
     plotted = plot(request)
     if as_json:
-        print_json(_document(plotted))
+        better, endings = plotted.improvement, plotted.endings
+        document = {
+            "graphs": plotted.paths,
+            "y": plotted.y_label,
+            "runs": [{**each._asdict(), "interval": _ends(each.interval)} for each in endings],
+            "improvement": better and {**better._asdict(), "interval": _ends(better.interval)},
+            "notes": plotted.notes,
+        }
+        print_json(document)
         return 0
     rows = text_table(plotted.endings)
     title = plotted.y_label.capitalize()
@@ -39,17 +44,6 @@ def improvement_text(found: Improvement) -> str:
         f"a seed of {found.better} ends above one of {found.worse} with probability "
         f"{found.probability:.2f} (95 % interval {low} to {high})"
     )
-
-
-def _document(plotted: Plotted) -> dict[str, Any]:
-    better = plotted.improvement
-    return {
-        "graphs": plotted.paths,
-        "y": plotted.y_label,
-        "runs": [{**asdict(each), "interval": _ends(each.interval)} for each in plotted.endings],
-        "improvement": better and {**asdict(better), "interval": _ends(better.interval)},
-        "notes": plotted.notes,
-    }
 
 
 def _ends(interval: Interval | None) -> list[float] | None:

@@ -50,6 +50,15 @@ def print_line(console: Console, line: str | Text) -> None:
     console.print(line, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
+def print_heading(
+    console: Console, verb: str, name: str, rest: str, notes: Iterable[str] = ()
+) -> None:
+    """Prints what begins, with the name in bold, and notes about it in yellow."""
+    print_line(console, Text.assemble(f"{verb} ", (name, "bold"), rest))
+    for note in notes:
+        print_line(console, Text(note, "yellow"))
+
+
 def print_table(
     console: Console,
     title: str,
@@ -71,17 +80,13 @@ def print_table(
 
 @final
 class Screen:
-    """A live region that shows the newest picture, and keeps the last one at its exit.
+    """A live region that shows the newest picture, and keeps the last one at its exit. Without a
+    terminal it shows nothing."""
 
-    Without a terminal it shows nothing.
-    """
-
-    def __init__(self, console: Console, refresh_per_second: float = 4) -> None:
+    def __init__(self, console: Console) -> None:
         in_notebook = PICTURES in os.environ
         self._live: Live | PictureLines = (
-            PictureLines(console)
-            if in_notebook
-            else Live(console=console, refresh_per_second=refresh_per_second)
+            PictureLines(console) if in_notebook else Live(console=console, refresh_per_second=5)
         )
         self.is_live = in_notebook or (console.is_terminal and not console.is_dumb_terminal)
         """Whether the output is a terminal, or a notebook."""

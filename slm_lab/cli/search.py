@@ -10,20 +10,21 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from slm_lab.analysis.search.summary import short_names, value_text
+from slm_lab.analysis.search.summary import point_texts
+from slm_lab.analysis.search.trial_state import Status
 from slm_lab.cli.caller import Caller
 from slm_lab.cli.document import print_json, run_document
 from slm_lab.cli.exit_codes import FAILED, INTERRUPTED
 from slm_lab.cli.live import short
 from slm_lab.cli.naming import count_text, print_resume, sessions_text
 from slm_lab.cli.options import OutputForm
-from slm_lab.cli.screen import Screen, print_line, print_table, wide_console
-from slm_lab.cli.search_live import SearchDisplay, TrialsTable, searched_paths
+from slm_lab.cli.screen import Screen, print_heading, print_line, print_table, wide_console
+from slm_lab.cli.search_live import SearchDisplay, TrialsTable, searched_names
 from slm_lab.core.text import error_summary, significant
 from slm_lab.experiment.experiment import Experiment
 from slm_lab.experiment.search.confirm import Confirmation
-from slm_lab.experiment.search.event_log import Confirmed, Status
-from slm_lab.experiment.search.outcomes import best_first, draw, write_confirmed
+from slm_lab.experiment.search.event_log import Confirmed
+from slm_lab.experiment.search.outcomes import draw
 from slm_lab.experiment.search.prepare import Prepared
 from slm_lab.experiment.source import RunSource
 from slm_lab.experiment.stop_signals import stop_on_signals
@@ -66,8 +67,8 @@ def _run(console: Console, prepared: Prepared) -> int:
     confirmation = None
     if not search.stopping and prepared.spec.meta.confirm is not None:
         confirmation = _confirm(console, prepared, prepared.spec.meta.confirm)
-        paths += _write_confirmed(prepared, confirmation)
-    if not display.is_live:  # otherwise the live table stays on the screen
+        paths += _written(confirmation.write)
+    if not display.screen.is_live:  # otherwise the live table stays on the screen
         _show_trials(console, prepared)
     _show_failures(prepared)
     _show_confirmed(console, prepared, confirmation)
@@ -95,21 +96,11 @@ def _conclude(console: Console, prepared: Prepared, confirmation: Confirmation |
 
 
 def _draw(prepared: Prepared) -> list[Path]:
-    """Draws the graphs, and returns the paths. A full disk only prints an error."""
     return _written(lambda: draw(prepared.spec, prepared.run_dir, prepared.search.search_state))
 
 
-def _write_confirmed(prepared: Prepared, confirmation: Confirmation) -> list[Path]:
-    """Writes the specs and the table of the confirmation, and returns the paths."""
-
-    def write() -> list[Path]:
-        confirmation.write_specs()
-        return write_confirmed(prepared.run_dir, prepared.search.search_state)
-
-    return _written(write)
-
-
 def _written(write: Callable[[], list[Path]]) -> list[Path]:
+    """The written paths. A full disk only prints an error."""
     try:
         return write()
     except OSError as error:
@@ -122,21 +113,15 @@ def _introduce(console: Console, prepared: Prepared) -> None:
     meta = spec.meta
     scheduler = "" if meta.search_scheduler is None else f", scheduler {meta.search_scheduler.name}"
     verb = "resuming the search" if prepared.is_resumed else "searching"
-    names = short_names(searched_paths(spec)).values()
+    names = searched_names(spec).values()
     trials = count_text(search.num_trials, "trial")
-    print_line(
-        console,
-        Text.assemble(
-            f"{verb} ",
-            (spec.name, "bold"),
-            f": {spec.agent.algorithm.name} on {spec.env.name}, {trials} "
-            f"of {sessions_text(meta)}, {short(spec.env.max_frame)} frames each\n"
-            f"over {', '.join(names)}; searcher {meta.search_alg}{scheduler}, seed "
-            f"{prepared.root_seed}\nrun folder {prepared.run_dir.root}",
-        ),
+    rest = (
+        f": {spec.agent.algorithm.name} on {spec.env.name}, {trials} "
+        f"of {sessions_text(meta)}, {short(spec.env.max_frame)} frames each\n"
+        f"over {', '.join(names)}; searcher {meta.search_alg}{scheduler}, seed "
+        f"{prepared.root_seed}\nrun folder {prepared.run_dir.root}"
     )
-    for note in prepared.notes:
-        print_line(console, Text(note, "yellow"))
+    print_heading(console, verb, spec.name, rest, prepared.notes)
 
 
 def _confirm(console: Console, prepared: Prepared, settings: ConfirmSpec) -> Confirmation:
@@ -163,14 +148,17 @@ class _Progress:
     def __init__(self, console: Console, search: Experiment, confirmation: Confirmation) -> None:
         self.screen = Screen(console)
         self._console = console
-        self._search_table = search.search_state
-        self._logged = set(search.search_state.confirmed)
+        self._confirmed = search.search_state.confirmed
+        self._logged = set(self._confirmed)
         self._confirmation = confirmation
 
     def show(self) -> None:
         """Shows the current state."""
         if not self.screen.is_live:
-            self._log()
+            for trial, found in self._confirmed.items():
+                if trial not in self._logged:
+                    self._logged.add(trial)
+                    print_line(self._console, f"t{trial} confirmed: {_mean_text(found)}")
             return
         table = Table.grid(padding=(0, 2))
         for trial, process in self._confirmation.pool.running.items():
@@ -182,16 +170,10 @@ class _Progress:
             table.add_row(f"t{trial}", f"{frames:,} frames", significant(mean))
         self.screen.show(table)
 
-    def _log(self) -> None:
-        for trial, found in self._search_table.confirmed.items():
-            if trial not in self._logged:
-                self._logged.add(trial)
-                print_line(self._console, f"t{trial} confirmed: {_mean_text(found)}")
-
 
 def _show_trials(console: Console, prepared: Prepared) -> None:
     search = prepared.search
-    table, best = TrialsTable(search, console.width), best_first(search.search_state)
+    table, best = TrialsTable(search, console.width), search.search_state.ranked
     for state in best[:SHOWN]:
         table.add(state, state.frame)
     console.print(table.table)
@@ -207,10 +189,8 @@ def _show_failures(prepared: Prepared) -> None:
         print(f"t{state.trial} failed: {error_summary(str(state.error))}", file=sys.stderr)
     if failed:
         logs = prepared.run_dir.root / "log"
-        print(
-            f"{len(failed)} of {len(search_state.trials)} trials failed; see {logs}",
-            file=sys.stderr,
-        )
+        counts = f"{len(failed)} of {len(search_state.trials)} trials failed"
+        print(f"{counts}; see {logs}", file=sys.stderr)
 
 
 def _show_confirmed(
@@ -220,21 +200,17 @@ def _show_confirmed(
     search_state = prepared.search.search_state
     if confirmation is None or not search_state.confirmed:
         return
-    names, files = short_names(searched_paths(prepared.spec)), confirmation.files
+    names, files = searched_names(prepared.spec), confirmation.files
     rows = []
     for found in search_state.results:
         state = search_state.trials[found.trial]
         file = files.get(found.trial)
-        row = (
-            "" if file is None else file.name,
-            f"t{state.trial}",
-            significant(state.score),
-            _mean_text(found),
-            str(len(found.scores)),
-            _difference(found, state.score),
-            ", ".join(f"{names[p]} {value_text(v)}" for p, v in state.params.items()),
-        )
-        rows.append(row)
+        score, count = significant(state.score), str(len(found.scores))
+        more = None if found.mean is None or state.score is None else found.mean - state.score
+        difference = "" if more is None else f"{'+' if more > 0 else ''}{significant(more)}"
+        ending = _mean_text(found), count, difference
+        spec = "" if file is None else file.name
+        rows.append((spec, f"t{state.trial}", score, *ending, ", ".join(point_texts(state, names))))
     title = "\nConfirmed with fresh seeds, ± 1 std"
     header = ("spec", "trial", "in the search", "confirmed", "seeds", "difference", "values")
     style = {"box": None, "pad_edge": False, "padding": (0, 2, 0, 0), "header_style": "bold dim"}
@@ -251,16 +227,8 @@ def _show_confirmed(
 
 def _mean_text(found: Confirmed) -> str:
     """The mean over the seeds; with several seeds, also the standard deviation."""
-    scores = found.scores
-    if not scores:
+    if found.mean is None:
         return "failed"
-    spread = f" ± {significant(statistics.pstdev(scores))}" if len(scores) > 1 else ""
-    return f"{significant(statistics.fmean(scores))}{spread}"
-
-
-def _difference(found: Confirmed, score: float | None) -> str:
-    """The mean score of the fresh seeds minus the score in the search."""
-    if not found.scores or score is None:
-        return ""
-    more = statistics.fmean(found.scores) - score
-    return f"{'+' if more > 0 else ''}{significant(more)}"
+    several = len(found.scores) > 1
+    spread = f" ± {significant(statistics.pstdev(found.scores))}" if several else ""
+    return f"{significant(found.mean)}{spread}"

@@ -3,18 +3,17 @@
 import time
 from typing import NamedTuple, Self
 
-from rich.console import Console, Group
+from rich.console import Console, Group, JustifyMethod
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from slm_lab.analysis.search.summary import short_names, value_text
+from slm_lab.analysis.search.summary import point_texts, short_names, value_text
+from slm_lab.analysis.search.trial_state import Status, TrialState
 from slm_lab.cli.live import short
 from slm_lab.cli.screen import Screen, print_line
 from slm_lab.core.text import error_summary, significant
 from slm_lab.experiment.experiment import Experiment
-from slm_lab.experiment.search.event_log import SearchState, Status, TrialState
-from slm_lab.experiment.search.outcomes import best_first
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.spec.search import dimensions
 
@@ -48,11 +47,6 @@ class Turn(NamedTuple):
     restarts: int
     copies: int
 
-    @classmethod
-    def of(cls, state: TrialState) -> "Turn":
-        """The current values of a trial."""
-        return cls(state.status, state.restarts, state.copies)
-
 
 class SearchDisplay:
     """Shows a search inside its `with` block; `update` must be called a few times a second."""
@@ -60,34 +54,27 @@ class SearchDisplay:
     def __init__(self, console: Console, search: Experiment) -> None:
         self._console = console
         self._search = search
-        self._paths = searched_paths(search.spec)
-        self._names = short_names(self._paths)
-        self._logged = {
-            trial: Turn.of(state) for trial, state in search.search_state.trials.items()
-        }
-        for state in search.search_state.of(Status.RUNNING):  # when the search was killed
-            self._logged[state.trial] = Turn.of(state)._replace(status=Status.WAITING)
+        self._state = search.search_state
+        self._names = searched_names(search.spec)
+        self._logged = {trial: _turn(state) for trial, state in self._state.trials.items()}
+        for state in self._state.of(Status.RUNNING):  # when the search was killed
+            self._logged[state.trial] = _turn(state)._replace(status=Status.WAITING)
         self._logged_stopping = False
         self._next = 0.0
-        self._screen = Screen(console)
-
-    @property
-    def is_live(self) -> bool:
-        """Whether the output is a terminal."""
-        return self._screen.is_live
+        self.screen = Screen(console)
 
     def __enter__(self) -> Self:
-        self._screen.__enter__()
+        self.screen.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._next = 0.0
         self.update()
-        self._screen.__exit__(*error)
+        self.screen.__exit__(*error)
 
     def update(self) -> None:
         """Shows the current state."""
-        if not self._screen.is_live:
+        if not self.screen.is_live:
             self._log()
             return
         now = time.monotonic()
@@ -96,104 +83,95 @@ class SearchDisplay:
         self._next = now + REFRESH
         self._log(failures_only=True)
         note = STOPPING if self._search.stopping and self._search.pool.running else ""
-        self._screen.show(Group(self._table(), self._summary(), Text(note, "yellow")))
+        self.screen.show(Group(self._table(), self._summary(), Text(note, "yellow")))
 
     def _table(self) -> Table:
         rows = max(FEWEST_ROWS, self._console.height - AROUND)
         table = TrialsTable(self._search, self._console.width)
-        running = self._search.search_state.of(Status.RUNNING)
-        others = [state for state in best_first(self._search.search_state) if state not in running]
-        shown = running[:rows]
-        shown += others[: rows - len(shown)]
-        for state in shown:
+        running = self._state.of(Status.RUNNING)
+        others = [state for state in self._state.ranked if state not in running]
+        for state in [*running, *others][:rows]:
             process = self._search.pool.running.get(state.trial)
             table.add(state, state.frame if process is None else max(process.frame, state.frame))
         return table.table
 
     def _summary(self) -> Text:
-        search_state = self._search.search_state
-        counts = [(len(search_state.of(status)), status) for status in Status]
+        counts = [(len(self._state.of(status)), status) for status in Status]
         message = ", ".join(f"{count} {status}" for count, status in counts if count)
-        text = Text(
-            f"{len(search_state.trials)} of {self._search.num_trials} trials: {message}", "dim"
+        known = f"{len(self._state.trials)} of {self._search.num_trials} trials"
+        best = self._best()
+        return Text.assemble(
+            (f"{known}: {message}", "dim"), (best and f"\nbest so far: {best}", "bold")
         )
-        best = best_of(search_state)
-        if best is not None:
-            text.append(f"\nbest so far: {self._described(best)}", "bold")
-        return text
 
-    def _described(self, state: TrialState) -> str:
-        values = ", ".join(f"{self._names[p]} {value_text(state.params[p])}" for p in self._paths)
-        return f"t{state.trial} with {significant(state.score)}: {values}"
+    def _best(self) -> str:
+        """The best of the ended trials; "" if none has a score."""
+        for state in self._state.ranked:
+            if state.status.is_over and state.score is not None:
+                return f"t{state.trial} with {significant(state.score)}: {self._values(state)}"
+        return ""
+
+    def _values(self, state: TrialState) -> str:
+        return ", ".join(point_texts(state, self._names))
 
     def _log(self, failures_only: bool = False) -> None:
         """Prints a line for each trial whose state changed, or only for failures."""
         if self._search.stopping and not self._logged_stopping and not failures_only:
             self._logged_stopping = True
-            self._print(STOPPING)
-        for trial, state in self._search.search_state.trials.items():
-            turn, before = Turn.of(state), self._logged.get(trial)
+            print_line(self._console, STOPPING)
+        for trial, state in self._state.trials.items():
+            turn, before = _turn(state), self._logged.get(trial)
             is_retried = before is not None and state.restarts > before.restarts
             if turn == before or (state.status is Status.WAITING and not is_retried):
                 continue
             self._logged[trial] = turn
             if not failures_only or is_retried or state.status is Status.FAILED:
-                self._print(self._line(state, before))
+                print_line(self._console, f"t{trial} {self._change(state, before)}")
 
-    def _line(self, state: TrialState, before: Turn | None) -> str:
-        values = ", ".join(f"{self._names[p]} {value_text(state.params[p])}" for p in self._paths)
+    def _change(self, state: TrialState, before: Turn | None) -> str:
         if before is not None and state.restarts > before.restarts:
-            return f"t{state.trial} restarts: {error_summary(str(state.last_failure))}"
+            return f"restarts: {error_summary(str(state.last_failure))}"
         if state.status is Status.RUNNING:
-            return f"t{state.trial} {'begins' if before is None else 'continues'}: {values}"
+            return f"{'begins' if before is None else 'continues'}: {self._values(state)}"
         if state.status is Status.FAILED:
-            return f"t{state.trial} failed: {error_summary(str(state.error))}"
+            return f"failed: {error_summary(str(state.error))}"
         if state.status is Status.PAUSED and before is not None and state.copies > before.copies:
-            return f"t{state.trial} copies t{state.donor}: {values}"
-        best = best_of(self._search.search_state)
-        end = "" if best is None else f"; best so far {self._described(best)}"
-        line = f"t{state.trial} {state.status} at {short(state.frame)} frames"
-        return f"{line} with {significant(state.score)}{end}"
-
-    def _print(self, line: str) -> None:
-        print_line(self._console, line)
+            return f"copies t{state.donor}: {self._values(state)}"
+        best = self._best()
+        end = f"; best so far {best}" if best else ""
+        at = f"{state.status} at {short(state.frame)} frames"
+        return f"{at} with {significant(state.score)}{end}"
 
 
 class TrialsTable:
     """A table of trials, `width` columns wide, with as many searched keys as fit."""
 
     def __init__(self, search: Experiment, width: int) -> None:
-        paths, max_frame = searched_paths(search.spec), search.spec.env.max_frame
+        names, trials = searched_names(search.spec), search.search_state.trials.values()
+        self._max_frame = search.spec.env.max_frame
         self._with_bar = width >= ROOM_FOR_BAR
-        self._max_frame = max_frame
         self.table = Table.grid(padding=(0, GAP))
+        bar = [("", BAR_WIDTH)] if self._with_bar else []
+        heads = [("trial", 5), ("", 8), *bar, ("frames", 9), ("return", 7)]
         room = width
-        for fixed in (5, 8, BAR_WIDTH if self._with_bar else 0, 9, 7):
-            if fixed:
-                right = fixed in (9, 7)
-                self.table.add_column(
-                    no_wrap=True, min_width=fixed, justify="right" if right else "left"
-                )
-                room -= fixed + GAP
-        names, points = (
-            short_names(paths),
-            [state.params for state in search.search_state.trials.values()],
-        )
+        for head, fixed in heads:
+            side: JustifyMethod = "right" if head in ("frames", "return") else "left"
+            self.table.add_column(no_wrap=True, min_width=fixed, justify=side)
+            room -= fixed + GAP
+        shown = [head for head, _ in heads]
         self._paths: list[str] = []
-        for path in paths:
-            texts = [names[path], *(value_text(params[path]) for params in points)]
+        for path, name in names.items():
+            texts = [name, *(value_text(state.params[path]) for state in trials)]
             room -= max(map(len, texts)) + GAP
             if room < 0:
                 break
             self._paths.append(path)
+            shown.append(name)
             self.table.add_column(no_wrap=True, justify="right")
-        left = len(paths) - len(self._paths)
-        heads = ["trial", "", *([""] if self._with_bar else []), "frames", "return"]
-        heads += [names[path] for path in self._paths]
-        if left:
+        if left := len(names) - len(self._paths):
             self.table.add_column(no_wrap=True)
-            heads.append(f"+{left}")
-        self.table.add_row(*(Text(head, "dim") for head in heads))
+            shown.append(f"+{left}")
+        self.table.add_row(*(Text(head, "dim") for head in shown))
 
     def add(self, state: TrialState, frame: int) -> None:
         """Adds a row: a trial at `frame` of its budget."""
@@ -209,16 +187,10 @@ class TrialsTable:
         )
 
 
-def searched_paths(spec: Spec) -> list[str]:
-    """The dotted paths of the searched keys."""
-    return [each.path for each in dimensions(spec.search or {})]
+def searched_names(spec: Spec) -> dict[str, str]:
+    """The short names of the searched keys, by their dotted paths."""
+    return short_names([each.path for each in dimensions(spec.search or {})])
 
 
-def best_of(search_state: SearchState) -> TrialState | None:
-    """The best of the ended trials; None if none has a score."""
-    over = (
-        state
-        for state in best_first(search_state)
-        if state.status.is_over and state.score is not None
-    )
-    return next(over, None)
+def _turn(state: TrialState) -> Turn:
+    return Turn(state.status, state.restarts, state.copies)

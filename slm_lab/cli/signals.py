@@ -29,11 +29,9 @@ def sigterm_as_ctrl_c() -> Iterator[None]:
 
 @contextmanager
 def ended_in_time(seconds: float = CLEAR_UP_SECONDS) -> Iterator[None]:
-    """Ends the process, with exit code 130, if it still runs `seconds` after a signal.
-
-    Python handles signals only between its own instructions, but a step or the closing of an
-    environment in C may take minutes.
-    """
+    """Ends the process, with exit code 130, if it still runs `seconds` after a signal: Python
+    handles signals only between its own instructions, but C code of an environment may take
+    minutes."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     over = threading.Event()

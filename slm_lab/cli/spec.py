@@ -3,8 +3,7 @@
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from typing_extensions import override
@@ -12,12 +11,7 @@ from typing_extensions import override
 from slm_lab.cli.exit_codes import BAD_INPUT, report_errors
 from slm_lab.cli.options import AsJson, Imports, Sets, SpecName, Trust
 from slm_lab.cli.screen import console, print_line
-from slm_lab.core.plugins import (
-    import_plugins,
-    is_covered,
-    look_in_working_directory,
-    module_in,
-)
+from slm_lab.core.plugins import import_plugins, is_covered, look_in_working_directory, module_in
 from slm_lab.core.process import stop_signals_blocked
 
 if TYPE_CHECKING:
@@ -65,7 +59,7 @@ def check(
                 found = [_result(each, None if trust else imports or []) for each in checked]
             results += found
             for each in found if not as_json else ():
-                _print_line(str(each))
+                print_line(console(), str(each))
         if as_json:
             _print_json([each.to_json() for each in results])
     if any(each.problems for each in results):
@@ -106,7 +100,8 @@ def list_specs() -> None:
         from slm_lab.spec.read import read_file, shipped_files, shipped_name
 
         for path in shipped_files():
-            _print_line(f"{shipped_name(path)}: {', '.join(spec_names(read_file(path)))}")
+            names = ", ".join(spec_names(read_file(path)))
+            print_line(console(), f"{shipped_name(path)}: {names}")
 
 
 def _import(modules: Sequence[str] | None) -> None:
@@ -114,8 +109,7 @@ def _import(modules: Sequence[str] | None) -> None:
         import_plugins(modules or [])
 
 
-@dataclass(frozen=True)
-class _Result:
+class _Result(NamedTuple):
     """The result for a spec, or for a file that cannot be read."""
 
     where: str
@@ -162,10 +156,7 @@ def _result(checked: "Checked", imports: Sequence[str] | None) -> _Result:
 
 
 def _second_pass(checked: "Checked") -> Sequence["Problem"]:
-    """The problems that need the environment: of the `env` block, then of the agent.
-
-    The agent is checked only if the environment's spaces are cheap to get.
-    """
+    """The problems that need the environment: of `env`, then of the agent if spaces are cheap."""
     if checked.env is None:
         return []
     from slm_lab.env.check import check_env
@@ -187,7 +178,3 @@ def _print_json(data: object) -> None:
     from rich.syntax import Syntax
 
     console().print(Syntax(text, "json", background_color="default", word_wrap=True))
-
-
-def _print_line(text: str) -> None:
-    print_line(console(), text)

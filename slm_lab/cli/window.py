@@ -26,19 +26,14 @@ OWN_WINDOWS = frozenset({"mujoco", "glfw", "pybullet", "pyglet"})
 forever."""
 
 GLFW_ENDS_HERE = r"\(655(37|42|43|50)\)"
-"""GLFW's warnings of errors after which it would end the process.
-
-They mean: no library, no OpenGL, no such version, no platform.
-"""
+"""GLFW's warnings before it ends the process: no library, OpenGL, such version or platform."""
 
 
 @contextmanager
 def window_of(spec: EnvSpec) -> Iterator[None]:
-    """A context in which to make and reset the environment with the render mode "human".
-
-    Raises UsageError if its window cannot open. It converts all exceptions, because every simulator
-    has its own. Inside, Ctrl-C and SIGTERM end the process at once.
-    """
+    """A context in which to make and reset the environment with the render mode "human". Raises
+    UsageError if its window cannot open, for any exception of the simulator. Inside, Ctrl-C and
+    SIGTERM end the process at once."""
     chosen = os.environ.get("SDL_VIDEODRIVER")
     with drawn(spec.name):
         reason = _why_hopeless(spec, chosen)
@@ -55,10 +50,8 @@ def window_of(spec: EnvSpec) -> Iterator[None]:
 
 
 def _why_hopeless(spec: EnvSpec, chosen: str | None) -> str | None:
-    """Why the window cannot open, found without the simulator; None if it may open.
-
-    Without a display it never can, unless the user has `chosen` a video driver of SDL.
-    """
+    """Why the window cannot open, found without the simulator; None if it may open. Without a
+    display it never can, unless the user has `chosen` a video driver of SDL."""
     no_display = why_no_display()
     if no_display is not None and chosen is None:
         return no_display

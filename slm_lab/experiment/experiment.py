@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import final
 
+from slm_lab.analysis.search.trial_state import Status, TrialState
 from slm_lab.core.errors import LabError, SpecError
 from slm_lab.core.files import write_json
 from slm_lab.experiment.baseline import CHANCE_FILE
@@ -22,10 +23,8 @@ from slm_lab.experiment.search.event_log import (
     Reported,
     Retried,
     SearchState,
-    Status,
-    TrialState,
 )
-from slm_lab.experiment.search.outcomes import best_first, metrics_at
+from slm_lab.experiment.search.outcomes import metrics_at
 from slm_lab.experiment.search.reports import RowWatch
 from slm_lab.experiment.search.resources import Request, needs_of
 from slm_lab.experiment.search.scheduler import Action, Decision, Scheduler
@@ -379,7 +378,7 @@ class Experiment:
         """Deletes the checkpoints of all ended trials but the best `keep`."""
         if self._keep is None:
             return
-        over = [state for state in best_first(self.search_state) if state.status.is_over]
+        over = [state for state in self.search_state.ranked if state.status.is_over]
         for state in over[self._keep :]:
             delete_models(self.run_dir, state.trial)
 

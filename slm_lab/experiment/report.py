@@ -9,7 +9,7 @@ from typing import Literal, final
 from slm_lab.analysis.metrics import TrialMetrics, session_metrics, trial_metrics
 from slm_lab.analysis.throughput import Throughput, throughput
 from slm_lab.analysis.trial.session_graph import draw_session_graphs
-from slm_lab.analysis.trial.trial_graph import draw_trial_eval_graph, draw_trial_graphs
+from slm_lab.analysis.trial.trial_graph import draw_trial_graphs
 from slm_lab.core.files import write_json
 from slm_lab.metrics.reader import NO_ROWS, Rows, read_existing
 from slm_lab.metrics.tensorboard import TensorBoardExporter
@@ -64,7 +64,7 @@ class Reporter:
         try:
             with ExitStack() as closed_at_the_end:
                 for exporter in self._exporters:
-                    closed_at_the_end.enter_context(exporter)
+                    closed_at_the_end.callback(exporter.close)
                 for session, each in whole.items():
                     self._write_session_metrics(
                         session, each, evaluations.get(session), random_return
@@ -102,27 +102,26 @@ class Reporter:
         folder, prefix = self._folder, self._run_dir.trial_prefix(self._trial)
         root = self._run_dir.root
         every = [rows.get(session, NO_ROWS) for session in self._paths]
-        run_of = self._spec.meta.runs_of(self._paths)
-        graphs = draw_trial_graphs(
-            folder, every, prefix, self._title, which=which, run_of=run_of, run_dir=root
+        played = [evaluations.get(session, NO_ROWS) for session in self._paths]
+        run_of, of = self._spec.meta.runs_of(self._paths), (prefix, self._title)
+        return draw_trial_graphs(
+            folder, every, played, *of, which=which, run_of=run_of, run_dir=root
         )
-        every = [evaluations.get(session, NO_ROWS) for session in self._paths]
-        return graphs + draw_trial_eval_graph(folder, every, prefix, self._title, run_of, root)
 
     def _write_session_metrics(
         self, session: int, rows: Rows, evaluations: Rows | None, random_return: float | None
     ) -> None:
         paths = self._paths[session]
-        write_json(paths.metrics, session_metrics(rows, random_return).to_json())
+        write_json(paths.metrics, session_metrics(rows, random_return)._asdict())
         if evaluations is not None:
-            write_json(paths.eval_metrics, session_metrics(evaluations, random_return).to_json())
+            write_json(paths.eval_metrics, session_metrics(evaluations, random_return)._asdict())
 
     def _write_trial_metrics(
         self, sessions: Sequence[SessionResult], metrics: TrialMetrics, speed: Throughput
     ) -> None:
         summary = {
-            **metrics.to_json(),
-            "throughput": speed.to_json(),
+            **metrics._asdict(),
+            "throughput": speed._asdict(),
             "max_session": self._spec.meta.max_session,
             "max_run": self._spec.meta.max_run,
             "sessions": [vars(session) for session in sessions],

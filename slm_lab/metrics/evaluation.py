@@ -95,10 +95,9 @@ class EvaluationTracker:
     def load_state_dict(self, state: StateDict) -> None:
         """Restores `state`. Raises CheckpointError if the columns differ."""
         if tuple(state["columns"]) != self.columns:
-            raise CheckpointError(
-                f"the checkpoint's evaluation rows have the columns {', '.join(state['columns'])}, "
-                f"this version's {', '.join(self.columns)}"
-            )
+            saved, own = ", ".join(state["columns"]), ", ".join(self.columns)
+            message = f"rows have the columns {saved}, this version's {own}"
+            raise CheckpointError(f"the checkpoint's evaluation {message}")
         self.best_return = state["best_return"]
         self._recent.load_state_dict(state["recent"])
         self._row_returns = deque(state["row_returns"], maxlen=MA_WINDOW)

@@ -139,10 +139,8 @@ class RowFollower:
         self._last_line = b""
 
     def new_rows(self) -> list[dict[str, float | None]]:
-        """The complete rows since the last call, by column; None is an empty cell.
-
-        Raises ValueError for a damaged row.
-        """
+        """The complete rows since the last call, by column; None is an empty cell. Raises
+        ValueError for a damaged row."""
         lines = self._new_lines() if self.path.exists() else []
         if lines and not self._columns:
             self._columns = column_names(lines.pop(0))

@@ -21,27 +21,12 @@ _BASE = (
         "of one independent Session",
     ),
     Column("wall_t", "s", "training time; a resumed run continues it"),
-    Column(
-        "cpu_t",
-        "s",
-        "CPU time of the Session's process in that time, all threads; without environments in "
-        "worker processes",
-    ),
+    Column("cpu_t", "s", "CPU time of the Session's process; without that of environment workers"),
     Column("epi", "episodes", "episodes finished"),
     Column("opt_step", "steps", "optimizer steps taken"),
     Column("fps", "frames/s", "frames since the last row over seconds since the last row"),
-    Column(
-        "total_reward",
-        "reward",
-        "R: mean over environments of the last finished episode's raw return (only environments "
-        "that have finished one)",
-    ),
-    Column(
-        "total_reward_ma",
-        "reward",
-        "SLM Lab's moving average: mean of the last 100 non-empty total_reward, or of all if there "
-        "are fewer",
-    ),
+    Column("total_reward", "reward", "R: mean over environments of the last episode's raw return"),
+    Column("total_reward_ma", "reward", "mean of the last 100 non-empty total_reward"),
     Column("mean_return", "reward", "mean raw return of the episodes since the last row"),
     Column(
         "recent_return",
@@ -82,31 +67,17 @@ _EXTRA = (
     Column("sil_value_loss", "1", "self-imitation: the critic's term, before its coefficient"),
     Column("sil_share", "1", "share of past steps whose return was better than the critic expects"),
     Column("alpha", "1", "entropy temperature α"),
-    Column(
-        "staleness_p50",
-        "updates",
-        "median of other workers' updates while a gradient is computed",
-    ),
+    Column("staleness_p50", "updates", "median of others' updates while a gradient is computed"),
     Column("staleness_p95", "updates", "95th percentile of the same"),
     Column("updates_per_s", "steps/s", "optimizer steps over seconds since the last row"),
-    Column(
-        "sync_share",
-        "1",
-        "share of the time since the last row spent on exchange with other ranks and waiting for "
-        "them",
-    ),
+    Column("sync_share", "1", "share of the time spent on exchange with other ranks, and waiting"),
     Column(
         "eps",
         "slices/s",
         "environments whose steps one training iteration learns from, over the median of the "
         "seconds between the ends of two iterations",
     ),
-    Column(
-        "policy_lag",
-        "updates",
-        "training events between the acting policy and the learner's policy when its steps "
-        "arrived, mean",
-    ),
+    Column("policy_lag", "updates", "training events from acting to the arrival of steps, mean"),
     Column("policy_lag_max", "updates", "the same, maximum since the last row"),
     Column("actor_wait_share", "1", "share of their time in which actors waited for a free slot"),
     Column(
@@ -120,6 +91,9 @@ _EXTRA = (
 COLUMNS: dict[str, Column] = {column.name: column for column in (*_BASE, *_EXTRA)}
 """Every column this package documents, by name. `docs/metrics.md` shows this table."""
 
+LEARNED = ("loss", "lr", "entropy", "explore_var", "grad_norm")
+"""The base columns that learners report."""
+
 BASE_COLUMNS: tuple[str, ...] = tuple(column.name for column in _BASE)
 """The columns of every session CSV, in this order; extra columns follow."""
 
@@ -127,20 +101,10 @@ EXTRA_COLUMNS: tuple[str, ...] = tuple(column.name for column in _EXTRA)
 """Columns that an algorithm, a mode or a Session may add."""
 
 EVAL_COLUMNS: tuple[str, ...] = (
-    "frame",
-    "total_frame",
-    "wall_t",
-    "epi",
-    "opt_step",
-    "total_reward",
-    "total_reward_ma",
-    "final_return",
-    "final_return_episodes",
-    "return_std",
-    "return_min",
-    "return_max",
+    "frame", "total_frame", "wall_t", "epi", "opt_step", "total_reward", "total_reward_ma",
+    "final_return", "final_return_episodes", "return_std", "return_min", "return_max",
     "episode_length",
-)
+)  # fmt: skip
 """The columns of a CSV of evaluations: the training's clocks, and the results."""
 
 INFO_PREFIX = "info_"
@@ -163,10 +127,6 @@ class Row:
 
     def __getitem__(self, column: str) -> Cell:
         return self.cells[self.columns.index(column)]
-
-    def to_dict(self) -> dict[str, Cell]:
-        """The cells by column name, in order."""
-        return dict(zip(self.columns, self.cells, strict=True))
 
     def to_csv(self) -> str:
         """The line without its line end. Reading it restores floats bitwise."""

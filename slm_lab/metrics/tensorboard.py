@@ -1,12 +1,8 @@
-"""Exports a session CSV to TensorBoard as scalar events.
-
-The training process only appends rows. This exporter runs in another process, reads new whole lines
-and needs only the `tensorboard` package.
-"""
+"""Exports a session CSV to TensorBoard, in another process than the one that trains."""
 
 import time
 from pathlib import Path
-from typing import Any, Self, final
+from typing import Any, final
 
 from slm_lab.metrics.reader import RowFollower
 
@@ -17,12 +13,9 @@ _NO_SCALARS = ("frame", "wall_t")  # the step and the time of every event
 class TensorBoardExporter:
     """Copies one session CSV into event files in `log_dir`, incrementally.
 
-    An event's step is the row's `frame`. Its time is `started_at` (seconds since the epoch) plus
-    the row's `wall_t`. By default the last existing row gets the present time.
-
-    If the CSV was cut back (a resumed run), or `log_dir` has events of an earlier exporter, all
-    rows are written to a new event file. It begins with a purge of earlier events, so no point is
-    shown twice.
+    An event's step is the row's `frame`, its time `started_at` (seconds since the epoch; by default
+    the last row is now) plus `wall_t`. If the CSV was cut back (a resumed run), or `log_dir` has
+    events of an earlier exporter, a new event file gets all rows, after a purge of earlier events.
     """
 
     def __init__(
@@ -36,10 +29,8 @@ class TensorBoardExporter:
 
     def update(self) -> int:
         """Exports the whole lines since the last call; returns the number of rows."""
-        rows = [
-            {name: cell for name, cell in row.items() if cell is not None}
-            for row in self._rows.new_rows()
-        ]
+        new = self._rows.new_rows()
+        rows = [{name: cell for name, cell in row.items() if cell is not None} for row in new]
         if self._rows.cuts > self._cuts:
             self._cuts = self._rows.cuts
             self.close()
@@ -60,12 +51,6 @@ class TensorBoardExporter:
         if self._events is not None:
             self._events.close()
             self._events = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 @final
@@ -92,9 +77,8 @@ class _EventFile:
             self._write(wall_time=now, step=0, session_log=start)
 
     def add(self, step: int, wall_time: float, scalars: dict[str, float]) -> None:
-        values = [
-            self._summary.Value(tag=name, simple_value=value) for name, value in scalars.items()
-        ]
+        one = self._summary.Value
+        values = [one(tag=name, simple_value=value) for name, value in scalars.items()]
         self._write(wall_time=wall_time, step=step, summary=self._summary(value=values))
 
     def flush(self) -> None:

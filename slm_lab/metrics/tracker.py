@@ -44,9 +44,8 @@ class Tracker:
         info_keys: Sequence[str] = (),
     ) -> None:
         if num_envs < 1 or log_frequency < 1:
-            raise LabError(
-                f"num_envs = {num_envs} and log_frequency = {log_frequency} must be >= 1"
-            )
+            given = f"num_envs = {num_envs} and log_frequency = {log_frequency}"
+            raise LabError(f"{given} must be >= 1")
         of_info = info_columns(info_keys)
         self.columns = resolve_columns((*extra_columns, *of_info))
         self._info_columns = tuple(column.name for column in of_info)
@@ -62,18 +61,16 @@ class Tracker:
         self._log_frequency = log_frequency
         self._next_due = log_frequency
         self.last_wall_t = 0.0
-        self._episodes = 0
+        self.episodes = 0
+        """Episodes finished so far."""
         self._has_episode = np.zeros(num_envs, dtype=np.bool_)
         self._episode_return = np.zeros(num_envs, dtype=np.float64)
         self._episode_length = np.zeros(num_envs, dtype=np.int64)
         self._recent = RecentEpisodes(max_frame, workers)
         self._returns_since_row: list[float] = []
         self._row_returns: deque[float] = deque(maxlen=MA_WINDOW)
-        self._reported = tuple(
-            name
-            for name in (*_REPORTED_BASE, *self.columns[len(BASE_COLUMNS) :])
-            if name != _EPISODE_LENGTH
-        )
+        known = (*_REPORTED_BASE, *self.columns[len(BASE_COLUMNS) :])
+        self._reported = tuple(name for name in known if name != _EPISODE_LENGTH)
         self._sums = dict.fromkeys(self._reported, 0.0)
         self._counts = dict.fromkeys(self._reported, 0)
 
@@ -93,7 +90,7 @@ class Tracker:
                 f"environments {np.asarray(env_index).tolist()} finished episodes with returns "
                 f"{np.asarray(episode_return).tolist()}: a return must be finite"
             )
-        self._episodes += len(env_index)
+        self.episodes += len(env_index)
         self._recent.add(total_frame, episode_return)
         self._returns_since_row.extend(episode_return.tolist())
         self._has_episode[env_index] = True
@@ -117,11 +114,6 @@ class Tracker:
             sums[name] += float(value)
             counts[name] += 1
 
-    @property
-    def episodes(self) -> int:
-        """Episodes finished so far."""
-        return self._episodes
-
     def due(self, frame: int) -> bool:
         """Whether `frame` has reached a multiple of log_frequency since the last row."""
         return frame >= self._next_due
@@ -141,18 +133,19 @@ class Tracker:
         recent_return, final = self._recent.recent(total_frame), self._recent.final(total_frame)
         seconds = wall_t - self.last_wall_t
         self._report_missing_info()
+        returns, self._returns_since_row = self._returns_since_row, []
         cells: dict[str, Cell] = dict.fromkeys(self.columns)
         cells |= {
             "frame": int(frame),
             "total_frame": int(total_frame),
             "wall_t": float(wall_t),
             "cpu_t": float(cpu_t),
-            "epi": self._episodes,
+            "epi": self.episodes,
             "opt_step": int(opt_step),
             "fps": float(frame - self.last_frame) / seconds if seconds > 0 else None,
             "total_reward": total_reward,
             "total_reward_ma": self._moving_average(total_reward),
-            "mean_return": self._mean_since_row(),
+            "mean_return": math.fsum(returns) / len(returns) if returns else None,
             "recent_return": recent_return,
             "final_return": final.value,
             "final_return_episodes": final.episodes,
@@ -169,9 +162,9 @@ class Tracker:
         self.improved = recent_return is not None and (best is None or recent_return > best)
         if self.improved:
             self.best_return = recent_return
-        self._close(Row(self.columns, tuple(cells.values())), int(frame), float(wall_t))
-        assert self.last_row is not None
-        return self.last_row
+        row = Row(self.columns, tuple(cells.values()))
+        self._close(row, int(frame), float(wall_t))
+        return row
 
     def state_dict(self) -> StateDict:
         """The state that later rows depend on: numbers, strings, lists and numpy arrays."""
@@ -182,7 +175,7 @@ class Tracker:
             "last_wall_t": self.last_wall_t,
             "best_return": self.best_return,
             "improved": self.improved,
-            "episodes": self._episodes,
+            "episodes": self.episodes,
             "has_episode": self._has_episode.copy(),
             "episode_return": self._episode_return.copy(),
             "episode_length": self._episode_length.copy(),
@@ -194,17 +187,14 @@ class Tracker:
         }
 
     def resume_after_rows(self, rows: Rows) -> None:
-        """Continues after `rows` of another process, whose state is lost.
-
-        The best return stays that of the last checkpoint, which also has the best agent. Single
-        episodes are lost with the process. Each episode of a row counts with the row's mean return
-        and frame.
-        """
+        """Continues after `rows` of another process, whose state is lost. The best return stays
+        that of the last checkpoint, which also has the best agent. Single episodes are lost with
+        the process: each episode of a row counts with the row's mean return and frame."""
         if not len(rows):
             return
         last = {name: float(rows[name][-1]) for name in ("frame", "wall_t", "epi")}
         self.last_frame, self.last_wall_t = int(last["frame"]), last["wall_t"]
-        self._episodes = int(last["epi"])
+        self.episodes = int(last["epi"])
         self._next_due = next_multiple(self.last_frame, self._log_frequency)
         self._returns_since_row = []
         returns = rows["total_reward"]
@@ -220,18 +210,16 @@ class Tracker:
         """Restores `state`; `log_frequency` may differ from the saved run's. Raises CheckpointError
         if the columns or the number of environments differ."""
         if tuple(state["columns"]) != self.columns:
+            saved, own = ", ".join(state["columns"]), ", ".join(self.columns)
             raise CheckpointError(
-                f"the checkpoint's rows have the columns {', '.join(state['columns'])}, "
-                f"this run's {', '.join(self.columns)}"
+                f"the checkpoint's rows have the columns {saved}, this run's {own}"
             )
-        if len(state["has_episode"]) != len(self._has_episode):
-            raise CheckpointError(
-                f"the checkpoint has {len(state['has_episode'])} environments, "
-                f"this run {len(self._has_episode)}"
-            )
+        known, here = len(state["has_episode"]), len(self._has_episode)
+        if known != here:
+            raise CheckpointError(f"the checkpoint has {known} environments, this run {here}")
         self.best_return = state["best_return"]
         self.improved = state["improved"]
-        self._episodes = state["episodes"]
+        self.episodes = state["episodes"]
         self._has_episode[:] = state["has_episode"]
         self._episode_return[:] = state["episode_return"]
         self._episode_length[:] = state["episode_length"]
@@ -258,10 +246,6 @@ class Tracker:
                 if not known:
                     print(message, file=sys.stderr)
 
-    def _mean_since_row(self) -> float | None:
-        returns, self._returns_since_row = self._returns_since_row, []
-        return math.fsum(returns) / len(returns) if returns else None
-
     def _close(self, row: Row | None, frame: int, wall_t: float) -> None:
         self.last_row, self.last_frame, self.last_wall_t = row, frame, wall_t
         self._next_due = next_multiple(frame, self._log_frequency)
@@ -273,9 +257,8 @@ class Tracker:
     def _moving_average(self, total_reward: float | None) -> float | None:
         if total_reward is not None:
             self._row_returns.append(total_reward)
-        if not self._row_returns:
-            return None
-        return math.fsum(self._row_returns) / len(self._row_returns)
+        rows = self._row_returns
+        return math.fsum(rows) / len(rows) if rows else None
 
 
 def next_multiple(frame: int, frequency: int) -> int:

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self, final
+from typing import final
 
 from slm_lab.core.errors import UnusableCheckpointError
 from slm_lab.core.files import open_own
@@ -33,10 +33,8 @@ class Extent:
         with open(path, "rb") as file:
             content = file.read(self.size)
         if len(content) < self.size:
-            return (
-                f"{path} has {len(content)} bytes, fewer than the {self.size} it had at the "
-                "checkpoint: rows were lost or edited"
-            )
+            lengths = f"{len(content)} bytes, fewer than the {self.size} it had at the checkpoint"
+            return f"{path} has {lengths}: rows were lost or edited"
         if Extent.of(content) != self:
             return f"{path} is damaged: rows do not match the checksum of the checkpoint"
         return None
@@ -57,9 +55,10 @@ class RowWriter:
         self._sum = hashlib.sha256()
         """The checksum of the whole file."""
         header = ",".join(self.columns).encode() + b"\n"
-        if self.path.exists() and self.path.stat().st_size:
-            _check_continuable(self.path, header)
-            self._sum.update(self.path.read_bytes())
+        content = self.path.read_bytes() if self.path.exists() else b""
+        if content:
+            _check_continuable(self.path, content, header)
+            self._sum.update(content)
             header = b""
         # Unbuffered: a kill loses nothing, and a full disk cannot fail again when the file closes.
         descriptor = open_own(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -85,12 +84,6 @@ class RowWriter:
     def close(self) -> None:
         """Closes the file; may be called twice."""
         self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _write(self, line: bytes) -> None:
         rest = line
@@ -174,17 +167,11 @@ def _extent_at(path: Path, frame: int) -> Extent:
     return Extent.of(header + b"".join(kept) if header.endswith(b"\n") else b"")
 
 
-def _check_continuable(path: Path, header: bytes) -> None:
-    with open(path, "rb") as file:
-        found = file.readline()
-        file.seek(-1, os.SEEK_END)
-        last = file.read(1)
-    if found != header:
-        raise UnusableCheckpointError(
-            f"{path} has the columns {found.decode(errors='replace').strip()}, "
-            f"but this run writes {header.decode().strip()}"
-        )
-    if last != b"\n":
-        raise UnusableCheckpointError(
-            f"{path} ends in half a row; cut it back to a checkpoint first"
-        )
+def _check_continuable(path: Path, content: bytes, header: bytes) -> None:
+    if not content.startswith(header):
+        found = content.split(b"\n")[0].decode(errors="replace").strip()
+        message = f"has the columns {found}, but this run writes {header.decode().strip()}"
+        raise UnusableCheckpointError(f"{path} {message}")
+    if not content.endswith(b"\n"):
+        message = "ends in half a row; cut it back to a checkpoint first"
+        raise UnusableCheckpointError(f"{path} {message}")

@@ -1,6 +1,7 @@
 """The numbers of infos in the rows of whole trainings, in every mode."""
 
 import logging
+from contextlib import closing
 
 import numpy as np
 import pandas as pd
@@ -161,7 +162,7 @@ def test_graphs_and_tensorboard_have_the_columns(tmp_path):
     assert [label for label in labels if label.startswith("info")] == [
         "info episode.extras.length", "info is success", "info at three",
     ]  # fmt: skip
-    with TensorBoardExporter(session.paths.rows, tmp_path / "events") as exporter:
+    with closing(TensorBoardExporter(session.paths.rows, tmp_path / "events")) as exporter:
         exporter.update()
     events = EventAccumulator(str(tmp_path / "events"), size_guidance={"scalars": 0})
     events.Reload()

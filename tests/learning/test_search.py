@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from slm_lab.analysis.search.trial_state import Status
 from slm_lab.experiment.search.confirm import Confirmation
-from slm_lab.experiment.search.event_log import Status
-from slm_lab.experiment.search.outcomes import best_first
 from slm_lab.experiment.search.prepare import Prepared
 from slm_lab.experiment.source import RunSource
 
@@ -22,7 +21,7 @@ def test_from_a_bad_start_a_search_with_asha_finds_a_spec_that_solves_cartpole(t
     search, asked = prepared.search, prepared.spec.meta.confirm
     assert asked is not None
     search.run(lambda: None)
-    best = best_first(search.search_state)[0]
+    best = search.search_state.ranked[0]
     assert best.status is Status.FINISHED
     assert best.score is not None
     assert best.score >= SOLVED

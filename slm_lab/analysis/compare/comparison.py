@@ -1,13 +1,8 @@
-"""What a comparison of ways of parallel training measures: curves, speeds, frames to a return.
-
-The clock of every training is the frames of all its workers together. Frames per process and times
-are functions of it.
-"""
+"""What a comparison measures, over the frames of all workers: curves, speeds, times to a return."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import final
+from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,9 +20,7 @@ CROWDED = "†"
 _NONE = np.empty(0)
 
 
-@final
-@dataclass(frozen=True)
-class Variant:
+class Variant(NamedTuple):
     """One way of training: the word in `meta.distributed`, and how many workers."""
 
     mode: str
@@ -45,9 +38,7 @@ class Variant:
         return f"{self.mode} × {self.workers}{f' {CROWDED}' if self.crowded else ''}"
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class Training:
+class Training(NamedTuple):
     """One training, over the total frames of all its workers; every array is (P,).
 
     `total_frame` rises; `episode_return` is the mean over the episodes of the last `window` total
@@ -83,8 +74,8 @@ class Training:
 
     def clock(self, column: str) -> FloatArray:
         """(P,): the clock of this column at each of `total_frame`."""
-        clocks = {"frame": self.frame, "wall_t": self.wall_t, "cpu_t": self.cpu_t}
-        return {**clocks, "total_frame": self.total_frame}[column]
+        clock: FloatArray = self._asdict()[column]
+        return clock
 
     def reached(self, threshold: float) -> int | None:
         """Where `episode_return` first reaches `threshold`, from the first whole window on."""
@@ -93,20 +84,15 @@ class Training:
 
 
 def window_of(max_frame: int, log_frequency: int, most_workers: int) -> float:
-    """Total frames over which the returns of all variants are averaged.
-
-    Workers that each write a row every `log_frequency` frames write them in bunches, so it holds
-    one bunch at least.
-    """
+    """Total frames over which the returns of all variants are averaged. Workers that each write a
+    row every `log_frequency` frames write them in bunches, so it holds one bunch at least."""
     bunch = float(log_frequency * most_workers)
     return min(max(WINDOW_SHARE * max_frame, bunch), float(max_frame))
 
 
 def training_of(rows: Sequence[Rows], window: float, actors: int = 1) -> Training:
-    """The training whose workers wrote `rows`; those without rows are left out.
-
-    `actors` processes played the frames that one worker's rows count.
-    """
+    """The training whose workers wrote `rows`; those without rows are left out. `actors` processes
+    played the frames that one worker's rows count."""
     rows = [each for each in rows if len(each)]
     if not rows:
         return Training(_NONE, _NONE, _NONE, _NONE, _NONE, window, 0.0, 0.0, None)
@@ -134,10 +120,8 @@ def _returns(rows: Rows) -> tuple[FloatArray, FloatArray, FloatArray]:
 
 
 def _clock(rows: Sequence[Rows], column: str, grid: FloatArray) -> FloatArray:
-    """(W, G): each worker's clock at so many frames of all.
-
-    It starts at 0 and stops when a worker has ended.
-    """
+    """(W, G): each worker's clock at so many frames of all. It starts at 0 and stops when a worker
+    has ended."""
     clocks = np.full((len(rows), len(grid)), np.nan)
     for clock, each in zip(clocks, rows, strict=True):
         if column in each.columns and each.has_values(column):
@@ -146,19 +130,15 @@ def _clock(rows: Sequence[Rows], column: str, grid: FloatArray) -> FloatArray:
     return clocks
 
 
-@final
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """The trainings of a variant by seed, and why others failed."""
 
     variant: Variant
     trainings: Mapping[int, Training]
-    failures: Mapping[int, str] = field(default_factory=dict)
+    failures: Mapping[int, str] = MappingProxyType({})
 
 
-@final
-@dataclass(frozen=True)
-class Summary:
+class Summary(NamedTuple):
     """A variant in numbers: medians over its seeds. None where there is nothing to measure."""
 
     variant: Variant
@@ -186,9 +166,7 @@ class Summary:
         return None if self.speed_up is None else self.speed_up / self.variant.workers
 
 
-@final
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(NamedTuple):
     """All that a comparison knows; the first outcome is the baseline's."""
 
     title: str
@@ -203,7 +181,7 @@ class Comparison:
     window: float
     notes: tuple[str, ...] = ()
 
-    @cached_property
+    @property
     def summaries(self) -> list[Summary]:
         """One for each outcome, in order."""
         baseline = self.outcomes[0].trainings
@@ -220,7 +198,14 @@ def _summary(
 ) -> Summary:
     trainings = list(outcome.trainings.values())
     speeds = [speed for each in trainings if (speed := each.frames_per_s) is not None]
-    gains = _speed_ups(outcome.trainings, baseline)
+    # A disturbance of the machine affects both trainings with one seed: they ran in succession.
+    gains = [
+        speed / alone
+        for seed, each in outcome.trainings.items()
+        if (speed := each.frames_per_s) is not None
+        and seed in baseline
+        and (alone := baseline[seed].frames_per_s) is not None
+    ]
     cores = [used for each in trainings if (used := each.cores_used) is not None]
     returns = [final for each in trainings if (final := each.final_return) is not None]
     late = _to_threshold(trainings, threshold) if threshold is not None else {}
@@ -238,17 +223,6 @@ def _summary(
         int(np.isfinite(late.get("total_frame", [])).sum()),
         *(_of(late.get(clock, []), np.median) for clock in ("total_frame", "wall_t", "cpu_t")),
     )
-
-
-def _speed_ups(trainings: Mapping[int, Training], baseline: Mapping[int, Training]) -> list[float]:
-    """One per seed under which both have trained: what disturbs the machine for a while disturbs
-    both, because they ran one after the other."""
-    found = []
-    for seed, training in trainings.items():
-        alone = baseline[seed].frames_per_s if seed in baseline else None
-        if alone is not None and training.frames_per_s is not None:
-            found.append(training.frames_per_s / alone)
-    return found
 
 
 def _to_threshold(trainings: Sequence[Training], threshold: float) -> dict[str, list[float]]:

@@ -1,7 +1,6 @@
 """The figures of a comparison: what is drawn, in which colours, with which words."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,22 +14,8 @@ from slm_lab.analysis.compare.comparison import (
     line_over,
 )
 from slm_lab.analysis.compare.table import summary_csv, text_table, trainings_csv
-from slm_lab.analysis.figure.axis import Axis, frames, total_frames, wall_clock
-from slm_lab.analysis.figure.figure import (
-    Bar,
-    Box,
-    Curve,
-    Figure,
-    Keys,
-    Panel,
-    Scale,
-    Table,
-    Words,
-    around,
-    limits,
-    x_limits,
-    y_limits,
-)
+from slm_lab.analysis.figure import figure as fig
+from slm_lab.analysis.figure.axis import TOTAL_FRAMES, Axis, frames, wall_clock
 from slm_lab.analysis.figure.grid import common_grid, spread
 from slm_lab.analysis.figure.layout import SIDE, overview, single_bars
 from slm_lab.analysis.figure.look import INK, MUTED, tick_text, tinted
@@ -73,8 +58,9 @@ def draw_comparison(comparison: Comparison, folder: Path, prefix: str) -> list[P
     """
     stem = f"{prefix}_compare"
     paths = write_figure(dashboard(comparison), folder, stem)
-    for clock, figure in return_overviews(comparison).items():
-        paths += write_figure(figure, folder, f"{stem}_mean_returns_vs_{clock}")
+    for x in clocks(comparison):
+        figure = return_overview(comparison, x)
+        paths += write_figure(figure, folder, f"{stem}_mean_returns_vs_{x.file}")
     paths += write_figure(speed_up_figure(comparison), folder, f"{stem}_speed_up")
     tables = {
         folder / f"{stem}_df.csv": summary_csv(comparison),
@@ -85,84 +71,70 @@ def draw_comparison(comparison: Comparison, folder: Path, prefix: str) -> list[P
     return [*paths, *tables]
 
 
-def dashboard(comparison: Comparison) -> Figure:
+def dashboard(comparison: Comparison) -> fig.Figure:
     """Everything at one glance: returns over four clocks, speed-ups, and the table, which is the
     legend of the curves."""
     with_bands = len(comparison.outcomes) <= MOST_BANDS
     table, notes = text_table(comparison), _notes(comparison, with_bands)
-    axes = _axes(comparison)
+    axes = clocks(comparison)
     rows = -(-len(axes) // 2)
     below = _ROW * (len(table.rows) + 1) + _NOTE_ROW * len(notes) + 66
     whole = _TOP + rows * _CELL + below
-    parts: list[Panel | Table | Words] = []
+    parts: list[fig.Panel | fig.Table | fig.Words] = []
     for i, x in enumerate(axes):
         row, column = divmod(i, 2)
-        box = Box(
+        box = fig.Box(
             SIDE + column * _PLOTS_WIDTH / 2 + _NUMBERS,
             whole - _TOP - (row + 1) * _CELL + _FOOT,
             _PLOTS_WIDTH / 2 - _NUMBERS - _BETWEEN,
             _CELL - _HEADING - _FOOT,
         )
         found = _curves(comparison, comparison.outcomes, x, with_bands)
-        curves = tuple(replace(curve, label="") for curve in _with_threshold(comparison, found))
-        scales = Scale(x.label, x_limits(curves), 5), Scale(ends=y_limits(curves), most=5)
+        curves = tuple(curve._replace(label="") for curve in _with_threshold(comparison, found))
+        scales = (
+            fig.Scale(x.label, fig.x_limits(curves), 5),
+            fig.Scale(ends=fig.y_limits(curves), most=5),
+        )
         title = f"return against {x.label}"
-        parts.append(Panel(box, *scales, title, curves=curves, note="no values"))
+        parts.append(fig.Panel(box, *scales, title, curves=curves, note="no values"))
     left, foot = SIDE + _PLOTS_WIDTH + _NUMBERS, below + _FOOT
-    box = Box(left, foot, _WIDTH - SIDE - left, rows * _CELL - _HEADING - _FOOT - _LEGEND)
+    box = fig.Box(left, foot, _WIDTH - SIDE - left, rows * _CELL - _HEADING - _FOOT - _LEGEND)
     parts.append(_speed_ups(comparison, box))
     swatches = tuple(tinted(*_look(comparison, each.variant)) for each in comparison.outcomes)
     high = _ROW * (len(table.rows) + 1)
-    box = Box(SIDE, below - 14 - high, _WIDTH - 2 * SIDE, high)
-    parts.append(Table(box, table, swatches))
+    box = fig.Box(SIDE, below - 14 - high, _WIDTH - 2 * SIDE, high)
+    parts.append(fig.Table(box, table, swatches))
     for i, note in enumerate(reversed(notes)):
-        parts.append(Words(SIDE, 24 + _NOTE_ROW * i, note, 16))
+        parts.append(fig.Words(SIDE, 24 + _NOTE_ROW * i, note, 16))
     title = f"{comparison.title}: ways of parallel training"
-    inner = Box(SIDE, 10, _WIDTH - 2 * SIDE, whole - _TOP - 10)
-    return Figure(title, _budget_text(comparison), tuple(parts), _WIDTH, whole, inner, 17)
+    inner = fig.Box(SIDE, 10, _WIDTH - 2 * SIDE, whole - _TOP - 10)
+    return fig.Figure(title, _budget_text(comparison), tuple(parts), _WIDTH, whole, inner, 17)
 
 
-def return_overviews(comparison: Comparison) -> dict[str, Figure]:
-    """By the clock that returns are drawn over: a panel for each number of workers, with the
-    baseline in all of them."""
-    return {x.file: _return_overview(comparison, x) for x in _axes(comparison)}
-
-
-def speed_up_figure(comparison: Comparison) -> Figure:
+def speed_up_figure(comparison: Comparison) -> fig.Figure:
     """How many times as fast as one process, beside the ideal: the number of workers."""
     title = f"{comparison.title}: speed-up over one process"
-    panel = _speed_ups(comparison, Box(0, 0, 0, 0))
-    panel = replace(panel, y=replace(panel.y, label="total frames/s, one process = 1"))
+    panel = _speed_ups(comparison, fig.Box(0, 0, 0, 0))
+    panel = panel._replace(y=panel.y._replace(label="total frames/s, one process = 1"))
     return single_bars(title, _budget_text(comparison), panel)
 
 
-def _speed_ups(comparison: Comparison, box: Box) -> Panel:
-    bars: list[Bar] = []
+def _speed_ups(comparison: Comparison, box: fig.Box) -> fig.Panel:
+    bars: list[fig.Bar] = []
     for outcome, summary in zip(comparison.outcomes, comparison.summaries, strict=True):
         variant, gain = outcome.variant, summary.speed_up
         if variant.mode == BASELINE:
             continue
-        before = bars[-1] if bars else None
         place = 0.0
-        if before is not None:
-            place = before.place + 1.0 + _GAP * (before.group != variant.mode)
+        if bars:
+            place = bars[-1].place + 1.0 + _GAP * (bars[-1].group != variant.mode)
         missing = "failed" if summary.failed else "–"
         text = missing if gain is None else f"{gain:.2f}"
-        bars.append(
-            Bar(
-                place,
-                f"{variant.workers}{f' {CROWDED}' if variant.crowded else ''}",
-                gain,
-                summary.speed_up_low or 0.0,
-                summary.speed_up_high or 0.0,
-                float(variant.workers),
-                text,
-                *_look(comparison, variant),
-                variant.crowded,
-                variant.mode,
-                f"{text}, ideal: {variant.workers}",
-            )
-        )
+        label = f"{variant.workers}{f' {CROWDED}' if variant.crowded else ''}"
+        spread, ideal = (summary.speed_up_low or 0.0, summary.speed_up_high or 0.0), variant.workers
+        hover = f"{text}, ideal: {ideal}"
+        look, kind = _look(comparison, variant), (variant.crowded, variant.mode)
+        bars.append(fig.Bar(place, label, gain, *spread, float(ideal), text, *look, *kind, hover))
     keys = [(INK, "━ ideal"), (MUTED, "╌ one process")]
     if comparison.seeds > 1:
         keys.append((INK, "│ all seeds"))
@@ -173,20 +145,21 @@ def _speed_ups(comparison: Comparison, box: Box) -> Panel:
 
 
 def bar_panel(
-    box: Box, title: str, x: str, bars: Sequence[Bar], base: float, keys: Keys = ()
-) -> Panel:
+    box: fig.Box, title: str, x: str, bars: Sequence[fig.Bar], base: float, keys: fig.Keys = ()
+) -> fig.Panel:
     """Bars from 0; wide axes, so that a few bars do not become walls."""
     last = bars[-1].place if bars else 0.0
     wider = max(0.7, (_FEWEST - last) / 2)
     ticks = tuple((bar.place, bar.label) for bar in bars)
     top = 1.14 * max([base, *(end for bar in bars for end in (bar.mark, bar.high))])
-    across = Scale(x, (-wider, last + wider), ticks=ticks)
-    up = Scale(ends=(0.0, top))
-    return Panel(box, across, up, title, keys=keys, bars=tuple(bars), base=base)
+    across = fig.Scale(x, (-wider, last + wider), ticks=ticks)
+    up = fig.Scale(ends=(0.0, top))
+    return fig.Panel(box, across, up, title, keys=keys, bars=tuple(bars), base=base)
 
 
-def _return_overview(comparison: Comparison, x: Axis) -> Figure:
-    """A colour is named where it is first seen."""
+def return_overview(comparison: Comparison, x: Axis) -> fig.Figure:
+    """A panel for each number of workers, with the baseline in all of them. A colour is named where
+    it is first seen."""
     baseline, *others = comparison.outcomes
     panels = []
     named: set[str] = set()
@@ -197,9 +170,10 @@ def _return_overview(comparison: Comparison, x: Axis) -> Figure:
             mode = outcome.variant.mode
             name = curve.label if mode == BASELINE else mode
             label = "" if mode in named else name
-            found.append((outcome, replace(curve, label=label, tint=0.0)))
+            found.append((outcome, curve._replace(label=label, tint=0.0)))
             named.add(mode)
-        title = _workers_text(workers, comparison.cores)
+        crowd = f", on {count_text(comparison.cores, 'core')} {CROWDED}"
+        title = count_text(workers, "worker") + (crowd if workers > comparison.cores else "")
         panels.append((title, _with_threshold(comparison, found)))
     title = f"{comparison.title}: return against {x.label}"
     subtitle = _budget_text(comparison)
@@ -210,7 +184,7 @@ def _return_overview(comparison: Comparison, x: Axis) -> Figure:
 
 def _curves(
     comparison: Comparison, outcomes: Sequence[Outcome], x: Axis, with_bands: bool
-) -> list[tuple[Outcome, Curve]]:
+) -> list[tuple[Outcome, fig.Curve]]:
     """The mean over the seeds, as far as all of them go, of each outcome that has any."""
     found = []
     for outcome in outcomes:
@@ -221,36 +195,37 @@ def _curves(
         over = spread(lines, common_grid(lines, _POINTS))
         all_there = over.sessions == len(lines)
         mean, std = over.mean[all_there], over.std[all_there]
-        band = around(mean, std) if with_bands and len(lines) > 1 else None
+        band = fig.around(mean, std) if with_bands and len(lines) > 1 else None
         colour, tint = _look(comparison, outcome.variant)
         label = outcome.variant.label
-        found.append((outcome, Curve(label, over.x[all_there], mean, band, colour, "solid", tint)))
+        found.append(
+            (outcome, fig.Curve(label, over.x[all_there], mean, band, colour, "solid", tint))
+        )
     return found
 
 
-def _with_threshold(comparison: Comparison, found: Sequence[tuple[Outcome, Curve]]) -> list[Curve]:
+def _with_threshold(
+    comparison: Comparison, found: Sequence[tuple[Outcome, fig.Curve]]
+) -> list[fig.Curve]:
     """The curves, over a line across all of them if there is a threshold."""
     curves = [curve for _, curve in found]
     if comparison.threshold is None or not curves:
         return curves
-    x = np.array(limits([curve.x for curve in curves], margin=0.0))
+    x = np.array(fig.limits([curve.x for curve in curves], margin=0.0))
     y = np.full(2, comparison.threshold)
-    line = Curve("", x, y, None, _THRESHOLD_COLOUR, "dashed", _THRESHOLD_TINT)
+    line = fig.Curve("", x, y, None, _THRESHOLD_COLOUR, "dashed", _THRESHOLD_TINT)
     return [line, *curves]
 
 
-def _axes(comparison: Comparison) -> list[Axis]:
+def clocks(comparison: Comparison) -> list[Axis]:
     """The clocks, each in units that suit the longest training."""
     trainings = [t for outcome in comparison.outcomes for t in outcome.trainings.values()]
     cpu = max((float(t.cpu_t[-1]) for t in trainings if np.isfinite(t.cpu_t).any()), default=0.0)
-    of_cpu = wall_clock(cpu)
-    label = of_cpu.label.replace("training time", "CPU time of all processes")
-    return [
-        total_frames(),
-        wall_clock(max((t.seconds for t in trainings), default=0.0)),
-        frames("per process"),
-        replace(of_cpu, column="cpu_t", file="cpu_t", label=label),
-    ]
+    longest = max((t.seconds for t in trainings), default=0.0)
+    cpu_clock = wall_clock(cpu)
+    label = cpu_clock.label.replace("training time", "CPU time of all processes")
+    cpu_clock = cpu_clock._replace(column="cpu_t", file="cpu_t", label=label)
+    return [TOTAL_FRAMES, wall_clock(longest), frames("per process"), cpu_clock]
 
 
 def _look(comparison: Comparison, variant: Variant) -> tuple[int, float]:
@@ -263,11 +238,6 @@ def _look(comparison: Comparison, variant: Variant) -> tuple[int, float]:
     if variant.mode == BASELINE or len(counts) == 1:
         return colour, 0.0
     return colour, _LIGHTEST * (1 - counts.index(variant.workers) / (len(counts) - 1))
-
-
-def _workers_text(workers: int, cores: int) -> str:
-    crowd = f", on {count_text(cores, 'core')} {CROWDED}" if workers > cores else ""
-    return f"{count_text(workers, 'worker')}{crowd}"
 
 
 def _budget_text(comparison: Comparison) -> str:

@@ -9,6 +9,14 @@ from slm_lab.analysis.compare.comparison import BASELINE, Comparison, Outcome, S
 from slm_lab.analysis.table import TextTable, csv_bytes
 from slm_lab.core.text import significant
 
+_COLUMNS = (
+    "mode", "workers", "more_workers_than_cores", "seeds", "finished", "failed", "max_frame",
+    "frames_per_s", "speed_up", "speed_up_low", "speed_up_high", "ideal_speed_up", "cores_used",
+    "final_return", "final_return_std", "threshold", "reached", "frames_to_threshold",
+    "seconds_to_threshold", "cpu_seconds_to_threshold",
+)  # fmt: skip
+_CLOCKS = {"frames": "total_frame", "seconds": "wall_t", "cpu_seconds": "cpu_t"}
+
 
 def text_table(comparison: Comparison) -> TextTable:
     """One row per variant; medians over its seeds. "failed" if none finished."""
@@ -35,32 +43,16 @@ def summary_csv(comparison: Comparison) -> bytes:
     """One line per variant, the same numbers in full; "inf" is never, an empty cell unknown."""
     lines = []
     for summary in comparison.summaries:
-        known = summary.variant
-        alone = known.mode == BASELINE
-        lines.append(
-            {
-                "mode": known.mode,
-                "workers": known.workers,
-                "more_workers_than_cores": int(known.crowded),
-                "seeds": comparison.seeds,
-                "finished": summary.finished,
-                "failed": summary.failed,
-                "max_frame": comparison.max_frame,
-                "frames_per_s": summary.frames_per_s,
-                "speed_up": 1.0 if alone and summary.finished else summary.speed_up,
-                "speed_up_low": summary.speed_up_low,
-                "speed_up_high": summary.speed_up_high,
-                "ideal_speed_up": known.workers,
-                "cores_used": summary.cores_used,
-                "final_return": summary.final_return,
-                "final_return_std": summary.final_return_std,
-                "threshold": comparison.threshold,
-                "reached": None if comparison.threshold is None else summary.reached,
-                "frames_to_threshold": summary.frames_to_threshold,
-                "seconds_to_threshold": summary.seconds_to_threshold,
-                "cpu_seconds_to_threshold": summary.cpu_seconds_to_threshold,
-            }
-        )
+        variant, numbers = summary.variant, summary._asdict()
+        if variant.mode == BASELINE and summary.finished:
+            numbers["speed_up"] = 1.0
+        if comparison.threshold is None:
+            numbers["reached"] = None
+        cells = {**numbers, "mode": variant.mode, "workers": variant.workers}
+        cells |= {"more_workers_than_cores": int(variant.crowded), "seeds": comparison.seeds}
+        cells |= {"max_frame": comparison.max_frame, "ideal_speed_up": variant.workers}
+        cells |= {"threshold": comparison.threshold}
+        lines.append({column: cells[column] for column in _COLUMNS})
     return _csv(lines)
 
 
@@ -71,13 +63,12 @@ def trainings_csv(comparison: Comparison) -> bytes:
 
 def _trainings(outcome: Outcome, comparison: Comparison) -> list[dict[str, Any]]:
     lines = []
+    variant, threshold = outcome.variant, comparison.threshold
     for seed in sorted({*outcome.trainings, *outcome.failures}):
         training, failure = outcome.trainings.get(seed), outcome.failures.get(seed, "")
-        threshold = comparison.threshold
-        at = None if training is None or threshold is None else training.reached(threshold)
         cells: dict[str, Any] = {
-            "mode": outcome.variant.mode,
-            "workers": outcome.variant.workers,
+            "mode": variant.mode,
+            "workers": variant.workers,
             "random_seed": seed,
             "total_frame": training and training.frames,
             "wall_t": training and training.seconds,
@@ -85,13 +76,12 @@ def _trainings(outcome: Outcome, comparison: Comparison) -> list[dict[str, Any]]
             "cores_used": training and training.cores_used,
             "final_return": training and training.final_return,
         }
-        for name, clock in (
-            ("frames_to_threshold", "total_frame"),
-            ("seconds_to_threshold", "wall_t"),
-            ("cpu_seconds_to_threshold", "cpu_t"),
-        ):
-            late = np.inf if at is None else training and training.clock(clock)[at]
-            cells[name] = None if training is None or threshold is None else late
+        for name, clock in _CLOCKS.items():
+            late = None
+            if training is not None and threshold is not None:
+                at = training.reached(threshold)
+                late = np.inf if at is None else training.clock(clock)[at]
+            cells[f"{name}_to_threshold"] = late
         lines.append({**cells, "failure": failure.strip().splitlines()[-1] if failure else None})
     return lines
 

@@ -1,7 +1,6 @@
 """The columns that a graph can show on its axes: labels, units, and values of rows."""
 
-from dataclasses import dataclass
-from typing import final
+from typing import NamedTuple
 
 import numpy as np
 
@@ -9,16 +8,12 @@ from slm_lab.analysis.figure.grid import Line, trailing_mean
 from slm_lab.core.types import FloatArray
 from slm_lab.metrics.reader import Rows
 from slm_lab.metrics.recent import FEWEST, WINDOW_SHARE
-from slm_lab.metrics.row import COLUMNS
+from slm_lab.metrics.row import BASE_COLUMNS, COLUMNS, LEARNED
 
 
-@final
-@dataclass(frozen=True)
-class Axis:
-    """A column as an axis: `file` names it in file names, values are divided by `unit_size`.
-
-    With `window_share`, a value is the mean over the episodes of that share of the total frames.
-    """
+class Axis(NamedTuple):
+    """A column as an axis: `file` names it in file names, values are divided by `unit_size`. With
+    `window_share`, a value is the mean over the episodes of that share of the total frames."""
 
     column: str
     file: str
@@ -27,23 +22,6 @@ class Axis:
     window_share: float = 0.0
 
 
-_NOT_LEARNED = frozenset(
-    (
-        "frame",
-        "total_frame",
-        "wall_t",
-        "cpu_t",
-        "epi",
-        "opt_step",
-        "fps",
-        "total_reward",
-        "total_reward_ma",
-        "mean_return",
-        "recent_return",
-        "final_return",
-        "final_return_episodes",
-    )
-)
 _LABELS = {
     "lr": "learning rate",
     "explore_var": "exploration variable",
@@ -78,9 +56,14 @@ EVAL_SPREAD = Axis("return_std", "eval_return_std", "standard deviation over its
 """Of the greedy episodes of one evaluation."""
 
 
+TOTAL_FRAMES = Axis("total_frame", "total_frames", "total frames")
+"""Environment steps of all Sessions together."""
+
+
 def learner_columns(rows: Rows) -> list[str]:
     """The columns that learners and modes report and that have any value in `rows`."""
-    return [c for c in rows.columns if c not in _NOT_LEARNED and rows.has_values(c)]
+    reported = [c for c in rows.columns if c in LEARNED or c not in BASE_COLUMNS]
+    return [c for c in reported if rows.has_values(c)]
 
 
 def learner_axis(column: str) -> Axis:
@@ -95,16 +78,11 @@ def frames(of: str = "") -> Axis:
     return Axis("frame", "frames", f"frames {of}".strip())
 
 
-def total_frames() -> Axis:
-    """Environment steps of all Sessions together."""
-    return Axis("total_frame", "total_frames", "total frames")
-
-
 def wall_clock(longest: float) -> Axis:
     """Training time in the unit that suits `longest` seconds."""
-    size, unit = (
-        (1.0, "s") if longest <= 300 else (60.0, "min") if longest <= 7200 else (3600.0, "h")
-    )
+    size, unit = (60.0, "min") if longest <= 7200 else (3600.0, "h")
+    if longest <= 300:
+        size, unit = 1.0, "s"
     return Axis("wall_t", "wall_t", f"training time ({unit})", size)
 
 

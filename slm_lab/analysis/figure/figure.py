@@ -4,8 +4,7 @@ Places are pixels of the PNG, counted from its lower left corner. A page stretch
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias, final
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -32,9 +31,7 @@ def around(mean: FloatArray, std: FloatArray) -> Band:
     return Band(mean - std, mean + std)
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class Curve:
+class Curve(NamedTuple):
     """A line over `x` (P,), broken where `mean` (P,) is NaN, with an optional band.
 
     `colour` is an index into PALETTE, `tint` the share of white in it. A curve without a `label`
@@ -60,9 +57,7 @@ class Curve:
         return FAINT_OPACITY if self.style == "faint" else 1.0
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class Bar:
+class Bar(NamedTuple):
     """A bar at `place`, or only its `text` if `height` is None.
 
     A line from `low` to `high` is drawn over it, and a mark across it at `mark`. A `hollow` bar
@@ -83,13 +78,9 @@ class Bar:
     hover: str = ""
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class Dots:
-    """Dots at x, y (n,), hollow unless `filled`.
-
-    `hover` (n,) are their texts as markup, to which a page adds y under its `name`.
-    """
+class Dots(NamedTuple):
+    """Dots at x, y (n,), hollow unless `filled`. `hover` (n,) are their texts as markup, to which a
+    page adds y under its `name`."""
 
     name: str
     x: FloatArray
@@ -99,9 +90,7 @@ class Dots:
     hover: Sequence[str] = ()
 
 
-@final
-@dataclass(frozen=True)
-class Scale:
+class Scale(NamedTuple):
     """An axis between `ends`, with `ticks` as pairs of place and text, or round numbers.
 
     There are at most `most` round numbers, whole ones if `whole`. A `log` axis counts in powers of
@@ -155,9 +144,7 @@ Keys: TypeAlias = tuple[tuple[str, str], ...]
 """What colours and marks stand for: pairs of a colour and a text."""
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class Panel:
+class Panel(NamedTuple):
     """Axes with curves, bars or dots; `note` is shown in the middle if there are none of these.
 
     Above it are `title` and `keys`, side by side, and `hint` below them. `base` is the height of a
@@ -183,9 +170,7 @@ class Panel:
         return not self.curves and not self.bars and self.dots is None
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class Table:
+class Table(NamedTuple):
     """A table that fills `box`; `swatches` are the colours of its rows, #RRGGBB, or empty."""
 
     box: Box
@@ -198,9 +183,7 @@ class Table:
         return self.box.height / (len(self.table.rows) + 1)
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class Parallel:
+class Parallel(NamedTuple):
     """Parallel axes with a line for each of n values (n,), coloured by `shading`; pages only."""
 
     box: Box
@@ -208,9 +191,7 @@ class Parallel:
     shading: Shading
 
 
-@final
-@dataclass(frozen=True)
-class Words:
+class Words(NamedTuple):
     """A line of text at a place, with an optional hint beside it in smaller grey letters."""
 
     left: float
@@ -221,9 +202,7 @@ class Words:
     hint: str = ""
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class Figure:
+class Figure(NamedTuple):
     """Parts under a title. `inner` is what a page stretches to the size of its window.
 
     `letters` is the size of the letters at axes. `legend` is the size of its letters and the number
@@ -262,9 +241,7 @@ def in_legend_order(curves: Iterable[Curve]) -> list[Curve]:
 
 def limits(values: Iterable[FloatArray], margin: float) -> tuple[float, float]:
     """The ends of an axis that shows all finite `values`, wider by the share `margin` on each side.
-
-    Values that are all alike to four digits are shown as a flat line.
-    """
+    Values that are all alike to four digits are shown as a flat line."""
     every = np.concatenate([np.empty(0), *values])
     every = every[np.isfinite(every)]
     if not every.size:

@@ -6,17 +6,8 @@ A page has the layout of the PNG, stretched to the size of the window, with smal
 import html
 from typing import Any, final
 
+from slm_lab.analysis.figure import figure as fig
 from slm_lab.analysis.figure import look
-from slm_lab.analysis.figure.figure import (
-    Box,
-    Figure,
-    Panel,
-    Parallel,
-    Scale,
-    Table,
-    Words,
-    in_legend_order,
-)
 from slm_lab.analysis.figure.layout import LETTER, short
 from slm_lab.analysis.figure.png import groups
 from slm_lab.analysis.figure.traces import PIXEL, panel_traces, parallel_trace, table_trace
@@ -26,6 +17,9 @@ _SMALLEST = 7  # letters
 _TOP = 120  # pixels above the plot
 _LETTER, _SAMPLE, _ROOM, _ROW = 9.5, 60, 1000, 27  # pixels of the legend, to guess its rows
 _CONFIG = {"displaylogo": False, "responsive": True}
+_LEGEND = {"orientation": "h", "x": 0, "y": 0, "yref": "container", "yanchor": "bottom"}
+_NOTE = {"xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom"}
+_COLOUR_BAR = {"orientation": "h", "thickness": 14, "len": 0.24, "x": 1.0, "xanchor": "right"}
 
 # A panel reports the pointer once for the pointer itself, and once more for each call below,
 # which has no event of the mouse.
@@ -39,11 +33,9 @@ graph.on("plotly_unhover", () => Plotly.Fx.unhover(graph));
 """
 
 
-def render_html(figure: Figure, plotly_js: str) -> bytes:
-    """The figure as a page that loads plotly.js from `plotly_js`, a URL relative to the page.
-
-    It is as high as the window, and scrolls below the height at which it could still be read.
-    """
+def render_html(figure: fig.Figure, plotly_js: str) -> bytes:
+    """The figure as a page that loads plotly.js from `plotly_js`, a URL relative to the page. It is
+    as high as the window, and scrolls below the height at which it could still be read."""
     page = _Page(figure)
     text: str = page.graph().to_html(
         config=_CONFIG,
@@ -58,7 +50,7 @@ def render_html(figure: Figure, plotly_js: str) -> bytes:
     return text.replace("</head>", head, 1).encode()
 
 
-def plotly_figure(figure: Figure) -> Any:
+def plotly_figure(figure: fig.Figure) -> Any:
     """The figure as a `plotly.graph_objects.Figure`."""
     return _Page(figure).graph()
 
@@ -67,7 +59,7 @@ def plotly_figure(figure: Figure) -> Any:
 class _Page:
     """The traces and the layout of a figure."""
 
-    def __init__(self, figure: Figure) -> None:
+    def __init__(self, figure: fig.Figure) -> None:
         self._figure = figure
         self._inner = figure.inner
         self._letters = round(0.75 * figure.letters)
@@ -78,13 +70,13 @@ class _Page:
         self._links: dict[str, str] = {}
         for part in figure.parts:
             match part:
-                case Panel():
+                case fig.Panel():
                     self._add_panel(part)
-                case Table():
+                case fig.Table():
                     self._traces.append(table_trace(part, self._domain(part.box)))
-                case Parallel():
+                case fig.Parallel():
                     self._traces.append(parallel_trace(part, self._domain(part.box)))
-                case Words():
+                case fig.Words():
                     self._add_words(part)
 
     @property
@@ -100,7 +92,7 @@ class _Page:
         """Pixels below the plot."""
         if self._figure.legend is None:
             return round(PIXEL * self._inner.bottom)
-        labels = [curve.label for curve in in_legend_order(self._figure.curves)]
+        labels = [curve.label for curve in fig.in_legend_order(self._figure.curves)]
         widest = max(map(len, labels), default=0)
         columns = max(int(_ROOM / (_SAMPLE + _LETTER * widest)), 1)  # all as wide as the widest
         return 92 + _ROW * -(-len(labels) // columns)
@@ -109,42 +101,26 @@ class _Page:
         """The plotly figure."""
         from plotly.graph_objects import Figure as Graph
 
-        figure, right = self._figure, self._figure.width - self._inner.right
-        layout = {
+        figure, inner = self._figure, self._inner
+        right = round(PIXEL * (figure.width - inner.right))
+        layout: dict[str, Any] = {
             **self._axes,
             "annotations": self._notes,
             "template": "none",
-            "title": {
-                "text": f"<b>{html.escape(figure.title)}</b>",
-                "subtitle": {
-                    "text": html.escape(figure.subtitle),
-                    "font": {"size": 17, "color": look.MUTED},
-                },
-                "font": {"size": 23},
-                "x": 0.02,
-                "xanchor": "left",
-            },
+            "title_text": f"<b>{html.escape(figure.title)}</b>",
+            "title_font_size": 23,
+            "title_x": 0.02,
+            "title_xanchor": "left",
+            "title_subtitle_text": html.escape(figure.subtitle),
+            "title_subtitle_font": {"size": 17, "color": look.MUTED},
             "font": {"family": _FONT, "size": 17, "color": look.INK},
-            "margin": {
-                "l": round(PIXEL * self._inner.left),
-                "r": round(PIXEL * right),
-                "t": _TOP,
-                "b": self.foot,
-            },
+            "margin": {"l": round(PIXEL * inner.left), "r": right, "t": _TOP, "b": self.foot},
             "hovermode": "x unified" if figure.legend else "x" if figure.linked else "closest",
             "showlegend": figure.legend is not None,
-            "legend": {
-                "orientation": "h",
-                "x": 0,
-                "y": 0,
-                "yref": "container",
-                "yanchor": "bottom",
-                "font": {"size": 16},
-                "traceorder": "normal",
-            },
+            "legend": {**_LEGEND, "font": {"size": 16}, "traceorder": "normal"},
         }
         if figure.shading is not None:
-            layout["coloraxis"] = _colour_axis(figure.shading)
+            layout |= _colours(figure.shading)
         return Graph({"data": self._traces, "layout": layout})
 
     def _across(self, x: float) -> float:
@@ -154,7 +130,7 @@ class _Page:
     def _up(self, y: float) -> float:
         return (y - self._inner.bottom) / self._inner.height
 
-    def _domain(self, box: Box) -> dict[str, list[float]]:
+    def _domain(self, box: fig.Box) -> dict[str, list[float]]:
         return {
             "x": [self._across(box.left), self._across(box.right)],
             "y": [self._up(box.bottom), self._up(box.top)],
@@ -164,23 +140,12 @@ class _Page:
         """Markup at a place; without options its lower left corner. With `xref` or `yref` x or y
         is a place on that axis."""
         size, colour = options.pop("size", self._letters), options.pop("colour", look.INK)
-        self._notes.append(
-            {
-                "text": markup,
-                "x": x if "xref" in options else self._across(x),
-                "y": y if "yref" in options else self._up(y),
-                "xref": "paper",
-                "yref": "paper",
-                "xanchor": "left",
-                "yanchor": "bottom",
-                "showarrow": False,
-                "align": "left",
-                "font": {"size": size, "color": colour},
-                **options,
-            }
-        )
+        note = {**_NOTE, "text": markup, "showarrow": False, "align": "left", **options}
+        note["x"] = x if "xref" in options else self._across(x)
+        note["y"] = y if "yref" in options else self._up(y)
+        self._notes.append({**note, "font": {"size": size, "color": colour}})
 
-    def _add_words(self, words: Words) -> None:
+    def _add_words(self, words: fig.Words) -> None:
         text = html.escape(words.text)
         if words.hint:
             text += f"   {_small(html.escape(words.hint), look.MUTED, 14)}"
@@ -188,7 +153,7 @@ class _Page:
         size = round(0.8 * words.size)
         self._note(markup, words.left, words.bottom, size=size, colour=colour)
 
-    def _add_panel(self, panel: Panel) -> None:
+    def _add_panel(self, panel: fig.Panel) -> None:
         box, domain = panel.box, self._domain(panel.box)
         self._count += 1
         number = str(self._count) if self._count > 1 else ""
@@ -222,7 +187,7 @@ class _Page:
             )  # fmt: skip
         self._traces += [{**trace, "xaxis": x, "yaxis": y} for trace in traces]
 
-    def _add_head(self, panel: Panel) -> None:
+    def _add_head(self, panel: fig.Panel) -> None:
         """Title, keys and hint above a panel."""
         words = f"<b>{html.escape(short(panel.title, 60))}</b>" if panel.title else ""
         if panel.keys:
@@ -236,7 +201,7 @@ class _Page:
         if words:
             self._note(words, panel.box.left, panel.box.top, size=self._letters + 1, yshift=3)
 
-    def _axis(self, scale: Scale, empty: bool) -> dict[str, Any]:
+    def _axis(self, scale: fig.Scale, empty: bool) -> dict[str, Any]:
         largest = max(map(abs, scale.ends))
         axis: dict[str, Any] = {
             "range": list(scale.ends),
@@ -263,7 +228,7 @@ class _Page:
             axis["type"] = "log"
         return axis
 
-    def _add_bar_notes(self, panel: Panel, x: str, y: str) -> None:
+    def _add_bar_notes(self, panel: fig.Panel, x: str, y: str) -> None:
         """Texts of missing and of horizontal bars, the names of groups, and the label below."""
         for bar in panel.bars:
             text, colour = html.escape(bar.text), look.MUTED if bar.height is None else look.INK
@@ -295,21 +260,15 @@ def _small(markup: str, colour: str, size: int) -> str:
     return f'<span style="color:{colour};font-size:{size}px;font-weight:normal">{markup}</span>'
 
 
-def _colour_axis(shading: look.Shading) -> dict[str, Any]:
+def _colours(shading: look.Shading) -> dict[str, Any]:
+    """The scale of colours in a layout."""
     return {
-        "colorscale": [[i / (len(look.SHADES) - 1), s] for i, s in enumerate(look.SHADES)],
-        "cmin": shading.ends[0],
-        "cmax": shading.ends[1],
-        "colorbar": {
-            "title": {"text": shading.name, "side": "top", "font": {"size": 14}},
-            "orientation": "h",
-            "thickness": 14,
-            "len": 0.24,
-            "x": 1.0,
-            "xanchor": "right",
-            "y": 1.0,
-            "yanchor": "bottom",
-            "tickfont": {"size": 12},
-            "nticks": 5,
-        },
+        "coloraxis_colorscale": [
+            [i / (len(look.SHADES) - 1), s] for i, s in enumerate(look.SHADES)
+        ],
+        "coloraxis_cmin": shading.ends[0],
+        "coloraxis_cmax": shading.ends[1],
+        "coloraxis_colorbar": {**_COLOUR_BAR, "y": 1.0, "yanchor": "bottom", "nticks": 5},
+        "coloraxis_colorbar_tickfont_size": 12,
+        "coloraxis_colorbar_title": {"text": shading.name, "side": "top", "font": {"size": 14}},
     }

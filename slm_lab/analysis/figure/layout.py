@@ -1,18 +1,8 @@
 """Where the parts of a figure go: one panel over its legend, or panels in a grid."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
-from slm_lab.analysis.figure.figure import (
-    Box,
-    Curve,
-    Figure,
-    Panel,
-    Scale,
-    in_legend_order,
-    x_limits,
-    y_limits,
-)
+from slm_lab.analysis.figure import figure as fig
 
 LETTER = 0.62
 """The width of a usual letter, as a share of its size."""
@@ -21,7 +11,7 @@ MAX_COLUMNS = 4
 SIDE = 34
 """Margins of figures with several parts."""
 
-_WIDTH, _PLOT = 1280, Box(141, 143, 1100, 455)  # a figure of one panel
+_WIDTH, _PLOT = 1280, fig.Box(141, 143, 1100, 455)  # a figure of one panel
 _HEAD, _LABELS = 118, 104  # above the panel, and between it and the legend
 _LEGEND, _SMALLER, _SMALLEST = 22, 17, 9  # letters of a legend
 _SAMPLE, _GAP, _ROW = 2.1, 1.6, 1.5  # of a legend, in letters: sample of a line, gaps, rows
@@ -34,56 +24,56 @@ _NUMBERS, _BETWEEN, _HEADING = 72, 26, 50  # left of, right of and above a panel
 
 
 def single(
-    title: str, subtitle: str, x: str, y: str, curves: Sequence[Curve], note: str = ""
-) -> Figure:
+    title: str, subtitle: str, x: str, y: str, curves: Sequence[fig.Curve], note: str = ""
+) -> fig.Figure:
     """Curves in one pair of axes with labels `x` and `y`, over a legend that needs its rows."""
-    labels = [curve.label for curve in in_legend_order(curves)]
+    labels = [curve.label for curve in fig.in_legend_order(curves)]
     letters, columns = _legend(labels)
     rows = -(-len(labels) // columns)
     box = _PLOT._replace(bottom=max(_PLOT.bottom, _LABELS + rows * _ROW * letters + 14))
-    scales = Scale(x, x_limits(curves), 8), Scale(y, y_limits(curves))
-    panel = Panel(box, *scales, curves=tuple(curves), note=note)
+    scales = fig.Scale(x, fig.x_limits(curves), 8), fig.Scale(y, fig.y_limits(curves))
+    panel = fig.Panel(box, *scales, curves=tuple(curves), note=note)
     height = box.top + _HEAD
-    return Figure(title, subtitle, (panel,), _WIDTH, height, box, 23, (letters, columns))
+    return fig.Figure(title, subtitle, (panel,), _WIDTH, height, box, 23, (letters, columns))
 
 
-def single_bars(title: str, subtitle: str, panel: Panel) -> Figure:
+def single_bars(title: str, subtitle: str, panel: fig.Panel) -> fig.Figure:
     """Bars alone; the panel's box is replaced."""
     box = _PLOT._replace(bottom=100)
-    part = replace(panel, box=box, title="")
-    return Figure(title, subtitle, (part,), _WIDTH, 716, box, 22)
+    part = panel._replace(box=box, title="")
+    return fig.Figure(title, subtitle, (part,), _WIDTH, 716, box, 22)
 
 
 def overview(
     title: str,
     subtitle: str,
     x: str,
-    panels: Sequence[tuple[str, Sequence[Curve]]],
+    panels: Sequence[tuple[str, Sequence[fig.Curve]]],
     note: str = "no values yet",
-) -> Figure:
+) -> fig.Figure:
     """Titled panels in a grid that share the x axis, labelled `x`, each with its own y axis."""
     rows, columns = grid_shape(len(panels))
     width, height = (_GRID_WIDTH - 2 * SIDE) / columns, _CELL_HEIGHT.get(rows, _LOW_CELL)
     whole = _TOP + rows * height + _FOOT
-    ends = x_limits([curve for _, curves in panels for curve in curves])
+    ends = fig.x_limits([curve for _, curves in panels for curve in curves])
     few = columns <= 2
     parts = []
     for i, (name, curves) in enumerate(panels):
         row, column = divmod(i, columns)
         lowest = i + columns >= len(panels)
-        box = Box(
+        box = fig.Box(
             SIDE + column * width + _NUMBERS,
             whole - _TOP - (row + 1) * height,
             width - _NUMBERS - _BETWEEN,
             height - _HEADING,
         )
-        across = Scale(x if lowest else "", ends, 8 if few else 5, numbers=lowest, link="x")
-        up = Scale(ends=y_limits(curves), most=6 if few else 5)
-        keys = tuple((curve.ink, f"━ {curve.label}") for curve in in_legend_order(curves))
-        parts.append(Panel(box, across, up, name, "", keys, tuple(curves), note=note))
-    inner = Box(SIDE, _FOOT, _GRID_WIDTH - 2 * SIDE, whole - _TOP - _FOOT)
+        across = fig.Scale(x if lowest else "", ends, 8 if few else 5, numbers=lowest, link="x")
+        up = fig.Scale(ends=fig.y_limits(curves), most=6 if few else 5)
+        keys = tuple((curve.ink, f"━ {curve.label}") for curve in fig.in_legend_order(curves))
+        parts.append(fig.Panel(box, across, up, name, "", keys, tuple(curves), note=note))
+    inner = fig.Box(SIDE, _FOOT, _GRID_WIDTH - 2 * SIDE, whole - _TOP - _FOOT)
     size = 20 if few else 17
-    return Figure(title, subtitle, tuple(parts), _GRID_WIDTH, whole, inner, size, linked=True)
+    return fig.Figure(title, subtitle, tuple(parts), _GRID_WIDTH, whole, inner, size, linked=True)
 
 
 def grid_shape(panels: int) -> tuple[int, int]:

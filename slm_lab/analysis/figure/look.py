@@ -1,9 +1,7 @@
 """The look that both renderers share: colours, and the texts of ticks."""
 
 import math
-from dataclasses import dataclass
-from functools import cached_property
-from typing import final
+from typing import NamedTuple
 
 import numpy as np
 
@@ -50,16 +48,14 @@ def shade(share: float) -> str:
     return "#" + "".join(f"{part:02X}" for part in parts)
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class Shading:
+class Shading(NamedTuple):
     """Colours that show `values` (n,), named `name`, between `ends`; grey where one is NaN."""
 
     name: str
     values: FloatArray
     ends: tuple[float, float]
 
-    @cached_property
+    @property
     def colours(self) -> list[str]:
         """(n,), as #RRGGBB."""
         low, high = self.ends

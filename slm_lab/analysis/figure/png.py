@@ -9,21 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, final
 
 import numpy as np
 
+from slm_lab.analysis.figure import figure as fig
 from slm_lab.analysis.figure import look
-from slm_lab.analysis.figure.figure import (
-    Bar,
-    Box,
-    Curve,
-    Dots,
-    Figure,
-    Keys,
-    Panel,
-    Scale,
-    Table,
-    Words,
-    in_legend_order,
-    runs,
-)
 from slm_lab.analysis.figure.layout import LETTER, SIDE
 from slm_lab.analysis.table import TextTable
 from slm_lab.core.types import BoolArray, FloatArray
@@ -54,7 +41,7 @@ _OVER = 6  # pixels by which texts of ticks may reach over the end of their axis
 _TEXT = 18  # letters of a table
 
 
-def render_png(figure: Figure) -> bytes:
+def render_png(figure: fig.Figure) -> bytes:
     """The figure as the bytes of a PNG file."""
     picture = _Picture(figure.width, figure.height)
     left = 26 if figure.legend else SIDE
@@ -67,12 +54,14 @@ def render_png(figure: Figure) -> bytes:
         _draw_shading(picture, figure.shading)
     for part in figure.parts:
         match part:
-            case Panel():
+            case fig.Panel():
                 _draw_panel(picture, part, figure.letters)
-            case Table():
+            case fig.Table():
                 _draw_table(picture, part)
-            case Words():
-                _draw_words(picture, part)
+            case fig.Words():
+                colour = look.INK if part.heading else look.MUTED
+                where, width = (part.left, part.bottom), picture.width - part.left - SIDE
+                picture.text(*where, part.text, part.size, colour, bold=part.heading, room=width)
     if figure.legend is not None:
         _draw_legend(picture, figure.curves, *figure.legend, figure.inner.bottom - 104)
     return picture.png()
@@ -91,7 +80,7 @@ class _Picture:
         self.drawing = Drawing(size, _DPI, facecolor="white")
         self._canvas = FigureCanvasAgg(self.drawing)
 
-    def axes(self, box: Box, letters: float) -> "Axes":
+    def axes(self, box: fig.Box, letters: float) -> "Axes":
         """Axes that fill `box`, with a line below, a grid, and numbers outside."""
         w, h = self.width, self.height
         axes = self.drawing.add_axes((box.left / w, box.bottom / h, box.width / w, box.height / h))
@@ -165,7 +154,7 @@ class _Picture:
         return buffer.getvalue()
 
 
-def _draw_panel(picture: _Picture, panel: Panel, letters: float) -> None:
+def _draw_panel(picture: _Picture, panel: fig.Panel, letters: float) -> None:
     box, middle = panel.box, panel.box.left + panel.box.width / 2
     axes = picture.axes(box, letters)
     _draw_head(picture, panel, letters)
@@ -195,7 +184,7 @@ def _draw_panel(picture: _Picture, panel: Panel, letters: float) -> None:
         _keep_inside(axes, panel, letters)
 
 
-def _keep_inside(axes: "Axes", panel: Panel, letters: float) -> None:
+def _keep_inside(axes: "Axes", panel: fig.Panel, letters: float) -> None:
     """Moves texts at the ends of an x axis, so that they stay beside those of the next panel."""
     from matplotlib.transforms import ScaledTranslation
 
@@ -211,7 +200,7 @@ def _keep_inside(axes: "Axes", panel: Panel, letters: float) -> None:
         label.set_transform(label.get_transform() + move)
 
 
-def _draw_head(picture: _Picture, panel: Panel, letters: float) -> None:
+def _draw_head(picture: _Picture, panel: fig.Panel, letters: float) -> None:
     """Title and keys above a panel, side by side; the hint, or the keys of bars, below them."""
     box, y, small = panel.box, panel.box.top + 0.65 * letters, 0.9 * letters
     if panel.hint:
@@ -226,7 +215,9 @@ def _draw_head(picture: _Picture, panel: Panel, letters: float) -> None:
         _draw_keys(picture, panel.keys, x, y, box.right - x, small)
 
 
-def _draw_keys(picture: _Picture, keys: Keys, x: float, y: float, room: float, size: float) -> None:
+def _draw_keys(
+    picture: _Picture, keys: fig.Keys, x: float, y: float, room: float, size: float
+) -> None:
     """What colours and marks stand for, in one line, in smaller letters if there is less room."""
     wanted = sum(picture.text_width(text, size) + size for _, text in keys)
     size *= min(1.0, max(room / max(wanted, 1.0), 0.5))
@@ -234,13 +225,13 @@ def _draw_keys(picture: _Picture, keys: Keys, x: float, y: float, room: float, s
         x += picture.text(x, y, text, size, colour) + size
 
 
-def _depth(scale: Scale, letters: float) -> float:
+def _depth(scale: fig.Scale, letters: float) -> float:
     """Pixels that the texts of ticks take below an axis."""
     longest = max([len(text) for _, text in scale.ticks], default=0)
     return LETTER * letters * longest + 8 if scale.upwards else 1.4 * letters
 
 
-def _set_axis(axis: "Axis", scale: Scale) -> None:
+def _set_axis(axis: "Axis", scale: fig.Scale) -> None:
     """Ends and ticks."""
     axis.axes.set(**{f"{axis.axis_name}lim": scale.ends})  # type: ignore[attr-defined]
     ticks = scale.labelled
@@ -249,7 +240,7 @@ def _set_axis(axis: "Axis", scale: Scale) -> None:
         axis.set_tick_params(labelrotation=90)
 
 
-def _draw_curve(axes: "Axes", curve: Curve, letters: float) -> None:
+def _draw_curve(axes: "Axes", curve: fig.Curve, letters: float) -> None:
     colour, opacity = curve.ink, curve.opacity
     if curve.band is not None:
         low, high = curve.band
@@ -269,18 +260,18 @@ def _draw_curve(axes: "Axes", curve: Curve, letters: float) -> None:
 def _alone(values: FloatArray) -> BoolArray:
     """Points without a neighbour: a line or band of one point has no length."""
     alone = np.zeros(len(values), np.bool_)
-    for stretch in runs(np.isfinite(values)):
+    for stretch in fig.runs(np.isfinite(values)):
         alone[stretch.start] = stretch.stop - stretch.start == 1
     return alone
 
 
 def _draw_legend(
-    picture: _Picture, curves: Sequence[Curve], size: float, columns: int, top: float
+    picture: _Picture, curves: Sequence[fig.Curve], size: float, columns: int, top: float
 ) -> None:
     """What the labelled curves are, read row by row, from `top` downwards."""
     from matplotlib.legend_handler import HandlerTuple
 
-    curves = in_legend_order(curves)
+    curves = fig.in_legend_order(curves)
     # Matplotlib fills a legend column by column.
     curves = [curve for column in range(columns) for curve in curves[column::columns]]
     picture.drawing.legend(
@@ -301,7 +292,7 @@ def _draw_legend(
     )
 
 
-def _handle(curve: Curve, size: float) -> Any:
+def _handle(curve: fig.Curve, size: float) -> Any:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -313,7 +304,7 @@ def _handle(curve: Curve, size: float) -> Any:
     return Patch(facecolor=curve.ink, alpha=look.BAND_OPACITY, linewidth=0), line
 
 
-def _draw_bars(picture: _Picture, axes: "Axes", panel: Panel, letters: float) -> None:
+def _draw_bars(picture: _Picture, axes: "Axes", panel: fig.Panel, letters: float) -> None:
     """Upright bars and marks, and the names of their groups."""
     axes.grid(visible=False, axis="x")
     first, last = panel.x.ends
@@ -328,7 +319,7 @@ def _draw_bars(picture: _Picture, axes: "Axes", panel: Panel, letters: float) ->
         picture.text(x, y, group, 1.05 * letters, align="center", bold=True, room=room)
 
 
-def groups(bars: Sequence[Bar]) -> dict[str, list[float]]:
+def groups(bars: Sequence[fig.Bar]) -> dict[str, list[float]]:
     """The places of the bars of each group."""
     found: dict[str, list[float]] = {}
     for bar in bars:
@@ -336,7 +327,7 @@ def groups(bars: Sequence[Bar]) -> dict[str, list[float]]:
     return found
 
 
-def _draw_bar(picture: _Picture, axes: "Axes", bar: Bar, width: float, letters: float) -> None:
+def _draw_bar(picture: _Picture, axes: "Axes", bar: fig.Bar, width: float, letters: float) -> None:
     colour, ink = look.tinted(bar.colour, bar.tint), look.MUTED
     if bar.height is not None:
         face = look.tinted(bar.colour, HOLLOW) if bar.hollow else colour
@@ -353,7 +344,7 @@ def _draw_bar(picture: _Picture, axes: "Axes", bar: Bar, width: float, letters: 
     axes.hlines(bar.mark, bar.place - half, bar.place + half, look.INK, linewidth=0.14 * letters)
 
 
-def _draw_dots(axes: "Axes", dots: Dots) -> None:
+def _draw_dots(axes: "Axes", dots: fig.Dots) -> None:
     diameter = next((size for most, size in _DOTS if len(dots.x) <= most), _TINY)
     filled = np.array(dots.filled, np.bool_)
     for full, these in ((True, filled), (False, ~filled)):
@@ -377,7 +368,7 @@ def _draw_shading(picture: _Picture, shading: look.Shading) -> None:
     y, end = picture.height - 130.0, float(picture.width - SIDE)
     end -= picture.text(end, y, high, 17, align="right") + 10
     length = min(_KEY, picture.width / 5)
-    box = Box(end - length, y - 2, length, 16)
+    box = fig.Box(end - length, y - 2, length, 16)
     axes = picture.axes(box, 1)
     colours = [look.shade(i / (_KEY_STEPS - 1)) for i in range(_KEY_STEPS)]
     axes.bar(np.arange(_KEY_STEPS), 1, 1, align="edge", color=colours, linewidth=0)
@@ -386,14 +377,7 @@ def _draw_shading(picture: _Picture, shading: look.Shading) -> None:
     picture.text(box.left - 10, y, f"{shading.name}  {low}", 17, align="right")
 
 
-def _draw_words(picture: _Picture, words: Words) -> None:
-    colour, bold = (look.INK, True) if words.heading else (look.MUTED, False)
-    room = picture.width - words.left - SIDE
-    args = (words.left, words.bottom, words.text, words.size, colour)
-    picture.text(*args, bold=bold, room=room)
-
-
-def _draw_table(picture: _Picture, part: Table) -> None:
+def _draw_table(picture: _Picture, part: fig.Table) -> None:
     """All rows from the top of its box downwards; a swatch stands before each."""
     box, indent = part.box, 2.4 * _TEXT * bool(part.swatches)
     letters, ends = _columns(picture, part.table, box.width - indent)

@@ -7,16 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from slm_lab.analysis.figure import look
-from slm_lab.analysis.figure.figure import (
-    Bar,
-    Curve,
-    Dots,
-    Panel,
-    Parallel,
-    Scale,
-    Table,
-    runs,
-)
+from slm_lab.analysis.figure.figure import Bar, Curve, Dots, Panel, Parallel, Scale, Table, runs
 from slm_lab.analysis.figure.layout import short
 from slm_lab.analysis.figure.png import BAR_WIDTH, HOLLOW
 from slm_lab.core.types import FloatArray
@@ -43,7 +34,10 @@ def panel_traces(panel: Panel, panels: int) -> list[Trace]:
     if panel.is_empty:
         empty = _trace("scatter", x=[None], y=[None], showlegend=False)
         return [empty]  # axes without a trace are not drawn
-    traces = [trace for curve, name in _named(panel.curves) for trace in _curve(curve, name)]
+    name, traces = "", list[Trace]()
+    for curve in panel.curves:
+        name = curve.label or name  # a curve without a label belongs to the one before it
+        traces += _curve(curve, name)
     traces.sort(key=lambda trace: "fill" not in trace)  # bands first
     if panel.bars:
         traces += _bars(panel.bars, panel.horizontal)
@@ -54,15 +48,6 @@ def panel_traces(panel: Panel, panels: int) -> list[Trace]:
     if panel.dots is not None:
         traces += _dots(panel.dots, panel.x, panels)
     return traces
-
-
-def _named(curves: Sequence[Curve]) -> list[tuple[Curve, str]]:
-    """Each curve with its label, or with that of the labelled curve before it."""
-    name, found = "", []
-    for curve in curves:
-        name = curve.label or name
-        found.append((curve, name))
-    return found
 
 
 def _curve(curve: Curve, name: str) -> list[Trace]:
@@ -227,20 +212,17 @@ def parallel_trace(part: Parallel, domain: Any) -> Trace:
             "color": np.where(np.isnan(shading.values), shading.ends[0], shading.values),
             "coloraxis": "coloraxis",
         },
-        dimensions=[_dimension(scale, values, letters) for scale, values in part.axes],
+        dimensions=[
+            {
+                "label": html.escape(short(scale.label, letters)),
+                "values": values,
+                "range": list(scale.ends),
+                "tickvals": [place for place, _ in scale.labelled],
+                "ticktext": [text for _, text in scale.labelled],  # no markup here
+            }
+            for scale, values in part.axes
+        ],
         labelfont={"size": 14, "color": look.INK},
         tickfont={"size": 12, "color": look.INK},
         rangefont={"size": 1, "color": "rgba(0,0,0,0)"},
     )
-
-
-def _dimension(scale: Scale, values: FloatArray, letters: int) -> dict[str, Any]:
-    """A parallel axis."""
-    ticks = scale.labelled
-    return {
-        "label": html.escape(short(scale.label, letters)),
-        "values": values,
-        "range": list(scale.ends),
-        "tickvals": [place for place, _ in ticks],
-        "ticktext": [text for _, text in ticks],  # no markup here
-    }

@@ -14,11 +14,9 @@ PLOTLY_JS = "plotly.min.js"
 def write_figure(
     figure: Figure, folder: Path, stem: str, run_dir: Path | None = None, page: Figure | None = None
 ) -> list[Path]:
-    """Writes `folder/stem.png` and `folder/stem.html`, each whole; returns both paths.
-
-    The page shows `page` if it is to show more than the PNG. `run_dir`, otherwise `folder`, holds
-    the plotly.js that all pages of the run share. Raises OSError.
-    """
+    """Writes `folder/stem.png` and `folder/stem.html`, which shows `page` if it is to show more;
+    returns both paths. `run_dir`, otherwise `folder`, holds the plotly.js of all pages. Raises
+    OSError."""
     png, html = folder / f"{stem}.png", folder / f"{stem}.html"
     plotly_js = ensure_plotly_js(run_dir or folder)
     url = Path(os.path.relpath(plotly_js, html.parent)).as_posix()

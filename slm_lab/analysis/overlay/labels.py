@@ -3,8 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, NamedTuple
 
 from slm_lab.analysis.search.summary import short_names
 
@@ -13,9 +12,7 @@ MOST_LETTERS = 44
 APART = "  "
 
 
-@final
-@dataclass(frozen=True)
-class Named:
+class Named(NamedTuple):
     """A training with a spec called `name`, and the leaves of that spec by their dotted paths.
 
     `tag` ("t3") follows the name. `stamp` distinguishes trainings with the same name, tag and spec.
@@ -57,10 +54,8 @@ def leaves(nested: Mapping[str, Any], above: str = "") -> dict[str, Any]:
 
 
 def _difference(one: Named, namesakes: Sequence[Named]) -> str:
-    """ "lr 0.001, gamma 0.9" of one of several trainings with specs of one name.
-
-    Keys with more different values come first; keys missing in this spec are left out.
-    """
+    """ "lr 0.001, gamma 0.9" of one of several trainings with specs of one name. Keys with more
+    different values come first; keys missing in this spec are left out."""
     paths = list(dict.fromkeys(path for each in namesakes for path in each.leaves))
     values = {path: len({_key(each, path) for each in namesakes}) for path in paths}
     differing = sorted((p for p in paths if values[p] > 1), key=lambda p: -values[p])

@@ -1,17 +1,16 @@
 """Several trainings in one pair of axes: a curve for each, with a band over its seeds."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias, final
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from slm_lab.analysis.figure.axis import (
     EVAL_RETURNS,
     RETURNS,
+    TOTAL_FRAMES,
     Axis,
     frames,
-    total_frames,
     wall_clock,
 )
 from slm_lab.analysis.figure.figure import MAX_POINTS, Band, Curve, Figure, around
@@ -37,14 +36,9 @@ _FULL = 0.6
 """The share of colour that remains each time that the palette starts again."""
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class Seeds:
-    """Independent trainings that differ in their seeds: a line of each that has any points.
-
-    `final_return` and `frames` (of all workers, at the end) are (S,). `planned` also counts seeds
-    that have no points yet.
-    """
+class Seeds(NamedTuple):
+    """Trainings that differ in their seeds: a line of each that has points; `planned` counts all.
+    `final_return` and `frames` (of all workers, at the end) are (S,)."""
 
     label: str
     lines: tuple[Line, ...]
@@ -55,7 +49,7 @@ class Seeds:
 
 def x_axis(word: str, longest: float) -> Axis:
     """The x axis of a word; `longest` is the training time, in s, that has to fit on it."""
-    axes = {"frames": frames("per Session"), "total_frames": total_frames()}
+    axes = {"frames": frames("per Session"), "total_frames": TOTAL_FRAMES}
     return axes[word] if word in axes else wall_clock(longest)
 
 
@@ -89,7 +83,7 @@ def _curves(
     """The solid curve of all seeds with its band; and the dashed one of some of them."""
     if len(lines) == 1:
         only = decimate(lines[0])
-        return [replace(look, x=only.x, mean=only.y)]
+        return [look._replace(x=only.x, mean=only.y)]
     points = MAX_POINTS if middle == "mean" else _BOOTSTRAP_POINTS
     over = without_ragged_ends(spread(lines, common_grid(lines, points)), len(lines))
     full = over.sessions == len(lines)
@@ -99,11 +93,11 @@ def _curves(
     curves: list[Curve] = []
     if full.any():
         mean, *ends = (np.where(full, values, np.nan) for values in (centre, *band))
-        curves.append(replace(look, x=over.x, mean=mean, band=Band(*ends)))
+        curves.append(look._replace(x=over.x, mean=mean, band=Band(*ends)))
     if not full.all():
         label = "" if curves else look.label
         partly = np.where(beside(full), centre, np.nan)
-        curves.append(replace(look, label=label, x=over.x, mean=partly, style="dashed"))
+        curves.append(look._replace(label=label, x=over.x, mean=partly, style="dashed"))
     return curves
 
 

@@ -1,8 +1,7 @@
 """The numbers beside an overlay: how each group of seeds ended."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import final
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,9 +24,7 @@ ENOUGH_TO_RANK = 3
 _NOTHING = "–"
 
 
-@final
-@dataclass(frozen=True)
-class TableRow:
+class TableRow(NamedTuple):
     """The final returns of the seeds of a group; seeds may end at different frames."""
 
     label: str
@@ -45,9 +42,7 @@ class TableRow:
     """The largest value of any seed at any time."""
 
 
-@final
-@dataclass(frozen=True)
-class Improvement:
+class Improvement(NamedTuple):
     """The probability that a seed of the better of two groups ends above a seed of the other."""
 
     better: str
@@ -59,17 +54,13 @@ class Improvement:
 def ending(group: Seeds, generator: np.random.Generator) -> TableRow:
     """The numbers of one group."""
     finals = group.final_return
-    return TableRow(
-        group.label,
-        finals.size,
-        group.planned,
-        (float(group.frames.min()), float(group.frames.max())),
-        float(finals.mean()),
-        float(finals.std()),
-        float(interquartile_mean(finals)),
-        bootstrap_interval(finals, interquartile_mean, generator) if len(finals) > 1 else None,
-        max(float(finals.max()), *(float(line.y.max()) for line in group.lines)),
-    )
+    frames = float(group.frames.min()), float(group.frames.max())
+    middle = float(finals.mean()), float(finals.std()), float(interquartile_mean(finals))
+    interval = None
+    if len(finals) > 1:
+        interval = bootstrap_interval(finals, interquartile_mean, generator)
+    highest = max(float(finals.max()), *(float(line.y.max()) for line in group.lines))
+    return TableRow(group.label, finals.size, group.planned, frames, *middle, interval, highest)
 
 
 def improvement(groups: Sequence[Seeds], generator: np.random.Generator) -> Improvement | None:
@@ -80,12 +71,8 @@ def improvement(groups: Sequence[Seeds], generator: np.random.Generator) -> Impr
     if probability_of_improvement(better.final_return, worse.final_return) < 0.5:
         better, worse = worse, better
     values = better.final_return, worse.final_return
-    return Improvement(
-        better.label,
-        worse.label,
-        probability_of_improvement(*values),
-        improvement_interval(*values, generator),
-    )
+    interval = improvement_interval(*values, generator)
+    return Improvement(better.label, worse.label, probability_of_improvement(*values), interval)
 
 
 def text_table(endings: Sequence[TableRow]) -> TextTable:

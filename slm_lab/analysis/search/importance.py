@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, final
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from slm_lab.analysis.search.summary import SearchSummary, TrialOutcome, Variable, identity, numeric
+from slm_lab.analysis.search.summary import SearchSummary, identity, numeric
+from slm_lab.analysis.search.trial_state import TrialState
 from slm_lab.core.types import FloatArray, IntArray
+from slm_lab.spec.search import Dimension
 
 FEWEST_TRIALS = 5
 """With fewer, nothing can be distinguished from chance."""
@@ -24,9 +25,7 @@ _STEADY = 1e-3
 _SEED = 0
 
 
-@final
-@dataclass(frozen=True)
-class Importance:
+class Importance(NamedTuple):
     """Of one variable: the `share` of the variation of the Trials' ranks that it explains alone.
 
     `chance` is the share that a variable without any effect stays below in 95 % of all searches
@@ -66,26 +65,24 @@ def importances(experiment: SearchSummary) -> list[Importance]:
     variable matters, logarithmic or not. Trials that failed, were interrupted or have not ended
     have no place.
     """
-    outcomes = [each for each in experiment.outcomes if comparable(each)]
-    found = [_importance(variable, outcomes) for variable in experiment.variables]
+    trials = [each for each in experiment.trials if comparable(each)]
+    found = [_importance(variable, trials) for variable in experiment.variables]
     return sorted(_by_holm(found), key=lambda each: 1.0 if each.share is None else -each.share)
 
 
-def comparable(outcome: TrialOutcome) -> bool:
+def comparable(trial: TrialState) -> bool:
     """Whether it has a place among the others."""
-    return outcome.status in _COMPARABLE and outcome.known_score is not None
+    return trial.status in _COMPARABLE and trial.known_score is not None
 
 
-def standing(outcomes: Sequence[TrialOutcome]) -> FloatArray:
+def standing(trials: Sequence[TrialState]) -> FloatArray:
     """(n,): the rank of each among comparable Trials, the best highest; equals share theirs."""
-    keys = [_place(each) for each in outcomes]
+    keys = []
+    for each in trials:
+        finished = each.status == "finished"
+        keys.append((finished, 0 if finished else each.frame, each.known_score or 0.0))
     order = {key: i for i, key in enumerate(sorted(set(keys)))}
     return midranks(np.array([order[key] for key in keys], np.float64))
-
-
-def _place(outcome: TrialOutcome) -> tuple[bool, int, float]:
-    finished = outcome.status == "finished"
-    return finished, 0 if finished else outcome.frame, outcome.known_score or 0.0
 
 
 def midranks(values: FloatArray) -> FloatArray:
@@ -96,26 +93,25 @@ def midranks(values: FloatArray) -> FloatArray:
     return ranks
 
 
-def _importance(variable: Variable, outcomes: Sequence[TrialOutcome]) -> Importance:
+def _importance(variable: Dimension, trials: Sequence[TrialState]) -> Importance:
     path = variable.path
-    outcomes = [each for each in outcomes if path in each.point]
-    known = Importance(path, len(outcomes))
-    if len(outcomes) < FEWEST_TRIALS:
-        have = "1 trial has" if len(outcomes) == 1 else f"{len(outcomes)} trials have"
-        return replace(known, reason=f"{have} a result to compare, it takes {FEWEST_TRIALS}")
-    values = [each.point[path] for each in outcomes]
+    trials = [each for each in trials if path in each.params]
+    known = Importance(path, len(trials))
+    if len(trials) < FEWEST_TRIALS:
+        have = "1 trial has" if len(trials) == 1 else f"{len(trials)} trials have"
+        return known._replace(reason=f"{have} a result to compare, it takes {FEWEST_TRIALS}")
+    values = [each.params[path] for each in trials]
     if len({identity(value) for value in values}) == 1:
-        return replace(known, reason="all trials have the same value")
-    ranks = standing(outcomes)
+        return known._replace(reason="all trials have the same value")
+    ranks = standing(trials)
     if np.ptp(ranks) == 0:
-        return replace(known, reason="all trials have the same score")
+        return known._replace(reason="all trials have the same score")
     shuffle = np.random.default_rng(_SEED).permutation
     targets = np.column_stack([ranks, *(shuffle(ranks) for _ in range(SHUFFLES))])
     actual, *by_chance = np.max([skill(each, targets) for each in _forecasters(values)], axis=0)
     mean = float(np.mean(by_chance))
     limit = float(np.quantile(by_chance, 0.95))
-    return replace(
-        known,
+    return known._replace(
         share=max(0.0, float(actual - mean) / (1 - mean)),
         chance=max(0.0, (limit - mean) / (1 - mean)),
         p_value=float((1 + np.sum(np.array(by_chance) >= actual)) / (1 + SHUFFLES)),
@@ -130,7 +126,7 @@ def _by_holm(found: Sequence[Importance]) -> list[Importance]:
         passed += 1
     limit = tested[passed - 1] if passed else -1.0
     return [
-        replace(each, sure=each.p_value is not None and each.p_value <= limit) for each in found
+        each._replace(sure=each.p_value is not None and each.p_value <= limit) for each in found
     ]
 
 

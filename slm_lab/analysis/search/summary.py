@@ -1,122 +1,44 @@
-"""The results of a search: its variables, the outcomes of its Trials, and their table."""
+"""The results of a search in words, and as a table."""
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from numbers import Real
 from pathlib import Path
-from typing import Any, final
+from typing import Any, NamedTuple
 
 from slm_lab.analysis.metrics import TRIAL_METRICS
-from slm_lab.analysis.table import csv_bytes
+from slm_lab.analysis.search.trial_state import TrialState, ranked
+from slm_lab.analysis.table import count_text, csv_bytes
 from slm_lab.core.files import write_atomically
 from slm_lab.core.text import error_summary
-
-LISTS = ("choice", "grid_search")
-"""The samplers that pick from a list."""
+from slm_lab.spec.search import Dimension
 
 _NEEDS_MORE = frozenset(
     ("name", "type", "start_val", "end_val", "start_step", "end_step", "frame", "value")
 )
 """Ends of paths that need the part before them."""
+STATUS_WORDS = {"stopped": "stopped early", "waiting": "not finished"}
+"""Statuses that figures call otherwise."""
 _LONGEST = 24  # letters of a value
 _DIGITS = 3
 
 
-@final
-@dataclass(frozen=True)
-class Variable:
-    """A key of the spec that a search varies.
-
-    `path` is dotted, as agent.net.optim_spec.lr. `values` are those that choice and grid_search
-    pick from, in the spec's order.
-    """
-
-    path: str
-    sampler: str
-    values: tuple[Any, ...] = ()
-
-    @property
-    def logarithmic(self) -> bool:
-        """Whether it was sampled evenly over its logarithm."""
-        return "log" in self.sampler
-
-
-@final
-@dataclass(frozen=True)
-class TrialOutcome:
-    """The outcome of a Trial of a search, whose variables had the values `point`, by their paths.
-
-    `status` is finished (the whole budget is spent), stopped (early, by the scheduler), failed,
-    interrupted, running, waiting or paused. `frame` is the budget spent, `wall_t` its seconds.
-    `score` is what the search maximises: the mean over the Sessions of `final_return`, or of
-    `recent_return` where the scheduler has stopped the Trial.
-    """
-
-    trial: int
-    status: str
-    point: Mapping[str, Any]
-    frame: int
-    wall_t: float
-    score: float | None
-    metrics: Mapping[str, float | None] = field(default_factory=dict)
-    error: str | None = None
-    restarts: int = 0
-
-    @property
-    def known_score(self) -> float | None:
-        """The score of a Trial that has a finite one and has not failed."""
-        return None if self.status == "failed" else _finite(self.score)
-
-    def metric(self, name: str) -> float | None:
-        """One of `metrics`, where it is finite and the Trial has not failed."""
-        return None if self.status == "failed" else _finite(self.metrics.get(name))
-
-
-@final
-@dataclass(frozen=True)
-class SearchSummary:
-    """A search over the spec `name`; `title` is like "PPO on CartPole-v1".
-
-    `outcomes` are in the order of Trials; `max_frame` is the budget of each.
-    """
+class SearchSummary(NamedTuple):
+    """A search over the spec `name`; `title` is like "PPO on CartPole-v1". `trials` are in the
+    order of their numbers; `max_frame` is the budget of each."""
 
     name: str
     title: str
-    variables: tuple[Variable, ...]
-    outcomes: tuple[TrialOutcome, ...]
+    variables: tuple[Dimension, ...]
+    trials: tuple[TrialState, ...]
     max_frame: int
 
 
-def ranked(outcomes: Iterable[TrialOutcome]) -> list[TrialOutcome]:
-    """The best first.
-
-    First those that spent the whole budget, by score; then those that were stopped early, by frames
-    and then score; then those that have not ended, in the same way; last those that failed or have
-    no score. The Trial's number decides between equals.
-    """
-    return sorted(outcomes, key=_place)
-
-
-def _place(outcome: TrialOutcome) -> tuple[float, ...]:
-    score = outcome.known_score
-    if score is None:
-        return (3, 0, 0, outcome.trial)
-    match outcome.status:
-        case "finished":
-            return (0, 0, -score, outcome.trial)
-        case "stopped":
-            return (1, -outcome.frame, -score, outcome.trial)
-        case _:
-            return (2, -outcome.frame, -score, outcome.trial)
-
-
 def short_names(paths: Sequence[str]) -> dict[str, str]:
-    """By path its shortest end that no other path has: agent.net.optim_spec.lr is "lr".
-
-    An end like name, start_val or an index of a list includes the part before it.
-    """
+    """By path its shortest end that no other path has: agent.net.optim_spec.lr is "lr". An end like
+    name, start_val or an index of a list includes the part before it."""
     parts = {path: path.split(".") for path in paths}
     return {path: _short_name(path, parts) for path in paths}
 
@@ -146,10 +68,8 @@ def identity(value: Any) -> str:
 
 
 def value_text(value: Any) -> str:
-    """A value of a variable in a few letters: 0.0003, true, null, "64, 64" of a list.
-
-    Numbers have three digits. A block is shown by its `name` and what else it holds.
-    """
+    """A value of a variable in a few letters: 0.0003, true, null, "64, 64" of a list. Numbers have
+    three digits. A block is shown by its `name` and what else it holds."""
     text = _text(value)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1].rstrip(' ,')}…"
 
@@ -186,36 +106,51 @@ def _number_text(value: float) -> str:
     return shown.replace("-", "−")
 
 
+def point_texts(trial: TrialState, names: Mapping[str, str]) -> list[str]:
+    """ "lr 0.003", "hid_layers [64, 64]"."""
+    texts = []
+    for path, name in names.items():
+        if path in trial.params:
+            value = value_text(trial.params[path])
+            listed = isinstance(trial.params[path], list | tuple)
+            texts.append(f"{name} [{value}]" if listed else f"{name} {value}")
+    return texts
+
+
+def status_text(trials: Sequence[TrialState]) -> str:
+    """ "50 trials: 30 finished, 17 stopped early, 3 failed"."""
+    count = Counter(STATUS_WORDS.get(each.status, each.status) for each in trials)
+    first = ("finished", "stopped early", "failed")
+    order = [*(word for word in first if word in count), *sorted(set(count) - set(first))]
+    whole, statuses = count_text(len(trials), "trial"), [f"{count[w]} {w}" for w in order]
+    return f"{whole}: {', '.join(statuses)}" if statuses else whole
+
+
 def write_experiment_df(path: Path, experiment: SearchSummary) -> None:
     """Writes a CSV with a line per Trial, the best first.
 
     Columns are trial, status, score, frame, wall_t (s), restarts, a column per variable under its
-    dotted path, one per metric, and the headline of the error. Missing values are
-    empty, and so are score and metrics of a Trial that failed. Lists, blocks, booleans and
-    null are written as JSON. Raises OSError.
+    dotted path, one per metric, and the headline of the error. Missing values are empty, as are
+    results of a failed Trial. Lists, blocks, booleans and null are JSON. Raises OSError.
     """
-    outcomes = ranked(experiment.outcomes)
+    trials = ranked(experiment.trials)
     paths = [variable.path for variable in experiment.variables]
-    metrics = metric_names(outcomes)
+    metrics = metric_names(trials)
     fixed = ["trial", "status", "score", "frame", "wall_t", "restarts"]
     rows = []
-    for each in outcomes:
-        known = [each.trial, each.status, each.known_score, each.frame, each.wall_t, each.restarts]
-        point = [_cell(each.point[path]) if path in each.point else None for path in paths]
+    for each in trials:
+        known = [each.trial, each.status, each.known_score, each.frame, each.seconds, each.restarts]
+        point = [_cell(each.params[path]) if path in each.params else None for path in paths]
         values = [each.metric(name) for name in metrics]
         rows.append([*known, *point, *values, error_summary(each.error or "")])
     write_atomically(path, csv_bytes([*fixed, *paths, *metrics, "error"], rows))
 
 
-def metric_names(outcomes: Iterable[TrialOutcome]) -> list[str]:
-    """Those of this page, and others that a Trial has."""
-    further = (name for each in outcomes for name in each.metrics)
+def metric_names(trials: Iterable[TrialState]) -> list[str]:
+    """Those of this version, and others that a Trial has."""
+    further = (name for each in trials for name in each.metrics)
     return list(dict.fromkeys([*TRIAL_METRICS, *further]))
 
 
 def _cell(value: Any) -> Any:
     return value if isinstance(value, str) or numeric([value]) else json.dumps(value, default=str)
-
-
-def _finite(number: float | None) -> float | None:
-    return None if number is None or not math.isfinite(number) else number

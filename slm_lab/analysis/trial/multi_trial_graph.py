@@ -8,8 +8,8 @@ from slm_lab.analysis.figure.figure import MAX_POINTS, Curve, Figure
 from slm_lab.analysis.figure.grid import Line, mean_lines
 from slm_lab.analysis.figure.layout import single
 from slm_lab.analysis.figure.write import write_figure
-from slm_lab.analysis.search.figure import point_texts, status_text
-from slm_lab.analysis.search.summary import TrialOutcome, ranked, short_names
+from slm_lab.analysis.search.summary import point_texts, short_names, status_text
+from slm_lab.analysis.search.trial_state import TrialState, ranked
 from slm_lab.analysis.trial.session_graph import decimate
 from slm_lab.metrics.reader import Rows
 
@@ -24,39 +24,38 @@ _LONGEST = 170  # letters of a label
 
 def draw_multi_trial_graphs(
     rows: Mapping[int, Sequence[Rows]],
-    outcomes: Sequence[TrialOutcome],
+    trials: Sequence[TrialState],
     run_of: Mapping[int, Sequence[int] | None],
     folder: Path,
     prefix: str,
     title: str,
 ) -> list[Path]:
-    """Draws a line for each Trial, the mean over its Sessions; returns the paths.
+    """Draws a line for each Trial over `total_frame`, the mean over its Sessions; returns the
+    paths.
 
     `rows` has those of every Session, by Trial. If a Trial repeats one training, `run_of` has the
-    run of each Session; its line is then the mean over runs, each the mean of its workers. The x
-    axis is `total_frame`, the clock of the budget.
-
-    Files are `{prefix}_multi_trial_graph_{mean_returns,mean_returns_ma}_vs_frames.png` and `.html`.
+    run of each Session; its line is then the mean over runs, each the mean of its workers. Files
+    are `{prefix}_multi_trial_graph_{mean_returns,mean_returns_ma}_vs_frames.png` and `.html`.
     Raises OSError.
     """
     paths: list[Path] = []
     for y in RETURNS:
         lines = {trial: _mean(each, run_of.get(trial), y) for trial, each in rows.items()}
-        figure = multi_trial_figure(lines, outcomes, y, title)
+        figure = multi_trial_figure(lines, trials, y, title)
         stem = f"{prefix}_multi_trial_graph_{y.file}_vs_{_X.file}"
         paths += write_figure(figure, folder, stem)
     return paths
 
 
 def multi_trial_figure(
-    lines: Mapping[int, Line | None], outcomes: Sequence[TrialOutcome], y: Axis, title: str
+    lines: Mapping[int, Line | None], trials: Sequence[TrialState], y: Axis, title: str
 ) -> Figure:
     """The best Trials in colours, named by their points; the others thin and grey behind them."""
     drawn = {trial: each for trial, each in lines.items() if each is not None}
-    scored = [each for each in ranked(outcomes) if each.known_score is not None]
+    scored = [each for each in ranked(trials) if each.known_score is not None]
     best = [each for each in scored if each.trial in drawn][:BEST]
     others = [trial for trial in drawn if trial not in {each.trial for each in best}]
-    paths = dict.fromkeys(path for each in outcomes for path in each.point)
+    paths = dict.fromkeys(path for each in trials for path in each.params)
     names = short_names(list(paths))
     curves = [
         Curve(_label(each, names), *decimate(drawn[each.trial]), colour=i)
@@ -68,11 +67,11 @@ def multi_trial_figure(
         x, mean = decimate(drawn[trial], min(points, MAX_POINTS))
         words = "" if i else label
         curves.append(Curve(words, x, mean, style="faint", colour=_GREY, tint=_TINT))
-    subtitle = f"{status_text(outcomes)} · mean over the Sessions of each"
+    subtitle = f"{status_text(trials)} · mean over the Sessions of each"
     return single(title, subtitle, _X.label, y.label, curves, "no values yet")
 
 
-def _label(trial: TrialOutcome, names: Mapping[str, str]) -> str:
+def _label(trial: TrialState, names: Mapping[str, str]) -> str:
     """ "t12 lr 0.003, entropy 0.01"."""
     short_of = "" if trial.status == "finished" else f" ({trial.status} at frame {trial.frame})"
     label = f"t{trial.trial} {', '.join(point_texts(trial, names))}{short_of}".strip()

@@ -4,16 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from slm_lab.analysis.figure.axis import (
-    EVAL_RETURNS,
-    EVAL_SPREAD,
-    RETURNS,
-    Axis,
-    frames,
-    learner_axis,
-    learner_columns,
-    line,
-)
+from slm_lab.analysis.figure import axis
 from slm_lab.analysis.figure.figure import MAX_POINTS, Curve, Figure, around
 from slm_lab.analysis.figure.grid import Line
 from slm_lab.analysis.figure.layout import overview
@@ -25,35 +16,26 @@ _PANEL_POINTS = 1000  # of a line: a panel is a few hundred pixels wide
 
 
 def draw_session_graphs(
-    graph_dir: str | Path,
-    rows: Rows,
-    evaluations: Rows,
-    prefix: str,
-    title: str,
+    graph_dir: Path, rows: Rows, evaluations: Rows, prefix: str, title: str
 ) -> list[Path]:
     """Draws `{prefix}_session_graph_overview.png` and `.html` into a folder of the run folder.
-
-    Returns the paths. Raises OSError.
-    """
-    graph_dir = Path(graph_dir)
+    Returns the paths. Raises OSError."""
     figure = session_overview(rows, evaluations, title)
     return write_figure(figure, graph_dir, f"{prefix}_session_graph_overview", graph_dir.parent)
 
 
 def session_overview(rows: Rows, evaluations: Rows, title: str) -> Figure:
-    """A panel of returns, one of evaluations if there are any, one per column that has values.
-
-    All against frames; the columns are in the order of `rows`.
-    """
-    panels = [(RETURNS[0].label, _returns(rows))]
+    """A panel of returns, one of evaluations if there are any, one per column that has values. All
+    against frames; the columns are in the order of `rows`."""
+    panels = [(axis.RETURNS[0].label, _returns(rows))]
     if len(evaluations):
         panels.append(("evaluation return", _evaluations(evaluations)))
-    for y in map(learner_axis, learner_columns(rows)):
+    for y in map(axis.learner_axis, axis.learner_columns(rows)):
         panels.append((y.label, [Curve("", *_panel_line(rows, y))]))
     counts = [count_text(len(rows), "row")]
     if len(evaluations):
         counts.append(count_text(len(evaluations), "evaluation"))
-    return overview(title, ", ".join(counts), frames().label, panels)
+    return overview(title, ", ".join(counts), axis.frames().label, panels)
 
 
 def decimate(values: Line, max_points: int = MAX_POINTS) -> Line:
@@ -66,16 +48,16 @@ def decimate(values: Line, max_points: int = MAX_POINTS) -> Line:
 
 
 def _returns(rows: Rows) -> list[Curve]:
-    row, average = (_panel_line(rows, y) for y in RETURNS)
+    row, average = (_panel_line(rows, y) for y in axis.RETURNS)
     curves = [Curve("", *row, colour=5), Curve("smoothed", *average)]
     return curves if row.x.size else []
 
 
 def _evaluations(rows: Rows) -> list[Curve]:
-    mean, std = (_panel_line(rows, y) for y in (EVAL_RETURNS, EVAL_SPREAD))
+    mean, std = (_panel_line(rows, y) for y in (axis.EVAL_RETURNS, axis.EVAL_SPREAD))
     curve = Curve("± 1 std of episodes", *mean, around(mean.y, std.y), colour=2)
     return [curve] if mean.x.size else []
 
 
-def _panel_line(rows: Rows, y: Axis) -> Line:
-    return decimate(line(rows, frames(), y), _PANEL_POINTS)
+def _panel_line(rows: Rows, y: axis.Axis) -> Line:
+    return decimate(axis.line(rows, axis.frames(), y), _PANEL_POINTS)

@@ -6,23 +6,14 @@ from typing import Literal
 
 import numpy as np
 
-from slm_lab.analysis.figure.axis import (
-    EVAL_RETURNS,
-    RETURNS,
-    Axis,
-    frames,
-    learner_axis,
-    line,
-    total_frames,
-    wall_clock,
-)
+from slm_lab.analysis.figure import axis
 from slm_lab.analysis.figure.figure import MAX_POINTS, Curve, Figure, around
 from slm_lab.analysis.figure.grid import Line, Spread, common_grid, mean_lines, spread
 from slm_lab.analysis.figure.layout import single
 from slm_lab.analysis.figure.write import write_figure
 from slm_lab.analysis.table import count_text
 from slm_lab.analysis.trial.session_graph import decimate
-from slm_lab.core.types import BoolArray, IntArray
+from slm_lab.core.types import BoolArray
 from slm_lab.metrics.reader import Rows
 from slm_lab.metrics.row import INFO_PREFIX
 
@@ -40,8 +31,9 @@ _LEARNER_COLUMNS = (
 
 
 def draw_trial_graphs(
-    out_dir: str | Path,
+    out_dir: Path,
     rows: Sequence[Rows],
+    evaluations: Sequence[Rows],
     prefix: str,
     title: str,
     *,
@@ -52,56 +44,43 @@ def draw_trial_graphs(
     """Draws the graphs of a Trial into `out_dir`, of the run folder `run_dir` or that folder
     itself; returns their paths.
 
-    `rows` has an entry for every Session, without rows if it has not started. If one training was
-    repeated, `run_of` has the run of each Session; mean and band are then over runs, each the mean
-    of its Sessions.
+    `rows` and `evaluations` have an entry for every Session, without rows if there are none yet. If
+    one training was repeated, `run_of` has the run of each Session; mean and band are then over
+    runs, each the mean of its Sessions.
 
     Files are `{prefix}_trial_graph_{y}_vs_{x}.png` and `.html`: y `mean_returns` and
-    `mean_returns_ma` against x `frames`, `total_frames` and `wall_t`, and `loss`, `entropy`,
-    `explore_var`, columns of parallel modes (staleness, updates per second, shares of waiting) and
-    of `env.info_keys` against `frames` if any Session has values.
-    "live" draws the first two only.
-    Raises OSError.
+    `mean_returns_ma` against x `frames`, `total_frames` and `wall_t`; and against `frames`, if any
+    Session has values, `loss`, `entropy`, `explore_var`, columns of parallel modes (staleness,
+    updates per second, shares of waiting) and of `env.info_keys`, and `eval_mean_returns`. "live"
+    draws only the first two and the last. Raises OSError.
     """
-    axes = _axes([each for each in rows if len(each)], which)
-    return _draw(Path(out_dir), rows, axes, prefix, title, run_of, run_dir)
-
-
-def draw_trial_eval_graph(
-    out_dir: str | Path,
-    evaluations: Sequence[Rows],
-    prefix: str,
-    title: str,
-    run_of: Sequence[int] | None = None,
-    run_dir: Path | None = None,
-) -> list[Path]:
-    """Draws `{prefix}_trial_graph_eval_mean_returns_vs_frames` of every Session's evaluation rows.
-
-    Returns the paths: none where no Session has a row. Raises OSError.
-    """
-    if not any(len(each) for each in evaluations):
-        return []
-    axes = [(frames("per Session"), EVAL_RETURNS)]
-    return _draw(Path(out_dir), evaluations, axes, prefix, title, run_of, run_dir)
+    graphs = [(rows, *axes) for axes in _axes([each for each in rows if len(each)], which)]
+    if any(len(each) for each in evaluations):
+        graphs.append((evaluations, axis.frames("per Session"), axis.EVAL_RETURNS))
+    paths: list[Path] = []
+    for each, x, y in graphs:
+        figure = figure_of_rows(each, x, y, title, run_of)
+        stem = f"{prefix}_trial_graph_{y.file}_vs_{x.file}"
+        paths += write_figure(figure, out_dir, stem, run_dir or out_dir)
+    return paths
 
 
 def trial_figure(
-    lines: Sequence[Line], x: Axis, y: Axis, title: str, subtitle: str, of: str = "Session"
+    lines: Sequence[Line],
+    x: axis.Axis,
+    y: axis.Axis,
+    title: str,
+    subtitle: str,
+    of: str = "Session",
 ) -> Figure:
     """Mean and band over the lines that have points, each `of` a Session or a run."""
     lines = [one for one in lines if one.x.size]
     if not lines:
         return single(title, subtitle, x.label, y.label, (), "no values yet")
     if len(lines) == 1:
-        only = decimate(lines[0])
-        return single(title, subtitle, x.label, y.label, [Curve("", only.x, only.y)])
-    curves: list[Curve] = []
-    if len(lines) <= MAX_FAINT_LINES:
-        faint = [decimate(one) for one in lines]
-        curves += [
-            Curve("" if i else f"each {of}", one.x, one.y, style="faint")
-            for i, one in enumerate(faint)
-        ]
+        return single(title, subtitle, x.label, y.label, [Curve("", *decimate(lines[0]))])
+    faint = map(decimate, lines if len(lines) <= MAX_FAINT_LINES else ())
+    curves = [Curve("" if i else f"each {of}", *one, style="faint") for i, one in enumerate(faint)]
     curves += _mean_curves(spread(lines, common_grid(lines, MAX_POINTS)), len(lines), of)
     return single(title, subtitle, x.label, y.label, curves)
 
@@ -112,25 +91,12 @@ def sessions_text(with_rows: int, planned: int, of: str = "Session") -> str:
     return every if with_rows == planned else f"{with_rows} of {every}"
 
 
-def _draw(
-    out_dir: Path,
-    rows: Sequence[Rows],
-    axes: Sequence[tuple[Axis, Axis]],
-    prefix: str,
-    title: str,
-    run_of: Sequence[int] | None,
-    run_dir: Path | None,
-) -> list[Path]:
-    paths: list[Path] = []
-    for x, y in axes:
-        figure = figure_of_rows(rows, x, y, title, run_of)
-        stem = f"{prefix}_trial_graph_{y.file}_vs_{x.file}"
-        paths += write_figure(figure, out_dir, stem, run_dir=run_dir or out_dir)
-    return paths
-
-
 def figure_of_rows(
-    rows: Sequence[Rows], x: Axis, y: Axis, title: str, run_of: Sequence[int] | None = None
+    rows: Sequence[Rows],
+    x: axis.Axis,
+    y: axis.Axis,
+    title: str,
+    run_of: Sequence[int] | None = None,
 ) -> Figure:
     """The graph of a Trial from the rows of its Sessions; see `draw_trial_graphs`."""
     of = "Session" if run_of is None else "run"
@@ -140,22 +106,22 @@ def figure_of_rows(
     subtitle = sessions_text(with_rows, len(rows), "run" if one_each else "Session")
     if run_of is not None and not one_each:
         subtitle += f", workers of {runs} runs"
-    lines = [line(each, x, y) for each in rows]
+    lines = [axis.line(each, x, y) for each in rows]
     lines = lines if run_of is None else mean_lines(lines, run_of)
     return trial_figure(lines, x, y, title, subtitle, of)
 
 
-def _axes(rows: Sequence[Rows], which: Literal["all", "live"]) -> list[tuple[Axis, Axis]]:
-    per_session = frames("per Session")
-    pairs = [(per_session, y) for y in RETURNS]
+def _axes(rows: Sequence[Rows], which: Literal["all", "live"]) -> list[tuple[axis.Axis, axis.Axis]]:
+    per_session = axis.frames("per Session")
+    pairs = [(per_session, y) for y in axis.RETURNS]
     if which == "live":
         return pairs
     longest = max((float(each["wall_t"].max()) for each in rows), default=0.0)
-    pairs += [(x, y) for x in (total_frames(), wall_clock(longest)) for y in RETURNS]
+    pairs += [(x, y) for x in (axis.TOTAL_FRAMES, axis.wall_clock(longest)) for y in axis.RETURNS]
     of_info = dict.fromkeys(c for r in rows for c in r.columns if c.startswith(INFO_PREFIX))
     known = (*_LEARNER_COLUMNS, *of_info)
     reported = [c for c in known if any(c in r.columns and r.has_values(c) for r in rows)]
-    return pairs + [(per_session, learner_axis(column)) for column in reported]
+    return pairs + [(per_session, axis.learner_axis(column)) for column in reported]
 
 
 def _mean_curves(over: Spread, num_lines: int, of: str) -> list[Curve]:
@@ -168,15 +134,12 @@ def _mean_curves(over: Spread, num_lines: int, of: str) -> list[Curve]:
         label = f"mean ± 1 std of {num_lines} {of}s"
         curves.append(Curve(label, over.x, mean, around(mean, over.std)))
     if not full.all():
-        mean = np.where(beside(full), over.mean, np.nan)
-        curves.append(Curve(_partly_label(over.sessions[~full], of), over.x, mean, style="dashed"))
+        mean, count = np.where(beside(full), over.mean, np.nan), over.sessions[~full]
+        fewest, most = int(count.min()), int(count.max())
+        number = f"{fewest}" if fewest == most else f"{fewest}–{most}"
+        label = f"mean of {number} {of}{'' if most == 1 else 's'}"
+        curves.append(Curve(label, over.x, mean, style="dashed"))
     return curves
-
-
-def _partly_label(count: IntArray, of: str) -> str:
-    fewest, most = int(count.min()), int(count.max())
-    number = f"{fewest}" if fewest == most else f"{fewest}–{most}"
-    return f"mean of {number} {of}{'' if most == 1 else 's'}"
 
 
 def beside(full: BoolArray) -> BoolArray:

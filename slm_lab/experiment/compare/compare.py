@@ -3,11 +3,10 @@
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import final
+from typing import NamedTuple, final
 
 from slm_lab.analysis.compare.comparison import (
     Comparison,
@@ -32,9 +31,7 @@ from slm_lab.storage.result import Ending, TrialResult
 from slm_lab.storage.run_dir import RunDir, fresh_folder, safe_name
 
 
-@final
-@dataclass(frozen=True)
-class Planned:
+class Planned(NamedTuple):
     """One training of a comparison."""
 
     variant: Variant
@@ -52,9 +49,7 @@ class Planned:
         return f"{self.variant.label}, seed {self.seed}"
 
 
-@final
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """The record of a training that was begun: its run folder, and how it ended."""
 
     folder: str
@@ -67,11 +62,9 @@ class Entry:
 
 @final
 class CompareRun:
-    """A comparison in its folder: `data/{spec_name}_compare_{time}`.
-
-    The folder holds the run folders of all trainings, the plan (a spec file with every variant),
-    the record of how trainings ended, and the graphs and tables.
-    """
+    """A comparison in its folder `data/{spec_name}_compare_{time}`: the run folders of all
+    trainings, the plan (a spec file with every variant), the record of how trainings ended, graphs
+    and tables."""
 
     def __init__(self, folder: Path, plan: Plan) -> None:
         """Raises UsageError when another process works in the folder."""
@@ -84,10 +77,8 @@ class CompareRun:
 
     @classmethod
     def begin(cls, request: CompareRequest) -> "CompareRun":
-        """Begins a new comparison.
-
-        Raises SpecError or UsageError with every problem before anything runs.
-        """
+        """Begins a new comparison. Raises SpecError or UsageError with every problem before
+        anything runs."""
         plan, data_dir = make_plan(request), request.source.data_dir
         folder = fresh_folder(data_dir, f"{safe_name(plan.name)}_compare", datetime.now())
         run = cls(folder, plan)
@@ -104,10 +95,8 @@ class CompareRun:
 
     @cached_property
     def planned(self) -> list[Planned]:
-        """Every training in order: all variants with one seed, then all with the next seed.
-
-        So a temporary disturbance of the machine affects all variants.
-        """
+        """Every training in order: all variants with one seed, then all with the next seed. So a
+        temporary disturbance of the machine affects all variants."""
         return [
             Planned(variant, spec, seed)
             for seed in self.plan.seeds
@@ -150,8 +139,7 @@ class CompareRun:
         entry = self._record.get(planned.key)
         begun = None if entry is None else RunDir(self.folder / entry.folder, planned.spec.name)
         try:
-            name = planned.spec.name
-            imports, data_dir = self.plan.imports, self.folder
+            name, imports, data_dir = planned.spec.name, self.plan.imports, self.folder
             if begun is not None and begun.spec_file.is_file():
                 file, run_name = str(begun.spec_file), str(begun.root)
                 source = RunSource(file, name, run_name, data_dir=data_dir, imports=imports)
@@ -179,6 +167,8 @@ class CompareRun:
     def comparison(self) -> Comparison:
         """What has been measured so far."""
         spec, plan = self.plan.baseline, self.plan
+        whole, left = len(self.planned), len(self.to_run)
+        unfinished = [f"{whole - left} of {whole} trainings have finished"] if left else []
         return Comparison(
             f"{spec.agent.algorithm.name} on {spec.env.name}",
             tuple(self._outcome(variant) for variant in plan.specs),
@@ -188,7 +178,7 @@ class CompareRun:
             plan.processor,
             plan.threshold,
             self._window,
-            (*plan.notes, *self._unfinished()),
+            (*plan.notes, *unfinished),
         )
 
     def draw(self) -> list[Path]:
@@ -197,8 +187,7 @@ class CompareRun:
 
     @property
     def _window(self) -> float:
-        most = max(variant.workers for variant in self.plan.specs)
-        spec = self.plan.baseline
+        most, spec = max(each.workers for each in self.plan.specs), self.plan.baseline
         return window_of(spec.env.max_frame, spec.log_frequency, most)
 
     def _outcome(self, variant: Variant) -> Outcome:
@@ -213,15 +202,9 @@ class CompareRun:
             run_dir = RunDir(self.folder / self._record[planned.key].folder, planned.spec.name)
             sessions = range(planned.spec.meta.num_sessions)
             rows = read_existing({each: run_dir.session(0, each).rows for each in sessions})
-            by_actors = planned.variant.has_learner
-            actors = planned.variant.workers if by_actors else 1
+            actors = planned.variant.workers if planned.variant.has_learner else 1
             self._read[planned.key] = training_of(list(rows.values()), self._window, actors)
         return self._read[planned.key]
-
-    def _unfinished(self) -> Iterator[str]:
-        done = len(self.planned) - len(self.to_run)
-        if done < len(self.planned):
-            yield f"{done} of {len(self.planned)} trainings have finished"
 
     def _has_finished(self, planned: Planned) -> bool:
         entry = self._record.get(planned.key)
@@ -229,7 +212,7 @@ class CompareRun:
 
     def _note(self, planned: Planned, entry: Entry) -> None:
         self._record[planned.key] = entry
-        content = {key: asdict(each) for key, each in self._record.items()}
+        content = {key: each._asdict() for key, each in self._record.items()}
         write_json(self._record_file, content)
 
 
@@ -237,9 +220,7 @@ def _entry(folder: str, result: TrialResult) -> Entry:
     if result.failed:
         again = any(session.would_repeat for session in result.failed)
         return Entry(folder, Ending.FAILED, result.failed[0].error, again)
-    if result.interrupted:
-        return Entry(folder, Ending.INTERRUPTED)
-    return Entry(folder, Ending.FINISHED)
+    return Entry(folder, Ending.INTERRUPTED if result.interrupted else Ending.FINISHED)
 
 
 def _read_record(file: Path) -> dict[str, Entry]:

@@ -6,9 +6,8 @@ The variants differ only in `meta.distributed`, `meta.max_session` and values de
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from slm_lab.analysis.compare.comparison import BASELINE, Variant
 from slm_lab.core.errors import Problem, SpecError, UsageError
@@ -42,8 +41,7 @@ BUSY = 0.5
 """The load of other processes, in cores, from which on a note reports it."""
 
 
-@dataclass(frozen=True)
-class CompareRequest:
+class CompareRequest(NamedTuple):
     """The options of the user's command; None: a default for this machine."""
 
     source: RunSource
@@ -54,8 +52,7 @@ class CompareRequest:
     threshold: float | None = None
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     """The variants of a comparison and their machine; the baseline's spec comes first."""
 
     name: str
@@ -97,11 +94,6 @@ class Plan:
         return {**{spec.name: spec.to_json() for spec in self.specs.values()}, PLAN_BLOCK: about}
 
 
-def all_modes() -> list[str]:
-    """The values of `meta.distributed` that can be compared with `false`."""
-    return MODES.names()
-
-
 def _variant(mode: str, workers: int, cores: int) -> Variant:
     has_learner = mode != BASELINE and mode_of(mode).has_learner
     return Variant(mode, workers, workers > cores, has_learner)
@@ -110,52 +102,43 @@ def _variant(mode: str, workers: int, cores: int) -> Variant:
 def make_plan(request: CompareRequest) -> Plan:
     """The plan for a request. Raises UsageError, or SpecError with every problem of any variant."""
     cores = usable_cores()
-    workers = _powers_of_two(cores) if request.workers is None else request.workers
+    workers = request.workers
+    if workers is None:  # 1, 2, 4, … up to the number of cores
+        workers = tuple(1 << power for power in range(cores.bit_length()))
     _refuse_unknown(request.modes or ())
     alone = {"meta.distributed": False, "meta.max_session": 1, "meta.max_run": 1}
     base = request.source.load(alone)
-    named = set(all_modes() if request.modes is None else request.modes)
-    twins = _twins(base) if any(mode_of(word).lock_free for word in named) else {}
-    optimizers = {path: twin for path, (_, twin) in twins.items()}
+    named = set(MODES.names() if request.modes is None else request.modes)
+    optimizers, replaced = dict[str, str](), list[str]()
+    if any(mode_of(word).lock_free for word in named):
+        for path, optim in optimizer_paths(base.agent.net, base.agent.critic_net):
+            if (twin := GLOBAL_TWIN.get(optim.name)) is not None:
+                optimizers[path] = twin
+                change = f"{path}: {optim.name} replaced by {twin} in all variants"
+                replaced.append(f"{change}, because Hogwild! needs it")
     modes, left_out = request.modes, list[str]()
     if modes is None:
         modes, left_out = _possible_modes(base, workers, optimizers)
     where = request.source.where(base)
     if base.meta.cluster is not None:
         message = "a comparison measures this machine; leave it out with -s meta.cluster=null"
-        problem = Problem("meta.cluster", message, base.meta.cluster)
-        raise SpecError(where, [problem])
-    variants = [
-        Variant(BASELINE, 1),
-        *(_variant(mode, count, cores) for mode in modes for count in workers),
-    ]
+        raise SpecError(where, [Problem("meta.cluster", message, base.meta.cluster)])
+    parallel = (_variant(mode, count, cores) for mode in modes for count in workers)
+    variants = [Variant(BASELINE, 1), *parallel]
     specs = _specs(where, base, variants, optimizers)
     check_spaces(where, base)
     check_place(where, base)
     seed = base.meta.random_seed if request.source.seed is None else request.source.seed
     first = draw_root_seed() if seed is None else seed
-    replaced = [
-        f"{path}: {name} replaced by {twin} in all variants, because Hogwild! needs it"
-        for path, (name, twin) in twins.items()
-    ]
-    return Plan(
-        base.name,
-        specs,
-        tuple(range(first, first + request.seeds)),
-        request.threshold,
-        cores,
-        processor(),
-        request.source.imports,
-        (*replaced, *left_out, *_other_work(cores)),
-    )
+    seeds, notes = range(first, first + request.seeds), (*replaced, *left_out, *_other_work(cores))
+    machine, imports = (cores, processor()), request.source.imports
+    return Plan(base.name, specs, tuple(seeds), request.threshold, *machine, imports, notes)
 
 
 def read_plan(folder: Path, imports: tuple[str, ...] = ()) -> Plan:
-    """The plan in the folder of a comparison. Its plug-ins must be imported.
-
-    Raises SpecError. Raises UsageError if there is no plan, or it has another format. Also raises
-    it if the comparison was begun on another machine, because speeds are not comparable.
-    """
+    """The plan in the folder of a comparison. Its plug-ins must be imported. Raises SpecError.
+    Raises UsageError without a plan of this format, or if the comparison was begun on another
+    machine: speeds are not comparable."""
     file, about = _plan_block(folder)
     check_format(folder, about.get("format"))
     specs = load_specs(file)
@@ -170,23 +153,13 @@ def read_plan(folder: Path, imports: tuple[str, ...] = ()) -> Plan:
         _variant(each["mode"], each["workers"], cores): specs[each["spec"]]
         for each in about["variants"]
     }
-    return Plan(
-        about["name"],
-        found,
-        tuple(about["seeds"]),
-        about["threshold"],
-        cores,
-        named,
-        imports,
-        tuple(about["notes"]),
-    )
+    seeds, notes = tuple(about["seeds"]), tuple(about["notes"])
+    return Plan(about["name"], found, seeds, about["threshold"], cores, named, imports, notes)
 
 
 def allowed_imports(folder: Path, given: Sequence[str], trust: bool) -> tuple[str, ...]:
     """The modules that a comparison was begun with, and `given`; with `trust` all that it names.
-
-    Raises UsageError for a module that the user has not allowed; SpecError.
-    """
+    Raises UsageError for a module that the user has not allowed; SpecError."""
     file, _ = _plan_block(folder)
     named = named_by([file], PLAN_BLOCK)
     allowed = (*given, *named) if trust else tuple(given)
@@ -203,38 +176,25 @@ def _plan_block(folder: Path) -> tuple[Path, dict[str, Any]]:
     files = sorted(folder.glob(PLAN_FILE.format("*")))
     about = read_file(files[0]).get(PLAN_BLOCK) if len(files) == 1 else None
     if not isinstance(about, dict):
-        raise UsageError(
-            f"{folder} is not the folder of a comparison: it has no {PLAN_FILE.format('*')}"
-        )
+        lacks = f"it has no {PLAN_FILE.format('*')}"
+        raise UsageError(f"{folder} is not the folder of a comparison: {lacks}")
     return files[0], about
 
 
 def _refuse_unknown(modes: Sequence[str]) -> None:
     for mode in modes:
         if mode == BASELINE:
-            raise UsageError(
-                "--modes false: this is the baseline and always included; leave it out"
-            )
-        if mode not in all_modes():
-            raise UsageError(f"--modes {mode}: {not_among(mode, all_modes())}")
-
-
-def _twins(spec: Spec) -> dict[str, tuple[str, str]]:
-    """The name of each optimizer with a Global twin, and the twin's name, by path."""
-    return {
-        path: (optim.name, GLOBAL_TWIN[optim.name])
-        for path, optim in optimizer_paths(spec.agent.net, spec.agent.critic_net)
-        if optim.name in GLOBAL_TWIN
-    }
+            message = "this is the baseline and always included; leave it out"
+            raise UsageError(f"--modes false: {message}")
+        if mode not in MODES.names():
+            raise UsageError(f"--modes {mode}: {not_among(mode, MODES.names())}")
 
 
 def _specs(
     where: str, base: Spec, variants: Sequence[Variant], optimizers: Mapping[str, str]
 ) -> dict[Variant, Spec]:
-    """A spec for each variant. Raises SpecError with the problems of all.
-
-    Warns of suspicious keys of the other variants. Those of the baseline were reported at loading.
-    """
+    """A spec for each variant. Raises SpecError with the problems of all. Warns of suspicious keys
+    of the other variants. Those of the baseline were reported at loading."""
     parsed = {variant: _parsed(base, variant, optimizers) for variant in variants}
     problems = {str(problem): problem for each in parsed.values() for problem in each.problems}
     if problems:
@@ -254,10 +214,8 @@ def _parsed(base: Spec, variant: Variant, optimizers: Mapping[str, str]) -> Pars
     name = f"{base.name}_{variant.mode}"
     if variant.mode != BASELINE:
         name = f"{name}_{variant.workers}"
-        settings += [
-            Setting("meta.distributed", variant.mode),
-            Setting("meta.max_session", variant.workers),
-        ]
+        settings.append(Setting("meta.distributed", variant.mode))
+        settings.append(Setting("meta.max_session", variant.workers))
         if base.logs_by_default:
             settings.append(Setting("meta.log_frequency", None))  # the default of its share
     data, found = apply_settings(base.to_json(), settings, dict)
@@ -270,7 +228,7 @@ def _possible_modes(
 ) -> tuple[tuple[str, ...], list[str]]:
     """The parallel modes that suit the spec, and a note on why each other mode does not."""
     possible, notes = [], []
-    for mode in all_modes():
+    for mode in MODES.names():
         variants = [Variant(mode, count) for count in workers]
         problems = [p for each in variants for p in _parsed(base, each, optimizers).problems]
         if problems:
@@ -280,13 +238,7 @@ def _possible_modes(
     return tuple(possible), notes
 
 
-def _powers_of_two(cores: int) -> tuple[int, ...]:
-    """Numbers of workers: 1, 2, 4, … up to the number of cores."""
-    return tuple(1 << power for power in range(cores.bit_length()))
-
-
 def _other_work(cores: int) -> list[str]:
     load = os.getloadavg()[0]
-    if load < BUSY:
-        return []
-    return [f"other processes used about {load:.1f} of the {cores} cores when the comparison began"]
+    note = f"other processes used about {load:.1f} of the {cores} cores when the comparison began"
+    return [note] if load >= BUSY else []

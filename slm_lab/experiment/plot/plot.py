@@ -2,10 +2,9 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any, cast, final, get_args
+from typing import Any, NamedTuple, cast, get_args
 
 import numpy as np
 
@@ -32,8 +31,7 @@ _AS_FAR = 0.95
 """The share of the longest seed's frames below which a seed counts as shorter."""
 
 
-@dataclass(frozen=True)
-class PlotRequest:
+class PlotRequest(NamedTuple):
     """The options of the user's command: folders, axes, and the statistic over seeds."""
 
     folders: tuple[str, ...]
@@ -44,9 +42,7 @@ class PlotRequest:
     data_dir: Path
 
 
-@final
-@dataclass(frozen=True)
-class Plotted:
+class Plotted(NamedTuple):
     """The drawn files, the table of results, and notes for reading them."""
 
     paths: tuple[Path, ...]
@@ -57,10 +53,8 @@ class Plotted:
 
 
 def plot(request: PlotRequest) -> Plotted:
-    """Draws `plot_{y}_vs_{x}.png` and `.html` into the folder `out`.
-
-    Raises UsageError for unknown words and folders, and if no run has values; SpecError; OSError.
-    """
+    """Draws `plot_{y}_vs_{x}.png` and `.html` into the folder `out`. Raises UsageError for unknown
+    words and folders, and if no run has values; SpecError; OSError."""
     y = _checked(request)
     trials: dict[tuple[Path, int], ReadTrial] = {}
     notes: list[str] = []
@@ -84,10 +78,13 @@ def plot(request: PlotRequest) -> Plotted:
     drawing, ranking, *per_curve = np.random.default_rng(_BOOTSTRAP_SEED).spawn(2 + len(seeds))
     middle = cast(Middle, request.statistic)
     drawn = overlay(seeds, x, y, _title(groups), middle, drawing)
-    _make(request.out)
+    try:
+        request.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--out {request.out}: cannot be made: {error.strerror}") from None
     paths = write_figure(drawn, request.out, f"plot_{y.file}_vs_{x.file}")
     endings = tuple(ending(each, rng) for each, rng in zip(seeds, per_curve, strict=True))
-    notes += [*_about(groups, request.x), *_about_seeds(endings)]
+    notes += _about(groups, request.x, endings)
     return Plotted(tuple(paths), y.label, endings, improvement(seeds, ranking), tuple(notes))
 
 
@@ -106,10 +103,7 @@ def _checked(request: PlotRequest) -> Axis:
 
 def _of_target(target: str, request: PlotRequest, y: Axis) -> tuple[list[ReadTrial], list[str]]:
     """The Trials to draw of a folder: the curves that ended best, and notes about the others.
-
-    Raises _NothingToDrawError. Raises UsageError if the graph would go into a run folder, because
-    only the run itself writes there.
-    """
+    Raises _NothingToDrawError, and UsageError if the graph would go into a run folder."""
     found = find_trials(target, request.data_dir)
     for root in {each.run_dir.root for each in found}:
         if request.out.resolve().is_relative_to(root.resolve()):
@@ -139,23 +133,18 @@ class _NothingToDrawError(UsageError):
 
 
 def _nothing_of(where: str, y: Axis) -> _NothingToDrawError:
-    if y is not EVAL_RETURNS:
-        return _NothingToDrawError(
-            f"{where} has no rows with a return yet: there is nothing to draw"
+    message = "has no rows with a return yet: there is nothing to draw"
+    if y is EVAL_RETURNS:
+        message = (
+            "has no evaluations: they are made with meta.rigorous_eval > 0; "
+            f"--y {next(iter(Y_AXES))} draws the returns of the training"
         )
-    training = next(iter(Y_AXES))
-    return _NothingToDrawError(
-        f"{where} has no evaluations: they are made with meta.rigorous_eval > 0; "
-        f"--y {training} draws the returns of the training"
-    )
+    return _NothingToDrawError(f"{where} {message}")
 
 
 def _joined(trials: Sequence[ReadTrial]) -> list[list[ReadTrial]]:
-    """Groups Trials into curves: runs whose specs differ only in the seed form one curve.
-
-    Two runs with the same seed are not two seeds and stay separate. So does a trial of a search,
-    which may be selected for its luck.
-    """
+    """Groups Trials into curves: runs whose specs differ only in the seed form one. Runs with the
+    same seed stay separate, and so does a trial of a search, which may be selected for its luck."""
     groups: dict[tuple[str, int], list[ReadTrial]] = {}
     for each in trials:
         spec = json.dumps(_without_seeds(each.found), sort_keys=True)
@@ -167,10 +156,9 @@ def _joined(trials: Sequence[ReadTrial]) -> list[list[ReadTrial]]:
 
 
 def _can_join(one: FoundTrial, group: Sequence[ReadTrial]) -> bool:
-    others = [each.found for each in group]
-    return not others or not any(
+    return not any(
         one.of_search or other.of_search or one.meta.random_seed == other.meta.random_seed
-        for other in others
+        for other in (each.found for each in group)
     )
 
 
@@ -205,14 +193,14 @@ def seeds_of(label: str, group: Sequence[ReadTrial], x: Axis) -> Seeds:
 
 def _title(groups: Sequence[Sequence[ReadTrial]]) -> str:
     """ "ppo_cartpole on CartPole-v1", with up to three names of each."""
-    names, envs = _names(groups), _envs(groups)
+    names, envs = list(dict.fromkeys(group[0].found.name for group in groups)), _envs(groups)
     what = ", ".join(names) if len(names) <= 3 else f"{len(names)} specs"
     where = ", ".join(envs) if len(envs) <= 3 else f"{len(envs)} environments"
     return f"{what} on {where}"
 
 
-def _about(groups: Sequence[Sequence[ReadTrial]], x: str) -> list[str]:
-    """Notes for comparing the curves."""
+def _about(groups: Sequence[Sequence[ReadTrial]], x: str, endings: Sequence[TableRow]) -> list[str]:
+    """Notes for comparing the curves, and the numbers in the table."""
     trials = [each for group in groups for each in group]
     notes = []
     if len(envs := _envs(groups)) > 1:
@@ -226,12 +214,7 @@ def _about(groups: Sequence[Sequence[ReadTrial]], x: str) -> list[str]:
         notes.append(
             f"{len(trials)} runs, {curves}: runs that differ only in their seed are seeds of one"
         )
-    return notes
-
-
-def _about_seeds(endings: Sequence[TableRow]) -> list[str]:
-    """Notes for comparing the numbers."""
-    notes = [
+    notes += [
         f"{each.label}: its seeds have different lengths; the table has the final return of each"
         for each in endings
         if each.frames[0] < _AS_FAR * each.frames[1]
@@ -243,17 +226,6 @@ def _about_seeds(endings: Sequence[TableRow]) -> list[str]:
             f"an interval from {' or '.join(map(str, few))} seeds is too narrow"
         )
     return notes
-
-
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"--out {folder}: cannot be made: {error.strerror}") from None
-
-
-def _names(groups: Sequence[Sequence[ReadTrial]]) -> list[str]:
-    return list(dict.fromkeys(group[0].found.name for group in groups))
 
 
 def _envs(groups: Sequence[Sequence[ReadTrial]]) -> list[str]:

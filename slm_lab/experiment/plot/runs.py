@@ -4,9 +4,8 @@ Reading rows imports no plug-in of the spec, and validates only a few keys of me
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import Any, NamedTuple
 
 import numpy as np
 from pydantic import ValidationError
@@ -26,9 +25,7 @@ _NEEDED = ("distributed", "max_session", "max_run", "actor_learner", "random_see
 """The keys of meta that are read; others may come from an earlier version."""
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class FoundTrial:
+class FoundTrial(NamedTuple):
     """A Trial in a run folder, with its recorded spec."""
 
     run_dir: RunDir
@@ -60,14 +57,11 @@ class FoundTrial:
 
 
 def find_trials(target: str, data_dir: Path) -> list[FoundTrial]:
-    """The Trials of a run, of all run folders in a folder, or one Trial of a search.
-
-    `target` names a folder of run folders, or a run as for `find_folder`. Raises UsageError if
-    there are no Trials, SpecError for an unreadable spec.
-    """
+    """The Trials of a run as for `find_folder`, of all run folders in a folder, or one Trial of a
+    search. Raises UsageError if there are none, SpecError for an unreadable spec."""
     folder = next((each for each in (Path(target), data_dir / target) if each.is_dir()), None)
     if folder is not None and RunDir.at(folder) is None:
-        found = [trial for run in runs_in(folder) for trial in _trials_of(run)]
+        found = [_read(run, number) for run in runs_in(folder) for number in run.trials]
         if not found:
             raise UsageError(
                 f"{folder} is no run folder, and contains none: a run folder has "
@@ -75,18 +69,12 @@ def find_trials(target: str, data_dir: Path) -> list[FoundTrial]:
             )
         return found
     run_dir, number = find_folder(target, data_dir)
-    found = [each for each in _trials_of(run_dir) if number in (None, each.trial)]
+    found = [_read(run_dir, each) for each in run_dir.trials if number in (None, each)]
     if not found:
-        numbers = ", ".join(f"t{each.trial}" for each in _trials_of(run_dir))
-        raise UsageError(
-            f"{target}: {f'the run has the trials {numbers}' if numbers else 'is no run'}"
-        )
+        numbers = ", ".join(f"t{each}" for each in run_dir.trials)
+        why = f"the run has the trials {numbers}" if numbers else "is no run"
+        raise UsageError(f"{target}: {why}")
     return found
-
-
-def _trials_of(run_dir: RunDir) -> list[FoundTrial]:
-    """The Trials that have begun, by number."""
-    return [_read(run_dir, number) for number in run_dir.trials]
 
 
 def _read(run_dir: RunDir, number: int) -> FoundTrial:
@@ -110,9 +98,7 @@ def _read(run_dir: RunDir, number: int) -> FoundTrial:
     return FoundTrial(run_dir, number, names[0], spec, meta, run_dir.is_search)
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class ReadTraining:
+class ReadTraining(NamedTuple):
     """One seed of a Trial, from the rows of its workers."""
 
     line: Line
@@ -124,9 +110,7 @@ class ReadTraining:
     seconds: float
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class ReadTrial:
+class ReadTrial(NamedTuple):
     """A Trial, with its trainings that have values."""
 
     found: FoundTrial
@@ -151,12 +135,10 @@ def read_trial(found: FoundTrial, x: str, y: Axis) -> ReadTrial:
         lines = [line(each, x_axis(x, 0.0), y) for each in rows]
         (mean,) = mean_lines(lines, [0] * len(lines)) or (Line(np.empty(0), np.empty(0)),)
         if mean.x.size:
-            trainings.append(
-                ReadTraining(
-                    mean,
-                    float(np.nanmean([each["final_return"][-1] for each in rows if len(each)])),
-                    max(float(each["total_frame"][-1]) for each in rows if len(each)),
-                    max(float(each["wall_t"][-1]) for each in rows if len(each)),
-                )
+            finals, frames, seconds = (
+                [float(each[column][-1]) for each in rows if len(each)]
+                for column in ("final_return", "total_frame", "wall_t")
             )
+            ends = float(np.nanmean(finals)), max(frames), max(seconds)
+            trainings.append(ReadTraining(mean, *ends))
     return ReadTrial(found, tuple(trainings))

@@ -3,17 +3,10 @@
 import json
 import os
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
 
 from slm_lab.core.files import write_atomically
 from slm_lab.spec.schema.spec import Spec
-from slm_lab.storage.manifest import (
-    Manifest,
-    pending_path,
-    previous_path,
-    read_manifest,
-)
+from slm_lab.storage.manifest import Manifest, pending_path, previous_path, read_manifest
 from slm_lab.storage.run_dir import RunDir, SessionPaths
 
 TRIES = 20
@@ -21,25 +14,18 @@ TRIES = 20
 
 
 def copy_checkpoints(run_dir: RunDir, spec: Spec, donor: int, trial: int) -> int | None:
-    """Copies the newest checkpoint of `donor`, and the rows up to it, to `trial`.
-
-    `trial` must not be running. Returns the checkpoint's frame, or None if a Session of `donor`
-    has no checkpoint yet.
-    """
+    """Copies the newest checkpoint of `donor`, and the rows up to it, to `trial`, which must not
+    run. Returns its frame, or None if a Session of `donor` has no checkpoint yet."""
     sessions = range(spec.meta.num_sessions)
     sources = [run_dir.session(donor, s) for s in sessions if not spec.meta.is_actor(s)]
     targets = [run_dir.session(trial, s) for s in sessions if not spec.meta.is_actor(s)]
     if any(read_manifest(paths.manifest) is None for paths in sources):
         return None
-    manifests = [
-        _copy_with_retries(source, target) for source, target in zip(sources, targets, strict=True)
-    ]
+    frames = [_copy_with_retries(*pair).frame for pair in zip(sources, targets, strict=True)]
     for paths in targets:
         previous_path(paths.manifest).unlink(missing_ok=True)  # from before the copy: obsolete
         os.replace(pending_path(paths.manifest), paths.manifest)
-    frames = [manifest.frame for manifest in manifests]
-    trainings = spec.meta.mode.shares_budget
-    return sum(frames) if trainings else max(frames)
+    return sum(frames) if spec.meta.mode.shares_budget else max(frames)
 
 
 def delete_models(run_dir: RunDir, trial: int) -> None:
@@ -49,10 +35,8 @@ def delete_models(run_dir: RunDir, trial: int) -> None:
 
 
 def _copy_with_retries(source: SessionPaths, target: SessionPaths) -> Manifest:
-    """Copies one Session's checkpoint and returns the source's manifest.
-
-    The copy's manifest stays pending until all Sessions are copied.
-    """
+    """Copies one Session's checkpoint and returns the source's manifest. The copy's manifest stays
+    pending until all Sessions are copied."""
     for _ in range(TRIES - 1):
         try:
             return _copy(source, target)
@@ -66,20 +50,14 @@ def _copy(source: SessionPaths, target: SessionPaths) -> Manifest:
     manifest = read_manifest(source.manifest)
     if manifest is None or source.manifest.read_text() != content:
         raise FileNotFoundError(source.manifest)
-    for path, copy in _files(source, target, manifest):
-        copy.unlink(missing_ok=True)
-        shutil.copyfile(path, copy)
-    for name, extent in manifest.rows.items():  # cut the donor's rows after the checkpoint
-        os.truncate(target.info / name.replace(source.prefix, target.prefix, 1), extent.size)
-    renamed = json.loads(content.replace(f'"{source.prefix}_', f'"{target.prefix}_'))
-    write_atomically(pending_path(target.manifest), json.dumps(renamed).encode())
-    return manifest
-
-
-def _files(
-    source: SessionPaths, target: SessionPaths, manifest: Manifest
-) -> Iterator[tuple[Path, Path]]:
     names = [(source.models, target.models, name) for name in manifest.names]
     names += [(source.info, target.info, name) for name in manifest.rows]
     for folder, to, name in names:
-        yield folder / name, to / name.replace(source.prefix, target.prefix, 1)
+        copy = to / name.replace(source.prefix, target.prefix, 1)
+        copy.unlink(missing_ok=True)
+        shutil.copyfile(folder / name, copy)
+        if name in manifest.rows:  # without the donor's rows after the checkpoint
+            os.truncate(copy, manifest.rows[name].size)
+    renamed = json.loads(content.replace(f'"{source.prefix}_', f'"{target.prefix}_'))
+    write_atomically(pending_path(target.manifest), json.dumps(renamed).encode())
+    return manifest

@@ -1,22 +1,22 @@
-"""Confirmation: the best specs of a search run again with fresh seeds.
+"""Confirmation: the best specs of a search run again with fresh seeds. The best of many noisy
+trials owes part of its score to luck; fresh seeds did not select the spec, so their score is
+unbiased."""
 
-The best of many noisy trials owes part of its score to luck. Fresh seeds, which did not select the
-spec, give an unbiased score. The drop from the search's score is the selection bias.
-"""
-
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from statistics import pstdev
 from typing import final
 
 import numpy as np
 
-from slm_lab.core.files import write_json
+from slm_lab.analysis.search.trial_state import Status
+from slm_lab.analysis.table import csv_bytes
+from slm_lab.core.files import write_atomically, write_json
 from slm_lab.experiment.baseline import CHANCE_FILE
 from slm_lab.experiment.experiment import Experiment
 from slm_lab.experiment.run import with_seed
-from slm_lab.experiment.search.event_log import Confirmed, Status, TrialState
-from slm_lab.experiment.search.outcomes import best_first
+from slm_lab.experiment.search.event_log import Confirmed
 from slm_lab.experiment.search.resources import needs_of
 from slm_lab.experiment.search.trial_process import TrialEnd, run_pool
 from slm_lab.experiment.trial import TrialTask
@@ -35,10 +35,11 @@ class Confirmation:
     """Runs the best specs of a search again, each in a run folder inside the search's folder."""
 
     def __init__(self, search: Experiment, asked: ConfirmSpec) -> None:
-        self.candidates = {
-            state.trial: _candidate(search, state.trial, asked)
-            for state in _best(search)[: asked.top]
-        }
+        scored = [state for state in search.search_state.ranked if state.score is not None]
+        finished = [state for state in scored if state.status is Status.FINISHED]
+        best = finished or [state for state in scored if state.status is Status.STOPPED]
+        trials = [state.trial for state in best[: asked.top]]
+        self.candidates = {trial: _candidate(search, trial, asked) for trial in trials}
         """The specs to run again, best first, by their trials in the search."""
         self.stopping = False
         self.pool = search.pool
@@ -53,43 +54,43 @@ class Confirmation:
 
     @property
     def files(self) -> dict[int, Path]:
-        """The path of the spec file `best_{n}.json` of each candidate, by its trial.
-
-        Candidates rank by confirmed mean; before any confirmation, by the search's ranking.
-        """
-        order = [
-            found.trial for found in self._search.search_state.results if found.mean is not None
-        ]
-        ranked = sorted(
-            self.candidates, key=lambda trial: order.index(trial) if trial in order else len(order)
-        )
-        root = self._search.run_dir.root
+        """The path of the spec file `best_{n}.json` of each candidate, by its trial. Candidates
+        rank by confirmed mean; before any confirmation, by the search's ranking."""
+        results, root = self._search.search_state.results, self._search.run_dir.root
+        confirmed = [found.trial for found in results if found.mean is not None]
+        ranked = [trial for trial in confirmed if trial in self.candidates]
+        ranked += [trial for trial in self.candidates if trial not in confirmed]
         return {trial: root / f"best_{n}.json" for n, trial in enumerate(ranked)}
 
-    def write_specs(self) -> None:
-        """Writes the files `best_{n}.json`, and deletes those of an earlier ranking.
+    def write(self) -> list[Path]:
+        """Writes the files `best_{n}.json`, and a table of the confirmed specs, the best first.
 
-        Raises OSError.
+        Deletes files of an earlier ranking. Returns the path of the table, if any spec is
+        confirmed. Raises OSError.
         """
-        files = self.files
+        files, run_dir, state = self.files, self._search.run_dir, self._search.search_state
         for trial, task in self.candidates.items():
             write_json(files[trial], {task.spec.name: task.spec.to_json()})
-        for old in self._search.run_dir.root.glob("best_*.json"):
+        for old in run_dir.root.glob("best_*.json"):
             if old not in files.values():
                 old.unlink()
+        if not state.confirmed:
+            return []
+        rows = []
+        for found in state.results:
+            scores, score = found.scores, state.trials[found.trial].score
+            std, every = pstdev(scores) if scores else None, " ".join(map(str, scores))
+            rows.append((found.trial, score, found.mean, std, len(scores), every))
+        header = ("trial", "search_score", "confirmed_mean", "confirmed_std", "seeds", "scores")
+        path = run_dir.root / f"{run_dir.prefix}_confirmed.csv"
+        write_atomically(path, csv_bytes(header, rows))
+        return [path]
 
     def run(self, on_tick: Callable[[], None]) -> None:
-        """Runs the missing candidates until all end or `stop` is called; logs each result.
-
-        Kills all processes before it returns or raises.
-        """
-
-        def collect() -> None:
-            for trial, _, end in self.pool.ends():
-                self._collect(trial, end)
-
+        """Runs the missing candidates until all end or `stop` is called; logs each result. Kills
+        all processes before it returns or raises."""
         try:
-            run_pool(self.pool, lambda: self.stopping, self._fill, collect, on_tick)
+            run_pool(self.pool, lambda: self.stopping, self._fill, self._poll, on_tick)
         finally:
             self.pool.kill_all()
 
@@ -114,6 +115,10 @@ class Confirmation:
             task = replace(task, resume=task.run_dir.spec_file.is_file())
             _write_run(task)
             self.pool.start(trial, task, request, among_gpus=task.spec.meta.cluster is None)
+
+    def _poll(self) -> None:
+        for trial, _, end in self.pool.ends():
+            self._collect(trial, end)
 
     def _collect(self, trial: int, end: TrialEnd) -> None:
         """Handles the end of a candidate's process: retries it, or logs its scores."""
@@ -144,13 +149,6 @@ def _seed_scores(spec: Spec, run_dir: RunDir) -> list[float]:
         last = [float(each["final_return"][-1]) for each in rows if len(each)]
         found.append(float(np.mean(last)) if last else float("nan"))
     return [score for score in found if np.isfinite(score)]
-
-
-def _best(search: Experiment) -> Sequence[TrialState]:
-    """The finished trials, best first; if there are none, the stopped trials."""
-    order = [state for state in best_first(search.search_state) if state.score is not None]
-    finished = [state for state in order if state.status is Status.FINISHED]
-    return finished or [state for state in order if state.status is Status.STOPPED]
 
 
 def _candidate(search: Experiment, trial: int, asked: ConfirmSpec) -> TrialTask:

@@ -1,6 +1,6 @@
 """Checks that the trials of a search can make their environments."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from itertools import islice, product
 from typing import TYPE_CHECKING, Any
 
@@ -23,18 +23,16 @@ AT_MOST = 200
 
 
 def env_problems(space: "Space", base: Spec) -> list[Problem]:
-    """Problems of searched `env` values with which no trial could make its environment.
-
-    Tries each listed value, and one end of each range, with the possible values of the other
-    searched keys. Rejects a value that fits none of them. Constructs no environment.
-    """
+    """Problems of searched `env` values with which no trial could make its environment: of each
+    listed value, and one end of each range, that fits no possible values of the other searched
+    keys. Constructs no environment."""
     searched = [each for each in space.dimensions if f"{each.path}.".startswith("env.")]
-    problems = []
-    for each in searched:
-        others = [other for other in searched if other is not each]
-        for value in _values(each):
-            problems += _problems_with(base, each, value, others)
-    return problems
+    return [
+        problem
+        for each in searched
+        for value in _values(each)
+        for problem in _problems_with(base, each, value, [o for o in searched if o is not each])
+    ]
 
 
 def _values(dimension: Dimension) -> list[Any]:
@@ -45,22 +43,24 @@ def _values(dimension: Dimension) -> list[Any]:
 def _problems_with(
     base: Spec, dimension: Dimension, value: Any, others: list[Dimension]
 ) -> list[Problem]:
-    """Problems of the value itself.
-
-    [] if some combination with it is valid, or if only other keys' values are invalid.
-    """
+    """Problems of the value itself. [] if some combination with it is valid, or if only other keys'
+    values are invalid."""
     combinations = product(*map(_values, others))
-    other_paths = {other.path for other in others}
+    path, other_paths = dimension.path, {other.path for other in others}
     own: list[Problem] = []
     for chosen in islice(combinations, AT_MOST):
         settings = {other.path: one for other, one in zip(others, chosen, strict=True)}
-        found = _problems_at(base, {**settings, dimension.path: value})
+        found = _problems_at(base, {**settings, path: value})
         if not found:
             return []
         own = own or [problem for problem in found if problem.path not in other_paths]
     if next(combinations, None) is not None:
         return []
-    return [_at_searched_key(dimension, value, problem) for problem in own]
+    key = f"search.{dimension.key}"
+    return [
+        Problem(key, each.message if each.path == path else f"{each.path}: {each.message}", value)
+        for each in own
+    ]
 
 
 def _problems_at(base: Spec, settings: Mapping[str, Any]) -> list[Problem]:
@@ -71,17 +71,10 @@ def _problems_at(base: Spec, settings: Mapping[str, Any]) -> list[Problem]:
         env = EnvSpec.model_validate(changed["env"])
     except ValidationError as error:
         return problems_of(error, "env")
-    return check_env(env) or list(_not_installed(env))
-
-
-def _not_installed(env: EnvSpec) -> Iterable[Problem]:
+    if problems := check_env(env):
+        return problems
     try:
         find_env(env.name)
     except MissingExtraError as error:
-        yield Problem("env.name", str(error), env.name)
-
-
-def _at_searched_key(dimension: Dimension, value: Any, problem: Problem) -> Problem:
-    """The problem, reported at the key of the search block that sets the value."""
-    at = "" if problem.path == dimension.path else f"{problem.path}: "
-    return Problem(f"search.{dimension.key}", f"{at}{problem.message}", value)
+        return [Problem("env.name", str(error), env.name)]
+    return []

@@ -1,7 +1,5 @@
-"""The event log of a search: one line per event, written as it happens.
-
-The log is the only state of a search. A resumed search reads it and replays every event to the
-searcher and the scheduler.
+"""The event log of a search: one line per event, written as it happens, and its only state. A
+resumed search replays every event to the searcher and the scheduler.
 
 Each line ends with a checksum of itself and the previous line. So a changed, lost, doubled or moved
 line is detected. A log with lines cut off at the end is a valid earlier log.
@@ -13,33 +11,13 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple, TypeAlias, final
+from typing import Any, NamedTuple, TypeAlias, final, get_args
 
+from slm_lab.analysis.search.trial_state import Params, Status, TrialState, ranked
 from slm_lab.core.errors import LabError, UsageError
 from slm_lab.core.files import open_own
-
-Params: TypeAlias = Mapping[str, Any]
-"""The value of each searched key, by its dotted path."""
-
-
-class Status(StrEnum):
-    """The status of a trial in a search."""
-
-    WAITING = "waiting"
-    RUNNING = "running"
-    PAUSED = "paused"
-    FINISHED = "finished"
-    STOPPED = "stopped"
-    FAILED = "failed"
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the trial will not run again."""
-        return self in (Status.FINISHED, Status.STOPPED, Status.FAILED)
 
 
 class Proposed(NamedTuple):
@@ -127,36 +105,7 @@ class Confirmed(NamedTuple):
 Event: TypeAlias = (
     Proposed | Began | Reported | Paused | Copied | Retried | Interrupted | Ended | Confirmed
 )
-_KINDS: dict[str, type[Event]] = {
-    kind.__name__.lower(): kind
-    for kind in (
-        Proposed, Began, Reported, Paused, Copied, Retried, Interrupted, Ended, Confirmed
-    )
-}  # fmt: skip
-
-
-@dataclass
-class TrialState:
-    """The state of a trial after all events so far."""
-
-    trial: int
-    params: Params
-    status: Status = Status.WAITING
-    frame: int = 0
-    """Of its last report."""
-    score: float | None = None
-    reports: int = 0
-    seconds: float = 0.0
-    restarts: int = 0
-    has_begun: bool = False
-    metrics: Mapping[str, float | None] = field(default_factory=dict)
-    error: str | None = None
-    last_failure: str | None = None
-    """The error before its last restart."""
-    would_repeat: bool = False
-    copies: int = 0
-    donor: int | None = None
-    """The trial whose weights it last copied."""
+_KINDS: dict[str, type[Event]] = {kind.__name__.lower(): kind for kind in get_args(Event)}
 
 
 @final
@@ -177,10 +126,8 @@ class SearchState:
         return search_state
 
     def apply(self, event: Event) -> None:
-        """Applies the next event.
-
-        Raises UsageError if its trial was never proposed: a line of the log is missing.
-        """
+        """Applies the next event. Raises UsageError if its trial was never proposed: a line of the
+        log is missing."""
         if isinstance(event, Proposed):
             self.trials[event.trial] = TrialState(event.trial, event.params)
             return
@@ -221,6 +168,11 @@ class SearchState:
         return [state for state in self.trials.values() if state.status in statuses]
 
     @property
+    def ranked(self) -> list[TrialState]:
+        """The trials in the order of `ranked`, the best first."""
+        return ranked(self.trials.values())
+
+    @property
     def results(self) -> list[Confirmed]:
         """The confirmed trials, best mean first; those without a score last."""
         found = self.confirmed.values()
@@ -247,11 +199,8 @@ class EventLog:
         """The checksum of the last line."""
 
     def read(self) -> Iterator[Event]:
-        """The events, in order.
-
-        Raises UsageError if a line is no event, or if its checksum does not match. Logs of earlier
-        versions have no checksums.
-        """
+        """The events, in order. Raises UsageError if a line is no event, or if its checksum does
+        not match. Logs of earlier versions have no checksums."""
         lines = self._whole_lines()
         chain = b"" if not lines or _CHAIN.fullmatch(lines[0]) else None
         for number, line in enumerate(lines, 1):

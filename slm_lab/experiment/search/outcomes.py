@@ -1,66 +1,19 @@
 """The results of a search so far, as the analysis takes them; writes its table and graphs."""
 
-import csv
-import io
 from collections.abc import Mapping
 from pathlib import Path
-from statistics import pstdev
-
-import numpy as np
 
 from slm_lab.analysis.metrics import TRIAL_METRICS, trial_metrics
 from slm_lab.analysis.search.graph import draw_experiment_graph
-from slm_lab.analysis.search.summary import (
-    SearchSummary,
-    TrialOutcome,
-    Variable,
-    ranked,
-    write_experiment_df,
-)
+from slm_lab.analysis.search.summary import SearchSummary, write_experiment_df
 from slm_lab.analysis.trial.multi_trial_graph import draw_multi_trial_graphs
 from slm_lab.core.errors import UsageError
-from slm_lab.core.files import write_atomically
 from slm_lab.experiment.baseline import known_random_return
-from slm_lab.experiment.search.event_log import SearchState, TrialState
+from slm_lab.experiment.search.event_log import SearchState
 from slm_lab.metrics.reader import Rows, read_existing
 from slm_lab.spec.schema.spec import Spec
-from slm_lab.spec.search import LISTS, dimensions
+from slm_lab.spec.search import dimensions
 from slm_lab.storage.run_dir import RunDir
-
-
-def outcome(state: TrialState) -> TrialOutcome:
-    """The current outcome of a trial."""
-    return TrialOutcome(
-        state.trial,
-        state.status,
-        state.params,
-        state.frame,
-        state.seconds,
-        state.score,
-        state.metrics,
-        state.error,
-        state.restarts,
-    )
-
-
-def best_first(search_state: SearchState) -> list[TrialState]:
-    """The trials in the order of `ranked`."""
-    trials = search_state.trials
-    return [trials[each.trial] for each in ranked(map(outcome, trials.values()))]
-
-
-def experiment(spec: Spec, search_state: SearchState) -> SearchSummary:
-    """The summary of all trials so far."""
-    return SearchSummary(
-        spec.name,
-        f"{spec.agent.algorithm.name} on {spec.env.name}",
-        tuple(
-            Variable(each.path, each.sampler, tuple(each.args) if each.sampler in LISTS else ())
-            for each in dimensions(spec.search or {})
-        ),
-        tuple(outcome(state) for state in search_state.trials.values()),
-        spec.env.max_frame,
-    )
 
 
 def metrics_at(
@@ -68,56 +21,32 @@ def metrics_at(
 ) -> Mapping[str, float | None]:
     """The metrics of a trial from its rows with `total_frame` up to `frame`."""
     files = {session: run_dir.session(trial, session).rows for session in spec.meta.writers}
-    rows = [_until(each, frame) for each in read_existing(files).values()]
+    rows = [
+        Rows(each.columns, each.values[:, each["total_frame"] <= frame])
+        for each in read_existing(files).values()
+    ]
     found = trial_metrics(rows, known_random_return(chance_file, spec.env))
     return {name: getattr(found, name) for name in TRIAL_METRICS}
 
 
-def _until(rows: Rows, frame: int) -> Rows:
-    count = int(np.searchsorted(rows["total_frame"], frame, side="right"))
-    return Rows(rows.columns, rows.values[:, :count].copy())
-
-
-def write_confirmed(run_dir: RunDir, search_state: SearchState) -> list[Path]:
-    """Writes a CSV line per confirmed spec, best first; no file without confirmed specs.
-
-    Raises OSError.
-    """
-    if not search_state.confirmed:
-        return []
-    buffer = io.StringIO()
-    table = csv.writer(buffer, lineterminator="\n")
-    table.writerow(("trial", "search_score", "confirmed_mean", "confirmed_std", "seeds", "scores"))
-    for found in search_state.results:
-        scores = found.scores
-        std = pstdev(scores) if scores else None
-        every = " ".join(map(str, scores))
-        score = search_state.trials[found.trial].score
-        table.writerow((found.trial, score, found.mean, std, len(scores), every))
-    path = run_dir.root / f"{run_dir.prefix}_confirmed.csv"
-    write_atomically(path, buffer.getvalue().encode())
-    return [path]
-
-
 def draw(spec: Spec, run_dir: RunDir, search_state: SearchState) -> list[Path]:
-    """Writes the table and the graphs. Returns their paths, the graph of all metrics first.
-
-    Raises OSError.
-    """
-    found = experiment(spec, search_state)
+    """Writes the table and the graphs. Returns their paths, the graph of all metrics first. Raises
+    OSError."""
+    title = f"{spec.agent.algorithm.name} on {spec.env.name}"
+    searched, trials = tuple(dimensions(spec.search or {})), tuple(search_state.trials.values())
+    found = SearchSummary(spec.name, title, searched, trials, spec.env.max_frame)
     table = run_dir.root / f"{run_dir.prefix}_experiment_df.csv"
     write_experiment_df(table, found)
     paths = draw_experiment_graph(found, run_dir.root, run_dir.prefix)
-    meta = spec.meta
     rows: dict[int, list[Rows]] = {}
     run_of: dict[int, list[int] | None] = {}
     for trial in search_state.trials:
-        by_session = read_existing({s: run_dir.session(trial, s).rows for s in meta.writers})
+        by_session = read_existing({s: run_dir.session(trial, s).rows for s in spec.meta.writers})
         rows[trial] = list(by_session.values())
-        run_of[trial] = meta.runs_of(by_session)
+        run_of[trial] = spec.meta.runs_of(by_session)
     title = f"{spec.name} on {spec.env.name}"
     paths += draw_multi_trial_graphs(
-        rows, found.outcomes, run_of, run_dir.root, run_dir.prefix, title
+        rows, found.trials, run_of, run_dir.root, run_dir.prefix, title
     )
     return [*paths, table]
 
@@ -129,7 +58,7 @@ def chosen_trial(run_dir: RunDir, number: int | None) -> int:
             raise UsageError(f"{run_dir.root} is no search: it has no trial t{number}")
         return 0
     search_state = SearchState.of_record(run_dir.search_record)
-    best = [state.trial for state in best_first(search_state) if state.has_begun]
+    best = [state.trial for state in search_state.ranked if state.has_begun]
     if not best or (number is not None and number not in best):
         known = ", ".join(f"t{trial}" for trial in sorted(best)) or "none"
         raise UsageError(f"{run_dir.root} has no such trial; it has {known}")

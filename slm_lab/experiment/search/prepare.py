@@ -1,6 +1,7 @@
 """Prepares a search from the command's `RunSource`, in a new or an existing folder."""
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Any, final
 
 from slm_lab.core.errors import SpecError
@@ -12,7 +13,7 @@ from slm_lab.experiment.run import check_spaces, seeded
 from slm_lab.experiment.search.envs import env_problems
 from slm_lab.experiment.search.population import Population
 from slm_lab.experiment.search.resources import Resources, needs_of, of_this_machine
-from slm_lab.experiment.search.scheduler import SCHEDULERS, NoScheduler, Scheduler
+from slm_lab.experiment.search.scheduler import NoScheduler, Scheduler, tune_scheduler
 from slm_lab.experiment.search.searcher import build_searcher
 from slm_lab.experiment.search.space import Space, check_whole
 from slm_lab.experiment.search.trial_process import Pool
@@ -27,12 +28,8 @@ from slm_lab.storage.provenance import provenance
 from slm_lab.storage.run_dir import RUN_BLOCK
 from slm_lab.storage.run_lookup import find_run
 
-MAY_CHANGE = (
-    "meta.max_trial",
-    "meta.max_restart",
-    "meta.search_resources",
-    "meta.confirm",
-    "meta.cluster",
+MAY_CHANGE = tuple(
+    f"meta.{key}" for key in ("max_trial", "max_restart", "search_resources", "confirm", "cluster")
 )
 """Keys that `-s` may change when a search resumes: none that earlier trials depend on."""
 
@@ -42,10 +39,8 @@ class Prepared:
     """A search ready to run: its spec is checked, its folder is made or found."""
 
     def __init__(self, source: RunSource, keep: int | None = None) -> None:
-        """`keep`: the number of trials whose checkpoints are kept; None: all.
-
-        Raises SpecError or UsageError with every problem before any process starts.
-        """
+        """`keep`: the number of trials whose checkpoints are kept; None: all. Raises SpecError or
+        UsageError with every problem before any process starts."""
         self.notes: tuple[str, ...] = ()
         """Messages for the user before the search starts."""
         self.is_resumed = source.run is not None
@@ -53,7 +48,12 @@ class Prepared:
         if source.run is None:
             self._begin(source, keep)
         else:
-            self._resume(source, source.run, keep)
+            self.run_dir = find_run(source.run, source.data_dir, source.name(), of_search=True)
+            self._lock = RunLock(self.run_dir.root)
+            with ExitStack() as failed:
+                failed.callback(self.close)
+                self._resume(source, keep)
+                failed.pop_all()
         if self.search.has_strayed:
             self.notes += (
                 f"{self.spec.meta.search_alg} proposes other points than the record holds, as "
@@ -61,7 +61,6 @@ class Prepared:
             )
 
     def _begin(self, source: RunSource, keep: int | None) -> None:
-        """Begins a new search in a new folder."""
         spec = source.load(for_search=True)
         self._check(source.where(spec), spec)
         self.spec, self.root_seed = seeded(spec)
@@ -71,17 +70,7 @@ class Prepared:
         self.run_dir.search_record.touch()
         self.search = self._search(keep)
 
-    def _resume(self, source: RunSource, run: str, keep: int | None) -> None:
-        """Resumes the search named by `run`, with its recorded spec."""
-        self.run_dir = find_run(run, source.data_dir, source.name(), of_search=True)
-        self._lock = RunLock(self.run_dir.root)
-        try:
-            self._restore(source, keep)
-        except BaseException:
-            self._lock.release()
-            raise
-
-    def _restore(self, source: RunSource, keep: int | None) -> None:
+    def _resume(self, source: RunSource, keep: int | None) -> None:
         """Restores the search from its record, and notes in its spec file that it resumes."""
         recorded = continued(self.run_dir, source, MAY_CHANGE, is_search=True)
         self.spec, self.root_seed, origin = recorded.spec, recorded.root_seed, recorded.origin
@@ -90,13 +79,10 @@ class Prepared:
         keep = origin.get("keep") if keep is None else keep
         self.search = self._search(keep)
         points = [state.params for state in self.search.search_state.trials.values()]
-        where, data_dir = self.run_dir.root, source.data_dir
-        check_allowed(where, modules_at(points), source.imports, data_dir)
+        check_allowed(self.run_dir.root, modules_at(points), source.imports, source.data_dir)
         about = provenance(self.root_seed)
-        self.notes += (
-            *about_file(origin, source.spec_file, self.run_dir),
-            *about_versions(origin, about),
-        )
+        about_spec = about_file(origin, source.spec_file, self.run_dir)
+        self.notes = (*about_spec, *about_versions(origin, about))
         how = {"imports": list(source.imports), "keep": keep}
         self._write_spec({**resumed(origin, about, source.sets, **how), "keep": keep})
 
@@ -131,10 +117,8 @@ class Prepared:
 
 
 def _room(spec: Spec) -> Resources:
-    """The resources of this machine or the cluster.
-
-    Raises UsageError if a single trial does not fit.
-    """
+    """The resources of this machine or the cluster. Raises UsageError if a single trial does not
+    fit."""
     if spec.meta.cluster is None:
         room = of_this_machine(with_gpus=spec.meta.search_resources.gpu > 0)
     else:
@@ -151,4 +135,4 @@ def _scheduler(spec: Spec, space: Space, seed: int) -> Scheduler:
         return NoScheduler()
     if isinstance(scheduler, PbtSpec):
         return Population(scheduler, space.dimensions, max_frame, seed)
-    return SCHEDULERS[type(scheduler)](scheduler, max_frame, seed)
+    return tune_scheduler(scheduler, max_frame, seed)

@@ -21,12 +21,9 @@ class Report(NamedTuple):
 
 
 def reports(rows: Sequence[Rows]) -> list[Report]:
-    """A report for each row index that every Session has written.
-
-    Sessions write rows after equal numbers of their own frames. The score is the mean of
-    `recent_return`; a row is skipped while a Session has too few episodes for one. The frame is
-    `total_frame`, so that trials are compared at equal shares of their budgets.
-    """
+    """A report for each row index that every Session has written, after equal numbers of their own
+    frames: the mean of `recent_return`, skipped while a Session has too few episodes for one, at
+    `total_frame`, so that trials are compared at equal shares of their budgets."""
     count = min((len(each) for each in rows), default=0)
     if not count:
         return []
@@ -38,11 +35,8 @@ def reports(rows: Sequence[Rows]) -> list[Report]:
 
 @final
 class RowWatch:
-    """Reads the rows of a trial's Sessions when there are new ones.
-
-    It rereads whole files, because a Session that resumes from its last checkpoint cuts off later
-    rows. To cost at most `SHARE` of a core, it reads long files less often.
-    """
+    """Reads the rows of a trial's Sessions when there are new ones: whole files, because a resume
+    may cut off rows, and long files less often, to cost at most `SHARE` of a core."""
 
     def __init__(self, files: Sequence[Path], after: int) -> None:
         self._files = files

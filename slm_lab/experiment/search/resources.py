@@ -26,10 +26,8 @@ class Allocation(NamedTuple):
 
 
 def needs_of(spec: Spec, given: SearchResourcesSpec, cpus: float) -> Request:
-    """The request of a trial with this spec.
-
-    The default `cpu = 1` means one core per thread of its Sessions, at most all `cpus`.
-    """
+    """The request of a trial with this spec. The default `cpu = 1` means one core per thread of its
+    Sessions, at most all `cpus`."""
     num_threads = float(spec.meta.num_sessions // spec.meta.max_run * spec.meta.threads)
     return Request(min(num_threads, cpus) if given.cpu == 1 else given.cpu, given.gpu)
 
@@ -45,11 +43,8 @@ class Resources:
 
     def check(self, request: Request) -> None:
         """Raises UsageError if a trial does not fit even when everything is free."""
-        gpus = len(self._gpus)
-        for name, what, need, total in (
-            ("cpu", "cores", request.cpu, self.cpus),
-            ("gpu", "GPUs", request.gpu, gpus),
-        ):
+        cores, gpus = ("cpu", "cores", self.cpus), ("gpu", "GPUs", len(self._gpus))
+        for (name, what, total), need in zip((cores, gpus), request, strict=True):
             if need > total + SLACK:
                 fix = f"at most {total:g}" if total else "0, there is none"
                 raise UsageError(

@@ -5,7 +5,7 @@ Like a searcher, a scheduler is a deterministic function of its seed and the seq
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -16,7 +16,7 @@ from ray.tune.schedulers import AsyncHyperBandScheduler, HyperBandScheduler, Med
 from ray.tune.schedulers.trial_scheduler import TrialScheduler
 from typing_extensions import override
 
-from slm_lab.experiment.search.event_log import Params
+from slm_lab.analysis.search.trial_state import Params
 from slm_lab.experiment.search.searcher import SCORE
 from slm_lab.spec.schema.scheduler import AshaSpec, HyperBandSpec, MedianStoppingSpec
 
@@ -37,10 +37,8 @@ class Action(StrEnum):
 @final
 @dataclass(frozen=True)
 class Decision:
-    """Stops a trial, pauses it (saving its state), or replaces it by a copy.
-
-    A copy continues from the weights of `donor` with the values `params`.
-    """
+    """Stops a trial, pauses it (saving its state), or replaces it by a copy. A copy continues from
+    the weights of `donor` with the values `params`."""
 
     trial: int
     what: Action
@@ -97,10 +95,8 @@ class _Trial:
 
 @final
 class Tune(Scheduler):
-    """Wraps a scheduler of Ray Tune.
-
-    This object replaces Tune's controller: schedulers call its methods without a docstring.
-    """
+    """Wraps a scheduler of Ray Tune. This object replaces Tune's controller: schedulers call its
+    methods without a docstring."""
 
     def __init__(self, tune_scheduler: TrialScheduler, unit: float, seed: int) -> None:
         # Any: the methods are typed for Tune's own controller and trials.
@@ -188,53 +184,30 @@ class Tune(Scheduler):
             np.random.set_state(numpy_state)  # noqa: NPY002
 
 
-def _top_and_grace(spec: AshaSpec | HyperBandSpec, max_frame: int) -> tuple[float, float]:
+def tune_scheduler(
+    spec: AshaSpec | HyperBandSpec | MedianStoppingSpec, max_frame: int, seed: int
+) -> Tune:
+    """Asynchronous successive halving, HyperBand or the median stopping rule. HyperBand counts in
+    grace periods: it makes a bracket for every power of the reduction factor below `max_t`."""
+    if isinstance(spec, MedianStoppingSpec):
+        grace = max_frame / 10 if spec.grace_period is None else spec.grace_period
+        samples = spec.min_samples_required
+        rule = MedianStoppingRule(**COMMON, grace_period=grace, min_samples_required=samples)
+        return Tune(rule, 1.0, seed)
     top = max_frame if spec.max_t is None else spec.max_t
-    grace = top / spec.reduction_factor**2 if spec.grace_period is None else spec.grace_period
-    return top, grace
-
-
-def asha(spec: AshaSpec, max_frame: int, seed: int) -> Scheduler:
-    """Asynchronous successive halving."""
-    top, grace = _top_and_grace(spec, max_frame)
-    tune_scheduler = AsyncHyperBandScheduler(
+    factor = spec.reduction_factor
+    grace = top / factor**2 if spec.grace_period is None else spec.grace_period
+    if isinstance(spec, HyperBandSpec):
+        brackets = max(round(top / grace), 1)
+        return Tune(
+            HyperBandScheduler(**COMMON, max_t=brackets, reduction_factor=factor), grace, seed
+        )
+    asha = AsyncHyperBandScheduler(
         **COMMON,
         max_t=top,  # type: ignore[arg-type]
         grace_period=grace,  # type: ignore[arg-type]
-        reduction_factor=spec.reduction_factor,
+        reduction_factor=factor,
         brackets=spec.brackets,
         stop_last_trials=spec.stop_last_trials,
     )
-    return Tune(tune_scheduler, 1.0, seed)
-
-
-def hyperband(spec: HyperBandSpec, max_frame: int, seed: int) -> Scheduler:
-    """HyperBand with the grace period as its unit of time.
-
-    It makes a bracket for every power of the reduction factor below `max_t`.
-    """
-    top, grace = _top_and_grace(spec, max_frame)
-    tune_scheduler = HyperBandScheduler(
-        **COMMON,
-        max_t=max(round(top / grace), 1),
-        reduction_factor=spec.reduction_factor,
-    )
-    return Tune(tune_scheduler, grace, seed)
-
-
-def median_stopping(spec: MedianStoppingSpec, max_frame: int, seed: int) -> Scheduler:
-    """The median stopping rule."""
-    grace = max_frame / 10 if spec.grace_period is None else spec.grace_period
-    tune_scheduler = MedianStoppingRule(
-        **COMMON,
-        grace_period=grace,
-        min_samples_required=spec.min_samples_required,
-    )
-    return Tune(tune_scheduler, 1.0, seed)
-
-
-SCHEDULERS: dict[type, Callable[[Any, int, int], Scheduler]] = {
-    AshaSpec: asha,
-    HyperBandSpec: hyperband,
-    MedianStoppingSpec: median_stopping,
-}
+    return Tune(asha, 1.0, seed)

@@ -1,9 +1,8 @@
 """Searchers propose the points of a search: Ray Tune's random draw and grid, Optuna or HyperOpt.
+Each is a deterministic function of its seed and the reports, so a resumed search replays the event
+log to a fresh one."""
 
-A searcher is a deterministic function of its seed and the sequence of reports. So a resumed search
-replays the event log to a fresh searcher, which then has the old one's state.
-"""
-
+import itertools
 import logging
 import warnings
 from abc import ABC, abstractmethod
@@ -16,8 +15,8 @@ from ray.tune.search import Searcher as TuneSearcher
 from ray.tune.search.variant_generator import generate_variants
 from typing_extensions import override
 
+from slm_lab.analysis.search.trial_state import Params
 from slm_lab.core.errors import MissingExtraError
-from slm_lab.experiment.search.event_log import Params
 from slm_lab.experiment.search.space import Space
 from slm_lab.spec.schema.meta import MetaSpec
 
@@ -46,27 +45,24 @@ class Searcher(ABC):
 
 @final
 class Drawn(Searcher):
-    """Grid points, with random draws for the keys outside the grid.
-
-    A pure grid is visited once. With random keys, whole grids repeat up to at least `max_trial`.
-    """
+    """Grid points, with random draws for the keys outside the grid. A pure grid is visited once.
+    With random keys, whole grids repeat up to at least `max_trial`."""
 
     def __init__(self, space: Space, max_trial: int, seed: int) -> None:
         rounds = 1 if space.is_grid else -(-max_trial // space.grid_points)
         self.num_trials = rounds * space.grid_points
-        self._points = _drawn(space, seed)
+        self._space = space
+        random_state = np.random.RandomState(seed % 2**32)
+        # Endless: a resumed search may have more trials than its new `max_trial`.
+        self._drawn = (
+            drawn
+            for _ in itertools.count()
+            for _, drawn in generate_variants(space.domains(), random_state=random_state)
+        )
 
     @override
     def propose(self, trial: int) -> Params:
-        return next(self._points)
-
-
-def _drawn(space: Space, seed: int) -> Iterator[Params]:
-    """Endless: a resumed search may have more trials than its new `max_trial`."""
-    random_state = np.random.RandomState(seed % 2**32)
-    while True:
-        for _, drawn in generate_variants(space.domains(), random_state=random_state):
-            yield space.params(drawn)
+        return self._space.params(next(self._drawn))
 
 
 @final
@@ -103,10 +99,8 @@ def build_searcher(space: Space, meta: MetaSpec, seed: int) -> Searcher:
     """The searcher named by `meta.search_alg`. Raises MissingExtraError."""
     if meta.search_alg == "random":
         return Drawn(space, meta.max_trial, seed)
-    return Searching(_tune_searcher(meta.search_alg, seed % 2**31), space, meta.max_trial)
-
-
-def _tune_searcher(name: str, seed: int) -> TuneSearcher:
+    name, seed = meta.search_alg, seed % 2**31
+    tune_searcher: TuneSearcher
     with _quietly():
         try:
             __import__(name)
@@ -117,10 +111,12 @@ def _tune_searcher(name: str, seed: int) -> TuneSearcher:
         if name == "optuna":
             from ray.tune.search.optuna import OptunaSearch
 
-            return OptunaSearch(seed=seed)
-        from ray.tune.search.hyperopt import HyperOptSearch
+            tune_searcher = OptunaSearch(seed=seed)
+        else:
+            from ray.tune.search.hyperopt import HyperOptSearch
 
-        return HyperOptSearch(random_state_seed=seed)
+            tune_searcher = HyperOptSearch(random_state_seed=seed)
+    return Searching(tune_searcher, space, meta.max_trial)
 
 
 @contextmanager

@@ -1,14 +1,14 @@
 """The search space: domains for Ray Tune, and the spec at a point of the space."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, final
 
 import numpy as np
 from ray import tune
 from ray.tune.search.sample import Domain
 
+from slm_lab.analysis.search.trial_state import Params
 from slm_lab.core.errors import Problem, SpecError
-from slm_lab.experiment.search.event_log import Params
 from slm_lab.spec.override import Setting, apply_settings
 from slm_lab.spec.parse import parse
 from slm_lab.spec.schema.spec import Spec
@@ -20,11 +20,8 @@ OF_SEARCH = ("max_trial", "search_alg", "search_scheduler", "search_resources", 
 
 @final
 class Space:
-    """The searched keys of a spec.
-
-    For a list of values, a searcher draws the index, not the value. Otherwise it would search
-    inside a value such as [64, 64] or a block.
-    """
+    """The searched keys of a spec. For a list of values, a searcher draws the index, not the value.
+    Otherwise it would search inside a value such as [64, 64] or a block."""
 
     def __init__(self, spec: Spec) -> None:
         self.dimensions = tuple(dimensions(spec.search or {}))
@@ -50,10 +47,8 @@ class Space:
 
 
 def spec_at(base: Spec, params: Params) -> Spec:
-    """The spec of a trial: `base` with the values of `params`, without search keys.
-
-    Raises SpecError if the spec is invalid with these values.
-    """
+    """The spec of a trial: `base` with the values of `params`, without search keys. Raises
+    SpecError if the spec is invalid with these values."""
     settings = [Setting(path, value) for path, value in params.items()]
     data, problems = apply_settings(base.to_json(), settings, dict)
     data.pop("search", None)
@@ -73,15 +68,16 @@ def check_whole(where: str, base: Spec) -> None:
 
 def _domain(dimension: Dimension) -> Any:
     name = dimension.sampler
+    sampler = getattr(tune, _TUNE_NAMES.get(name, name))
     if name in LISTS:
-        return getattr(tune, name)(list(range(len(dimension.args))))
+        return sampler(list(range(len(dimension.args))))
     if name in _QUANTISED_INTEGERS:
         # Searchers differ on whether the last multiple of q is drawn, so they draw its index.
         q = _quantum(dimension)
         first, last = (round(end / q) for end in dimension.args[:2])
-        return _SAMPLERS[name](first, last if q == 1 else last + 1)
+        return sampler(first, last if q == 1 else last + 1)
     arguments = zip(SAMPLERS[name].arguments, dimension.args, strict=False)
-    return _SAMPLERS[name](*(value for key, value in arguments if key != "base"))
+    return sampler(*(value for key, value in arguments if key != "base"))
 
 
 def _value(dimension: Dimension, drawn: Any) -> Any:
@@ -112,13 +108,9 @@ def mutate(dimension: Dimension, value: Any, factor: float, rng: np.random.Gener
         changed = q * after
     lower, upper, *_ = dimension.args
     if dimension.sampler not in _UNBOUNDED:
-        changed = min(max(changed, lower), upper - 1 if _excludes_upper(dimension) else upper)
+        is_excluded = SAMPLERS[dimension.sampler].whole and q == 1
+        changed = min(max(changed, lower), upper - 1 if is_excluded else upper)
     return round(changed) if isinstance(value, int) else float(changed)
-
-
-def _excludes_upper(dimension: Dimension) -> bool:
-    """Whether the upper bound itself is never drawn."""
-    return SAMPLERS[dimension.sampler].whole and _quantum(dimension) == 1
 
 
 def draw(dimension: Dimension, rng: np.random.Generator) -> Any:
@@ -130,18 +122,7 @@ def draw(dimension: Dimension, rng: np.random.Generator) -> Any:
     return _value(dimension, drawn)
 
 
-_SAMPLERS: dict[str, Callable[..., Any]] = {
-    "uniform": tune.uniform,
-    "quniform": tune.quniform,
-    "loguniform": tune.loguniform,
-    "qloguniform": tune.qloguniform,
-    "randint": tune.randint,
-    "qrandint": tune.randint,
-    "lograndint": tune.lograndint,
-    "qlograndint": tune.lograndint,
-    "normal": tune.randn,
-    "randn": tune.randn,
-    "qrandn": tune.qrandn,
-}
+_TUNE_NAMES = {"qrandint": "randint", "qlograndint": "lograndint", "normal": "randn"}
+"""Of samplers that are called otherwise in Tune, or whose index is drawn."""
 _UNBOUNDED = ("normal", "randn", "qrandn")
 _QUANTISED_INTEGERS = ("qrandint", "qlograndint")

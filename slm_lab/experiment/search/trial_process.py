@@ -6,9 +6,8 @@ import signal
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from slm_lab.core.errors import LabError
 from slm_lab.core.plugins import import_plugins
@@ -31,9 +30,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 """The environment variable that limits the GPUs CUDA shows to a process."""
 
 
-@final
-@dataclass(frozen=True)
-class TrialEnd:
+class TrialEnd(NamedTuple):
     """How a trial ended, as its process reports it."""
 
     ending: Ending
@@ -50,11 +47,8 @@ def trial_main(
     connection: Connection,
     parent: int,
 ) -> None:
-    """The target of a spawned process: runs the Trial, sends its TrialEnd, exits.
-
-    It dies with its parent. A terminal's Ctrl-C reaches neither it nor its Sessions. The parent
-    requests a stop through the status board.
-    """
+    """The target of a spawned process: runs the Trial, sends its TrialEnd, exits. It dies with its
+    parent, which stops it through the status board; a terminal's Ctrl-C does not reach it."""
     die_with_parent(parent)
     os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -62,7 +56,11 @@ def trial_main(
     if gpus is not None:
         os.environ[VISIBLE] = ",".join(_visible(gpus))
     try:
-        outcome = _run(task, StatusBoard(raw_board, task.spec.meta.num_sessions))
+        import_plugins(task.imports)
+        if task.resume:
+            _note_in_log(task, fall_back(task.spec, task.run_dir, task.trial))
+        board = StatusBoard(raw_board, task.spec.meta.num_sessions)
+        outcome = _end_of(Trial(task, board=board).run())
     except Exception as error:
         message = isinstance(error, LabError | OSError)
         text = str(error) if message else traceback.format_exc()
@@ -75,13 +73,6 @@ def _visible(gpus: tuple[int, ...]) -> list[str]:
     """The names of GPUs, by their indices among those visible to this process."""
     names = os.environ.get(VISIBLE, "").split(",")
     return [names[gpu] if names != [""] else str(gpu) for gpu in gpus]
-
-
-def _run(task: TrialTask, board: StatusBoard) -> TrialEnd:
-    import_plugins(task.imports)
-    if task.resume:
-        _note_in_log(task, fall_back(task.spec, task.run_dir, task.trial))
-    return _end_of(Trial(task, board=board).run())
 
 
 def _note_in_log(task: TrialTask, lines: Sequence[str]) -> None:
@@ -98,8 +89,7 @@ def _end_of(result: "TrialResult") -> TrialEnd:
     metrics = {name: getattr(result.metrics, name) for name in TRIAL_METRICS}
     failed = [s for s in result.failed if not s.lost_others] or list(result.failed)
     if failed:
-        first = failed[0]
-        text = f"Session {first.session}: {first.error}"
+        text = f"Session {failed[0].session}: {failed[0].error}"
         again = any(session.would_repeat for session in failed)
         return TrialEnd(Ending.FAILED, metrics, text, again)
     if result.problem:
@@ -117,9 +107,8 @@ class TrialProcess:
         self.board = StatusBoard.allocate(SPAWN, task.spec.meta.num_sessions)
         self._began = time.monotonic()
         self._stopped_at: float | None = None
-        name = f"trial-{task.trial}"
-        self._child = Child(trial_main, (task, self.board.raw, gpus), name)
-        self._child.start()
+        self.child = Child(trial_main, (task, self.board.raw, gpus), f"trial-{task.trial}")
+        self.child.start()
 
     @property
     def seconds(self) -> float:
@@ -137,11 +126,6 @@ class TrialProcess:
         ]
         return int(max(spent))
 
-    @property
-    def waitables(self) -> list[Any]:
-        """Objects for `multiprocessing.connection.wait`, ready when the trial ends."""
-        return self._child.waitables
-
     def stop(self, user_waits: bool) -> None:
         """Makes its Sessions save and end."""
         self.board.request_stop(user_waits)
@@ -153,17 +137,13 @@ class TrialProcess:
         if self._stopped_at is None or self.board.saving.any():
             return
         if time.monotonic() - self._stopped_at > STOP_SECONDS + DRAW_SECONDS:
-            self._child.process.kill()
-
-    def kill(self) -> None:
-        """Kills the process and its Sessions."""
-        self._child.kill()
+            self.child.process.kill()
 
     def take_end(self) -> TrialEnd | None:
         """The end of the trial, or None while it runs. Must not be called after an end."""
-        if not self._child.has_ended:
+        if not self.child.has_ended:
             return None
-        outcome, how = self._child.end()
+        outcome, how = self.child.end()
         return outcome or TrialEnd(Ending.FAILED, {}, f"its {how}")
 
 
@@ -173,32 +153,27 @@ class Pool:
 
     def __init__(self, room: Resources) -> None:
         self.room = room
-        self._running: dict[int, TrialProcess] = {}
+        self.running: dict[int, TrialProcess] = {}
+        """By trial."""
         self._allocations: dict[int, Allocation] = {}
 
-    @property
-    def running(self) -> Mapping[int, TrialProcess]:
-        """The running processes, by trial."""
-        return self._running
-
     def start(self, trial: int, task: TrialTask, request: Request, among_gpus: bool = True) -> None:
-        """Starts a trial. There must be room.
-
-        `among_gpus` restricts it to its share of this machine's GPUs; False for a cluster.
-        """
+        """Starts a trial. There must be room. `among_gpus` restricts it to its share of this
+        machine's GPUs; False for a cluster."""
         allocation = self.room.take(request)
         gpus = allocation.gpus if request.gpu and among_gpus else None
         self._allocations[trial] = allocation
-        self._running[trial] = TrialProcess(task, gpus)
+        self.running[trial] = TrialProcess(task, gpus)
 
     def wait(self) -> None:
         """Waits until a trial ends, for at most `TICK` seconds."""
-        wait([each for process in self._running.values() for each in process.waitables], TICK)
+        children = [process.child for process in self.running.values()]
+        wait([each for child in children for each in child.waitables], TICK)
 
     def ends(self) -> list[tuple[int, TrialProcess, TrialEnd]]:
         """The trials that ended since the last call."""
         found = []
-        for trial, process in list(self._running.items()):
+        for trial, process in list(self.running.items()):
             process.end_late()
             end = process.take_end()
             if end is not None:
@@ -208,21 +183,21 @@ class Pool:
 
     def stop(self, trial: int) -> None:
         """Makes a trial save and end."""
-        self._running[trial].stop(user_waits=False)
+        self.running[trial].stop(user_waits=False)
 
     def stop_all(self) -> None:
         """Makes all trials save and end, at the user's request."""
-        for process in self._running.values():
+        for process in self.running.values():
             process.stop(user_waits=True)
 
     def kill_all(self) -> None:
         """Kills all trials."""
-        for trial, process in list(self._running.items()):
-            process.kill()
+        for trial, process in list(self.running.items()):
+            process.child.kill()
             self._forget(trial)
 
     def _forget(self, trial: int) -> None:
-        del self._running[trial]
+        del self.running[trial]
         self.room.give_back(self._allocations.pop(trial))
 
 
@@ -233,10 +208,8 @@ def run_pool(
     collect: Callable[[], None],
     on_tick: Callable[[], None],
 ) -> None:
-    """Runs trials until none is left; `fill` starts them, `collect` handles what they report.
-
-    Once `is_stopping`, it makes all running trials save and end, and starts no others.
-    """
+    """Runs trials until none is left; `fill` starts them, `collect` handles what they report. Once
+    `is_stopping`, it makes all running trials save and end, and starts no others."""
     while True:
         if is_stopping():
             pool.stop_all()  # again: a trial may have started after the request

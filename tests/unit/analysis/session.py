@@ -1,5 +1,7 @@
 """Session CSVs for the tests of this room."""
 
+from contextlib import closing
+
 import numpy as np
 
 from slm_lab.metrics.evaluation import EvaluationTracker
@@ -32,7 +34,7 @@ def write_session(path, rows, *, seed=0, every=500, extra=("clip_eps",), learns=
     """Writes a CSV like that of a learning Session; its wall_t depends on the seed."""
     generator = np.random.default_rng(seed)
     tracker = Tracker(1, every, 4 * rows * every, extra)
-    with RowWriter(path, tracker.columns) as writer:
+    with closing(RowWriter(path, tracker.columns)) as writer:
         for i in range(1, rows + 1):
             level = 500 / (1 + np.exp(-(i - rows / 3) / 10))
             noisy = np.array([level + generator.normal()])
@@ -48,7 +50,7 @@ def write_session(path, rows, *, seed=0, every=500, extra=("clip_eps",), learns=
 def write_evaluations(path, rows, *, spread=1.0, every=500):
     """Writes a CSV of evaluations, each of two episodes that return i ± spread."""
     tracker = EvaluationTracker(every, rows * every)
-    with RowWriter(path, tracker.columns) as writer:
+    with closing(RowWriter(path, tracker.columns)) as writer:
         for i in range(1, rows + 1):
             returns, lengths = np.array([i - spread, i + spread]), np.array([10, 12])
             clocks = {"frame": i * every, "total_frame": i * every, "opt_step": i, "epi": 2 * i}

@@ -20,7 +20,8 @@ def test_every_column_of_an_evaluation_is_documented():
 
 
 def test_a_row_describes_the_episodes_at_the_clocks_of_the_training():
-    assert row(EvaluationTracker(100, BUDGET), 100, 1.0, 5.0, 9.0).to_dict() == {
+    found = row(EvaluationTracker(100, BUDGET), 100, 1.0, 5.0, 9.0)
+    assert dict(zip(found.columns, found.cells, strict=True)) == {
         "frame": 100,
         "total_frame": 200,
         "wall_t": 1.0,

@@ -1,3 +1,5 @@
+from contextlib import closing
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -16,7 +18,7 @@ def path(tmp_path):
 
 
 def write(path, columns, *rows):
-    with RowWriter(path, columns) as writer:
+    with closing(RowWriter(path, columns)) as writer:
         for cells in rows:
             writer.append(Row(columns, tuple(cells)))
 

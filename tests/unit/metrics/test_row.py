@@ -62,7 +62,6 @@ def test_a_column_that_is_undocumented_doubled_or_unwritable_is_refused(extra, m
 def test_a_row_is_read_by_column():
     row = Row(("frame", "loss"), (3, None))
     assert (row["frame"], row["loss"]) == (3, None)
-    assert row.to_dict() == {"frame": 3, "loss": None}
 
 
 def test_an_empty_cell_is_none_and_numpy_scalars_are_plain_numbers():

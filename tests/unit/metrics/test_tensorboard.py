@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -22,7 +23,7 @@ def log_dir(tmp_path):
 
 
 def append(path, *frames, wall_t=0.001):
-    with RowWriter(path, COLUMNS) as writer:
+    with closing(RowWriter(path, COLUMNS)) as writer:
         for frame in frames:
             loss = None if frame % 200 else frame / 4
             writer.append(Row(COLUMNS, (frame, frame * wall_t, float(frame), loss)))
@@ -37,7 +38,7 @@ def scalars(log_dir, tag):
 
 def test_every_filled_cell_becomes_a_scalar_at_its_frame(csv, log_dir):
     append(csv, 100, 200)
-    with TensorBoardExporter(csv, log_dir) as exporter:
+    with closing(TensorBoardExporter(csv, log_dir)) as exporter:
         assert exporter.update() == 2
     assert scalars(log_dir, "total_reward") == [(100, 100.0), (200, 200.0)]
     assert scalars(log_dir, "loss") == [(200, 50.0)]
@@ -45,7 +46,7 @@ def test_every_filled_cell_becomes_a_scalar_at_its_frame(csv, log_dir):
 
 def test_frames_and_seconds_are_the_axes_and_no_scalars(csv, log_dir):
     append(csv, 100, 200)
-    with TensorBoardExporter(csv, log_dir, started_at=1e9) as exporter:
+    with closing(TensorBoardExporter(csv, log_dir, started_at=1e9)) as exporter:
         exporter.update()
     events = EventAccumulator(str(log_dir))
     events.Reload()
@@ -55,7 +56,7 @@ def test_frames_and_seconds_are_the_axes_and_no_scalars(csv, log_dir):
 
 def test_only_new_rows_are_exported_and_half_a_line_waits_for_its_end(csv, log_dir):
     append(csv, 100)
-    with TensorBoardExporter(csv, log_dir) as exporter:
+    with closing(TensorBoardExporter(csv, log_dir)) as exporter:
         assert [exporter.update(), exporter.update()] == [1, 0]
         with csv.open("a") as file:
             file.write("200,0.2,20")
@@ -67,7 +68,7 @@ def test_only_new_rows_are_exported_and_half_a_line_waits_for_its_end(csv, log_d
 
 
 def test_a_file_that_is_missing_empty_or_a_header_has_no_rows(csv, log_dir):
-    with TensorBoardExporter(csv, log_dir) as exporter:
+    with closing(TensorBoardExporter(csv, log_dir)) as exporter:
         assert exporter.update() == 0
         csv.write_text("")
         assert exporter.update() == 0
@@ -81,7 +82,7 @@ def test_a_file_that_is_missing_empty_or_a_header_has_no_rows(csv, log_dir):
 def test_after_a_resume_the_rows_that_were_cut_are_shown_no_more(csv, log_dir, seen_while_short):
     size = append(csv, 100, 200)
     append(csv, 300, 400)
-    with TensorBoardExporter(csv, log_dir) as exporter:
+    with closing(TensorBoardExporter(csv, log_dir)) as exporter:
         exporter.update()
         truncate_rows(csv, size)
         if seen_while_short:
@@ -94,7 +95,7 @@ def test_after_a_resume_the_rows_that_were_cut_are_shown_no_more(csv, log_dir, s
 def test_a_second_exporter_shows_no_point_twice(csv, log_dir):
     append(csv, 100, 200)
     for frame in (300, 400):
-        with TensorBoardExporter(csv, log_dir) as exporter:
+        with closing(TensorBoardExporter(csv, log_dir)) as exporter:
             exporter.update()
             append(csv, frame)
             exporter.update()

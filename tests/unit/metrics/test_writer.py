@@ -3,6 +3,7 @@ import errno
 import hashlib
 import os
 import resource
+from contextlib import closing
 
 import pytest
 
@@ -34,14 +35,14 @@ def disk_that_is_full_after(size):
 
 
 def test_a_file_is_a_header_and_a_line_per_row(path):
-    with RowWriter(path, COLUMNS) as writer:
+    with closing(RowWriter(path, COLUMNS)) as writer:
         writer.append(row(100, None))
         writer.append(row(200, 1 / 3))
     assert path.read_text() == "frame,total_reward\n100,\n200,0.3333333333333333\n"
 
 
 def test_a_row_can_be_read_as_soon_as_it_is_appended(path):
-    with RowWriter(path, COLUMNS) as writer:
+    with closing(RowWriter(path, COLUMNS)) as writer:
         assert path.read_text() == "frame,total_reward\n"
         writer.append(row(100))
         assert path.read_text().endswith("100,0.1\n")
@@ -49,20 +50,23 @@ def test_a_row_can_be_read_as_soon_as_it_is_appended(path):
 
 def test_sync_returns_size_and_checksum_of_the_file(path):
     for frame in (100, 200):
-        with RowWriter(path, COLUMNS) as writer:
+        with closing(RowWriter(path, COLUMNS)) as writer:
             writer.append(row(frame))
             content = path.read_bytes()
             assert writer.sync() == Extent(len(content), hashlib.sha256(content).hexdigest())
 
 
 def test_a_row_with_other_columns_is_refused(path):
-    with RowWriter(path, COLUMNS) as writer, pytest.raises(ValueError, match="does not fit"):
+    with (
+        closing(RowWriter(path, COLUMNS)) as writer,
+        pytest.raises(ValueError, match="does not fit"),
+    ):
         writer.append(Row(("frame",), (1,)))
 
 
 def test_a_file_is_continued_without_a_second_header(path):
     for frame in (100, 200):
-        with RowWriter(path, COLUMNS) as writer:
+        with closing(RowWriter(path, COLUMNS)) as writer:
             writer.append(row(frame))
             extent = writer.sync()
     assert path.read_text() == "frame,total_reward\n100,0.1\n200,0.1\n"
@@ -94,7 +98,7 @@ def test_a_full_disk_raises_and_leaves_whole_rows(path):
 
 
 def test_writing_goes_on_when_the_disk_has_room_again(path):
-    with RowWriter(path, COLUMNS) as writer:
+    with closing(RowWriter(path, COLUMNS)) as writer:
         with (
             disk_that_is_full_after(writer.sync().size + 3),
             pytest.raises(OSError, match="too large"),
@@ -114,7 +118,7 @@ def test_a_header_that_does_not_fit_on_the_disk_leaves_an_empty_file(path):
 
 
 def test_rows_after_a_checkpoint_are_cut_off(path):
-    with RowWriter(path, COLUMNS) as writer:
+    with closing(RowWriter(path, COLUMNS)) as writer:
         writer.append(row(100))
         extent = writer.sync()
         writer.append(row(200))

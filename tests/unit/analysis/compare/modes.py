@@ -39,7 +39,7 @@ def training(workers=1, speed=1000.0, **options):
 
 def comparison(*outcomes, threshold=None, seeds=1, cores=2):
     """One process at 1000 frames a second, and the outcomes."""
-    alone = Outcome(Variant(BASELINE, 1), {seed: training() for seed in range(seeds)})
+    alone = Outcome(Variant(BASELINE, 1), {seed: training() for seed in range(seeds)}, {})
     return Comparison(
         "PPO on CartPole-v1", (alone, *outcomes), BUDGET, seeds, cores, "a processor",
         threshold, WINDOW, ("a note",),
@@ -49,6 +49,5 @@ def comparison(*outcomes, threshold=None, seeds=1, cores=2):
 def outcome(mode, workers, *speeds, cores=2, **options):
     """A variant with a training at each of the speeds."""
     trainings = {s: training(workers, speed, **options) for s, speed in enumerate(speeds)}
-    return Outcome(
-        Variant(mode, workers, workers > cores, has_learner=mode == "actor_learner"), trainings
-    )
+    variant = Variant(mode, workers, workers > cores, has_learner=mode == "actor_learner")
+    return Outcome(variant, trainings, {})

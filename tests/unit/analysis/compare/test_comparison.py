@@ -1,6 +1,5 @@
 import csv
 import io
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from slm_lab.analysis.compare.comparison import (
     window_of,
 )
 from slm_lab.analysis.compare.table import summary_csv, text_table, trainings_csv
-from slm_lab.analysis.figure.axis import total_frames, wall_clock
+from slm_lab.analysis.figure.axis import TOTAL_FRAMES, wall_clock
 from slm_lab.metrics.reader import NO_ROWS
 from tests.unit.analysis.compare.modes import (
     BUDGET,
@@ -160,7 +159,7 @@ def test_speed_ups_are_of_the_same_seed_and_their_median_counts():
         Variant("false", 1), {0: training(speed=500.0), 1: training(), 2: training()}
     )
     both = comparison(slow_hour, seeds=3)
-    both = replace(both, outcomes=(baseline, slow_hour))
+    both = both._replace(outcomes=(baseline, slow_hour))
     summary = both.summaries[1]
     found = (summary.speed_up_low, summary.speed_up, summary.speed_up_high)
     assert found == pytest.approx((1.6, 1.8, 2.0))
@@ -169,7 +168,7 @@ def test_speed_ups_are_of_the_same_seed_and_their_median_counts():
 def test_without_the_baseline_there_is_no_speed_up():
     alone = Outcome(Variant("false", 1), {}, {0: "boom"})
     both = comparison(outcome("synced", 2, 1700.0))
-    both = replace(both, outcomes=(alone, both.outcomes[1]))
+    both = both._replace(outcomes=(alone, both.outcomes[1]))
     table = text_table(both)
     assert cells(table, "frames/s") == ["failed", "1,700"]
     assert cells(table, "speed-up") == ["–", "–"]
@@ -231,4 +230,4 @@ def test_a_line_over_a_clock_is_in_the_units_of_its_axis():
     assert isinstance(slow, Training)
     minutes = line_over(slow, wall_clock(600.0))
     np.testing.assert_allclose(minutes.x, slow.wall_t / 60)
-    np.testing.assert_allclose(line_over(slow, total_frames()).y, slow.episode_return)
+    np.testing.assert_allclose(line_over(slow, TOTAL_FRAMES).y, slow.episode_return)

@@ -1,6 +1,5 @@
 import csv
 import io
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -8,9 +7,10 @@ from PIL import Image
 
 from slm_lab.analysis.compare.comparison import Outcome, Variant
 from slm_lab.analysis.compare.figure import (
+    clocks,
     dashboard,
     draw_comparison,
-    return_overviews,
+    return_overview,
     speed_up_figure,
 )
 from slm_lab.analysis.figure.figure import Table, Words
@@ -47,6 +47,11 @@ def words(board):
 def bars_of(every):
     (panel,) = speed_up_figure(every).panels
     return panel
+
+
+def overview_of(comparison, clock):
+    (x,) = (x for x in clocks(comparison) if x.file == clock)
+    return return_overview(comparison, x)
 
 
 @pytest.mark.parametrize("what", COMPARISONS)
@@ -91,7 +96,7 @@ def test_the_dashboard_says_what_was_measured_and_how():
 
 def test_a_process_that_did_not_get_its_core_is_reported():
     assert "computed in" not in words(dashboard(COMPARISONS["one seed"]))
-    starved = replace(comparison(), outcomes=(outcome("false", 1, 1000.0, cpu=0.6),))
+    starved = comparison()._replace(outcomes=(outcome("false", 1, 1000.0, cpu=0.6),))
     assert "computed in 60% of its time" in words(dashboard(starved))
 
 
@@ -112,7 +117,7 @@ def test_the_more_workers_the_fuller_the_colour():
 
 
 def test_a_panel_for_each_number_of_workers_holds_the_baseline_and_its_modes():
-    overview = return_overviews(COMPARISONS["all of them"])["total_frames"]
+    overview = overview_of(COMPARISONS["all of them"], "total_frames")
     assert [panel.title for panel in overview.panels] == [
         "1 worker", "2 workers", "4 workers, on 2 cores †",
     ]  # fmt: skip
@@ -125,7 +130,7 @@ def test_a_panel_for_each_number_of_workers_holds_the_baseline_and_its_modes():
 
 def test_a_mode_is_named_where_it_is_first_drawn():
     late = comparison(FAILED, outcome("synced", 2, 1700.0), outcome("shared", 4, 1700.0))
-    first, second = return_overviews(late)["frames"].panels
+    first, second = overview_of(late, "frames").panels
     assert [curve.label for curve in first.curves] == ["one process", "synced"]
     assert [curve.label for curve in second.curves] == ["", "shared"]
 
@@ -181,7 +186,7 @@ def test_bars_stand_apart_inside_the_axes_and_groups_further_apart():
 
 def test_words_from_outside_are_text_and_no_markup():
     every = comparison(outcome("synced", 2, 1700.0))
-    every = replace(every, title="<i>x</i>", notes=("</script>",))
+    every = every._replace(title="<i>x</i>", notes=("</script>",))
     page = render_html(dashboard(every), "p.js").decode()
     assert page.count("</script>") == 3
     assert "<i>" not in page

@@ -1,7 +1,6 @@
 import re
 import subprocess
 import sys
-from dataclasses import replace
 
 import numpy as np
 import plotly
@@ -152,7 +151,7 @@ def test_a_picture_is_white_where_nothing_is_drawn_and_keeps_the_colours_of_its_
 
 def test_a_long_title_stays_inside_the_picture():
     title = "a long name " * 12
-    drawn = pixels(render_png(replace(figure(title=title), subtitle=title)))
+    drawn = pixels(render_png(figure(title=title)._replace(subtitle=title)))
     assert (drawn[:, -10:] == 255).all()
 
 

@@ -6,18 +6,17 @@ from PIL import Image
 
 from slm_lab.analysis.figure.html import render_html
 from slm_lab.analysis.metrics import TRIAL_METRICS
-from slm_lab.analysis.search.figure import BEST, experiment_figure
-from slm_lab.analysis.search.graph import draw_experiment_graph, page
-from slm_lab.analysis.search.summary import SearchSummary, Variable
+from slm_lab.analysis.search.graph import BEST, draw_experiment_graph, experiment_figure, page
+from slm_lab.analysis.search.summary import SearchSummary
 from tests.unit.analysis.page import domains, plot, words_of
-from tests.unit.analysis.search.trials import BUDGET, VARIABLES, drawn, searched, trial
+from tests.unit.analysis.search.trials import BUDGET, VARIABLES, drawn, searched, trial, varied
 
 MIXED = ["finished", "stopped", "finished", "failed", "running"]
-X = Variable("agent.x", "uniform")
+X = varied("agent.x", "uniform")
 SEARCHES = {
     "no trials": SearchSummary("s", "S", VARIABLES, (), BUDGET),
     "no variables": searched((), [[]] * 6, range(6)),
-    "nothing yet": replace(drawn(3), outcomes=tuple(trial(i, None, "waiting") for i in range(3))),
+    "nothing yet": drawn(3)._replace(trials=tuple(trial(i, None, "waiting") for i in range(3))),
     "all failed": drawn(4, status="failed"),
     "one trial": drawn(1),
     "all the same": searched((X,), [[0.5]] * 6, [1.0] * 6),
@@ -27,7 +26,7 @@ SEARCHES = {
         "s", "S", (X,), (trial(0, None), replace(trial(1, x=2), metrics={}, score=3.0)), BUDGET
     ),
     "names to escape": searched(
-        (Variable("a.<b>&", "choice", ("</script>", "<i>")),), [["</script>"], ["<i>"]], [1.0, 2.0]
+        (varied("a.<b>&", "choice", ("</script>", "<i>")),), [["</script>"], ["<i>"]], [1.0, 2.0]
     ),
 }
 
@@ -58,23 +57,23 @@ def test_any_search_can_be_drawn(what, tmp_path):
 
 def test_there_is_a_row_for_every_metric_with_values_and_a_column_for_every_variable():
     figure = experiment_figure(drawn(12, 4))
-    drawn_once = [name for name in TRIAL_METRICS if name != "total_reward_ma"]
-    assert [axis.key for axis in figure.metrics] == drawn_once
-    assert [axis.name for axis in figure.variables] == [
+    shown = [name.replace("_", " ") for name in TRIAL_METRICS if name != "total_reward_ma"]
+    assert [axis.scale.label for axis in figure.metrics] == shown
+    assert [axis.scale.label for axis in figure.variables] == [
         "lr", "gamma", "hid_layers", "minibatch_size",
     ]  # fmt: skip
-    without = [replace(each, metrics={"strength": 1.0}) for each in drawn(12, 4).outcomes]
-    figure = experiment_figure(replace(drawn(12, 4), outcomes=tuple(without)))
-    assert [axis.key for axis in figure.metrics] == ["strength"]
+    without = [replace(each, metrics={"strength": 1.0}) for each in drawn(12, 4).trials]
+    figure = experiment_figure(drawn(12, 4)._replace(trials=tuple(without)))
+    assert [axis.scale.label for axis in figure.metrics] == ["strength"]
 
 
 def test_colour_is_strength_and_score_where_there_is_none():
     experiment = drawn(12)
     assert experiment_figure(experiment).shading.name == "strength"
-    bare = tuple(replace(each, metrics={}) for each in experiment.outcomes)
-    figure = experiment_figure(replace(experiment, outcomes=bare))
+    bare = tuple(replace(each, metrics={}) for each in experiment.trials)
+    figure = experiment_figure(experiment._replace(trials=bare))
     assert figure.shading.name == "score"
-    assert [axis.key for axis in figure.metrics] == ["score"]
+    assert [axis.scale.label for axis in figure.metrics] == ["score"]
 
 
 def test_trials_that_spent_the_whole_budget_are_filled_and_others_hollow():
@@ -142,7 +141,7 @@ def test_the_page_says_how_stopped_trials_were_compared():
 def test_the_table_has_the_best_trials_with_their_points():
     experiment = drawn(30, 4)
     (table,) = of_type(page_of(experiment)[0], "table")
-    best = sorted(experiment.outcomes, key=lambda each: -each.score)
+    best = sorted(experiment.trials, key=lambda each: -each.score)
     assert table["cells"]["values"][0] == [str(each.trial) for each in best[:BEST]]
     assert "<b>hid_layers</b>" in table["header"]["values"]
 

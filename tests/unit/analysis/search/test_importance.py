@@ -11,11 +11,11 @@ from slm_lab.analysis.search.importance import (
     same_value,
     standing,
 )
-from slm_lab.analysis.search.summary import SearchSummary, Variable
-from tests.unit.analysis.search.trials import BUDGET, drawn, searched, trial
+from slm_lab.analysis.search.summary import SearchSummary
+from tests.unit.analysis.search.trials import BUDGET, drawn, searched, trial, varied
 
-X, Z = Variable("x", "uniform"), Variable("z", "uniform")
-KIND = Variable("kind", "choice", ("a", "b", "c"))
+X, Z = varied("x", "uniform"), varied("z", "uniform")
+KIND = varied("kind", "choice", ("a", "b", "c"))
 SEARCHES = 60
 
 
@@ -136,7 +136,7 @@ def test_a_variable_without_a_number_comes_last():
 
 def test_only_trials_that_finished_or_were_stopped_are_compared():
     good = [trial(i, float(i), x=i / 20) for i in range(20)]
-    status = ("failed", "interrupted", "running", "paused", "waiting")
+    status = ("failed", "running", "paused", "waiting")
     bad = [trial(20 + i, 9.0 - i, each, x=i / 5) for i, each in enumerate(status)]
     alone = importances(SearchSummary("s", "S", (X,), tuple(good), BUDGET))
     assert alone[0].trials == 20
@@ -212,8 +212,8 @@ def test_a_kind_is_foretold_by_its_others_and_once_by_all():
 
 
 def test_lists_blocks_and_null_are_kinds():
-    kinds = Variable("kind", "choice", ([1], {"name": "a"}, None, True))
-    points = [[kinds.values[i % 4]] for i in range(24)]
+    kinds = varied("kind", "choice", ([1], {"name": "a"}, None, True))
+    points = [[kinds.args[i % 4]] for i in range(24)]
     found = of(searched((kinds,), points, [float(i % 4) for i in range(24)]))["kind"]
     assert found.sure
     assert found.share > 0.9

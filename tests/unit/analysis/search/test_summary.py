@@ -10,14 +10,13 @@ import pytest
 from slm_lab.analysis.metrics import TRIAL_METRICS
 from slm_lab.analysis.search.summary import (
     SearchSummary,
-    Variable,
     error_summary,
-    ranked,
     short_names,
     value_text,
     write_experiment_df,
 )
-from tests.unit.analysis.search.trials import BUDGET, drawn, searched, trial
+from slm_lab.analysis.search.trial_state import ranked
+from tests.unit.analysis.search.trials import BUDGET, drawn, searched, trial, varied
 
 
 def lines_of(path):
@@ -107,7 +106,7 @@ def test_the_table_has_a_line_per_trial_the_best_first(tmp_path):
     experiment = drawn(12, status=["finished"] * 6 + ["stopped"] * 6)
     lines = written(tmp_path, experiment)
     assert [int(line["trial"]) for line in lines] == [
-        each.trial for each in ranked(experiment.outcomes)
+        each.trial for each in ranked(experiment.trials)
     ]
     paths = [variable.path for variable in experiment.variables]
     fixed = ["trial", "status", "score", "frame", "wall_t", "restarts"]
@@ -116,19 +115,19 @@ def test_the_table_has_a_line_per_trial_the_best_first(tmp_path):
 
 def test_numbers_read_back_to_the_same_bits(tmp_path):
     experiment = drawn(8)
-    by_trial = {each.trial: each for each in experiment.outcomes}
+    by_trial = {each.trial: each for each in experiment.trials}
     for line in written(tmp_path, experiment):
         outcome = by_trial[int(line["trial"])]
         assert float(line["score"]) == outcome.score
-        assert float(line["agent.net.optim_spec.lr"]) == outcome.point["agent.net.optim_spec.lr"]
-        assert json.loads(line["agent.net.hid_layers"]) == outcome.point["agent.net.hid_layers"]
+        assert float(line["agent.net.optim_spec.lr"]) == outcome.params["agent.net.optim_spec.lr"]
+        assert json.loads(line["agent.net.hid_layers"]) == outcome.params["agent.net.hid_layers"]
         assert float(line["consistency"]) == outcome.metrics["consistency"]
 
 
 def test_a_failed_trial_shows_its_status_and_error_and_no_result(tmp_path):
     failed = trial(3, 7.0, "failed", error="ValueError: the loss is nan\n  at frame 12", lr=0.1)
     experiment = SearchSummary(
-        "x", "X", (Variable("lr", "uniform"),), (failed, trial(4, lr=1)), BUDGET
+        "x", "X", (varied("lr", "uniform"),), (failed, trial(4, lr=1)), BUDGET
     )
     best, last = written(tmp_path, experiment)
     assert (last["trial"], last["status"], last["lr"]) == ("3", "failed", "0.1")
@@ -201,16 +200,14 @@ def test_no_cell_holds_a_number_that_is_none(tmp_path, number):
 
 
 def test_a_trial_that_has_not_begun_has_empty_cells(tmp_path):
-    waiting = replace(trial(0, None, "waiting", frame=0), point={})
-    (line,) = written(
-        tmp_path, SearchSummary("x", "X", (Variable("lr", "uniform"),), (waiting,), 9)
-    )
+    waiting = replace(trial(0, None, "waiting", frame=0), params={})
+    (line,) = written(tmp_path, SearchSummary("x", "X", (varied("lr", "uniform"),), (waiting,), 9))
     assert line["lr"] == line["score"] == ""
 
 
 def test_pandas_reads_the_table_as_numbers(tmp_path):
     path = tmp_path / "df.csv"
-    write_experiment_df(path, searched((Variable("lr", "uniform"),), [[0.1], [0.2]], [1.0, 2.0]))
+    write_experiment_df(path, searched((varied("lr", "uniform"),), [[0.1], [0.2]], [1.0, 2.0]))
     table = pd.read_csv(path)
     assert table["lr"].tolist() == [0.2, 0.1]
     assert table["score"].dtype == float
@@ -218,6 +215,6 @@ def test_pandas_reads_the_table_as_numbers(tmp_path):
 
 def test_a_search_without_trials_has_a_header(tmp_path):
     path = tmp_path / "df.csv"
-    write_experiment_df(path, SearchSummary("x", "X", (Variable("lr", "uniform"),), (), BUDGET))
+    write_experiment_df(path, SearchSummary("x", "X", (varied("lr", "uniform"),), (), BUDGET))
     assert path.read_text().startswith("trial,status,score,frame,wall_t,restarts,lr,")
     assert len(path.read_text().splitlines()) == 1

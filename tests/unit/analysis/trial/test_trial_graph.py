@@ -5,7 +5,6 @@ from slm_lab.analysis.figure.axis import RETURNS, frames, learner_axis, line, wa
 from slm_lab.analysis.figure.figure import MAX_POINTS
 from slm_lab.analysis.figure.grid import Line, common_grid, mean_lines, spread
 from slm_lab.analysis.trial.trial_graph import (
-    draw_trial_eval_graph,
     draw_trial_graphs,
     sessions_text,
     trial_figure,
@@ -50,7 +49,7 @@ def expected(tmp_path, graphs):
 
 def test_all_graphs_of_a_trial_are_drawn_into_the_run_folder(tmp_path):
     rows = [trained(tmp_path, 30, seed=i) for i in range(3)]
-    paths = draw_trial_graphs(tmp_path, rows, "p_t0", "p · Env-v1")
+    paths = draw_trial_graphs(tmp_path, rows, [], "p_t0", "p · Env-v1")
     assert paths == expected(tmp_path, [*MAIN, *CLOCKS, "loss_vs_frames"])
     assert all(path.stat().st_size for path in paths)
 
@@ -59,34 +58,35 @@ def test_each_key_of_an_info_has_a_graph_where_a_session_has_values(tmp_path):
     rows = trained(tmp_path, 5)
     columns = (*rows.columns, "info_a/b", "info_none")
     values = np.concatenate([rows.values, np.ones((1, 5)), np.full((1, 5), np.nan)])
-    paths = draw_trial_graphs(tmp_path, [NO_ROWS, Rows(columns, values)], "p_t0", "title")
+    paths = draw_trial_graphs(tmp_path, [NO_ROWS, Rows(columns, values)], [], "p_t0", "title")
     assert paths == expected(tmp_path, [*MAIN, *CLOCKS, "loss_vs_frames", "info_a.b_vs_frames"])
 
 
 def test_while_training_only_the_two_main_graphs_are_drawn(tmp_path):
     rows = [trained(tmp_path, 5), NO_ROWS]
-    paths = draw_trial_graphs(tmp_path, rows, "p_t0", "p · Env-v1", which="live")
+    paths = draw_trial_graphs(tmp_path, rows, [], "p_t0", "p · Env-v1", which="live")
     assert paths == expected(tmp_path, MAIN)
     assert "1 of 2 Sessions" in paths[1].read_text()
 
 
 def test_evaluations_have_a_graph_of_their_own(tmp_path):
     rows = [evaluated(tmp_path, count) for count in (3, 5, 0)]
-    paths = draw_trial_eval_graph(tmp_path, rows, "p_t0", "p · Env-v1")
-    assert paths == expected(tmp_path, ["eval_mean_returns_vs_frames"])
-    assert "2 of 3 Sessions" in paths[1].read_text()
+    paths = draw_trial_graphs(tmp_path, [], rows, "p_t0", "p · Env-v1", which="live")
+    assert paths == expected(tmp_path, [*MAIN, "eval_mean_returns_vs_frames"])
+    assert "2 of 3 Sessions" in paths[-1].read_text()
 
 
 def test_without_evaluations_there_is_no_graph_of_them(tmp_path):
     rows = [evaluated(tmp_path, 0), NO_ROWS]
-    assert draw_trial_eval_graph(tmp_path / "run", rows, "p_t0", "p") == []
-    assert not (tmp_path / "run").exists()
+    paths = draw_trial_graphs(tmp_path, [], rows, "p_t0", "p", which="live")
+    assert paths == expected(tmp_path, MAIN)
 
 
 @pytest.mark.parametrize("counts", [[], [0], [0, 0], [1, 0], [1, 30]])
 def test_a_trial_that_has_hardly_begun_can_be_drawn(tmp_path, counts):
     rows = [trained(tmp_path, count, learns=False) for count in counts]
-    assert draw_trial_graphs(tmp_path, rows, "p_t0", "p") == expected(tmp_path, [*MAIN, *CLOCKS])
+    paths = draw_trial_graphs(tmp_path, rows, [], "p_t0", "p")
+    assert paths == expected(tmp_path, [*MAIN, *CLOCKS])
 
 
 def test_sessions_with_the_same_rows_have_one_mean_with_a_band():
@@ -157,7 +157,7 @@ def test_the_subtitle_counts_sessions(with_rows, planned, text):
 def test_where_a_training_was_repeated_the_lines_are_the_means_of_the_runs(tmp_path):
     """Two runs of two workers: the band is that of two lines, whatever lies between workers."""
     rows = [trained(tmp_path, 30, seed=i) for i in range(4)]
-    draw_trial_graphs(tmp_path, rows, "p_t0", "p", which="live", run_of=[0, 0, 1, 1])
+    draw_trial_graphs(tmp_path, rows, [], "p_t0", "p", which="live", run_of=[0, 0, 1, 1])
     page = (tmp_path / "p_t0_trial_graph_mean_returns_vs_frames.html").read_text()
     assert "4 Sessions, workers of 2 runs" in page
     assert "of 2 runs" in page
@@ -171,10 +171,10 @@ def test_where_a_training_was_repeated_the_lines_are_the_means_of_the_runs(tmp_p
 def test_runs_in_which_one_writes_for_all_are_counted_as_runs(tmp_path):
     rows = [trained(tmp_path, 30, seed=i) for i in range(2)]
     file = tmp_path / "p_t0_trial_graph_mean_returns_vs_frames.html"
-    draw_trial_graphs(tmp_path, rows, "p_t0", "p", which="live", run_of=[0, 1])
+    draw_trial_graphs(tmp_path, rows, [], "p_t0", "p", which="live", run_of=[0, 1])
     assert "2 runs" in file.read_text()
     assert "Sessions" not in file.read_text()
-    draw_trial_graphs(tmp_path, [rows[0], NO_ROWS], "p_t0", "p", which="live", run_of=[0, 1])
+    draw_trial_graphs(tmp_path, [rows[0], NO_ROWS], [], "p_t0", "p", which="live", run_of=[0, 1])
     assert "1 of 2 runs" in file.read_text()
 
 
@@ -186,7 +186,7 @@ def test_what_a_learner_tells_of_its_actors_is_drawn(tmp_path):
     ]
     lines += [",".join(str(n * row) for n in range(1, 11)) for row in range(1, 4)]
     csv.write_text("\n".join([*lines, ""]))
-    paths = draw_trial_graphs(tmp_path, [read_rows(csv)], "p_t0", "p")
+    paths = draw_trial_graphs(tmp_path, [read_rows(csv)], [], "p_t0", "p")
     assert paths == expected(tmp_path, [*MAIN, *CLOCKS, *(f"{name}_vs_frames" for name in columns)])
     words = {name: learner_axis(name).label for name in columns}
     assert words["eps"] == "EPS (slices/s)"

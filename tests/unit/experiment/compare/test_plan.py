@@ -9,7 +9,6 @@ from slm_lab.core.errors import SpecError, UsageError
 from slm_lab.experiment.compare import plan as compare_plan
 from slm_lab.experiment.compare.plan import (
     CompareRequest,
-    all_modes,
     allowed_imports,
     make_plan,
     read_plan,
@@ -17,6 +16,7 @@ from slm_lab.experiment.compare.plan import (
 from slm_lab.experiment.resume import differences
 from slm_lab.experiment.source import RunSource
 from slm_lab.spec.load import load_specs
+from slm_lab.spec.modes import MODES
 from tests.support import ppo, reinforce, soft
 
 
@@ -159,7 +159,7 @@ def test_left_to_itself_it_takes_every_mode_and_as_many_workers_as_there_are_cor
         monkeypatch.setattr(compare_plan, "usable_cores", lambda cores=cores: cores)
         spec = ppo(agent__algorithm__minibatch_size=8)
         variants = list(plan_of(spec, None, None).specs)[1:]
-        assert [v.mode for v in variants][:: len(counts)] == all_modes()
+        assert [v.mode for v in variants][:: len(counts)] == MODES.names()
         assert {v.workers for v in variants} == counts
         assert not any(v.crowded for v in variants)
 
@@ -206,7 +206,9 @@ def test_a_folder_without_a_plan_is_refused(tmp_path):
 
 def test_unnamed_modes_that_do_not_fit_are_left_out_with_the_reason(plan_of):
     plan = plan_of(reinforce(), None)
-    assert {variant.mode for variant in plan.specs} == {*all_modes(), BASELINE} - {"actor_learner"}
+    assert {variant.mode for variant in plan.specs} == {*MODES.names(), BASELINE} - {
+        "actor_learner"
+    }
     (note,) = [note for note in plan.notes if "left out" in note]
     assert note.startswith("actor_learner is left out: agent.memory.name")
     with pytest.raises(SpecError, match=r"agent\.memory\.name"):
@@ -215,5 +217,5 @@ def test_unnamed_modes_that_do_not_fit_are_left_out_with_the_reason(plan_of):
 
 def test_all_modes_that_fit_are_compared(plan_of):
     plan = plan_of(ppo(), None)
-    assert {variant.mode for variant in plan.specs} == {*all_modes(), BASELINE}
+    assert {variant.mode for variant in plan.specs} == {*MODES.names(), BASELINE}
     assert plan.notes == ()

@@ -1,4 +1,5 @@
 import json
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -291,7 +292,7 @@ def test_nothing_is_written_into_a_run_folder(tmp_path):
 def write_returns(path, returns):
     """The rows of a Session, a row for each episode."""
     tracker = Tracker(1, 100, 100 * len(returns))
-    with RowWriter(path, tracker.columns) as writer:
+    with closing(RowWriter(path, tracker.columns)) as writer:
         for i, value in enumerate(returns, 1):
             frame = 100 * i
             one = np.array([0]), np.array([float(value)]), np.array([10]), np.empty((1, 0))

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slm_lab.analysis.search.trial_state import Status
 from slm_lab.core.errors import LabError, UsageError
 from slm_lab.experiment.search.event_log import (
     Began,
@@ -20,7 +21,6 @@ from slm_lab.experiment.search.event_log import (
     Reported,
     Retried,
     SearchState,
-    Status,
 )
 
 TRIAL = st.integers(0, 200)

@@ -4,14 +4,10 @@ import json
 
 import pytest
 
+from slm_lab.analysis.search.trial_state import Status
 from slm_lab.core.errors import LabError
 from slm_lab.experiment import experiment as module
-from slm_lab.experiment.search.event_log import (
-    Began,
-    Reported,
-    Retried,
-    Status,
-)
+from slm_lab.experiment.search.event_log import Began, Reported, Retried
 from slm_lab.experiment.search.scheduler import Action, Decision
 from tests.unit.experiment.search.fake_pool import FakePool, Fault, Listed
 from tests.unit.experiment.search.played import (

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from slm_lab.experiment.search.scheduler import SCHEDULERS, Action, Decision, NoScheduler
+from slm_lab.experiment.search.scheduler import Action, Decision, NoScheduler, tune_scheduler
 from slm_lab.spec.schema.scheduler import AshaSpec, HyperBandSpec, MedianStoppingSpec
 
 STOP, PAUSE = Action.STOP, Action.PAUSE
@@ -13,7 +13,7 @@ STOP, PAUSE = Action.STOP, Action.PAUSE
 
 def judge_of(spec, max_frame=1000, seed=0, trials=4):
     """A judge with trials that all run, unless it chooses which."""
-    scheduler = SCHEDULERS[type(spec)](spec, max_frame, seed)
+    scheduler = tune_scheduler(spec, max_frame, seed)
     for trial in range(trials):
         scheduler.add(trial, {})
     if not scheduler.needs_all:
@@ -104,7 +104,7 @@ def test_an_end_of_asha_gives_no_orders():
 
 
 def test_asha_chooses_what_waits_in_order():
-    scheduler = SCHEDULERS[AshaSpec](asha(), 1600, 0)
+    scheduler = tune_scheduler(asha(), 1600, 0)
     for trial in range(3):
         scheduler.add(trial, {})
     assert scheduler.choose([0, 1, 2]) == 0

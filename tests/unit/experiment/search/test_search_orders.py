@@ -4,14 +4,10 @@ import json
 
 import pytest
 
+from slm_lab.analysis.search.trial_state import Status
 from slm_lab.experiment import experiment as module
-from slm_lab.experiment.search.event_log import (
-    Copied,
-    Ended,
-    Paused,
-    Status,
-)
-from slm_lab.experiment.search.scheduler import SCHEDULERS, Action, Decision
+from slm_lab.experiment.search.event_log import Copied, Ended, Paused
+from slm_lab.experiment.search.scheduler import Action, Decision, tune_scheduler
 from slm_lab.spec.schema.scheduler import HyperBandSpec
 from slm_lab.storage.result import Ending
 from tests.unit.experiment.search.fake_pool import FakePool, Fault, Listed, copy_rows
@@ -179,9 +175,7 @@ def test_hyperband_continues_where_a_trial_fails_while_it_is_to_stop(run_dir):
     faults = {trial: Fault(200, 1) for trial in range(8)}
     pool = FakePool(score_at, cpus=8, faults=faults)
     searcher = Listed(points(*(0.6 + 0.04 * trial for trial in range(8))))
-    scheduler = SCHEDULERS[HyperBandSpec](
-        HyperBandSpec(grace_period=50, reduction_factor=3), MAX_FRAME, 0
-    )
+    scheduler = tune_scheduler(HyperBandSpec(grace_period=50, reduction_factor=3), MAX_FRAME, 0)
     search = run(search_of(run_dir, searcher=searcher, scheduler=scheduler, pool=pool))
     assert search.search_state.is_over
 

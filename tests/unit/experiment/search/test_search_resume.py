@@ -11,7 +11,7 @@ from slm_lab.experiment.search.event_log import (
     Reported,
 )
 from slm_lab.experiment.search.population import Population
-from slm_lab.experiment.search.scheduler import SCHEDULERS, NoScheduler
+from slm_lab.experiment.search.scheduler import NoScheduler, tune_scheduler
 from slm_lab.experiment.search.searcher import Drawn, build_searcher
 from slm_lab.experiment.search.space import Space
 from slm_lab.spec.schema.scheduler import AshaSpec, HyperBandSpec, MedianStoppingSpec, PbtSpec
@@ -140,7 +140,7 @@ def new_search(run_dir, scheduler, cpus=2):
     elif isinstance(spec, PbtSpec):
         scheduler = Population(spec, space.dimensions, MAX_FRAME, 1)
     else:
-        scheduler = SCHEDULERS[type(spec)](spec, MAX_FRAME, 1)
+        scheduler = tune_scheduler(spec, MAX_FRAME, 1)
     pool = FakePool(score_at, cpus, {1: Fault(200, 1), 2: Fault(300, 9, would_repeat=True)})
     return search_of(run_dir, searcher=Drawn(space, TRIALS, 3), scheduler=scheduler, pool=pool)
 

@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from slm_lab.analysis.figure.figure import limits
-from slm_lab.analysis.search.summary import LISTS, Variable, identity, numeric, value_text
+from slm_lab.analysis.figure.figure import Scale, limits
+from slm_lab.analysis.search.summary import identity, numeric, value_text
 from slm_lab.core.types import FloatArray
+from slm_lab.spec.search import LISTS, Dimension
 
 MOST_CATEGORIES = 12
 """Numbers picked from a longer list get an axis of numbers."""
@@ -23,74 +23,64 @@ _MOST_DECADES = 6
 _LARGE_EXPONENT = 5
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class Positions:
-    """An axis of n Trials: `at` (n,) are their places between `ends`, NaN without one.
+class Places(NamedTuple):
+    """The places `at` (n,) of n Trials on an axis, NaN without one, and a note about the axis.
+    Categories count from 0. A `log` scale counts in powers of ten."""
 
-    A `log` axis counts in powers of ten, an axis of categories from 0; both have `ticks`, pairs of
-    place and text. Any other axis has plain numbers, whole ones if `whole`.
-    """
-
+    scale: Scale
     at: FloatArray
-    ends: tuple[float, float]
-    ticks: tuple[tuple[float, str], ...] = ()
-    log: bool = False
-    whole: bool = False
+    note: str = ""
 
     @property
     def categories(self) -> bool:
         """Whether places have names."""
-        return bool(self.ticks) and not self.log
+        return bool(self.scale.ticks) and not self.scale.log
 
     @property
     def beside(self) -> FloatArray:
         """(n,): `at`, with the Trials of one category side by side, in no order."""
         moved = self.at.copy()
-        for place, _ in self.ticks if self.categories else ():
+        for place, _ in self.scale.ticks if self.categories else ():
             there = np.flatnonzero(self.at == place)
             room = min(_SPREAD, _STEP * there.size)
             moved[there] += room * (2 * (_GOLDEN * np.arange(1, there.size + 1) % 1) - 1)
         return moved
 
 
-def number_scale(values: Sequence[float | None], *, whole: bool = False) -> Positions:
+def number_places(values: Sequence[float | None], label: str = "", whole: bool = False) -> Places:
     """Plain numbers; None stands nowhere."""
     at = np.array([math.nan if value is None else value for value in values], np.float64)
-    return Positions(at, limits([at], _MARGIN), whole=whole)
+    return Places(Scale(label, limits([at], _MARGIN), whole=whole), at)
 
 
-def variable_scale(variable: Variable, values: Sequence[Any]) -> Positions:
-    """The axis of a variable over its `values` in n Trials, MISSING where one has none.
-
-    Categories if a value is no number, if numbers were picked from a short list, or if they are
-    whole and close together. Numbers are sorted, others in the spec's order. Logarithmic if the
-    variable was sampled so.
-    """
+def variable_places(variable: Dimension, values: Sequence[Any], label: str = "") -> Places:
+    """The axis of a variable over its `values` in n Trials, MISSING where one has none. Categories
+    if a value is no number, numbers were picked from a short list, or are whole and close."""
     known = [value for value in values if value is not MISSING]
     listed = variable.sampler in LISTS
-    choices = [*variable.values, *known] if listed else known
+    choices = [*variable.args, *known] if listed else known
     kinds = {identity(value): value for value in choices}
     if not numeric(known) or (listed and len(kinds) <= MOST_CATEGORIES):
-        return _categories(values, list(kinds.values()))
+        return _categories(values, list(kinds.values()), label)
     numbers = [None if value is MISSING else float(value) for value in values]
-    if variable.logarithmic and all(value > 0 for value in known):
-        powers = [None if value is None else math.log10(value) for value in numbers]
-        plain = number_scale(powers)
-        return Positions(plain.at, plain.ends, _decades(*plain.ends), log=True)
+    if "log" in variable.sampler and all(value > 0 for value in known):
+        plain = number_places([value and math.log10(value) for value in numbers], label)
+        ticks = _decades(*plain.scale.ends)
+        return plain._replace(scale=plain.scale._replace(ticks=ticks, log=True))
     whole = all(isinstance(value, int) for value in known)
     if whole and known and max(known) - min(known) < MOST_CATEGORIES:
-        return _categories(values, range(min(known), max(known) + 1))
-    return number_scale(numbers, whole=whole)
+        return _categories(values, range(min(known), max(known) + 1), label)
+    return number_places(numbers, label, whole)
 
 
-def _categories(values: Sequence[Any], kinds: Sequence[Any]) -> Positions:
+def _categories(values: Sequence[Any], kinds: Sequence[Any], label: str) -> Places:
     if numeric(kinds):
         kinds = sorted(kinds)
     place = {identity(kind): float(i) for i, kind in enumerate(kinds)}
     at = [math.nan if value is MISSING else place[identity(value)] for value in values]
     ticks = tuple((float(i), value_text(kind)) for i, kind in enumerate(kinds))
-    return Positions(np.array(at, np.float64), (-0.5, max(len(kinds), 1) - 0.5), ticks)
+    ends = -0.5, max(len(kinds), 1) - 0.5
+    return Places(Scale(label, ends, ticks=ticks), np.array(at, np.float64))
 
 
 def _decades(low: float, high: float) -> tuple[tuple[float, str], ...]:
