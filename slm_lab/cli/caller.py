@@ -25,6 +25,8 @@ class Caller:
 
     def __init__(self) -> None:
         self._link: Connection | None = None
+        self.folder: Path | None = None
+        """Of the run, search or comparison that has begun."""
         descriptor = os.environ.pop(SOCKET, None)  # not for the processes that this one starts
         if descriptor is None:
             return
@@ -41,7 +43,8 @@ class Caller:
 
     def begun(self, folder: Path) -> None:
         """Sends the folder of the run, search or comparison."""
-        self._send(folder.absolute())
+        self.folder = folder.absolute()
+        self._send(self.folder)
 
     def failed(self, error: LabError) -> None:
         """Sends an error, for the program to raise."""

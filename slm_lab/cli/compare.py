@@ -9,6 +9,7 @@ from rich.text import Text
 
 from slm_lab.analysis.compare.table import text_table
 from slm_lab.cli.caller import Caller
+from slm_lab.cli.document import compare_document, print_json
 from slm_lab.cli.exit_codes import FAILED, INTERRUPTED
 from slm_lab.cli.live import LiveDisplay, short
 from slm_lab.cli.naming import command_text
@@ -43,6 +44,7 @@ class CompareOptions:
     imports: tuple[str, ...]
     trust: bool
     resume: Path | None
+    as_json: bool = False
 
 
 def compare(options: CompareOptions, caller: Caller) -> int:
@@ -50,13 +52,16 @@ def compare(options: CompareOptions, caller: Caller) -> int:
     with sigterm_as_ctrl_c():
         run = _run_of(options)
         caller.begun(run.folder)
-        console = wide_console()
+        console = wide_console(quiet=options.as_json)
         _introduce(console, run)
         try:
             interrupted = _train_all(console, run)
         except KeyboardInterrupt:
             interrupted = True
-        return _conclude(console, run, interrupted)
+        code = _conclude(console, run, interrupted)
+        if options.as_json:
+            print_json(compare_document(run.folder, code))
+        return code
 
 
 def _run_of(options: CompareOptions) -> CompareRun:

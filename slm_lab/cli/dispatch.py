@@ -33,7 +33,7 @@ class RunOptions:
     """The arguments and options of `slm-lab run`; None if omitted."""
 
     words: tuple[str, ...]
-    """See `experiment.mode.parse_words`."""
+    """Spec file, spec name and mode, of which the user may omit any."""
     sets: tuple[str, ...]
     seed: int | None
     data: Path
@@ -44,6 +44,7 @@ class RunOptions:
     session: int | None
     render: bool
     video: bool
+    save: bool
     keep: int | None
     label: str | None
     note: str | None
@@ -121,10 +122,11 @@ def _reject_unused_options(options: RunOptions, mode: Mode) -> None:
         "--session": options.session is not None,
         "--render": options.render,
         "--video": options.video,
+        "--save": options.save,
         "--keep": options.keep is not None,
     }
     of = {
-        "eval": ("--episodes", "--which", "--session"),
+        "eval": ("--episodes", "--which", "--session", "--save"),
         "enjoy": ("--episodes", "--which", "--session", "--render", "--video"),
         "search": ("--keep",),
     }
@@ -141,5 +143,7 @@ def _reject_unused_options(options: RunOptions, mode: Mode) -> None:
             raise UsageError(f"{option} works only where a run begins, not with {mode}")
         if text is not None and not 0 < len(text) <= MOST_LETTERS:
             raise UsageError(f"{option}: must have 1 to {MOST_LETTERS} letters")
+    if options.save and (mode.run or "").endswith(".zip"):
+        raise UsageError("--save works with a run folder; a shared run is not changed")
     if options.render and options.video:
         raise UsageError("--render and --video exclude each other: remove one of them")

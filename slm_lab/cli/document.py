@@ -33,6 +33,22 @@ def run_document(run: RunDir, code: int) -> dict[str, Any]:
     }
 
 
+def compare_document(folder: Path, code: int) -> dict[str, Any]:
+    """A comparison: its tables, graphs and exit code."""
+    import pandas as pd
+
+    return {
+        "folder": str(folder),
+        "exit_code": code,
+        **{
+            key: pd.read_csv(file).to_dict("records")
+            for key, end in (("variants", "_compare_df"), ("trainings", "_trainings_df"))
+            for file in folder.glob(f"*{end}.csv")
+        },
+        "graphs": [str(graph) for graph in sorted(folder.glob("*_compare_*.png"))],
+    }
+
+
 def _finite(value: object) -> object:
     if isinstance(value, Mapping):
         return {str(key): _finite(each) for key, each in value.items()}

@@ -12,9 +12,11 @@ from rich.text import Text
 
 from slm_lab.cli import screen
 from slm_lab.cli.dispatch import RunOptions
+from slm_lab.cli.document import print_json
 from slm_lab.cli.screen import print_heading, print_line
 from slm_lab.cli.window import window_of
 from slm_lab.core.errors import LabError
+from slm_lab.core.files import write_json
 from slm_lab.core.text import significant
 from slm_lab.env.simulators.film import Film, headless
 from slm_lab.env.vector_env import FinishedEpisodes
@@ -34,7 +36,7 @@ EVERY = 10
 
 def evaluate(source: RunSource, options: RunOptions) -> int:
     """Evaluates the agents of a run and prints a table; returns the exit code. Raises LabError."""
-    console = screen.console()
+    console = screen.console(quiet=options.output != "text")
     saved = SavedRun(source)
     set_arithmetic(saved.spec.meta.threads)
     sessions = saved.sessions(options.session)
@@ -51,6 +53,14 @@ def evaluate(source: RunSource, options: RunOptions) -> int:
         known = [f"{name} {significant(mean)}" for name, mean in means.items() if mean is not None]
         if known:
             print_line(console, f"Session {agent.session}: {', '.join(known)}")
+    document = _document(saved, results)
+    if options.save:
+        prefix = saved.run_dir.trial_prefix(saved.trial)
+        file = saved.run_dir.root / "info" / f"{prefix}_evaluation.json"
+        write_json(file, document)
+        print_line(console, f"saved {file}")
+    if options.output == "json":
+        print_json(document)
     return 0
 
 
@@ -182,8 +192,37 @@ def _table(results: Sequence[tuple[SavedAgent, FinishedEpisodes]]) -> Table:
 
 
 def _numbers(episodes: FinishedEpisodes) -> list[str]:
-    """Count; mean, population standard deviation, min and max of the returns; mean length."""
+    count, *numbers = _summary(episodes).values()
+    return [f"{count:,}", *map(significant, numbers)]
+
+
+def _summary(episodes: FinishedEpisodes) -> dict[str, float]:
+    """`std` is the population standard deviation of the returns; `length` a mean."""
     returns = episodes.episode_return
-    summary = (returns.mean(), returns.std(), returns.min(), returns.max())
-    numbers = (*summary, float(episodes.episode_length.mean()))
-    return [f"{len(returns):,}", *map(significant, numbers)]
+    return {
+        "episodes": len(returns),
+        "mean": float(returns.mean()),
+        "std": float(returns.std()),
+        "min": float(returns.min()),
+        "max": float(returns.max()),
+        "length": float(episodes.episode_length.mean()),
+    }
+
+
+def _document(
+    saved: SavedRun, results: Sequence[tuple[SavedAgent, FinishedEpisodes]]
+) -> dict[str, Any]:
+    """The table as a JSON object, with the returns of all episodes."""
+    keys = saved.spec.env.info_keys
+    agents = [
+        {
+            "session": agent.session,
+            "agent": agent.which,
+            "frame": agent.frame,
+            **_summary(episodes),
+            **info_means(keys, episodes.info),
+            "returns": episodes.episode_return.tolist(),
+        }
+        for agent, episodes in results
+    ]
+    return {"run": saved.run_dir.root.name, "seed": saved.root_seed, "agents": agents}

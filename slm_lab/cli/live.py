@@ -4,7 +4,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Mapping
-from typing import NamedTuple, Self
+from typing import NamedTuple, Protocol, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.progress_bar import ProgressBar
@@ -14,7 +14,7 @@ from rich.text import Text
 from slm_lab.cli.naming import role
 from slm_lab.cli.screen import Screen, print_line
 from slm_lab.core.text import error_summary, significant
-from slm_lab.session.status_board import TO_BEGIN, Flow, Phase, SessionProgress, StatusBoard
+from slm_lab.session.status_board import TO_BEGIN, Flow, Phase, SessionProgress
 from slm_lab.spec.schema.meta import MetaSpec
 
 LOG_INTERVAL, MOST_LOG_INTERVAL = 5.0, 600.0
@@ -85,12 +85,34 @@ class _LastLine(NamedTuple):
     """Seconds until the next one."""
 
 
+class Board(Protocol):
+    """What is shown of a Trial: a StatusBoard, or what `slm-lab watch` reads from a folder."""
+
+    @property
+    def stop_requested(self) -> bool:
+        """Whether the user stops it."""
+
+    @property
+    def reasons(self) -> Mapping[int, str]:
+        """Why Sessions failed or were restarted."""
+
+    def read(self, session: int) -> SessionProgress:
+        """How far a Session is."""
+
+    def flow(self, session: int) -> Flow | None:
+        """The throughput of a learner; None without one."""
+
+
 class LiveDisplay:
-    """Shows a StatusBoard inside its `with` block; `update` must be called a few times a second.
+    """Shows a Board inside its `with` block; `update` must be called a few times a second.
     The Sessions of one training share its budget of `max_frame` frames, of which actors take none.
     Several trainings run one after the other."""
 
-    def __init__(self, console: Console, meta: MetaSpec, max_frame: int) -> None:
+    def __init__(
+        self, console: Console, meta: MetaSpec, max_frame: int, closing: str = CLOSING
+    ) -> None:
+        """`closing` is shown once all Sessions have ended."""
+        self._closing = closing
         num_sessions = meta.num_sessions
         self._console = console
         self._trainings = meta.trainings
@@ -114,7 +136,7 @@ class LiveDisplay:
         self._screen.show(self._table)
         self._screen.__exit__(*error)
 
-    def update(self, board: StatusBoard) -> None:
+    def update(self, board: Board) -> None:
         """Shows the current state."""
         now = time.monotonic()
         self._print_reasons(board.reasons)
@@ -125,7 +147,7 @@ class LiveDisplay:
         ]
         note = STOPPING if board.stop_requested else ""
         if all(progress.phase in OVER for progress in sessions):
-            note = CLOSING
+            note = self._closing
         if self._screen.is_live:
             self._table = self._draw(sessions, speeds)
             flow = flow_text(board.flow(self._current(sessions)[1].start))

@@ -13,6 +13,7 @@ from slm_lab.cli.options import (
     AsJson,
     Data,
     Imports,
+    Notify,
     OneSession,
     Repository,
     SavedRunName,
@@ -105,6 +106,9 @@ def run(
             help="enjoy@: each episode as an mp4 file in the current folder, without a screen.",
         ),
     ] = False,
+    save: Annotated[
+        bool, _saved("--save", help="eval@: keep the numbers in the run folder, in info/.")
+    ] = False,
     keep: Annotated[
         int | None,
         typer.Option(
@@ -124,6 +128,11 @@ def run(
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Print only warnings and errors.")
     ] = False,
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"] | None,
+        typer.Option(help="The least serious lines of the logs. Default: info."),
+    ] = None,
+    notify: Notify = None,
 ) -> None:
     """Train a spec; without arguments, PPO on CartPole. Or search over it, or evaluate the saved
     agents of a run.
@@ -132,16 +141,19 @@ def run(
     """
     with report_errors() as caller:
         from slm_lab.cli.dispatch import RunOptions, execute
+        from slm_lab.cli.scripting import notify_of, set_log_level
 
+        set_log_level(log_level)
         code = execute(
             RunOptions(
                 tuple(word for word in (spec_file, spec_name, mode) if word is not None),
                 (*(sets or ()), *([f"meta.cluster={cluster}"] if cluster else [])),
                 seed, data, tuple(imports or ()), trust, episodes, which, session, render, video,
-                keep, label, note, "json" if as_json else "nothing" if quiet else "text",
+                save, keep, label, note, "json" if as_json else "nothing" if quiet else "text",
             ),
             caller,
         )  # fmt: skip
+        notify_of(notify, caller.folder, code)
     raise typer.Exit(code)
 
 
@@ -182,6 +194,8 @@ def compare(
     resume: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Resume a comparison.")
     ] = None,
+    as_json: AsJson = False,
+    notify: Notify = None,
 ) -> None:
     """Train a spec in one process and in the modes of parallel training, and compare them.
 
@@ -195,14 +209,16 @@ def compare(
         with stop_signals_blocked(), importing():
             from slm_lab.cli.compare import CompareOptions
             from slm_lab.cli.compare import compare as execute
+            from slm_lab.cli.scripting import notify_of
 
         code = execute(
             CompareOptions(
                 spec_file, spec_name, modes, workers, threshold, seeds, tuple(sets or ()), seed,
-                data, tuple(imports or ()), trust, resume,
+                data, tuple(imports or ()), trust, resume, as_json,
             ),
             caller,
         )  # fmt: skip
+        notify_of(notify, caller.folder, code)
     raise typer.Exit(code)
 
 
@@ -321,6 +337,22 @@ def tidy(
         from slm_lab.cli.runs import tidy_runs
 
         code = tidy_runs(data, dev, failed, older, yes)
+    raise typer.Exit(code)
+
+
+@app.command()
+def watch(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run that trains.")] = "latest",
+    data: Data = Path("data"),
+) -> None:
+    """Show the live table of a run that another process trains. Ctrl-C ends only the watching.
+
+    Exit codes: 0 success, 2 bad input, 130 stopped by Ctrl-C.
+    """
+    with report_errors():
+        from slm_lab.cli.watch import watch as execute
+
+        code = execute(run, data)
     raise typer.Exit(code)
 
 

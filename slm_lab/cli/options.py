@@ -38,6 +38,14 @@ OneSession = Annotated[int | None, typer.Option(min=0, help="Default: the first.
 Repository = Annotated[
     str, typer.Argument(metavar="OWNER/NAME", help="A repository of the Hugging Face Hub.")
 ]
+Notify = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CMD",
+        help="A shell command to run at the end, with SLM_LAB_RUN (the folder) and "
+        "SLM_LAB_EXIT_CODE.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document, and nothing else.")]
 OutputForm: TypeAlias = Literal["text", "json", "nothing"]
 """What a command prints."""

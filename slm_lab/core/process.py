@@ -59,6 +59,10 @@ def die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
+LOG_LEVEL = "SLM_LAB_LOG_LEVEL"
+"""The environment variable with the level of the Sessions' logs."""
+
+
 def usable_cores() -> int:
     """Cores that this process may use; all of the machine if the system does not report it."""
     affinity = getattr(os, "sched_getaffinity", None)  # macOS and Windows have none

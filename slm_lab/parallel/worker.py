@@ -21,7 +21,13 @@ from slm_lab.core.errors import (
 )
 from slm_lab.core.files import open_own
 from slm_lab.core.plugins import import_plugins
-from slm_lab.core.process import die_with_parent, importing, keep_freed_memory, unblock_stop_signals
+from slm_lab.core.process import (
+    LOG_LEVEL,
+    die_with_parent,
+    importing,
+    keep_freed_memory,
+    unblock_stop_signals,
+)
 from slm_lab.core.system_limits import limit_reached
 from slm_lab.parallel.task import Runnable, SessionTask
 from slm_lab.session.seeding import session_seeds
@@ -59,7 +65,7 @@ def run_session(task: SessionTask, board: StatusBoard) -> "SessionResult":
     log = SessionLog(paths.log, delay=True)
     log.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger("slm_lab")
-    root.setLevel(logging.INFO)
+    root.setLevel(os.environ.get(LOG_LEVEL, "INFO"))
     root.addHandler(log)
     if task.restarted_because is not None:
         root.warning("Session %d restarts: %s", task.session, task.restarted_because)

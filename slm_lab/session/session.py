@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from slm_lab.core.errors import NonFiniteLossError
+from slm_lab.core.text import significant
 from slm_lab.core.types import StateDict
 from slm_lab.env.vector_env import NO_EPISODES, FinishedEpisodes
 from slm_lab.session.dev_checks import AgentChecks
@@ -295,4 +296,5 @@ class Session:
             parts = self.records.save(frame, state, self.agent.log, finished, together)
         finally:
             self.board.saving[self.index] = 0
-        logger.info("checkpoint at frame %d: %s", frame, ", ".join(parts))
+        result = significant(self.board.read(self.index).recent_return)
+        logger.info("checkpoint at frame %d: %s; return %s", frame, ", ".join(parts), result)

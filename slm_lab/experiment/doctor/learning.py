@@ -133,9 +133,10 @@ def clipped(course: Course) -> Finding | None:
 
 
 def blind_critic(course: Course) -> Finding | None:
-    """Values that explain nothing of the returns: Schulman et al. 2015, arXiv:1506.02438."""
+    """Values that explain nothing of the returns: Schulman et al. 2015, arXiv:1506.02438. Equal
+    returns, such as those of a solved task, leave nothing to explain."""
     explained = course.values("explained_variance", 0.5)
-    if len(explained) < FEW or median(explained) > 0.05:
+    if len(explained) < FEW or median(explained) > 0.05 or rises(course):
         return None
     numbers = f"explained_variance {text(median(explained))} in the second half"
     advice = "env.normalize_reward, a larger critic or its own net (agent.net.shared false)"

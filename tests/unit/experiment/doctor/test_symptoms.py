@@ -64,7 +64,7 @@ ILL = {
     "no_exploration": ({"explore_var": np.zeros(R), **FLAT}, "explore_var 0 after 5 %"),
     "far_updates": ({"approx_kl": np.full(R, 0.4)}, "clip_eps 0.200 suggests about 0.0200"),
     "clipped": ({"clip_fraction": np.full(R, 0.9)}, "clip_fraction 0.900"),
-    "blind_critic": ({"explained_variance": np.full(R, -0.2)}, "explained_variance -0.200"),
+    "blind_critic": ({"explained_variance": np.full(R, -0.2), **FLAT}, "explained_variance -0.200"),
     "learning_rate_zero": ({"lr": np.r_[np.full(20, 1e-3), np.zeros(20)]}, "frame 21,000 on"),
     "no_learning": (
         {"opt_step": np.zeros(R), "total_frame": np.linspace(10, 1000, R)},
@@ -115,10 +115,20 @@ def test_rows_without_any_report_of_a_learner_are_judged_too(symptom):
         ("entropy_stays", {"entropy": np.full(R, 1.09)}),
         ("no_exploration", {"explore_var": np.zeros(R)}),
         ("lost", FLAT),
+        ("blind_critic", {"explained_variance": np.full(R, -0.7)}),
         ("impossible_values", {"q_value": np.full(R, np.nan)}),
         ("far_updates", {"clip_eps": np.full(R, np.nan)}),
     ],
-    ids=["continuous", "recovered", "learns", "learns greedily", "flat", "no Q", "no clip"],
+    ids=[
+        "continuous",
+        "recovered",
+        "learns",
+        "learns greedily",
+        "flat",
+        "solved",
+        "no Q",
+        "no clip",
+    ],
 )
 def test_what_looks_like_an_illness_but_is_none(name, columns):
     assert getattr(learning, name)(course(**columns)) is None

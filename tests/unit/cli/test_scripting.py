@@ -1,0 +1,92 @@
+"""Options for scripts and nights: documents, saved evaluations, logs, a command at the end."""
+
+import json
+import logging
+
+import pytest
+
+from slm_lab.cli import scripting
+from slm_lab.core.process import LOG_LEVEL
+from tests.faults.lab import LAB, call, call_here, command, run_folder, write_spec
+from tests.support import ppo
+from tests.unit.cli.trained import fingerprint, lab
+
+
+def test_an_evaluation_is_a_document_and_nothing_else(run):
+    before = fingerprint(run)
+    done = lab(run, "eval@latest", "--episodes", "3", "--json")
+    document = json.loads(done.stdout)
+    assert (done.exit_code, fingerprint(run)) == (0, before)
+    assert document["run"] == run_folder(run).name
+    for agent in document["agents"]:
+        assert agent["mean"] == sum(agent["returns"]) / 3
+        assert (agent["episodes"], agent["agent"]) == (3, "best")
+
+
+def test_an_evaluation_is_kept_in_the_run_folder(run):
+    before = fingerprint(run)
+    done = lab(run, "eval@latest", "--episodes", "3", "--save")
+    file = run_folder(run) / "info" / "small_t0_evaluation.json"
+    try:
+        assert f"saved {file}" in done.output
+        shown = json.loads(lab(run, "eval@latest", "--episodes", "3", "--json").stdout)
+        assert json.loads(file.read_text()) == shown
+    finally:
+        file.unlink()
+    assert fingerprint(run).keys() == before.keys()
+
+
+@pytest.mark.parametrize(
+    ("mode", "message"),
+    [
+        ("eval@some.zip", "--save works with a run folder; a shared run is not changed"),
+        ("train", "--save works only with eval@RUN, not with train"),
+    ],
+)
+def test_what_cannot_be_saved_is_one_line(mode, message, tmp_path):
+    write_spec(tmp_path, ppo())
+    done = call_here(command(tmp_path, mode, "--save"), tmp_path)
+    assert (done.code, done.err.strip()) == (2, message)
+
+
+def test_a_command_of_the_user_is_run_at_the_end(tmp_path):
+    write_spec(tmp_path, ppo(env__max_frame=200))
+    told = 'echo "$SLM_LAB_RUN ended with $SLM_LAB_EXIT_CODE" > told; echo spoken; exit 3'
+    done = call(command(tmp_path, "train", "--json", "--notify", told), tmp_path)
+    assert done.code == 0
+    assert json.loads(done.out)["exit_code"] == 0, "the command's own output is elsewhere"
+    assert (tmp_path / "told").read_text() == f"{run_folder(tmp_path)} ended with 0\n"
+    assert "spoken\n" in done.err
+    assert "ended with 3" in done.err
+
+
+def test_a_command_that_hangs_is_ended(monkeypatch, capfd):
+    monkeypatch.setattr(scripting, "TIMEOUT", 0.1)
+    scripting.notify_of("exec sleep 60", None, 0)
+    assert "--notify: " in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("level", "is_logged"), [("info", True), ("warning", False)])
+def test_the_level_of_the_logs_is_chosen(level, is_logged, tmp_path, monkeypatch):
+    monkeypatch.delenv(LOG_LEVEL, raising=False)
+    before = logging.getLogger("slm_lab").level
+    try:
+        write_spec(tmp_path, ppo(env__max_frame=200))
+        done = call_here(command(tmp_path, "train", "--log-level", level), tmp_path)
+    finally:
+        logging.getLogger("slm_lab").setLevel(before)
+    assert done.code == 0
+    logs = "".join(file.read_text() for file in run_folder(tmp_path).glob("log/*.log"))
+    assert ("checkpoint at frame 200: state" in logs) is is_logged
+    assert ("; return " in logs) is is_logged
+
+
+def test_a_comparison_is_a_document_and_nothing_else(tmp_path):
+    write_spec(tmp_path, ppo(env__max_frame=200))
+    words = ["compare", str(tmp_path / "spec.json"), "small", "--modes", "synced", "--workers", "1"]
+    done = call_here([str(LAB), *words, "--seeds", "1", "--json"], tmp_path)
+    assert done.code == 0
+    document = json.loads(done.out)
+    assert [variant["mode"] for variant in document["variants"]] == ["false", "synced"]
+    assert len(document["trainings"]) == 2
+    assert len(document["graphs"]) >= 1

@@ -1,0 +1,78 @@
+"""`slm-lab watch`: the table of a run from its files alone."""
+
+import pytest
+
+from slm_lab.cli import watch as watching
+from slm_lab.cli.watch import FolderBoard
+from slm_lab.experiment.plot.runs import find_trials
+from slm_lab.session.status_board import Phase
+from slm_lab.storage.lock import RunLock
+from tests.faults.lab import LAB, call_here
+from tests.support import ppo
+from tests.unit.cli.trained import assert_bad_input
+from tests.unit.experiment.runs import write_ended, write_run
+
+
+def board_of(data, name="small"):
+    (trial,) = find_trials(name, data)
+    return FolderBoard(trial)
+
+
+def test_a_board_shows_the_last_row_of_each_session_while_it_trains(tmp_path):
+    run = write_run(tmp_path, ppo(meta__max_session=2), rows=5)
+    rows = run.session(0, 0).rows.read_text().splitlines()
+    lock = RunLock(run.root)
+    board = board_of(tmp_path)
+    board.look()
+    known = dict(zip(rows[0].split(","), rows[-1].split(","), strict=True))
+    progress = board.read(0)
+    assert (progress.phase, progress.frame) == (Phase.RUNNING, int(known["frame"]))
+    assert progress.fps == float(known["fps"])
+    assert board.is_training
+    with run.session(0, 0).rows.open("a") as file:
+        file.write(rows[-1].replace(known["frame"], "9999", 1) + "\n")
+    board.look()
+    assert board.read(0).frame == 9999
+    lock.release()
+    board.look()
+    assert (board.is_training, board.read(0).phase) == (False, Phase.STOPPED)
+
+
+def test_a_session_without_rows_starts(tmp_path):
+    run = write_run(tmp_path, rows=0)
+    lock = RunLock(run.root)
+    board = board_of(tmp_path)
+    board.look()
+    assert (board.read(0).phase, board.read(0).frame) == (Phase.STARTING, 0)
+    assert board.flow(0) is None
+    lock.release()
+
+
+def test_ended_sessions_are_shown_as_they_ended(tmp_path):
+    write_ended(tmp_path, "small", ppo(meta__max_session=2), endings=("finished", "failed"))
+    board = board_of(tmp_path)
+    board.look()
+    assert [board.read(session).phase for session in (0, 1)] == [Phase.DONE, Phase.FAILED]
+
+
+def test_it_follows_a_run_to_its_end(tmp_path, monkeypatch):
+    run = write_run(tmp_path / "data")
+    lock = RunLock(run.root)
+    pauses = []
+
+    def pause(seconds):
+        pauses.append(seconds)
+        lock.release()
+
+    monkeypatch.setattr(watching.time, "sleep", pause)
+    done = call_here([str(LAB), "watch"], tmp_path)
+    assert (done.code, done.err) == (0, "")
+    assert pauses == [watching.PAUSE]
+    assert "Session 0: started" in done.out
+    assert "stopped" in done.out
+
+
+@pytest.mark.parametrize("words", [["nothing"], ["small", "--data", "nowhere"]])
+def test_one_that_is_not_there_is_one_line(words, tmp_path):
+    write_run(tmp_path / "data")
+    assert_bad_input(tmp_path, ["watch", *words], ["there is no run"])
