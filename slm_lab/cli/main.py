@@ -252,6 +252,9 @@ def plot(
         ),
     ] = "mean",
     out: Annotated[Path, typer.Option(help="Folder of the graph.")] = Path("plots"),
+    standalone: Annotated[
+        bool, typer.Option("--standalone", help="A page that needs no other file (5 MB), to mail.")
+    ] = False,
     data: Data = Path("data"),
     imports: Imports = None,
     as_json: AsJson = False,
@@ -268,7 +271,8 @@ def plot(
         from slm_lab.experiment.plot.plot import PlotRequest
 
         import_plugins(imports or ())
-        code = plot_runs(PlotRequest(tuple(folders), y, x, statistic, out, data), as_json)
+        request = PlotRequest(tuple(folders), y, x, statistic, out, data, standalone)
+        code = plot_runs(request, as_json)
     raise typer.Exit(code)
 
 

@@ -77,7 +77,9 @@ class Reporter:
                 for session, each in ({} if self._one_of_many else whole).items():
                     paths, title = self._paths[session], f"{self._title}, Session {session}"
                     played = evaluations.get(session, NO_ROWS)
-                    draw_session_graphs(paths.graphs, each, played, paths.prefix, title)
+                    draw_session_graphs(
+                        paths.graphs, each, played, paths.prefix, title, self._run_dir.root.parent
+                    )
         except OSError as error:
             where = error.filename or self._run_dir.root
             problem = f"cannot write metrics and graphs: {error.strerror or error}: {where}"
@@ -100,12 +102,17 @@ class Reporter:
         for exporter in self._exporters:
             exporter.update()
         folder, prefix = self._folder, self._run_dir.trial_prefix(self._trial)
-        root = self._run_dir.root
         every = [rows.get(session, NO_ROWS) for session in self._paths]
         played = [evaluations.get(session, NO_ROWS) for session in self._paths]
         run_of, of = self._spec.meta.runs_of(self._paths), (prefix, self._title)
         return draw_trial_graphs(
-            folder, every, played, *of, which=which, run_of=run_of, run_dir=root
+            folder,
+            every,
+            played,
+            *of,
+            which=which,
+            run_of=run_of,
+            scripts=self._run_dir.root.parent,
         )
 
     def _write_session_metrics(

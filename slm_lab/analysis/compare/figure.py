@@ -57,11 +57,11 @@ def draw_comparison(comparison: Comparison, folder: Path, prefix: str) -> list[P
     `{prefix}_compare_trainings_df.csv`. Raises OSError.
     """
     stem = f"{prefix}_compare"
-    paths = write_figure(dashboard(comparison), folder, stem)
+    paths = write_figure(dashboard(comparison), folder, stem, folder.parent)
     for x in clocks(comparison):
         figure = return_overview(comparison, x)
-        paths += write_figure(figure, folder, f"{stem}_mean_returns_vs_{x.file}")
-    paths += write_figure(speed_up_figure(comparison), folder, f"{stem}_speed_up")
+        paths += write_figure(figure, folder, f"{stem}_mean_returns_vs_{x.file}", folder.parent)
+    paths += write_figure(speed_up_figure(comparison), folder, f"{stem}_speed_up", folder.parent)
     tables = {
         folder / f"{stem}_df.csv": summary_csv(comparison),
         folder / f"{stem}_trainings_df.csv": trainings_csv(comparison),

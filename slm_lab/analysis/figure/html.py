@@ -33,13 +33,21 @@ graph.on("plotly_unhover", () => Plotly.Fx.unhover(graph));
 """
 
 
-def render_html(figure: fig.Figure, plotly_js: str) -> bytes:
-    """The figure as a page that loads plotly.js from `plotly_js`, a URL relative to the page. It is
-    as high as the window, and scrolls below the height at which it could still be read."""
+# Shown in place of the graph if the page was copied or mailed without its script.
+_MISSING = (
+    "This page needs {url}, beside it as in the data folder of its run. "
+    "slm-lab plot RUN --standalone makes a page that needs nothing."
+)
+
+
+def render_html(figure: fig.Figure, plotly_js: str | None) -> bytes:
+    """The figure as a page. It loads plotly.js from `plotly_js`, a URL relative to the page, or
+    contains it. It is as high as the window, and scrolls below the height at which it could still
+    be read."""
     page = _Page(figure)
     text: str = page.graph().to_html(
         config=_CONFIG,
-        include_plotlyjs=plotly_js,
+        include_plotlyjs=plotly_js or True,
         post_script=_HOVER_ALL if figure.linked else None,
         default_height="100vh",
         div_id="graph",
@@ -47,7 +55,12 @@ def render_html(figure: fig.Figure, plotly_js: str) -> bytes:
     least = round(PIXEL * figure.inner.height) + _TOP + page.foot
     style = f"body{{margin:0}}#graph{{min-height:{least}px}}"
     head = f"<title>{html.escape(page.title)}</title><style>{style}</style></head>"
-    return text.replace("</head>", head, 1).encode()
+    text = text.replace("</head>", head, 1)
+    if plotly_js is not None:
+        missing = _MISSING.format(url=plotly_js)
+        message = f"onerror=\"document.body.textContent='{missing}'\""
+        text = text.replace(f'src="{plotly_js}"', f'src="{plotly_js}" {message}', 1)
+    return text.encode()
 
 
 def plotly_figure(figure: fig.Figure) -> Any:

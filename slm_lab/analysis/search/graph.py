@@ -81,7 +81,7 @@ def draw_experiment_graph(experiment: SearchSummary, folder: Path, prefix: str) 
     both paths. Raises OSError."""
     found = experiment_figure(experiment)
     stem = f"{prefix}_experiment_graph"
-    return write_figure(picture(found), folder, stem, page=page(found))
+    return write_figure(picture(found), folder, stem, folder.parent, page(found))
 
 
 def experiment_figure(experiment: SearchSummary) -> ExperimentFigure:

@@ -43,7 +43,7 @@ def draw_multi_trial_graphs(
         lines = {trial: _mean(each, run_of.get(trial), y) for trial, each in rows.items()}
         figure = multi_trial_figure(lines, trials, y, title)
         stem = f"{prefix}_multi_trial_graph_{y.file}_vs_{_X.file}"
-        paths += write_figure(figure, folder, stem)
+        paths += write_figure(figure, folder, stem, folder.parent)
     return paths
 
 

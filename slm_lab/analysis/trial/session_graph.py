@@ -16,12 +16,12 @@ _PANEL_POINTS = 1000  # of a line: a panel is a few hundred pixels wide
 
 
 def draw_session_graphs(
-    graph_dir: Path, rows: Rows, evaluations: Rows, prefix: str, title: str
+    graph_dir: Path, rows: Rows, evaluations: Rows, prefix: str, title: str, scripts: Path
 ) -> list[Path]:
-    """Draws `{prefix}_session_graph_overview.png` and `.html` into a folder of the run folder.
-    Returns the paths. Raises OSError."""
+    """Draws `{prefix}_session_graph_overview.png` and `.html` into a folder. Returns the paths.
+    Pages load plotly.js from the folder `scripts`. Raises OSError."""
     figure = session_overview(rows, evaluations, title)
-    return write_figure(figure, graph_dir, f"{prefix}_session_graph_overview", graph_dir.parent)
+    return write_figure(figure, graph_dir, f"{prefix}_session_graph_overview", scripts)
 
 
 def session_overview(rows: Rows, evaluations: Rows, title: str) -> Figure:

@@ -39,10 +39,10 @@ def draw_trial_graphs(
     *,
     which: Literal["all", "live"] = "all",
     run_of: Sequence[int] | None = None,
-    run_dir: Path | None = None,
+    scripts: Path | None = None,
 ) -> list[Path]:
-    """Draws the graphs of a Trial into `out_dir`, of the run folder `run_dir` or that folder
-    itself; returns their paths.
+    """Draws the graphs of a Trial into `out_dir`; returns their paths. Pages load plotly.js from
+    the folder `scripts`, as in `write_figure`.
 
     `rows` and `evaluations` have an entry for every Session, without rows if there are none yet. If
     one training was repeated, `run_of` has the run of each Session; mean and band are then over
@@ -61,7 +61,7 @@ def draw_trial_graphs(
     for each, x, y in graphs:
         figure = figure_of_rows(each, x, y, title, run_of)
         stem = f"{prefix}_trial_graph_{y.file}_vs_{x.file}"
-        paths += write_figure(figure, out_dir, stem, run_dir or out_dir)
+        paths += write_figure(figure, out_dir, stem, scripts)
     return paths
 
 

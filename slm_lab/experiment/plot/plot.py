@@ -40,6 +40,8 @@ class PlotRequest(NamedTuple):
     statistic: str
     out: Path
     data_dir: Path
+    standalone: bool = False
+    """Whether the page contains plotly.js (5 MB)."""
 
 
 class Plotted(NamedTuple):
@@ -82,7 +84,8 @@ def plot(request: PlotRequest) -> Plotted:
         request.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"--out {request.out}: cannot be made: {error.strerror}") from None
-    paths = write_figure(drawn, request.out, f"plot_{y.file}_vs_{x.file}")
+    scripts = None if request.standalone else request.out
+    paths = write_figure(drawn, request.out, f"plot_{y.file}_vs_{x.file}", scripts)
     endings = tuple(ending(each, rng) for each, rng in zip(seeds, per_curve, strict=True))
     notes += _about(groups, request.x, endings)
     return Plotted(tuple(paths), y.label, endings, improvement(seeds, ranking), tuple(notes))

@@ -3,6 +3,7 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import plotly
 import pytest
 
 from slm_lab.analysis.metrics import SESSION_METRICS
@@ -40,12 +41,13 @@ def reporter(root):
 @pytest.fixture
 def root(tmp_path):
     """The folder of a run of two Sessions, the first of which was evaluated."""
-    (tmp_path / "info").mkdir()
-    run_dir = RunDir(tmp_path, "small")
+    folder = tmp_path / "run"
+    (folder / "info").mkdir(parents=True)
+    run_dir = RunDir(folder, "small")
     for session in range(2):
         write_session(run_dir.session(0, session).rows, 30, seed=session)
     write_evaluations(run_dir.session(0, 0).eval_rows, 3)
-    return tmp_path
+    return folder
 
 
 def test_the_parent_of_a_training_loads_no_library_that_it_does_not_need(root):
@@ -94,7 +96,7 @@ def test_of_actors_and_learners_only_the_learners_count(tmp_path):
 
 
 def test_a_graph_that_cannot_be_written_is_a_problem_that_leaves_the_metrics(root):
-    (root / "plotly.min.js").mkdir()
+    (root.parent / f"plotly-{plotly.__version__}.min.js").mkdir()
     watching = reporter(root)
     watching.draw_live()
     result = watching.finish(FINISHED, 20.0)

@@ -90,16 +90,18 @@ def test_words_from_a_spec_are_text_and_cannot_end_the_script():
     assert page.decode().count("</script>") == 3
 
 
-def test_pages_of_a_run_share_one_plotly_js(tmp_path):
+def test_pages_of_a_data_folder_share_one_plotly_js(tmp_path):
     drawn = figure(Curve("", X, X))
-    paths = write_figure(drawn, tmp_path, "a")
+    paths = write_figure(drawn, tmp_path, "a", tmp_path)
     paths += write_figure(drawn, tmp_path / "graph", "b", tmp_path)
     assert [path.relative_to(tmp_path).as_posix() for path in paths] == [
         *("a.png", "a.html", "graph/b.png", "graph/b.html")
     ]
     pages = [path.read_text() for path in paths if path.suffix == ".html"]
     sources = [re.findall(r'src="([^"]+)"', page) for page in pages]
-    assert sources == [["plotly.min.js"], ["../plotly.min.js"]]
+    name = f"plotly-{plotly.__version__}.min.js"
+    assert sources == [[name], [f"../{name}"]]
+    assert [f"This page needs ../{name}" in page for page in pages] == [False, True]
     assert len(list(tmp_path.rglob("*.js"))) == 1
     assert all(len(page) < 50_000 for page in pages)
 
@@ -111,6 +113,13 @@ def test_plotly_js_is_written_once_and_replaced_by_another_version(tmp_path):
     path.write_text("another version")
     version = plotly.offline.get_plotlyjs_version()
     assert version in ensure_plotly_js(tmp_path).read_text()[:200]
+
+
+def test_a_page_that_stands_alone_needs_no_other_file(tmp_path):
+    _, page = write_figure(figure(Curve("", X, X)), tmp_path, "a")
+    assert re.findall(r"<(?:script|link|img)[^>]* (?:src|href)=", page.read_text()) == []
+    assert page.stat().st_size > 3_000_000
+    assert not list(tmp_path.rglob("*.js"))
 
 
 @pytest.mark.parametrize("count", range(1, 21))

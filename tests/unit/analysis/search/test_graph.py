@@ -52,7 +52,7 @@ def test_any_search_can_be_drawn(what, tmp_path):
     with Image.open(png) as picture:
         assert picture.width >= 900
     plot(html.read_bytes())
-    assert (tmp_path / "plotly.min.js").exists()
+    assert len(list(tmp_path.parent.glob("plotly-*.min.js"))) == 1
 
 
 def test_there_is_a_row_for_every_metric_with_values_and_a_column_for_every_variable():
