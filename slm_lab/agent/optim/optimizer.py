@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol, final
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,8 +15,11 @@ from slm_lab.core.errors import NonFiniteLossError
 from slm_lab.core.types import StateDict
 
 
-class GradientSync(Protocol):
-    """What a parallel mode does around each step of one optimizer."""
+class GradientSync:
+    """What a parallel mode does around each step of one optimizer. By default nothing is exchanged.
+
+    The network's own vector takes its own gradient.
+    """
 
     def begin(self) -> None:
         """Before a training event."""
@@ -26,27 +29,10 @@ class GradientSync(Protocol):
 
     def stepped(self, flat: FlatParameters) -> tuple[Tensor, Tensor]:
         """The vector (P,) that the step changes, and the clipped gradient that it takes."""
-
-    def after_step(self, flat: FlatParameters) -> None:
-        """After the step: `flat.vector` may be replaced in place."""
-
-
-@final
-class NoSync:
-    """Independent training: nothing is exchanged."""
-
-    def begin(self) -> None:
-        """Does nothing."""
-
-    def before_step(self, flat: FlatParameters) -> None:
-        """Does nothing."""
-
-    def stepped(self, flat: FlatParameters) -> tuple[Tensor, Tensor]:
-        """The network's own vector and gradient."""
         return flat.vector, flat.grad
 
     def after_step(self, flat: FlatParameters) -> None:
-        """Does nothing."""
+        """After the step: `flat.vector` may be replaced in place."""
 
 
 class StepReport(NamedTuple):
@@ -73,7 +59,7 @@ class Optimizer:
         self._rule = rule
         self._clip_grad_val = clip_grad_val
         self._bounds = bounds
-        self._sync: GradientSync = NoSync()
+        self._sync = GradientSync()
         self._norm = 0.0
 
     def join(self, sync: GradientSync, state: Mapping[str, Tensor] | None = None) -> None:

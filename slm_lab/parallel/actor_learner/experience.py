@@ -1,7 +1,6 @@
 """Moves unrolls of actors into a learner's memory."""
 
 from abc import abstractmethod
-from dataclasses import fields
 from typing import final
 
 import numpy as np
@@ -261,11 +260,9 @@ class ReplayExperience(ActorExperience):
     @override
     def state_dict(self) -> StateDict:
         """Includes the rest of the unroll that is being added."""
-        unroll = self._unroll
-        rest = None if unroll is None else {f.name: getattr(unroll, f.name) for f in fields(unroll)}
         return {
             **super().state_dict(),
-            "unroll": None if rest is None else {n: array.copy() for n, array in rest.items()},
+            "unroll": None if self._unroll is None else self._unroll.saved(),
             "actor": self._actor,
             "t": self._t,
             "last_obs": self._last_obs,

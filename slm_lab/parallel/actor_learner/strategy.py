@@ -1,7 +1,6 @@
 """Actor–learner training: a Session that learns from actors' unrolls and never acts itself."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import final
 
@@ -37,7 +36,6 @@ from slm_lab.session.strategy import (
     JointCheckpoint,
     StartBarrier,
     Strategy,
-    StrategyFactory,
 )
 from slm_lab.spec.schema.algorithm import ReplayLearningSpec
 from slm_lab.spec.schema.env import EnvSpec
@@ -174,69 +172,49 @@ class LearnerStrategy(Strategy):
         self._cpu_t_before = float(state["cpu_t_of_actors"])
 
 
-@final
-@dataclass(frozen=True)
-class InProcesses(StrategyFactory):
-    """Actors in separate processes on one machine."""
+def in_processes(
+    spec: Spec, queue: UnrollQueue, seeds: SessionSeeds, board: StatusBoard, worker: int
+) -> Strategy:
+    """With actors in separate processes on one machine.
 
-    spec: Spec
-    queue: UnrollQueue
-    seeds: SessionSeeds
-    """The learner's; with central inference its actions are drawn from them."""
+    `seeds` are the learner's; with central inference its actions are drawn from them.
+    """
 
-    @override
-    def strategy(self, board: StatusBoard, worker: int) -> Strategy:
-        return LearnerStrategy(
-            self.spec, board, lambda _, env: LearnerQueue(self.queue, board, self._server(env))
-        )
-
-    def _server(self, env: VectorEnv) -> InferenceServer | None:
-        requests, layout = self.queue.requests, self.queue.layout.steps
-        if requests is None:
-            return None
+    def source(_: Agent, env: VectorEnv) -> UnrollSource:
+        if queue.requests is None:
+            return LearnerQueue(queue, board)
+        layout = queue.layout.steps
         agent = build_agent(
-            self.spec.agent.model_copy(update={"memory": None}),
+            spec.agent.model_copy(update={"memory": None}),
             env.observation_space,
             env.action_space,
-            layout.num_envs * self.spec.meta.max_session,
-            AgentSeeds(self.seeds.init, self.seeds.action, self.seeds.sampling),
+            layout.num_envs * spec.meta.max_session,
+            AgentSeeds(seeds.init, seeds.action, seeds.sampling),
         )
-        return InferenceServer(requests, layout, agent, self.queue.weights)
+        server = InferenceServer(queue.requests, layout, agent, queue.weights)
+        return LearnerQueue(queue, board, server)
+
+    return LearnerStrategy(spec, board, source)
 
 
-@final
-@dataclass(frozen=True)
-class Serially(StrategyFactory):
-    """Actors and learner in one process, in turn."""
-
-    spec: Spec
-    root_seed: int
-    trial: int
-    first: int
-    """The Session whose seeds the first actor uses."""
-
-    @override
-    def strategy(self, board: StatusBoard, worker: int) -> Strategy:
-        seeds = self.root_seed, self.trial, self.first
-        return LearnerStrategy(self.spec, board, lambda *_: SerialSource(self.spec, *seeds))
+def serially(
+    spec: Spec, root_seed: int, trial: int, first: int, board: StatusBoard, worker: int
+) -> Strategy:
+    """With actors in the learner's process, in turn; the first uses the seeds of Session `first`"""
+    return LearnerStrategy(spec, board, lambda *_: SerialSource(spec, root_seed, trial, first))
 
 
-@final
-@dataclass(frozen=True)
-class OnCluster(StrategyFactory):
-    """Actors on the nodes of a Ray cluster."""
+def on_cluster(task: SessionTask, losses: Connection, board: StatusBoard, worker: int) -> Strategy:
+    """With actors on the nodes of a Ray cluster.
 
-    task: SessionTask
-    """The learner's task, with the actors' spec."""
-    losses: Connection
-    """Reports to the Trial's parent which actors are lost for good, and why."""
+    `task` is the learner's, with the actors' spec. `losses` reports to the Trial's parent which
+    actors are lost for good, and why.
+    """
+    with importing():
+        from slm_lab.parallel.ray.source import RaySource
 
-    @override
-    def strategy(self, board: StatusBoard, worker: int) -> Strategy:
-        with importing():
-            from slm_lab.parallel.ray.source import RaySource
-
-        spec = as_learned(self.task.spec)
-        return LearnerStrategy(
-            spec, board, lambda agent, env: RaySource(self.task, board, agent, env, self.losses)
-        )
+    return LearnerStrategy(
+        as_learned(task.spec),
+        board,
+        lambda agent, env: RaySource(task, board, agent, env, losses),
+    )

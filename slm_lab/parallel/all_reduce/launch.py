@@ -7,7 +7,6 @@ from typing import TypeAlias, final
 
 import torch
 from torch import Tensor
-from typing_extensions import override
 
 from slm_lab.agent.optim.process_group import ProcessGroup, SoloGroup
 from slm_lab.core.errors import LabError
@@ -20,7 +19,7 @@ from slm_lab.parallel.shared_memory import into_shared_memory
 from slm_lab.parallel.supervisor import Supervisor
 from slm_lab.parallel.task import SessionTask
 from slm_lab.session.status_board import Phase, StatusBoard
-from slm_lab.session.strategy import Strategy, StrategyFactory
+from slm_lab.session.strategy import Strategy
 from slm_lab.spec.scale import scaled
 from slm_lab.storage.intact import settle
 from slm_lab.storage.result import Ending, SessionResult
@@ -38,8 +37,8 @@ MakeStrategy: TypeAlias = Callable[[StatusBoard, ProcessGroup, IntArray], RankSt
 
 @final
 @dataclass(frozen=True)
-class OneMachine(StrategyFactory):
-    """Makes the strategies of ranks that communicate through shared memory."""
+class OneMachine:
+    """What ranks that communicate through shared memory share."""
 
     place: GroupBuffers
     progress: Tensor
@@ -52,8 +51,8 @@ class OneMachine(StrategyFactory):
         progress = into_shared_memory(torch.zeros(size, dtype=torch.int64))
         return cls(GroupBuffers.of(size), progress, kind)
 
-    @override
     def strategy(self, board: StatusBoard, worker: int) -> Strategy:
+        """The strategy of a rank."""
         alone = len(self.place.arrivals) == 1
         group = SoloGroup() if alone else SharedMemoryGroup(self.place, worker, LONGEST_SECONDS)
         return self.kind(board, group, self.progress.numpy())
@@ -73,7 +72,7 @@ def train_ranks(
 
     def attempt(ranks: Sequence[SessionTask]) -> list[SessionResult]:
         common, workers = OneMachine.of(len(ranks), kind), ranks[0].workers
-        ranks = [replace(rank, common=common) for rank in ranks]
+        ranks = [replace(rank, common=common.strategy) for rank in ranks]
         supervisor = Supervisor(Processes(board), ranks, board, vital=[r.session for r in ranks])
         why = f"it has made no progress for {HANG_SECONDS:g} s, and others wait for it"
         supervisor.watch(workers, rank_sign(board.part(workers), common), why)
@@ -114,7 +113,7 @@ def train_in_step(
         began_at = board.clock_slots.copy()
         try:
             if restarts:
-                fell_back = settle([t.run_dir.session(t.trial, t.session) for t in tasks])
+                fell_back = settle([task.paths for task in tasks])
                 why = "; ".join([str(why), *fell_back])
                 tasks = [replace(task, resume=True, restarted_because=why) for task in tasks]
             results = attempt([replace(task, spec=scaled(spec)) for task in tasks])

@@ -10,7 +10,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from slm_lab.agent.agent import Agent
-from slm_lab.agent.optim.optimizer import GradientSync, NoSync, Optimizer
+from slm_lab.agent.optim.optimizer import GradientSync, Optimizer
 from slm_lab.agent.optim.process_group import ProcessGroup, SoloGroup
 from slm_lab.core.errors import LabError
 from slm_lab.core.moments import merged_by_all, require_finite
@@ -261,7 +261,7 @@ class RankStrategy(Strategy):
 
     def make_sync(self, optimizer: Optimizer) -> GradientSync:
         """The synchronisation of `optimizer` at each of its steps; by default none."""
-        return NoSync()
+        return GradientSync()
 
     @property
     def statistics_group(self) -> ProcessGroup:

@@ -11,7 +11,6 @@ from torch import Tensor
 from typing_extensions import override
 
 from slm_lab.agent.agent import Agent
-from slm_lab.agent.optim.optimizer import Optimizer
 from slm_lab.core.moments import merged, require_finite
 from slm_lab.core.types import StateDict
 from slm_lab.env.vector_env import VectorEnv
@@ -21,17 +20,16 @@ from slm_lab.parallel.hogwild.sync import (
     SharedSync,
     SharedTrainState,
     SyncedSync,
-    load_unit,
 )
 from slm_lab.parallel.shared_memory import into_shared_memory
 from slm_lab.session.status_board import StatusBoard
-from slm_lab.session.strategy import Ballot, Blueprint, Strategy, StrategyFactory
+from slm_lab.session.strategy import Ballot, Blueprint, Strategy
 
 Mode = Literal["shared", "synced"]
 
 
 @dataclass(frozen=True)
-class GlobalState(StrategyFactory):
+class GlobalState:
     """The state that all workers share, in shared memory on the CPU."""
 
     mode: Mode
@@ -49,14 +47,14 @@ class GlobalState(StrategyFactory):
         shared = {name: SharedTrainState.of(each, num_workers) for name, each in units.items()}
         return cls(mode, shared, into_shared_memory(torch.from_numpy(env.statistics)))
 
-    @override
     def strategy(self, board: StatusBoard, worker: int) -> Strategy:
+        """The strategy of a worker."""
         return HogwildStrategy(board, worker, self)
 
     def load(self, saved: StateDict) -> None:
         """Restores the shared state from a worker's checkpoint."""
         for name, unit in self.units.items():
-            load_unit(unit, saved["agent"]["learner"]["units"][name])
+            unit.load(saved["agent"]["learner"]["units"][name])
             unit.updates[0] = saved["strategy"]["updates"][name]
         self.statistics.copy_(torch.from_numpy(saved["env"]["statistics"]))
 
@@ -85,11 +83,6 @@ class GlobalState(StrategyFactory):
         """Whether a worker's checkpoint holds all shared state: one of each joint set does."""
         units = saved["agent"]["learner"]["units"]
         return all(unit["rule"] is not None for unit in units.values())
-
-
-def is_on_cpu(optimizer: Optimizer) -> bool:
-    """Whether the network can use the global parameters directly: they are on the CPU."""
-    return optimizer.flat.vector.device.type == "cpu"
 
 
 @final
@@ -134,7 +127,7 @@ class HogwildStrategy(Strategy):
         self._agent, self._env = agent, env
         self._syncs: dict[str, HogwildSync] = {}
         for name, optimizer in agent.learner.train_state.optimizers.items():
-            in_place = self._state.mode == "shared" and is_on_cpu(optimizer)
+            in_place = self._state.mode == "shared" and optimizer.flat.vector.is_cpu
             kind = SharedSync if in_place else SyncedSync
             sync = kind(self._state.units[name], self._session)
             sync.join(optimizer)

@@ -3,14 +3,14 @@
 import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import Any, final
 
 import ray
 from ray.exceptions import RayError
 from ray.util import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
-from typing_extensions import override
 
 from slm_lab.core.errors import LabError
 from slm_lab.core.files import write_atomically
@@ -36,22 +36,12 @@ STOP_SECONDS = 15.0
 """How long a Session may take to end and transfer its files when the user waits."""
 
 
-@final
-@dataclass(frozen=True)
-class Rendezvous(StrategyFactory):
-    """Makes the strategies of ranks on any machines, which connect at one address."""
-
-    host: str
-    port: int
-    size: int
-    seconds: float
-    """Bound of every wait."""
-
-    @override
-    def strategy(self, board: StatusBoard, worker: int) -> Strategy:
-        own = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
-        group = GlooGroup(self.host, self.port, worker, self.size, self.seconds, own)
-        return AllReduceStrategy(board, group)
+def strategy_at(
+    host: str, port: int, size: int, seconds: float, board: StatusBoard, rank: int
+) -> Strategy:
+    """The strategy of one of `size` ranks that connect at one address; `seconds` bounds waits."""
+    own = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
+    return AllReduceStrategy(board, GlooGroup(host, port, rank, size, seconds, own))
 
 
 def train_seeds(
@@ -158,7 +148,7 @@ class ClusterSessions:
     def __init__(self, board: StatusBoard, room: Room | None = None) -> None:
         self._board = board
         self._room = room
-        self._meeting: Rendezvous | None = None
+        self._meeting: StrategyFactory | None = None
         self._tasks: dict[int, SessionTask] = {}
         self._actors: dict[int, Any] = {}
         self._ends: dict[Any, int] = {}
@@ -179,7 +169,8 @@ class ClusterSessions:
         try:
             if self._room is not None and self._meeting is None:
                 host, port = ray.get(actor.address.remote(), timeout=HANG_SECONDS)
-                self._meeting = Rendezvous(host, port, self._room.size, HANG_SECONDS)
+                size = self._room.size
+                self._meeting = partial(strategy_at, host, port, size, HANG_SECONDS)
         except RayError as error:
             ray.kill(actor)
             return _lost(task.session, error)
@@ -235,9 +226,8 @@ class ClusterSessions:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, content)
         if news.saved is not None:
-            paths = task.run_dir.session(task.trial, session)
             for name, content in news.saved.files.items():
-                write_atomically(paths.models / name, content)
+                write_atomically(task.paths.models / name, content)
             self._saved[session] = news.saved
             self._install()
 
@@ -249,8 +239,7 @@ class ClusterSessions:
                 return
         paths = {}
         for session, saved in self._saved.items():
-            task = self._tasks[session]
-            paths[session] = task.run_dir.session(task.trial, session)
+            paths[session] = self._tasks[session].paths
             write_atomically(pending_path(paths[session].manifest), saved.manifest)
         for each in paths.values():
             before = read_manifest(each.manifest)
@@ -304,11 +293,10 @@ def _files_of(task: SessionTask) -> Mapping[str, bytes]:
     """The files of the run folder that a Session needs to resume; empty if it starts fresh."""
     if not task.resume:
         return {}
-    paths = task.run_dir.session(task.trial, task.session)
+    paths, root = task.paths, task.run_dir.root
     manifest = read_manifest(paths.manifest)
     if manifest is None:
         return {}
-    root = task.run_dir.root
     wanted = [paths.manifest, *(paths.models / name for name in manifest.names)]
     wanted += [paths.info / name for name in manifest.rows]
     wanted += [paths.log] if paths.log.exists() else []

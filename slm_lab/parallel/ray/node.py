@@ -106,7 +106,7 @@ class NodeSession:
 
     def _saved(self, task: SessionTask) -> Saved | None:
         """A new checkpoint; None if a newer one replaces it meanwhile, which is sent next time."""
-        paths = task.run_dir.session(task.trial, task.session)
+        paths = task.paths
         try:
             content = paths.manifest.read_bytes()
             manifest = read_manifest(paths.manifest)

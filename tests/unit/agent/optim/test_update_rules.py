@@ -10,10 +10,10 @@ from slm_lab.agent.net.policy_value import SeparatePolicyValue
 from slm_lab.agent.optim.build import build_rule
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.lr_schedule import ConstantRate
-from slm_lab.agent.optim.optimizer import NoSync, Optimizer
+from slm_lab.agent.optim.optimizer import GradientSync, Optimizer
 from slm_lab.agent.optim.rule import UpdateRule
 from slm_lab.core.errors import CheckpointError, NonFiniteLossError
-from slm_lab.parallel.hogwild.sync import SharedTrainState, load_unit
+from slm_lab.parallel.hogwild.sync import SharedTrainState
 from tests.contract.playing import same
 
 UPDATES = 30
@@ -141,7 +141,7 @@ def test_a_gradient_that_is_not_finite_touches_no_weight():
 def test_the_exchange_comes_before_the_clip():
     seen = []
 
-    class Doubling(NoSync):
+    class Doubling(GradientSync):
         def before_step(self, flat):
             flat.grad.mul_(2)
 
@@ -218,5 +218,5 @@ def test_shared_moments_take_no_others():
     state = {"flat": flat.state_dict(), "rule": rule_of("Adam", {})[0].state_dict()}
     state["flat"]["vector"] += 1.0
     with pytest.raises(CheckpointError, match="is built as square_avg"):
-        load_unit(unit, state)
+        unit.load(state)
     assert torch.equal(unit.vector, before)
