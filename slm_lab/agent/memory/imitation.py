@@ -234,11 +234,6 @@ class PastEpisodes(PastReturns):
         return self._ring
 
     def state_dict(self) -> StateDict:
-        """Finished steps, running episodes, and the sampler."""
-        steps = self._ring.content(self._ring.first, self._ring.count)
-        return {**self.state_without_log(), "steps": steps}
-
-    def state_without_log(self) -> StateDict:
         """Running episodes, and the sampler."""
         return {
             "ring": self._ring.state_dict(),
@@ -247,10 +242,8 @@ class PastEpisodes(PastReturns):
         }
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores all that is there."""
+        """Restores both; `log` loads finished steps afterwards."""
         self._ring.load_state_dict(state["ring"])
-        if "steps" in state:
-            self._ring.load_content(state["steps"])
         self._sampler.load_state_dict(state["drawing"])
         self._running = {int(n): list(pieces) for n, pieces in state["running"].items()}
 
@@ -312,10 +305,6 @@ class SelfImitationMemory(Memory[ImitationBatch]):
     @override
     def state_dict(self) -> StateDict:
         return {"present": self._on_policy.state_dict(), "past": self._past.state_dict()}
-
-    @override
-    def state_without_log(self) -> StateDict:
-        return {"present": self._on_policy.state_dict(), "past": self._past.state_without_log()}
 
     @override
     def load_state_dict(self, state: StateDict) -> None:

@@ -119,12 +119,8 @@ class Memory(ABC, Generic[BatchT]):
 
     @abstractmethod
     def state_dict(self) -> StateDict:
-        """All that is stored."""
-
-    def state_without_log(self) -> StateDict:
-        """`state_dict` without the steps in `log`."""
-        return self.state_dict()
+        """All that is stored, but for the steps in `log`."""
 
     @abstractmethod
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores the state; `log` loads missing steps afterwards."""
+        """Restores the state; `log` loads its steps afterwards."""

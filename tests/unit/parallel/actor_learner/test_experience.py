@@ -15,7 +15,7 @@ from slm_lab.parallel.actor_learner.weights import WeightStore
 from slm_lab.session.clock import Clock
 from slm_lab.session.seeding import session_seeds
 from slm_lab.spec.unrolls import as_learned
-from tests.contract.playing import same
+from tests.contract.playing import load_whole, same, whole
 from tests.support import parse, ppo, q_learning
 
 WITH_ACTORS = {"meta__distributed": "actor_learner", "meta__actor_learner": {"unroll_length": 8}}
@@ -23,7 +23,7 @@ WITH_ACTORS = {"meta__distributed": "actor_learner", "meta__actor_learner": {"un
 
 def steps_of(memory):
     """The stored steps, the oldest first, as a checkpoint has them."""
-    return memory.state_dict()["steps"]
+    return whole(memory)["steps"]
 
 
 class OneSlot:
@@ -181,7 +181,7 @@ def test_an_unroll_that_is_half_taken_in_is_saved_with_what_is_left_of_it(make):
         experience.step()
     state = experience.state_dict()
     again, other, _ = make(ReplayExperience, spec, is_free=False)
-    other.memory.load_state_dict(agent.memory.state_dict())
+    load_whole(other.memory, whole(agent.memory))
     again.load_state_dict(state)
     for _ in range(3):
         experience.step()
