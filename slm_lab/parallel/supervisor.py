@@ -120,6 +120,11 @@ class Supervisor:
         self._board = board
         self._results: list[SessionResult] = []
 
+    @property
+    def failed(self) -> set[int]:
+        """The Sessions that have failed and are not restarted."""
+        return {each.session for each in self._results if each.ending is Ending.FAILED}
+
     def run(self, on_tick: Callable[[], None]) -> list[SessionResult]:
         """Results in the order of the Sessions; `on_tick` is called a few times a second.
 

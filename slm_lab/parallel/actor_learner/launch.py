@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import final
 
 from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.parallel.actor_learner.actor import run_actor
@@ -46,9 +45,8 @@ def train_from_actors(
     learner = replace(one, spec=spec, common=partial(in_processes, spec, queue, one.seeds))
     actors = [replace(task, program=partial(run_actor, queue), resume=False) for task in tasks[1:]]
     meta = one.spec.meta
-    processes = Processes(board)
     supervisor = Supervisor(
-        processes,
+        Processes(board),
         [learner, *actors],
         board,
         restart=replacement,
@@ -61,10 +59,11 @@ def train_from_actors(
     supervisor.watch(actor_sessions, late_sign(own_board, queue), why, LEAVE_SECONDS)
     why = f"it has not learned for {PATIENCE_SECONDS:g} s, and actors wait for it"
     supervisor.watch([one.session], learner_sign(own_board, queue), why, PATIENCE_SECONDS)
-    lost = LostActors(own_board, queue)
+    lost = queue.lost.numpy()
 
     def tick() -> None:
-        lost.mark([session in processes.running for session in actor_sessions])
+        failed = supervisor.failed
+        lost[:] = [session in failed for session in actor_sessions]
         on_tick()
 
     return supervisor.run(tick)
@@ -162,26 +161,3 @@ def learner_sign(board: StatusBoard, queue: UnrollQueue) -> Sign:
         return int(board.clock_slots[learner]), int(returned.sum())
 
     return sign
-
-
-@final
-class LostActors:
-    """Marks actors that have failed and are not replaced."""
-
-    def __init__(self, board: StatusBoard, queue: UnrollQueue) -> None:
-        self._board = board
-        self._lost = queue.lost.numpy()
-        self._failed: list[int | None] = [None] * len(self._lost)
-        """Restart counts of actors that had failed and had no process at the last tick."""
-
-    def mark(self, alive: Sequence[bool]) -> None:
-        """Marks those that had failed at the last call and have no replacement yet.
-
-        `alive`: whether each has a process. Call it each time after replacements have started.
-        """
-        for actor, has_process in enumerate(alive):
-            shown = self._board.read(1 + actor)
-            failed = shown.restarts if shown.phase is Phase.FAILED and not has_process else None
-            if failed is not None and failed == self._failed[actor]:
-                self._lost[actor] = 1
-            self._failed[actor] = failed

@@ -31,12 +31,7 @@ from slm_lab.session.clock import Clock
 from slm_lab.session.experience import Experience
 from slm_lab.session.seeding import SessionSeeds
 from slm_lab.session.status_board import TO_BEGIN, StatusBoard
-from slm_lab.session.strategy import (
-    Blueprint,
-    JointCheckpoint,
-    StartBarrier,
-    Strategy,
-)
+from slm_lab.session.strategy import Blueprint, JointCheckpoint, StartBarrier, Strategy
 from slm_lab.spec.schema.algorithm import ReplayLearningSpec
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.spec import Spec
@@ -57,12 +52,7 @@ class LearnerActors(StartBarrier, JointCheckpoint):
         self._board = board
         self._paused_at = (0.0, 0.0)
         """The actors' total seconds waited and acted when the learner paused."""
-        self.experience: ActorExperience | None = None
-
-    @property
-    def _experience(self) -> ActorExperience:
-        assert self.experience is not None
-        return self.experience
+        self.experience: ActorExperience
 
     @override
     def wait_for_start(self) -> None:
@@ -70,27 +60,27 @@ class LearnerActors(StartBarrier, JointCheckpoint):
         wait_until(self._may_begin, START_SECONDS, LOOK_SECONDS)
 
     def _may_begin(self) -> bool:
-        self._experience.source.poll()
+        self.experience.source.poll()
         board = self._board
         starting = any(board.phase(actor) in TO_BEGIN for actor in range(1, board.num_sessions))
         return not starting or board.stop_requested
 
     @override
     def resume(self) -> None:
-        source, before = self._experience.source, self._paused_at
+        source, before = self.experience.source, self._paused_at
         source.pause_actors(False)
         waited, acted = source.waited
-        self._experience.stats.restart(waited - before[0], acted - before[1])
+        self.experience.stats.restart(waited - before[0], acted - before[1])
 
     @override
     def pause(self) -> None:
-        self._experience.source.pause_actors(True)
-        self._paused_at = self._experience.source.waited
+        self.experience.source.pause_actors(True)
+        self._paused_at = self.experience.source.waited
 
     @override
     def final_copy(self, copy: Callable[[], StateDict], finished: bool) -> StateDict:
         self._board.saving[0] = 1
-        self._experience.source.end()
+        self.experience.source.end()
         return copy()
 
 
@@ -107,7 +97,7 @@ class LearnerStrategy(Strategy):
         make_source: Callable[[Agent, VectorEnv], UnrollSource],
     ) -> None:
         self._actors = LearnerActors(board)
-        self._flow = flow = spec.meta.actor_learner
+        flow = spec.meta.actor_learner
         self._replays = isinstance(spec.agent.algorithm, ReplayLearningSpec)
         self._make_source = make_source
         correction = flow.correction
@@ -131,15 +121,8 @@ class LearnerStrategy(Strategy):
 
     @override
     def experience(self, spec: Spec, agent: Agent, env: VectorEnv, clock: Clock) -> Experience:
-        flow = self._flow
-        unrolls = 1 if self._replays else flow.learn_queue
-        stats = PipelineStats(unrolls * spec.env.num_envs)
-        common = self._make_source(agent, env), stats, agent, env, clock, flow.publish_frequency
-        experience: ActorExperience
-        if self._replays:
-            experience = ReplayExperience(*common, is_free=flow.train_ratio is None)
-        else:
-            experience = OnPolicyExperience(*common)
+        kind = ReplayExperience if self._replays else OnPolicyExperience
+        experience = kind(self._make_source(agent, env), agent, env, clock, spec)
         self._experience = self._actors.experience = experience
         return experience
 
@@ -214,7 +197,5 @@ def on_cluster(task: SessionTask, losses: Connection, board: StatusBoard, worker
         from slm_lab.parallel.ray.source import RaySource
 
     return LearnerStrategy(
-        as_learned(task.spec),
-        board,
-        lambda agent, env: RaySource(task, board, agent, env, losses),
+        as_learned(task.spec), board, lambda agent, env: RaySource(task, board, agent, env, losses)
     )

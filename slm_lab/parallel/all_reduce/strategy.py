@@ -116,7 +116,7 @@ class Meeting(Ballot, EpisodeExchange):
         """Episodes since the last training event."""
         self._received: list[FinishedEpisodes] = []
         self._is_solved = False
-        self.clock: RankClock | None = None
+        self.clock: RankClock
         self.num_envs = 0
         """Environments of each rank."""
         self.num_info = 0
@@ -129,7 +129,6 @@ class Meeting(Ballot, EpisodeExchange):
         """Also exchanges frames, sample counts and episodes. FINISH is granted only if the total
         budget is spent or a rank has reached the target return."""
         rank, clock = self._group.rank, self.clock
-        assert clock is not None
         head = np.array([vote, clock.frame, num_samples, self._is_solved], np.float64)
         episodes = [np.column_stack(each).astype(np.float64).ravel() for each in self._unsent]
         messages = [

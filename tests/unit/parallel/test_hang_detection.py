@@ -13,7 +13,6 @@ from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.parallel import hang_detector
 from slm_lab.parallel.actor_learner.launch import (
     LEAVE_SECONDS,
-    LostActors,
     actor_sign,
     late_sign,
     learner_sign,
@@ -309,46 +308,3 @@ def test_a_process_that_waits_for_the_disk_is_recognised_by_its_state(monkeypatc
     monkeypatch.setattr(Path, "read_text", lambda path: status)
     assert processes.waits_for_disk(0) == waits
     assert not processes.waits_for_disk(1)
-
-
-class Lost:
-    """Which actors are marked as lost."""
-
-    def __init__(self):
-        self.case = Actor()
-        self._actors = LostActors(self.case.board, self.case.queue)
-
-    def look(self, phase, restarts=0, alive=False):
-        """Whether the silent actor is lost, as it is in this phase."""
-        self.case.be(phase, restarts)
-        self._actors.mark([alive, True])
-        assert not self.case.queue.lost[1]
-        return bool(self.case.queue.lost[0])
-
-
-def test_an_actor_is_lost_if_it_has_failed_and_no_replacement_was_started():
-    lost = Lost()
-    assert not any(lost.look(Phase.FAILED, alive=True) for _ in range(3))
-    assert [lost.look(Phase.FAILED) for _ in range(3)] == [False, True, True]
-
-
-def test_an_actor_that_is_replaced_is_not_lost():
-    lost = Lost()
-    for restarts in range(3):
-        assert not lost.look(Phase.FAILED, restarts)  # its end was not collected yet
-        assert not lost.look(Phase.WAITING, restarts + 1)
-        assert not lost.look(Phase.STARTING, restarts + 1, alive=True)
-
-
-def test_a_replacement_that_fails_between_two_checks_is_not_lost_at_once():
-    lost = Lost()
-    assert not lost.look(Phase.FAILED, restarts=0)
-    assert not lost.look(Phase.FAILED, restarts=1)
-    assert lost.look(Phase.FAILED, restarts=1)
-
-
-@pytest.mark.parametrize("phase", [Phase.DONE, Phase.STOPPED])
-def test_an_actor_that_has_ended_is_not_lost(phase):
-    lost = Lost()
-    assert not lost.look(phase)
-    assert not lost.look(phase)
