@@ -66,9 +66,11 @@ class Reporter:
                 for exporter in self._exporters:
                     closed_at_the_end.enter_context(exporter)
                 for session, each in whole.items():
-                    self._write_session_metrics(
-                        session, each, evaluations.get(session), random_return
-                    )
+                    paths = self._paths[session]
+                    write_json(paths.metrics, session_metrics(each, random_return).to_json())
+                    if session in evaluations:
+                        evaluated = session_metrics(evaluations[session], random_return)
+                        write_json(paths.eval_metrics, evaluated.to_json())
                 if whole or not self._run_dir.trial_metrics_file(self._trial).exists():
                     self._write_trial_metrics(sessions, metrics, speed)
                 graphs = []
@@ -108,14 +110,6 @@ class Reporter:
         )
         every = [evaluations.get(session, NO_ROWS) for session in self._paths]
         return graphs + draw_trial_eval_graph(folder, every, prefix, self._title, run_of, root)
-
-    def _write_session_metrics(
-        self, session: int, rows: Rows, evaluations: Rows | None, random_return: float | None
-    ) -> None:
-        paths = self._paths[session]
-        write_json(paths.metrics, session_metrics(rows, random_return).to_json())
-        if evaluations is not None:
-            write_json(paths.eval_metrics, session_metrics(evaluations, random_return).to_json())
 
     def _write_trial_metrics(
         self, sessions: Sequence[SessionResult], metrics: TrialMetrics, speed: Throughput

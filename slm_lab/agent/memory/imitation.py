@@ -1,5 +1,6 @@
 """The memory of self-imitation: a rollout, beside past episodes with their returns."""
 
+from itertools import pairwise
 from typing import final
 
 import numpy as np
@@ -184,22 +185,17 @@ class PastEpisodes(PastReturns):
             obs, reward = rollout.raw_obs, rollout.raw_reward
         fields = {"obs": obs.numpy(), "action": rollout.action.numpy(), "reward": reward.numpy()}
         for n in range(done.shape[1]):
-            start = 0
-            for end in (np.flatnonzero(done[:, n]) + 1).tolist():
-                self._extend(n, fields, start, end)
-                self._finish(n, float(last_value[end - 1, n]))
-                start = end
-            if start < len(done):
-                self._extend(n, fields, start, len(done))
-
-    def _extend(self, n: int, fields: dict[str, Array], start: int, end: int) -> None:
-        piece = {name: values[start:end, n].copy() for name, values in fields.items()}
-        self._running.setdefault(n, []).append(piece)
+            ends = np.union1d(np.flatnonzero(done[:, n]) + 1, len(done)).tolist()
+            for start, end in pairwise([0, *ends]):
+                piece = {name: values[start:end, n].copy() for name, values in fields.items()}
+                self._running.setdefault(n, []).append(piece)
+                if done[end - 1, n]:
+                    self._finish(n, float(last_value[end - 1, n]))
 
     def _finish(self, n: int, last_value: float) -> None:
         pieces = self._running.pop(n)
         episode = {name: np.concatenate([p[name] for p in pieces]) for name in pieces[0]}
-        self._ring.add(episode["obs"], episode["action"], episode["reward"], last_value)
+        self._ring.add(**episode, last_value=last_value)
         self._sampler.added()
 
     def drop_running(self) -> None:
@@ -265,7 +261,9 @@ class SelfImitationMemory(Memory[ImitationBatch]):
         assert spec.max_size is not None
         assert layout.replay is not None
         ring = ReturnRing(spec.max_size, layout.replay.gamma, layout)
-        sampler = _sampler(spec, ring, layout.replay.seed)
+        sampler: Sampler = UniformSampler(ring, layout.replay.seed)
+        if spec.sil_replay_name == "PrioritizedReplay":
+            sampler = PrioritizedSampler(ring, layout.replay.seed, ALPHA, EPSILON, BETA)
         past = PastEpisodes(ring, sampler, spec.batch_size, spec.use_cer)
         return cls(MEMORIES.load(spec.name).build(spec, layout), past)
 
@@ -310,9 +308,3 @@ class SelfImitationMemory(Memory[ImitationBatch]):
     def load_state_dict(self, state: StateDict) -> None:
         self._on_policy.load_state_dict(state["present"])
         self._past.load_state_dict(state["past"])
-
-
-def _sampler(spec: OnPolicySpec, ring: ReturnRing, seed: int) -> Sampler:
-    if spec.sil_replay_name == "PrioritizedReplay":
-        return PrioritizedSampler(ring, seed, ALPHA, EPSILON, BETA)
-    return UniformSampler(ring, seed)

@@ -21,9 +21,6 @@ class SparseRows:
         self._nothing = np.zeros((0, *shape), dtype)
         self._arrays: dict[int, Array] = {}
 
-    def __len__(self) -> int:
-        return len(self._arrays)
-
     def put(self, indices: IntArray, arrays: Array) -> None:
         """Copies the last K of `arrays`, one to each of the indices (K,)."""
         last = arrays[len(arrays) - len(indices) :]

@@ -17,7 +17,7 @@ from slm_lab.core.types import StateDict
 from slm_lab.env.make import make_env
 from slm_lab.parallel.actor_learner.inference import TrainingOver
 from slm_lab.parallel.actor_learner.queue import ActorQueue, UnrollQueue
-from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollWriter
+from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout, UnrollWriter
 from slm_lab.parallel.actor_learner.weights import WeightStore
 from slm_lab.parallel.task import SessionTask
 from slm_lab.session.clock import Clock
@@ -56,6 +56,7 @@ class UnrollActor:
         except BaseException:
             self.env.close()
             raise
+        self.layout = UnrollLayout(self.writer.layout, len(self.env.statistics), self.env.num_info)
         self._networks: Mapping[str, FlatParameters] = self.agent.learner.flats
         if acting_half is not None:
             self.agent.actor, self._networks = acting_half, {}

@@ -105,7 +105,8 @@ def train_in_step(
     """Has `attempt` train ranks to the end of the budget, on one machine or a cluster.
 
     If one rank dies, the others end at once. All restart from the last checkpoint, up to
-    `meta.max_restart` times.
+    `meta.max_restart` times; not if the failure would repeat, or if a rank failed by itself before
+    its first step.
     """
     spec = tasks[0].spec
     restarts, results, why = 0, list[SessionResult](), None
@@ -125,8 +126,10 @@ def train_in_step(
         failed = [each for each in results if each.ending is Ending.FAILED and not each.lost_others]
         if not failed or restarts == spec.meta.max_restart or board.stop_requested:
             return results
+        # Of all failures: if several ranks fail at once, any of them may be noticed first.
         made_frames = any(each.frame > began_at[each.session] for each in failed)
-        if not _is_worth_another_try(failed, made_frames):
+        failed_at_once = not (made_frames or any(each.was_killed for each in failed))
+        if failed_at_once or any(each.would_repeat for each in failed):
             return results
         restarts += 1
         for task in tasks:
@@ -134,12 +137,3 @@ def train_in_step(
             board.clock_slots[task.session] = board.at_barrier[task.session] = 0
         reason = str(failed[0].error).splitlines()[-1]
         why = f"rank {tasks[0].workers.index(failed[0].session)} has ended: {reason}"
-
-
-def _is_worth_another_try(failed: Sequence[SessionResult], made_frames: bool) -> bool:
-    """False if the failure would repeat, or if a rank failed by itself before its first step.
-
-    All failures count: if several ranks fail at once, any of them may be noticed first.
-    """
-    killed = any(each.was_killed for each in failed)
-    return (killed or made_frames) and not any(each.would_repeat for each in failed)

@@ -262,11 +262,6 @@ class RankStrategy(Strategy):
         """The synchronisation of `optimizer` at each of its steps; by default none."""
         return GradientSync()
 
-    @property
-    def statistics_group(self) -> ProcessGroup:
-        """The ranks whose samples the learner's statistics cover, such as those of advantages."""
-        return self._group if self.always_equal else SoloGroup()
-
     def before_end(self) -> None:
         """Called when the training is over; afterwards all ranks must hold equal networks."""
 
@@ -276,7 +271,8 @@ class RankStrategy(Strategy):
         self._env = env
         self._meeting.num_envs, self._meeting.num_info = env.num_envs, env.num_info
         self._units = agent.learner.train_state
-        self._units.group = self.statistics_group
+        # The ranks whose samples the learner's statistics cover, such as those of advantages.
+        self._units.group = self._group if self.always_equal else SoloGroup()
         for optimizer in self._units.optimizers.values():
             if self.always_equal or self._statistics is None:  # else it was restored
                 broadcast(optimizer.state_tensors(), self._group)
