@@ -166,8 +166,8 @@ def make_session(
         strategy = HogwildStrategy(board, 0, global_state(hogwild, one))
     if rank is not None:
         index, board, place, kind = rank
-        progress = np.zeros(len(place.arrivals), np.int64)
-        strategy = kind(board, SharedMemoryGroup(place, index, seconds=60), progress)
+        group = SharedMemoryGroup(place, index, seconds=60)
+        strategy = kind(board, group, np.zeros(group.size, np.int64))
     if serially:
         spec = as_learned(spec)
         strategy = strategy_in_turn(spec, seed, 0, 0, board, 0)

@@ -39,8 +39,11 @@ class ReturnRing(AppendLog):
     The return is then the sum of rewards, normalised and clipped by current statistics.
     """
 
+    overwritten = np.arange(0)
+    """None: new steps have the indices of those they overwrite."""
+
     def __init__(self, size: int, gamma: float, layout: MemoryLayout) -> None:
-        self.size = size
+        self.size = self.capacity = size
         self.count = 0
         self._gamma = gamma
         self._normalization = layout.normalization
@@ -57,11 +60,6 @@ class ReturnRing(AppendLog):
             self.arrays["last_value"] = np.zeros(size, np.float32)
 
     @property
-    @override
-    def capacity(self) -> int:
-        return self.size
-
-    @property
     def num_stored(self) -> int:
         """Steps that can be sampled."""
         return self.count - self.first
@@ -70,11 +68,6 @@ class ReturnRing(AppendLog):
     def newest(self) -> IntArray:
         """The indices of the episode added last."""
         return np.arange(self.count - self._last_block, self.count) % self.size
-
-    @property
-    def overwritten(self) -> IntArray:
-        """None: new steps have the indices of those they overwrite."""
-        return np.arange(0)
 
     def indices(self, age: IntArray) -> IntArray:
         """The indices of the steps numbered from the oldest, 0, to `num_stored` − 1."""

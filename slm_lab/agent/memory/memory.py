@@ -22,11 +22,8 @@ class AppendLog(ABC):
 
     count: int
     """Steps added so far; the newest is number `count` − 1."""
-
-    @property
-    @abstractmethod
-    def capacity(self) -> int:
-        """The most steps that are kept."""
+    capacity: int
+    """The most steps that are kept."""
 
     @property
     def first(self) -> int:

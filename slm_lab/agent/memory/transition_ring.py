@@ -43,8 +43,8 @@ class TransitionRing(AppendLog):
         self.num_rows = num_rows
         self.num_envs = layout.num_envs
         self.count = 0
-        self._capacity = num_rows + layout.frame_stack - 1
-        self._ring_rows = self._capacity + 1
+        self.capacity = num_rows + layout.frame_stack - 1
+        self._ring_rows = self.capacity + 1
         self.size = self._ring_rows * self.num_envs
         """Indices, including those of the row that is written next."""
         self._obs = Observations(layout, self.size, allocate)
@@ -69,11 +69,6 @@ class TransitionRing(AppendLog):
         """γ^m"""
         self._envs = np.arange(self.num_envs)
         self._all_begin = np.ones(self.num_envs, np.bool_)
-
-    @property
-    @override
-    def capacity(self) -> int:
-        return self._capacity
 
     @property
     def num_stored(self) -> int:

@@ -22,6 +22,9 @@ from slm_lab.spec.schema.spec import Spec
 class SerialSource(UnrollSource):
     """Actors in the learner's own process, which play in turn when an unroll is requested."""
 
+    is_exhausted = False
+    cpu_t = 0.0
+
     def __init__(self, spec: Spec, root_seed: int, trial: int, first: int) -> None:
         count = spec.meta.max_session
         self.num_actors = count
@@ -75,20 +78,9 @@ class SerialSource(UnrollSource):
 
     @property
     @override
-    def is_exhausted(self) -> bool:
-        return False
-
-    @property
-    @override
     def waited(self) -> tuple[float, float]:
         """No waits: an actor whose turn it is not does not count."""
         return 0.0, self._acted
-
-    @property
-    @override
-    def cpu_t(self) -> float:
-        """0: actors have no processes."""
-        return 0.0
 
     @override
     def state_dict(self) -> StateDict:

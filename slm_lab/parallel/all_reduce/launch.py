@@ -2,11 +2,9 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeAlias, final
-
-import torch
-from torch import Tensor
+from dataclasses import replace
+from functools import partial
+from typing import TypeAlias
 
 from slm_lab.agent.optim.process_group import ProcessGroup, SoloGroup
 from slm_lab.core.errors import LabError
@@ -15,7 +13,6 @@ from slm_lab.parallel.all_reduce.shared_memory_group import GroupBuffers, Shared
 from slm_lab.parallel.all_reduce.strategy import AllReduceStrategy, RankStrategy
 from slm_lab.parallel.hang_detector import HANG_SECONDS, Sign
 from slm_lab.parallel.processes import Processes
-from slm_lab.parallel.shared_memory import into_shared_memory
 from slm_lab.parallel.supervisor import Supervisor
 from slm_lab.parallel.task import SessionTask
 from slm_lab.session.status_board import Phase, StatusBoard
@@ -35,27 +32,11 @@ MakeStrategy: TypeAlias = Callable[[StatusBoard, ProcessGroup, IntArray], RankSt
 """Makes a rank's strategy from the board, its process group and its progress counters."""
 
 
-@final
-@dataclass(frozen=True)
-class OneMachine:
-    """What ranks that communicate through shared memory share."""
-
-    place: GroupBuffers
-    progress: Tensor
-    """(W,) int64: see `RankBarrier`"""
-    kind: MakeStrategy
-
-    @classmethod
-    def of(cls, size: int, kind: MakeStrategy = AllReduceStrategy) -> "OneMachine":
-        """For W = `size` ranks. Raises LabError where shared memory has no room for it."""
-        progress = into_shared_memory(torch.zeros(size, dtype=torch.int64))
-        return cls(GroupBuffers.of(size), progress, kind)
-
-    def strategy(self, board: StatusBoard, worker: int) -> Strategy:
-        """The strategy of a rank."""
-        alone = len(self.place.arrivals) == 1
-        group = SoloGroup() if alone else SharedMemoryGroup(self.place, worker, LONGEST_SECONDS)
-        return self.kind(board, group, self.progress.numpy())
+def strategy_in(place: GroupBuffers, kind: MakeStrategy, board: StatusBoard, rank: int) -> Strategy:
+    """The strategy of a rank that communicates through shared memory."""
+    alone = len(place.arrivals) == 1
+    group = SoloGroup() if alone else SharedMemoryGroup(place, rank, LONGEST_SECONDS)
+    return kind(board, group, place.progress.numpy())
 
 
 def train_ranks(
@@ -71,23 +52,23 @@ def train_ranks(
     """
 
     def attempt(ranks: Sequence[SessionTask]) -> list[SessionResult]:
-        common, workers = OneMachine.of(len(ranks), kind), ranks[0].workers
-        ranks = [replace(rank, common=common.strategy) for rank in ranks]
+        place, workers = GroupBuffers.of(len(ranks)), ranks[0].workers
+        ranks = [replace(rank, common=partial(strategy_in, place, kind)) for rank in ranks]
         supervisor = Supervisor(Processes(board), ranks, board, vital=[r.session for r in ranks])
         why = f"it has made no progress for {HANG_SECONDS:g} s, and others wait for it"
-        supervisor.watch(workers, rank_sign(board.part(workers), common), why)
+        supervisor.watch(workers, rank_sign(board.part(workers), place), why)
         return supervisor.run(on_tick)
 
     return train_in_step(tasks, board, attempt)
 
 
-def rank_sign(board: StatusBoard, common: OneMachine) -> Sign:
+def rank_sign(board: StatusBoard, place: GroupBuffers) -> Sign:
     """The sign of each rank that others wait for.
 
     A rank may keep others waiting while it evaluates, plays a long episode or saves. It makes
     progress if it enters exchanges, or makes frames or evaluation steps.
     """
-    arrivals, progress = common.place.arrivals.numpy(), common.progress.numpy()
+    arrivals, progress = place.arrivals.numpy(), place.progress.numpy()
 
     def sign(rank: int) -> tuple[int, ...] | None:
         if arrivals[rank] == arrivals.max():

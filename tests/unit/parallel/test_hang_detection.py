@@ -20,7 +20,8 @@ from slm_lab.parallel.actor_learner.launch import (
 from slm_lab.parallel.actor_learner.queue import PATIENCE_SECONDS, LearnerQueue, UnrollQueue
 from slm_lab.parallel.actor_learner.unroll import UnrollLayout
 from slm_lab.parallel.actor_learner.weights import WeightStore
-from slm_lab.parallel.all_reduce.launch import OneMachine, rank_sign
+from slm_lab.parallel.all_reduce.launch import rank_sign
+from slm_lab.parallel.all_reduce.shared_memory_group import GroupBuffers
 from slm_lab.parallel.all_reduce.strategy import AllReduceStrategy
 from slm_lab.parallel.hang_detector import CHECKS_TO_HANG, HANG_SECONDS, HangDetector
 from slm_lab.parallel.hogwild.launch import worker_sign
@@ -69,21 +70,21 @@ class Rank(Running):
 
     def __init__(self):
         super().__init__()
-        self.common = OneMachine.of(3)
-        self.sign, self.count = rank_sign(self.board, self.common), 3
-        self.common.place.arrivals[[0, 2]] += 1
+        self.place = GroupBuffers.of(3)
+        self.sign, self.count = rank_sign(self.board, self.place), 3
+        self.place.arrivals[[0, 2]] += 1
 
     def others(self):
         """They only wait."""
 
     def evaluate(self):
-        self.common.progress[self.silent] += 1
+        self.place.progress[self.silent] += 1
 
     def arrive(self):
-        self.common.place.arrivals[self.silent] += 1
+        self.place.arrivals[self.silent] += 1
 
     def enter_an_exchange(self):
-        self.common.place.arrivals[[0, 2]] += 1
+        self.place.arrivals[[0, 2]] += 1
         self.arrive()
 
 
@@ -257,7 +258,7 @@ def test_a_process_that_nothing_is_due_of_does_not_hang(watch, kind, what, act):
 
 def test_all_late_ranks_hang(watch):
     case = Rank()
-    case.common.place.arrivals[2] = 0
+    case.place.arrivals[2] = 0
     assert watch(case)(HANG_SECONDS + 1) == [1, 2]
 
 
