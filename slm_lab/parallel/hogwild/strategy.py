@@ -11,6 +11,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from slm_lab.agent.agent import Agent
+from slm_lab.agent.optim.optimizer import Optimizer
 from slm_lab.core.moments import merged, require_finite
 from slm_lab.core.types import StateDict
 from slm_lab.env.vector_env import VectorEnv
@@ -80,6 +81,11 @@ class GlobalState:
         return all(unit["rule"] is not None for unit in units.values())
 
 
+def is_on_cpu(optimizer: Optimizer) -> bool:
+    """Whether the network can use the global parameters directly: they are on the CPU."""
+    return optimizer.flat.vector.is_cpu
+
+
 @final
 class SolvedBallot(Ballot):
     """Workers do not vote. Each sees when another has reached the target return."""
@@ -122,7 +128,7 @@ class HogwildStrategy(Strategy):
         self._agent, self._env = agent, env
         self._syncs: dict[str, HogwildSync] = {}
         for name, optimizer in agent.learner.train_state.optimizers.items():
-            in_place = self._state.mode == "shared" and optimizer.flat.vector.is_cpu
+            in_place = self._state.mode == "shared" and is_on_cpu(optimizer)
             kind = SharedSync if in_place else SyncedSync
             sync = kind(self._state.units[name], self._session)
             sync.join(optimizer)
