@@ -14,13 +14,14 @@ import pandas as pd
 import pytest
 
 from slm_lab.metrics.row import TIMING_COLUMNS
-from slm_lab.parallel.actor_learner.strategy import Serially
+from slm_lab.parallel.actor_learner.strategy import serially as strategy_in_turn
 from slm_lab.parallel.all_reduce.launch import MakeStrategy
 from slm_lab.parallel.all_reduce.shared_memory_group import GroupBuffers, SharedMemoryGroup
 from slm_lab.parallel.all_reduce.strategy import AllReduceStrategy
 from slm_lab.parallel.hogwild.launch import global_state
 from slm_lab.parallel.hogwild.strategy import HogwildStrategy, Mode
 from slm_lab.parallel.processes import SPAWN
+from slm_lab.parallel.task import SessionTask
 from slm_lab.session.seeding import session_seeds
 from slm_lab.session.session import Session
 from slm_lab.session.status_board import StatusBoard
@@ -161,15 +162,15 @@ def make_session(
     index, board = 0, StatusBoard.allocate(SPAWN, 1)
     strategy: Strategy | None = None
     if hogwild is not None:
-        common = global_state(spec, hogwild, run_dir, 0, range(1), seed, resume)
-        strategy = HogwildStrategy(board, 0, common)
+        one = SessionTask(spec, run_dir, seed, 0, 0, 1, resume, workers=range(1))
+        strategy = HogwildStrategy(board, 0, global_state(hogwild, one))
     if rank is not None:
         index, board, place, kind = rank
-        progress = np.zeros(len(place.arrivals), np.int64)
-        strategy = kind(board, SharedMemoryGroup(place, index, seconds=60), progress)
+        group = SharedMemoryGroup(place, index, seconds=60)
+        strategy = kind(board, group, np.zeros(group.size, np.int64))
     if serially:
         spec = as_learned(spec)
-        strategy = Serially(spec, seed, 0, 0).strategy(board, 0)
+        strategy = strategy_in_turn(spec, seed, 0, 0, board, 0)
     return Session(
         spec,
         index,

@@ -67,20 +67,14 @@ class Agent:
         return None if self.memory is None else self.memory.log
 
     def state_dict(self) -> StateDict:
-        """All state that acting and learning depend on."""
-        return self._with(None if self.memory is None else self.memory.state_dict())
-
-    def state_without_log(self) -> StateDict:
-        """`state_dict` without the steps in `log`."""
-        return self._with(None if self.memory is None else self.memory.state_without_log())
+        """All state that acting and learning depend on, but for the steps in `log`."""
+        memory = None if self.memory is None else self.memory.state_dict()
+        actor, learner = self.actor.state_dict(), self.learner.state_dict()
+        return {"actor": actor, "learner": learner, "memory": memory}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores the state in place; `log` loads missing steps afterwards."""
+        """Restores the state in place; `log` loads its steps afterwards."""
         self.actor.load_state_dict(state["actor"])
         self.learner.load_state_dict(state["learner"])
         if self.memory is not None:
             self.memory.load_state_dict(state["memory"])
-
-    def _with(self, memory: StateDict | None) -> StateDict:
-        actor, learner = self.actor.state_dict(), self.learner.state_dict()
-        return {"actor": actor, "learner": learner, "memory": memory}

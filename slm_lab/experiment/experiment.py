@@ -116,14 +116,10 @@ class Experiment:
 
         Not under a scheduler that needs all trials: the rounds of the failed trials are over.
         """
-        for state in self.search_state.of(Status.FAILED):
+        failed = [] if self._scheduler.needs_all else self.search_state.of(Status.FAILED)
+        for state in failed:
             left = state.restarts < self.spec.meta.max_restart
-            if (
-                left
-                and state.has_begun
-                and not state.would_repeat
-                and not self._scheduler.needs_all
-            ):
+            if left and state.has_begun and not state.would_repeat:
                 self._note(Retried(state.trial, str(state.error), 0.0))
 
     def stop(self) -> None:
@@ -160,8 +156,6 @@ class Experiment:
             case Ended(trial, score=score):
                 self._searcher.end(trial, score)
                 return self._scheduler.end(trial)
-            case _:
-                pass
         return []
 
     def _replay(self, event: Event) -> None:

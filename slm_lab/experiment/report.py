@@ -66,9 +66,11 @@ class Reporter:
                 for exporter in self._exporters:
                     closed_at_the_end.callback(exporter.close)
                 for session, each in whole.items():
-                    self._write_session_metrics(
-                        session, each, evaluations.get(session), random_return
-                    )
+                    paths = self._paths[session]
+                    write_json(paths.metrics, session_metrics(each, random_return)._asdict())
+                    if session in evaluations:
+                        evaluated = session_metrics(evaluations[session], random_return)
+                        write_json(paths.eval_metrics, evaluated._asdict())
                 if whole or not self._run_dir.trial_metrics_file(self._trial).exists():
                     self._write_trial_metrics(sessions, metrics, speed)
                 graphs = []
@@ -114,14 +116,6 @@ class Reporter:
             run_of=run_of,
             scripts=self._run_dir.root.parent,
         )
-
-    def _write_session_metrics(
-        self, session: int, rows: Rows, evaluations: Rows | None, random_return: float | None
-    ) -> None:
-        paths = self._paths[session]
-        write_json(paths.metrics, session_metrics(rows, random_return)._asdict())
-        if evaluations is not None:
-            write_json(paths.eval_metrics, session_metrics(evaluations, random_return)._asdict())
 
     def _write_trial_metrics(
         self, sessions: Sequence[SessionResult], metrics: TrialMetrics, speed: Throughput

@@ -110,9 +110,12 @@ class Trial:
         meta = self.spec.meta
         results = self._finished_before() if self.task.resume else []
         done = {result.session for result in results}
-        tasks = [self._task(s) for s in range(meta.num_sessions) if s not in done]
+        one = self.task
+        where = one.spec, one.run_dir, one.root_seed, one.trial
+        how = meta.num_sessions, one.resume, one.checked, one.imports
+        tasks = [SessionTask(*where, s, *how) for s in range(meta.num_sessions) if s not in done]
         if meta.distributed is False and meta.cluster is None:
-            at_a_time = len(tasks) if self.task.at_once else usable_cores()
+            at_a_time = len(tasks) if one.at_once else usable_cores()
             results += run_sessions(tasks, self.board, self._tick, at_a_time)
         elif meta.distributed is False:
             results += self._launcher()(tasks, self.board, self._tick) if tasks else []
@@ -131,18 +134,13 @@ class Trial:
         except LabError as error:
             if tasks[0].workers.start == 0:
                 raise
+            results = []
             for task in tasks:
                 self.board.write(task.session, phase=Phase.FAILED)
                 self.board.reasons[task.session] = str(error)
-            return [
-                SessionResult(
-                    task.session,
-                    Ending.FAILED,
-                    int(self.board.clock_slots[task.session]),
-                    str(error),
-                )
-                for task in tasks
-            ]
+                frame = int(self.board.clock_slots[task.session])
+                results.append(SessionResult(task.session, Ending.FAILED, frame, str(error)))
+            return results
 
     def _launcher(self) -> Launcher:
         """The function that runs all Sessions of one training together."""
@@ -152,20 +150,6 @@ class Trial:
         with importing():  # imports torch, which the parent of independent Sessions does not need
             launcher: Launcher = load_target(target)
         return launcher
-
-    def _task(self, session: int) -> SessionTask:
-        task = self.task
-        return SessionTask(
-            task.spec,
-            task.run_dir,
-            task.root_seed,
-            task.trial,
-            session,
-            task.spec.meta.num_sessions,
-            task.resume,
-            task.checked,
-            task.imports,
-        )
 
     def _finished_before(self) -> list[SessionResult]:
         """Results of the Sessions that had finished before the run was resumed."""

@@ -62,11 +62,6 @@ Restart: TypeAlias = Callable[[SessionTask, SessionResult, bool], SessionTask | 
 None if it would fail again."""
 
 
-def no_restart(task: SessionTask, failed: SessionResult, made_frames: bool) -> SessionTask | None:
-    """A failed Session is not restarted."""
-    return None
-
-
 def replacement(task: SessionTask, failed: SessionResult, made_frames: bool) -> SessionTask | None:
     """A new worker takes over. One that failed by itself before its first step would fail again."""
     if not (failed.was_killed or made_frames):
@@ -85,8 +80,8 @@ def resumed(task: SessionTask, failed: SessionResult, made_frames: bool) -> Sess
 class Supervisor:
     """Runs tasks until all have ended.
 
-    A failed Session is restarted by `restart`, up to `max_restart` times each; one that hangs has
-    failed, see `watch`. If a `vital` one fails, all end.
+    A failed Session is restarted by `restart`, if given, up to `max_restart` times each; one that
+    hangs has failed, see `watch`. If a `vital` one fails, all end.
 
     After a stop for which the user waits, Sessions that have not begun are killed. Those that do
     not end their step within `stop_seconds` are killed too, unless they write a checkpoint.
@@ -99,7 +94,7 @@ class Supervisor:
         board: StatusBoard,
         *,
         max_parallel: int | None = None,
-        restart: Restart = no_restart,
+        restart: Restart | None = None,
         max_restart: int = 0,
         stop_seconds: float = STOP_SECONDS,
         vital: Collection[int] = (),
@@ -124,6 +119,11 @@ class Supervisor:
         """Whether a vital Session has ended the others."""
         self._board = board
         self._results: list[SessionResult] = []
+
+    @property
+    def failed(self) -> set[int]:
+        """The Sessions that have failed and are not restarted."""
+        return {each.session for each in self._results if each.ending is Ending.FAILED}
 
     def run(self, on_tick: Callable[[], None]) -> list[SessionResult]:
         """Results in the order of the Sessions; `on_tick` is called a few times a second.
@@ -225,7 +225,8 @@ class Supervisor:
     def _replacement(self, failed: SessionResult) -> SessionTask | None:
         session = failed.session
         is_spent = self._is_over or self._restarts[session] >= self._max_restart
-        if is_spent or session in self._vital or self._board.stop_requested:
+        is_final = is_spent or session in self._vital or self._board.stop_requested
+        if self._restart is None or is_final:
             return None
         made_frames = bool(self._board.clock_slots[session] > self._began_at[session])
         return self._restart(self._tasks[session], failed, made_frames)
@@ -266,7 +267,7 @@ class Supervisor:
         """The reason of a kill after a stop, and the checkpoint that is kept."""
         task, manifest = self._tasks[session], None
         with suppress(CheckpointError):  # a resume reports it
-            manifest = read_manifest(task.run_dir.session(task.trial, session).manifest)
+            manifest = read_manifest(task.paths.manifest)
         kept = "it has no checkpoint yet"
         if manifest is not None:
             kept = f"its checkpoint at frame {manifest.frame:,} is kept"

@@ -1,32 +1,17 @@
 """The task of one process of a training."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
+from slm_lab.session.seeding import SessionSeeds, session_seeds
 from slm_lab.session.status_board import StatusBoard
-from slm_lab.storage.run_dir import RunDir
+from slm_lab.storage.run_dir import RunDir, SessionPaths
 
 if TYPE_CHECKING:
     from slm_lab.session.strategy import StrategyFactory
     from slm_lab.spec.schema.spec import Spec
     from slm_lab.storage.result import SessionResult
-
-
-class Runnable(Protocol):
-    """What runs in a process of a training: a Session or an actor."""
-
-    def run(self) -> "SessionResult":
-        """Runs to the end, or until a stop is requested."""
-
-    def close(self) -> None:
-        """Frees environments and files."""
-
-
-class Program(Protocol):
-    """Builds the Runnable of a process that is not a Session."""
-
-    def build(self, task: "SessionTask", board: StatusBoard) -> Runnable:
-        """The Runnable for `task`; `board` is the whole Trial's."""
 
 
 @dataclass(frozen=True)
@@ -47,10 +32,20 @@ class SessionTask:
     workers: range = range(0)
     """The Sessions that train one agent together, including this one; empty: it trains alone."""
     common: "StrategyFactory | None" = None
-    """Makes their strategies and holds what they share."""
-    program: Program | None = None
-    """What runs instead of a Session; None: a Session."""
+    """Makes their strategies."""
+    program: "Callable[[SessionTask, StatusBoard], SessionResult] | None" = None
+    """What runs instead of a Session, with the whole Trial's board; None: a Session."""
     replaces: str | None = None
     """Why the process that this one replaces died."""
     restarted_because: str | None = None
     """Why all Sessions of the training restart from their last checkpoint."""
+
+    @property
+    def paths(self) -> SessionPaths:
+        """The files of this Session."""
+        return self.run_dir.session(self.trial, self.session)
+
+    @property
+    def seeds(self) -> SessionSeeds:
+        """The seeds of this Session."""
+        return session_seeds(self.root_seed, self.trial, self.session)

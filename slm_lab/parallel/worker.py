@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import traceback
-from contextlib import suppress
+from contextlib import closing, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,8 +29,7 @@ from slm_lab.core.process import (
     unblock_stop_signals,
 )
 from slm_lab.core.system_limits import limit_reached
-from slm_lab.parallel.task import Runnable, SessionTask
-from slm_lab.session.seeding import session_seeds
+from slm_lab.parallel.task import SessionTask
 from slm_lab.session.status_board import Phase, StatusBoard
 
 if TYPE_CHECKING:
@@ -61,8 +60,7 @@ def run_session(task: SessionTask, board: StatusBoard) -> "SessionResult":
     """Runs one Session in this process; a failure becomes part of the result."""
     from slm_lab.storage.result import Ending, SessionResult
 
-    paths = task.run_dir.session(task.trial, task.session)
-    log = SessionLog(paths.log, delay=True)
+    log = SessionLog(task.paths.log, delay=True)
     log.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger("slm_lab")
     root.setLevel(os.environ.get(LOG_LEVEL, "INFO"))
@@ -113,7 +111,6 @@ class SessionLog(logging.FileHandler):
 
     @override
     def emit(self, record: logging.LogRecord) -> None:
-        """Writes a record; ignores failures."""
         with suppress(OSError, LabError):
             super().emit(record)
 
@@ -123,7 +120,6 @@ class SessionLog(logging.FileHandler):
 
     @override
     def close(self) -> None:
-        """Closes the file; ignores failures to flush."""
         with suppress(OSError):
             super().close()
 
@@ -137,13 +133,10 @@ def _run(task: SessionTask, board: StatusBoard) -> "SessionResult":
     set_arithmetic(task.spec.meta.threads)
     if any(net.gpu for net in task.spec.agent.nets.values()):
         assign_gpu(task.session)
-    runnable: Runnable = (
-        _session(task, board) if task.program is None else task.program.build(task, board)
-    )
-    try:
-        return runnable.run()
-    finally:
-        runnable.close()
+    if task.program is not None:
+        return task.program(task, board)
+    with closing(_session(task, board)) as session:
+        return session.run()
 
 
 def _session(task: SessionTask, board: StatusBoard) -> "Session":
@@ -152,13 +145,12 @@ def _session(task: SessionTask, board: StatusBoard) -> "Session":
 
     strategy = None
     if task.common is not None:
-        own = board.part(task.workers)
-        strategy = task.common.strategy(own, task.workers.index(task.session))
+        strategy = task.common(board.part(task.workers), task.workers.index(task.session))
     return Session(
         task.spec,
         task.session,
-        session_seeds(task.root_seed, task.trial, task.session),
-        task.run_dir.session(task.trial, task.session),
+        task.seeds,
+        task.paths,
         board,
         task.resume,
         task.checked,

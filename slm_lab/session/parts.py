@@ -53,7 +53,7 @@ class SessionParts:
             "frame": self.clock.frame,
             "frames": self.clock.frames,
             "elapsed": self.stopwatch.state_dict(),
-            "agent": self.agent.state_without_log(),
+            "agent": self.agent.state_dict(),
             **self.experience.state_dict(),
             "tracker": self.tracker.state_dict(),
             "evaluation": None if self.evaluation is None else self.evaluation.state_dict(),

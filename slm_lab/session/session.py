@@ -290,8 +290,7 @@ class Session:
         self.strategy.barrier.heartbeat()
         self.board.saving[self.index] = 1
         try:
-            if state is None:
-                state = self.parts.state_dict()
+            state = self.parts.state_dict() if state is None else state
             frame, together = self.clock.frame, self.strategy.checkpoint.commit_barrier
             parts = self.records.save(frame, state, self.agent.log, finished, together)
         finally:

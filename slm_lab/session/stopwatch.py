@@ -5,7 +5,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple, final
 
-from slm_lab.core.types import StateDict
+import numpy as np
+
+from slm_lab.core.types import FloatArray, StateDict
 
 
 class Elapsed(NamedTuple):
@@ -21,7 +23,7 @@ class Stopwatch:
     """Counts seconds from `start`, added to those from before the Session was resumed."""
 
     def __init__(self) -> None:
-        self._before = Elapsed(0.0, 0.0)
+        self._before = np.zeros(2)
         self._began = _now()
 
     def start(self) -> None:
@@ -30,7 +32,7 @@ class Stopwatch:
 
     def read(self) -> Elapsed:
         """The seconds counted so far."""
-        return _plus(self._before, _since(self._began))
+        return Elapsed(*(self._before + (_now() - self._began)).tolist())
 
     def cpu_t(self) -> float:
         """The CPU seconds counted so far."""
@@ -41,11 +43,11 @@ class Stopwatch:
         """Excludes the time spent in this context, which is not training."""
         began = _now()
         yield
-        self._began = _plus(self._began, _since(began))
+        self._began += _now() - began
 
     def resume_after(self, wall_t: float, cpu_t: float) -> None:
         """Adds the seconds that an earlier process counted."""
-        self._before = Elapsed(wall_t, cpu_t)
+        self._before = np.array([wall_t, cpu_t])
 
     def state_dict(self) -> StateDict:
         """The seconds counted so far."""
@@ -56,14 +58,6 @@ class Stopwatch:
         self.resume_after(float(state["wall_t"]), float(state["cpu_t"]))
 
 
-def _now() -> Elapsed:
-    return Elapsed(time.perf_counter(), time.process_time())
-
-
-def _since(began: Elapsed) -> Elapsed:
-    now = _now()
-    return Elapsed(now.wall_t - began.wall_t, now.cpu_t - began.cpu_t)
-
-
-def _plus(one: Elapsed, other: Elapsed) -> Elapsed:
-    return Elapsed(one.wall_t + other.wall_t, one.cpu_t + other.cpu_t)
+def _now() -> FloatArray:
+    """(2,), as in `Elapsed`."""
+    return np.array([time.perf_counter(), time.process_time()])

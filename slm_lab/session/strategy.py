@@ -7,7 +7,7 @@ a mode of parallel training overrides only what it adds.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from slm_lab.agent.agent import Agent
 from slm_lab.agent.algorithm.correction import VTrace
@@ -205,11 +205,8 @@ class Strategy:
         """Restores the saved state; called before `join`."""
 
 
-class StrategyFactory(Protocol):
-    """Makes the strategies of Sessions that train together; created by the Trial's parent."""
-
-    def strategy(self, board: StatusBoard, worker: int) -> Strategy:
-        """The strategy of Session number `worker` on `board`."""
+StrategyFactory: TypeAlias = Callable[[StatusBoard, int], Strategy]
+"""Makes the strategy of Session number i of those that train together; it must pickle."""
 
 
 def independent(board: StatusBoard, session: int) -> Strategy:

@@ -11,6 +11,7 @@ from torch import Tensor
 from slm_lab.agent.agent import Agent
 from slm_lab.agent.algorithm.algorithm import AgentSeeds
 from slm_lab.agent.build import build_agent
+from slm_lab.agent.memory.memory import Memory
 from slm_lab.core.types import Array, StateDict
 from slm_lab.env.make import make_env
 from slm_lab.env.vector_env import Step, VectorEnv
@@ -65,6 +66,19 @@ def saved(state: StateDict) -> Any:
     torch.save(to_plain(state), file)
     file.seek(0)
     return from_plain(torch.load(file, weights_only=True))
+
+
+def whole(part: Agent | Memory[Any]) -> StateDict:
+    """All its state: that of a checkpoint, and the steps in its log."""
+    log = part.log
+    steps = None if log is None else log.content(log.first, log.count)
+    return {"state": part.state_dict(), "steps": steps}
+
+
+def load_whole(part: Agent | Memory[Any], state: StateDict) -> None:
+    part.load_state_dict(state["state"])
+    if part.log is not None:
+        part.log.load_content(state["steps"])
 
 
 def same(one: Any, other: Any) -> bool:

@@ -9,7 +9,7 @@ import torch
 
 from slm_lab.agent.batch import ImitationBatch, Rollout, Transitions, TransitionSource
 from slm_lab.core.types import Column
-from tests.contract.playing import Play, same, saved
+from tests.contract.playing import Play, load_whole, same, saved, whole
 from tests.contract.runs import global_generators
 from tests.contract.table import ALGORITHM_ROWS, cases
 
@@ -93,9 +93,9 @@ def _(batch: Rollout, play):
 @check_batch.register
 def _(batch: TransitionSource, play):
     assert batch.num_batches > 0
-    state = saved(play.agent.memory.state_dict())
+    state = saved(whole(play.agent.memory))
     sample: Transitions = batch.sample(play.frame)
-    play.agent.memory.load_state_dict(state)
+    load_whole(play.agent.memory, state)
     size = (play.spec.agent.memory.batch_size,)
     assert sample.obs.shape == sample.next_obs.shape
     assert sample.obs.shape == (*size, *play.agent.actor.memory_obs(play.obs).shape[1:])
@@ -153,9 +153,9 @@ def test_an_agent_that_was_saved_and_loaded_acts_and_learns_as_before(row, play)
     list(play.reports(STEPS // 2 + 3))
     twin = play.fresh_agent(seed=7)
     if row.learns:
-        assert not same(twin.state_dict(), play.agent.state_dict())
-    twin.load_state_dict(saved(play.agent.state_dict()))
-    assert same(twin.state_dict(), play.agent.state_dict())
+        assert not same(whole(twin), whole(play.agent))
+    load_whole(twin, saved(whole(play.agent)))
+    assert same(whole(twin), whole(play.agent))
     events = 0
     for _ in range(STEPS // 2):
         expected_obs, frame = play.obs, play.frame
@@ -169,7 +169,7 @@ def test_an_agent_that_was_saved_and_loaded_acts_and_learns_as_before(row, play)
         assert same(report, twin.learn(play.frame))
         events += report is not None
     assert events > 0 or not row.learns
-    assert same(twin.state_dict(), play.agent.state_dict())
+    assert same(whole(twin), whole(play.agent))
 
 
 @EVERY

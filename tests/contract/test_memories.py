@@ -12,7 +12,8 @@ from slm_lab.agent.batch import Act, Rollout, TransitionSource, VectorStep
 from slm_lab.core.registry import MEMORIES
 from slm_lab.spec import builtin as _builtin  # registers the lab's own parts  # noqa: F401
 from tests.contract.parts_table import MEMORY_ROWS
-from tests.contract.playing import same, saved
+from tests.contract.playing import load_whole, same, saved
+from tests.contract.playing import whole as whole_of
 from tests.contract.table import cases
 
 ALL = pytest.mark.parametrize("case", cases(MEMORY_ROWS))
@@ -124,8 +125,8 @@ def test_a_memory_that_was_saved_and_loaded_continues_as_before(case, when):
     first = build(case)
     found = batches(first, steps[:when])
     twin = build(case, seed=5)
-    twin.load_state_dict(saved(first.state_dict()))
-    assert same(twin.state_dict(), first.state_dict())
+    load_whole(twin, saved(whole_of(first)))
+    assert same(whole_of(twin), whole_of(first))
     found |= batches(twin, steps[when:], first=when)
     assert same(found, whole)
 
@@ -135,7 +136,7 @@ def test_what_was_saved_stays_as_it_was(case):
     """A checkpoint may be written while the memory goes on."""
     memory, steps = build(case), list(stream())
     batches(memory, steps[:23])
-    state = memory.state_dict()
+    state = whole_of(memory)
     then = saved(state)
     batches(memory, steps[23:])
     assert same(state, then)

@@ -7,6 +7,7 @@ from pandas.testing import assert_frame_equal
 from slm_lab.storage.intact import settle
 from slm_lab.storage.manifest import previous_path, read_manifest
 from tests.contract.playing import same
+from tests.contract.playing import whole as whole_of
 from tests.contract.runs import stop_at
 from tests.support import make_session, parse, q_learning, rows, run_session
 from tests.unit.storage.disk import Killed, faults
@@ -42,7 +43,7 @@ def spec_of(memory, num_envs=1, save_interval=0, **changes):
 
 def assert_same_agent(one, other):
     assert_frame_equal(rows(one), rows(other), check_exact=True)
-    assert same(one.agent.state_dict(), other.agent.state_dict())
+    assert same(whole_of(one.agent), whole_of(other.agent))
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,6 @@
 """The memory of self-imitation: a rollout, beside past episodes with their returns."""
 
+from itertools import pairwise
 from typing import final
 
 import numpy as np
@@ -38,8 +39,11 @@ class ReturnRing(AppendLog):
     The return is then the sum of rewards, normalised and clipped by current statistics.
     """
 
+    overwritten = np.arange(0)
+    """None: new steps have the indices of those they overwrite."""
+
     def __init__(self, size: int, gamma: float, layout: MemoryLayout) -> None:
-        self.size = size
+        self.size = self.capacity = size
         self.count = 0
         self._gamma = gamma
         self._normalization = layout.normalization
@@ -56,11 +60,6 @@ class ReturnRing(AppendLog):
             self.arrays["last_value"] = np.zeros(size, np.float32)
 
     @property
-    @override
-    def capacity(self) -> int:
-        return self.size
-
-    @property
     def num_stored(self) -> int:
         """Steps that can be sampled."""
         return self.count - self.first
@@ -69,11 +68,6 @@ class ReturnRing(AppendLog):
     def newest(self) -> IntArray:
         """The indices of the episode added last."""
         return np.arange(self.count - self._last_block, self.count) % self.size
-
-    @property
-    def overwritten(self) -> IntArray:
-        """None: new steps have the indices of those they overwrite."""
-        return np.arange(0)
 
     def indices(self, age: IntArray) -> IntArray:
         """The indices of the steps numbered from the oldest, 0, to `num_stored` − 1."""
@@ -184,22 +178,17 @@ class PastEpisodes(PastReturns):
             obs, reward = rollout.raw_obs, rollout.raw_reward
         fields = {"obs": obs.numpy(), "action": rollout.action.numpy(), "reward": reward.numpy()}
         for n in range(done.shape[1]):
-            start = 0
-            for end in (np.flatnonzero(done[:, n]) + 1).tolist():
-                self._extend(n, fields, start, end)
-                self._finish(n, float(last_value[end - 1, n]))
-                start = end
-            if start < len(done):
-                self._extend(n, fields, start, len(done))
-
-    def _extend(self, n: int, fields: dict[str, Array], start: int, end: int) -> None:
-        piece = {name: values[start:end, n].copy() for name, values in fields.items()}
-        self._running.setdefault(n, []).append(piece)
+            ends = np.union1d(np.flatnonzero(done[:, n]) + 1, len(done)).tolist()
+            for start, end in pairwise([0, *ends]):
+                piece = {name: values[start:end, n].copy() for name, values in fields.items()}
+                self._running.setdefault(n, []).append(piece)
+                if done[end - 1, n]:
+                    self._finish(n, float(last_value[end - 1, n]))
 
     def _finish(self, n: int, last_value: float) -> None:
         pieces = self._running.pop(n)
         episode = {name: np.concatenate([p[name] for p in pieces]) for name in pieces[0]}
-        self._ring.add(episode["obs"], episode["action"], episode["reward"], last_value)
+        self._ring.add(**episode, last_value=last_value)
         self._sampler.added()
 
     def drop_running(self) -> None:
@@ -234,11 +223,6 @@ class PastEpisodes(PastReturns):
         return self._ring
 
     def state_dict(self) -> StateDict:
-        """Finished steps, running episodes, and the sampler."""
-        steps = self._ring.content(self._ring.first, self._ring.count)
-        return {**self.state_without_log(), "steps": steps}
-
-    def state_without_log(self) -> StateDict:
         """Running episodes, and the sampler."""
         return {
             "ring": self._ring.state_dict(),
@@ -247,10 +231,8 @@ class PastEpisodes(PastReturns):
         }
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores all that is there."""
+        """Restores both; `log` loads finished steps afterwards."""
         self._ring.load_state_dict(state["ring"])
-        if "steps" in state:
-            self._ring.load_content(state["steps"])
         self._sampler.load_state_dict(state["drawing"])
         self._running = {int(n): list(pieces) for n, pieces in state["running"].items()}
 
@@ -272,7 +254,9 @@ class SelfImitationMemory(Memory[ImitationBatch]):
         assert spec.max_size is not None
         assert layout.replay is not None
         ring = ReturnRing(spec.max_size, layout.replay.gamma, layout)
-        sampler = _sampler(spec, ring, layout.replay.seed)
+        sampler: Sampler = UniformSampler(ring, layout.replay.seed)
+        if spec.sil_replay_name == "PrioritizedReplay":
+            sampler = PrioritizedSampler(ring, layout.replay.seed, ALPHA, EPSILON, BETA)
         past = PastEpisodes(ring, sampler, spec.batch_size, spec.use_cer)
         return cls(MEMORIES.load(spec.name).build(spec, layout), past)
 
@@ -314,16 +298,6 @@ class SelfImitationMemory(Memory[ImitationBatch]):
         return {"present": self._on_policy.state_dict(), "past": self._past.state_dict()}
 
     @override
-    def state_without_log(self) -> StateDict:
-        return {"present": self._on_policy.state_dict(), "past": self._past.state_without_log()}
-
-    @override
     def load_state_dict(self, state: StateDict) -> None:
         self._on_policy.load_state_dict(state["present"])
         self._past.load_state_dict(state["past"])
-
-
-def _sampler(spec: OnPolicySpec, ring: ReturnRing, seed: int) -> Sampler:
-    if spec.sil_replay_name == "PrioritizedReplay":
-        return PrioritizedSampler(ring, seed, ALPHA, EPSILON, BETA)
-    return UniformSampler(ring, seed)

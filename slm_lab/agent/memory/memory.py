@@ -22,11 +22,8 @@ class AppendLog(ABC):
 
     count: int
     """Steps added so far; the newest is number `count` − 1."""
-
-    @property
-    @abstractmethod
-    def capacity(self) -> int:
-        """The most steps that are kept."""
+    capacity: int
+    """The most steps that are kept."""
 
     @property
     def first(self) -> int:
@@ -119,12 +116,8 @@ class Memory(ABC, Generic[BatchT]):
 
     @abstractmethod
     def state_dict(self) -> StateDict:
-        """All that is stored."""
-
-    def state_without_log(self) -> StateDict:
-        """`state_dict` without the steps in `log`."""
-        return self.state_dict()
+        """All that is stored, but for the steps in `log`."""
 
     @abstractmethod
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores the state; `log` loads missing steps afterwards."""
+        """Restores the state; `log` loads its steps afterwards."""

@@ -122,11 +122,6 @@ class Replay(Memory[TransitionSource], TransitionSource):
 
     @override
     def state_dict(self) -> StateDict:
-        steps = self._ring.content(self._ring.first, self._ring.count)
-        return {**self.state_without_log(), "steps": steps}
-
-    @override
-    def state_without_log(self) -> StateDict:
         return {
             "num_stored": self.num_stored,
             "num_batches": self.num_batches,
@@ -143,8 +138,6 @@ class Replay(Memory[TransitionSource], TransitionSource):
         self.num_trained_on = max(self.num_stored - self._before_training, 0)
         self._ring.load_state_dict(state["ring"])
         self._sampler.load_state_dict(state["drawing"])
-        if "steps" in state:
-            self._ring.load_content(state["steps"])
 
 
 def _allocate(spec: ReplaySpec, layout: MemoryLayout) -> Allocate:

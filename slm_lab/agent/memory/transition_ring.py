@@ -7,7 +7,7 @@ from typing_extensions import override
 
 from slm_lab.agent.batch import VectorStep
 from slm_lab.agent.memory.memory import AppendLog, MemoryLayout
-from slm_lab.agent.memory.observations import DenseObservations, FrameStacks, Observations
+from slm_lab.agent.memory.observations import Observations
 from slm_lab.agent.memory.storage import Allocate, in_memory
 from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray, StateDict
 
@@ -43,12 +43,11 @@ class TransitionRing(AppendLog):
         self.num_rows = num_rows
         self.num_envs = layout.num_envs
         self.count = 0
-        kind = DenseObservations if layout.frame_stack == 1 else FrameStacks
-        self._capacity = num_rows + layout.frame_stack - 1
-        self._ring_rows = self._capacity + 1
+        self.capacity = num_rows + layout.frame_stack - 1
+        self._ring_rows = self.capacity + 1
         self.size = self._ring_rows * self.num_envs
         """Indices, including those of the row that is written next."""
-        self._obs: Observations = kind(layout, self.size, allocate)
+        self._obs = Observations(layout, self.size, allocate)
         self._action = allocate((self.size, *layout.action_shape), layout.action_dtype)
         self._log_prob = allocate((self.size,), np.dtype(np.float32))
         self._reward = allocate((self.size,), np.dtype(np.float32))
@@ -70,11 +69,6 @@ class TransitionRing(AppendLog):
         """γ^m"""
         self._envs = np.arange(self.num_envs)
         self._all_begin = np.ones(self.num_envs, np.bool_)
-
-    @property
-    @override
-    def capacity(self) -> int:
-        return self._capacity
 
     @property
     def num_stored(self) -> int:

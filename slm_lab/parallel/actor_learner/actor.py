@@ -3,11 +3,11 @@
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from contextlib import closing, suppress
+from dataclasses import replace
 from typing import final
 
 import numpy as np
-from typing_extensions import override
 
 from slm_lab.agent.algorithm.algorithm import Actor, AgentSeeds
 from slm_lab.agent.build import build_agent
@@ -17,9 +17,9 @@ from slm_lab.core.types import StateDict
 from slm_lab.env.make import make_env
 from slm_lab.parallel.actor_learner.inference import TrainingOver
 from slm_lab.parallel.actor_learner.queue import ActorQueue, UnrollQueue
-from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollWriter
+from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout, UnrollWriter
 from slm_lab.parallel.actor_learner.weights import WeightStore
-from slm_lab.parallel.task import Program, SessionTask
+from slm_lab.parallel.task import SessionTask
 from slm_lab.session.clock import Clock
 from slm_lab.session.experience import Acting
 from slm_lab.session.seeding import SessionSeeds, session_seeds
@@ -56,6 +56,7 @@ class UnrollActor:
         except BaseException:
             self.env.close()
             raise
+        self.layout = UnrollLayout(self.writer.layout, len(self.env.statistics), self.env.num_info)
         self._networks: Mapping[str, FlatParameters] = self.agent.learner.flats
         if acting_half is not None:
             self.agent.actor, self._networks = acting_half, {}
@@ -136,82 +137,39 @@ class UnrollActor:
             self.agent.actor.end_episodes(np.ones(self.env.num_envs, np.bool_))
 
 
-@final
-class ActorSession:
-    """The program of one actor: it plays until the budget is spent or the learner has ended.
+def run_actor(queue: UnrollQueue, task: SessionTask, board: StatusBoard) -> SessionResult:
+    """The program of an actor: it plays until the budget is spent or the learner has ended.
 
     It writes no rows and saves nothing: an actor that dies is replaced and loses its episodes.
+    The first actor uses the seeds that the learner's Session would use. A replacement, or an actor
+    of a resumed run, plays other episodes.
     """
-
-    def __init__(
-        self,
-        spec: Spec,
-        index: int,
-        seeds: SessionSeeds,
-        board: StatusBoard,
-        actor: int,
-        queue: UnrollQueue,
-    ) -> None:
-        self._index = index
-        self._board = board
-        self._session = 1 + actor
-        self._end = ActorQueue(queue, board, actor)
-        self._player = UnrollActor(spec, seeds, self._end.acting_half())
-        clock = Clock(board.clock_slots[1:], actor, spec.env.max_frame)
-        self._player.begin(clock, queue.weights)
-
-    def run(self) -> SessionResult:
-        """Plays unroll after unroll."""
-        end, player = self._end, self._player
-        self._board.write(self._session, phase=Phase.READY)
+    session = task.workers.index(task.session)
+    actor = session - 1
+    if task.replaces is not None:
+        logger.warning("actor %d is replaced: %s", actor, task.replaces)
+    own_board = board.part(task.workers)
+    slots = own_board.clock_slots
+    frame = int(slots[0] + slots[session])
+    seeds = session_seeds(task.root_seed, task.trial, task.session - 1, frame)
+    end = ActorQueue(queue, own_board, actor)
+    with closing(UnrollActor(task.spec, seeds, end.acting_half)) as player:
+        player.begin(Clock(slots[1:], actor, task.spec.env.max_frame), queue.weights)
+        own_board.write(session, phase=Phase.READY)
         if end.wait_for_weights():
-            self._board.write(self._session, phase=Phase.RUNNING)
+            own_board.write(session, phase=Phase.RUNNING)
             logger.info("acting from frame %d", player.clock.frame)
             player.reset()
-            self._play()
-        frame = player.clock.frame
-        stopped = self._board.stop_requested
-        ending = Ending.INTERRUPTED if stopped else Ending.FINISHED
-        logger.info("%s at frame %d", ending, frame)
-        return SessionResult(self._index, ending, frame)
-
-    def _play(self) -> None:
-        end, player = self._end, self._player
-        while not end.is_over:
-            unroll = end.next_slot()
-            if unroll is None:
-                return
-            began = time.perf_counter()
-            try:
-                if not player.play(unroll, lambda: end.is_over):
-                    return
-            except TrainingOver:
-                return
-            end.hand_over(time.perf_counter() - began)
-
-    def close(self) -> None:
-        """Frees the environments."""
-        self._player.close()
+            with suppress(TrainingOver):
+                _play(player, end)
+        ending = Ending.INTERRUPTED if board.stop_requested else Ending.FINISHED
+        logger.info("%s at frame %d", ending, player.clock.frame)
+        return SessionResult(task.session, ending, player.clock.frame)
 
 
-@final
-@dataclass(frozen=True)
-class ActorProgram(Program):
-    """Builds an actor that sends its unrolls through `queue`."""
-
-    queue: UnrollQueue
-
-    @override
-    def build(self, task: SessionTask, board: StatusBoard) -> ActorSession:
-        """The first actor uses the seeds that the learner's Session would use.
-
-        A replacement, or an actor of a resumed run, plays other episodes.
-        """
-        actor = task.workers.index(task.session) - 1
-        if task.replaces is not None:
-            logger.warning("actor %d is replaced: %s", actor, task.replaces)
-        own_board = board.part(task.workers)
-        slots = own_board.clock_slots
-        frame = int(slots[0] + slots[1 + actor])
-        seeds = session_seeds(task.root_seed, task.trial, task.session - 1, frame)
-        return ActorSession(task.spec, task.session, seeds, own_board, actor, self.queue)
+def _play(player: UnrollActor, end: ActorQueue) -> None:
+    while not end.is_over and (unroll := end.next_slot()) is not None:
+        began = time.perf_counter()
+        if not player.play(unroll, lambda: end.is_over):
+            return
+        end.hand_over(time.perf_counter() - began)

@@ -1,7 +1,6 @@
 """Moves unrolls of actors into a learner's memory."""
 
 from abc import abstractmethod
-from dataclasses import fields
 from typing import final
 
 import numpy as np
@@ -19,33 +18,35 @@ from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollMemory
 from slm_lab.session.clock import Clock
 from slm_lab.session.experience import Experience
 from slm_lab.session.play_episodes import join_episodes
+from slm_lab.spec.schema.spec import Spec
 
 LOOK_SECONDS = 0.1
 """How long a learner waits for an unroll before it checks whether the run is over."""
 
 
 class ActorExperience(Experience):
-    """Receives unrolls for the learner's memory and publishes its weights."""
+    """Receives unrolls for the learner's memory and publishes its weights.
+
+    `spec` is the actors'.
+    """
 
     def __init__(
-        self,
-        source: UnrollSource,
-        stats: PipelineStats,
-        agent: Agent,
-        env: VectorEnv,
-        clock: Clock,
-        publish_frequency: int,
+        self, source: UnrollSource, agent: Agent, env: VectorEnv, clock: Clock, spec: Spec
     ) -> None:
         self.source = source
-        self.stats = stats
         self._agent = agent
         self._env = env
         self._clock = clock
-        self._publish_frequency = publish_frequency
+        self._flow = spec.meta.actor_learner
+        self.stats = PipelineStats(self._unrolls_per_iteration * spec.env.num_envs)
         self._published_version = -1
         self._held: list[int] = []
         """Actors whose unrolls are in use."""
         self._explore_var: float | None = None
+
+    @property
+    @abstractmethod
+    def _unrolls_per_iteration(self) -> int: ...
 
     @abstractmethod
     def learned(self) -> None:
@@ -92,7 +93,8 @@ class ActorExperience(Experience):
 
     def _publish_and_give_back(self) -> None:
         """Publishes new weights, then returns the slots, so that a waiting actor gets both."""
-        if self._agent.learner.version - self._published_version >= self._publish_frequency:
+        since = self._agent.learner.version - self._published_version
+        if since >= self._flow.publish_frequency:
             self.publish()
         self._give_back()
 
@@ -127,6 +129,11 @@ class ActorExperience(Experience):
 @final
 class OnPolicyExperience(ActorExperience):
     """For on-policy algorithms, which use each unroll once."""
+
+    @property
+    @override
+    def _unrolls_per_iteration(self) -> int:
+        return self._flow.learn_queue
 
     @override
     def step(self) -> FinishedEpisodes | None:
@@ -164,25 +171,20 @@ class ReplayExperience(ActorExperience):
     single actor are continuous.
     """
 
+    _unrolls_per_iteration = 1
+
     def __init__(
-        self,
-        source: UnrollSource,
-        stats: PipelineStats,
-        agent: Agent,
-        env: VectorEnv,
-        clock: Clock,
-        publish_frequency: int,
-        is_free: bool,
+        self, source: UnrollSource, agent: Agent, env: VectorEnv, clock: Clock, spec: Spec
     ) -> None:
-        super().__init__(source, stats, agent, env, clock, publish_frequency)
+        super().__init__(source, agent, env, clock, spec)
         if not isinstance(agent.memory, Replay):
             raise LabError(
                 f'distributed "actor_learner" cannot fill a {type(agent.memory).__name__}; '
                 "use the lab's Replay or PrioritizedReplay"
             )
         self._memory = agent.memory
-        self._is_free = is_free
-        if is_free:
+        self._is_free = self._flow.train_ratio is None
+        if self._is_free:
             self._memory.train_freely()
         self._unroll: Unroll | None = None
         self._actor = 0
@@ -261,11 +263,9 @@ class ReplayExperience(ActorExperience):
     @override
     def state_dict(self) -> StateDict:
         """Includes the rest of the unroll that is being added."""
-        unroll = self._unroll
-        rest = None if unroll is None else {f.name: getattr(unroll, f.name) for f in fields(unroll)}
         return {
             **super().state_dict(),
-            "unroll": None if rest is None else {n: array.copy() for n, array in rest.items()},
+            "unroll": None if self._unroll is None else self._unroll.saved(),
             "actor": self._actor,
             "t": self._t,
             "last_obs": self._last_obs,

@@ -2,21 +2,19 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import final
+from functools import partial
 
 from slm_lab.agent.memory.memory import MemoryLayout
-from slm_lab.parallel.actor_learner.actor import ActorProgram
+from slm_lab.parallel.actor_learner.actor import run_actor
 from slm_lab.parallel.actor_learner.queue import PATIENCE_SECONDS, UnrollQueue
-from slm_lab.parallel.actor_learner.strategy import InProcesses, OnCluster, Serially
+from slm_lab.parallel.actor_learner.strategy import in_processes, on_cluster, serially
 from slm_lab.parallel.actor_learner.unroll import UnrollWriter
 from slm_lab.parallel.hang_detector import Sign
 from slm_lab.parallel.processes import SPAWN, Processes, run_sessions
 from slm_lab.parallel.prototype import prototype
 from slm_lab.parallel.supervisor import Supervisor, replacement
 from slm_lab.parallel.task import SessionTask
-from slm_lab.session.seeding import session_seeds
 from slm_lab.session.status_board import Phase, StatusBoard
-from slm_lab.spec.schema.spec import Spec
 from slm_lab.spec.unrolls import as_learned, unroll_length
 from slm_lab.storage.result import Ending, SessionResult
 
@@ -37,20 +35,18 @@ def train_from_actors(
     one = tasks[0]
     if one.spec.meta.actor_learner.serial:
         spec = as_learned(one.spec)
-        common = Serially(spec, one.root_seed, one.trial, one.session)
+        common = partial(serially, spec, one.root_seed, one.trial, one.session)
         return run_sessions([replace(one, spec=spec, common=common)], board, on_tick)
     own_board = board.part(one.workers)
     if one.spec.meta.cluster is not None:
         return _on_cluster(tasks, board, on_tick)
-    queue = _queue(one.spec, one, frame=int(own_board.clock_slots[0]))
+    queue = _queue(one, frame=int(own_board.clock_slots[0]))
     spec = as_learned(one.spec)
-    seeds = session_seeds(one.root_seed, one.trial, one.session)
-    learner = replace(one, spec=spec, common=InProcesses(spec, queue, seeds))
-    actors = [replace(task, program=ActorProgram(queue), resume=False) for task in tasks[1:]]
+    learner = replace(one, spec=spec, common=partial(in_processes, spec, queue, one.seeds))
+    actors = [replace(task, program=partial(run_actor, queue), resume=False) for task in tasks[1:]]
     meta = one.spec.meta
-    processes = Processes(board)
     supervisor = Supervisor(
-        processes,
+        Processes(board),
         [learner, *actors],
         board,
         restart=replacement,
@@ -63,10 +59,11 @@ def train_from_actors(
     supervisor.watch(actor_sessions, late_sign(own_board, queue), why, LEAVE_SECONDS)
     why = f"it has not learned for {PATIENCE_SECONDS:g} s, and actors wait for it"
     supervisor.watch([one.session], learner_sign(own_board, queue), why, PATIENCE_SECONDS)
-    lost = LostActors(own_board, queue)
+    lost = queue.lost.numpy()
 
     def tick() -> None:
-        lost.mark([session in processes.running for session in actor_sessions])
+        failed = supervisor.failed
+        lost[:] = [session in failed for session in actor_sessions]
         on_tick()
 
     return supervisor.run(tick)
@@ -79,7 +76,7 @@ def _on_cluster(
     one, *actors = tasks
     from_learner, to_parent = SPAWN.Pipe(duplex=False)
     losses: dict[int, str] = {}
-    common = OnCluster(one, to_parent)
+    common = partial(on_cluster, one, to_parent)
     learner = replace(one, spec=as_learned(one.spec), common=common)
 
     def tick() -> None:
@@ -112,13 +109,12 @@ def _of_actor(
     return result
 
 
-def _queue(spec: Spec, task: SessionTask, frame: int) -> UnrollQueue:
+def _queue(one: SessionTask, frame: int) -> UnrollQueue:
     def writer(layout: MemoryLayout) -> UnrollWriter:
-        return UnrollWriter(replace(layout, horizon=unroll_length(spec)))
+        return UnrollWriter(replace(layout, horizon=unroll_length(one.spec)))
 
-    seeds = session_seeds(task.root_seed, task.trial, task.session)
-    with prototype(spec, seeds, writer) as (agent, env):
-        return UnrollQueue.of(spec, agent, env, frame)
+    with prototype(one.spec, one.seeds, writer) as (agent, env):
+        return UnrollQueue.of(one.spec, agent, env, frame)
 
 
 def actor_sign(board: StatusBoard, queue: UnrollQueue) -> Sign:
@@ -165,26 +161,3 @@ def learner_sign(board: StatusBoard, queue: UnrollQueue) -> Sign:
         return int(board.clock_slots[learner]), int(returned.sum())
 
     return sign
-
-
-@final
-class LostActors:
-    """Marks actors that have failed and are not replaced."""
-
-    def __init__(self, board: StatusBoard, queue: UnrollQueue) -> None:
-        self._board = board
-        self._lost = queue.lost.numpy()
-        self._failed: list[int | None] = [None] * len(self._lost)
-        """Restart counts of actors that had failed and had no process at the last tick."""
-
-    def mark(self, alive: Sequence[bool]) -> None:
-        """Marks those that had failed at the last call and have no replacement yet.
-
-        `alive`: whether each has a process. Call it each time after replacements have started.
-        """
-        for actor, has_process in enumerate(alive):
-            shown = self._board.read(1 + actor)
-            failed = shown.restarts if shown.phase is Phase.FAILED and not has_process else None
-            if failed is not None and failed == self._failed[actor]:
-                self._lost[actor] = 1
-            self._failed[actor] = failed

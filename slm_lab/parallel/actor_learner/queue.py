@@ -127,9 +127,11 @@ class ActorQueue(QueueEnd):
     def __init__(self, queue: UnrollQueue, board: StatusBoard, actor: int) -> None:
         super().__init__(queue, board)
         self._actor = actor
-        self._remote = None
+        self.acting_half: InferenceClient | None = None
+        """The client of central inference; None if the actor has its own network."""
         if queue.requests is not None:
-            self._remote = InferenceClient(queue.requests, queue.layout.steps, actor, self._wait)
+            client = InferenceClient(queue.requests, queue.layout.steps, actor, self._wait)
+            self.acting_half = client
         self._waited_for_replies = 0.0
         self._cpu_t_before = float(self._seconds[2, actor])
         self._cpu_began: float | None = None
@@ -147,10 +149,6 @@ class ActorQueue(QueueEnd):
         Raises PeerLostError if that takes too long.
         """
         return not self.is_over and self._wait(lambda: self.weights.count > 0)
-
-    def acting_half(self) -> InferenceClient | None:
-        """The client of central inference; None if the actor has its own network."""
-        return self._remote
 
     def next_slot(self) -> Unroll | None:
         """Waits for a free slot for the next unroll; None if no more are needed.
@@ -175,7 +173,7 @@ class ActorQueue(QueueEnd):
 
     def hand_over(self, seconds: float) -> None:
         """Hands over the full slot; `seconds` to fill it include waits for replies."""
-        waited = 0.0 if self._remote is None else self._remote.waited
+        waited = 0.0 if self.acting_half is None else self.acting_half.waited
         waited_now, self._waited_for_replies = waited - self._waited_for_replies, waited
         self._seconds[0, self._actor] += waited_now
         self._seconds[1, self._actor] += seconds - waited_now

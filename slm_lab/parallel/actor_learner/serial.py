@@ -11,7 +11,7 @@ from slm_lab.core.types import StateDict
 from slm_lab.parallel.actor_learner.actor import UnrollActor
 from slm_lab.parallel.actor_learner.queue import SMALLER, slots_per_actor
 from slm_lab.parallel.actor_learner.source import UnrollSource
-from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout
+from slm_lab.parallel.actor_learner.unroll import Unroll
 from slm_lab.parallel.actor_learner.weights import WeightStore
 from slm_lab.session.clock import Clock
 from slm_lab.session.seeding import session_seeds
@@ -21,6 +21,9 @@ from slm_lab.spec.schema.spec import Spec
 @final
 class SerialSource(UnrollSource):
     """Actors in the learner's own process, which play in turn when an unroll is requested."""
+
+    is_exhausted = False
+    cpu_t = 0.0
 
     def __init__(self, spec: Spec, root_seed: int, trial: int, first: int) -> None:
         count = spec.meta.max_session
@@ -33,9 +36,8 @@ class SerialSource(UnrollSource):
         except BaseException:
             self.close()
             raise
-        first_player, env = self._players[0], self._players[0].env
-        layout = UnrollLayout(first_player.writer.layout, len(env.statistics), env.num_info)
-        self.weights = WeightStore.of(first_player.agent.learner.flats, layout.num_statistics)
+        layout, learner = self._players[0].layout, self._players[0].agent.learner
+        self.weights = WeightStore.of(learner.flats, layout.num_statistics)
         slots = np.zeros(count, np.int64)
         for actor, player in enumerate(self._players):
             player.begin(Clock(slots, actor, spec.env.max_frame), self.weights)
@@ -76,20 +78,9 @@ class SerialSource(UnrollSource):
 
     @property
     @override
-    def is_exhausted(self) -> bool:
-        return False
-
-    @property
-    @override
     def waited(self) -> tuple[float, float]:
         """No waits: an actor whose turn it is not does not count."""
         return 0.0, self._acted
-
-    @property
-    @override
-    def cpu_t(self) -> float:
-        """0: actors have no processes."""
-        return 0.0
 
     @override
     def state_dict(self) -> StateDict:

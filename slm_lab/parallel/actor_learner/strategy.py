@@ -1,7 +1,6 @@
 """Actor–learner training: a Session that learns from actors' unrolls and never acts itself."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import final
 
@@ -32,13 +31,7 @@ from slm_lab.session.clock import Clock
 from slm_lab.session.experience import Experience
 from slm_lab.session.seeding import SessionSeeds
 from slm_lab.session.status_board import TO_BEGIN, StatusBoard
-from slm_lab.session.strategy import (
-    Blueprint,
-    JointCheckpoint,
-    StartBarrier,
-    Strategy,
-    StrategyFactory,
-)
+from slm_lab.session.strategy import Blueprint, JointCheckpoint, StartBarrier, Strategy
 from slm_lab.spec.schema.algorithm import ReplayLearningSpec
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.spec import Spec
@@ -59,12 +52,7 @@ class LearnerActors(StartBarrier, JointCheckpoint):
         self._board = board
         self._paused_at = (0.0, 0.0)
         """The actors' total seconds waited and acted when the learner paused."""
-        self.experience: ActorExperience | None = None
-
-    @property
-    def _experience(self) -> ActorExperience:
-        assert self.experience is not None
-        return self.experience
+        self.experience: ActorExperience
 
     @override
     def wait_for_start(self) -> None:
@@ -72,27 +60,27 @@ class LearnerActors(StartBarrier, JointCheckpoint):
         wait_until(self._may_begin, START_SECONDS, LOOK_SECONDS)
 
     def _may_begin(self) -> bool:
-        self._experience.source.poll()
+        self.experience.source.poll()
         board = self._board
         starting = any(board.phase(actor) in TO_BEGIN for actor in range(1, board.num_sessions))
         return not starting or board.stop_requested
 
     @override
     def resume(self) -> None:
-        source, before = self._experience.source, self._paused_at
+        source, before = self.experience.source, self._paused_at
         source.pause_actors(False)
         waited, acted = source.waited
-        self._experience.stats.restart(waited - before[0], acted - before[1])
+        self.experience.stats.restart(waited - before[0], acted - before[1])
 
     @override
     def pause(self) -> None:
-        self._experience.source.pause_actors(True)
-        self._paused_at = self._experience.source.waited
+        self.experience.source.pause_actors(True)
+        self._paused_at = self.experience.source.waited
 
     @override
     def final_copy(self, copy: Callable[[], StateDict], finished: bool) -> StateDict:
         self._board.saving[0] = 1
-        self._experience.source.end()
+        self.experience.source.end()
         return copy()
 
 
@@ -109,7 +97,7 @@ class LearnerStrategy(Strategy):
         make_source: Callable[[Agent, VectorEnv], UnrollSource],
     ) -> None:
         self._actors = LearnerActors(board)
-        self._flow = flow = spec.meta.actor_learner
+        flow = spec.meta.actor_learner
         self._replays = isinstance(spec.agent.algorithm, ReplayLearningSpec)
         self._make_source = make_source
         correction = flow.correction
@@ -133,15 +121,8 @@ class LearnerStrategy(Strategy):
 
     @override
     def experience(self, spec: Spec, agent: Agent, env: VectorEnv, clock: Clock) -> Experience:
-        flow = self._flow
-        unrolls = 1 if self._replays else flow.learn_queue
-        stats = PipelineStats(unrolls * spec.env.num_envs)
-        common = self._make_source(agent, env), stats, agent, env, clock, flow.publish_frequency
-        experience: ActorExperience
-        if self._replays:
-            experience = ReplayExperience(*common, is_free=flow.train_ratio is None)
-        else:
-            experience = OnPolicyExperience(*common)
+        kind = ReplayExperience if self._replays else OnPolicyExperience
+        experience = kind(self._make_source(agent, env), agent, env, clock, spec)
         self._experience = self._actors.experience = experience
         return experience
 
@@ -174,69 +155,47 @@ class LearnerStrategy(Strategy):
         self._cpu_t_before = float(state["cpu_t_of_actors"])
 
 
-@final
-@dataclass(frozen=True)
-class InProcesses(StrategyFactory):
-    """Actors in separate processes on one machine."""
+def in_processes(
+    spec: Spec, queue: UnrollQueue, seeds: SessionSeeds, board: StatusBoard, worker: int
+) -> Strategy:
+    """With actors in separate processes on one machine.
 
-    spec: Spec
-    queue: UnrollQueue
-    seeds: SessionSeeds
-    """The learner's; with central inference its actions are drawn from them."""
+    `seeds` are the learner's; with central inference its actions are drawn from them.
+    """
 
-    @override
-    def strategy(self, board: StatusBoard, worker: int) -> Strategy:
-        return LearnerStrategy(
-            self.spec, board, lambda _, env: LearnerQueue(self.queue, board, self._server(env))
-        )
-
-    def _server(self, env: VectorEnv) -> InferenceServer | None:
-        requests, layout = self.queue.requests, self.queue.layout.steps
-        if requests is None:
-            return None
+    def source(_: Agent, env: VectorEnv) -> UnrollSource:
+        if queue.requests is None:
+            return LearnerQueue(queue, board)
+        layout = queue.layout.steps
         agent = build_agent(
-            self.spec.agent.model_copy(update={"memory": None}),
+            spec.agent.model_copy(update={"memory": None}),
             env.observation_space,
             env.action_space,
-            layout.num_envs * self.spec.meta.max_session,
-            AgentSeeds(self.seeds.init, self.seeds.action, self.seeds.sampling),
+            layout.num_envs * spec.meta.max_session,
+            AgentSeeds(seeds.init, seeds.action, seeds.sampling),
         )
-        return InferenceServer(requests, layout, agent, self.queue.weights)
+        server = InferenceServer(queue.requests, layout, agent, queue.weights)
+        return LearnerQueue(queue, board, server)
+
+    return LearnerStrategy(spec, board, source)
 
 
-@final
-@dataclass(frozen=True)
-class Serially(StrategyFactory):
-    """Actors and learner in one process, in turn."""
-
-    spec: Spec
-    root_seed: int
-    trial: int
-    first: int
-    """The Session whose seeds the first actor uses."""
-
-    @override
-    def strategy(self, board: StatusBoard, worker: int) -> Strategy:
-        seeds = self.root_seed, self.trial, self.first
-        return LearnerStrategy(self.spec, board, lambda *_: SerialSource(self.spec, *seeds))
+def serially(
+    spec: Spec, root_seed: int, trial: int, first: int, board: StatusBoard, worker: int
+) -> Strategy:
+    """With actors in the learner's process, in turn; the first uses the seeds of Session `first`"""
+    return LearnerStrategy(spec, board, lambda *_: SerialSource(spec, root_seed, trial, first))
 
 
-@final
-@dataclass(frozen=True)
-class OnCluster(StrategyFactory):
-    """Actors on the nodes of a Ray cluster."""
+def on_cluster(task: SessionTask, losses: Connection, board: StatusBoard, worker: int) -> Strategy:
+    """With actors on the nodes of a Ray cluster.
 
-    task: SessionTask
-    """The learner's task, with the actors' spec."""
-    losses: Connection
-    """Reports to the Trial's parent which actors are lost for good, and why."""
+    `task` is the learner's, with the actors' spec. `losses` reports to the Trial's parent which
+    actors are lost for good, and why.
+    """
+    with importing():
+        from slm_lab.parallel.ray.source import RaySource
 
-    @override
-    def strategy(self, board: StatusBoard, worker: int) -> Strategy:
-        with importing():
-            from slm_lab.parallel.ray.source import RaySource
-
-        spec = as_learned(self.task.spec)
-        return LearnerStrategy(
-            spec, board, lambda agent, env: RaySource(self.task, board, agent, env, self.losses)
-        )
+    return LearnerStrategy(
+        as_learned(task.spec), board, lambda agent, env: RaySource(task, board, agent, env, losses)
+    )

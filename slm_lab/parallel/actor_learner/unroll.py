@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import NamedTuple, Self, final
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate
+from typing import Self, final
 
 import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import DTypeLike
 from typing_extensions import override
 
 from slm_lab.agent.batch import Act, Rollout, VectorStep
@@ -16,21 +18,10 @@ from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray, StateDict
 from slm_lab.env.vector_env import FinishedEpisodes
 from slm_lab.spec.schema.memory import MemorySpec
 
+BOOTSTRAP = ("bootstrap_obs", "bootstrap_t", "bootstrap_n")
+"""The fields of a `Rollout` that have an axis (K,) in place of (T, N)."""
 ALIGNMENT = 64
 """Bytes: every array of an unroll starts at a cache line."""
-
-
-class Position(NamedTuple):
-    """The position of one array in the bytes of an unroll."""
-
-    start: int
-    shape: tuple[int, ...]
-    dtype: np.dtype[np.generic]
-
-    @property
-    def stop(self) -> int:
-        """The byte after its last."""
-        return self.start + math.prod(self.shape) * self.dtype.itemsize
 
 
 @dataclass(frozen=True)
@@ -44,31 +35,33 @@ class UnrollLayout:
     num_info: int = 0
     """I: the number of `env.info_keys`."""
 
-    def places(self) -> dict[str, Position]:
-        """The positions of the arrays by name, in order."""
+    @cached_property
+    def record(self) -> np.dtype[np.void]:
+        """The arrays in the bytes of an unroll, each from the start of a cache line."""
         steps, lead = self.steps, (self.steps.horizon, self.steps.num_envs)
-        obs, number = (steps.obs_dtype, np.dtype(np.float32))
-        shapes: dict[str, tuple[tuple[int, ...], np.dtype[np.generic]]] = {
-            "obs": ((lead[0] + 1, lead[1], *steps.obs_shape), obs),
-            "end_obs": ((*lead, *steps.obs_shape), obs),
-            "action": ((*lead, *steps.action_shape), steps.action_dtype),
-            "log_prob": (lead, number),
-            "value": (lead, number),
-            "reward": (lead, number),
-            "terminated": (lead, np.dtype(np.bool_)),
-            "truncated": (lead, np.dtype(np.bool_)),
-            "version": (lead[:1], np.dtype(np.int64)),
-            "episode_return": (lead, np.dtype(np.float64)),
-            "episode_length": (lead, np.dtype(np.int64)),
-            "info": ((*lead, self.num_info), np.dtype(np.float64)),
-            "statistics": ((2, self.num_statistics), np.dtype(np.float64)),
-            "head": ((len(HEAD),), np.dtype(np.float64)),
+        arrays: dict[str, tuple[DTypeLike, tuple[int, ...]]] = {
+            "obs": (steps.obs_dtype, (lead[0] + 1, lead[1], *steps.obs_shape)),
+            "end_obs": (steps.obs_dtype, (*lead, *steps.obs_shape)),
+            "action": (steps.action_dtype, (*lead, *steps.action_shape)),
+            "log_prob": (np.float32, lead),
+            "value": (np.float32, lead),
+            "reward": (np.float32, lead),
+            "terminated": (np.bool_, lead),
+            "truncated": (np.bool_, lead),
+            "version": (np.int64, lead[:1]),
+            "episode_return": (np.float64, lead),
+            "episode_length": (np.int64, lead),
+            "info": (np.float64, (*lead, self.num_info)),
+            "statistics": (np.float64, (2, self.num_statistics)),
+            "head": (np.float64, (len(HEAD),)),
         }
-        found, start = {}, 0
-        for name, (shape, dtype) in shapes.items():
-            found[name] = Position(start, shape, dtype)
-            start = -(-found[name].stop // ALIGNMENT) * ALIGNMENT
-        return found
+        formats = [np.dtype(each) for each in arrays.values()]
+        lines = [-(-each.itemsize // ALIGNMENT) for each in formats]
+        ends = [ALIGNMENT * end for end in accumulate(lines)]
+        names, offsets = list(arrays), [0, *ends[:-1]]
+        return np.dtype(
+            {"names": names, "formats": formats, "offsets": offsets, "itemsize": ends[-1]}
+        )
 
     @property
     def frames(self) -> int:
@@ -78,8 +71,7 @@ class UnrollLayout:
     @property
     def num_bytes(self) -> int:
         """Bytes of one unroll."""
-        last = max(place.stop for place in self.places().values())
-        return -(-last // ALIGNMENT) * ALIGNMENT
+        return self.record.itemsize
 
 
 HEAD = ("begins", "explore_var", "handed_at")
@@ -123,11 +115,8 @@ class Unroll:
     @classmethod
     def within(cls, content: Array, layout: UnrollLayout) -> Self:
         """An unroll of views into `content`, (`num_bytes`,) uint8, which may be shared."""
-        views = {
-            name: content[place.start : place.stop].view(place.dtype).reshape(place.shape)
-            for name, place in layout.places().items()
-        }
-        return cls(**views)
+        (record,) = content.view(layout.record)
+        return cls(*record)
 
     @classmethod
     def allocate(cls, layout: UnrollLayout) -> Self:
@@ -138,6 +127,10 @@ class Unroll:
     def restored(cls, arrays: Mapping[str, Array]) -> Self:
         """An unroll of a checkpoint; in older ones it has no `info`."""
         return cls(**{"info": np.empty((*arrays["reward"].shape, 0)), **arrays})
+
+    def saved(self) -> dict[str, Array]:
+        """Copies of the arrays by name."""
+        return {name: array.copy() for name, array in vars(self).items()}
 
     @property
     def num_steps(self) -> int:
@@ -204,7 +197,6 @@ class UnrollWriter(Memory[Unroll]):
 
     @override
     def add(self, step: VectorStep) -> None:
-        """Writes step t."""
         if self._writes_raw:
             step = step.unnormalized()
         t, unroll = self._t, self._unroll
@@ -227,12 +219,10 @@ class UnrollWriter(Memory[Unroll]):
 
     @override
     def ready(self) -> bool:
-        """Whether the unroll is full."""
         return self._t == self._horizon
 
     @override
     def take(self) -> Unroll:
-        """The full unroll."""
         return self._unroll
 
     @override
@@ -272,7 +262,7 @@ class UnrollMemory(Memory[Rollout]):
 
     def detach(self) -> None:
         """Copies the pending unrolls, whose slots may be overwritten afterwards."""
-        self._unrolls = [Unroll(**_saved(unroll)) for unroll in self._unrolls]
+        self._unrolls = [Unroll(**unroll.saved()) for unroll in self._unrolls]
 
     @override
     def add(self, step: VectorStep) -> None:
@@ -281,7 +271,6 @@ class UnrollMemory(Memory[Rollout]):
 
     @override
     def ready(self) -> bool:
-        """Whether there are enough unrolls."""
         return len(self._unrolls) == self._wanted
 
     @override
@@ -297,41 +286,32 @@ class UnrollMemory(Memory[Rollout]):
 
     @override
     def state_dict(self) -> StateDict:
-        """The pending unrolls."""
-        return {"unrolls": [_saved(unroll) for unroll in self._unrolls]}
+        return {"unrolls": [unroll.saved() for unroll in self._unrolls]}
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores the pending unrolls as copies."""
         self._unrolls = [Unroll.restored(arrays) for arrays in state["unrolls"]]
 
 
 def as_rollout(unrolls: Sequence[Unroll]) -> Rollout:
     """Joins unrolls of K environments each into one rollout of all N environments."""
-    parts = [_one_rollout(unroll) for unroll in unrolls]
+    parts = [vars(_one_rollout(unroll, part)) for part, unroll in enumerate(unrolls)]
     if len(parts) == 1:
-        return parts[0]
-    sizes = [part.reward.shape[1] for part in parts]
-    before = [sum(sizes[:first]) for first in range(len(sizes))]
-
-    def joined(name: str, dim: int = 1) -> Tensor:
-        return torch.cat([getattr(part, name) for part in parts], dim)
-
-    steps = ("obs", "action", "log_prob", "value", "reward", "terminated", "truncated", "version")
-    bootstrap_n = [part.bootstrap_n + first for part, first in zip(parts, before, strict=True)]
+        return Rollout(**parts[0])
     return Rollout(
-        **{name: joined(name) for name in steps},
-        bootstrap_obs=joined("bootstrap_obs", 0),
-        bootstrap_t=joined("bootstrap_t", 0),
-        bootstrap_n=torch.cat(bootstrap_n),
+        **{
+            name: torch.cat([part[name] for part in parts], 0 if name in BOOTSTRAP else 1)
+            for name in parts[0]
+        }
     )
 
 
-def _one_rollout(unroll: Unroll) -> Rollout:
+def _one_rollout(unroll: Unroll, part: int) -> Rollout:
+    """The rollout of one unroll; the environments of `part` are numbered after earlier parts'."""
     last, num_envs = unroll.num_steps - 1, unroll.reward.shape[1]
     cut_t, cut_n = np.nonzero(unroll.truncated[:last])
-    every = np.arange(num_envs)
     end_obs = np.concatenate([unroll.end_obs[cut_t, cut_n], unroll.obs[last + 1]])
+    bootstrap_n = np.concatenate([cut_n, np.arange(num_envs)]) + part * num_envs
     return Rollout(
         obs=torch.from_numpy(unroll.obs[: last + 1]),
         action=torch.from_numpy(unroll.action),
@@ -343,13 +323,13 @@ def _one_rollout(unroll: Unroll) -> Rollout:
         version=torch.from_numpy(unroll.version).unsqueeze(1).expand(-1, num_envs),
         bootstrap_obs=torch.from_numpy(end_obs),
         bootstrap_t=torch.from_numpy(np.concatenate([cut_t, np.full(num_envs, last)])),
-        bootstrap_n=torch.from_numpy(np.concatenate([cut_n, every])),
+        bootstrap_n=torch.from_numpy(bootstrap_n),
     )
 
 
 def packed(unroll: Unroll) -> dict[str, Array]:
     """The arrays to send; of `end_obs` only the rows (F, *obs_shape) of ended episodes."""
-    arrays = {field.name: getattr(unroll, field.name) for field in fields(unroll)}
+    arrays = vars(unroll)
     return {**arrays, "end_obs": unroll.end_obs[_ended_within(arrays)]}
 
 
@@ -366,7 +346,3 @@ def _ended_within(arrays: Mapping[str, Array]) -> BoolArray:
     ended: BoolArray = arrays["terminated"] | arrays["truncated"]
     ended[-1] = False
     return ended
-
-
-def _saved(unroll: Unroll) -> dict[str, Array]:
-    return {field.name: getattr(unroll, field.name).copy() for field in fields(unroll)}

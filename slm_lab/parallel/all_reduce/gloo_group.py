@@ -39,7 +39,11 @@ class GlooGroup(ProcessGroup):
         limit = timedelta(seconds=seconds)
         with self._timed():
             # By default the store would listen at every address of the machine.
-            listening = _listen(host, port, size) if rank == 0 else None
+            listening = None
+            if rank == 0:
+                family = socket.AF_INET6 if ":" in host else socket.AF_INET
+                server = socket.create_server((host, port), family=family, backlog=size)
+                listening = server.detach()
             store = TCPStore(host, port, size, rank == 0, timeout=limit, master_listen_fd=listening)
             options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
             options._timeout = limit
@@ -79,9 +83,3 @@ class GlooGroup(ProcessGroup):
             reason = str(error).splitlines()[0]
             raise PeerLostError(f"rank {self.rank} lost its peers: {reason}") from error
         self.seconds += time.perf_counter() - began
-
-
-def _listen(host: str, port: int, backlog: int) -> int:
-    """The descriptor of a socket that listens at one address."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family, backlog=backlog).detach()

@@ -2,12 +2,9 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeAlias, final
-
-import torch
-from torch import Tensor
-from typing_extensions import override
+from dataclasses import replace
+from functools import partial
+from typing import TypeAlias
 
 from slm_lab.agent.optim.process_group import ProcessGroup, SoloGroup
 from slm_lab.core.errors import LabError
@@ -16,11 +13,10 @@ from slm_lab.parallel.all_reduce.shared_memory_group import GroupBuffers, Shared
 from slm_lab.parallel.all_reduce.strategy import AllReduceStrategy, RankStrategy
 from slm_lab.parallel.hang_detector import HANG_SECONDS, Sign
 from slm_lab.parallel.processes import Processes
-from slm_lab.parallel.shared_memory import into_shared_memory
 from slm_lab.parallel.supervisor import Supervisor
 from slm_lab.parallel.task import SessionTask
 from slm_lab.session.status_board import Phase, StatusBoard
-from slm_lab.session.strategy import Strategy, StrategyFactory
+from slm_lab.session.strategy import Strategy
 from slm_lab.spec.scale import scaled
 from slm_lab.storage.intact import settle
 from slm_lab.storage.result import Ending, SessionResult
@@ -36,27 +32,11 @@ MakeStrategy: TypeAlias = Callable[[StatusBoard, ProcessGroup, IntArray], RankSt
 """Makes a rank's strategy from the board, its process group and its progress counters."""
 
 
-@final
-@dataclass(frozen=True)
-class OneMachine(StrategyFactory):
-    """Makes the strategies of ranks that communicate through shared memory."""
-
-    place: GroupBuffers
-    progress: Tensor
-    """(W,) int64: see `RankBarrier`"""
-    kind: MakeStrategy
-
-    @classmethod
-    def of(cls, size: int, kind: MakeStrategy = AllReduceStrategy) -> "OneMachine":
-        """For W = `size` ranks. Raises LabError where shared memory has no room for it."""
-        progress = into_shared_memory(torch.zeros(size, dtype=torch.int64))
-        return cls(GroupBuffers.of(size), progress, kind)
-
-    @override
-    def strategy(self, board: StatusBoard, worker: int) -> Strategy:
-        alone = len(self.place.arrivals) == 1
-        group = SoloGroup() if alone else SharedMemoryGroup(self.place, worker, LONGEST_SECONDS)
-        return self.kind(board, group, self.progress.numpy())
+def strategy_in(place: GroupBuffers, kind: MakeStrategy, board: StatusBoard, rank: int) -> Strategy:
+    """The strategy of a rank that communicates through shared memory."""
+    alone = len(place.arrivals) == 1
+    group = SoloGroup() if alone else SharedMemoryGroup(place, rank, LONGEST_SECONDS)
+    return kind(board, group, place.progress.numpy())
 
 
 def train_ranks(
@@ -72,23 +52,23 @@ def train_ranks(
     """
 
     def attempt(ranks: Sequence[SessionTask]) -> list[SessionResult]:
-        common, workers = OneMachine.of(len(ranks), kind), ranks[0].workers
-        ranks = [replace(rank, common=common) for rank in ranks]
+        place, workers = GroupBuffers.of(len(ranks)), ranks[0].workers
+        ranks = [replace(rank, common=partial(strategy_in, place, kind)) for rank in ranks]
         supervisor = Supervisor(Processes(board), ranks, board, vital=[r.session for r in ranks])
         why = f"it has made no progress for {HANG_SECONDS:g} s, and others wait for it"
-        supervisor.watch(workers, rank_sign(board.part(workers), common), why)
+        supervisor.watch(workers, rank_sign(board.part(workers), place), why)
         return supervisor.run(on_tick)
 
     return train_in_step(tasks, board, attempt)
 
 
-def rank_sign(board: StatusBoard, common: OneMachine) -> Sign:
+def rank_sign(board: StatusBoard, place: GroupBuffers) -> Sign:
     """The sign of each rank that others wait for.
 
     A rank may keep others waiting while it evaluates, plays a long episode or saves. It makes
     progress if it enters exchanges, or makes frames or evaluation steps.
     """
-    arrivals, progress = common.place.arrivals.numpy(), common.progress.numpy()
+    arrivals, progress = place.arrivals.numpy(), place.progress.numpy()
 
     def sign(rank: int) -> tuple[int, ...] | None:
         if arrivals[rank] == arrivals.max():
@@ -106,7 +86,8 @@ def train_in_step(
     """Has `attempt` train ranks to the end of the budget, on one machine or a cluster.
 
     If one rank dies, the others end at once. All restart from the last checkpoint, up to
-    `meta.max_restart` times.
+    `meta.max_restart` times; not if the failure would repeat, or if a rank failed by itself before
+    its first step.
     """
     spec = tasks[0].spec
     restarts, results, why = 0, list[SessionResult](), None
@@ -114,7 +95,7 @@ def train_in_step(
         began_at = board.clock_slots.copy()
         try:
             if restarts:
-                fell_back = settle([t.run_dir.session(t.trial, t.session) for t in tasks])
+                fell_back = settle([task.paths for task in tasks])
                 why = "; ".join([str(why), *fell_back])
                 tasks = [replace(task, resume=True, restarted_because=why) for task in tasks]
             results = attempt([replace(task, spec=scaled(spec)) for task in tasks])
@@ -126,8 +107,10 @@ def train_in_step(
         failed = [each for each in results if each.ending is Ending.FAILED and not each.lost_others]
         if not failed or restarts == spec.meta.max_restart or board.stop_requested:
             return results
+        # Of all failures: if several ranks fail at once, any of them may be noticed first.
         made_frames = any(each.frame > began_at[each.session] for each in failed)
-        if not _is_worth_another_try(failed, made_frames):
+        failed_at_once = not (made_frames or any(each.was_killed for each in failed))
+        if failed_at_once or any(each.would_repeat for each in failed):
             return results
         restarts += 1
         for task in tasks:
@@ -135,12 +118,3 @@ def train_in_step(
             board.clock_slots[task.session] = board.at_barrier[task.session] = 0
         reason = str(failed[0].error).splitlines()[-1]
         why = f"rank {tasks[0].workers.index(failed[0].session)} has ended: {reason}"
-
-
-def _is_worth_another_try(failed: Sequence[SessionResult], made_frames: bool) -> bool:
-    """False if the failure would repeat, or if a rank failed by itself before its first step.
-
-    All failures count: if several ranks fail at once, any of them may be noticed first.
-    """
-    killed = any(each.was_killed for each in failed)
-    return (killed or made_frames) and not any(each.would_repeat for each in failed)

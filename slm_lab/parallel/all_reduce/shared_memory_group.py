@@ -39,14 +39,15 @@ class GroupBuffers:
 
     A rank that enters an exchange has read all of the previous one, whose slots may then be
     overwritten in the next exchange: one wait per exchange is enough."""
+    progress: Tensor
+    """(W,) int64: see `RankBarrier`"""
 
     @classmethod
     def of(cls, size: int) -> "GroupBuffers":
         """Buffers for W = `size` ranks. Raises LabError if shared memory has no room."""
         slots = torch.zeros((2, size, HEAD_BYTES + SLOT_BYTES), dtype=torch.uint8)
-        return cls(
-            into_shared_memory(torch.zeros(size, dtype=torch.int64)), into_shared_memory(slots)
-        )
+        counts = torch.zeros(size, dtype=torch.int64)
+        return cls(*map(into_shared_memory, (counts, slots, counts)))
 
 
 @final

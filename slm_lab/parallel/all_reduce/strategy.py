@@ -116,7 +116,7 @@ class Meeting(Ballot, EpisodeExchange):
         """Episodes since the last training event."""
         self._received: list[FinishedEpisodes] = []
         self._is_solved = False
-        self.clock: RankClock | None = None
+        self.clock: RankClock
         self.num_envs = 0
         """Environments of each rank."""
         self.num_info = 0
@@ -129,7 +129,6 @@ class Meeting(Ballot, EpisodeExchange):
         """Also exchanges frames, sample counts and episodes. FINISH is granted only if the total
         budget is spent or a rank has reached the target return."""
         rank, clock = self._group.rank, self.clock
-        assert clock is not None
         head = np.array([vote, clock.frame, num_samples, self._is_solved], np.float64)
         episodes = [np.column_stack(each).astype(np.float64).ravel() for each in self._unsent]
         messages = [
@@ -263,11 +262,6 @@ class RankStrategy(Strategy):
         """The synchronisation of `optimizer` at each of its steps; by default none."""
         return GradientSync()
 
-    @property
-    def statistics_group(self) -> ProcessGroup:
-        """The ranks whose samples the learner's statistics cover, such as those of advantages."""
-        return self._group if self.always_equal else SoloGroup()
-
     def before_end(self) -> None:
         """Called when the training is over; afterwards all ranks must hold equal networks."""
 
@@ -277,7 +271,8 @@ class RankStrategy(Strategy):
         self._env = env
         self._meeting.num_envs, self._meeting.num_info = env.num_envs, env.num_info
         self._units = agent.learner.train_state
-        self._units.group = self.statistics_group
+        # The ranks whose samples the learner's statistics cover, such as those of advantages.
+        self._units.group = self._group if self.always_equal else SoloGroup()
         for optimizer in self._units.optimizers.values():
             if self.always_equal or self._statistics is None:  # else it was restored
                 broadcast(optimizer.state_tensors(), self._group)

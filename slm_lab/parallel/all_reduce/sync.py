@@ -32,7 +32,6 @@ class AllReduceSync(GradientSync):
 
     @override
     def before_step(self, flat: FlatParameters) -> None:
-        """Averages the gradient over ranks, so that every rank clips and steps alike."""
         grad = flat.grad.mul_(self._share)
         if grad.is_cpu:
             self._group.all_reduce_(grad)
@@ -40,11 +39,6 @@ class AllReduceSync(GradientSync):
             summed = grad.cpu()
             self._group.all_reduce_(summed)
             grad.copy_(summed)
-
-    @override
-    def stepped(self, flat: FlatParameters) -> tuple[Tensor, Tensor]:
-        """The network's own vectors: all ranks hold the same."""
-        return flat.vector, flat.grad
 
     @override
     def after_step(self, flat: FlatParameters) -> None:

@@ -17,7 +17,6 @@ from slm_lab.parallel.processes import Processes
 from slm_lab.parallel.prototype import prototype
 from slm_lab.parallel.supervisor import Supervisor, replacement
 from slm_lab.parallel.task import SessionTask
-from slm_lab.session.seeding import session_seeds
 from slm_lab.session.status_board import EARLY, Phase, StatusBoard
 from slm_lab.session.torch_setup import on_cpu
 from slm_lab.spec.scale import scaled
@@ -36,25 +35,23 @@ STOP_SECONDS = 3.0
 waits. After that the shared state is saved without it."""
 
 
-def global_state(
-    spec: Spec,
-    mode: Mode,
-    run_dir: RunDir,
-    trial: int,
-    workers: range,
-    root_seed: int,
-    resume: bool,
-) -> GlobalState:
-    """Weights, optimizer state and statistics, initialised as in the first Session of `workers`.
+def global_state(mode: Mode, one: SessionTask) -> GlobalState:
+    """Weights, optimizer state and statistics, initialised as in the first Session of a training.
 
-    With `resume` they come from the newest checkpoint that has them.
-    Raises LabError if shared memory has no room, or if a required GPU is missing.
+    `one` is the task of any worker. If it resumes, they come from the newest checkpoint that has
+    them. Raises LabError if shared memory has no room, or if a required GPU is missing.
     """
-    seeds = session_seeds(root_seed, trial, workers.start)
-    with prototype(spec, seeds) as (agent, env):
-        state = GlobalState.of(mode, agent, env, len(workers))
-    if resume:
-        _restore(state, run_dir, trial, workers)
+    first = replace(one, session=one.workers.start)
+    with prototype(one.spec, first.seeds) as (agent, env):
+        state = GlobalState.of(mode, agent, env, len(one.workers))
+    newest = (-1, -1)
+    for file, saved in _saved(one) if one.resume else ():
+        with reading(file):
+            if state.is_in(saved) and (age := state.age(saved)) > newest:
+                newest = age
+                units = saved["agent"]["learner"]["units"]
+                check_finite({name: unit["flat"] for name, unit in units.items()}, file)
+                state.load(saved)
     return state
 
 
@@ -67,21 +64,10 @@ def of_workers(spec: Spec, mode: Mode) -> Spec:
     return spec.model_copy(update={"agent": on_cpu(spec.agent, only="auto")})
 
 
-def _restore(state: GlobalState, run_dir: RunDir, trial: int, workers: range) -> None:
-    newest = (-1, -1)
-    for file, saved in _saved(run_dir, trial, workers):
-        with reading(file):
-            if state.is_in(saved) and (age := state.age(saved)) > newest:
-                newest = age
-                units = saved["agent"]["learner"]["units"]
-                check_finite({name: unit["flat"] for name, unit in units.items()}, file)
-                state.load(saved)
-
-
-def _saved(run_dir: RunDir, trial: int, workers: range) -> Iterator[tuple[Path, StateDict]]:
+def _saved(one: SessionTask) -> Iterator[tuple[Path, StateDict]]:
     """The existing checkpoints of the workers and their parent, each with its file."""
-    sessions = [run_dir.session(trial, session) for session in workers]
-    for paths in [*sessions, run_dir.of_training(trial, workers.start)]:
+    sessions = [replace(one, session=session).paths for session in one.workers]
+    for paths in [*sessions, one.run_dir.of_training(one.trial, one.workers.start)]:
         store = CheckpointStore(paths.models, paths.prefix)
         manifest = store.manifest()
         if manifest is not None:
@@ -94,8 +80,8 @@ def as_left_off(tasks: Sequence[SessionTask], board: StatusBoard) -> list[Sessio
     If another checkpoint records more frames for a worker than its own, because it died earlier or
     while saving, it resumes like a replacement: the total never decreases.
     """
-    one, own = tasks[0], board.clock_slots.copy()
-    for file, saved in _saved(one.run_dir, one.trial, one.workers):
+    own = board.clock_slots.copy()
+    for file, saved in _saved(tasks[0]):
         with reading(file):
             np.maximum(board.clock_slots, saved["frames"], out=board.clock_slots)
     behind = board.clock_slots > own
@@ -176,17 +162,16 @@ def train_workers(
     one, workers = tasks[0], tasks[0].workers
     meta, mode = one.spec.meta, one.spec.meta.distributed
     assert mode in ("shared", "synced")
-    where = one.run_dir, one.trial, workers
-    common = global_state(one.spec, mode, *where, one.root_seed, one.resume)
+    common = global_state(mode, one)
     own_board = board.part(workers)
     tasks = as_left_off(tasks, own_board) if one.resume else tasks
     lost = remain_failed(tasks, own_board) if one.resume else []
     gone = {each.session for each in lost}
     spec = of_workers(one.spec, mode)
-    shared = [replace(t, spec=spec, common=common) for t in tasks if t.session not in gone]
+    own = [replace(task, spec=spec, common=common.strategy) for task in tasks]
     supervisor = Supervisor(
         Processes(board),
-        shared,
+        [task for task in own if task.session not in gone],
         board,
         restart=replacement,
         max_restart=meta.max_restart,

@@ -16,22 +16,16 @@ from slm_lab.core.moments import merged, require_finite
 from slm_lab.core.types import StateDict
 from slm_lab.env.vector_env import VectorEnv
 from slm_lab.parallel.hogwild.checkpoint import WorkerPauses
-from slm_lab.parallel.hogwild.sync import (
-    HogwildSync,
-    SharedSync,
-    SharedTrainState,
-    SyncedSync,
-    load_unit,
-)
+from slm_lab.parallel.hogwild.sync import HogwildSync, SharedSync, SharedTrainState, SyncedSync
 from slm_lab.parallel.shared_memory import into_shared_memory
 from slm_lab.session.status_board import StatusBoard
-from slm_lab.session.strategy import Ballot, Blueprint, Strategy, StrategyFactory
+from slm_lab.session.strategy import Ballot, Blueprint, Strategy
 
 Mode = Literal["shared", "synced"]
 
 
 @dataclass(frozen=True)
-class GlobalState(StrategyFactory):
+class GlobalState:
     """The state that all workers share, in shared memory on the CPU."""
 
     mode: Mode
@@ -49,14 +43,14 @@ class GlobalState(StrategyFactory):
         shared = {name: SharedTrainState.of(each, num_workers) for name, each in units.items()}
         return cls(mode, shared, into_shared_memory(torch.from_numpy(env.statistics)))
 
-    @override
     def strategy(self, board: StatusBoard, worker: int) -> Strategy:
+        """The strategy of a worker."""
         return HogwildStrategy(board, worker, self)
 
     def load(self, saved: StateDict) -> None:
         """Restores the shared state from a worker's checkpoint."""
         for name, unit in self.units.items():
-            load_unit(unit, saved["agent"]["learner"]["units"][name])
+            unit.load(saved["agent"]["learner"]["units"][name])
             unit.updates[0] = saved["strategy"]["updates"][name]
         self.statistics.copy_(torch.from_numpy(saved["env"]["statistics"]))
 
@@ -89,7 +83,7 @@ class GlobalState(StrategyFactory):
 
 def is_on_cpu(optimizer: Optimizer) -> bool:
     """Whether the network can use the global parameters directly: they are on the CPU."""
-    return optimizer.flat.vector.device.type == "cpu"
+    return optimizer.flat.vector.is_cpu
 
 
 @final

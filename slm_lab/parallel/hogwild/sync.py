@@ -50,9 +50,18 @@ class SharedTrainState:
         )
 
     def state_dict(self) -> StateDict:
-        """Like `Optimizer.state_dict`; `load_unit` restores it."""
+        """Like `Optimizer.state_dict`."""
         flat = {"vector": self.vector.clone(), "statistics": self.statistics.clone()}
         return {"flat": flat, "rule": {name: m.clone() for name, m in self.moments.items()}}
+
+    def load(self, saved: StateDict) -> None:
+        """Restores a saved `Optimizer.state_dict`. Raises CheckpointError if the moments are of
+        another update rule."""
+        reject_mismatch(rule_mismatch(saved["rule"], self.moments))
+        self.vector.copy_(saved["flat"]["vector"])
+        self.statistics.copy_(saved["flat"]["statistics"])
+        for name, tensor in self.moments.items():
+            tensor.copy_(saved["rule"][name])
 
 
 class HogwildSync(GradientSync):
@@ -71,16 +80,8 @@ class HogwildSync(GradientSync):
         self._seen = self._of_others()
 
     @abstractmethod
-    @override
-    def begin(self) -> None: ...
-
-    @abstractmethod
     def join(self, optimizer: Optimizer) -> None:
         """Connects a fresh agent's unit to the global one."""
-
-    @override
-    def before_step(self, flat: FlatParameters) -> None:
-        """Does nothing: gradients are applied, not exchanged."""
 
     @override
     def stepped(self, flat: FlatParameters) -> tuple[Tensor, Tensor]:
@@ -146,10 +147,6 @@ class SyncedSync(HogwildSync):
         optimizer.flat.statistics.copy_(self.unit.statistics)
 
     @override
-    def begin(self) -> None:
-        """The weights are those of the last pull."""
-
-    @override
     def _pull(self, flat: FlatParameters) -> None:
         flat.vector.copy_(self.unit.vector)
         if len(self._pulled):
@@ -168,13 +165,3 @@ class SyncedSync(HogwildSync):
         self._pulled = now
         total[:] = self._pulled
         flat.statistics.copy_(self.unit.statistics)
-
-
-def load_unit(unit: SharedTrainState, saved: StateDict) -> None:
-    """Restores a saved `Optimizer.state_dict` into shared memory. Raises CheckpointError if the
-    moments are of another update rule."""
-    reject_mismatch(rule_mismatch(saved["rule"], unit.moments))
-    unit.vector.copy_(saved["flat"]["vector"])
-    unit.statistics.copy_(saved["flat"]["statistics"])
-    for name, tensor in unit.moments.items():
-        tensor.copy_(saved["rule"][name])

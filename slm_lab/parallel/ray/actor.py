@@ -10,7 +10,7 @@ from slm_lab.core.plugins import import_plugins
 from slm_lab.core.process import keep_freed_memory
 from slm_lab.core.types import Array, IntArray
 from slm_lab.parallel.actor_learner.actor import UnrollActor
-from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout, packed
+from slm_lab.parallel.actor_learner.unroll import Unroll, packed
 from slm_lab.parallel.actor_learner.weights import Weights, WeightStore
 from slm_lab.parallel.task import SessionTask
 from slm_lab.session.clock import Clock
@@ -50,10 +50,9 @@ class RayActor:
         set_arithmetic(task.spec.meta.threads)
         self._slots[:] = frame, others
         player = UnrollActor(task.spec, seeds)
-        env = player.env
-        layout = UnrollLayout(player.writer.layout, len(env.statistics), env.num_info)
-        self._unroll = Unroll.allocate(layout)
-        self._weights = WeightStore.of(player.agent.learner.flats, layout.num_statistics)
+        self._unroll = Unroll.allocate(player.layout)
+        num_statistics = player.layout.num_statistics
+        self._weights = WeightStore.of(player.agent.learner.flats, num_statistics)
         self._weights.relay(weights)
         player.begin(Clock(self._slots, 0, task.spec.env.max_frame), self._weights)
         player.reset()

@@ -3,7 +3,7 @@
 import logging
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import ray
@@ -67,6 +67,18 @@ def size_of(address: str) -> tuple[float, float]:
     with connected(address):
         resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
         return float(resources.get("CPU", 0)), float(resources.get("GPU", 0))
+
+
+def lack(count: int, who: str, needs: Mapping[str, float]) -> str | None:
+    """What the whole cluster, free or used, lacks for `count` of `who`; None if it is enough."""
+    resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    for name, each in needs.items():
+        if resources.get(name, 0) < each * count:
+            return (
+                f"{count} {who} need {each * count:g} {name} of the Ray cluster, which has "
+                f"{resources.get(name, 0):g}; add nodes, or lower max_session"
+            )
+    return None
 
 
 def why_lost(error: RayError) -> str:

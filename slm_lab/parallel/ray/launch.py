@@ -3,14 +3,15 @@
 import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from typing import Any, final
 
 import ray
 from ray.exceptions import RayError
 from ray.util import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
-from typing_extensions import override
 
 from slm_lab.core.errors import LabError
 from slm_lab.core.files import write_atomically
@@ -18,7 +19,7 @@ from slm_lab.parallel.all_reduce.gloo_group import GlooGroup
 from slm_lab.parallel.all_reduce.launch import train_in_step
 from slm_lab.parallel.all_reduce.strategy import AllReduceStrategy
 from slm_lab.parallel.hang_detector import HANG_SECONDS
-from slm_lab.parallel.ray.connect import connected, why_lost
+from slm_lab.parallel.ray.connect import connected, lack, why_lost
 from slm_lab.parallel.ray.node import News, NodeSession, Saved
 from slm_lab.parallel.supervisor import TICK, Ended, Supervisor, resumed
 from slm_lab.parallel.task import SessionTask
@@ -36,22 +37,12 @@ STOP_SECONDS = 15.0
 """How long a Session may take to end and transfer its files when the user waits."""
 
 
-@final
-@dataclass(frozen=True)
-class Rendezvous(StrategyFactory):
-    """Makes the strategies of ranks on any machines, which connect at one address."""
-
-    host: str
-    port: int
-    size: int
-    seconds: float
-    """Bound of every wait."""
-
-    @override
-    def strategy(self, board: StatusBoard, worker: int) -> Strategy:
-        own = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
-        group = GlooGroup(self.host, self.port, worker, self.size, self.seconds, own)
-        return AllReduceStrategy(board, group)
+def strategy_at(
+    host: str, port: int, size: int, seconds: float, board: StatusBoard, rank: int
+) -> Strategy:
+    """The strategy of one of `size` ranks that connect at one address; `seconds` bounds waits."""
+    own = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
+    return AllReduceStrategy(board, GlooGroup(host, port, rank, size, seconds, own))
 
 
 def train_seeds(
@@ -87,14 +78,8 @@ def train_ranks(
         room = Room(ranks)
         try:
             room.wait(board, on_tick)
-            sessions = ClusterSessions(board, room)
-            supervisor = Supervisor(
-                sessions,
-                ranks,
-                board,
-                stop_seconds=STOP_SECONDS,
-                vital=[rank.session for rank in ranks],
-            )
+            sessions, vital = ClusterSessions(board, room), [rank.session for rank in ranks]
+            supervisor = Supervisor(sessions, ranks, board, stop_seconds=STOP_SECONDS, vital=vital)
             return supervisor.run(on_tick)
         finally:
             room.close()
@@ -123,29 +108,17 @@ class Room:
         too_small_since: float | None = None
         while not ray.wait([ready], timeout=TICK)[0] and not board.stop_requested:
             on_tick()
-            lack = self._lack()
-            if lack is None:
+            missing = lack(self.size, "ranks", self._needs)
+            if missing is None:
                 too_small_since = None
                 continue
             too_small_since = too_small_since or time.monotonic()
             if time.monotonic() - too_small_since >= self._patience:
-                raise LabError(lack)
+                raise LabError(missing)
 
     def close(self) -> None:
         """Frees the resources."""
         remove_placement_group(self.group)
-
-    def _lack(self) -> str | None:
-        """What the whole cluster lacks, free or used; None if it is large enough."""
-        resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
-        count = self.size
-        for name, each in self._needs.items():
-            if resources.get(name, 0) < each * count:
-                return (
-                    f"{count} ranks need {each * count:g} {name} of the Ray cluster, which has "
-                    f"{resources.get(name, 0):g}; add nodes, or lower max_session"
-                )
-        return None
 
 
 @final
@@ -158,7 +131,7 @@ class ClusterSessions:
     def __init__(self, board: StatusBoard, room: Room | None = None) -> None:
         self._board = board
         self._room = room
-        self._meeting: Rendezvous | None = None
+        self._meeting: StrategyFactory | None = None
         self._tasks: dict[int, SessionTask] = {}
         self._actors: dict[int, Any] = {}
         self._ends: dict[Any, int] = {}
@@ -179,7 +152,8 @@ class ClusterSessions:
         try:
             if self._room is not None and self._meeting is None:
                 host, port = ray.get(actor.address.remote(), timeout=HANG_SECONDS)
-                self._meeting = Rendezvous(host, port, self._room.size, HANG_SECONDS)
+                size = self._room.size
+                self._meeting = partial(strategy_at, host, port, size, HANG_SECONDS)
         except RayError as error:
             ray.kill(actor)
             return _lost(task.session, error)
@@ -215,17 +189,26 @@ class ClusterSessions:
         stop = self._board.stop_requested
         for session, request in list(self._requests.items()):
             if ray.wait([request], timeout=0)[0]:
-                del self._requests[session]
-                self._take(session, _result_of(request))
+                self._take(session)
         if time.monotonic() - self._requested_at >= NEWS_SECONDS:
             self._requested_at = time.monotonic()
             for session in self._ends.values():
                 if session not in self._requests:
                     self._requests[session] = self._actors[session].news.remote(stop)
 
-    def _take(self, session: int, news: News | None) -> None:
-        if news is None:
-            return
+    def _take(self, session: int) -> None:
+        """Waits for the requested news, if any, and processes them.
+
+        A lost actor has none; the end of its `run` call reports that.
+        """
+        news: News | None = None
+        with suppress(RayError):
+            request = self._requests.pop(session, None)
+            news = None if request is None else ray.get(request)
+        if news is not None:
+            self._process(session, news)
+
+    def _process(self, session: int, news: News) -> None:
         task = self._tasks[session]
         restarts = self._board.read(session).restarts  # its node does not know
         self._board.records[session : session + 1] = news.record
@@ -235,9 +218,8 @@ class ClusterSessions:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, content)
         if news.saved is not None:
-            paths = task.run_dir.session(task.trial, session)
             for name, content in news.saved.files.items():
-                write_atomically(paths.models / name, content)
+                write_atomically(task.paths.models / name, content)
             self._saved[session] = news.saved
             self._install()
 
@@ -247,30 +229,26 @@ class ClusterSessions:
             serials = {saved.serial for saved in self._saved.values()}
             if len(self._saved) < self._room.size or len(serials) > 1:
                 return
-        paths = {}
-        for session, saved in self._saved.items():
-            task = self._tasks[session]
-            paths[session] = task.run_dir.session(task.trial, session)
-            write_atomically(pending_path(paths[session].manifest), saved.manifest)
-        for each in paths.values():
+        paths = [self._tasks[session].paths for session in self._saved]
+        for each, saved in zip(paths, self._saved.values(), strict=True):
+            write_atomically(pending_path(each.manifest), saved.manifest)
+        for each in paths:
             before = read_manifest(each.manifest)
             if before is not None:
                 write_atomically(previous_path(each.manifest), before.to_json().encode())
             os.replace(pending_path(each.manifest), each.manifest)
             kept = [before, read_manifest(each.manifest)]
-            delete_unnamed(each.models, each.prefix, [each for each in kept if each is not None])
+            delete_unnamed(each.models, each.prefix, [one for one in kept if one is not None])
         self._saved.clear()
 
     def _collect(self, end: Any) -> Ended:
         """The end of a Session, after its last news."""
         session = self._ends.pop(end)
         actor = self._actors.pop(session)
-        request = self._requests.pop(session, None)
-        if request is not None:
-            self._take(session, _result_of(request))
+        self._take(session)
         try:
             result: SessionResult = ray.get(end)
-            self._take(session, ray.get(actor.news.remote(False), timeout=HANG_SECONDS))
+            self._process(session, ray.get(actor.news.remote(False), timeout=HANG_SECONDS))
             ray.get(actor.close.remote(), timeout=HANG_SECONDS)
             return Ended(session, result)
         except RayError as error:
@@ -304,21 +282,11 @@ def _files_of(task: SessionTask) -> Mapping[str, bytes]:
     """The files of the run folder that a Session needs to resume; empty if it starts fresh."""
     if not task.resume:
         return {}
-    paths = task.run_dir.session(task.trial, task.session)
+    paths, root = task.paths, task.run_dir.root
     manifest = read_manifest(paths.manifest)
     if manifest is None:
         return {}
-    root = task.run_dir.root
     wanted = [paths.manifest, *(paths.models / name for name in manifest.names)]
     wanted += [paths.info / name for name in manifest.rows]
     wanted += [paths.log] if paths.log.exists() else []
     return {str(path.relative_to(root)): path.read_bytes() for path in wanted}
-
-
-def _result_of(request: Any) -> News | None:
-    """The news; None if the actor is lost, which the end of its `run` call reports."""
-    try:
-        news: News | None = ray.get(request)
-    except RayError:
-        return None
-    return news

@@ -6,7 +6,6 @@ import shutil
 import socket
 import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -106,7 +105,7 @@ class NodeSession:
 
     def _saved(self, task: SessionTask) -> Saved | None:
         """A new checkpoint; None if a newer one replaces it meanwhile, which is sent next time."""
-        paths = task.run_dir.session(task.trial, task.session)
+        paths = task.paths
         try:
             content = paths.manifest.read_bytes()
             manifest = read_manifest(paths.manifest)
@@ -131,15 +130,11 @@ def _remove_stale_folders() -> None:
     """Removes the folders of actors that were killed."""
     for path in Path(tempfile.gettempdir()).glob("slm_lab_*_*"):
         owner = re.fullmatch(r"slm_lab_(\d+)_\w+", path.name)
-        if owner is not None and not _runs(int(owner[1])):
-            shutil.rmtree(path, ignore_errors=True)
-
-
-def _runs(pid: int) -> bool:
-    with suppress(ProcessLookupError):
+        if owner is None:
+            continue
         try:
-            os.kill(pid, 0)
+            os.kill(int(owner[1]), 0)
         except PermissionError:
-            return True
-        return True
-    return False
+            pass  # it runs, as another user
+        except ProcessLookupError:
+            shutil.rmtree(path, ignore_errors=True)

@@ -28,7 +28,7 @@ from slm_lab.parallel.actor_learner.unroll import Unroll, unpacked
 from slm_lab.parallel.actor_learner.weights import WeightStore
 from slm_lab.parallel.hang_detector import HANG_SECONDS, HangDetector
 from slm_lab.parallel.ray.actor import RayActor, UnrollMessage
-from slm_lab.parallel.ray.connect import connected, why_lost
+from slm_lab.parallel.ray.connect import connected, lack, why_lost
 from slm_lab.parallel.task import SessionTask
 from slm_lab.session.seeding import session_seeds
 from slm_lab.session.status_board import Phase, StatusBoard
@@ -59,6 +59,7 @@ Ref: TypeAlias = Any
 class ActorHandle:
     """One actor and its pending calls."""
 
+    actor: int
     frame: int
     """Frames played by this actor and those that it replaced."""
     restarts: int = 0
@@ -107,9 +108,7 @@ class RaySource(UnrollSource):
         self.num_slots = slots_per_actor(spec.meta)
         """Maximum number of an actor's unrolls that are pending or held by the learner."""
         clock = board.clock_slots
-        self._handles = [
-            ActorHandle(frame=int(clock[1 + actor])) for actor in range(self.num_actors)
-        ]
+        self._handles = [ActorHandle(n, int(clock[1 + n])) for n in range(self.num_actors)]
         frames = unroll_length(spec) * spec.env.num_envs
         self._max_unrolls = -(-max(spec.env.max_frame - int(clock[0]), 0) // frames)
         self._wanted = 0
@@ -123,56 +122,44 @@ class RaySource(UnrollSource):
         self._look_asap = True
         self._closing = ExitStack()
         self._closing.enter_context(connected(str(spec.meta.cluster)))
-        try:
-            self._check_size()
-        except BaseException:
+        missing = lack(self.num_actors, "actors", {"CPU": spec.meta.threads})
+        if missing is not None:
             self.close()
-            raise
-
-    def _check_size(self) -> None:
-        cores = ray.cluster_resources().get("CPU", 0)  # type: ignore[no-untyped-call]
-        needed = self._meta.threads * self.num_actors
-        if cores < needed:
-            raise LabError(
-                f"{self.num_actors} actors need {needed} CPU of the Ray cluster, which has "
-                f"{cores:g}; add nodes, or lower max_session"
-            )
+            raise LabError(missing)
 
     @override
     def receive(self, seconds: float) -> tuple[int, Unroll] | None:
         """Of the unrolls that have arrived, the one requested first."""
         self.poll()
-        heads = [
-            (*handle.plays[0], actor) for actor, handle in enumerate(self._handles) if handle.plays
-        ]
-        actors = {ref: actor for _, ref, actor in sorted(heads, key=lambda head: head[0])}
-        if not actors:
+        playing = [handle for handle in self._handles if handle.plays]
+        playing.sort(key=lambda handle: handle.plays[0][0])
+        if not playing:
             time.sleep(min(seconds, NAP_SECONDS))
             return None
-        ready, _ = ray.wait(list(actors), timeout=seconds)
+        by_play = {handle.plays[0][1]: handle for handle in playing}
+        ready, _ = ray.wait(list(by_play), timeout=seconds)
         if not ready:
             return None
-        actor = actors[ready[0]]
+        handle = by_play[ready[0]]
         try:
             message: UnrollMessage = ray.get(ready[0])
         except RayError as error:
-            self._lose(actor, error)
+            self._lose(handle, error)
             return None
-        handle = self._handles[actor]
         handle.plays.popleft()
         handle.held += 1
-        self._note_frame(actor, message.frame)
+        self._note_frame(handle, message.frame)
         self._waited += message.waited
         self._acted += message.acted
         self._cpu_t += message.cpu_t
-        return actor, unpacked(message.arrays)
+        return handle.actor, unpacked(message.arrays)
 
     @override
     def give_back(self, actor: int) -> None:
         """Releases one of the actor's unrolls and requests another."""
         self._handles[actor].held -= 1
         self._send_weights()
-        self._request(actor)
+        self._request(self._handles[actor])
 
     @override
     def poll(self) -> None:
@@ -185,44 +172,43 @@ class RaySource(UnrollSource):
         if now - self._looked_at < LOOK_SECONDS and not self._look_asap:
             return
         self._looked_at, self._look_asap = now, False
-        for actor, handle in enumerate(self._handles):
+        for handle in list(self._handles):
             if handle.is_lost:
                 continue
             if handle.ray_actor is None:
-                self._start(actor)
+                self._start(handle)
                 continue
             try:
-                self._look_at(actor)
+                self._look_at(handle)
             except RayError as error:
-                self._lose(actor, error)
-        for actor in self._hang_detector.hung():
-            what = "step" if self._handles[actor].may_play else "start"
-            self._lose(actor, f"its {what} has not ended for {HANG_SECONDS:g} s")
+                self._lose(handle, error)
+        for handle in [self._handles[actor] for actor in self._hang_detector.hung()]:
+            what = "step" if handle.may_play else "start"
+            self._lose(handle, f"its {what} has not ended for {HANG_SECONDS:g} s")
         for _ in range(self.num_slots):
-            for actor in range(self.num_actors):
-                self._request(actor)
+            for handle in self._handles:
+                self._request(handle)
 
-    def _start(self, actor: int) -> None:
-        handle, task = self._handles[actor], self._task
+    def _start(self, handle: ActorHandle) -> None:
+        task, actor = self._task, handle.actor
         options: dict[str, Any] = {"num_cpus": task.spec.meta.threads, "concurrency_groups": GROUPS}
         handle.ray_actor = ray.remote(scheduling_strategy="SPREAD", **options)(RayActor).remote()
         handle.began_at = handle.frame
         handle.taken, weights = self._published()
         since = int(self._board.clock_slots[0]) + handle.frame
         seeds = session_seeds(task.root_seed, task.trial, task.session + actor, since)
-        others = self._frames_of_others(actor)
+        others = self._frames_of_others(handle)
         handle.beginning = handle.ray_actor.begin.remote(task, seeds, handle.frame, others, weights)
         self._board.write(1 + actor, phase=Phase.STARTING)
 
-    def _look_at(self, actor: int) -> None:
+    def _look_at(self, handle: ActorHandle) -> None:
         """Processes its completed calls. Raises RayError if it is lost."""
-        handle = self._handles[actor]
         if handle.beginning is not None and _is_here(handle.beginning):
             ray.get(handle.beginning)
             handle.beginning = None
-            self._board.write(1 + actor, phase=Phase.READY)
+            self._board.write(1 + handle.actor, phase=Phase.READY)
         if handle.asking is not None and _is_here(handle.asking):
-            self._note_frame(actor, *ray.get([handle.asking]))
+            self._note_frame(handle, *ray.get([handle.asking]))
             handle.asking = None
         if handle.may_play and handle.asking is None:
             handle.asking = _beside(handle.ray_actor.frame).remote()
@@ -235,14 +221,13 @@ class RaySource(UnrollSource):
             return None
         return handle.restarts, handle.may_play, handle.frame
 
-    def _note_frame(self, actor: int, frame: int) -> None:
-        handle = self._handles[actor]
+    def _note_frame(self, handle: ActorHandle, frame: int) -> None:
         if frame > handle.frame:
             handle.frame = frame
-            self._board.clock_slots[1 + actor] = frame
+            self._board.clock_slots[1 + handle.actor] = frame
 
-    def _frames_of_others(self, actor: int) -> int:
-        return sum(handle.frame for handle in self._handles) - self._handles[actor].frame
+    def _frames_of_others(self, handle: ActorHandle) -> int:
+        return sum(each.frame for each in self._handles) - handle.frame
 
     def _published(self) -> tuple[int, Any]:
         """The number of the newest publication, and its weights for a remote call; put into the
@@ -263,31 +248,30 @@ class RaySource(UnrollSource):
                 handle.taken, weights = self._published()
                 handle.taking = _beside(handle.ray_actor.take).remote(weights)
 
-    def _request(self, actor: int) -> None:
+    def _request(self, handle: ActorHandle) -> None:
         """Requests one more unroll if the actor has a free slot and the budget is not spent."""
-        handle = self._handles[actor]
         is_full = handle.held + len(handle.plays) >= self.num_slots
         if not handle.may_play or is_full or self._wanted >= self._max_unrolls:
             return
-        request = handle.ray_actor.play.remote(self._frames_of_others(actor))
+        request = handle.ray_actor.play.remote(self._frames_of_others(handle))
         handle.plays.append((self._num_requests, request))
         self._num_requests += 1
         self._wanted += 1
-        self._board.write(1 + actor, phase=Phase.RUNNING)
+        self._board.write(1 + handle.actor, phase=Phase.RUNNING)
 
-    def _lose(self, actor: int, error: RayError | str) -> None:
+    def _lose(self, handle: ActorHandle, error: RayError | str) -> None:
         """Drops a lost actor with its pending unrolls, and replaces it if restarts are left.
 
         An actor that failed by itself before its first step is not replaced: the next would fail
         too.
         """
-        handle = self._handles[actor]
+        actor = handle.actor
         self._end(handle)
         self._wanted -= len(handle.plays)
         why = error if isinstance(error, str) else _why(error)
         is_hopeless = isinstance(error, RayTaskError) and handle.frame == handle.began_at
         restarts = handle.restarts + 1
-        fresh = ActorHandle(frame=handle.frame, restarts=restarts, held=handle.held)
+        fresh = ActorHandle(actor, handle.frame, restarts, handle.held)
         if is_hopeless or restarts > self._meta.max_restart:
             fresh.is_lost = True
             self._board.write(1 + actor, phase=Phase.FAILED)
@@ -315,23 +299,21 @@ class RaySource(UnrollSource):
     @property
     @override
     def waited(self) -> tuple[float, float]:
-        """Total seconds that all actors have waited for requests, and acted."""
         return self._waited, self._acted
 
     @property
     @override
     def cpu_t(self) -> float:
-        """CPU seconds of the actors' processes for the received unrolls."""
         return self._cpu_t
 
     @override
     def end(self) -> None:
         """Kills the actors; their running unrolls are dropped."""
         phase = Phase.STOPPED if self._board.stop_requested else Phase.DONE
-        for actor, handle in enumerate(self._handles):
+        for handle in self._handles:
             self._end(handle)
             if not handle.is_lost:
-                self._board.write(1 + actor, phase=phase)
+                self._board.write(1 + handle.actor, phase=phase)
 
     @override
     def close(self) -> None:

@@ -13,7 +13,6 @@ from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.parallel import hang_detector
 from slm_lab.parallel.actor_learner.launch import (
     LEAVE_SECONDS,
-    LostActors,
     actor_sign,
     late_sign,
     learner_sign,
@@ -21,7 +20,8 @@ from slm_lab.parallel.actor_learner.launch import (
 from slm_lab.parallel.actor_learner.queue import PATIENCE_SECONDS, LearnerQueue, UnrollQueue
 from slm_lab.parallel.actor_learner.unroll import UnrollLayout
 from slm_lab.parallel.actor_learner.weights import WeightStore
-from slm_lab.parallel.all_reduce.launch import OneMachine, rank_sign
+from slm_lab.parallel.all_reduce.launch import rank_sign
+from slm_lab.parallel.all_reduce.shared_memory_group import GroupBuffers
 from slm_lab.parallel.all_reduce.strategy import AllReduceStrategy
 from slm_lab.parallel.hang_detector import CHECKS_TO_HANG, HANG_SECONDS, HangDetector
 from slm_lab.parallel.hogwild.launch import worker_sign
@@ -70,21 +70,21 @@ class Rank(Running):
 
     def __init__(self):
         super().__init__()
-        self.common = OneMachine.of(3)
-        self.sign, self.count = rank_sign(self.board, self.common), 3
-        self.common.place.arrivals[[0, 2]] += 1
+        self.place = GroupBuffers.of(3)
+        self.sign, self.count = rank_sign(self.board, self.place), 3
+        self.place.arrivals[[0, 2]] += 1
 
     def others(self):
         """They only wait."""
 
     def evaluate(self):
-        self.common.progress[self.silent] += 1
+        self.place.progress[self.silent] += 1
 
     def arrive(self):
-        self.common.place.arrivals[self.silent] += 1
+        self.place.arrivals[self.silent] += 1
 
     def enter_an_exchange(self):
-        self.common.place.arrivals[[0, 2]] += 1
+        self.place.arrivals[[0, 2]] += 1
         self.arrive()
 
 
@@ -258,7 +258,7 @@ def test_a_process_that_nothing_is_due_of_does_not_hang(watch, kind, what, act):
 
 def test_all_late_ranks_hang(watch):
     case = Rank()
-    case.common.place.arrivals[2] = 0
+    case.place.arrivals[2] = 0
     assert watch(case)(HANG_SECONDS + 1) == [1, 2]
 
 
@@ -309,46 +309,3 @@ def test_a_process_that_waits_for_the_disk_is_recognised_by_its_state(monkeypatc
     monkeypatch.setattr(Path, "read_text", lambda path: status)
     assert processes.waits_for_disk(0) == waits
     assert not processes.waits_for_disk(1)
-
-
-class Lost:
-    """Which actors are marked as lost."""
-
-    def __init__(self):
-        self.case = Actor()
-        self._actors = LostActors(self.case.board, self.case.queue)
-
-    def look(self, phase, restarts=0, alive=False):
-        """Whether the silent actor is lost, as it is in this phase."""
-        self.case.be(phase, restarts)
-        self._actors.mark([alive, True])
-        assert not self.case.queue.lost[1]
-        return bool(self.case.queue.lost[0])
-
-
-def test_an_actor_is_lost_if_it_has_failed_and_no_replacement_was_started():
-    lost = Lost()
-    assert not any(lost.look(Phase.FAILED, alive=True) for _ in range(3))
-    assert [lost.look(Phase.FAILED) for _ in range(3)] == [False, True, True]
-
-
-def test_an_actor_that_is_replaced_is_not_lost():
-    lost = Lost()
-    for restarts in range(3):
-        assert not lost.look(Phase.FAILED, restarts)  # its end was not collected yet
-        assert not lost.look(Phase.WAITING, restarts + 1)
-        assert not lost.look(Phase.STARTING, restarts + 1, alive=True)
-
-
-def test_a_replacement_that_fails_between_two_checks_is_not_lost_at_once():
-    lost = Lost()
-    assert not lost.look(Phase.FAILED, restarts=0)
-    assert not lost.look(Phase.FAILED, restarts=1)
-    assert lost.look(Phase.FAILED, restarts=1)
-
-
-@pytest.mark.parametrize("phase", [Phase.DONE, Phase.STOPPED])
-def test_an_actor_that_has_ended_is_not_lost(phase):
-    lost = Lost()
-    assert not lost.look(phase)
-    assert not lost.look(phase)

@@ -58,6 +58,15 @@ def test_a_worker_that_has_stepped_is_replaced_though_its_replacement_cannot_beg
     assert (failed.ending, failed.restarts, failed.frame) == (Ending.FAILED, 2, 0)
 
 
+def test_only_one_that_is_not_replaced_has_failed_for_good(make):
+    """The learner waits for the unrolls of all others."""
+    launcher, board = make(die_after_frames, finish, max_restart=2)
+    seen = set()
+    launcher.run(lambda: seen.add((board.read(0).restarts, *launcher.failed)))
+    assert (2, 0) in seen
+    assert seen <= {(0,), (1,), (2,), (2, 0)}
+
+
 @pytest.mark.parametrize(("why", "reported"), [("it hangs", "it hangs"), (None, "its step has")])
 def test_a_worker_that_hangs_is_killed_and_replaced_and_the_reason_is_reported(make, why, reported):
     launcher, board = make(hang, max_restart=1)

@@ -22,11 +22,7 @@ class Numbers(AppendLog):
     """Its steps are numbers."""
 
     def __init__(self, capacity):
-        self._capacity, self.count, self.steps = capacity, 0, {}
-
-    @property
-    def capacity(self):
-        return self._capacity
+        self.capacity, self.count, self.steps = capacity, 0, {}
 
     def add(self, how_many):
         for number in range(self.count, self.count + how_many):

@@ -17,6 +17,7 @@ from slm_lab.agent.memory.transition_ring import TransitionRing
 from slm_lab.agent.recurrent_state import RecurrentLayout, pack_obs
 from slm_lab.agent.replay_config import ReplayConfig, TrainingSchedule
 from slm_lab.spec.schema.memory import PrioritizedReplaySpec, ReplaySpec
+from tests.contract.playing import load_whole, whole
 from tests.unit.agent.stream import GAMMA, NUM_ENVS, assert_is, assert_reads, fill, layout
 
 STACKS = st.sampled_from([1, 2, 4])
@@ -186,7 +187,7 @@ def test_every_row_written_once_leaves_the_draws_as_they_were_after_a_reload(mod
     fill(memory.add, 0, 33)
     index = memory.sample(0).index
     memory.update_priorities(index, torch.rand(len(index)))
-    twin.load_state_dict(memory.state_dict())
+    load_whole(twin, whole(memory))
     for _ in range(5):
         ours, theirs = memory.sample(0), twin.sample(0)
         for name in ("obs", "action", "reward", "discount", "next_obs", "weight", "index"):
@@ -308,8 +309,8 @@ def test_no_sequence_continues_over_a_break(reloads):
         _, end = add_row(memory, number, starts=number == 0)
     memory.break_off(end)
     if reloads:
-        state, memory = memory.state_dict(), sequences()
-        memory.load_state_dict(state)
+        state, memory = whole(memory), sequences()
+        load_whole(memory, state)
     for number in range(4, 8):
         row, _ = add_row(memory, number)
         assert not row[:, -1].any(), "the caller's rows stay as they are"

@@ -13,7 +13,7 @@ from slm_lab.agent.memory.replay import Replay
 from slm_lab.agent.memory.storage import in_memory, mapped_in
 from slm_lab.core.errors import LabError
 from slm_lab.spec.schema.memory import PrioritizedReplaySpec, ReplaySpec
-from tests.contract.playing import same
+from tests.contract.playing import same, whole
 from tests.unit.agent.stream import fill, layout
 
 UINT8 = np.dtype(np.uint8)
@@ -113,7 +113,7 @@ def test_a_mapped_memory_draws_what_one_in_memory_draws(tmp_path, model, stack):
         assert same(vars(one), vars(other))
         for memory in (ours, theirs):
             memory.update_priorities(one.index, one.reward)
-    assert same(ours.state_dict(), theirs.state_dict())
+    assert same(whole(ours), whole(theirs))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -13,7 +13,7 @@ from slm_lab.agent.optim.lr_schedule import LearningRate
 from slm_lab.agent.optim.optimizer import GradientSync, Optimizer
 from slm_lab.agent.optim.rule import UpdateRule
 from slm_lab.core.errors import CheckpointError, NonFiniteLossError
-from slm_lab.parallel.hogwild.sync import SharedTrainState, load_unit
+from slm_lab.parallel.hogwild.sync import SharedTrainState
 from tests.contract.playing import same
 
 UPDATES = 30
@@ -218,5 +218,5 @@ def test_shared_moments_take_no_others():
     state = {"flat": flat.state_dict(), "rule": rule_of("Adam", {})[0].state_dict()}
     state["flat"]["vector"] += 1.0
     with pytest.raises(CheckpointError, match="is built as square_avg"):
-        load_unit(unit, state)
+        unit.load(state)
     assert torch.equal(unit.vector, before)

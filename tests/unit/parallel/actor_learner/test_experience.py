@@ -9,21 +9,21 @@ from slm_lab.agent.algorithm.algorithm import AgentSeeds
 from slm_lab.agent.build import build_agent
 from slm_lab.parallel.actor_learner.actor import UnrollActor
 from slm_lab.parallel.actor_learner.experience import OnPolicyExperience, ReplayExperience
-from slm_lab.parallel.actor_learner.stats import PipelineStats
 from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout, UnrollMemory
 from slm_lab.parallel.actor_learner.weights import WeightStore
 from slm_lab.session.clock import Clock
 from slm_lab.session.seeding import session_seeds
 from slm_lab.spec.unrolls import as_learned
-from tests.contract.playing import same
+from tests.contract.playing import load_whole, same, whole
 from tests.support import parse, ppo, q_learning
 
 WITH_ACTORS = {"meta__distributed": "actor_learner", "meta__actor_learner": {"unroll_length": 8}}
+FREE = {**WITH_ACTORS, "meta__actor_learner": {"unroll_length": 8, "train_ratio": None}}
 
 
 def steps_of(memory):
     """The stored steps, the oldest first, as a checkpoint has them."""
-    return memory.state_dict()["steps"]
+    return whole(memory)["steps"]
 
 
 class OneSlot:
@@ -60,7 +60,7 @@ class OneSlot:
 def make():
     players = []
 
-    def make(kind, spec, wanted=1, **options):
+    def make(kind, spec, wanted=1):
         player = UnrollActor(spec, session_seeds(0, 0, 0))
         players.append(player)
         layout = UnrollLayout(player.writer.layout, len(player.env.statistics))
@@ -77,7 +77,7 @@ def make():
         player.begin(Clock(np.zeros(1, np.int64), 0, 10_000), weights)
         source = OneSlot(player, layout, weights)
         clock = Clock(np.zeros(1, np.int64), 0, 10_000)
-        experience = kind(source, PipelineStats(1), agent, player.env, clock, 1, **options)
+        experience = kind(source, agent, player.env, clock, spec)
         experience.publish()
         player.reset()
         return experience, agent, source
@@ -123,9 +123,7 @@ def test_a_learner_that_has_what_it_wants_copies_nothing_and_holds_it_until_it_h
 
 
 def test_a_replay_memory_has_the_steps_of_one_actor_as_if_they_were_its_own(make):
-    experience, agent, source = make(
-        ReplayExperience, parse(q_learning("DQN", **WITH_ACTORS)), is_free=False
-    )
+    experience, agent, source = make(ReplayExperience, parse(q_learning("DQN", **WITH_ACTORS)))
     for _ in range(24):
         experience.step()
     assert (agent.memory.num_stored, len(source.played)) == (24 * 4, 3)
@@ -134,9 +132,7 @@ def test_a_replay_memory_has_the_steps_of_one_actor_as_if_they_were_its_own(make
 
 
 def test_steps_of_fresh_episodes_do_not_follow_what_was_before(make):
-    experience, agent, source = make(
-        ReplayExperience, parse(q_learning("DQN", **WITH_ACTORS)), is_free=False
-    )
+    experience, agent, source = make(ReplayExperience, parse(q_learning("DQN", **WITH_ACTORS)))
     for _ in range(8):
         experience.step()
     source.player.reset()
@@ -149,9 +145,7 @@ def test_steps_of_fresh_episodes_do_not_follow_what_was_before(make):
 
 
 def test_a_learner_that_trains_as_fast_as_it_can_is_due_whenever_nothing_comes(make):
-    experience, agent, _ = make(
-        ReplayExperience, parse(q_learning("DQN", **WITH_ACTORS)), is_free=True
-    )
+    experience, agent, _ = make(ReplayExperience, parse(q_learning("DQN", **FREE)))
     experience.step()
     assert agent.memory.num_stored == 32
     for _ in range(5):
@@ -163,10 +157,9 @@ def test_a_learner_that_trains_as_fast_as_it_can_is_due_whenever_nothing_comes(m
 @pytest.mark.parametrize("keys", [{}, {"update_to_data": 4.0, "training_start_step": 64}])
 def test_a_learner_that_trains_freely_waits_for_the_first_unroll(make, keys):
     own = {f"agent__algorithm__{key}": value for key, value in keys.items()}
-    free = {**WITH_ACTORS["meta__actor_learner"], "train_ratio": None}
     start = {"agent__algorithm__training_start_step": 0, "agent__algorithm__training_batch_iter": 1}
-    data = q_learning("DQN", **{**start, **own, **WITH_ACTORS, "meta__actor_learner": free})
-    experience, agent, _ = make(ReplayExperience, as_learned(parse(data)), is_free=True)
+    data = q_learning("DQN", **{**start, **own, **FREE})
+    experience, agent, _ = make(ReplayExperience, as_learned(parse(data)))
     assert not agent.is_due
     while not agent.is_due:
         experience.step()
@@ -176,12 +169,12 @@ def test_a_learner_that_trains_freely_waits_for_the_first_unroll(make, keys):
 
 def test_an_unroll_that_is_half_taken_in_is_saved_with_what_is_left_of_it(make):
     spec = parse(q_learning("DQN", **WITH_ACTORS))
-    experience, agent, source = make(ReplayExperience, spec, is_free=False)
+    experience, agent, source = make(ReplayExperience, spec)
     for _ in range(5):
         experience.step()
     state = experience.state_dict()
-    again, other, _ = make(ReplayExperience, spec, is_free=False)
-    other.memory.load_state_dict(agent.memory.state_dict())
+    again, other, _ = make(ReplayExperience, spec)
+    load_whole(other.memory, whole(agent.memory))
     again.load_state_dict(state)
     for _ in range(3):
         experience.step()

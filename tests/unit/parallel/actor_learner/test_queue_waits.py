@@ -83,7 +83,7 @@ def test_the_seconds_of_those_that_died_still_count_and_what_their_start_took_do
 
 def test_what_an_actor_waits_for_answers_is_waiting_and_not_acting(clock):
     lab = Lab()
-    remote = lab.actors[0]._remote = SimpleNamespace(waited=0.0)
+    remote = lab.actors[0].acting_half = SimpleNamespace(waited=0.0)
     for waited in (0.25, 0.75):
         lab.actors[0].next_slot()
         remote.waited = waited  # so far

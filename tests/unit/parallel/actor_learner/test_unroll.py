@@ -212,17 +212,15 @@ def test_episodes_of_the_unroll_that_was_there_before_are_forgotten():
 
 @pytest.mark.parametrize("of", LAYOUTS, ids=["vectors", "images", "actions"])
 def test_the_arrays_of_an_unroll_do_not_overlap_and_each_begins_on_a_line_of_its_own(of):
-    places = list(of.places().values())
-    assert [place.start % ALIGNMENT for place in places] == [0] * len(places)
-    for place, following in pairwise(places):
-        assert place.start <= place.stop <= following.start
-        assert (place.start == place.stop) == (0 in place.shape)
-    assert places[-1].stop <= of.num_bytes
+    places = [(start, start + dtype.itemsize) for dtype, start in of.record.fields.values()]
+    assert [start % ALIGNMENT for start, _ in places] == [0] * len(places)
+    assert all(stop <= following for (_, stop), (following, _) in pairwise(places))
+    assert places[-1][1] <= of.num_bytes
     assert of.num_bytes % ALIGNMENT == 0
 
     unroll = Unroll.allocate(of)
     arrays = [getattr(unroll, field.name) for field in fields(unroll)]
-    assert of.places().keys() == {field.name for field in fields(unroll)}
+    assert list(of.record.names) == [field.name for field in fields(unroll)]
     for number, array in enumerate(arrays):
         array[:] = 1 + number
     for number, array in enumerate(arrays):

@@ -1,5 +1,6 @@
 """A Trial's parent and its Hogwild! workers: what they begin with, when they save."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -79,9 +80,9 @@ def saved_with(paths, state, frames, value, updates):
 def saved(tmp_path):
     run_dir = RunDir(tmp_path, SPEC.name)
     run_dir.session(0, 0).models.mkdir()
-    state = global_state(SPEC, "shared", run_dir, 0, range(2), 0, False)
-    restored = lambda: global_state(SPEC, "shared", run_dir, 0, range(2), 0, True)  # noqa: E731
-    return run_dir, state, restored
+    one = worker_tasks(tmp_path, SPEC, 2)[0]
+    state = global_state("shared", replace(one, resume=False))
+    return run_dir, state, lambda: global_state("shared", one)
 
 
 @pytest.mark.parametrize("later", [0, 1])
@@ -139,7 +140,7 @@ def test_the_parent_of_workers_has_no_replay_memory_of_its_own(tmp_path):
     spec = parse(soft("SoftActorCritic", meta__distributed="shared"))
     memory = spec.agent.memory.model_copy(update={"max_size": 10**13})  # no machine has so much
     spec = spec.model_copy(update={"agent": spec.agent.model_copy(update={"memory": memory})})
-    state = global_state(spec, "shared", RunDir(tmp_path, spec.name), 0, range(2), 0, False)
+    state = global_state("shared", worker_tasks(tmp_path, spec, 2)[0])
     assert set(state.units) >= {"actor", "critic"}
 
 
@@ -149,7 +150,7 @@ def test_the_global_weights_are_those_that_a_session_alone_would_draw(tmp_path):
     session = make_session(spec, tmp_path / "alone", seed=3)
     session.close()
     torch.set_num_threads(2)
-    state = global_state(spec, "shared", RunDir(tmp_path, spec.name), 0, range(1), 3, False)
+    state = global_state("shared", replace(worker_tasks(tmp_path, spec, 1)[0], root_seed=3))
     assert torch.get_num_threads() == 1
     for name, flat in session.agent.learner.flats.items():
         assert torch.equal(state.units[name].vector, flat.vector)
@@ -164,5 +165,5 @@ def test_what_torch_leaves_where_shared_memory_is_full_is_cleared(tmp_path, monk
 
     monkeypatch.setattr(torch.Tensor, "share_memory_", full)
     with pytest.raises(LabError, match="make room there"):
-        global_state(SPEC, "shared", RunDir(tmp_path, SPEC.name), 0, range(1), 0, False)
+        global_state("shared", worker_tasks(tmp_path, SPEC, 1)[0])
     assert cleared

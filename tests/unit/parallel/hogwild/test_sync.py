@@ -14,7 +14,7 @@ from slm_lab.agent.optim.lr_schedule import LearningRate
 from slm_lab.agent.optim.optimizer import Optimizer
 from slm_lab.agent.optim.process_group import SoloGroup
 from slm_lab.core.errors import LabError, NonFiniteLossError
-from slm_lab.parallel.hogwild.sync import SharedSync, SharedTrainState, SyncedSync, load_unit
+from slm_lab.parallel.hogwild.sync import SharedSync, SharedTrainState, SyncedSync
 
 RULES = ["GlobalAdam", "GlobalRMSprop"]
 BOTH = pytest.mark.parametrize("kind", [SharedSync, SyncedSync])
@@ -215,7 +215,7 @@ def test_what_was_saved_comes_back_into_shared_memory():
     worker.step(0)
     saved = worker.optimizer.state_dict()
     other = SharedTrainState.of(optimizer_of(network(seed=9)), 1)
-    load_unit(other, saved)
+    other.load(saved)
     assert torch.equal(other.vector, unit.vector)
     assert all(torch.equal(other.moments[name], tensor) for name, tensor in unit.moments.items())
     assert all(t.is_shared() for t in (other.vector, other.updates, *other.moments.values()))

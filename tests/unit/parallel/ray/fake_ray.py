@@ -11,6 +11,7 @@ from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.parallel import hang_detector
 from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout, packed
 from slm_lab.parallel.processes import SPAWN
+from slm_lab.parallel.ray import connect
 from slm_lab.parallel.ray import source as inlet_module
 from slm_lab.parallel.ray.actor import UnrollMessage
 from slm_lab.parallel.ray.source import RaySource
@@ -179,7 +180,8 @@ def replace_ray(monkeypatch):
         yield
         fake.is_connected = False
 
-    monkeypatch.setattr(inlet_module, "ray", fake)
+    for module in (inlet_module, connect):
+        monkeypatch.setattr(module, "ray", fake)
     for module in (inlet_module, hang_detector):
         monkeypatch.setattr(module, "time", fake)
     monkeypatch.setattr(inlet_module, "connected", connected)
