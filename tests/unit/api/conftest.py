@@ -22,5 +22,5 @@ def data(tmp_path_factory):
 
 @pytest.fixture
 def folder(data):
-    (folder,) = data.iterdir()
+    (folder,) = (path for path in data.iterdir() if path.is_dir())
     return folder
