@@ -18,10 +18,11 @@ from slm_lab.cli.exit_codes import FAILED, INTERRUPTED
 from slm_lab.cli.live import LiveDisplay
 from slm_lab.cli.naming import count_text, full_name, print_resume, sessions_text
 from slm_lab.cli.options import OutputForm
-from slm_lab.cli.screen import print_line, print_table
+from slm_lab.cli.screen import print_heading, print_line, print_table
 from slm_lab.core.errors import LabError, TrainingFailed
 from slm_lab.core.text import error_summary, significant
 from slm_lab.experiment.mode import Verb
+from slm_lab.experiment.plot.runs import find_trials
 from slm_lab.experiment.run import Run
 from slm_lab.experiment.source import RunSource
 from slm_lab.spec.role import optimizer_paths
@@ -70,18 +71,11 @@ def run_spec(source: RunSource, verb: Verb, caller: Caller, output: OutputForm =
     caller.begun(run.run_dir.root)
     spec = run.spec
     begins = "resuming" if run.resume else "training"
-    print_line(
-        console,
-        Text.assemble(
-            f"{begins} ",
-            (spec.name, "bold"),
-            f": {spec.agent.algorithm.name} on {spec.env.name}, "
-            f"{sessions_text(spec.meta)}, "
-            f"seed {run.root_seed}\nrun folder {run.run_dir.root}",
-        ),
+    rest = (
+        f": {spec.agent.algorithm.name} on {spec.env.name}, {sessions_text(spec.meta)}, "
+        f"seed {run.root_seed}\nrun folder {run.run_dir.root}"
     )
-    for note in run.notes:
-        print_line(console, Text(note, "yellow"))
+    print_heading(console, begins, spec.name, rest, (*run.notes, *_would_repeat(run)))
     try:
         with LiveDisplay(console, spec.meta, spec.env.max_frame) as display:
             result = run.start(display.update)
@@ -103,6 +97,16 @@ def run_spec(source: RunSource, verb: Verb, caller: Caller, output: OutputForm =
     if output == "json":
         print_json(run_document(run.run_dir, code))
     return code
+
+
+def _would_repeat(run: Run) -> Iterator[str]:
+    """Advice against a resume that would only fail as the last training did."""
+    from slm_lab.experiment.doctor.case import read_case
+
+    with suppress(LabError):  # damaged files; training reports them
+        for trial in find_trials(str(run.run_dir.root), run.run_dir.root) if run.resume else ():
+            if any(end.diverged for end in read_case(trial).ends):
+                yield f"the last training diverged, and {what_to_change(run.spec)}"
 
 
 def _show_what_is_left(console: Console, result: TrialResult, run: Run) -> None:
