@@ -16,6 +16,7 @@ from slm_lab.api.command import Command
 from slm_lab.api.run import Run, load_run
 from slm_lab.api.started import Started
 from slm_lab.core.errors import LabError, SpecError, UsageError
+from slm_lab.core.plugins import names_of
 from slm_lab.experiment.plot.runs import FoundTrial, find_trials
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.run_dir import RunDir
@@ -128,8 +129,8 @@ def train(
         KeyboardInterrupt: After Ctrl-C, once all Sessions have saved.
     """
     functions = {"on_row": on_row, "on_checkpoint": on_checkpoint, "on_end": on_end}
-    own = {event: function for event, function in functions.items() if function is not None}
-    every = resolved([*callbacks, *([SimpleNamespace(**own)] if own else [])])
+    own = [SimpleNamespace(**{event: each}) for event, each in functions.items() if each]
+    every = resolved([*callbacks, *own])
     resumed = None if resume is None else _found(resume, data)
     before = {} if resumed is None else positions(_trial(resumed.root))
     options = _options(seed, data, imports, trust)
@@ -228,7 +229,7 @@ def _given(options: Mapping[str, object]) -> list[str]:
 
 def _options(seed: int | None, data: str | Path, imports: Sequence[str], trust: bool) -> list[str]:
     """The options that all commands have."""
-    modules = [f"--import={module}" for module in imports]
+    modules = [f"--import={module}" for module in names_of(imports)]
     return [*_given({"--seed": seed, "--data": data}), *modules, *(["--trust"] if trust else [])]
 
 
@@ -293,7 +294,11 @@ def _begun(command: Command) -> Path:
 
 
 def _explained(error: SpecError) -> LabError:
-    """A clearer error, if the environment is registered in this process alone."""
+    """A clearer error, if an environment or wrapper is known in this process alone."""
+    move = 'move it to a module, such as my_envs.py, and pass imports=["my_envs"]'
+    for problem in error.problems:
+        if str(problem.value).startswith("__main__:"):
+            return UsageError(f"{problem.value}: training processes do not import it: {move}")
     registry = getattr(sys.modules.get("gymnasium"), "registry", {})
     unknown = [problem.value for problem in error.problems if problem.path == "env.name"]
     for name in unknown:
@@ -302,7 +307,7 @@ def _explained(error: SpecError) -> LabError:
             module = maker.partition(":")[0] if isinstance(maker, str) else maker.__module__
             fix = f'pass imports=["{module}"], which registers it'
             if module == "__main__":
-                fix = 'move it to a module, such as my_envs.py, and pass imports=["my_envs"]'
+                fix = move
             return UsageError(f"{name} is registered in this process, not in training ones: {fix}")
     return error
 
