@@ -20,7 +20,7 @@ from slm_lab.core.plugins import names_of
 from slm_lab.experiment.plot.runs import FoundTrial, find_trials
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.run_dir import RunDir
-from slm_lab.storage.run_lookup import asked_spec_name, find_folder
+from slm_lab.storage.run_lookup import asked_spec_name, find_run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -131,7 +131,7 @@ def train(
     functions = {"on_row": on_row, "on_checkpoint": on_checkpoint, "on_end": on_end}
     own = [SimpleNamespace(**{event: each}) for event, each in functions.items() if each]
     every = resolved([*callbacks, *own])
-    resumed = None if resume is None else _found(resume, data)
+    resumed = None if resume is None else _found(resume, data, of_search=False)
     before = {} if resumed is None else positions(_trial(resumed.root))
     options = _options(seed, data, imports, trust)
     with _spec_words(spec, name, sets, resumed) as words:
@@ -166,7 +166,7 @@ def search(
     >>> len(found.trials), found.run().agent()
     (2, <Agent PPO on CartPole-v1, ...>)
     """
-    resumed = None if resume is None else _found(resume, data)
+    resumed = None if resume is None else _found(resume, data, of_search=True)
     options = [*_options(seed, data, imports, trust), *_given({"--keep": keep})]
     with _spec_words(spec, name, sets, resumed) as words:
         mode = "search" if resumed is None else f"search@{resumed.root}"
@@ -233,10 +233,9 @@ def _options(seed: int | None, data: str | Path, imports: Sequence[str], trust: 
     return [*_given({"--seed": seed, "--data": data}), *modules, *(["--trust"] if trust else [])]
 
 
-def _found(target: str | Path | Started, data: str | Path) -> RunDir:
+def _found(target: str | Path | Started, data: str | Path, of_search: bool) -> RunDir:
     """The run or search to resume. Raises UsageError if there is none."""
-    run_dir, _ = find_folder(str(getattr(target, "folder", target)), Path(data))
-    return run_dir
+    return find_run(str(getattr(target, "folder", target)), Path(data), None, of_search)
 
 
 def _trial(folder: Path) -> FoundTrial:

@@ -295,6 +295,10 @@ def test_a_search_gives_its_trials_and_the_best_run(data, capfd):
     assert best.metrics["final_return"] == found.trials["final_return"].max()
     assert found.run(1).rows.frame.max() == 1000
     assert slm_lab.search(resume=found, data=data, quiet=True).folder == found.folder
+    with pytest.raises(UsageError, match="is not a run but a search"):
+        slm_lab.train(resume=found.folder, data=data)
+    with pytest.raises(UsageError, match="a trial is resumed with its search"):
+        slm_lab.search(resume=f"{found.folder}:t1", data=data)
 
 
 @pytest.mark.slow
