@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, Any, TextIO, final
 
-from slm_lab.core.errors import LabError, TrainingFailed
+from slm_lab.core.errors import LabError, TrainingFailed, UsageError
 
 MAIN = "import sys; sys.argv[0] = 'slm-lab'; from slm_lab.cli.main import main; main()"
 """The lab's command line. Unlike a file or a module, it is not imported again by Sessions."""
@@ -139,14 +139,16 @@ class Command:
         self._error = message if isinstance(message, LabError) else None
         self._link.close()
 
-    def _failure(self) -> TrainingFailed:
+    def _failure(self) -> LabError:
         code = self._process.returncode
+        if code == REFUSED:
+            return UsageError("slm-lab refuses an argument; its message is above")
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         return TrainingFailed(f"slm-lab {how}; its messages are above")
 
 
-STOPPED = 130
-"""The exit code of a command that was asked to stop."""
+REFUSED, STOPPED = 2, 130
+"""The exit codes of a command with a wrong option, and of one that was asked to stop."""
 
 
 def _environment(descriptor: int, with_pictures: bool) -> dict[str, str]:

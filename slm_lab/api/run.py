@@ -57,6 +57,7 @@ class Run(Started):
         super().__init__(trial.run_dir.root, command, watcher)
         self._trial = trial
         self._data = data
+        self._archive: str | None = None
 
     @property
     def name(self) -> str:
@@ -99,7 +100,7 @@ class Run(Started):
         """A trained agent of this run; `options` are those of `slm_lab.load`."""
         from slm_lab.api.agent import load  # imports torch
 
-        target = str(self.folder)
+        target = str(self._archive or self.folder)
         if self._trial.of_search:
             target += f":t{self._trial.trial}"
         return load(target, data=self._data, **options)
@@ -137,6 +138,7 @@ def load_run(run: str | Path, *, data: str | Path = "data") -> Run:
         for found in find_trials(str(run_dir.root), Path(data)):
             if found.trial == trial:
                 opened = Run(found, Path(data))
+                opened._archive = None if folder == str(run) else str(run)
                 weakref.finalize(opened, kept.pop_all().close)  # a shared run stays unpacked
                 return opened
         raise AssertionError(f"{run_dir.root} has no spec of its trial t{trial}")

@@ -16,10 +16,11 @@ from slm_lab.api.command import Command
 from slm_lab.api.run import Run, load_run
 from slm_lab.api.started import Started
 from slm_lab.core.errors import LabError, SpecError, UsageError
+from slm_lab.core.plugins import names_of
 from slm_lab.experiment.plot.runs import FoundTrial, find_trials
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.run_dir import RunDir
-from slm_lab.storage.run_lookup import asked_spec_name, find_folder
+from slm_lab.storage.run_lookup import asked_spec_name, find_run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -128,9 +129,9 @@ def train(
         KeyboardInterrupt: After Ctrl-C, once all Sessions have saved.
     """
     functions = {"on_row": on_row, "on_checkpoint": on_checkpoint, "on_end": on_end}
-    own = {event: function for event, function in functions.items() if function is not None}
-    every = resolved([*callbacks, *([SimpleNamespace(**own)] if own else [])])
-    resumed = None if resume is None else _found(resume, data)
+    own = [SimpleNamespace(**{event: each}) for event, each in functions.items() if each]
+    every = resolved([*callbacks, *own])
+    resumed = None if resume is None else _found(resume, data, of_search=False)
     before = {} if resumed is None else positions(_trial(resumed.root))
     options = _options(seed, data, imports, trust)
     with _spec_words(spec, name, sets, resumed) as words:
@@ -165,7 +166,7 @@ def search(
     >>> len(found.trials), found.run().agent()
     (2, <Agent PPO on CartPole-v1, ...>)
     """
-    resumed = None if resume is None else _found(resume, data)
+    resumed = None if resume is None else _found(resume, data, of_search=True)
     options = [*_options(seed, data, imports, trust), *_given({"--keep": keep})]
     with _spec_words(spec, name, sets, resumed) as words:
         mode = "search" if resumed is None else f"search@{resumed.root}"
@@ -228,14 +229,13 @@ def _given(options: Mapping[str, object]) -> list[str]:
 
 def _options(seed: int | None, data: str | Path, imports: Sequence[str], trust: bool) -> list[str]:
     """The options that all commands have."""
-    modules = [f"--import={module}" for module in imports]
+    modules = [f"--import={module}" for module in names_of(imports)]
     return [*_given({"--seed": seed, "--data": data}), *modules, *(["--trust"] if trust else [])]
 
 
-def _found(target: str | Path | Started, data: str | Path) -> RunDir:
+def _found(target: str | Path | Started, data: str | Path, of_search: bool) -> RunDir:
     """The run or search to resume. Raises UsageError if there is none."""
-    run_dir, _ = find_folder(str(getattr(target, "folder", target)), Path(data))
-    return run_dir
+    return find_run(str(getattr(target, "folder", target)), Path(data), None, of_search)
 
 
 def _trial(folder: Path) -> FoundTrial:
@@ -293,7 +293,11 @@ def _begun(command: Command) -> Path:
 
 
 def _explained(error: SpecError) -> LabError:
-    """A clearer error, if the environment is registered in this process alone."""
+    """A clearer error, if an environment or wrapper is known in this process alone."""
+    move = 'move it to a module, such as my_envs.py, and pass imports=["my_envs"]'
+    for problem in error.problems:
+        if str(problem.value).startswith("__main__:"):
+            return UsageError(f"{problem.value}: training processes do not import it: {move}")
     registry = getattr(sys.modules.get("gymnasium"), "registry", {})
     unknown = [problem.value for problem in error.problems if problem.path == "env.name"]
     for name in unknown:
@@ -302,7 +306,7 @@ def _explained(error: SpecError) -> LabError:
             module = maker.partition(":")[0] if isinstance(maker, str) else maker.__module__
             fix = f'pass imports=["{module}"], which registers it'
             if module == "__main__":
-                fix = 'move it to a module, such as my_envs.py, and pass imports=["my_envs"]'
+                fix = move
             return UsageError(f"{name} is registered in this process, not in training ones: {fix}")
     return error
 

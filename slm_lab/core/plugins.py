@@ -13,6 +13,11 @@ from slm_lab.core.errors import UsageError
 from slm_lab.core.registry import import_failure
 
 
+def names_of(modules: str | Sequence[str]) -> Sequence[str]:
+    """Names of modules; a text is one name, not a list of letters."""
+    return [modules] if isinstance(modules, str) else modules
+
+
 def import_plugins(modules: Sequence[str]) -> None:
     """Imports the modules that register parts from outside this package. Modules in the working
     directory are found, as by `python -m`. Raises UsageError if one does not import."""

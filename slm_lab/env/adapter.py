@@ -65,8 +65,14 @@ class PolicyAdapter:
         in front; of a Dict or Tuple, each part has it. Raises ValueError if `obs` is neither."""
         if self._parts is not None:
             return self._flat_batch(self._parts, obs)
-        array = np.asarray(obs)
         shape = self.flat_space.shape or ()
+        try:
+            array = np.asarray(obs)
+        except ValueError:
+            raise ValueError(
+                f"the observation is no array; one observation of {self._spec.name} has the shape "
+                f"{shape} (reset and step return more than the observation)"
+            ) from None
         if array.shape == shape:
             return Batch(array[None], True)
         if array.shape[1:] == shape and array.ndim == len(shape) + 1 and len(array):

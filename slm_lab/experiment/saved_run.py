@@ -132,7 +132,7 @@ class SavedRun:
         """
         meta = self.spec.meta
         count = meta.num_sessions
-        if only is not None and only >= count:
+        if only is not None and not 0 <= only < count:
             raise UsageError(f"--session {only}: the run has the Sessions 0 to {count - 1}")
         if only is not None and only not in meta.writers:
             first = only - only % meta.sessions_per_training
@@ -211,6 +211,8 @@ def find_agent(
     trust: bool,
 ) -> tuple[SavedRun, SavedAgent]:
     """The run that `find_folder` finds, and an agent of it: see `slm_lab.load`."""
+    if which not in (None, *PARTS):
+        raise UsageError(f"which {which!r}: must be {' or '.join(PARTS)}")
     with ExitStack() as kept:
         folder = kept.enter_context(unpacked(run))
         run_dir, trial = find_folder(folder, data_dir)

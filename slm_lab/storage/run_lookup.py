@@ -79,6 +79,8 @@ def _chosen(
     of_spec_name = [run for run in runs if run.prefix == safe_name(name)]
     if called := of_spec_name or [run for run in runs if run.label == name]:
         return newest_first(called)[0]
+    if name.endswith(".zip") and Path(name).is_file():
+        raise UsageError(f"{name} is a shared run; only eval@, enjoy@, export and push take one")
     names = [run.root.name for run in runs]
     fitting = [run for run in runs if run.root.name.startswith(name)]
     if len(fitting) == 1:

@@ -23,14 +23,18 @@ def export_agent(run: SavedRun, saved: SavedAgent, path: Path) -> Difference | N
     """Writes the agent `saved` of `run` to `path`, whose suffix chooses the format.
 
     A graph acts beside the agent on real observations before. None for a zip file. Raises
-    UsageError for another suffix, MissingExtraError, and LabError if the two differ or the policy
-    has no graph.
+    UsageError for another suffix or folder, MissingExtraError, and LabError if the two differ or
+    the policy has no graph.
     """
+    if path.suffix not in (*GRAPHS, ".zip"):
+        raise UsageError(f"{path}: must end in {', '.join(GRAPHS)} or .zip")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot make the folder {path.parent}: {error.strerror}") from error
     if path.suffix == ".zip":
         write_archive(run, saved, path)
         return None
-    if path.suffix not in GRAPHS:
-        raise UsageError(f"{path}: must end in {', '.join(GRAPHS)} or .zip")
     policy = build_policy(run.spec, saved)
     graph = PolicyGraph(policy)
     logger = logging.getLogger("torch.onnx")

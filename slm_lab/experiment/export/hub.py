@@ -45,6 +45,8 @@ def pull(repo: str, out: Path | None) -> Path:
     Raises UsageError if there is none, it is no shared run, or the file exists.
     """
     path = Path(f"{_name(repo)}.zip") if out is None else out
+    if path.suffix != ".zip":
+        raise UsageError(f"--out {path}: must end in .zip")
     if path.exists():
         raise UsageError(f"{path} exists; choose another file with --out")
     with _hub() as hub, TemporaryDirectory() as folder:
@@ -70,7 +72,7 @@ def _hub() -> Iterator[ModuleType]:
     """The package of the Hub. Its errors become one line."""
     require("huggingface_hub", "hub")
     import huggingface_hub as hub
-    from huggingface_hub.errors import EntryNotFoundError, HTTPError
+    from huggingface_hub.errors import EntryNotFoundError, HTTPError, RepositoryNotFoundError
     from huggingface_hub.utils import disable_progress_bars
 
     disable_progress_bars()
@@ -78,6 +80,9 @@ def _hub() -> Iterator[ModuleType]:
         yield hub
     except LabError:
         raise
-    except (OSError, ValueError, RuntimeError, HTTPError, EntryNotFoundError) as error:
+    except (EntryNotFoundError, RepositoryNotFoundError) as error:
+        why = "there is no such shared run; a private one needs a token"
+        raise UsageError(f"the Hub: {why}") from error
+    except (OSError, ValueError, RuntimeError, HTTPError) as error:
         why = str(error).strip().partition("\n")[0]
         raise UsageError(f"the Hub: {why or type(error).__name__}") from error

@@ -102,6 +102,28 @@ def test_what_is_no_run_is_refused_in_one_line(target, words, tmp_path):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [({"which": "worst"}, "'worst': must be best or latest"),
+     ({"session": -1}, "the run has the Sessions 0 to 1")],
+)  # fmt: skip
+def test_an_agent_that_no_run_has_is_refused(folder, options, words):
+    with pytest.raises(UsageError, match=words):
+        slm_lab.load(folder, **options)
+
+
+def test_one_module_may_be_given_by_its_name(folder):
+    slm_lab.load(folder, imports="json")
+    with pytest.raises(UsageError, match="--import no_such_module: "):
+        slm_lab.load(folder, imports="no_such_module")
+
+
+def test_a_file_without_a_folder_is_refused_before_the_export(agent, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match=r"cannot make the folder .*file: File exists"):
+        agent.export(tmp_path / "file" / "policy.onnx")
+
+
 def test_a_beginning_of_two_runs_is_refused_with_their_names(data, folder, tmp_path):
     for name in ("small_1", "small_2"):
         shutil.copytree(folder, tmp_path / name)
@@ -135,6 +157,7 @@ def test_a_damaged_agent_is_reported(folder, tmp_path):
                       r"\(4,\), a batch of B has \(B, 4\)"),
         (np.zeros((0, 4)), "shape"),
         (np.zeros((2, 3, 4)), "shape"),
+        ((np.zeros(4), {}), r"is no array; one observation of CartPole-v1 has the shape \(4,\)"),
     ],
 )  # fmt: skip
 def test_an_observation_of_another_shape_is_refused(agent, obs, words):

@@ -147,7 +147,14 @@ def test_a_callback_stops_a_training_and_one_that_raises_is_switched_off(data, c
     assert "switched off" in error
     (session,) = run.metrics["sessions"]
     assert session["ending"] == "interrupted"
-    assert run.agent().frame == session["frame"] >= 300
+    assert run.agent(which="latest").frame == session["frame"] >= 300
+
+
+def test_a_function_that_raises_leaves_the_others_on(data, capfd):
+    ended = []
+    slm_lab.train(ppo(), data=data, on_row=lambda run, row: 1 / 0, on_end=ended.append)
+    assert len(ended) == 1
+    assert capfd.readouterr().err.count("switched off") == 1
 
 
 @pytest.mark.parametrize(
@@ -241,6 +248,13 @@ def test_a_spec_may_have_any_form(form, tmp_path, data, monkeypatch):
             "did you mean max_frame",
         ),
         ({"spec": "ppo_cartpole", "imports": ["no_such"]}, UsageError, "--import no_such"),
+        ({"spec": "ppo_cartpole", "imports": "no_such"}, UsageError, "--import no_such"),
+        ({"spec": "ppo_cartpole", "seed": -1}, UsageError, "refuses an argument"),
+        (
+            {"spec": "ppo_cartpole", "sets": {"env.wrappers": ["__main__:Mine"]}},
+            UsageError,
+            "__main__:Mine: training processes do not import it: move it to a module",
+        ),
     ],
 )
 def test_wrong_arguments_are_refused_before_anything_starts(arguments, error, message, data):
@@ -281,6 +295,10 @@ def test_a_search_gives_its_trials_and_the_best_run(data, capfd):
     assert best.metrics["final_return"] == found.trials["final_return"].max()
     assert found.run(1).rows.frame.max() == 1000
     assert slm_lab.search(resume=found, data=data, quiet=True).folder == found.folder
+    with pytest.raises(UsageError, match="is not a run but a search"):
+        slm_lab.train(resume=found.folder, data=data)
+    with pytest.raises(UsageError, match="a trial is resumed with its search"):
+        slm_lab.search(resume=f"{found.folder}:t1", data=data)
 
 
 @pytest.mark.slow

@@ -59,20 +59,24 @@ def test_it_is_pushed_again_over_the_old_one(hub, run):
         (["push", "RUN", "pole"], "'pole': must be OWNER/NAME"),
         (["push", "RUN", "a/b/c"], "'a/b/c': must be OWNER/NAME"),
         (["push", "RUN", "ada/.."], "the Hub: Repo id must use alphanumeric chars"),
-        (["pull", "ada/nothing"], "the Hub: "),
-        (["pull", "ada/empty"], "the Hub: "),
+        (["pull", "ada/nothing"], "the Hub: there is no such shared run"),
+        (["pull", "ada/empty"], "the Hub: there is no such shared run"),
         (["pull", "ada/hostile"], "is not a shared run: "),
-        (["pull", "ada/hostile", "--out", "here"], "here exists; choose another file with --out"),
+        (
+            ["pull", "ada/hostile", "--out", "here.zip"],
+            "here.zip exists; choose another file with --out",
+        ),
+        (["pull", "ada/hostile", "--out", "pole"], "--out pole: must end in .zip"),
     ],
 )
 def test_bad_input_is_one_line(hub, run, args, message, tmp_path):
     hub.files |= {"ada/empty": {}, "ada/hostile": {"run.zip": b"PK not a zip file" * 10}}
-    (tmp_path / "here").touch()
+    (tmp_path / "here.zip").touch()
     done = lab(*(run_folder(run) if word == "RUN" else word for word in args))
     assert done.exit_code == 2
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
-    assert [each.name for each in tmp_path.iterdir()] == ["here"]
+    assert [each.name for each in tmp_path.iterdir()] == ["here.zip"]
 
 
 def test_without_a_token_nothing_is_sent(hub, run, monkeypatch, tmp_path):

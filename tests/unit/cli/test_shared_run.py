@@ -157,6 +157,20 @@ def test_what_it_does_not_hold_is_one_line(elsewhere, args, message):
     assert message in done.stderr
 
 
+def test_its_agent_needs_no_more_than_the_file(elsewhere, tmp_path):
+    agent = slm_lab.load_run(elsewhere).agent()
+    agent.export(tmp_path / "again.zip")
+    assert agent.folder == elsewhere
+    assert slm_lab.load(tmp_path / "again.zip").frame == agent.frame
+
+
+@pytest.mark.parametrize("words", [["run", "train@"], ["plot", ""], ["doctor", ""]])
+def test_it_is_not_trained_further_and_has_no_more_graphs(elsewhere, words):
+    done = invoke(*words[:-1], f"{words[-1]}{elsewhere}")
+    assert done.exit_code == 2
+    assert "is a shared run; only eval@, enjoy@, export and push take one" in done.stderr
+
+
 def test_a_missing_file_is_no_run(elsewhere):
     done = invoke("run", "eval@missing.zip")
     assert (done.exit_code, done.stderr.strip()) == (
