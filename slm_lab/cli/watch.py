@@ -46,7 +46,11 @@ class FolderBoard:
         """Reads the rows that are new, and how the Sessions have ended."""
         self.is_training = is_locked(self._trial.run_dir.root)
         for session, follower in self._rows.items():
-            for row in follower.new_rows():
+            try:
+                new = follower.new_rows()
+            except ValueError as error:
+                raise UsageError(f"{follower.path} cannot be read: {error}") from None
+            for row in new:
                 self._last[session] = row
                 value = row.get("recent_return")
                 if value is not None:

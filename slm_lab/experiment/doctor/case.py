@@ -105,4 +105,6 @@ def _result(recorded: Mapping[str, Any]) -> SessionResult:
         for field in fields(SessionResult)
         if field.name in recorded
     }
+    error = known.get("error")
+    known["error"] = error if error is None else str(error)
     return SessionResult(**{"frame": 0, **known, "ending": Ending(known["ending"])})

@@ -31,19 +31,27 @@ def failed(case: Case) -> Finding | None:
 
 
 def unfinished(case: Case) -> Finding | None:
-    """A training that was stopped, or killed with all its processes."""
+    """A training that was stopped, or killed with all its processes, maybe while it ended."""
     reached = max((float(rows["total_frame"][-1]) for rows in _written(case)), default=0.0)
     budget = _budget(case)
     stopped = [end for end in case.ends if end.ending == Ending.INTERRUPTED]
-    if case.is_training or (case.ends and not stopped) or (not stopped and reached >= budget):
+    is_trained = not stopped and reached >= budget
+    if case.is_training or (case.ends and not stopped) or (is_trained and case.metrics):
         return None
     what = "it was stopped before its end" if stopped else "it ended without a word: it was killed"
+    what = "its metrics are missing or damaged" if is_trained else what
     numbers = f"{reached:,.0f} of {budget:,} frames{'' if stopped else _memory()}"
     return Finding(what, numbers, f"resume it: slm-lab run train@{case.trial.run_dir.root}")
 
 
 def no_rows(case: Case) -> Finding | None:
-    """Nothing to judge yet."""
+    """Nothing to judge yet; or rows that were written are gone."""
+    finished = {end.session for end in case.ends if end.ending == Ending.FINISHED and end.frame}
+    gone = [s for s in case.trial.meta.writers if s in finished and not len(case.rows.get(s, ()))]
+    if gone:
+        paths = [case.trial.run_dir.session(case.trial.trial, s).rows for s in gone]
+        numbers = ", ".join(f"no rows in {path}" for path in paths)
+        return Finding("rows of finished Sessions are gone", numbers, "restore the files")
     if _written(case) or failed(case):
         return None
     frequency = case.trial.spec["meta"]["log_frequency"]

@@ -1,6 +1,7 @@
 """What a list of runs shows of each, read from its folder. Needs no lock and no spec model."""
 
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -16,6 +17,14 @@ from slm_lab.storage.run_dir import RUN_BLOCK, RunDir
 
 TAIL = 1 << 14
 """Bytes read at the end of a file of rows: more than a row has."""
+NUMBERS = (
+    "final_return",
+    "final_return_std",
+    "final_return_episodes",
+    "random_return",
+    "num_sessions",
+)
+"""Metrics that are numbers where they are known."""
 
 
 class Status(StrEnum):
@@ -83,7 +92,7 @@ def summary_of(run: RunDir) -> RunSummary:
     if recent and (is_training or result is None):
         result = sum(recent) / len(recent)
     speed = _block(metrics, "throughput").get("frames_per_s")
-    if is_training or speed is None:
+    if is_training or not _is_number(speed):
         speed = sum(row.get("fps") or 0.0 for row in rows) or None
     return RunSummary(
         run=run.root.name,
@@ -118,16 +127,26 @@ def _block(content: object, key: str) -> dict[str, Any]:
     return block if isinstance(block, dict) else {}
 
 
+def _list(content: object, key: str) -> list[Any]:
+    block = content.get(key) if isinstance(content, Mapping) else None
+    return block if isinstance(block, list) else []
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
 def _metrics(run: RunDir) -> dict[str, Any]:
     """Those of its Trial; of a search, those of the trial with the highest final return."""
     every = [trial_metrics(run, trial) for trial in run.trials]
-    known = [each for each in every if isinstance(each.get("final_return"), int | float)]
+    known = [each for each in every if each.get("final_return") is not None]
     return max(known, key=lambda each: float(each["final_return"]), default=(every or [{}])[0])
 
 
 def trial_metrics(run: RunDir, trial: int) -> dict[str, Any]:
-    """The metrics of a Trial; empty before its end."""
-    return _json(run.trial_metrics_file(trial))
+    """The metrics of a Trial, without damaged numbers; empty before its end."""
+    found = _json(run.trial_metrics_file(trial))
+    return {key: each for key, each in found.items() if key not in NUMBERS or _is_number(each)}
 
 
 def _status(run: RunDir, metrics: Mapping[str, Any], is_damaged: bool) -> Status:
@@ -135,16 +154,17 @@ def _status(run: RunDir, metrics: Mapping[str, Any], is_damaged: bool) -> Status
         return Status.TRAINING
     if is_damaged:
         return Status.DAMAGED
-    endings = {_block({"": each}, "").get("ending") for each in metrics.get("sessions") or ()}
+    endings = [_block({"": each}, "").get("ending") for each in _list(metrics, "sessions")]
     if Ending.FAILED in endings:
         return Status.FAILED
-    return Status.DONE if endings == {Ending.FINISHED} else Status.STOPPED
+    is_done = endings and all(each == Ending.FINISHED for each in endings)
+    return Status.DONE if is_done else Status.STOPPED
 
 
 def _changes(origin: Mapping[str, Any]) -> Iterator[str]:
     """Each `-s` once, the last value of a key."""
-    starts = [origin, *(origin.get("resumed") or ())]
-    texts = [str(text) for each in starts for text in _block({"": each}, "").get("set") or ()]
+    starts = [origin, *_list(origin, "resumed")]
+    texts = [str(text) for each in starts for text in _list(each, "set")]
     yield from {text.partition("=")[0]: text for text in texts}.values()
 
 
@@ -163,7 +183,8 @@ def _last_rows(run: RunDir) -> Iterator[dict[str, float | None]]:
             rows.seek(max(rows.tell(), file.stat().st_size - TAIL))
             lines = [line for line in rows.read().splitlines(keepends=True) if line[-1:] == b"\n"]
             if lines:
-                yield dict(zip(columns, parse_row(columns, lines[-1].rstrip(b"\r\n")), strict=True))
+                values = parse_row(columns, lines[-1].rstrip(b"\r\n"))
+                yield {key: v for key, v in zip(columns, values, strict=True) if _is_number(v)}
 
 
 def _size(folder: Path) -> int:

@@ -52,6 +52,40 @@ def test_the_status_follows_from_how_the_sessions_ended(tmp_path, endings, statu
     assert summary_of(run).status is status
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"final_return": "x"},
+        {"final_return_std": [1]},
+        {"num_sessions": "x"},
+        {"throughput": {"frames_per_s": "x"}},
+        {"sessions": 3},
+        {"sessions": [{"ending": [1]}]},
+    ],
+)
+def test_metrics_of_wrong_types_damage_no_list(tmp_path, damage):
+    run = write_ended(tmp_path, "small")
+    file = run.trial_metrics_file(0)
+    file.write_text(json.dumps({**json.loads(file.read_text()), **damage}))
+    summary = summary_of(run)
+    numbers = (summary.final_return, summary.final_return_std, summary.frames_per_s)
+    assert all(each is None or isinstance(each, float) for each in numbers)
+
+
+@pytest.mark.parametrize("cell", ["nan", "inf"])
+def test_a_row_that_is_not_finite_damages_no_list(tmp_path, cell):
+    run = write_ended(tmp_path, "small")
+    rows = run.session(0, 0).rows
+    header = rows.read_text().split("\n")[0]
+    rows.write_text(f"{header}\n{','.join([cell] * len(header.split(',')))}\n")
+    assert summary_of(run).frames == 0
+
+
+@pytest.mark.parametrize("origin", [{"set": 3}, {"resumed": 3}, {"resumed": [{"set": 3}]}])
+def test_an_origin_of_wrong_types_damages_no_list(tmp_path, origin):
+    assert summary_of(write_ended(tmp_path, "small", **origin)).changed == ()
+
+
 def test_a_run_that_trains_shows_the_recent_return(tmp_path):
     run = write_ended(tmp_path, "small", endings=("interrupted",))
     lock = RunLock(run.root)

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from slm_lab.experiment.doctor import machine, outcome
-from slm_lab.experiment.doctor.case import Case, Course
+from slm_lab.experiment.doctor.case import Case, Course, read_case
 from slm_lab.experiment.doctor.units import _Watch, dead_relus
 from slm_lab.experiment.plot.runs import find_trials
 from slm_lab.metrics.reader import Rows
@@ -91,7 +91,7 @@ def test_a_stopped_run_is_resumed(trial):
 
 
 def test_without_rows_there_is_nothing_to_judge(trial):
-    found = outcome.no_rows(case(trial, finals=()))
+    found = outcome.no_rows(case(trial, None, finals=()))
     assert (found.what, found.evidence) == ("no rows yet", "a row is due every 100 frames")
 
 
@@ -164,3 +164,23 @@ def test_a_full_disk_and_little_shared_memory_are_named(tmp_path, monkeypatch):
     assert "slm-lab tidy" in advice["disk"]
     assert "--shm-size" in advice["shared memory"]
     assert advice["Python"] == advice["torch"] == ""
+
+
+def test_a_whole_training_without_its_metrics_is_not_well(trial):
+    unwritten = Case(trial, {0: rows()}, {}, (), False)
+    assert outcome.unfinished(unwritten).what == "its metrics are missing or damaged"
+
+
+def test_rows_of_a_finished_session_that_are_gone_are_named(trial):
+    gone = Case(trial, {0: rows()}, {"a": 1}, (end(), end(session=1)), False)
+    found = outcome.no_rows(gone)
+    assert found.what == "rows of finished Sessions are gone"
+    assert "t0_s1_session_df_train.csv" in found.evidence
+    assert "t0_s0" not in found.evidence
+
+
+def test_a_reason_that_is_no_text_is_shown(trial):
+    trial.run_dir.trial_metrics_file(0).write_text(
+        '{"sessions": [{"session": 0, "ending": "failed", "error": 3}]}'
+    )
+    assert outcome.failed(read_case(trial)).evidence == "Session 0 at frame 0: 3"
