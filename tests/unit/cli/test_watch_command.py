@@ -4,6 +4,7 @@ import pytest
 
 from slm_lab.cli import watch as watching
 from slm_lab.cli.watch import FolderBoard
+from slm_lab.core.errors import UsageError
 from slm_lab.experiment.plot.runs import find_trials
 from slm_lab.session.status_board import Phase
 from slm_lab.storage.lock import RunLock
@@ -76,3 +77,10 @@ def test_it_follows_a_run_to_its_end(tmp_path, monkeypatch):
 def test_one_that_is_not_there_is_one_line(words, tmp_path):
     write_run(tmp_path / "data")
     assert_bad_input(tmp_path, ["watch", *words], ["there is no run"])
+
+
+def test_rows_that_are_no_text_are_one_line(tmp_path):
+    run = write_ended(tmp_path, "small")
+    run.session(0, 0).rows.write_bytes(b"\x95\n")
+    with pytest.raises(UsageError, match="cannot be read"):
+        board_of(tmp_path).look()
