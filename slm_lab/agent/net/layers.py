@@ -7,6 +7,7 @@ from typing import Any, TypeAlias, final
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import batch_norm
 from torch.nn.modules.batchnorm import _BatchNorm as AnyBatchNorm
 from torch.nn.modules.conv import _ConvNd as AnyConv
 from typing_extensions import override
@@ -102,25 +103,23 @@ class BatchRenorm(nn.Module):
         mean, var, num_batches = (
             self.get_buffer(name) for name in ("running_mean", "running_var", "num_batches")
         )
+        weight, bias = self.weight, self.bias
         if not self.training:
-            return self._affine((x - mean) * (var + self.eps).rsqrt())
-        batch_var, batch_mean = torch.var_mean(x, 0, correction=0)
-        deviation = (batch_var + self.eps).sqrt()
-        normal = (x - batch_mean) / deviation
-        with torch.no_grad():
-            if num_batches.item() >= self.warmup_steps:
-                running = (var + self.eps).sqrt()
-                scale = (deviation / running).clamp(1 / MAX_SCALE, MAX_SCALE)
-                shift = ((batch_mean - mean) / running).clamp(-MAX_SHIFT, MAX_SHIFT)
-            else:
-                scale, shift = torch.ones_like(mean), torch.zeros_like(mean)
-            mean.lerp_(batch_mean, self.momentum)
-            var.lerp_(batch_var, self.momentum)
-            num_batches += 1
-        return self._affine(normal * scale + shift)
-
-    def _affine(self, normal: Tensor) -> Tensor:
-        return normal * self.weight + self.bias
+            return batch_norm(x, mean, var, weight, bias, eps=self.eps)
+        # The kernel's own moments: torch.var_mean takes ten times as long as the rest.
+        _, batch_mean, inverse_deviation = torch.native_batch_norm(
+            x.detach(), None, None, None, None, True, 0.0, self.eps
+        )
+        deviation = inverse_deviation.reciprocal()
+        if num_batches.item() >= self.warmup_steps:
+            running = (var + self.eps).sqrt()
+            scale = (deviation / running).clamp_(1 / MAX_SCALE, MAX_SCALE)
+            shift = ((batch_mean - mean) / running).clamp_(-MAX_SHIFT, MAX_SHIFT)
+            weight, bias = weight * scale, weight * shift + bias
+        mean.lerp_(batch_mean, self.momentum)
+        var.lerp_(deviation.square() - self.eps, self.momentum)
+        num_batches += 1
+        return batch_norm(x, None, None, weight, bias, training=True, eps=self.eps)
 
 
 BatchNorm: TypeAlias = nn.BatchNorm1d | nn.BatchNorm2d
