@@ -106,7 +106,7 @@ class Agent:
         if not kwargs:
             return self._adapter.make_env()
         env = self._run.spec.env
-        changed = env.model_copy(update={"kwargs": {**env.kwargs, **kwargs}})
+        changed = env.model_copy(update=kwargs)
         return PolicyAdapter(changed).make_env()
 
     def act(self, obs: Any, deterministic: bool = True) -> Any:

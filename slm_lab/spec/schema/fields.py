@@ -3,13 +3,14 @@
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, TypeAlias
 
+from annotated_types import Ge
 from pydantic import BeforeValidator, GetJsonSchemaHandler, WithJsonSchema
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from slm_lab.spec.modes import MODES
 from slm_lab.spec.schema.block import spec_error
-from slm_lab.spec.schema.bounds import STEPS_PER_FRAME
+from slm_lab.spec.schema.bounds import LIST, STEPS_PER_FRAME, Most
 from slm_lab.spec.schema.messages import not_among
 
 
@@ -21,6 +22,8 @@ def _whole(value: Any) -> Any:
 
 
 def _list_as_tuple(value: Any) -> Any:
+    if message := LIST.refusal(value):
+        raise spec_error(message)
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -72,6 +75,9 @@ def _spec_or_ratio(value: Any) -> Any:
 Int: TypeAlias = Annotated[int, BeforeValidator(_whole)]
 """A whole number; 1e6 counts, true and 1.5 do not."""
 
+Count: TypeAlias = Annotated[Int, Ge(1)]
+"""A whole number >= 1."""
+
 IntList: TypeAlias = Annotated[tuple[Int, ...], BeforeValidator(_list_as_tuple)]
 """A list of whole numbers, immutable."""
 
@@ -80,6 +86,11 @@ StrList: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_list_as_tuple)]
 
 AnyList: TypeAlias = Annotated[tuple[Any, ...], BeforeValidator(_list_as_tuple)]
 """A list whose entries the block checks."""
+
+
+def numbers_up_to(most: Most) -> WithJsonSchema:
+    """The JSON Schema of a list of whole numbers."""
+    return WithJsonSchema({"type": "array", "items": {"type": "integer", "maximum": most.number}})
 
 
 class _ModeWords:
