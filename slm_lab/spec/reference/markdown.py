@@ -31,7 +31,7 @@ from slm_lab.spec.schema.net import TARGET_KEYS, NetSpec
 from slm_lab.spec.schema.schedule import ScheduleSpec
 from slm_lab.spec.schema.scheduler import MODELS
 from slm_lab.spec.search import LISTS, SAMPLERS
-from slm_lab.spec.torch_table import Kind, activations, entries, initialisers
+from slm_lab.spec.torch_table import Kind, entries, refusals
 
 BLOCK_WORDS = {
     "ScheduleSpec": "[schedule](#schedules)",
@@ -65,7 +65,7 @@ TEMPLATE = Path(__file__).with_name("template.md")
 def reference() -> str:
     """The whole page, as Markdown."""
     algorithms = ALGORITHMS.models(AlgorithmSpec).items()
-    usable = (name for name, reason in initialisers().items() if reason is None)
+    usable = (name for name, reason in refusals("initialisers").items() if reason is None)
     parts = {
         "agent": _agent(),
         "algorithms": _algorithms(),
@@ -75,7 +75,7 @@ def reference() -> str:
         "schedulers": _torch_names("schedulers"),
         "losses": _torch_names("losses"),
         "initialisers": [_quoted(usable)],
-        "activations": [_quoted(activations().values())],
+        "activations": [_quoted(refusals("activations"))],
         **{model.__name__: [_section(model)] for model in SECTIONS},
         "search_schedulers": [f"#### {name}\n\n{_section(m)}" for name, m in MODELS.items()],
         "samplers": _samplers(),
@@ -152,8 +152,8 @@ def _torch_names(kind: Kind) -> Iterator[str]:
             refused.setdefault(entry.refused, []).append(name)
             continue
         listed = (
-            f"`{key}`" if argument.required else f"{key} {_json(argument.default)}"
-            for key, argument in entry.arguments.items()
+            f"`{key}`" if default is ... else f"{key} {_json(default)}"
+            for key, default in entry.arguments.items()
         )
         yield f"| `{name}` | {', '.join(listed)} |"
     reasons = (f"{_quoted(names)} ({reason})" for reason, names in refused.items())

@@ -39,7 +39,7 @@ from slm_lab.spec.schema.layers import (
 )
 from slm_lab.spec.schema.messages import unknown_name
 from slm_lab.spec.schema.optim import LossSpec, LRSchedulerSpec, OptimSpec
-from slm_lab.spec.torch_table import activation_class, activation_refusal, activations, initialisers
+from slm_lab.spec.torch_table import activation_class, refusals
 
 Role: TypeAlias = Literal["actor", "critic"]
 
@@ -53,21 +53,19 @@ TARGET_KEYS = ("update_type", "update_frequency", "polyak_coef")
 
 
 def _known_activation(name: str) -> str:
-    known = activation_class(name)
-    if known is None:
-        raise spec_error(unknown_name("activation", name, sorted(activations().values())))
-    if reason := activation_refusal(known):
-        raise spec_error(reason)
-    return name
+    return _usable("activation", name, activation_class(name), refusals("activations"))
 
 
 def _known_initialiser(name: str) -> str:
-    known = initialisers()
+    return _usable("function of torch.nn.init", name, name, refusals("initialisers"))
+
+
+def _usable(kind: str, given: str, name: str | None, known: Mapping[str, str | None]) -> str:
     if name not in known:
-        raise spec_error(unknown_name("function of torch.nn.init", name, list(known)))
+        raise spec_error(unknown_name(kind, given, list(known)))
     if reason := known[name]:
         raise spec_error(reason)
-    return name
+    return given
 
 
 Activation: TypeAlias = Annotated[str, AfterValidator(_known_activation)]
