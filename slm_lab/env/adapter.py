@@ -3,17 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, final
 
-import gymnasium
 import numpy as np
 from gymnasium import spaces
 
 from slm_lab.core.types import Array, BoolArray, FloatArray
 from slm_lab.env.convert.flatten import FlatObservation, fault_of, flatten
+from slm_lab.env.interface import AnySpace, Env
 from slm_lab.env.make import make_one
 from slm_lab.spec.schema.env import EnvSpec
-
-Env = gymnasium.Env[Any, Any]
-Space = gymnasium.Space[Any]
 
 
 class Batch(NamedTuple):
@@ -35,11 +32,11 @@ class PolicyAdapter:
         """Raises as `env.make.make_env`."""
         self._spec = spec
         env, conversions = make_one(spec)
-        self._parts: Space | None = env.parts if isinstance(env, FlatObservation) else None
-        self.flat_space: Space = env.observation_space
+        self._parts: AnySpace | None = env.parts if isinstance(env, FlatObservation) else None
+        self.flat_space: AnySpace = env.observation_space
         """The space of one row of a `Batch`."""
-        self.env_observation_space: Space = self._parts or self.flat_space
-        self.env_action_space: Space = env.action_space
+        self.env_observation_space: AnySpace = self._parts or self.flat_space
+        self.env_action_space: AnySpace = env.action_space
         env.close()
         self.conversions = conversions
         """What is between the two."""
@@ -82,7 +79,7 @@ class PolicyAdapter:
             f"{self._spec.name} has {shape}, a batch of B has {('B', *shape)}".replace("'B'", "B")
         )
 
-    def _flat_batch(self, parts: Space, obs: Any) -> Batch:
+    def _flat_batch(self, parts: AnySpace, obs: Any) -> Batch:
         is_single = fault_of(parts, obs) is None and not _has_batch_axis(parts, obs)
         rows = [obs] if is_single else _rows(parts, obs)
         faults = [fault_of(parts, row) for row in rows] or [fault_of(parts, obs)]
@@ -113,7 +110,7 @@ class PolicyAdapter:
         return self.conversions.action.convert(action)
 
 
-def _rows(parts: Space, obs: Any) -> Sequence[Any]:
+def _rows(parts: AnySpace, obs: Any) -> Sequence[Any]:
     """The single observations of a batch of `parts`; none if it is no batch."""
     if isinstance(parts, spaces.Dict):
         if not isinstance(obs, Mapping) or obs.keys() != parts.spaces.keys():
@@ -128,7 +125,7 @@ def _rows(parts: Space, obs: Any) -> Sequence[Any]:
     return list(array) if array.ndim else []
 
 
-def _has_batch_axis(parts: Space, obs: Any) -> bool:
+def _has_batch_axis(parts: AnySpace, obs: Any) -> bool:
     """Whether the first innermost part of `obs` has one axis more than its space."""
     if isinstance(parts, spaces.Dict):
         key, part = next(iter(parts.spaces.items()))

@@ -3,17 +3,16 @@
 import inspect
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import gymnasium
 
 from slm_lab.core.errors import LabError, Problem
 from slm_lab.core.registry import import_failure, load_target, nearest_name
+from slm_lab.env.interface import Env
 from slm_lab.env.lookup import known_warnings_ignored, not_there
 from slm_lab.env.simulators.arguments import arguments_of
 from slm_lab.spec.schema.env import EnvSpec
-
-Env: TypeAlias = gymnasium.Env[Any, Any]
 
 
 def wrap(env: Env, wrappers: Sequence[tuple[str, Mapping[str, Any]]]) -> Env:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -12,8 +12,7 @@ from typing_extensions import override
 from slm_lab.core.errors import LabError, SpecError
 from slm_lab.core.types import Array
 from slm_lab.env.convert.observation import SUPPORTED, float32_box, is_empty, unsupported
-
-Env: TypeAlias = gymnasium.Env[Any, Any]
+from slm_lab.env.interface import Env
 
 COMPOSITE = (spaces.Dict, spaces.Tuple)
 """The spaces whose observations have parts, at any depth."""

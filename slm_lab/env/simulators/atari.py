@@ -23,8 +23,8 @@ from slm_lab.core.types import Array, IntArray
 from slm_lab.env.vector.autoreset import (
     ONLY_SINGLE,
     GymnasiumVectorEnv,
-    Mode,
     SameStepEnvs,
+    Vectorisation,
     vector_creator,
 )
 from slm_lab.env.vector.raw import RawStep, check_actions, env_seeds
@@ -191,7 +191,7 @@ def _contradictions(spec: EnvSpec, keys: AtariKeys) -> Iterator[Problem]:
             yield Problem(f"env.{key}", message, spec.kwargs[key])
 
 
-def atari_problems(spec: EnvSpec, entry: GymnasiumSpec, mode: Mode) -> list[Problem]:
+def atari_problems(spec: EnvSpec, entry: GymnasiumSpec, mode: Vectorisation) -> list[Problem]:
     """The problems of the keys of a game."""
     try:
         keys = atari_keys(spec, entry)

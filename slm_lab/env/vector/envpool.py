@@ -17,6 +17,7 @@ from typing_extensions import override
 from slm_lab.core.errors import MissingExtraError, Problem, SpecError
 from slm_lab.core.registry import import_failure
 from slm_lab.core.types import Array, BoolArray, IntArray, StateDict
+from slm_lab.env.interface import Env
 from slm_lab.env.lookup import is_of, known_warnings_ignored, pip_command, require
 from slm_lab.env.simulators.atari import AtariKeys, atari_keys, is_atari, variant_problems
 from slm_lab.env.vector.raw import RawEnvs, RawStep, check_actions, env_seeds
@@ -88,7 +89,7 @@ def make_pooled_game(keys: AtariKeys, entry: GymnasiumSpec, num_envs: int, seed:
 
 
 def make_pooled(
-    spec: EnvSpec, entry: GymnasiumSpec, make_one: Callable[[], gymnasium.Env[Any, Any]], seed: int
+    spec: EnvSpec, entry: GymnasiumSpec, make_one: Callable[[], Env], seed: int
 ) -> RawEnvs:
     """The environments of `spec`, with the spaces of the environment of `make_one`. envpool's
     bounds differ, and are invalid for Box2D. Raises SpecError if its spaces differ in kind or

@@ -14,6 +14,7 @@ import numpy as np
 from typing_extensions import override
 
 from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray, StateDict
+from slm_lab.env.interface import Env
 
 CONTINUES = "episode_goes_on"
 """A key in the info of a single environment's `reset`. It is True if the last `terminated` ended
@@ -129,7 +130,7 @@ class LastInfo(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Adds `NUMBERS` to the last info of an episode: (I,) float64, the numbers under `keys`;
     NaN where there is no finite number."""
 
-    def __init__(self, env: gymnasium.Env[Any, Any], keys: Sequence[str]) -> None:
+    def __init__(self, env: Env, keys: Sequence[str]) -> None:
         super().__init__(env)
         self._keys = keys
 
