@@ -7,7 +7,7 @@ import numpy as np
 from gymnasium import spaces
 
 from slm_lab.core.types import Array, BoolArray, FloatArray
-from slm_lab.env.convert.flatten import FlatObservation, fault_of, flatten
+from slm_lab.env.convert.flatten import COMPOSITE, FlatObservation, fault_of, flatten, parts_of
 from slm_lab.env.interface import AnySpace, Env
 from slm_lab.env.make import make_one
 from slm_lab.spec.schema.env import EnvSpec
@@ -112,31 +112,24 @@ class PolicyAdapter:
 
 def _rows(parts: AnySpace, obs: Any) -> Sequence[Any]:
     """The single observations of a batch of `parts`; none if it is no batch."""
-    if isinstance(parts, spaces.Dict):
-        if not isinstance(obs, Mapping) or obs.keys() != parts.spaces.keys():
-            return []
-        columns = [_rows(part, obs[key]) for key, part in parts.spaces.items()]
-        return [dict(zip(parts.spaces, row, strict=True)) for row in _together(columns)]
-    if isinstance(parts, spaces.Tuple):
-        if not isinstance(obs, Sequence) or len(obs) != len(parts.spaces):
-            return []
-        return _together([_rows(*each) for each in zip(parts.spaces, obs, strict=True)])
-    array = np.asarray(obs)
-    return list(array) if array.ndim else []
+    if not isinstance(parts, COMPOSITE):
+        array = np.asarray(obs)
+        return list(array) if array.ndim else []
+    inner = parts_of(parts)
+    if isinstance(parts, spaces.Tuple) and isinstance(obs, Sequence):
+        obs = dict(enumerate(obs))
+    if not isinstance(obs, Mapping) or obs.keys() != inner.keys():
+        return []
+    columns = [_rows(part, obs[key]) for key, part in inner.items()]
+    if len(set(map(len, columns))) != 1:
+        return []
+    rows = [dict(zip(inner, row, strict=True)) for row in zip(*columns, strict=True)]
+    return rows if isinstance(parts, spaces.Dict) else [tuple(row.values()) for row in rows]
 
 
 def _has_batch_axis(parts: AnySpace, obs: Any) -> bool:
     """Whether the first innermost part of `obs` has one axis more than its space."""
-    if isinstance(parts, spaces.Dict):
-        key, part = next(iter(parts.spaces.items()))
+    if isinstance(parts, COMPOSITE):
+        key, part = next(iter(parts_of(parts).items()))
         return _has_batch_axis(part, obs[key])
-    if isinstance(parts, spaces.Tuple):
-        return _has_batch_axis(parts.spaces[0], obs[0])
     return np.ndim(obs) == len(parts.shape or ()) + 1
-
-
-def _together(columns: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
-    """The rows of columns; none if their lengths differ."""
-    if len({len(column) for column in columns}) != 1:
-        return []
-    return list(zip(*columns, strict=True))

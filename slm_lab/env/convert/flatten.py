@@ -2,18 +2,19 @@
 
 import math
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import gymnasium
 import numpy as np
-from gymnasium import Space, spaces
+from gymnasium import spaces
 from typing_extensions import override
 
 from slm_lab.core.errors import LabError, SpecError
 from slm_lab.core.types import Array
 from slm_lab.env.convert.observation import SUPPORTED, float32_box, is_empty, unsupported
-from slm_lab.env.interface import Env
+from slm_lab.env.interface import AnySpace, Env
 
+Composite: TypeAlias = spaces.Dict | spaces.Tuple[Any]
 COMPOSITE = (spaces.Dict, spaces.Tuple)
 """The spaces whose observations have parts, at any depth."""
 
@@ -42,7 +43,7 @@ class FlatObservation(gymnasium.ObservationWrapper[Array, Any, Any]):
         return flatten(self.parts, observation)
 
 
-def flatten(parts: Space[Any], observation: Any) -> Array:
+def flatten(parts: AnySpace, observation: Any) -> Array:
     """`gymnasium.spaces.flatten` of one observation, as a float32 vector (D,). Gymnasium's keeps
     bytes if all parts are bytes. Nets treat bytes as images."""
     return np.asarray(spaces.flatten(parts, observation), np.float32)
@@ -63,27 +64,27 @@ def flatten_parts(env: Env, env_name: str) -> Env:
     return env
 
 
+def parts_of(space: Composite) -> dict[Any, AnySpace]:
+    """The spaces of the parts, by key or index."""
+    return dict(space.spaces if isinstance(space, spaces.Dict) else enumerate(space.spaces))
+
+
 def _parts(
-    space: Space[Any], path: tuple[str, ...] = ()
-) -> Iterator[tuple[tuple[str, ...], Space[Any]]]:
+    space: AnySpace, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], AnySpace]]:
     """The innermost spaces of `space`, each with the keys of its path."""
-    if isinstance(space, spaces.Dict) and space.spaces:
-        for key, part in space.spaces.items():
+    if isinstance(space, COMPOSITE) and space.spaces:
+        for key, part in parts_of(space).items():
             yield from _parts(part, (*path, str(key)))
-    elif isinstance(space, spaces.Tuple) and space.spaces:
-        for index, part in enumerate(space.spaces):
-            yield from _parts(part, (*path, str(index)))
     else:
         yield path, space
 
 
-def fault_of(space: Space[Any], observation: Any, path: tuple[str, ...] = ()) -> str | None:
+def fault_of(space: AnySpace, observation: Any, path: tuple[str, ...] = ()) -> str | None:
     """Why an observation cannot be flattened like its space; None if it can. Does not check the
     bounds of a Box or number types: environments with wrong ones work."""
-    if isinstance(space, spaces.Dict):
-        return _fault_of_dict(space, observation, path)
-    if isinstance(space, spaces.Tuple):
-        return _fault_of_tuple(space, observation, path)
+    if isinstance(space, COMPOSITE):
+        return _fault_of_parts(space, observation, path)
     try:
         array = np.asarray(observation)
     except ValueError:  # lists of different lengths
@@ -98,35 +99,22 @@ def fault_of(space: Space[Any], observation: Any, path: tuple[str, ...] = ()) ->
     return None if fault is None else f"{_named(path)} {fault}"
 
 
-def _fault_of_dict(space: spaces.Dict, observation: Any, path: tuple[str, ...]) -> str | None:
-    if not isinstance(observation, Mapping):
-        return f"{_named(path)} is of the type {type(observation).__name__}, its space a Dict"
-    parts = space.spaces
-    if observation.keys() != parts.keys():
-        for key in parts:
-            if key not in observation:
-                return f"{_named((*path, str(key)))} is missing; there are {_listed(observation)}"
-        for key in observation:
-            if key not in parts:
-                return f"{_named((*path, str(key)))} is not in it; it has {_listed(parts)}"
-    for key, part in parts.items():
-        if (fault := fault_of(part, observation[key], (*path, str(key)))) is not None:
-            return fault
-    return None
-
-
-def _fault_of_tuple(
-    space: spaces.Tuple[Any], observation: Any, path: tuple[str, ...]
-) -> str | None:
-    parts = space.spaces
-    if not isinstance(observation, Collection):
-        return f"{_named(path)} is of the type {type(observation).__name__}, its space a Tuple"
-    if len(observation) != len(parts):
-        return f"{_named(path)} has the length {len(observation)}, its space {len(parts)}"
-    for index, (part, observed) in enumerate(zip(parts, observation, strict=True)):
-        if (fault := fault_of(part, observed, (*path, str(index)))) is not None:
-            return fault
-    return None
+def _fault_of_parts(space: Composite, observation: Any, path: tuple[str, ...]) -> str | None:
+    kind = type(space).__name__
+    if not isinstance(observation, Mapping if isinstance(space, spaces.Dict) else Collection):
+        return f"{_named(path)} is of the type {type(observation).__name__}, its space a {kind}"
+    parts = parts_of(space)
+    given: Any = observation
+    if isinstance(space, spaces.Tuple):
+        if len(observation) != len(parts):
+            return f"{_named(path)} has the length {len(observation)}, its space {len(parts)}"
+        given = dict(enumerate(observation))
+    for key in (key for key in parts if key not in given):
+        return f"{_named((*path, str(key)))} is missing; there are {_listed(given)}"
+    for key in (key for key in given if key not in parts):
+        return f"{_named((*path, str(key)))} is not in it; it has {_listed(parts)}"
+    faults = (fault_of(part, given[key], (*path, str(key))) for key, part in parts.items())
+    return next(filter(None, faults), None)
 
 
 def _counts(space: spaces.Discrete | spaces.MultiDiscrete, array: Array) -> bool:

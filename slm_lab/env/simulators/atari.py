@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, Self
 
 import numpy as np
-from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 from gymnasium.vector import AutoresetMode
 from pydantic import Field, ValidationError, model_validator
@@ -264,8 +263,6 @@ class AtariEnvs(SameStepEnvs):
     def __init__(self, env: GymnasiumVectorEnv, seed: int) -> None:
         super().__init__(env, seed)
         self._began: IntArray = np.zeros(self.num_envs, np.int64)
-        space = self.action_space
-        self._num_actions = int(space.n) if isinstance(space, spaces.Discrete) else None
 
     @override
     def _seeds(self, seed: int | Sequence[int]) -> IntArray:
@@ -280,7 +277,7 @@ class AtariEnvs(SameStepEnvs):
 
     @override
     def step(self, action: Array) -> RawStep:
-        check_actions("native", action, self._num_actions)  # ale-py would wait for ever
+        check_actions("native", action, self.action_space)  # ale-py would wait for ever
         obs, reward, terminated, truncated, info = self.env.step(action)
         reward = reward.astype(np.float64)
         self._steps += 1

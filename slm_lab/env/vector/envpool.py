@@ -10,7 +10,6 @@ from typing import Any, TypeAlias, final
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 from typing_extensions import override
 
@@ -136,8 +135,6 @@ class EnvpoolEnvs(RawEnvs):
         with known_warnings_ignored():
             self.observation_space = self._pool.observation_space
             self.action_space = self._pool.action_space
-        space = self.action_space
-        self._num_actions = int(space.n) if isinstance(space, spaces.Discrete) else None
 
     @override
     def reset(self) -> Array:
@@ -150,7 +147,7 @@ class EnvpoolEnvs(RawEnvs):
     @override
     def step(self, action: Array) -> RawStep:
         # For an invalid action envpool would take another one.
-        check_actions("envpool", action, self._num_actions)
+        check_actions("envpool", action, self.action_space)
         obs, reward, terminated, _, info = self._pool.step(action)
         self._steps += 1
         reward = reward.astype(np.float64)

@@ -98,14 +98,14 @@ def step_failure_note(name: str, index: int, action: Array) -> str:
     )
 
 
-def check_actions(name: str, action: Array, num_actions: int | None) -> None:
-    """Raises IndexError for an action outside of 0 to `num_actions`, which a native library would
-    accept; None: actions are not discrete."""
-    if num_actions is None:
+def check_actions(name: str, action: Array, space: gymnasium.Space[Any]) -> None:
+    """Raises IndexError for an action outside of a discrete space, which a native library would
+    accept."""
+    if not isinstance(space, gymnasium.spaces.Discrete):
         return
-    unknown = (action < 0) | (action >= num_actions)
+    unknown = (action < 0) | (action >= space.n)
     if np.count_nonzero(unknown):
-        error = IndexError(f"there are {num_actions} actions")
+        error = IndexError(f"there are {space.n} actions")
         error.add_note(step_failure_note(name, int(unknown.argmax()), action))
         raise error
 

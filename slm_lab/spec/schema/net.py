@@ -61,7 +61,7 @@ def _known_initialiser(name: str) -> str:
 
 
 def _usable(kind: str, given: str, name: str | None, known: Mapping[str, str | None]) -> str:
-    if name not in known:
+    if name is None or name not in known:
         raise spec_error(unknown_name(kind, given, list(known)))
     if reason := known[name]:
         raise spec_error(reason)
