@@ -150,8 +150,7 @@ def _stage(saved: SavedRun, agent: SavedAgent, render: bool, film: Film | None) 
     spec = saved.spec.model_copy(update={"env": env})
     if not render:
         return saved.evaluator(agent, 1, spec)
-    kwargs = {**env.kwargs, "render_mode": "human"}
-    shown = spec.model_copy(update={"env": env.model_copy(update={"kwargs": kwargs})})
+    shown = spec.model_copy(update={"env": env.model_copy(update={"render_mode": "human"})})
     with window_of(env):
         return saved.evaluator(agent, 1, shown)
 

@@ -16,7 +16,7 @@ from slm_lab.core.process import stop_signals_blocked
 
 if TYPE_CHECKING:
     from slm_lab.core.errors import Problem
-    from slm_lab.spec.load import Checked
+    from slm_lab.spec.parse import Parsed
 
 app = typer.Typer(help="Check, show, describe and list spec files.", no_args_is_help=True)
 
@@ -134,7 +134,7 @@ class _Result(NamedTuple):
         return {"spec": self.where, "ok": not problems, "problems": problems, "notes": self.notes}
 
 
-def _result(checked: "Checked", imports: Sequence[str] | None) -> _Result:
+def _result(checked: "Parsed", imports: Sequence[str] | None) -> _Result:
     """`imports` are the modules that may be imported; None allows all that the file names."""
     names = () if checked.env is None or imports is None else checked.env.code_names
     modules = dict.fromkeys(module for name in names if (module := module_in(name)))
@@ -151,11 +151,11 @@ def _result(checked: "Checked", imports: Sequence[str] | None) -> _Result:
     if checked.legacy:
         notes.append(f"ignored: {'; '.join(checked.legacy)}")
     if checked.suspicious:
-        notes.append(f"doubtful: {'; '.join(checked.suspicious)}")
+        notes.append(f"suspicious: {'; '.join(checked.suspicious)}")
     return _Result(checked.where, problems, notes)
 
 
-def _second_pass(checked: "Checked") -> Sequence["Problem"]:
+def _second_pass(checked: "Parsed") -> Sequence["Problem"]:
     """The problems that need the environment: of `env`, then of the agent if spaces are cheap."""
     if checked.env is None:
         return []

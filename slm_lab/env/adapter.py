@@ -2,17 +2,14 @@
 
 from typing import Any, NamedTuple, final
 
-import gymnasium
 import numpy as np
 from gymnasium import spaces
 
 from slm_lab.core.types import Array, BoolArray, FloatArray
 from slm_lab.env.convert.flatten import FlatObservation, as_array, as_numbers, leaves, named
+from slm_lab.env.interface import AnySpace, Env
 from slm_lab.env.make import make_one
 from slm_lab.spec.schema.env import EnvSpec
-
-Env = gymnasium.Env[Any, Any]
-Space = gymnasium.Space[Any]
 
 
 class Batch(NamedTuple):
@@ -36,10 +33,10 @@ class PolicyAdapter:
         env, conversions = make_one(spec)
         own = env.env if isinstance(env, FlatObservation) else env
         self._is_flattened = own is not env
-        self.flat_space: Space = env.observation_space
+        self.flat_space: AnySpace = env.observation_space
         """The space of one row of a `Batch`."""
         self.env_observation_space = own.observation_space
-        self.env_action_space: Space = env.action_space
+        self.env_action_space: AnySpace = env.action_space
         env.close()
         self.conversions = conversions
         """What is between the two."""
@@ -99,7 +96,7 @@ class PolicyAdapter:
         return self.conversions.action.convert(action)
 
 
-def _rows(path: tuple[str, ...], space: Space, array: Array, lead: tuple[int, ...]) -> Array:
+def _rows(path: tuple[str, ...], space: AnySpace, array: Array, lead: tuple[int, ...]) -> Array:
     """The part at `path` of a batch with the first axis `lead`, (B,), or of one observation, `lead`
     (), as (B, *shape). Raises ValueError if it is none."""
     shape = space.shape or ()

@@ -9,7 +9,7 @@ from gymnasium.error import DependencyNotInstalled
 from slm_lab.core.errors import MissingExtraError, Problem, SpecError, UsageError
 from slm_lab.core.registry import load_target
 from slm_lab.env.lookup import find_env, known_warnings_ignored, require
-from slm_lab.env.simulators.arguments import Arguments, arguments_of, not_accepted
+from slm_lab.env.simulators.arguments import Argument, Arguments, arguments_of
 from slm_lab.env.simulators.atari import JOINED, atari_problems, is_atari
 from slm_lab.env.simulators.film import IMAGES, fix_of_mujoco, in_one_line
 from slm_lab.env.vector.autoreset import choose_mode, vector_creator, why_not_native
@@ -56,16 +56,16 @@ def native_refused(reason: str) -> Problem:
 
 def _check_pooled(spec: EnvSpec, entry: GymnasiumSpec) -> list[Problem]:
     try:
-        arguments = None if is_atari(entry) else arguments_of(_single_creator(entry))
-        accepted = None if arguments is None else _accepted(arguments, entry)
+        if is_atari(entry):
+            return pool_problems(spec, entry, None)
+        arguments = _arguments(_single_creator(entry), spec, entry)
+        accepted = None if arguments.open_ended else set(arguments.named)
         problems = pool_problems(spec, entry, accepted)
     except SpecError as error:
         return list(error.problems)
     except (MissingExtraError, ImportError, DependencyNotInstalled):
         return []
-    if problems or arguments is None:
-        return problems
-    return _wrong_types(spec, entry, arguments)
+    return problems or list(arguments.problems(entry.id, "env", spec.kwargs, OWN_NAMES))
 
 
 def _check_kwargs(spec: EnvSpec, entry: GymnasiumSpec) -> list[Problem]:
@@ -78,42 +78,21 @@ def _check_kwargs(spec: EnvSpec, entry: GymnasiumSpec) -> list[Problem]:
         creator = vector_creator(entry) if mode == "native" else _single_creator(entry)
     except (ImportError, DependencyNotInstalled):
         return []  # as for a missing extra
-    arguments = arguments_of(creator)
-    return _unknown_keys(spec, entry, arguments) + _wrong_types(spec, entry, arguments)
+    arguments = _arguments(creator, spec, entry)
+    return list(arguments.problems(entry.id, "env", spec.kwargs, OWN_NAMES))
 
 
-def _unknown_keys(spec: EnvSpec, entry: GymnasiumSpec, arguments: Arguments) -> list[Problem]:
-    accepted = _accepted(arguments, entry)
-    if accepted is None:
-        return []
-    if spec.backend == "envpool":
-        accepted |= THREAD_KEYS
-    return [
-        Problem(f"env.{key}", not_accepted(entry.id, key, accepted, OWN_NAMES.get(key)), value)
-        for key, value in spec.kwargs.items()
-        if key not in accepted
-    ]
-
-
-def _wrong_types(spec: EnvSpec, entry: GymnasiumSpec, arguments: Arguments) -> list[Problem]:
-    """Values that contradict the annotations of the environment."""
-    problems = []
-    for key, value in spec.kwargs.items():
-        argument = arguments.named.get(key)
-        if argument is None or key in LAB_KEYS:
-            continue
-        registered = key in entry.kwargs and type(value) is type(entry.kwargs[key])
-        reason = None if registered else argument.why_not(value)
-        if reason is not None:
-            problems.append(Problem(f"env.{key}", reason, value))
-    return problems
-
-
-def _accepted(arguments: Arguments, entry: GymnasiumSpec) -> set[str] | None:
-    """The keys that a spec may have for `entry` with these `arguments`; None: any."""
-    if arguments.open_ended:
-        return None
-    return (set(arguments.named) | set(entry.kwargs)) - set(LAB_KEYS)
+def _arguments(creator: Callable[..., Any], spec: EnvSpec, entry: GymnasiumSpec) -> Arguments:
+    """The arguments that a spec may give to `entry`: those of its class or function, and those that
+    it is registered with."""
+    declared = arguments_of(creator)
+    of_a_pool = THREAD_KEYS if spec.backend == "envpool" else ()
+    named = dict.fromkeys(of_a_pool, Argument(Any)) | declared.named
+    for key, value in entry.kwargs.items():
+        argument = named.get(key, Argument(Any))
+        named[key] = argument._replace(examples=(*argument.examples, value))
+    own = {key: argument for key, argument in named.items() if key not in LAB_KEYS}
+    return Arguments(own, declared.open_ended)
 
 
 def why_not_shown(spec: EnvSpec) -> str | None:

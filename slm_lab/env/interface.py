@@ -10,6 +10,7 @@ import numpy as np
 from slm_lab.core.errors import LabError
 
 Env: TypeAlias = gymnasium.Env[Any, Any]
+AnySpace: TypeAlias = gymnasium.Space[Any]
 
 RESET = "(observation, info)"
 STEP = "(observation, reward, terminated, truncated, info)"
@@ -28,7 +29,7 @@ def first_step(env: Env, action: Any) -> tuple[Any, ...]:
 
 
 def _checked(
-    env: Env, call: Callable[[], Any], fault_of: Callable[[Any, gymnasium.Space[Any]], str | None]
+    env: Env, call: Callable[[], Any], fault_of: Callable[[Any, AnySpace], str | None]
 ) -> Any:
     try:
         result = call()
@@ -58,7 +59,7 @@ def _refusal(env: Env, fault: str) -> LabError:
     return LabError(f"the environment {name} breaks Gymnasium's interface: {fault}")
 
 
-def reset_fault(result: Any, space: gymnasium.Space[Any]) -> str | None:
+def reset_fault(result: Any, space: AnySpace) -> str | None:
     """The fault of a result of `reset`; None if it has none."""
     if not isinstance(result, tuple) or len(result) != 2:
         return f"reset() must return {RESET}, and returned {_described(result)}"
@@ -67,7 +68,7 @@ def reset_fault(result: Any, space: gymnasium.Space[Any]) -> str | None:
     return _obs_fault("reset", result[0], space)
 
 
-def step_fault(result: Any, space: gymnasium.Space[Any]) -> str | None:
+def step_fault(result: Any, space: AnySpace) -> str | None:
     """The fault of a result of `step`; None if it has none."""
     if not isinstance(result, tuple) or len(result) != 5:
         old = isinstance(result, tuple) and len(result) == 4
@@ -81,7 +82,7 @@ def step_fault(result: Any, space: gymnasium.Space[Any]) -> str | None:
     return _obs_fault("step", obs, space)
 
 
-def _obs_fault(method: str, obs: Any, space: gymnasium.Space[Any]) -> str | None:
+def _obs_fault(method: str, obs: Any, space: AnySpace) -> str | None:
     """The fault of a wrong shape; `FlatObservation` checks observations with parts."""
     if space.shape is None:
         return None

@@ -80,7 +80,7 @@ EXTRAS = (
 )
 
 ELSEWHERE = (
-    "one that a package registers is written package.module:Id-v0, one of your own needs "
+    "write package.module:Id-v0 for an environment of a package; for your own module add "
     "--import module"
 )
 """How to name an environment that Gymnasium itself does not know."""
@@ -255,25 +255,19 @@ def _nearest_id(env_id: str, known: Sequence[str]) -> str | None:
     """The known id that `env_id` probably misspells; None if there is none. At most one in four
     letters of the name may differ: a wrong hint would mislead users."""
     wanted = _parted(env_id.strip())[0]
-    exact = _latest_version(wanted, known)
-    if exact is not None:
-        return exact
     slips = {name: _slips(wanted.lower(), name.lower()) for name in {_parted(i)[0] for i in known}}
-    nearest = min(sorted(slips), key=lambda name: slips[name], default="")
-    near = bool(nearest) and slips[nearest] <= max(len(wanted), len(nearest)) // 4
-    return _latest_version(nearest, known) if near else None
+    nearest = min(sorted(slips), key=lambda name: (slips[name], name != wanted), default="")
+    if not nearest or slips[nearest] > max(len(wanted), len(nearest)) // 4:
+        return None
+    # The newest version in any namespace (as ALE/); Gymnasium's ids come first.
+    same_name = [each for each in known if _parted(each)[0] == nearest]
+    return max(same_name, key=lambda i: (_package_of(i) == "gymnasium", _parted(i)[1]))
 
 
 def _slips(one: str, other: str) -> int:
     """The number of letters of the longer name without a match in the shorter one."""
     blocks = SequenceMatcher(None, one, other, autojunk=False).get_matching_blocks()
     return max(len(one), len(other)) - sum(block.size for block in blocks)
-
-
-def _latest_version(name: str, known: Sequence[str]) -> str | None:
-    """The newest known id of a name in any namespace (as ALE/); Gymnasium's ids come first."""
-    found = [each for each in known if _parted(each)[0] == name]
-    return max(found, key=lambda i: (_package_of(i) == "gymnasium", _parted(i)[1]), default=None)
 
 
 def _parted(env_id: str) -> tuple[str, int]:
@@ -291,20 +285,11 @@ def _package_of(env_id: str) -> str:
     return module.partition(":")[0].partition(".")[0]
 
 
-def successor(env_id: str) -> str | None:
-    """The successor of an environment whose simulator is gone; None if it has none."""
-    for pattern, replacement in SUCCESSORS:
-        match = pattern.fullmatch(env_id)
-        if match:
-            return match.expand(replacement)
-    return None
-
-
 def replaced_message(env_id: str) -> str | None:
     """The message for a replaced environment; None for an id of no replaced family."""
-    replacement = successor(env_id)
-    if replacement is not None:
-        return f"its simulator is gone; use {replacement}"
+    for pattern, replacement in SUCCESSORS:
+        if match := pattern.fullmatch(env_id):
+            return f"its simulator is gone; use {match.expand(replacement)}"
     if env_id.startswith("Roboschool"):
         return "its simulator is gone, and this environment has no successor"
     return None

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import gymnasium
 import numpy as np
@@ -21,6 +21,7 @@ from slm_lab.env.convert.image import is_image
 from slm_lab.env.convert.normalize import ObservationNormalizer, RunningStatistics
 from slm_lab.env.convert.observation import ObservationConverter
 from slm_lab.env.convert.reward import RewardConverter
+from slm_lab.env.interface import Env
 from slm_lab.env.lookup import find_env, known_warnings_ignored, require
 from slm_lab.env.simulators.atari import AtariKeys, atari_keys, is_atari, make_native_atari
 from slm_lab.env.simulators.film import ATARI_FPS, Film, Filmed, fix_of_mujoco
@@ -31,11 +32,10 @@ from slm_lab.env.vector.in_process import SyncEnvs
 from slm_lab.env.vector.raw import LastInfo, RawEnvs, TimeLimit, env_seeds
 from slm_lab.env.vector_env import Conversions, VectorEnv
 from slm_lab.env.wrappers import wrap
+from slm_lab.spec.checks.algorithm import ActionKind
 from slm_lab.spec.schema.env import EnvSpec
 
 MadeT = TypeVar("MadeT")
-
-ActionKind: TypeAlias = Literal["discrete", "box", "multi_discrete", "multi_binary"]
 
 ACTION_KINDS: dict[type[gymnasium.Space[Any]], ActionKind] = {
     spaces.Discrete: "discrete",
@@ -64,7 +64,7 @@ def make_env(
         raise
 
 
-def make_one(spec: EnvSpec) -> tuple[gymnasium.Env[Any, Any], Conversions]:
+def make_one(spec: EnvSpec) -> tuple[Env, Conversions]:
     """One environment as `spec` makes it, and what the spec puts between it and an agent. The
     statistics of the conversions stay constant. Raises as `make_env`."""
     one = spec.model_copy(update={"num_envs": 1, "vectorization_mode": "sync", "info_keys": ()})
@@ -174,12 +174,10 @@ def _native(
     return None
 
 
-def _single_maker(
-    spec: EnvSpec, entry: GymnasiumSpec, game: AtariKeys | None
-) -> Callable[[], gymnasium.Env[Any, Any]]:
+def _single_maker(spec: EnvSpec, entry: GymnasiumSpec, game: AtariKeys | None) -> Callable[[], Env]:
     """A function that makes one environment of `spec`; worker processes get it pickled."""
     if game is not None:
-        make: Callable[[], gymnasium.Env[Any, Any]]
+        make: Callable[[], Env]
         make = functools.partial(make_single_game, entry, game)
     else:
         of_a_pool = THREAD_KEYS if spec.backend == "envpool" else frozenset()
@@ -189,11 +187,11 @@ def _single_maker(
 
 
 def make_wrapped(
-    make: Callable[[], gymnasium.Env[Any, Any]],
+    make: Callable[[], Env],
     name: str,
     wrappers: Sequence[tuple[str, Mapping[str, Any]]],
     info_keys: Sequence[str],
-) -> gymnasium.Env[Any, Any]:
+) -> Env:
     """The environment of `make` in its `wrappers`, with flat observations, and `LastInfo` for
     `info_keys`. Raises LabError as `wrap`, SpecError as `flatten_parts`."""
     env = make()
@@ -205,9 +203,7 @@ def make_wrapped(
         raise
 
 
-def make_single(
-    entry: GymnasiumSpec, max_t: int | None, kwargs: Mapping[str, Any]
-) -> gymnasium.Env[Any, Any]:
+def make_single(entry: GymnasiumSpec, max_t: int | None, kwargs: Mapping[str, Any]) -> Env:
     """One environment with its time limit, without Gymnasium's slow checks."""
     entry = unchecked(entry)
     with known_warnings_ignored():
@@ -217,7 +213,7 @@ def make_single(
     return env if limit is None else TimeLimit(env, limit)
 
 
-def make_single_game(entry: GymnasiumSpec, game: AtariKeys) -> gymnasium.Env[Any, Any]:
+def make_single_game(entry: GymnasiumSpec, game: AtariKeys) -> Env:
     """One Atari game. Raises MissingExtraError without OpenCV, which resizes frames."""
     require("cv2", "atari")
     from slm_lab.env.simulators.atari_game import make_game
@@ -233,7 +229,7 @@ def unchecked(entry: GymnasiumSpec) -> GymnasiumSpec:
 def _conversions(
     spec: EnvSpec,
     game: AtariKeys | None,
-    raw: RawEnvs | gymnasium.Env[Any, Any],
+    raw: RawEnvs | Env,
     training: bool,
     gamma: float,
 ) -> Conversions:

@@ -14,9 +14,8 @@ import gymnasium
 import numpy as np
 
 from slm_lab.core.types import StateDict
+from slm_lab.env.interface import Env
 from slm_lab.env.simulators import mujoco
-
-Env = gymnasium.Env[Any, Any]
 
 
 @dataclass(frozen=True)

@@ -178,12 +178,8 @@ class VectorEnv:
         self._now += 1
         np.add(self._episode_return, raw.reward, self._episode_return)
         reward, scaled = self._reward.convert(raw.reward)
-        frames, last, over, finished = (
-            self._observation.convert(raw.obs),
-            None,
-            NO_EPISODES.env_index,
-            None,
-        )
+        frames, over = self._observation.convert(raw.obs), NO_EPISODES.env_index
+        last, finished = None, None
         if raw.done_index is not None:
             self._reward.end_episodes(raw.done_index)
             over, final_obs, info = raw.ended()

@@ -3,17 +3,16 @@
 import inspect
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import gymnasium
 
 from slm_lab.core.errors import LabError, Problem
 from slm_lab.core.registry import import_failure, load_target, nearest_name
+from slm_lab.env.interface import Env
 from slm_lab.env.lookup import known_warnings_ignored, not_there
-from slm_lab.env.simulators.arguments import arguments_of, not_accepted
+from slm_lab.env.simulators.arguments import arguments_of
 from slm_lab.spec.schema.env import EnvSpec
-
-Env: TypeAlias = gymnasium.Env[Any, Any]
 
 
 def wrap(env: Env, wrappers: Sequence[tuple[str, Mapping[str, Any]]]) -> Env:
@@ -55,12 +54,7 @@ def _problems(path: str, name: str, kwargs: Mapping[str, Any]) -> Iterator[Probl
     first = 2 if is_class else 1  # after self and the environment
     for parameter in parameters[:first]:
         arguments.named.pop(parameter.name, None)
-    for key, value in kwargs.items():
-        argument = arguments.named.get(key)
-        if argument is None and not arguments.open_ended:
-            yield Problem(f"{path}.{key}", not_accepted(name, key, arguments.named), value)
-        elif argument is not None and (reason := argument.why_not(value)) is not None:
-            yield Problem(f"{path}.{key}", reason, value)
+    yield from arguments.problems(name, path, kwargs, {})
     for other in parameters[first:]:
         has_name = other.kind in (other.POSITIONAL_OR_KEYWORD, other.KEYWORD_ONLY)
         if has_name and other.default is other.empty and other.name not in kwargs:

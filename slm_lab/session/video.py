@@ -65,8 +65,7 @@ def filmed_spec(spec: Spec) -> Spec:
     reason = why_not_filmed(spec.env)
     if reason is not None:
         raise UsageError(f"{spec.env.name} cannot be drawn: {reason}")
-    kwargs = {**spec.env.kwargs, "render_mode": IMAGES}
-    env = spec.env.model_copy(update={"vectorization_mode": "sync", "kwargs": kwargs})
+    env = spec.env.model_copy(update={"vectorization_mode": "sync", "render_mode": IMAGES})
     return spec.model_copy(update={"env": env})
 
 

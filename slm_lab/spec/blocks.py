@@ -44,6 +44,15 @@ class Blocks:
         return {path: net for path, net in given.items() if net is not None}
 
 
+VALIDATORS: dict[str, Callable[[Any], Any]] = {
+    "algorithm": ALGORITHM.validate,
+    "memory": MEMORY.validate,
+    "net": NET.validate,
+    "critic_net": NET.validate,
+    "env": EnvSpec.model_validate,
+    "meta": META.validate,
+}
+
 Check: TypeAlias = Callable[..., Iterable[Problem]]
 """It takes blocks by their names: `algorithm`, `env` and so on, or `blocks`, which are all."""
 
@@ -67,20 +76,13 @@ def blocks_of(spec: Spec) -> Blocks:
 def well_formed_blocks(raw: Mapping[str, Any]) -> Blocks:
     """The valid blocks of a spec with problems."""
     agent = raw.get("agent")
-    agent = agent if isinstance(agent, Mapping) else {}
+    of_agent = agent if isinstance(agent, Mapping) else {}
+    given = {**of_agent, "env": raw.get("env"), "meta": raw.get("meta", {})}
+    valid: dict[str, Any] = dict.fromkeys(VALIDATORS)
     malformed: set[str] = set()
-
-    def built(validate: Callable[[Any], Any], block: str, value: Any) -> Any:
+    for block, validate in VALIDATORS.items():
         try:
-            return None if value is None else validate(value)
+            valid[block] = None if given.get(block) is None else validate(given[block])
         except (ValidationError, PydanticCustomError):
             malformed.add(block)
-            return None
-
-    algorithm = built(ALGORITHM.validate, "algorithm", agent.get("algorithm"))
-    memory = built(MEMORY.validate, "memory", agent.get("memory"))
-    net = built(NET.validate, "net", agent.get("net"))
-    critic_net = built(NET.validate, "critic_net", agent.get("critic_net"))
-    env = built(EnvSpec.model_validate, "env", raw.get("env"))
-    meta = built(META.validate, "meta", raw.get("meta", {}))
-    return Blocks(algorithm, memory, net, critic_net, env, meta, frozenset(malformed))
+    return Blocks(**valid, malformed=frozenset(malformed))

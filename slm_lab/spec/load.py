@@ -3,13 +3,12 @@
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from slm_lab.core.errors import MAX_PRINTED, Problem, SpecError
 from slm_lab.core.registry import nearest_name
 from slm_lab.spec.override import (
     Setting,
-    SettingError,
     apply_settings,
     parse_setting,
     unfilled,
@@ -24,28 +23,11 @@ from slm_lab.spec.parse import (
     validate,
 )
 from slm_lab.spec.read import find_file, read_file, shipped_name
-from slm_lab.spec.schema.agent import AgentSpec
-from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.spec import Spec
 
 logger = logging.getLogger(__name__)
 
 BLOCKS = ("agent", "env", "meta")
-
-
-class Checked(NamedTuple):
-    """The result of checking one spec."""
-
-    where: str
-    problems: Sequence[Problem]
-    legacy: Sequence[str]
-    variables: Sequence[str]
-    """the `${var}` without a value; the values that contain them are not checked"""
-    env: EnvSpec | None
-    """for the checks with the environment; None if env has problems or variables"""
-    agent: AgentSpec | None
-    """for the same checks; None if anything in the spec has problems or variables"""
-    suspicious: Sequence[str] = ()
 
 
 def load_spec(
@@ -82,7 +64,7 @@ def load_specs(file: str | Path, sets: Sequence[str] = ()) -> dict[str, Spec]:
     return {name: _spec_or_error(f"{where}: {name}", one) for name, one in loaded.items()}
 
 
-def check_file(file: str | Path, sets: Sequence[str] = ()) -> list[Checked]:
+def check_file(file: str | Path, sets: Sequence[str] = ()) -> list[Parsed]:
     """Checks every spec of a file, with `sets` ("key=value") applied. Raises SpecError for an
     unreadable file, or a file without specs."""
     in_file, content = _read(file)
@@ -97,12 +79,9 @@ def check_file(file: str | Path, sets: Sequence[str] = ()) -> list[Checked]:
         raw, setting_problems = _settle(content[name], settings)
         left = variables({key: value for key, value in raw.items() if key != "spec_params"})
         parsed = parse_template(name, raw) if left else parse(name, raw)
-        where = f"{in_file}: {name}"
         all_problems = [*setting_problems, *parsed.problems]
-        agent = None if parsed.spec is None else parsed.spec.agent
-        found.append(
-            Checked(where, all_problems, parsed.legacy, left, parsed.env, agent, parsed.suspicious)
-        )
+        parsed = parsed._replace(problems=all_problems, where=f"{in_file}: {name}", variables=left)
+        found.append(parsed)
     return found
 
 
@@ -172,8 +151,8 @@ def _settings_of(
     for text in sets:
         try:
             settings.append(parse_setting(text))
-        except SettingError as error:
-            problems.append(error.problem)
+        except SpecError as error:
+            problems.extend(error.problems)
     settings.extend(Setting(path, value) for path, value in overrides.items())
     return settings, problems
 
@@ -208,6 +187,6 @@ def _warn(where: str, parsed: Sequence[Parsed]) -> None:
     if unfit:
         message = "; ".join(map(str, unfit[:MAX_PRINTED]))
         logger.warning("%s: a training ignores problems of search: %s", where, message)
-    doubtful = list(dict.fromkeys(d for one in parsed if not one.problems for d in one.suspicious))
-    if doubtful:
-        logger.warning("%s: is this meant? %s", where, "; ".join(doubtful))
+    doubts = list(dict.fromkeys(d for one in parsed if not one.problems for d in one.suspicious))
+    if doubts:
+        logger.warning("%s: suspicious setting: %s", where, "; ".join(doubts))

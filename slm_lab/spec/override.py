@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, NamedTuple
 
-from slm_lab.core.errors import Problem
+from slm_lab.core.errors import Problem, SpecError
 from slm_lab.core.registry import nearest_name
 from slm_lab.spec.json_text import json_value
 from slm_lab.spec.limits import nodes
@@ -26,19 +26,11 @@ class Setting(NamedTuple):
     value: Any
 
 
-class SettingError(Exception):
-    """A setting cannot be applied."""
-
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        super().__init__(str(problem))
-
-
 def parse_setting(text: str) -> Setting:
-    """ "a.b=3e-4" → ("a.b", 0.0003). Raises SettingError without "=" or key."""
+    """ "a.b=3e-4" → ("a.b", 0.0003). Raises SpecError without "=" or key."""
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
-        raise SettingError(Problem(f"-s {text}", "must be key=value"))
+        raise SpecError("-s", [Problem(f"-s {text}", "must be key=value")])
     try:
         return Setting(key.strip(), json_value(value))
     except (ValueError, RecursionError):
@@ -90,11 +82,11 @@ def apply_settings(
             continue
         try:
             if "." not in setting.key and setting.key not in ("search", "name"):
-                raise SettingError(_no_variable(setting.key, known))
+                raise SpecError("-s", [_no_variable(setting.key, known)])
             _refuse_unlikely_env_key(spec, setting)
             spec = with_value(spec, setting.key.split("."), setting.value, defaults)
-        except SettingError as error:
-            problems.append(error.problem)
+        except SpecError as error:
+            problems.extend(error.problems)
     return spec, problems
 
 
@@ -102,7 +94,7 @@ def with_value(
     tree: Any, path: Sequence[str], value: Any, defaults: Callable[[], Any] = dict
 ) -> Any:
     """A copy of `tree` with `value` at `path`. A block that is missing comes from `defaults`.
-    Raises SettingError if the path leads through a value that is no block or list."""
+    Raises SpecError if the path leads through a value that is no block or list."""
     import pydash  # its import takes 25 ms
 
     changed = deepcopy(tree)
@@ -115,9 +107,11 @@ def with_value(
             pydash.set_(changed, above, holder)
         if isinstance(holder, list) and not (key.isdecimal() and int(key) < len(holder)):
             message = f"there is no such entry in a list of {len(holder)}"
-            raise SettingError(Problem(".".join(path[: depth + 1]), message))
+            raise SpecError("-s", [Problem(".".join(path[: depth + 1]), message)])
         if not isinstance(holder, Mapping | list):
-            raise SettingError(Problem(".".join(above), f"is no block; it has no {key}", holder))
+            raise SpecError(
+                "-s", [Problem(".".join(above), f"is no block; it has no {key}", holder)]
+            )
     return pydash.set_(changed, path, value)
 
 
@@ -140,7 +134,7 @@ def _refuse_unlikely_env_key(spec: Mapping[str, Any], setting: Setting) -> None:
     nearest = nearest_name(parts[1], list(EnvSpec.model_fields), A_SLIP)
     if nearest:
         message = f"unknown key; did you mean {nearest}?"
-        raise SettingError(Problem(setting.key, message, setting.value))
+        raise SpecError("-s", [Problem(setting.key, message, setting.value)])
 
 
 def _strings(tree: Any) -> Iterator[tuple[str, str]]:

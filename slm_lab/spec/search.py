@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator, Mapping
 from math import isclose, isfinite
 from typing import Any, NamedTuple, TypeAlias
 
-from slm_lab.core.errors import Problem
-from slm_lab.spec.override import SettingError, with_value
+from slm_lab.core.errors import Problem, SpecError
+from slm_lab.spec.override import with_value
 from slm_lab.spec.schema.bounds import CHOICES
 from slm_lab.spec.schema.messages import unknown_name
 from slm_lab.spec.schema.spec import Spec
@@ -212,8 +212,8 @@ def _tried(
     """The new problems of the spec with `value` at the path; `before` has its old problems."""
     try:
         changed = with_value(dict(spec), dimension.path.split("."), value)
-    except SettingError as error:
-        return [Problem(f"search.{dimension.key}", error.problem.message)]
+    except SpecError as error:
+        return [Problem(f"search.{dimension.key}", p.message) for p in error.problems]
     found = []
     for problem in validate(changed)[1]:
         if str(problem) not in before:

@@ -23,7 +23,7 @@ def unroll_length(spec: Spec) -> int:
 
 
 def steps_of_unroll(algorithm: AlgorithmSpec, meta: MetaSpec) -> int:
-    """The same as `unroll_length`, from the two blocks that it depends on."""
+    """`unroll_length` from the two blocks that it depends on."""
     given = meta.actor_learner.unroll_length
     return rollout_length(algorithm) if given is None else given
 

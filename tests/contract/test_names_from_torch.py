@@ -5,7 +5,7 @@ import math
 import pytest
 
 from slm_lab.core.errors import SpecError
-from slm_lab.spec.torch_table import activation_refusal, activations, entries, initialisers
+from slm_lab.spec.torch_table import entries, refusals
 from tests.support import parse, ppo, run_session
 
 SCHEDULER_ARGS = {
@@ -32,10 +32,8 @@ def choices():
     for name, entry in entries("losses").items():
         if entry.refused is None:
             yield "loss_spec", {"name": name}
-    yield from (("init_fn", name) for name, reason in initialisers().items() if reason is None)
-    for name in activations().values():
-        if activation_refusal(name) is None:
-            yield "hid_layers_activation", name
+    for key, kind in (("init_fn", "initialisers"), ("hid_layers_activation", "activations")):
+        yield from ((key, name) for name, reason in refusals(kind).items() if reason is None)
 
 
 @pytest.mark.parametrize(("key", "value"), list(choices()), ids=str)

@@ -205,7 +205,7 @@ def test_an_environment_that_cannot_be_drawn_is_reported_once(odd, tmp_path, cap
     )
     assert capfd.readouterr().err == f"{told}\n"
     warnings = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
-    assert [line for line in warnings if "is this meant?" not in line] == [told]
+    assert [line for line in warnings if "suspicious setting:" not in line] == [told]
     assert videos(session) == {}
 
 

@@ -290,4 +290,4 @@ def test_a_spec_that_was_edited_to_have_another_optimizer_is_one_clear_line(copy
 
 def test_what_is_doubtful_is_asked_once(copy):
     done = call(command(copy, "train@latest", "-s", "env.max_frame=1"), copy)
-    assert (done.code, done.err.count("is this meant?")) == (0, 1)
+    assert (done.code, done.err.count("suspicious setting:")) == (0, 1)

@@ -86,7 +86,7 @@ def _temperature(
         args["weight_decay"] = 0.0  # decay would pull α towards 1, away from its target
     if spec.alpha_lr is not None:
         args["lr"] = spec.alpha_lr
-    optim_spec = net_spec.optim_spec.model_copy(update={"args": args})
+    optim_spec = net_spec.optim_spec.model_copy(update=args)
     own = net_spec.model_copy(update={"optim_spec": optim_spec, "clip_grad_val": None})
     log_alpha = LogAlpha(min(0.0, spec.log_alpha_max))
     bounds = spec.log_alpha_min, spec.log_alpha_max

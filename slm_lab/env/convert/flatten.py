@@ -2,18 +2,17 @@
 
 import math
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium import Space, spaces
+from gymnasium import spaces
 from typing_extensions import override
 
 from slm_lab.core.errors import LabError, SpecError
 from slm_lab.core.types import Array
 from slm_lab.env.convert.observation import SUPPORTED, float32_box, is_empty, unsupported
-
-Env: TypeAlias = gymnasium.Env[Any, Any]
+from slm_lab.env.interface import AnySpace, Env
 
 COMPOSITE = (spaces.Dict, spaces.Tuple)
 """The spaces whose observations have parts, at any depth."""
@@ -43,7 +42,7 @@ class FlatObservation(gymnasium.ObservationWrapper[Array, Any, Any]):
         return flatten(self.parts, observation)
 
 
-def flatten(parts: Space[Any], observation: Any) -> Array:
+def flatten(parts: AnySpace, observation: Any) -> Array:
     """`gymnasium.spaces.flatten` of one observation, as a float32 vector (D,). Gymnasium's keeps
     bytes if all parts are bytes. Nets treat bytes as images."""
     return np.asarray(spaces.flatten(parts, observation), np.float32)
@@ -65,8 +64,8 @@ def flatten_parts(env: Env, env_name: str) -> Env:
 
 
 def _parts(
-    space: Space[Any], path: tuple[str, ...] = ()
-) -> Iterator[tuple[tuple[str, ...], Space[Any]]]:
+    space: AnySpace, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], AnySpace]]:
     """The innermost spaces of `space`, each with the keys of its path."""
     if isinstance(space, spaces.Dict) and space.spaces:
         for key, part in space.spaces.items():
@@ -79,12 +78,12 @@ def _parts(
 
 
 def leaves(
-    space: Space[Any], observed: Any, path: tuple[str, ...] = ()
-) -> Iterator[tuple[tuple[str, ...], Space[Any], Any]]:
+    space: AnySpace, observed: Any, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], AnySpace, Any]]:
     """The innermost spaces of `space`, each with its path and its part of `observed`: of one
     observation, or of a batch. Raises ValueError if `observed` has other parts."""
     if isinstance(space, spaces.Dict):
-        parts: list[tuple[Any, Space[Any]]] = list(space.spaces.items())
+        parts: list[tuple[Any, AnySpace]] = list(space.spaces.items())
         if not isinstance(observed, Mapping):
             kind = type(observed).__name__
             raise ValueError(f"{named(path)} is of the type {kind}, its space a Dict")
@@ -112,7 +111,7 @@ def leaves(
         yield from leaves(part, observed[key], (*path, str(key)))
 
 
-def fault_of(space: Space[Any], observation: Any) -> str | None:
+def fault_of(space: AnySpace, observation: Any) -> str | None:
     """Why an observation cannot be flattened like its space; None if it can. Does not check the
     bounds of a Box or number types: environments with wrong ones work."""
     try:
@@ -133,7 +132,7 @@ def as_array(observed: Any, path: tuple[str, ...]) -> Array:
         raise ValueError(f"{named(path)} is no array") from None
 
 
-def as_numbers(array: Array, space: Space[Any], path: tuple[str, ...]) -> Array:
+def as_numbers(array: Array, space: AnySpace, path: tuple[str, ...]) -> Array:
     """`array`, which is in `space`, or a batch. Raises ValueError unless it has numbers of it."""
     if array.dtype.kind not in "biuf":
         raise ValueError(f"{named(path)} is {array.tolist()!r:.60}, no number")

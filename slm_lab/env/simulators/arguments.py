@@ -1,10 +1,11 @@
 """The keyword arguments of an environment's class or function, with their types."""
 
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import NoneType, SimpleNamespace, UnionType
 from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
+from slm_lab.core.errors import Problem
 from slm_lab.core.registry import nearest_name
 from slm_lab.spec.schema.messages import TYPES
 
@@ -22,15 +23,16 @@ class Argument(NamedTuple):
     """One keyword argument."""
 
     annotation: Any
-    default: Any
-    scope: Mapping[str, Any]
+    examples: tuple[Any, ...] = ()
+    """Values whose types are valid with any annotation: the default, and others."""
+    scope: Mapping[str, Any] = {}
     """The globals for annotations that are strings."""
 
     def why_not(self, value: Any) -> str | None:
-        """The message for an invalid `value`; None if it is valid, or if that is unknown. A value
-        of the default's type is valid with any annotation; an int is valid for a float."""
+        """The message for an invalid `value`; None if it is valid, or if that is unknown. An int is
+        valid for a float."""
         allowed = self._plain_types()
-        if allowed is None or type(value) is type(self.default) or type(value) in allowed:
+        if allowed is None or type(value) in allowed | set(map(type, self.examples)):
             return None
         if type(value) is int and float in allowed:
             return None
@@ -61,6 +63,27 @@ class Arguments(NamedTuple):
     open_ended: bool
     """Whether it accepts any other argument."""
 
+    def problems(
+        self, name: str, path: str, given: Mapping[str, Any], other_names: Mapping[str, str | None]
+    ) -> Iterator[Problem]:
+        """The problems of the arguments `given` to `name` in the block at `path`. `other_names` are
+        known names of the same argument."""
+        for key, value in given.items():
+            argument = self.named.get(key)
+            if argument is not None:
+                message = argument.why_not(value)
+            else:
+                message = None if self.open_ended else self._unknown(name, key, other_names)
+            if message is not None:
+                yield Problem(f"{path}.{key}", message, value)
+
+    def _unknown(self, name: str, key: str, other_names: Mapping[str, str | None]) -> str:
+        nearest = other_names.get(key) or nearest_name(key, sorted(self.named))
+        if nearest is not None:
+            return f"{name} does not accept it; did you mean {nearest}?"
+        listed = ", ".join(sorted(self.named)) or "no keys"
+        return f"{name} does not accept it; it accepts {listed}"
+
 
 def arguments_of(creator: Callable[..., Any]) -> Arguments:
     """The keyword arguments of a class or function. If a class has **kwargs, the arguments of its
@@ -80,21 +103,12 @@ def arguments_of(creator: Callable[..., Any]) -> Arguments:
     return Arguments(named, bool(initialisers))
 
 
-def not_accepted(name: str, key: str, accepted: Collection[str], own: str | None = None) -> str:
-    """The message for an argument that `name` does not accept, with the nearest that it does; `own`
-    is the known name of the same argument."""
-    message, nearest = f"{name} does not accept it", own or nearest_name(key, sorted(accepted))
-    if nearest is not None:
-        return f"{message}; did you mean {nearest}?"
-    return f"{message}; it accepts {', '.join(sorted(accepted)) or 'no keys'}"
-
-
 def _declared(function: Callable[..., Any]) -> Arguments:
     """The keyword arguments of a function."""
     parameters = inspect.signature(function).parameters.values()
     scope = getattr(inspect.unwrap(function), "__globals__", {})
     named = {
-        p.name: Argument(p.annotation, p.default, scope)
+        p.name: Argument(p.annotation, (p.default,), scope)
         for p in parameters
         if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
     }

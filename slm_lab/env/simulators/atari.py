@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, Self
 
 import numpy as np
-from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 from gymnasium.vector import AutoresetMode
 from pydantic import Field, ValidationError, model_validator
@@ -23,8 +22,8 @@ from slm_lab.core.types import Array, IntArray
 from slm_lab.env.vector.autoreset import (
     ONLY_SINGLE,
     GymnasiumVectorEnv,
-    Mode,
     SameStepEnvs,
+    Vectorisation,
     vector_creator,
 )
 from slm_lab.env.vector.raw import RawStep, check_actions, env_seeds
@@ -191,7 +190,7 @@ def _contradictions(spec: EnvSpec, keys: AtariKeys) -> Iterator[Problem]:
             yield Problem(f"env.{key}", message, spec.kwargs[key])
 
 
-def atari_problems(spec: EnvSpec, entry: GymnasiumSpec, mode: Mode) -> list[Problem]:
+def atari_problems(spec: EnvSpec, entry: GymnasiumSpec, mode: Vectorisation) -> list[Problem]:
     """The problems of the keys of a game."""
     try:
         keys = atari_keys(spec, entry)
@@ -264,8 +263,6 @@ class AtariEnvs(SameStepEnvs):
     def __init__(self, env: GymnasiumVectorEnv, seed: int) -> None:
         super().__init__(env, seed)
         self._began: IntArray = np.zeros(self.num_envs, np.int64)
-        space = self.action_space
-        self._num_actions = int(space.n) if isinstance(space, spaces.Discrete) else None
 
     @override
     def _seeds(self, seed: int | Sequence[int]) -> IntArray:
@@ -280,7 +277,7 @@ class AtariEnvs(SameStepEnvs):
 
     @override
     def step(self, action: Array) -> RawStep:
-        check_actions("native", action, self._num_actions)  # ale-py would wait for ever
+        check_actions("native", action, self.action_space)  # ale-py would wait for ever
         obs, reward, terminated, truncated, info = self.env.step(action)
         reward = reward.astype(np.float64)
         self._steps += 1

@@ -11,6 +11,7 @@ from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 from typing_extensions import override
 
 from slm_lab.core.types import Array
+from slm_lab.env.interface import Env
 from slm_lab.env.simulators.atari import AtariKeys
 from slm_lab.env.vector.raw import CONTINUES
 
@@ -38,7 +39,7 @@ class AtariGame(gymnasium.Wrapper[Array, Any, Array, Any]):
     action that it repeats.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any], keys: AtariKeys) -> None:
+    def __init__(self, env: Env, keys: AtariKeys) -> None:
         super().__init__(env)
         game = env.unwrapped
         assert isinstance(game, ale_py.AtariEnv)

@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from slm_lab.core.errors import LabError, UsageError
 from slm_lab.core.types import Array
+from slm_lab.env.interface import Env
 from slm_lab.env.vector.raw import CONTINUES
 
 FPS = 30.0
@@ -49,9 +50,7 @@ class Filmed(gymnasium.Wrapper[Any, Any, Any, Any]):
     Episodes without a step are omitted. `fps` overrides the environment's metadata. A step raises
     as `drawn` if the environment `name` cannot be drawn."""
 
-    def __init__(
-        self, env: gymnasium.Env[Any, Any], name: str, film: Film, fps: float | None = None
-    ) -> None:
+    def __init__(self, env: Env, name: str, film: Film, fps: float | None = None) -> None:
         super().__init__(env)
         self._name = name
         self._film = film

@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from slm_lab.core.registry import load_target
 from slm_lab.core.types import Array, IntArray, StateDict
+from slm_lab.env.interface import Env
 from slm_lab.env.vector.cartpole import CartPoleEnvs, OneCartPole
 from slm_lab.env.vector.raw import CONTINUES, NUMBERS, RawEnvs, RawStep, env_seeds
 from slm_lab.env.vector.workers import Workers
@@ -24,7 +25,7 @@ from slm_lab.spec.schema.env import EnvSpec
 
 GymnasiumVectorEnv: TypeAlias = gymnasium.vector.VectorEnv[Any, Any, Any]
 
-Mode: TypeAlias = Literal["native", "sync", "async"]
+Vectorisation: TypeAlias = Literal["native", "sync", "async"]
 
 NATIVE_CARTPOLE = "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv"
 """The vector entry point that the lab's class replaces."""
@@ -36,7 +37,7 @@ NATIVE_PARTS = "the observations of its native vector version come in parts (Dic
 """Why a native version is rejected after its construction; single environments flatten parts."""
 
 
-def choose_mode(spec: EnvSpec, entry: GymnasiumSpec) -> Mode:
+def choose_mode(spec: EnvSpec, entry: GymnasiumSpec) -> Vectorisation:
     """The vectorisation of `spec`: as requested, else native if possible, else sync. It does not
     consider `NATIVE_PARTS`, which only a constructed environment shows."""
     if spec.vectorization_mode is not None:
@@ -88,9 +89,7 @@ def make_native(
     return SameStepEnvs(env, seed)
 
 
-def make_async(
-    make_one: Callable[[], gymnasium.Env[Any, Any]], num_envs: int, seed: int
-) -> RawEnvs:
+def make_async(make_one: Callable[[], Env], num_envs: int, seed: int) -> RawEnvs:
     """`num_envs` environments, each in its own process."""
     workers = Workers(make_one, num_envs, AutoresetMode.SAME_STEP)
     try:

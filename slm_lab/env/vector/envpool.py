@@ -10,13 +10,13 @@ from typing import Any, TypeAlias, final
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 from typing_extensions import override
 
 from slm_lab.core.errors import MissingExtraError, Problem, SpecError
 from slm_lab.core.registry import import_failure
 from slm_lab.core.types import Array, BoolArray, IntArray, StateDict
+from slm_lab.env.interface import Env
 from slm_lab.env.lookup import is_of, known_warnings_ignored, pip_command, require
 from slm_lab.env.simulators.atari import AtariKeys, atari_keys, is_atari, variant_problems
 from slm_lab.env.vector.raw import RawEnvs, RawStep, check_actions, env_seeds
@@ -88,7 +88,7 @@ def make_pooled_game(keys: AtariKeys, entry: GymnasiumSpec, num_envs: int, seed:
 
 
 def make_pooled(
-    spec: EnvSpec, entry: GymnasiumSpec, make_one: Callable[[], gymnasium.Env[Any, Any]], seed: int
+    spec: EnvSpec, entry: GymnasiumSpec, make_one: Callable[[], Env], seed: int
 ) -> RawEnvs:
     """The environments of `spec`, with the spaces of the environment of `make_one`. envpool's
     bounds differ, and are invalid for Box2D. Raises SpecError if its spaces differ in kind or
@@ -135,8 +135,6 @@ class EnvpoolEnvs(RawEnvs):
         with known_warnings_ignored():
             self.observation_space = self._pool.observation_space
             self.action_space = self._pool.action_space
-        space = self.action_space
-        self._num_actions = int(space.n) if isinstance(space, spaces.Discrete) else None
 
     @override
     def reset(self) -> Array:
@@ -149,7 +147,7 @@ class EnvpoolEnvs(RawEnvs):
     @override
     def step(self, action: Array) -> RawStep:
         # For an invalid action envpool would take another one.
-        check_actions("envpool", action, self._num_actions)
+        check_actions("envpool", action, self.action_space)
         obs, reward, terminated, _, info = self._pool.step(action)
         self._steps += 1
         reward = reward.astype(np.float64)

@@ -4,12 +4,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import gymnasium
 import numpy as np
 from typing_extensions import override
 
 from slm_lab.core.types import Array, StateDict
-from slm_lab.env.interface import first_reset, first_step
+from slm_lab.env.interface import Env, first_reset, first_step
 from slm_lab.env.state import has_exact_state, load_env_state, save_env_state
 from slm_lab.env.vector.raw import CONTINUES, NUMBERS, RawEnvs, RawStep, step_failure_note
 
@@ -23,7 +22,7 @@ class SyncEnvs(RawEnvs):
     The first reset and step raise LabError if a result breaks Gymnasium's interface.
     """
 
-    def __init__(self, envs: Sequence[gymnasium.Env[Any, Any]], seeds: Sequence[int]) -> None:
+    def __init__(self, envs: Sequence[Env], seeds: Sequence[int]) -> None:
         self.num_envs = len(envs)
         self.observation_space = envs[0].observation_space
         self.action_space = envs[0].action_space

@@ -14,6 +14,7 @@ import numpy as np
 from typing_extensions import override
 
 from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray, StateDict
+from slm_lab.env.interface import Env
 
 CONTINUES = "episode_goes_on"
 """A key in the info of a single environment's `reset`. It is True if the last `terminated` ended
@@ -97,14 +98,14 @@ def step_failure_note(name: str, index: int, action: Array) -> str:
     )
 
 
-def check_actions(name: str, action: Array, num_actions: int | None) -> None:
-    """Raises IndexError for an action outside of 0 to `num_actions`, which a native library would
-    accept; None: actions are not discrete."""
-    if num_actions is None:
+def check_actions(name: str, action: Array, space: gymnasium.Space[Any]) -> None:
+    """Raises IndexError for an action outside of a discrete space, which a native library would
+    accept."""
+    if not isinstance(space, gymnasium.spaces.Discrete):
         return
-    unknown = (action < 0) | (action >= num_actions)
+    unknown = (action < 0) | (action >= space.n)
     if np.count_nonzero(unknown):
-        error = IndexError(f"there are {num_actions} actions")
+        error = IndexError(f"there are {space.n} actions")
         error.add_note(step_failure_note(name, int(unknown.argmax()), action))
         raise error
 
@@ -129,7 +130,7 @@ class LastInfo(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Adds `NUMBERS` to the last info of an episode: (I,) float64, the numbers under `keys`;
     NaN where there is no finite number."""
 
-    def __init__(self, env: gymnasium.Env[Any, Any], keys: Sequence[str]) -> None:
+    def __init__(self, env: Env, keys: Sequence[str]) -> None:
         super().__init__(env)
         self._keys = keys
 

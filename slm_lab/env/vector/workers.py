@@ -18,7 +18,7 @@ from typing_extensions import override
 from slm_lab.core.errors import LabError
 from slm_lab.core.process import STOP_SIGNALS, die_with_parent, unblock_stop_signals
 from slm_lab.core.types import Array, StateDict
-from slm_lab.env.interface import first_reset, first_step
+from slm_lab.env.interface import Env, first_reset, first_step
 from slm_lab.env.state import has_exact_state, load_env_state, save_env_state
 from slm_lab.env.vector.raw import CONTINUES, NUMBERS, step_failure_note
 
@@ -43,7 +43,7 @@ class Stateful(gymnasium.Wrapper[Any, Any, Any, Any]):
     raise LabError if a result breaks Gymnasium's interface. Infos keep only what the lab reads:
     Gymnasium joins them in arrays, and fails for values of different shapes."""
 
-    def __init__(self, env: gymnasium.Env[Any, Any], index: int) -> None:
+    def __init__(self, env: Env, index: int) -> None:
         super().__init__(env)
         self._index = index
         self._first = True
@@ -84,7 +84,7 @@ class Workers(AsyncVectorEnv):
 
     def __init__(
         self,
-        make_one: Callable[[], gymnasium.Env[Any, Any]],
+        make_one: Callable[[], Env],
         num_envs: int,
         autoreset_mode: AutoresetMode,
     ) -> None:
@@ -198,9 +198,7 @@ class Workers(AsyncVectorEnv):
         raise error
 
 
-def _make_stateful(
-    make_one: Callable[[], gymnasium.Env[Any, Any]], index: int, parent: int
-) -> gymnasium.Env[Any, Any]:
+def _make_stateful(make_one: Callable[[], Env], index: int, parent: int) -> Env:
     """The environment of one worker. The `parent` makes one too, for its spaces."""
     if os.getpid() != parent:
         # Not just its current parent: the fork server may have died before.

@@ -203,7 +203,7 @@ def _specs(
     for variant, each in parsed.items():
         suspicious = [suspicion for suspicion in each.suspicious if suspicion not in reported]
         if suspicious and variant.mode != BASELINE:
-            logger.warning("%s: is this meant? %s", variant.label, "; ".join(suspicious))
+            logger.warning("%s: suspicious setting: %s", variant.label, "; ".join(suspicious))
         reported.update(suspicious)
     return {variant: each.spec for variant, each in parsed.items() if each.spec is not None}
 

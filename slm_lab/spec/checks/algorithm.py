@@ -30,9 +30,9 @@ from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.memory import MemorySpec, OnPolicySpec, ReplaySpec
 from slm_lab.spec.schema.meta import MetaSpec
 
-Space: TypeAlias = Literal["discrete", "box", "multi_discrete", "multi_binary"]
+ActionKind: TypeAlias = Literal["discrete", "box", "multi_discrete", "multi_binary"]
 
-PDTYPES_OF_SPACE: dict[Space, frozenset[str]] = {
+PDTYPES_OF_SPACE: dict[ActionKind, frozenset[str]] = {
     "discrete": DISCRETE,
     "box": CONTINUOUS,
     "multi_discrete": frozenset({"MultiCategorical"}),
@@ -46,7 +46,7 @@ def cross_check(blocks: Blocks) -> list[Problem]:
 
 
 def action_space_problems(
-    algorithm: AlgorithmSpec, space: Space, has_low: bool = True, has_high: bool = True
+    algorithm: AlgorithmSpec, space: ActionKind, has_low: bool = True, has_high: bool = True
 ) -> list[Problem]:
     """Problems of the algorithm with an action space, once the space is known. `has_low` and
     `has_high`: whether a Box is bounded below and above in every component."""
@@ -65,7 +65,7 @@ def action_space_problems(
     return [*_of_discrete_actions(algorithm, space), *_missing_bounds(algorithm, has_low, has_high)]
 
 
-def _of_discrete_actions(algorithm: AlgorithmSpec, space: Space) -> Iterator[Problem]:
+def _of_discrete_actions(algorithm: AlgorithmSpec, space: ActionKind) -> Iterator[Problem]:
     """Rejects keys for discrete actions in other action spaces."""
     if not isinstance(algorithm, EntropyRegularisedSpec) or space == "discrete":
         return

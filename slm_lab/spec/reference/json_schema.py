@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from pydantic import BaseModel
+
 from slm_lab.spec import builtin as _builtin  # registers the lab's own parts  # noqa: F401
 from slm_lab.spec.schema.spec import Spec
 
@@ -22,6 +24,13 @@ def file_schema() -> dict[str, Any]:
         "additionalProperties": {"$ref": "#/$defs/Spec"},
         "$defs": {**definitions, "Spec": spec},
     }
+
+
+def schema_of(model: type[BaseModel]) -> dict[str, Any]:
+    """The JSON Schema of a block, with `properties`."""
+    schema: dict[str, Any] = _in_standard_words(model.model_json_schema())
+    # A model that others refer to is a reference to its own definition.
+    return schema if "properties" in schema else schema["$defs"][model.__name__]
 
 
 def _in_standard_words(schema: Any) -> Any:

@@ -4,21 +4,19 @@ python -m slm_lab.spec.reference.markdown > docs/spec_reference.md
 """
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel
-from pydantic.fields import FieldInfo
 
-from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS
-from slm_lab.spec import builtin as _builtin  # registers the lab's own parts  # noqa: F401
+from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS, Registry
 from slm_lab.spec.checks.legacy import OF_IMITATION, TOP_LEVEL
+from slm_lab.spec.reference.json_schema import schema_of
 from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.algorithm import AlgorithmSpec
 from slm_lab.spec.schema.block import Block
-from slm_lab.spec.schema.bounds import Most
+from slm_lab.spec.schema.bounds import short
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.memory import MemorySpec
 from slm_lab.spec.schema.messages import show
@@ -30,11 +28,10 @@ from slm_lab.spec.schema.meta import (
     SearchResourcesSpec,
 )
 from slm_lab.spec.schema.net import TARGET_KEYS, NetSpec
-from slm_lab.spec.schema.optim import TorchPart
 from slm_lab.spec.schema.schedule import ScheduleSpec
 from slm_lab.spec.schema.scheduler import MODELS
 from slm_lab.spec.search import LISTS, SAMPLERS
-from slm_lab.spec.torch_table import Kind, activations, entries, initialisers
+from slm_lab.spec.torch_table import Kind, entries, refusals
 
 BLOCK_WORDS = {
     "ScheduleSpec": "[schedule](#schedules)",
@@ -48,7 +45,7 @@ BLOCK_WORDS = {
     "SearchResourcesSpec": "[block](#metasearch_resources)",
     **{model.__name__: f"[{name}](#{name})" for name, model in MODELS.items()},
 }
-TYPE_WORDS = {
+JSON_TYPES = {
     "integer": "whole number",
     "number": "number",
     "boolean": "true, false",
@@ -56,9 +53,11 @@ TYPE_WORDS = {
     "object": "block",
     "null": "null",
 }
-BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
-BOUND_TYPES = {"ge": Ge, "gt": Gt, "le": Le, "lt": Lt}
-
+SIGNS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+SECTIONS: tuple[type[Block], ...] = (
+    ScheduleSpec, EnvSpec, MetaSpec, ActorLearnerSpec, CorrectionSpec, ConfirmSpec,
+    SearchResourcesSpec,
+)  # fmt: skip
 TEMPLATE = Path(__file__).with_name("template.md")
 """The page with <<name>> in place of the parts that are generated."""
 
@@ -66,67 +65,60 @@ TEMPLATE = Path(__file__).with_name("template.md")
 def reference() -> str:
     """The whole page, as Markdown."""
     algorithms = ALGORITHMS.models(AlgorithmSpec).items()
-    usable = (name for name, reason in initialisers().items() if reason is None)
+    usable = (name for name, reason in refusals("initialisers").items() if reason is None)
     parts = {
         "agent": _agent(),
         "algorithms": _algorithms(),
-        "memories": _memories(),
-        "nets": _nets(),
+        "memories": _with_own_keys(MEMORIES, MemorySpec),
+        "nets": [_table(NetSpec, {"type"}), *_with_own_keys(NETS, NetSpec)],
         "optimizers": _torch_names("optimizers"),
         "schedulers": _torch_names("schedulers"),
         "losses": _torch_names("losses"),
-        "initialisers": _quoted(usable),
-        "activations": _quoted(activations().values()),
-        "schedules": _section(ScheduleSpec),
-        "env": _section(EnvSpec),
-        "meta": _section(MetaSpec),
-        "actor_learner": _section(ActorLearnerSpec),
-        "correction": _section(CorrectionSpec),
-        "confirm": _section(ConfirmSpec),
-        "search_resources": _section(SearchResourcesSpec),
-        "search_schedulers": "\n".join(
-            f"#### {name}\n\n{_section(model)}" for name, model in MODELS.items()
-        ),
+        "initialisers": [_quoted(usable)],
+        "activations": [_quoted(refusals("activations"))],
+        **{model.__name__: [_section(model)] for model in SECTIONS},
+        "search_schedulers": [f"#### {name}\n\n{_section(m)}" for name, m in MODELS.items()],
         "samplers": _samplers(),
         "legacy": _legacy(),
-        "target_keys": _quoted(TARGET_KEYS),
-        "without_targets": ", ".join(n for n, model in algorithms if model.HAS_TARGETS is False),
-        "without_critic": ", ".join(n for n, model in algorithms if model.CRITIC == "none"),
+        "target_keys": [_quoted(TARGET_KEYS)],
+        "without_targets": [", ".join(n for n, m in algorithms if m.HAS_TARGETS is False)],
+        "without_critic": [", ".join(n for n, m in algorithms if m.CRITIC == "none")],
     }
     page = TEMPLATE.read_text(encoding="utf-8")
-    for name, part in parts.items():
-        page = page.replace(f"<<{name}>>", part if isinstance(part, str) else "\n".join(part))
+    for name, lines in parts.items():
+        page = page.replace(f"<<{name}>>", "\n".join(lines))
     return page
 
 
 def _agent() -> Iterator[str]:
     yield f"{_doc(AgentSpec)}\n"
     yield "| key | default | meaning |\n|---|---|---|"
+    links = {"algorithm": "#algorithms", "memory": "#memories", "net": "#nets"}
     for key, field in AgentSpec.model_fields.items():
-        link = {"algorithm": "#algorithms", "memory": "#memories", "net": "#nets"}.get(key, "")
-        word = f"[`{key}`]({link})" if link else f"`{key}`"
-        yield f"| {word} | {_default(field)} | {field.description} |"
+        word = f"[`{key}`]({links[key]})" if key in links else f"`{key}`"
+        default = "**required**" if field.is_required() else _default(field.default)
+        yield f"| {word} | {default} | {field.description} |"
     yield ""
 
 
 def _algorithms() -> Iterator[str]:
-    yield _table(AlgorithmSpec, skip={"name"})
+    yield _table(AlgorithmSpec, {"name"})
     shown: dict[str, type[BaseModel]] = {}
     for name, model in ALGORITHMS.models(AlgorithmSpec).items():
         yield f"### {name}\n"
         yield f"{_doc(model)}{_learns_from(model)}\n"
-        own = [key for key in model.model_fields if key not in AlgorithmSpec.model_fields]
         like = max(
             (n for n, other in shown.items() if _has_all_keys_of(model, other)),
             key=lambda n: len(shown[n].model_fields),
             default=None,
         )
         shown[name] = model
-        more = [key for key in own if like is None or key not in shown[like].model_fields]
+        known = {*AlgorithmSpec.model_fields, *(shown[like].model_fields if like else ())}
+        more = model.model_fields.keys() - known
         if like is not None:
             yield f"The keys of [{like}](#{like.lower()})" + (", and:\n" if more else ".\n")
         if more:
-            yield _table(model, only=more)
+            yield _table(model, known)
 
 
 def _has_all_keys_of(model: type[BaseModel], other: type[BaseModel]) -> bool:
@@ -145,18 +137,11 @@ def _learns_from(model: type[AlgorithmSpec]) -> str:
     return "" if model.MEMORY is None else f" Learns from {memories}."
 
 
-def _memories() -> Iterator[str]:
-    for name, model in MEMORIES.models(MemorySpec).items():
+def _with_own_keys(registry: Registry, base: type[Block]) -> Iterator[str]:
+    """Every part of a kind, with the keys that not all of them have."""
+    for name, model in registry.models(base).items():
         yield f"### {name}\n\n{_doc(model)}\n"
-        yield _table(model, skip={"name"})
-
-
-def _nets() -> Iterator[str]:
-    yield _table(NetSpec, skip={"type"})
-    for name, model in NETS.models(NetSpec).items():
-        yield f"### {name}\n\n{_doc(model)}\n"
-        own = [key for key in model.model_fields if key not in NetSpec.model_fields]
-        yield _table(model, only=own)
+        yield _table(model, base.model_fields)
 
 
 def _torch_names(kind: Kind) -> Iterator[str]:
@@ -167,8 +152,8 @@ def _torch_names(kind: Kind) -> Iterator[str]:
             refused.setdefault(entry.refused, []).append(name)
             continue
         listed = (
-            f"`{key}`" if argument.required else f"{key} {_json(argument.default)}"
-            for key, argument in entry.arguments.items()
+            f"`{key}`" if default is ... else f"{key} {_json(default)}"
+            for key, default in entry.arguments.items()
         )
         yield f"| `{name}` | {', '.join(listed)} |"
     reasons = (f"{_quoted(names)} ({reason})" for reason, names in refused.items())
@@ -208,23 +193,17 @@ def _section(model: type[BaseModel]) -> str:
     return f"{_doc(model)}\n\n{_table(model)}"
 
 
-def _table(
-    model: type[BaseModel], skip: set[str] | None = None, only: Sequence[str] | None = None
-) -> str:
-    """The keys of a block: name, type, default, range, meaning."""
-    properties = model.model_json_schema()
-    definitions = properties.get("$defs", {})
-    if "properties" not in properties:  # the model is a reference to its own definition
-        properties = definitions[model.__name__]
+def _table(model: type[BaseModel], without: Collection[str] = ()) -> str:
+    """The keys of a block but some: name, type, default, range, meaning."""
+    schema = schema_of(model)
     rows = ["| key | type | default | range | meaning |", "|---|---|---|---|---|"]
     aliases = {key: alias for alias, key in getattr(model, "ALIASES", {}).items()}
-    for key, field in model.model_fields.items():
-        if key in (skip or ()) or (only is not None and key not in only) or key == "kwargs":
-            continue
-        node = properties["properties"][key]
+    for key in (key for key in model.model_fields if key not in without):
+        node = schema["properties"][key]
         also = f" (also `{aliases[key]}`)" if key in aliases else ""
-        cells = (f"`{key}`{also}", _type(node), _default(field), _range(field), field.description)
-        rows.append("| " + " | ".join(str(cell or "").replace("|", "\\|") for cell in cells) + " |")
+        default = "**required**" if key in schema.get("required", ()) else _default(node["default"])
+        cells = (f"`{key}`{also}", _type(node), default, _range(node), node["description"])
+        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(rows) + "\n"
 
 
@@ -240,35 +219,27 @@ def _type(node: Mapping[str, Any]) -> str:
     elif node.get("type") == "array":
         words = f"list of {_type(node['items'])}s" if node.get("items") else "list"
     else:
-        words = TYPE_WORDS.get(node.get("type", ""), "see meaning")
+        words = JSON_TYPES.get(node.get("type", ""), "see meaning")
     return words
 
 
-def _range(field: FieldInfo) -> str:
-    bounds = [
-        f"{sign} {getattr(rule, bound):g}"
-        for rule in field.metadata
-        for bound, sign in BOUNDS.items()
-        if isinstance(rule, BOUND_TYPES[bound])
-    ]
-    most = [f"≤ {rule}" for rule in field.metadata if isinstance(rule, Most)]
-    return ", ".join([*bounds, *most])
+def _range(node: Mapping[str, Any]) -> str:
+    """The bounds of a number, or of each number in a list."""
+    parts = [node, *node.get("anyOf", ()), node.get("items", {})]
+    bounds = [(sign, part[key]) for part in parts for key, sign in SIGNS.items() if key in part]
+    return ", ".join(f"{sign} {short(n)}" for sign, n in bounds)
 
 
-def _default(field: FieldInfo) -> str:
-    if field.is_required():
-        return "**required**"
-    value = field.get_default()
-    if isinstance(value, ScheduleSpec):
-        return f"constant {value.start_val:g}"
-    if isinstance(value, TorchPart):
-        args = "".join(f", {key} {_json(arg)}" for key, arg in value.args.items())
-        return f"`{value.name}`{args}"
-    if isinstance(value, CorrectionSpec):
-        return f"`{show(value.name)}`"
-    if isinstance(value, BaseModel):
+def _default(value: Any) -> str:
+    if not isinstance(value, Mapping):
+        return f"`{_json(value)}`"
+    if "start_val" in value:
+        return f"constant {value['start_val']:g}"
+    if "name" not in value:
         return "its defaults"
-    return f"`{_json(list(value) if isinstance(value, tuple) else value)}`"
+    return ", ".join(
+        [f"`{value['name']}`", *(f"{k} {_json(value[k])}" for k in value if k != "name")]
+    )
 
 
 def _json(value: object) -> str:

@@ -7,7 +7,7 @@ from pydantic import Field, field_validator, model_validator
 
 from slm_lab.spec.schema import bounds
 from slm_lab.spec.schema.block import Block, error_line, key_error, spec_error, spec_errors
-from slm_lab.spec.schema.fields import AutoOrNumber, Int
+from slm_lab.spec.schema.fields import AutoOrNumber, Count, Int
 from slm_lab.spec.schema.memory import Family, MemorySpec, OnPolicyBatchReplaySpec
 from slm_lab.spec.schema.schedule import Coefficient, Constant, NonNegative, constant
 
@@ -88,8 +88,8 @@ class RandomSpec(AlgorithmSpec):
 
     NEEDS_NET = False
 
-    training_frequency: Annotated[Int | None, bounds.FRAMES] = Field(
-        None, ge=1, description="has no effect"
+    training_frequency: Annotated[Count | None, bounds.FRAMES] = Field(
+        None, description="has no effect"
     )
 
 
@@ -97,8 +97,8 @@ class PlugInSpec(AlgorithmSpec):
     """The keys of a plug-in without a model of its keys."""
 
     gamma: float = Field(0.99, gt=0, le=1, description="discount γ, per environment step")
-    training_frequency: Annotated[Int, bounds.FRAMES] = Field(
-        1, ge=1, description="steps between training events"
+    training_frequency: Annotated[Count, bounds.FRAMES] = Field(
+        1, description="steps between training events"
     )
 
 
@@ -113,9 +113,8 @@ class OnPolicyLearningSpec(LearningSpec):
 
     MEMORY = "on_policy"
 
-    training_frequency: Annotated[Int, bounds.ROLLOUT] = Field(
+    training_frequency: Annotated[Count, bounds.ROLLOUT] = Field(
         1,
-        ge=1,
         description="steps of each environment between training events; with OnPolicyReplay and "
         "OnPolicyCrossEntropy: episodes",
     )
@@ -140,8 +139,8 @@ class SARSASpec(OnPolicyLearningSpec):
     CRITIC = "none"
     HAS_TARGETS = False
 
-    num_step_returns: Annotated[Int, bounds.STEPS_OF_TARGET] = Field(
-        1, ge=1, description="n of n-step targets"
+    num_step_returns: Annotated[Count, bounds.STEPS_OF_TARGET] = Field(
+        1, description="n of n-step targets"
     )
 
 
@@ -154,8 +153,8 @@ class ActorCriticSpec(OnPolicyLearningSpec):
     HAS_TARGETS = False
 
     lam: float | None = Field(None, ge=0, le=1, description="λ of GAE (arXiv:1506.02438)")
-    num_step_returns: Annotated[Int | None, bounds.STEPS_OF_TARGET] = Field(
-        None, ge=1, description="n of n-step returns"
+    num_step_returns: Annotated[Count | None, bounds.STEPS_OF_TARGET] = Field(
+        None, description="n of n-step returns"
     )
     entropy_coef_spec: Coefficient = Field(constant(0.0), description="weight of the entropy")
     policy_loss_coef: float = Field(1.0, ge=0, description="weight of the policy loss")
@@ -189,16 +188,15 @@ class PPOSpec(LearningSpec):
     )
     entropy_coef_spec: Coefficient = Field(constant(0.0), description="weight c₂ of the entropy")
     val_loss_coef: float = Field(1.0, ge=0, description="weight c₁ of the value loss")
-    time_horizon: Annotated[Int, bounds.ROLLOUT] = Field(
-        ge=1, description="T, steps of each environment per rollout"
+    time_horizon: Annotated[Count, bounds.ROLLOUT] = Field(
+        description="T, steps of each environment per rollout"
     )
-    minibatch_size: Annotated[Int, bounds.BATCH] = Field(
+    minibatch_size: Annotated[Count, bounds.BATCH] = Field(
         64,
-        ge=1,
         description="transitions per gradient step B; a single remaining one joins the last batch",
     )
-    training_epoch: Annotated[Int, bounds.EPOCHS] = Field(
-        4, ge=1, description="passes over a rollout K"
+    training_epoch: Annotated[Count, bounds.EPOCHS] = Field(
+        4, description="passes over a rollout K"
     )
     normalize_v_targets: bool = Field(False, description=NORMALIZED_TARGETS)
     clip_vloss: bool = Field(False, description="also clip the change of the value to ± ε")
@@ -225,19 +223,17 @@ class ReplayLearningSpec(LearningSpec):
 
     MEMORY = "replay"
 
-    training_frequency: Annotated[Int, bounds.FRAMES] = Field(
-        1,
-        ge=1,
-        description="stored transitions between training events; at most one event per step",
+    training_frequency: Annotated[Count, bounds.FRAMES] = Field(
+        1, description="stored transitions between training events; at most one event per step"
     )
     training_start_step: Annotated[Int, bounds.FRAMES] = Field(
         0, ge=0, description="stored transitions before the first training event"
     )
-    training_iter: Annotated[Int, bounds.STEPS_OF_EVENT] = Field(
-        1, ge=1, description="gradient steps per sampled batch"
+    training_iter: Annotated[Count, bounds.STEPS_OF_EVENT] = Field(
+        1, description="gradient steps per sampled batch"
     )
-    training_batch_iter: Annotated[Int, bounds.STEPS_OF_EVENT] = Field(
-        1, ge=1, description="sampled batches per training event"
+    training_batch_iter: Annotated[Count, bounds.STEPS_OF_EVENT] = Field(
+        1, description="sampled batches per training event"
     )
     update_to_data: float | None = Field(
         None, gt=0, le=bounds.STEPS_PER_FRAME, description="gradient steps per frame, kept exactly"
@@ -251,8 +247,8 @@ class DQNBaseSpec(ReplayLearningSpec):
     CRITIC = "none"
     HAS_TARGETS = True
 
-    num_step_returns: Annotated[Int, bounds.STEPS_OF_TARGET] = Field(
-        1, ge=1, description="n of n-step targets"
+    num_step_returns: Annotated[Count, bounds.STEPS_OF_TARGET] = Field(
+        1, description="n of n-step targets"
     )
 
 
@@ -294,8 +290,8 @@ class EntropyRegularisedSpec(ReplayLearningSpec):
     log_alpha_max: float = Field(
         2.0, description="maximum ln α; below 0, α begins at its exponential instead of at 1"
     )
-    policy_delay: Annotated[Int, bounds.FRAMES] = Field(
-        1, ge=1, description="critic updates per actor update"
+    policy_delay: Annotated[Count, bounds.FRAMES] = Field(
+        1, description="critic updates per actor update"
     )
     entropy_penalty_coef: float = Field(
         0.0,
@@ -356,11 +352,11 @@ class ImitatingSpec(Block):
         1.0, ge=0, description="weight of the imitation policy loss"
     )
     sil_val_loss_coef: float = Field(1.0, ge=0, description="weight of the imitation value loss")
-    training_batch_iter: Annotated[Int, bounds.STEPS_OF_EVENT] = Field(
-        1, ge=1, description="replay batches per training event"
+    training_batch_iter: Annotated[Count, bounds.STEPS_OF_EVENT] = Field(
+        1, description="replay batches per training event"
     )
-    training_iter: Annotated[Int, bounds.STEPS_OF_EVENT] = Field(
-        1, ge=1, description="gradient steps per replay batch"
+    training_iter: Annotated[Count, bounds.STEPS_OF_EVENT] = Field(
+        1, description="gradient steps per replay batch"
     )
 
 

@@ -7,7 +7,8 @@ from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import InitErrorDetails
 
 from slm_lab.spec.schema.block import Block, error_line, key_error, spec_errors
-from slm_lab.spec.schema.bounds import LAYERS, SIZES, WIDTH
+from slm_lab.spec.schema.bounds import SIZES, WIDTH
+from slm_lab.spec.schema.layers import FEW_LAYERS
 from slm_lab.spec.schema.messages import unknown_name
 from slm_lab.spec.torch_table import argument_problems, entries, with_whole_numbers
 
@@ -82,7 +83,7 @@ def _checked_layers(rows: list[Any]) -> list[Any]:
     return rows
 
 
-Layers: TypeAlias = Annotated[list[Any], AfterValidator(_checked_layers), LAYERS]
+Layers: TypeAlias = Annotated[list[Any], AfterValidator(_checked_layers), FEW_LAYERS]
 
 
 class Sequential(Block):

@@ -3,79 +3,50 @@
 Each is far above published values, and below values that exhaust a machine before an error.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, core_schema
+from annotated_types import GroupedMetadata, Le
 from typing_extensions import override
-
-from slm_lab.spec.schema.block import spec_error
 
 
 @dataclass(frozen=True)
-class Bound(ABC):
-    """An upper bound, and the reason for it; stands in `Annotated`."""
+class Most(GroupedMetadata):
+    """An upper bound of a number, and the reason for it. In `Annotated` it is pydantic's `le`."""
 
     number: int
     why: str
 
-    @abstractmethod
-    def refusal(self, value: object) -> str | None:
-        """The message for a value above the bound; None for any other value, null included."""
-
-    def _checked(self, value: Any) -> Any:
-        if (message := self.refusal(value)) is not None:
-            raise spec_error(message)
-        return value
-
-
-class Most(Bound):
-    """An upper bound of a number, or of each number in a list."""
-
     @override
+    def __iter__(self) -> Iterator[object]:
+        return iter([Le(self.number)])
+
     def refusal(self, value: object) -> str | None:
+        """The message for a number above the bound, or a list with one; None for other values."""
         numbers = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
         if any(isinstance(each, int | float) and each > self.number for each in numbers):
-            return f"must be <= {self}: {self.why}"
+            return f"must be <= {short(self.number)}: {self.why}"
         return None
 
-    @override
-    def __str__(self) -> str:
-        power = f"1e{len(str(self.number)) - 1}"
-        return power if self.number >= 10**7 and self.number == float(power) else f"{self.number:,}"
 
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        return core_schema.no_info_after_validator_function(self._checked, handler(source))
-
-    def __get_pydantic_json_schema__(
-        self, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        found = handler(schema)
-        for part in (found, *found.get("anyOf", ()), found.get("items", {})):
-            if part.get("type") == "integer":
-                part["maximum"] = self.number
-        return found
+def short(number: float) -> str:
+    """A number as 0.5, 10,000 or 1e15."""
+    power = f"1e{len(str(number)) - 1}"
+    return power if number >= 10**7 and number == float(power) else f"{number:,}"
 
 
-class MostEntries(Bound):
-    """An upper bound of the number of entries of a list."""
+@dataclass(frozen=True)
+class MostEntries:
+    """An upper bound of the number of entries of a list, and the reason for it."""
 
-    @override
+    number: int
+    why: str
+
     def refusal(self, value: object) -> str | None:
+        """The message for a list with more entries; None for other values."""
         if isinstance(value, list | tuple) and len(value) > self.number:
             return f"has {len(value):,} entries, at most {self.number:,}: {self.why}"
         return None
-
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        return core_schema.no_info_before_validator_function(self._checked, handler(source))
 
 
 STEPS_PER_FRAME = 1000
@@ -109,6 +80,7 @@ LAYERS = MostEntries(1000, "every layer keeps its output for the gradient")
 STACKED = Most(1000, LAYERS.why)
 KERNEL = Most(10_000, "no image has this many pixels in a row")
 
+LIST = MostEntries(1000, "no key needs more")
 CHOICES = MostEntries(1000, "the spec is checked with each of them")
 NAME_BYTES = 150
 """Of a spec's name in UTF-8. File names add up to 80 bytes; file systems allow 255."""

@@ -4,31 +4,24 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import (
-    AfterValidator,
-    Field,
-    GetJsonSchemaHandler,
-    ModelWrapValidatorHandler,
-    SerializerFunctionWrapHandler,
-    model_serializer,
-    model_validator,
-)
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
-from typing_extensions import override
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from slm_lab.spec.schema import bounds
 from slm_lab.spec.schema.block import Block, key_error, spec_error
-from slm_lab.spec.schema.fields import AnyList, Int, IntList, SignOrNumber, StrList
+from slm_lab.spec.schema.fields import AnyList, Count, IntList, SignOrNumber, StrList, numbers_up_to
 
 
 def _width_and_height(size: tuple[int, ...]) -> tuple[int, ...]:
-    if len(size) != 2 or any(length < 1 for length in size):
+    if len(size) != 2 or min(size) < 1:
         raise spec_error("must be [width, height] in pixels")
+    if message := bounds.PIXELS.refusal(size):
+        raise spec_error(message)
     return size
 
 
-ImageSize: TypeAlias = Annotated[IntList, AfterValidator(_width_and_height), bounds.PIXELS]
+ImageSize: TypeAlias = Annotated[
+    IntList, AfterValidator(_width_and_height), numbers_up_to(bounds.PIXELS)
+]
 
 
 def _names_of_columns(keys: tuple[str, ...]) -> tuple[str, ...]:
@@ -53,13 +46,15 @@ class EnvSpec(Block):
     """Other keys are arguments of the environment (`gymnasium.make_vec`). Keys that it does not
     accept are rejected."""
 
+    model_config = ConfigDict(extra="allow")
+
     name: str = Field(min_length=1, max_length=bounds.ENV_NAME, description="Gymnasium id")
-    num_envs: Annotated[Int, bounds.ENVS] = Field(1, ge=1, description="N, copies stepped together")
-    max_t: Annotated[Int | None, bounds.FRAMES] = Field(
-        None, ge=1, description="step limit of an episode; null: the environment's"
+    num_envs: Annotated[Count, bounds.ENVS] = Field(1, description="N, copies stepped together")
+    max_t: Annotated[Count | None, bounds.FRAMES] = Field(
+        None, description="step limit of an episode; null: the environment's"
     )
-    max_frame: Annotated[Int, bounds.FRAMES] = Field(
-        ge=1, description="budget of the run in frames: environment steps summed over copies"
+    max_frame: Annotated[Count, bounds.FRAMES] = Field(
+        description="budget of the run in frames: environment steps summed over copies"
     )
     normalize_obs: bool = Field(
         False,
@@ -83,8 +78,8 @@ class EnvSpec(Block):
         description="join the last frame_op_len observations: along a new first axis (stack), or "
         "along the existing one (concat)",
     )
-    frame_op_len: Annotated[Int | None, bounds.FRAMES_JOINED] = Field(
-        None, ge=1, description="number of joined observations"
+    frame_op_len: Annotated[Count | None, bounds.FRAMES_JOINED] = Field(
+        None, description="number of joined observations"
     )
     image_downsize: ImageSize | None = Field(
         None, description="resize images to [width, height] in pixels, by area"
@@ -106,21 +101,17 @@ class EnvSpec(Block):
         description="keys of an episode's last info whose numbers become columns; dots lead into "
         "blocks",
     )
-    kwargs: dict[str, Any] = Field(
-        {}, description="arguments of the environment; in a file, any other key of env"
-    )
 
-    @model_validator(mode="wrap")
+    @model_validator(mode="before")
     @classmethod
-    def _gather_kwargs(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        if not isinstance(data, Mapping):
-            return handler(data)
-        own = {key: value for key, value in data.items() if key in cls.model_fields}
-        beside = {key: value for key, value in data.items() if key not in own}
-        kwargs = own.get("kwargs", {})
-        if isinstance(kwargs, Mapping):
-            own["kwargs"] = {**kwargs, **beside}
-        return handler(own)
+    def _flat(cls, data: Any) -> Any:
+        """Allows arguments in a block `kwargs` too."""
+        if not isinstance(data, Mapping) or "kwargs" not in data:
+            return data
+        beside = {key: value for key, value in data.items() if key != "kwargs"}
+        if not isinstance(data["kwargs"], Mapping):
+            raise key_error("kwargs", "must be a block {…}", data["kwargs"])
+        return {**data["kwargs"], **beside}
 
     @model_validator(mode="after")
     def _joins_some_frames(self) -> Self:
@@ -139,6 +130,11 @@ class EnvSpec(Block):
         return self
 
     @property
+    def kwargs(self) -> Mapping[str, Any]:
+        """The arguments of the environment."""
+        return self.model_extra or {}
+
+    @property
     def single_only(self) -> str | None:
         """The key for which environments must be made one by one; None if there is none."""
         return "wrappers" if self.wrappers else "info_keys" if self.info_keys else None
@@ -155,20 +151,3 @@ class EnvSpec(Block):
     def code_names(self) -> tuple[str, ...]:
         """The names that may have modules in them: the environment's and its wrappers'."""
         return (self.name, *(name for name, _ in self.wrapped_by))
-
-    @model_serializer(mode="wrap")
-    def _flat(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        whole: dict[str, Any] = handler(self)
-        kwargs = whole.pop("kwargs")
-        return {**whole, **kwargs}
-
-    @classmethod
-    @override
-    def __get_pydantic_json_schema__(
-        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        """Allows other keys, the arguments of the environment."""
-        schema = super().__get_pydantic_json_schema__(core_schema, handler)
-        schema["properties"].pop("kwargs", None)
-        schema["additionalProperties"] = True
-        return schema

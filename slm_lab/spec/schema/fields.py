@@ -1,15 +1,17 @@
 """Types of values in a spec, where pydantic's types are too lax, too strict or too verbose."""
 
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Annotated, Any, Literal, TypeAlias
 
+from annotated_types import Ge
 from pydantic import BeforeValidator, GetJsonSchemaHandler, WithJsonSchema
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from slm_lab.spec.modes import MODES
 from slm_lab.spec.schema.block import spec_error
-from slm_lab.spec.schema.bounds import STEPS_PER_FRAME
+from slm_lab.spec.schema.bounds import LIST, STEPS_PER_FRAME, Most
 from slm_lab.spec.schema.messages import not_among
 
 
@@ -21,6 +23,8 @@ def _whole(value: Any) -> Any:
 
 
 def _list_as_tuple(value: Any) -> Any:
+    if message := LIST.refusal(value):
+        raise spec_error(message)
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -43,34 +47,32 @@ def _word_of_a_mode(value: Any) -> Any:
     return _one_of([False, *MODES.names()])(value)
 
 
-def _sign_or_number(value: Any) -> Any:
-    """Converts true to "sign" and false to null; else allows "sign" and numbers > 0."""
-    if isinstance(value, bool):
-        return "sign" if value else None
-    if value is None or value == "sign":
+def _bool_as_sign(value: Any) -> Any:
+    """Converts true to "sign" and false to null."""
+    return {True: "sign", False: None}[value] if isinstance(value, bool) else value
+
+
+def _number_or(
+    words: Sequence[object], allowed: str, above: float = -inf, most: float = inf
+) -> BeforeValidator:
+    """Allows numbers in a range, as floats, and `words`; `allowed` describes both."""
+
+    def check(value: Any) -> Any:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if is_number and above < value <= most:
+            return float(value)
+        if value not in words:
+            raise spec_error(f"must be {allowed}")
         return value
-    if isinstance(value, int | float) and value > 0:
-        return float(value)
-    raise spec_error('must be null, "sign" or a number > 0')
 
-
-def _auto_or_number(value: Any) -> Any:
-    if value == "auto" or (isinstance(value, int | float) and not isinstance(value, bool)):
-        return value if value == "auto" else float(value)
-    raise spec_error('must be "auto" or a number')
-
-
-def _spec_or_ratio(value: Any) -> Any:
-    if value is None or value == "spec":
-        return value
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if is_number and 0 < value <= STEPS_PER_FRAME:
-        return float(value)
-    raise spec_error(f'must be "spec", a number > 0 and <= {STEPS_PER_FRAME}, or null')
+    return BeforeValidator(check)
 
 
 Int: TypeAlias = Annotated[int, BeforeValidator(_whole)]
 """A whole number; 1e6 counts, true and 1.5 do not."""
+
+Count: TypeAlias = Annotated[Int, Ge(1)]
+"""A whole number >= 1."""
 
 IntList: TypeAlias = Annotated[tuple[Int, ...], BeforeValidator(_list_as_tuple)]
 """A list of whole numbers, immutable."""
@@ -80,6 +82,11 @@ StrList: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_list_as_tuple)]
 
 AnyList: TypeAlias = Annotated[tuple[Any, ...], BeforeValidator(_list_as_tuple)]
 """A list whose entries the block checks."""
+
+
+def numbers_up_to(most: Most) -> WithJsonSchema:
+    """The JSON Schema of a list of whole numbers."""
+    return WithJsonSchema({"type": "array", "items": {"type": "integer", "maximum": most.number}})
 
 
 class _ModeWords:
@@ -114,17 +121,21 @@ def _positive_or(values: list[object], **bounds: float) -> WithJsonSchema:
 
 SignOrNumber: TypeAlias = Annotated[
     Literal["sign"] | float | None,
-    BeforeValidator(_sign_or_number),
+    _number_or([None, "sign"], 'null, "sign" or a number > 0', above=0),
+    BeforeValidator(_bool_as_sign),
     _positive_or(["sign", True, False, None]),
 ]
 """null, "sign" (also written true), or a positive number."""
 
-AutoOrNumber: TypeAlias = Annotated[Literal["auto"] | float, BeforeValidator(_auto_or_number)]
+AutoOrNumber: TypeAlias = Annotated[
+    Literal["auto"] | float, _number_or(["auto"], '"auto" or a number')
+]
 """ "auto" or a number."""
 
+RATIO = f'"spec", a number > 0 and <= {STEPS_PER_FRAME}, or null'
 SpecOrRatio: TypeAlias = Annotated[
     Literal["spec"] | float | None,
-    BeforeValidator(_spec_or_ratio),
+    _number_or([None, "spec"], RATIO, above=0, most=STEPS_PER_FRAME),
     _positive_or(["spec", None], maximum=STEPS_PER_FRAME),
 ]
 """ "spec", gradient steps per frame, or null."""

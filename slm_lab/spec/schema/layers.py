@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, BeforeValidator
 
 from slm_lab.spec.schema.block import spec_error
 from slm_lab.spec.schema.bounds import KERNEL, LAYERS, WIDTH
@@ -14,6 +14,16 @@ Stack: TypeAlias = tuple[int, ...]
 
 Pair: TypeAlias = tuple[int, int]
 """Height and width."""
+
+
+def _few_layers(value: Any) -> Any:
+    if message := LAYERS.refusal(value):
+        raise spec_error(message)
+    return value
+
+
+FEW_LAYERS = BeforeValidator(_few_layers)
+"""Checks the length of a list before each of its entries."""
 
 
 def _whole(item: Any, least: int) -> bool:
@@ -99,5 +109,5 @@ def _conv_layers(rows: tuple[Any, ...]) -> tuple[Any, ...]:
     return rows
 
 
-ConvLayers: TypeAlias = Annotated[AnyList, AfterValidator(_conv_layers), LAYERS]
+ConvLayers: TypeAlias = Annotated[AnyList, AfterValidator(_conv_layers), FEW_LAYERS]
 """One row per convolution."""

@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from slm_lab.spec.schema import bounds
 from slm_lab.spec.schema.block import Block, key_error
-from slm_lab.spec.schema.fields import Int
+from slm_lab.spec.schema.fields import Count
 from slm_lab.spec.schema.schedule import Fraction
 
 Family = Literal["on_policy", "replay"]
@@ -30,11 +30,11 @@ class OnPolicySpec(MemorySpec):
     sil_replay_name: Literal["Replay", "PrioritizedReplay"] | None = Field(
         None, description="SIL: additional replay memory"
     )
-    batch_size: Annotated[Int | None, bounds.BATCH] = Field(
-        None, ge=1, description="SIL: transitions per batch B"
+    batch_size: Annotated[Count | None, bounds.BATCH] = Field(
+        None, description="SIL: transitions per batch B"
     )
-    max_size: Annotated[Int | None, bounds.REPLAYED] = Field(
-        None, ge=1, description="SIL: capacity in transitions"
+    max_size: Annotated[Count | None, bounds.REPLAYED] = Field(
+        None, description="SIL: capacity in transitions"
     )
     use_cer: bool = Field(False, description="SIL: combined experience replay, arXiv:1712.01275")
 
@@ -66,9 +66,9 @@ class ReplaySpec(MemorySpec):
     FAMILY = "replay"
 
     name: str = Field("Replay", description="kind of memory")
-    batch_size: Annotated[Int, bounds.BATCH] = Field(ge=1, description="transitions per batch B")
-    max_size: Annotated[Int, bounds.REPLAYED] = Field(
-        ge=1, description="capacity in transitions; the oldest are replaced first"
+    batch_size: Annotated[Count, bounds.BATCH] = Field(description="transitions per batch B")
+    max_size: Annotated[Count, bounds.REPLAYED] = Field(
+        description="capacity in transitions; the oldest are replaced first"
     )
     use_cer: bool = Field(
         False,

@@ -8,6 +8,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from slm_lab.core.registry import nearest_name
+from slm_lab.spec.schema.bounds import Most
 
 TYPES = {
     "bool_type": "true or false",
@@ -42,6 +43,9 @@ def reword(details: ErrorDetails, fields: Mapping[str, FieldInfo], file_keys: Se
     if kind in TYPES:
         nullable = field is not None and type(None) in get_args(field.annotation)
         return f"must be {TYPES[kind]}{' or null' if nullable and len(loc) == 1 else ''}"
+    for bound in () if field is None else field.metadata:
+        if kind == "less_than_equal" and isinstance(bound, Most):
+            return bound.refusal(details["input"]) or ""
     return _bound(kind, details.get("ctx", {})) or details["msg"]
 
 

@@ -19,7 +19,7 @@ from typing_extensions import override
 from slm_lab.spec.modes import MODES, Mode, mode_of
 from slm_lab.spec.schema import bounds
 from slm_lab.spec.schema.block import Block, ChosenModel, missing_key_error, spec_error
-from slm_lab.spec.schema.fields import Distributed, Int, SpecOrRatio
+from slm_lab.spec.schema.fields import Count, Distributed, Int, SpecOrRatio
 from slm_lab.spec.schema.messages import not_among, show
 from slm_lab.spec.schema.scheduler import SchedulerSpec
 
@@ -61,18 +61,16 @@ class ActorLearnerSpec(Block):
     """Settings of `distributed: "actor_learner"`. An unroll is the block of steps that an actor
     sends at once: `unroll_length` steps of each of its environments."""
 
-    unroll_length: Annotated[Int | None, bounds.ROLLOUT] = Field(
+    unroll_length: Annotated[Count | None, bounds.ROLLOUT] = Field(
         None,
-        ge=1,
         description="steps of each environment in one unroll; null: the algorithm's rollout, or 8 "
         "for replay algorithms",
     )
-    learn_queue: Annotated[Int, bounds.UNROLLS] = Field(
-        1, ge=1, description="unrolls per training event of an on-policy algorithm"
+    learn_queue: Annotated[Count, bounds.UNROLLS] = Field(
+        1, description="unrolls per training event of an on-policy algorithm"
     )
-    queue_size: Annotated[Int, bounds.UNROLLS] = Field(
+    queue_size: Annotated[Count, bounds.UNROLLS] = Field(
         1,
-        ge=1,
         description="unrolls of one actor that the learner has not finished; the actor pauses "
         "when there are more",
     )
@@ -80,10 +78,8 @@ class ActorLearnerSpec(Block):
         CorrectionSpec(name="none"),
         description="correction of unrolls of an older policy: none, vtrace, or a block",
     )
-    publish_frequency: Annotated[Int, bounds.FRAMES] = Field(
-        1,
-        ge=1,
-        description="minimum number of training events between two publications of the weights",
+    publish_frequency: Annotated[Count, bounds.FRAMES] = Field(
+        1, description="minimum number of training events between two publications of the weights"
     )
     inference: Literal["local", "learner"] = Field(
         "local",
@@ -102,8 +98,8 @@ class ActorLearnerSpec(Block):
 class ConfirmSpec(Block):
     """Repeats the best specs of a search with fresh seeds."""
 
-    top: Annotated[Int, bounds.CONFIRMED] = Field(ge=1, description="number of specs")
-    max_session: Annotated[Int, bounds.SESSIONS] = Field(ge=1, description="seeds per spec")
+    top: Annotated[Count, bounds.CONFIRMED] = Field(description="number of specs")
+    max_session: Annotated[Count, bounds.SESSIONS] = Field(description="seeds per spec")
 
 
 class SearchResourcesSpec(Block):
@@ -138,28 +134,26 @@ class MetaSpec(Block):
         description="mode of parallel training: none (independent seeds), Hogwild! with shared or "
         "synced weights, all-reduced gradients, or actors and a learner",
     )
-    max_session: Annotated[Int, bounds.SESSIONS] = Field(
+    max_session: Annotated[Count, bounds.SESSIONS] = Field(
         1,
-        ge=1,
         description="Sessions of a Trial: seeds, or workers of one distributed training; with "
         "actor_learner the number of actors, without the learner",
     )
-    max_trial: Annotated[Int, bounds.TRIALS] = Field(
-        1, ge=1, description="trials of a search; more if a grid has more points"
+    max_trial: Annotated[Count, bounds.TRIALS] = Field(
+        1, description="trials of a search; more if a grid has more points"
     )
-    log_frequency: Annotated[Int | None, bounds.FRAMES] = Field(
+    log_frequency: Annotated[Count | None, bounds.FRAMES] = Field(
         None,
-        ge=1,
         description="frames between rows, per Session; null: 1/200 of a Session's share of the "
         "budget, recorded at the start",
     )
-    eval_frequency: Annotated[Int, bounds.FRAMES] = Field(
-        10_000, ge=1, description="frames between evaluations, per Session"
+    eval_frequency: Annotated[Count, bounds.FRAMES] = Field(
+        10_000, description="frames between evaluations, per Session"
     )
     rigorous_eval: Annotated[Int, bounds.ENVS] = Field(
         0, ge=0, description="evaluation environments; 0: no evaluation, training returns are used"
     )
-    random_seed: Annotated[Int, bounds.SEED] | None = Field(
+    random_seed: Annotated[Int | None, bounds.SEED] = Field(
         None,
         ge=0,
         description="root seed of all random numbers; null: drawn at the start and recorded",
@@ -170,14 +164,12 @@ class MetaSpec(Block):
         description="minimum seconds between checkpoints; 0: one at every row (Hogwild!: one per "
         "second)",
     )
-    threads: Annotated[Int, bounds.THREADS] = Field(
-        1, ge=1, description="torch threads per process"
-    )
+    threads: Annotated[Count, bounds.THREADS] = Field(1, description="torch threads per process")
     stop_return: float | None = Field(
         None, description="the run ends once recent_return reaches it"
     )
-    max_run: Annotated[Int, bounds.RUNS] = Field(
-        1, ge=1, description="independent seeds of a distributed training, run sequentially"
+    max_run: Annotated[Count, bounds.RUNS] = Field(
+        1, description="independent seeds of a distributed training, run sequentially"
     )
     max_restart: Int = Field(
         3,
@@ -195,8 +187,8 @@ class MetaSpec(Block):
     cluster: str | None = Field(
         None, description='address of a Ray cluster, or "auto"; null: this machine'
     )
-    record_video: Annotated[Int | None, bounds.FRAMES] = Field(
-        None, ge=1, description="frames between recorded evaluation episodes; null: none"
+    record_video: Annotated[Count | None, bounds.FRAMES] = Field(
+        None, description="frames between recorded evaluation episodes; null: none"
     )
     search_alg: Literal["random", "optuna", "hyperopt"] = Field(
         "random", description="searcher: proposes the specs of trials"

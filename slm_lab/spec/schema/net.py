@@ -28,11 +28,18 @@ from slm_lab.spec.schema.block import (
     spec_error,
     spec_errors,
 )
-from slm_lab.spec.schema.fields import BatchNorm, Gpu, Int, IntList
-from slm_lab.spec.schema.layers import ConvLayer, ConvLayers, HydraLayers, Stack, stacks_of
+from slm_lab.spec.schema.fields import BatchNorm, Count, Gpu, Int, IntList, numbers_up_to
+from slm_lab.spec.schema.layers import (
+    FEW_LAYERS,
+    ConvLayer,
+    ConvLayers,
+    HydraLayers,
+    Stack,
+    stacks_of,
+)
 from slm_lab.spec.schema.messages import unknown_name
 from slm_lab.spec.schema.optim import LossSpec, LRSchedulerSpec, OptimSpec
-from slm_lab.spec.torch_table import activation_class, activation_refusal, activations, initialisers
+from slm_lab.spec.torch_table import activation_class, refusals
 
 Role: TypeAlias = Literal["actor", "critic"]
 
@@ -46,21 +53,19 @@ TARGET_KEYS = ("update_type", "update_frequency", "polyak_coef")
 
 
 def _known_activation(name: str) -> str:
-    known = activation_class(name)
-    if known is None:
-        raise spec_error(unknown_name("activation", name, sorted(activations().values())))
-    if reason := activation_refusal(known):
-        raise spec_error(reason)
-    return name
+    return _usable("activation", name, activation_class(name), refusals("activations"))
 
 
 def _known_initialiser(name: str) -> str:
-    known = initialisers()
-    if name not in known:
-        raise spec_error(unknown_name("function of torch.nn.init", name, list(known)))
+    return _usable("function of torch.nn.init", name, name, refusals("initialisers"))
+
+
+def _usable(kind: str, given: str, name: str | None, known: Mapping[str, str | None]) -> str:
+    if name is None or name not in known:
+        raise spec_error(unknown_name(kind, given, list(known)))
     if reason := known[name]:
         raise spec_error(reason)
-    return name
+    return given
 
 
 Activation: TypeAlias = Annotated[str, AfterValidator(_known_activation)]
@@ -85,12 +90,16 @@ OutActivation: TypeAlias = Annotated[Any, AfterValidator(_activation_or_list)]
 
 
 def _widths(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    if any(size < 1 for size in sizes):
+    if min(sizes, default=1) < 1:
         raise spec_error("every layer must have at least 1 unit")
+    if message := bounds.WIDTH.refusal(sizes):
+        raise spec_error(message)
     return sizes
 
 
-Widths: TypeAlias = Annotated[IntList, AfterValidator(_widths), bounds.WIDTH, bounds.LAYERS]
+Widths: TypeAlias = Annotated[
+    IntList, AfterValidator(_widths), FEW_LAYERS, numbers_up_to(bounds.WIDTH)
+]
 """Units per hidden layer."""
 
 
@@ -144,8 +153,8 @@ class NetSpec(Block):
     update_type: Literal["replace", "polyak"] = Field(
         "replace", description="update of target networks: copy, or average with polyak_coef"
     )
-    update_frequency: Annotated[Int, bounds.FRAMES] = Field(
-        1, ge=1, description="frames between updates of target networks"
+    update_frequency: Annotated[Count, bounds.FRAMES] = Field(
+        1, description="frames between updates of target networks"
     )
     polyak_coef: float = Field(0.0, ge=0, le=1, description="τ: target ← τ net + (1 − τ) target")
     log_std_init: float | None = Field(
@@ -340,15 +349,15 @@ class RecurrentNetSpec(NetSpec):
 
     cell_type: Literal["GRU", "LSTM", "RNN"] = Field("GRU", description="recurrent cell")
     fc_hid_layers: Widths = Field((), description="units per fully connected layer before the cell")
-    rnn_hidden_size: Annotated[Int, bounds.WIDTH] = Field(
-        64, ge=1, description="units of the recurrent state"
+    rnn_hidden_size: Annotated[Count, bounds.WIDTH] = Field(
+        64, description="units of the recurrent state"
     )
-    rnn_num_layers: Annotated[Int, bounds.STACKED] = Field(1, ge=1, description="recurrent layers")
+    rnn_num_layers: Annotated[Count, bounds.STACKED] = Field(1, description="recurrent layers")
     bidirectional: OneDirection = Field(
         False, description="must be false: an agent has not seen later observations"
     )
-    seq_len: Annotated[Int, bounds.SEQUENCE] = Field(
-        4, ge=1, description="length of a sequence: the steps of backpropagation through time"
+    seq_len: Annotated[Count, bounds.SEQUENCE] = Field(
+        4, description="length of a sequence: the steps of backpropagation through time"
     )
     burn_in: Int = Field(
         0,

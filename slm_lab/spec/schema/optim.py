@@ -1,15 +1,9 @@
 """Blocks of a torch class: its name, with its arguments beside it."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
-from pydantic import (
-    Field,
-    GetJsonSchemaHandler,
-    ModelWrapValidatorHandler,
-    model_serializer,
-    model_validator,
-)
+from pydantic import ConfigDict, Field, GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 from typing_extensions import override
@@ -26,52 +20,49 @@ KIND_WORDS: Mapping[Kind, str] = {
 
 
 class TorchPart(Block):
-    """`{"name": …, argument: value, …}`; the model collects the arguments in `args`."""
+    """`{"name": …, argument: value, …}`; arguments are extra keys of the model."""
+
+    model_config = ConfigDict(extra="allow")
 
     KIND: ClassVar[Kind] = "losses"
+    WRITTEN_OUT: ClassVar[tuple[str, ...]] = ()
+    """Arguments that get torch's default if the file leaves them out."""
 
     name: str = Field(description="name of the class")
-    args: dict[str, Any] = Field({}, description="its arguments, checked against torch's signature")
 
-    @model_validator(mode="wrap")
+    @property
+    def args(self) -> dict[str, Any]:
+        """The arguments, all valid for the class."""
+        return dict(self.model_extra or {})
+
+    @model_validator(mode="before")
     @classmethod
-    def _gather_args(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+    def _checked(cls, data: Any) -> Any:
         if not isinstance(data, Mapping):
-            return handler(data)
+            return data
         if "name" not in data:
             raise missing_key_error("name", f"is missing: the name of {KIND_WORDS[cls.KIND]}", data)
         args = data.get("args", {})
         if not isinstance(args, Mapping):
             raise key_error("args", "must be a block {…}", args)
         args = {**args, **{k: v for k, v in data.items() if k not in ("name", "args")}}
-        name = data["name"]
-        if isinstance(name, str):
-            cls._check(name, args)
-            args = cls._complete(name, args)
-        return handler({"name": name, "args": args})
-
-    @classmethod
-    def _complete(cls, name: str, args: Mapping[str, Any]) -> dict[str, Any]:
-        return with_whole_numbers(args)
-
-    @classmethod
-    def _check(cls, name: str, args: Mapping[str, Any]) -> None:
-        known = entries(cls.KIND)
+        name, known = data["name"], entries(cls.KIND)
+        if not isinstance(name, str):
+            return {"name": name}
         if name not in known:
             message = unknown_name(f"name for {KIND_WORDS[cls.KIND]}", name, sorted(known))
             raise key_error("name", message, name)
-        if reason := known[name].refused:
-            raise key_error("name", reason, name)
+        entry = known[name]
+        if entry.refused:
+            raise key_error("name", entry.refused, name)
         wrong = [
             error_line((key,), message, args.get(key, ...))
-            for key, message in argument_problems(known[name], args)
+            for key, message in argument_problems(entry, args)
         ]
         if wrong:
             raise spec_errors(wrong)
-
-    @model_serializer
-    def _flat(self) -> dict[str, Any]:
-        return {"name": self.name, **self.args}
+        defaults = {key: entry.arguments[key] for key in cls.WRITTEN_OUT}
+        return {"name": name, **with_whole_numbers({**defaults, **args})}
 
     @classmethod
     @override
@@ -94,13 +85,7 @@ class OptimSpec(TorchPart):
     """A torch.optim optimizer; `GlobalAdam` and `GlobalRMSprop` work in every mode."""
 
     KIND = "optimizers"
-
-    @classmethod
-    @override
-    def _complete(cls, name: str, args: Mapping[str, Any]) -> dict[str, Any]:
-        """Adds torch's default learning rate if there is none."""
-        lr = entries(cls.KIND)[name].arguments["lr"].default
-        return with_whole_numbers({"lr": lr, **args})
+    WRITTEN_OUT = ("lr",)
 
 
 class LRSchedulerSpec(TorchPart):

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BaseModel, BeforeValidator, Field, field_validator
 
 from slm_lab.spec.schema.block import Block, key_error, spec_error
-from slm_lab.spec.schema.fields import AnyList, Int
+from slm_lab.spec.schema.fields import AnyList, Count
 from slm_lab.spec.schema.messages import unknown_name
 
 
@@ -31,8 +31,8 @@ class AshaSpec(HalvingSpec):
 
     name: Literal["asha"] = Field("asha", description="scheduler")
     reduction_factor: float = Field(4.0, gt=1, description="r; of r trials one continues")
-    brackets: Int = Field(
-        1, ge=1, description="groups of trials; each group starts halving a factor r later"
+    brackets: Count = Field(
+        1, description="groups of trials; each group starts halving a factor r later"
     )
     stop_last_trials: bool = Field(True, description="whether a trial that reaches max_t is ended")
 
@@ -53,8 +53,8 @@ class MedianStoppingSpec(Block):
     grace_period: float | None = Field(
         None, gt=0, description="frames before which no trial is stopped; null: max_frame / 10"
     )
-    min_samples_required: Int = Field(
-        3, ge=1, description="minimum number of other trials for a median"
+    min_samples_required: Count = Field(
+        3, description="minimum number of other trials for a median"
     )
 
 

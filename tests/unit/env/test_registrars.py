@@ -127,7 +127,7 @@ print(find_env("{name}").id)
     ["PandaReach-v3", "Room-v0", "WallGridEnv", "MyWorld-OneRoom-v0", "HopperHop-v0", "Reach-v1"],
 )
 def test_an_id_like_no_other_gets_no_wrong_hint(assert_refused, name):
-    hint = "one that a package registers is written package.module:Id-v0, one of your own needs"
+    hint = "write package.module:Id-v0 for an environment of a package; for your own module add"
     assert_refused(name, f"…: there is no such environment; {hint}")
 
 
@@ -143,7 +143,7 @@ def test_an_id_like_no_other_gets_no_wrong_hint(assert_refused, name):
     ],
 )
 def test_a_slip_gets_the_id_and_how_ids_of_packages_are_written(assert_refused, name, hint):
-    assert_refused(name, f"…; did you mean {hint}?; one that a package registers is")
+    assert_refused(name, f"…; did you mean {hint}?; write package.module:Id-v0 for")
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ def no_ale_py(monkeypatch):
 
 @pytest.mark.parametrize("name", ["Pong-v5", "Pong-v4", "pong", "Pongg-v5"])
 def test_a_game_is_known_by_name_without_ale_py(assert_refused, no_ale_py, name):
-    comes_with = 'did you mean ALE/Pong-v5? It comes with pip install "slm-lab[atari]"; one that'
+    comes_with = 'did you mean ALE/Pong-v5? It comes with pip install "slm-lab[atari]"; write'
     assert_refused(name, f"…{comes_with}")
 
 

@@ -270,6 +270,6 @@ def test_every_environment_that_a_shipped_spec_names_and_gymnasium_has_has_a_num
 
 def test_how_a_game_looks_to_the_learner_does_not_change_its_number():
     spec = EnvSpec(name="ALE/Pong-v5", max_frame=1)
-    lives = spec.model_copy(update={"kwargs": {"life_loss_info": True}})
+    lives = spec.model_copy(update={"life_loss_info": True})
     assert environment_key(spec) != environment_key(lives)
     assert environment_key(spec, LEARNER_ONLY) == environment_key(lives, LEARNER_ONLY)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from slm_lab.spec.schema.optim import LossSpec, LRSchedulerSpec, OptimSpec
-from slm_lab.spec.torch_table import TABLE, activation_class, activations, entries
+from slm_lab.spec.torch_table import TABLE, activation_class, entries, refusals
 from tests.unit.spec.generate_torch_table import as_text, torch_table
 
 
@@ -44,4 +44,4 @@ def test_activations_have_their_names_in_either_spelling(name):
 
 def test_an_unknown_activation_has_no_class():
     assert activation_class("rely") is None
-    assert all(activation_class(name) == name for name in activations().values())
+    assert all(activation_class(name) == name for name in refusals("activations"))

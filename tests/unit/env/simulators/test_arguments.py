@@ -27,7 +27,7 @@ class Corridor(gymnasium.Env):
         gap: int = 3,
         width: float = 1,
         dark: bool = False,
-        name: str = "",
+        label: str = "",
         size: Optional[int] = None,  # noqa: UP045
         speed: Union[int, str] = 1,  # noqa: UP007
         goal: float | None = None,
@@ -81,7 +81,7 @@ def refused(env_spec, registered):
         ("width", True, "must be a number"),
         ("dark", 1, "must be true or false"),
         ("dark", "true", "must be true or false"),
-        ("name", 3, "must be a string"),
+        ("label", 3, "must be a string"),
         ("size", "3", "must be a whole number or null"),
         ("speed", 0.5, "must be a whole number or a string"),
         ("goal", {}, "must be a number or null"),
@@ -97,7 +97,7 @@ def test_a_value_that_an_annotation_rules_out_is_refused(refused, key, value, wo
 @pytest.mark.parametrize(
     "keys",
     [
-        {"gap": 4, "width": 2.5, "dark": True, "name": "x", "size": None, "speed": "fast"},
+        {"gap": 4, "width": 2.5, "dark": True, "label": "x", "size": None, "speed": "fast"},
         {"width": 2, "size": 3, "speed": 7, "goal": 1},
         {"sloppy": None, "sloppier": 0.7},
         {"kind": 7, "shape": "x", "options": 3, "free": "x"},

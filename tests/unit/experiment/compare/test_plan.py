@@ -113,13 +113,13 @@ def test_a_warning_about_a_variant_is_printed_once(plan_of, caplog):
     raw = ppo(env__max_frame=80, agent__algorithm__time_horizon=16, meta__log_frequency=None)
     plan_of(raw, workers=(1, 2))
     (asked,) = caplog.messages
-    assert asked.startswith("synced × 2: is this meant? env.max_frame")
+    assert asked.startswith("synced × 2: suspicious setting: env.max_frame")
 
 
 def test_a_warning_about_the_baseline_is_not_repeated_for_variants(plan_of, caplog):
     plan_of(ppo(env__max_frame=40, agent__algorithm__time_horizon=32), workers=(1,))
     (asked,) = caplog.messages
-    assert "is this meant? env.max_frame" in asked
+    assert "suspicious setting: env.max_frame" in asked
 
 
 def test_an_algorithm_that_a_mode_cannot_train_is_refused_by_name(plan_of):

@@ -4,7 +4,7 @@ import pytest
 
 from slm_lab.core.errors import SpecError
 from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS
-from slm_lab.env.lookup import replaced_message, successor
+from slm_lab.env.lookup import replaced_message
 from slm_lab.spec.checks.algorithm import action_space_problems
 from slm_lab.spec.load import parse_spec
 from slm_lab.spec.parse import parse
@@ -225,7 +225,6 @@ def test_what_draws_between_bounds_needs_bounds(keys, has_low, has_high, fits):
     ],
 )
 def test_replaced_environments_have_successors(gone, here):
-    assert successor(gone) == here
     assert replaced_message(gone) == (here and f"its simulator is gone; use {here}")
 
 

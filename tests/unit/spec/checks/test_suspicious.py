@@ -211,7 +211,7 @@ def test_warnings_are_one_line_at_the_start_and_in_a_check(caplog, tmp_path):
     with caplog.at_level(logging.WARNING):
         spec = parse_spec("s", raw)
     (line,) = caplog.messages
-    assert line.startswith("s: is this meant? agent.algorithm.action_policy = 'default': ")
+    assert line.startswith("s: suspicious setting: agent.algorithm.action_policy = 'default': ")
     assert "; agent.net.update_frequency = 4: " in line
     path = tmp_path / "s.json"
     path.write_text(json.dumps({"s": spec.to_json()}))
@@ -219,7 +219,7 @@ def test_warnings_are_one_line_at_the_start_and_in_a_check(caplog, tmp_path):
     assert len(but_for_rows(checked.suspicious)) == 2
     shown = CliRunner().invoke(app, ["check", str(path)])
     assert shown.exit_code == 0
-    assert shown.output.startswith("s.json: s: ok (doubtful: agent.algorithm.action_policy = ")
+    assert shown.output.startswith("s.json: s: ok (suspicious: agent.algorithm.action_policy = ")
 
 
 def test_a_spec_with_problems_has_no_warnings(caplog):

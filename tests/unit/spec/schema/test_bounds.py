@@ -58,7 +58,9 @@ BEYOND = [
 
 @pytest.mark.parametrize(("raw", "path", "value", "bound"), BEYOND, ids=lambda x: str(x)[:40])
 def test_a_number_beyond_its_bound_is_one_line_with_the_reason(raw, path, value, bound):
-    assert_problem(changed(raw, {path: value}), f"{path}…must be <= {bound}: {bound.why}")
+    assert_problem(
+        changed(raw, {path: value}), f"{path}…must be <= {bounds.short(bound.number)}: {bound.why}"
+    )
 
 
 @pytest.mark.parametrize("name", NETS)
