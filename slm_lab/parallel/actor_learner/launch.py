@@ -1,6 +1,6 @@
 """The Trial parent's part in actor–learner training: the queue, and replacing actors."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -12,7 +12,7 @@ from slm_lab.parallel.actor_learner.unroll import UnrollWriter
 from slm_lab.parallel.hang_detector import Sign
 from slm_lab.parallel.processes import SPAWN, Processes, run_sessions
 from slm_lab.parallel.prototype import prototype
-from slm_lab.parallel.supervisor import Supervisor, replacement
+from slm_lab.parallel.supervisor import CLUSTER_STOP_SECONDS, Supervisor, replacement
 from slm_lab.parallel.task import SessionTask
 from slm_lab.session.status_board import Phase, StatusBoard
 from slm_lab.spec.unrolls import as_learned, unroll_length
@@ -20,8 +20,6 @@ from slm_lab.storage.result import Ending, SessionResult
 
 LEAVE_SECONDS = 10.0
 """How long an actor may take to end its step once the learner has ended."""
-CLUSTER_STOP_SECONDS = 15.0
-"""How long a learner with actors on a cluster may take to end when the user waits."""
 
 
 def train_from_actors(
@@ -62,7 +60,7 @@ def train_from_actors(
     lost = queue.lost.numpy()
 
     def tick() -> None:
-        failed = supervisor.failed
+        failed = {each.session for each in supervisor.failed}
         lost[:] = [session in failed for session in actor_sessions]
         on_tick()
 
@@ -75,15 +73,16 @@ def _on_cluster(
     """Runs the learner in a process here and its actors on the nodes of the cluster."""
     one, *actors = tasks
     from_learner, to_parent = SPAWN.Pipe(duplex=False)
-    losses: dict[int, str] = {}
+    lost: dict[int, SessionResult] = {}
     common = partial(on_cluster, one, to_parent)
     learner = replace(one, spec=as_learned(one.spec), common=common)
 
     def tick() -> None:
         while from_learner.poll():
-            actor, why = from_learner.recv()
-            session = one.workers[1 + actor]
-            losses[session] = board.reasons[session] = why
+            actor: SessionResult = from_learner.recv()
+            session = actors[actor.session].session
+            lost[session] = replace(actor, session=session)
+            board.reasons[session] = str(actor.error)
         on_tick()
 
     with from_learner, to_parent:
@@ -92,21 +91,19 @@ def _on_cluster(
         )
         (result,) = supervisor.run(tick)
         tick()
-    return [result, *(_of_actor(task.session, result, losses, board) for task in actors)]
+    sessions = [task.session for task in actors]
+    return [result, *(lost.get(each) or _as_learner(each, result, board) for each in sessions)]
 
 
-def _of_actor(
-    session: int, learner: SessionResult, losses: Mapping[int, str], board: StatusBoard
-) -> SessionResult:
+def _as_learner(session: int, learner: SessionResult, board: StatusBoard) -> SessionResult:
+    """The result of an actor that ended with its learner."""
     shown = board.read(session)
     result = SessionResult(session, learner.ending, shown.frame, restarts=shown.restarts)
-    if session in losses:
-        return replace(result, ending=Ending.FAILED, error=losses[session])
-    if learner.ending is Ending.FAILED:
-        board.write(session, phase=Phase.FAILED)
-        why = f"ended because Session {learner.session} ended, which it cannot train without"
-        return replace(result, error=why, lost_others=True)
-    return result
+    if learner.ending is not Ending.FAILED:
+        return result
+    board.write(session, phase=Phase.FAILED)
+    why = f"ended because Session {learner.session} ended, which it cannot train without"
+    return replace(result, error=why, lost_others=True)
 
 
 def _queue(one: SessionTask, frame: int) -> UnrollQueue:
