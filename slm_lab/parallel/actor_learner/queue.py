@@ -18,16 +18,17 @@ from typing_extensions import override
 
 from slm_lab.agent.agent import Agent
 from slm_lab.core.errors import PeerLostError
+from slm_lab.core.types import Array
 from slm_lab.env.vector_env import VectorEnv
 from slm_lab.parallel.actor_learner.inference import (
-    InferenceBuffers,
     InferenceClient,
     InferenceServer,
+    request_record,
 )
 from slm_lab.parallel.actor_learner.source import UnrollSource
 from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout, UnrollWriter
 from slm_lab.parallel.actor_learner.weights import WeightStore
-from slm_lab.parallel.hang_detector import HANG_SECONDS
+from slm_lab.parallel.hang_detector import HANG_SECONDS, HangDetector
 from slm_lab.parallel.shared_memory import check_room, into_shared_memory
 from slm_lab.parallel.wait import wait_until
 from slm_lab.session.status_board import Phase, StatusBoard
@@ -36,8 +37,11 @@ from slm_lab.spec.schema.spec import Spec
 
 PATIENCE_SECONDS = 3600.0
 """How long a learner may not learn while actors wait for it: a training event may be long."""
-ACTOR_SECONDS = 2 * PATIENCE_SECONDS
+LEARNER_SECONDS = 2 * PATIENCE_SECONDS
 """How long an actor waits for its learner: longer than it takes to end a hanging learner."""
+ACTORS_SECONDS = 2 * HANG_SECONDS
+"""How long a learner waits for any step of an actor: longer than it takes to replace one that
+hangs."""
 NAP_SECONDS = 0.0002
 """Polling interval."""
 SMALLER = (
@@ -68,8 +72,8 @@ class UnrollQueue:
     seconds: Tensor
     """(3, N) float64, by each actor: waited for slots and replies, acted, CPU time"""
     weights: WeightStore
-    requests: InferenceBuffers | None
-    """Buffers of central inference; None: actors have their own networks."""
+    requests: Tensor | None
+    """(N, bytes) uint8: records of central inference; None: actors have their own networks"""
     flags: Tensor
     """(2,) int64, by the learner: it has ended; it pauses"""
     lost: Tensor
@@ -86,7 +90,10 @@ class UnrollQueue:
         assert isinstance(agent.memory, UnrollWriter)
         layout = UnrollLayout(agent.memory.layout, len(env.statistics), env.num_info)
         actors, per_unroll = spec.meta.max_session, layout.frames
-        is_remote = spec.meta.actor_learner.inference == "learner"
+        requests = None
+        if spec.meta.actor_learner.inference == "learner":
+            size = actors, request_record(layout.steps).itemsize
+            requests = into_shared_memory(torch.zeros(size, dtype=torch.uint8))
         size = (actors, slots_per_actor(spec.meta), layout.num_bytes)
         check_room(math.prod(size), "the unrolls of all actors", f"make room there; {SMALLER}")
         return cls(
@@ -95,11 +102,19 @@ class UnrollQueue:
             into_shared_memory(torch.zeros((3, actors), dtype=torch.int64)),
             into_shared_memory(torch.zeros((3, actors), dtype=torch.float64)),
             WeightStore.of(agent.learner.flats, len(env.statistics), into_shared_memory),
-            InferenceBuffers.of(layout.steps, actors, into_shared_memory) if is_remote else None,
+            requests,
             into_shared_memory(torch.zeros(2, dtype=torch.int64)),
             into_shared_memory(torch.zeros(actors, dtype=torch.int64)),
             -(-max(spec.env.max_frame - frame, 0) // per_unroll),
         )
+
+    @property
+    def request_records(self) -> Array | None:
+        """(N,) The records of central inference, see `request_record`."""
+        if self.requests is None:
+            return None
+        records: Array = self.requests.numpy().view(request_record(self.layout.steps))[:, 0]
+        return records
 
 
 class QueueEnd:
@@ -129,9 +144,8 @@ class ActorQueue(QueueEnd):
         self._actor = actor
         self.acting_half: InferenceClient | None = None
         """The client of central inference; None if the actor has its own network."""
-        if queue.requests is not None:
-            client = InferenceClient(queue.requests, queue.layout.steps, actor, self._wait)
-            self.acting_half = client
+        if queue.request_records is not None:
+            self.acting_half = InferenceClient(queue.request_records[actor], self._wait)
         self._waited_for_replies = 0.0
         self._cpu_t_before = float(self._seconds[2, actor])
         self._cpu_began: float | None = None
@@ -187,39 +201,31 @@ class ActorQueue(QueueEnd):
 
         Actors that claim at the same moment may all get the last one, which is better than none.
         """
-        is_lost = [self._phase(actor) is Phase.FAILED for actor in range(self.num_actors)]
         claimed = sum(
-            int(self._handed[actor] if is_lost[actor] else self._begun[actor])
-            for actor in range(self.num_actors)
+            int(handed if self._board.phase(1 + actor) is Phase.FAILED else begun)
+            for actor, (begun, handed) in enumerate(zip(self._begun, self._handed, strict=True))
         )
         if claimed >= self._max_unrolls:
             return False
         self._begun[self._actor] += 1
         return True
 
-    def _phase(self, actor: int) -> Phase:
-        return self._board.phase(1 + actor)
-
     def _wait(self, until: Callable[[], bool], nap: float = NAP_SECONDS) -> bool:
         """Whether `until` comes true before the training ends.
 
         Raises PeerLostError if that takes too long. A pause of the learner has no limit.
         """
-        while not until():
-            if self.is_over:
-                return False
-            self._wait_for_change(until, nap, bool(self._flags[1]))
-        return True
-
-    def _wait_for_change(self, until: Callable[[], bool], nap: float, paused: bool) -> None:
-        def has_changed() -> bool:
-            return until() or self.is_over or bool(self._flags[1]) != paused
-
-        seconds = math.inf if paused else ACTOR_SECONDS
-        if not wait_until(has_changed, seconds, nap):
+        if until():
+            return True
+        pauses = self._flags[1:]
+        learner = HangDetector(1, lambda _: None if pauses[0] else "awaited", LEARNER_SECONDS)
+        wait_until(lambda: until() or self.is_over or bool(learner.hung()), math.inf, nap)
+        is_true = until()
+        if not is_true and not self.is_over:
             raise PeerLostError(
-                f"actor {self._actor} waited {seconds:g} s for the learner, in vain"
+                f"actor {self._actor}: the learner did not respond within {LEARNER_SECONDS:g} s"
             )
+        return is_true
 
 
 @final
@@ -234,22 +240,20 @@ class LearnerQueue(QueueEnd, UnrollSource):
         if server is not None:
             server.start()
         self._taken = self._returned.copy()
-        self._idle_since: float | None = None
-        self._frames = 0
+        self._actors = HangDetector(1, self._sign, ACTORS_SECONDS)
 
     @override
     def receive(self, seconds: float) -> tuple[int, Unroll] | None:
-        """Raises PeerLostError if no actor has made a step for longer than it takes to replace one
-        that hangs."""
+        """Raises PeerLostError if no actor makes a step for ACTORS_SECONDS."""
         if self._server is not None:
             self._server.check()
-        self._check_progress()
+        if self._actors.hung():
+            raise PeerLostError(f"no actor has made a step for {ACTORS_SECONDS:g} s")
         if not wait_until(lambda: bool(self._waiting()), seconds, NAP_SECONDS):
             return None
         actor = min(self._waiting(), key=lambda each: self._oldest(each).handed_at)
         unroll = self._oldest(actor)
         self._taken[actor] += 1
-        self._idle_since = None
         return actor, unroll
 
     def _waiting(self) -> list[int]:
@@ -257,13 +261,9 @@ class LearnerQueue(QueueEnd, UnrollSource):
         waiting: list[int] = (self._handed > self._taken).nonzero()[0].tolist()
         return waiting
 
-    def _check_progress(self) -> None:
-        """Raises PeerLostError if no actor has made a step for too long."""
-        now, frames = time.perf_counter(), int(self._board.clock_slots[1:].sum())
-        if self._idle_since is None or frames != self._frames:
-            self._idle_since, self._frames = now, frames
-        if now - self._idle_since > 2 * HANG_SECONDS:
-            raise PeerLostError(f"no actor has made a step for {2 * HANG_SECONDS:g} s")
+    def _sign(self, _: int) -> int | None:
+        """The frames of all actors; None if an unroll waits."""
+        return None if self._waiting() else int(self._board.clock_slots[1:].sum())
 
     def _oldest(self, actor: int) -> Unroll:
         slot: Unroll = self._unrolls[actor][self._taken[actor] % self.num_slots]
@@ -300,7 +300,6 @@ class LearnerQueue(QueueEnd, UnrollSource):
     @override
     def pause_actors(self, paused: bool) -> None:
         self._flags[1] = paused
-        self._idle_since = None
 
     @override
     def close(self) -> None:

@@ -164,7 +164,7 @@ def in_processes(
     """
 
     def source(_: Agent, env: VectorEnv) -> UnrollSource:
-        if queue.requests is None:
+        if queue.request_records is None:
             return LearnerQueue(queue, board)
         layout = queue.layout.steps
         agent = build_agent(
@@ -174,7 +174,7 @@ def in_processes(
             layout.num_envs * spec.meta.max_session,
             AgentSeeds(seeds.init, seeds.action, seeds.sampling),
         )
-        server = InferenceServer(queue.requests, layout, agent, queue.weights)
+        server = InferenceServer(queue.request_records, agent, queue.weights)
         return LearnerQueue(queue, board, server)
 
     return LearnerStrategy(spec, board, source)

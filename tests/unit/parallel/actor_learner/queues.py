@@ -1,4 +1,4 @@
-"""A pipe between actors and a learner, for the tests of both its ends."""
+"""A queue between actors and a learner, for the tests of both its ends."""
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ STEPS = MemoryLayout(2, 2, (3,), np.dtype(np.float32), (), np.dtype(np.int64))
 
 
 class Lab:
-    """A pipe with its board, and the processes at its ends."""
+    """A queue with its board, and the processes at its ends."""
 
     def __init__(self, actors=ACTORS, slots=SLOTS, max_unrolls=1000):
         layout = UnrollLayout(STEPS, 0)
