@@ -200,8 +200,8 @@ def way() -> None:
             LearnerQueue(queue, board),
             UnrollMemory(1),
         )
-        player = UnrollActor(spec, seeds)
-        player.begin(Clock(board.clock_slots[1:], 0, 10**9), queue.weights)
+        clock = Clock(board.clock_slots[1:], 0, 10**9)
+        player = UnrollActor(spec, seeds, clock, queue.weights)
         queue.weights.publish(player.agent.learner.flats, player.env.statistics, 0)
         player.reset()
         playing, passing = [], []

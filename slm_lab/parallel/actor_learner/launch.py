@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.parallel.actor_learner.actor import run_actor
 from slm_lab.parallel.actor_learner.queue import PATIENCE_SECONDS, UnrollQueue
 from slm_lab.parallel.actor_learner.strategy import in_processes, on_cluster, serially
@@ -38,7 +37,9 @@ def train_from_actors(
     own_board = board.part(one.workers)
     if one.spec.meta.cluster is not None:
         return _on_cluster(tasks, board, on_tick)
-    queue = _queue(one, frame=int(own_board.clock_slots[0]))
+    writer = partial(UnrollWriter, horizon=unroll_length(one.spec))
+    with prototype(one.spec, one.seeds, writer) as (agent, env):
+        queue = UnrollQueue.of(one.spec, agent, env, frame=int(own_board.clock_slots[0]))
     spec = as_learned(one.spec)
     learner = replace(one, spec=spec, common=partial(in_processes, spec, queue, one.seeds))
     actors = [replace(task, program=partial(run_actor, queue), resume=False) for task in tasks[1:]]
@@ -104,14 +105,6 @@ def _as_learner(session: int, learner: SessionResult, board: StatusBoard) -> Ses
     board.write(session, phase=Phase.FAILED)
     why = f"ended because Session {learner.session} ended, which it cannot train without"
     return replace(result, error=why, lost_others=True)
-
-
-def _queue(one: SessionTask, frame: int) -> UnrollQueue:
-    def writer(layout: MemoryLayout) -> UnrollWriter:
-        return UnrollWriter(replace(layout, horizon=unroll_length(one.spec)))
-
-    with prototype(one.spec, one.seeds, writer) as (agent, env):
-        return UnrollQueue.of(one.spec, agent, env, frame)
 
 
 def actor_sign(board: StatusBoard, queue: UnrollQueue) -> Sign:

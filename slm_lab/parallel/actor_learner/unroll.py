@@ -157,20 +157,22 @@ class Unroll:
 
 @final
 class UnrollWriter(Memory[Unroll]):
-    """The memory of an actor: it writes steps into unrolls and is never sampled.
+    """The memory of an actor: it writes steps into unrolls of `horizon` steps, by default the
+    layout's, and is never sampled.
 
     For a replay learner it writes unnormalised observations and rewards.
     """
 
-    def __init__(self, layout: MemoryLayout) -> None:
-        self.layout = replace(layout, replay=None, normalization=None, scratch=None)
+    def __init__(self, layout: MemoryLayout, horizon: int | None = None) -> None:
+        horizon = horizon or layout.horizon
+        own = replace(layout, horizon=horizon, replay=None, normalization=None, scratch=None)
+        self.layout = own
         self._writes_raw = layout.replay is not None
-        self._t = self._horizon = layout.horizon
+        self._t = self._horizon = horizon
 
     @classmethod
     @override
     def build(cls, spec: MemorySpec, layout: MemoryLayout) -> "UnrollWriter":
-        """For unrolls of `horizon` steps."""
         return cls(layout)
 
     def begin(self, unroll: Unroll, statistics: FloatArray, begins: bool) -> None:

@@ -13,7 +13,7 @@ from slm_lab.parallel.actor_learner.inference import (
     TrainingOver,
     request_record,
 )
-from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout
+from slm_lab.parallel.actor_learner.unroll import Unroll
 from slm_lab.parallel.actor_learner.weights import WeightStore
 from slm_lab.session.clock import Clock
 from slm_lab.session.seeding import session_seeds
@@ -22,14 +22,17 @@ from tests.support import actor_critic, parse, ppo, q_learning
 
 
 def make(spec, seed=0):
-    player = UnrollActor(spec, session_seeds(seed, 0, 0))
-    return player, UnrollLayout(player.writer.layout, len(player.env.statistics))
+    player = UnrollActor(spec, session_seeds(seed, 0, 0), clock())
+    return player, player.layout
+
+
+def clock():
+    return Clock(np.zeros(1, np.int64), 0, 10_000)
 
 
 def started(player, weights):
-    player.begin(Clock(np.zeros(1, np.int64), 0, 10_000), weights)
+    player.weights = weights
     player.reset()
-    return player
 
 
 def content(unroll):
@@ -64,7 +67,8 @@ def test_an_actor_without_a_network_plays_what_one_with_it_plays(name):
     weights = WeightStore.of(learner.agent.learner.flats, layout.num_statistics)
     weights.publish(learner.agent.learner.flats, learner.env.statistics, 7)
     requests = np.zeros(1, request_record(layout.steps))
-    far = UnrollActor(spec, session_seeds(0, 0, 0), InferenceClient(requests[0], wait))
+    client = InferenceClient(requests[0], wait)
+    far = UnrollActor(spec, session_seeds(0, 0, 0), clock(), acting_half=client)
     acting, _ = make(spec)
     server = InferenceServer(requests, acting.agent, weights)
     server.start()
