@@ -25,7 +25,7 @@ from slm_lab.parallel.actor_learner.inference import (
     InferenceServer,
     request_record,
 )
-from slm_lab.parallel.actor_learner.source import UnrollSource
+from slm_lab.parallel.actor_learner.source import ActorSeconds, UnrollSource
 from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout, UnrollWriter
 from slm_lab.parallel.actor_learner.weights import WeightStore
 from slm_lab.parallel.hang_detector import HANG_SECONDS, HangDetector
@@ -70,7 +70,7 @@ class UnrollQueue:
     """(3, N) int64: unrolls that an actor has begun, and handed over; unrolls that the learner has
     given back"""
     seconds: Tensor
-    """(3, N) float64, by each actor: waited for slots and replies, acted, CPU time"""
+    """(3, N) float64, by each actor: see `ActorSeconds`"""
     weights: WeightStore
     requests: Tensor | None
     """(N, bytes) uint8: records of central inference; None: actors have their own networks"""
@@ -284,14 +284,8 @@ class LearnerQueue(QueueEnd, UnrollSource):
 
     @property
     @override
-    def waited(self) -> tuple[float, float]:
-        waited, acted, _ = self._seconds.sum(1)
-        return float(waited), float(acted)
-
-    @property
-    @override
-    def cpu_t(self) -> float:
-        return float(self._seconds[2].sum())
+    def seconds(self) -> ActorSeconds:
+        return ActorSeconds(*self._seconds.sum(1).tolist())
 
     @override
     def end(self) -> None:

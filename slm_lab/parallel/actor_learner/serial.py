@@ -11,7 +11,7 @@ from slm_lab.core.errors import LabError
 from slm_lab.core.types import StateDict
 from slm_lab.parallel.actor_learner.actor import UnrollActor
 from slm_lab.parallel.actor_learner.queue import SMALLER, slots_per_actor
-from slm_lab.parallel.actor_learner.source import UnrollSource
+from slm_lab.parallel.actor_learner.source import ActorSeconds, UnrollSource
 from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout
 from slm_lab.session.clock import Clock
 from slm_lab.session.seeding import session_seeds
@@ -23,7 +23,6 @@ class SerialSource(UnrollSource):
     """Actors in the learner's own process, which play in turn when an unroll is requested."""
 
     is_exhausted = False
-    cpu_t = 0.0
 
     def __init__(self, spec: Spec, root_seed: int, trial: int, first: int) -> None:
         self.num_actors = spec.meta.max_session
@@ -76,9 +75,10 @@ class SerialSource(UnrollSource):
 
     @property
     @override
-    def waited(self) -> tuple[float, float]:
-        """No waits: an actor whose turn it is not does not count."""
-        return 0.0, self._acted
+    def seconds(self) -> ActorSeconds:
+        """No waits: an actor whose turn it is not does not count. The learner's process counts
+        their CPU time."""
+        return ActorSeconds(0.0, self._acted, 0.0)
 
     @override
     def state_dict(self) -> StateDict:

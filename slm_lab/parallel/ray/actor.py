@@ -10,6 +10,7 @@ from slm_lab.core.plugins import import_plugins
 from slm_lab.core.process import keep_freed_memory
 from slm_lab.core.types import Array, IntArray
 from slm_lab.parallel.actor_learner.actor import UnrollActor
+from slm_lab.parallel.actor_learner.source import ActorSeconds
 from slm_lab.parallel.actor_learner.unroll import Unroll, packed
 from slm_lab.parallel.actor_learner.weights import Weights
 from slm_lab.parallel.task import SessionTask
@@ -25,12 +26,8 @@ class UnrollMessage(NamedTuple):
     """The unroll's arrays by field, as `packed` makes them."""
     frame: int
     """Frames that the actor has played so far."""
-    waited: float
-    """Seconds between the previous unroll and the request for this one."""
-    acted: float
-    """Seconds it took to play."""
-    cpu_t: float
-    """CPU seconds of the process since the previous unroll, or since it was ready."""
+    seconds: ActorSeconds
+    """Since the previous unroll, or since it was ready; it waited for the request."""
 
 
 @final
@@ -61,9 +58,9 @@ class RayActor:
         self._slots[1] = others
         self._actor.play(self._unroll)
         now, cpu_t = time.perf_counter(), time.process_time()
-        waited, cpu_since = began - self._ended_at, cpu_t - self._cpu_t
+        seconds = ActorSeconds(began - self._ended_at, now - began, cpu_t - self._cpu_t)
         self._ended_at, self._cpu_t = now, cpu_t
-        return UnrollMessage(packed(self._unroll), self.frame(), waited, now - began, cpu_since)
+        return UnrollMessage(packed(self._unroll), self.frame(), seconds)
 
     def take(self, weights: Weights) -> None:
         """Stores weights for the next unroll."""

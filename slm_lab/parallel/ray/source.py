@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from typing import Any, TypeAlias, final
 
+import numpy as np
 import ray
 from ray.exceptions import RayError, RayTaskError
 from typing_extensions import override
@@ -25,7 +26,7 @@ from slm_lab.agent.agent import Agent
 from slm_lab.core.errors import LabError
 from slm_lab.env.vector_env import VectorEnv
 from slm_lab.parallel.actor_learner.queue import slots_per_actor
-from slm_lab.parallel.actor_learner.source import UnrollSource
+from slm_lab.parallel.actor_learner.source import ActorSeconds, UnrollSource
 from slm_lab.parallel.actor_learner.unroll import Unroll, unpacked
 from slm_lab.parallel.actor_learner.weights import WeightStore
 from slm_lab.parallel.ray.actor import RayActor, UnrollMessage
@@ -113,7 +114,7 @@ class RaySource(UnrollSource, Runner):
         self._num_requests = 0
         self._newest: tuple[int, Any] = (0, None)
         """The number of a publication, and the argument that passes it to Ray."""
-        self._waited = self._acted = self._cpu_t = 0.0
+        self._seconds = np.zeros(len(ActorSeconds._fields))
         self._looked_at = -math.inf
         tasks = [replace(task, session=actor) for actor in range(self.num_actors)]
         self._supervisor = Supervisor(
@@ -149,9 +150,7 @@ class RaySource(UnrollSource, Runner):
         handle.plays.popleft()
         self._held[actor] += 1
         self._note_frame(actor, message.frame)
-        self._waited += message.waited
-        self._acted += message.acted
-        self._cpu_t += message.cpu_t
+        self._seconds += message.seconds
         return actor, unpacked(message.arrays)
 
     @override
@@ -289,13 +288,8 @@ class RaySource(UnrollSource, Runner):
 
     @property
     @override
-    def waited(self) -> tuple[float, float]:
-        return self._waited, self._acted
-
-    @property
-    @override
-    def cpu_t(self) -> float:
-        return self._cpu_t
+    def seconds(self) -> ActorSeconds:
+        return ActorSeconds(*self._seconds.tolist())
 
     @override
     def end(self) -> None:

@@ -153,7 +153,7 @@ def test_actors_in_the_learners_process_take_turns_and_never_run_dry(serial):
     turns = [serial.receive(0.0)[0] for _ in range(2 * ACTORS)]
     assert turns == [0, 1, 0, 1]
     assert not serial.is_exhausted
-    assert serial.waited[0] == 0.0 < serial.waited[1]
+    assert serial.seconds.waited == 0.0 < serial.seconds.acted
 
 
 def test_actors_in_the_learners_process_resume_with_their_running_episodes(serial):

@@ -49,7 +49,7 @@ def test_an_actor_waits_for_room_until_the_oldest_unroll_is_given_back(clock):
     clock.meanwhile = lambda: lab.learner.give_back(0) if clock.now == 5 else None
     assert np.shares_memory(lab.actors[0].next_slot().obs, oldest.obs)
     assert clock.now == 5
-    assert lab.learner.waited == (5.0, 2.0)
+    assert lab.learner.seconds[:2] == (5.0, 2.0)
 
 
 def test_who_has_spent_the_budget_is_told_at_once_even_if_there_is_no_room(clock):
@@ -79,8 +79,8 @@ def test_the_seconds_of_those_that_died_still_count_and_what_their_start_took_do
         assert lab.learner.receive(0.0)[0] == 0
         lab.learner.give_back(0)
         lab.actors[0] = lab.begun(0)
-    assert lab.learner.cpu_t == 5.0
-    assert lab.learner.waited == (0.0, 2.0)
+    assert lab.learner.seconds.cpu_t == 5.0
+    assert lab.learner.seconds[:2] == (0.0, 2.0)
 
 
 def test_what_an_actor_waits_for_answers_is_waiting_and_not_acting(clock):
@@ -90,14 +90,14 @@ def test_what_an_actor_waits_for_answers_is_waiting_and_not_acting(clock):
         lab.actors[0].next_slot()
         remote.waited = waited  # so far
         lab.actors[0].hand_over(1.0)
-    assert lab.learner.waited == (0.75, 1.25)
+    assert lab.learner.seconds[:2] == (0.75, 1.25)
 
 
 def test_an_actor_books_its_wait_while_it_waits(clock):
     """So that a row that comes meanwhile shows it."""
     lab = Lab()
     wait, booked = wait_for_room(lab), []
-    clock.meanwhile = lambda: booked.append(lab.learner.waited[0])
+    clock.meanwhile = lambda: booked.append(lab.learner.seconds.waited)
     with pytest.raises(PeerLostError):
         wait()
     assert booked[10:13] == [booked[10], booked[10] + 1, booked[10] + 2]

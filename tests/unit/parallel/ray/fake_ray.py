@@ -9,6 +9,7 @@ from ray.exceptions import ActorDiedError
 
 from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.parallel import hang_detector
+from slm_lab.parallel.actor_learner.source import ActorSeconds
 from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout, packed
 from slm_lab.parallel.processes import SPAWN
 from slm_lab.parallel.ray import connect
@@ -64,7 +65,7 @@ class RemoteActor:
         call = waiting[0] if number is None else self.play.calls[number]
         unroll = Unroll.allocate(UnrollLayout(STEPS, 0))
         unroll.reward[:] = self.play.calls.index(call)
-        call.come(UnrollMessage(packed(unroll), frame, 1.0, 2.0, 0.5))
+        call.come(UnrollMessage(packed(unroll), frame, ActorSeconds(1.0, 2.0, 0.5)))
 
     def is_lost(self, error=None):
         for method in (self.begin, self.play, self.take, self.frame):

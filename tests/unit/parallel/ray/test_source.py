@@ -243,5 +243,4 @@ def test_seconds_are_those_that_the_actors_tell(lab):
     lab.begin()
     lab.actors[0].has_played()
     lab.receive()
-    assert lab.source.waited == (1.0, 2.0)
-    assert lab.source.cpu_t == 0.5
+    assert lab.source.seconds == (1.0, 2.0, 0.5)
