@@ -215,13 +215,17 @@ class Supervisor:
             restarts=self._restarts[session],
             restarted_because=self._why_restarted.get(session),
         )
-        if result.ending is Ending.FAILED:
-            self._board.reasons[session] = str(result.error)
-            if self._restarts_after(result):
-                return
-        self._results.append(result)
+        if result.ending is Ending.FAILED and self._restarts_after(result):
+            return
+        self._keep(result)
         if result.ending is Ending.FAILED and session in self._vital:
             self._end_others(session)
+
+    def _keep(self, result: SessionResult) -> None:
+        if result.ending is Ending.FAILED:
+            self._board.write(result.session, phase=Phase.FAILED)
+            self._board.reasons[result.session] = str(result.error)
+        self._results.append(result)
 
     def _restarts_after(self, failed: SessionResult) -> bool:
         """Whether a failed Session is restarted; then it waits for its start."""
@@ -236,6 +240,7 @@ class Supervisor:
         self._restarts[session] += 1
         self._why_restarted[session] = str(failed.error)
         board.write(session, phase=Phase.WAITING, restarts=self._restarts[session])
+        board.reasons[session] = str(failed.error)
         self._tasks[session] = task
         self._waiting.append(task)
         return True
@@ -244,7 +249,7 @@ class Supervisor:
         """Ends running and waiting Sessions, which would wait for the lost one in vain."""
         for session in [*self._runner.running, *(task.session for task in self._waiting)]:
             why = f"ended because Session {lost} ended, which it cannot train without"
-            self._results.append(replace(self._failed(session, why), lost_others=True))
+            self._keep(replace(self._failed(session, why), lost_others=True))
         self._runner.close()
         self._waiting.clear()
         self._max_restart = 0
@@ -267,8 +272,6 @@ class Supervisor:
         return SessionResult(session, Ending.INTERRUPTED, frame, restarts=restarts)
 
     def _failed(self, session: int, why: str, lost: bool = False) -> SessionResult:
-        self._board.write(session, phase=Phase.FAILED)
-        self._board.reasons[session] = why
         frame = int(self._board.clock_slots[session])
         return SessionResult(session, Ending.FAILED, frame, why, lost=lost)
 

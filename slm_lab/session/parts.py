@@ -1,23 +1,16 @@
 """The parts of a Session: built from a spec, saved to a checkpoint and restored from it."""
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
 from slm_lab.agent.agent import Agent
-from slm_lab.agent.algorithm.algorithm import AgentSeeds
-from slm_lab.agent.algorithm.correction import VTrace
-from slm_lab.agent.build import build_agent
-from slm_lab.agent.memory.memory import Memory, MemoryLayout
 from slm_lab.core.types import StateDict
-from slm_lab.env.make import make_env
 from slm_lab.env.vector_env import FinishedEpisodes, VectorEnv
 from slm_lab.metrics.reader import NO_ROWS, read_rows
 from slm_lab.metrics.row import Row
 from slm_lab.metrics.tracker import Tracker
 from slm_lab.metrics.writer import RowFiles
+from slm_lab.session.build import env_and_agent
 from slm_lab.session.clock import Clock
 from slm_lab.session.evaluator import RigorousEval, snapshot_of
 from slm_lab.session.experience import Experience
@@ -27,7 +20,6 @@ from slm_lab.session.status_board import Flow
 from slm_lab.session.stopwatch import Stopwatch
 from slm_lab.session.strategy import Strategy
 from slm_lab.session.video import VideoRecorder
-from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.checkpoint import reading
 from slm_lab.storage.compatibility import check_fits, check_optimizers
@@ -132,38 +124,6 @@ class SessionParts:
             self.evaluation.close()
         self.experience.close()
         self.env.close()
-
-
-def env_and_agent(
-    spec: Spec,
-    seeds: SessionSeeds,
-    env_spec: EnvSpec | None = None,
-    *,
-    scratch: Path | None = None,
-    correction: VTrace | None = None,
-    make_memory: Callable[[MemoryLayout], Memory[Any]] | None = None,
-) -> tuple[VectorEnv, Agent]:
-    """The environments of `env_spec`, by default the spec's, and an agent for as many as the
-    spec's. For the options see `build_agent`."""
-    gamma = spec.agent.algorithm.gamma or 1.0  # None: the Random agent does not discount
-    env = make_env(env_spec or spec.env, seeds.env, gamma=gamma)
-    try:
-        agent = build_agent(
-            spec.agent,
-            env.observation_space,
-            env.action_space,
-            spec.env.num_envs,
-            AgentSeeds(seeds.init, seeds.action, seeds.sampling),
-            scratch=scratch,
-            frame_stack=env.frame_stack,
-            correction=correction,
-            normalization=env.normalization,
-            make_memory=make_memory,
-        )
-    except BaseException:
-        env.close()
-        raise
-    return env, agent
 
 
 def build_parts(

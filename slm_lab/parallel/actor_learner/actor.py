@@ -17,9 +17,9 @@ from slm_lab.parallel.actor_learner.queue import ActorQueue, UnrollQueue
 from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout, UnrollWriter
 from slm_lab.parallel.actor_learner.weights import WeightStore
 from slm_lab.parallel.task import SessionTask
+from slm_lab.session.build import env_and_agent
 from slm_lab.session.clock import Clock
 from slm_lab.session.experience import Acting
-from slm_lab.session.parts import env_and_agent
 from slm_lab.session.seeding import SessionSeeds, session_seeds
 from slm_lab.session.status_board import Phase, StatusBoard
 from slm_lab.session.torch_setup import on_cpu
@@ -46,9 +46,8 @@ class UnrollActor:
         weights: WeightStore | None = None,
         acting_half: Actor | None = None,
     ) -> None:
-        local = spec.model_copy(update={"agent": on_cpu(spec.agent)})
         make_memory = partial(UnrollWriter, horizon=unroll_length(spec))
-        self.env, self.agent = env_and_agent(local, seeds, make_memory=make_memory)
+        self.env, self.agent = env_and_agent(on_cpu(spec), seeds, make_memory=make_memory)
         assert isinstance(self.agent.memory, UnrollWriter)
         self.writer = self.agent.memory
         self.layout = UnrollLayout(self.writer.layout, len(self.env.statistics), self.env.num_info)

@@ -10,10 +10,10 @@ from slm_lab.parallel.actor_learner.strategy import in_processes, on_cluster, se
 from slm_lab.parallel.actor_learner.unroll import UnrollWriter
 from slm_lab.parallel.hang_detector import Sign
 from slm_lab.parallel.processes import SPAWN, Processes, run_sessions
-from slm_lab.parallel.prototype import prototype
 from slm_lab.parallel.supervisor import CLUSTER_STOP_SECONDS, Supervisor, replacement
 from slm_lab.parallel.task import SessionTask
-from slm_lab.session.status_board import Phase, StatusBoard
+from slm_lab.session.build import prototype
+from slm_lab.session.status_board import END, PAUSED, Phase, StatusBoard
 from slm_lab.spec.unrolls import as_learned, unroll_length
 from slm_lab.storage.result import Ending, SessionResult
 
@@ -55,17 +55,10 @@ def train_from_actors(
     actor_sessions = one.workers[1:]
     supervisor.watch(actor_sessions, actor_sign(own_board, queue))
     why = f"its step still runs {LEAVE_SECONDS:g} s after the learner's end"
-    supervisor.watch(actor_sessions, late_sign(own_board, queue), why, LEAVE_SECONDS)
+    supervisor.watch(actor_sessions, late_sign(own_board), why, LEAVE_SECONDS)
     why = f"it has not learned for {PATIENCE_SECONDS:g} s, and actors wait for it"
     supervisor.watch([one.session], learner_sign(own_board, queue), why, PATIENCE_SECONDS)
-    lost = queue.lost.numpy()
-
-    def tick() -> None:
-        failed = {each.session for each in supervisor.failed}
-        lost[:] = [session in failed for session in actor_sessions]
-        on_tick()
-
-    return supervisor.run(tick)
+    return supervisor.run(on_tick)
 
 
 def _on_cluster(
@@ -109,12 +102,11 @@ def _as_learner(session: int, learner: SessionResult, board: StatusBoard) -> Ses
 
 def actor_sign(board: StatusBoard, queue: UnrollQueue) -> Sign:
     """The sign of each actor that starts, or that acts and has a free slot."""
-    _, handed, returned = queue.counts.numpy()
-    num_slots = queue.slots.shape[1]
+    rings, num_slots = queue.rings, queue.slots.shape[1]
 
     def sign(actor: int) -> tuple[Phase, int, int] | None:
         shown = board.read(1 + actor)
-        has_room = handed[actor] - returned[actor] < num_slots
+        has_room = rings["handed"][actor] - rings["returned"][actor] < num_slots
         if shown.phase is Phase.STARTING or (shown.phase is Phase.RUNNING and has_room):
             return shown.phase, shown.restarts, shown.frame
         return None
@@ -122,16 +114,15 @@ def actor_sign(board: StatusBoard, queue: UnrollQueue) -> Sign:
     return sign
 
 
-def late_sign(board: StatusBoard, queue: UnrollQueue) -> Sign:
+def late_sign(board: StatusBoard) -> Sign:
     """The constant sign of each actor that still acts after the learner has ended.
 
     After a stop the `Supervisor` ends them, and does not count that as a failure.
     """
-    flags = queue.flags.numpy()
 
     def sign(actor: int) -> str | None:
-        still_acts = board.phase(1 + actor) is Phase.RUNNING and not board.stop_requested
-        return "still acts" if flags[0] and still_acts else None
+        is_late = board.at_barrier[0] == END and not board.stop_requested
+        return "still acts" if is_late and board.phase(1 + actor) is Phase.RUNNING else None
 
     return sign
 
@@ -141,13 +132,13 @@ def learner_sign(board: StatusBoard, queue: UnrollQueue) -> Sign:
 
     A training event may be long, and an evaluation, for which the learner pauses, longer.
     """
-    _, handed, returned = queue.counts.numpy()
-    flags, num_slots = queue.flags.numpy(), queue.slots.shape[1]
+    rings, num_slots = queue.rings, queue.slots.shape[1]
 
     def sign(learner: int) -> tuple[int, int] | None:
-        actor_waits = bool((handed - returned == num_slots).any())
-        if not actor_waits or flags[1] or board.phase(learner) is not Phase.RUNNING:
+        actor_waits = (rings["handed"] - rings["returned"] == num_slots).any()
+        pauses = board.at_barrier[learner] == PAUSED
+        if not actor_waits or pauses or board.phase(learner) is not Phase.RUNNING:
             return None
-        return int(board.clock_slots[learner]), int(returned.sum())
+        return int(board.clock_slots[learner]), int(rings["returned"].sum())
 
     return sign

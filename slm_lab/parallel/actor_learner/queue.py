@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
+import numpy as np
 import torch
 from torch import Tensor
 from typing_extensions import override
@@ -31,7 +32,7 @@ from slm_lab.parallel.actor_learner.weights import WeightStore
 from slm_lab.parallel.hang_detector import HANG_SECONDS, HangDetector
 from slm_lab.parallel.shared_memory import check_room, into_shared_memory
 from slm_lab.parallel.wait import wait_until
-from slm_lab.session.status_board import Phase, StatusBoard
+from slm_lab.session.status_board import END, PAUSED, Phase, StatusBoard
 from slm_lab.spec.schema.meta import MetaSpec
 from slm_lab.spec.schema.spec import Spec
 
@@ -48,8 +49,16 @@ SMALLER = (
     "fewer environments (env.num_envs), shorter or fewer unrolls take less "
     "(meta.actor_learner: unroll_length, learn_queue, queue_size)"
 )
-ENDED = (Phase.DONE, Phase.STOPPED)
-"""Phases of an actor that ended regularly. An actor in FAILED may still be replaced."""
+ENDED = (Phase.DONE, Phase.STOPPED, Phase.FAILED)
+"""Phases of an actor that has ended for good."""
+DEAD = (Phase.WAITING, Phase.FAILED)
+"""Phases of an actor that has died, replaced or not, or has not started."""
+RING = np.dtype(
+    [(name, np.int64) for name in ("begun", "handed", "returned")]
+    + [(name, np.float64) for name in ActorSeconds._fields]
+)
+"""An actor's ring: the numbers of unrolls that it has begun, that it has handed over, and that the
+learner has given back; and the actor's seconds."""
 
 
 def slots_per_actor(meta: MetaSpec) -> int:
@@ -66,18 +75,11 @@ class UnrollQueue:
     layout: UnrollLayout
     slots: Tensor
     """(N, Q, `num_bytes`) uint8"""
-    counts: Tensor
-    """(3, N) int64: unrolls that an actor has begun, and handed over; unrolls that the learner has
-    given back"""
-    seconds: Tensor
-    """(3, N) float64, by each actor: see `ActorSeconds`"""
+    ring_bytes: Tensor
+    """(N, bytes) uint8: see `rings`"""
     weights: WeightStore
     requests: Tensor | None
     """(N, bytes) uint8: records of central inference; None: actors have their own networks"""
-    flags: Tensor
-    """(2,) int64, by the learner: it has ended; it pauses"""
-    lost: Tensor
-    """(N,) int64, by their parent: 1 for an actor that died and is not replaced"""
     max_unrolls: int
     """The budget: no actor begins an unroll beyond it."""
 
@@ -99,14 +101,17 @@ class UnrollQueue:
         return cls(
             layout,
             into_shared_memory(torch.zeros(size, dtype=torch.uint8)),
-            into_shared_memory(torch.zeros((3, actors), dtype=torch.int64)),
-            into_shared_memory(torch.zeros((3, actors), dtype=torch.float64)),
+            into_shared_memory(torch.zeros((actors, RING.itemsize), dtype=torch.uint8)),
             WeightStore.of(agent.learner.flats, len(env.statistics), into_shared_memory),
             requests,
-            into_shared_memory(torch.zeros(2, dtype=torch.int64)),
-            into_shared_memory(torch.zeros(actors, dtype=torch.int64)),
             -(-max(spec.env.max_frame - frame, 0) // per_unroll),
         )
+
+    @property
+    def rings(self) -> Array:
+        """(N,) of `RING`."""
+        rings: Array = self.ring_bytes.numpy().view(RING)[:, 0]
+        return rings
 
     @property
     def request_records(self) -> Array | None:
@@ -123,10 +128,7 @@ class QueueEnd:
     def __init__(self, queue: UnrollQueue, board: StatusBoard) -> None:
         self.weights = queue.weights
         self._board = board
-        self._begun, self._handed, self._returned = queue.counts.numpy()
-        self._seconds = queue.seconds.numpy()
-        self._flags = queue.flags.numpy()
-        self._lost = queue.lost.numpy()
+        self._rings = queue.rings
         self._max_unrolls = queue.max_unrolls
         self._unrolls = [
             [Unroll.within(slot, queue.layout) for slot in ring] for ring in queue.slots.numpy()
@@ -142,20 +144,21 @@ class ActorQueue(QueueEnd):
     def __init__(self, queue: UnrollQueue, board: StatusBoard, actor: int) -> None:
         super().__init__(queue, board)
         self._actor = actor
+        self._ring = ring = self._rings[actor]
         self.acting_half: InferenceClient | None = None
         """The client of central inference; None if the actor has its own network."""
         if queue.request_records is not None:
             self.acting_half = InferenceClient(queue.request_records[actor], self._wait)
         self._waited_for_replies = 0.0
-        self._cpu_t_before = float(self._seconds[2, actor])
+        self._cpu_t_before = float(ring["cpu_t"])
         self._cpu_began: float | None = None
         """When it began to act; its start is not counted as training."""
-        self._begun[actor] = self._handed[actor]  # drops a dead predecessor's partial unroll
+        ring["begun"] = ring["handed"]  # drops a dead predecessor's partial unroll
 
     @property
     def is_over(self) -> bool:
         """Whether no more steps are needed."""
-        return bool(self._flags[0]) or self._board.stop_requested
+        return bool(self._board.at_barrier[0] == END) or self._board.stop_requested
 
     def wait_for_weights(self) -> bool:
         """Waits for the first published weights; False if the training ends first.
@@ -169,45 +172,42 @@ class ActorQueue(QueueEnd):
 
         Raises PeerLostError if that takes too long.
         """
-        actor, began = self._actor, time.perf_counter()
+        ring, began = self._ring, time.perf_counter()
         if self._cpu_began is None:
             self._cpu_began = time.process_time()
-        in_use = self._handed[actor]
+        handed = int(ring["handed"])
         if not self._claim():
             return None
-        before = float(self._seconds[0, actor])
+        before = float(ring["waited"])
 
         def has_room() -> bool:
             """Also records the waiting time: a row may be written before the wait is over."""
-            self._seconds[0, actor] = before + time.perf_counter() - began
-            return bool(in_use - self._returned[actor] < self.num_slots)
+            ring["waited"] = before + time.perf_counter() - began
+            return bool(handed - ring["returned"] < self.num_slots)
 
         is_free = self._wait(has_room)
-        return self._unrolls[actor][in_use % self.num_slots] if is_free else None
+        return self._unrolls[self._actor][handed % self.num_slots] if is_free else None
 
     def hand_over(self, seconds: float) -> None:
         """Hands over the full slot; `seconds` to fill it include waits for replies."""
         waited = 0.0 if self.acting_half is None else self.acting_half.waited
         waited_now, self._waited_for_replies = waited - self._waited_for_replies, waited
-        self._seconds[0, self._actor] += waited_now
-        self._seconds[1, self._actor] += seconds - waited_now
+        self._ring["waited"] += waited_now
+        self._ring["acted"] += seconds - waited_now
         assert self._cpu_began is not None
-        spent = time.process_time() - self._cpu_began
-        self._seconds[2, self._actor] = self._cpu_t_before + spent
-        self._handed[self._actor] += 1
+        self._ring["cpu_t"] = self._cpu_t_before + time.process_time() - self._cpu_began
+        self._ring["handed"] += 1
 
     def _claim(self) -> bool:
         """Whether the budget has room for one more unroll. Those of dead actors do not count.
 
         Actors that claim at the same moment may all get the last one, which is better than none.
         """
-        claimed = sum(
-            int(handed if self._board.phase(1 + actor) is Phase.FAILED else begun)
-            for actor, (begun, handed) in enumerate(zip(self._begun, self._handed, strict=True))
-        )
+        is_dead = [self._board.phase(1 + actor) in DEAD for actor in range(self.num_actors)]
+        claimed = np.where(is_dead, self._rings["handed"], self._rings["begun"]).sum()
         if claimed >= self._max_unrolls:
             return False
-        self._begun[self._actor] += 1
+        self._ring["begun"] += 1
         return True
 
     def _wait(self, until: Callable[[], bool], nap: float = NAP_SECONDS) -> bool:
@@ -217,8 +217,7 @@ class ActorQueue(QueueEnd):
         """
         if until():
             return True
-        pauses = self._flags[1:]
-        learner = HangDetector(1, lambda _: None if pauses[0] else "awaited", LEARNER_SECONDS)
+        learner = HangDetector(1, self._sign_of_learner, LEARNER_SECONDS)
         wait_until(lambda: until() or self.is_over or bool(learner.hung()), math.inf, nap)
         is_true = until()
         if not is_true and not self.is_over:
@@ -226,6 +225,10 @@ class ActorQueue(QueueEnd):
                 f"actor {self._actor}: the learner did not respond within {LEARNER_SECONDS:g} s"
             )
         return is_true
+
+    def _sign_of_learner(self, _: int) -> str | None:
+        """Constant while the learner does not pause."""
+        return None if self._board.at_barrier[0] == PAUSED else "awaited"
 
 
 @final
@@ -239,7 +242,7 @@ class LearnerQueue(QueueEnd, UnrollSource):
         self._server = server
         if server is not None:
             server.start()
-        self._taken = self._returned.copy()
+        self._taken = self._rings["returned"].copy()
         self._actors = HangDetector(1, self._sign, ACTORS_SECONDS)
 
     @override
@@ -258,7 +261,7 @@ class LearnerQueue(QueueEnd, UnrollSource):
 
     def _waiting(self) -> list[int]:
         """The actors whose unrolls wait."""
-        waiting: list[int] = (self._handed > self._taken).nonzero()[0].tolist()
+        waiting: list[int] = (self._rings["handed"] > self._taken).nonzero()[0].tolist()
         return waiting
 
     def _sign(self, _: int) -> int | None:
@@ -271,29 +274,27 @@ class LearnerQueue(QueueEnd, UnrollSource):
 
     @override
     def give_back(self, actor: int) -> None:
-        self._returned[actor] += 1
+        self._rings["returned"][actor] += 1
 
     @property
     @override
     def is_exhausted(self) -> bool:
         """Whether all actors have ended for good and all their unrolls were received."""
-        for actor in range(self.num_actors):
-            if not self._lost[actor] and self._board.phase(1 + actor) not in ENDED:
-                return False
-        return bool((self._handed == self._taken).all())
+        have_ended = all(self._board.phase(1 + actor) in ENDED for actor in range(self.num_actors))
+        return have_ended and not self._waiting()
 
     @property
     @override
     def seconds(self) -> ActorSeconds:
-        return ActorSeconds(*self._seconds.sum(1).tolist())
+        return ActorSeconds(*(float(self._rings[name].sum()) for name in ActorSeconds._fields))
 
     @override
     def end(self) -> None:
-        self._flags[0] = 1
+        self._board.at_barrier[0] = END
 
     @override
     def pause_actors(self, paused: bool) -> None:
-        self._flags[1] = paused
+        self._board.at_barrier[0] = PAUSED if paused else 0
 
     @override
     def close(self) -> None:

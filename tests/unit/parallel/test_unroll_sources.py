@@ -24,8 +24,8 @@ class Queued:
 
     def play(self, actor):
         """Plays one unroll if the actor may; returns whether it did."""
-        _, handed, returned = self._lab.queue.counts[:, actor].tolist()
-        if handed - returned == SLOTS:
+        ring = self._lab.queue.rings[actor]
+        if ring["handed"] - ring["returned"] == SLOTS:
             return False
         unroll = self._lab.actors[actor].next_slot()
         if unroll is None:
@@ -39,7 +39,6 @@ class Queued:
 
     def lose(self, actor):
         self._lab.over(actor, Phase.FAILED)
-        self._lab.queue.lost[actor] = 1
 
 
 class OnRay:

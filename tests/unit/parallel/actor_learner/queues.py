@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from slm_lab.agent.memory.memory import MemoryLayout
-from slm_lab.parallel.actor_learner.queue import ActorQueue, LearnerQueue, UnrollQueue
+from slm_lab.parallel.actor_learner.queue import RING, ActorQueue, LearnerQueue, UnrollQueue
 from slm_lab.parallel.actor_learner.unroll import UnrollLayout
 from slm_lab.parallel.actor_learner.weights import WeightStore
 from slm_lab.parallel.processes import SPAWN
@@ -22,12 +22,9 @@ class Lab:
         self.queue = UnrollQueue(
             layout=layout,
             slots=torch.zeros((actors, slots, layout.num_bytes), dtype=torch.uint8),
-            counts=torch.zeros((3, actors), dtype=torch.int64),
-            seconds=torch.zeros((3, actors), dtype=torch.float64),
+            ring_bytes=torch.zeros((actors, RING.itemsize), dtype=torch.uint8),
             weights=WeightStore.of({}, 0),
             requests=None,
-            flags=torch.zeros(2, dtype=torch.int64),
-            lost=torch.zeros(actors, dtype=torch.int64),
             max_unrolls=max_unrolls,
         )
         self.board = StatusBoard.allocate(SPAWN, 1 + actors)
