@@ -31,7 +31,7 @@ from slm_lab.metrics.reader import Rows, read_rows
 from slm_lab.parallel.actor_learner.actor import UnrollActor
 from slm_lab.parallel.actor_learner.queue import ActorQueue, LearnerQueue, UnrollQueue
 from slm_lab.parallel.actor_learner.unroll import UnrollMemory, UnrollWriter
-from slm_lab.parallel.prototype import prototype
+from slm_lab.session.build import prototype
 from slm_lab.session.clock import Clock
 from slm_lab.session.seeding import session_seeds
 from slm_lab.session.status_board import StatusBoard
@@ -200,8 +200,8 @@ def way() -> None:
             LearnerQueue(queue, board),
             UnrollMemory(1),
         )
-        player = UnrollActor(spec, seeds)
-        player.begin(Clock(board.clock_slots[1:], 0, 10**9), queue.weights)
+        clock = Clock(board.clock_slots[1:], 0, 10**9)
+        player = UnrollActor(spec, seeds, clock, queue.weights)
         queue.weights.publish(player.agent.learner.flats, player.env.statistics, 0)
         player.reset()
         playing, passing = [], []

@@ -10,9 +10,11 @@ from multiprocessing.resource_tracker import ensure_running
 from pathlib import Path
 from typing import Any, final
 
+from typing_extensions import override
+
 from slm_lab.core.process import stop_signals_blocked
 from slm_lab.core.system_limits import limit_reached
-from slm_lab.parallel.supervisor import Ended, Supervisor
+from slm_lab.parallel.supervisor import Ended, Runner, Supervisor
 from slm_lab.parallel.task import SessionTask
 from slm_lab.parallel.worker import session_main
 from slm_lab.session.status_board import StatusBoard
@@ -92,20 +94,21 @@ class Child:
 
 
 @final
-class Processes:
-    """A `Runner` with one process for each Session."""
+class Processes(Runner):
+    """One process for each Session."""
 
     def __init__(self, board: StatusBoard) -> None:
         self._board = board
         self._running: dict[int, Child] = {}
 
     @property
+    @override
     def running(self) -> Collection[int]:
-        """The Sessions that have a process now."""
         return self._running.keys()
 
+    @override
     def start(self, task: SessionTask) -> Ended | None:
-        """Starts a process; returns the limit of the system that prevents it, if any."""
+        """A limit of the system may prevent it."""
         child = Child(session_main, (task, self._board.raw), f"session-{task.session}")
         self._running[task.session] = child  # an interrupt here must not lose it
         try:
@@ -116,8 +119,8 @@ class Processes:
             return Ended(task.session, None, why)
         return None
 
+    @override
     def ended(self, seconds: float) -> list[Ended]:
-        """Waits up to `seconds` for a process to end; returns those that have ended since."""
         wait([each for child in self._running.values() for each in child.waitables], seconds)
         ended = []
         for session, child in list(self._running.items()):
@@ -127,16 +130,17 @@ class Processes:
                 ended.append(Ended(session, result, f"the {how}", child.process.exitcode))
         return ended
 
+    @override
     def kill(self, session: int) -> None:
-        """Kills the process of a Session; `ended` reports it later."""
         self._running[session].process.kill()
 
+    @override
     def close(self) -> None:
-        """Kills all processes."""
         for child in self._running.values():
             child.kill()
         self._running.clear()
 
+    @override
     def waits_for_disk(self, session: int) -> bool:
         """Whether its process is in uninterruptible I/O, where not even SIGKILL takes effect
         (Linux)."""

@@ -2,9 +2,13 @@
 
 import os
 import shutil
+from collections.abc import Mapping
 from contextlib import suppress
+from itertools import accumulate
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import DTypeLike
 from torch import Tensor
 
 from slm_lab.core.errors import LabError
@@ -15,6 +19,18 @@ MEMORY = Path("/proc/meminfo")
 """Linux reports available memory here."""
 COPIES = 2
 """Copies of a tensor that exist briefly while it moves into shared memory."""
+ALIGNMENT = 64
+"""Bytes of a cache line."""
+
+
+def aligned_record(
+    arrays: Mapping[str, tuple[DTypeLike, tuple[int, ...]]],
+) -> np.dtype[np.void]:
+    """A record of arrays with these types and shapes, each from the start of a cache line."""
+    formats = [np.dtype(each) for each in arrays.values()]
+    ends = list(accumulate(ALIGNMENT * -(-each.itemsize // ALIGNMENT) for each in formats))
+    names, offsets = list(arrays), [0, *ends[:-1]]
+    return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": ends[-1]})
 
 
 def check_room(num_bytes: int, what: str, fix: str) -> None:

@@ -1,11 +1,12 @@
 """Supervises the Sessions of a training: starts, replaces and ends them."""
 
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import NamedTuple, Protocol, TypeAlias, final
+from typing import NamedTuple, TypeAlias, final
 
 from slm_lab.core.errors import CheckpointError
 from slm_lab.parallel.hang_detector import HANG_SECONDS, HangDetector, Sign
@@ -18,6 +19,8 @@ TICK = 0.2
 """Seconds between two ticks; the end of a Session is noticed at once."""
 STOP_SECONDS = 4.0
 """How long a Session may take to end its step when the user waits."""
+CLUSTER_STOP_SECONDS = 15.0
+"""The same on a cluster, where files and results are transferred at the end."""
 
 
 class Ended(NamedTuple):
@@ -34,27 +37,33 @@ class Ended(NamedTuple):
     """Whether its machine was lost."""
 
 
-class Runner(Protocol):
+class Runner(ABC):
     """Runs Sessions: in processes on this machine, or on the nodes of a cluster."""
 
     @property
+    @abstractmethod
     def running(self) -> Collection[int]:
         """The Sessions that run now."""
 
+    @abstractmethod
     def start(self, task: SessionTask) -> Ended | None:
         """Starts a Session; returns its end if that is impossible."""
 
+    @abstractmethod
     def ended(self, seconds: float) -> list[Ended]:
         """Waits up to `seconds` for a Session to end; returns those that have ended since."""
 
-    def waits_for_disk(self, session: int) -> bool:
-        """Whether a Session waits for a disk, so that not even a kill would take effect."""
-
+    @abstractmethod
     def kill(self, session: int) -> None:
         """Kills a running Session; `ended` reports it later."""
 
+    @abstractmethod
     def close(self) -> None:
         """Kills all that still run, and frees what they used."""
+
+    def waits_for_disk(self, session: int) -> bool:
+        """Whether a Session waits for a disk, so that not even a kill would take effect."""
+        return False
 
 
 Restart: TypeAlias = Callable[[SessionTask, SessionResult, bool], SessionTask | None]
@@ -115,15 +124,13 @@ class Supervisor:
         """Sessions killed after a stop: whether each had begun."""
         self._watched: list[tuple[Sequence[int], HangDetector, str | None]] = []
         self._hung: dict[int, str] = {}
-        self._is_over = False
-        """Whether a vital Session has ended the others."""
         self._board = board
         self._results: list[SessionResult] = []
 
     @property
-    def failed(self) -> set[int]:
-        """The Sessions that have failed and are not restarted."""
-        return {each.session for each in self._results if each.ending is Ending.FAILED}
+    def failed(self) -> list[SessionResult]:
+        """Results of the Sessions that have failed and are not restarted, in that order."""
+        return [each for each in self._results if each.ending is Ending.FAILED]
 
     def run(self, on_tick: Callable[[], None]) -> list[SessionResult]:
         """Results in the order of the Sessions; `on_tick` is called a few times a second.
@@ -131,17 +138,25 @@ class Supervisor:
         No Session survives this call, whatever `on_tick` raises.
         """
         try:
-            self._start_waiting()
-            while self._runner.running:
-                for ended in self._runner.ended(TICK):
-                    self._collect(ended)
-                self._give_up_late()
-                self._end_hung()
+            while self.tick(TICK):
                 on_tick()
-                self._start_waiting()
         finally:
             self._runner.close()
         return sorted(self._results, key=lambda result: result.session)
+
+    def tick(self, seconds: float) -> bool:
+        """Starts, replaces and ends Sessions; waits up to `seconds` for one to end.
+
+        Returns False if none is left.
+        """
+        self._start_waiting()
+        if not self._runner.running:
+            return False
+        for ended in self._runner.ended(seconds):
+            self._collect(ended)
+        self._give_up_late()
+        self._end_hung()
+        return True
 
     def watch(
         self,
@@ -194,51 +209,50 @@ class Supervisor:
             result = replace(self._interrupted(session), error=error)
         elif result is None:
             result = self._failed(session, self._hung.pop(session, "") or ended.why, ended.lost)
-        if result.ending is not Ending.FAILED:
-            self._keep(result, ended.exit_code)
+        result = replace(
+            result,
+            exit_code=ended.exit_code,
+            restarts=self._restarts[session],
+            restarted_because=self._why_restarted.get(session),
+        )
+        if result.ending is Ending.FAILED and self._restarts_after(result):
             return
-        self._board.reasons[session] = str(result.error)
-        result = replace(result, exit_code=ended.exit_code)
-        task = self._replacement(result)
-        if task is not None:
-            self._restarts[session] += 1
-            self._why_restarted[session] = str(result.error)
-            self._board.write(session, phase=Phase.WAITING, restarts=self._restarts[session])
-            self._tasks[session] = task
-            self._waiting.append(task)
-            return
-        self._keep(result, ended.exit_code)
-        if session in self._vital:
+        self._keep(result)
+        if result.ending is Ending.FAILED and session in self._vital:
             self._end_others(session)
 
-    def _keep(self, result: SessionResult, exit_code: int | None) -> None:
-        session = result.session
-        self._results.append(
-            replace(
-                result,
-                exit_code=exit_code,
-                restarts=self._restarts[session],
-                restarted_because=self._why_restarted.get(session),
-            )
-        )
+    def _keep(self, result: SessionResult) -> None:
+        if result.ending is Ending.FAILED:
+            self._board.write(result.session, phase=Phase.FAILED)
+            self._board.reasons[result.session] = str(result.error)
+        self._results.append(result)
 
-    def _replacement(self, failed: SessionResult) -> SessionTask | None:
-        session = failed.session
-        is_spent = self._is_over or self._restarts[session] >= self._max_restart
-        is_final = is_spent or session in self._vital or self._board.stop_requested
-        if self._restart is None or is_final:
-            return None
-        made_frames = bool(self._board.clock_slots[session] > self._began_at[session])
-        return self._restart(self._tasks[session], failed, made_frames)
+    def _restarts_after(self, failed: SessionResult) -> bool:
+        """Whether a failed Session is restarted; then it waits for its start."""
+        session, board = failed.session, self._board
+        is_final = session in self._vital or board.stop_requested
+        if self._restart is None or is_final or failed.restarts >= self._max_restart:
+            return False
+        made_frames = bool(board.clock_slots[session] > self._began_at[session])
+        task = self._restart(self._tasks[session], failed, made_frames)
+        if task is None:
+            return False
+        self._restarts[session] += 1
+        self._why_restarted[session] = str(failed.error)
+        board.write(session, phase=Phase.WAITING, restarts=self._restarts[session])
+        board.reasons[session] = str(failed.error)
+        self._tasks[session] = task
+        self._waiting.append(task)
+        return True
 
     def _end_others(self, lost: int) -> None:
         """Ends running and waiting Sessions, which would wait for the lost one in vain."""
         for session in [*self._runner.running, *(task.session for task in self._waiting)]:
             why = f"ended because Session {lost} ended, which it cannot train without"
-            self._results.append(replace(self._failed(session, why), lost_others=True))
+            self._keep(replace(self._failed(session, why), lost_others=True))
         self._runner.close()
         self._waiting.clear()
-        self._is_over = True
+        self._max_restart = 0
 
     def _give_up_late(self) -> None:
         if not self._board.user_waits:
@@ -258,8 +272,6 @@ class Supervisor:
         return SessionResult(session, Ending.INTERRUPTED, frame, restarts=restarts)
 
     def _failed(self, session: int, why: str, lost: bool = False) -> SessionResult:
-        self._board.write(session, phase=Phase.FAILED)
-        self._board.reasons[session] = why
         frame = int(self._board.clock_slots[session])
         return SessionResult(session, Ending.FAILED, frame, why, lost=lost)
 

@@ -70,7 +70,7 @@ def run_session(task: SessionTask, board: StatusBoard) -> "SessionResult":
     phases = {
         Ending.FINISHED: Phase.DONE,
         Ending.INTERRUPTED: Phase.STOPPED,
-        Ending.FAILED: Phase.FAILED,
+        Ending.FAILED: Phase.WAITING,  # the parent replaces it, or marks it as failed for good
     }
     try:
         result = _run(task, board)
@@ -82,7 +82,7 @@ def run_session(task: SessionTask, board: StatusBoard) -> "SessionResult":
         else:
             text = limit or traceback.format_exc()
         root.error("Session %d failed: %s", task.session, traceback.format_exc())
-        board.write(task.session, phase=Phase.FAILED)
+        board.write(task.session, phase=phases[Ending.FAILED])
         frame = int(board.clock_slots[task.session])
         diverged = isinstance(error, NonFiniteLossError)
         result = SessionResult(

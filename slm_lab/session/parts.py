@@ -4,15 +4,13 @@ import logging
 from dataclasses import dataclass, field
 
 from slm_lab.agent.agent import Agent
-from slm_lab.agent.algorithm.algorithm import AgentSeeds
-from slm_lab.agent.build import build_agent
 from slm_lab.core.types import StateDict
-from slm_lab.env.make import make_env
 from slm_lab.env.vector_env import FinishedEpisodes, VectorEnv
 from slm_lab.metrics.reader import NO_ROWS, read_rows
 from slm_lab.metrics.row import Row
 from slm_lab.metrics.tracker import Tracker
 from slm_lab.metrics.writer import RowFiles
+from slm_lab.session.build import env_and_agent
 from slm_lab.session.clock import Clock
 from slm_lab.session.evaluator import RigorousEval, snapshot_of
 from slm_lab.session.experience import Experience
@@ -133,18 +131,12 @@ def build_parts(
 ) -> SessionParts:
     """The parts of a fresh Session."""
     blueprint = strategy.blueprint
-    gamma = spec.agent.algorithm.gamma or 1.0  # None: the Random agent does not discount
-    env = make_env(strategy.env_spec(spec.env), seeds.env, gamma=gamma)
-    agent = build_agent(
-        spec.agent,
-        env.observation_space,
-        env.action_space,
-        spec.env.num_envs,
-        AgentSeeds(seeds.init, seeds.action, seeds.sampling),
+    env, agent = env_and_agent(
+        spec,
+        seeds,
+        strategy.env_spec(spec.env),
         scratch=paths.models,
-        frame_stack=env.frame_stack,
         correction=blueprint.correction,
-        normalization=env.normalization,
         make_memory=blueprint.make_memory,
     )
     clock = strategy.clock(spec.env.max_frame)

@@ -15,6 +15,7 @@ class Phase(IntEnum):
     """The phase of a Session."""
 
     WAITING = 0
+    """For its first start, or for its replacement after a failure."""
     STARTING = 1
     RUNNING = 2
     DONE = 3

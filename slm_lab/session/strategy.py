@@ -7,13 +7,13 @@ a mode of parallel training overrides only what it adds.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from slm_lab.agent.agent import Agent
 from slm_lab.agent.algorithm.correction import VTrace
-from slm_lab.agent.memory.memory import Memory, MemoryLayout
 from slm_lab.core.types import IntArray, StateDict
 from slm_lab.env.vector_env import FinishedEpisodes, VectorEnv
+from slm_lab.session.build import MakeMemory
 from slm_lab.session.clock import Clock
 from slm_lab.session.experience import Acting, Experience
 from slm_lab.session.status_board import StatusBoard
@@ -57,7 +57,7 @@ class Blueprint:
     """Whether this Session writes rows, evaluations and videos."""
     correction: VTrace | None = None
     """The learner's correction for samples of an older policy."""
-    make_memory: Callable[[MemoryLayout], Memory[Any]] | None = None
+    make_memory: MakeMemory | None = None
     """Makes a memory that replaces the spec's."""
 
 

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import torch
 
-from slm_lab.spec.schema.agent import AgentSpec
+from slm_lab.spec.schema.spec import Spec
 
 
 def set_arithmetic(threads: int) -> None:
@@ -32,11 +32,11 @@ def arithmetic(threads: int) -> Iterator[None]:
         torch.set_flush_denormal(flushes)
 
 
-def on_cpu(agent: AgentSpec, only: object = None) -> AgentSpec:
+def on_cpu(spec: Spec, only: object = None) -> Spec:
     """The spec with all nets on the CPU, or only those whose `gpu` equals `only`."""
     moved = {
         key: net.model_copy(update={"gpu": False})
-        for key, net in agent.nets.items()
+        for key, net in spec.agent.nets.items()
         if only in (None, net.gpu)
     }
-    return agent.model_copy(update=moved)
+    return spec.model_copy(update={"agent": spec.agent.model_copy(update=moved)})

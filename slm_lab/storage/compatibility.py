@@ -3,7 +3,7 @@
 They differ only if that spec was edited. Non-finite weights and statistics are rejected as well.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -27,35 +27,9 @@ def check_fits(
     The spec builds `networks` (flat vectors by name) and the normalisers' `statistics` (S,). The
     message names the folder, the file and the first difference.
     """
-    difference = _difference_of_networks(snapshot["flats"], networks)
-    saved = len(snapshot["statistics"])
-    if difference is None and saved != len(statistics):
-        difference = (
-            f"the normalisers (env.normalize_obs, env.normalize_reward) were saved with {saved} "
-            f"statistics and are built with {len(statistics)}"
-        )
-    _refuse(file, difference)
+    _refuse_first(_differences(snapshot, networks, statistics), file)
     check_finite(snapshot["flats"], file)
-    _refuse_non_finite("the statistics of the normalisers are", snapshot["statistics"], file)
-
-
-def check_finite(flats: Mapping[str, StateDict], file: Path) -> None:
-    """Raises CheckpointError if weights or running statistics of a network in `file` are NaN or
-    infinite. `flats` are the states of the networks' flat vectors, by network."""
-    for network, flat in flats.items():
-        for what in ("vector", "statistics"):
-            name = "weights" if what == "vector" else "running statistics"
-            _refuse_non_finite(f"{name} of the network {network} are", flat[what], file)
-
-
-def _refuse_non_finite(what: str, values: ArrayLike, file: Path) -> None:
-    array = np.asarray(values)
-    count = array.size - int(np.isfinite(array).sum())
-    if count:
-        raise UnusableCheckpointError(
-            f"{file}: {what} not finite ({count} of {array.size}), so the agent cannot act; "
-            "put back a copy, or start a new run"
-        )
+    _check_finite("the statistics of the normalisers are", snapshot["statistics"], file)
 
 
 def check_optimizers(
@@ -65,39 +39,58 @@ def check_optimizers(
 
     The keys of `saved` and `built` are the optimised networks, as in `TrainState`.
     """
-    for network, optimizer in built.items():
-        mismatch = optimizer.mismatch(saved[network])
-        if mismatch is not None:
-            _refuse(file, f"the optimizer of the network {network} (optim_spec) was {mismatch}")
+    mismatches = ((name, built[name].mismatch(saved[name])) for name in built)
+    what = "the optimizer of the network {} (optim_spec) was {}"
+    _refuse_first((what.format(*each) for each in mismatches if each[1] is not None), file)
 
 
-def _refuse(file: Path, difference: str | None) -> None:
-    if difference is not None:
+def check_finite(flats: Mapping[str, StateDict], file: Path) -> None:
+    """Raises CheckpointError if weights or running statistics of a network in `file` are NaN or
+    infinite. `flats` are the states of the networks' flat vectors, by network."""
+    for network, flat in flats.items():
+        _check_finite(f"weights of the network {network} are", flat["vector"], file)
+        _check_finite(f"running statistics of the network {network} are", flat["statistics"], file)
+
+
+def _check_finite(what: str, values: ArrayLike, file: Path) -> None:
+    array = np.asarray(values)
+    count = array.size - int(np.isfinite(array).sum())
+    if count:
+        raise UnusableCheckpointError(
+            f"{file}: {what} not finite ({count} of {array.size}), so the agent cannot act; "
+            "put back a copy, or start a new run"
+        )
+
+
+def _refuse_first(differences: Iterable[str], file: Path) -> None:
+    for difference in differences:
         raise UnusableCheckpointError(
             f"{file.parent.parent}: the spec in it was changed and no longer builds the agent in "
             f"{file.name}: {difference}; undo the change in its *_spec.json"
         )
 
 
-def _difference_of_networks(
-    saved: Mapping[str, StateDict], built: Mapping[str, FlatParameters]
-) -> str | None:
-    if set(saved) != set(built):
-        return f"the saved networks are {_listed(saved)}, the spec builds {_listed(built)}"
-    for network, flat in built.items():
-        before = {name: list(shape) for name, shape in saved[network]["layout"]}
-        now = {name: list(shape) for name, shape in flat.state_dict()["layout"]}
+def _differences(
+    snapshot: StateDict, networks: Mapping[str, FlatParameters], statistics: FloatArray
+) -> Iterator[str]:
+    flats = snapshot["flats"]
+    if set(flats) != set(networks):
+        saved, built = (", ".join(sorted(each)) or "none" for each in (flats, networks))
+        yield f"the saved networks are {saved}, the spec builds {built}"
+    for network, flat in networks.items():
+        layouts = flats[network]["layout"], flat.state_dict()["layout"]
+        before, now = ({layer: list(shape) for layer, shape in layout} for layout in layouts)
         for layer in dict.fromkeys([*before, *now]):
             if before.get(layer) != now.get(layer):
-                return (
+                yield (
                     f"{layer} of the network {network} was saved as {_shown(before.get(layer))} "
                     f"and is built as {_shown(now.get(layer))}"
                 )
-    return None
-
-
-def _listed(names: Mapping[str, object]) -> str:
-    return ", ".join(sorted(names)) or "none"
+    if len(snapshot["statistics"]) != len(statistics):
+        yield (
+            "the normalisers (env.normalize_obs, env.normalize_reward) were saved with "
+            f"{len(snapshot['statistics'])} statistics and are built with {len(statistics)}"
+        )
 
 
 def _shown(shape: Sequence[int] | None) -> str:

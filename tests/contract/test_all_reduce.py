@@ -74,8 +74,8 @@ def test_the_rows_are_about_the_episodes_and_frames_of_all_ranks(spec, tmp_path)
     last = rows(first).iloc[-1]
     assert last["total_frame"] == first.clock.frame + second.clock.frame
     assert last["epi"] == first.tracker.episodes
-    told = sum(len(each.episode_return) for each in second.strategy.episodes._unsent)
-    assert first.tracker.episodes > second.tracker.episodes - told > 0
+    unsent = sum(len(each.episode_return) for each in second.strategy.episodes._unsent)
+    assert first.tracker.episodes > second.tracker.episodes - unsent > 0
     cpu = pd.read_csv(first.paths.rows)["cpu_t"]
     assert (cpu.diff().dropna() > 0).all()
 

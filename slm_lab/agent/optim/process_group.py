@@ -1,7 +1,8 @@
 """Ranks that train one agent in step, as one of them sees the others."""
 
+import pickle
 from abc import ABC, abstractmethod
-from typing import final
+from typing import TypeVar, final
 
 import numpy as np
 import torch
@@ -9,6 +10,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from slm_lab.core.types import FloatArray
+
+ObjectT = TypeVar("ObjectT")
 
 
 class ProcessGroup(ABC):
@@ -31,6 +34,10 @@ class ProcessGroup(ABC):
     def all_reduce_(self, vector: Tensor) -> None:
         """Replaces a float32 vector (P,) on the CPU by the sum over all."""
 
+    def all_gather_object(self, content: ObjectT) -> list[ObjectT]:
+        """Objects of all ranks, by rank; they must pickle."""
+        return [pickle.loads(each) for each in self.all_gather_bytes(pickle.dumps(content))]
+
     def all_gather(self, numbers: FloatArray) -> FloatArray:
         """float64 numbers (K,) of every rank, (W, K); K is the same for all."""
         contents = self.all_gather_bytes(np.ascontiguousarray(numbers, np.float64).tobytes())
@@ -38,14 +45,12 @@ class ProcessGroup(ABC):
 
     def all_gather_samples(self, samples: Tensor) -> Tensor:
         """The samples of all ranks, float32 (B, ...), one after the other by rank. B may differ."""
-        own = samples.detach().cpu().contiguous()
-        contents = self.all_gather_bytes(own.numpy().tobytes())
-        parts = [torch.frombuffer(bytearray(c), dtype=own.dtype) for c in contents if c]
-        return torch.cat(parts).view(-1, *own.shape[1:]).to(samples.device) if parts else samples
+        parts = self.all_gather_object(samples.detach().cpu().numpy())
+        return torch.cat([torch.from_numpy(part) for part in parts]).to(samples.device)
 
     def all_true(self, condition: bool) -> bool:
         """Whether the condition holds on every rank."""
-        return bool(self.all_gather(np.array([float(condition)])).all())
+        return all(self.all_gather_object(condition))
 
 
 @final

@@ -4,22 +4,20 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
-from dataclasses import replace
+from functools import partial
 from typing import final
 
 import numpy as np
 
-from slm_lab.agent.algorithm.algorithm import Actor, AgentSeeds
-from slm_lab.agent.build import build_agent
-from slm_lab.agent.memory.memory import MemoryLayout
+from slm_lab.agent.algorithm.algorithm import Actor
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.core.types import StateDict
-from slm_lab.env.make import make_env
 from slm_lab.parallel.actor_learner.inference import TrainingOver
 from slm_lab.parallel.actor_learner.queue import ActorQueue, UnrollQueue
 from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout, UnrollWriter
 from slm_lab.parallel.actor_learner.weights import WeightStore
 from slm_lab.parallel.task import SessionTask
+from slm_lab.session.build import env_and_agent
 from slm_lab.session.clock import Clock
 from slm_lab.session.experience import Acting
 from slm_lab.session.seeding import SessionSeeds, session_seeds
@@ -36,45 +34,33 @@ logger = logging.getLogger(__name__)
 class UnrollActor:
     """An agent that acts in its own environments, one unroll at a time.
 
-    If `acting_half` is given, it acts instead of the agent's own network.
+    It takes its weights from `weights`, by default a store that is still empty. If `acting_half` is
+    given, it acts instead of the agent's own network.
     """
 
-    def __init__(self, spec: Spec, seeds: SessionSeeds, acting_half: Actor | None = None) -> None:
-        gamma = spec.agent.algorithm.gamma or 1.0
-        self._steps = unroll_length(spec)
-        self.env = make_env(spec.env, seeds.env, gamma=gamma)
-        try:
-            self.agent = build_agent(
-                on_cpu(spec.agent),
-                self.env.observation_space,
-                self.env.action_space,
-                spec.env.num_envs,
-                AgentSeeds(seeds.init, seeds.action, seeds.sampling),
-                frame_stack=self.env.frame_stack,
-                make_memory=self._writer_for,
-            )
-        except BaseException:
-            self.env.close()
-            raise
+    def __init__(
+        self,
+        spec: Spec,
+        seeds: SessionSeeds,
+        clock: Clock,
+        weights: WeightStore | None = None,
+        acting_half: Actor | None = None,
+    ) -> None:
+        make_memory = partial(UnrollWriter, horizon=unroll_length(spec))
+        self.env, self.agent = env_and_agent(on_cpu(spec), seeds, make_memory=make_memory)
+        assert isinstance(self.agent.memory, UnrollWriter)
+        self.writer = self.agent.memory
         self.layout = UnrollLayout(self.writer.layout, len(self.env.statistics), self.env.num_info)
+        self.clock = clock
+        self._acting = Acting(self.agent, self.env, clock, spec.env.name)
         self._networks: Mapping[str, FlatParameters] = self.agent.learner.flats
+        self.weights = weights or WeightStore.of(self._networks, self.layout.num_statistics)
         if acting_half is not None:
             self.agent.actor, self._networks = acting_half, {}
-        self._env_name = spec.env.name
         self._before = self.env.statistics.copy()
         """The statistics at the start of the next unroll."""
         self._taken = 0
         self._begins = True
-
-    def _writer_for(self, layout: MemoryLayout) -> UnrollWriter:
-        self.writer = UnrollWriter(replace(layout, horizon=self._steps))
-        return self.writer
-
-    def begin(self, clock: Clock, weights: WeightStore) -> None:
-        """Uses this clock and these weights from the next unroll on."""
-        self.clock = clock
-        self._acting = Acting(self.agent, self.env, clock, self._env_name)
-        self._weights = weights
 
     def reset(self) -> None:
         """Starts fresh episodes; the next unroll does not continue the previous one."""
@@ -100,9 +86,9 @@ class UnrollActor:
 
     def _take_newest(self) -> None:
         """Loads newer weights and environment statistics, if any were published."""
-        count = self._weights.count
+        count = self.weights.count
         if count != self._taken:
-            self.agent.actor.version = self._weights.take(self._networks, self.env.statistics)
+            self.agent.actor.version = self.weights.take(self._networks, self.env.statistics)
             self._before = self.env.statistics.copy()
             self._taken = count
 
@@ -153,23 +139,25 @@ def run_actor(queue: UnrollQueue, task: SessionTask, board: StatusBoard) -> Sess
     frame = int(slots[0] + slots[session])
     seeds = session_seeds(task.root_seed, task.trial, task.session - 1, frame)
     end = ActorQueue(queue, own_board, actor)
-    with closing(UnrollActor(task.spec, seeds, end.acting_half)) as player:
-        player.begin(Clock(slots[1:], actor, task.spec.env.max_frame), queue.weights)
+    clock = Clock(slots[1:], actor, task.spec.env.max_frame)
+    with closing(
+        UnrollActor(task.spec, seeds, clock, queue.weights, end.acting_half)
+    ) as unroll_actor:
         own_board.write(session, phase=Phase.READY)
         if end.wait_for_weights():
             own_board.write(session, phase=Phase.RUNNING)
-            logger.info("acting from frame %d", player.clock.frame)
-            player.reset()
+            logger.info("acting from frame %d", clock.frame)
+            unroll_actor.reset()
             with suppress(TrainingOver):
-                _play(player, end)
+                _play(unroll_actor, end)
         ending = Ending.INTERRUPTED if board.stop_requested else Ending.FINISHED
-        logger.info("%s at frame %d", ending, player.clock.frame)
-        return SessionResult(task.session, ending, player.clock.frame)
+        logger.info("%s at frame %d", ending, clock.frame)
+        return SessionResult(task.session, ending, clock.frame)
 
 
-def _play(player: UnrollActor, end: ActorQueue) -> None:
+def _play(actor: UnrollActor, end: ActorQueue) -> None:
     while not end.is_over and (unroll := end.next_slot()) is not None:
         began = time.perf_counter()
-        if not player.play(unroll, lambda: end.is_over):
+        if not actor.play(unroll, lambda: end.is_over):
             return
         end.hand_over(time.perf_counter() - began)

@@ -4,15 +4,13 @@ One forward pass serves all waiting actors. It pays if a pass has a large fixed 
 per observation: with large networks, and on a GPU, which then only one process uses.
 """
 
+import math
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
-import torch
-from torch import Tensor
 from typing_extensions import override
 
 from slm_lab.agent.agent import Agent
@@ -21,6 +19,7 @@ from slm_lab.agent.batch import Act
 from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.core.types import Array, FloatArray, IntArray, StateDict
 from slm_lab.parallel.actor_learner.weights import WeightStore
+from slm_lab.parallel.shared_memory import aligned_record
 from slm_lab.parallel.wait import wait_until
 
 NAP_SECONDS = 0.00005
@@ -33,97 +32,56 @@ class TrainingOver(Exception):  # noqa: N818 - not an error: it ends an unroll t
     """The training ended while an actor waited for its actions."""
 
 
-@final
-@dataclass(frozen=True)
-class InferenceBuffers:
-    """Requests of N actors with K environments each, and the replies, in shared memory."""
-
-    obs: Tensor
-    """(N, K, bytes) uint8: observations"""
-    action: Tensor
-    """(N, K, bytes) uint8: actions"""
-    numbers: Tensor
-    """(N, 2, K) float32: log-probabilities and values"""
-    about: Tensor
-    """(N, 2) float64: the request's frame of the Trial; the reply's exploration variable"""
-    counts: Tensor
-    """(3, N) int64: requests by the actor; replies by the server, and their policy version"""
-
-    @classmethod
-    def of(
-        cls, layout: MemoryLayout, num_actors: int, place: Callable[[Tensor], Tensor]
-    ) -> "InferenceBuffers":
-        """Buffers for steps of `layout`; `place` moves tensors into shared memory."""
-        lead = (num_actors, layout.num_envs)
-        sizes = [
-            int(np.prod(shape)) * np.dtype(dtype).itemsize
-            for shape, dtype in (
-                (layout.obs_shape, layout.obs_dtype),
-                (layout.action_shape, layout.action_dtype),
-            )
-        ]
-        obs, action = (place(torch.zeros((*lead, size), dtype=torch.uint8)) for size in sizes)
-        return cls(
-            obs,
-            action,
-            place(torch.zeros((num_actors, 2, layout.num_envs))),
-            place(torch.zeros((num_actors, 2), dtype=torch.float64)),
-            place(torch.zeros((3, num_actors), dtype=torch.int64)),
-        )
-
-    def views(self, layout: MemoryLayout) -> tuple[Array, Array]:
-        """Observations (N, K, *obs_shape) and actions (N, K, *action_shape)."""
-        lead = self.obs.shape[:2]
-        obs, action = self.obs.numpy(), self.action.numpy()
-        return (
-            obs.view(layout.obs_dtype).reshape(*lead, *layout.obs_shape),
-            action.view(layout.action_dtype).reshape(*lead, *layout.action_shape),
-        )
+def request_record(layout: MemoryLayout) -> np.dtype[np.void]:
+    """An actor's request for actions in its K environments, and the reply."""
+    lead = (layout.num_envs,)
+    return aligned_record(
+        {
+            "obs": (layout.obs_dtype, (*lead, *layout.obs_shape)),
+            "frame": (np.int64, ()),
+            "requested": (np.int64, ()),
+            "action": (layout.action_dtype, (*lead, *layout.action_shape)),
+            "log_prob": (np.float32, lead),
+            "value": (np.float32, lead),
+            "explore_var": (np.float64, ()),
+            "version": (np.int64, ()),
+            "replied": (np.int64, ()),
+        }
+    )
 
 
 @final
 class InferenceClient(Actor):
     """The acting half of one actor, whose network is in the learner's process.
 
+    `request` is its record, see `request_record`: it counts its requests, the server its replies.
     `wait(until, nap)` polls a condition; it returns False if the training ends first.
     """
 
-    def __init__(
-        self,
-        requests: InferenceBuffers,
-        layout: MemoryLayout,
-        actor: int,
-        wait: Callable[[Callable[[], bool], float], bool],
-    ) -> None:
+    def __init__(self, request: Any, wait: Callable[[Callable[[], bool], float], bool]) -> None:
         self.version = 0
         self.explore_var: float | None = None
         self.waited = 0.0
         """Seconds spent waiting for replies so far."""
-        self._actor = actor
+        self._request = request
         self._wait = wait
-        obs, action = requests.views(layout)
-        self._obs, self._action = obs[actor], action[actor]
-        self._numbers = requests.numbers.numpy()[actor]
-        self._about = requests.about.numpy()[actor]
-        self._requested, self._replied, self._versions = requests.counts.numpy()
 
     @override
     def act(self, obs: Array, frame: int) -> Act:
         """Raises TrainingOver if the training ends meanwhile, PeerLostError if no reply comes in
         time."""
-        me = self._actor
-        self._obs[:] = obs
-        self._about[0] = frame
-        request = int(max(self._requested[me], self._replied[me])) + 1
-        self._requested[me] = request
+        request = self._request
+        request["obs"], request["frame"] = obs, frame
+        number = int(max(request["requested"], request["replied"])) + 1
+        request["requested"] = number
         began = time.perf_counter()
-        if not self._wait(lambda: bool(self._replied[me] == request), NAP_SECONDS):
+        if not self._wait(lambda: bool(request["replied"] == number), NAP_SECONDS):
             raise TrainingOver
         self.waited += time.perf_counter() - began
-        self.version = int(self._versions[me])
-        self.explore_var = None if np.isnan(self._about[1]) else float(self._about[1])
-        log_prob, value = self._numbers.copy()
-        return Act(self._action.copy(), log_prob, value, self.version)
+        self.version, explore_var = int(request["version"]), float(request["explore_var"])
+        self.explore_var = None if math.isnan(explore_var) else explore_var
+        action, log_prob, value = (request[name].copy() for name in ("action", "log_prob", "value"))
+        return Act(action, log_prob, value, self.version)
 
     @override
     def act_greedily(self, obs: Array) -> Array:
@@ -140,17 +98,15 @@ class InferenceClient(Actor):
 
 @final
 class InferenceServer:
-    """Acts for all actors, in a thread of the learner's process, with the published weights."""
+    """Acts for all actors, in a thread of the learner's process, with the published weights.
 
-    def __init__(
-        self, requests: InferenceBuffers, layout: MemoryLayout, agent: Agent, weights: WeightStore
-    ) -> None:
+    `requests`, (N,), are records of all actors.
+    """
+
+    def __init__(self, requests: Array, agent: Agent, weights: WeightStore) -> None:
         self._agent = agent
         self._weights = weights
-        self._obs, self._action = requests.views(layout)
-        self._numbers = requests.numbers.numpy()
-        self._about = requests.about.numpy()
-        self._requested, self._replied, self._versions = requests.counts.numpy()
+        self._requests = requests
         self._loaded_count = 0
         self._statistics: FloatArray = np.zeros(weights.statistics.shape[1])
         self._is_over = threading.Event()
@@ -186,26 +142,28 @@ class InferenceServer:
     def _gather(self) -> IntArray:
         """The waiting actors: all, or those that wait when GATHER_SECONDS have passed."""
         if len(self._waiting()):
-            size = len(self._requested)
-            wait_until(lambda: len(self._waiting()) == size, GATHER_SECONDS, NAP_SECONDS)
+            every = len(self._requests)
+            wait_until(lambda: len(self._waiting()) == every, GATHER_SECONDS, NAP_SECONDS)
         return self._waiting()
 
     def _waiting(self) -> IntArray:
-        return np.flatnonzero(self._requested > self._replied)
+        return np.flatnonzero(self._requests["requested"] > self._requests["replied"])
 
     def _reply(self, waiting: IntArray) -> None:
         actor = self._agent.actor
         if self._weights.count != self._loaded_count:
             self._loaded_count = self._weights.count
             actor.version = self._weights.take(self._agent.learner.flats, self._statistics)
-        requested = self._requested[waiting]
-        obs = self._obs[waiting]
-        act = actor.act(obs.reshape(-1, *obs.shape[2:]), int(self._about[waiting, 0].max()))
-        lead = obs.shape[:2]
-        self._action[waiting] = act.action.reshape(*lead, *act.action.shape[1:])
-        self._numbers[waiting, 0] = act.log_prob.reshape(lead)
-        self._numbers[waiting, 1] = act.value.reshape(lead)
-        explore_var = actor.explore_var
-        self._about[waiting, 1] = np.nan if explore_var is None else explore_var
-        self._versions[waiting] = act.version
-        self._replied[waiting] = requested
+        requests = self._requests[waiting]  # a copy
+        obs, lead = requests["obs"], requests["log_prob"].shape
+        act = actor.act(obs.reshape(-1, *obs.shape[2:]), int(requests["frame"].max()))
+        reply = {
+            "action": act.action.reshape(*lead, *act.action.shape[1:]),
+            "log_prob": act.log_prob.reshape(lead),
+            "value": act.value.reshape(lead),
+            "explore_var": math.nan if actor.explore_var is None else actor.explore_var,
+            "version": act.version,
+            "replied": requests["requested"],  # last: the actor reads the others then
+        }
+        for name, content in reply.items():
+            self._requests[name][waiting] = content

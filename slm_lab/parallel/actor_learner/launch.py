@@ -1,27 +1,24 @@
 """The Trial parent's part in actor–learner training: the queue, and replacing actors."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.parallel.actor_learner.actor import run_actor
 from slm_lab.parallel.actor_learner.queue import PATIENCE_SECONDS, UnrollQueue
 from slm_lab.parallel.actor_learner.strategy import in_processes, on_cluster, serially
 from slm_lab.parallel.actor_learner.unroll import UnrollWriter
 from slm_lab.parallel.hang_detector import Sign
 from slm_lab.parallel.processes import SPAWN, Processes, run_sessions
-from slm_lab.parallel.prototype import prototype
-from slm_lab.parallel.supervisor import Supervisor, replacement
+from slm_lab.parallel.supervisor import CLUSTER_STOP_SECONDS, Supervisor, replacement
 from slm_lab.parallel.task import SessionTask
-from slm_lab.session.status_board import Phase, StatusBoard
+from slm_lab.session.build import prototype
+from slm_lab.session.status_board import END, PAUSED, Phase, StatusBoard
 from slm_lab.spec.unrolls import as_learned, unroll_length
 from slm_lab.storage.result import Ending, SessionResult
 
 LEAVE_SECONDS = 10.0
 """How long an actor may take to end its step once the learner has ended."""
-CLUSTER_STOP_SECONDS = 15.0
-"""How long a learner with actors on a cluster may take to end when the user waits."""
 
 
 def train_from_actors(
@@ -40,7 +37,9 @@ def train_from_actors(
     own_board = board.part(one.workers)
     if one.spec.meta.cluster is not None:
         return _on_cluster(tasks, board, on_tick)
-    queue = _queue(one, frame=int(own_board.clock_slots[0]))
+    writer = partial(UnrollWriter, horizon=unroll_length(one.spec))
+    with prototype(one.spec, one.seeds, writer) as (agent, env):
+        queue = UnrollQueue.of(one.spec, agent, env, frame=int(own_board.clock_slots[0]))
     spec = as_learned(one.spec)
     learner = replace(one, spec=spec, common=partial(in_processes, spec, queue, one.seeds))
     actors = [replace(task, program=partial(run_actor, queue), resume=False) for task in tasks[1:]]
@@ -56,17 +55,10 @@ def train_from_actors(
     actor_sessions = one.workers[1:]
     supervisor.watch(actor_sessions, actor_sign(own_board, queue))
     why = f"its step still runs {LEAVE_SECONDS:g} s after the learner's end"
-    supervisor.watch(actor_sessions, late_sign(own_board, queue), why, LEAVE_SECONDS)
+    supervisor.watch(actor_sessions, late_sign(own_board), why, LEAVE_SECONDS)
     why = f"it has not learned for {PATIENCE_SECONDS:g} s, and actors wait for it"
     supervisor.watch([one.session], learner_sign(own_board, queue), why, PATIENCE_SECONDS)
-    lost = queue.lost.numpy()
-
-    def tick() -> None:
-        failed = supervisor.failed
-        lost[:] = [session in failed for session in actor_sessions]
-        on_tick()
-
-    return supervisor.run(tick)
+    return supervisor.run(on_tick)
 
 
 def _on_cluster(
@@ -75,15 +67,16 @@ def _on_cluster(
     """Runs the learner in a process here and its actors on the nodes of the cluster."""
     one, *actors = tasks
     from_learner, to_parent = SPAWN.Pipe(duplex=False)
-    losses: dict[int, str] = {}
+    lost: dict[int, SessionResult] = {}
     common = partial(on_cluster, one, to_parent)
     learner = replace(one, spec=as_learned(one.spec), common=common)
 
     def tick() -> None:
         while from_learner.poll():
-            actor, why = from_learner.recv()
-            session = one.workers[1 + actor]
-            losses[session] = board.reasons[session] = why
+            actor: SessionResult = from_learner.recv()
+            session = actors[actor.session].session
+            lost[session] = replace(actor, session=session)
+            board.reasons[session] = str(actor.error)
         on_tick()
 
     with from_learner, to_parent:
@@ -92,39 +85,28 @@ def _on_cluster(
         )
         (result,) = supervisor.run(tick)
         tick()
-    return [result, *(_of_actor(task.session, result, losses, board) for task in actors)]
+    sessions = [task.session for task in actors]
+    return [result, *(lost.get(each) or _as_learner(each, result, board) for each in sessions)]
 
 
-def _of_actor(
-    session: int, learner: SessionResult, losses: Mapping[int, str], board: StatusBoard
-) -> SessionResult:
+def _as_learner(session: int, learner: SessionResult, board: StatusBoard) -> SessionResult:
+    """The result of an actor that ended with its learner."""
     shown = board.read(session)
     result = SessionResult(session, learner.ending, shown.frame, restarts=shown.restarts)
-    if session in losses:
-        return replace(result, ending=Ending.FAILED, error=losses[session])
-    if learner.ending is Ending.FAILED:
-        board.write(session, phase=Phase.FAILED)
-        why = f"ended because Session {learner.session} ended, which it cannot train without"
-        return replace(result, error=why, lost_others=True)
-    return result
-
-
-def _queue(one: SessionTask, frame: int) -> UnrollQueue:
-    def writer(layout: MemoryLayout) -> UnrollWriter:
-        return UnrollWriter(replace(layout, horizon=unroll_length(one.spec)))
-
-    with prototype(one.spec, one.seeds, writer) as (agent, env):
-        return UnrollQueue.of(one.spec, agent, env, frame)
+    if learner.ending is not Ending.FAILED:
+        return result
+    board.write(session, phase=Phase.FAILED)
+    why = f"ended because Session {learner.session} ended, which it cannot train without"
+    return replace(result, error=why, lost_others=True)
 
 
 def actor_sign(board: StatusBoard, queue: UnrollQueue) -> Sign:
     """The sign of each actor that starts, or that acts and has a free slot."""
-    _, handed, returned = queue.counts.numpy()
-    num_slots = queue.slots.shape[1]
+    rings, num_slots = queue.rings, queue.slots.shape[1]
 
     def sign(actor: int) -> tuple[Phase, int, int] | None:
         shown = board.read(1 + actor)
-        has_room = handed[actor] - returned[actor] < num_slots
+        has_room = rings["handed"][actor] - rings["returned"][actor] < num_slots
         if shown.phase is Phase.STARTING or (shown.phase is Phase.RUNNING and has_room):
             return shown.phase, shown.restarts, shown.frame
         return None
@@ -132,16 +114,15 @@ def actor_sign(board: StatusBoard, queue: UnrollQueue) -> Sign:
     return sign
 
 
-def late_sign(board: StatusBoard, queue: UnrollQueue) -> Sign:
+def late_sign(board: StatusBoard) -> Sign:
     """The constant sign of each actor that still acts after the learner has ended.
 
     After a stop the `Supervisor` ends them, and does not count that as a failure.
     """
-    flags = queue.flags.numpy()
 
     def sign(actor: int) -> str | None:
-        still_acts = board.phase(1 + actor) is Phase.RUNNING and not board.stop_requested
-        return "still acts" if flags[0] and still_acts else None
+        is_late = board.at_barrier[0] == END and not board.stop_requested
+        return "still acts" if is_late and board.phase(1 + actor) is Phase.RUNNING else None
 
     return sign
 
@@ -151,13 +132,13 @@ def learner_sign(board: StatusBoard, queue: UnrollQueue) -> Sign:
 
     A training event may be long, and an evaluation, for which the learner pauses, longer.
     """
-    _, handed, returned = queue.counts.numpy()
-    flags, num_slots = queue.flags.numpy(), queue.slots.shape[1]
+    rings, num_slots = queue.rings, queue.slots.shape[1]
 
     def sign(learner: int) -> tuple[int, int] | None:
-        actor_waits = bool((handed - returned == num_slots).any())
-        if not actor_waits or flags[1] or board.phase(learner) is not Phase.RUNNING:
+        actor_waits = (rings["handed"] - rings["returned"] == num_slots).any()
+        pauses = board.at_barrier[learner] == PAUSED
+        if not actor_waits or pauses or board.phase(learner) is not Phase.RUNNING:
             return None
-        return int(board.clock_slots[learner]), int(returned.sum())
+        return int(board.clock_slots[learner]), int(rings["returned"].sum())
 
     return sign

@@ -12,40 +12,53 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
+import numpy as np
 import torch
 from torch import Tensor
 from typing_extensions import override
 
 from slm_lab.agent.agent import Agent
 from slm_lab.core.errors import PeerLostError
+from slm_lab.core.types import Array
 from slm_lab.env.vector_env import VectorEnv
 from slm_lab.parallel.actor_learner.inference import (
-    InferenceBuffers,
     InferenceClient,
     InferenceServer,
+    request_record,
 )
-from slm_lab.parallel.actor_learner.source import UnrollSource
+from slm_lab.parallel.actor_learner.source import ActorSeconds, UnrollSource
 from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout, UnrollWriter
 from slm_lab.parallel.actor_learner.weights import WeightStore
-from slm_lab.parallel.hang_detector import HANG_SECONDS
+from slm_lab.parallel.hang_detector import HANG_SECONDS, HangDetector
 from slm_lab.parallel.shared_memory import check_room, into_shared_memory
 from slm_lab.parallel.wait import wait_until
-from slm_lab.session.status_board import Phase, StatusBoard
+from slm_lab.session.status_board import END, PAUSED, Phase, StatusBoard
 from slm_lab.spec.schema.meta import MetaSpec
 from slm_lab.spec.schema.spec import Spec
 
 PATIENCE_SECONDS = 3600.0
 """How long a learner may not learn while actors wait for it: a training event may be long."""
-ACTOR_SECONDS = 2 * PATIENCE_SECONDS
+LEARNER_SECONDS = 2 * PATIENCE_SECONDS
 """How long an actor waits for its learner: longer than it takes to end a hanging learner."""
+ACTORS_SECONDS = 2 * HANG_SECONDS
+"""How long a learner waits for any step of an actor: longer than it takes to replace one that
+hangs."""
 NAP_SECONDS = 0.0002
 """Polling interval."""
 SMALLER = (
     "fewer environments (env.num_envs), shorter or fewer unrolls take less "
     "(meta.actor_learner: unroll_length, learn_queue, queue_size)"
 )
-ENDED = (Phase.DONE, Phase.STOPPED)
-"""Phases of an actor that ended regularly. An actor in FAILED may still be replaced."""
+ENDED = (Phase.DONE, Phase.STOPPED, Phase.FAILED)
+"""Phases of an actor that has ended for good."""
+DEAD = (Phase.WAITING, Phase.FAILED)
+"""Phases of an actor that has died, replaced or not, or has not started."""
+RING = np.dtype(
+    [(name, np.int64) for name in ("begun", "handed", "returned")]
+    + [(name, np.float64) for name in ActorSeconds._fields]
+)
+"""An actor's ring: the numbers of unrolls that it has begun, that it has handed over, and that the
+learner has given back; and the actor's seconds."""
 
 
 def slots_per_actor(meta: MetaSpec) -> int:
@@ -62,18 +75,11 @@ class UnrollQueue:
     layout: UnrollLayout
     slots: Tensor
     """(N, Q, `num_bytes`) uint8"""
-    counts: Tensor
-    """(3, N) int64: unrolls that an actor has begun, and handed over; unrolls that the learner has
-    given back"""
-    seconds: Tensor
-    """(3, N) float64, by each actor: waited for slots and replies, acted, CPU time"""
+    ring_bytes: Tensor
+    """(N, bytes) uint8: see `rings`"""
     weights: WeightStore
-    requests: InferenceBuffers | None
-    """Buffers of central inference; None: actors have their own networks."""
-    flags: Tensor
-    """(2,) int64, by the learner: it has ended; it pauses"""
-    lost: Tensor
-    """(N,) int64, by their parent: 1 for an actor that died and is not replaced"""
+    requests: Tensor | None
+    """(N, bytes) uint8: records of central inference; None: actors have their own networks"""
     max_unrolls: int
     """The budget: no actor begins an unroll beyond it."""
 
@@ -86,20 +92,34 @@ class UnrollQueue:
         assert isinstance(agent.memory, UnrollWriter)
         layout = UnrollLayout(agent.memory.layout, len(env.statistics), env.num_info)
         actors, per_unroll = spec.meta.max_session, layout.frames
-        is_remote = spec.meta.actor_learner.inference == "learner"
+        requests = None
+        if spec.meta.actor_learner.inference == "learner":
+            size = actors, request_record(layout.steps).itemsize
+            requests = into_shared_memory(torch.zeros(size, dtype=torch.uint8))
         size = (actors, slots_per_actor(spec.meta), layout.num_bytes)
         check_room(math.prod(size), "the unrolls of all actors", f"make room there; {SMALLER}")
         return cls(
             layout,
             into_shared_memory(torch.zeros(size, dtype=torch.uint8)),
-            into_shared_memory(torch.zeros((3, actors), dtype=torch.int64)),
-            into_shared_memory(torch.zeros((3, actors), dtype=torch.float64)),
+            into_shared_memory(torch.zeros((actors, RING.itemsize), dtype=torch.uint8)),
             WeightStore.of(agent.learner.flats, len(env.statistics), into_shared_memory),
-            InferenceBuffers.of(layout.steps, actors, into_shared_memory) if is_remote else None,
-            into_shared_memory(torch.zeros(2, dtype=torch.int64)),
-            into_shared_memory(torch.zeros(actors, dtype=torch.int64)),
+            requests,
             -(-max(spec.env.max_frame - frame, 0) // per_unroll),
         )
+
+    @property
+    def rings(self) -> Array:
+        """(N,) of `RING`."""
+        rings: Array = self.ring_bytes.numpy().view(RING)[:, 0]
+        return rings
+
+    @property
+    def request_records(self) -> Array | None:
+        """(N,) The records of central inference, see `request_record`."""
+        if self.requests is None:
+            return None
+        records: Array = self.requests.numpy().view(request_record(self.layout.steps))[:, 0]
+        return records
 
 
 class QueueEnd:
@@ -108,10 +128,7 @@ class QueueEnd:
     def __init__(self, queue: UnrollQueue, board: StatusBoard) -> None:
         self.weights = queue.weights
         self._board = board
-        self._begun, self._handed, self._returned = queue.counts.numpy()
-        self._seconds = queue.seconds.numpy()
-        self._flags = queue.flags.numpy()
-        self._lost = queue.lost.numpy()
+        self._rings = queue.rings
         self._max_unrolls = queue.max_unrolls
         self._unrolls = [
             [Unroll.within(slot, queue.layout) for slot in ring] for ring in queue.slots.numpy()
@@ -127,21 +144,21 @@ class ActorQueue(QueueEnd):
     def __init__(self, queue: UnrollQueue, board: StatusBoard, actor: int) -> None:
         super().__init__(queue, board)
         self._actor = actor
+        self._ring = ring = self._rings[actor]
         self.acting_half: InferenceClient | None = None
         """The client of central inference; None if the actor has its own network."""
-        if queue.requests is not None:
-            client = InferenceClient(queue.requests, queue.layout.steps, actor, self._wait)
-            self.acting_half = client
+        if queue.request_records is not None:
+            self.acting_half = InferenceClient(queue.request_records[actor], self._wait)
         self._waited_for_replies = 0.0
-        self._cpu_t_before = float(self._seconds[2, actor])
+        self._cpu_t_before = float(ring["cpu_t"])
         self._cpu_began: float | None = None
         """When it began to act; its start is not counted as training."""
-        self._begun[actor] = self._handed[actor]  # drops a dead predecessor's partial unroll
+        ring["begun"] = ring["handed"]  # drops a dead predecessor's partial unroll
 
     @property
     def is_over(self) -> bool:
         """Whether no more steps are needed."""
-        return bool(self._flags[0]) or self._board.stop_requested
+        return bool(self._board.at_barrier[0] == END) or self._board.stop_requested
 
     def wait_for_weights(self) -> bool:
         """Waits for the first published weights; False if the training ends first.
@@ -155,71 +172,63 @@ class ActorQueue(QueueEnd):
 
         Raises PeerLostError if that takes too long.
         """
-        actor, began = self._actor, time.perf_counter()
+        ring, began = self._ring, time.perf_counter()
         if self._cpu_began is None:
             self._cpu_began = time.process_time()
-        in_use = self._handed[actor]
+        handed = int(ring["handed"])
         if not self._claim():
             return None
-        before = float(self._seconds[0, actor])
+        before = float(ring["waited"])
 
         def has_room() -> bool:
             """Also records the waiting time: a row may be written before the wait is over."""
-            self._seconds[0, actor] = before + time.perf_counter() - began
-            return bool(in_use - self._returned[actor] < self.num_slots)
+            ring["waited"] = before + time.perf_counter() - began
+            return bool(handed - ring["returned"] < self.num_slots)
 
         is_free = self._wait(has_room)
-        return self._unrolls[actor][in_use % self.num_slots] if is_free else None
+        return self._unrolls[self._actor][handed % self.num_slots] if is_free else None
 
     def hand_over(self, seconds: float) -> None:
         """Hands over the full slot; `seconds` to fill it include waits for replies."""
         waited = 0.0 if self.acting_half is None else self.acting_half.waited
         waited_now, self._waited_for_replies = waited - self._waited_for_replies, waited
-        self._seconds[0, self._actor] += waited_now
-        self._seconds[1, self._actor] += seconds - waited_now
+        self._ring["waited"] += waited_now
+        self._ring["acted"] += seconds - waited_now
         assert self._cpu_began is not None
-        spent = time.process_time() - self._cpu_began
-        self._seconds[2, self._actor] = self._cpu_t_before + spent
-        self._handed[self._actor] += 1
+        self._ring["cpu_t"] = self._cpu_t_before + time.process_time() - self._cpu_began
+        self._ring["handed"] += 1
 
     def _claim(self) -> bool:
         """Whether the budget has room for one more unroll. Those of dead actors do not count.
 
         Actors that claim at the same moment may all get the last one, which is better than none.
         """
-        is_lost = [self._phase(actor) is Phase.FAILED for actor in range(self.num_actors)]
-        claimed = sum(
-            int(self._handed[actor] if is_lost[actor] else self._begun[actor])
-            for actor in range(self.num_actors)
-        )
+        is_dead = [self._board.phase(1 + actor) in DEAD for actor in range(self.num_actors)]
+        claimed = np.where(is_dead, self._rings["handed"], self._rings["begun"]).sum()
         if claimed >= self._max_unrolls:
             return False
-        self._begun[self._actor] += 1
+        self._ring["begun"] += 1
         return True
-
-    def _phase(self, actor: int) -> Phase:
-        return self._board.phase(1 + actor)
 
     def _wait(self, until: Callable[[], bool], nap: float = NAP_SECONDS) -> bool:
         """Whether `until` comes true before the training ends.
 
         Raises PeerLostError if that takes too long. A pause of the learner has no limit.
         """
-        while not until():
-            if self.is_over:
-                return False
-            self._wait_for_change(until, nap, bool(self._flags[1]))
-        return True
-
-    def _wait_for_change(self, until: Callable[[], bool], nap: float, paused: bool) -> None:
-        def has_changed() -> bool:
-            return until() or self.is_over or bool(self._flags[1]) != paused
-
-        seconds = math.inf if paused else ACTOR_SECONDS
-        if not wait_until(has_changed, seconds, nap):
+        if until():
+            return True
+        learner = HangDetector(1, self._sign_of_learner, LEARNER_SECONDS)
+        wait_until(lambda: until() or self.is_over or bool(learner.hung()), math.inf, nap)
+        is_true = until()
+        if not is_true and not self.is_over:
             raise PeerLostError(
-                f"actor {self._actor} waited {seconds:g} s for the learner, in vain"
+                f"actor {self._actor}: the learner did not respond within {LEARNER_SECONDS:g} s"
             )
+        return is_true
+
+    def _sign_of_learner(self, _: int) -> str | None:
+        """Constant while the learner does not pause."""
+        return None if self._board.at_barrier[0] == PAUSED else "awaited"
 
 
 @final
@@ -233,37 +242,31 @@ class LearnerQueue(QueueEnd, UnrollSource):
         self._server = server
         if server is not None:
             server.start()
-        self._taken = self._returned.copy()
-        self._idle_since: float | None = None
-        self._frames = 0
+        self._taken = self._rings["returned"].copy()
+        self._actors = HangDetector(1, self._sign, ACTORS_SECONDS)
 
     @override
     def receive(self, seconds: float) -> tuple[int, Unroll] | None:
-        """Raises PeerLostError if no actor has made a step for longer than it takes to replace one
-        that hangs."""
+        """Raises PeerLostError if no actor makes a step for ACTORS_SECONDS."""
         if self._server is not None:
             self._server.check()
-        self._check_progress()
+        if self._actors.hung():
+            raise PeerLostError(f"no actor has made a step for {ACTORS_SECONDS:g} s")
         if not wait_until(lambda: bool(self._waiting()), seconds, NAP_SECONDS):
             return None
         actor = min(self._waiting(), key=lambda each: self._oldest(each).handed_at)
         unroll = self._oldest(actor)
         self._taken[actor] += 1
-        self._idle_since = None
         return actor, unroll
 
     def _waiting(self) -> list[int]:
         """The actors whose unrolls wait."""
-        waiting: list[int] = (self._handed > self._taken).nonzero()[0].tolist()
+        waiting: list[int] = (self._rings["handed"] > self._taken).nonzero()[0].tolist()
         return waiting
 
-    def _check_progress(self) -> None:
-        """Raises PeerLostError if no actor has made a step for too long."""
-        now, frames = time.perf_counter(), int(self._board.clock_slots[1:].sum())
-        if self._idle_since is None or frames != self._frames:
-            self._idle_since, self._frames = now, frames
-        if now - self._idle_since > 2 * HANG_SECONDS:
-            raise PeerLostError(f"no actor has made a step for {2 * HANG_SECONDS:g} s")
+    def _sign(self, _: int) -> int | None:
+        """The frames of all actors; None if an unroll waits."""
+        return None if self._waiting() else int(self._board.clock_slots[1:].sum())
 
     def _oldest(self, actor: int) -> Unroll:
         slot: Unroll = self._unrolls[actor][self._taken[actor] % self.num_slots]
@@ -271,36 +274,27 @@ class LearnerQueue(QueueEnd, UnrollSource):
 
     @override
     def give_back(self, actor: int) -> None:
-        self._returned[actor] += 1
+        self._rings["returned"][actor] += 1
 
     @property
     @override
     def is_exhausted(self) -> bool:
         """Whether all actors have ended for good and all their unrolls were received."""
-        for actor in range(self.num_actors):
-            if not self._lost[actor] and self._board.phase(1 + actor) not in ENDED:
-                return False
-        return bool((self._handed == self._taken).all())
+        have_ended = all(self._board.phase(1 + actor) in ENDED for actor in range(self.num_actors))
+        return have_ended and not self._waiting()
 
     @property
     @override
-    def waited(self) -> tuple[float, float]:
-        waited, acted, _ = self._seconds.sum(1)
-        return float(waited), float(acted)
-
-    @property
-    @override
-    def cpu_t(self) -> float:
-        return float(self._seconds[2].sum())
+    def seconds(self) -> ActorSeconds:
+        return ActorSeconds(*(float(self._rings[name].sum()) for name in ActorSeconds._fields))
 
     @override
     def end(self) -> None:
-        self._flags[0] = 1
+        self._board.at_barrier[0] = END
 
     @override
     def pause_actors(self, paused: bool) -> None:
-        self._flags[1] = paused
-        self._idle_since = None
+        self._board.at_barrier[0] = PAUSED if paused else 0
 
     @override
     def close(self) -> None:

@@ -1,6 +1,7 @@
 """The source of unrolls from actors in the learner's own process."""
 
 import time
+from contextlib import ExitStack, closing
 from typing import final
 
 import numpy as np
@@ -10,9 +11,8 @@ from slm_lab.core.errors import LabError
 from slm_lab.core.types import StateDict
 from slm_lab.parallel.actor_learner.actor import UnrollActor
 from slm_lab.parallel.actor_learner.queue import SMALLER, slots_per_actor
-from slm_lab.parallel.actor_learner.source import UnrollSource
-from slm_lab.parallel.actor_learner.unroll import Unroll
-from slm_lab.parallel.actor_learner.weights import WeightStore
+from slm_lab.parallel.actor_learner.source import ActorSeconds, UnrollSource
+from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout
 from slm_lab.session.clock import Clock
 from slm_lab.session.seeding import session_seeds
 from slm_lab.spec.schema.spec import Spec
@@ -23,43 +23,40 @@ class SerialSource(UnrollSource):
     """Actors in the learner's own process, which play in turn when an unroll is requested."""
 
     is_exhausted = False
-    cpu_t = 0.0
 
     def __init__(self, spec: Spec, root_seed: int, trial: int, first: int) -> None:
-        count = spec.meta.max_session
-        self.num_actors = count
-        seeds = [session_seeds(root_seed, trial, first + actor) for actor in range(count)]
-        self._players: list[UnrollActor] = []
-        try:
-            for each in seeds:
-                self._players.append(UnrollActor(spec, each))
-        except BaseException:
-            self.close()
-            raise
-        layout, learner = self._players[0].layout, self._players[0].agent.learner
-        self.weights = WeightStore.of(learner.flats, layout.num_statistics)
-        slots = np.zeros(count, np.int64)
-        for actor, player in enumerate(self._players):
-            player.begin(Clock(slots, actor, spec.env.max_frame), self.weights)
+        self.num_actors = spec.meta.max_session
         self.num_slots = slots_per_actor(spec.meta)
+        slots = np.zeros(self.num_actors, np.int64)
+        self._actors: list[UnrollActor] = []
+        with ExitStack() as stack:
+            for actor in range(self.num_actors):
+                seeds = session_seeds(root_seed, trial, first + actor)
+                clock = Clock(slots, actor, spec.env.max_frame)
+                weights = self._actors[0].weights if actor else None
+                unroll_actor = UnrollActor(spec, seeds, clock, weights)
+                self._actors.append(stack.enter_context(closing(unroll_actor)))
+            self.weights = self._actors[0].weights
+            self._unrolls = self._rings(self._actors[0].layout)
+            self._closing = stack.pop_all()
+        self._turn = 0
+        self._acted = 0.0
+
+    def _rings(self, layout: UnrollLayout) -> list[list[Unroll]]:
+        """The slots of each actor. Raises LabError if memory has no room."""
         try:
-            self._unrolls = [
-                [Unroll.allocate(layout) for _ in range(self.num_slots)] for _ in seeds
-            ]
+            return [[Unroll.allocate(layout) for _ in range(self.num_slots)] for _ in self._actors]
         except MemoryError as error:
-            size = layout.num_bytes * self.num_slots * count
-            self.close()
+            size = layout.num_bytes * self.num_slots * self.num_actors
             raise LabError(
                 f"there are no {size / 2**30:.0f} GiB of memory for the unrolls of all actors; "
                 f"{SMALLER}"
             ) from error
-        self._turn = 0
-        self._acted = 0.0
 
     @override
     def begin(self) -> None:
-        for player in self._players:
-            player.reset()
+        for actor in self._actors:
+            actor.reset()
 
     @override
     def receive(self, seconds: float) -> tuple[int, Unroll]:
@@ -68,7 +65,7 @@ class SerialSource(UnrollSource):
         ring = self._unrolls[actor]
         unroll = ring[turn % len(ring)]
         began = time.perf_counter()
-        self._players[actor].play(unroll)
+        self._actors[actor].play(unroll)
         self._acted += time.perf_counter() - began
         self._turn += 1
         return actor, unroll
@@ -78,16 +75,17 @@ class SerialSource(UnrollSource):
 
     @property
     @override
-    def waited(self) -> tuple[float, float]:
-        """No waits: an actor whose turn it is not does not count."""
-        return 0.0, self._acted
+    def seconds(self) -> ActorSeconds:
+        """No waits: an actor whose turn it is not does not count. The learner's process counts
+        their CPU time."""
+        return ActorSeconds(0.0, self._acted, 0.0)
 
     @override
     def state_dict(self) -> StateDict:
         """The actors and the last published weights."""
         return {
             "turn": self._turn,
-            "players": [player.state_dict() for player in self._players],
+            "players": [actor.state_dict() for actor in self._actors],
             "weights": self.weights.state_dict(),
         }
 
@@ -95,10 +93,9 @@ class SerialSource(UnrollSource):
     def load_state_dict(self, state: StateDict) -> None:
         self._turn = int(state["turn"])
         self.weights.load_state_dict(state["weights"])
-        for player, saved in zip(self._players, state["players"], strict=True):
-            player.load_state_dict(saved)
+        for actor, saved in zip(self._actors, state["players"], strict=True):
+            actor.load_state_dict(saved)
 
     @override
     def close(self) -> None:
-        for player in self._players:
-            player.close()
+        self._closing.close()

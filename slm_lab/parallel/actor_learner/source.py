@@ -1,10 +1,21 @@
 """The interface of a learner's source of unrolls."""
 
 from abc import ABC, abstractmethod
+from typing import NamedTuple
 
 from slm_lab.core.types import StateDict
 from slm_lab.parallel.actor_learner.unroll import Unroll
 from slm_lab.parallel.actor_learner.weights import WeightStore
+
+
+class ActorSeconds(NamedTuple):
+    """Seconds of all actors so far."""
+
+    waited: float
+    """For slots and replies."""
+    acted: float
+    cpu_t: float
+    """CPU time of their processes."""
 
 
 class UnrollSource(ABC):
@@ -40,13 +51,8 @@ class UnrollSource(ABC):
 
     @property
     @abstractmethod
-    def waited(self) -> tuple[float, float]:
-        """Total seconds that all actors have waited for slots and replies, and acted."""
-
-    @property
-    @abstractmethod
-    def cpu_t(self) -> float:
-        """CPU seconds of the actors' processes."""
+    def seconds(self) -> ActorSeconds:
+        """How the actors have spent their time."""
 
     def pause_actors(self, paused: bool) -> None:
         """Notes whether the learner pauses. Meanwhile actors wait without a limit."""

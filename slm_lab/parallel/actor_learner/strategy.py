@@ -22,7 +22,7 @@ from slm_lab.parallel.actor_learner.experience import (
 from slm_lab.parallel.actor_learner.inference import InferenceServer
 from slm_lab.parallel.actor_learner.queue import LearnerQueue, UnrollQueue
 from slm_lab.parallel.actor_learner.serial import SerialSource
-from slm_lab.parallel.actor_learner.source import UnrollSource
+from slm_lab.parallel.actor_learner.source import ActorSeconds, UnrollSource
 from slm_lab.parallel.actor_learner.stats import PipelineStats
 from slm_lab.parallel.actor_learner.unroll import UnrollMemory
 from slm_lab.parallel.task import SessionTask
@@ -50,8 +50,8 @@ class LearnerActors(StartBarrier, JointCheckpoint):
 
     def __init__(self, board: StatusBoard) -> None:
         self._board = board
-        self._paused_at = (0.0, 0.0)
-        """The actors' total seconds waited and acted when the learner paused."""
+        self._paused_at = ActorSeconds(0.0, 0.0, 0.0)
+        """The actors' seconds when the learner paused."""
         self.experience: ActorExperience
 
     @override
@@ -69,13 +69,13 @@ class LearnerActors(StartBarrier, JointCheckpoint):
     def resume(self) -> None:
         source, before = self.experience.source, self._paused_at
         source.pause_actors(False)
-        waited, acted = source.waited
-        self.experience.stats.restart(waited - before[0], acted - before[1])
+        now = source.seconds
+        self.experience.stats.restart(now.waited - before.waited, now.acted - before.acted)
 
     @override
     def pause(self) -> None:
         self.experience.source.pause_actors(True)
-        self._paused_at = self.experience.source.waited
+        self._paused_at = self.experience.source.seconds
 
     @override
     def final_copy(self, copy: Callable[[], StateDict], finished: bool) -> StateDict:
@@ -139,16 +139,17 @@ class LearnerStrategy(Strategy):
 
     @override
     def report(self, seconds: float) -> dict[str, float]:
-        return self._experience.stats.report(seconds, *self._experience.source.waited)
+        actors = self._experience.source.seconds
+        return self._experience.stats.report(seconds, actors.waited, actors.acted)
 
     @override
     def cpu_t(self, own: float) -> float:
         """Adds the actors' CPU seconds."""
-        return own + self._cpu_t_before + self._experience.source.cpu_t
+        return own + self._cpu_t_before + self._experience.source.seconds.cpu_t
 
     @override
     def state_dict(self) -> StateDict:
-        return {"cpu_t_of_actors": self._cpu_t_before + self._experience.source.cpu_t}
+        return {"cpu_t_of_actors": self._cpu_t_before + self._experience.source.seconds.cpu_t}
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
@@ -164,7 +165,7 @@ def in_processes(
     """
 
     def source(_: Agent, env: VectorEnv) -> UnrollSource:
-        if queue.requests is None:
+        if queue.request_records is None:
             return LearnerQueue(queue, board)
         layout = queue.layout.steps
         agent = build_agent(
@@ -174,7 +175,7 @@ def in_processes(
             layout.num_envs * spec.meta.max_session,
             AgentSeeds(seeds.init, seeds.action, seeds.sampling),
         )
-        server = InferenceServer(queue.requests, layout, agent, queue.weights)
+        server = InferenceServer(queue.request_records, agent, queue.weights)
         return LearnerQueue(queue, board, server)
 
     return LearnerStrategy(spec, board, source)

@@ -4,7 +4,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate
 from typing import Self, final
 
 import numpy as np
@@ -16,12 +15,11 @@ from slm_lab.agent.batch import Act, Rollout, VectorStep
 from slm_lab.agent.memory.memory import Memory, MemoryLayout
 from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray, StateDict
 from slm_lab.env.vector_env import FinishedEpisodes
+from slm_lab.parallel.shared_memory import aligned_record
 from slm_lab.spec.schema.memory import MemorySpec
 
 BOOTSTRAP = ("bootstrap_obs", "bootstrap_t", "bootstrap_n")
 """The fields of a `Rollout` that have an axis (K,) in place of (T, N)."""
-ALIGNMENT = 64
-"""Bytes: every array of an unroll starts at a cache line."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ class UnrollLayout:
 
     @cached_property
     def record(self) -> np.dtype[np.void]:
-        """The arrays in the bytes of an unroll, each from the start of a cache line."""
+        """The arrays of an unroll in its bytes."""
         steps, lead = self.steps, (self.steps.horizon, self.steps.num_envs)
         arrays: dict[str, tuple[DTypeLike, tuple[int, ...]]] = {
             "obs": (steps.obs_dtype, (lead[0] + 1, lead[1], *steps.obs_shape)),
@@ -55,13 +53,7 @@ class UnrollLayout:
             "statistics": (np.float64, (2, self.num_statistics)),
             "head": (np.float64, (len(HEAD),)),
         }
-        formats = [np.dtype(each) for each in arrays.values()]
-        lines = [-(-each.itemsize // ALIGNMENT) for each in formats]
-        ends = [ALIGNMENT * end for end in accumulate(lines)]
-        names, offsets = list(arrays), [0, *ends[:-1]]
-        return np.dtype(
-            {"names": names, "formats": formats, "offsets": offsets, "itemsize": ends[-1]}
-        )
+        return aligned_record(arrays)
 
     @property
     def frames(self) -> int:
@@ -165,20 +157,22 @@ class Unroll:
 
 @final
 class UnrollWriter(Memory[Unroll]):
-    """The memory of an actor: it writes steps into unrolls and is never sampled.
+    """The memory of an actor: it writes steps into unrolls of `horizon` steps, by default the
+    layout's, and is never sampled.
 
     For a replay learner it writes unnormalised observations and rewards.
     """
 
-    def __init__(self, layout: MemoryLayout) -> None:
-        self.layout = replace(layout, replay=None, normalization=None, scratch=None)
+    def __init__(self, layout: MemoryLayout, horizon: int | None = None) -> None:
+        horizon = horizon or layout.horizon
+        own = replace(layout, horizon=horizon, replay=None, normalization=None, scratch=None)
+        self.layout = own
         self._writes_raw = layout.replay is not None
-        self._t = self._horizon = layout.horizon
+        self._t = self._horizon = horizon
 
     @classmethod
     @override
     def build(cls, spec: MemorySpec, layout: MemoryLayout) -> "UnrollWriter":
-        """For unrolls of `horizon` steps."""
         return cls(layout)
 
     def begin(self, unroll: Unroll, statistics: FloatArray, begins: bool) -> None:

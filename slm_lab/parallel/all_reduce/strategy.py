@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Sequence
 from itertools import chain
-from typing import ClassVar, final
+from typing import ClassVar, NamedTuple, final
 
 import numpy as np
 from torch import Tensor
@@ -18,6 +18,7 @@ from slm_lab.core.types import FloatArray, IntArray, StateDict
 from slm_lab.env.vector_env import FinishedEpisodes, VectorEnv
 from slm_lab.parallel.all_reduce.sync import AllReduceSync, broadcast
 from slm_lab.session.clock import Clock
+from slm_lab.session.play_episodes import join_episodes
 from slm_lab.session.status_board import StatusBoard
 from slm_lab.session.strategy import (
     Ballot,
@@ -29,9 +30,19 @@ from slm_lab.session.strategy import (
     Vote,
 )
 
-HEAD = 4
-"""Numbers at the start of a rank's message: vote, frames, samples, and 1 if it has reached the
-target return."""
+
+class Proposal(NamedTuple):
+    """What a rank sends to the others at a vote."""
+
+    vote: Vote
+    frame: int
+    num_samples: int
+    """Samples that it is about to learn from."""
+    is_solved: bool
+    """Whether it has reached the target return."""
+    episodes: Sequence[FinishedEpisodes]
+    """Those since the last training event."""
+
 
 ON_TIME = (Vote.LEARN, Vote.ACT, Vote.FINISH)
 """Votes at which frame counts do not depend on the ranks' speed."""
@@ -85,11 +96,11 @@ class RankBarrier(StartBarrier):
         """`progress`, (W,): each rank counts its heartbeats there."""
         self._group = group
         self._progress = progress
-        self._paused_at = self._counted_until = 0.0
+        self._paused_at = 0.0
 
     @override
     def resume(self) -> None:
-        self._counted_until += self._group.seconds - self._paused_at
+        self._group.seconds = self._paused_at
 
     @override
     def pause(self) -> None:
@@ -101,11 +112,11 @@ class RankBarrier(StartBarrier):
 
     def take_waited(self) -> float:
         """Seconds of exchanges and waits since the last call, without pauses."""
-        waited, self._counted_until = self._group.seconds - self._counted_until, self._group.seconds
+        waited, self._group.seconds = self._group.seconds, 0.0
         return waited
 
 
-class Meeting(Ballot, EpisodeExchange):
+class RankBallot(Ballot, EpisodeExchange):
     """Ranks vote on what comes next, and send episodes along with their votes."""
 
     def __init__(self, group: ProcessGroup, shares_evaluation: bool = True) -> None:
@@ -119,8 +130,6 @@ class Meeting(Ballot, EpisodeExchange):
         self.clock: RankClock
         self.num_envs = 0
         """Environments of each rank."""
-        self.num_info = 0
-        """Numbers of an episode's `info`."""
         self.sample_share = 1 / group.size
         """This rank's share of the samples of the next training event."""
 
@@ -129,26 +138,24 @@ class Meeting(Ballot, EpisodeExchange):
         """Also exchanges frames, sample counts and episodes. FINISH is granted only if the total
         budget is spent or a rank has reached the target return."""
         rank, clock = self._group.rank, self.clock
-        head = np.array([vote, clock.frame, num_samples, self._is_solved], np.float64)
-        episodes = [np.column_stack(each).astype(np.float64).ravel() for each in self._unsent]
-        messages = [
-            np.frombuffer(content, np.float64)
-            for content in self._group.all_gather_bytes(np.concatenate([head, *episodes]).tobytes())
-        ]
-        heads = np.stack([message[:HEAD] for message in messages])
-        granted, frames = Vote(int(heads[:, 0].max())), heads[:, 1]
-        if granted is Vote.FINISH and not (heads[:, 3].any() or clock.is_spent(frames)):
+        own = Proposal(vote, clock.frame, num_samples, self._is_solved, self._unsent)
+        proposals = self._group.all_gather_object(own)
+        granted = max(each.vote for each in proposals)
+        frames = np.array([each.frame for each in proposals])
+        is_solved = any(each.is_solved for each in proposals)
+        if granted is Vote.FINISH and not (is_solved or clock.is_spent(frames)):
             granted = Vote.ACT
         if granted in ON_TIME:
             clock.met(frames)
         if granted is Vote.LEARN:
-            self._unsent.clear()
-            self._received = [
-                _episodes(message[HEAD:], self.num_info, other * self.num_envs)
-                for other, message in enumerate(messages)
-                if other != rank and len(message) > HEAD
-            ]
-            self.sample_share = float(heads[rank, 2] / heads[:, 2].sum())
+            self._unsent = []
+            self._received = []
+            for other, each in enumerate(proposals):
+                if other != rank and each.episodes:
+                    episodes = join_episodes(each.episodes)
+                    index = episodes.env_index + other * self.num_envs
+                    self._received.append(episodes._replace(env_index=index))
+            self.sample_share = num_samples / sum(each.num_samples for each in proposals)
         return granted
 
     @override
@@ -174,13 +181,10 @@ class Meeting(Ballot, EpisodeExchange):
 
     @override
     def gather_evaluation(self, episodes: FinishedEpisodes | None) -> FinishedEpisodes | None:
-        numbers = np.zeros(0) if episodes is None else np.column_stack(episodes)
-        head = np.array([episodes is not None], np.float64)
-        content = np.concatenate([head, numbers.astype(np.float64).ravel()]).tobytes()
-        parts = [np.frombuffer(part, np.float64) for part in self._group.all_gather_bytes(content)]
-        if not all(part[0] for part in parts):
+        shares = self._group.all_gather_object(episodes)
+        if None in shares:
             return None
-        return _episodes(np.concatenate([part[1:] for part in parts]), self.num_info, 0)
+        return join_episodes([share for share in shares if share and len(share.env_index)])
 
     def state_dict(self) -> StateDict:
         """Episodes not yet sent."""
@@ -192,43 +196,12 @@ class Meeting(Ballot, EpisodeExchange):
             self._unsent.append(FinishedEpisodes(*[*each, np.empty((len(each[0]), 0))][:4]))
 
 
-@final
-class RankCheckpoint(JointCheckpoint):
-    """The manifests of all ranks become valid together; at the end their networks are equal."""
-
-    def __init__(self, board: StatusBoard, group: ProcessGroup, strategy: "RankStrategy") -> None:
-        self._board = board
-        self._group = group
-        self._strategy = strategy
-
-    @override
-    def commit_barrier(self) -> None:
-        self._group.all_gather_bytes(b"")
-
-    @override
-    def final_copy(self, copy: Callable[[], StateDict], finished: bool) -> StateDict:
-        """Raises LabError if the ranks' networks differ, which must never happen."""
-        if finished:
-            self._strategy.before_end()
-        if finished or self._strategy.always_equal:
-            self._check_equal()
-        self._board.saving[self._group.rank] = 1
-        return copy()
-
-    def _check_equal(self) -> None:
-        digests = self._group.all_gather_bytes(self._strategy.digest())
-        if len(set(digests)) > 1:
-            raise LabError(
-                "the networks of the ranks differ: "
-                + ", ".join(f"rank {r} has {d.hex()[:8]}" for r, d in enumerate(digests))
-            )
-
-
-class RankStrategy(Strategy):
+class RankStrategy(Strategy, JointCheckpoint):
     """One of W ranks, which act independently, vote on what comes next, and learn in step.
 
-    The first rank leads: it writes rows that cover the episodes of all. Subclasses decide which
-    gradients or weights ranks exchange: `AllReduceStrategy` averages gradients.
+    The first rank leads: it writes rows that cover the episodes of all. The manifests of all ranks
+    become valid together; at the end their networks are equal. Subclasses decide which gradients or
+    weights ranks exchange: `AllReduceStrategy` averages gradients.
     """
 
     columns = ("sync_share",)
@@ -242,12 +215,12 @@ class RankStrategy(Strategy):
         if progress is None:
             progress = np.zeros(group.size, np.int64)
         self._group = group
+        self._saving = board.saving
         self._barrier = RankBarrier(group, progress)
-        self._meeting = Meeting(group, shares_evaluation=self.always_equal)
+        self._ballot = RankBallot(group, shares_evaluation=self.always_equal)
         leads = group.rank == 0
         blueprint = Blueprint(board.clock_slots, group.rank, self.columns, group.size, leads)
-        checkpoint = RankCheckpoint(board, group, self)
-        super().__init__(blueprint, self._barrier, self._meeting, self._meeting, checkpoint)
+        super().__init__(blueprint, self._barrier, self._ballot, self._ballot, checkpoint=self)
         self._cpu_t_of_others = 0.0
         self._statistics: FloatArray | None = None
         """The environments' statistics, (S,), common to all ranks at the last training event."""
@@ -255,8 +228,8 @@ class RankStrategy(Strategy):
     @override
     def clock(self, max_frame: int) -> Clock:
         blueprint = self.blueprint
-        self._meeting.clock = RankClock(blueprint.clock_slots, blueprint.index, max_frame)
-        return self._meeting.clock
+        self._ballot.clock = RankClock(blueprint.clock_slots, blueprint.index, max_frame)
+        return self._ballot.clock
 
     def make_sync(self, optimizer: Optimizer) -> GradientSync:
         """The synchronisation of `optimizer` at each of its steps; by default none."""
@@ -269,7 +242,7 @@ class RankStrategy(Strategy):
     def join(self, agent: Agent, env: VectorEnv) -> None:
         """Broadcasts the first rank's parameters and optimizer state."""
         self._env = env
-        self._meeting.num_envs, self._meeting.num_info = env.num_envs, env.num_info
+        self._ballot.num_envs = env.num_envs
         self._units = agent.learner.train_state
         # The ranks whose samples the learner's statistics cover, such as those of advantages.
         self._units.group = self._group if self.always_equal else SoloGroup()
@@ -310,16 +283,35 @@ class RankStrategy(Strategy):
     @override
     def state_dict(self) -> StateDict:
         return {
-            **self._meeting.state_dict(),
+            **self._ballot.state_dict(),
             "statistics": self._statistics,
             "cpu_t_of_others": self._cpu_t_of_others,
         }
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
-        self._meeting.load_state_dict(state)
+        self._ballot.load_state_dict(state)
         self._statistics = state["statistics"]
         self._cpu_t_of_others = float(state["cpu_t_of_others"])
+
+    @override
+    def commit_barrier(self) -> None:
+        self._group.all_gather_bytes(b"")
+
+    @override
+    def final_copy(self, copy: Callable[[], StateDict], finished: bool) -> StateDict:
+        """Raises LabError if the ranks' networks differ, which must never happen."""
+        if finished:
+            self.before_end()
+        if finished or self.always_equal:
+            digests = self._group.all_gather_bytes(self.digest())
+            if len(set(digests)) > 1:
+                raise LabError(
+                    "the networks of the ranks differ: "
+                    + ", ".join(f"rank {r} has {d.hex()[:8]}" for r, d in enumerate(digests))
+                )
+        self._saving[self._group.rank] = 1
+        return copy()
 
     def networks(self) -> list[Tensor]:
         """Weights and running statistics of the networks and their targets, flat."""
@@ -365,13 +357,4 @@ class AllReduceStrategy(RankStrategy):
     @override
     def refresh(self) -> None:
         for sync in self._syncs:
-            sync.share = self._meeting.sample_share
-
-
-def _episodes(numbers: FloatArray, num_info: int, first: int) -> FinishedEpisodes:
-    """Episodes from one message; the rank's environments are numbered from `first` on."""
-    rows = numbers.reshape(-1, 3 + num_info)
-    index, returns, lengths = rows[:, :3].T
-    return FinishedEpisodes(
-        index.astype(np.int64) + first, returns.copy(), lengths.astype(np.int64), rows[:, 3:].copy()
-    )
+            sync.share = self._ballot.sample_share

@@ -63,9 +63,6 @@ def average_statistics(flat: FlatParameters, group: ProcessGroup) -> None:
 
 def broadcast(tensors: list[Tensor], group: ProcessGroup) -> None:
     """Copies the first rank's values to every rank."""
-    for tensor in tensors:
-        if not tensor.numel():
-            continue
-        content = tensor.detach().cpu().contiguous().numpy().tobytes()
-        first = bytearray(group.all_gather_bytes(content)[0])
-        tensor.copy_(torch.frombuffer(first, dtype=tensor.dtype).view(tensor.shape))
+    own = [tensor.detach().cpu().numpy() for tensor in tensors] if group.rank == 0 else []
+    for tensor, first in zip(tensors, group.all_gather_object(own)[0], strict=True):
+        tensor.copy_(torch.from_numpy(first))

@@ -14,9 +14,9 @@ from slm_lab.core.types import StateDict
 from slm_lab.parallel.hang_detector import Sign
 from slm_lab.parallel.hogwild.strategy import GlobalState, Mode
 from slm_lab.parallel.processes import Processes
-from slm_lab.parallel.prototype import prototype
 from slm_lab.parallel.supervisor import Supervisor, replacement
 from slm_lab.parallel.task import SessionTask
+from slm_lab.session.build import prototype
 from slm_lab.session.status_board import EARLY, Phase, StatusBoard
 from slm_lab.session.torch_setup import on_cpu
 from slm_lab.spec.scale import scaled
@@ -58,10 +58,7 @@ def global_state(mode: Mode, one: SessionTask) -> GlobalState:
 def of_workers(spec: Spec, mode: Mode) -> Spec:
     """The workers' spec: "shared" is on the CPU unless a GPU is required, and target networks count
     the steps of all workers, see `scaled`."""
-    spec = scaled(spec)
-    if mode == "synced":
-        return spec
-    return spec.model_copy(update={"agent": on_cpu(spec.agent, only="auto")})
+    return scaled(spec) if mode == "synced" else on_cpu(scaled(spec), only="auto")
 
 
 def _saved(one: SessionTask) -> Iterator[tuple[Path, StateDict]]:

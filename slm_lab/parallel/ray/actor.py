@@ -10,8 +10,9 @@ from slm_lab.core.plugins import import_plugins
 from slm_lab.core.process import keep_freed_memory
 from slm_lab.core.types import Array, IntArray
 from slm_lab.parallel.actor_learner.actor import UnrollActor
+from slm_lab.parallel.actor_learner.source import ActorSeconds
 from slm_lab.parallel.actor_learner.unroll import Unroll, packed
-from slm_lab.parallel.actor_learner.weights import Weights, WeightStore
+from slm_lab.parallel.actor_learner.weights import Weights
 from slm_lab.parallel.task import SessionTask
 from slm_lab.session.clock import Clock
 from slm_lab.session.seeding import SessionSeeds
@@ -25,12 +26,8 @@ class UnrollMessage(NamedTuple):
     """The unroll's arrays by field, as `packed` makes them."""
     frame: int
     """Frames that the actor has played so far."""
-    waited: float
-    """Seconds between the previous unroll and the request for this one."""
-    acted: float
-    """Seconds it took to play."""
-    cpu_t: float
-    """CPU seconds of the process since the previous unroll, or since it was ready."""
+    seconds: ActorSeconds
+    """Since the previous unroll, or since it was ready; it waited for the request."""
 
 
 @final
@@ -49,29 +46,25 @@ class RayActor:
         import_plugins(task.imports)
         set_arithmetic(task.spec.meta.threads)
         self._slots[:] = frame, others
-        player = UnrollActor(task.spec, seeds)
-        self._unroll = Unroll.allocate(player.layout)
-        num_statistics = player.layout.num_statistics
-        self._weights = WeightStore.of(player.agent.learner.flats, num_statistics)
-        self._weights.relay(weights)
-        player.begin(Clock(self._slots, 0, task.spec.env.max_frame), self._weights)
-        player.reset()
-        self._player = player
+        self._actor = UnrollActor(task.spec, seeds, Clock(self._slots, 0, task.spec.env.max_frame))
+        self._unroll = Unroll.allocate(self._actor.layout)
+        self.take(weights)
+        self._actor.reset()
         self._ended_at, self._cpu_t = time.perf_counter(), time.process_time()
 
     def play(self, others: int) -> UnrollMessage:
         """Plays one unroll; `others` are the frames of the other actors."""
         began = time.perf_counter()
         self._slots[1] = others
-        self._player.play(self._unroll)
+        self._actor.play(self._unroll)
         now, cpu_t = time.perf_counter(), time.process_time()
-        waited, cpu_since = began - self._ended_at, cpu_t - self._cpu_t
+        seconds = ActorSeconds(began - self._ended_at, now - began, cpu_t - self._cpu_t)
         self._ended_at, self._cpu_t = now, cpu_t
-        return UnrollMessage(packed(self._unroll), self.frame(), waited, now - began, cpu_since)
+        return UnrollMessage(packed(self._unroll), self.frame(), seconds)
 
     def take(self, weights: Weights) -> None:
         """Stores weights for the next unroll."""
-        self._weights.relay(weights)
+        self._actor.weights.relay(weights)
 
     def frame(self) -> int:
         """Its own frames so far, including those of the running unroll."""

@@ -1,5 +1,6 @@
 """A Session on a node of a Ray cluster: the actor that runs it, in a temporary folder there."""
 
+import logging
 import os
 import re
 import shutil
@@ -10,27 +11,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+import ray
+
 from slm_lab.core.types import Array
 from slm_lab.parallel.processes import SPAWN
 from slm_lab.parallel.task import SessionTask
 from slm_lab.parallel.worker import run_session
 from slm_lab.session.status_board import StatusBoard
-from slm_lab.storage.manifest import read_manifest
+from slm_lab.storage.manifest import Manifest, read_manifest
 from slm_lab.storage.result import SessionResult
 from slm_lab.storage.run_dir import FOLDERS, RunDir
-
-Stamp = tuple[int, int]
-"""Size and modification time (ns) of a file."""
-NO_STAMP: Stamp = (-1, -1)
-
-
-class Saved(NamedTuple):
-    """A checkpoint sent from a node."""
-
-    serial: int
-    manifest: bytes
-    files: Mapping[str, bytes]
-    """Content by name; only files that were not sent before."""
 
 
 class News(NamedTuple):
@@ -39,9 +29,9 @@ class News(NamedTuple):
     record: Array
     """(1,) The Session's record on its `StatusBoard`."""
     files: Mapping[str, bytes]
-    """Changed files by their path in the run folder, without those of checkpoints."""
-    saved: Saved | None
-    """The newest checkpoint, if it is new."""
+    """Changed files by their path in the run folder; of `model` those that the manifest names."""
+    manifest: Manifest | None
+    """The manifest of the newest checkpoint, if it is new."""
 
 
 class NodeSession:
@@ -52,14 +42,13 @@ class NodeSession:
         self._root = Path(tempfile.mkdtemp(prefix=f"slm_lab_{os.getpid()}_"))
         self._board: StatusBoard | None = None
         self._task: SessionTask | None = None
-        self._stamps: dict[str, Stamp] = {}
-        self._sent: set[str] = set()
-        self._serial = 0
+        self._stamps: dict[str, tuple[int, int]] = {}
+        """Size and modification time (ns) of each file that the Trial's parent has."""
+        self._manifest: Manifest | None = None
+        """The manifest that it has."""
 
     def address(self) -> tuple[str, int]:
         """An address at which other nodes can reach this one, and a free port."""
-        import ray
-
         host = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         with socket.create_server((host, 0), family=family) as free:
@@ -67,18 +56,17 @@ class NodeSession:
 
     def run(self, task: SessionTask, files: Mapping[str, bytes]) -> SessionResult:
         """Runs the Session to its end; `files` are its files of the run folder, by path."""
-        import logging
-
         logging.getLogger("slm_lab").propagate = False  # its own text log is sent
         for folder in FOLDERS:
             (self._root / folder).mkdir()
-        for path, content in files.items():
-            (self._root / path).write_bytes(content)
-            self._sent.add(Path(path).name)
-        run_dir = RunDir(self._root, task.run_dir.spec_name)
-        self._task = replace(task, run_dir=run_dir)
+        for name, content in files.items():
+            (self._root / name).write_bytes(content)
+        task = replace(task, run_dir=RunDir(self._root, task.run_dir.spec_name))
+        self._manifest = read_manifest(task.paths.manifest)
+        self._stamps = self._files(self._manifest)
         self._board = StatusBoard.allocate(SPAWN, task.num_sessions)
-        return run_session(self._task, self._board)
+        self._task = task
+        return run_session(task, self._board)
 
     def news(self, stop: bool) -> News | None:
         """What is new; None before the Session starts. `stop` requests it to save and end."""
@@ -88,38 +76,22 @@ class NodeSession:
         if stop:
             board.request_stop()
         record = board.records[task.session : task.session + 1].copy()
-        return News(record, self._changed(), self._saved(task))
+        manifest = read_manifest(task.paths.manifest)  # first: the files that it names are complete
+        stamps = self._files(manifest)
+        changed = [name for name, stamp in stamps.items() if self._stamps.get(name) != stamp]
+        files = {name: (self._root / name).read_bytes() for name in changed}
+        self._stamps |= stamps
+        known, self._manifest = self._manifest, manifest
+        return News(record, files, manifest if manifest != known else None)
 
-    def _changed(self) -> dict[str, bytes]:
-        found = {}
-        for path in self._root.rglob("*"):
-            name = str(path.relative_to(self._root))
-            if path.is_dir() or name.startswith("model/"):
-                continue
-            status = path.stat()
-            stamp = status.st_size, status.st_mtime_ns
-            if self._stamps.get(name, NO_STAMP) != stamp:
-                self._stamps[name] = stamp
-                found[name] = path.read_bytes()
-        return found
-
-    def _saved(self, task: SessionTask) -> Saved | None:
-        """A new checkpoint; None if a newer one replaces it meanwhile, which is sent next time."""
-        paths = task.paths
-        try:
-            content = paths.manifest.read_bytes()
-            manifest = read_manifest(paths.manifest)
-            if manifest is None or manifest.serial == self._serial:
-                return None
-            new = manifest.names - self._sent
-            files = {name: (paths.models / name).read_bytes() for name in sorted(new)}
-            if paths.manifest.read_bytes() != content:
-                return None
-        except FileNotFoundError:
-            return None
-        self._serial = manifest.serial
-        self._sent |= new
-        return Saved(manifest.serial, content, files)
+    def _files(self, manifest: Manifest | None) -> dict[str, tuple[int, int]]:
+        """The stamp of each file, by path."""
+        named = set() if manifest is None else manifest.names
+        return {
+            str(path.relative_to(self._root)): ((status := path.stat()).st_size, status.st_mtime_ns)
+            for path in self._root.rglob("*")
+            if path.is_file() and (path.parent.name != "model" or path.name in named)
+        }
 
     def close(self) -> None:
         """Removes the temporary folder."""

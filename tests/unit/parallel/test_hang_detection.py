@@ -17,7 +17,12 @@ from slm_lab.parallel.actor_learner.launch import (
     late_sign,
     learner_sign,
 )
-from slm_lab.parallel.actor_learner.queue import PATIENCE_SECONDS, LearnerQueue, UnrollQueue
+from slm_lab.parallel.actor_learner.queue import (
+    PATIENCE_SECONDS,
+    RING,
+    LearnerQueue,
+    UnrollQueue,
+)
 from slm_lab.parallel.actor_learner.unroll import UnrollLayout
 from slm_lab.parallel.actor_learner.weights import WeightStore
 from slm_lab.parallel.all_reduce.launch import rank_sign
@@ -98,12 +103,9 @@ class Actor(Running):
         self.queue = UnrollQueue(
             layout=unrolls,
             slots=torch.zeros((2, SLOTS, unrolls.num_bytes), dtype=torch.uint8),
-            counts=torch.zeros((3, 2), dtype=torch.int64),
-            seconds=torch.zeros((3, 2), dtype=torch.float64),
+            ring_bytes=torch.zeros((2, RING.itemsize), dtype=torch.uint8),
             weights=WeightStore.of({}, 0),
             requests=None,
-            flags=torch.zeros(2, dtype=torch.int64),
-            lost=torch.zeros(2, dtype=torch.int64),
             max_unrolls=100,
         )
         self.sign, self.count = actor_sign(self.board, self.queue), 2
@@ -113,7 +115,8 @@ class Actor(Running):
         self.board.clock_slots[2] += 1
 
     def fill(self, actor=0):
-        self.queue.counts[1, actor] = self.queue.counts[2, actor] + SLOTS
+        rings = self.queue.rings
+        rings["handed"][actor] = rings["returned"][actor] + SLOTS
 
 
 class LateActor(Actor):
@@ -123,7 +126,7 @@ class LateActor(Actor):
 
     def __init__(self):
         super().__init__()
-        self.sign = late_sign(self.board, self.queue)
+        self.sign = late_sign(self.board)
         self.board.write(2, phase=Phase.DONE)
         LearnerQueue(self.queue, self.board).end()
 
@@ -146,7 +149,8 @@ class Learner(Actor):
         """They only wait."""
 
     def give_back(self):
-        self.queue.counts[1:, 1] += 1
+        for count in ("handed", "returned"):
+            self.queue.rings[count][1] += 1
 
 
 CASES = (Worker, Rank, Actor, LateActor, Learner)
@@ -184,11 +188,11 @@ NOT_DUE = {
     LateActor: {
         "has ended": partial(Running.be, phase=Phase.DONE),
         "user stops": lambda self: self.board.request_stop(),
-        "learner continues": lambda self: self.queue.flags.zero_(),
+        "learner continues": lambda self: self.board.at_barrier.fill(0),
     },
     Learner: {
-        "no actor waits": lambda self: self.queue.counts.zero_(),
-        "pauses": lambda self: self.queue.flags[1].fill_(1),
+        "no actor waits": lambda self: self.queue.ring_bytes.zero_(),
+        "pauses": lambda self: LearnerQueue(self.queue, self.board).pause_actors(True),
         "starts": partial(Running.be, phase=Phase.STARTING),
     },
 }

@@ -62,7 +62,9 @@ def test_only_one_that_is_not_replaced_has_failed_for_good(make):
     """The learner waits for the unrolls of all others."""
     launcher, board = make(die_after_frames, finish, max_restart=2)
     seen = set()
-    launcher.run(lambda: seen.add((board.read(0).restarts, *launcher.failed)))
+    launcher.run(
+        lambda: seen.add((board.read(0).restarts, *(each.session for each in launcher.failed)))
+    )
     assert (2, 0) in seen
     assert seen <= {(0,), (1,), (2,), (2, 0)}
 

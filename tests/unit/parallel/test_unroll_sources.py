@@ -24,8 +24,8 @@ class Queued:
 
     def play(self, actor):
         """Plays one unroll if the actor may; returns whether it did."""
-        _, handed, returned = self._lab.queue.counts[:, actor].tolist()
-        if handed - returned == SLOTS:
+        ring = self._lab.queue.rings[actor]
+        if ring["handed"] - ring["returned"] == SLOTS:
             return False
         unroll = self._lab.actors[actor].next_slot()
         if unroll is None:
@@ -39,7 +39,6 @@ class Queued:
 
     def lose(self, actor):
         self._lab.over(actor, Phase.FAILED)
-        self._lab.queue.lost[actor] = 1
 
 
 class OnRay:
@@ -153,7 +152,7 @@ def test_actors_in_the_learners_process_take_turns_and_never_run_dry(serial):
     turns = [serial.receive(0.0)[0] for _ in range(2 * ACTORS)]
     assert turns == [0, 1, 0, 1]
     assert not serial.is_exhausted
-    assert serial.waited[0] == 0.0 < serial.waited[1]
+    assert serial.seconds.waited == 0.0 < serial.seconds.acted
 
 
 def test_actors_in_the_learners_process_resume_with_their_running_episodes(serial):

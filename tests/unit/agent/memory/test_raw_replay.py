@@ -9,8 +9,7 @@ from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.agent.memory.sampler import UniformSampler
 from slm_lab.env.make import make_env
 from slm_lab.parallel.actor_learner.actor import UnrollActor
-from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout
-from slm_lab.parallel.actor_learner.weights import WeightStore
+from slm_lab.parallel.actor_learner.unroll import Unroll
 from slm_lab.session.clock import Clock
 from slm_lab.session.seeding import session_seeds
 from tests.contract.playing import Play
@@ -106,13 +105,11 @@ def test_what_is_acted_on_and_what_rollouts_keep_is_as_before():
     ("make", "is_raw"), [(lambda **k: q_learning("DQN", **k), True), (ppo, False)]
 )
 def test_actors_hand_over_raw_steps_to_who_replays_them_and_others_as_they_acted(make, is_raw):
-    player = UnrollActor(
-        parse(make(**BOTH, meta__distributed="actor_learner")), session_seeds(0, 0, 0)
-    )
-    weights = WeightStore.of(player.agent.learner.flats, len(player.env.statistics))
-    player.begin(Clock(np.zeros(1, np.int64), 0, 10_000), weights)
+    spec = parse(make(**BOTH, meta__distributed="actor_learner"))
+    clock = Clock(np.zeros(1, np.int64), 0, 10_000)
+    player = UnrollActor(spec, session_seeds(0, 0, 0), clock)
     player.reset()
-    unroll = Unroll.allocate(UnrollLayout(player.writer.layout, len(player.env.statistics)))
+    unroll = Unroll.allocate(player.layout)
     player.play(unroll)
     assert (unroll.reward == 1.0).all() == is_raw, "each step of CartPole gives 1"
     last = player.env.raw_obs if is_raw else player.env.obs

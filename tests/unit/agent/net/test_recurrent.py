@@ -16,8 +16,7 @@ from slm_lab.agent.recurrent_state import (
     shuffled_order,
 )
 from slm_lab.parallel.actor_learner.actor import UnrollActor
-from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout
-from slm_lab.parallel.actor_learner.weights import WeightStore
+from slm_lab.parallel.actor_learner.unroll import Unroll
 from slm_lab.session.clock import Clock
 from slm_lab.session.evaluator import Evaluator
 from slm_lab.session.experience import observed
@@ -140,13 +139,10 @@ def test_an_actor_in_fresh_episodes_has_forgotten_those_that_it_could_not_contin
     spec = ALGORITHM_ROWS["DoubleDQN"]["recurrent"].spec
     meta = {"distributed": "actor_learner", "actor_learner": {"unroll_length": 8}}
     spec = spec.model_copy(update={"meta": spec.meta.model_validate({**meta, "random_seed": 0})})
-    player, twin = (UnrollActor(spec, session_seeds(0, 0, 0)) for _ in range(2))
-    weights = WeightStore.of(player.agent.learner.flats, len(player.env.statistics))
-    for each in (player, twin):
-        each.begin(Clock(np.zeros(1, np.int64), 0, 10_000), weights)
+    clocks = [Clock(np.zeros(1, np.int64), 0, 10_000) for _ in range(2)]
+    player, twin = (UnrollActor(spec, session_seeds(0, 0, 0), clock) for clock in clocks)
     player.reset()
-    layout = UnrollLayout(player.writer.layout, len(player.env.statistics))
-    player.play(Unroll.allocate(layout))
+    player.play(Unroll.allocate(player.layout))
     twin.env.exact_state = False
     twin.load_state_dict(player.state_dict())
     recurrent = twin.agent.actor.state_dict()["recall"]

@@ -1,10 +1,10 @@
-"""A pipe between actors and a learner, for the tests of both its ends."""
+"""A queue between actors and a learner, for the tests of both its ends."""
 
 import numpy as np
 import torch
 
 from slm_lab.agent.memory.memory import MemoryLayout
-from slm_lab.parallel.actor_learner.queue import ActorQueue, LearnerQueue, UnrollQueue
+from slm_lab.parallel.actor_learner.queue import RING, ActorQueue, LearnerQueue, UnrollQueue
 from slm_lab.parallel.actor_learner.unroll import UnrollLayout
 from slm_lab.parallel.actor_learner.weights import WeightStore
 from slm_lab.parallel.processes import SPAWN
@@ -15,19 +15,16 @@ STEPS = MemoryLayout(2, 2, (3,), np.dtype(np.float32), (), np.dtype(np.int64))
 
 
 class Lab:
-    """A pipe with its board, and the processes at its ends."""
+    """A queue with its board, and the processes at its ends."""
 
     def __init__(self, actors=ACTORS, slots=SLOTS, max_unrolls=1000):
         layout = UnrollLayout(STEPS, 0)
         self.queue = UnrollQueue(
             layout=layout,
             slots=torch.zeros((actors, slots, layout.num_bytes), dtype=torch.uint8),
-            counts=torch.zeros((3, actors), dtype=torch.int64),
-            seconds=torch.zeros((3, actors), dtype=torch.float64),
+            ring_bytes=torch.zeros((actors, RING.itemsize), dtype=torch.uint8),
             weights=WeightStore.of({}, 0),
             requests=None,
-            flags=torch.zeros(2, dtype=torch.int64),
-            lost=torch.zeros(actors, dtype=torch.int64),
             max_unrolls=max_unrolls,
         )
         self.board = StatusBoard.allocate(SPAWN, 1 + actors)

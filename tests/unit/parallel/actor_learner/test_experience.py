@@ -9,8 +9,7 @@ from slm_lab.agent.algorithm.algorithm import AgentSeeds
 from slm_lab.agent.build import build_agent
 from slm_lab.parallel.actor_learner.actor import UnrollActor
 from slm_lab.parallel.actor_learner.experience import OnPolicyExperience, ReplayExperience
-from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout, UnrollMemory
-from slm_lab.parallel.actor_learner.weights import WeightStore
+from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollMemory
 from slm_lab.session.clock import Clock
 from slm_lab.session.seeding import session_seeds
 from slm_lab.spec.unrolls import as_learned
@@ -61,9 +60,9 @@ def make():
     players = []
 
     def make(kind, spec, wanted=1):
-        player = UnrollActor(spec, session_seeds(0, 0, 0))
+        own_clock = Clock(np.zeros(1, np.int64), 0, 10_000)
+        player = UnrollActor(spec, session_seeds(0, 0, 0), own_clock)
         players.append(player)
-        layout = UnrollLayout(player.writer.layout, len(player.env.statistics))
         replays = kind is ReplayExperience
         agent = build_agent(
             spec.agent,
@@ -73,9 +72,7 @@ def make():
             AgentSeeds(0, 0, 0),
             make_memory=None if replays else lambda _: UnrollMemory(wanted),
         )
-        weights = WeightStore.of(agent.learner.flats, layout.num_statistics)
-        player.begin(Clock(np.zeros(1, np.int64), 0, 10_000), weights)
-        source = OneSlot(player, layout, weights)
+        source = OneSlot(player, player.layout, player.weights)
         clock = Clock(np.zeros(1, np.int64), 0, 10_000)
         experience = kind(source, agent, player.env, clock, spec)
         experience.publish()

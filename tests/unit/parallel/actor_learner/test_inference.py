@@ -4,17 +4,16 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
-import torch
 
 from slm_lab.parallel.actor_learner import inference
 from slm_lab.parallel.actor_learner.actor import UnrollActor
 from slm_lab.parallel.actor_learner.inference import (
-    InferenceBuffers,
     InferenceClient,
     InferenceServer,
     TrainingOver,
+    request_record,
 )
-from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout
+from slm_lab.parallel.actor_learner.unroll import Unroll
 from slm_lab.parallel.actor_learner.weights import WeightStore
 from slm_lab.session.clock import Clock
 from slm_lab.session.seeding import session_seeds
@@ -23,14 +22,17 @@ from tests.support import actor_critic, parse, ppo, q_learning
 
 
 def make(spec, seed=0):
-    player = UnrollActor(spec, session_seeds(seed, 0, 0))
-    return player, UnrollLayout(player.writer.layout, len(player.env.statistics))
+    player = UnrollActor(spec, session_seeds(seed, 0, 0), clock())
+    return player, player.layout
+
+
+def clock():
+    return Clock(np.zeros(1, np.int64), 0, 10_000)
 
 
 def started(player, weights):
-    player.begin(Clock(np.zeros(1, np.int64), 0, 10_000), weights)
+    player.weights = weights
     player.reset()
-    return player
 
 
 def content(unroll):
@@ -64,12 +66,11 @@ def test_an_actor_without_a_network_plays_what_one_with_it_plays(name):
     learner, _ = make(spec, seed=1)
     weights = WeightStore.of(learner.agent.learner.flats, layout.num_statistics)
     weights.publish(learner.agent.learner.flats, learner.env.statistics, 7)
-    requests = InferenceBuffers.of(layout.steps, 1, torch.clone)
-    far = UnrollActor(
-        spec, session_seeds(0, 0, 0), InferenceClient(requests, layout.steps, 0, wait)
-    )
+    requests = np.zeros(1, request_record(layout.steps))
+    client = InferenceClient(requests[0], wait)
+    far = UnrollActor(spec, session_seeds(0, 0, 0), clock(), acting_half=client)
     acting, _ = make(spec)
-    server = InferenceServer(requests, layout.steps, acting.agent, weights)
+    server = InferenceServer(requests, acting.agent, weights)
     server.start()
     try:
         played = [Unroll.allocate(layout), Unroll.allocate(layout)]
@@ -94,12 +95,11 @@ def test_one_pass_is_for_all_who_wait_and_nobody_waits_for_the_others_for_long(m
     player, layout = make(spec)
     weights = WeightStore.of(player.agent.learner.flats, layout.num_statistics)
     weights.publish(player.agent.learner.flats, player.env.statistics, 0)
-    requests = InferenceBuffers.of(layout.steps, 3, torch.clone)
-    server = InferenceServer(requests, layout.steps, player.agent, weights)
+    requests = np.zeros(3, request_record(layout.steps))
+    server = InferenceServer(requests, player.agent, weights)
     monkeypatch.setattr(inference, "GATHER_SECONDS", 0.0)
-    obs, actions = requests.views(layout.steps)
-    obs[:] = np.random.default_rng(0).normal(size=obs.shape)
-    requests.counts[0, [0, 2]] = 1
+    requests["obs"] = np.random.default_rng(0).normal(size=requests["obs"].shape)
+    requests["requested"][[0, 2]] = 1
     act, passes = player.agent.actor.act, []
 
     def counted(obs, frame):
@@ -108,14 +108,13 @@ def test_one_pass_is_for_all_who_wait_and_nobody_waits_for_the_others_for_long(m
 
     player.agent.actor.act = counted
     server.start()
-    wait_until(lambda: requests.counts[1].sum() == 2)
+    wait_until(lambda: requests["replied"].sum() == 2)
     server.close()
     assert passes == [2 * spec.env.num_envs]
-    assert requests.counts[1].tolist() == [1, 0, 1]
-    numbers = requests.numbers
-    assert (numbers[[0, 2], 0] < 0).all()  # log-probabilities
-    assert (numbers[1] == 0).all()
-    assert set(actions[[0, 2]].ravel().tolist()) <= {0, 1}
+    assert requests["replied"].tolist() == [1, 0, 1]
+    assert (requests["log_prob"][[0, 2]] < 0).all()
+    assert (requests["log_prob"][1] == requests["value"][1]).all()  # both are 0
+    assert set(requests["action"][[0, 2]].ravel().tolist()) <= {0, 1}
     player.close()
 
 
@@ -124,14 +123,14 @@ def test_what_ends_the_server_is_raised_by_the_learner():
     player, layout = make(spec)
     weights = WeightStore.of(player.agent.learner.flats, layout.num_statistics)
     weights.publish(player.agent.learner.flats, player.env.statistics, 0)
-    requests = InferenceBuffers.of(layout.steps, 1, torch.clone)
-    server = InferenceServer(requests, layout.steps, player.agent, weights)
+    requests = np.zeros(1, request_record(layout.steps))
+    server = InferenceServer(requests, player.agent, weights)
 
     def fail(obs, frame):
         raise ValueError("no more memory")
 
     player.agent.actor.act = fail
-    requests.counts[0, 0] = 1
+    requests["requested"][0] = 1
     server.start()
     with pytest.raises(ValueError, match="no more memory"):
         wait_until(server.check)
@@ -141,8 +140,8 @@ def test_what_ends_the_server_is_raised_by_the_learner():
 def test_an_actor_that_waits_for_actions_when_the_training_ends_plays_no_further():
     spec = parse(SPECS["discrete"])
     player, layout = make(spec)
-    requests = InferenceBuffers.of(layout.steps, 1, torch.clone)
-    actor = InferenceClient(requests, layout.steps, 0, lambda until, nap: False)
+    requests = np.zeros(1, request_record(layout.steps))
+    actor = InferenceClient(requests[0], lambda until, nap: False)
     with pytest.raises(TrainingOver):
         actor.act(player.env.reset(), 0)
     player.close()

@@ -194,10 +194,10 @@ def test_nothing_comes_of_one_that_failed_only_once_it_is_lost():
     lab = Lab(actors=2)
     lab.hand_over(1)
     lab.over(0, Phase.DONE)
-    lab.over(1, Phase.FAILED)
+    lab.over(1, Phase.WAITING)
     assert lab.learner.receive(0.0) is not None
     assert not lab.learner.is_exhausted  # another may be begun in its place
-    lab.queue.lost[1] = 1
+    lab.over(1, Phase.FAILED)
     assert lab.learner.is_exhausted
 
 

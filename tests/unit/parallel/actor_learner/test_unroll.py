@@ -15,13 +15,13 @@ from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.agent.memory.on_policy import OnPolicyBatchReplay
 from slm_lab.env.vector_env import FinishedEpisodes
 from slm_lab.parallel.actor_learner.unroll import (
-    ALIGNMENT,
     Unroll,
     UnrollLayout,
     UnrollMemory,
     UnrollWriter,
     as_rollout,
 )
+from slm_lab.parallel.shared_memory import ALIGNMENT
 
 STATISTICS = 5
 HORIZONS = st.sampled_from([1, 2, 7])

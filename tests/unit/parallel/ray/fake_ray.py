@@ -9,10 +9,11 @@ from ray.exceptions import ActorDiedError
 
 from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.parallel import hang_detector
+from slm_lab.parallel.actor_learner.source import ActorSeconds
 from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout, packed
 from slm_lab.parallel.processes import SPAWN
 from slm_lab.parallel.ray import connect
-from slm_lab.parallel.ray import source as inlet_module
+from slm_lab.parallel.ray import source as source_module
 from slm_lab.parallel.ray.actor import UnrollMessage
 from slm_lab.parallel.ray.source import RaySource
 from slm_lab.parallel.task import SessionTask
@@ -64,7 +65,7 @@ class RemoteActor:
         call = waiting[0] if number is None else self.play.calls[number]
         unroll = Unroll.allocate(UnrollLayout(STEPS, 0))
         unroll.reward[:] = self.play.calls.index(call)
-        call.come(UnrollMessage(packed(unroll), frame, 1.0, 2.0, 0.5))
+        call.come(UnrollMessage(packed(unroll), frame, ActorSeconds(1.0, 2.0, 0.5)))
 
     def is_lost(self, error=None):
         for method in (self.begin, self.play, self.take, self.frame):
@@ -74,7 +75,7 @@ class RemoteActor:
 
 
 class FakeRay:
-    """The few calls that an inlet makes, and the clock by which it measures."""
+    """The few calls that a source makes, and the clock by which it measures."""
 
     def __init__(self):
         self.now = 0.0
@@ -120,20 +121,20 @@ class FakeRay:
 
 
 class Lab:
-    """An inlet with its board, and what its parent is told."""
+    """A source with its board, and the results of lost actors that its parent receives."""
 
     def __init__(self, ray, actors, max_frame, frame, max_restart, **flow):
         meta = {"distributed": "actor_learner", "max_session": actors, "cluster": "auto"}
         raw = ppo(env__max_frame=max_frame)
         raw["meta"] |= {**meta, "max_restart": max_restart, "actor_learner": flow}
         spec = parse(raw)
-        self.ray, self.told = ray, []
+        self.ray, self.lost = ray, []
         self.board = StatusBoard.allocate(SPAWN, 1 + actors)
         self.board.clock_slots[0] = frame
         task = SessionTask(spec, RunDir(Path(), "s"), 0, 0, 0, 1 + actors, resume=False)
         agent = SimpleNamespace(learner=SimpleNamespace(flats={}))
         env = SimpleNamespace(statistics=np.zeros(0))
-        losses = SimpleNamespace(send=self.told.append)
+        losses = SimpleNamespace(send=self.lost.append)
         self.source = RaySource(task, self.board, agent, env, losses)
 
     @property
@@ -180,9 +181,9 @@ def replace_ray(monkeypatch):
         yield
         fake.is_connected = False
 
-    for module in (inlet_module, connect):
+    for module in (source_module, connect):
         monkeypatch.setattr(module, "ray", fake)
-    for module in (inlet_module, hang_detector):
+    for module in (source_module, hang_detector):
         monkeypatch.setattr(module, "time", fake)
-    monkeypatch.setattr(inlet_module, "connected", connected)
+    monkeypatch.setattr(source_module, "connected", connected)
     return fake

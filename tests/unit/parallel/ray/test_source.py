@@ -5,7 +5,7 @@ from ray.exceptions import RayTaskError
 
 from slm_lab.core.errors import LabError
 from slm_lab.parallel.hang_detector import HANG_SECONDS
-from slm_lab.parallel.ray import source as inlet_module
+from slm_lab.parallel.ray import source as source_module
 from slm_lab.session.seeding import session_seeds
 from slm_lab.session.status_board import Phase
 from tests.unit.parallel.ray.fake_ray import FRAMES, Lab, replace_ray
@@ -90,7 +90,7 @@ def test_one_that_has_not_got_the_last_weights_is_told_the_newest_once_it_has(la
 
 
 def test_large_weights_are_put_once_for_all(lab, monkeypatch):
-    monkeypatch.setattr(inlet_module, "INLINE_BYTES", 0)
+    monkeypatch.setattr(source_module, "INLINE_BYTES", 0)
     lab = lab(actors=3)
     lab.begin()
     assert lab.ray.put_count == 1
@@ -126,9 +126,9 @@ def test_who_dies_is_replaced_as_often_as_it_may_and_the_others_go_on(lab):
         assert not lab.source.is_exhausted
         lab.poll()
     assert lab.phases() == [Phase.RUNNING, Phase.FAILED]
-    ((actor, why),) = lab.told
-    assert actor == 1
-    assert "its node or its process was lost" in why
+    (lost,) = lab.lost
+    assert (lost.session, lost.restarts) == (1, 1)
+    assert "its node or its process was lost" in lost.error
     assert lab.board.read(2).restarts == 1
     lab.actors[0].has_played()
     assert lab.receive() == (0, 0)
@@ -158,7 +158,7 @@ def test_one_that_fails_by_itself_before_its_first_step_is_not_replaced(lab):
     lab.actors[0].is_lost(RayTaskError("begin", "Traceback", cause))
     lab.poll()
     assert lab.phases()[0] is Phase.FAILED
-    assert lab.told == [(0, "Odd-v0 cannot be made")]
+    assert [(lost.session, lost.error) for lost in lab.lost] == [(0, "Odd-v0 cannot be made")]
 
 
 def test_one_that_fails_later_is_replaced(lab):
@@ -170,7 +170,7 @@ def test_one_that_fails_later_is_replaced(lab):
     lab.actors[0].is_lost(RayTaskError("play", "Traceback", cause))
     lab.poll()
     assert lab.phases()[0] is Phase.WAITING
-    assert lab.told == []
+    assert lab.lost == []
 
 
 @pytest.mark.parametrize(("begins", "what"), [(False, "start"), (True, "step")])
@@ -178,11 +178,11 @@ def test_one_that_never_comes_to_an_end_is_replaced_in_time(lab, begins, what):
     lab = lab(actors=1, max_restart=0)
     lab.begin() if begins else lab.publish()
     lab.poll()
-    while not lab.told:
+    while not lab.lost:
         lab.poll(after=20.0)
         assert lab.ray.now < HANG_SECONDS + 60.0
     assert lab.ray.now > HANG_SECONDS
-    assert lab.told[0][1].startswith(f"its {what} has not ended")
+    assert lab.lost[0].error.startswith(f"its {what} has not ended")
     assert lab.ray.actors[0].is_killed
 
 
@@ -196,7 +196,7 @@ def test_one_that_makes_steps_or_waits_for_the_learner_does_not_hang(lab):
         slow.frame.calls[-1].come(frame)
         lab.poll(after=20.0)
     assert lab.ray.now > 3 * HANG_SECONDS
-    assert lab.told == []
+    assert lab.lost == []
 
 
 def test_a_learner_that_looks_seldom_does_not_take_a_slow_actor_for_one_that_hangs(lab):
@@ -205,7 +205,7 @@ def test_a_learner_that_looks_seldom_does_not_take_a_slow_actor_for_one_that_han
     for frame in range(1, 10):
         lab.actors[0].frame.calls[-1].come(frame)
         lab.poll(after=10 * HANG_SECONDS)
-    assert lab.told == []
+    assert lab.lost == []
 
 
 def test_after_a_stop_nobody_is_begun(lab):
@@ -243,5 +243,4 @@ def test_seconds_are_those_that_the_actors_tell(lab):
     lab.begin()
     lab.actors[0].has_played()
     lab.receive()
-    assert lab.source.waited == (1.0, 2.0)
-    assert lab.source.cpu_t == 0.5
+    assert lab.source.seconds == (1.0, 2.0, 0.5)
