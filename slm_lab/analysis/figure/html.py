@@ -16,7 +16,7 @@ _FONT = "DejaVu Sans, Verdana, Segoe UI, Helvetica, sans-serif"
 _SMALLEST = 7  # letters
 _TOP = 120  # pixels above the plot
 _LETTER, _SAMPLE, _ROOM, _ROW = 9.5, 60, 1000, 27  # pixels of the legend, to guess its rows
-_CONFIG = {"displaylogo": False, "responsive": True}
+_CONFIG = {"displaylogo": False, "responsive": True, "showSendToCloud": False}
 _LEGEND = {"orientation": "h", "x": 0, "y": 0, "yref": "container", "yanchor": "bottom"}
 _NOTE = {"xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom"}
 _COLOUR_BAR = {"orientation": "h", "thickness": 14, "len": 0.24, "x": 1.0, "xanchor": "right"}
@@ -68,6 +68,11 @@ def plotly_figure(figure: fig.Figure) -> Any:
     return _Page(figure).graph()
 
 
+def plotly_content(figure: fig.Figure) -> dict[str, Any]:
+    """The traces ("data") and the layout of the figure, which plotly has not validated."""
+    return _Page(figure).content()
+
+
 @final
 class _Page:
     """The traces and the layout of a figure."""
@@ -114,6 +119,10 @@ class _Page:
         """The plotly figure."""
         from plotly.graph_objects import Figure as Graph
 
+        return Graph(self.content())
+
+    def content(self) -> dict[str, Any]:
+        """Its traces and its layout."""
         figure, inner = self._figure, self._inner
         right = round(PIXEL * (figure.width - inner.right))
         layout: dict[str, Any] = {
@@ -134,7 +143,7 @@ class _Page:
         }
         if figure.shading is not None:
             layout |= _colours(figure.shading)
-        return Graph({"data": self._traces, "layout": layout})
+        return {"data": self._traces, "layout": layout}
 
     def _across(self, x: float) -> float:
         """A place as a share of the plot's width."""

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -17,6 +18,8 @@ from slm_lab.storage.run_dir import RUN_BLOCK, RunDir
 
 TAIL = 1 << 14
 """Bytes read at the end of a file of rows: more than a row has."""
+SLACK = 30.0
+"""Seconds beyond three intervals of rows after which a Session without a row counts as ended."""
 NUMBERS = (
     "final_return",
     "final_return_std",
@@ -62,6 +65,8 @@ class RunSummary:
     is_dev: bool
     frames: int
     """Of all Sessions."""
+    budget: int | None
+    """The frames of all Sessions at the end; None if a scheduler may stop trials before."""
     final_return: float | None
     """While it trains: the mean over Sessions of the recent return."""
     final_return_std: float | None
@@ -69,6 +74,8 @@ class RunSummary:
     seeds: int
     """The number of Sessions, or trainings in parallel."""
     frames_per_s: float | None
+    seconds_left: float | None
+    """While it trains: the frames that are left over `frames_per_s`."""
     bytes: int
 
     def to_json(self) -> dict[str, Any]:
@@ -83,7 +90,8 @@ def summary_of(run: RunDir) -> RunSummary:
     name, spec = next(iter(specs.items()), (run.spec_name, {}))
     origin = _block(content, RUN_BLOCK)
     meta = _block(spec, "meta")
-    rows = list(_last_rows(run))
+    last = list(_last_rows(run))
+    rows = [row for row, _ in last]
     metrics = _metrics(run)
     status = _status(run, metrics, is_damaged=not spec)
     is_training = status is Status.TRAINING
@@ -93,7 +101,9 @@ def summary_of(run: RunDir) -> RunSummary:
         result = sum(recent) / len(recent)
     speed = _block(metrics, "throughput").get("frames_per_s")
     if is_training or not _is_number(speed):
-        speed = sum(row.get("fps") or 0.0 for row in rows) or None
+        speed = sum(row.get("fps") or 0.0 for row, age in last if _is_due(row, meta, age)) or None
+    frames = int(sum(row.get("frame") or 0.0 for row in rows))
+    budget = _budget(run, spec)
     return RunSummary(
         run=run.root.name,
         started=str(origin.get("started", "")),
@@ -105,11 +115,13 @@ def summary_of(run: RunDir) -> RunSummary:
         mode=_mode(run, meta),
         status=status,
         is_dev=origin.get("mode") == "dev",
-        frames=int(sum(row.get("frame") or 0.0 for row in rows)),
+        frames=frames,
+        budget=budget,
         final_return=result,
         final_return_std=None if is_training else metrics.get("final_return_std"),
         seeds=max(int(metrics.get("num_sessions") or 0), len(rows), 1),
         frames_per_s=speed,
+        seconds_left=max(budget - frames, 0) / speed if is_training and budget and speed else None,
         bytes=_size(run.root),
     )
 
@@ -175,8 +187,24 @@ def _mode(run: RunDir, meta: Mapping[str, Any]) -> str:
     return f"{word} × {meta.get('max_session', 1)}"
 
 
-def _last_rows(run: RunDir) -> Iterator[dict[str, float | None]]:
-    """The last row of each Session; of a search, those of all trials."""
+def _budget(run: RunDir, spec: object) -> int | None:
+    meta, frames = _block(spec, "meta"), _block(spec, "env").get("max_frame")
+    factors = [frames, meta.get("max_run", 1)]
+    if meta.get("distributed") is False:
+        factors.append(meta.get("max_session", 1))
+    if run.is_search:
+        factors.append(None if meta.get("search_scheduler") else meta.get("max_trial", 1))
+    return math.prod(factors) if all(isinstance(each, int) for each in factors) else None
+
+
+def _is_due(row: Mapping[str, float | None], meta: Mapping[str, Any], age: float) -> bool:
+    """Whether a Session writes rows still: its last one, `age` seconds old, is not long ago."""
+    frames, speed = meta.get("log_frequency"), row.get("fps")
+    return not _is_number(frames) or not speed or age < SLACK + 3 * frames / speed
+
+
+def _last_rows(run: RunDir) -> Iterator[tuple[dict[str, float | None], float]]:
+    """The last row of each Session, and its age in s; of a search, those of all trials."""
     for file in sorted((run.root / "info").glob(f"{run.prefix}_t*_session_df_train.csv")):
         with suppress(OSError, ValueError), open(file, "rb") as rows:
             columns = column_names(rows.readline().rstrip(b"\r\n"))
@@ -184,7 +212,8 @@ def _last_rows(run: RunDir) -> Iterator[dict[str, float | None]]:
             lines = [line for line in rows.read().splitlines(keepends=True) if line[-1:] == b"\n"]
             if lines:
                 values = parse_row(columns, lines[-1].rstrip(b"\r\n"))
-                yield {key: v for key, v in zip(columns, values, strict=True) if _is_number(v)}
+                row = {key: v for key, v in zip(columns, values, strict=True) if _is_number(v)}
+                yield row, time.time() - file.stat().st_mtime
 
 
 def _size(folder: Path) -> int:
