@@ -129,12 +129,16 @@ class _Page:
             **self._axes,
             "annotations": self._notes,
             "template": "none",
-            "title_text": f"<b>{html.escape(figure.title)}</b>",
-            "title_font_size": 23,
-            "title_x": 0.02,
-            "title_xanchor": "left",
-            "title_subtitle_text": html.escape(figure.subtitle),
-            "title_subtitle_font": {"size": 17, "color": look.MUTED},
+            "title": {
+                "text": f"<b>{html.escape(figure.title)}</b>",
+                "font": {"size": 23},
+                "x": 0.02,
+                "xanchor": "left",
+                "subtitle": {
+                    "text": html.escape(figure.subtitle),
+                    "font": {"size": 17, "color": look.MUTED},
+                },
+            },
             "font": {"family": _FONT, "size": 17, "color": look.INK},
             "margin": {"l": round(PIXEL * inner.left), "r": right, "t": _TOP, "b": self.foot},
             "hovermode": "x unified" if figure.legend else "x" if figure.linked else "closest",
@@ -142,7 +146,7 @@ class _Page:
             "legend": {**_LEGEND, "font": {"size": 16}, "traceorder": "normal"},
         }
         if figure.shading is not None:
-            layout |= _colours(figure.shading)
+            layout["coloraxis"] = _colours(figure.shading)
         return {"data": self._traces, "layout": layout}
 
     def _across(self, x: float) -> float:
@@ -285,12 +289,15 @@ def _small(markup: str, colour: str, size: int) -> str:
 def _colours(shading: look.Shading) -> dict[str, Any]:
     """The scale of colours in a layout."""
     return {
-        "coloraxis_colorscale": [
-            [i / (len(look.SHADES) - 1), s] for i, s in enumerate(look.SHADES)
-        ],
-        "coloraxis_cmin": shading.ends[0],
-        "coloraxis_cmax": shading.ends[1],
-        "coloraxis_colorbar": {**_COLOUR_BAR, "y": 1.0, "yanchor": "bottom", "nticks": 5},
-        "coloraxis_colorbar_tickfont_size": 12,
-        "coloraxis_colorbar_title": {"text": shading.name, "side": "top", "font": {"size": 14}},
+        "colorscale": [[i / (len(look.SHADES) - 1), s] for i, s in enumerate(look.SHADES)],
+        "cmin": shading.ends[0],
+        "cmax": shading.ends[1],
+        "colorbar": {
+            **_COLOUR_BAR,
+            "y": 1.0,
+            "yanchor": "bottom",
+            "nticks": 5,
+            "tickfont": {"size": 12},
+            "title": {"text": html.escape(shading.name), "side": "top", "font": {"size": 14}},
+        },
     }

@@ -11,7 +11,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, final
 
+from slm_lab.core.errors import LabError
 from slm_lab.metrics.reader import column_names, parse_row
+from slm_lab.spec.modes import mode_of
 from slm_lab.storage.lock import is_locked
 from slm_lab.storage.result import Ending
 from slm_lab.storage.run_dir import RUN_BLOCK, RunDir
@@ -90,7 +92,7 @@ def summary_of(run: RunDir) -> RunSummary:
     name, spec = next(iter(specs.items()), (run.spec_name, {}))
     origin = _block(content, RUN_BLOCK)
     meta = _block(spec, "meta")
-    last = list(_last_rows(run))
+    last = [(_of_training(row, meta), age) for row, age in _last_rows(run)]
     rows = [row for row, _ in last]
     metrics = _metrics(run)
     status = _status(run, metrics, is_damaged=not spec)
@@ -195,6 +197,15 @@ def _budget(run: RunDir, spec: object) -> int | None:
     if run.is_search:
         factors.append(None if meta.get("search_scheduler") else meta.get("max_trial", 1))
     return math.prod(factors) if all(isinstance(each, int) for each in factors) else None
+
+
+def _of_training(row: dict[str, float | None], meta: Mapping[str, Any]) -> dict[str, float | None]:
+    """A Session's row, with the frames of all if it alone writes for all that train together."""
+    frame, total = row.get("frame"), row.get("total_frame")
+    with suppress(LabError):  # a mode that is not installed
+        if frame and total and mode_of(meta.get("distributed") or False).one_agent:
+            return {**row, "frame": total, "fps": (row.get("fps") or 0.0) * total / frame}
+    return row
 
 
 def _is_due(row: Mapping[str, float | None], meta: Mapping[str, Any], age: float) -> bool:
