@@ -20,7 +20,7 @@ from slm_lab.core.errors import LabError, TrainingFailed, UsageError
 MAIN = "import sys; sys.argv[0] = 'slm-lab'; from slm_lab.cli.main import main; main()"
 """The lab's command line. Unlike a file or a module, it is not imported again by Sessions."""
 SOCKET, PICTURES = "SLM_LAB_CALLER", "SLM_LAB_PICTURES"
-"""Environment variables of a command: see `slm_lab.cli.caller` and `slm_lab.cli.screen`."""
+"""Environment variables of a command: see `slm_lab.cli.caller` and `slm_lab.cli.display.screen`."""
 TICK = 0.25
 """Seconds between two calls of `on_tick`."""
 RELAY_SECONDS = 5.0

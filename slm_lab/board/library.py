@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias, final
 
 from slm_lab.core.files import read_file
 from slm_lab.experiment.compare.plan import PLAN_BLOCK, PLAN_FILE
-from slm_lab.experiment.runs.summary import RunSummary, Status, summary_of
+from slm_lab.experiment.runs.summary import RunStatus, RunSummary, summary_of
 from slm_lab.storage.lock import is_locked
 from slm_lab.storage.run_dir import FOLDERS, RunDir
 
@@ -30,7 +30,7 @@ _BLANK: dict[str, Any] = {
     "frames": 0,
     "seeds": 0,
     "bytes": 0,
-    "status": Status.DAMAGED,
+    "status": RunStatus.DAMAGED,
 }
 
 Stamp: TypeAlias = tuple[object, ...]
@@ -110,7 +110,7 @@ class Library:
         if entry is None or is_training or entry.stamp != stamp:
             runs = [each.summary for each in inside]
             summary = replace(_summary(folder, look, runs, is_training), run=name)
-            problem = look.problem or _UNREADABLE * (summary.status is Status.DAMAGED)
+            problem = look.problem or _UNREADABLE * (summary.status is RunStatus.DAMAGED)
             entry = Entry(name, folder, look.run, summary, stamp, problem)
         return [entry, *inside]
 
@@ -185,7 +185,7 @@ def _summary(
             return _of_comparison(look.plan, runs, is_training)
     with suppress(OSError):
         when = datetime.fromtimestamp(folder.lstat().st_mtime, UTC).isoformat()
-        return RunSummary(**_BLANK | {"status": Status.DAMAGED, "started": when})
+        return RunSummary(**_BLANK | {"status": RunStatus.DAMAGED, "started": when})
     return RunSummary(**_BLANK)
 
 
@@ -194,17 +194,17 @@ def _of_comparison(plan: Path, runs: Sequence[RunSummary], is_training: bool) ->
     content = json.loads(read_file(plan))
     about, spec = content[PLAN_BLOCK], next(iter(content.values()))
     planned = len(about["variants"]) * len(about["seeds"])
-    ended = [each for each in runs if each.status is Status.DONE]
-    status = Status.DONE if len(ended) == planned else Status.STOPPED
-    status = Status.FAILED if any(each.status is Status.FAILED for each in runs) else status
+    ended = [each for each in runs if each.status is RunStatus.DONE]
+    status = RunStatus.DONE if len(ended) == planned else RunStatus.STOPPED
+    status = RunStatus.FAILED if any(each.status is RunStatus.FAILED for each in runs) else status
     budget, frames = planned * spec["env"]["max_frame"], sum(each.frames for each in runs)
-    speed = sum(each.frames_per_s or 0 for each in runs if each.status is Status.TRAINING)
+    speed = sum(each.frames_per_s or 0 for each in runs if each.status is RunStatus.TRAINING)
     known: dict[str, Any] = {
         "started": about["started"],
         "name": about["name"],
         "env": spec["env"]["name"],
         "mode": f"comparison, {len(ended)} of {planned} trainings",
-        "status": Status.TRAINING if is_training else status,
+        "status": RunStatus.TRAINING if is_training else status,
         "frames": frames,
         "budget": budget,
         "seeds": len(about["seeds"]),

@@ -5,8 +5,8 @@ from rich.text import Text
 
 from slm_lab.analysis.overlay.table import improvement_text, text_table
 from slm_lab.analysis.statistics import Interval
-from slm_lab.cli.document import print_json
-from slm_lab.cli.screen import print_line, print_table, wide_console
+from slm_lab.cli.display.document import print_json
+from slm_lab.cli.display.screen import print_line, print_table, wide_console
 from slm_lab.experiment.plot.plot import PlotRequest, plot
 
 

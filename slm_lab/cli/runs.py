@@ -14,18 +14,18 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from slm_lab.cli.document import print_json
-from slm_lab.cli.screen import print_line, print_table, wide_console
+from slm_lab.cli.display.document import print_json
+from slm_lab.cli.display.screen import print_line, print_table, wide_console
 from slm_lab.core.errors import UsageError
 from slm_lab.core.text import significant
 from slm_lab.experiment.runs.cells import changed_text, return_text, size_text
-from slm_lab.experiment.runs.summary import RunSummary, Status, summary_of
+from slm_lab.experiment.runs.summary import RunStatus, RunSummary, summary_of
 from slm_lab.experiment.runs.tidy import Selection, delete, selected
 from slm_lab.spec.schema.messages import not_among
 from slm_lab.storage.run_dir import runs_in
 
 SORTS = tuple(field.name for field in fields(RunSummary))
-STATUSES = (*Status, "dev")
+STATUSES = (*RunStatus, "dev")
 UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 LEAVE_OUT = ("size", "frames/s", "mode", "frames", "environment", "changed")
 """Columns that a narrow terminal leaves out, in this order."""

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from slm_lab.cli.screen import print_line
+from slm_lab.cli.display.screen import print_line
 from slm_lab.experiment.trust import command_text, modules_of
 from slm_lab.spec.schema.meta import MetaSpec
 

@@ -11,8 +11,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from slm_lab.cli.naming import role
-from slm_lab.cli.screen import Screen, print_line
+from slm_lab.cli.display.naming import role
+from slm_lab.cli.display.screen import Screen, print_line
 from slm_lab.core.text import duration_text, error_summary, significant
 from slm_lab.session.status_board import TO_BEGIN, Flow, Phase, SessionProgress
 from slm_lab.spec.schema.meta import MetaSpec
