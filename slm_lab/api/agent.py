@@ -12,7 +12,6 @@ from typing_extensions import override
 from slm_lab.core.errors import LabError
 from slm_lab.core.plugins import names_of
 from slm_lab.core.types import BoolArray, FloatArray, IntArray
-from slm_lab.env.adapter import PolicyAdapter
 from slm_lab.experiment.export.export import export_agent
 from slm_lab.experiment.export.graph_check import Difference
 from slm_lab.experiment.policy import build_policy
@@ -52,37 +51,21 @@ class Agent:
 
     def __init__(self, run: SavedRun, saved: SavedAgent, seed: int) -> None:
         """The agent `saved` of `run`; random draws depend on `seed`. Raises LabError."""
-        self._run = run
-        self._saved = saved
+        self._run, self._saved = run, saved
         policy = build_policy(run.spec, saved, seed)
         self._adapter, self._actor = policy.adapter, policy.actor
         self._starts = np.ones(1, np.bool_)
         self._num: int | None = None
-
-    @property
-    def folder(self) -> Path:
+        self.folder = saved.folder
         """The run folder, or the file of a shared run."""
-        return self._saved.folder
-
-    @property
-    def spec(self) -> Spec:
+        self.spec: Spec = run.spec
         """The spec that the agent was trained with."""
-        return self._run.spec
-
-    @property
-    def frame(self) -> int:
+        self.frame = saved.frame
         """The environment steps after which it was saved, over all environments of its training."""
-        return self._saved.frame
-
-    @property
-    def observation_space(self) -> gymnasium.Space[Any]:
+        self.observation_space = self._adapter.env_observation_space
         """The space of one observation for `act`, that of `make_env()`."""
-        return self._adapter.env_observation_space
-
-    @property
-    def action_space(self) -> gymnasium.Space[Any]:
+        self.action_space = self._adapter.env_action_space
         """The space of one action of `act`, that of `make_env()`."""
-        return self._adapter.env_action_space
 
     @property
     def module(self) -> nn.Module:
@@ -94,7 +77,7 @@ class Agent:
         """
         module = self._actor.module
         if module is None:
-            raise LabError(f"{self._run.spec.agent.algorithm.name} has no network")
+            raise LabError(f"{self.spec.agent.algorithm.name} has no network")
         return module
 
     def make_env(self, **kwargs: Any) -> gymnasium.Env[Any, Any]:
@@ -103,11 +86,7 @@ class Agent:
         `kwargs` are further arguments of the environment, such as `render_mode="human"`. The caller
         closes it.
         """
-        if not kwargs:
-            return self._adapter.make_env()
-        env = self._run.spec.env
-        changed = env.model_copy(update={"kwargs": {**env.kwargs, **kwargs}})
-        return PolicyAdapter(changed).make_env()
+        return self._adapter.make_env(**kwargs)
 
     def act(self, obs: Any, deterministic: bool = True) -> Any:
         """The action for one observation, or the actions for a batch of B.
@@ -133,9 +112,9 @@ class Agent:
         if deterministic:
             action = self._actor.act_greedily(inputs)
         else:
-            action = self._actor.act(inputs, self._saved.frame).action
+            action = self._actor.act(inputs, self.frame).action
         self._starts = self._none
-        converted = self._adapter.env_action(action)
+        converted = self._adapter.conversions.action.convert(action)
         return converted[0] if is_single else converted
 
     def reset(self, done: Sequence[bool] | BoolArray | None = None) -> None:
@@ -161,7 +140,7 @@ class Agent:
         """Plays fresh greedy episodes, as `slm-lab run … eval@RUN` does, and returns them all."""
         if episodes < 1:
             raise ValueError(f"episodes = {episodes}: must be at least 1")
-        with arithmetic(self._run.spec.meta.threads):
+        with arithmetic(self.spec.meta.threads):
             played = list(self._run.play(self._saved, episodes))
         return Episodes(
             np.concatenate([part.episode_return for part in played]),
@@ -177,7 +156,7 @@ class Agent:
         return export_agent(self._run, self._saved, Path(path))
 
     def _resize(self, num: int) -> None:
-        remembers = self._adapter.joins_frames or self._actor.is_recurrent
+        remembers = self._adapter.conversions.joiner is not None or self._actor.is_recurrent
         if self._num is not None and remembers:
             raise ValueError(
                 f"{num} observations after {self._num}: this policy remembers its episodes; call "
@@ -189,8 +168,7 @@ class Agent:
 
     @override
     def __repr__(self) -> str:
-        algorithm = self._run.spec.agent.algorithm.name
-        name = f"{algorithm} on {self._run.spec.env.name}"
+        name = f"{self.spec.agent.algorithm.name} on {self.spec.env.name}"
         return f"<Agent {name}, {self._saved.which} at frame {self.frame:,} of {self.folder}>"
 
 

@@ -1,11 +1,8 @@
 """A run folder in Python."""
 
-import json
 import weakref
-from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, final
 
 from typing_extensions import override
@@ -13,13 +10,14 @@ from typing_extensions import override
 from slm_lab.analysis.figure.axis import RETURNS, frames
 from slm_lab.analysis.figure.html import plotly_figure
 from slm_lab.analysis.trial.trial_graph import figure_of_rows
-from slm_lab.api.callbacks import CallbackRunner, Position
-from slm_lab.api.command import Command
+from slm_lab.api.callbacks import Callbacks
+from slm_lab.api.process import LabProcess
 from slm_lab.api.started import Started
 from slm_lab.experiment.plot.runs import FoundTrial, find_trials
 from slm_lab.experiment.search.outcomes import chosen_trial
 from slm_lab.metrics.reader import Rows
-from slm_lab.storage.archive import unpacked
+from slm_lab.spec.read import read_file
+from slm_lab.storage.archive import naming, unpacked
 from slm_lab.storage.intact import read_saved_rows
 from slm_lab.storage.run_lookup import find_folder
 
@@ -28,8 +26,6 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
     from slm_lab.api.agent import Agent
-
-EMPTY: Mapping[int, Position] = MappingProxyType({})
 
 
 @final
@@ -46,28 +42,17 @@ class Run(Started):
     def __init__(
         self,
         trial: FoundTrial,
-        data: Path,
-        command: Command | None = None,
-        callbacks: Sequence[Any] = (),
-        since: Mapping[int, Position] = EMPTY,
+        process: LabProcess | None = None,
+        callbacks: Callbacks | None = None,
+        archive: Path | None = None,
     ) -> None:
-        """The run of `trial`, which `command` trains; `callbacks` are called for what it writes
-        after `since`."""
-        watcher = CallbackRunner(self, trial, callbacks, since) if callbacks else None
-        super().__init__(trial.run_dir.root, command, watcher)
-        self._trial = trial
-        self._data = data
-        self._archive: str | None = None
-
-    @property
-    def name(self) -> str:
+        """The run of `trial`, which `process` trains, or which is unpacked from `archive`."""
+        super().__init__(trial.run_dir.root, process, callbacks)
+        self.name = trial.name
         """The name of the spec."""
-        return self._trial.name
-
-    @property
-    def spec(self) -> dict[str, Any]:
+        self.spec = dict(trial.spec)
         """The spec as the folder records it, with every default."""
-        return dict(self._trial.spec)
+        self._trial, self._archive = trial, archive or self.folder
 
     @property
     def rows(self) -> "pd.DataFrame":
@@ -84,7 +69,8 @@ class Run(Started):
     def metrics(self) -> dict[str, Any]:
         """The metrics of the Trial, see docs/metrics.md; empty until it has ended once."""
         file = self._trial.run_dir.trial_metrics_file(self._trial.trial)
-        return dict(json.loads(file.read_text())) if file.is_file() else {}
+        with naming(self._archive, self.folder):
+            return read_file(file) if file.is_file() else {}
 
     def plot(self) -> "Figure":
         """The trial graph: mean return against frames, with a band over Sessions.
@@ -100,18 +86,20 @@ class Run(Started):
         """A trained agent of this run; `options` are those of `slm_lab.load`."""
         from slm_lab.api.agent import load  # imports torch
 
-        target = str(self._archive or self.folder)
+        target, about = str(self._archive), {"data": self._archive.parent}
         if self._trial.of_search:
             target += f":t{self._trial.trial}"
-        return load(target, data=self._data, **options)
+        return load(target, **{**about, **options})
 
     def _read(self, evaluations: bool = False) -> dict[int, Rows]:
         """By Session."""
-        found = {}
-        for session in self._trial.meta.writers:
-            paths = self._trial.run_dir.session(self._trial.trial, session)
-            found[session] = read_saved_rows(paths, paths.eval_rows if evaluations else paths.rows)
-        return found
+        run_dir, number = self._trial.run_dir, self._trial.trial
+        paths = {session: run_dir.session(number, session) for session in self._trial.meta.writers}
+        with naming(self._archive, self.folder):
+            return {
+                session: read_saved_rows(each, each.eval_rows if evaluations else each.rows)
+                for session, each in paths.items()
+            }
 
     @override
     def __repr__(self) -> str:
@@ -134,14 +122,11 @@ def load_run(run: str | Path, *, data: str | Path = "data") -> Run:
     with ExitStack() as kept:
         folder = kept.enter_context(unpacked(str(run)))
         run_dir, number = find_folder(folder, Path(data))
-        trial = chosen_trial(run_dir, number)
-        for found in find_trials(str(run_dir.root), Path(data)):
-            if found.trial == trial:
-                opened = Run(found, Path(data))
-                opened._archive = None if folder == str(run) else str(run)
-                weakref.finalize(opened, kept.pop_all().close)  # a shared run stays unpacked
-                return opened
-        raise AssertionError(f"{run_dir.root} has no spec of its trial t{trial}")
+        target = f"{run_dir.root}:t{chosen_trial(run_dir, number)}"
+        (trial,) = find_trials(target, Path(data))
+        opened = Run(trial, archive=None if folder == str(run) else Path(run))
+        weakref.finalize(opened, kept.pop_all().close)  # a shared run stays unpacked
+        return opened
 
 
 def _table(by_session: dict[int, Rows]) -> "pd.DataFrame":

@@ -2,25 +2,24 @@
 
 import json
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 from typing_extensions import override
 
-from slm_lab.api.callbacks import positions, resolved
-from slm_lab.api.command import Command
+from slm_lab.api.callbacks import Callbacks
+from slm_lab.api.process import LabProcess
 from slm_lab.api.run import Run, load_run
 from slm_lab.api.started import Started
 from slm_lab.core.errors import LabError, SpecError, UsageError
 from slm_lab.core.plugins import names_of
 from slm_lab.experiment.plot.runs import FoundTrial, find_trials
 from slm_lab.spec.schema.spec import Spec
-from slm_lab.storage.run_dir import RunDir
-from slm_lab.storage.run_lookup import asked_spec_name, find_run
+from slm_lab.storage.run_lookup import find_run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,10 +37,6 @@ class Search(Started):
     ['finished']
     """
 
-    def __init__(self, folder: Path, data: Path, command: Command | None) -> None:
-        super().__init__(folder, command)
-        self._data = data
-
     @property
     def trials(self) -> "pd.DataFrame":
         """A row per trial, the best first: its values and its metrics."""
@@ -50,7 +45,7 @@ class Search(Started):
     def run(self, trial: int | None = None) -> Run:
         """A trial; by default the best, confirmed if `meta.confirm` is set."""
         target = str(self.folder)
-        return load_run(target if trial is None else f"{target}:t{trial}", data=self._data)
+        return load_run(target if trial is None else f"{target}:t{trial}")
 
     @override
     def __repr__(self) -> str:
@@ -130,16 +125,18 @@ def train(
     """
     functions = {"on_row": on_row, "on_checkpoint": on_checkpoint, "on_end": on_end}
     own = [SimpleNamespace(**{event: each}) for event, each in functions.items() if each]
-    every = resolved([*callbacks, *own])
-    resumed = None if resume is None else _found(resume, data, of_search=False)
-    before = {} if resumed is None else positions(_trial(resumed.root))
+    called = Callbacks([*callbacks, *own])
+    resumed = _resumed(resume, data, of_search=False)
+    if resumed is not None:
+        called.follow(_trial(resumed), skip=True)
+    words = ["run", "train" if resumed is None else f"train@{resumed}"]
     options = _options(seed, data, imports, trust)
-    with _spec_words(spec, name, sets, resumed) as words:
-        mode = "train" if resumed is None else f"train@{resumed.root}"
-        command = Command(["run", *words[:2], mode, *words[2:], *options], quiet)
-        folder = _begun(command)
-    run = Run(_trial(folder), Path(data), command, every, before)
-    _follow(run, wait)
+    process, folder = _begun(words, resume is None, spec, name, sets, options, quiet)
+    trial = _trial(folder)
+    if resumed is None:
+        called.follow(trial, skip=False)
+    run = Run(trial, process, called)
+    run.start(wait)
     return run
 
 
@@ -166,13 +163,12 @@ def search(
     >>> len(found.trials), found.run().agent()
     (2, <Agent PPO on CartPole-v1, ...>)
     """
-    resumed = None if resume is None else _found(resume, data, of_search=True)
+    resumed = _resumed(resume, data, of_search=True)
+    words = ["run", "search" if resumed is None else f"search@{resumed}"]
     options = [*_options(seed, data, imports, trust), *_given({"--keep": keep})]
-    with _spec_words(spec, name, sets, resumed) as words:
-        mode = "search" if resumed is None else f"search@{resumed.root}"
-        command = Command(["run", *words[:2], mode, *words[2:], *options], quiet)
-        found = Search(_begun(command), Path(data), command)
-    _follow(found, wait)
+    process, folder = _begun(words, resume is None, spec, name, sets, options, quiet)
+    found = Search(folder, process)
+    found.start(wait)
     return found
 
 
@@ -216,10 +212,9 @@ def compare(
         "--resume": resume.folder if isinstance(resume, Comparison) else resume,
     }
     options = [*_given(plan), *_options(seed, data, imports, trust)]
-    with nullcontext(()) if spec is None else _spec_words(spec, name, sets) as words:
-        command = Command(["compare", *words, *options], quiet)
-        comparison = Comparison(_begun(command), command)
-    _follow(comparison, wait)
+    process, folder = _begun(["compare"], resume is None, spec, name, sets, options, quiet)
+    comparison = Comparison(folder, process)
+    comparison.start(wait)
     return comparison
 
 
@@ -233,9 +228,12 @@ def _options(seed: int | None, data: str | Path, imports: Sequence[str], trust: 
     return [*_given({"--seed": seed, "--data": data}), *modules, *(["--trust"] if trust else [])]
 
 
-def _found(target: str | Path | Started, data: str | Path, of_search: bool) -> RunDir:
-    """The run or search to resume. Raises UsageError if there is none."""
-    return find_run(str(getattr(target, "folder", target)), Path(data), None, of_search)
+def _resumed(target: str | Path | Started | None, data: str | Path, of_search: bool) -> Path | None:
+    """The folder of the run or search to resume, if any. Raises UsageError if there is none."""
+    if target is None:
+        return None
+    named = target.folder if isinstance(target, Started) else target
+    return find_run(str(named), Path(data), None, of_search).root
 
 
 def _trial(folder: Path) -> FoundTrial:
@@ -243,38 +241,45 @@ def _trial(folder: Path) -> FoundTrial:
     return trial
 
 
-@contextmanager
-def _spec_words(
+def _begun(
+    words: Sequence[str],
+    is_new: bool,
     spec: SpecSource | None,
     name: str | None,
     sets: Mapping[str, Any] | None,
-    resumed: RunDir | None = None,
-) -> Iterator[list[str]]:
-    """The words of a command that name a spec and its changes: file, name, and an -s for each.
-
-    A spec that is in no file is written to a temporary one. Raises SpecError, UsageError.
-    """
+    options: Sequence[str],
+    quiet: bool,
+) -> tuple[LabProcess, Path]:
+    """A started command, and its folder. Raises LabError."""
+    if spec is None and is_new:
+        raise UsageError("spec is missing: a file, the name of a shipped one, a dict or a Spec")
+    command, *mode = words
     settings = [
         f"-s{path}={_json(f'sets[{path!r}]', value)}" for path, value in (sets or {}).items()
     ]
-    if spec is None and resumed is None:
-        raise UsageError("spec is missing: a file, the name of a shipped one, a dict or a Spec")
+    with _spec_file(spec, name) as file:
+        words = [each for each in (file, name, *mode) if each is not None]
+        try:
+            process = LabProcess([command, *settings, *options, "--", *words], quiet)
+            return process, process.folder()
+        except SpecError as error:
+            raise _explained(error) from None
+
+
+@contextmanager
+def _spec_file(spec: SpecSource | None, name: str | None) -> Iterator[str | None]:
+    """The file of a spec; a temporary one if it is in no file. Raises UsageError."""
     if spec is None or isinstance(spec, str | Path):
-        file = str(resumed.spec_file if spec is None and resumed is not None else spec)
-        yield [file, asked_spec_name(file, name), *settings]
+        yield None if spec is None else str(spec)
         return
-    content = _content(spec, name)
-    with tempfile.TemporaryDirectory(prefix="slm_lab_") as folder:
+    if isinstance(spec, Spec):
+        content: Mapping[str, Any] = {name or spec.name: spec.to_json()}
+    else:
+        content = {name or "spec": spec} if "agent" in spec else spec
+    with TemporaryDirectory(prefix="slm_lab_") as folder:
         path = Path(folder) / "spec.json"
         path.write_text(_json("spec", content))
-        yield [str(path), asked_spec_name(str(path), name), *settings]
-
-
-def _content(spec: Mapping[str, Any] | Spec, name: str | None) -> Mapping[str, Any]:
-    """The content of a spec file with a spec that is in no file."""
-    if isinstance(spec, Spec):
-        return {name or spec.name: spec.to_json()}
-    return {name or "spec": spec} if "agent" in spec else spec
+        yield str(path)
 
 
 def _json(what: str, value: object) -> str:
@@ -284,38 +289,19 @@ def _json(what: str, value: object) -> str:
         raise UsageError(f"{what} cannot be written as JSON: {error}") from None
 
 
-def _begun(command: Command) -> Path:
-    """The folder of a command, once it has one. Raises its error."""
-    try:
-        return command.folder()
-    except SpecError as error:
-        raise _explained(error) from None
-
-
 def _explained(error: SpecError) -> LabError:
     """A clearer error, if an environment or wrapper is known in this process alone."""
-    move = 'move it to a module, such as my_envs.py, and pass imports=["my_envs"]'
-    for problem in error.problems:
-        if str(problem.value).startswith("__main__:"):
-            return UsageError(f"{problem.value}: training processes do not import it: {move}")
     registry = getattr(sys.modules.get("gymnasium"), "registry", {})
-    unknown = [problem.value for problem in error.problems if problem.path == "env.name"]
-    for name in unknown:
-        if name in registry:
-            maker = registry[name].entry_point
+    for problem in error.problems:
+        name, is_unknown = str(problem.value), "there is no such environment" in problem.message
+        if name.startswith("__main__:") or (is_unknown and name in registry):
+            maker = getattr(registry.get(name), "entry_point", name)
             module = maker.partition(":")[0] if isinstance(maker, str) else maker.__module__
             fix = f'pass imports=["{module}"], which registers it'
             if module == "__main__":
-                fix = move
-            return UsageError(f"{name} is registered in this process, not in training ones: {fix}")
+                fix = 'move it to a module, such as my_envs.py, and pass imports=["my_envs"]'
+            return UsageError(f"{name} is known in this process, not in training ones: {fix}")
     return error
-
-
-def _follow(started: Started, wait: bool) -> None:
-    if wait:
-        started.wait()
-    else:
-        started.watch_in_background()
 
 
 def _csv(folder: Path, pattern: str) -> "pd.DataFrame":

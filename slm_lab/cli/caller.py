@@ -1,4 +1,4 @@
-"""The Python program that started this command, see `slm_lab.api.command`."""
+"""The Python program that started this command, see `slm_lab.api.process`."""
 
 import os
 import signal
@@ -6,7 +6,7 @@ import threading
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 from slm_lab.core.errors import LabError
 from slm_lab.core.process import stop_signals_blocked
@@ -24,38 +24,30 @@ class Caller:
     """
 
     def __init__(self) -> None:
-        self._link: Connection | None = None
         self.folder: Path | None = None
         """Of the run, search or comparison that has begun."""
         descriptor = os.environ.pop(SOCKET, None)  # not for the processes that this one starts
+        self.exists = descriptor is not None
+        """Whether a program started the command."""
         if descriptor is None:
             return
         os.set_inheritable(int(descriptor), False)
         self._link = Connection(int(descriptor))
-        watcher = threading.Thread(target=self._watch, args=(self._link,), daemon=True)
         with stop_signals_blocked():  # inherited by the watcher, so the main thread gets the signal
-            watcher.start()
-
-    @property
-    def exists(self) -> bool:
-        """Whether a program started the command."""
-        return self._link is not None
+            threading.Thread(target=self._watch, daemon=True).start()
 
     def begun(self, folder: Path) -> None:
         """Sends the folder of the run, search or comparison."""
         self.folder = folder.absolute()
-        self._send(self.folder)
+        self.send(self.folder)
 
-    def failed(self, error: LabError) -> None:
-        """Sends an error, for the program to raise."""
-        self._send(error)
-
-    def _send(self, message: Any) -> None:
-        if self._link is not None:
+    def send(self, message: Path | LabError) -> None:
+        """Sends the folder, or an error for the program to raise."""
+        if self.exists:
             with suppress(OSError):  # the program has ended; the watcher stops this command
                 self._link.send(message)
 
-    def _watch(self, link: Connection) -> None:
+    def _watch(self) -> None:
         with suppress(EOFError, OSError):
-            link.recv()
+            self._link.recv()
         os.kill(os.getpid(), signal.SIGTERM)

@@ -30,7 +30,7 @@ def report_errors() -> Iterator[Caller]:
         code = BAD_INPUT if isinstance(error, BAD_INPUTS) else FAILED
         if not caller.exists:
             _fail(str(error), code)
-        caller.failed(error)
+        caller.send(error)
         raise typer.Exit(code) from error
     except KeyboardInterrupt:
         _fail("stopped", INTERRUPTED)

@@ -414,8 +414,7 @@ def export(
         from slm_lab.experiment.saved_run import find_agent
 
         found = find_agent(run, which, session, data, imports or (), trust)
-        code = export_run(*found, to, out)
-    raise typer.Exit(code)
+        export_run(*found, to, out)
 
 
 @app.command()
@@ -436,12 +435,12 @@ def push(
     Exit codes: 0 success, 1 the upload failed, 2 bad input.
     """
     with report_errors():
-        from slm_lab.cli.export import push_run
+        from slm_lab.cli.screen import console, print_line
+        from slm_lab.experiment.export.hub import push as upload
         from slm_lab.experiment.saved_run import find_agent
 
         found = find_agent(run, which, session, data, imports or (), trust)
-        code = push_run(*found, repo, private)
-    raise typer.Exit(code)
+        print_line(console(), upload(*found, repo, private))
 
 
 @app.command()
@@ -454,10 +453,11 @@ def pull(
     Exit codes: 0 success, 1 the download failed, 2 bad input.
     """
     with report_errors():
-        from slm_lab.cli.export import pull_run
+        from slm_lab.cli.screen import console, print_line
+        from slm_lab.experiment.export.hub import pull as download
 
-        code = pull_run(repo, out)
-    raise typer.Exit(code)
+        path = download(repo, out)
+        print_line(console(), f"{path}: slm-lab run eval@{path}")
 
 
 def main() -> None:

@@ -85,7 +85,7 @@ def run_spec(source: RunSource, verb: Verb, caller: Caller, output: OutputForm =
     _show_restarts(console, result, spec.meta)
     failures = _failures(result, spec.meta)
     if failures and caller.exists:
-        caller.failed(TrainingFailed(failures))
+        caller.send(TrainingFailed(failures))
     elif failures:
         print(failures, file=sys.stderr)
     _show_metrics(console, result, len(spec.meta.writers))

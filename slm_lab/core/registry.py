@@ -110,7 +110,9 @@ class Registry:
         unknown, or its part does not import or cannot be built."""
         entry = self.get(name)
         if entry is None:
-            raise LabError(f'there is no {self.kind} named "{name}"')
+            nearest, known = self.nearest(name), ", ".join(self.names()) or "none"
+            hint = f"there is {known}" if nearest is None else f"did you mean {nearest}?"
+            raise LabError(f'there is no {self.kind} named "{name}"; {hint}')
         part, fault = self._loaded(entry.target)
         if entry.fault is not None or fault is not None:
             raise LabError(f'{self.kind} "{name}" {entry.fault or fault}')

@@ -1,6 +1,5 @@
 """Between an environment's own observations and actions, and a policy's."""
 
-from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, final
 
 import gymnasium
@@ -8,7 +7,7 @@ import numpy as np
 from gymnasium import spaces
 
 from slm_lab.core.types import Array, BoolArray, FloatArray
-from slm_lab.env.convert.flatten import FlatObservation, fault_of, flatten
+from slm_lab.env.convert.flatten import FlatObservation, as_array, as_numbers, leaves, named
 from slm_lab.env.make import make_one
 from slm_lab.spec.schema.env import EnvSpec
 
@@ -35,10 +34,11 @@ class PolicyAdapter:
         """Raises as `env.make.make_env`."""
         self._spec = spec
         env, conversions = make_one(spec)
-        self._parts: Space | None = env.parts if isinstance(env, FlatObservation) else None
+        own = env.env if isinstance(env, FlatObservation) else env
+        self._is_flattened = own is not env
         self.flat_space: Space = env.observation_space
         """The space of one row of a `Batch`."""
-        self.env_observation_space: Space = self._parts or self.flat_space
+        self.env_observation_space = own.observation_space
         self.env_action_space: Space = env.action_space
         env.close()
         self.conversions = conversions
@@ -49,47 +49,33 @@ class PolicyAdapter:
         """The normalisers' running statistics, see `VectorEnv.statistics`."""
         self._joined: Array | None = None
 
-    @property
-    def joins_frames(self) -> bool:
-        """Whether an observation of the policy contains earlier frames of the episode."""
-        return self.conversions.joiner is not None
-
-    def make_env(self) -> Env:
-        """One environment as the spec makes it: its arguments, time limit and game settings. It has
-        its own observations, actions and rewards: the adapter converts them."""
-        env, _ = make_one(self._spec)
+    def make_env(self, **kwargs: Any) -> Env:
+        """One environment as the spec makes it: its arguments and `kwargs`, time limit and game
+        settings. It has its own observations, actions and rewards: the adapter converts them."""
+        changed = {"kwargs": {**self._spec.kwargs, **kwargs}}
+        env, _ = make_one(self._spec.model_copy(update=changed))
         return env.env if isinstance(env, FlatObservation) else env
 
     def batch(self, obs: Any) -> Batch:
         """One observation of `env_observation_space`, or a batch of them. A batch has one more axis
         in front; of a Dict or Tuple, each part has it. Raises ValueError if `obs` is neither."""
-        if self._parts is not None:
-            return self._flat_batch(self._parts, obs)
-        shape = self.flat_space.shape or ()
         try:
-            array = np.asarray(obs)
-        except ValueError:
-            raise ValueError(
-                f"the observation is no array; one observation of {self._spec.name} has the shape "
-                f"{shape} (reset and step return more than the observation)"
-            ) from None
-        if array.shape == shape:
-            return Batch(array[None], True)
-        if array.shape[1:] == shape and array.ndim == len(shape) + 1 and len(array):
-            return Batch(array, False)
-        raise ValueError(
-            f"the observation has the shape {array.shape}; one observation of "
-            f"{self._spec.name} has {shape}, a batch of B has {('B', *shape)}".replace("'B'", "B")
-        )
-
-    def _flat_batch(self, parts: Space, obs: Any) -> Batch:
-        is_single = fault_of(parts, obs) is None and not _has_batch_axis(parts, obs)
-        rows = [obs] if is_single else _rows(parts, obs)
-        faults = [fault_of(parts, row) for row in rows] or [fault_of(parts, obs)]
-        if any(faults) or not rows:
-            why = next(filter(None, faults), "its parts have no common first axis")
-            raise ValueError(f"this is no observation of {self._spec.name}, and no batch: {why}")
-        return Batch(np.stack([flatten(parts, row) for row in rows]), is_single)
+            found = leaves(self.env_observation_space, obs)
+            parts = [(path, part, as_array(own, path)) for path, part, own in found]
+            axes = {array.ndim - len(part.shape or ()) for _, part, array in parts}
+            lead = parts[0][-1].shape[:1] if axes == {1} else ()
+            rows = [_rows(*each, lead) for each in parts]
+        except ValueError as error:
+            why = " (reset and step return more than it)" if isinstance(obs, tuple) else ""
+            env = self._spec.name
+            raise ValueError(f"no observation of {env}, and no batch: {error}{why}") from None
+        if not self._is_flattened:
+            return Batch(rows[0], not lead)
+        flat = [
+            np.stack([np.asarray(spaces.flatten(part, row)) for row in each])
+            for (_, part, _), each in zip(parts, rows, strict=True)
+        ]
+        return Batch(np.concatenate(flat, 1).astype(np.float32), not lead)
 
     def policy_obs(self, obs: Array, starts: BoolArray) -> Array:
         """Observations (B, ...) of a `Batch` as the policy takes them; `starts` (B,) marks those
@@ -113,33 +99,15 @@ class PolicyAdapter:
         return self.conversions.action.convert(action)
 
 
-def _rows(parts: Space, obs: Any) -> Sequence[Any]:
-    """The single observations of a batch of `parts`; none if it is no batch."""
-    if isinstance(parts, spaces.Dict):
-        if not isinstance(obs, Mapping) or obs.keys() != parts.spaces.keys():
-            return []
-        columns = [_rows(part, obs[key]) for key, part in parts.spaces.items()]
-        return [dict(zip(parts.spaces, row, strict=True)) for row in _together(columns)]
-    if isinstance(parts, spaces.Tuple):
-        if not isinstance(obs, Sequence) or len(obs) != len(parts.spaces):
-            return []
-        return _together([_rows(*each) for each in zip(parts.spaces, obs, strict=True)])
-    array = np.asarray(obs)
-    return list(array) if array.ndim else []
-
-
-def _has_batch_axis(parts: Space, obs: Any) -> bool:
-    """Whether the first innermost part of `obs` has one axis more than its space."""
-    if isinstance(parts, spaces.Dict):
-        key, part = next(iter(parts.spaces.items()))
-        return _has_batch_axis(part, obs[key])
-    if isinstance(parts, spaces.Tuple):
-        return _has_batch_axis(parts.spaces[0], obs[0])
-    return np.ndim(obs) == len(parts.shape or ()) + 1
-
-
-def _together(columns: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
-    """The rows of columns; none if their lengths differ."""
-    if len({len(column) for column in columns}) != 1:
-        return []
-    return list(zip(*columns, strict=True))
+def _rows(path: tuple[str, ...], space: Space, array: Array, lead: tuple[int, ...]) -> Array:
+    """The part at `path` of a batch with the first axis `lead`, (B,), or of one observation, `lead`
+    (), as (B, *shape). Raises ValueError if it is none."""
+    shape = space.shape or ()
+    # A part of an environment's own observation may have an axis of length 1 too many or too few.
+    own = [n for n in array.shape if n != 1]
+    is_alike = path and not lead and own == [n for n in shape if n != 1]
+    if array.size == 0 or (array.shape != (*lead, *shape) and not is_alike):
+        batch = str((*(lead if array.size and lead else ("B",)), *shape)).replace("'", "")
+        found = f"{named(path)} has the shape {array.shape}"
+        raise ValueError(f"{found}; one has {shape}, a batch {batch}")
+    return as_numbers(array, space, path).reshape(-1, *shape)

@@ -1,11 +1,14 @@
 """The policy of a saved agent: an actor, and the conversions around it."""
 
+from collections.abc import Iterator
+from contextlib import closing
 from typing import NamedTuple
 
 import numpy as np
 
 from slm_lab.agent.algorithm.algorithm import Actor, AgentSeeds
 from slm_lab.agent.build import build_agent
+from slm_lab.core.types import Array
 from slm_lab.env.adapter import PolicyAdapter
 from slm_lab.experiment.saved_run import SavedAgent
 from slm_lab.spec.schema.spec import Spec
@@ -16,6 +19,19 @@ class Policy(NamedTuple):
 
     adapter: PolicyAdapter
     actor: Actor
+
+
+class Played(NamedTuple):
+    """A step of a policy in one environment; B is 1."""
+
+    obs: Array
+    """(B, ...), see `env.adapter.Batch`"""
+    starts: bool
+    """Whether an episode begins."""
+    rows: Array
+    """What the network takes, (B, ...)"""
+    action: Array
+    """(B, *shape of an action of the environment)"""
 
 
 def build_policy(spec: Spec, saved: SavedAgent, seed: int = 0) -> Policy:
@@ -31,3 +47,22 @@ def build_policy(spec: Spec, saved: SavedAgent, seed: int = 0) -> Policy:
     saved.load_into(agent.learner.flats, adapter.statistics)
     agent.actor.version = 1  # trained: no random warm-up
     return Policy(adapter, agent.actor)
+
+
+def play(policy: Policy, steps: int) -> Iterator[Played]:
+    """The first greedy steps of a new policy."""
+    adapter, actor = policy
+    starts = np.ones(1, np.bool_)
+    with closing(adapter.make_env()) as env:
+        observed, _ = env.reset(seed=0)
+        for _ in range(steps):
+            obs = adapter.batch(observed).obs
+            features = adapter.policy_obs(obs, starts)
+            rows = actor.memory_obs(features).copy()
+            action = adapter.env_action(actor.act_greedily(features))
+            yield Played(obs, bool(starts[0]), rows, action)
+            observed, _, terminated, truncated, _ = env.step(action[0])
+            starts[:] = terminated or truncated
+            if starts[0]:
+                observed, _ = env.reset()
+            actor.end_episodes(starts)

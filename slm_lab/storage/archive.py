@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
-from slm_lab.core.errors import UsageError
+from slm_lab.core.errors import LabError, UsageError
 from slm_lab.core.files import new_file
 
 MAX_BYTES, MAX_FILES = 2**30, 1000
@@ -31,12 +31,26 @@ def unpacked(run: str) -> Iterator[str]:
         yield run
         return
     with TemporaryDirectory() as parent:
-        folder = Path(parent, archive.stem)
+        folder = Path(parent).resolve() / archive.stem
         try:
             _unpack(archive, folder)
         except (ValueError, OSError, BadZipFile, NotImplementedError, RuntimeError) as error:
             raise UsageError(f"{archive} is not a shared run: {error}") from error
-        yield str(folder)
+        with naming(archive, folder):
+            yield str(folder)
+
+
+@contextmanager
+def naming(archive: Path, folder: Path) -> Iterator[None]:
+    """Makes errors about files in `folder` name the `archive` that they are from, if another."""
+    try:
+        yield
+    except LabError as error:
+        if archive != folder:
+            text = str(error).replace(f"{folder}/", f"{archive}: ")
+            text = text.replace(str(folder), str(archive))
+            error.args = (text if str(archive) in text else f"{archive}: {text}",)
+        raise
 
 
 def _unpack(archive: Path, folder: Path) -> None:

@@ -11,15 +11,23 @@ from gymnasium.envs.registration import EnvSpec
 
 from slm_lab.api.agent import Agent
 from slm_lab.core.errors import LabError
+from tests.contract.outside import (
+    CASES,
+    N,
+    batched,
+    evaluation_env,
+    outside,
+    small_spec,
+    untrained,
+)
 from tests.contract.parts_table import CONV, RECURRENT
 from tests.contract.table import net
-from tests.contract.test_act import CASES, batched, evaluation_env, outside, small_spec, untrained
 from tests.support import parse, ppo
 
 pytest.importorskip("onnxruntime", reason="needs the extra export")
 pytest.importorskip("onnxscript", reason="needs the extra export")
 
-N, STEPS = 2, 40
+STEPS = 40
 QUICK = {
     "PPO-continuous", "PPO-multi_discrete", "PPO-dict_obs", "PPO-recurrent_shared_lstm",
     "DQN-normalized_stacked", "DoubleDQN-images", "CrossQ-continuous", "SoftActorCritic-continuous",

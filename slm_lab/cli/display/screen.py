@@ -2,7 +2,6 @@
 
 import os
 import sys
-import time
 from collections.abc import Iterable, Sequence
 from typing import Any, Self, final
 
@@ -18,7 +17,7 @@ from slm_lab.cli.display.output import printable
 LOG_WIDTH = 140
 """Columns of a table without a terminal."""
 PICTURES = "SLM_LAB_PICTURES"
-"""The environment variable that a notebook sets to get live pictures, see `PictureLines`."""
+"""The environment variable that a notebook sets to get live pictures, see `NotebookLive`."""
 
 
 @final
@@ -85,9 +84,11 @@ class Screen:
 
     def __init__(self, console: Console) -> None:
         in_notebook = PICTURES in os.environ
-        self._live: Live | PictureLines = (
-            PictureLines(console) if in_notebook else Live(console=console, refresh_per_second=5)
-        )
+        if in_notebook:  # which asks for colours, as if it were a terminal
+            plain = LabConsole(file=sys.stdout, width=console.width, force_terminal=False)
+            self._live: Live = NotebookLive(console=plain, refresh_per_second=2)
+        else:
+            self._live = Live(console=console, refresh_per_second=5)
         self.is_live = in_notebook or (console.is_terminal and not console.is_dumb_terminal)
         """Whether the output is a terminal, or a notebook."""
 
@@ -107,35 +108,13 @@ class Screen:
 
 
 @final
-class PictureLines:
+class NotebookLive(Live):
     """Prints each picture as one line: it begins with a form feed and has vertical tabs for line
     ends. `slm_lab.api` shows them in a notebook."""
 
-    SECONDS = 0.5
-    """The minimum time between two pictures."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._printed_at = 0.0
-        self._unprinted: RenderableType | None = None
-
-    def start(self) -> None:
-        """Does nothing: the first picture comes with `update`."""
-
-    def stop(self) -> None:
-        """Prints the last picture."""
-        if self._unprinted is not None:
-            self._print(self._unprinted)
-
-    def update(self, picture: RenderableType) -> None:
-        """Prints the picture, unless it comes too soon after another."""
-        self._unprinted = picture
-        if time.monotonic() - self._printed_at >= self.SECONDS:
-            self._print(picture)
-
-    def _print(self, picture: RenderableType) -> None:
-        with self._console.capture() as captured:
-            self._console.print(picture)
-        rows = (row.rstrip() for row in captured.get().splitlines())
-        print("\f" + "\v".join(rows), flush=True)
-        self._printed_at, self._unprinted = time.monotonic(), None
+    @override
+    def refresh(self) -> None:
+        rows = self.console.render_lines(self.get_renderable(), pad=False)
+        lines = ("".join(segment.text for segment in row) for row in rows)
+        sys.stdout.write("\f" + "\v".join(lines).rstrip() + "\n")
+        sys.stdout.flush()

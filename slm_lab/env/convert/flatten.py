@@ -78,69 +78,75 @@ def _parts(
         yield path, space
 
 
-def fault_of(space: Space[Any], observation: Any, path: tuple[str, ...] = ()) -> str | None:
+def leaves(
+    space: Space[Any], observed: Any, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Space[Any], Any]]:
+    """The innermost spaces of `space`, each with its path and its part of `observed`: of one
+    observation, or of a batch. Raises ValueError if `observed` has other parts."""
+    if isinstance(space, spaces.Dict):
+        parts: list[tuple[Any, Space[Any]]] = list(space.spaces.items())
+        if not isinstance(observed, Mapping):
+            kind = type(observed).__name__
+            raise ValueError(f"{named(path)} is of the type {kind}, its space a Dict")
+        for key, _ in parts:
+            if key not in observed:
+                one = named((*path, str(key)))
+                raise ValueError(f"{one} is missing; there are {_listed(observed)}")
+        for key in observed:
+            if key not in space.spaces:
+                one = named((*path, str(key)))
+                raise ValueError(f"{one} is not in it; it has {_listed(space.spaces)}")
+    elif isinstance(space, spaces.Tuple):
+        parts = list(enumerate(space.spaces))
+        if not isinstance(observed, Collection):
+            kind = type(observed).__name__
+            raise ValueError(f"{named(path)} is of the type {kind}, its space a Tuple")
+        if len(observed) != len(parts):
+            length = len(observed)
+            raise ValueError(f"{named(path)} has the length {length}, its space {len(parts)}")
+        observed = tuple(observed)
+    else:
+        yield path, space, observed
+        return
+    for key, part in parts:
+        yield from leaves(part, observed[key], (*path, str(key)))
+
+
+def fault_of(space: Space[Any], observation: Any) -> str | None:
     """Why an observation cannot be flattened like its space; None if it can. Does not check the
     bounds of a Box or number types: environments with wrong ones work."""
-    if isinstance(space, spaces.Dict):
-        return _fault_of_dict(space, observation, path)
-    if isinstance(space, spaces.Tuple):
-        return _fault_of_tuple(space, observation, path)
     try:
-        array = np.asarray(observation)
+        for path, part, observed in leaves(space, observation):
+            array = as_numbers(as_array(observed, path), part, path)
+            if array.shape != part.shape and array.size != math.prod(part.shape or ()):
+                return f"{named(path)} has the shape {array.shape}, its space {part.shape}"
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def as_array(observed: Any, path: tuple[str, ...]) -> Array:
+    """The part of an observation at `path`, or of a batch, as an array. Raises ValueError."""
+    try:
+        return np.asarray(observed)
     except ValueError:  # lists of different lengths
-        return f"{_named(path)} is no array"
-    fault = None
+        raise ValueError(f"{named(path)} is no array") from None
+
+
+def as_numbers(array: Array, space: Space[Any], path: tuple[str, ...]) -> Array:
+    """`array`, which is in `space`, or a batch. Raises ValueError unless it has numbers of it."""
     if array.dtype.kind not in "biuf":
-        fault = f"is {observation!r:.60}, no number"
-    elif array.shape != space.shape and array.size != math.prod(space.shape or ()):
-        fault = f"has the shape {array.shape}, its space {space.shape}"
-    elif isinstance(space, spaces.Discrete | spaces.MultiDiscrete) and not _counts(space, array):
-        fault = f"is {array.tolist()}, which is not in {space}"
-    return None if fault is None else f"{_named(path)} {fault}"
+        raise ValueError(f"{named(path)} is {array.tolist()!r:.60}, no number")
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):  # indices of one-hots
+        index = array.reshape(-1, *(space.shape or ())) - space.start
+        number = space.n if isinstance(space, spaces.Discrete) else space.nvec
+        if array.dtype.kind == "f" or not ((index >= 0) & (index < number)).all():
+            raise ValueError(f"{named(path)} is {array.tolist()!r:.60}, which is not in {space}")
+    return array
 
 
-def _fault_of_dict(space: spaces.Dict, observation: Any, path: tuple[str, ...]) -> str | None:
-    if not isinstance(observation, Mapping):
-        return f"{_named(path)} is of the type {type(observation).__name__}, its space a Dict"
-    parts = space.spaces
-    if observation.keys() != parts.keys():
-        for key in parts:
-            if key not in observation:
-                return f"{_named((*path, str(key)))} is missing; there are {_listed(observation)}"
-        for key in observation:
-            if key not in parts:
-                return f"{_named((*path, str(key)))} is not in it; it has {_listed(parts)}"
-    for key, part in parts.items():
-        if (fault := fault_of(part, observation[key], (*path, str(key)))) is not None:
-            return fault
-    return None
-
-
-def _fault_of_tuple(
-    space: spaces.Tuple[Any], observation: Any, path: tuple[str, ...]
-) -> str | None:
-    parts = space.spaces
-    if not isinstance(observation, Collection):
-        return f"{_named(path)} is of the type {type(observation).__name__}, its space a Tuple"
-    if len(observation) != len(parts):
-        return f"{_named(path)} has the length {len(observation)}, its space {len(parts)}"
-    for index, (part, observed) in enumerate(zip(parts, observation, strict=True)):
-        if (fault := fault_of(part, observed, (*path, str(index)))) is not None:
-            return fault
-    return None
-
-
-def _counts(space: spaces.Discrete | spaces.MultiDiscrete, array: Array) -> bool:
-    """Whether all are integers of the space, because each is an index of a one-hot."""
-    if array.dtype.kind == "f":
-        return False
-    if isinstance(space, spaces.Discrete):
-        return bool(0 <= array.item() - space.start < space.n)
-    number = array.reshape(space.shape) - space.start
-    return bool((number >= 0).all() and (number < space.nvec).all())
-
-
-def _named(path: tuple[str, ...]) -> str:
+def named(path: tuple[str, ...]) -> str:
+    """A part of an observation in messages."""
     return f'the observation "{".".join(path)}"' if path else "the observation"
 
 

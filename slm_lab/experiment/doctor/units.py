@@ -1,7 +1,6 @@
 """Units of a trained policy that never fire."""
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -10,9 +9,8 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from typing_extensions import override
 
-from slm_lab.core.types import Array
 from slm_lab.experiment.doctor.case import Finding
-from slm_lab.experiment.policy import Policy
+from slm_lab.experiment.policy import Policy, play
 
 STEPS = 300
 MOST = 0.8
@@ -43,21 +41,10 @@ class _Watch(TorchFunctionMode):
 
 def dead_units(policy: Policy) -> list[float]:
     """The share of units of each ReLU layer that are zero in `STEPS` steps of the policy."""
-    module, adapter = policy.actor.module, policy.adapter
+    module = policy.actor.module
     if module is None:
         return []
-    seen, starts = list[Array](), np.ones(1, np.bool_)
-    with closing(adapter.make_env()) as env:
-        observed, _ = env.reset(seed=0)
-        for _ in range(STEPS):
-            features = adapter.policy_obs(adapter.batch(observed).obs, starts)
-            seen.append(policy.actor.memory_obs(features).copy())
-            action = adapter.env_action(policy.actor.act_greedily(features))
-            observed, _, terminated, truncated, _ = env.step(action[0])
-            starts[:] = terminated or truncated
-            if starts[0]:
-                observed, _ = env.reset()
-            policy.actor.end_episodes(starts)
+    seen = [step.rows for step in play(policy, STEPS)]
     device = next(module.parameters()).device
     with torch.inference_mode(), _Watch() as watch:
         module(torch.from_numpy(np.concatenate(seen)).to(device))

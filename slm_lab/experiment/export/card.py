@@ -9,6 +9,7 @@ from slm_lab.analysis.statistics import bootstrap_interval
 from slm_lab.core.text import significant
 from slm_lab.experiment.saved_run import SavedAgent, SavedRun
 from slm_lab.experiment.trust import named_by
+from slm_lab.storage.intact import read_saved_rows
 from slm_lab.storage.run_dir import RunDir, origin_of
 
 
@@ -19,11 +20,11 @@ def card(run: SavedRun, saved: SavedAgent, folder: Path, file: str, repo: str | 
     imports = "".join(f" --import {each}" for each in named_by(folder.glob("*_spec.json")))
     graphs = [f"![Returns]({each.relative_to(folder)})\n\n" for each in folder.rglob("*.png")]
     versions = [f"{package} {version}" for package, version in origin.get("packages", {}).items()]
-    files = {s: RunDir(folder, name).session(0, s).metrics for s in spec.meta.writers}
-    metrics = {s: json.loads(file.read_text()) for s, file in files.items() if file.is_file()}
-    returns = {s: each["final_return"] for s, each in metrics.items()}
-    rows = [f"| {s} | {significant(value)} |" for s, value in returns.items()]
-    known = np.array([value for value in returns.values() if value is not None] or [np.nan])
+    paths = {s: RunDir(folder, name).session(0, s) for s in spec.meta.writers}
+    rows = {s: read_saved_rows(each, each.rows) for s, each in paths.items()}
+    returns = {s: float(each["final_return"][-1]) for s, each in rows.items() if len(each)}
+    shown = [f"| {s} | {significant(None if np.isnan(x) else x)} |" for s, x in returns.items()]
+    known = np.array([x for x in returns.values() if not np.isnan(x)] or [np.nan])
     ends = bootstrap_interval(known, lambda x: x.mean(0), np.random.default_rng(0))
     numbers = (None if np.isnan(x) else float(x) for x in (known.mean(), *ends))
     mean, low, high = map(significant, numbers)
@@ -56,7 +57,7 @@ from the root seed.
 
 | Session | final return |
 |---|---|
-{chr(10).join(rows)}
+{chr(10).join(shown)}
 
 Mean {mean}, 95 % bootstrap interval {low} to {high}.
 """

@@ -14,7 +14,7 @@ from slm_lab.core.files import write_atomically
 from slm_lab.env.lookup import require
 from slm_lab.experiment.export.graph_check import Difference, Outputs, compare
 from slm_lab.experiment.export.policy_graph import PolicyGraph
-from slm_lab.experiment.export.shared_run import write_archive
+from slm_lab.experiment.export.shared_run import shared_files, zipped
 from slm_lab.experiment.policy import build_policy
 from slm_lab.experiment.saved_run import SavedAgent, SavedRun
 
@@ -33,7 +33,7 @@ def export_agent(run: SavedRun, saved: SavedAgent, path: Path) -> Difference | N
     except OSError as error:
         raise UsageError(f"cannot make the folder {path.parent}: {error.strerror}") from error
     if path.suffix == ".zip":
-        write_archive(run, saved, path)
+        write_atomically(path, zipped(shared_files(run, saved, path.name)))
         return None
     policy = build_policy(run.spec, saved)
     graph = PolicyGraph(policy)

@@ -1,7 +1,6 @@
 """Plays an exported policy beside the agent, and compares the two."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -10,7 +9,7 @@ import torch
 from slm_lab.core.errors import LabError
 from slm_lab.core.types import Array, FloatArray
 from slm_lab.experiment.export.policy_graph import PolicyGraph
-from slm_lab.experiment.policy import Policy
+from slm_lab.experiment.policy import Policy, play
 
 Outputs: TypeAlias = Callable[[Mapping[str, Array]], Sequence[Array]]
 """From the inputs of a file, by name, to its outputs."""
@@ -31,38 +30,20 @@ class Difference(NamedTuple):
 
 def compare(policy: Policy, graph: PolicyGraph, outputs_of: Outputs) -> Difference:
     """Plays `STEPS` steps of the agent. Raises LabError at the first output that is not its own."""
-    adapter, actor, largest = policy.adapter, policy.actor, np.zeros(2)
-    scaling, starts = adapter.conversions.action.scaling, np.ones(1, np.bool_)
-    scales = np.ones(1) if scaling is None else scaling.half_width.clip(1), np.ones(1)
-    inputs = {name: each[:1] for name, each in graph.inputs.items()}
-    with closing(adapter.make_env()) as env:
-        observed, _ = env.reset(seed=0)
-        for _ in range(STEPS):
-            obs = adapter.batch(observed).obs
-            inputs = _next_inputs(inputs, obs, bool(starts[0]))
-            outputs = outputs_of({name: np.repeat(x, COPIES, 0) for name, x in inputs.items()})
-            features = adapter.policy_obs(obs, starts)
-            values = _values(policy, actor.memory_obs(features))
-            action = adapter.env_action(actor.act_greedily(features))
-            gaps = map(_gap, ("actions", "values"), (action, values), outputs, scales)
-            largest = np.maximum(largest, list(gaps))
-            inputs |= zip(("state",), (state[:1] for state in outputs[2:]), strict=False)
-            observed, _, terminated, truncated, _ = env.step(action[0])
-            starts[:] = terminated or truncated
-            if starts[0]:
-                observed, _ = env.reset()
-            actor.end_episodes(starts)
-    return Difference(float(largest[0]), float(largest[1]), STEPS)
-
-
-def _values(policy: Policy, rows: Array) -> Array:
-    """The first output of the agent's network, (1, P)."""
-    module = policy.actor.module
+    module, scaling = policy.actor.module, policy.adapter.conversions.action.scaling
     assert module is not None, "a graph was made of it"
-    with torch.inference_mode():
-        device = next(module.parameters()).device
-        values: Array = module(torch.from_numpy(rows).to(device))[0].cpu().numpy()
-    return values
+    device, largest = next(module.parameters()).device, np.zeros(2)
+    scale = np.ones(1) if scaling is None else scaling.half_width.clip(1)
+    inputs = {name: each[:1] for name, each in graph.inputs.items()}
+    for step in play(policy, STEPS):
+        inputs = _next_inputs(inputs, step.obs, step.starts)
+        outputs = outputs_of({name: np.repeat(x, COPIES, 0) for name, x in inputs.items()})
+        with torch.inference_mode():
+            values = module(torch.from_numpy(step.rows).to(device))[0].cpu().numpy()
+        gaps = _gap("actions", step.action, outputs[0], scale), _gap("values", values, outputs[1])
+        largest = np.maximum(largest, gaps)
+        inputs |= zip(("state",), (state[:1] for state in outputs[2:]), strict=False)
+    return Difference(float(largest[0]), float(largest[1]), STEPS)
 
 
 def _next_inputs(inputs: Mapping[str, Array], obs: Array, starts: bool) -> dict[str, Array]:
@@ -76,7 +57,7 @@ def _next_inputs(inputs: Mapping[str, Array], obs: Array, starts: bool) -> dict[
     return {"obs": newest, **state}
 
 
-def _gap(name: str, own: Array, found: Array, scale: FloatArray) -> float:
+def _gap(name: str, own: Array, found: Array, scale: FloatArray | float = 1.0) -> float:
     """The largest difference of a row (1, ...) of the agent to (COPIES, ...) of the file."""
     flat, expected = found.reshape(COPIES, -1), own.reshape(1, -1)
     tolerance = TOLERANCE if own.dtype.kind == "f" else 0.0

@@ -5,16 +5,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
-from zipfile import ZipFile
 
 from slm_lab.core.errors import LabError, UsageError
 from slm_lab.core.files import read_file, write_atomically
 from slm_lab.env.lookup import require
-from slm_lab.experiment.export.shared_run import write_archive
+from slm_lab.experiment.export.shared_run import shared_files, zipped
 from slm_lab.experiment.saved_run import SavedAgent, SavedRun
 from slm_lab.storage.archive import MAX_BYTES, unpacked
 
-ARCHIVE, CARD = "run.zip", "README.md"
+ARCHIVE = "run.zip"
+"""Its name in a repository."""
 
 
 def push(run: SavedRun, saved: SavedAgent, repo: str, private: bool) -> str:
@@ -23,19 +23,18 @@ def push(run: SavedRun, saved: SavedAgent, repo: str, private: bool) -> str:
     Returns the address of its page. Raises UsageError without a token, MissingExtraError, and
     LabError if the Hub refuses.
     """
-    with _hub() as hub, TemporaryDirectory() as folder:
+    with _hub() as hub:
         if hub.get_token() is None:
             raise UsageError("no token for the Hub: run hf auth login, or set HF_TOKEN")
-        path = Path(folder, f"{_name(repo)}.zip")
-        write_archive(run, saved, path, repo)
-        with ZipFile(path) as archive:
-            pictures = [name for name in archive.namelist() if name.endswith(".png")]
-            files = {name: archive.read(name) for name in (CARD, *pictures)}
-        files[ARCHIVE] = read_file(path)
-        api, add = hub.HfApi(), hub.CommitOperationAdd
-        page = api.create_repo(repo, private=private, exist_ok=True)
-        operations = [add(name, content) for name, content in files.items()]
-        api.create_commit(page.repo_id, operations, commit_message=f"Agent of {run.spec.name}")
+        files = shared_files(run, saved, f"{_name(repo)}.zip", repo)
+        shown = {name: each for name, each in files.items() if name.endswith((".md", ".png"))}
+        page = hub.HfApi().create_repo(repo, private=private, exist_ok=True)
+        operations = [
+            hub.CommitOperationAdd(name, content)
+            for name, content in {**shown, ARCHIVE: zipped(files)}.items()
+        ]
+        message = f"Agent of {run.spec.name}"
+        hub.HfApi().create_commit(page.repo_id, operations, commit_message=message)
         return str(page)
 
 

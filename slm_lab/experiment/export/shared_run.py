@@ -1,6 +1,7 @@
 """A run as one file to share: spec, agent, rows, metrics, graph and a card."""
 
 import io
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from zipfile import ZipFile
@@ -17,20 +18,26 @@ SHARED = ("format", "started", "random_seed", "git_sha", "packages", "python", "
 GRAPH = "_trial_graph_mean_returns_ma_vs_frames.png"
 
 
-def write_archive(run: SavedRun, saved: SavedAgent, path: Path, repo: str | None = None) -> None:
-    """Writes a run folder with one agent as a zip file, which `storage.archive` reads.
-
-    A trial of a search becomes a run of its own. Its card names the `repo` on the Hub.
-    """
+def shared_files(
+    run: SavedRun, saved: SavedAgent, file: str, repo: str | None = None
+) -> dict[str, bytes]:
+    """A run folder with one agent: its files, and a card that names the archive `file` and the
+    `repo` on the Hub. A trial of a search becomes a run of its own."""
     with TemporaryDirectory() as parent:
         folder = Path(parent)
         _fill(folder, run, saved)
-        write_atomically(folder / "README.md", card(run, saved, folder, path.name, repo).encode())
-        content = io.BytesIO()
-        with ZipFile(content, "w") as archive:
-            for file in sorted(folder.rglob("*.*")):
-                archive.write(file, file.relative_to(folder))
-    write_atomically(path, content.getvalue())
+        write_atomically(folder / "README.md", card(run, saved, folder, file, repo).encode())
+        files = sorted(folder.rglob("*.*"))
+        return {each.relative_to(folder).as_posix(): read_file(each) for each in files}
+
+
+def zipped(files: Mapping[str, bytes]) -> bytes:
+    """The archive with these files, which `storage.archive` reads."""
+    content = io.BytesIO()
+    with ZipFile(content, "w") as archive:
+        for name, each in files.items():
+            archive.writestr(name, each)
+    return content.getvalue()
 
 
 def _fill(folder: Path, run: SavedRun, saved: SavedAgent) -> None:

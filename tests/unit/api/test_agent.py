@@ -153,11 +153,13 @@ def test_a_damaged_agent_is_reported(folder, tmp_path):
 @pytest.mark.parametrize(
     ("obs", "words"),
     [
-        (np.zeros(3), r"the observation has the shape \(3,\); one observation of CartPole-v1 has "
-                      r"\(4,\), a batch of B has \(B, 4\)"),
-        (np.zeros((0, 4)), "shape"),
+        (np.zeros(3), r"no observation of CartPole-v1, and no batch: the observation has the shape "
+                      r"\(3,\); one has \(4,\), a batch \(B, 4\)"),
+        (np.zeros((0, 4)), r"the shape \(0, 4\); one has \(4,\), a batch \(B, 4\)"),
         (np.zeros((2, 3, 4)), "shape"),
-        ((np.zeros(4), {}), r"is no array; one observation of CartPole-v1 has the shape \(4,\)"),
+        (np.zeros((4, 1)), "shape"),
+        ((np.zeros(4), {}), r"is no array \(reset and step return more than it\)"),
+        (["a", "b", "c", "d"], r"is \['a', 'b', 'c', 'd'\], no number"),
     ],
 )  # fmt: skip
 def test_an_observation_of_another_shape_is_refused(agent, obs, words):

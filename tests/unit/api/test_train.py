@@ -199,6 +199,23 @@ def test_a_program_that_does_not_wait_reads_the_run_meanwhile(data, capfd):
     run.wait()  # harmless
 
 
+@pytest.mark.parametrize("wait", [True, False])
+def test_a_callback_may_wait_for_the_end_and_is_called_for_the_rest_then(wait, data):
+    seen = []
+
+    def on_row(run, row):
+        if not seen:
+            run.wait()
+            assert not run.is_running
+        seen.append(row["frame"])
+
+    run = slm_lab.train(
+        ppo(), data=data, quiet=True, wait=wait, on_row=on_row, on_end=lambda run: run.wait()
+    )
+    run.wait()
+    assert seen == run.rows.frame.tolist()
+
+
 @pytest.mark.parametrize("form", ["dict", "content", "Spec", "file", "path and name"])
 def test_a_spec_may_have_any_form(form, tmp_path, data, monkeypatch):
     words = {}
@@ -208,10 +225,12 @@ def test_a_spec_may_have_any_form(form, tmp_path, data, monkeypatch):
 
     def command(given, quiet):
         words["given"] = given
-        words["spec"] = load_spec(given[1], given[2], [w[2:] for w in given if w.startswith("-s")])
+        file, *name, _ = given[given.index("--") + 1 :]
+        settings = [word[2:] for word in given if word.startswith("-s")]
+        words["spec"] = load_spec(file, name[0] if name else None, settings)
         raise RecordedError
 
-    monkeypatch.setattr("slm_lab.api.train.Command", command)
+    monkeypatch.setattr("slm_lab.api.train.LabProcess", command)
     (tmp_path / "two.json").write_text(json.dumps({"small": ppo(), "other": ppo()}))
     (tmp_path / "one.json").write_text(json.dumps({"small": ppo()}))
     spec, name = {
@@ -235,12 +254,13 @@ def test_a_spec_may_have_any_form(form, tmp_path, data, monkeypatch):
         ({"spec": {"agent": object()}}, UsageError, "spec cannot be written as JSON"),
         ({"spec": "ppo_cartpole", "sets": {"env.x": {1}}}, UsageError, r"sets\['env.x'\] cannot"),
         ({"spec": "ppo_cartpol.json"}, SpecError, "did you mean ppo_cartpole.json"),
+        ({"spec": "--help"}, SpecError, "there is no such file"),
         (
             {"spec": "ppo_cartpole", "callbacks": [3]},
             UsageError,
             "3 has none of the methods on_row",
         ),
-        ({"spec": "ppo_cartpole", "callbacks": ["no"]}, UsageError, 'there is no "no"'),
+        ({"spec": "ppo_cartpole", "callbacks": ["no"]}, UsageError, 'no callback named "no"'),
         ({"resume": "nothing_2020"}, UsageError, "there is no run folder nothing_2020"),
         (
             {"spec": "ppo_cartpole", "sets": {"env.max_fram": 3}},
@@ -253,7 +273,7 @@ def test_a_spec_may_have_any_form(form, tmp_path, data, monkeypatch):
         (
             {"spec": "ppo_cartpole", "sets": {"env.wrappers": ["__main__:Mine"]}},
             UsageError,
-            "__main__:Mine: training processes do not import it: move it to a module",
+            "__main__:Mine is known in this process, not in training ones: move it to a module",
         ),
     ],
 )
@@ -280,7 +300,7 @@ def test_an_environment_of_the_calling_script_is_refused_with_the_fix(tmp_path):
         check=False,
     )
     assert done.stdout == (
-        "Fragile-v0 is registered in this process, not in training ones: move it to a module, "
+        "Fragile-v0 is known in this process, not in training ones: move it to a module, "
         'such as my_envs.py, and pass imports=["my_envs"]\n'
     )
     assert not list(tmp_path.iterdir())

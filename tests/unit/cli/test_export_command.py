@@ -10,7 +10,7 @@ import torch
 from typer.testing import CliRunner
 
 from slm_lab.cli.main import app
-from tests.contract.test_act import evaluation_env, outside, small_spec, untrained
+from tests.contract.outside import evaluation_env, outside, small_spec, untrained
 from tests.faults.lab import run_folder
 from tests.unit.cli.trained import fingerprint
 

@@ -1,0 +1,150 @@
+"""A command of the lab in its own process, started from Python."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from contextvars import copy_context
+from itertools import chain, repeat
+from multiprocessing import Pipe
+from pathlib import Path
+from typing import IO, Any, TextIO, final
+
+from slm_lab.core.errors import LabError, TrainingFailed, UsageError
+
+MAIN = "import sys; sys.argv[0] = 'slm-lab'; from slm_lab.cli.main import main; main()"
+"""The lab's command line. Unlike a file or a module, it is not imported again by Sessions."""
+SOCKET, PICTURES = "SLM_LAB_CALLER", "SLM_LAB_PICTURES"
+"""Environment variables of the process: see `slm_lab.cli.caller` and `slm_lab.cli.screen`."""
+RELAY_SECONDS = 5.0
+"""How long the rest of the output may take after the process has ended."""
+REFUSED, STOPPED = 2, 130
+"""The exit codes of a command with a wrong option, and of one that was asked to stop."""
+
+
+@final
+class LabProcess:
+    """`slm-lab` with `words` in its own process.
+
+    So Sessions are watched, and Ctrl-C saves them, whatever this program does; it may be a script
+    without a `__main__` guard, a notebook or a test. If this program ends, the process saves and
+    stops. Its output appears where `print` writes, a live picture in a notebook too.
+    """
+
+    def __init__(self, words: Sequence[str], quiet: bool) -> None:
+        """`quiet` discards the standard output."""
+        sys.stdout.flush()
+        shows = None if quiet else _notebook_display()
+        has_terminal = sys.stdout is sys.__stdout__ and shows is None
+        out = subprocess.DEVNULL if quiet else None if has_terminal else subprocess.PIPE
+        self._link, theirs = Pipe()
+        path = os.pathsep.join(map(os.path.abspath, sys.path))  # it finds the same modules
+        pictures = {} if shows is None else {PICTURES: "1", "COLUMNS": "100"}
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", MAIN, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=None if has_terminal else subprocess.PIPE,
+                text=True,
+                errors="replace",
+                env={**os.environ, "PYTHONPATH": path, SOCKET: str(theirs.fileno()), **pictures},
+                pass_fds=[theirs.fileno()],
+                process_group=0,  # Ctrl-C reaches this process alone, which passes it on
+            )
+        self._error: LabError | None = None
+        self._is_asked = False
+        pipes = (self._process.stdout, sys.stdout), (self._process.stderr, sys.stderr)
+        self._relays = [
+            in_background(_relay, pipe, stream, shows) for pipe, stream in pipes if pipe is not None
+        ]
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended."""
+        return self._process.poll() is None
+
+    def folder(self) -> Path:
+        """Waits until the command has made or found its folder. Raises its error if it fails
+        before."""
+        try:
+            message = self._received()
+        except BaseException:
+            self.stop()
+            raise
+        if isinstance(message, Path):
+            return message
+        self._error = message
+        self.check()
+        raise TrainingFailed("slm-lab was stopped before it began")
+
+    def stop(self, at_once: bool = False) -> None:
+        """Asks it to save and end, or to end without saving if it was asked before."""
+        if self.is_running and (at_once or not self._is_asked):
+            self._is_asked = True
+            self._process.send_signal(signal.SIGINT)
+
+    def join(self, seconds: float | None = None) -> None:
+        """Waits for its end, at most `seconds`."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+
+    def check(self) -> None:
+        """Waits for its end and its last output. Raises its error if it failed."""
+        self.join()
+        for relay in self._relays:
+            relay.join(RELAY_SECONDS)
+        if self._link.poll():
+            self._error = self._received() or self._error
+        code = self._process.returncode
+        if self._error is not None:
+            raise self._error
+        if code == REFUSED:
+            raise UsageError("slm-lab refuses an argument; its message is above")
+        if code not in (0, STOPPED):
+            how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+            raise TrainingFailed(f"slm-lab {how}; its messages are above")
+
+    def _received(self) -> Any:
+        """The next message; None if there will be none."""
+        with suppress(EOFError, OSError):
+            return self._link.recv()
+        return None
+
+
+def in_background(work: Callable[..., None], *arguments: object) -> threading.Thread:
+    """A started thread that does `work`. It prints below the same cell of a notebook."""
+    run_here = copy_context().run
+    thread = threading.Thread(target=run_here, args=(work, *arguments), daemon=True)
+    thread.start()
+    return thread
+
+
+def _relay(pipe: IO[str], stream: TextIO, shows: Iterator[Callable[..., Any]] | None) -> None:
+    """Prints a command's output, and shows its pictures, to the end."""
+    with pipe:
+        for line in pipe:
+            with suppress(Exception):  # the stream may be closed; the command must not wait for it
+                if shows is not None and line.startswith("\f"):
+                    picture = line[1:].rstrip("\n").replace("\v", "\n")
+                    next(shows)({"text/plain": picture}, raw=True)
+                else:
+                    stream.write(line)
+                    stream.flush()
+
+
+def _notebook_display() -> Iterator[Callable[..., Any]] | None:
+    """What shows pictures below the running cell: the first, then those that replace it. None
+    outside a notebook."""
+    if "ipykernel" not in sys.modules:
+        return None
+    from IPython import get_ipython
+    from IPython.display import DisplayHandle
+
+    if get_ipython() is None:
+        return None
+    handle = DisplayHandle()  # type: ignore[no-untyped-call]
+    return chain([handle.display], repeat(handle.update))

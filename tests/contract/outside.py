@@ -1,0 +1,59 @@
+"""Agents outside the lab, as `slm_lab.load` makes them, for the rows of the contract table."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+
+from slm_lab.agent.algorithm.algorithm import AgentSeeds
+from slm_lab.agent.build import build_agent
+from slm_lab.api.agent import Agent
+from slm_lab.env.make import make_env
+from slm_lab.experiment.saved_run import SavedAgent
+from tests.contract.table import ALGORITHM_ROWS, cases
+
+SEED, N = 3, 2
+CASES = [case for case in cases(ALGORITHM_ROWS) if case.values[0][0] != "Random"]
+"""The rows of the contract table, without the agent that has no network."""
+
+
+def small_spec(case):
+    """The spec of a row, with N environments."""
+    name, variant = case
+    spec = ALGORITHM_ROWS[name][variant].spec
+    env = spec.env.model_copy(update={"num_envs": N, "vectorization_mode": "sync"})
+    return spec.model_copy(update={"env": env})
+
+
+def evaluation_env(spec):
+    """The environments of an evaluation, with moments that change every observation."""
+    env = make_env(spec.env, SEED, training=False)
+    for block in env.moments:
+        size = (block.stop - block.start - 1) // 2
+        moments = [[9.0], np.linspace(0.1, 0.4, size), np.linspace(2, 30, size)]
+        env.statistics[block] = np.concatenate(moments)
+    return env
+
+
+def untrained(spec, vector):
+    spaces = vector.observation_space, vector.action_space
+    agent = spec.agent.model_copy(update={"memory": None})
+    return build_agent(agent, *spaces, N, AgentSeeds(0, 1, 2))
+
+
+def outside(spec, learner, statistics):
+    """The same agent, as `slm_lab.load` makes it of its snapshot."""
+    flats = {name: flat.state_dict() for name, flat in learner.flats.items()}
+    snapshot = {"frame": 7, "flats": flats, "statistics": statistics.copy()}
+    saved = SavedAgent(Path("run"), 0, "best", 7, snapshot, Path("file"))
+    return Agent(SimpleNamespace(spec=spec), saved, SEED)
+
+
+def batched(observations):
+    """Single observations as a batch, part by part."""
+    first = observations[0]
+    if isinstance(first, dict):
+        return {key: batched([each[key] for each in observations]) for key in first}
+    if isinstance(first, tuple):
+        return tuple(batched(list(parts)) for parts in zip(*observations, strict=True))
+    return np.stack(observations)
