@@ -435,7 +435,7 @@ def push(
     Exit codes: 0 success, 1 the upload failed, 2 bad input.
     """
     with report_errors():
-        from slm_lab.cli.screen import console, print_line
+        from slm_lab.cli.display.screen import console, print_line
         from slm_lab.experiment.export.hub import push as upload
         from slm_lab.experiment.saved_run import find_agent
 
@@ -453,7 +453,7 @@ def pull(
     Exit codes: 0 success, 1 the download failed, 2 bad input.
     """
     with report_errors():
-        from slm_lab.cli.screen import console, print_line
+        from slm_lab.cli.display.screen import console, print_line
         from slm_lab.experiment.export.hub import pull as download
 
         path = download(repo, out)
