@@ -32,7 +32,7 @@ NUMBERS = (
 """Metrics that are numbers where they are known."""
 
 
-class Status(StrEnum):
+class RunStatus(StrEnum):
     """How a run stands."""
 
     TRAINING = "training"
@@ -63,7 +63,7 @@ class RunSummary:
     """The `-s` of its start and its resumes."""
     mode: str
     """The way of parallel training, with the number of Sessions; or "search"."""
-    status: Status
+    status: RunStatus
     is_dev: bool
     frames: int
     """Of all Sessions."""
@@ -96,7 +96,7 @@ def summary_of(run: RunDir) -> RunSummary:
     rows = [row for row, _ in last]
     metrics = _metrics(run)
     status = _status(run, metrics, is_damaged=not spec)
-    is_training = status is Status.TRAINING
+    is_training = status is RunStatus.TRAINING
     recent = [mean for row in rows if (mean := row.get("recent_return")) is not None]
     result = metrics.get("final_return")
     if recent and (is_training or result is None):
@@ -163,16 +163,16 @@ def trial_metrics(run: RunDir, trial: int) -> dict[str, Any]:
     return {key: each for key, each in found.items() if key not in NUMBERS or _is_number(each)}
 
 
-def _status(run: RunDir, metrics: Mapping[str, Any], is_damaged: bool) -> Status:
+def _status(run: RunDir, metrics: Mapping[str, Any], is_damaged: bool) -> RunStatus:
     if is_locked(run.root):
-        return Status.TRAINING
+        return RunStatus.TRAINING
     if is_damaged:
-        return Status.DAMAGED
+        return RunStatus.DAMAGED
     endings = [_block({"": each}, "").get("ending") for each in _list(metrics, "sessions")]
     if Ending.FAILED in endings:
-        return Status.FAILED
+        return RunStatus.FAILED
     is_done = endings and all(each == Ending.FINISHED for each in endings)
-    return Status.DONE if is_done else Status.STOPPED
+    return RunStatus.DONE if is_done else RunStatus.STOPPED
 
 
 def _changes(origin: Mapping[str, Any]) -> Iterator[str]:
