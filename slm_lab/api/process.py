@@ -18,7 +18,7 @@ from slm_lab.core.errors import LabError, TrainingFailed, UsageError
 MAIN = "import sys; sys.argv[0] = 'slm-lab'; from slm_lab.cli.main import main; main()"
 """The lab's command line. Unlike a file or a module, it is not imported again by Sessions."""
 SOCKET, PICTURES = "SLM_LAB_CALLER", "SLM_LAB_PICTURES"
-"""Environment variables of the process: see `slm_lab.cli.caller` and `slm_lab.cli.screen`."""
+"""Environment variables of the process: see `cli.caller` and `cli.display.screen`."""
 RELAY_SECONDS = 5.0
 """How long the rest of the output may take after the process has ended."""
 REFUSED, STOPPED = 2, 130

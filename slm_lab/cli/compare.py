@@ -9,11 +9,10 @@ from rich.text import Text
 
 from slm_lab.analysis.compare.table import text_table
 from slm_lab.cli.caller import Caller
-from slm_lab.cli.document import compare_document, print_json
+from slm_lab.cli.display.document import compare_document, print_json
+from slm_lab.cli.display.live import LiveDisplay, short
+from slm_lab.cli.display.screen import print_heading, print_line, print_table, wide_console
 from slm_lab.cli.exit_codes import FAILED, INTERRUPTED
-from slm_lab.cli.live import LiveDisplay, short
-from slm_lab.cli.naming import command_text
-from slm_lab.cli.screen import print_heading, print_line, print_table, wide_console
 from slm_lab.cli.signals import sigterm_as_ctrl_c
 from slm_lab.core.errors import UsageError
 from slm_lab.core.plugins import import_plugins
@@ -21,7 +20,7 @@ from slm_lab.core.process import stop_signals_blocked
 from slm_lab.experiment.compare.compare import CompareRun
 from slm_lab.experiment.compare.plan import CompareRequest, allowed_imports
 from slm_lab.experiment.source import RunSource
-from slm_lab.experiment.trust import imports_of_file, modules_of
+from slm_lab.experiment.trust import command_text, imports_of_file, modules_of
 from slm_lab.storage.result import Ending
 
 DEFAULT_SEEDS = 3

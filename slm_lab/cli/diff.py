@@ -5,9 +5,8 @@ from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
 
-from slm_lab.analysis.overlay.table import text_table
-from slm_lab.cli.plot import improvement_text
-from slm_lab.cli.screen import print_line, print_table, wide_console
+from slm_lab.analysis.overlay.table import improvement_text, text_table
+from slm_lab.cli.display.screen import print_line, print_table, wide_console
 from slm_lab.experiment.runs.diff import diff
 
 

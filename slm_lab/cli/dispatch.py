@@ -2,17 +2,15 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from slm_lab.cli.caller import Caller
-from slm_lab.cli.options import OutputForm
+from slm_lab.cli.options import RunOptions
 from slm_lab.cli.signals import ended_in_time, sigterm_as_ctrl_c
 from slm_lab.core.errors import UsageError
 from slm_lab.core.plugins import import_plugins
 from slm_lab.core.process import importing, stop_signals_blocked
-from slm_lab.experiment.mode import Mode, Verb, Words, parse_words
+from slm_lab.experiment.run_mode import RunMode, RunWords, Verb, parse_words
 from slm_lab.storage.archive import unpacked
 
 if TYPE_CHECKING:
@@ -28,29 +26,6 @@ DEMO = ("demo", "ppo_cartpole")
 """The spec file and name of a command without any."""
 
 
-@dataclass(frozen=True)
-class RunOptions:
-    """The arguments and options of `slm-lab run`; None if omitted."""
-
-    words: tuple[str, ...]
-    """Spec file, spec name and mode, of which the user may omit any."""
-    sets: tuple[str, ...]
-    seed: int | None
-    data: Path
-    imports: tuple[str, ...]
-    trust: bool
-    episodes: int | None
-    which: Literal["best", "latest"] | None
-    session: int | None
-    render: bool
-    video: bool
-    save: bool
-    keep: int | None
-    label: str | None
-    note: str | None
-    output: OutputForm = "text"
-
-
 def execute(options: RunOptions, caller: Caller) -> int:
     """Executes the command of the mode, and returns the exit code. Raises LabError."""
     words = parse_words(options.words)
@@ -63,7 +38,7 @@ def execute(options: RunOptions, caller: Caller) -> int:
         unpacked(named) if plays and named else nullcontext(named) as run,
     ):
         with stop_signals_blocked():
-            source = _source(options, words._replace(mode=Mode(verb, run)))
+            source = _source(options, words._replace(mode=RunMode(verb, run)))
             import_plugins(source.imports)
             with importing():
                 command = _command(options, verb, caller)
@@ -86,10 +61,10 @@ def _command(options: RunOptions, verb: Verb, caller: Caller) -> Callable[["RunS
     return lambda source: run_spec(source, verb, caller, options.output)
 
 
-def _source(options: RunOptions, words: Words) -> "RunSource":
+def _source(options: RunOptions, words: RunWords) -> "RunSource":
     """What the command works on, with the modules that it may import."""
     with importing():
-        from slm_lab.cli.screen import console, print_line
+        from slm_lab.cli.display.screen import console, print_line
         from slm_lab.experiment.source import RunSource
         from slm_lab.experiment.trust import imports_for, imports_of_file
         from slm_lab.storage.run_lookup import asked_spec_name, find_run, find_saved
@@ -114,7 +89,7 @@ def _source(options: RunOptions, words: Words) -> "RunSource":
     return RunSource(file, name, run, options.sets, options.seed, data, imports)
 
 
-def _reject_unused_options(options: RunOptions, mode: Mode) -> None:
+def _reject_unused_options(options: RunOptions, mode: RunMode) -> None:
     """Raises UsageError for an option without effect in this mode."""
     given = {
         "--episodes": options.episodes is not None,

@@ -6,8 +6,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from slm_lab.cli.document import print_json
-from slm_lab.cli.screen import print_line, print_table, wide_console
+from slm_lab.cli.display.document import print_json
+from slm_lab.cli.display.screen import print_line, print_table, wide_console
 from slm_lab.experiment.doctor.case import Finding
 
 

@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from slm_lab.cli import screen
-from slm_lab.cli.dispatch import RunOptions
-from slm_lab.cli.document import print_json
-from slm_lab.cli.screen import print_heading, print_line
-from slm_lab.cli.window import window_of
+from slm_lab.cli.display import screen
+from slm_lab.cli.display.document import print_json
+from slm_lab.cli.display.screen import print_heading, print_line
+from slm_lab.cli.display.window import window_of
+from slm_lab.cli.options import RunOptions
 from slm_lab.core.errors import LabError
 from slm_lab.core.files import write_json
 from slm_lab.core.text import significant

@@ -9,7 +9,7 @@ from typing import NoReturn
 import typer
 
 from slm_lab.cli.caller import Caller
-from slm_lab.cli.output import guarded_output
+from slm_lab.cli.display.output import guarded_output
 from slm_lab.core.errors import LabError, MissingExtraError, SpecError, UsageError
 from slm_lab.core.system_limits import limit_reached
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from slm_lab.cli.screen import console, print_line
+from slm_lab.cli.display.screen import console, print_line
 from slm_lab.core.errors import UsageError
 from slm_lab.experiment.export.export import export_agent
 from slm_lab.experiment.saved_run import SavedAgent, SavedRun

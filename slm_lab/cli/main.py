@@ -16,6 +16,7 @@ from slm_lab.cli.options import (
     Notify,
     OneSession,
     Repository,
+    RunOptions,
     SavedRunName,
     Sets,
     SpecName,
@@ -140,7 +141,7 @@ def run(
     Exit codes: 0 success, 1 a run failed, 2 bad input, 130 stopped by Ctrl-C or SIGTERM.
     """
     with report_errors() as caller:
-        from slm_lab.cli.dispatch import RunOptions, execute
+        from slm_lab.cli.dispatch import execute
         from slm_lab.cli.scripting import notify_of, set_log_level
 
         set_log_level(log_level)
@@ -434,7 +435,7 @@ def push(
     Exit codes: 0 success, 1 the upload failed, 2 bad input.
     """
     with report_errors():
-        from slm_lab.cli.screen import console, print_line
+        from slm_lab.cli.display.screen import console, print_line
         from slm_lab.experiment.export.hub import push as upload
         from slm_lab.experiment.saved_run import find_agent
 
@@ -452,7 +453,7 @@ def pull(
     Exit codes: 0 success, 1 the download failed, 2 bad input.
     """
     with report_errors():
-        from slm_lab.cli.screen import console, print_line
+        from slm_lab.cli.display.screen import console, print_line
         from slm_lab.experiment.export.hub import pull as download
 
         path = download(repo, out)

@@ -1,5 +1,6 @@
 """Arguments and options shared by several commands."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
@@ -49,3 +50,26 @@ Notify = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document, and nothing else.")]
 OutputForm: TypeAlias = Literal["text", "json", "nothing"]
 """What a command prints."""
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """The arguments and options of `slm-lab run`; None if omitted."""
+
+    words: tuple[str, ...]
+    """Spec file, spec name and mode, of which the user may omit any."""
+    sets: tuple[str, ...]
+    seed: int | None
+    data: Path
+    imports: tuple[str, ...]
+    trust: bool
+    episodes: int | None
+    which: Literal["best", "latest"] | None
+    session: int | None
+    render: bool
+    video: bool
+    save: bool
+    keep: int | None
+    label: str | None
+    note: str | None
+    output: OutputForm = "text"

@@ -3,10 +3,10 @@
 from rich.box import SIMPLE_HEAD
 from rich.text import Text
 
-from slm_lab.analysis.overlay.table import Improvement, text_table
+from slm_lab.analysis.overlay.table import improvement_text, text_table
 from slm_lab.analysis.statistics import Interval
-from slm_lab.cli.document import print_json
-from slm_lab.cli.screen import print_line, print_table, wide_console
+from slm_lab.cli.display.document import print_json
+from slm_lab.cli.display.screen import print_line, print_table, wide_console
 from slm_lab.experiment.plot.plot import PlotRequest, plot
 
 
@@ -35,15 +35,6 @@ def plot_runs(request: PlotRequest, as_json: bool = False) -> int:
     for path in plotted.paths:
         print_line(console, f"graph {path}")
     return 0
-
-
-def improvement_text(found: Improvement) -> str:
-    """A sentence about two groups of seeds."""
-    low, high = (f"{float(end):.2f}" for end in found.interval)
-    return (
-        f"a seed of {found.better} ends above one of {found.worse} with probability "
-        f"{found.probability:.2f} (95 % interval {low} to {high})"
-    )
 
 
 def _ends(interval: Interval | None) -> list[float] | None:

@@ -10,20 +10,20 @@ from rich.console import Console
 from rich.text import Text
 
 from slm_lab.analysis.metrics import TrialMetrics
-from slm_lab.cli import screen
 from slm_lab.cli.caller import Caller
+from slm_lab.cli.display import screen
+from slm_lab.cli.display.document import print_json, run_document
+from slm_lab.cli.display.live import LiveDisplay
+from slm_lab.cli.display.naming import count_text, full_name, print_resume, sessions_text
+from slm_lab.cli.display.screen import print_heading, print_line, print_table
 from slm_lab.cli.doctor import print_finding
-from slm_lab.cli.document import print_json, run_document
 from slm_lab.cli.exit_codes import FAILED, INTERRUPTED
-from slm_lab.cli.live import LiveDisplay
-from slm_lab.cli.naming import count_text, full_name, print_resume, sessions_text
 from slm_lab.cli.options import OutputForm
-from slm_lab.cli.screen import print_heading, print_line, print_table
 from slm_lab.core.errors import LabError, TrainingFailed
 from slm_lab.core.text import error_summary, significant
-from slm_lab.experiment.mode import Verb
 from slm_lab.experiment.plot.runs import find_trials
 from slm_lab.experiment.run import Run
+from slm_lab.experiment.run_mode import Verb
 from slm_lab.experiment.source import RunSource
 from slm_lab.spec.role import optimizer_paths
 from slm_lab.spec.schema.meta import MetaSpec

@@ -14,17 +14,18 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from slm_lab.cli.document import print_json
-from slm_lab.cli.screen import print_line, print_table, wide_console
+from slm_lab.cli.display.document import print_json
+from slm_lab.cli.display.screen import print_line, print_table, wide_console
 from slm_lab.core.errors import UsageError
 from slm_lab.core.text import significant
-from slm_lab.experiment.runs.summary import RunSummary, Status, summary_of
+from slm_lab.experiment.runs.cells import changed_text, return_text, size_text
+from slm_lab.experiment.runs.summary import RunStatus, RunSummary, summary_of
 from slm_lab.experiment.runs.tidy import Selection, delete, selected
 from slm_lab.spec.schema.messages import not_among
-from slm_lab.storage.run_dir import runs_in, sets_env
+from slm_lab.storage.run_dir import runs_in
 
 SORTS = tuple(field.name for field in fields(RunSummary))
-STATUSES = (*Status, "dev")
+STATUSES = (*RunStatus, "dev")
 UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 LEAVE_OUT = ("size", "frames/s", "mode", "frames", "environment", "changed")
 """Columns that a narrow terminal leaves out, in this order."""
@@ -86,13 +87,13 @@ def _print_runs(console: Console, runs: Sequence[RunSummary]) -> None:
     columns = {
         "run": [run.run for run in runs],
         "environment": [run.env for run in runs],
-        "changed": [_changed(run) for run in runs],
+        "changed": [changed_text(run) for run in runs],
         "mode": [run.mode for run in runs],
         "status": [f"{run.status}{' (dev)' if run.is_dev else ''}" for run in runs],
         "frames": [f"{run.frames:,}" for run in runs],
-        "return": [_return(run) for run in runs],
+        "return": [return_text(run) for run in runs],
         "frames/s": [significant(run.frames_per_s) for run in runs],
-        "size": [_size(run.bytes) for run in runs],
+        "size": [size_text(run.bytes) for run in runs],
     }
     widths = {name: max(map(len, [name, *cells])) + GAP for name, cells in columns.items()}
     for name in LEAVE_OUT:
@@ -101,25 +102,6 @@ def _print_runs(console: Console, runs: Sequence[RunSummary]) -> None:
     rows = zip(*columns.values(), strict=True)
     left = ("environment", "changed", "mode", "status")
     print_table(console, "", tuple(columns), rows, left, box=None, pad_edge=False, padding=(0, 1))
-
-
-def _changed(run: RunSummary) -> str:
-    """What was set on the command line, by the last parts of the keys; first the label and note."""
-    changes = (re.sub(r"^[^=]*\.", "", text) for text in run.changed if not sets_env(text))
-    return ", ".join(filter(None, [run.label, run.note, *changes]))
-
-
-def _return(run: RunSummary) -> str:
-    std = run.final_return_std
-    return significant(run.final_return) + ("" if std is None else f" ± {significant(std)}")
-
-
-def _size(count: float) -> str:
-    for unit in ("B", "kB", "MB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} GB"
 
 
 def tidy_runs(data: Path, dev: bool, failed: bool, older: str | None, yes: bool) -> int:
@@ -133,7 +115,7 @@ def tidy_runs(data: Path, dev: bool, failed: bool, older: str | None, yes: bool)
         return 0
     _print_runs(console, runs)
     if not yes:
-        total = _size(sum(run.bytes for run in runs))
+        total = size_text(sum(run.bytes for run in runs))
         runs_text = f"{len(runs)} run{'' if len(runs) == 1 else 's'}"
         print_line(console, f"--yes would delete these {runs_text}, {total}")
         return 0

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 from typing_extensions import override
 
+from slm_lab.cli.display.screen import console, print_line
 from slm_lab.cli.exit_codes import BAD_INPUT, report_errors
 from slm_lab.cli.options import AsJson, Imports, Sets, SpecName, Trust
-from slm_lab.cli.screen import console, print_line
 from slm_lab.core.plugins import import_plugins, is_covered, look_in_working_directory, module_in
 from slm_lab.core.process import stop_signals_blocked
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import final
 
+from slm_lab.cli.display.live import LiveDisplay
+from slm_lab.cli.display.screen import console, print_line
 from slm_lab.cli.doctor import print_finding
-from slm_lab.cli.live import LiveDisplay
-from slm_lab.cli.screen import console, print_line
 from slm_lab.core.errors import UsageError
 from slm_lab.experiment.doctor.case import read_case
 from slm_lab.experiment.doctor.training import first_finding

@@ -17,6 +17,13 @@ def significant(value: float | None, digits: int = 3) -> str:
     return f"{value + 0.0:#.{digits}g}" if value else "0"
 
 
+def duration_text(seconds: float) -> str:
+    """ "1:02:03" or "2:03"; zero if it is negative."""
+    minutes, rest = divmod(max(int(seconds), 0), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
 def error_summary(error: str) -> str:
     """The line of an error that says what happened. For a traceback it is the line of its last
     exception, such as "ValueError: …", without notes. For other text it is the first line. A

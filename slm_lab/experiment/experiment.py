@@ -245,17 +245,17 @@ class Experiment:
         ends = self.pool.ends()
         self._ending = {trial for trial, _, _ in ends}
         for trial, _, _ in ends:
-            self._read_reports(trial, at_the_end=True)
+            self._read_reports(trial)
         for trial, process, end in ends:
             self._ending.discard(trial)
             self._collect(self.search_state.trials[trial], process, end)
 
-    def _read_reports(self, trial: int, at_the_end: bool = False) -> None:
+    def _read_reports(self, trial: int) -> None:
         """Handles a trial's new reports, up to the one that triggers a decision about it."""
         if trial in self._pending:
             return
         decisions: list[Decision] = []
-        for frame, score in self._watches[trial].poll(at_the_end):
+        for frame, score in self._watches[trial].poll():
             decisions += self._note(Reported(trial, frame, score))
             if any(decision.trial == trial for decision in decisions):
                 break

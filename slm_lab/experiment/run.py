@@ -12,7 +12,6 @@ from slm_lab.env.lookup import find_env
 from slm_lab.env.make import Spaces, describe_spaces
 from slm_lab.env.simulators.atari import is_atari
 from slm_lab.env.vector.envpool import is_pooled
-from slm_lab.experiment.mode import Verb
 from slm_lab.experiment.preflight import check_place
 from slm_lab.experiment.resume import (
     about_file,
@@ -22,6 +21,7 @@ from slm_lab.experiment.resume import (
     continued,
     differences,
 )
+from slm_lab.experiment.run_mode import Verb
 from slm_lab.experiment.source import RunSource
 from slm_lab.experiment.trial import Trial, TrialTask, have_ended
 from slm_lab.session.seeding import draw_root_seed

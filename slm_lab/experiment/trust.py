@@ -5,6 +5,7 @@ modules of the run's `--import` options, and those of its environments ("module:
 wrappers ("module:Class"). The resume command that a run prints has an `--import` for each.
 """
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,15 @@ def named_by(files: Iterable[Path], block: str = RUN_BLOCK) -> tuple[str, ...]:
                 *_searched(content[name].get("search")),
             ]
     return tuple(dict.fromkeys([*imports, *_modules(names)]))
+
+
+def command_text(words: Sequence[str], modules: Sequence[str]) -> str:
+    """The command `slm-lab` with these words, and --import for the modules of a run folder, without
+    those that another one covers."""
+    named = dict.fromkeys(modules)
+    needed = [each for each in named if not is_covered(each, [*(named.keys() - {each})])]
+    imports = [word for module in needed for word in ("--import", module)]
+    return shlex.join(["slm-lab", *words, *imports])
 
 
 def recorded_imports(

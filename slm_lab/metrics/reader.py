@@ -132,7 +132,8 @@ class RowFollower:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._columns: tuple[str, ...] = ()
+        self.columns: tuple[str, ...] = ()
+        """The names in the header; empty before it is read."""
         self.cuts = 0
         """How often rows were cut off; reading then began again at the first row."""
         self._offset = 0
@@ -142,10 +143,10 @@ class RowFollower:
         """The complete rows since the last call, by column; None is an empty cell. Raises
         ValueError for a damaged row."""
         lines = self._new_lines() if self.path.exists() else []
-        if lines and not self._columns:
-            self._columns = column_names(lines.pop(0))
-        rows = (parse_row(self._columns, line) for line in lines)
-        return [dict(zip(self._columns, row, strict=True)) for row in rows]
+        if lines and not self.columns:
+            self.columns = column_names(lines.pop(0))
+        rows = (parse_row(self.columns, line) for line in lines)
+        return [dict(zip(self.columns, row, strict=True)) for row in rows]
 
     def _new_lines(self) -> list[bytes]:
         with open(self.path, "rb") as file:
@@ -154,7 +155,7 @@ class RowFollower:
             file.seek(self._offset - len(self._last_line))
             if file.read(len(self._last_line)) != self._last_line:
                 self.cuts += 1
-                self._columns, self._offset, self._last_line = (), 0, b""
+                self.columns, self._offset, self._last_line = (), 0, b""
                 file.seek(0)
             text = file.read()
         whole = text[: text.rfind(b"\n") + 1]
@@ -163,3 +164,51 @@ class RowFollower:
             self._offset += len(whole)
             self._last_line = lines[-1]
         return [line.rstrip(b"\r\n") for line in lines]
+
+
+@final
+class GrowingRows:
+    """All rows of a growing CSV, of which each call reads only what is new."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._begin()
+
+    def _begin(self) -> None:
+        self._follower = RowFollower(self.path)
+        self._seen: tuple[int, int, int] | None = None
+        self._cuts = 0
+        self._values = np.empty((0, 0))
+        self._rows = NO_ROWS
+
+    def read(self) -> Rows:
+        """The complete rows so far; none without a file. Raises as `read_rows`."""
+        try:
+            about = self.path.stat()
+        except FileNotFoundError:
+            return NO_ROWS
+        seen = (about.st_ino, about.st_size, about.st_mtime_ns)
+        if seen == self._seen:
+            return self._rows
+        if self._seen is not None and seen[0] != self._seen[0]:
+            self._begin()
+        try:
+            self._add(self._follower.new_rows())
+        except ValueError:
+            self._begin()
+            return read_rows(self.path)  # raises, with line and column
+        self._seen = seen
+        return self._rows
+
+    def _add(self, new: list[dict[str, float | None]]) -> None:
+        columns = self._follower.columns
+        if columns and CLOCK not in columns:
+            raise ValueError(CLOCK)
+        if self._follower.cuts > self._cuts or not len(self._values):
+            self._cuts = self._follower.cuts
+            self._values = np.empty((len(columns), 0))
+        if new:
+            cells = np.array([[row[name] for name in columns] for row in new], np.float64)
+            self._values = np.concatenate([self._values, cells.T], axis=1)
+        if columns:
+            self._rows = Rows(*_completed(columns, self._values.copy()))

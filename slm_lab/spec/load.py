@@ -55,12 +55,13 @@ def load_spec(
     return _spec_or_error(f"{where}: {name}", loaded)
 
 
-def load_specs(file: str | Path, sets: Sequence[str] = ()) -> dict[str, Spec]:
-    """Every spec of `file` by name, with `sets` applied to each. Raises the SpecError of the first
-    spec with problems."""
+def load_specs(file: str | Path, sets: Sequence[str] = (), warn: bool = True) -> dict[str, Spec]:
+    """Every spec of `file` by name, with `sets` applied to each; `warn` of suspicious keys. Raises
+    the SpecError of the first spec with problems."""
     where, content = _read(file)
     loaded = {name: _loaded(name, content[name], sets, {}) for name in spec_names(content)}
-    _warn(where, list(loaded.values()))
+    if warn:
+        _warn(where, list(loaded.values()))
     return {name: _spec_or_error(f"{where}: {name}", one) for name, one in loaded.items()}
 
 

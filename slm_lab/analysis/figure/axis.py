@@ -13,7 +13,8 @@ from slm_lab.metrics.row import BASE_COLUMNS, COLUMNS, LEARNED
 
 class Axis(NamedTuple):
     """A column as an axis: `file` names it in file names, values are divided by `unit_size`. With
-    `window_share`, a value is the mean over the episodes of that share of the total frames."""
+    `window_share`, a value is the mean over the rows of that share of the total frames; of returns,
+    over their episodes."""
 
     column: str
     file: str
@@ -93,10 +94,12 @@ def line(rows: Rows, x: Axis, y: Axis) -> Line:
     values = rows[y.column] / y.unit_size
     known = np.isfinite(values)
     if y.window_share and known.any():
-        clock, weights = rows["total_frame"], episode_counts(rows)[known]
+        clock, weights, fewest = rows["total_frame"], np.ones(int(known.sum())), 1.0
+        if y.column == RETURNS[0].column:
+            weights = episode_counts(rows)[known]
+            # The final return of one of several workers is the mean of fewer than FEWEST episodes.
+            fewest = min(FEWEST, float(rows["final_return_episodes"][-1]))
         over_clock = Line(clock[known], values[known])
-        # The final return of one of several workers is the mean of fewer than FEWEST episodes.
-        fewest = min(FEWEST, float(rows["final_return_episodes"][-1]))
         width = y.window_share * float(clock[-1])
         values = trailing_mean(over_clock, weights, clock, width, fewest)
         known &= np.isfinite(values)

@@ -16,7 +16,7 @@ _FONT = "DejaVu Sans, Verdana, Segoe UI, Helvetica, sans-serif"
 _SMALLEST = 7  # letters
 _TOP = 120  # pixels above the plot
 _LETTER, _SAMPLE, _ROOM, _ROW = 9.5, 60, 1000, 27  # pixels of the legend, to guess its rows
-_CONFIG = {"displaylogo": False, "responsive": True}
+_CONFIG = {"displaylogo": False, "responsive": True, "showSendToCloud": False}
 _LEGEND = {"orientation": "h", "x": 0, "y": 0, "yref": "container", "yanchor": "bottom"}
 _NOTE = {"xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom"}
 _COLOUR_BAR = {"orientation": "h", "thickness": 14, "len": 0.24, "x": 1.0, "xanchor": "right"}
@@ -68,6 +68,11 @@ def plotly_figure(figure: fig.Figure) -> Any:
     return _Page(figure).graph()
 
 
+def plotly_content(figure: fig.Figure) -> dict[str, Any]:
+    """The traces ("data") and the layout of the figure, which plotly has not validated."""
+    return _Page(figure).content()
+
+
 @final
 class _Page:
     """The traces and the layout of a figure."""
@@ -114,18 +119,26 @@ class _Page:
         """The plotly figure."""
         from plotly.graph_objects import Figure as Graph
 
+        return Graph(self.content())
+
+    def content(self) -> dict[str, Any]:
+        """Its traces and its layout."""
         figure, inner = self._figure, self._inner
         right = round(PIXEL * (figure.width - inner.right))
         layout: dict[str, Any] = {
             **self._axes,
             "annotations": self._notes,
             "template": "none",
-            "title_text": f"<b>{html.escape(figure.title)}</b>",
-            "title_font_size": 23,
-            "title_x": 0.02,
-            "title_xanchor": "left",
-            "title_subtitle_text": html.escape(figure.subtitle),
-            "title_subtitle_font": {"size": 17, "color": look.MUTED},
+            "title": {
+                "text": f"<b>{html.escape(figure.title)}</b>",
+                "font": {"size": 23},
+                "x": 0.02,
+                "xanchor": "left",
+                "subtitle": {
+                    "text": html.escape(figure.subtitle),
+                    "font": {"size": 17, "color": look.MUTED},
+                },
+            },
             "font": {"family": _FONT, "size": 17, "color": look.INK},
             "margin": {"l": round(PIXEL * inner.left), "r": right, "t": _TOP, "b": self.foot},
             "hovermode": "x unified" if figure.legend else "x" if figure.linked else "closest",
@@ -133,8 +146,8 @@ class _Page:
             "legend": {**_LEGEND, "font": {"size": 16}, "traceorder": "normal"},
         }
         if figure.shading is not None:
-            layout |= _colours(figure.shading)
-        return Graph({"data": self._traces, "layout": layout})
+            layout["coloraxis"] = _colours(figure.shading)
+        return {"data": self._traces, "layout": layout}
 
     def _across(self, x: float) -> float:
         """A place as a share of the plot's width."""
@@ -276,12 +289,15 @@ def _small(markup: str, colour: str, size: int) -> str:
 def _colours(shading: look.Shading) -> dict[str, Any]:
     """The scale of colours in a layout."""
     return {
-        "coloraxis_colorscale": [
-            [i / (len(look.SHADES) - 1), s] for i, s in enumerate(look.SHADES)
-        ],
-        "coloraxis_cmin": shading.ends[0],
-        "coloraxis_cmax": shading.ends[1],
-        "coloraxis_colorbar": {**_COLOUR_BAR, "y": 1.0, "yanchor": "bottom", "nticks": 5},
-        "coloraxis_colorbar_tickfont_size": 12,
-        "coloraxis_colorbar_title": {"text": shading.name, "side": "top", "font": {"size": 14}},
+        "colorscale": [[i / (len(look.SHADES) - 1), s] for i, s in enumerate(look.SHADES)],
+        "cmin": shading.ends[0],
+        "cmax": shading.ends[1],
+        "colorbar": {
+            **_COLOUR_BAR,
+            "y": 1.0,
+            "yanchor": "bottom",
+            "nticks": 5,
+            "tickfont": {"size": 12},
+            "title": {"text": html.escape(shading.name), "side": "top", "font": {"size": 14}},
+        },
     }

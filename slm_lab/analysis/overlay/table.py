@@ -81,6 +81,15 @@ def text_table(endings: Sequence[TableRow]) -> TextTable:
     return TextTable(header, tuple(_cells(each) for each in endings))
 
 
+def improvement_text(found: Improvement) -> str:
+    """A sentence about two groups of seeds."""
+    low, high = (f"{float(end):.2f}" for end in found.interval)
+    return (
+        f"a seed of {found.better} ends above one of {found.worse} with probability "
+        f"{found.probability:.2f} (95 % interval {low} to {high})"
+    )
+
+
 def _cells(one: TableRow) -> tuple[str, ...]:
     spread, robust = "", _NOTHING
     if one.interval is not None:

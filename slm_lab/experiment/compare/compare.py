@@ -66,11 +66,12 @@ class CompareRun:
     trainings, the plan (a spec file with every variant), the record of how trainings ended, graphs
     and tables."""
 
-    def __init__(self, folder: Path, plan: Plan) -> None:
-        """Raises UsageError when another process works in the folder."""
+    def __init__(self, folder: Path, plan: Plan, is_reader: bool = False) -> None:
+        """Raises UsageError when another process works in the folder. One that `is_reader` takes no
+        lock, and trains and writes nothing."""
         self.folder = folder
         self.plan = plan
-        self._lock = RunLock(folder)
+        self._lock = None if is_reader else RunLock(folder)
         self._record_file = folder / f"{safe_name(plan.name)}_compare_record.json"
         self._record = _read_record(self._record_file)
         self._read: dict[str, Training] = {}
@@ -92,6 +93,11 @@ class CompareRun:
     def resume(cls, folder: Path, imports: tuple[str, ...] = ()) -> "CompareRun":
         """Resumes a comparison with the plug-ins `imports`. Raises UsageError, SpecError."""
         return cls(folder, read_plan(folder, imports))
+
+    @classmethod
+    def look(cls, folder: Path) -> "CompareRun":
+        """A reader of a comparison, maybe of another machine. Raises UsageError, SpecError."""
+        return cls(folder, read_plan(folder, to_resume=False), is_reader=True)
 
     @cached_property
     def planned(self) -> list[Planned]:

@@ -135,16 +135,17 @@ def make_plan(request: CompareRequest) -> Plan:
     return Plan(base.name, specs, tuple(seeds), request.threshold, *machine, imports, notes)
 
 
-def read_plan(folder: Path, imports: tuple[str, ...] = ()) -> Plan:
+def read_plan(folder: Path, imports: tuple[str, ...] = (), to_resume: bool = True) -> Plan:
     """The plan in the folder of a comparison. Its plug-ins must be imported. Raises SpecError.
-    Raises UsageError without a plan of this format, or if the comparison was begun on another
-    machine: speeds are not comparable."""
+    Raises UsageError without a plan of this format. `to_resume` raises it also if the comparison
+    was begun on another machine, because speeds are not comparable, and warns of suspicious keys.
+    """
     file, about = _plan_block(folder)
     check_format(folder, about.get("format"))
-    specs = load_specs(file)
+    specs = load_specs(file, warn=to_resume)
     cores, named = int(about["usable_cores"]), str(about["machine"]["processor"])
     here = (usable_cores(), processor())
-    if here != (cores, named):
+    if to_resume and here != (cores, named):
         raise UsageError(
             f"{folder} was begun on {cores} cores of {named}, this machine has {here[0]} of "
             f"{here[1]}: a comparison can only be resumed on the same machine; begin a new one"

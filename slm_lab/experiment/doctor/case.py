@@ -8,7 +8,7 @@ import numpy as np
 
 from slm_lab.core.errors import UsageError
 from slm_lab.core.types import FloatArray
-from slm_lab.experiment.plot.runs import FoundTrial
+from slm_lab.experiment.plot.runs import FoundTrial, ReadRows
 from slm_lab.experiment.runs.summary import trial_metrics
 from slm_lab.metrics.reader import Rows
 from slm_lab.storage.intact import read_saved_rows
@@ -86,10 +86,10 @@ def median(values: FloatArray) -> float:
     return float(np.median(values)) if len(values) else float("nan")
 
 
-def read_case(trial: FoundTrial) -> Case:
+def read_case(trial: FoundTrial, read: ReadRows = read_saved_rows) -> Case:
     """The rows and results of a Trial so far. Raises UsageError for a damaged file."""
     paths = {s: trial.run_dir.session(trial.trial, s) for s in trial.meta.writers}
-    rows = {s: read_saved_rows(each, each.rows) for s, each in paths.items() if each.rows.exists()}
+    rows = {s: read(each, each.rows) for s, each in paths.items() if each.rows.exists()}
     metrics = trial_metrics(trial.run_dir, trial.trial)
     try:
         ends = [_result(each) for each in metrics.get("sessions") or ()]

@@ -6,8 +6,7 @@ from pathlib import Path
 from slm_lab.core.errors import LabError
 from slm_lab.core.text import error_summary
 from slm_lab.experiment.doctor.case import Finding, read_case
-from slm_lab.experiment.doctor.outcome import ENDINGS, weak_claim
-from slm_lab.experiment.doctor.training import of_training
+from slm_lab.experiment.doctor.training import all_findings
 from slm_lab.experiment.doctor.units import dead_relus, dead_units
 from slm_lab.experiment.plot.runs import FoundTrial, find_trials
 from slm_lab.experiment.policy import build_policy
@@ -32,6 +31,4 @@ def diagnose(
         of_units = dead_relus(dead_units(build_policy(saved[0].spec, saved[1])))
     except LabError as error:
         unseen = error_summary(str(error))
-    ends = [ending(case) for ending in ENDINGS]
-    found = filter(None, [*ends, *of_training(case), of_units, weak_claim(case)])
-    return trial, list(found), unseen
+    return trial, all_findings(case, of_units), unseen

@@ -20,7 +20,7 @@ SHARED = Path("/dev/shm")
 LEAST_SHARED, LEAST_DISK, LEAST_FILES = 2**28, 2**30, 1024
 
 
-class Part(NamedTuple):
+class MachinePart(NamedTuple):
     """A part of the machine."""
 
     name: str
@@ -29,7 +29,7 @@ class Part(NamedTuple):
     """What to do about it; empty if nothing is wrong."""
 
 
-def examine(data_dir: Path) -> list[Part]:
+def examine(data_dir: Path) -> list[MachinePart]:
     """The parts of this machine, for runs in `data_dir`. Imports torch."""
     return [_python(), *_torch(), _cores(), *_room(data_dir), _files(), *_memory(), *_extras()]
 
@@ -43,26 +43,28 @@ def memory_kills() -> int:
     return 0
 
 
-def _python() -> Part:
-    return Part("Python", f"{platform.python_version()}, {platform.system()} {platform.machine()}")
+def _python() -> MachinePart:
+    return MachinePart(
+        "Python", f"{platform.python_version()}, {platform.system()} {platform.machine()}"
+    )
 
 
-def _torch() -> Iterator[Part]:
+def _torch() -> Iterator[MachinePart]:
     import torch
 
-    yield Part("torch", torch.__version__)
+    yield MachinePart("torch", torch.__version__)
     gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     built = "" if torch.version.cuda else ": this torch is built for the CPU"
-    yield Part("GPU", ", ".join(gpus) or f"none{built}")
+    yield MachinePart("GPU", ", ".join(gpus) or f"none{built}")
 
 
-def _cores() -> Part:
+def _cores() -> MachinePart:
     usable, load = usable_cores(), os.getloadavg()[0]
     busy = "other work takes cores: speeds will be lower" if load > usable else ""
-    return Part("cores", f"{usable} of {os.cpu_count()}, load {load:.1f}", busy)
+    return MachinePart("cores", f"{usable} of {os.cpu_count()}, load {load:.1f}", busy)
 
 
-def _room(data_dir: Path) -> Iterator[Part]:
+def _room(data_dir: Path) -> Iterator[MachinePart]:
     place = next(
         each for each in (data_dir.resolve(), *data_dir.resolve().parents) if each.exists()
     )
@@ -74,23 +76,27 @@ def _room(data_dir: Path) -> Iterator[Part]:
     ):
         if folder.exists():
             free = shutil.disk_usage(folder).free
-            yield Part(name, f"{free / 2**30:.1f} GiB free", advice if free < least else "")
+            yield MachinePart(name, f"{free / 2**30:.1f} GiB free", advice if free < least else "")
     if not os.access(place, os.W_OK):
-        yield Part("data folder", f"{data_dir} cannot be written", "choose another with --data")
+        yield MachinePart(
+            "data folder", f"{data_dir} cannot be written", "choose another with --data"
+        )
 
 
-def _files() -> Part:
+def _files() -> MachinePart:
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return Part("open files", f"at most {limit:,}", "ulimit -n 4096" if limit < LEAST_FILES else "")
+    return MachinePart(
+        "open files", f"at most {limit:,}", "ulimit -n 4096" if limit < LEAST_FILES else ""
+    )
 
 
-def _memory() -> Iterator[Part]:
+def _memory() -> Iterator[MachinePart]:
     if kills := memory_kills():
         advice = "smaller agent.memory.max_size, or fewer Sessions at once"
-        yield Part("memory", f"{kills} processes were killed for memory", advice)
+        yield MachinePart("memory", f"{kills} processes were killed for memory", advice)
 
 
-def _extras() -> Iterator[Part]:
+def _extras() -> Iterator[MachinePart]:
     """The extras of this package: what they install, from its metadata."""
     wanted: dict[str, list[str]] = {}
     for line in requires("slm-lab") or ():
@@ -99,9 +105,9 @@ def _extras() -> Iterator[Part]:
             wanted.setdefault(match[2], []).append(match[1])
     missing = [extra for extra, packages in wanted.items() if not all(map(_installed, packages))]
     present = [extra for extra in wanted if extra not in missing]
-    yield Part("extras", ", ".join(present) or "none")
+    yield MachinePart("extras", ", ".join(present) or "none")
     if missing:
-        yield Part("other extras", f"{', '.join(missing)}: {pip_command(missing[0])}")
+        yield MachinePart("other extras", f"{', '.join(missing)}: {pip_command(missing[0])}")
 
 
 def _installed(package: str) -> bool:

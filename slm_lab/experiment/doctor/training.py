@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from slm_lab.experiment.doctor.case import Case, Finding, read_case
 from slm_lab.experiment.doctor.learning import SYMPTOMS
-from slm_lab.experiment.doctor.outcome import RESULTS
+from slm_lab.experiment.doctor.outcome import ENDINGS, RESULTS, weak_claim
 from slm_lab.experiment.plot.runs import find_trials
 from slm_lab.storage.run_dir import RunDir
 
@@ -20,6 +20,13 @@ def of_training(case: Case) -> Iterator[Finding]:
     for result in RESULTS:
         if finding := result(case):
             yield finding
+
+
+def all_findings(case: Case, of_units: Finding | None = None) -> list[Finding]:
+    """The findings about a run, the most serious first; `of_units` is that about its agent."""
+    ends = [ending(case) for ending in ENDINGS]
+    found = (*ends, *of_training(case), of_units, weak_claim(case))
+    return [finding for finding in found if finding is not None]
 
 
 def first_finding(run_dir: RunDir, trial: int) -> Finding | None:

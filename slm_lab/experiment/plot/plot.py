@@ -72,11 +72,7 @@ def plot(request: PlotRequest) -> Plotted:
     if not trials:
         raise empty[0]
     notes += [f"left out: {error}" for error in empty]
-    groups = _joined(list(trials.values()))
-    names = labels([_named(group) for group in groups])
-    seconds = max(each.seconds for trial in trials.values() for each in trial.trainings)
-    x = x_axis(request.x, seconds)
-    seeds = [seeds_of(name, group, x) for name, group in zip(names, groups, strict=True)]
+    groups, seeds, x = grouped(list(trials.values()), request.x)
     drawing, ranking, *per_curve = np.random.default_rng(_BOOTSTRAP_SEED).spawn(2 + len(seeds))
     middle = cast(Middle, request.statistic)
     drawn = overlay(seeds, x, y, _title(groups), middle, drawing)
@@ -87,8 +83,25 @@ def plot(request: PlotRequest) -> Plotted:
     scripts = None if request.standalone else request.out
     paths = write_figure(drawn, request.out, f"plot_{y.file}_vs_{x.file}", scripts)
     endings = tuple(ending(each, rng) for each, rng in zip(seeds, per_curve, strict=True))
-    notes += _about(groups, request.x, endings)
+    notes += about_curves(groups, request.x, endings)
     return Plotted(tuple(paths), y.label, endings, improvement(seeds, ranking), tuple(notes))
+
+
+class Grouped(NamedTuple):
+    """Trials as curves: the Trials and the seeds of each, and the axis `x`."""
+
+    groups: list[list[ReadTrial]]
+    seeds: list[Seeds]
+    x: Axis
+
+
+def grouped(trials: Sequence[ReadTrial], x: str) -> Grouped:
+    """Groups Trials with values into curves over the axis of the word `x`."""
+    groups = _joined(trials)
+    names = labels([_named(group) for group in groups])
+    axis = x_axis(x, max(each.seconds for trial in trials for each in trial.trainings))
+    named = zip(names, groups, strict=True)
+    return Grouped(groups, [seeds_of(name, group, axis) for name, group in named], axis)
 
 
 def _checked(request: PlotRequest) -> Axis:
@@ -202,7 +215,9 @@ def _title(groups: Sequence[Sequence[ReadTrial]]) -> str:
     return f"{what} on {where}"
 
 
-def _about(groups: Sequence[Sequence[ReadTrial]], x: str, endings: Sequence[TableRow]) -> list[str]:
+def about_curves(
+    groups: Sequence[Sequence[ReadTrial]], x: str, endings: Sequence[TableRow]
+) -> list[str]:
     """Notes for comparing the curves, and the numbers in the table."""
     trials = [each for group in groups for each in group]
     notes = []

@@ -3,9 +3,9 @@
 Reading rows imports no plug-in of the spec, and validates only a few keys of meta.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from pydantic import ValidationError
@@ -14,15 +14,20 @@ from slm_lab.analysis.figure.axis import EVAL_RETURNS, Axis, line
 from slm_lab.analysis.figure.grid import Line, mean_lines
 from slm_lab.analysis.overlay.overlay import x_axis
 from slm_lab.core.errors import Problem, SpecError, UsageError
+from slm_lab.metrics.reader import Rows
 from slm_lab.spec.load import spec_names
 from slm_lab.spec.read import read_file
 from slm_lab.spec.schema.meta import MetaSpec
 from slm_lab.storage.intact import read_saved_rows
-from slm_lab.storage.run_dir import RunDir, runs_in
+from slm_lab.storage.run_dir import RunDir, SessionPaths, runs_in
 from slm_lab.storage.run_lookup import find_folder
 
 _NEEDED = ("distributed", "max_session", "max_run", "actor_learner", "random_seed")
 """The keys of meta that are read; others may come from an earlier version."""
+
+
+ReadRows: TypeAlias = Callable[[SessionPaths, Path], Rows]
+"""Reads a file of rows of a Session; raises UsageError if it is damaged."""
 
 
 class FoundTrial(NamedTuple):
@@ -122,14 +127,14 @@ class ReadTrial(NamedTuple):
         return float(np.mean([each.final_return for each in self.trainings]))
 
 
-def read_trial(found: FoundTrial, x: str, y: Axis) -> ReadTrial:
+def read_trial(found: FoundTrial, x: str, y: Axis, read: ReadRows = read_saved_rows) -> ReadTrial:
     """The trainings with values so far. Raises UsageError for a damaged file."""
     trainings = []
     for sessions in found.meta.trainings:
         writers = [session for session in sessions if session in found.meta.writers]
         files = [found.run_dir.session(found.trial, session) for session in writers]
         rows = [
-            read_saved_rows(each, each.eval_rows if y is EVAL_RETURNS else each.rows)
+            read(each, each.eval_rows if y.file == EVAL_RETURNS.file else each.rows)
             for each in files
         ]
         lines = [line(each, x_axis(x, 0.0), y) for each in rows]

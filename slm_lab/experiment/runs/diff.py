@@ -1,19 +1,20 @@
 """The differences between two runs: spec, results, and what they ran on."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 
+from slm_lab.analysis.overlay.labels import leaves
 from slm_lab.analysis.overlay.overlay import Y_AXES, x_axis
 from slm_lab.analysis.overlay.table import Improvement, TableRow, ending, improvement
 from slm_lab.experiment.plot.plot import seeds_of
 from slm_lab.experiment.plot.runs import FoundTrial, find_trials, read_trial
-from slm_lab.experiment.resume import differences
 from slm_lab.experiment.search.outcomes import chosen_trial
-from slm_lab.storage.run_dir import origin_of
+from slm_lab.storage.run_dir import RunDir, origin_of
 from slm_lab.storage.run_lookup import find_folder
 
 ABOUT = ("git_sha", "packages", "python", "machine", "environment")
@@ -48,14 +49,25 @@ def diff(a: str, b: str, data_dir: Path) -> Diff:
     ]
     *per_run, ranking = np.random.default_rng(0).spawn(len(groups) + 1)
     endings = tuple(ending(each, rng) for each, rng in zip(groups, per_run, strict=True))
-    one, other = (_origin(each) for each in trials)
     return Diff(
         (names[0], names[1]),
-        tuple(differences(trials[0].spec, trials[1].spec)),
-        tuple(differences(one, other)),
+        _pairs([each.spec for each in trials]),
+        _pairs([about_machine(each.run_dir) for each in trials]),
         endings,
         improvement(groups, ranking),
     )
+
+
+def _pairs(blocks: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, Any, Any], ...]:
+    return tuple((path, *values) for path, values in differing(blocks))
+
+
+def differing(blocks: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[Any]]]:
+    """The dotted paths whose values differ between any of the blocks, with the value of each block;
+    None where it has none."""
+    flat = [leaves(each) for each in blocks]
+    rows = [(path, [each.get(path) for each in flat]) for path in dict.fromkeys(chain(*flat))]
+    return [(path, values) for path, values in rows if any(each != values[0] for each in values)]
 
 
 def _trial(target: str, data_dir: Path) -> FoundTrial:
@@ -69,6 +81,7 @@ def _name(trial: FoundTrial) -> str:
     return f"{root}:t{trial.trial}" if trial.of_search else root
 
 
-def _origin(trial: FoundTrial) -> Mapping[str, Any]:
-    origin = origin_of(trial.run_dir.spec_file)
+def about_machine(run_dir: RunDir) -> Mapping[str, Any]:
+    """The parts `ABOUT` of a run's origin."""
+    origin = origin_of(run_dir.spec_file)
     return {key: origin.get(key) for key in ABOUT}

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -10,13 +11,17 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, final
 
+from slm_lab.core.errors import LabError
 from slm_lab.metrics.reader import column_names, parse_row
+from slm_lab.spec.modes import mode_of
 from slm_lab.storage.lock import is_locked
 from slm_lab.storage.result import Ending
 from slm_lab.storage.run_dir import RUN_BLOCK, RunDir
 
 TAIL = 1 << 14
 """Bytes read at the end of a file of rows: more than a row has."""
+SLACK = 30.0
+"""Seconds beyond three intervals of rows after which a Session without a row counts as ended."""
 NUMBERS = (
     "final_return",
     "final_return_std",
@@ -27,7 +32,7 @@ NUMBERS = (
 """Metrics that are numbers where they are known."""
 
 
-class Status(StrEnum):
+class RunStatus(StrEnum):
     """How a run stands."""
 
     TRAINING = "training"
@@ -58,10 +63,12 @@ class RunSummary:
     """The `-s` of its start and its resumes."""
     mode: str
     """The way of parallel training, with the number of Sessions; or "search"."""
-    status: Status
+    status: RunStatus
     is_dev: bool
     frames: int
     """Of all Sessions."""
+    budget: int | None
+    """The frames of all Sessions at the end; None if a scheduler may stop trials before."""
     final_return: float | None
     """While it trains: the mean over Sessions of the recent return."""
     final_return_std: float | None
@@ -69,6 +76,8 @@ class RunSummary:
     seeds: int
     """The number of Sessions, or trainings in parallel."""
     frames_per_s: float | None
+    seconds_left: float | None
+    """While it trains: the frames that are left over `frames_per_s`."""
     bytes: int
 
     def to_json(self) -> dict[str, Any]:
@@ -83,17 +92,20 @@ def summary_of(run: RunDir) -> RunSummary:
     name, spec = next(iter(specs.items()), (run.spec_name, {}))
     origin = _block(content, RUN_BLOCK)
     meta = _block(spec, "meta")
-    rows = list(_last_rows(run))
+    last = [(_of_training(row, meta), age) for row, age in _last_rows(run)]
+    rows = [row for row, _ in last]
     metrics = _metrics(run)
     status = _status(run, metrics, is_damaged=not spec)
-    is_training = status is Status.TRAINING
+    is_training = status is RunStatus.TRAINING
     recent = [mean for row in rows if (mean := row.get("recent_return")) is not None]
     result = metrics.get("final_return")
     if recent and (is_training or result is None):
         result = sum(recent) / len(recent)
     speed = _block(metrics, "throughput").get("frames_per_s")
     if is_training or not _is_number(speed):
-        speed = sum(row.get("fps") or 0.0 for row in rows) or None
+        speed = sum(row.get("fps") or 0.0 for row, age in last if _is_due(row, meta, age)) or None
+    frames = int(sum(row.get("frame") or 0.0 for row in rows))
+    budget = _budget(run, spec)
     return RunSummary(
         run=run.root.name,
         started=str(origin.get("started", "")),
@@ -105,11 +117,13 @@ def summary_of(run: RunDir) -> RunSummary:
         mode=_mode(run, meta),
         status=status,
         is_dev=origin.get("mode") == "dev",
-        frames=int(sum(row.get("frame") or 0.0 for row in rows)),
+        frames=frames,
+        budget=budget,
         final_return=result,
         final_return_std=None if is_training else metrics.get("final_return_std"),
         seeds=max(int(metrics.get("num_sessions") or 0), len(rows), 1),
         frames_per_s=speed,
+        seconds_left=max(budget - frames, 0) / speed if is_training and budget and speed else None,
         bytes=_size(run.root),
     )
 
@@ -149,16 +163,16 @@ def trial_metrics(run: RunDir, trial: int) -> dict[str, Any]:
     return {key: each for key, each in found.items() if key not in NUMBERS or _is_number(each)}
 
 
-def _status(run: RunDir, metrics: Mapping[str, Any], is_damaged: bool) -> Status:
+def _status(run: RunDir, metrics: Mapping[str, Any], is_damaged: bool) -> RunStatus:
     if is_locked(run.root):
-        return Status.TRAINING
+        return RunStatus.TRAINING
     if is_damaged:
-        return Status.DAMAGED
+        return RunStatus.DAMAGED
     endings = [_block({"": each}, "").get("ending") for each in _list(metrics, "sessions")]
     if Ending.FAILED in endings:
-        return Status.FAILED
+        return RunStatus.FAILED
     is_done = endings and all(each == Ending.FINISHED for each in endings)
-    return Status.DONE if is_done else Status.STOPPED
+    return RunStatus.DONE if is_done else RunStatus.STOPPED
 
 
 def _changes(origin: Mapping[str, Any]) -> Iterator[str]:
@@ -175,8 +189,33 @@ def _mode(run: RunDir, meta: Mapping[str, Any]) -> str:
     return f"{word} × {meta.get('max_session', 1)}"
 
 
-def _last_rows(run: RunDir) -> Iterator[dict[str, float | None]]:
-    """The last row of each Session; of a search, those of all trials."""
+def _budget(run: RunDir, spec: object) -> int | None:
+    meta, frames = _block(spec, "meta"), _block(spec, "env").get("max_frame")
+    factors = [frames, meta.get("max_run", 1)]
+    if meta.get("distributed") is False:
+        factors.append(meta.get("max_session", 1))
+    if run.is_search:
+        factors.append(None if meta.get("search_scheduler") else meta.get("max_trial", 1))
+    return math.prod(factors) if all(isinstance(each, int) for each in factors) else None
+
+
+def _of_training(row: dict[str, float | None], meta: Mapping[str, Any]) -> dict[str, float | None]:
+    """A Session's row, with the frames of all if it alone writes for all that train together."""
+    frame, total = row.get("frame"), row.get("total_frame")
+    with suppress(LabError):  # a mode that is not installed
+        if frame and total and mode_of(meta.get("distributed") or False).one_agent:
+            return {**row, "frame": total, "fps": (row.get("fps") or 0.0) * total / frame}
+    return row
+
+
+def _is_due(row: Mapping[str, float | None], meta: Mapping[str, Any], age: float) -> bool:
+    """Whether a Session writes rows still: its last one, `age` seconds old, is not long ago."""
+    frames, speed = meta.get("log_frequency"), row.get("fps")
+    return not _is_number(frames) or not speed or age < SLACK + 3 * frames / speed
+
+
+def _last_rows(run: RunDir) -> Iterator[tuple[dict[str, float | None], float]]:
+    """The last row of each Session, and its age in s; of a search, those of all trials."""
     for file in sorted((run.root / "info").glob(f"{run.prefix}_t*_session_df_train.csv")):
         with suppress(OSError, ValueError), open(file, "rb") as rows:
             columns = column_names(rows.readline().rstrip(b"\r\n"))
@@ -184,7 +223,8 @@ def _last_rows(run: RunDir) -> Iterator[dict[str, float | None]]:
             lines = [line for line in rows.read().splitlines(keepends=True) if line[-1:] == b"\n"]
             if lines:
                 values = parse_row(columns, lines[-1].rstrip(b"\r\n"))
-                yield {key: v for key, v in zip(columns, values, strict=True) if _is_number(v)}
+                row = {key: v for key, v in zip(columns, values, strict=True) if _is_number(v)}
+                yield row, time.time() - file.stat().st_mtime
 
 
 def _size(folder: Path) -> int:

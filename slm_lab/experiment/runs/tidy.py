@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import final
 
 from slm_lab.core.errors import LabError
-from slm_lab.experiment.runs.summary import RunSummary, Status, summary_of
+from slm_lab.experiment.runs.summary import RunStatus, RunSummary, summary_of
 from slm_lab.storage.lock import RunLock
 from slm_lab.storage.run_dir import runs_in
 
@@ -24,9 +24,9 @@ class Selection:
 
     def fits(self, run: RunSummary) -> bool:
         """Whether a run is selected. One that is training never is."""
-        if run.status is Status.TRAINING:
+        if run.status is RunStatus.TRAINING:
             return False
-        kinds = (self.dev and run.is_dev, self.failed and run.status is Status.FAILED)
+        kinds = (self.dev and run.is_dev, self.failed and run.status is RunStatus.FAILED)
         if (self.dev or self.failed) and not any(kinds):
             return False
         return self.older is None or _age(run) > self.older

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from slm_lab.analysis.metrics import TRIAL_METRICS, trial_metrics
 from slm_lab.analysis.search.graph import draw_experiment_graph
@@ -11,6 +12,8 @@ from slm_lab.core.errors import UsageError
 from slm_lab.experiment.baseline import known_random_return
 from slm_lab.experiment.search.event_log import SearchState
 from slm_lab.metrics.reader import Rows, read_existing
+from slm_lab.spec.load import spec_names
+from slm_lab.spec.read import read_file
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.spec.search import dimensions
 from slm_lab.storage.run_dir import RunDir
@@ -32,9 +35,7 @@ def metrics_at(
 def draw(spec: Spec, run_dir: RunDir, search_state: SearchState) -> list[Path]:
     """Writes the table and the graphs. Returns their paths, the graph of all metrics first. Raises
     OSError."""
-    title = f"{spec.agent.algorithm.name} on {spec.env.name}"
-    searched, trials = tuple(dimensions(spec.search or {})), tuple(search_state.trials.values())
-    found = SearchSummary(spec.name, title, searched, trials, spec.env.max_frame)
+    found = _found(spec.name, spec.to_json(), search_state)
     table = run_dir.root / f"{run_dir.prefix}_experiment_df.csv"
     write_experiment_df(table, found)
     paths = draw_experiment_graph(found, run_dir.root, run_dir.prefix)
@@ -49,6 +50,21 @@ def draw(spec: Spec, run_dir: RunDir, search_state: SearchState) -> list[Path]:
         rows, found.trials, run_of, run_dir.root, run_dir.prefix, title
     )
     return [*paths, table]
+
+
+def read_search(run_dir: RunDir) -> SearchSummary:
+    """What a search has found so far, from its files. Raises UsageError for a damaged record,
+    SpecError for a damaged spec."""
+    content = read_file(run_dir.spec_file)
+    (name,) = spec_names(content)
+    return _found(name, content[name], SearchState.of_record(run_dir.search_record))
+
+
+def _found(name: str, spec: Mapping[str, Any], search_state: SearchState) -> SearchSummary:
+    title = f"{spec['agent']['algorithm']['name']} on {spec['env']['name']}"
+    searched = tuple(dimensions(spec.get("search") or {}))
+    trials = tuple(search_state.trials.values())
+    return SearchSummary(name, title, searched, trials, spec["env"]["max_frame"])
 
 
 def chosen_trial(run_dir: RunDir, number: int | None) -> int:

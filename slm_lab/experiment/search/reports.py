@@ -1,16 +1,12 @@
 """The reports of a trial to a scheduler: its mean score at frames all its Sessions reached."""
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, final
 
 import numpy as np
 
-from slm_lab.metrics.reader import Rows, read_rows
-
-SHARE = 0.05
-"""The share of a core that reading the rows of a trial may take."""
+from slm_lab.metrics.reader import GrowingRows, Rows
 
 
 class Report(NamedTuple):
@@ -35,30 +31,20 @@ def reports(rows: Sequence[Rows]) -> list[Report]:
 
 @final
 class RowWatch:
-    """Reads the rows of a trial's Sessions when there are new ones: whole files, because a resume
-    may cut off rows, and long files less often, to cost at most `SHARE` of a core."""
+    """The new reports of a trial, from the rows of its Sessions."""
 
     def __init__(self, files: Sequence[Path], after: int) -> None:
-        self._files = files
-        self._sizes: list[int] | None = None
+        self._files = [GrowingRows(file) for file in files]
+        self._rows: list[Rows] = []
         self._last_frame = after
-        self._due = 0.0
 
-    def poll(self, at_the_end: bool = False) -> list[Report]:
+    def poll(self) -> list[Report]:
         """New reports, of frames after the last reported frame."""
-        began = time.monotonic()
-        if began < self._due and not at_the_end:
+        rows = [file.read() for file in self._files]
+        if rows == self._rows:  # the same objects
             return []
-        try:
-            sizes = [file.stat().st_size for file in self._files]
-        except FileNotFoundError:
-            return []
-        if sizes == self._sizes:
-            return []
-        known = reports([read_rows(file) for file in self._files])
-        self._sizes = sizes
-        self._due = began + (time.monotonic() - began) / SHARE
-        new = [report for report in known if report.frame > self._last_frame]
+        self._rows = rows
+        new = [report for report in reports(rows) if report.frame > self._last_frame]
         if new:
             self._last_frame = new[-1].frame
         return new

@@ -6,7 +6,7 @@ import re
 import pytest
 from rich.console import Console
 
-from slm_lab.cli.live import CLOSING, PHASES, STOPPING, LiveDisplay, Speed, short
+from slm_lab.cli.display.live import CLOSING, PHASES, STOPPING, LiveDisplay, Speed, short
 from slm_lab.parallel.processes import SPAWN
 from slm_lab.session.status_board import Phase, StatusBoard
 from slm_lab.spec.schema.meta import MetaSpec
@@ -26,7 +26,7 @@ def clock(monkeypatch):
     class Seconds:
         now = 100.0
 
-    monkeypatch.setattr("slm_lab.cli.live.time.monotonic", lambda: Seconds.now)
+    monkeypatch.setattr("slm_lab.cli.display.live.time.monotonic", lambda: Seconds.now)
     return Seconds
 
 

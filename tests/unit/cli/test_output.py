@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.table import Table
 
-from slm_lab.cli.output import Output, printable
-from slm_lab.cli.screen import LabConsole, print_line
+from slm_lab.cli.display.output import SafeStream, printable
+from slm_lab.cli.display.screen import LabConsole, print_line
 from tests.faults.lab import LAB, NAME, call, command, write_spec
 from tests.support import ppo
 
@@ -53,7 +53,7 @@ class Ascii(io.StringIO):
 
 def test_a_stream_without_the_lab_s_signs_gets_others_in_their_place():
     stream = Ascii()
-    Output(stream, escapes=False).write("2 × 3 ± 1 – left … é\n")
+    SafeStream(stream, escapes=False).write("2 × 3 ± 1 – left … é\n")
     assert stream.getvalue() == "2 x 3 +/- 1 - left ... \\xe9\n"
 
 
@@ -73,7 +73,7 @@ class Broken(io.StringIO):
 def test_a_stream_that_fails_is_written_no_more_and_a_reader_that_left_is_no_failure(
     error, failure
 ):
-    output = Output(Broken(error), escapes=False)
+    output = SafeStream(Broken(error), escapes=False)
     assert output.write("text") == 4
     output.flush()
     assert output.failure == failure

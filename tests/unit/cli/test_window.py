@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 
-from slm_lab.cli.window import _has_its_own_window, window_of
+from slm_lab.cli.display.window import _has_its_own_window, window_of
 from slm_lab.core.errors import UsageError
 from slm_lab.core.process import STOP_SIGNALS
 from slm_lab.env.lookup import find_env

@@ -8,7 +8,7 @@ import pytest
 
 from slm_lab.core.errors import UsageError
 from slm_lab.experiment.runs.diff import diff
-from slm_lab.experiment.runs.summary import Status, summary_of
+from slm_lab.experiment.runs.summary import RunStatus, summary_of
 from slm_lab.experiment.runs.tidy import Selection, delete, selected
 from slm_lab.metrics.reader import read_rows
 from slm_lab.storage.lock import RunLock
@@ -31,7 +31,7 @@ def test_a_summary_has_what_the_folder_says(tmp_path):
     assert (summary.run, summary.name, summary.env) == (run.root.name, "small", "CartPole-v1")
     assert (summary.label, summary.note) == ("short", "a try")
     assert summary.changed == ("env.max_frame=1000", "agent.algorithm.gamma=0.9")
-    assert (summary.mode, summary.seeds, summary.status) == ("seeds × 2", 2, Status.DONE)
+    assert (summary.mode, summary.seeds, summary.status) == ("seeds × 2", 2, RunStatus.DONE)
     assert (summary.final_return, summary.final_return_std) == (12.5, 0.5)
     assert summary.frames == last(run, "frame", 0) + last(run, "frame", 1)
     assert summary.bytes == sum(p.stat().st_size for p in run.root.rglob("*") if p.is_file())
@@ -41,10 +41,10 @@ def test_a_summary_has_what_the_folder_says(tmp_path):
 @pytest.mark.parametrize(
     ("endings", "status"),
     [
-        (("finished", "finished"), Status.DONE),
-        (("finished", "interrupted"), Status.STOPPED),
-        (("interrupted", "failed"), Status.FAILED),
-        ((), Status.STOPPED),
+        (("finished", "finished"), RunStatus.DONE),
+        (("finished", "interrupted"), RunStatus.STOPPED),
+        (("interrupted", "failed"), RunStatus.FAILED),
+        ((), RunStatus.STOPPED),
     ],
 )
 def test_the_status_follows_from_how_the_sessions_ended(tmp_path, endings, status):
@@ -91,17 +91,17 @@ def test_a_run_that_trains_shows_the_recent_return(tmp_path):
     lock = RunLock(run.root)
     summary = summary_of(run)
     lock.release()
-    assert summary.status is Status.TRAINING
+    assert summary.status is RunStatus.TRAINING
     assert summary.final_return == last(run, "recent_return")
-    assert summary_of(run).status is Status.STOPPED
+    assert summary_of(run).status is RunStatus.STOPPED
 
 
 def test_a_lock_file_of_a_dead_process_is_no_lock(tmp_path):
     run = write_ended(tmp_path, "small")
     (run.root / ".lock").write_text(str(os.getpid()))
-    assert summary_of(run).status is Status.DONE
+    assert summary_of(run).status is RunStatus.DONE
     (run.root / ".lock").write_text("nonsense")
-    assert summary_of(run).status is Status.DONE
+    assert summary_of(run).status is RunStatus.DONE
 
 
 def test_a_search_shows_its_best_trial(tmp_path):
@@ -121,7 +121,7 @@ def test_a_damaged_run_is_listed_as_such(tmp_path, damage):
     run.session(0, 0).rows.write_bytes(b"frame,fps\n1,x\n")
     (found,) = runs_in(tmp_path)
     summary = summary_of(found)
-    assert summary.status in (Status.DAMAGED, Status.STOPPED)
+    assert summary.status in (RunStatus.DAMAGED, RunStatus.STOPPED)
     assert summary.frames == 0
 
 

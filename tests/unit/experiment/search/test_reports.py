@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slm_lab.experiment.search import reports as module
 from slm_lab.experiment.search.reports import Report, RowWatch, reports
 from slm_lab.metrics.reader import read_rows
 
@@ -72,8 +71,7 @@ def test_there_is_a_report_for_each_row_with_a_score_in_all(tmp_path_factory, sc
 
 
 @pytest.fixture
-def files(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "SHARE", float("inf"))  # looks as often as it is asked to
+def files(tmp_path):
     return [tmp_path / "s0.csv", tmp_path / "s1.csv"]
 
 
@@ -133,15 +131,3 @@ def test_a_row_that_is_being_written_is_reported_when_it_is_whole(files, cut):
     assert frames(watch) == [100]
     write(files[1], rows_to(200))
     assert frames(watch) == [200]
-
-
-def test_what_takes_long_to_read_is_read_less_often_but_at_the_end(files, monkeypatch):
-    monkeypatch.setattr(module, "SHARE", 1e-9)
-    watch = RowWatch(files, 0)
-    for file in files:
-        write(file, rows_to(100))
-    assert frames(watch) == [100]
-    for file in files:
-        write(file, rows_to(300))
-    assert frames(watch) == []
-    assert [each.frame for each in watch.poll(at_the_end=True)] == [200, 300]

@@ -1,28 +1,16 @@
 """Names of Sessions and their roles, and resume commands."""
 
-import shlex
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from slm_lab.cli.screen import print_line
-from slm_lab.core.plugins import is_covered
-from slm_lab.experiment.trust import modules_of
+from slm_lab.cli.display.screen import print_line
+from slm_lab.experiment.trust import command_text, modules_of
 from slm_lab.spec.schema.meta import MetaSpec
 
 if TYPE_CHECKING:
     from slm_lab.experiment.run import Run
     from slm_lab.experiment.search.prepare import Prepared
-
-
-def command_text(words: Sequence[str], modules: Sequence[str]) -> str:
-    """The command `slm-lab` with these words, and --import for the modules of a run folder, without
-    those that another one covers."""
-    named = dict.fromkeys(modules)
-    needed = [each for each in named if not is_covered(each, [*(named.keys() - {each})])]
-    imports = [word for module in needed for word in ("--import", module)]
-    return shlex.join(["slm-lab", *words, *imports])
 
 
 def print_resume(console: Console, verb: str, run: "Run | Prepared") -> None:

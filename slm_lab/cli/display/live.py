@@ -11,9 +11,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from slm_lab.cli.naming import role
-from slm_lab.cli.screen import Screen, print_line
-from slm_lab.core.text import error_summary, significant
+from slm_lab.cli.display.naming import role
+from slm_lab.cli.display.screen import Screen, print_line
+from slm_lab.core.text import duration_text, error_summary, significant
 from slm_lab.session.status_board import TO_BEGIN, Flow, Phase, SessionProgress
 from slm_lab.spec.schema.meta import MetaSpec
 
@@ -275,11 +275,7 @@ class LiveDisplay:
 
 def time_left(frames: int, speed: float | None) -> str:
     """The time that `frames` take at `speed`, as "1:02:03" or "2:03"."""
-    if not speed:
-        return "–"
-    minutes, seconds = divmod(max(int(frames / speed), 0), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+    return duration_text(frames / speed) if speed else "–"
 
 
 def flow_text(flow: Flow | None) -> str:

@@ -25,7 +25,7 @@ def printable(text: str) -> str:
 
 
 @final
-class Output:
+class SafeStream:
     """A standard stream. Replaces characters that its encoding lacks. `escapes` applies `printable`
     to all text. After a failed write it prints nothing more: a closed pipe is silent, any other
     reason is in `failure`. All else is as in the stream."""
@@ -80,11 +80,11 @@ class Output:
 
 @contextmanager
 def guarded_output() -> Iterator[Callable[[], str | None]]:
-    """Replaces the standard streams by `Output`; yields a function that returns why the standard
-    output failed, or None. `cli.screen` escapes the text of the standard output itself."""
+    """Replaces the standard streams by `SafeStream`; yields a function that returns why the
+    standard output failed, or None. `display.screen` escapes the text of that stream itself."""
     before = sys.stdout, sys.stderr
-    out = None if sys.stdout is None else Output(sys.stdout, escapes=False)
-    error = None if sys.stderr is None else Output(sys.stderr, escapes=True)
+    out = None if sys.stdout is None else SafeStream(sys.stdout, escapes=False)
+    error = None if sys.stderr is None else SafeStream(sys.stderr, escapes=True)
     sys.stdout, sys.stderr = cast(TextIO, out), cast(TextIO, error)
 
     def failure() -> str | None:

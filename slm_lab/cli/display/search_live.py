@@ -10,8 +10,8 @@ from rich.text import Text
 
 from slm_lab.analysis.search.summary import point_texts, short_names, value_text
 from slm_lab.analysis.search.trial_state import Status, TrialState
-from slm_lab.cli.live import short
-from slm_lab.cli.screen import Screen, print_line
+from slm_lab.cli.display.live import short
+from slm_lab.cli.display.screen import Screen, print_line
 from slm_lab.core.text import error_summary, significant
 from slm_lab.experiment.experiment import Experiment
 from slm_lab.spec.schema.spec import Spec

@@ -15,7 +15,7 @@ ALWAYS_OF_A_RUN = ("eval", "enjoy")
 
 
 @dataclass(frozen=True)
-class Mode:
+class RunMode:
     """A verb, and a run: "latest", a folder, or None for a new run."""
 
     verb: Verb
@@ -26,7 +26,7 @@ class Mode:
         return self.verb if self.run is None else f"{self.verb}@{self.run}"
 
 
-def parse_mode(text: str) -> Mode:
+def parse_mode(text: str) -> RunMode:
     """Parses "train" or "eval@latest". Raises UsageError, which lists the valid modes."""
     known = f"the modes are {', '.join(MODES)}, where RUN is latest or a run folder"
     name, at, run = text.partition("@")
@@ -35,23 +35,23 @@ def parse_mode(text: str) -> Mode:
             continue
         if verb in ALWAYS_OF_A_RUN and not at:
             raise UsageError(f"the mode {verb} needs a run: {verb}@latest or {verb}@FOLDER")
-        return Mode(verb, run or None)
+        return RunMode(verb, run or None)
     raise UsageError(f'there is no mode "{text}"; {known}')
 
 
-class Words(NamedTuple):
+class RunWords(NamedTuple):
     """The arguments of `slm-lab run`; None where one was omitted."""
 
     spec_file: str | None
     spec_name: str | None
-    mode: Mode
+    mode: RunMode
 
 
-def parse_words(words: Sequence[str]) -> Words:
+def parse_words(words: Sequence[str]) -> RunWords:
     """[spec file, [name of the spec]], [mode], by default train. Raises UsageError."""
     *spec, last = words if words else ("train",)
     is_mode = last.partition("@")[0] in get_args(Verb)
-    if len(words) < len(Words._fields) and not is_mode:
+    if len(words) < len(RunWords._fields) and not is_mode:
         spec, last = [*words], "train"
     file, name = [*spec, None, None][:2]
-    return Words(file, name, parse_mode(last))
+    return RunWords(file, name, parse_mode(last))

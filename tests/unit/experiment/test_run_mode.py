@@ -1,18 +1,18 @@
 import pytest
 
 from slm_lab.core.errors import UsageError
-from slm_lab.experiment.mode import MODES, Mode, Words, parse_mode, parse_words
+from slm_lab.experiment.run_mode import MODES, RunMode, RunWords, parse_mode, parse_words
 
 
 @pytest.mark.parametrize("verb", ["dev", "train", "search"])
 def test_a_word_alone_begins_a_fresh_run(verb):
-    assert parse_mode(verb) == Mode(verb, None)
+    assert parse_mode(verb) == RunMode(verb, None)
 
 
 @pytest.mark.parametrize("verb", ["train", "search", "eval", "enjoy"])
 @pytest.mark.parametrize("run", ["latest", "data/ppo_2026_01_01_000000", "/tmp/a@b"])
 def test_the_text_after_the_at_names_the_run(verb, run):
-    assert parse_mode(f"{verb}@{run}") == Mode(verb, run)
+    assert parse_mode(f"{verb}@{run}") == RunMode(verb, run)
 
 
 @pytest.mark.parametrize("verb", ["eval", "enjoy"])
@@ -36,14 +36,14 @@ def test_a_mode_that_does_not_exist_is_refused_with_those_that_do(mode):
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("", Words(None, None, Mode("train", None))),
-        ("dev", Words(None, None, Mode("dev", None))),
-        ("eval@latest", Words(None, None, Mode("eval", "latest"))),
-        ("a.json", Words("a.json", None, Mode("train", None))),
-        ("a.json search", Words("a.json", None, Mode("search", None))),
-        ("a.json ppo", Words("a.json", "ppo", Mode("train", None))),
-        ("a.json ppo train@x", Words("a.json", "ppo", Mode("train", "x"))),
-        ("a.json train train", Words("a.json", "train", Mode("train", None))),
+        ("", RunWords(None, None, RunMode("train", None))),
+        ("dev", RunWords(None, None, RunMode("dev", None))),
+        ("eval@latest", RunWords(None, None, RunMode("eval", "latest"))),
+        ("a.json", RunWords("a.json", None, RunMode("train", None))),
+        ("a.json search", RunWords("a.json", None, RunMode("search", None))),
+        ("a.json ppo", RunWords("a.json", "ppo", RunMode("train", None))),
+        ("a.json ppo train@x", RunWords("a.json", "ppo", RunMode("train", "x"))),
+        ("a.json train train", RunWords("a.json", "train", RunMode("train", None))),
     ],
 )
 def test_any_word_of_the_command_may_be_left_out(words, expected):

@@ -1,0 +1,78 @@
+"""The lab's panels as graphs of a page, as wide as their place."""
+
+import base64
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from dash import dcc
+
+from slm_lab.analysis.figure import figure as fig
+from slm_lab.analysis.figure.html import plotly_content
+from slm_lab.analysis.figure.look import MUTED
+
+FONT = "system-ui, -apple-system, 'Segoe UI', sans-serif"
+_BOX = fig.Box(0, 0, 1000, 600)
+_LETTERS = 15.0
+_MARGIN = {"l": 50, "r": 14, "t": 12, "b": 36}
+_MODE_BAR = [["toImage", "resetScale2d"]]
+
+
+def curves_graph(
+    curves: list[fig.Curve], x: str, name: str, height: int = 200, legend: bool = False
+) -> dcc.Graph:
+    """Curves over an axis labelled `x`; `name` keeps the zoom of a graph while it grows."""
+    scales = fig.Scale(x, fig.x_limits(curves), 5), fig.Scale(ends=fig.y_limits(curves), most=5)
+    panel = fig.Panel(_BOX, *scales, curves=tuple(curves), note="no values yet")
+    return graph(panel, name, height, legend)
+
+
+def graph(
+    part: fig.Panel | fig.Parallel,
+    name: str,
+    height: int,
+    legend: bool = False,
+    margin: Mapping[str, int] = _MARGIN,
+) -> dcc.Graph:
+    """One part of a figure, without the titles around it."""
+    part = part._replace(box=_BOX)
+    if isinstance(part, fig.Panel):
+        part = part._replace(title="", hint="", keys=())
+    shading = part.shading if isinstance(part, fig.Parallel) else None
+    entries = (_LETTERS, 1) if legend else None
+    figure = fig.Figure("", "", (part,), 1000, 600, _BOX, _LETTERS, entries, shading=shading)
+    content = plotly_content(figure)
+    layout = {key: value for key, value in content["layout"].items() if key != "title"}
+    layout |= {
+        "font": {"family": FONT, "size": 12},
+        "margin": dict(margin),
+        "uirevision": name,
+        "hoverlabel": {"namelength": -1},
+        "legend": {"orientation": "h", "y": -0.16, "yanchor": "top", "font": {"size": 12}},
+        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": MUTED},
+    }
+    return dcc.Graph(
+        figure={"data": _packed(content["data"]), "layout": layout},
+        config={
+            "displaylogo": False,
+            "modeBarButtons": _MODE_BAR,
+            "displayModeBar": "hover" if isinstance(part, fig.Panel) else False,
+        },
+        responsive=True,
+        style={"height": f"{height}px"},
+    )
+
+
+def _packed(value: Any) -> Any:
+    """Arrays of numbers as plotly.js reads them from a few bytes, in place of long texts."""
+    if isinstance(value, np.ndarray) and value.dtype.kind in "fiu":
+        packed: dict[str, Any] = {"dtype": "f8"}
+        packed["bdata"] = base64.b64encode(value.astype("<f8").tobytes()).decode()
+        if value.ndim > 1:
+            packed["shape"] = ", ".join(map(str, value.shape))
+        return packed
+    if isinstance(value, Mapping):
+        return {key: _packed(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_packed(each) for each in value]
+    return value

@@ -1,0 +1,1 @@
+"""What commands show: live tables, lines and windows, and standard streams that never fail."""

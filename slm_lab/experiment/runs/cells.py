@@ -1,0 +1,28 @@
+"""What a table of runs shows of each, as text."""
+
+import re
+
+from slm_lab.core.text import significant
+from slm_lab.experiment.runs.summary import RunSummary
+from slm_lab.storage.run_dir import sets_env
+
+
+def changed_text(run: RunSummary) -> str:
+    """What was set on the command line, by the last parts of the keys; first the label and note."""
+    changes = (re.sub(r"^[^=]*\.", "", text) for text in run.changed if not sets_env(text))
+    return ", ".join(filter(None, [run.label, run.note, *changes]))
+
+
+def return_text(run: RunSummary) -> str:
+    """ "428 ± 12.3"."""
+    std = run.final_return_std
+    return significant(run.final_return) + ("" if std is None else f" ± {significant(std)}")
+
+
+def size_text(count: float) -> str:
+    """Bytes as "12.3 MB"."""
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} GB"
