@@ -7,9 +7,11 @@ actions), `ppo_continuous`, `ppo_image` and `ppo_image_continuous`. Atari games 
 
 from collections.abc import Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 from slm_lab.core.errors import UsageError
+from slm_lab.core.plugins import import_plugins
 from slm_lab.env.lookup import find_env
 from slm_lab.env.make import Spaces, describe_spaces
 from slm_lab.env.simulators.atari import is_atari
@@ -83,6 +85,33 @@ def _takes(recipe: Recipe, spaces: Spaces, env: str) -> bool:
     """Whether the algorithm of `recipe` takes the actions; DQN takes no multi-discrete ones."""
     spec = load_spec(*recipe, sets=settings(env), warn=False)
     return not action_space_problems(spec.agent.algorithm, *spaces.actions)
+
+
+class Named(NamedTuple):
+    """What the first words of `slm-lab run` name: a spec in a file, with `-s`."""
+
+    file: str
+    name: str | None
+    sets: tuple[str, ...]
+
+
+def named(file: str, name: str | None, sets: Sequence[str], imports: Sequence[str]) -> Named:
+    """The recipe that "ppo MyEnv-v0" names; other words as they are.
+
+    A file of this name, or a spec of this name in the shipped file, comes first. `imports` are
+    imported, because they may register the environment. Raises LabError.
+    """
+    words = Named(file, name, tuple(sets))
+    is_recipe = file in {*recipes(), *GAMES} and not Path(file).is_file()
+    if not is_recipe or name is None or name in recipes().get(file, ()):
+        return words
+    import_plugins(imports)
+    of_env = [each for each in sets if each.startswith("env.")]
+    plain = dict.fromkeys(("frame_op", "frame_op_len", "image_downsize"))
+    given = load_spec("recipe/ppo.yaml", "ppo", settings(name, of_env), warn=False).env
+    env = given.model_copy(update={**plain, "normalize_obs": False, "normalize_reward": False})
+    recipe = choose_recipe(file, env)
+    return Named(recipe.file, recipe.name, settings(name, sets))
 
 
 def settings(env: str, sets: Sequence[str] = ()) -> tuple[str, ...]:
