@@ -28,6 +28,7 @@ format: $(READY)
 
 docs: $(READY)
 	$(BIN)/python -m slm_lab.spec.reference.markdown > docs/spec_reference.md
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: $(READY)
 	$(BIN)/pip install --quiet -c constraints.txt -e ".[bench]"

@@ -1,17 +1,22 @@
 """Converts errors to messages and exit codes."""
 
 import errno
+import shlex
 import sys
+import tempfile
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
 import typer
 
+from slm_lab import __version__
 from slm_lab.cli.caller import Caller
 from slm_lab.cli.display.output import guarded_output
 from slm_lab.core.errors import LabError, MissingExtraError, SpecError, UsageError
 from slm_lab.core.system_limits import limit_reached
+from slm_lab.core.text import error_summary
 
 FAILED = 1
 BAD_INPUT = 2
@@ -34,8 +39,10 @@ def report_errors() -> Iterator[Caller]:
         raise typer.Exit(code) from error
     except KeyboardInterrupt:
         _fail("stopped", INTERRUPTED)
-    except (OSError, MemoryError, RuntimeError, ImportError) as error:
-        _fail(_message(error), FAILED)
+    except typer.Exit:
+        raise
+    except Exception as error:
+        _fail(_system_message(error) or _unexpected(error), FAILED)
 
 
 def run_guarded(app: Callable[[], object]) -> NoReturn:
@@ -65,14 +72,28 @@ def _spare_sessions_the_main_module() -> None:
     main.__dict__.pop("__file__", None)
 
 
-def _message(error: Exception) -> str:
-    """A line about a limit of the system. Reraises any other error, which is a bug of the lab."""
+def _system_message(error: Exception) -> str | None:
+    """A line about a limit, a full disk or a missing permission; None for another error."""
     limit = limit_reached(error)
     if limit is not None:
         return limit
     if not isinstance(error, OSError) or error.errno not in NO_SPACE_OR_ACCESS:
-        raise error
+        return None
     return f"{error.strerror}: {error.filename or 'while writing to the run folder'}"
+
+
+def _unexpected(error: Exception) -> str:
+    """A line about a bug of the lab, whose traceback goes to a file."""
+    what = f"unexpected {type(error).__name__}: {error_summary(str(error))}"
+    trace = "".join(traceback.format_exception(error))
+    command = shlex.join(["slm-lab", *sys.argv[1:]])
+    try:
+        handle, path = tempfile.mkstemp(prefix="slm_lab_error_", suffix=".txt", text=True)
+        with open(handle, "w", encoding="utf-8") as file:
+            file.write(f"slm-lab {__version__}\n{command}\n\n{trace}")
+    except OSError:
+        return f"{trace}{what}"
+    return f"{what}\nthe traceback is in {path}; please report it, see CONTRIBUTING.md"
 
 
 NO_SPACE_OR_ACCESS = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS)

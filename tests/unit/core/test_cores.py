@@ -28,13 +28,42 @@ def test_nothing_else_asks_the_system():
     assert [path.name for path in asking] == ["process.py"]
 
 
+WITHOUT_LINUX = """
+import os, pathlib
+for name in ("sched_getaffinity", "sched_setaffinity", "posix_fallocate", "posix_fadvise",
+             "pidfd_open", "memfd_create", "eventfd"):
+    if hasattr(os, name):
+        delattr(os, name)
+read_text, exists = pathlib.Path.read_text, pathlib.Path.exists
+def is_of_linux(path):
+    return str(path).startswith(("/proc/", "/sys/", "/dev/shm"))
+def read_known(path, *args, **keys):
+    if is_of_linux(path):
+        raise FileNotFoundError(2, "as on macOS", str(path))
+    return read_text(path, *args, **keys)
+pathlib.Path.read_text = read_known
+pathlib.Path.exists = lambda path, **keys: not is_of_linux(path) and exists(path, **keys)
+"""
+"""A `sitecustomize` that takes away what macOS lacks, in every process of a command."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ["train", "search"])
-def test_commands_run_where_the_system_knows_no_affinity(tmp_path, monkeypatch, command):
+@pytest.mark.parametrize(
+    ("command", "changes"),
+    [
+        ("train", {}),
+        ("train", {"meta__distributed": "shared", "meta__max_session": 2}),
+        ("train", {"meta__distributed": "all_reduce", "meta__max_session": 2}),
+        ("train", {"meta__distributed": "actor_learner", "meta__max_session": 2}),
+        ("train", {"env__vectorization_mode": "async"}),
+        ("search", {"search": {"agent.algorithm.gamma__grid_search": [0.9, 0.99]}}),
+    ],
+)
+def test_commands_run_without_the_names_that_macos_lacks(tmp_path, monkeypatch, command, changes):
     (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "sitecustomize.py").write_text("import os\ndel os.sched_getaffinity\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
-    search = {"agent.algorithm.gamma__grid_search": [0.9, 0.99]}
-    write_spec(tmp_path, ppo(env__max_frame=300, search=search))
+    (tmp_path / "site" / "sitecustomize.py").write_text(WITHOUT_LINUX)
+    path = os.pathsep.join(filter(None, (str(tmp_path / "site"), os.environ.get("PYTHONPATH"))))
+    monkeypatch.setenv("PYTHONPATH", path)
+    write_spec(tmp_path, ppo(env__max_frame=300, **changes))
     done = call(lab_command(tmp_path, command), tmp_path)
     assert (done.code, done.err) == (0, "")

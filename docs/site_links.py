@@ -1,0 +1,11 @@
+"""A hook of mkdocs: links from a page to the source are code in the site, which has no source."""
+
+import re
+from typing import Any
+
+SOURCE = re.compile(r"\[([^\]]+)\]\((?:\.\./)+(?:slm_lab|tests|bench|docs/examples)[^)]*\)|\[([^\]]+)\]\((?:\.\./)?examples[^)]*\)")
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """The page with every link that leaves the site replaced by its text."""
+    return SOURCE.sub(lambda found: found[1] or found[2], markdown)

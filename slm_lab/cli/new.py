@@ -1,0 +1,91 @@
+"""The command `new`: a commented spec for an environment that has none."""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.text import Text
+
+from slm_lab.cli.screen import console, print_line
+from slm_lab.core.errors import UsageError
+from slm_lab.core.text import significant
+from slm_lab.experiment.new.draft import draft
+from slm_lab.experiment.new.probe import Probe, mean_and_std, probe
+from slm_lab.experiment.new.recipe import choose_recipe, settings
+from slm_lab.spec.load import load_spec
+from slm_lab.spec.read import find_file, read_file
+from slm_lab.spec.schema.env import EnvSpec
+from slm_lab.storage.run_dir import safe_name
+
+
+class NewOptions(NamedTuple):
+    """The arguments and options of `slm-lab new`."""
+
+    env: str
+    algorithm: str
+    out: Path | None
+    imports: Sequence[str]
+
+
+def write_new(options: NewOptions) -> int:
+    """Probes the environment, writes the file and prints what to do next; returns the exit code.
+
+    Raises LabError if the environment cannot be used, UsageError for a file that exists.
+    """
+    env = EnvSpec(name=options.env, max_frame=1)
+    screen = console()
+    recipe = choose_recipe(options.algorithm, env)
+    name = f"{options.algorithm}_{safe_name(options.env.rpartition(':')[2].rpartition('/')[2])}"
+    path = Path(f"{name}.yaml") if options.out is None else options.out
+    if path.exists():
+        raise UsageError(f"{path} exists: remove it, or choose another file with --out")
+    found = probe(env)
+    _print_probe(screen, options.env, found)
+    raw = read_file(find_file(recipe.file))[recipe.name]
+    raw = {**raw, "env": {**raw["env"], "name": options.env}}
+    spec = load_spec(*recipe, sets=settings(options.env)).model_copy(update={"name": name})
+    title = (
+        f"{spec.agent.algorithm.name} on {options.env}, by the recipe {recipe.name}.",
+        f"Observations: {found.observations}",
+        f"Actions: {found.actions}",
+    )
+    path.write_text(draft(spec, raw, title), encoding="utf-8")
+    print_line(screen, f"wrote {path}: {spec.agent.algorithm.name}, recipe {recipe.name}")
+    _print_next(screen, path, name, options.imports)
+    return 0
+
+
+def _print_probe(screen: Console, env: str, found: Probe) -> None:
+    play = found.play
+    mean, std = mean_and_std(play.returns)
+    returns = "no episode ended"
+    if play.returns:
+        length = significant(sum(play.lengths) / len(play.lengths))
+        of = f"{len(play.returns)} episodes of {length} steps"
+        returns = f"{significant(mean)} ± {significant(std)} ({of})"
+    print_line(screen, Text(env, "bold"))
+    for label, text in (
+        ("observations", found.observations),
+        ("actions", found.actions),
+        ("speed", f"{significant(play.steps_per_s)} steps/s of one copy"),
+        ("random return", returns),
+    ):
+        print_line(screen, f"  {label:<14}{' '.join(text.split())}")
+    for note in found.notes:
+        print_line(screen, Text(f"  note: {note}", "yellow"))
+
+
+def _print_next(screen: Console, path: Path, name: str, imports: Sequence[str]) -> None:
+    file = shlex.quote(str(path))
+    also = "".join(f" --import {shlex.quote(module)}" for module in imports)
+    commands = (
+        (f"slm-lab run {file} dev{also}", "a few training events, with extra checks"),
+        (f"slm-lab run {file} train{also}", "the whole budget"),
+        (f"slm-lab run eval@{shlex.quote(name)}{also}", "greedy episodes of the trained agents"),
+    )
+    width = max(len(command) for command, _ in commands)
+    print_line(screen, "next:")
+    for command, purpose in commands:
+        print_line(screen, f"  {command:<{width}}  # {purpose}")

@@ -1,0 +1,1 @@
+"""A spec for an environment that has none: probe the environment, choose a recipe, write a file."""

@@ -1,0 +1,146 @@
+"""What an environment is like: its spaces, its speed, and what random actions get."""
+
+import math
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.utils.env_checker import check_env as gymnasium_check
+
+from slm_lab.core.text import significant
+from slm_lab.env.interface import first_reset, first_step
+from slm_lab.env.lookup import find_env
+from slm_lab.env.make import make_one
+from slm_lab.env.simulators.atari import is_atari
+from slm_lab.env.versions import episode_limit
+from slm_lab.spec.schema.env import EnvSpec
+
+SECONDS = 3.0
+"""Time of random play."""
+EPISODES = 100
+"""Episodes after which random play ends earlier."""
+SLOW = 500.0
+"""Steps/s below which several processes are advised."""
+HARMLESS = ("infinity", "normalized space")
+"""Words of the checker's findings that the lab takes care of: it scales actions, and clips
+observations if they are normalised."""
+FEW = 3
+"""Episodes from which on equal returns are no accident."""
+
+
+@dataclass(frozen=True)
+class RandomPlay:
+    """What uniformly random actions in one copy gave."""
+
+    steps: int
+    seconds: float
+    returns: tuple[float, ...]
+    """Of whole episodes, raw."""
+    lengths: tuple[int, ...]
+
+    @property
+    def steps_per_s(self) -> float:
+        """The speed of one copy."""
+        return self.steps / max(self.seconds, 1e-9)
+
+
+@dataclass(frozen=True)
+class Probe:
+    """The facts about an environment that a user wants before the first training."""
+
+    observations: str
+    actions: str
+    play: RandomPlay
+    notes: tuple[str, ...]
+    """What Gymnasium's checker says, and what may keep an agent from learning."""
+
+
+def probe(env: EnvSpec) -> Probe:
+    """Constructs the environment, checks it and plays it for a few seconds.
+
+    Raises LabError if it cannot be made or breaks Gymnasium's interface.
+    """
+    single, _ = make_one(env)
+    try:
+        play = _play_randomly(single)
+        found = () if is_atari(find_env(env.name)) else _of_checker(single.unwrapped)
+        observations, actions = str(single.observation_space), str(single.action_space)
+    finally:
+        single.close()
+    notes = (*found, *doubts(play, episode_limit(env)))
+    return Probe(observations, actions, play, notes)
+
+
+def _play_randomly(env: gymnasium.Env[Any, Any]) -> RandomPlay:
+    env.action_space.seed(0)
+    first_reset(env, seed=0)
+    first_step(env, env.action_space.sample())
+    env.reset(seed=0)
+    returns, lengths = [], []
+    steps = length = 0
+    total = 0.0
+    began = time.perf_counter()
+    while time.perf_counter() - began < SECONDS and len(returns) < EPISODES:
+        _, reward, terminated, truncated, _ = env.step(env.action_space.sample())
+        steps, length, total = steps + 1, length + 1, total + float(reward)
+        if terminated or truncated:
+            returns.append(total)
+            lengths.append(length)
+            length, total = 0, 0.0
+            env.reset()
+    return RandomPlay(steps, time.perf_counter() - began, tuple(returns), tuple(lengths))
+
+
+def doubts(play: RandomPlay, limit: int | None) -> Iterator[str]:
+    """What may keep an agent from learning, one line each. `limit` is the most steps of an episode;
+    None: episodes may last for ever."""
+    returns = np.asarray(play.returns)
+    if not play.returns and limit is None:
+        yield f"no episode ended in {play.steps:,} steps: bound episodes with env.max_t"
+    if not np.isfinite(returns).all():
+        yield "a return is not finite: nothing can be learned from it"
+    elif len(returns) >= FEW and np.ptp(returns) == 0:
+        yield (
+            f"random actions got the same return, {significant(returns[0])}, in all {len(returns)} "
+            "episodes: an agent learns nothing before it meets another one; shape the reward, or "
+            "begin episodes nearer to the goal"
+        )
+    if play.steps_per_s < SLOW:
+        speed = significant(play.steps_per_s)
+        yield f"{speed} steps/s are slow: env.vectorization_mode async steps copies in processes"
+
+
+def mean_and_std(values: tuple[float, ...]) -> tuple[float, float]:
+    """Mean and standard deviation; NaN without values."""
+    if not values:
+        return math.nan, math.nan
+    return float(np.mean(values)), float(np.std(values))
+
+
+def _of_checker(env: gymnasium.Env[Any, Any]) -> tuple[str, ...]:
+    """The findings of Gymnasium's own checker, the first line of each."""
+    found: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            gymnasium_check(env, skip_render_check=True)
+        except (
+            Exception
+        ) as error:  # the checker raises AssertionError, and what the environment does
+            found.append(f"{type(error).__name__}: {error}")
+    found += [str(warning.message) for warning in caught if warning.category is UserWarning]
+    lines = [_plain(text) for text in found]
+    wanted = (line for line in lines if not any(word in line for word in HARMLESS))
+    return tuple(dict.fromkeys(f"Gymnasium's checker: {line}" for line in wanted))
+
+
+def _plain(text: str) -> str:
+    """The first line, without the colours and the word that Gymnasium adds."""
+    line = text.strip().splitlines()[0] if text.strip() else ""
+    for code in ("\x1b[33m", "\x1b[0m", "WARN: "):
+        line = line.replace(code, "")
+    return line

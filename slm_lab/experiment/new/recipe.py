@@ -1,0 +1,119 @@
+"""Recipes: shipped templates with tuned defaults, by algorithm and kind of spaces.
+
+They are the files of `spec/recipe`, one per algorithm: `ppo.yaml` holds `ppo` (vectors, discrete
+actions), `ppo_continuous`, `ppo_image` and `ppo_image_continuous`. Atari games have templates in
+`spec/benchmark`, because their environment resizes and stacks frames itself.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from slm_lab.core.errors import UsageError
+from slm_lab.core.plugins import import_plugins
+from slm_lab.env.lookup import find_env
+from slm_lab.env.make import Spaces, describe_spaces
+from slm_lab.env.simulators.atari import is_atari
+from slm_lab.spec.checks.algorithm import action_space_problems
+from slm_lab.spec.load import load_spec, spec_names
+from slm_lab.spec.read import SHIPPED, read_file
+from slm_lab.spec.schema.env import EnvSpec
+
+GAMES: Mapping[str, str] = {
+    "ppo": "ppo_atari",
+    "a2c": "a2c_gae_atari",
+    "ddqn": "ddqn_per_atari",
+}
+"""The templates of Atari games, file and spec of one name, by algorithm."""
+
+
+class Recipe(NamedTuple):
+    """A template: the spec `name` of `file`. It needs the variable `env`."""
+
+    file: str
+    name: str
+
+
+@cache
+def recipes() -> dict[str, tuple[str, ...]]:
+    """The names of each algorithm's recipes, the general one first."""
+    files = sorted((SHIPPED / "recipe").glob("*.yaml"))
+    return {file.stem: tuple(spec_names(read_file(file))) for file in files}
+
+
+def is_image(spaces: Spaces) -> bool:
+    """Whether the agent's observations are images (C, H, W)."""
+    return len(spaces.obs_shape) == 3
+
+
+def choose_recipe(algorithm: str, env: EnvSpec) -> Recipe:
+    """The recipe of `algorithm` for the spaces of `env`, which is constructed.
+
+    Raises UsageError without such a recipe, and names the algorithms that have one.
+    """
+    if algorithm not in {*recipes(), *GAMES}:
+        raise UsageError(f"{algorithm}: there is no recipe; recipes are {', '.join(recipes())}")
+    if is_atari(find_env(env.name)) and not env.wrappers:
+        fitting = {word: Recipe(f"{name}.json", name) for word, name in GAMES.items()}
+        kind = "Atari games"
+    else:
+        spaces = describe_spaces(env)
+        fitting = _fitting(spaces, env.name)
+        actions = spaces.actions.kind.replace("_", "-")
+        kind = f"{'images' if is_image(spaces) else 'vectors'} and {actions} actions"
+    if algorithm not in fitting:
+        others = ", ".join(fitting) or "none"
+        raise UsageError(f"{algorithm} has no recipe for {kind} of {env.name}; {others} have")
+    return fitting[algorithm]
+
+
+def _fitting(spaces: Spaces, env: str) -> dict[str, Recipe]:
+    """The recipes for these spaces by algorithm."""
+    image = "_image" if is_image(spaces) else ""
+    continuous = "_continuous" if spaces.actions.kind == "box" else ""
+    found = {}
+    for algorithm, names in recipes().items():
+        name = f"{algorithm}{image}{continuous}"
+        recipe = Recipe(f"recipe/{algorithm}.yaml", name)
+        if name in names and _takes(recipe, spaces, env):
+            found[algorithm] = recipe
+    return found
+
+
+def _takes(recipe: Recipe, spaces: Spaces, env: str) -> bool:
+    """Whether the algorithm of `recipe` takes the actions; DQN takes no multi-discrete ones."""
+    spec = load_spec(*recipe, sets=settings(env), warn=False)
+    return not action_space_problems(spec.agent.algorithm, *spaces.actions)
+
+
+class Named(NamedTuple):
+    """What the first words of `slm-lab run` name: a spec in a file, with `-s`."""
+
+    file: str
+    name: str | None
+    sets: tuple[str, ...]
+
+
+def named(file: str, name: str | None, sets: Sequence[str], imports: Sequence[str]) -> Named:
+    """The recipe that "ppo MyEnv-v0" names; other words as they are.
+
+    A file of this name, or a spec of this name in the shipped file, comes first. `imports` are
+    imported, because they may register the environment. Raises LabError.
+    """
+    words = Named(file, name, tuple(sets))
+    is_recipe = file in {*recipes(), *GAMES} and not Path(file).is_file()
+    if not is_recipe or name is None or name in recipes().get(file, ()):
+        return words
+    import_plugins(imports)
+    of_env = [each for each in sets if each.startswith("env.")]
+    plain = dict.fromkeys(("frame_op", "frame_op_len", "image_downsize"))
+    given = load_spec("recipe/ppo.yaml", "ppo", settings(name, of_env), warn=False).env
+    env = given.model_copy(update={**plain, "normalize_obs": False, "normalize_reward": False})
+    recipe = choose_recipe(file, env)
+    return Named(recipe.file, recipe.name, settings(name, sets))
+
+
+def settings(env: str, sets: Sequence[str] = ()) -> tuple[str, ...]:
+    """The `-s` that fill a recipe for the environment `env`, before the user's own."""
+    return (f"env={env}", *sets)

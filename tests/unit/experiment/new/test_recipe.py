@@ -1,0 +1,112 @@
+"""Recipes: every kind of spaces finds one, and each is a spec that fits."""
+
+import pytest
+
+from slm_lab.core.errors import UsageError
+from slm_lab.env.make import describe_spaces
+from slm_lab.experiment.new.recipe import (
+    GAMES,
+    Named,
+    Recipe,
+    choose_recipe,
+    named,
+    recipes,
+    settings,
+)
+from slm_lab.spec.checks.algorithm import action_space_problems
+from slm_lab.spec.checks.observations import observation_problems
+from slm_lab.spec.load import load_spec
+from slm_lab.spec.schema.env import EnvSpec
+from tests.unit.experiment.new.toy_envs import ENVS
+
+
+def env(name, **keys):
+    return EnvSpec(name=name, max_frame=1, **keys)
+
+
+CHOICES = [
+    ("ppo", "CartPole-v1", "ppo"),
+    ("ppo", "Pendulum-v1", "ppo_continuous"),
+    ("ppo", ENVS["images"], "ppo_image"),
+    ("ppo", ENVS["images, continuous"], "ppo_image_continuous"),
+    ("ppo", ENVS["multi-discrete"], "ppo"),
+    ("a2c", "CartPole-v1", "a2c"),
+    ("a2c", "Pendulum-v1", "a2c_continuous"),
+    ("a2c", ENVS["images"], "a2c_image"),
+    ("dqn", "CartPole-v1", "dqn"),
+    ("dqn", ENVS["images"], "dqn_image"),
+    ("sac", "CartPole-v1", "sac"),
+    ("sac", "Pendulum-v1", "sac_continuous"),
+    ("crossq", "Pendulum-v1", "crossq_continuous"),
+]
+
+
+@pytest.mark.parametrize(("algorithm", "name", "recipe"), CHOICES)
+def test_the_recipe_follows_from_the_spaces_and_fits_them(algorithm, name, recipe):
+    chosen = choose_recipe(algorithm, env(name))
+    assert chosen.name == recipe
+    spec = load_spec(*chosen, sets=settings(name))
+    spaces = describe_spaces(spec.env)
+    is_choice = spaces.actions.kind == "discrete"
+    assert not action_space_problems(spec.agent.algorithm, *spaces.actions)
+    assert not observation_problems(spec.agent, spaces.obs_shape, is_choice)
+
+
+def test_every_recipe_is_chosen_for_some_environment():
+    chosen = {recipe for _, _, recipe in CHOICES}
+    assert chosen == {name for names in recipes().values() for name in names}
+
+
+def test_atari_games_have_their_own_templates():
+    pytest.importorskip("ale_py", reason="needs the extra atari")
+    for algorithm, name in GAMES.items():
+        assert choose_recipe(algorithm, env("ALE/Pong-v5")) == Recipe(f"{name}.json", name)
+        load_spec(f"{name}.json", name, sets=settings("ALE/Pong-v5"))
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "name", "words"),
+    [
+        ("dqn", "Pendulum-v1", "dqn has no recipe for vectors and box actions of Pendulum-v1; "),
+        ("dqn", ENVS["multi-discrete"], "vectors and multi-discrete actions"),
+        ("crossq", "CartPole-v1", "a2c, dqn, ppo, sac have"),
+        ("sac", ENVS["images"], "a2c, dqn, ppo have"),
+        ("td3", "Pendulum-v1", "td3: there is no recipe; recipes are a2c, crossq, dqn, ppo, sac"),
+    ],
+)
+def test_without_a_recipe_the_algorithms_that_have_one_are_named(algorithm, name, words):
+    with pytest.raises(UsageError, match=r".") as raised:
+        choose_recipe(algorithm, env(name))
+    assert words in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("ppo", "CartPole-v1"), ("recipe/ppo.yaml", "ppo")),
+        (("sac", "Pendulum-v1"), ("recipe/sac.yaml", "sac_continuous")),
+        (("ppo", ENVS["images"]), ("recipe/ppo.yaml", "ppo_image")),
+    ],
+)
+def test_an_algorithm_and_an_environment_name_a_recipe(words, expected):
+    sets = ("env.max_frame=300", "agent.algorithm.gamma=0.9")
+    assert named(*words, sets, ()) == Named(*expected, (f"env={words[1]}", *sets))
+
+
+def test_keys_of_the_environment_count_when_the_recipe_is_chosen():
+    pytest.importorskip("Box2D", reason="needs the extra box2d")
+    chosen = named("ppo", "LunarLander-v3", ["env.continuous=true"], ())
+    assert chosen.name == "ppo_continuous"
+
+
+@pytest.mark.parametrize(
+    "words", [("ppo_cartpole", "ppo_cartpole"), ("ppo", "ppo_image"), ("ppo", None)]
+)
+def test_files_and_their_specs_come_first(words):
+    assert named(*words, ("env=X",), ()) == Named(*words, ("env=X",))
+
+
+def test_a_file_of_the_working_folder_comes_first(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ppo").write_text("{}")
+    assert named("ppo", "CartPole-v1", (), ()) == Named("ppo", "CartPole-v1", ())
