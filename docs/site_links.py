@@ -3,9 +3,12 @@
 import re
 from typing import Any
 
-SOURCE = re.compile(r"\[([^\]]+)\]\((?:\.\./)+(?:slm_lab|tests|bench|docs/examples)[^)]*\)|\[([^\]]+)\]\((?:\.\./)?examples[^)]*\)")
+SOURCE = re.compile(
+    r"\[([^\]]+)\]"  # the text of a link to
+    r"\((?:(?:\.\./)+(?:slm_lab|tests|bench|docs/examples)|(?:\.\./)?examples)[^)]*\)"
+)
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """The page with every link that leaves the site replaced by its text."""
-    return SOURCE.sub(lambda found: found[1] or found[2], markdown)
+    return SOURCE.sub(r"\1", markdown)

@@ -65,21 +65,28 @@ def _source(options: RunOptions, words: RunWords) -> "RunSource":
     """What the command works on, with the modules that it may import."""
     with importing():
         from slm_lab.cli.display.screen import console, print_line
+        from slm_lab.experiment.new.recipe import named
         from slm_lab.experiment.source import RunSource
         from slm_lab.experiment.trust import imports_for, imports_of_file
         from slm_lab.storage.run_lookup import asked_spec_name, find_run, find_saved
 
     (file, name, mode), data, trust = words, options.data, options.trust
+    file, name = DEMO if file is None and mode.run is None else (file, name)
+    sets, of_env = options.sets, None
+    if file is not None and name is not None:
+        asked = name
+        file, name, sets = named(file, name, sets, options.imports)
+        of_env = asked if name != asked else None
     if mode.run is None:
-        file, name = DEMO if file is None else (file, name)
+        assert file is not None
         imports = imports_of_file(file, options.imports, trust)
         about = options.label, options.note
-        return RunSource(file, name, None, options.sets, options.seed, data, imports, *about)
+        return RunSource(file, name, None, sets, options.seed, data, imports, *about)
     name = None if file is None else asked_spec_name(file, name)
     if mode.verb in PLAYING:
-        run_dir, trial = find_saved(mode.run, data, name)
+        run_dir, trial = find_saved(mode.run, data, name, of_env)
     else:
-        run_dir, trial = find_run(mode.run, data, name, mode.verb == "search"), None
+        run_dir, trial = find_run(mode.run, data, name, mode.verb == "search", of_env), None
     imports = imports_for(run_dir, options.imports, trust, data)
     if trust and imports:
         listed = ", ".join(imports)

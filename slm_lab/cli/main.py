@@ -159,6 +159,29 @@ def run(
 
 
 @app.command()
+def new(
+    env: Annotated[str, typer.Argument(metavar="ENV", help="CartPole-v1, or my_env:MyEnv-v0.")],
+    algorithm: Annotated[
+        str, typer.Option("--algo", metavar="WORD", help="ppo, a2c, dqn, sac or crossq.")
+    ] = "ppo",
+    out: Annotated[Path | None, typer.Option(help="The file. Default: {algo}_{env}.yaml.")] = None,
+    imports: Imports = None,
+) -> None:
+    """Check an environment, and write a commented spec for it.
+
+    Exit codes: 0 success, 2 bad input.
+    """
+    with report_errors():
+        from slm_lab.core.plugins import import_plugins
+
+        import_plugins(imports or ())
+        from slm_lab.cli.new import NewOptions, write_new
+
+        code = write_new(NewOptions(env, algorithm, out, tuple(imports or ())))
+    raise typer.Exit(code)
+
+
+@app.command()
 def compare(
     spec_file: Annotated[
         str | None, typer.Argument(help="A JSON or YAML file, or the name of a shipped file.")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.text import Text
 
-from slm_lab.cli.screen import console, print_line
+from slm_lab.cli.display.screen import console, print_line
 from slm_lab.core.errors import UsageError
 from slm_lab.core.text import significant
 from slm_lab.experiment.new.draft import draft

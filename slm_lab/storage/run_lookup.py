@@ -25,7 +25,11 @@ class Found(NamedTuple):
 
 
 def find_folder(
-    target: str, data_dir: Path, spec_name: str | None = None, of_search: bool | None = None
+    target: str,
+    data_dir: Path,
+    spec_name: str | None = None,
+    of_search: bool | None = None,
+    env: str | None = None,
 ) -> Found:
     """The run that a user names, by one of
 
@@ -34,8 +38,9 @@ def find_folder(
     - "latest", the newest run that is not a dev run, or "latest~2", the second before it;
     - one of these and ":t3", a trial of a search.
 
-    With `spec_name` only runs of that spec count, with `of_search` only searches, or none. Raises
-    UsageError if there is no such run, or several.
+    With `spec_name` only runs of that spec count, with `env` only those that the command line gave
+    this environment, with `of_search` only searches, or none. Raises UsageError if there is no such
+    run, or several.
     """
     named = _TRIAL_TARGET.fullmatch(target)
     name, trial = (named[1], int(named[2])) if named is not None else (target, None)
@@ -54,6 +59,7 @@ def find_folder(
         run
         for run in runs_in(data_dir)
         if spec_name is None or run.prefix == safe_name(spec_name)
+        if env is None or run.root.name.startswith(f"{safe_name(f'{spec_name}_{env}')}_")
         if of_search in (None, run.is_search)
     ]
     chosen = _chosen(name, runs, data_dir, spec_name, of_search)
@@ -103,22 +109,28 @@ def _with_name(run_dir: RunDir, spec_name: str | None) -> RunDir:
     return RunDir(run_dir.root, spec_name or run_dir.spec_name)
 
 
-def find_run(target: str, data_dir: Path, spec_name: str | None, of_search: bool = False) -> RunDir:
+def find_run(
+    target: str,
+    data_dir: Path,
+    spec_name: str | None,
+    of_search: bool = False,
+    env: str | None = None,
+) -> RunDir:
     """The run, or search, to resume. Raises UsageError as `find_folder`, and for a trial."""
-    run_dir, trial = find_folder(target, data_dir, spec_name, of_search)
+    run_dir, trial = find_folder(target, data_dir, spec_name, of_search, env)
     if trial is not None:
         raise UsageError(f"{target}: a trial is resumed with its search, {run_dir.root}")
     return run_dir
 
 
-def find_saved(target: str, data_dir: Path, spec_name: str | None) -> Found:
+def find_saved(target: str, data_dir: Path, spec_name: str | None, env: str | None = None) -> Found:
     """The run or search with the saved agents.
 
     "latest" without a trial is a run, with one a search. Raises UsageError as `find_folder`.
     """
     named = _TRIAL_TARGET.fullmatch(target)
     is_latest = _LATEST.fullmatch(named[1] if named else target) is not None
-    return find_folder(target, data_dir, spec_name, named is not None if is_latest else None)
+    return find_folder(target, data_dir, spec_name, named is not None if is_latest else None, env)
 
 
 def _folder(target: str, data_dir: Path) -> Path:

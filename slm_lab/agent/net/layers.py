@@ -103,7 +103,8 @@ class BatchRenorm(nn.Module):
         mean, var, num_batches = (
             self.get_buffer(name) for name in ("running_mean", "running_var", "num_batches")
         )
-        weight, bias = self.weight, self.bias
+        weight: Tensor = self.weight
+        bias: Tensor = self.bias
         if not self.training:
             return batch_norm(x, mean, var, weight, bias, eps=self.eps)
         # The kernel's own moments: torch.var_mean takes ten times as long as the rest.

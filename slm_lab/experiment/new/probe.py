@@ -80,7 +80,7 @@ def _play_randomly(env: gymnasium.Env[Any, Any]) -> RandomPlay:
     first_reset(env, seed=0)
     first_step(env, env.action_space.sample())
     env.reset(seed=0)
-    returns, lengths = [], []
+    returns, lengths = list[float](), list[int]()
     steps = length = 0
     total = 0.0
     began = time.perf_counter()

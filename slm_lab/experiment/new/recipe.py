@@ -60,7 +60,8 @@ def choose_recipe(algorithm: str, env: EnvSpec) -> Recipe:
     else:
         spaces = describe_spaces(env)
         fitting = _fitting(spaces, env.name)
-        actions = spaces.actions.kind.replace("_", "-")
+        kind_of_actions = spaces.actions.kind
+        actions = "continuous" if kind_of_actions == "box" else kind_of_actions.replace("_", "-")
         kind = f"{'images' if is_image(spaces) else 'vectors'} and {actions} actions"
     if algorithm not in fitting:
         others = ", ".join(fitting) or "none"
