@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -64,6 +64,8 @@ def execute(options: RunOptions, caller: Caller) -> int:
     ):
         with stop_signals_blocked():
             source = _source(options, words._replace(mode=Mode(verb, run)))
+            if named is not None and run != named:
+                source = replace(source, archive=Path(named))
             import_plugins(source.imports)
             with importing():
                 command = _command(options, verb, caller)
