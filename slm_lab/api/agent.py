@@ -1,6 +1,7 @@
 """A trained agent, for any program that steps environments itself."""
 
 from collections.abc import Sequence
+from operator import index
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
@@ -52,7 +53,7 @@ class Agent:
     def __init__(self, run: SavedRun, saved: SavedAgent, seed: int) -> None:
         """The agent `saved` of `run`; random draws depend on `seed`. Raises LabError."""
         self._run, self._saved = run, saved
-        policy = build_policy(run.spec, saved, seed)
+        policy = build_policy(run, saved, seed)
         self._adapter, self._actor = policy.adapter, policy.actor
         self._starts = np.ones(1, np.bool_)
         self._num: int | None = None
@@ -117,7 +118,7 @@ class Agent:
         converted = self._adapter.conversions.action.convert(action)
         return converted[0] if is_single else converted
 
-    def reset(self, done: Sequence[bool] | BoolArray | None = None) -> None:
+    def reset(self, done: bool | Sequence[bool] | BoolArray | None = None) -> None:
         """Forgets the episodes that have ended: all, or those marked in `done` (B,).
 
         Needed by recurrent policies and frame stacks; harmless for others. After a reset of all the
@@ -128,17 +129,16 @@ class Agent:
         if done is None:
             self._num = None
             return
-        mask = np.asarray(done, np.bool_)
+        mask = np.atleast_1d(np.asarray(done, np.bool_))
         if mask.shape != (self._num,):
-            raise ValueError(
-                f"done has the shape {mask.shape}; the last batch had {self._num} observations"
-            )
+            last = f"the last batch had {self._num or 'no'} observations"
+            raise ValueError(f"done has the shape {mask.shape}; {last}")
         self._starts = self._starts | mask
         self._actor.end_episodes(mask)
 
     def evaluate(self, episodes: int = 100) -> Episodes:
         """Plays fresh greedy episodes, as `slm-lab run … eval@RUN` does, and returns them all."""
-        if episodes < 1:
+        if index(episodes) < 1:
             raise ValueError(f"episodes = {episodes}: must be at least 1")
         with arithmetic(self.spec.meta.threads):
             played = list(self._run.play(self._saved, episodes))

@@ -35,9 +35,9 @@ class Callbacks:
     """
 
     def __init__(self, objects: Sequence[Any] = ()) -> None:
-        """Objects with some of the methods `EVENTS`, or names of installed ones. Raises UsageError
-        for others."""
-        self._objects = [_installed(each) if isinstance(each, str) else each for each in objects]
+        """Objects with some of the methods `EVENTS`, their classes, or names of installed ones.
+        Raises UsageError for others."""
+        self._objects = [_made(each) for each in objects]
         for each in self._objects:
             if (fault := _fault(each)) is not None:
                 raise UsageError(f"callbacks: {each!r} {fault}")
@@ -78,10 +78,10 @@ class Callbacks:
                 self.thread = None
 
 
-def _installed(name: str) -> Any:
+def _made(part: Any) -> Any:
     try:
-        part = CALLBACKS.load(name)
-        return part() if isinstance(part, type) else part
+        found = CALLBACKS.load(part) if isinstance(part, str) else part
+        return found() if isinstance(found, type) else found
     except Exception as error:
         raise UsageError(f"callbacks: {import_failure(error)}") from error
 

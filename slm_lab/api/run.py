@@ -103,7 +103,7 @@ class Run(Started):
 
     @override
     def __repr__(self) -> str:
-        return f"<Run {self.name} in {self.folder}>"
+        return f"<Run {self.name} in {self._archive}>"
 
 
 def load_run(run: str | Path, *, data: str | Path = "data") -> Run:

@@ -125,7 +125,7 @@ def train(
     """
     functions = {"on_row": on_row, "on_checkpoint": on_checkpoint, "on_end": on_end}
     own = [SimpleNamespace(**{event: each}) for event, each in functions.items() if each]
-    called = Callbacks([*callbacks, *own])
+    called = Callbacks([*names_of(callbacks), *own])
     resumed = _resumed(resume, data, of_search=False)
     if resumed is not None:
         called.follow(_trial(resumed), skip=True)
@@ -205,7 +205,7 @@ def compare(
     2
     """
     plan = {
-        "--modes": None if modes is None else ",".join(modes),
+        "--modes": None if modes is None else ",".join(names_of(modes)),
         "--workers": None if workers is None else ",".join(map(str, workers)),
         "--seeds": seeds,
         "--threshold": threshold,
@@ -251,8 +251,8 @@ def _begun(
     quiet: bool,
 ) -> tuple[LabProcess, Path]:
     """A started command, and its folder. Raises LabError."""
-    if spec is None and is_new:
-        raise UsageError("spec is missing: a file, the name of a shipped one, a dict or a Spec")
+    if not isinstance(spec, str | Path | Mapping | Spec) and (is_new or spec is not None):
+        raise UsageError("spec: must be a file, the name of a shipped one, a dict or a Spec")
     command, *mode = words
     settings = [
         f"-s{path}={_json(f'sets[{path!r}]', value)}" for path, value in (sets or {}).items()
@@ -279,7 +279,10 @@ def _spec_file(spec: SpecSource | None, name: str | None) -> Iterator[str | None
     with TemporaryDirectory(prefix="slm_lab_") as folder:
         path = Path(folder) / "spec.json"
         path.write_text(_json("spec", content))
-        yield str(path)
+        try:
+            yield str(path)
+        except SpecError as error:
+            raise SpecError(error.where.replace(f"{folder}/", ""), error.problems) from None
 
 
 def _json(what: str, value: object) -> str:

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slm_lab.cli.caller import Caller
@@ -39,6 +41,8 @@ def execute(options: RunOptions, caller: Caller) -> int:
     ):
         with stop_signals_blocked():
             source = _source(options, words._replace(mode=RunMode(verb, run)))
+            if named is not None and run != named:
+                source = replace(source, archive=Path(named))
             import_plugins(source.imports)
             with importing():
                 command = _command(options, verb, caller)

@@ -75,7 +75,7 @@ def enjoy(source: RunSource, options: RunOptions) -> int:
     agent = saved.load(session, options.which)
     _introduce(console, "enjoying", saved, [agent], options.which)
     # In the current folder, because `enjoy` never changes a run folder.
-    stem = f"{agent.folder.resolve().name}_s{agent.session}_{agent.which}_{agent.frame}"
+    stem = f"{saved.run_dir.root.resolve().name}_s{agent.session}_{agent.which}_{agent.frame}"
     with (
         headless() if options.video else nullcontext(),
         closing(VideoFilm(lambda number: Path.cwd() / f"{stem}_episode{number}.mp4")) as film,
@@ -162,7 +162,7 @@ def _introduce(
     of = f"t{saved.trial} of the search" if saved.is_search else ""
     rest = (
         f": {spec.agent.algorithm.name} on {spec.env.name}, greedy, seed {saved.root_seed}\n"
-        f"run folder {saved.run_dir.root}"
+        f"{'shared run' if saved.folder.suffix == '.zip' else 'run folder'} {saved.folder}"
     )
     notes = []
     for agent in agents:

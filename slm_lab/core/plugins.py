@@ -8,14 +8,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from importlib.machinery import all_suffixes
 from pathlib import Path
+from typing import TypeVar
 
 from slm_lab.core.errors import UsageError
 from slm_lab.core.registry import import_failure
 
+T = TypeVar("T")
 
-def names_of(modules: str | Sequence[str]) -> Sequence[str]:
-    """Names of modules; a text is one name, not a list of letters."""
-    return [modules] if isinstance(modules, str) else modules
+
+def names_of(names: str | Sequence[T]) -> Sequence[str | T]:
+    """A list of names, of modules or others; a text is one name, not a list of letters."""
+    return [names] if isinstance(names, str) else names
 
 
 def import_plugins(modules: Sequence[str]) -> None:

@@ -100,10 +100,10 @@ def _rows(path: tuple[str, ...], space: AnySpace, array: Array, lead: tuple[int,
     """The part at `path` of a batch with the first axis `lead`, (B,), or of one observation, `lead`
     (), as (B, *shape). Raises ValueError if it is none."""
     shape = space.shape or ()
-    # A part of an environment's own observation may have an axis of length 1 too many or too few.
-    own = [n for n in array.shape if n != 1]
-    is_alike = path and not lead and own == [n for n in shape if n != 1]
-    if array.size == 0 or (array.shape != (*lead, *shape) and not is_alike):
+    fits = array.shape == (*lead, *shape)
+    if not fits and path and not lead:  # an axis of length 1 more or less works in training, too
+        fits = [n for n in array.shape if n != 1] == [n for n in shape if n != 1]
+    if not fits or array.size == 0:
         batch = str((*(lead if array.size and lead else ("B",)), *shape)).replace("'", "")
         found = f"{named(path)} has the shape {array.shape}"
         raise ValueError(f"{found}; one has {shape}, a batch {batch}")

@@ -10,8 +10,8 @@ from slm_lab.agent.algorithm.algorithm import Actor, AgentSeeds
 from slm_lab.agent.build import build_agent
 from slm_lab.core.types import Array
 from slm_lab.env.adapter import PolicyAdapter
-from slm_lab.experiment.saved_run import SavedAgent
-from slm_lab.spec.schema.spec import Spec
+from slm_lab.experiment.saved_run import SavedAgent, SavedRun
+from slm_lab.storage.archive import naming
 
 
 class Policy(NamedTuple):
@@ -34,17 +34,18 @@ class Played(NamedTuple):
     """(B, *shape of an action of the environment)"""
 
 
-def build_policy(spec: Spec, saved: SavedAgent, seed: int = 0) -> Policy:
-    """The policy of `saved`, for one environment; random draws depend on `seed`.
+def build_policy(run: SavedRun, saved: SavedAgent, seed: int = 0) -> Policy:
+    """The policy of the agent `saved` of `run`, for one environment; random draws depend on `seed`.
 
     Raises as `SavedAgent.load_into` and `env.make.make_env`.
     """
-    adapter = PolicyAdapter(spec.env)
-    spaces = adapter.observation_space, adapter.action_space
     draws = (int(draw) for draw in np.random.SeedSequence(seed).generate_state(3))
-    without_memory = spec.agent.model_copy(update={"memory": None})
-    agent = build_agent(without_memory, *spaces, 1, AgentSeeds(*draws))
-    saved.load_into(agent.learner.flats, adapter.statistics)
+    without_memory = run.spec.agent.model_copy(update={"memory": None})
+    with naming(saved.folder, run.run_dir.root):
+        adapter = PolicyAdapter(run.spec.env)
+        spaces = adapter.observation_space, adapter.action_space
+        agent = build_agent(without_memory, *spaces, 1, AgentSeeds(*draws))
+        saved.load_into(agent.learner.flats, adapter.statistics)
     agent.actor.version = 1  # trained: no random warm-up
     return Policy(adapter, agent.actor)
 

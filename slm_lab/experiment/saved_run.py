@@ -4,7 +4,7 @@ import json
 import weakref
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias, final
 
@@ -47,7 +47,7 @@ MAY_CHANGE = ("env.max_t", "env.vectorization_mode", "agent.net.gpu", "meta.thre
 
 @dataclass(frozen=True)
 class SavedAgent:
-    """An agent of the run in `folder`, saved at `frame`."""
+    """An agent of the run in `folder`, or in the file of a shared run, saved at `frame`."""
 
     folder: Path
     session: int
@@ -80,6 +80,8 @@ class SavedRun:
         name = source.name()
         self.run_dir, trial = find_saved(source.run or "latest", source.data_dir, name)
         self.trial = chosen_trial(self.run_dir, trial)
+        self.folder = source.archive or self.run_dir.root
+        """The run folder, or the file of a shared run."""
         self.is_search = self.run_dir.is_search
         """Whether the folder holds a search; `trial` is then the selected trial."""
         file = self.run_dir.spec_file
@@ -185,8 +187,7 @@ class SavedRun:
                         raise CheckpointError(f"{error}; use --which latest") from error
                     raise
             else:
-                root = self.run_dir.root
-                return SavedAgent(root, session, chosen, frame, snapshot, file)
+                return SavedAgent(self.folder, session, chosen, frame, snapshot, file)
         raise UsageError(f"{self.run_dir.root}: Session {session} has no checkpoint yet")
 
     def _choose(self, session: int, manifest: Manifest, which: Which | None) -> Which:
@@ -220,13 +221,16 @@ def find_agent(
         import_plugins(allowed)
         target = str(run_dir.root) if trial is None else f"{run_dir.root}:t{trial}"
         file = str(run_dir.spec_file)
-        saved = SavedRun(RunSource(file, run=target, data_dir=data_dir, imports=allowed))
+        archive = None if folder == run else Path(run)
+        saved = SavedRun(
+            RunSource(file, run=target, data_dir=data_dir, imports=allowed, archive=archive)
+        )
         begun = [each for each in saved.sessions(session) if saved.has_checkpoint(each)]
         if not begun:
             raise UsageError(f"{run_dir.root} has no checkpoint yet")
         agent = saved.load(begun[0], which)
         weakref.finalize(saved, kept.pop_all().close)  # a shared run stays unpacked
-    return saved, agent if folder == run else replace(agent, folder=Path(run))
+    return saved, agent
 
 
 def as_trained(spec: Spec, run_format: object) -> Spec:

@@ -32,6 +32,8 @@ class RunSource:
     """The user's name for a new run; it is recorded, and finds the run."""
     note: str | None = None
     """The user's note about a new run."""
+    archive: Path | None = None
+    """The shared run that `run` is unpacked from."""
 
     def name(self) -> str:
         """The name of the spec. Raises UsageError if the file holds several and none is named."""

@@ -10,6 +10,7 @@ from slm_lab.agent.build import build_agent
 from slm_lab.api.agent import Agent
 from slm_lab.env.make import make_env
 from slm_lab.experiment.saved_run import SavedAgent
+from slm_lab.storage.run_dir import RunDir
 from tests.contract.table import ALGORITHM_ROWS, cases
 
 SEED, N = 3, 2
@@ -46,7 +47,8 @@ def outside(spec, learner, statistics):
     flats = {name: flat.state_dict() for name, flat in learner.flats.items()}
     snapshot = {"frame": 7, "flats": flats, "statistics": statistics.copy()}
     saved = SavedAgent(Path("run"), 0, "best", 7, snapshot, Path("file"))
-    return Agent(SimpleNamespace(spec=spec), saved, SEED)
+    run = SimpleNamespace(spec=spec, run_dir=RunDir(saved.folder, "name"))
+    return Agent(run, saved, SEED)
 
 
 def batched(observations):

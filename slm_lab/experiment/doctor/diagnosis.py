@@ -28,7 +28,7 @@ def diagnose(
     unseen, of_units = None, None
     try:
         saved = find_agent(f"{trial.where}", None, None, data_dir, imports, trust)
-        of_units = dead_relus(dead_units(build_policy(saved[0].spec, saved[1])))
+        of_units = dead_relus(dead_units(build_policy(*saved)))
     except LabError as error:
         unseen = error_summary(str(error))
     return trial, all_findings(case, of_units), unseen

@@ -10,7 +10,7 @@ from slm_lab.core.text import significant
 from slm_lab.experiment.saved_run import SavedAgent, SavedRun
 from slm_lab.experiment.trust import named_by
 from slm_lab.storage.intact import read_saved_rows
-from slm_lab.storage.run_dir import RunDir, origin_of
+from slm_lab.storage.run_dir import origin_of
 
 
 def card(run: SavedRun, saved: SavedAgent, folder: Path, file: str, repo: str | None) -> str:
@@ -20,7 +20,7 @@ def card(run: SavedRun, saved: SavedAgent, folder: Path, file: str, repo: str | 
     imports = "".join(f" --import {each}" for each in named_by(folder.glob("*_spec.json")))
     graphs = [f"![Returns]({each.relative_to(folder)})\n\n" for each in folder.rglob("*.png")]
     versions = [f"{package} {version}" for package, version in origin.get("packages", {}).items()]
-    paths = {s: RunDir(folder, name).session(0, s) for s in spec.meta.writers}
+    paths = {s: run.run_dir.session(run.trial, s) for s in spec.meta.writers}
     rows = {s: read_saved_rows(each, each.rows) for s, each in paths.items()}
     returns = {s: float(each["final_return"][-1]) for s, each in rows.items() if len(each)}
     shown = [f"| {s} | {significant(None if np.isnan(x) else x)} |" for s, x in returns.items()]

@@ -23,19 +23,25 @@ def export_agent(run: SavedRun, saved: SavedAgent, path: Path) -> Difference | N
     """Writes the agent `saved` of `run` to `path`, whose suffix chooses the format.
 
     A graph acts beside the agent on real observations before. None for a zip file. Raises
-    UsageError for another suffix or folder, MissingExtraError, and LabError if the two differ or
-    the policy has no graph.
+    UsageError for another suffix or a path that cannot be written, MissingExtraError, and LabError
+    if the two differ or the policy has no graph.
     """
     if path.suffix not in (*GRAPHS, ".zip"):
         raise UsageError(f"{path}: must end in {', '.join(GRAPHS)} or .zip")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        content, difference = _exported(run, saved, path)
+        write_atomically(path, content)
     except OSError as error:
-        raise UsageError(f"cannot make the folder {path.parent}: {error.strerror}") from error
+        raise UsageError(f"cannot write {path}: {error}") from error
+    return difference
+
+
+def _exported(run: SavedRun, saved: SavedAgent, path: Path) -> tuple[bytes, Difference | None]:
+    """The content of the file, and how far it differs from the agent."""
     if path.suffix == ".zip":
-        write_atomically(path, zipped(shared_files(run, saved, path.name)))
-        return None
-    policy = build_policy(run.spec, saved)
+        return zipped(shared_files(run, saved, path.name)), None
+    policy = build_policy(run, saved)
     graph = PolicyGraph(policy)
     logger = logging.getLogger("torch.onnx")
     level = logger.level
@@ -51,9 +57,7 @@ def export_agent(run: SavedRun, saved: SavedAgent, path: Path) -> Difference | N
         raise LabError(f"torch cannot export this policy as {path.suffix}: {why}") from error
     finally:
         logger.setLevel(level)
-    difference = compare(policy, graph, outputs_of)
-    write_atomically(path, content)
-    return difference
+    return content, compare(policy, graph, outputs_of)
 
 
 def _onnx(graph: PolicyGraph) -> tuple[bytes, Outputs]:

@@ -10,6 +10,7 @@ from slm_lab.core.files import read_file, write_atomically, write_json
 from slm_lab.experiment.export.card import card
 from slm_lab.experiment.saved_run import SavedAgent, SavedRun
 from slm_lab.spec import read
+from slm_lab.storage.archive import naming
 from slm_lab.storage.checkpoint import CheckpointStore
 from slm_lab.storage.run_dir import RUN_BLOCK, RunDir, origin_of
 
@@ -23,7 +24,7 @@ def shared_files(
 ) -> dict[str, bytes]:
     """A run folder with one agent: its files, and a card that names the archive `file` and the
     `repo` on the Hub. A trial of a search becomes a run of its own."""
-    with TemporaryDirectory() as parent:
+    with naming(saved.folder, run.run_dir.root), TemporaryDirectory() as parent:
         folder = Path(parent)
         _fill(folder, run, saved)
         write_atomically(folder / "README.md", card(run, saved, folder, file, repo).encode())

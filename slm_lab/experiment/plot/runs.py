@@ -89,7 +89,9 @@ def _read(run_dir: RunDir, number: int) -> FoundTrial:
     if len(names) != 1:
         raise SpecError(str(file), [Problem("file", "must hold one spec, as the run wrote it")])
     spec = content[names[0]]
-    recorded: Mapping[str, Any] = spec.get("meta", {})
+    env, recorded = (spec.get(key) for key in ("env", "meta"))
+    if not (isinstance(recorded, Mapping) and isinstance(env, Mapping) and "name" in env):
+        raise SpecError(str(file), [Problem(names[0], "must have blocks env and meta")])
     try:
         meta = MetaSpec.model_validate(
             {key: value for key, value in recorded.items() if key in _NEEDED}

@@ -120,8 +120,14 @@ def test_one_module_may_be_given_by_its_name(folder):
 
 def test_a_file_without_a_folder_is_refused_before_the_export(agent, tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match=r"cannot make the folder .*file: File exists"):
+    with pytest.raises(UsageError, match=r"cannot write .*policy.onnx: .*File exists"):
         agent.export(tmp_path / "file" / "policy.onnx")
+
+
+def test_a_path_that_cannot_be_written_is_one_error(agent, tmp_path):
+    with pytest.raises(UsageError, match=r"cannot write .*Is a directory"):
+        agent.export(shutil.copytree(agent.folder, tmp_path / "folder.pt2"))
+    assert [each.name for each in tmp_path.iterdir()] == ["folder.pt2"]
 
 
 def test_a_beginning_of_two_runs_is_refused_with_their_names(data, folder, tmp_path):
@@ -172,6 +178,20 @@ def test_done_must_fit_the_last_batch(agent):
     agent.reset([True, False, True])
     with pytest.raises(ValueError, match="the last batch had 3 observations"):
         agent.reset([True])
+
+
+def test_one_environment_needs_no_list_of_done(agent):
+    with pytest.raises(ValueError, match="the last batch had no observations"):
+        agent.reset(True)
+    agent.act(np.zeros(4))
+    agent.reset(True)
+
+
+def test_a_number_of_episodes_is_whole(agent):
+    with pytest.raises(TypeError, match="integer"):
+        agent.evaluate(1.5)
+    with pytest.raises(ValueError, match="must be at least 1"):
+        agent.evaluate(0)
 
 
 def test_the_module_gives_the_parameters_that_act_uses(agent):

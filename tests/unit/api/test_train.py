@@ -199,6 +199,12 @@ def test_a_program_that_does_not_wait_reads_the_run_meanwhile(data, capfd):
     run.wait()  # harmless
 
 
+def test_a_problem_of_a_dict_names_no_temporary_folder(data):
+    with pytest.raises(SpecError) as caught:
+        slm_lab.train(ppo(env__name="Nowhere-v0"), data=data)
+    assert str(caught.value).startswith("spec.json: spec has 1 problem\n  env.name = 'Nowhere-v0'")
+
+
 @pytest.mark.parametrize("wait", [True, False])
 def test_a_callback_may_wait_for_the_end_and_is_called_for_the_rest_then(wait, data):
     seen = []
@@ -250,7 +256,8 @@ def test_a_spec_may_have_any_form(form, tmp_path, data, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({}, UsageError, "spec is missing"),
+        ({}, UsageError, "spec: must be a file, the name of a shipped one, a dict or a Spec"),
+        ({"spec": 5}, UsageError, "spec: must be a file"),
         ({"spec": {"agent": object()}}, UsageError, "spec cannot be written as JSON"),
         ({"spec": "ppo_cartpole", "sets": {"env.x": {1}}}, UsageError, r"sets\['env.x'\] cannot"),
         ({"spec": "ppo_cartpol.json"}, SpecError, "did you mean ppo_cartpole.json"),
@@ -261,6 +268,7 @@ def test_a_spec_may_have_any_form(form, tmp_path, data, monkeypatch):
             "3 has none of the methods on_row",
         ),
         ({"spec": "ppo_cartpole", "callbacks": ["no"]}, UsageError, 'no callback named "no"'),
+        ({"spec": "ppo_cartpole", "callbacks": "no"}, UsageError, 'no callback named "no"'),
         ({"resume": "nothing_2020"}, UsageError, "there is no run folder nothing_2020"),
         (
             {"spec": "ppo_cartpole", "sets": {"env.max_fram": 3}},

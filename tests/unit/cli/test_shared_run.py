@@ -3,6 +3,7 @@
 import io
 import json
 import socket
+import tempfile
 import zipfile
 
 import numpy as np
@@ -11,7 +12,7 @@ from typer.testing import CliRunner
 
 import slm_lab
 from slm_lab.cli.main import app
-from slm_lab.core.errors import UsageError
+from slm_lab.core.errors import LabError, UsageError
 from tests.faults.lab import NAME, run_folder
 from tests.support import made_once, ppo
 from tests.unit.cli.trained import lab, table, trained
@@ -142,6 +143,61 @@ def test_changed_weights_are_refused(shared, tmp_path):
     assert done.exit_code == 1
     assert "cannot read the checkpoint" in done.stderr
     assert "Traceback" not in done.output
+
+
+def other_net(content):
+    spec = json.loads(content)
+    spec[NAME]["agent"]["net"]["hid_layers"] = [3]
+    return json.dumps(spec)
+
+
+def no_env(content):
+    spec = json.loads(content)
+    spec[NAME]["env"] = None
+    return json.dumps(spec)
+
+
+@pytest.mark.parametrize(
+    ("end", "change", "use", "message"),
+    [
+        ("_spec.json", lambda _: b"{", slm_lab.load, "small_spec.json has 1 problem"),
+        ("_spec.json", other_net, slm_lab.load, "no longer builds the agent"),
+        ("_latest.json", lambda _: b"{}", slm_lab.load, "cannot read the checkpoint"),
+        ("_spec.json", no_env, slm_lab.load_run, "must have blocks env and meta"),
+        ("_train.csv", lambda _: b"a\n", lambda run: slm_lab.load_run(run).rows, "no column frame"),
+        (
+            "_train.csv",
+            lambda _: b"a\n",
+            lambda run: slm_lab.load(run).export("again.zip"),
+            "no column frame",
+        ),
+        (
+            "t0_trial_metrics_scalar.json",
+            lambda _: b"[",
+            lambda run: slm_lab.load_run(run).metrics,
+            "is not JSON",
+        ),
+    ],
+)
+def test_an_error_about_its_files_names_the_archive(
+    end, change, use, message, shared, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    bad = repacked(
+        shared,
+        tmp_path / "bad.zip",
+        lambda name, content: change(content) if name.endswith(end) else content,
+    )
+    with pytest.raises(LabError, match=message) as caught:
+        use(bad.name)
+    assert "bad.zip" in str(caught.value)
+    assert tempfile.gettempdir() not in str(caught.value)
+
+
+def test_a_command_names_the_archive_not_the_folder_of_its_files(elsewhere):
+    done = invoke("run", f"eval@{elsewhere}", "--episodes", 1)
+    assert f"\nshared run {elsewhere}\n" in done.output
+    assert repr(slm_lab.load_run(elsewhere)) == f"<Run {NAME} in {elsewhere}>"
 
 
 @pytest.mark.parametrize(

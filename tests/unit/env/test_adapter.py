@@ -1,0 +1,114 @@
+"""Observations from outside: one or a batch, told from their shapes; others are refused."""
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from slm_lab.env.adapter import PolicyAdapter
+from tests.unit.env.wrapped import Ends
+
+PARTS = spaces.Dict(
+    {
+        "a": spaces.Box(-1, 1, (2, 3), np.float32),
+        "b": spaces.Discrete(3, start=1),
+        "c": spaces.Tuple((spaces.MultiBinary(2), spaces.Box(-1, 1, (1,), np.float64))),
+    }
+)
+
+
+class WithParts(Ends):
+    observation_space = PARTS
+
+
+class Indexed(Ends):
+    observation_space = spaces.Discrete(4, start=2)
+
+
+@pytest.fixture
+def adapter(env_spec, registered):
+    return PolicyAdapter(env_spec(registered("Parts-v0", WithParts)))
+
+
+@pytest.fixture
+def observations():
+    PARTS.seed(0)
+    return [PARTS.sample() for _ in range(4)]
+
+
+def batched(observations):
+    a, b = (np.stack([each[key] for each in observations]) for key in "ab")
+    c = tuple(np.stack(part) for part in zip(*(each["c"] for each in observations), strict=True))
+    return {"a": a, "b": b, "c": c}
+
+
+def test_parts_become_the_vector_that_gymnasium_makes(adapter, observations):
+    expected = [spaces.flatten(PARTS, each) for each in observations]
+    batch = adapter.batch(batched(observations))
+    assert not batch.is_single
+    np.testing.assert_array_equal(batch.obs, np.float32(expected))
+    for own, row in zip(observations, batch.obs, strict=True):
+        one = adapter.batch(own)
+        assert one.is_single
+        np.testing.assert_array_equal(one.obs, [row])
+    assert not adapter.batch(batched(observations[:1])).is_single
+
+
+def test_a_part_may_lack_an_axis_of_length_1_as_in_training(adapter, observations):
+    bits, number = observations[0]["c"]
+    one = adapter.batch({**observations[0], "c": (bits, float(number[0]))})
+    np.testing.assert_array_equal(one.obs, adapter.batch(observations[0]).obs)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"a": np.zeros((3, 2))}, r'"a" has the shape \(3, 2\); one has \(2, 3\)'),
+        ({"a": np.zeros(6)}, r'"a" has the shape \(6,\); one has \(2, 3\), a batch \(B, 2, 3\)'),
+        ({"a": [[1], [1, 2]]}, '"a" is no array'),
+        ({"a": "x"}, '"a" has the shape'),
+        ({"b": 4}, r'"b" is 4, which is not in Discrete\(3, start=1\)'),
+        ({"b": 1.0}, '"b" is 1.0, which is not in'),
+        ({"z": 1}, '"z" is not in it; it has a, b, c'),
+        ({"c": (1,)}, '"c" has the length 1, its space 2'),
+        ({"c": None}, '"c" is of the type NoneType, its space a Tuple'),
+    ],
+)
+def test_an_observation_with_another_part_is_refused(adapter, observations, change, message):
+    with pytest.raises(ValueError, match=f"no observation of Parts-v0, .*{message}"):
+        adapter.batch({**observations[0], **change})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"b": np.array([1, 2, 3])}, r'"b" has the shape \(3,\); one has \(\), a batch \(4,\)'),
+        ({"b": np.array([1, 2, 3, 9])}, r'"b" is \[1, 2, 3, 9\], which is not in'),
+        ({"a": np.zeros((4, 3, 2))}, r'"a" has the shape \(4, 3, 2\); one has \(2, 3\)'),
+        ({"a": np.zeros((2, 3))}, r'"b" has the shape \(4,\); one has \(\)'),
+    ],
+)
+def test_a_batch_with_another_part_is_refused(adapter, observations, change, message):
+    with pytest.raises(ValueError, match=message):
+        adapter.batch({**batched(observations), **change})
+
+
+def test_what_reset_returns_is_no_observation(adapter):
+    with pytest.raises(ValueError, match=r"its space a Dict \(reset and step return more than it"):
+        adapter.batch(({}, {}))
+
+
+@pytest.mark.parametrize("obs", [6, 1.5, "x", None, [], [2, 6]])
+def test_an_index_outside_of_its_space_is_refused(env_spec, registered, obs):
+    adapter = PolicyAdapter(env_spec(registered("Indexed-v0", Indexed)))
+    assert adapter.batch(5).is_single
+    assert not adapter.batch([2, 5]).is_single
+    with pytest.raises(ValueError, match="no observation of Indexed-v0"):
+        adapter.batch(obs)
+
+
+def test_an_environment_takes_more_arguments(env_spec):
+    env = PolicyAdapter(env_spec("CartPole-v1")).make_env(render_mode="rgb_array")
+    assert isinstance(env.unwrapped, gymnasium.Env)
+    assert env.render_mode == "rgb_array"
+    env.close()
