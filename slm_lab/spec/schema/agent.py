@@ -8,6 +8,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS, Registry
+from slm_lab.spec.modes import mode_of, words_of
 from slm_lab.spec.schema.algorithm import AlgorithmSpec, PlugInSpec
 from slm_lab.spec.schema.block import Block, key_error, missing_key_error, spec_error
 from slm_lab.spec.schema.memory import MemorySpec
@@ -25,12 +26,7 @@ NOT_SUPPORTED = {
 USUAL_NAMES = {
     "algorithm": {
         "SAC": "SoftActorCritic",
-        "DSAC": 'SoftActorCritic, with meta.distributed "all_reduce"',
         "A2C": "ActorCritic",
-        "A3C": 'ActorCritic, with meta.distributed "synced"',
-        "IMPALA": 'ActorCritic, with meta.distributed "actor_learner"',
-        "APPO": 'PPO, with meta.distributed "actor_learner"',
-        "DPPO": 'PPO, with meta.distributed "all_reduce"',
         "DDQN": "DoubleDQN",
         "DuelingDQN": "DQN, with the net type DuelingMLPNet or DuelingConvNet",
         "D3QN": "DoubleDQN, with the net type DuelingMLPNet or DuelingConvNet",
@@ -97,7 +93,11 @@ class Registered:
 
     def _why_unknown(self, name: str) -> str:
         kind = self.registry.kind
-        usual = {key.lower(): own for key, own in USUAL_NAMES.get(kind, {}).items()}
+        names = dict(USUAL_NAMES.get(kind, {}))
+        for word in words_of(lambda mode: mode.algorithms) if kind == "algorithm" else ():
+            for usual_name, own in mode_of(word).algorithms.items():
+                names[usual_name] = f'{own}, with meta.distributed "{word}"'
+        usual = {key.lower(): own for key, own in names.items()}
         if name in NOT_SUPPORTED:
             return NOT_SUPPORTED[name]
         if name.lower() in usual:
