@@ -32,6 +32,9 @@ from slm_lab.spec.schema.fields import Count, Distributed, Int, SpecOrRatio
 from slm_lab.spec.schema.messages import not_among, show, unknown_name
 from slm_lab.spec.schema.scheduler import SchedulerSpec
 
+ACTORS = "meta.actor_learner"
+"""The path of the settings of modes with actors and a learner."""
+
 CorrectionName: TypeAlias = Literal["none", "vtrace"]
 
 
