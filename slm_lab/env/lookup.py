@@ -22,15 +22,14 @@ from slm_lab.env.simulators.atari import without_own_skip
 
 @dataclass(frozen=True)
 class Extra:
-    """A family of environments of an optional dependency. Its members have `id_part` in their id,
-    or an entry point that begins with `entry_point`."""
+    """A family of environments of an optional dependency."""
 
     name: str
     module: str
-    registers: bool
-    """Whether importing `module` registers the family's ids."""
     id_part: str | None = None
+    """A part of all ids of the family. They are registered by the import of `module`."""
     entry_point: str | None = None
+    """The beginning of all entry points of a family whose ids Gymnasium registers."""
     has_successor: bool = False
     """Whether the family was replaced, so errors should not advise to install it."""
 
@@ -42,10 +41,8 @@ class Extra:
         return self.entry_point is not None and entry is not None and is_of(entry, self.entry_point)
 
     def prepare(self) -> None:
-        """Registers the family's ids. Raises MissingExtraError if it is not installed. Does not
-        import a simulator whose ids Gymnasium itself registers."""
-        installed = importlib.util.find_spec(self.module) is not None
-        if installed and self.registers:
+        """Registers the family's ids. Raises MissingExtraError if it is not installed."""
+        if self.id_part is not None and importlib.util.find_spec(self.module) is not None:
             importlib.import_module(self.module)
         if not self.has_successor:
             require(self.module, self.name)
@@ -70,13 +67,13 @@ def pip_command(extra: str) -> str:
 
 
 EXTRAS = (
-    Extra("atari", "ale_py", registers=True, id_part="ALE/"),
-    Extra("atari", "ale_py", registers=True, id_part="NoFrameskip-", has_successor=True),
-    Extra("minigrid", "minigrid", registers=True, id_part="MiniGrid-"),
-    Extra("minigrid", "minigrid", registers=True, id_part="BabyAI-"),
-    Extra("bullet", "pybullet_envs_gymnasium", registers=True, id_part="BulletEnv-"),
-    Extra("box2d", "Box2D", registers=False, entry_point="gymnasium.envs.box2d"),
-    Extra("mujoco", "mujoco", registers=False, entry_point="gymnasium.envs.mujoco"),
+    Extra("atari", "ale_py", id_part="ALE/"),
+    Extra("atari", "ale_py", id_part="NoFrameskip-", has_successor=True),
+    Extra("minigrid", "minigrid", id_part="MiniGrid-"),
+    Extra("minigrid", "minigrid", id_part="BabyAI-"),
+    Extra("bullet", "pybullet_envs_gymnasium", id_part="BulletEnv-"),
+    Extra("box2d", "Box2D", entry_point="gymnasium.envs.box2d"),
+    Extra("mujoco", "mujoco", entry_point="gymnasium.envs.mujoco"),
 )
 
 ELSEWHERE = (

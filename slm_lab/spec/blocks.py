@@ -12,7 +12,7 @@ from slm_lab.spec.schema.agent import ALGORITHM, MEMORY, NET, AgentSpec
 from slm_lab.spec.schema.algorithm import AlgorithmSpec
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.memory import MemorySpec
-from slm_lab.spec.schema.meta import META, MetaSpec
+from slm_lab.spec.schema.meta import MetaSpec
 from slm_lab.spec.schema.net import NetSpec
 from slm_lab.spec.schema.spec import Spec
 
@@ -50,7 +50,7 @@ VALIDATORS: dict[str, Callable[[Any], Any]] = {
     "net": NET.validate,
     "critic_net": NET.validate,
     "env": EnvSpec.model_validate,
-    "meta": META.validate,
+    "meta": MetaSpec.model_validate,
 }
 
 Check: TypeAlias = Callable[..., Iterable[Problem]]

@@ -2,7 +2,6 @@
 
 import json
 import re
-from dataclasses import dataclass
 from typing import Any
 
 from slm_lab.core.errors import Problem, SpecError
@@ -58,38 +57,32 @@ def _parts(tree: Any) -> Any:
     return tree if isinstance(tree, list) else ()
 
 
-@dataclass
-class _Open:
-    """An open block or list during the scan."""
-
-    keys: set[str] | None
-    """the keys so far; None for a list"""
-    at: str = "0"
-    """the key or index of the next value"""
-
-
 def _fault(text: str) -> Problem:
     """The first duplicate key, NaN or Infinity, with its line. The text before it is valid."""
-    line, last, opened = 1, "", list[_Open]()
+    line, last = 1, ""
+    path: list[str] = []  # the key or index in each open block or list
+    known: list[set[str] | None] = []  # the keys so far of each; None for a list
     for match in TOKEN.finditer(text):
         token = match[0]
         if token == "\n":
             line += 1
             continue
-        inmost = opened[-1] if opened else None
+        keys = known[-1] if known else None
         if token in "{[":
-            opened.append(_Open(set() if token == "{" else None))
+            path.append("0")
+            known.append(set() if token == "{" else None)
         elif token in "}]":
-            opened.pop()
-        elif token == "," and inmost is not None and inmost.keys is None:
-            inmost.at = str(int(inmost.at) + 1)
-        elif token == ":" and inmost is not None and inmost.keys is not None:
-            inmost.at = json.loads(last)
-            if inmost.at in inmost.keys:
+            path.pop()
+            known.pop()
+        elif token == "," and path and keys is None:
+            path[-1] = str(int(path[-1]) + 1)
+        elif token == ":" and keys is not None:
+            path[-1] = json.loads(last)
+            if path[-1] in keys:
                 return Problem(f"line {line}", f"the key {last} is given twice")
-            inmost.keys.add(inmost.at)
+            keys.add(path[-1])
         elif token in NO_NUMBERS:
-            path = ".".join(block.at for block in opened) or "the file"
-            return Problem(f"line {line}", f"{path} is {token}, and JSON has no such number")
+            where = ".".join(path) or "the file"
+            return Problem(f"line {line}", f"{where} is {token}, and JSON has no such number")
         last = token
     return Problem("file", "a key is given twice")

@@ -148,7 +148,7 @@ def _settings_of(
 ) -> tuple[list[Setting], list[Problem]]:
     """`-s` and overrides as one list, and a problem for each `-s` that is no key=value."""
     settings: list[Setting] = []
-    problems = []
+    problems: list[Problem] = []
     for text in sets:
         try:
             settings.append(parse_setting(text))

@@ -5,7 +5,8 @@ A mode is a plug-in like an algorithm. Packages add modes through the entry-poin
 is a `Mode`. Its module must not import torch, because `spec check` imports it.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
 
 from slm_lab.core.registry import Registry
@@ -41,6 +42,8 @@ class Mode:
     optimizer, and a step of one changes the weights of all."""
     in_shared_memory: bool = False
     """Whether the Sessions' networks are in shared CPU memory, not copies of shared weights."""
+    algorithms: Mapping[str, str] = field(default_factory=dict)
+    """The usual names of algorithms in this mode, and the lab's names: {"A3C": "ActorCritic"}."""
     has_learner: bool = False
     """Whether `meta.max_session` actors feed one learner, which is the first Session."""
 
@@ -48,8 +51,8 @@ class Mode:
 def _fault(part: object) -> str | None:
     if not isinstance(part, Mode):
         return "is no Mode (slm_lab.spec.modes)"
-    for key, field in ({} if part.Params is None else part.Params.model_fields).items():
-        if field.is_required():
+    for key, info in ({} if part.Params is None else part.Params.model_fields).items():
+        if info.is_required():
             return f"has a key without a default: meta.{part.word}.{key}"
     return None
 
@@ -71,7 +74,12 @@ SHARED = Mode(
     lock_free=True,
     in_shared_memory=True,
 )
-SYNCED = Mode("synced", launch="slm_lab.parallel.hogwild.launch:train_workers", lock_free=True)
+SYNCED = Mode(
+    "synced",
+    launch="slm_lab.parallel.hogwild.launch:train_workers",
+    lock_free=True,
+    algorithms={"A3C": "ActorCritic"},
+)
 ALL_REDUCE = Mode(
     "all_reduce",
     launch="slm_lab.parallel.all_reduce.launch:train_ranks",
@@ -79,6 +87,7 @@ ALL_REDUCE = Mode(
     member="rank",
     one_agent=True,
     in_step=True,
+    algorithms={"DSAC": "SoftActorCritic", "DPPO": "PPO"},
 )
 ACTOR_LEARNER = Mode(
     "actor_learner",
@@ -88,6 +97,7 @@ ACTOR_LEARNER = Mode(
     shares_budget=False,
     one_agent=True,
     has_learner=True,
+    algorithms={"IMPALA": "ActorCritic", "APPO": "PPO"},
 )
 
 for _mode in (SHARED, SYNCED, ALL_REDUCE, ACTOR_LEARNER):
@@ -100,3 +110,10 @@ def mode_of(word: str | bool) -> Mode:
         return INDEPENDENT
     mode: Mode = MODES.load(str(word))
     return mode
+
+
+def words_of(holds: Callable[[Mode], object]) -> list[str]:
+    """The words of the installed modes of which `holds` is true."""
+    entries = ((word, MODES.get(word)) for word in MODES.names())
+    usable = [word for word, entry in entries if entry is not None and entry.fault is None]
+    return [word for word in usable if holds(mode_of(word))]

@@ -76,7 +76,7 @@ def apply_settings(
     known = variables(raw)
     values = {s.key: s.value for s in settings if s.key in known}
     spec: dict[str, Any] = fill(raw, values)
-    problems = []
+    problems: list[Problem] = []
     for setting in settings:
         if setting.key in known:
             continue

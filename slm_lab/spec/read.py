@@ -44,13 +44,8 @@ def find_file(file: str | Path) -> Path:
     names: dict[str, Path] = {}
     for shipped in shipped_files():
         relative = shipped.relative_to(SHIPPED)
-        for name in (
-            relative.as_posix(),
-            relative.with_suffix("").as_posix(),
-            shipped.stem,
-            shipped.name,
-        ):
-            names.setdefault(name, shipped)
+        for name in (relative, relative.with_suffix(""), shipped.stem, shipped.name):
+            names.setdefault(Path(name).as_posix(), shipped)
     relative_name = path.as_posix().removeprefix(IN_A_CLONE)
     if relative_name in names:
         return names[relative_name]

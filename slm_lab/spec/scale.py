@@ -6,11 +6,12 @@ times shorter have the same number of frames in all.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.algorithm import (
     AlgorithmSpec,
+    EntropyRegularisedSpec,
     OnPolicyLearningSpec,
     PPOSpec,
     ReplayLearningSpec,
@@ -25,25 +26,26 @@ from slm_lab.spec.schema.spec import Spec
 BlockT = TypeVar("BlockT", bound=Block)
 
 
-class Part(NamedTuple):
+class Divided(NamedTuple):
     """A key of algorithm or memory that is divided by N."""
 
-    path: str
+    block: Literal["algorithm", "memory"]
+    key: str
     exactly: bool
     """Whether it must be a multiple of N; otherwise the share is rounded up."""
 
 
 TOTALS = (
-    Part("agent.algorithm.time_horizon", True),
-    Part("agent.algorithm.training_start_step", False),
-    Part("agent.memory.max_size", False),
+    Divided("algorithm", "time_horizon", True),
+    Divided("algorithm", "training_start_step", False),
+    Divided("memory", "max_size", False),
 )
 """Sizes of rollouts and replay memories, in total over all ranks."""
 
-SAMPLES = (Part("agent.algorithm.minibatch_size", True), Part("agent.memory.batch_size", True))
+SAMPLES = (Divided("algorithm", "minibatch_size", True), Divided("memory", "batch_size", True))
 """Numbers of samples per gradient step."""
 
-ROLLOUT = (Part("agent.algorithm.training_frequency", True),)
+SAMPLES_OF_ROLLOUT = (Divided("algorithm", "training_frequency", True),)
 """The same for algorithms with one step per rollout: ActorCritic, Reinforce, SARSA."""
 
 RATES: tuple[tuple[str, type[TorchPart], tuple[str, ...]], ...] = (
@@ -53,7 +55,7 @@ RATES: tuple[tuple[str, type[TorchPart], tuple[str, ...]], ...] = (
 """Keys of a net, and their arguments that are learning rates, not factors of one."""
 
 
-def parts_of(algorithm: AlgorithmSpec | None, meta: MetaSpec) -> tuple[Part, ...]:
+def _divided_keys(algorithm: AlgorithmSpec | None, meta: MetaSpec) -> tuple[Divided, ...]:
     """The keys that are divided among the ranks of a training.
 
     With "linear" each rank keeps the minibatch size, up to the size of its rollout. So a step of
@@ -64,7 +66,7 @@ def parts_of(algorithm: AlgorithmSpec | None, meta: MetaSpec) -> tuple[Part, ...
         return ()
     if meta.scale == "linear":
         return TOTALS
-    of_rollout = ROLLOUT if isinstance(algorithm, OnPolicyLearningSpec) else ()
+    of_rollout = SAMPLES_OF_ROLLOUT if isinstance(algorithm, OnPolicyLearningSpec) else ()
     return (*TOTALS, *SAMPLES, *of_rollout)
 
 
@@ -74,14 +76,18 @@ def shares(
     """Both blocks with the values of one rank; shares are rounded up. A minibatch larger than a
     rank's rollout of `num_envs` environments is cut to that rollout. `num_envs` None (unknown)
     leaves it unchanged."""
-    parts, count = parts_of(algorithm, meta), meta.max_session
-    if parts and meta.scale == "strong" and isinstance(algorithm, ReplayLearningSpec):
+    given, count = divided(algorithm, memory, meta), meta.max_session
+
+    def share_of(name: str, block: BlockT | None) -> BlockT | None:
+        update = {d.key: -(-value // count) for d, value in given.items() if d.block == name}
+        return block.model_copy(update=update) if block is not None and update else block
+
+    if given and meta.scale == "strong" and isinstance(algorithm, ReplayLearningSpec):
         # Each rank makes 1 / N of the frames, so it needs N times the steps per frame.
         key = "training_batch_iter" if algorithm.update_to_data is None else "update_to_data"
         algorithm = algorithm.model_copy(update={key: getattr(algorithm, key) * count})
-    own = _divided(algorithm, parts, "agent.algorithm.", count)
-    own_memory = _divided(memory, parts, "agent.memory.", count)
-    if parts and isinstance(own, PPOSpec) and num_envs is not None:
+    own, own_memory = share_of("algorithm", algorithm), share_of("memory", memory)
+    if given and isinstance(own, PPOSpec) and num_envs is not None:
         minibatch = min(own.minibatch_size, own.time_horizon * num_envs)
         own = own.model_copy(update={"minibatch_size": minibatch})
     return own, own_memory
@@ -118,32 +124,13 @@ def following(net: NetSpec, meta: MetaSpec) -> NetSpec:
     return net
 
 
-def given_parts(
+def divided(
     algorithm: AlgorithmSpec | None, memory: MemorySpec | None, meta: MetaSpec
-) -> Mapping[Part, int]:
+) -> Mapping[Divided, int]:
     """The keys that are divided among the ranks, with their values in the spec."""
-    blocks = {"algorithm": algorithm, "memory": memory}
-    found = {}
-    for part in parts_of(algorithm, meta):
-        _, block, key = part.path.split(".")
-        value = _fields(blocks[block]).get(key)
-        if value is not None:
-            found[part] = value
-    return found
-
-
-def _divided(
-    block: BlockT | None, parts: tuple[Part, ...], prefix: str, count: int
-) -> BlockT | None:
-    keys = [part.path.removeprefix(prefix) for part in parts if part.path.startswith(prefix)]
-    given = {key: value for key, value in _fields(block).items() if key in keys and value}
-    if block is None or not given:
-        return block
-    return block.model_copy(update={key: -(-value // count) for key, value in given.items()})
-
-
-def _fields(block: Block | None) -> dict[str, Any]:
-    return {} if block is None else dict(block)
+    blocks = {"algorithm": dict(algorithm or ()), "memory": dict(memory or ())}
+    keys = {each: blocks[each.block].get(each.key) for each in _divided_keys(algorithm, meta)}
+    return {each: value for each, value in keys.items() if value is not None}
 
 
 def _samples_of_a_step(given: AlgorithmSpec | None, own: AlgorithmSpec | None, count: int) -> float:
@@ -157,10 +144,10 @@ def _samples_of_a_step(given: AlgorithmSpec | None, own: AlgorithmSpec | None, c
 def _with_larger_steps(agent: AgentSpec, times: float) -> AgentSpec:
     """The agent with all learning rates multiplied by `times`."""
     agent = _with_nets(agent, lambda net: _with_larger_rates(net, times))
-    alpha_lr = _fields(agent.algorithm).get("alpha_lr")
-    if alpha_lr is None:
+    algorithm = agent.algorithm
+    if not isinstance(algorithm, EntropyRegularisedSpec) or algorithm.alpha_lr is None:
         return agent
-    algorithm = agent.algorithm.model_copy(update={"alpha_lr": alpha_lr * times})
+    algorithm = algorithm.model_copy(update={"alpha_lr": algorithm.alpha_lr * times})
     return agent.model_copy(update={"algorithm": algorithm})
 
 

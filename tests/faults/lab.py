@@ -21,7 +21,9 @@ from slm_lab.storage.run_dir import FOLDERS, RunDir
 
 LAB = Path(sys.executable).with_name("slm-lab")
 NAME = "small"
-FEW_ROWS = re.compile(r"^.*meant\? meta\.log_frequency = .*\n|; meta\.log_frequency = .*", re.M)
+FEW_ROWS = re.compile(
+    r"^.*suspicious setting: meta\.log_frequency = .*\n|; meta\.log_frequency = .*", re.M
+)
 PATIENCE = 60.0
 """Seconds after which something that should happen is taken not to happen."""
 

@@ -27,7 +27,7 @@ from slm_lab.env.vector.autoreset import (
     vector_creator,
 )
 from slm_lab.env.vector.raw import RawStep, check_actions, env_seeds
-from slm_lab.spec.schema.block import Block, error_line, key_error, problems_of, spec_errors
+from slm_lab.spec.schema.block import Block, error_line, key_error, problems_of, raise_errors
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.fields import Int
 
@@ -121,9 +121,7 @@ class AtariKeys(Block):
     @model_validator(mode="before")
     @classmethod
     def _no_refused_keys(cls, data: Any) -> Any:
-        lines = [error_line((k,), REFUSED[k], data[k]) for k in data if k in REFUSED]
-        if lines:
-            raise spec_errors(lines)
+        raise_errors(error_line((k,), REFUSED[k], data[k]) for k in data if k in REFUSED)
         return data
 
     @model_validator(mode="after")

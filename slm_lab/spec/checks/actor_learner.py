@@ -1,4 +1,4 @@
-"""Checks specs with `distributed: "actor_learner"`: several actors and one learner."""
+"""Checks specs of modes with several actors and one learner."""
 
 from collections.abc import Iterable, Iterator
 
@@ -17,11 +17,9 @@ from slm_lab.spec.schema.algorithm import (
 )
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.memory import MemorySpec, OnPolicyBatchReplaySpec, ReplaySpec
-from slm_lab.spec.schema.meta import MetaSpec
+from slm_lab.spec.schema.meta import ACTORS, MetaSpec
 from slm_lab.spec.schema.net import RecurrentNetSpec
 from slm_lab.spec.unrolls import frames_of_event, steps_of_unroll
-
-MODE = 'distributed "actor_learner"'
 
 
 def actor_learner_problems(
@@ -30,23 +28,23 @@ def actor_learner_problems(
     """All contradictions with the mode, in the order of the file."""
     if not meta.mode.has_learner:
         return []
-    return _refused(algorithm) or findings(CHECKS, blocks)
+    return _refused(algorithm, meta) or findings(CHECKS, blocks)
 
 
-def _refused(algorithm: AlgorithmSpec) -> list[Problem]:
+def _refused(algorithm: AlgorithmSpec, meta: MetaSpec) -> list[Problem]:
     """Rejects algorithms that do not learn from unrolls of a fixed length."""
-    message = ""
+    message, mode = "", f'distributed "{meta.mode.word}"'
     if isinstance(algorithm, ImitatingSpec):
         twin = "PPO" if isinstance(algorithm, PPOSpec) else "ActorCritic"
         message = (
-            f"imitates whole past episodes, but the actors of {MODE} send unrolls of a fixed "
+            f"imitates whole past episodes, but the actors of {mode} send unrolls of a fixed "
             f"length; use {twin}"
         )
     elif isinstance(algorithm, RandomSpec):
-        message = f"learns nothing, and {MODE} is for a learner; set distributed to false"
+        message = f"learns nothing, and {mode} is for a learner; set distributed to false"
     elif not isinstance(algorithm, PPOSpec | OnPolicyLearningSpec | ReplayLearningSpec):
         message = (
-            f"{MODE} does not know what it learns from: the model of its keys, "
+            f"{mode} does not know what it learns from: the model of its keys, "
             f"{type(algorithm).__name__}, is none of PPOSpec, OnPolicyLearningSpec and "
             "ReplayLearningSpec; derive it from one of them, or set distributed to false"
         )
@@ -64,15 +62,15 @@ def _minibatch(algorithm: PPOSpec, env: EnvSpec, meta: MetaSpec) -> Iterator[Pro
         yield Problem("agent.algorithm.minibatch_size", message, algorithm.minibatch_size)
 
 
-def _memory(algorithm: AlgorithmSpec, memory: MemorySpec) -> Iterator[Problem]:
+def _memory(algorithm: AlgorithmSpec, memory: MemorySpec, meta: MetaSpec) -> Iterator[Problem]:
     replays = isinstance(algorithm, ReplayLearningSpec)
     model = ReplaySpec if replays else OnPolicyBatchReplaySpec
     if isinstance(memory, model) or not algorithm.learns_from(type(memory)):
         return
     steps = "" if replays else ", where training_frequency counts steps"
     message = (
-        f"cannot be filled by the actors of {MODE}, which send unrolls of a fixed length; "
-        f"use {', '.join(MEMORIES.models(model))}{steps}"
+        f'cannot be filled by the actors of distributed "{meta.mode.word}", which send unrolls of '
+        f"a fixed length; use {', '.join(MEMORIES.models(model))}{steps}"
     )
     yield Problem("agent.memory.name", message, memory.name)
 
@@ -96,7 +94,7 @@ def _replayed_steps(
                 f"{default}must be >= {key} ({steps}): with several actors these steps must come "
                 "in one unroll"
             )
-            yield Problem("meta.actor_learner.unroll_length", message, given)
+            yield Problem(f"{ACTORS}.unroll_length", message, given)
 
 
 def _correction(algorithm: AlgorithmSpec, meta: MetaSpec) -> Iterator[Problem]:
@@ -106,7 +104,7 @@ def _correction(algorithm: AlgorithmSpec, meta: MetaSpec) -> Iterator[Problem]:
             "corrects the values and the advantages of PPO and ActorCritic, and "
             f'{algorithm.name} has none; use "none"'
         )
-        yield Problem("meta.actor_learner.correction", message, name)
+        yield Problem(f"{ACTORS}.correction", message, name)
 
 
 def _inference(meta: MetaSpec, blocks: Blocks) -> Iterator[Problem]:
@@ -117,12 +115,12 @@ def _inference(meta: MetaSpec, blocks: Blocks) -> Iterator[Problem]:
             f"computes actions from observations alone, and the state of a {nets[0].type} stays "
             'with each actor; use "local"'
         )
-        yield Problem("meta.actor_learner.inference", message, settings.inference)
+        yield Problem(f"{ACTORS}.inference", message, settings.inference)
 
 
 def _cluster(meta: MetaSpec) -> Iterator[Problem]:
     """Rejects settings that need all actors on one machine."""
-    settings, path = meta.actor_learner, "meta.actor_learner"
+    settings = meta.actor_learner
     if meta.cluster is None:
         return
     if settings.serial:
@@ -130,13 +128,13 @@ def _cluster(meta: MetaSpec) -> Iterator[Problem]:
             "makes the actors take turns with the learner in one process, which needs no nodes of "
             "meta.cluster; remove one of the two"
         )
-        yield Problem(f"{path}.serial", message, settings.serial)
+        yield Problem(f"{ACTORS}.serial", message, settings.serial)
     elif settings.inference == "learner":
         message = (
             "makes each step wait for the learner, which is too slow from a node of meta.cluster; "
             'use "local"'
         )
-        yield Problem(f"{path}.inference", message, settings.inference)
+        yield Problem(f"{ACTORS}.inference", message, settings.inference)
 
 
 CHECKS = (_minibatch, _memory, _replayed_steps, _correction, _inference, _cluster)

@@ -16,7 +16,8 @@ from slm_lab.spec.checks.nets import NET_CHECKS, batch_norm_problems
 from slm_lab.spec.checks.recurrent import recurrent_problems
 from slm_lab.spec.checks.replay import REPLAY_CHECKS
 from slm_lab.spec.checks.size import SIZE_CHECKS
-from slm_lab.spec.scale import given_parts, shares
+from slm_lab.spec.modes import words_of
+from slm_lab.spec.scale import divided, shares
 from slm_lab.spec.schema.algorithm import (
     CONTINUOUS,
     DISCRETE,
@@ -147,22 +148,21 @@ def _ranks_have_their_share(meta: MetaSpec, blocks: Blocks) -> Iterator[Problem]
     algorithm, memory, env = blocks.algorithm, blocks.memory, blocks.env
     if not meta.mode.in_step or meta.max_session == 1:
         return
-    count, given = meta.max_session, given_parts(algorithm, memory, meta)
-    uneven = {part.path: size for part, size in given.items() if part.exactly and size % count}
-    for path, value in uneven.items():
+    count, given = meta.max_session, divided(algorithm, memory, meta)
+    rank = f"each {meta.mode.member} of {meta.mode.word}"
+    uneven = {each: size for each, size in given.items() if each.exactly and size % count}
+    for each, value in uneven.items():
         message = (
-            f"must be a multiple of max_session ({count}): each rank of all_reduce has its share "
-            f'of it with meta.scale "{meta.scale}"'
+            f"must be a multiple of max_session ({count}): {rank} has its share of it with "
+            f'meta.scale "{meta.scale}"'
         )
-        yield Problem(path, message, value)
+        yield Problem(f"agent.{each.block}.{each.key}", message, value)
     if uneven or any(findings([_rollout_holds_a_minibatch], blocks)):
         return
     own, own_memory = shares(algorithm, memory, meta, None if env is None else env.num_envs)
     if isinstance(own_memory, ReplaySpec) and own_memory.max_size < own_memory.batch_size:
-        message = (
-            f"must be >= {count} × batch_size ({own_memory.batch_size}): each rank of all_reduce "
-            "has its share of it"
-        )
+        least = f"{count} × batch_size ({own_memory.batch_size})"
+        message = f"must be >= {least}: {rank} has its share of it"
         size = memory.max_size if isinstance(memory, ReplaySpec) else None
         yield Problem("agent.memory.max_size", message, size)
         return
@@ -173,11 +173,12 @@ def _ranks_have_their_share(meta: MetaSpec, blocks: Blocks) -> Iterator[Problem]
 
 def _of_shares(blocks: Blocks, of_rank: Blocks, meta: MetaSpec) -> Iterator[Problem]:
     """Problems that a rank's share has, but the whole spec has not."""
+    member, word = meta.mode.member, meta.mode.word
     reported = {problem.path for problem in findings(OF_SHARES, blocks)}
     for problem in findings(OF_SHARES, of_rank):
         if problem.path not in reported:
             message = (
-                f"each of {meta.max_session} ranks of all_reduce has {problem.value} of it with "
+                f"each of {meta.max_session} {member}s of {word} has {problem.value} of it with "
                 f'meta.scale "{meta.scale}", which {problem.message}'
             )
             _, block, key = problem.path.split(".")
@@ -227,9 +228,10 @@ OF_SHARES: tuple[Check, ...] = (
 
 def _a_cluster_has_no_common_memory(meta: MetaSpec) -> Iterator[Problem]:
     if meta.cluster is not None and meta.mode.cluster_launch is None:
+        able = ", ".join(words_of(lambda mode: mode.cluster_launch))
         message = (
-            "is for all_reduce, actor_learner and independent Sessions; the workers of distributed "
-            f'"{meta.distributed}" share the memory of one machine'
+            f"is for {able} and independent Sessions; the {meta.mode.member}s of distributed "
+            f'"{meta.mode.word}" share the memory of one machine'
         )
         yield Problem("meta.cluster", message, meta.cluster)
 

@@ -20,7 +20,7 @@ from slm_lab.spec.schema.algorithm import (
     SARSASpec,
 )
 from slm_lab.spec.schema.memory import OnPolicyBatchReplaySpec, OnPolicySpec, ReplaySpec
-from slm_lab.spec.schema.meta import MetaSpec
+from slm_lab.spec.schema.meta import ACTORS, MetaSpec
 from slm_lab.spec.schema.net import ROLES, HydraMLPNetSpec, NetSpec, TorchArcNetSpec, given_keys
 from slm_lab.spec.unrolls import frames_of_event
 
@@ -66,7 +66,7 @@ def _length_path(meta: MetaSpec | None) -> str:
     """The key of the number of steps that an on-policy algorithm other than PPO learns from."""
     if meta is None or not meta.mode.has_learner or meta.actor_learner.unroll_length is None:
         return "agent.algorithm.training_frequency"
-    return "meta.actor_learner.unroll_length"
+    return f"{ACTORS}.unroll_length"
 
 
 def _batch_normalised(net: NetSpec) -> bool:
@@ -178,7 +178,7 @@ def _polyak_has_a_coefficient(algorithm: AlgorithmSpec, blocks: Blocks) -> Itera
         yield Problem(f"{path}.{key}", message, followed.polyak_coef)
 
 
-def _hogwild_needs_global_optimizers(meta: MetaSpec, blocks: Blocks) -> Iterator[Problem]:
+def _sharing_needs_global_optimizers(meta: MetaSpec, blocks: Blocks) -> Iterator[Problem]:
     if not meta.mode.lock_free:
         return
     for path, optim in optimizer_paths(blocks.net, blocks.critic_net):
@@ -201,5 +201,5 @@ NET_CHECKS = (
     _same_optimizer_means_same,
     _each_role_has_an_optimizer,
     _polyak_has_a_coefficient,
-    _hogwild_needs_global_optimizers,
+    _sharing_needs_global_optimizers,
 )

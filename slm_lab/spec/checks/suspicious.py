@@ -19,7 +19,7 @@ from slm_lab.spec.schema.algorithm import (
     SARSASpec,
 )
 from slm_lab.spec.schema.env import EnvSpec
-from slm_lab.spec.schema.meta import MetaSpec
+from slm_lab.spec.schema.meta import ACTORS, MetaSpec
 from slm_lab.spec.schema.net import NetSpec, TorchArcNetSpec
 from slm_lab.spec.schema.spec import ROWS
 from slm_lab.spec.unrolls import frames_of_event, learning_algorithm, trains_freely
@@ -144,7 +144,7 @@ def _nothing_is_published(
             f"is more than the {events} training events of the whole run: actors keep the initial "
             "weights"
         )
-        yield Problem("meta.actor_learner.publish_frequency", message, given)
+        yield Problem(f"{ACTORS}.publish_frequency", message, given)
 
 
 def _frames_to_learning(blocks: Blocks) -> int | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from slm_lab.core.errors import Problem
 from slm_lab.spec.blocks import Blocks, findings
-from slm_lab.spec.modes import MODES
+from slm_lab.spec.modes import MODES, words_of
 from slm_lab.spec.role import targets_role
 from slm_lab.spec.schema.algorithm import (
     DISCRETE,
@@ -23,7 +23,7 @@ from slm_lab.spec.schema.algorithm import (
 )
 from slm_lab.spec.schema.block import Block
 from slm_lab.spec.schema.env import EnvSpec
-from slm_lab.spec.schema.meta import ActorLearnerSpec, MetaSpec
+from slm_lab.spec.schema.meta import ACTORS, ActorLearnerSpec, MetaSpec
 from slm_lab.spec.schema.net import ROLES, TARGET_KEYS, NetSpec
 
 WITHOUT_SIGMA = DISCRETE | {"MultiCategorical", "Bernoulli", "Beta"}
@@ -58,7 +58,8 @@ def _environment(env: EnvSpec) -> Iterator[Problem]:
 
 def _ranks(meta: MetaSpec) -> Iterator[Problem]:
     if not meta.mode.in_step:
-        reason = "divides a spec among the ranks of all_reduce"
+        in_step = ", ".join(words_of(lambda mode: mode.in_step))
+        reason = f"divides a spec among the ranks of {in_step}"
         yield from _each_set("meta", meta, ["scale", "scale_lr"], reason)
     elif meta.scale == "strong":
         reason = 'scale "strong" leaves the learning rate as it is'
@@ -75,15 +76,15 @@ def _blocks_of_modes(meta: MetaSpec) -> Iterator[Problem]:
 
 
 def _actors_and_learner(meta: MetaSpec, blocks: Blocks) -> Iterator[Problem]:
-    settings, path = meta.actor_learner, "meta.actor_learner"
+    settings = meta.actor_learner
     if not meta.mode.has_learner:
         return
     for key in ActorLearnerSpec.model_fields:
         if reason := _no_actor(blocks.algorithm, settings, key):
-            yield from _each_set(path, settings, [key], reason)
+            yield from _each_set(ACTORS, settings, [key], reason)
     if settings.correction.name == "none":
         bounds, reason = ["rho_bar", "c_bar"], 'bounds a correction, but that is "none"'
-        yield from _each_set(f"{path}.correction", settings.correction, bounds, reason)
+        yield from _each_set(f"{ACTORS}.correction", settings.correction, bounds, reason)
 
 
 def _no_actor(algorithm: AlgorithmSpec | None, settings: ActorLearnerSpec, key: str) -> str:
@@ -105,7 +106,7 @@ def _learner(algorithm: ReplayLearningSpec, meta: MetaSpec) -> Iterator[Problem]
     ratio = meta.actor_learner.train_ratio
     if meta.mode.has_learner and ratio != "spec":
         keys = KEYS_OF_RATIO[:3] if ratio is None else KEYS_OF_RATIO
-        reason = "meta.actor_learner.train_ratio sets the number of gradient steps"
+        reason = f"{ACTORS}.train_ratio sets the number of gradient steps"
         yield from _each_set("agent.algorithm", algorithm, keys, reason)
 
 

@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeAlias
 
-from pydantic import BaseModel, Field, GetJsonSchemaHandler
+from pydantic import BaseModel, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
-from typing_extensions import override
+from pydantic_core import CoreSchema, core_schema
 
 from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS, Registry
+from slm_lab.spec.modes import mode_of, words_of
 from slm_lab.spec.schema.algorithm import AlgorithmSpec, PlugInSpec
-from slm_lab.spec.schema.block import Block, ChosenModel, key_error, missing_key_error, spec_error
+from slm_lab.spec.schema.block import Block, key_error, missing_key_error, spec_error
 from slm_lab.spec.schema.memory import MemorySpec
 from slm_lab.spec.schema.messages import unknown_name
 from slm_lab.spec.schema.net import MLPNetSpec, NetSpec, Role
@@ -26,12 +26,7 @@ NOT_SUPPORTED = {
 USUAL_NAMES = {
     "algorithm": {
         "SAC": "SoftActorCritic",
-        "DSAC": 'SoftActorCritic, with meta.distributed "all_reduce"',
         "A2C": "ActorCritic",
-        "A3C": 'ActorCritic, with meta.distributed "synced"',
-        "IMPALA": 'ActorCritic, with meta.distributed "actor_learner"',
-        "APPO": 'PPO, with meta.distributed "actor_learner"',
-        "DPPO": 'PPO, with meta.distributed "all_reduce"',
         "DDQN": "DoubleDQN",
         "DuelingDQN": "DQN, with the net type DuelingMLPNet or DuelingConvNet",
         "D3QN": "DoubleDQN, with the net type DuelingMLPNet or DuelingConvNet",
@@ -47,7 +42,7 @@ USUAL_NAMES = {
 """Common names of a part in papers and other libraries, and the lab's name for it."""
 
 
-class Registered(ChosenModel):
+class Registered:
     """A block whose model is looked up in a registry when a spec is loaded, plug-ins included.
 
     `key` is the key of the name. The registry checks it; a model accepts any, so that it can be
@@ -63,8 +58,8 @@ class Registered(ChosenModel):
         self.base = base
         self.fallback = fallback
 
-    @override
     def validate(self, value: Any) -> BaseModel:
+        """The block as its model."""
         if isinstance(value, BaseModel):
             return value
         if not isinstance(value, Mapping):
@@ -98,14 +93,27 @@ class Registered(ChosenModel):
 
     def _why_unknown(self, name: str) -> str:
         kind = self.registry.kind
-        usual = {key.lower(): own for key, own in USUAL_NAMES.get(kind, {}).items()}
+        names = dict(USUAL_NAMES.get(kind, {}))
+        for word in words_of(lambda mode: mode.algorithms) if kind == "algorithm" else ():
+            for usual_name, own in mode_of(word).algorithms.items():
+                names[usual_name] = f'{own}, with meta.distributed "{word}"'
+        usual = {key.lower(): own for key, own in names.items()}
         if name in NOT_SUPPORTED:
             return NOT_SUPPORTED[name]
         if name.lower() in usual:
             return f"unknown {kind}; did you mean {usual[name.lower()]}?"
         return unknown_name(kind, name, self.registry.names())
 
-    @override
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            self.validate,
+            serialization=core_schema.plain_serializer_function_ser_schema(
+                lambda block: block.model_dump(mode="json")
+            ),
+        )
+
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 from pydantic import Field, field_validator, model_validator
 
 from slm_lab.spec.schema import bounds
-from slm_lab.spec.schema.block import Block, error_line, key_error, spec_error, spec_errors
+from slm_lab.spec.schema.block import Block, error_line, key_error, raise_errors, spec_error
 from slm_lab.spec.schema.fields import AutoOrNumber, Count, Int
 from slm_lab.spec.schema.memory import Family, MemorySpec, OnPolicyBatchReplaySpec
 from slm_lab.spec.schema.schedule import Coefficient, Constant, NonNegative, constant
@@ -323,13 +323,11 @@ class EntropyRegularisedSpec(ReplayLearningSpec):
             return self
         defaults = {"target_entropy": "auto", "alpha_lr": None}
         message = "tunes α, and fixed_alpha sets it; remove one of the two"
-        wrong = [
+        raise_errors(
             error_line((key,), message, getattr(self, key))
             for key, default in defaults.items()
             if getattr(self, key) != default
-        ]
-        if wrong:
-            raise spec_errors(wrong)
+        )
         return self
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, NamedTuple, Self, TypeAlias
 from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import InitErrorDetails
 
-from slm_lab.spec.schema.block import Block, error_line, key_error, spec_errors
+from slm_lab.spec.schema.block import Block, error_line, key_error, raise_errors
 from slm_lab.spec.schema.bounds import SIZES, WIDTH
 from slm_lab.spec.schema.layers import FEW_LAYERS
 from slm_lab.spec.schema.messages import unknown_name
@@ -77,9 +77,7 @@ def _layer_problems(index: int, row: Any) -> list[InitErrorDetails]:
 
 
 def _checked_layers(rows: list[Any]) -> list[Any]:
-    wrong = [line for index, row in enumerate(rows) for line in _layer_problems(index, row)]
-    if wrong:
-        raise spec_errors(wrong)
+    raise_errors(line for index, row in enumerate(rows) for line in _layer_problems(index, row))
     return rows
 
 

@@ -1,26 +1,18 @@
 """The base of every block of a spec: strict keys, aliases, and errors in plain words."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Self, TypeVar
 
 from pydantic import (
     BaseModel,
     ConfigDict,
-    GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     ModelWrapValidatorHandler,
     ValidationError,
     model_validator,
 )
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import (
-    CoreSchema,
-    ErrorDetails,
-    InitErrorDetails,
-    PydanticCustomError,
-    core_schema,
-)
+from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails, PydanticCustomError
 from typing_extensions import override
 
 from slm_lab.core.errors import Problem
@@ -59,9 +51,23 @@ def problems_of(error: ValidationError, prefix: str = "") -> list[Problem]:
     return found
 
 
+def lines_of(error: ValidationError, *prefix: str) -> list[InitErrorDetails]:
+    """The lines of an error of a Block, below the keys `prefix`."""
+    return [
+        error_line((*prefix, *details["loc"]), details["msg"], given_value(details))
+        for details in error.errors(include_url=False)
+    ]
+
+
 def spec_errors(lines: list[InitErrorDetails]) -> ValidationError:
     """Several lines as one error."""
     return ValidationError.from_exception_data("spec", lines)
+
+
+def raise_errors(lines: Iterable[InitErrorDetails]) -> None:
+    """Raises the lines as one error, if there are any."""
+    if listed := list(lines):
+        raise spec_errors(listed)
 
 
 def key_error(key: str, message: str, given: object = ...) -> ValidationError:
@@ -113,58 +119,40 @@ class Block(BaseModel):
     @classmethod
     def _with_plain_errors(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         """Resolves aliases, and rewords pydantic's errors into the lab's."""
-        if not isinstance(data, Mapping):
-            return _validated(cls, data, handler, {})
-        spelling = {key: alias for alias, key in cls.ALIASES.items() if alias in data}
-        for key, alias in spelling.items():
-            if key in data:
-                both = f"is another spelling of {key}, which is given too; keep one"
-                raise key_error(alias, both, data[alias])
-        renamed = {cls.ALIASES.get(key, key): value for key, value in data.items()}
-        return _validated(cls, renamed, handler, spelling)
+        spelling: Mapping[str, str] = {}
+        if isinstance(data, Mapping):
+            spelling = {key: alias for alias, key in cls.ALIASES.items() if alias in data}
+            for key, alias in spelling.items():
+                if key in data:
+                    both = f"is another spelling of {key}, which is given too; keep one"
+                    raise key_error(alias, both, data[alias])
+            data = {cls.ALIASES.get(key, key): value for key, value in data.items()}
+        try:
+            return handler(data)
+        except ValidationError as error:
+            found = error.errors(include_url=False)
+        raise spec_errors([cls._reworded(details, spelling) for details in found])
+
+    @classmethod
+    def _reworded(cls, details: ErrorDetails, spelling: Mapping[str, str]) -> InitErrorDetails:
+        loc, message = details["loc"], details["msg"]
+        if loc and isinstance(loc[0], str):
+            loc = (spelling.get(loc[0], loc[0]), *loc[1:])
+        if details["type"] != SPEC_ERROR:
+            message = reword(details, cls.model_fields, cls.file_keys())
+        return error_line(loc, message, given_value(details))
 
 
-class ChosenModel(ABC):
-    """The type of a block whose model is chosen when a spec is loaded; stands in `Annotated`."""
-
-    @abstractmethod
-    def validate(self, value: Any) -> BaseModel:
-        """The block as its model."""
-
-    @abstractmethod
-    def __get_pydantic_json_schema__(
-        self, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue: ...
-
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(
-            self.validate,
-            serialization=core_schema.plain_serializer_function_ser_schema(
-                lambda block: block.model_dump(mode="json")
-            ),
-        )
+BlockT = TypeVar("BlockT", bound=Block)
 
 
-B = TypeVar("B", bound=Block)
-
-
-def _validated(
-    cls: type[B], data: Any, handler: ModelWrapValidatorHandler[B], spelling: Mapping[str, str]
-) -> B:
+def with_further_errors(
+    handler: ModelWrapValidatorHandler[BlockT], data: Any, further: list[InitErrorDetails]
+) -> BlockT:
+    """The block that `handler` makes of `data`. Raises its errors and the `further` ones."""
     try:
-        return handler(data)
+        block = handler(data)
     except ValidationError as error:
-        lines = [_line(cls, details, spelling) for details in error.errors(include_url=False)]
-    raise spec_errors(lines)
-
-
-def _line(cls: type[Block], details: ErrorDetails, spelling: Mapping[str, str]) -> InitErrorDetails:
-    loc = details["loc"]
-    if loc and isinstance(loc[0], str):
-        loc = (spelling.get(loc[0], loc[0]), *loc[1:])
-    message = details["msg"]
-    if details["type"] != SPEC_ERROR:
-        message = reword(details, cls.model_fields, cls.file_keys())
-    return error_line(loc, message, given_value(details))
+        further = [*lines_of(error), *further]
+    raise_errors(further)
+    return block

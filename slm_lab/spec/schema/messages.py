@@ -97,12 +97,5 @@ def show(value: object) -> str:
 
 def _literal_values(annotation: object) -> list[object]:
     """The allowed values of Literal[…] or Literal[…] | None."""
-    values: list[object] = []
-    for arg in get_args(annotation):
-        if arg is type(None):
-            values.append(None)
-        elif get_args(arg):
-            values.extend(get_args(arg))
-        else:
-            values.append(arg)
-    return values
+    args = [each for arg in get_args(annotation) for each in get_args(arg) or (arg,)]
+    return [None if arg is type(None) else arg for arg in args]

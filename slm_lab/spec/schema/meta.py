@@ -1,27 +1,39 @@
 """`meta`: Sessions, seeds, rows, devices, and the mode of parallel training."""
 
 from collections.abc import Iterable, Mapping
-from functools import cache
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, get_args
 
 from pydantic import (
     BaseModel,
     BeforeValidator,
+    ConfigDict,
     Field,
     GetJsonSchemaHandler,
-    create_model,
+    ModelWrapValidatorHandler,
+    ValidationError,
     field_validator,
+    model_validator,
 )
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic_core import CoreSchema, InitErrorDetails
 from typing_extensions import override
 
 from slm_lab.spec.modes import MODES, Mode, mode_of
 from slm_lab.spec.schema import bounds
-from slm_lab.spec.schema.block import Block, ChosenModel, missing_key_error, spec_error
+from slm_lab.spec.schema.block import (
+    Block,
+    error_line,
+    lines_of,
+    missing_key_error,
+    spec_error,
+    with_further_errors,
+)
 from slm_lab.spec.schema.fields import Count, Distributed, Int, SpecOrRatio
-from slm_lab.spec.schema.messages import not_among, show
+from slm_lab.spec.schema.messages import not_among, show, unknown_name
 from slm_lab.spec.schema.scheduler import SchedulerSpec
+
+ACTORS = "meta.actor_learner"
+"""The path of the settings of modes with actors and a learner."""
 
 CorrectionName: TypeAlias = Literal["none", "vtrace"]
 
@@ -120,8 +132,16 @@ class SearchResourcesSpec(Block):
         return value
 
 
+def _models_of_modes() -> dict[str, type[Block]]:
+    """The models of the blocks of plug-in modes, by the words of the modes."""
+    entries = ((word, MODES.get(word)) for word in MODES.names())
+    return {word: entry.params for word, entry in entries if entry and entry.params}
+
+
 class MetaSpec(Block):
     """How a spec is run: processes, seeds, rows, checkpoints, and the mode of parallel training."""
+
+    model_config = ConfigDict(extra="allow")
 
     LEGACY: ClassVar[Mapping[str, str]] = {
         "num_gpus": "the GPU is chosen by agent.net.gpu",
@@ -205,6 +225,33 @@ class MetaSpec(Block):
         "another scheduler",
     )
 
+    @model_validator(mode="wrap")
+    @classmethod
+    def _with_blocks_of_modes(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """Adds the blocks of plug-in modes as extra keys."""
+        if not isinstance(data, Mapping):
+            return handler(data)
+        blocks, wrong = dict[str, Block](), list[InitErrorDetails]()
+        for word, model in _models_of_modes().items():
+            try:
+                blocks[word] = model.model_validate(data.get(word, {}))
+            except ValidationError as error:
+                wrong += lines_of(error, word)
+        known = [*cls.file_keys(), *_models_of_modes()]
+        for key in (key for key in data if key not in known):
+            wrong.append(error_line((key,), unknown_name("key", str(key), known), data[key]))
+        return with_further_errors(handler, {**data, **blocks}, wrong)
+
+    @classmethod
+    @override
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        schema = super().__get_pydantic_json_schema__(core_schema, handler)
+        for word, model in _models_of_modes().items():
+            schema["properties"][word] = handler(model.__pydantic_core_schema__)
+        return {**schema, "additionalProperties": False}
+
     @property
     def mode(self) -> Mode:
         """The facts about the mode that `distributed` names."""
@@ -261,57 +308,3 @@ class MetaSpec(Block):
     def is_actor(self, session: int) -> bool:
         """Whether a Session only acts; the first Session of its training is the learner."""
         return self.mode.has_learner and not self.is_first_of_training(session)
-
-
-class _ExtendedMetaSpec(MetaSpec):
-    """`MetaSpec` with blocks of plug-in modes. Made at run time, it pickles as data."""
-
-    BLOCKS: ClassVar[tuple[tuple[str, type[Block]], ...]] = ()
-
-    @override
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickled, (self.BLOCKS, self.model_dump(mode="json", exclude_unset=True))
-
-
-def _unpickled(blocks: tuple[tuple[str, type[Block]], ...], data: dict[str, Any]) -> MetaSpec:
-    return _extended(blocks).model_validate(data)
-
-
-@cache
-def _extended(blocks: tuple[tuple[str, type[Block]], ...]) -> type[MetaSpec]:
-    about = "settings of this mode"
-    fields: dict[str, Any] = {
-        word: (model, Field(model(), description=about)) for word, model in blocks
-    }
-    extended = create_model("MetaSpec", __base__=_ExtendedMetaSpec, **fields)
-    extended.BLOCKS = blocks
-    return extended
-
-
-def meta_model() -> type[MetaSpec]:
-    """`MetaSpec`, with a block for each plug-in mode that has keys."""
-    entries = ((word, MODES.get(word)) for word in MODES.names())
-    blocks = tuple(
-        (word, entry.params)
-        for word, entry in entries
-        if entry is not None and entry.params is not None
-    )
-    return _extended(blocks) if blocks else MetaSpec
-
-
-class MetaBlock(ChosenModel):
-    """The type of the block `meta`: the model that `meta_model` returns."""
-
-    @override
-    def validate(self, value: Any) -> MetaSpec:
-        return value if isinstance(value, MetaSpec) else meta_model().model_validate(value)
-
-    @override
-    def __get_pydantic_json_schema__(
-        self, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        model = meta_model()
-        return model.__get_pydantic_json_schema__(model.__pydantic_core_schema__, handler)
-
-
-META = MetaBlock()

@@ -23,10 +23,10 @@ from slm_lab.spec.schema.arc import ArcSpec
 from slm_lab.spec.schema.block import (
     Block,
     error_line,
-    given_value,
     key_error,
+    lines_of,
     spec_error,
-    spec_errors,
+    with_further_errors,
 )
 from slm_lab.spec.schema.fields import BatchNorm, Count, Gpu, Int, IntList, numbers_up_to
 from slm_lab.spec.schema.layers import (
@@ -198,16 +198,8 @@ class NetSpec(Block):
             if isinstance(key, str) and key.startswith(PREFIXES)
         }
         own = {key: value for key, value in data.items() if key not in variants}
-        wrong: list[InitErrorDetails] = []
-        net = None
-        try:
-            net = handler(own)
-        except ValidationError as error:
-            wrong.extend(_lines(error))
-        for role in ROLES:
-            wrong.extend(_role_problems(cls, own, role, variants))
-        if wrong or net is None:
-            raise spec_errors(wrong)
+        wrong = [line for role in ROLES for line in _role_problems(cls, own, role, variants)]
+        net = with_further_errors(handler, own, wrong)
         net._variants = variants
         return net
 
@@ -254,18 +246,10 @@ def _role_problems(
         except ValidationError as error:
             wrong.extend(
                 {**line, "loc": (prefix + str(line["loc"][0]), *line["loc"][1:])}
-                for line in _lines(error)
+                for line in lines_of(error)
                 if line.get("loc") and line["loc"][0] in changes
             )
     return wrong
-
-
-def _lines(error: ValidationError) -> list[InitErrorDetails]:
-    """The lines of an error of a Block."""
-    return [
-        error_line(details["loc"], details["msg"], given_value(details))
-        for details in error.errors(include_url=False)
-    ]
 
 
 class MLPNetSpec(NetSpec):

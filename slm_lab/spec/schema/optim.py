@@ -8,7 +8,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 from typing_extensions import override
 
-from slm_lab.spec.schema.block import Block, error_line, key_error, missing_key_error, spec_errors
+from slm_lab.spec.schema.block import Block, error_line, key_error, missing_key_error, raise_errors
 from slm_lab.spec.schema.messages import unknown_name
 from slm_lab.spec.torch_table import Kind, argument_problems, entries, with_whole_numbers
 
@@ -55,12 +55,10 @@ class TorchPart(Block):
         entry = known[name]
         if entry.refused:
             raise key_error("name", entry.refused, name)
-        wrong = [
+        raise_errors(
             error_line((key,), message, args.get(key, ...))
             for key, message in argument_problems(entry, args)
-        ]
-        if wrong:
-            raise spec_errors(wrong)
+        )
         defaults = {key: entry.arguments[key] for key in cls.WRITTEN_OUT}
         return {"name": name, **with_whole_numbers({**defaults, **args})}
 

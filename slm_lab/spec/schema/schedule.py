@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self, TypeAlias
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
 
 from slm_lab.spec.schema import bounds
-from slm_lab.spec.schema.block import Block, error_line, spec_errors
+from slm_lab.spec.schema.block import Block, error_line, raise_errors
 from slm_lab.spec.schema.fields import Int
 
 
@@ -37,8 +37,7 @@ class ScheduleSpec(Block):
         if self.end_step is not None and self.end_step < self.start_step:
             message = f"must be >= start_step ({self.start_step})"
             wrong.append(error_line(("end_step",), message, self.end_step))
-        if wrong:
-            raise spec_errors(wrong)
+        raise_errors(wrong)
         return self
 
 
@@ -52,13 +51,11 @@ def _both_values(
 ) -> Callable[[ScheduleSpec], ScheduleSpec]:
     def check(schedule: ScheduleSpec) -> ScheduleSpec:
         given = {"start_val": schedule.start_val, "end_val": schedule.end_val}
-        wrong = [
+        raise_errors(
             error_line((key,), message, value)
             for key, value in given.items()
             if value is not None and not allowed(value)
-        ]
-        if wrong:
-            raise spec_errors(wrong)
+        )
         return schedule
 
     return check

@@ -8,7 +8,7 @@ from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.block import Block, spec_error
 from slm_lab.spec.schema.bounds import NAME_BYTES
 from slm_lab.spec.schema.env import EnvSpec
-from slm_lab.spec.schema.meta import META, MetaSpec
+from slm_lab.spec.schema.meta import MetaSpec
 
 ROWS = 200
 """Rows of a Session if the spec has no log_frequency."""
@@ -27,9 +27,7 @@ class Spec(Block):
 
     agent: AgentSpec = Field(description="the agent")
     env: EnvSpec = Field(description="the environment")
-    meta: Annotated[MetaSpec, META] = Field(
-        default_factory=lambda: META.validate({}), description="how it is run"
-    )
+    meta: MetaSpec = Field(default_factory=MetaSpec, description="how it is run")
     search: dict[str, Any] | None = Field(
         None, description="space of a search: {path}__{sampler}: arguments"
     )

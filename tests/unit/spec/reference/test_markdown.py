@@ -55,7 +55,7 @@ def test_the_json_schema_is_closed_but_for_arguments_of_environments():
     spec = schema["$defs"]["Spec"]
     assert spec["additionalProperties"] is False
     assert schema["$defs"]["EnvSpec"]["additionalProperties"] is True
-    assert spec["properties"]["meta"]["additionalProperties"] is False
+    assert schema["$defs"]["MetaSpec"]["additionalProperties"] is False
     algorithms = schema["$defs"]["AgentSpec"]["properties"]["algorithm"]["anyOf"]
     names = [block["properties"]["name"]["const"] for block in algorithms]
     assert names == ALGORITHMS.names()
