@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -167,7 +166,7 @@ def make_session(
     if rank is not None:
         index, board, place, kind = rank
         group = SharedMemoryGroup(place, index, seconds=60)
-        strategy = kind(board, group, np.zeros(group.size, np.int64))
+        strategy = kind(board, group)
     if serially:
         spec = as_learned(spec)
         strategy = strategy_in_turn(spec, seed, 0, 0, board, 0)

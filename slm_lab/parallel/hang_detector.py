@@ -1,36 +1,50 @@
-"""Detects processes that make no progress."""
+"""Detects Sessions that make no progress."""
 
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import TypeAlias, final
 
-Sign: TypeAlias = Callable[[int], Hashable | None]
-"""A value that changes while the process of an index makes progress; None if none is due."""
+from slm_lab.session.status_board import StatusBoard
+
+Due: TypeAlias = Callable[[int], Hashable | None]
+"""None if no progress is due of a Session, by its index; else a value that changes with progress
+which the status board does not show, such as True if there is none."""
 HANG_SECONDS = 300.0
-"""How long a process may make no progress although some is due."""
+"""How long a Session may make no progress although some is due."""
 CHECKS_TO_HANG = 4
 """Minimum number of checks without progress, so that a suspended observer blames no one."""
 
 
 @final
 class HangDetector:
-    """Finds which of `count` processes show no new sign for `seconds` although progress was due."""
+    """Finds which of `sessions` hang: their records on the board stay as they are for `seconds`
+    although progress was due, see `Due`."""
 
-    def __init__(self, count: int, sign: Sign, seconds: float = HANG_SECONDS) -> None:
-        self._sign = sign
-        self._seconds = seconds
-        self._signs: list[Hashable | None] = [None] * count
-        self._silent = [0.0] * count
+    def __init__(
+        self,
+        board: StatusBoard,
+        sessions: Sequence[int],
+        due: Due,
+        seconds: float | None = None,
+    ) -> None:
+        self._board = board
+        self._sessions = sessions
+        self._due = due
+        self.seconds = HANG_SECONDS if seconds is None else seconds
+        self._signs: list[Hashable] = [None] * len(sessions)
+        self._silent = [0.0] * len(sessions)
         self._checked_at = time.monotonic()
 
     def hung(self) -> list[int]:
-        """The processes that hang now; call it a few times a second."""
+        """The Sessions that hang now; call it a few times a second."""
         now = time.monotonic()
-        since = min(now - self._checked_at, self._seconds / CHECKS_TO_HANG)
+        since = min(now - self._checked_at, self.seconds / CHECKS_TO_HANG)
         self._checked_at = now
-        for index, before in enumerate(self._signs):
-            sign = self._sign(index)
-            is_silent = sign is not None and sign == before
+        for index, session in enumerate(self._sessions):
+            due = self._due(index)
+            sign = due, self._board.records[session].tobytes()
+            is_silent = due is not None and sign == self._signs[index]
             self._silent[index] = self._silent[index] + since if is_silent else 0.0
-            self._signs[index] = before if sign is None else sign
-        return [index for index, silent in enumerate(self._silent) if silent > self._seconds]
+            self._signs[index] = sign
+        hung = zip(self._sessions, self._silent, strict=True)
+        return [session for session, silent in hung if silent > self.seconds]

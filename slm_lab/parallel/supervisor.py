@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import NamedTuple, TypeAlias, final
 
 from slm_lab.core.errors import CheckpointError
-from slm_lab.parallel.hang_detector import HANG_SECONDS, HangDetector, Sign
+from slm_lab.parallel.hang_detector import Due, HangDetector
 from slm_lab.parallel.task import SessionTask
 from slm_lab.session.status_board import TO_BEGIN, Phase, StatusBoard
 from slm_lab.storage.manifest import read_manifest
@@ -122,7 +122,7 @@ class Supervisor:
         self._stop_seen: float | None = None
         self._given_up: dict[int, bool] = {}
         """Sessions killed after a stop: whether each had begun."""
-        self._watched: list[tuple[Sequence[int], HangDetector, str | None]] = []
+        self._watched: list[tuple[HangDetector, str | None]] = []
         self._hung: dict[int, str] = {}
         self._board = board
         self._results: list[SessionResult] = []
@@ -161,31 +161,28 @@ class Supervisor:
     def watch(
         self,
         sessions: Sequence[int],
-        sign: Sign,
+        due: Due,
         why: str | None = None,
         seconds: float | None = None,
     ) -> None:
-        """Kills those of `sessions` that hang, by default for HANG_SECONDS; `why` is the reported
-        reason, see `HangDetector`.
+        """Kills those of `sessions` that hang; `why` is the reported reason, see `HangDetector`.
 
-        `sign(i)` is of `sessions[i]`. A Session that waits for a disk does not hang.
+        `due(i)` is of `sessions[i]`. A Session that waits for a disk does not hang.
         """
 
-        def sign_off_disk(index: int) -> Hashable | None:
-            shown = sign(index)
-            waits = shown is not None and self._runner.waits_for_disk(sessions[index])
-            return None if waits else shown
+        def due_off_disk(index: int) -> Hashable | None:
+            sign = due(index)
+            waits = sign is not None and self._runner.waits_for_disk(sessions[index])
+            return None if waits else sign
 
-        limit = HANG_SECONDS if seconds is None else seconds
-        detector = HangDetector(len(sessions), sign_off_disk, limit)
-        self._watched.append((sessions, detector, why))
+        self._watched.append((HangDetector(self._board, sessions, due_off_disk, seconds), why))
 
     def _end_hung(self) -> None:
-        for sessions, detector, why in self._watched:
-            for session in [sessions[index] for index in detector.hung()]:
+        for detector, why in self._watched:
+            for session in detector.hung():
                 if session in self._runner.running:
                     what = "start" if self._board.phase(session) is Phase.STARTING else "step"
-                    default = f"its {what} has not ended for {HANG_SECONDS:g} s"
+                    default = f"its {what} has not ended for {detector.seconds:g} s"
                     self._hung[session] = why or default
                     self._runner.kill(session)
 

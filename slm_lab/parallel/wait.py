@@ -4,6 +4,10 @@ import os
 import time
 from collections.abc import Callable
 
+LONGEST_SECONDS = 7 * 24 * 3600.0
+"""How long a process on this machine waits at most for a peer. Their parent detects hangs, so this
+bound is only a backstop; they die with their parent."""
+
 
 def wait_until(is_true: Callable[[], bool], seconds: float, nap: float, eager: float = 0.0) -> bool:
     """Polls `is_true`; returns False if it stays false for `seconds`.

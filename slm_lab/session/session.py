@@ -247,7 +247,7 @@ class Session:
 
     def _is_stop_requested(self) -> bool:
         """Called at every step of episodes outside training."""
-        self.strategy.barrier.heartbeat()
+        self.board.heartbeats[self.index] += 1
         return self.board.stop_requested
 
     @contextmanager
@@ -287,7 +287,7 @@ class Session:
 
     def _save(self, finished: bool, state: StateDict | None = None) -> None:
         """Writes a checkpoint of the present state, or of `state`, a copy made jointly."""
-        self.strategy.barrier.heartbeat()
+        self.board.heartbeats[self.index] += 1
         self.board.saving[self.index] = 1
         try:
             state = self.parts.state_dict() if state is None else state

@@ -64,7 +64,7 @@ EARLY = END - 2
 """Marks a Session that saved at its end without waiting for all others to pause."""
 
 FLAGS = ("stop", "save")
-SLOTS = ("frame", "at_barrier", "checkpointed", "paused_us", "solved", "saving")
+SLOTS = ("frame", "at_barrier", "checkpointed", "paused_us", "solved", "saving", "heartbeats")
 RECORD = np.dtype([*((name, np.int64) for name in SLOTS), *((name, np.float64) for name in FIELDS)])
 """One Session's part of the board."""
 
@@ -94,11 +94,12 @@ class StatusBoard:
             self.paused_us,
             self.solved,
             self.saving,
+            self.heartbeats,
         ) = (records[name] for name in SLOTS)
         """(W,) each, in this order: frames; the number of the checkpoint a Session pauses for, 0
         while it steps; the last checkpoint it completed; µs that the last one kept it from
         training; 1 once it has reached the target return; 1 while it writes a checkpoint without
-        waiting for another Session."""
+        waiting for another Session; its signs of life outside of training steps."""
 
     @classmethod
     def allocate(cls, context: SpawnContext, num_sessions: int) -> "StatusBoard":

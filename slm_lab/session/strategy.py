@@ -73,9 +73,6 @@ class StartBarrier:
     def pause(self) -> None:
         """Until `resume` this Session changes nothing shared, and no peer waits for it."""
 
-    def heartbeat(self) -> None:
-        """Signals progress outside of steps."""
-
 
 class Ballot:
     """How Sessions agree on what comes next. By default every proposal is granted."""

@@ -5,10 +5,10 @@ from dataclasses import replace
 from functools import partial
 
 from slm_lab.parallel.actor_learner.actor import run_actor
-from slm_lab.parallel.actor_learner.queue import PATIENCE_SECONDS, UnrollQueue
+from slm_lab.parallel.actor_learner.queue import UnrollQueue
 from slm_lab.parallel.actor_learner.strategy import in_processes, on_cluster, serially
 from slm_lab.parallel.actor_learner.unroll import UnrollWriter
-from slm_lab.parallel.hang_detector import Sign
+from slm_lab.parallel.hang_detector import Due
 from slm_lab.parallel.processes import SPAWN, Processes, run_sessions
 from slm_lab.parallel.supervisor import CLUSTER_STOP_SECONDS, Supervisor, replacement
 from slm_lab.parallel.task import SessionTask
@@ -17,6 +17,8 @@ from slm_lab.session.status_board import END, PAUSED, Phase, StatusBoard
 from slm_lab.spec.unrolls import as_learned, unroll_length
 from slm_lab.storage.result import Ending, SessionResult
 
+PATIENCE_SECONDS = 3600.0
+"""How long a learner may not learn while actors wait for it: a training event may be long."""
 LEAVE_SECONDS = 10.0
 """How long an actor may take to end its step once the learner has ended."""
 
@@ -53,11 +55,11 @@ def train_from_actors(
         vital=(one.session,),
     )
     actor_sessions = one.workers[1:]
-    supervisor.watch(actor_sessions, actor_sign(own_board, queue))
+    supervisor.watch(actor_sessions, actor_due(own_board, queue))
     why = f"its step still runs {LEAVE_SECONDS:g} s after the learner's end"
-    supervisor.watch(actor_sessions, late_sign(own_board), why, LEAVE_SECONDS)
+    supervisor.watch(actor_sessions, late_due(own_board), why, LEAVE_SECONDS)
     why = f"it has not learned for {PATIENCE_SECONDS:g} s, and actors wait for it"
-    supervisor.watch([one.session], learner_sign(own_board, queue), why, PATIENCE_SECONDS)
+    supervisor.watch([one.session], learner_due(own_board, queue), why, PATIENCE_SECONDS)
     return supervisor.run(on_tick)
 
 
@@ -100,45 +102,44 @@ def _as_learner(session: int, learner: SessionResult, board: StatusBoard) -> Ses
     return replace(result, error=why, lost_others=True)
 
 
-def actor_sign(board: StatusBoard, queue: UnrollQueue) -> Sign:
-    """The sign of each actor that starts, or that acts and has a free slot."""
+def actor_due(board: StatusBoard, queue: UnrollQueue) -> Due:
+    """Progress is due of an actor that starts, or that acts and has a free slot."""
     rings, num_slots = queue.rings, queue.slots.shape[1]
 
-    def sign(actor: int) -> tuple[Phase, int, int] | None:
-        shown = board.read(1 + actor)
+    def due(actor: int) -> bool | None:
+        phase = board.phase(1 + actor)
         has_room = rings["handed"][actor] - rings["returned"][actor] < num_slots
-        if shown.phase is Phase.STARTING or (shown.phase is Phase.RUNNING and has_room):
-            return shown.phase, shown.restarts, shown.frame
-        return None
+        acts = phase is Phase.RUNNING and has_room
+        return True if acts or phase is Phase.STARTING else None
 
-    return sign
+    return due
 
 
-def late_sign(board: StatusBoard) -> Sign:
-    """The constant sign of each actor that still acts after the learner has ended.
+def late_due(board: StatusBoard) -> Due:
+    """An actor that still acts after the learner has ended: any step of it would be its last.
 
     After a stop the `Supervisor` ends them, and does not count that as a failure.
     """
 
-    def sign(actor: int) -> str | None:
+    def due(actor: int) -> bool | None:
         is_late = board.at_barrier[0] == END and not board.stop_requested
-        return "still acts" if is_late and board.phase(1 + actor) is Phase.RUNNING else None
+        return True if is_late and board.phase(1 + actor) is Phase.RUNNING else None
 
-    return sign
+    return due
 
 
-def learner_sign(board: StatusBoard, queue: UnrollQueue) -> Sign:
-    """The sign of the learner while an actor waits for it.
+def learner_due(board: StatusBoard, queue: UnrollQueue) -> Due:
+    """Progress is due of the learner while an actor waits for it; it also gives back unrolls.
 
     A training event may be long, and an evaluation, for which the learner pauses, longer.
     """
     rings, num_slots = queue.rings, queue.slots.shape[1]
 
-    def sign(learner: int) -> tuple[int, int] | None:
+    def due(learner: int) -> int | None:
         actor_waits = (rings["handed"] - rings["returned"] == num_slots).any()
         pauses = board.at_barrier[learner] == PAUSED
         if not actor_waits or pauses or board.phase(learner) is not Phase.RUNNING:
             return None
-        return int(board.clock_slots[learner]), int(rings["returned"].sum())
+        return int(rings["returned"].sum())
 
-    return sign
+    return due

@@ -29,20 +29,12 @@ from slm_lab.parallel.actor_learner.inference import (
 from slm_lab.parallel.actor_learner.source import ActorSeconds, UnrollSource
 from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout, UnrollWriter
 from slm_lab.parallel.actor_learner.weights import WeightStore
-from slm_lab.parallel.hang_detector import HANG_SECONDS, HangDetector
 from slm_lab.parallel.shared_memory import check_room, into_shared_memory
-from slm_lab.parallel.wait import wait_until
+from slm_lab.parallel.wait import LONGEST_SECONDS, wait_until
 from slm_lab.session.status_board import END, PAUSED, Phase, StatusBoard
 from slm_lab.spec.schema.meta import MetaSpec
 from slm_lab.spec.schema.spec import Spec
 
-PATIENCE_SECONDS = 3600.0
-"""How long a learner may not learn while actors wait for it: a training event may be long."""
-LEARNER_SECONDS = 2 * PATIENCE_SECONDS
-"""How long an actor waits for its learner: longer than it takes to end a hanging learner."""
-ACTORS_SECONDS = 2 * HANG_SECONDS
-"""How long a learner waits for any step of an actor: longer than it takes to replace one that
-hangs."""
 NAP_SECONDS = 0.0002
 """Polling interval."""
 SMALLER = (
@@ -213,22 +205,13 @@ class ActorQueue(QueueEnd):
     def _wait(self, until: Callable[[], bool], nap: float = NAP_SECONDS) -> bool:
         """Whether `until` comes true before the training ends.
 
-        Raises PeerLostError if that takes too long. A pause of the learner has no limit.
+        Raises PeerLostError if that takes too long.
         """
-        if until():
-            return True
-        learner = HangDetector(1, self._sign_of_learner, LEARNER_SECONDS)
-        wait_until(lambda: until() or self.is_over or bool(learner.hung()), math.inf, nap)
-        is_true = until()
-        if not is_true and not self.is_over:
+        if not wait_until(lambda: until() or self.is_over, LONGEST_SECONDS, nap):
             raise PeerLostError(
-                f"actor {self._actor}: the learner did not respond within {LEARNER_SECONDS:g} s"
+                f"actor {self._actor}: the learner did not respond within {LONGEST_SECONDS:g} s"
             )
-        return is_true
-
-    def _sign_of_learner(self, _: int) -> str | None:
-        """Constant while the learner does not pause."""
-        return None if self._board.at_barrier[0] == PAUSED else "awaited"
+        return until()
 
 
 @final
@@ -243,15 +226,12 @@ class LearnerQueue(QueueEnd, UnrollSource):
         if server is not None:
             server.start()
         self._taken = self._rings["returned"].copy()
-        self._actors = HangDetector(1, self._sign, ACTORS_SECONDS)
 
     @override
     def receive(self, seconds: float) -> tuple[int, Unroll] | None:
-        """Raises PeerLostError if no actor makes a step for ACTORS_SECONDS."""
+        """Raises the error of central inference, if any."""
         if self._server is not None:
             self._server.check()
-        if self._actors.hung():
-            raise PeerLostError(f"no actor has made a step for {ACTORS_SECONDS:g} s")
         if not wait_until(lambda: bool(self._waiting()), seconds, NAP_SECONDS):
             return None
         actor = min(self._waiting(), key=lambda each: self._oldest(each).handed_at)
@@ -263,10 +243,6 @@ class LearnerQueue(QueueEnd, UnrollSource):
         """The actors whose unrolls wait."""
         waiting: list[int] = (self._rings["handed"] > self._taken).nonzero()[0].tolist()
         return waiting
-
-    def _sign(self, _: int) -> int | None:
-        """The frames of all actors; None if an unroll waits."""
-        return None if self._waiting() else int(self._board.clock_slots[1:].sum())
 
     def _oldest(self, actor: int) -> Unroll:
         slot: Unroll = self._unrolls[actor][self._taken[actor] % self.num_slots]

@@ -8,13 +8,13 @@ from typing import TypeAlias
 
 from slm_lab.agent.optim.process_group import ProcessGroup, SoloGroup
 from slm_lab.core.errors import LabError
-from slm_lab.core.types import IntArray
 from slm_lab.parallel.all_reduce.shared_memory_group import GroupBuffers, SharedMemoryGroup
 from slm_lab.parallel.all_reduce.strategy import AllReduceStrategy, RankStrategy
-from slm_lab.parallel.hang_detector import HANG_SECONDS, Sign
+from slm_lab.parallel.hang_detector import HANG_SECONDS, Due
 from slm_lab.parallel.processes import Processes
 from slm_lab.parallel.supervisor import Supervisor
 from slm_lab.parallel.task import SessionTask
+from slm_lab.parallel.wait import LONGEST_SECONDS
 from slm_lab.session.status_board import Phase, StatusBoard
 from slm_lab.session.strategy import Strategy
 from slm_lab.spec.scale import scaled
@@ -23,20 +23,15 @@ from slm_lab.storage.result import Ending, SessionResult
 
 logger = logging.getLogger(__name__)
 
-LONGEST_SECONDS = 7 * 24 * 3600.0
-"""How long a rank waits at most for a peer. On one machine the parent detects hangs, so this bound
-is only a backstop; ranks die with their parent."""
-
-
-MakeStrategy: TypeAlias = Callable[[StatusBoard, ProcessGroup, IntArray], RankStrategy]
-"""Makes a rank's strategy from the board, its process group and its progress counters."""
+MakeStrategy: TypeAlias = Callable[[StatusBoard, ProcessGroup], RankStrategy]
+"""Makes a rank's strategy from the board and its process group."""
 
 
 def strategy_in(place: GroupBuffers, kind: MakeStrategy, board: StatusBoard, rank: int) -> Strategy:
     """The strategy of a rank that communicates through shared memory."""
     alone = len(place.arrivals) == 1
     group = SoloGroup() if alone else SharedMemoryGroup(place, rank, LONGEST_SECONDS)
-    return kind(board, group, place.progress.numpy())
+    return kind(board, group)
 
 
 def train_ranks(
@@ -56,26 +51,19 @@ def train_ranks(
         ranks = [replace(rank, common=partial(strategy_in, place, kind)) for rank in ranks]
         supervisor = Supervisor(Processes(board), ranks, board, vital=[r.session for r in ranks])
         why = f"it has made no progress for {HANG_SECONDS:g} s, and others wait for it"
-        supervisor.watch(workers, rank_sign(board.part(workers), place), why)
+        supervisor.watch(workers, rank_due(place), why)
         return supervisor.run(on_tick)
 
     return train_in_step(tasks, board, attempt)
 
 
-def rank_sign(board: StatusBoard, place: GroupBuffers) -> Sign:
-    """The sign of each rank that others wait for.
+def rank_due(place: GroupBuffers) -> Due:
+    """Progress is due of a rank that others wait for; it may also enter exchanges.
 
-    A rank may keep others waiting while it evaluates, plays a long episode or saves. It makes
-    progress if it enters exchanges, or makes frames or evaluation steps.
+    It may keep others waiting while it evaluates, plays a long episode or saves.
     """
-    arrivals, progress = place.arrivals.numpy(), place.progress.numpy()
-
-    def sign(rank: int) -> tuple[int, ...] | None:
-        if arrivals[rank] == arrivals.max():
-            return None
-        return tuple(int(each[rank]) for each in (arrivals, progress, board.clock_slots))
-
-    return sign
+    arrivals = place.arrivals.numpy()
+    return lambda rank: None if arrivals[rank] == arrivals.max() else int(arrivals[rank])
 
 
 def train_in_step(

@@ -39,15 +39,13 @@ class GroupBuffers:
 
     A rank that enters an exchange has read all of the previous one, whose slots may then be
     overwritten in the next exchange: one wait per exchange is enough."""
-    progress: Tensor
-    """(W,) int64: see `RankBarrier`"""
 
     @classmethod
     def of(cls, size: int) -> "GroupBuffers":
         """Buffers for W = `size` ranks. Raises LabError if shared memory has no room."""
         slots = torch.zeros((2, size, HEAD_BYTES + SLOT_BYTES), dtype=torch.uint8)
-        counts = torch.zeros(size, dtype=torch.int64)
-        return cls(*map(into_shared_memory, (counts, slots, counts)))
+        arrivals = torch.zeros(size, dtype=torch.int64)
+        return cls(into_shared_memory(arrivals), into_shared_memory(slots))
 
 
 @final

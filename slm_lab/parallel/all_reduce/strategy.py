@@ -90,12 +90,10 @@ class RankClock(Clock):
 
 @final
 class RankBarrier(StartBarrier):
-    """Keeps waits outside training out of `sync_share`, and counts signs of life."""
+    """Keeps waits outside training out of `sync_share`."""
 
-    def __init__(self, group: ProcessGroup, progress: IntArray) -> None:
-        """`progress`, (W,): each rank counts its heartbeats there."""
+    def __init__(self, group: ProcessGroup) -> None:
         self._group = group
-        self._progress = progress
         self._paused_at = 0.0
 
     @override
@@ -105,10 +103,6 @@ class RankBarrier(StartBarrier):
     @override
     def pause(self) -> None:
         self._paused_at = self._group.seconds
-
-    @override
-    def heartbeat(self) -> None:
-        self._progress[self._group.rank] += 1
 
     def take_waited(self) -> float:
         """Seconds of exchanges and waits since the last call, without pauses."""
@@ -208,15 +202,10 @@ class RankStrategy(Strategy, JointCheckpoint):
     always_equal: ClassVar[bool] = True
     """Whether all ranks hold the same weights after every training event."""
 
-    def __init__(
-        self, board: StatusBoard, group: ProcessGroup, progress: IntArray | None = None
-    ) -> None:
-        """For `progress`, see `RankBarrier`."""
-        if progress is None:
-            progress = np.zeros(group.size, np.int64)
+    def __init__(self, board: StatusBoard, group: ProcessGroup) -> None:
         self._group = group
         self._saving = board.saving
-        self._barrier = RankBarrier(group, progress)
+        self._barrier = RankBarrier(group)
         self._ballot = RankBallot(group, shares_evaluation=self.always_equal)
         leads = group.rank == 0
         blueprint = Blueprint(board.clock_slots, group.rank, self.columns, group.size, leads)
@@ -343,10 +332,8 @@ class RankStrategy(Strategy, JointCheckpoint):
 class AllReduceStrategy(RankStrategy):
     """A rank that averages every gradient over all ranks."""
 
-    def __init__(
-        self, board: StatusBoard, group: ProcessGroup, progress: IntArray | None = None
-    ) -> None:
-        super().__init__(board, group, progress)
+    def __init__(self, board: StatusBoard, group: ProcessGroup) -> None:
+        super().__init__(board, group)
         self._syncs: list[AllReduceSync] = []
 
     @override

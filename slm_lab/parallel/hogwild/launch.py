@@ -11,7 +11,7 @@ import numpy as np
 
 from slm_lab.core.errors import CheckpointError
 from slm_lab.core.types import StateDict
-from slm_lab.parallel.hang_detector import Sign
+from slm_lab.parallel.hang_detector import Due
 from slm_lab.parallel.hogwild.strategy import GlobalState, Mode
 from slm_lab.parallel.processes import Processes
 from slm_lab.parallel.supervisor import Supervisor, replacement
@@ -135,18 +135,15 @@ class Checkpoints:
             self._last = time.monotonic()
 
 
-def worker_sign(board: StatusBoard) -> Sign:
-    """The sign of each worker: it starts, or steps. It may evaluate for any length of time."""
+def worker_due(board: StatusBoard) -> Due:
+    """Progress is due of a worker that starts, or steps. It may evaluate for any time."""
 
-    def sign(worker: int) -> tuple[int, ...] | None:
+    def due(worker: int) -> bool | None:
         phase = board.phase(worker)
         steps = phase is Phase.RUNNING and board.at_barrier[worker] < EARLY
-        if not steps and phase is not Phase.STARTING:
-            return None
-        counts = board.clock_slots, board.at_barrier, board.checkpointed
-        return phase, board.read(worker).restarts, *(int(each[worker]) for each in counts)
+        return True if steps or phase is Phase.STARTING else None
 
-    return sign
+    return due
 
 
 def train_workers(
@@ -174,7 +171,7 @@ def train_workers(
         max_restart=meta.max_restart,
         stop_seconds=STOP_SECONDS,
     )
-    supervisor.watch(workers, worker_sign(own_board))
+    supervisor.watch(workers, worker_due(own_board))
     checkpoints = Checkpoints(own_board, meta.save_interval)
 
     def tick() -> None:

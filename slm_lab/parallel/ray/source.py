@@ -120,7 +120,7 @@ class RaySource(UnrollSource, Runner):
         self._supervisor = Supervisor(
             self, tasks, self._board, restart=replacement, max_restart=spec.meta.max_restart
         )
-        self._supervisor.watch(range(self.num_actors), self._sign)
+        self._supervisor.watch(range(self.num_actors), self._due)
         self._closing = ExitStack()
         self._closing.enter_context(connected(str(spec.meta.cluster)))
         missing = lack(self.num_actors, "actors", {"CPU": spec.meta.threads})
@@ -230,15 +230,13 @@ class RaySource(UnrollSource, Runner):
         if handle.may_play and handle.asking is None:
             handle.asking = _beside(handle.remote.frame).remote()
 
-    def _sign(self, actor: int) -> tuple[int, bool, int] | None:
-        """Values that change while an actor makes progress; None if none is due."""
+    def _due(self, actor: int) -> bool | None:
+        """Progress is due of an actor that starts, or that plays."""
         handle = self._handles.get(actor)
         if handle is None:
             return None
         acts = bool(handle.plays) and not _is_here(handle.plays[-1][1])
-        if handle.beginning is None and not acts:
-            return None
-        return self._board.read(actor).restarts, handle.may_play, int(self._frames[actor])
+        return True if acts or handle.beginning is not None else None
 
     def _note_frame(self, actor: int, frame: int) -> None:
         self._frames[actor] = max(frame, self._frames[actor])

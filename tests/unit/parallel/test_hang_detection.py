@@ -13,23 +13,18 @@ from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.parallel import hang_detector
 from slm_lab.parallel.actor_learner.launch import (
     LEAVE_SECONDS,
-    actor_sign,
-    late_sign,
-    learner_sign,
-)
-from slm_lab.parallel.actor_learner.queue import (
     PATIENCE_SECONDS,
-    RING,
-    LearnerQueue,
-    UnrollQueue,
+    actor_due,
+    late_due,
+    learner_due,
 )
+from slm_lab.parallel.actor_learner.queue import RING, LearnerQueue, UnrollQueue
 from slm_lab.parallel.actor_learner.unroll import UnrollLayout
 from slm_lab.parallel.actor_learner.weights import WeightStore
-from slm_lab.parallel.all_reduce.launch import rank_sign
+from slm_lab.parallel.all_reduce.launch import rank_due
 from slm_lab.parallel.all_reduce.shared_memory_group import GroupBuffers
-from slm_lab.parallel.all_reduce.strategy import AllReduceStrategy
 from slm_lab.parallel.hang_detector import CHECKS_TO_HANG, HANG_SECONDS, HangDetector
-from slm_lab.parallel.hogwild.launch import worker_sign
+from slm_lab.parallel.hogwild.launch import worker_due
 from slm_lab.parallel.processes import SPAWN, Processes
 from slm_lab.session.status_board import EARLY, END, PAUSED, Phase, StatusBoard
 from tests.support import parse, ppo, read_rows, run_ranks
@@ -43,6 +38,7 @@ class Running:
 
     seconds = HANG_SECONDS
     silent = 1
+    sessions = range(3)
 
     def __init__(self):
         self.board = StatusBoard.allocate(SPAWN, 3)
@@ -61,7 +57,7 @@ class Worker(Running):
 
     def __init__(self):
         super().__init__()
-        self.sign, self.count = worker_sign(self.board), 3
+        self.due = worker_due(self.board)
 
     def others(self):
         self.board.clock_slots[[0, 2]] += 1
@@ -76,14 +72,14 @@ class Rank(Running):
     def __init__(self):
         super().__init__()
         self.place = GroupBuffers.of(3)
-        self.sign, self.count = rank_sign(self.board, self.place), 3
+        self.due = rank_due(self.place)
         self.place.arrivals[[0, 2]] += 1
 
     def others(self):
         """They only wait."""
 
     def evaluate(self):
-        self.place.progress[self.silent] += 1
+        self.board.heartbeats[self.silent] += 1
 
     def arrive(self):
         self.place.arrivals[self.silent] += 1
@@ -108,8 +104,7 @@ class Actor(Running):
             requests=None,
             max_unrolls=100,
         )
-        self.sign, self.count = actor_sign(self.board, self.queue), 2
-        self.index = 0
+        self.due, self.sessions = actor_due(self.board, self.queue), range(1, 3)
 
     def others(self):
         self.board.clock_slots[2] += 1
@@ -120,18 +115,15 @@ class Actor(Running):
 
 
 class LateActor(Actor):
-    """One that still acts although the learner has ended; steps do not count."""
+    """One whose step still runs although the learner has ended."""
 
     seconds = LEAVE_SECONDS
 
     def __init__(self):
         super().__init__()
-        self.sign = late_sign(self.board)
+        self.due = late_due(self.board)
         self.board.write(2, phase=Phase.DONE)
         LearnerQueue(self.queue, self.board).end()
-
-    def others(self):
-        self.step()
 
 
 class Learner(Actor):
@@ -142,7 +134,7 @@ class Learner(Actor):
 
     def __init__(self):
         super().__init__()
-        self.sign, self.count = learner_sign(self.board, self.queue), 1
+        self.due, self.sessions = learner_due(self.board, self.queue), range(1)
         self.fill(1)
 
     def others(self):
@@ -213,7 +205,7 @@ def watch(monkeypatch):
     monkeypatch.setattr(hang_detector, "time", clock)
 
     def of(case):
-        detector = HangDetector(case.count, case.sign, case.seconds)
+        detector = HangDetector(case.board, case.sessions, case.due, case.seconds)
 
         def after(seconds):
             hung = detector.hung()
@@ -233,7 +225,7 @@ def test_a_process_without_progress_hangs_once_its_time_is_over(watch, kind):
     case = kind()
     after = watch(case)
     assert after(case.seconds - 1) == []
-    assert after(2) == [getattr(case, "index", case.silent)]
+    assert after(2) == [case.silent]
 
 
 def rows(table):
@@ -270,14 +262,14 @@ def test_a_start_that_does_not_end_hangs(watch):
     for kind in (Worker, Actor):
         case = kind()
         case.be(Phase.STARTING)
-        assert watch(case)(case.seconds + 1) == [getattr(case, "index", case.silent)]
+        assert watch(case)(case.seconds + 1) == [case.silent]
 
 
 def test_an_observer_that_was_suspended_blames_no_process(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(hang_detector, "time", clock)
     case = Worker()
-    detector = HangDetector(case.count, case.sign, case.seconds)
+    detector = HangDetector(case.board, case.sessions, case.due, case.seconds)
     detector.hung()
     for _ in range(CHECKS_TO_HANG):
         clock.now += 100 * case.seconds
@@ -291,15 +283,9 @@ def test_an_evaluation_and_a_checkpoint_show_that_a_rank_makes_progress(tmp_path
     sizes = {"env__max_frame": 400, "meta__log_frequency": 200, "meta__eval_frequency": 200}
     together = {"meta__distributed": "all_reduce", "meta__max_session": 2}
     spec = parse(ppo(**sizes, **together, meta__rigorous_eval=1))
-    progress = []
-
-    def strategy(board, group, counts):
-        progress.append(counts)
-        return AllReduceStrategy(board, group, counts)
-
-    first, _ = run_ranks(spec, tmp_path, 2, strategy)
+    first, second = run_ranks(spec, tmp_path, 2)
     steps = read_rows(first.paths.eval_rows)["episode_length"].sum()
-    evaluating, waiting = np.sum(progress, axis=0)  # each counts in its own place
+    evaluating, waiting = (rank.board.heartbeats[rank.index] for rank in (first, second))
     assert evaluating > steps > 0
     assert 0 < waiting < 10
 

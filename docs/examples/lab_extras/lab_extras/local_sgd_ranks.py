@@ -7,7 +7,7 @@ from typing import ClassVar, final
 from typing_extensions import override
 
 from slm_lab.agent.optim.process_group import ProcessGroup
-from slm_lab.core.types import IntArray, StateDict
+from slm_lab.core.types import StateDict
 from slm_lab.parallel.all_reduce.launch import train_ranks
 from slm_lab.parallel.all_reduce.strategy import RankStrategy
 from slm_lab.parallel.task import SessionTask
@@ -25,10 +25,8 @@ class LocalSGDStrategy(RankStrategy):
 
     always_equal: ClassVar[bool] = False
 
-    def __init__(
-        self, sync_every: int, board: StatusBoard, group: ProcessGroup, progress: IntArray
-    ) -> None:
-        super().__init__(board, group, progress)
+    def __init__(self, sync_every: int, board: StatusBoard, group: ProcessGroup) -> None:
+        super().__init__(board, group)
         self._sync_every = sync_every
         self._events = 0
 

@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 from slm_lab.core.errors import PeerLostError
-from slm_lab.parallel import hang_detector, wait
+from slm_lab.parallel import wait
 from slm_lab.parallel.actor_learner import queue as queue_module
-from slm_lab.parallel.actor_learner.queue import LEARNER_SECONDS
-from slm_lab.parallel.hang_detector import HANG_SECONDS
 from slm_lab.session.status_board import Phase
 from tests.unit.parallel.actor_learner.queues import SLOTS, Lab
 
@@ -24,8 +22,6 @@ class Time:
     def perf_counter(self):
         return self.now
 
-    monotonic = perf_counter
-
     def process_time(self):
         return self.cpu
 
@@ -37,7 +33,7 @@ class Time:
 @pytest.fixture
 def clock(monkeypatch):
     time = Time()
-    for module in (queue_module, hang_detector, wait):
+    for module in (queue_module, wait):
         monkeypatch.setattr(module, "time", time)
     return time
 
@@ -93,11 +89,12 @@ def test_what_an_actor_waits_for_answers_is_waiting_and_not_acting(clock):
     assert lab.learner.seconds[:2] == (0.75, 1.25)
 
 
-def test_an_actor_books_its_wait_while_it_waits(clock):
+def test_an_actor_books_its_wait_while_it_waits(clock, monkeypatch):
     """So that a row that comes meanwhile shows it."""
     lab = Lab()
     wait, booked = wait_for_room(lab), []
     clock.meanwhile = lambda: booked.append(lab.learner.seconds.waited)
+    monkeypatch.setattr(queue_module, "LONGEST_SECONDS", 20.0)
     with pytest.raises(PeerLostError):
         wait()
     assert booked[10:13] == [booked[10], booked[10] + 1, booked[10] + 2]
@@ -113,21 +110,11 @@ def wait_for_weights(lab):
 
 
 @pytest.mark.parametrize("wait", [wait_for_room, wait_for_weights])
-def test_an_actor_waits_for_a_learner_that_does_nothing_only_so_long(clock, wait):
-    with pytest.raises(PeerLostError, match="actor 0: the learner did not respond within 7200 s"):
+def test_an_actor_waits_for_a_learner_that_does_nothing_only_so_long(clock, wait, monkeypatch):
+    monkeypatch.setattr(queue_module, "LONGEST_SECONDS", 5000.0)
+    with pytest.raises(PeerLostError, match="actor 0: the learner did not respond within 5000 s"):
         wait(Lab())()
-    assert LEARNER_SECONDS <= clock.now <= LEARNER_SECONDS + 1
-
-
-@pytest.mark.parametrize("wait", [wait_for_room, wait_for_weights])
-def test_a_learner_that_stands_aside_is_waited_for(clock, wait):
-    lab = Lab()
-    act = wait(lab)
-    lab.learner.pause_actors(True)
-    clock.meanwhile = lambda: clock.now == 5000 and lab.learner.pause_actors(False)
-    with pytest.raises(PeerLostError):
-        act()
-    assert 5000 + LEARNER_SECONDS <= clock.now <= 5000 + LEARNER_SECONDS + 2
+    assert clock.now == 5000
 
 
 @pytest.mark.parametrize("end", ["learner", "user"])
@@ -157,37 +144,3 @@ def test_what_was_begun_when_it_was_over_is_not_waited_for(clock):
 def test_the_learner_looks_up_when_nothing_has_come_for_the_time_it_was_told(clock):
     assert Lab().learner.receive(10.0) is None
     assert clock.now == 10
-
-
-def receive(lab):
-    while lab.learner.receive(7.0) is None:
-        pass
-
-
-def test_the_learner_waits_only_so_long_for_actors_that_make_no_step(clock):
-    lab = Lab()
-    with pytest.raises(PeerLostError, match="no actor has made a step for 600 s"):
-        receive(lab)
-    assert 2 * HANG_SECONDS < clock.now < 2 * HANG_SECONDS + 7
-
-
-def test_the_learner_waits_for_an_unroll_as_long_as_somebody_still_plays_it(clock):
-    lab = Lab()
-
-    def play():
-        if clock.now < 5000:
-            lab.board.clock_slots[2] += 1
-        elif clock.now == 5000:
-            lab.hand_over(1)
-
-    clock.meanwhile = play
-    receive(lab)
-    assert clock.now == 5000
-
-
-def test_the_time_that_the_learner_stood_aside_is_no_waiting(clock):
-    lab = Lab()
-    assert lab.learner.receive(1.0) is None
-    clock.now += 10 * HANG_SECONDS
-    lab.learner.pause_actors(False)
-    assert lab.learner.receive(1.0) is None
