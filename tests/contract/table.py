@@ -5,7 +5,7 @@ to be covered by every suite. `parts_table.py` has the rows of memories and nets
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -43,6 +43,9 @@ class Row:
     data: Data
     bounded: bool = True
     """Whether every action that it draws lies in the action space; others are clipped."""
+    trains_alike: bool = False
+    """Whether another row trains in the same way, on other spaces or with other draws of actions.
+    Then its whole trainings are slow tests."""
 
     @property
     def spec(self) -> Spec:
@@ -68,6 +71,11 @@ def rows_of(make: Callable[..., Data]) -> Callable[..., Row]:
         return Row(make(**changes), bounded)
 
     return row
+
+
+def alike(row: Row) -> Row:
+    """The row, marked as one that trains as another does."""
+    return replace(row, trains_alike=True)
 
 
 def exploring(policy: str) -> Data:
@@ -133,10 +141,12 @@ PPO = rows_of(ppo)
 REINFORCE = rows_of(reinforce)
 A2C = rows_of(actor_critic)
 SARSA = rows_of(sarsa)
+SPARSE = {"agent__algorithm__training_frequency": 32}
+"""Twelve training events in a run show what more would."""
 VANILLA, DQN, DOUBLE = (
-    rows_of(partial(q_learning, name)) for name in ("VanillaDQN", "DQN", "DoubleDQN")
+    rows_of(partial(q_learning, name, **SPARSE)) for name in ("VanillaDQN", "DQN", "DoubleDQN")
 )
-SAC, CROSS_Q = (rows_of(partial(soft, name)) for name in ("SoftActorCritic", "CrossQ"))
+SAC, CROSS_Q = (rows_of(partial(soft, name, **SPARSE)) for name in ("SoftActorCritic", "CrossQ"))
 SIL, PPOSIL = partial(A2C, name="SIL"), partial(PPO, name="PPOSIL")
 
 ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
@@ -144,20 +154,22 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "separate": PPO(),
         "shared": PPO(SHARED),
         "continuous": PPO(CONTINUOUS, NORMALIZED, bounded=False),
-        "free_log_std": PPO(TWO_ACTIONS, FREE_LOG_STD, bounded=False),
-        "beta": PPO(TWO_ACTIONS, pdtype("Beta")),
-        "log_normal": PPO(TWO_ACTIONS, pdtype("LogNormal"), bounded=False),
-        "multivariate": PPO(TWO_ACTIONS, SHARED, pdtype("MultivariateNormal"), bounded=False),
+        "free_log_std": alike(PPO(TWO_ACTIONS, FREE_LOG_STD, bounded=False)),
+        "beta": alike(PPO(TWO_ACTIONS, pdtype("Beta"))),
+        "log_normal": alike(PPO(TWO_ACTIONS, pdtype("LogNormal"), bounded=False)),
+        "multivariate": alike(
+            PPO(TWO_ACTIONS, SHARED, pdtype("MultivariateNormal"), bounded=False)
+        ),
         "multivariate_free_log_std": PPO(
             TWO_ACTIONS, FREE_LOG_STD, pdtype("MultivariateNormal"), bounded=False
         ),
-        "gumbel_softmax": PPO(pdtype("GumbelSoftmax")),
+        "gumbel_softmax": alike(PPO(pdtype("GumbelSoftmax"))),
         "multi_discrete": PPO(CHOICES),
-        "multi_binary": PPO(BITS),
+        "multi_binary": alike(PPO(BITS)),
         "dict_obs": PPO(PARTS),
-        "random_policy": PPO(TWO_ACTIONS, action_policy="random"),
+        "random_policy": alike(PPO(TWO_ACTIONS, action_policy="random")),
         "epsilon_greedy": PPO(exploring("epsilon_greedy")),
-        "boltzmann": PPO(exploring("boltzmann")),
+        "boltzmann": alike(PPO(exploring("boltzmann"))),
         "acrobot_max_t": PPO({"env__name": "Acrobot-v1", "env__max_t": 30}),
         "normalized_targets": PPO(normalize_v_targets=True, clip_vloss=True),
         "percentile_symlog": PPO(normalize_advantages="percentile", symlog=True),
@@ -181,15 +193,15 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
             net("HydraMLPNet", {**TANH, "hid_layers": [[8], [6], [[5], []]]}, shared=True)
         ),
         "arc": PPO(net("TorchArcNet", {"arc": PERCEPTRON, "critic_arc": RENORMALISED})),
-        "arc_images": PPO(IMAGES, net("TorchArcNet", {"arc": CONVOLUTIONS}, shared=True)),
+        "arc_images": alike(PPO(IMAGES, net("TorchArcNet", {"arc": CONVOLUTIONS}, shared=True))),
     },
     "Reinforce": {
         "recurrent": REINFORCE(RNN),
         "discrete": REINFORCE(),
-        "continuous": REINFORCE(CONTINUOUS, {"env__max_t": 20}, bounded=False),
-        "multi_discrete": REINFORCE(CHOICES),
-        "multi_binary": REINFORCE(BITS, pdtype("Bernoulli")),
-        "epsilon_greedy": REINFORCE(exploring("epsilon_greedy")),
+        "continuous": alike(REINFORCE(CONTINUOUS, {"env__max_t": 20}, bounded=False)),
+        "multi_discrete": alike(REINFORCE(CHOICES)),
+        "multi_binary": alike(REINFORCE(BITS, pdtype("Bernoulli"))),
+        "epsilon_greedy": alike(REINFORCE(exploring("epsilon_greedy"))),
         "cross_entropy": REINFORCE(
             {"agent__memory": {"name": "OnPolicyCrossEntropy", "cross_entropy": 0.5}},
             training_frequency=3,
@@ -200,10 +212,10 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "gae": A2C(),
         "n_step": A2C(SHARED, lam=None, num_step_returns=3),
         "episodes": A2C(EPISODES),
-        "continuous": A2C(CONTINUOUS, bounded=False),
-        "beta": A2C(TWO_ACTIONS, pdtype("Beta")),
-        "multi_discrete": A2C(CHOICES, pdtype("MultiCategorical")),
-        "multi_binary": A2C(BITS),
+        "continuous": alike(A2C(CONTINUOUS, bounded=False)),
+        "beta": alike(A2C(TWO_ACTIONS, pdtype("Beta"))),
+        "multi_discrete": alike(A2C(CHOICES, pdtype("MultiCategorical"))),
+        "multi_binary": alike(A2C(BITS)),
     },
     "SARSA": {
         "epsilon_greedy": SARSA(),
@@ -212,7 +224,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
             {**SHORT, "agent__memory": {"name": "OnPolicyReplay"}},
             training_frequency=3,
         ),
-        "dueling": SARSA(keys_of_net(type="DuelingMLPNet")),
+        "dueling": alike(SARSA(keys_of_net(type="DuelingMLPNet"))),
         "n_step": SARSA(num_step_returns=3),
     },
     "VanillaDQN": {
@@ -224,7 +236,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "n_step_combined": DQN({"agent__memory__use_cer": True}, num_step_returns=3),
         "normalized_stacked": DQN(STACKED, BY_PRIORITY, num_step_returns=3),
         "argmax": DQN(pdtype("Argmax"), training_iter=2),
-        "sampled": DQN(pdtype("Categorical"), action_policy="default"),
+        "sampled": alike(DQN(pdtype("Categorical"), action_policy="default")),
     },
     "DoubleDQN": {
         "averaged": DOUBLE(
@@ -249,15 +261,17 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "entropy_penalty": SAC(entropy_penalty_coef=0.5),
         "annealed_alpha": SAC(fixed_alpha=decay(0.5, 0.1)),
         "spectral_norm": SAC(TWO_ACTIONS, spectral_norm=True),
-        "images_spectral_norm": SAC(
-            IMAGES,
-            net("ConvNet", CONV, update_type="polyak", polyak_coef=0.05),
-            spectral_norm=True,
+        "images_spectral_norm": alike(
+            SAC(
+                IMAGES,
+                net("ConvNet", CONV, update_type="polyak", polyak_coef=0.05),
+                spectral_norm=True,
+            )
         ),
     },
     "CrossQ": {
         "continuous": CROSS_Q(TWO_ACTIONS, GENTLE),
-        "discrete": CROSS_Q(GENTLE),
+        "discrete": alike(CROSS_Q(GENTLE)),
         "images": CROSS_Q(IMAGES, net("ConvNet", CONV), GENTLE),
     },
     "SIL": {
@@ -277,9 +291,9 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
     },
     "Random": {
         "discrete": Row(random()),
-        "continuous": Row(random(**CONTINUOUS)),
-        "multi_discrete": Row(random(**CHOICES)),
-        "multi_binary": Row(random(**BITS)),
+        "continuous": alike(Row(random(**CONTINUOUS))),
+        "multi_discrete": alike(Row(random(**CHOICES))),
+        "multi_binary": alike(Row(random(**BITS))),
     },
 }
 """By algorithm, each kind of action space that it can act in, and whatever changes what it does."""
@@ -299,3 +313,16 @@ def cases(table: dict[str, dict[str, Any]], *, learning: bool = False) -> list[A
         for variant, row in rows.items()
         if not learning or row.learns
     ]
+
+
+def training_cases(*, learning: bool = False) -> list[Any]:
+    """As `cases` of the algorithms; rows that train alike are slow."""
+    return [
+        pytest.param(*case.values, id=case.id, marks=[pytest.mark.slow] * _row(case).trains_alike)
+        for case in cases(ALGORITHM_ROWS, learning=learning)
+    ]
+
+
+def _row(case: Any) -> Row:
+    (name, variant), *_ = case.values
+    return ALGORITHM_ROWS[name][variant]

@@ -6,7 +6,7 @@ from slm_lab.core.errors import SpecError
 from slm_lab.parallel.actor_learner.stats import PipelineStats
 from slm_lab.spec.schema.algorithm import ReplayLearningSpec
 from tests.contract.runs import assert_same_run, stop_at
-from tests.contract.table import ALGORITHM_ROWS, cases
+from tests.contract.table import ALGORITHM_ROWS, training_cases
 from tests.support import parse, run_session
 
 WITHOUT_ACTORS = {
@@ -18,7 +18,7 @@ WITHOUT_ACTORS = {
 """They learn from whole episodes, from the past, or not at all."""
 
 EVERY = pytest.mark.parametrize(
-    "case", [case for case in cases(ALGORITHM_ROWS) if case.values[0] not in WITHOUT_ACTORS]
+    "case", [case for case in training_cases() if case.values[0] not in WITHOUT_ACTORS]
 )
 ONE_EACH = pytest.mark.parametrize(
     "case",

@@ -13,7 +13,7 @@ from slm_lab.agent.optim.lr_schedule import build_learning_rate
 from slm_lab.agent.optim.optimizer import Optimizer, StepReport
 from slm_lab.core.registry import ALGORITHMS
 from tests.contract.runs import vectors
-from tests.contract.table import ALGORITHM_ROWS, built, cases
+from tests.contract.table import ALGORITHM_ROWS, built, training_cases
 from tests.support import rows, run_session
 
 
@@ -76,7 +76,7 @@ def build_per_parameter(monkeypatch):
     return optimizers
 
 
-@pytest.mark.parametrize("case", cases(ALGORITHM_ROWS, learning=True))
+@pytest.mark.parametrize("case", training_cases(learning=True))
 def test_a_whole_run_equals_the_per_parameter_run(case, whole_runs, monkeypatch, tmp_path):
     name, variant = case
     flat_run = whole_runs.get(name, variant)

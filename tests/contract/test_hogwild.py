@@ -6,7 +6,7 @@ import torch
 from slm_lab.parallel.hogwild import strategy as hogwild
 from slm_lab.parallel.hogwild.strategy import HogwildStrategy
 from tests.contract.runs import assert_same_run, stop_at
-from tests.contract.table import ALGORITHM_ROWS, Row
+from tests.contract.table import ALGORITHM_ROWS, Row, training_cases
 from tests.support import run_session
 
 MODES = ("shared", "synced")
@@ -14,9 +14,8 @@ BOTH = pytest.mark.parametrize("mode", MODES)
 EVERY = pytest.mark.parametrize(
     ("case", "mode"),
     [
-        pytest.param((name, variant), MODES[index % 2], id=f"{name}-{variant}")
-        for name, variants in ALGORITHM_ROWS.items()
-        for index, variant in enumerate(variants)
+        pytest.param(*case.values, MODES[index % 2], id=case.id, marks=case.marks)
+        for index, case in enumerate(training_cases())
     ],
 )
 """Every row in one of the modes; both modes on every algorithm."""

@@ -3,11 +3,11 @@
 import pytest
 
 from tests.contract.runs import assert_same_run, poison_global_generators, stop_at
-from tests.contract.table import ALGORITHM_ROWS, cases
+from tests.contract.table import ALGORITHM_ROWS, training_cases
 from tests.support import run_session
 
 
-@pytest.mark.parametrize("case", cases(ALGORITHM_ROWS))
+@pytest.mark.parametrize("case", training_cases())
 def test_a_resumed_run_equals_the_uninterrupted_one_whatever_the_global_generators_do(
     case, whole_runs, tmp_path
 ):

@@ -140,6 +140,7 @@ def finish(folder, *options):
     return done
 
 
+@pytest.mark.slow
 def test_a_killed_actor_is_replaced_and_the_whole_budget_is_learned_from(folder):
     write_spec(folder, actors())
     with started(folder) as running:
@@ -172,18 +173,30 @@ def test_without_its_learner_a_training_ends_at_once_and_goes_on_from_the_checkp
     finish(folder)
 
 
-def test_ctrl_c_saves_what_was_learned_within_seconds(folder):
+def test_ctrl_c_saves_what_was_learned_also_from_an_actor_that_was_replaced(folder):
     write_spec(folder, actors(env__max_frame=ENDLESS))
     with started(folder) as running:
-        alive = learns(running, folder)
+        killed = learns(running, folder, rows=0)[2]
+        killed.kill()
+        wait_until(lambda: all_gone([killed]))
+        alive = learns(running, folder, rows=0)
         children = running.children()
         interrupt(running)
         wait_until(lambda: all_gone(alive), STOPPED)
         done = running.end()
         assert_nothing_left(running, children)
     assert (done.code, done.err) == (130, "")
-    assert endings(folder) == ["interrupted"] * 3
+    assert (restarts(folder), endings(folder)) == ([0, 0, 1], ["interrupted"] * 3)
     assert saved(folder).frame >= read_rows(rows_file(folder))["frame"][-1]
+
+
+@pytest.mark.slow
+def test_a_run_that_was_stopped_is_resumed_with_its_rows_and_logs(folder):
+    write_spec(folder, actors(env__max_frame=ENDLESS))
+    with started(folder) as running:
+        learns(running, folder)
+        interrupt(running)
+        assert running.end().code == 130
     before, rows = logs(folder), row_count(folder)
     done = finish(folder)
     assert re.search(r"^\S+ learner: [\d,]+ / [\d,.k]+ frames.*done$", done.out, re.M)

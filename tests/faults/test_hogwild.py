@@ -32,7 +32,7 @@ from tests.support import actor_critic, soft
 WORKERS = 2
 MODES = ("shared", "synced")
 KILLS = 10
-STOPPED = 5.0
+STOPPED = 10.0
 """Seconds within which all workers have ended after Ctrl-C; less than two where they have a core
 each, and this machine may be busy."""
 
@@ -112,6 +112,7 @@ def kill_one(running, folder, session):
     return process
 
 
+@pytest.mark.slow
 def test_a_killed_worker_is_replaced_and_only_its_episodes_are_lost(folder):
     write_spec(folder, workers(env__max_frame=50_000))
     with started(folder) as running:
@@ -126,7 +127,7 @@ def test_a_killed_worker_is_replaced_and_only_its_episodes_are_lost(folder):
     assert f"Session 0 was restarted 1×, the last time because: {why}" in done.out
     assert_clocks_never_went_back(folder, 50_000)
     assert row_count(folder, 0) >= before
-    assert [session["restarts"] for session in trial_metrics(folder)["sessions"]] == [1, 0]
+    assert restarts(folder) == [1, 0]
     log = (run_folder(folder) / "log" / f"{NAME}_t0_s0.log").read_text()
     assert f"Session 0 is replaced: {why}" in log
     assert_nothing_left({running.pid, *(child.pid for child in children)})
@@ -147,7 +148,7 @@ def test_workers_killed_at_ten_random_moments_are_all_replaced(folder, mode):
         done = running.end()
         assert running.children() == []
     assert (done.code, done.err) == (130, "")
-    assert sum(session["restarts"] for session in trial_metrics(folder)["sessions"]) == KILLS
+    assert sum(restarts(folder)) == KILLS
     assert_clocks_never_went_back(folder)
 
 
@@ -184,7 +185,7 @@ def test_past_max_restart_the_others_go_on_and_the_run_has_failed_until_it_is_re
 def test_an_exception_in_a_step_has_the_worker_replaced(folder):
     done = call(command(folder, "train", *fragile(folder, RAISE)), folder)
     assert (done.code, done.err) == (0, "")
-    assert [session["restarts"] for session in trial_metrics(folder)["sessions"]] == [0, 1]
+    assert restarts(folder) == [0, 1]
     log = (run_folder(folder) / "log" / f"{NAME}_t0_s1.log").read_text()
     assert "the pole broke" in log
     assert_clocks_never_went_back(folder, 100_000)
@@ -196,38 +197,55 @@ def test_a_worker_that_fails_each_time_is_given_up_after_max_restart(folder):
     done = call(command(folder, "train", *options), folder)
     assert done.code == 1
     assert "ZeroDivisionError: the pole broke" in done.err
-    sessions = trial_metrics(folder)["sessions"]
-    assert [session["restarts"] for session in sessions] == [0, 2]
-    assert [session["ending"] for session in sessions] == ["finished", "failed"]
+    assert restarts(folder) == [0, 2]
+    endings = [session["ending"] for session in trial_metrics(folder)["sessions"]]
+    assert endings == ["finished", "failed"]
     assert_clocks_never_went_back(folder)
 
 
-def stop_once_all_step(folder, *options):
-    """Ctrl-C, and how many frames were saved."""
-    with started(folder, *options) as running:
-        before = [row_count(folder, s) for s in range(WORKERS)]
-        wait_until(lambda: all(row_count(folder, s) > before[s] for s in range(WORKERS)))
-        alive = [running.session(s) for s in range(WORKERS)]
-        interrupt(running)
-        wait_until(lambda: all_gone(alive), STOPPED)
-        done = running.end()
-        assert running.children() == []
-    assert (done.code, done.err) == (130, "")
+def stop_once_all_step(running):
+    """Ctrl-C after new rows of every worker; how the command ended."""
+    folder = running.data
+    before = [row_count(folder, s) for s in range(WORKERS)]
+    wait_until(lambda: all(row_count(folder, s) > before[s] for s in range(WORKERS)))
+    alive = [running.session(s) for s in range(WORKERS)]
+    interrupt(running)
+    wait_until(lambda: all_gone(alive), STOPPED)
+    done = running.end()
+    assert running.children() == []
+    assert done.err == ""
+    return done
+
+
+def saved_frames(folder):
     return sum(read_manifest(manifest(folder, s)).frame for s in range(WORKERS))
 
 
-def test_ctrl_c_saves_all_workers_at_once(folder):
-    write_spec(folder, workers(env__max_frame=100_000_000, meta__save_interval=600))
-    frames = stop_once_all_step(folder, "train")
+def restarts(folder):
+    return [session["restarts"] for session in trial_metrics(folder)["sessions"]]
+
+
+def test_ctrl_c_saves_all_workers_also_one_that_was_replaced(folder):
+    write_spec(folder, workers(env__max_frame=100_000_000))
+    with started(folder) as running:
+        wait_until(lambda: all_run(folder))
+        kill_one(running, folder, 0)
+        assert stop_once_all_step(running).code == 130
+    assert restarts(folder) == [1, 0]
     totals = [read_rows(rows_file(folder, s))["total_frame"][-1] for s in range(WORKERS)]
-    assert frames >= max(totals)
+    assert saved_frames(folder) >= max(totals)
+    assert_clocks_never_went_back(folder)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_a_run_that_is_stopped_again_and_again_goes_on(folder, mode):
     write_spec(folder, workers(mode, env__max_frame=100_000_000))
-    frames = [stop_once_all_step(folder, verb) for verb in ("train", *["train@latest"] * 2)]
+    frames = []
+    for mode_of_run in ("train", "train@latest", "train@latest"):
+        with started(folder, mode_of_run) as running:
+            assert stop_once_all_step(running).code == 130
+        frames.append(saved_frames(folder))
     assert frames == sorted(set(frames))
     last = frames[-1] + 20_000
     done = call_here(command(folder, "train@latest", "-s", f"env.max_frame={last}"), folder)
@@ -257,6 +275,7 @@ def test_a_worker_that_hangs_does_not_keep_the_others_from_ending(folder):
     assert (resumed.code, resumed.err) == (0, "")
 
 
+@pytest.mark.slow
 def test_workers_that_have_not_begun_end_at_once(folder):
     write_spec(folder, workers())
     with started(folder) as running:
@@ -288,7 +307,7 @@ def test_a_killed_parent_takes_its_workers_along_and_the_run_goes_on_where_it_wa
             wait_until(lambda: all_gone(children), timeout=3)  # noqa: B023
             assert_nothing_left({running.pid, *(child.pid for child in children)})
         assert_clocks_never_went_back(folder)
-    last = sum(read_manifest(manifest(folder, s)).frame for s in range(WORKERS)) + 5_000
+    last = saved_frames(folder) + 5_000
     done = call_here(command(folder, "train@latest", "-s", f"env.max_frame={last}"), folder)
     assert (done.code, done.err) == (0, "")
     assert_clocks_never_went_back(folder, last)

@@ -13,18 +13,20 @@ from tests.support import actor_critic, make_session, parse, ppo
 
 register_probes()
 
-SEEDS = (0, 1, 2)
-VARIANTS = {
-    "separate": {},
-    "shared": {"agent__net__shared": True},
+SLOW = pytest.mark.slow
+OF_VALUES = {
     "normalised": {"agent__algorithm__normalize_v_targets": True},
     "clipped": {"agent__algorithm__clip_vloss": True, "env__normalize_reward": False},
     "symlog": {"agent__algorithm__symlog": True},
+}
+"""Variants of the value loss."""
+OF_POLICIES = {
+    "separate": {},
+    "shared": {"agent__net__shared": True},
     "percentile": {"agent__algorithm__normalize_advantages": "percentile"},
     "rmsprop": {"agent__net__optim_spec": {"name": "GlobalRMSprop", "lr": 3e-3}},
 }
-
-
+"""Variants of what moves the policy."""
 LEARNERS = {
     "PPO": (ppo, {"agent__algorithm__training_epoch": 4, "env__num_envs": 8}),
     "ActorCritic": (actor_critic, {"agent__algorithm__training_frequency": 4, "env__num_envs": 16}),
@@ -59,34 +61,31 @@ def final_return(session) -> float:
     return session.tracker.last_row["total_reward"]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_the_critic_learns_a_constant(seed, tmp_path):
-    session = train("ProbeConstantReward-v0", tmp_path, seed, frames=4000)
+def test_the_critic_learns_a_constant(tmp_path):
+    session = train("ProbeConstantReward-v0", tmp_path, seed=0, frames=4000)
     assert value_of(session, [0.0]) == pytest.approx([1.0], abs=0.1)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_the_critic_learns_what_the_observation_tells(variant, tmp_path):
-    session = train("ProbeRewardIsObs-v0", tmp_path, seed=0, **VARIANTS[variant])
+@pytest.mark.parametrize("changes", [{}, *OF_VALUES.values()], ids=["plain", *OF_VALUES])
+def test_the_critic_learns_from_the_observation(changes, tmp_path):
+    session = train("ProbeRewardIsObs-v0", tmp_path, seed=0, **changes)
     assert value_of(session, [1.0], [-1.0]) == pytest.approx([1.0, -1.0], abs=0.25)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("env", ["ProbeRewardIsAction-v0", "ProbeTwoStepCredit-v0"])
-def test_the_policy_learns_the_better_action(env, seed, tmp_path):
-    assert final_return(train(env, tmp_path, seed)) > 0.7
-
-
-OF_VALUES = ("normalised", "clipped", "symlog")
-"""Variants of the value loss, on which the critic is tested above."""
+def test_the_policy_learns_the_better_action(env, tmp_path):
+    assert final_return(train(env, tmp_path, seed=0)) > 0.7
 
 
 @pytest.mark.parametrize(
-    "variant",
-    [pytest.param(v, marks=pytest.mark.slow if v in OF_VALUES else ()) for v in VARIANTS],
+    "changes",
+    [
+        *(pytest.param(OF_POLICIES[variant], id=variant) for variant in OF_POLICIES),
+        *(pytest.param(OF_VALUES[variant], id=variant, marks=SLOW) for variant in OF_VALUES),
+    ],
 )
-def test_the_policy_learns_to_look_before_it_acts(variant, tmp_path):
-    session = train("ProbeMatchObs-v0", tmp_path, 0, frames=8000, **VARIANTS[variant])
+def test_the_policy_learns_to_look_before_it_acts(changes, tmp_path):
+    session = train("ProbeMatchObs-v0", tmp_path, 0, frames=8000, **changes)
     assert final_return(session) > 0.8 * 8
 
 
@@ -101,7 +100,7 @@ IMAGE_NETS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("net", IMAGE_NETS)
+@pytest.mark.parametrize("net", ["ConvNet", pytest.param("TorchArcNet", marks=SLOW)])
 def test_the_policy_learns_to_look_at_images(net, tmp_path):
     optim = {"name": "GlobalAdam", "lr": 3e-3}
     block = {"type": net, **IMAGE_NETS[net], "normalize": True, "optim_spec": optim}
@@ -109,7 +108,7 @@ def test_the_policy_learns_to_look_at_images(net, tmp_path):
     assert final_return(session) > 3.5  # of 4
 
 
-@pytest.mark.parametrize("log_std_init", [None, -0.5])
+@pytest.mark.parametrize("log_std_init", [pytest.param(None, marks=SLOW), -0.5])
 def test_a_continuous_policy_climbs(log_std_init, tmp_path):
     """The middle one of three seeds: on some processors one of them narrows too early."""
     sessions = [
@@ -140,7 +139,7 @@ CHOICES = {
 """By environment, observations as the agent sees them, and the choices that they ask for."""
 
 
-@pytest.mark.parametrize("learner", LEARNERS)
+@pytest.mark.parametrize("learner", ["PPO", pytest.param("ActorCritic", marks=SLOW)])
 @pytest.mark.parametrize("env", CHOICES)
 def test_every_choice_follows_what_the_observation_says_of_it(env, learner, tmp_path):
     session = train(env, tmp_path, 0, frames=10_000, learner=learner)
@@ -164,15 +163,15 @@ A2C_REACHES = ("ActorCritic", 20_000, adam(5e-3))
 @pytest.mark.parametrize(
     ("learner", "frames", "changes", "pdtype"),
     [
-        (*PPO_REACHES, "Normal"),
-        (*PPO_REACHES, "Beta"),
+        pytest.param(*PPO_REACHES, "Normal", marks=SLOW),
+        pytest.param(*PPO_REACHES, "Beta", marks=SLOW),
         (*PPO_REACHES, "LogNormal"),
         (*PPO_REACHES, "MultivariateNormal"),
-        (*A2C_REACHES, "Normal"),
+        pytest.param(*A2C_REACHES, "Normal", marks=SLOW),
         # It begins broad, and a plain policy gradient narrows it slowly.
         ("ActorCritic", 20_000, adam(2e-2), "Beta"),
-        pytest.param(*A2C_REACHES, "LogNormal", marks=pytest.mark.slow),
-        pytest.param(*A2C_REACHES, "MultivariateNormal", marks=pytest.mark.slow),
+        pytest.param(*A2C_REACHES, "LogNormal", marks=SLOW),
+        pytest.param(*A2C_REACHES, "MultivariateNormal", marks=SLOW),
     ],
 )
 def test_every_distribution_of_continuous_actions_finds_the_point(

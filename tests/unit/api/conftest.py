@@ -1,23 +1,40 @@
-import copy
+"""A training from Python, made once."""
+
+import contextlib
+import io
 import json
-import subprocess
-import sys
+import pickle
 
 import pytest
 
-from tests.support import PPO
+import slm_lab
+from tests.support import PPO, made_once
+from tests.unit.api.events import Events
 
 
 @pytest.fixture(scope="session")
-def data(tmp_path_factory):
-    """A folder of runs with one run: two Sessions of a small PPO with evaluations."""
-    root = tmp_path_factory.mktemp("runs")
-    meta = {**PPO["meta"], "max_session": 2, "save_interval": 1, "rigorous_eval": 2,
-            "eval_frequency": 500}  # fmt: skip
-    (root / "spec.json").write_text(json.dumps({"small": {**copy.deepcopy(PPO), "meta": meta}}))
-    command = [sys.executable, "-m", "slm_lab.cli.main", "run", "spec.json", "small"]
-    subprocess.run(command, cwd=root, check=True, capture_output=True, timeout=120)
-    return root / "data"
+def trained(tmp_path_factory):
+    """A folder with a training of two Sessions with evaluations, its callbacks and its output."""
+
+    def make(folder):
+        meta = {**PPO["meta"], "max_session": 2, "save_interval": 1, "rigorous_eval": 2,
+                "eval_frequency": 500}  # fmt: skip
+        spec_file = folder / "spec.json"
+        spec_file.write_text(json.dumps({"small": {**PPO, "meta": meta}}))
+        events, out = Events(), io.StringIO()
+        with contextlib.redirect_stdout(out):
+            slm_lab.train(spec_file, seed=3, data=folder / "data", callbacks=[events])
+        (folder / "seen").write_bytes(pickle.dumps((events.seen, out.getvalue())))
+
+    folder = made_once(tmp_path_factory, "from_python", make)
+    seen, out = pickle.loads((folder / "seen").read_bytes())
+    return folder, Events(seen), out
+
+
+@pytest.fixture(scope="session")
+def data(trained):
+    """The folder of runs with the run of this training."""
+    return trained[0] / "data"
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import torch
 
 import slm_lab
 from slm_lab.core.errors import CheckpointError, LabError, UsageError
+from tests.faults.lab import call_here, command, write_spec
 from tests.support import PPO
 
 
@@ -59,13 +60,9 @@ def test_evaluate_leaves_the_arithmetic_of_the_program_as_it_was(agent):
 def test_evaluate_gives_what_the_command_line_prints(agent, data):
     episodes = agent.evaluate(10)
     assert (episodes.returns == episodes.lengths).all(), "CartPole gives 1 per step"
-    command = [sys.executable, "-m", "slm_lab.cli.main", "run", "spec.json", "small"]
     options = [f"eval@{agent.folder}", "--episodes", "10", "--session", "0"]
-    output = subprocess.run(
-        [*command, *options], cwd=data.parent, check=True, capture_output=True, text=True,
-        timeout=120,
-    ).stdout  # fmt: skip
-    row = next(line.split() for line in output.splitlines() if line.strip().startswith("0 "))
+    done = call_here(command(data.parent, *options), data.parent)
+    row = next(line.split() for line in done.out.splitlines() if line.strip().startswith("0 "))
     assert f"{episodes.returns.mean():.3g}" == row[4]
 
 
@@ -213,9 +210,8 @@ def test_draws_follow_the_policy_and_the_seed(folder):
 def test_the_random_agent_acts_but_has_no_network(tmp_path):
     spec = {"agent": {"name": "Random", "algorithm": {"name": "Random"}}, "env": PPO["env"],
             "meta": PPO["meta"]}  # fmt: skip
-    (tmp_path / "spec.json").write_text(json.dumps({"chance": spec}))
-    command = [sys.executable, "-m", "slm_lab.cli.main", "run", "spec.json", "chance"]
-    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, timeout=120)
+    write_spec(tmp_path, spec)
+    assert call_here(command(tmp_path, "train"), tmp_path).code == 0
     agent = slm_lab.load("latest", data=tmp_path / "data")
     assert set(agent.act(np.zeros((200, 4))).tolist()) == {0, 1}
     with pytest.raises(LabError, match="Random has no network"):

@@ -1,6 +1,7 @@
 """Trainings from Python: in a process of their own, from any kind of program."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from slm_lab.spec.load import load_spec
 from slm_lab.storage.manifest import read_manifest
 from tests.faults.lab import all_gone, wait_until
 from tests.support import ppo
+from tests.unit.api.events import Events
 
 ENDLESS = 10**8
 SHORT = 20.0
@@ -44,57 +46,37 @@ def data(tmp_path):
     return tmp_path / "data"
 
 
-class Events:
-    """Everything that callbacks are called with."""
-
-    def __init__(self):
-        self.seen = []
-
-    def on_row(self, run, row):
-        self.seen.append(("row", row["session"], row["frame"], row["mean_return"]))
-
-    def on_checkpoint(self, run, session, frame):
-        self.seen.append(("checkpoint", session, frame))
-
-    def on_end(self, run):
-        self.seen.append(("end", run.is_running))
-
-    def rows(self):
-        return [event[1:3] for event in self.seen if event[0] == "row"]
-
-
 def frames(run):
     return [tuple(pair) for pair in run.rows[["session", "frame"]].to_numpy()]
 
 
-def test_a_training_reports_each_row_once_and_a_resumed_one_only_the_new_rows(data, capfd):
-    events = Events()
-    run = slm_lab.train(ppo(meta__max_session=2), seed=3, data=data, callbacks=[events])
+def test_a_training_reports_each_row_once(trained):
+    folder, events, out = trained
+    run = slm_lab.load_run("latest", data=folder / "data")
     assert sorted(events.rows()) == frames(run)
-    assert len(events.seen) > len(frames(run)) + 2
-    assert {event[1:] for event in events.seen if event[0] == "checkpoint"} >= {
-        (0, 1000),
-        (1, 1000),
-    }
+    saved = {event[1:] for event in events.seen if event[0] == "checkpoint"}
+    assert saved >= {(0, 1000), (1, 1000)}
     assert events.seen[-1] == ("end", False)
     assert run.spec["meta"]["random_seed"] == 3
     assert run.metrics["final_return"] > 0
-    assert run.folder.parent == data
-    assert "training spec: PPO on CartPole-v1, 2 Sessions, seed 3" in capfd.readouterr().out
+    assert "training small: PPO on CartPole-v1, 2 Sessions, seed 3" in out
 
+
+def test_a_resumed_training_reports_only_the_new_rows(trained, data, capfd):
+    folder, events, _ = trained
+    shutil.copytree(folder / "data", data)
     again = Events()
     resumed = slm_lab.train(
-        resume=run, sets={"env.max_frame": 1500}, data=data, callbacks=[again], quiet=True
+        resume="latest", sets={"env.max_frame": 1500}, data=data, callbacks=[again], quiet=True
     )
-    assert resumed.folder == run.folder
+    assert resumed.folder.parent == data
     assert sorted(events.rows() + again.rows()) == frames(resumed)
     assert all(frame > 1000 for _, frame in again.rows())
     assert "resuming" not in capfd.readouterr().out
 
 
-@pytest.mark.parametrize(
-    "kind", ["a script without a guard", pytest.param("python -c", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["a script without a guard", "python -c"])
 def test_any_program_can_train(kind, tmp_path, data):
     spec = json.dumps(ppo(meta__max_session=2))
     code = SCRIPT.format(spec=spec, data=str(data), on_row="None")
@@ -124,8 +106,8 @@ def test_a_failed_training_raises_with_the_sessions_reason(tmp_path, data, monke
     assert "the pole broke" not in capfd.readouterr().err.splitlines()[-1:]
 
 
-def test_a_callback_stops_a_training_and_one_that_raises_is_switched_off(data, capfd):
-    calls = []
+def test_a_callback_stops_a_training_and_each_that_raises_is_switched_off(data, capfd):
+    calls, ended = [], []
 
     class Broken:
         def on_row(self, run, row):
@@ -135,26 +117,29 @@ def test_a_callback_stops_a_training_and_one_that_raises_is_switched_off(data, c
         def on_end(self, run):
             raise AssertionError("called again")
 
-    def stop_at_the_third(run, row):
-        if row["frame"] >= 300:
-            run.stop()
+    class StopsAtTheThird:
+        def on_row(self, run, row):
+            if row["frame"] >= 300:
+                run.stop()
 
-    spec = ppo(env__max_frame=ENDLESS)
-    run = slm_lab.train(spec, data=data, on_row=stop_at_the_third, callbacks=[Broken()])
-    assert len(calls) == 1
+    def fails(run, row):
+        raise ZeroDivisionError("another mistake")
+
+    run = slm_lab.train(
+        ppo(env__max_frame=ENDLESS),
+        data=data,
+        on_row=fails,
+        on_end=ended.append,
+        callbacks=[Broken(), StopsAtTheThird()],
+    )
+    assert len(calls) == len(ended) == 1
     error = capfd.readouterr().err
     assert "my own mistake" in error
-    assert "switched off" in error
+    assert "another mistake" in error
+    assert error.count("switched off") == 2
     (session,) = run.metrics["sessions"]
     assert session["ending"] == "interrupted"
     assert run.agent(which="latest").frame == session["frame"] >= 300
-
-
-def test_a_function_that_raises_leaves_the_others_on(data, capfd):
-    ended = []
-    slm_lab.train(ppo(), data=data, on_row=lambda run, row: 1 / 0, on_end=ended.append)
-    assert len(ended) == 1
-    assert capfd.readouterr().err.count("switched off") == 1
 
 
 @pytest.mark.parametrize(
@@ -338,6 +323,7 @@ def test_a_comparison_gives_its_tables(data, capfd):
     assert len(comparison.trainings) == 2
 
 
+@pytest.mark.slow
 def test_a_notebook_shows_a_live_table_and_the_results(tmp_path):
     nbformat = pytest.importorskip("nbformat")
     client = pytest.importorskip("nbclient").NotebookClient
