@@ -47,17 +47,14 @@ def graph(
         "font": {"family": FONT, "size": 12},
         "margin": dict(margin),
         "uirevision": name,
+        "height": height,
         "hoverlabel": {"namelength": -1},
         "legend": {"orientation": "h", "y": -0.16, "yanchor": "top", "font": {"size": 12}},
         "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": MUTED},
     }
     return dcc.Graph(
         figure={"data": _packed(content["data"]), "layout": layout},
-        config={
-            "displaylogo": False,
-            "modeBarButtons": _MODE_BAR,
-            "displayModeBar": "hover" if isinstance(part, fig.Panel) else False,
-        },
+        config={"displaylogo": False, "modeBarButtons": _MODE_BAR, "displayModeBar": legend},
         responsive=True,
         style={"height": f"{height}px"},
     )
