@@ -42,7 +42,7 @@ def make_app(data_dir: Path) -> Dash:
         url_base_pathname="/", suppress_callback_exceptions=True, enable_mcp=False,
     )  # fmt: skip
     app.server.config["MAX_CONTENT_LENGTH"] = MOST_ASKED
-    app.layout = _frame(library.root)
+    app.layout = partial(_frame, library.root)  # with the time of each visit
 
     @app.callback(Output("page", "children"), Input("url", "pathname"), State("url", "search"))
     def show(pathname: str, search: str) -> Any:
@@ -71,8 +71,8 @@ def make_app(data_dir: Path) -> Dash:
             raise PreventUpdate
         if ctx.triggered_id == "url":  # the browser's button back
             wanted = [getattr(asked, name) for name in names]
-            ticks, options = {"ids": list(asked.runs)}, table.grid_options(asked)
-            return no_update, wanted, [ticks] * len(grids), [options] * len(grids)
+            ticks, shown = {"ids": list(asked.runs)}, table.grid_options(asked)
+            return no_update, wanted, [ticks] * len(grids), [shown] * len(grids)
         options = no_update if chosen.q == asked.q else table.grid_options(chosen)
         keep = [no_update] * len(grids)
         return chosen.search, [no_update] * len(names), keep, [options] * len(grids)
@@ -108,7 +108,7 @@ def make_app(data_dir: Path) -> Dash:
         children = [newest(each["part"]) for each in ids]
         return children, [newest("grid") for _ in grids], serials, time.time()
 
-    app.clientside_callback(
+    app.clientside_callback(  # type: ignore[no-untyped-call]
         _ALARM,
         Output("alarm", "children"),
         Input("tick", "n_intervals"),

@@ -17,7 +17,7 @@ def table_of(table: TextTable) -> html.Div:
     return rows_table(table.header, table.rows, table.words)
 
 
-def rows_table(header: Sequence[str], rows: Iterable[Sequence[Any]], words: int = 0) -> html.Div:
+def rows_table(header: Sequence[Any], rows: Iterable[Sequence[Any]], words: int = 0) -> html.Div:
     """A table of texts or components; columns up to `words` are aligned to the left."""
     kinds = ["words" if i <= words else "number" for i in range(len(header))]
 

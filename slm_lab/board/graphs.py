@@ -32,7 +32,7 @@ def graph(
     name: str,
     height: int,
     legend: bool = False,
-    margin: Mapping[str, int] = _MARGIN,
+    margin: Mapping[str, int] | None = None,
 ) -> dcc.Graph:
     """One part of a figure, without the titles around it."""
     part = part._replace(box=_BOX)
@@ -45,7 +45,7 @@ def graph(
     layout = {key: value for key, value in content["layout"].items() if key != "title"}
     layout |= {
         "font": {"family": FONT, "size": 12},
-        "margin": dict(margin),
+        "margin": dict(margin or _MARGIN),
         "uirevision": name,
         "height": height,
         "hoverlabel": {"namelength": -1},

@@ -18,8 +18,9 @@ from slm_lab.experiment.compare.compare import CompareRun
 from slm_lab.experiment.search.outcomes import read_search
 
 MOST_TRIALS = 200
-_WIDE = {"l": 110, "r": 40, "t": 44, "b": 20}
+_WIDE = {"l": 110, "r": 40, "t": 96, "b": 20}
 _BARS = {"l": 190, "r": 60, "t": 8, "b": 40}
+_SPEEDS = {"l": 60, "r": 14, "t": 12, "b": 64}
 
 
 def of_search(entry: Entry) -> Any:
@@ -32,20 +33,20 @@ def of_search(entry: Entry) -> Any:
         (
             html.A(f"t{each.trial}", href=run_link(entry.name, each.trial)),
             chip(each.status),
+            ", ".join(point_texts(each, names)),
             number(each.known_score),
             f"{each.frame:,}",
             duration_text(each.seconds),
-            ", ".join(point_texts(each, names)),
             error_summary(each.error or each.last_failure or ""),
         )
         for each in best_first[:MOST_TRIALS]
     ]
-    header = ("trial", "status", "score", "frame", "time", "values", "error")
-    shown = [section("Trials", rows_table(header, lines, 1), hint=status_text(found.trials))]
+    header = ("trial", "status", "values", "score", "frame", "time", "error")
+    shown = [section("Trials", rows_table(header, lines, 2), hint=status_text(found.trials))]
     drawn = experiment_figure(found)
     for part in page(drawn).parts:
         if isinstance(part, fig.Parallel):
-            lines_graph = html.Div(graph(part, "parallel", 340, margin=_WIDE), className="wide")
+            lines_graph = html.Div(graph(part, "parallel", 380, margin=_WIDE), className="wide")
             shown.append(section("Parallel coordinates", lines_graph, hint="drag along an axis"))
         elif isinstance(part, fig.Panel) and part.horizontal:
             bars = graph(part, "importance", 70 + 34 * len(part.bars), margin=_BARS)
@@ -63,7 +64,8 @@ def of_comparison(entry: Entry, trainings: list[Entry]) -> Any:
         if isinstance(part, fig.Panel):
             keys = [html.Span(text, style={"color": colour}) for colour, text in part.keys]
             head = html.Figcaption([part.title, " ", *keys])
-            panels.append(html.Figure([head, graph(part, part.title, 280)]))
+            drawn = graph(part, part.title, 290, margin=_SPEEDS if part.bars else None)
+            panels.append(html.Figure([head, drawn]))
         elif isinstance(part, fig.Table):
             shown.append(table_of(part.table))
         elif isinstance(part, fig.Words):

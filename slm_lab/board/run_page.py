@@ -49,6 +49,8 @@ def layout(library: Library, query: Query) -> list[Any]:
     entry = library.entries().get(query.run)
     if entry is None:
         return [problem(f"there is no run {query.run} in {library.root}")]
+    if entry.run is None:  # a comparison, or a damaged folder
+        return [part(name) for name in ("head", "results", "commands", "files")]
     sessions = [query.session]
     with suppress(Exception):  # a damaged spec, which the parts report
         sessions = list(map(str, range(_found(entry, query).meta.num_sessions)))
@@ -105,11 +107,13 @@ def _head(entry: Entry, query: Query) -> Any:
     facts += [f"return {return_text(run)}", changed_text(run), size_text(run.bytes)]
     shown = [html.Span(each, className="fact") for each in facts if each]
     trial = f" · trial {query.trial}" if query.trial else ""
-    bar = html.Progress(value=str(min(run.frames, run.budget)), max=str(run.budget))
+    bar: Any = ""
+    if run.budget and run.status is Status.TRAINING:
+        bar = html.Progress(value=str(min(run.frames, run.budget)), max=str(run.budget))
     return [
         html.H1([f"{entry.name}{trial} ", chip(run.status)]),
         problem(f"damaged: {entry.problem}") if entry.problem else html.P(shown),
-        bar if run.budget and run.status is Status.TRAINING else "",
+        bar,
     ]
 
 
@@ -151,7 +155,9 @@ def _modules(entry: Entry) -> tuple[str, ...]:
 def _files(library: Library, entry: Entry) -> Any:
     """Its offline pages, tables and videos, and the runs inside of it."""
     links = [
-        html.Li([html.A(each.name, href=run_link(each.name)), " ", chip(each.summary.status)])
+        html.Li(
+            [html.A(each.folder.name, href=run_link(each.name)), " ", chip(each.summary.status)]
+        )
         for each in library.inside(entry.name)
     ]
     places = ["*.html", "graph/*.html", "*.csv"] if not entry.problem else []
@@ -180,7 +186,7 @@ def _panels(entry: Entry, live: LiveRows, query: Query) -> Any:
         smooth = y._replace(window_share=float(query.smooth))
         lines = {s: decimate(axis.line(each, x, smooth), POINTS) for s, each in of.items()}
         values = np.concatenate([line.y for line in lines.values()])
-        if len(values) and np.ptp(values) == 0 and y.column in COLUMNS and y not in axis.RETURNS:
+        if len(values) and np.allclose(values, values[0]) and y not in axis.RETURNS:
             constant.append(f"{y.label} {significant(float(values[0]))}")
         elif len(values):
             curves = [Curve(_name(found, s), *line, **_look(s)) for s, line in lines.items()]

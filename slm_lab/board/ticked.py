@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from dash import html
@@ -124,7 +124,7 @@ def _curves(entries: Sequence[Entry], live: LiveRows, query: Query) -> Any:
     if not with_values:
         return [*warnings, problem("no values yet: choose another column")]
     groups, seeds, x = grouped(with_values, query.x)
-    middle = cast(Middle, "iqm" if query.of == "iqm" else "mean")
+    middle: Middle = "iqm" if query.of == "iqm" else "mean"
     drawn = overlay(seeds, x, query.axis, "", middle, np.random.default_rng(0))
     curves = [c._replace(band=None) if query.of == "mean" else c for c in drawn.curves]
     graph = curves_graph(curves, x.label, repr((query.y, query.x, query.runs)), _HEIGHT, True)
@@ -156,7 +156,7 @@ def _differences(entries: Sequence[Entry]) -> Any:
         ("Versions and machine", [about_machine(each.run_dir) for each in trials.values()]),
     ):
         rows = [(path, *map(_json, values)) for path, values in differing(blocks)][:MOST_KEYS]
-        content = rows_table(("key", *names), rows, len(names)) if rows else html.P("none")
+        content = rows_table(["key", *names], rows, len(names)) if rows else html.P("none")
         shown.append(section(title, content))
     return shown
 
