@@ -167,6 +167,7 @@ def make_board(data_dir: Path, port: int | None) -> tuple[BaseWSGIServer, str]:
         sock.bind((HOST, PORT if port is None else port))
     except (OSError, OverflowError) as error:
         if port is not None:
+            sock.close()
             reason = getattr(error, "strerror", None) or error
             raise UsageError(f"--port {port}: {reason}; choose another one") from None
         sock.bind((HOST, 0))

@@ -71,9 +71,7 @@ def served(root: Path, path: str) -> Path | None:
     """The file at a path in the folder `root`; None if it lies elsewhere, through links or not, or
     is of no kind that is served."""
     found = Path(os.path.realpath(root / path))
-    is_hidden = (
-        any(part.startswith(".") for part in found.relative_to(root).parts[-1:])
-        if (found.is_relative_to(root))
-        else True
-    )
-    return found if not is_hidden and found.suffix in SERVED and found.is_file() else None
+    if found.suffix not in SERVED or not found.is_relative_to(root) or not found.is_file():
+        return None
+    is_hidden = any(part.startswith(".") for part in found.relative_to(root).parts)
+    return None if is_hidden else found
