@@ -32,7 +32,7 @@ def graph(
     name: str,
     height: int,
     legend: bool = False,
-    margin: Mapping[str, int] = _MARGIN,
+    margin: Mapping[str, int] | None = None,
 ) -> dcc.Graph:
     """One part of a figure, without the titles around it."""
     part = part._replace(box=_BOX)
@@ -45,19 +45,16 @@ def graph(
     layout = {key: value for key, value in content["layout"].items() if key != "title"}
     layout |= {
         "font": {"family": FONT, "size": 12},
-        "margin": dict(margin),
+        "margin": dict(margin or _MARGIN),
         "uirevision": name,
+        "height": height,
         "hoverlabel": {"namelength": -1},
         "legend": {"orientation": "h", "y": -0.16, "yanchor": "top", "font": {"size": 12}},
         "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": MUTED},
     }
     return dcc.Graph(
         figure={"data": _packed(content["data"]), "layout": layout},
-        config={
-            "displaylogo": False,
-            "modeBarButtons": _MODE_BAR,
-            "displayModeBar": "hover" if isinstance(part, fig.Panel) else False,
-        },
+        config={"displaylogo": False, "modeBarButtons": _MODE_BAR, "displayModeBar": legend},
         responsive=True,
         style={"height": f"{height}px"},
     )

@@ -385,6 +385,29 @@ def watch(
 
 
 @app.command()
+def board(
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="Folder of run folders.")] = Path(
+        "data"
+    ),
+    port: Annotated[
+        int | None, typer.Option(metavar="N", help="Default: 8050, or any if that is in use.")
+    ] = None,
+    no_open: Annotated[
+        bool, typer.Option("--no-open", help="Print the address, and open no browser.")
+    ] = False,
+) -> None:
+    """Show all runs on one live page in the browser. Ctrl-C ends it; it only reads.
+
+    Exit codes: 0 success, 2 bad input.
+    """
+    with report_errors():
+        from slm_lab.cli.board import show_board
+
+        code = show_board(data, port, no_open)
+    raise typer.Exit(code)
+
+
+@app.command()
 def doctor(
     run: Annotated[
         str | None, typer.Argument(metavar="RUN", help="A run; without one, this machine.")

@@ -1,0 +1,180 @@
+"""The server of the board: one page for all runs, one for each."""
+
+import logging
+import socket
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, final
+
+from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
+from dash.exceptions import PreventUpdate
+from typing_extensions import override
+from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
+
+from slm_lab.board import run_page, table, ticked
+from slm_lab.board.elements import problem
+from slm_lab.board.library import Library
+from slm_lab.board.live import LiveRows, Part, Parts
+from slm_lab.board.query import Query
+from slm_lab.board.security import secure
+from slm_lab.core.errors import LabError, UsageError
+from slm_lab.core.text import error_summary
+
+SECONDS = 5
+"""Between two looks of a page."""
+HOST, PORT = "127.0.0.1", 8050
+MOST_ASKED = 1 << 20
+"""Bytes of a request."""
+ASSETS = Path(__file__).parent / "assets"
+_ALARM = """(ticks, answered) =>
+    Date.now() / 1000 - answered > 30 ? "no answer: has the board been stopped?" : "" """
+
+logger = logging.getLogger(__name__)
+
+
+def make_app(data_dir: Path) -> Dash:
+    """The pages about the runs in `data_dir`."""
+    library, live, made = Library(data_dir), LiveRows(), Parts()
+    app = Dash(
+        __name__, assets_folder=str(ASSETS), title="slm-lab board", update_title="",
+        url_base_pathname="/", suppress_callback_exceptions=True, enable_mcp=False,
+    )  # fmt: skip
+    app.server.config["MAX_CONTENT_LENGTH"] = MOST_ASKED
+    app.layout = partial(_frame, library.root)  # with the time of each visit
+
+    @app.callback(Output("page", "children"), Input("url", "pathname"), State("url", "search"))
+    def show(pathname: str, search: str) -> Any:
+        page = run_page if pathname == "/run" else table
+        return page.layout(library, Query.parse(search))
+
+    @app.callback(
+        Output("url", "search"),
+        Output({"control": ALL}, "value"),
+        Output({"grid": ALL}, "selectedRows"),
+        Output({"grid": ALL}, "dashGridOptions"),
+        Input("url", "search"),
+        Input({"control": ALL}, "value"),
+        Input({"grid": ALL}, "selectedRows"),
+        State({"control": ALL}, "id"),
+        prevent_initial_call=True,
+    )
+    def choose(search: str, values: list[str], grids: list[Any], ids: list[Any]) -> Any:
+        """Keeps address and controls alike, whichever has changed."""
+        asked = Query.parse(search)
+        names = [each["control"] for each in ids]
+        chosen = asked._replace(**dict(zip(names, values, strict=True)))
+        for selected in grids:
+            chosen = chosen._replace(runs=_ticked(asked.runs, selected))
+        if chosen == asked:
+            raise PreventUpdate
+        if ctx.triggered_id == "url":  # the browser's button back
+            wanted = [getattr(asked, name) for name in names]
+            ticks, shown = {"ids": list(asked.runs)}, table.grid_options(asked)
+            return no_update, wanted, [ticks] * len(grids), [shown] * len(grids)
+        options = no_update if chosen.q == asked.q else table.grid_options(chosen)
+        keep = [no_update] * len(grids)
+        return chosen.search, [no_update] * len(names), keep, [options] * len(grids)
+
+    @app.callback(
+        Output({"part": ALL}, "children"),
+        Output({"grid": ALL}, "rowData"),
+        Output("seen", "data"),
+        Output("answered", "data"),
+        Input({"part": ALL}, "id"),
+        Input("url", "search"),
+        Input("tick", "n_intervals"),
+        State({"grid": ALL}, "id"),
+        State("url", "pathname"),
+        State("seen", "data"),
+    )
+    def refresh(
+        ids: list[Any], search: str, _: int, grids: list[Any], path: str, seen: dict[str, str]
+    ) -> Any:
+        """What has changed since the browser has last asked."""
+        query = Query.parse(search)
+        page = run_page if path == "/run" else ticked
+        parts = {**page.parts(library, live, query), "grid": table.grid_part(library)}
+        serials: dict[str, str] = {}
+
+        def newest(name: str) -> Any:
+            part = parts.get(name, Part((), list))
+            key = name if name == "grid" else (path, query, name)
+            new = made.get(key, Part(part.stamp, partial(_guarded, part.make)))
+            serials[name] = new.serial
+            return no_update if seen.get(name) == new.serial else new.shown
+
+        children = [newest(each["part"]) for each in ids]
+        return children, [newest("grid") for _ in grids], serials, time.time()
+
+    app.clientside_callback(  # type: ignore[no-untyped-call]
+        _ALARM,
+        Output("alarm", "children"),
+        Input("tick", "n_intervals"),
+        State("answered", "data"),
+    )
+    secure(app.server, library.root, app.csp_hashes())
+    return app
+
+
+def _frame(root: Path) -> html.Div:
+    """What all pages have."""
+    head = [html.A("slm-lab board", href="/"), html.Span(str(root)), html.B(id="alarm")]
+    stores = [dcc.Store(id="seen", data={}), dcc.Store(id="answered", data=time.time())]
+    clock = dcc.Interval(id="tick", interval=SECONDS * 1000)
+    place = dcc.Location(id="url", refresh=False)
+    return html.Div([place, clock, *stores, html.Header(head), html.Main(id="page")])
+
+
+def _ticked(before: tuple[str, ...], selected: Any) -> tuple[str, ...]:
+    """The ticked runs, in the order in which they were ticked."""
+    if isinstance(selected, dict):
+        names = list(selected["ids"])
+    else:
+        names = [row["run"] for row in selected or ()]
+    return tuple(dict.fromkeys([*(name for name in before if name in names), *names]))
+
+
+def _guarded(make: Callable[[], Any]) -> Any:
+    """A part of a page; if a damaged file hinders it, the reason in its place."""
+    try:
+        return make()
+    except LabError as error:
+        return problem(error_summary(str(error)))
+    except Exception as error:
+        logger.exception("a part of a page")
+        return problem(f"cannot be shown: {type(error).__name__}: {error}")
+
+
+@final
+class _Quiet(WSGIRequestHandler):
+    """Prints no line for each request."""
+
+    @override
+    def log_request(self, *args: object) -> None:
+        pass
+
+
+def make_board(data_dir: Path, port: int | None) -> tuple[BaseWSGIServer, str]:
+    """The server, which `serve_forever` runs, and its address. Without a port it takes `PORT`, or
+    any if that is in use. Raises UsageError."""
+    if not data_dir.is_dir():
+        raise UsageError(f"there is no folder {data_dir}")
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((HOST, PORT if port is None else port))
+    except (OSError, OverflowError) as error:
+        if port is not None:
+            sock.close()
+            reason = getattr(error, "strerror", None) or error
+            raise UsageError(f"--port {port}: {reason}; choose another one") from None
+        sock.bind((HOST, 0))
+    sock.listen()
+    number = sock.getsockname()[1]
+    server = make_server(
+        HOST, number, make_app(data_dir).server, threaded=True, request_handler=_Quiet,
+        fd=sock.detach(),
+    )  # fmt: skip
+    return server, f"http://{HOST}:{number}/"

@@ -1,0 +1,74 @@
+"""What a page shows, as its address holds it: a page can be reloaded, kept, and opened twice."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+from urllib.parse import parse_qsl, quote, urlencode
+
+from slm_lab.analysis.figure.axis import EVAL_RETURNS, RETURNS, Axis, learner_axis
+from slm_lab.analysis.overlay.overlay import X_WORDS
+
+EVALUATION = "evaluation"
+"""The word for the returns of evaluations; any other is the name of a column."""
+CHOICES: Mapping[str, Mapping[str, str]] = {
+    "x": dict(zip(X_WORDS, ("frames", "total frames", "wall clock"), strict=True)),
+    "of": {"band": "mean ± std", "mean": "mean", "iqm": "IQM, 95 %"},
+    "smooth": {"0": "none", "0.02": "2 %", "0.05": "5 %", "0.1": "10 %", "0.2": "20 %"},
+}
+"""The words of each control, and how the page calls them."""
+
+
+class Query(NamedTuple):
+    """The choices of a page."""
+
+    runs: tuple[str, ...] = ()
+    """Those that are ticked."""
+    run: str = ""
+    """That of the page of one run."""
+    trial: str = ""
+    session: str = "0"
+    y: str = RETURNS[0].column
+    x: str = X_WORDS[0]
+    of: str = "band"
+    smooth: str = "0.05"
+    q: str = ""
+    """The filter of the table."""
+
+    @classmethod
+    def parse(cls, search: str | None) -> "Query":
+        """The choices in an address; unknown words are left out."""
+        pairs = parse_qsl((search or "").removeprefix("?"))
+        given = {key: value for key, value in pairs if key in cls._fields and key != "runs"}
+        known = {k: v for k, v in given.items() if k not in CHOICES or v in CHOICES[k]}
+        numbers = {k: v for k, v in known.items() if k in ("trial", "session") and _is_number(v)}
+        rest = {k: v for k, v in known.items() if k not in ("trial", "session")}
+        ticked = dict.fromkeys(value for key, value in pairs if key == "runs")
+        return cls(runs=tuple(ticked), **rest, **numbers)
+
+    @property
+    def search(self) -> str:
+        """The part of the address from "?" on; only what is not the default."""
+        chosen = zip(self._fields, self, Query(), strict=True)
+        pairs = {key: value for key, value, default in chosen if value != default}
+        return f"?{urlencode(pairs, doseq=True)}" if pairs else ""
+
+    @property
+    def axis(self) -> Axis:
+        """That of the chosen column, smoothed over a share of the frames."""
+        axis = EVAL_RETURNS if self.y == EVALUATION else learner_axis(self.y)
+        if self.y == RETURNS[0].column:
+            axis = RETURNS[0]
+        return axis._replace(window_share=float(self.smooth))
+
+
+def run_link(name: str, trial: int | None = None) -> str:
+    """The address of the page of a run."""
+    return f"/run{Query(run=name, trial='' if trial is None else str(trial)).search}"
+
+
+def file_link(path: str) -> str:
+    """The address of a file in the data folder."""
+    return f"/files/{quote(path)}"
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 7

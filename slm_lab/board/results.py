@@ -1,0 +1,73 @@
+"""What a search or a comparison has found so far, drawn by the parts of its offline page."""
+
+from typing import Any
+
+from dash import html
+
+from slm_lab.analysis.compare.figure import dashboard
+from slm_lab.analysis.figure import figure as fig
+from slm_lab.analysis.search.graph import experiment_figure, number, page
+from slm_lab.analysis.search.summary import point_texts, short_names, status_text
+from slm_lab.analysis.search.trial_state import ranked
+from slm_lab.board.elements import chip, rows_table, section, table_of
+from slm_lab.board.graphs import graph
+from slm_lab.board.library import Entry
+from slm_lab.board.query import run_link
+from slm_lab.core.text import duration_text, error_summary
+from slm_lab.experiment.compare.compare import CompareRun
+from slm_lab.experiment.search.outcomes import read_search
+
+MOST_TRIALS = 200
+_WIDE = {"l": 110, "r": 40, "t": 96, "b": 20}
+_BARS = {"l": 190, "r": 60, "t": 8, "b": 40}
+_SPEEDS = {"l": 60, "r": 14, "t": 12, "b": 64}
+
+
+def of_search(entry: Entry) -> Any:
+    """The trials, parallel coordinates of all that have a score, and importances."""
+    assert entry.run is not None
+    found = read_search(entry.run)
+    names = short_names([variable.path for variable in found.variables])
+    best_first = ranked(found.trials)
+    lines = [
+        (
+            html.A(f"t{each.trial}", href=run_link(entry.name, each.trial)),
+            chip(each.status),
+            ", ".join(point_texts(each, names)),
+            number(each.known_score),
+            f"{each.frame:,}",
+            duration_text(each.seconds),
+            error_summary(each.error or each.last_failure or ""),
+        )
+        for each in best_first[:MOST_TRIALS]
+    ]
+    header = ("trial", "status", "values", "score", "frame", "time", "error")
+    shown = [section("Trials", rows_table(header, lines, 2), hint=status_text(found.trials))]
+    drawn = experiment_figure(found)
+    for part in page(drawn).parts:
+        if isinstance(part, fig.Parallel):
+            lines_graph = html.Div(graph(part, "parallel", 380, margin=_WIDE), className="wide")
+            shown.append(section("Parallel coordinates", lines_graph, hint="drag along an axis"))
+        elif isinstance(part, fig.Panel) and part.horizontal:
+            bars = graph(part, "importance", 70 + 34 * len(part.bars), margin=_BARS)
+            notes = html.P(" ".join(drawn.notes), className="note")
+            shown.append(section("Importance of each hyperparameter", bars, notes))
+    return shown
+
+
+def of_comparison(entry: Entry, trainings: list[Entry]) -> Any:
+    """Its bars, curves and table, of the trainings that have finished."""
+    comparison = CompareRun.look(entry.folder).comparison()
+    shown: list[Any] = []
+    panels = []
+    for part in dashboard(comparison).parts:
+        if isinstance(part, fig.Panel):
+            keys = [html.Span(text, style={"color": colour}) for colour, text in part.keys]
+            head = html.Figcaption([part.title, " ", *keys])
+            drawn = graph(part, part.title, 290, margin=_SPEEDS if part.bars else None)
+            panels.append(html.Figure([head, drawn]))
+        elif isinstance(part, fig.Table):
+            shown.append(table_of(part.table))
+        elif isinstance(part, fig.Words):
+            shown.append(html.P(part.text, className="note"))
+    return section("Comparison", html.Div(panels[::-1], className="panels two"), *shown)

@@ -1,0 +1,293 @@
+"""The page of one run: what its Sessions write, what the doctor says, what to do next."""
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from dash import html
+
+from slm_lab.analysis.figure import axis
+from slm_lab.analysis.figure.figure import Curve
+from slm_lab.analysis.figure.look import PALETTE, tinted
+from slm_lab.analysis.overlay.overlay import x_axis
+from slm_lab.analysis.trial.session_graph import decimate
+from slm_lab.board import results
+from slm_lab.board.elements import chip, choice, command, part, problem, rows_table, section, select
+from slm_lab.board.graphs import curves_graph
+from slm_lab.board.library import Entry, Library, stamp_of
+from slm_lab.board.live import LiveRows, Part, tail
+from slm_lab.board.query import Query, file_link, run_link
+from slm_lab.board.ticked import CLOCKS, video, videos
+from slm_lab.core.errors import LabError, UsageError
+from slm_lab.core.text import duration_text, error_summary, significant
+from slm_lab.experiment.compare.plan import PLAN_BLOCK, PLAN_FILE
+from slm_lab.experiment.doctor.case import read_case
+from slm_lab.experiment.doctor.training import all_findings
+from slm_lab.experiment.plot.runs import FoundTrial, find_trials
+from slm_lab.experiment.runs.cells import changed_text, return_text, size_text
+from slm_lab.experiment.runs.summary import Status, trial_metrics
+from slm_lab.experiment.search.outcomes import chosen_trial
+from slm_lab.experiment.trust import command_text, named_by
+from slm_lab.metrics.reader import Rows
+from slm_lab.metrics.row import COLUMNS
+
+FIRST = ("loss", "entropy", "approx_kl", "staleness_p50", "policy_lag", "actor_wait_share",
+         "learner_wait_share", "sync_share", "fps")  # fmt: skip
+"""The panels after those of returns; other columns follow in the order of the file."""
+NOT_DRAWN = (*CLOCKS, "epi", "opt_step", "total_reward", "total_reward_ma", "mean_return",
+             "recent_return", "final_return", "final_return_episodes")  # fmt: skip
+POINTS, MOST_FILES, MOST_VIDEOS = 400, 100, 6
+"""Points of a line; files and videos of a run that are shown."""
+
+
+def layout(library: Library, query: Query) -> list[Any]:
+    """The page, with a place for each of its parts."""
+    entry = library.entries().get(query.run)
+    if entry is None:
+        return [problem(f"there is no run {query.run} in {library.root}")]
+    if entry.run is None:  # a comparison, or a damaged folder
+        return [part(name) for name in ("head", "results", "commands", "files")]
+    sessions = [query.session]
+    with suppress(Exception):  # a damaged spec, which the parts report
+        sessions = list(map(str, range(_found(entry, query).meta.num_sessions)))
+    of_rows = [choice("x", "over", query.x), choice("smooth", "smoothed over", query.smooth)]
+    options = [{"label": each, "value": each} for each in sessions]
+    of_log = select("session", "Session", options, query.session)
+    return [
+        *map(part, ("head", "findings", "results")),
+        html.Div(of_rows, className="controls"),
+        *map(part, ("panels", "sessions", "commands", "files")),
+        html.Div(of_log, className="controls"),
+        *map(part, ("log", "spec")),
+    ]
+
+
+def parts(library: Library, live: LiveRows, query: Query) -> dict[str, Part]:
+    """The parts of the page."""
+    entry = library.entries().get(query.run)
+    if entry is None:
+        return {}
+    found = {
+        "head": Part((entry.summary,), partial(_head, entry, query)),
+        "files": Part(entry.stamp, partial(_files, library, entry)),
+    }
+    if entry.problem:
+        return found
+    found["commands"] = Part((entry.summary.status,), partial(_commands, entry, query))
+    if entry.run is None:
+        make = partial(results.of_comparison, entry, library.inside(entry.name))
+        return {**found, "results": Part(entry.stamp, make)}
+    if entry.run.is_search:
+        stamp = stamp_of([entry.run.search_record])
+        found["results"] = Part(stamp, partial(results.of_search, entry))
+    for name, make_part in _OF_TRIAL.items():
+        found[name] = Part(entry.stamp, partial(make_part, entry, live, query))
+    return found
+
+
+def _found(entry: Entry, query: Query) -> FoundTrial:
+    """The Trial of the page. Raises LabError."""
+    if entry.run is None:
+        raise UsageError(entry.problem or "a comparison has no Trial of this number")
+    number = chosen_trial(entry.run, int(query.trial) if query.trial else None)
+    (trial,) = find_trials(f"{entry.folder}:t{number}", entry.folder.parent)
+    return trial
+
+
+def _head(entry: Entry, query: Query) -> Any:
+    run = entry.summary
+    frames = f"{run.frames:,}" + (f" of {run.budget:,} frames" if run.budget else " frames")
+    left = f"{duration_text(run.seconds_left)} left" if run.seconds_left is not None else ""
+    speed = f"{significant(run.frames_per_s)} frames/s" if run.frames_per_s else ""
+    facts = [f"{run.name} on {run.env}" if run.env else "", run.mode, frames, speed, left]
+    facts += [f"return {return_text(run)}", changed_text(run), size_text(run.bytes)]
+    shown = [html.Span(each, className="fact") for each in facts if each]
+    trial = f" · trial {query.trial}" if query.trial else ""
+    bar: Any = ""
+    if run.budget and run.status is Status.TRAINING:
+        bar = html.Progress(value=str(min(run.frames, run.budget)), max=str(run.budget))
+    return [
+        html.H1([f"{entry.name}{trial} ", chip(run.status)]),
+        problem(f"damaged: {entry.problem}") if entry.problem else html.P(shown),
+        bar,
+    ]
+
+
+def _commands(entry: Entry, query: Query) -> Any:
+    """What one may do next, each as a command to copy."""
+    run, folder, modules = entry.run, str(entry.folder), _modules(entry)
+    if not folder.isprintable():  # pasted into a terminal, control characters act as keys
+        return problem("no commands: the name of the folder has control characters")
+    is_training = entry.summary.status is Status.TRAINING
+    target = f"{folder}:t{query.trial}" if query.trial else folder
+    resume = ["compare", "--resume", folder]
+    if run is not None:
+        resume = ["run", f"{'search' if run.is_search else 'train'}@{folder}"]
+    wanted = {"resume": resume} if entry.summary.status is not Status.DONE else {}
+    wanted = {} if is_training else wanted
+    if run is not None:
+        wanted |= {"watch": ["watch", folder]} if is_training else {}
+        wanted["evaluate"] = ["run", f"eval@{target}"]
+        wanted["see it play"] = ["run", f"enjoy@{target}", "--render"]
+        wanted["examine"] = ["doctor", target]
+    wanted["draw"] = ["plot", target]
+    needs = ("resume", "evaluate", "see it play", "examine")
+    lines = [
+        command(about, command_text(words, modules if about in needs else ()))
+        for about, words in wanted.items()
+    ]
+    return section("Commands", *lines)
+
+
+def _modules(entry: Entry) -> tuple[str, ...]:
+    """The modules that the files of a run name."""
+    with suppress(LabError):
+        if entry.run is not None:
+            return named_by([entry.run.spec_file])
+        return named_by(entry.folder.glob(PLAN_FILE.format("*")), PLAN_BLOCK)
+    return ()
+
+
+def _files(library: Library, entry: Entry) -> Any:
+    """Its offline pages, tables and videos, and the runs inside of it."""
+    links = [
+        html.Li(
+            [html.A(each.folder.name, href=run_link(each.name)), " ", chip(each.summary.status)]
+        )
+        for each in library.inside(entry.name)
+    ]
+    places = ["*.html", "graph/*.html", "*.csv"] if not entry.problem else []
+    files = [file for place in places for file in sorted(entry.folder.glob(place))]
+    prefix = entry.run.prefix if entry.run else entry.summary.name
+    links += [html.Li(_file(library, file, prefix)) for file in files[:MOST_FILES]]
+    films = [video(library, file) for file in videos(entry.folder)[-MOST_VIDEOS:]] if places else []
+    shown = [html.Ul(links, className="files"), html.Div(films, className="videos")]
+    return section("Pages and files", *shown) if links or films else []
+
+
+def _file(library: Library, file: Path, prefix: str) -> html.A:
+    address = file_link(file.relative_to(library.root).as_posix())
+    return html.A(file.stem.removeprefix(f"{prefix}_"), href=address, target="_blank")
+
+
+def _panels(entry: Entry, live: LiveRows, query: Query) -> Any:
+    """A graph for each column with a line for each Session; columns that never change as text."""
+    found = _found(entry, query)
+    rows, played, problems = _read(found, live)
+    seconds = [float(each["wall_t"][-1]) for each in rows.values() if len(each)]
+    x = x_axis(query.x, max(seconds, default=0.0))
+    shown, constant = [], []
+    for y in _axes(rows, played):
+        of = played if y is axis.EVAL_RETURNS else rows
+        smooth = y._replace(window_share=float(query.smooth))
+        lines = {s: decimate(axis.line(each, x, smooth), POINTS) for s, each in of.items()}
+        values = np.concatenate([line.y for line in lines.values()])
+        if len(values) and np.allclose(values, values[0]) and y not in axis.RETURNS:
+            constant.append(f"{y.label} {significant(float(values[0]))}")
+        elif len(values):
+            curves = [Curve(_name(found, s), *line, **_look(s)) for s, line in lines.items()]
+            meaning = COLUMNS[y.column].meaning if y.column in COLUMNS else ""
+            graph = curves_graph(curves, "", f"{y.column} {query.x}")
+            shown.append(html.Figure([html.Figcaption(y.label, title=meaning), graph]))
+    keys = [html.Span(_name(found, s), style={"color": tinted(**_look(s))}) for s in rows]
+    warnings = [problem(each) for each in problems]
+    if not shown:
+        return [*warnings, html.P("no rows yet")]
+    legend = html.P(keys if len(keys) > 1 else [], className="legend")
+    text = html.P(f"constant: {', '.join(constant)}", className="note") if constant else ""
+    return [*warnings, legend, html.Div(shown, className="panels"), text]
+
+
+def _read(found: FoundTrial, live: LiveRows) -> tuple[dict[int, Rows], dict[int, Rows], list[str]]:
+    """The rows of each Session and those of its evaluations; why others cannot be read."""
+    rows, played, problems = dict[int, Rows](), dict[int, Rows](), list[str]()
+    for session in found.meta.writers:
+        paths = found.run_dir.session(found.trial, session)
+        for file, into in ((paths.rows, rows), (paths.eval_rows, played)):
+            try:
+                if len(read := live.read(paths, file)):
+                    into[session] = read
+            except LabError as error:
+                problems.append(f"{file.name}: {error_summary(str(error))}")
+    return rows, played, problems
+
+
+def _axes(rows: Mapping[int, Rows], played: Mapping[int, Rows]) -> list[axis.Axis]:
+    """Returns, evaluations, and the columns that have values."""
+    names = {c: None for each in rows.values() for c in each.columns if each.has_values(c)}
+    columns = [name for name in (*FIRST, *names) if name in names and name not in NOT_DRAWN]
+    of_returns = [axis.RETURNS[0], *([axis.EVAL_RETURNS] if played else [])]
+    return of_returns + [axis.learner_axis(name) for name in dict.fromkeys(columns)]
+
+
+def _name(found: FoundTrial, session: int) -> str:
+    return f"learner {session}" if found.meta.mode.has_learner else f"Session {session}"
+
+
+def _look(session: int) -> dict[str, Any]:
+    """A colour of each Session; after one turn of the palette it is paler."""
+    turn, colour = divmod(session, len(PALETTE))
+    return {"colour": colour, "tint": min(0.3 * turn, 0.6)}
+
+
+def _sessions(entry: Entry, live: LiveRows, query: Query) -> Any:
+    """How far each Session is, or how it ended."""
+    found = _found(entry, query)
+    rows, _, _ = _read(found, live)
+    recorded = trial_metrics(found.run_dir, found.trial).get("sessions") or []
+    ends = {each.get("session"): each for each in recorded}
+    lines = []
+    for session, each in rows.items():
+        last = {name: each[name][-1] for name in each.columns}
+        end = ends.get(session, {})
+        known = last.get("recent_return", np.nan)
+        value = known if np.isfinite(known) else last.get("final_return", np.nan)
+        lines.append((
+            _name(found, session),
+            str(end.get("ending", "")),
+            f"{last['frame']:,.0f}",
+            significant(float(last.get("fps", 0.0))),
+            significant(float(value)) if np.isfinite(value) else "–",
+            error_summary(str(end.get("error") or "")),
+        ))  # fmt: skip
+    header = ("Session", "ended", "frame", "frames/s", "return", "reason")
+    return section("Sessions", rows_table(header, lines, words=1)) if lines else []
+
+
+def _findings(entry: Entry, live: LiveRows, query: Query) -> Any:
+    """What the doctor finds in the rows; `slm-lab doctor` also looks at the agent."""
+    found = all_findings(read_case(_found(entry, query), live.read))
+    if entry.summary.status is Status.TRAINING and not found:
+        return []
+    items = [
+        html.Li(
+            [html.B(each.what), html.Div(f"seen: {each.evidence}"), html.Div(f"try: {each.advice}")]
+        )
+        for each in found
+    ]
+    return section("The doctor", html.Ul(items) if items else html.P("nothing wrong found"))
+
+
+def _log(entry: Entry, live: LiveRows, query: Query) -> Any:
+    found = _found(entry, query)
+    file = found.run_dir.session(found.trial, int(query.session)).log
+    return section("Log", html.Pre(tail(file)), hint=file.name)
+
+
+def _spec(entry: Entry, live: LiveRows, query: Query) -> Any:
+    found = _found(entry, query)
+    text = json.dumps(found.spec, indent=2)
+    return html.Details([html.Summary("The spec"), html.Pre(text)])
+
+
+_OF_TRIAL = {
+    "findings": _findings,
+    "panels": _panels,
+    "sessions": _sessions,
+    "log": _log,
+    "spec": _spec,
+}

@@ -1,0 +1,122 @@
+"""The table of all runs."""
+
+from functools import partial
+from typing import Any
+
+import dash_ag_grid as dag
+from dash import dcc, html
+
+from slm_lab.board.elements import part
+from slm_lab.board.library import Entry, Library
+from slm_lab.board.live import Part
+from slm_lab.board.query import Query, run_link
+from slm_lab.core.text import duration_text, significant
+from slm_lab.experiment.runs.cells import changed_text, return_text, size_text
+
+ROW, MOST_ROWS, FEW_ROWS = 34, 16, 7
+"""Pixels of a row; the rows that are seen without scrolling, without and with ticked runs."""
+_TEXTS: dict[str, tuple[str, int]] = {
+    "run": ("run", 300),
+    "status": ("status", 112),
+    "left": ("left", 80),
+    "frames": ("frames", 100),
+    "final_return": ("return", 118),
+    "env": ("environment", 140),
+    "changed": ("changed", 200),
+    "mode": ("mode", 150),
+    "frames_per_s": ("frames/s", 92),
+    "bytes": ("size", 88),
+    "started": ("started", 150),
+}
+"""Headings and widths of the columns."""
+_NUMBERS = ("left", "frames", "final_return", "frames_per_s", "bytes")
+
+
+def layout(library: Library, query: Query) -> list[Any]:
+    """The page, with the runs of now."""
+    rows = _rows(library)
+    shown = FEW_ROWS if query.runs else MOST_ROWS
+    return [
+        html.Div(
+            [
+                dcc.Input(
+                    id={"control": "q"}, value=query.q, type="search", debounce=0.2,
+                    placeholder="filter: part of a name, environment, status …",
+                ),
+                part("ticked"),
+            ],
+            className="bar",
+        ),
+        dag.AgGrid(
+            id={"grid": "runs"},
+            columnDefs=[_column(name) for name in _TEXTS],
+            rowData=rows,
+            getRowId="params.data.run",
+            selectedRows={"ids": list(query.runs)},
+            defaultColDef={"sortable": True, "filter": True, "resizable": True},
+            dashGridOptions=grid_options(query),
+            style={"height": f"{ROW * (min(len(rows), shown) + 1) + 20}px"},
+        ),
+        *(part(name) for name in ("controls", "curves", "endings", "differences", "videos")),
+    ]  # fmt: skip
+
+
+def grid_options(query: Query) -> dict[str, Any]:
+    """The options of the grid that depend on the address, and all others."""
+    return {
+        "rowSelection": {
+            "mode": "multiRow",
+            "headerCheckbox": False,
+            "enableClickSelection": False,
+        },
+        "quickFilterText": query.q,
+        "rowHeight": ROW,
+        "headerHeight": ROW,
+        "suppressCellFocus": True,
+    }
+
+
+def grid_part(library: Library) -> Part:
+    """The rows of the grid."""
+    stamp = tuple((each.stamp, each.summary) for each in library.entries().values())
+    return Part(stamp, partial(_rows, library))
+
+
+def _rows(library: Library) -> list[dict[str, Any]]:
+    return [_row(entry) for entry in library.entries().values()]
+
+
+def _row(entry: Entry) -> dict[str, Any]:
+    """Values to sort by, and the texts that are shown."""
+    run = entry.summary
+    left = run.seconds_left
+    inside, _, folder = entry.name.rpartition("/")
+    texts = {
+        "run": f"↳ {folder}" if inside else folder,
+        "left": "" if left is None else duration_text(left),
+        "frames": f"{run.frames:,}",
+        "final_return": return_text(run),
+        "frames_per_s": "" if run.frames_per_s is None else significant(run.frames_per_s),
+        "bytes": size_text(run.bytes),
+        "started": run.started[:16].replace("T", " "),
+    }
+    values = {name: getattr(run, name) for name in ("run", "env", "mode", "started", *_NUMBERS[1:])}
+    values |= {"left": left, "changed": entry.problem or changed_text(run)}
+    status = f"{run.status} (dev)" if run.is_dev else str(run.status)
+    return {**values, "status": status, "text": texts, "href": run_link(entry.name)}
+
+
+def _column(name: str) -> dict[str, Any]:
+    heading, width = _TEXTS[name]
+    column: dict[str, Any] = {"field": name, "headerName": heading, "width": width}
+    if name == "run":
+        column |= {"cellRenderer": "RunLink", "minWidth": width, "flex": 1}
+    if name == "status":
+        column["cellRenderer"] = "Status"
+    if name in (*_NUMBERS, "started"):
+        column["valueFormatter"] = {"function": f"params.data.text.{name}"}
+    if name in _NUMBERS:
+        column |= {"type": "rightAligned", "filter": "agNumberColumnFilter"}
+    if name == "started":
+        column["sort"] = "desc"
+    return column

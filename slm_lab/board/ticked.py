@@ -1,0 +1,186 @@
+"""The ticked runs: their curves over each other, how they ended, and how their specs differ."""
+
+import json
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from dash import html
+
+from slm_lab.analysis.overlay.overlay import Middle, overlay
+from slm_lab.analysis.overlay.table import ending, improvement, improvement_text, text_table
+from slm_lab.board.elements import choice, problem, rows_table, section, select, table_of
+from slm_lab.board.graphs import curves_graph
+from slm_lab.board.library import Entry, Library, stamp_of
+from slm_lab.board.live import LiveRows, Part
+from slm_lab.board.query import EVALUATION, Query, file_link, run_link
+from slm_lab.core.errors import LabError, UsageError
+from slm_lab.core.text import error_summary
+from slm_lab.experiment.plot.plot import about_curves, grouped
+from slm_lab.experiment.plot.runs import FoundTrial, ReadTrial, find_trials, read_trial
+from slm_lab.experiment.runs.diff import about_machine, differing
+from slm_lab.experiment.search.outcomes import chosen_trial
+from slm_lab.metrics.row import BASE_COLUMNS
+
+MOST = 12
+"""Runs that are drawn at once."""
+MOST_KEYS = 300
+"""Rows of the table of differences."""
+CLOCKS = ("frame", "total_frame", "wall_t", "cpu_t")
+_HEIGHT = 430
+
+
+class Ticked(NamedTuple):
+    """The trials of the ticked runs, by name, and why others cannot be shown."""
+
+    trials: dict[str, FoundTrial]
+    problems: list[str]
+
+
+def parts(library: Library, live: LiveRows, query: Query) -> dict[str, Part]:
+    """The parts of the page below the table."""
+    entries = _entries(library, query.runs)
+    rows = tuple(each.stamp for each in entries)
+    specs = stamp_of([each.run.spec_file for each in entries if each.run is not None])
+    films = stamp_of([each.folder / "video" for each in entries])
+    return {
+        "ticked": Part((len(entries),), partial(_about, query, entries)),
+        "controls": Part(specs, partial(_controls, entries, live, query)),
+        "curves": Part(rows, partial(_curves, entries, live, query)),
+        "endings": Part(rows, partial(_endings, entries, live, query)),
+        "differences": Part(specs, partial(_differences, entries)),
+        "videos": Part(films, partial(_videos, library, entries)),
+    }
+
+
+def trials_of(entries: Iterable[Entry]) -> Ticked:
+    """The trial of each run; of a search the best one so far."""
+    found = Ticked({}, [])
+    for entry in entries:
+        try:
+            if entry.run is None:
+                raise UsageError(entry.problem or "it has no training yet")
+            number = chosen_trial(entry.run, None)
+            (trial,) = find_trials(f"{entry.folder}:t{number}", entry.folder.parent)
+            found.trials[entry.name] = trial
+        except LabError as error:
+            found.problems.append(f"{entry.name}: {error_summary(str(error))}")
+    return found
+
+
+def _entries(library: Library, names: Sequence[str]) -> list[Entry]:
+    """Those of the ticked names; a comparison stands for its trainings."""
+    found: list[Entry] = []
+    for name in names:
+        entry = library.entries().get(name)
+        if entry is not None:
+            is_comparison = entry.run is None and not entry.problem
+            found += library.inside(name) if is_comparison else [entry]
+    return list({entry.name: entry for entry in found}.values())[:MOST]
+
+
+def _about(query: Query, entries: Sequence[Entry]) -> Any:
+    if not query.runs:
+        return "tick runs to compare them"
+    more = f", the first {MOST} are drawn" if len(entries) == MOST else ""
+    clear = Query(q=query.q).search or "?"
+    return [f"{len(query.runs)} ticked{more} · ", html.A("untick all", href=f"/{clear}")]
+
+
+def _controls(entries: Sequence[Entry], live: LiveRows, query: Query) -> Any:
+    if not entries:
+        return []
+    found = dict.fromkeys(["mean_return", EVALUATION, *BASE_COLUMNS])
+    for trial in trials_of(entries).trials.values():
+        paths = trial.run_dir.session(trial.trial, 0)
+        with suppress(LabError):  # damaged rows, which the curves report
+            rows = live.read(paths, paths.rows)
+            found |= dict.fromkeys(name for name in rows.columns if rows.has_values(name))
+    names = dict.fromkeys(name for name in (*found, query.y) if name not in CLOCKS)
+    options = [{"label": name.replace("_", " "), "value": name} for name in names]
+    controls = [
+        select("y", "column", options, query.y),
+        choice("x", "over", query.x),
+        choice("of", "of the seeds", query.of),
+        choice("smooth", "smoothed over", query.smooth),
+    ]
+    return html.Div(controls, className="controls")
+
+
+def _read(ticked: Ticked, live: LiveRows, query: Query) -> list[ReadTrial]:
+    read = [read_trial(each, query.x, query.axis, live.read) for each in ticked.trials.values()]
+    return [each for each in read if each.trainings]
+
+
+def _curves(entries: Sequence[Entry], live: LiveRows, query: Query) -> Any:
+    if not entries:
+        return []
+    found = trials_of(entries)
+    with_values = _read(found, live, query)
+    warnings = [problem(each) for each in found.problems]
+    if not with_values:
+        return [*warnings, problem("no values yet: choose another column")]
+    groups, seeds, x = grouped(with_values, query.x)
+    middle: Middle = "iqm" if query.of == "iqm" else "mean"
+    drawn = overlay(seeds, x, query.axis, "", middle, np.random.default_rng(0))
+    curves = [c._replace(band=None) if query.of == "mean" else c for c in drawn.curves]
+    graph = curves_graph(curves, x.label, repr((query.y, query.x, query.runs)), _HEIGHT, True)
+    notes = [html.P(note, className="note") for note in about_curves(groups, "", ())]
+    hint = drawn.subtitle if query.of != "mean" else "mean of the seeds"
+    return section(query.axis.label, graph, *notes, *warnings, hint=hint)
+
+
+def _endings(entries: Sequence[Entry], live: LiveRows, query: Query) -> Any:
+    read = _read(trials_of(entries), live, Query(x=query.x))
+    if not read:
+        return []
+    _, seeds, _ = grouped(read, query.x)
+    generators = np.random.default_rng(0).spawn(len(seeds) + 1)
+    rows = [ending(each, rng) for each, rng in zip(seeds, generators[1:], strict=True)]
+    better = improvement(seeds, generators[0])
+    words = [] if better is None else [html.P(improvement_text(better))]
+    return section("Final returns", table_of(text_table(rows)), *words)
+
+
+def _differences(entries: Sequence[Entry]) -> Any:
+    trials = trials_of(entries).trials
+    if len(trials) < 2:
+        return []
+    names = [html.A(name, href=run_link(name)) for name in trials]
+    shown = []
+    for title, blocks in (
+        ("Differences of the specs", [each.spec for each in trials.values()]),
+        ("Versions and machine", [about_machine(each.run_dir) for each in trials.values()]),
+    ):
+        rows = [(path, *map(_json, values)) for path, values in differing(blocks)][:MOST_KEYS]
+        content = rows_table(["key", *names], rows, len(names)) if rows else html.P("none")
+        shown.append(section(title, content))
+    return shown
+
+
+def _videos(library: Library, entries: Sequence[Entry]) -> Any:
+    found = [(entry, videos(entry.folder)[-1:]) for entry in entries]
+    shown = [
+        html.Figure([video(library, file), html.Figcaption(f"{entry.name}: {file.stem}")])
+        for entry, files in found
+        for file in files
+    ]
+    return section("Videos", html.Div(shown, className="videos")) if shown else []
+
+
+def videos(folder: Path) -> list[Path]:
+    """The videos of a run, the newest last."""
+    return sorted((folder / "video").glob("*.mp4"), key=lambda file: (len(file.name), file.name))
+
+
+def video(library: Library, file: Path) -> html.Video:
+    """A video that is loaded when it is played."""
+    source = file_link(file.relative_to(library.root).as_posix())
+    return html.Video(src=source, controls=True, preload="none")
+
+
+def _json(value: object) -> str:
+    return "–" if value is None else json.dumps(value)

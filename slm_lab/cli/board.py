@@ -1,0 +1,31 @@
+"""The command `slm-lab board`: starts the server of the pages, and opens the browser."""
+
+import os
+import sys
+import webbrowser
+from contextlib import suppress
+from pathlib import Path
+from threading import Thread
+
+from slm_lab.cli.screen import console, print_line
+from slm_lab.env.lookup import require
+
+
+def show_board(data: Path, port: int | None, no_open: bool) -> int:
+    """Serves the pages until Ctrl-C, and returns the exit code. Raises LabError."""
+    for module in ("dash", "dash_ag_grid"):
+        require(module, "board")
+    from slm_lab.board.app import make_board
+
+    server, address = make_board(data, port)
+    print_line(console(), f"board of {data}: {address} (Ctrl-C ends it)")
+    if not no_open and _has_screen():
+        Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+    with suppress(KeyboardInterrupt):
+        server.serve_forever()
+    return 0
+
+
+def _has_screen() -> bool:
+    """Whether a browser has a window; without one it may take over the terminal."""
+    return sys.platform != "linux" or bool({"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys())

@@ -1,0 +1,110 @@
+"""The runs of a data folder: damaged and hostile ones hide no other."""
+
+import os
+
+import pytest
+
+from slm_lab.board.app import make_board
+from slm_lab.board.library import Library
+from slm_lab.board.table import grid_part
+from slm_lab.core.errors import UsageError
+from slm_lab.experiment.runs.summary import Status
+from tests.unit.experiment.runs import write_ended, write_run
+
+
+def _no_spec(run):
+    run.spec_file.unlink()
+    run.trial_spec_file(0).unlink()
+
+
+def _broken_spec(run):
+    run.spec_file.write_text('{"small": [')
+
+
+def _wrong_types(run):
+    run.spec_file.write_text('{"small": {"env": 3, "meta": [], "agent": null}}')
+    run.trial_metrics_file(0).write_text('{"num_sessions": {}, "sessions": 7, "final_return": []}')
+
+
+def _link_out(run):
+    (run.root / "info" / "out.csv").symlink_to("/etc/passwd")
+
+
+def _folder_leads_out(run):
+    (run.root / "video").symlink_to("/etc")
+
+
+def _pipe(run):
+    os.mkfifo(run.root / "info" / "small_t0_s1_session_df_train.csv")
+
+
+def _binary_rows(run):
+    run.session(0, 0).rows.write_bytes(bytes(range(256)) * 20)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "is_damaged"),
+    [
+        (_no_spec, True),
+        (_broken_spec, True),
+        (_wrong_types, False),
+        (_link_out, True),
+        (_folder_leads_out, True),
+        (_pipe, True),
+        (_binary_rows, False),
+    ],
+)
+def test_a_damaged_run_hides_no_other(tmp_path, spoil, is_damaged):
+    bad = write_run(tmp_path, stamp="2026_11_22_040000")
+    good = write_ended(tmp_path, "good")
+    spoil(bad)
+    found = Library(tmp_path).entries()
+    assert found[good.root.name].summary.status is Status.DONE
+    entry = found[bad.root.name]
+    assert (entry.summary.status is Status.DAMAGED) is bool(entry.problem) is is_damaged
+
+
+def test_the_library_writes_nothing(tmp_path):
+    run = write_run(tmp_path)
+    before = {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*")}
+    assert run.root.name in Library(tmp_path).entries()
+    assert {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*")} == before
+
+
+def test_a_summary_is_made_again_only_when_files_of_its_run_change(tmp_path, monkeypatch):
+    runs = [write_run(tmp_path, name=name) for name in ("one", "two")]
+    library = Library(tmp_path)
+    monkeypatch.setattr("slm_lab.board.library.PAUSE", 0.0)
+    first = dict(library.entries())
+    assert library.entries() == first
+    with runs[0].session(0, 0).rows.open("a") as file:
+        file.write("\n")
+    now = library.entries()
+    changed = [name for name, entry in now.items() if entry is not first[name]]
+    assert changed == [runs[0].root.name]
+
+
+def test_new_runs_appear_and_deleted_ones_go(tmp_path, monkeypatch):
+    monkeypatch.setattr("slm_lab.board.library.PAUSE", 0.0)
+    library = Library(tmp_path)
+    assert not library.entries()
+    run = write_run(tmp_path)
+    stamp = grid_part(library).stamp
+    assert list(library.entries()) == [run.root.name]
+    run.root.rename(tmp_path.parent / "elsewhere")
+    assert grid_part(library).stamp != stamp
+
+
+def test_a_folder_that_is_absent_and_a_port_that_is_taken_are_one_clear_error(tmp_path):
+    with pytest.raises(UsageError, match="there is no folder"):
+        make_board(tmp_path / "absent", None)
+    server, address = make_board(tmp_path, None)
+    try:
+        port = int(address.rstrip("/").rpartition(":")[2])
+        server_two, other = make_board(tmp_path, None)
+        server_two.server_close()
+        assert other != address
+        with pytest.raises(UsageError, match=f"--port {port}: .*choose another one"):
+            make_board(tmp_path, port)
+    finally:
+        server.server_close()
