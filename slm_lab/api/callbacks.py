@@ -89,7 +89,7 @@ def _made(part: Any) -> Any:
 def _news(trial: FoundTrial) -> Iterator[tuple[Any, ...] | None]:
     """The new rows and checkpoints of a Trial, each as an event with its arguments, then None; and
     so on."""
-    sessions = {s: trial.run_dir.session(trial.trial, s) for s in trial.meta.writers}
+    sessions = trial.paths
     followers = {session: RowFollower(paths.rows) for session, paths in sessions.items()}
     frames, serials = dict.fromkeys(sessions, -1.0), dict.fromkeys(sessions, -1)
     while True:

@@ -93,12 +93,10 @@ class Run(Started):
 
     def _read(self, evaluations: bool = False) -> dict[int, Rows]:
         """By Session."""
-        run_dir, number = self._trial.run_dir, self._trial.trial
-        paths = {session: run_dir.session(number, session) for session in self._trial.meta.writers}
         with naming(self._archive, self.folder):
             return {
                 session: read_saved_rows(each, each.eval_rows if evaluations else each.rows)
-                for session, each in paths.items()
+                for session, each in self._trial.paths.items()
             }
 
     @override

@@ -17,7 +17,7 @@ from slm_lab.cli.display.document import print_json, run_document
 from slm_lab.cli.display.live import short
 from slm_lab.cli.display.naming import count_text, print_resume, sessions_text
 from slm_lab.cli.display.screen import Screen, print_heading, print_line, print_table, wide_console
-from slm_lab.cli.display.search_live import SearchDisplay, TrialsTable, searched_names
+from slm_lab.cli.display.search_live import SearchDisplay, searched_names
 from slm_lab.cli.exit_codes import FAILED, INTERRUPTED
 from slm_lab.cli.options import OutputForm
 from slm_lab.core.text import error_summary, significant
@@ -56,7 +56,9 @@ def search_spec(
 def _run(console: Console, prepared: Prepared) -> int:
     search = prepared.search
     timer = DrawTimer()
-    with stop_on_signals(search.stop), SearchDisplay(console, search) as display:
+    names, max_frame = searched_names(prepared.spec.search), prepared.spec.env.max_frame
+    shown = SearchDisplay(console, search, names, max_frame)
+    with stop_on_signals(search.stop), shown as display:
 
         def on_tick() -> None:
             display.update()
@@ -68,8 +70,7 @@ def _run(console: Console, prepared: Prepared) -> int:
     if not search.stopping and prepared.spec.meta.confirm is not None:
         confirmation = _confirm(console, prepared, prepared.spec.meta.confirm)
         paths += _written(confirmation.write)
-    if not display.screen.is_live:  # otherwise the live table stays on the screen
-        _show_trials(console, prepared)
+    display.print_best(SHOWN)
     _show_failures(prepared)
     _show_confirmed(console, prepared, confirmation)
     for path in paths:
@@ -113,7 +114,7 @@ def _introduce(console: Console, prepared: Prepared) -> None:
     meta = spec.meta
     scheduler = "" if meta.search_scheduler is None else f", scheduler {meta.search_scheduler.name}"
     verb = "resuming the search" if prepared.is_resumed else "searching"
-    names = searched_names(spec).values()
+    names = searched_names(spec.search).values()
     trials = count_text(search.num_trials, "trial")
     rest = (
         f": {spec.agent.algorithm.name} on {spec.env.name}, {trials} "
@@ -171,16 +172,6 @@ class _Progress:
         self.screen.show(table)
 
 
-def _show_trials(console: Console, prepared: Prepared) -> None:
-    search = prepared.search
-    table, best = TrialsTable(search, console.width), search.search_state.ranked
-    for state in best[:SHOWN]:
-        table.add(state, state.frame)
-    console.print(table.table)
-    if len(best) > SHOWN:
-        print_line(console, Text(f"and {len(best) - SHOWN} more in the table", "dim"))
-
-
 def _show_failures(prepared: Prepared) -> None:
     """Prints a line for each failed trial; the logs of its Sessions have the details."""
     search_state = prepared.search.search_state
@@ -200,7 +191,7 @@ def _show_confirmed(
     search_state = prepared.search.search_state
     if confirmation is None or not search_state.confirmed:
         return
-    names, files = searched_names(prepared.spec), confirmation.files
+    names, files = searched_names(prepared.spec.search), confirmation.files
     rows = []
     for found in search_state.results:
         state = search_state.trials[found.trial]

@@ -1,25 +1,37 @@
-"""The command `slm-lab watch`: the live table of a run that another process trains."""
+"""The command `slm-lab watch`: the live table of a run or search that another process trains."""
 
 import time
-from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import final
 
+import numpy as np
+from rich.console import Console
+
+from slm_lab.analysis.search.summary import short_names
 from slm_lab.cli.display.live import LiveDisplay
-from slm_lab.cli.display.screen import console, print_line
+from slm_lab.cli.display.screen import console, print_line, wide_console
+from slm_lab.cli.display.search_live import SearchDisplay
 from slm_lab.cli.doctor import print_finding
 from slm_lab.core.errors import UsageError
-from slm_lab.experiment.doctor.case import read_case
+from slm_lab.experiment.doctor.case import Course, read_case
 from slm_lab.experiment.doctor.training import first_finding
 from slm_lab.experiment.plot.runs import FoundTrial, find_trials
-from slm_lab.metrics.reader import RowFollower
+from slm_lab.experiment.runs.summary import value_at
+from slm_lab.experiment.search.event_log import SearchState
+from slm_lab.experiment.search.outcomes import chosen_trial, read_search
+from slm_lab.metrics.reader import NO_ROWS, GrowingRows
 from slm_lab.session.status_board import Flow, Phase, SessionProgress
+from slm_lab.spec.read import read_file
 from slm_lab.storage.lock import is_locked
-from slm_lab.storage.result import Ending
+from slm_lab.storage.result import Ending, SessionResult
+from slm_lab.storage.run_dir import RunDir
 from slm_lab.storage.run_lookup import find_folder
 
 PAUSE = 1.0
 """Seconds between two looks at the folder."""
+BEST = 10
+"""Trials in the final table of a search."""
 PHASES = {
     Ending.FINISHED: Phase.DONE,
     Ending.FAILED: Phase.FAILED,
@@ -28,80 +40,124 @@ PHASES = {
 
 
 @final
-class FolderBoard:
-    """What a StatusBoard shows of a Trial, read from the files of its Sessions."""
+class RecordedTrial:
+    """What a StatusBoard has of a Trial, read from the files of its Sessions."""
 
     def __init__(self, trial: FoundTrial) -> None:
         self._trial = trial
-        paths = {s: trial.run_dir.session(trial.trial, s) for s in trial.meta.writers}
-        self._rows = {session: RowFollower(each.rows) for session, each in paths.items()}
-        self._last: dict[int, Mapping[str, float | None]] = {}
-        self._best: dict[int, float] = {}
-        self._ends: dict[int, Ending] = {}
-        self.reasons: dict[int, str] = {}
+        self._files = {s: GrowingRows(paths.rows) for s, paths in trial.paths.items()}
+        self._rows = dict.fromkeys(self._files, NO_ROWS)
+        self._ends: dict[int, SessionResult] = {}
         self.stop_requested = False
         self.is_training = True
 
-    def look(self) -> None:
-        """Reads the rows that are new, and how the Sessions have ended."""
+    @property
+    def reasons(self) -> dict[int, str]:
+        """Why Sessions failed."""
+        return {session: end.error for session, end in self._ends.items() if end.error is not None}
+
+    def look(self) -> bool:
+        """Reads the rows that are new, and how the Sessions have ended; returns whether it
+        trains."""
         self.is_training = is_locked(self._trial.run_dir.root)
-        for session, follower in self._rows.items():
+        for session, file in self._files.items():
             try:
-                new = follower.new_rows()
-            except ValueError as error:
-                raise UsageError(f"{follower.path} cannot be read: {error}") from None
-            for row in new:
-                self._last[session] = row
-                value = row.get("recent_return")
-                if value is not None:
-                    self._best[session] = max(value, self._best.get(session, value))
+                self._rows[session] = file.read()
+            except (OSError, ValueError) as error:
+                raise UsageError(f"{file.path} cannot be read: {error}") from None
         if not self.is_training:
-            ends = read_case(self._trial).ends
-            self._ends = {end.session: end.ending for end in ends}
-            self.reasons = {end.session: end.error for end in ends if end.error is not None}
+            self._ends = {end.session: end for end in read_case(self._trial).ends}
+        return self.is_training
 
     def read(self, session: int) -> SessionProgress:
         """Its last row. An actor, which writes none, has only a phase."""
-        row = self._last.get(session, {})
-        running = Phase.RUNNING if row or session not in self._rows else Phase.STARTING
-        phase = PHASES.get(self._ends.get(session, Ending.INTERRUPTED), Phase.STOPPED)
-        recent = row.get("recent_return")
-        return SessionProgress(
-            running if self.is_training else phase,
-            int(row.get("frame") or 0),
-            0,
-            row.get("fps"),
-            row.get("final_return") if recent is None else recent,
-            self._best.get(session),
-        )
+        end, frame = self._ends.get(session), self._last(session, "frame")
+        phase = Phase.STOPPED if end is None else PHASES[end.ending]
+        if self.is_training:
+            phase = Phase.STARTING if frame is None and session in self._rows else Phase.RUNNING
+        result = self._last(session, "recent_return")
+        if result is None:
+            result = self._last(session, "final_return")
+        returns = Course(self._rows.get(session, NO_ROWS), {}).values("recent_return")
+        best = float(returns.max()) if len(returns) else None
+        return SessionProgress(phase, int(frame or 0), 0, self._last(session, "fps"), result, best)
 
     def flow(self, session: int) -> Flow | None:
         """The numbers of a learner; None without one."""
-        row = self._last.get(session, {})
-        if row.get("policy_lag") is None:
-            return None
-        known = (row.get(column) for column in Flow._fields)
-        return Flow(*(float("nan") if value is None else value for value in known))
+        known = [self._last(session, column) for column in Flow._fields]
+        return None if known[1] is None else Flow(*(np.nan if n is None else n for n in known))
+
+    def _last(self, session: int, column: str) -> float | None:
+        """The last value of a column; None if it is unknown."""
+        values = Course(self._rows.get(session, NO_ROWS), {}).column(column)[-1:]
+        return float(values[0]) if np.isfinite(values).any() else None
+
+
+@final
+class RecordedSearch:
+    """What an Experiment has of a search, read from its record."""
+
+    stopping = False
+
+    def __init__(self, run_dir: RunDir) -> None:
+        """Raises UsageError for a damaged record, SpecError for a damaged spec."""
+        self._run_dir = run_dir
+        self.summary = read_search(run_dir)
+        self.search_state = SearchState()
+        has_grid = any(each.sampler == "grid_search" for each in self.summary.variables)
+        spec = read_file(run_dir.spec_file)[self.summary.name]
+        self.num_trials: int | None = None if has_grid else value_at(spec, "meta.max_trial", 1)
+
+    def look(self) -> bool:
+        """Reads the record; returns whether the search runs."""
+        is_running = is_locked(self._run_dir.root)
+        self.search_state = SearchState.of_record(self._run_dir.search_record)
+        return is_running
+
+    def frame_of(self, trial: int) -> int:
+        """Frames of a trial at its last report."""
+        return self.search_state.trials[trial].frame
 
 
 def watch(run: str, data: Path) -> int:
     """Shows a run until it ends, and returns the exit code. Raises UsageError."""
     run_dir, number = find_folder(run, data)
+    if run_dir.is_search and number is None:
+        return _watch_search(run_dir)
     begun = run_dir.trials if number is None else [number]
     if not begun:
         raise UsageError(f"{run_dir.root} has no trial yet")
     (trial,) = find_trials(f"{run_dir.root}:t{begun[-1]}", data)
-    screen, board = console(), FolderBoard(trial)
-    print_line(screen, f"{trial.name} on {trial.spec['env']['name']}, {trial.where}")
-    budget = trial.spec["env"]["max_frame"]
+    screen, recorded = console(), RecordedTrial(trial)
+    print_line(screen, f"{trial.name} on {value_at(trial.spec, 'env.name', '?')}, {trial.where}")
+    budget = int(value_at(trial.spec, "env.max_frame", 0.0))
     with LiveDisplay(screen, trial.meta, budget, closing="") as display:
-        while True:
-            board.look()
-            display.update(board)
-            if not board.is_training:
-                break
+        while recorded.look():
+            display.update(recorded)
             time.sleep(PAUSE)
-    finding = first_finding(run_dir, trial.trial)
+        display.update(recorded)
+    _print_first_finding(screen, run_dir, trial.trial)
+    return 0
+
+
+def _watch_search(run_dir: RunDir) -> int:
+    screen, recorded = wide_console(), RecordedSearch(run_dir)
+    summary = recorded.summary
+    print_line(screen, f"search {summary.name}: {summary.title}, {run_dir.root}")
+    names = short_names([each.path for each in summary.variables])
+    is_running = recorded.look()
+    with SearchDisplay(screen, recorded, names, summary.max_frame) as display:
+        while is_running:
+            display.update()
+            time.sleep(PAUSE)
+            is_running = recorded.look()
+    display.print_best(BEST)
+    with suppress(UsageError):  # no trial has begun
+        _print_first_finding(screen, run_dir, chosen_trial(run_dir, None))
+    return 0
+
+
+def _print_first_finding(screen: Console, run_dir: RunDir, trial: int) -> None:
+    finding = first_finding(run_dir, trial)
     if finding is not None:
         print_finding(screen, finding, "doctor: ")
-    return 0

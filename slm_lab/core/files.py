@@ -26,12 +26,19 @@ def new_file(path: Path) -> BinaryIO:
     return open(open_own(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb")
 
 
+def open_file(path: Path) -> BinaryIO:
+    """The file at `path`, opened for reading. Raises OSError, also for a folder, a pipe or a
+    device: reading these may never end."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is not a file")
+    return open(descriptor, "rb")
+
+
 def read_file(path: Path) -> bytes:
-    """The content of the file at `path`. Raises OSError, also for a pipe or a device: reading one
-    may never end."""
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "it is not a file")
+    """The content of the file at `path`. Raises as `open_file`."""
+    with open_file(path) as file:
         return file.read()
 
 

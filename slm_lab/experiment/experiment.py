@@ -127,6 +127,11 @@ class Experiment:
         self.stopping = True
         self.pool.stop_all()
 
+    def frame_of(self, trial: int) -> int:
+        """Frames of a trial; 0 unless it runs."""
+        process = self.pool.running.get(trial)
+        return 0 if process is None else process.frame
+
     def spec_of(self, trial: int) -> Spec:
         """The spec of a trial. Raises SpecError if its point gives no valid spec."""
         if trial not in self._specs:

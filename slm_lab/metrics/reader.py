@@ -1,5 +1,6 @@
 """Reads rows from a CSV, also while it is written, and from files of earlier versions."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,12 +9,14 @@ from typing import final
 import numpy as np
 
 from slm_lab.core.errors import LabError
-from slm_lab.core.files import read_file
+from slm_lab.core.files import open_file, read_file
 from slm_lab.core.types import FloatArray
 from slm_lab.metrics.recent import WINDOW_SHARE
 from slm_lab.metrics.row import BASE_COLUMNS
 
 CLOCK = "frame"
+TAIL = 1 << 14
+"""Bytes at the end of a file: more than a row has."""
 _NEEDED = ("total_reward", "epi", "total_frame")
 _ADDED = ("mean_return", "recent_return", "final_return", "final_return_episodes")
 
@@ -76,6 +79,18 @@ def read_rows(path: str | Path) -> Rows:
         except ValueError as error:
             raise DamagedRowsError(f"{path}, line {index + 2}: {error}") from None
     return Rows(*_completed(columns, np.ascontiguousarray(rows.T)))
+
+
+def last_row(path: Path) -> dict[str, float | None]:
+    """The last complete row of a CSV, by column; empty without one. Reads only its ends. Raises
+    OSError and ValueError."""
+    with open_file(path) as file:
+        columns = column_names(file.readline(TAIL).rstrip(b"\r\n"))
+        file.seek(max(file.tell(), file.seek(0, os.SEEK_END) - TAIL))
+        lines = file.read().splitlines(keepends=True)
+    whole = [line for line in lines if line[-1:] == b"\n"][-1:]
+    values = [parse_row(columns, line.rstrip(b"\r\n")) for line in whole]
+    return dict(zip(columns, values[0], strict=True)) if values else {}
 
 
 def column_names(header: bytes) -> tuple[str, ...]:
@@ -149,7 +164,7 @@ class RowFollower:
         return [dict(zip(self.columns, row, strict=True)) for row in rows]
 
     def _new_lines(self) -> list[bytes]:
-        with open(self.path, "rb") as file:
+        with open_file(self.path) as file:
             # A file that was cut back may have grown past the offset since. So the line that was
             # read last, with its wall_t, must still be at its place.
             file.seek(self._offset - len(self._last_line))

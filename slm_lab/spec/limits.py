@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from slm_lab.core.errors import Problem, SpecError
+from slm_lab.core.files import open_file
 
 
 class Limits(NamedTuple):
@@ -39,7 +40,7 @@ def read_bounded(path: Path, most: int, where: str) -> str:
     """The text of a file of at most `most` bytes, UTF-8 with or without a byte order mark. Raises
     SpecError for a larger or unreadable file."""
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             content = file.read(most + 1)
         if len(content) > most:
             message = f"has more than {most:,} bytes, the most that a spec file may have"

@@ -220,6 +220,8 @@ def read_saved_rows(paths: SessionPaths, file: Path) -> Rows:
         manifest = None
     try:
         rows = read_rows(file) if file.exists() else NO_ROWS
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}") from None
     except ValueError as error:
         raise UsageError(f"cannot be read: {error}") from None
     if manifest is not None and file.name in manifest.rows:

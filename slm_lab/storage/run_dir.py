@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from slm_lab.core.errors import UsageError
+from slm_lab.core.files import read_file
 from slm_lab.storage.manifest import manifest_path
 
 FOLDERS = ("info", "graph", "log", "model")
@@ -232,7 +233,7 @@ def safe_name(spec_name: str) -> str:
 def origin_of(spec_file: Path) -> dict[str, Any]:
     """The origin block of a run's spec file; empty if it cannot be read."""
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-        about = json.loads(spec_file.read_text())[RUN_BLOCK]
+        about = json.loads(read_file(spec_file))[RUN_BLOCK]
         return about if isinstance(about, dict) else {}
     return {}
 

@@ -85,8 +85,8 @@ class _LastLine(NamedTuple):
     """Seconds until the next one."""
 
 
-class Board(Protocol):
-    """What is shown of a Trial: a StatusBoard, or what `slm-lab watch` reads from a folder."""
+class ShownTrial(Protocol):
+    """A Trial that runs here, or one that `slm-lab watch` reads from its folder."""
 
     @property
     def stop_requested(self) -> bool:
@@ -104,7 +104,7 @@ class Board(Protocol):
 
 
 class LiveDisplay:
-    """Shows a Board inside its `with` block; `update` must be called a few times a second.
+    """Shows a Trial inside its `with` block; `update` must be called a few times a second.
     The Sessions of one training share its budget of `max_frame` frames, of which actors take none.
     Several trainings run one after the other."""
 
@@ -136,7 +136,7 @@ class LiveDisplay:
         self._screen.show(self._table)
         self._screen.__exit__(*error)
 
-    def update(self, board: Board) -> None:
+    def update(self, board: ShownTrial) -> None:
         """Shows the current state."""
         now = time.monotonic()
         self._print_reasons(board.reasons)

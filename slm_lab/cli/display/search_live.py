@@ -1,7 +1,8 @@
 """The display of a running search: a live table of trials, or log lines without a terminal."""
 
 import time
-from typing import NamedTuple, Self
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple, Protocol, Self
 
 from rich.console import Console, Group, JustifyMethod
 from rich.progress_bar import ProgressBar
@@ -13,8 +14,7 @@ from slm_lab.analysis.search.trial_state import Status, TrialState
 from slm_lab.cli.display.live import short
 from slm_lab.cli.display.screen import Screen, print_line
 from slm_lab.core.text import error_summary, significant
-from slm_lab.experiment.experiment import Experiment
-from slm_lab.spec.schema.spec import Spec
+from slm_lab.experiment.search.event_log import SearchState
 from slm_lab.spec.search import dimensions
 
 REFRESH = 0.5
@@ -48,20 +48,46 @@ class Turn(NamedTuple):
     copies: int
 
 
-class SearchDisplay:
-    """Shows a search inside its `with` block; `update` must be called a few times a second."""
+class ShownSearch(Protocol):
+    """A search that runs here, or one that `slm-lab watch` reads from its folder."""
 
-    def __init__(self, console: Console, search: Experiment) -> None:
+    @property
+    def search_state(self) -> SearchState:
+        """Its trials."""
+
+    @property
+    def num_trials(self) -> int | None:
+        """How many it will have; None if that is unknown."""
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the user stops it."""
+
+    def frame_of(self, trial: int) -> int:
+        """Frames of a trial so far."""
+
+
+class SearchDisplay:
+    """Shows a search inside its `with` block; `update` must be called a few times a second.
+    `names` are the short names of the searched keys, `max_frame` is the budget of a trial."""
+
+    def __init__(
+        self, console: Console, search: ShownSearch, names: Mapping[str, str], max_frame: int
+    ) -> None:
         self._console = console
         self._search = search
-        self._state = search.search_state
-        self._names = searched_names(search.spec)
+        self._names = names
+        self._max_frame = max_frame
         self._logged = {trial: _turn(state) for trial, state in self._state.trials.items()}
         for state in self._state.of(Status.RUNNING):  # when the search was killed
             self._logged[state.trial] = _turn(state)._replace(status=Status.WAITING)
         self._logged_stopping = False
         self._next = 0.0
         self.screen = Screen(console)
+
+    @property
+    def _state(self) -> SearchState:
+        return self._search.search_state
 
     def __enter__(self) -> Self:
         self.screen.__enter__()
@@ -82,23 +108,32 @@ class SearchDisplay:
             return
         self._next = now + REFRESH
         self._log(failures_only=True)
-        note = STOPPING if self._search.stopping and self._search.pool.running else ""
-        self.screen.show(Group(self._table(), self._summary(), Text(note, "yellow")))
-
-    def _table(self) -> Table:
+        note = STOPPING if self._search.stopping and self._state.of(Status.RUNNING) else ""
         rows = max(FEWEST_ROWS, self._console.height - AROUND)
-        table = TrialsTable(self._search, self._console.width)
+        self.screen.show(Group(self._table(rows), self._summary(), Text(note, "yellow")))
+
+    def print_best(self, count: int) -> None:
+        """Prints the best trials, if no live table stays on the screen."""
+        if not self.screen.is_live:
+            self._console.print(self._table(count))
+            if (more := len(self._state.trials) - count) > 0:
+                print_line(self._console, Text(f"and {more} more in the table", "dim"))
+
+    def _table(self, rows: int) -> Table:
+        """The running trials, then the best."""
         running = self._state.of(Status.RUNNING)
         others = [state for state in self._state.ranked if state not in running]
+        trials = self._state.trials.values()
+        table = TrialsTable(self._names, self._max_frame, trials, self._console.width)
         for state in [*running, *others][:rows]:
-            process = self._search.pool.running.get(state.trial)
-            table.add(state, state.frame if process is None else max(process.frame, state.frame))
+            table.add(state, max(self._search.frame_of(state.trial), state.frame))
         return table.table
 
     def _summary(self) -> Text:
         counts = [(len(self._state.of(status)), status) for status in Status]
         message = ", ".join(f"{count} {status}" for count, status in counts if count)
-        known = f"{len(self._state.trials)} of {self._search.num_trials} trials"
+        whole = "" if self._search.num_trials is None else f" of {self._search.num_trials}"
+        known = f"{len(self._state.trials)}{whole} trials"
         best = self._best()
         return Text.assemble(
             (f"{known}: {message}", "dim"), (best and f"\nbest so far: {best}", "bold")
@@ -146,9 +181,10 @@ class SearchDisplay:
 class TrialsTable:
     """A table of trials, `width` columns wide, with as many searched keys as fit."""
 
-    def __init__(self, search: Experiment, width: int) -> None:
-        names, trials = searched_names(search.spec), search.search_state.trials.values()
-        self._max_frame = search.spec.env.max_frame
+    def __init__(
+        self, names: Mapping[str, str], max_frame: int, trials: Collection[TrialState], width: int
+    ) -> None:
+        self._max_frame = max_frame
         self._with_bar = width >= ROOM_FOR_BAR
         self.table = Table.grid(padding=(0, GAP))
         bar = [("", BAR_WIDTH)] if self._with_bar else []
@@ -187,9 +223,9 @@ class TrialsTable:
         )
 
 
-def searched_names(spec: Spec) -> dict[str, str]:
+def searched_names(search: Mapping[str, Any] | None) -> dict[str, str]:
     """The short names of the searched keys, by their dotted paths."""
-    return short_names([each.path for each in dimensions(spec.search or {})])
+    return short_names([each.path for each in dimensions(search or {})])
 
 
 def _turn(state: TrialState) -> Turn:

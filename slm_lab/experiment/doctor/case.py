@@ -1,19 +1,22 @@
 """What the doctor looks at, and what it finds."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple
 
 import numpy as np
+from pydantic import TypeAdapter, ValidationError
 
 from slm_lab.core.errors import UsageError
+from slm_lab.core.text import significant
 from slm_lab.core.types import FloatArray
 from slm_lab.experiment.plot.runs import FoundTrial, ReadRows
-from slm_lab.experiment.runs.summary import trial_metrics
+from slm_lab.experiment.runs.summary import trial_metrics, value_at
 from slm_lab.metrics.reader import Rows
 from slm_lab.storage.intact import read_saved_rows
 from slm_lab.storage.lock import is_locked
-from slm_lab.storage.result import Ending, SessionResult
+from slm_lab.storage.result import SessionResult
+
+ENDS = TypeAdapter(list[SessionResult])
 
 
 class Finding(NamedTuple):
@@ -26,33 +29,38 @@ class Finding(NamedTuple):
     """One thing to try."""
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class Course:
-    """The rows of a Session, and its spec."""
+class Course(NamedTuple):
+    """The rows of a Session, at least one, and its spec."""
 
     rows: Rows
     spec: Mapping[str, Any]
     """As the run folder holds it, with every default."""
 
-    def key(self, path: str) -> Any:
-        """The value of a dotted path of the spec; None if there is none."""
-        found: Any = self.spec
-        for name in path.split("."):
-            found = (found or {}).get(name)
-        return found
+    def key(self, path: str, default: Any = None) -> Any:
+        """A value of the spec, see `value_at`."""
+        return value_at(self.spec, path, default)
+
+    def column(self, name: str) -> FloatArray:
+        """The values of all rows (R,); NaN in files of another version, without the column."""
+        return self.rows[name] if name in self.rows.columns else np.full(len(self.rows), np.nan)
 
     def values(self, column: str, begin: float = 0.0, end: float = 1.0) -> FloatArray:
-        """The finite values of a column between two shares of the rows; none without the column."""
-        if column not in self.rows.columns:
-            return np.empty(0)
+        """The finite values of a column between two shares of the rows."""
         count = len(self.rows)
-        part = self.rows[column][int(begin * count) : max(1, round(end * count))]
+        part = self.column(column)[int(begin * count) : max(1, round(end * count))]
         return part[np.isfinite(part)]
 
     def late(self, column: str) -> float:
         """The median of the last half; NaN without values."""
         return median(self.values(column, 0.5))
+
+    def growth(self, column: str, factor: float, least: float) -> str:
+        """How far the size of a column grew from the first to the last quarter, as text; empty if
+        by less than `factor` times `least` or what it was."""
+        early, late = (np.abs(self.values(column, begin, begin + 0.25)) for begin in (0, 0.75))
+        if min(len(early), len(late)) < 2 or median(late) < factor * max(median(early), least):
+            return ""
+        return f"{column} went from {significant(median(early))} to {significant(median(late))}"
 
     @property
     def spread(self) -> float:
@@ -60,15 +68,19 @@ class Course:
         returns = self.values("mean_return")
         return float(np.ptp(returns)) if len(returns) else 0.0
 
+    @property
+    def rises(self) -> bool:
+        """Whether the returns of the last quarter are above those of the first."""
+        early, late = (median(self.values("mean_return", x, x + 0.25)) for x in (0, 0.75))
+        return late - early > 0.2 * self.spread
 
-@final
-@dataclass(frozen=True, eq=False)
-class Case:
-    """A Trial whose run the doctor looks at."""
+
+class Case(NamedTuple):
+    """A Trial that the doctor looks at."""
 
     trial: FoundTrial
-    rows: Mapping[int, Rows]
-    """Of each Session that writes rows and has begun."""
+    courses: Mapping[int, Course]
+    """Of each Session with rows."""
     metrics: Mapping[str, Any]
     """Of the Trial; empty before its end."""
     ends: Sequence[SessionResult]
@@ -76,9 +88,9 @@ class Case:
     is_training: bool
 
     @property
-    def courses(self) -> dict[int, Course]:
-        """The course of each Session with rows."""
-        return {s: Course(rows, self.trial.spec) for s, rows in self.rows.items() if len(rows)}
+    def reached(self) -> float:
+        """Frames of all Sessions."""
+        return max((float(c.column("total_frame")[-1]) for c in self.courses.values()), default=0.0)
 
 
 def median(values: FloatArray) -> float:
@@ -88,23 +100,13 @@ def median(values: FloatArray) -> float:
 
 def read_case(trial: FoundTrial, read: ReadRows = read_saved_rows) -> Case:
     """The rows and results of a Trial so far. Raises UsageError for a damaged file."""
-    paths = {s: trial.run_dir.session(trial.trial, s) for s in trial.meta.writers}
-    rows = {s: read(each, each.rows) for s, each in paths.items() if each.rows.exists()}
+    rows = {session: read(paths, paths.rows) for session, paths in trial.paths.items()}
+    courses = {session: Course(each, trial.spec) for session, each in rows.items() if len(each)}
     metrics = trial_metrics(trial.run_dir, trial.trial)
-    try:
-        ends = [_result(each) for each in metrics.get("sessions") or ()]
-    except (TypeError, ValueError, KeyError) as error:
-        raise UsageError(f"{trial.where}: its metrics cannot be read: {error!r}") from None
-    return Case(trial, rows, metrics, ends, is_locked(trial.run_dir.root))
-
-
-def _result(recorded: Mapping[str, Any]) -> SessionResult:
-    """A Session's result in a metrics file; an earlier version may lack fields."""
-    known = {
-        field.name: recorded[field.name]
-        for field in fields(SessionResult)
-        if field.name in recorded
-    }
-    error = known.get("error")
-    known["error"] = error if error is None else str(error)
-    return SessionResult(**{"frame": 0, **known, "ending": Ending(known["ending"])})
+    recorded = metrics.get("sessions") or ()
+    try:  # an earlier version lacks fields
+        ends = ENDS.validate_python([{"frame": 0, **each} for each in recorded])
+    except (TypeError, ValidationError) as error:
+        why = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
+        raise UsageError(f"{trial.where}: its metrics cannot be read: sessions: {why}") from None
+    return Case(trial, courses, metrics, ends, is_locked(trial.run_dir.root))

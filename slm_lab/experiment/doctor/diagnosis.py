@@ -5,9 +5,9 @@ from pathlib import Path
 
 from slm_lab.core.errors import LabError
 from slm_lab.core.text import error_summary
+from slm_lab.experiment.doctor import measured
 from slm_lab.experiment.doctor.case import Finding, read_case
 from slm_lab.experiment.doctor.training import all_findings
-from slm_lab.experiment.doctor.units import dead_relus, dead_units
 from slm_lab.experiment.plot.runs import FoundTrial, find_trials
 from slm_lab.experiment.policy import build_policy
 from slm_lab.experiment.saved_run import find_agent
@@ -25,10 +25,10 @@ def diagnose(
     run_dir, number = find_folder(run, data_dir)
     (trial,) = find_trials(f"{run_dir.root}:t{chosen_trial(run_dir, number)}", data_dir)
     case = read_case(trial)
-    unseen, of_units = None, None
+    unseen, of_agent = None, list[Finding]()
     try:
         saved = find_agent(f"{trial.where}", None, None, data_dir, imports, trust)
-        of_units = dead_relus(dead_units(build_policy(*saved)))
+        of_agent = list(measured.findings(build_policy(*saved)))
     except LabError as error:
         unseen = error_summary(str(error))
-    return trial, all_findings(case, of_units), unseen
+    return trial, all_findings(case, of_agent), unseen

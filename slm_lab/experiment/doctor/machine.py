@@ -7,12 +7,13 @@ import resource
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import requires
 from pathlib import Path
 from typing import NamedTuple
 
 from slm_lab.core.process import usable_cores
 from slm_lab.env.lookup import pip_command
+from slm_lab.storage.provenance import installed
 
 COUNTERS = Path("/sys/fs/cgroup/memory.events"), Path("/proc/vmstat")
 """Where Linux counts processes that it killed for memory: in this container, or in all."""
@@ -29,9 +30,48 @@ class MachinePart(NamedTuple):
     """What to do about it; empty if nothing is wrong."""
 
 
-def examine(data_dir: Path) -> list[MachinePart]:
+def examine(data_dir: Path) -> Iterator[MachinePart]:
     """The parts of this machine, for runs in `data_dir`. Imports torch."""
-    return [_python(), *_torch(), _cores(), *_room(data_dir), _files(), *_memory(), *_extras()]
+    import torch
+
+    python = f"{platform.python_version()}, {platform.system()} {platform.machine()}"
+    yield MachinePart("Python", python)
+    yield MachinePart("torch", torch.__version__)
+    gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    built = "" if torch.version.cuda else ": this torch is built for the CPU"
+    yield MachinePart("GPU", ", ".join(gpus) or f"none{built}")
+    usable, load = usable_cores(), os.getloadavg()[0]
+    busy = "other work takes cores: speeds will be lower" if load > usable else ""
+    yield MachinePart("cores", f"{usable} of {os.cpu_count()}, load {load:.1f}", busy)
+    here = data_dir.resolve()
+    place = next(each for each in (here, *here.parents) if each.exists())
+    for name, folder, least, advice in (
+        (
+            "disk",
+            place,
+            LEAST_DISK,
+            "free some space: slm-lab tidy --older 30d shows what could go",
+        ),
+        ("shared memory", SHARED, LEAST_SHARED, "more for a container: docker run --shm-size=2g"),
+    ):
+        if folder.exists():
+            free = shutil.disk_usage(folder).free
+            yield MachinePart(name, f"{free / 2**30:.1f} GiB free", advice if free < least else "")
+    if not os.access(place, os.W_OK) or not place.is_dir():
+        advice = "choose another folder with --data"
+        yield MachinePart("data folder", f"{data_dir} cannot be written", advice)
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    more = "ulimit -n 4096" if limit < LEAST_FILES else ""
+    yield MachinePart("open files", f"at most {limit:,}", more)
+    if kills := memory_kills():
+        advice = "smaller agent.memory.max_size, or fewer Sessions at once"
+        yield MachinePart("memory", f"{kills} processes were killed for memory", advice)
+    wanted = _extras()
+    missing = [extra for extra, packages in wanted.items() if not all(map(installed, packages))]
+    yield MachinePart("extras", ", ".join(wanted.keys() - {*missing}) or "none")
+    if missing:
+        found = f"{', '.join(missing)}: {pip_command(missing[0])}"
+        yield MachinePart("other extras", found)
 
 
 def memory_kills() -> int:
@@ -43,74 +83,11 @@ def memory_kills() -> int:
     return 0
 
 
-def _python() -> MachinePart:
-    return MachinePart(
-        "Python", f"{platform.python_version()}, {platform.system()} {platform.machine()}"
-    )
-
-
-def _torch() -> Iterator[MachinePart]:
-    import torch
-
-    yield MachinePart("torch", torch.__version__)
-    gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
-    built = "" if torch.version.cuda else ": this torch is built for the CPU"
-    yield MachinePart("GPU", ", ".join(gpus) or f"none{built}")
-
-
-def _cores() -> MachinePart:
-    usable, load = usable_cores(), os.getloadavg()[0]
-    busy = "other work takes cores: speeds will be lower" if load > usable else ""
-    return MachinePart("cores", f"{usable} of {os.cpu_count()}, load {load:.1f}", busy)
-
-
-def _room(data_dir: Path) -> Iterator[MachinePart]:
-    place = next(
-        each for each in (data_dir.resolve(), *data_dir.resolve().parents) if each.exists()
-    )
-    full = "free some space: slm-lab tidy --older 30d shows what could go"
-    small = "give the container more: docker run --shm-size=2g"
-    for name, folder, least, advice in (
-        ("disk", place, LEAST_DISK, full),
-        ("shared memory", SHARED, LEAST_SHARED, small),
-    ):
-        if folder.exists():
-            free = shutil.disk_usage(folder).free
-            yield MachinePart(name, f"{free / 2**30:.1f} GiB free", advice if free < least else "")
-    if not os.access(place, os.W_OK):
-        yield MachinePart(
-            "data folder", f"{data_dir} cannot be written", "choose another with --data"
-        )
-
-
-def _files() -> MachinePart:
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return MachinePart(
-        "open files", f"at most {limit:,}", "ulimit -n 4096" if limit < LEAST_FILES else ""
-    )
-
-
-def _memory() -> Iterator[MachinePart]:
-    if kills := memory_kills():
-        advice = "smaller agent.memory.max_size, or fewer Sessions at once"
-        yield MachinePart("memory", f"{kills} processes were killed for memory", advice)
-
-
-def _extras() -> Iterator[MachinePart]:
-    """The extras of this package: what they install, from its metadata."""
+def _extras() -> dict[str, list[str]]:
+    """The packages of each extra of the lab, from its metadata."""
     wanted: dict[str, list[str]] = {}
     for line in requires("slm-lab") or ():
         match = re.match(r"([\w.-]+).*extra == ['\"](\w+)['\"]", line)
         if match and match[2] not in ("all", "bench", "dev") and match[1] != "slm-lab":
             wanted.setdefault(match[2], []).append(match[1])
-    missing = [extra for extra, packages in wanted.items() if not all(map(_installed, packages))]
-    present = [extra for extra in wanted if extra not in missing]
-    yield MachinePart("extras", ", ".join(present) or "none")
-    if missing:
-        yield MachinePart("other extras", f"{', '.join(missing)}: {pip_command(missing[0])}")
-
-
-def _installed(package: str) -> bool:
-    with suppress(PackageNotFoundError):
-        return bool(version(package))
-    return False
+    return wanted

@@ -1,7 +1,7 @@
-"""What is wrong with how a run ended, and with what its returns can show."""
+"""Findings about the end of a run and its returns."""
 
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 import numpy as np
 
@@ -9,88 +9,87 @@ from slm_lab.core.text import error_summary
 from slm_lab.core.text import significant as text
 from slm_lab.experiment.doctor.case import Case, Finding
 from slm_lab.experiment.doctor.machine import memory_kills
+from slm_lab.experiment.runs.summary import value_at
 from slm_lab.storage.result import Ending, SessionResult
 
-Outcome: TypeAlias = Callable[[Case], Finding | None]
+Outcome: TypeAlias = Callable[[Case], Iterator[Finding]]
+"""Yields a finding if the Trial has the illness."""
 
 FEWEST_ROWS, FEWEST_SEEDS, FEWEST_EPISODES = 20, 3, 20
 
 
-def failed(case: Case) -> Finding | None:
+def failed(case: Case) -> Iterator[Finding]:
     """Sessions that ended with an error, each with its reason."""
-    ends = [end for end in case.ends if end.ending == Ending.FAILED]
+    ends = [end for end in case.ends if end.ending is Ending.FAILED]
     causes = [end for end in ends if not end.lost_others] or ends
-    if not ends or case.is_training:
-        return None
-    reasons = [f"Session {end.session} at frame {end.frame:,}: {_why(end)}" for end in causes]
-    what = f"{len(ends)} of {len(case.ends)} Sessions failed"
-    advice = f"resume it: slm-lab run train@{case.trial.run_dir.root}"
-    if any(end.would_repeat for end in causes):
-        advice = "do not resume it, since it would fail again: change what the reason names"
-    return Finding(what, "; ".join(reasons), advice)
+    if ends and not case.is_training:
+        reasons = [f"Session {end.session} at frame {end.frame:,}: {_why(end)}" for end in causes]
+        advice = f"resume it: slm-lab run train@{case.trial.run_dir.root}"
+        if any(end.would_repeat for end in causes):
+            advice = "do not resume it, since it would fail again: change what the reason names"
+        what = f"{len(ends)} of {len(case.ends)} Sessions failed"
+        yield Finding(what, "; ".join(reasons), advice)
 
 
-def unfinished(case: Case) -> Finding | None:
+def unfinished(case: Case) -> Iterator[Finding]:
     """A training that was stopped, or killed with all its processes, maybe while it ended."""
-    reached = max((float(rows["total_frame"][-1]) for rows in _written(case)), default=0.0)
-    budget = _budget(case)
-    stopped = [end for end in case.ends if end.ending == Ending.INTERRUPTED]
-    is_trained = not stopped and reached >= budget
-    if case.is_training or (case.ends and not stopped) or (is_trained and case.metrics):
-        return None
-    what = "it was stopped before its end" if stopped else "it ended without a word: it was killed"
+    budget = value_at(case.trial.spec, "env.max_frame", 0.0)
+    is_stopped = any(end.ending is Ending.INTERRUPTED for end in case.ends)
+    is_trained = not is_stopped and case.reached >= budget
+    if case.is_training or (case.ends and not is_stopped) or (is_trained and case.metrics):
+        return
+    what = (
+        "it was stopped before its end" if is_stopped else "it ended without a word: it was killed"
+    )
     what = "its metrics are missing or damaged" if is_trained else what
-    numbers = f"{reached:,.0f} of {budget:,} frames{'' if stopped else _memory()}"
-    return Finding(what, numbers, f"resume it: slm-lab run train@{case.trial.run_dir.root}")
+    numbers = f"{case.reached:,.0f} of {budget:,.0f} frames{'' if is_stopped else _memory()}"
+    yield Finding(what, numbers, f"resume it: slm-lab run train@{case.trial.run_dir.root}")
 
 
-def no_rows(case: Case) -> Finding | None:
+def no_rows(case: Case) -> Iterator[Finding]:
     """Nothing to judge yet; or rows that were written are gone."""
-    finished = {end.session for end in case.ends if end.ending == Ending.FINISHED and end.frame}
-    gone = [s for s in case.trial.meta.writers if s in finished and not len(case.rows.get(s, ()))]
+    done = {end.session for end in case.ends if end.ending is Ending.FINISHED and end.frame}
+    written = case.trial.paths.items()
+    gone = [each.rows for s, each in written if s in done and s not in case.courses]
     if gone:
-        paths = [case.trial.run_dir.session(case.trial.trial, s).rows for s in gone]
-        numbers = ", ".join(f"no rows in {path}" for path in paths)
-        return Finding("rows of finished Sessions are gone", numbers, "restore the files")
-    if _written(case) or failed(case):
-        return None
-    frequency = case.trial.spec["meta"]["log_frequency"]
-    numbers = f"a row is due every {frequency:,} frames" if frequency else "no Session has begun"
-    return Finding("no rows yet", numbers, "a smaller meta.log_frequency")
+        numbers = ", ".join(f"no rows in {path}" for path in gone)
+        yield Finding("rows of finished Sessions are gone", numbers, "restore the files")
+    elif not case.courses and not any(failed(case)):
+        every = value_at(case.trial.spec, "meta.log_frequency", 0.0)
+        numbers = f"a row is due every {every:,.0f} frames" if every else "no Session has begun"
+        yield Finding("no rows yet", numbers, "a smaller meta.log_frequency")
 
 
-def no_better_than_random(case: Case) -> Finding | None:
+def no_better_than_random(case: Case) -> Iterator[Finding]:
     """A result within the noise of random actions: what a wrong action space or reward leads to."""
     result, random = case.metrics.get("final_return"), case.metrics.get("random_return")
-    if result is None or random is None or result > random + 0.1 * abs(random):
-        return None
-    numbers = f"final return {text(result)}, of random actions {text(random)}"
-    advice = "check the environment: bounds of actions, sign and place of rewards, time limit"
-    return Finding("no better than random actions", numbers, advice)
+    if result is not None and random is not None and result <= random + 0.1 * abs(random):
+        numbers = f"final return {text(result)}, of random actions {text(random)}"
+        advice = "check the environment: bounds of actions, sign and place of rewards, time limit"
+        yield Finding("no better than random actions", numbers, advice)
 
 
-def apart(case: Case) -> Finding | None:
+def apart(case: Case) -> Iterator[Finding]:
     """One seed far from the others, which a mean hides: Agarwal et al. 2021, arXiv:2108.13264."""
-    finals = {s: float(each.rows["final_return"][-1]) for s, each in case.courses.items()}
-    finals = {session: value for session, value in finals.items() if np.isfinite(value)}
+    lasts = {s: float(each.column("final_return")[-1]) for s, each in case.courses.items()}
+    finals = {session: value for session, value in lasts.items() if np.isfinite(value)}
     spread = max((each.spread for each in case.courses.values()), default=0.0)
     if len(finals) < FEWEST_SEEDS or case.trial.meta.sessions_per_training > 1:
-        return None
+        return
     for session, value in finals.items():
         others = [each for s, each in finals.items() if s != session]
         if abs(value - np.median(others)) > max(0.3 * spread, 3 * float(np.ptp(others))):
             numbers = f"Session {session}: {text(value)}; others: {', '.join(map(text, others))}"
-            advice = f"look at graph/{case.trial.run_dir.session(case.trial.trial, session).prefix}"
-            return Finding("one Session is apart from the others", numbers, f"{advice}_*.png")
-    return None
+            graph = f"graph/{case.trial.paths[session].prefix}_*.png"
+            yield Finding("one Session is apart from the others", numbers, f"look at {graph}")
 
 
-def weak_claim(case: Case) -> Finding | None:
+def weak_claim(case: Case) -> Iterator[Finding]:
     """Too few numbers to rest a claim on: Henderson et al. 2018, arXiv:1709.06560."""
-    rows = min(map(len, _written(case)), default=0)
+    rows = min((len(each.rows) for each in case.courses.values()), default=0)
     seeds, episodes = len(case.trial.meta.trainings), case.metrics.get("final_return_episodes")
     few = [
-        f"{count} of at least {least} {what}"
+        f"{count:,.0f} of at least {least} {what}"
         for count, what, least in (
             (rows, "rows", FEWEST_ROWS),
             (seeds, "seeds", FEWEST_SEEDS),
@@ -98,10 +97,9 @@ def weak_claim(case: Case) -> Finding | None:
         )
         if count is not None and count < least
     ]
-    if not few or not rows or not case.ends or case.trial.of_search:
-        return None
-    advice = "more Sessions (meta.max_session, or meta.max_run), or slm-lab run eval@RUN"
-    return Finding("too little for a claim", ", ".join(few), advice)
+    if few and rows and case.ends and not case.trial.of_search:
+        advice = "more Sessions (meta.max_session, or meta.max_run), or slm-lab run eval@RUN"
+        yield Finding("too little for a claim", ", ".join(few), advice)
 
 
 ENDINGS: tuple[Outcome, ...] = (failed, unfinished, no_rows)
@@ -121,11 +119,3 @@ def _memory() -> str:
     """What the kernel has counted, if it has killed processes for their memory."""
     kills = memory_kills()
     return f" (the kernel has killed {kills} processes for memory since its start)" if kills else ""
-
-
-def _written(case: Case) -> list[Any]:
-    return [rows for rows in case.rows.values() if len(rows)]
-
-
-def _budget(case: Case) -> int:
-    return int(case.trial.spec["env"]["max_frame"])

@@ -1,6 +1,6 @@
 """The findings that need nothing but rows and metrics, the most serious first."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from slm_lab.experiment.doctor.case import Case, Finding, read_case
 from slm_lab.experiment.doctor.learning import SYMPTOMS
@@ -10,23 +10,20 @@ from slm_lab.storage.run_dir import RunDir
 
 
 def of_training(case: Case) -> Iterator[Finding]:
-    """What the rows and the result show."""
+    """What the rows and the result show; the same of several Sessions only once."""
     for symptom in SYMPTOMS:
-        for session, course in case.courses.items():
-            if finding := symptom(course):
-                of = f"Session {session}: " if len(case.courses) > 1 else ""
-                yield finding._replace(evidence=f"{of}{finding.evidence}")
-                break
+        found = [(s, each) for s, course in case.courses.items() for each in symptom(course)]
+        for session, finding in found[:1]:
+            of = f"Session {session}: " if len(case.courses) > 1 else ""
+            yield finding._replace(evidence=f"{of}{finding.evidence}")
     for result in RESULTS:
-        if finding := result(case):
-            yield finding
+        yield from result(case)
 
 
-def all_findings(case: Case, of_units: Finding | None = None) -> list[Finding]:
-    """The findings about a run, the most serious first; `of_units` is that about its agent."""
-    ends = [ending(case) for ending in ENDINGS]
-    found = (*ends, *of_training(case), of_units, weak_claim(case))
-    return [finding for finding in found if finding is not None]
+def all_findings(case: Case, of_agent: Iterable[Finding] = ()) -> list[Finding]:
+    """The findings about a run; `of_agent` are those about its agent."""
+    ends = (finding for ending in ENDINGS for finding in ending(case))
+    return [*ends, *of_training(case), *of_agent, *weak_claim(case)]
 
 
 def first_finding(run_dir: RunDir, trial: int) -> Finding | None:

@@ -50,6 +50,11 @@ class FoundTrial(NamedTuple):
         return self.run_dir.root.resolve(), self.trial
 
     @property
+    def paths(self) -> dict[int, SessionPaths]:
+        """The files of each Session that writes rows."""
+        return {s: self.run_dir.session(self.trial, s) for s in self.meta.writers}
+
+    @property
     def where(self) -> str:
         """Its name in messages."""
         root = str(self.run_dir.root)
@@ -133,11 +138,10 @@ def read_trial(found: FoundTrial, x: str, y: Axis, read: ReadRows = read_saved_r
     """The trainings with values so far. Raises UsageError for a damaged file."""
     trainings = []
     for sessions in found.meta.trainings:
-        writers = [session for session in sessions if session in found.meta.writers]
-        files = [found.run_dir.session(found.trial, session) for session in writers]
         rows = [
-            read(each, each.eval_rows if y.file == EVAL_RETURNS.file else each.rows)
-            for each in files
+            read(paths, paths.eval_rows if y.file == EVAL_RETURNS.file else paths.rows)
+            for session, paths in found.paths.items()
+            if session in sessions
         ]
         lines = [line(each, x_axis(x, 0.0), y) for each in rows]
         (mean,) = mean_lines(lines, [0] * len(lines)) or (Line(np.empty(0), np.empty(0)),)

@@ -11,15 +11,18 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, final
 
+from slm_lab.analysis.search.trial_state import Status
 from slm_lab.core.errors import LabError
-from slm_lab.metrics.reader import column_names, parse_row
+from slm_lab.core.files import read_file
+from slm_lab.experiment.search.event_log import SearchState
+from slm_lab.metrics.reader import last_row
 from slm_lab.spec.modes import mode_of
 from slm_lab.storage.lock import is_locked
 from slm_lab.storage.result import Ending
 from slm_lab.storage.run_dir import RUN_BLOCK, RunDir
 
-TAIL = 1 << 14
-"""Bytes read at the end of a file of rows: more than a row has."""
+MOST = 1e300
+"""Beyond it numbers are damaged."""
 SLACK = 30.0
 """Seconds beyond three intervals of rows after which a Session without a row counts as ended."""
 NUMBERS = (
@@ -88,66 +91,60 @@ class RunSummary:
 def summary_of(run: RunDir) -> RunSummary:
     """The summary of a run or search, also a damaged one."""
     content = _json(run.spec_file)
-    specs = {key: each for key, each in content.items() if key != RUN_BLOCK}
-    name, spec = next(iter(specs.items()), (run.spec_name, {}))
-    origin = _block(content, RUN_BLOCK)
-    meta = _block(spec, "meta")
-    last = [(_of_training(row, meta), age) for row, age in _last_rows(run)]
+    name, spec = next(((k, v) for k, v in content.items() if k != RUN_BLOCK), (run.spec_name, {}))
+    origin = value_at(content, RUN_BLOCK, {})
+    last = [(_of_training(row, spec), age) for row, age in _last_rows(run)]
     rows = [row for row, _ in last]
     metrics = _metrics(run)
-    status = _status(run, metrics, is_damaged=not spec)
+    status = _status(run, metrics, is_damaged=not value_at(spec, "env", {}))
     is_training = status is RunStatus.TRAINING
     recent = [mean for row in rows if (mean := row.get("recent_return")) is not None]
     result = metrics.get("final_return")
     if recent and (is_training or result is None):
         result = sum(recent) / len(recent)
-    speed = _block(metrics, "throughput").get("frames_per_s")
-    if is_training or not _is_number(speed):
-        speed = sum(row.get("fps") or 0.0 for row, age in last if _is_due(row, meta, age)) or None
+    speed = value_at(metrics, "throughput.frames_per_s", 0.0)
+    if is_training or not speed:
+        speed = sum(row.get("fps") or 0.0 for row, age in last if _is_due(row, spec, age))
     frames = int(sum(row.get("frame") or 0.0 for row in rows))
     budget = _budget(run, spec)
     return RunSummary(
         run=run.root.name,
-        started=str(origin.get("started", "")),
-        name=str(name),
-        label=str(origin.get("name") or ""),
-        note=str(origin.get("note") or ""),
-        env=str(_block(spec, "env").get("name", "")),
+        started=value_at(origin, "started", ""),
+        name=name,
+        label=value_at(origin, "name", ""),
+        note=value_at(origin, "note", ""),
+        env=value_at(spec, "env.name", ""),
         changed=tuple(_changes(origin)),
-        mode=_mode(run, meta),
+        mode=_mode(run, spec),
         status=status,
-        is_dev=origin.get("mode") == "dev",
+        is_dev=value_at(origin, "mode") == "dev",
         frames=frames,
         budget=budget,
         final_return=result,
         final_return_std=None if is_training else metrics.get("final_return_std"),
         seeds=max(int(metrics.get("num_sessions") or 0), len(rows), 1),
-        frames_per_s=speed,
+        frames_per_s=speed or None,
         seconds_left=max(budget - frames, 0) / speed if is_training and budget and speed else None,
         bytes=_size(run.root),
     )
 
 
+def value_at(tree: Any, path: str, default: Any = None) -> Any:
+    """The value at a dotted path of JSON data, maybe damaged; `default` if there is none of its
+    type. A default that is a float stands for any finite number, None for any value."""
+    for name in path.split("."):
+        tree = tree.get(name) if isinstance(tree, Mapping) else None
+    if isinstance(default, float):
+        return tree if isinstance(tree, int | float) and abs(tree) < MOST else default
+    return default if default is not None and not isinstance(tree, type(default)) else tree
+
+
 def _json(file: Path) -> dict[str, Any]:
     """The content of a file; empty if it cannot be read."""
     with suppress(OSError, ValueError, RecursionError):
-        content = json.loads(file.read_bytes())
+        content = json.loads(read_file(file))
         return content if isinstance(content, dict) else {}
     return {}
-
-
-def _block(content: object, key: str) -> dict[str, Any]:
-    block = content.get(key) if isinstance(content, Mapping) else None
-    return block if isinstance(block, dict) else {}
-
-
-def _list(content: object, key: str) -> list[Any]:
-    block = content.get(key) if isinstance(content, Mapping) else None
-    return block if isinstance(block, list) else []
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def _metrics(run: RunDir) -> dict[str, Any]:
@@ -160,70 +157,82 @@ def _metrics(run: RunDir) -> dict[str, Any]:
 def trial_metrics(run: RunDir, trial: int) -> dict[str, Any]:
     """The metrics of a Trial, without damaged numbers; empty before its end."""
     found = _json(run.trial_metrics_file(trial))
-    return {key: each for key, each in found.items() if key not in NUMBERS or _is_number(each)}
+    damaged = {key for key in NUMBERS if value_at(found, key, 0.0) != found.get(key)}
+    return {key: each for key, each in found.items() if key not in damaged}
 
 
 def _status(run: RunDir, metrics: Mapping[str, Any], is_damaged: bool) -> RunStatus:
     if is_locked(run.root):
         return RunStatus.TRAINING
+    try:
+        endings = _endings(run, metrics)
+    except (LabError, OSError):
+        is_damaged = True
     if is_damaged:
         return RunStatus.DAMAGED
-    endings = [_block({"": each}, "").get("ending") for each in _list(metrics, "sessions")]
     if Ending.FAILED in endings:
         return RunStatus.FAILED
     is_done = endings and all(each == Ending.FINISHED for each in endings)
     return RunStatus.DONE if is_done else RunStatus.STOPPED
 
 
+def _endings(run: RunDir, metrics: Mapping[str, Any]) -> list[Any]:
+    """How the Sessions ended; or how a search did, which fails if all its trials do."""
+    if not run.is_search:
+        return [value_at(each, "ending") for each in value_at(metrics, "sessions", [])]
+    search_state = SearchState.of_record(run.search_record)
+    trials = len(search_state.trials)
+    if not trials or not search_state.is_over:
+        return []
+    all_failed = len(search_state.of(Status.FAILED)) == trials
+    return [Ending.FAILED if all_failed else Ending.FINISHED]
+
+
 def _changes(origin: Mapping[str, Any]) -> Iterator[str]:
     """Each `-s` once, the last value of a key."""
-    starts = [origin, *_list(origin, "resumed")]
-    texts = [str(text) for each in starts for text in _list(each, "set")]
+    starts = [origin, *value_at(origin, "resumed", [])]
+    texts = [str(text) for each in starts for text in value_at(each, "set", [])]
     yield from {text.partition("=")[0]: text for text in texts}.values()
 
 
-def _mode(run: RunDir, meta: Mapping[str, Any]) -> str:
+def _mode(run: RunDir, spec: object) -> str:
     if run.is_search:
         return f"search, {len(run.trials)} trials"
-    word = meta.get("distributed") or "seeds"
-    return f"{word} × {meta.get('max_session', 1)}"
+    word = value_at(spec, "meta.distributed", "") or "seeds"
+    return f"{word} × {value_at(spec, 'meta.max_session', 1)}"
 
 
 def _budget(run: RunDir, spec: object) -> int | None:
-    meta, frames = _block(spec, "meta"), _block(spec, "env").get("max_frame")
-    factors = [frames, meta.get("max_run", 1)]
-    if meta.get("distributed") is False:
-        factors.append(meta.get("max_session", 1))
+    factors = [value_at(spec, "env.max_frame"), value_at(spec, "meta.max_run", 1)]
+    if value_at(spec, "meta.distributed") is False:
+        factors.append(value_at(spec, "meta.max_session", 1))
     if run.is_search:
-        factors.append(None if meta.get("search_scheduler") else meta.get("max_trial", 1))
+        has_scheduler = value_at(spec, "meta.search_scheduler")
+        factors.append(None if has_scheduler else value_at(spec, "meta.max_trial", 1))
     return math.prod(factors) if all(isinstance(each, int) for each in factors) else None
 
 
-def _of_training(row: dict[str, float | None], meta: Mapping[str, Any]) -> dict[str, float | None]:
+def _of_training(row: dict[str, float], spec: object) -> dict[str, float]:
     """A Session's row, with the frames of all if it alone writes for all that train together."""
     frame, total = row.get("frame"), row.get("total_frame")
     with suppress(LabError):  # a mode that is not installed
-        if frame and total and mode_of(meta.get("distributed") or False).one_agent:
+        if frame and total and mode_of(value_at(spec, "meta.distributed", "") or False).one_agent:
             return {**row, "frame": total, "fps": (row.get("fps") or 0.0) * total / frame}
     return row
 
 
-def _is_due(row: Mapping[str, float | None], meta: Mapping[str, Any], age: float) -> bool:
+def _is_due(row: Mapping[str, float], spec: object, age: float) -> bool:
     """Whether a Session writes rows still: its last one, `age` seconds old, is not long ago."""
-    frames, speed = meta.get("log_frequency"), row.get("fps")
-    return not _is_number(frames) or not speed or age < SLACK + 3 * frames / speed
+    frames, speed = value_at(spec, "meta.log_frequency", 0.0), row.get("fps")
+    return not frames or not speed or age < SLACK + 3 * frames / speed
 
 
-def _last_rows(run: RunDir) -> Iterator[tuple[dict[str, float | None], float]]:
+def _last_rows(run: RunDir) -> Iterator[tuple[dict[str, float], float]]:
     """The last row of each Session, and its age in s; of a search, those of all trials."""
     for file in sorted((run.root / "info").glob(f"{run.prefix}_t*_session_df_train.csv")):
-        with suppress(OSError, ValueError), open(file, "rb") as rows:
-            columns = column_names(rows.readline().rstrip(b"\r\n"))
-            rows.seek(max(rows.tell(), file.stat().st_size - TAIL))
-            lines = [line for line in rows.read().splitlines(keepends=True) if line[-1:] == b"\n"]
-            if lines:
-                values = parse_row(columns, lines[-1].rstrip(b"\r\n"))
-                row = {key: v for key, v in zip(columns, values, strict=True) if _is_number(v)}
+        with suppress(OSError, ValueError):
+            row = {key: v for key, v in last_row(file).items() if v is not None and abs(v) < MOST}
+            if row:
                 yield row, time.time() - file.stat().st_mtime
 
 

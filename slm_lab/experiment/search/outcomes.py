@@ -8,8 +8,9 @@ from slm_lab.analysis.metrics import TRIAL_METRICS, trial_metrics
 from slm_lab.analysis.search.graph import draw_experiment_graph
 from slm_lab.analysis.search.summary import SearchSummary, write_experiment_df
 from slm_lab.analysis.trial.multi_trial_graph import draw_multi_trial_graphs
-from slm_lab.core.errors import UsageError
+from slm_lab.core.errors import Problem, SpecError, UsageError
 from slm_lab.experiment.baseline import known_random_return
+from slm_lab.experiment.runs.summary import value_at
 from slm_lab.experiment.search.event_log import SearchState
 from slm_lab.metrics.reader import Rows, read_existing
 from slm_lab.spec.load import spec_names
@@ -56,15 +57,18 @@ def read_search(run_dir: RunDir) -> SearchSummary:
     """What a search has found so far, from its files. Raises UsageError for a damaged record,
     SpecError for a damaged spec."""
     content = read_file(run_dir.spec_file)
-    (name,) = spec_names(content)
+    names = spec_names(content)
+    if len(names) != 1:
+        raise SpecError(str(run_dir.spec_file), [Problem("file", "must hold one spec")])
+    name = names[0]
     return _found(name, content[name], SearchState.of_record(run_dir.search_record))
 
 
 def _found(name: str, spec: Mapping[str, Any], search_state: SearchState) -> SearchSummary:
-    title = f"{spec['agent']['algorithm']['name']} on {spec['env']['name']}"
-    searched = tuple(dimensions(spec.get("search") or {}))
-    trials = tuple(search_state.trials.values())
-    return SearchSummary(name, title, searched, trials, spec["env"]["max_frame"])
+    algorithm, env = (value_at(spec, key, "?") for key in ("agent.algorithm.name", "env.name"))
+    searched = tuple(dimensions(value_at(spec, "search", {})))
+    trials, max_frame = tuple(search_state.trials.values()), value_at(spec, "env.max_frame", 0)
+    return SearchSummary(name, f"{algorithm} on {env}", searched, trials, max_frame)
 
 
 def chosen_trial(run_dir: RunDir, number: int | None) -> int:

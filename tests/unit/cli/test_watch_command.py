@@ -3,7 +3,7 @@
 import pytest
 
 from slm_lab.cli import watch as watching
-from slm_lab.cli.watch import FolderBoard
+from slm_lab.cli.watch import RecordedTrial
 from slm_lab.core.errors import UsageError
 from slm_lab.experiment.plot.runs import find_trials
 from slm_lab.session.status_board import Phase
@@ -16,7 +16,7 @@ from tests.unit.experiment.runs import write_ended, write_run
 
 def board_of(data, name="small"):
     (trial,) = find_trials(name, data)
-    return FolderBoard(trial)
+    return RecordedTrial(trial)
 
 
 def test_a_board_shows_the_last_row_of_each_session_while_it_trains(tmp_path):

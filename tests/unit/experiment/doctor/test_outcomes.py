@@ -5,9 +5,10 @@ import pytest
 import torch
 from torch import nn
 
+from slm_lab.core.errors import UsageError
 from slm_lab.experiment.doctor import machine, outcome
 from slm_lab.experiment.doctor.case import Case, Course, read_case
-from slm_lab.experiment.doctor.units import _Watch, dead_relus
+from slm_lab.experiment.doctor.measured import FiredUnits, dead_relus
 from slm_lab.experiment.plot.runs import find_trials
 from slm_lab.metrics.reader import Rows
 from slm_lab.metrics.row import BASE_COLUMNS
@@ -34,29 +35,33 @@ def end(ending=Ending.FINISHED, session=0, **about):
 
 
 def case(trial, *ends, finals=(100.0, 101.0, 99.0), training=False, frames=4000.0, **metrics):
-    every = {session: rows(value, frames=frames) for session, value in enumerate(finals)}
+    every = {s: Course(rows(value, frames=frames), trial.spec) for s, value in enumerate(finals)}
     known = {"final_return_episodes": 20, **metrics}
     return Case(trial, every, known, () if ends == (None,) else ends or (end(),), training)
+
+
+def found_by(finding, seen):
+    return next(finding(seen), None)
 
 
 def test_a_run_that_ended_well_has_nothing(trial):
     every = (*outcome.ENDINGS, *outcome.RESULTS, outcome.weak_claim)
     healthy = case(trial, final_return=100.0, random_return=20.0)
-    assert [finding for each in every if (finding := each(healthy))] == []
+    assert [finding for each in every for finding in each(healthy)] == []
 
 
 def test_a_failure_is_given_with_its_reason_and_a_resume(trial):
     broken = end(Ending.FAILED, error="Traceback (most recent call last):\n  x\nValueError: no")
-    found = outcome.failed(case(trial, broken, end()))
+    found = found_by(outcome.failed, case(trial, broken, end()))
     assert found.what == "1 of 2 Sessions failed"
     assert found.evidence == "Session 0 at frame 4,000: ValueError: no"
     assert f"slm-lab run train@{trial.run_dir.root}" in found.advice
-    assert outcome.failed(case(trial, broken, training=True)) is None
+    assert found_by(outcome.failed, case(trial, broken, training=True)) is None
 
 
 def test_a_resume_that_would_repeat_a_failure_is_advised_against(trial):
-    found = outcome.failed(
-        case(trial, end(Ending.FAILED, error="the loss is nan", would_repeat=True))
+    found = found_by(
+        outcome.failed, case(trial, end(Ending.FAILED, error="the loss is nan", would_repeat=True))
     )
     assert "do not resume it" in found.advice
 
@@ -64,7 +69,7 @@ def test_a_resume_that_would_repeat_a_failure_is_advised_against(trial):
 def test_those_that_only_lost_a_peer_are_no_cause(trial):
     lost = end(Ending.FAILED, 1, error="lost its peers", lost_others=True)
     cause = end(Ending.FAILED, 2, error="the disk is full")
-    assert outcome.failed(case(trial, lost, cause)).evidence.startswith("Session 2 at")
+    assert found_by(outcome.failed, case(trial, lost, cause)).evidence.startswith("Session 2 at")
 
 
 @pytest.mark.parametrize(
@@ -73,25 +78,26 @@ def test_those_that_only_lost_a_peer_are_no_cause(trial):
 def test_a_kill_for_memory_is_known_by_the_counters_of_the_kernel(trial, kills, words, monkeypatch):
     monkeypatch.setattr(outcome, "memory_kills", lambda: kills)
     killed = case(trial, end(Ending.FAILED, exit_code=-9, error="it died"))
-    assert words in outcome.failed(killed).evidence
+    assert words in found_by(outcome.failed, killed).evidence
 
 
-def test_a_run_without_a_last_word_was_killed(trial):
-    found = outcome.unfinished(case(trial, None, frames=1000.0))
+def test_a_run_without_a_last_word_was_killed(trial, monkeypatch):
+    monkeypatch.setattr(outcome, "memory_kills", lambda: 0)
+    found = found_by(outcome.unfinished, case(trial, None, frames=1000.0))
     assert (found.what, found.evidence) == (
         "it ended without a word: it was killed", "1,000 of 4,000 frames"
     )  # fmt: skip
-    assert outcome.unfinished(case(trial, None, frames=1000.0, training=True)) is None
+    assert found_by(outcome.unfinished, case(trial, None, frames=1000.0, training=True)) is None
 
 
 def test_a_stopped_run_is_resumed(trial):
-    found = outcome.unfinished(case(trial, end(Ending.INTERRUPTED), frames=1000.0))
+    found = found_by(outcome.unfinished, case(trial, end(Ending.INTERRUPTED), frames=1000.0))
     assert found.what == "it was stopped before its end"
     assert "slm-lab run train@" in found.advice
 
 
 def test_without_rows_there_is_nothing_to_judge(trial):
-    found = outcome.no_rows(case(trial, None, finals=()))
+    found = found_by(outcome.no_rows, case(trial, None, finals=()))
     assert (found.what, found.evidence) == ("no rows yet", "a row is due every 100 frames")
 
 
@@ -100,7 +106,9 @@ def test_without_rows_there_is_nothing_to_judge(trial):
     [(20.5, 20.0, True), (60.0, 20.0, False), (-500.0, -499.0, True), (-90.0, -499.0, False)],
 )
 def test_a_result_of_random_actions_is_noticed(trial, result, random, is_ill):
-    found = outcome.no_better_than_random(case(trial, final_return=result, random_return=random))
+    found = found_by(
+        outcome.no_better_than_random, case(trial, final_return=result, random_return=random)
+    )
     assert (found is not None) is is_ill
 
 
@@ -109,14 +117,14 @@ def test_a_result_of_random_actions_is_noticed(trial, result, random, is_ill):
     [((100.0, 101.0, 30.0), "Session 2: 30"), ((100.0, 60.0, 30.0), None), ((100.0, 1.0), None)],
 )
 def test_a_session_apart_from_the_others_is_named(trial, finals, words):
-    found = outcome.apart(case(trial, finals=finals))
+    found = found_by(outcome.apart, case(trial, finals=finals))
     assert words in found.evidence if words else found is None
 
 
 def test_a_claim_needs_rows_seeds_and_episodes(tmp_path):
     write_run(tmp_path, ppo(), stamp="2026_11_22_030000")
     (alone,) = find_trials("small_2026_11_22_030000", tmp_path)
-    found = outcome.weak_claim(case(alone, finals=(100.0,), final_return_episodes=4))
+    found = found_by(outcome.weak_claim, case(alone, finals=(100.0,), final_return_episodes=4))
     assert found.evidence == "1 of at least 3 seeds, 4 of at least 20 episodes"
 
 
@@ -127,23 +135,23 @@ def test_a_key_of_a_spec_of_another_version_is_none():
 @pytest.mark.parametrize("make", [torch.relu, torch.relu_, nn.functional.relu, nn.ReLU()])
 def test_units_that_never_fire_are_counted(make):
     x = torch.tensor([[1.0, -1.0, 0.0, -2.0], [-1.0, 3.0, 0.0, -2.0]])
-    with torch.inference_mode(), _Watch() as watch:
+    with torch.inference_mode(), FiredUnits() as noted:
         make(x.clone())
-    assert [fired.tolist() for fired in watch.fired] == [[True, True, False, False]]
+    assert [fired.tolist() for fired in noted.fired] == [[True, True, False, False]]
 
 
 def test_a_channel_of_a_convolution_is_a_unit():
     x = torch.zeros(2, 3, 4, 4)
     x[1, 2, 0, 0] = 1.0
-    with _Watch() as watch:
+    with FiredUnits() as noted:
         torch.relu(x)
-    assert watch.fired[0].tolist() == [False, False, True]
+    assert noted.fired[0].tolist() == [False, False, True]
 
 
 def test_a_layer_with_most_of_its_units_dead_is_ill():
-    assert dead_relus([0.1, 0.9]).evidence == "by layer 10%, 90% never fire"
-    assert dead_relus([0.1, 0.7]) is None
-    assert dead_relus([]) is None
+    assert found_by(dead_relus, [0.1, 0.9]).evidence == "by layer 10%, 90% never fire"
+    assert found_by(dead_relus, [0.1, 0.7]) is None
+    assert found_by(dead_relus, []) is None
 
 
 @pytest.mark.parametrize(
@@ -167,20 +175,23 @@ def test_a_full_disk_and_little_shared_memory_are_named(tmp_path, monkeypatch):
 
 
 def test_a_whole_training_without_its_metrics_is_not_well(trial):
-    unwritten = Case(trial, {0: rows()}, {}, (), False)
-    assert outcome.unfinished(unwritten).what == "its metrics are missing or damaged"
+    unwritten = Case(trial, {0: Course(rows(), trial.spec)}, {}, (), False)
+    assert found_by(outcome.unfinished, unwritten).what == "its metrics are missing or damaged"
 
 
 def test_rows_of_a_finished_session_that_are_gone_are_named(trial):
-    gone = Case(trial, {0: rows()}, {"a": 1}, (end(), end(session=1)), False)
-    found = outcome.no_rows(gone)
+    gone = Case(trial, {0: Course(rows(), trial.spec)}, {"a": 1}, (end(), end(session=1)), False)
+    found = found_by(outcome.no_rows, gone)
     assert found.what == "rows of finished Sessions are gone"
     assert "t0_s1_session_df_train.csv" in found.evidence
     assert "t0_s0" not in found.evidence
 
 
-def test_a_reason_that_is_no_text_is_shown(trial):
-    trial.run_dir.trial_metrics_file(0).write_text(
-        '{"sessions": [{"session": 0, "ending": "failed", "error": 3}]}'
-    )
-    assert outcome.failed(read_case(trial)).evidence == "Session 0 at frame 0: 3"
+@pytest.mark.parametrize(
+    ("sessions", "why"),
+    [('[{"session": 0, "ending": "failed", "error": 3}]', "valid string"), ("[3]", "mapping")],
+)
+def test_damaged_results_of_sessions_are_one_line(trial, sessions, why):
+    trial.run_dir.trial_metrics_file(0).write_text(f'{{"sessions": {sessions}}}')
+    with pytest.raises(UsageError, match=f"its metrics cannot be read: sessions: .*{why}$"):
+        read_case(trial)

@@ -67,7 +67,11 @@ def test_atari_games_have_their_own_templates():
 @pytest.mark.parametrize(
     ("algorithm", "name", "words"),
     [
-        ("dqn", "Pendulum-v1", "dqn has no recipe for vectors and continuous actions of Pendulum-v1; "),
+        (
+            "dqn",
+            "Pendulum-v1",
+            "dqn has no recipe for vectors and continuous actions of Pendulum-v1; ",
+        ),
         ("dqn", ENVS["multi-discrete"], "vectors and multi-discrete actions"),
         ("crossq", "CartPole-v1", "a2c, dqn, ppo, sac have"),
         ("sac", ENVS["images"], "a2c, dqn, ppo have"),
