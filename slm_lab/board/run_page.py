@@ -29,7 +29,7 @@ from slm_lab.experiment.doctor.case import read_case
 from slm_lab.experiment.doctor.training import all_findings
 from slm_lab.experiment.plot.runs import FoundTrial, find_trials
 from slm_lab.experiment.runs.cells import changed_text, return_text, size_text
-from slm_lab.experiment.runs.summary import Status, trial_metrics
+from slm_lab.experiment.runs.summary import RunStatus, trial_metrics
 from slm_lab.experiment.search.outcomes import chosen_trial
 from slm_lab.experiment.trust import command_text, named_by
 from slm_lab.metrics.reader import Rows
@@ -108,7 +108,7 @@ def _head(entry: Entry, query: Query) -> Any:
     shown = [html.Span(each, className="fact") for each in facts if each]
     trial = f" · trial {query.trial}" if query.trial else ""
     bar: Any = ""
-    if run.budget and run.status is Status.TRAINING:
+    if run.budget and run.status is RunStatus.TRAINING:
         bar = html.Progress(value=str(min(run.frames, run.budget)), max=str(run.budget))
     return [
         html.H1([f"{entry.name}{trial} ", chip(run.status)]),
@@ -122,12 +122,12 @@ def _commands(entry: Entry, query: Query) -> Any:
     run, folder, modules = entry.run, str(entry.folder), _modules(entry)
     if not folder.isprintable():  # pasted into a terminal, control characters act as keys
         return problem("no commands: the name of the folder has control characters")
-    is_training = entry.summary.status is Status.TRAINING
+    is_training = entry.summary.status is RunStatus.TRAINING
     target = f"{folder}:t{query.trial}" if query.trial else folder
     resume = ["compare", "--resume", folder]
     if run is not None:
         resume = ["run", f"{'search' if run.is_search else 'train'}@{folder}"]
-    wanted = {"resume": resume} if entry.summary.status is not Status.DONE else {}
+    wanted = {"resume": resume} if entry.summary.status is not RunStatus.DONE else {}
     wanted = {} if is_training else wanted
     if run is not None:
         wanted |= {"watch": ["watch", folder]} if is_training else {}
@@ -261,7 +261,7 @@ def _sessions(entry: Entry, live: LiveRows, query: Query) -> Any:
 def _findings(entry: Entry, live: LiveRows, query: Query) -> Any:
     """What the doctor finds in the rows; `slm-lab doctor` also looks at the agent."""
     found = all_findings(read_case(_found(entry, query), live.read))
-    if entry.summary.status is Status.TRAINING and not found:
+    if entry.summary.status is RunStatus.TRAINING and not found:
         return []
     items = [
         html.Li(

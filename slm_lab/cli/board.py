@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 
-from slm_lab.cli.screen import console, print_line
+from slm_lab.cli.display.screen import console, print_line
 from slm_lab.env.lookup import require
 
 
