@@ -179,7 +179,7 @@ class ClusterSessions(Runner):
             where = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=bundle)
         options = {"max_concurrency": 2, "scheduling_strategy": where}
         kind = ray.remote(num_cpus=needs["CPU"], num_gpus=needs.get("GPU", 0), **options)
-        remote = kind(NodeSession).remote()
+        remote: Any = kind(NodeSession).remote()
         if group is not None and self._strategy is None:
             try:
                 host, port = ray.get(remote.address.remote(), timeout=HANG_SECONDS)

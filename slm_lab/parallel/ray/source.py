@@ -190,7 +190,7 @@ class RaySource(UnrollSource, Runner):
         if task.replaces is not None:
             logger.warning("actor %d is replaced: %s", actor, task.replaces)
         options: dict[str, Any] = {"num_cpus": task.spec.meta.threads, "concurrency_groups": GROUPS}
-        remote = ray.remote(scheduling_strategy="SPREAD", **options)(RayActor).remote()
+        remote: Any = ray.remote(scheduling_strategy="SPREAD", **options)(RayActor).remote()
         taken, weights = self._published()
         frame, others = int(self._frames[actor]), self._frames_of_others(actor)
         session, since = learner.session + actor, self._learner_frame + frame
