@@ -283,7 +283,7 @@ class Session:
         state = self.strategy.checkpoint.copy_together(self.parts.state_dict)
         if state is not None:
             self._save(False, state)
-            self.strategy.checkpoint.report_pause(time.perf_counter() - began)
+            self.board.paused_us[self.index] = int(1e6 * (time.perf_counter() - began))
 
     def _save(self, finished: bool, state: StateDict | None = None) -> None:
         """Writes a checkpoint of the present state, or of `state`, a copy made jointly."""

@@ -132,9 +132,6 @@ class JointCheckpoint:
         """
         return copy()
 
-    def report_pause(self, seconds: float) -> None:
-        """Reports the seconds that the last checkpoint kept this Session from training."""
-
     def commit_barrier(self) -> None:
         """Waits until all Sessions' files are on disk, so that all or none become valid."""
 
