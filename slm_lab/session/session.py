@@ -237,7 +237,7 @@ class Session:
         row = self.parts.eval_row(episodes)
         self.records.append(self.paths.eval_rows.name, row)
         if evaluation.tracker.improved:
-            self.records.remember({**snapshot, "eval_return": evaluation.tracker.best_return})
+            self.records.best = {**snapshot, "eval_return": evaluation.tracker.best_return}
         return True
 
     def _record(self, video: VideoRecorder) -> None:
@@ -265,8 +265,8 @@ class Session:
         row = self.parts.row()
         self.records.append(self.paths.rows.name, row)
         if self.tracker.improved and self._evaluation is None:
-            best = {**self.parts.snapshot(), "recent_return": self.tracker.best_return}
-            self.records.remember(best)
+            best = self.tracker.best_return
+            self.records.best = {**self.parts.snapshot(), "recent_return": best}
         self._show()
         if self._on_row is not None:
             self._on_row(self)
