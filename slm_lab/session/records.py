@@ -73,10 +73,7 @@ class Records:
         """Writes a faulty state for a person to inspect; returns the frame and file as text."""
         path = self._paths.models / f"{self._paths.prefix}_nonfinite_{frame}.pt"
         self.store.save_copy(path, state)
-        last = self.store.manifest()
-        kept = "there is no checkpoint before it"
-        if last is not None:
-            kept = f"last good checkpoint at frame {last.frame}"
+        kept = what_remains(self.store.manifest())
         return f"at frame {frame}; the state is in {path}; {kept}"
 
     def close(self) -> None:

@@ -136,7 +136,8 @@ class Session:
         self.strategy.refresh()
         report = self.agent.learn(self.clock.total_frame)
         assert report is not None
-        self.tracker.track_update(self.strategy.learned(report, self._stopwatch.cpu_t))
+        cpu_t = self._stopwatch.read().cpu_t
+        self.tracker.track_update(self.strategy.learned(report, cpu_t))
         if self._checks is not None:
             self._checks.after_learning()
 

@@ -118,7 +118,7 @@ class LearnerStrategy(Strategy, StartBarrier, JointCheckpoint):
             self._experience.publish()
 
     @override
-    def learned(self, report: dict[str, float], cpu_t: Callable[[], float]) -> dict[str, float]:
+    def learned(self, report: dict[str, float], cpu_t: float) -> dict[str, float]:
         self._experience.learned()
         return report
 

@@ -222,18 +222,17 @@ class RankStrategy(Strategy, StartBarrier, JointCheckpoint):
             self._statistics = env.statistics.copy()
 
     @override
-    def learned(self, report: dict[str, float], cpu_t: Callable[[], float]) -> dict[str, float]:
+    def learned(self, report: dict[str, float], cpu_t: float) -> dict[str, float]:
         """Averages the report and merges the environments' statistics over ranks.
 
         Raises NonFiniteLossError on all ranks if one rank's statistics are not finite.
         """
-        own_cpu_t = cpu_t()
-        own = np.array([own_cpu_t, *report.values()], np.float64)
+        own = np.array([cpu_t, *report.values()], np.float64)
         gathered = self._group.all_gather(np.concatenate([own, self._env.statistics]))
         numbers, statistics = gathered[:, : len(own)], gathered[:, len(own) :]
         require_finite(statistics)
         assert self._statistics is not None
-        self._cpu_t_of_others = float(numbers[:, 0].sum()) - own_cpu_t
+        self._cpu_t_of_others = float(numbers[:, 0].sum()) - cpu_t
         self._statistics = merged_by_all(self._statistics, statistics, self._env.moments)
         self._env.statistics[:] = self._statistics
         return dict(zip(report, numbers[:, 1:].mean(0).tolist(), strict=True))
