@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ import pandas as pd
 import pytest
 
 from slm_lab.metrics.row import TIMING_COLUMNS
-from slm_lab.parallel.actor_learner.strategy import serially as strategy_in_turn
+from slm_lab.parallel.actor_learner.strategy import LearnerStrategy, in_turn
 from slm_lab.parallel.all_reduce.launch import MakeStrategy
 from slm_lab.parallel.all_reduce.shared_memory_group import GroupBuffers, SharedMemoryGroup
 from slm_lab.parallel.all_reduce.strategy import AllReduceStrategy
@@ -160,8 +161,8 @@ def make_session(
         (folder / part).mkdir(parents=True, exist_ok=True)
     index, board = 0, StatusBoard.allocate(SPAWN, 1)
     strategy: Strategy | None = None
+    one = SessionTask(spec, run_dir, seed, 0, 0, 1, resume, workers=range(1))
     if hogwild is not None:
-        one = SessionTask(spec, run_dir, seed, 0, 0, 1, resume, workers=range(1))
         strategy = HogwildStrategy(board, 0, global_state(hogwild, one))
     if rank is not None:
         index, board, place, kind = rank
@@ -169,7 +170,7 @@ def make_session(
         strategy = kind(board, group)
     if serially:
         spec = as_learned(spec)
-        strategy = strategy_in_turn(spec, seed, 0, 0, board, 0)
+        strategy = LearnerStrategy(spec, partial(in_turn, one), board, 0)
     return Session(
         spec,
         index,

@@ -21,7 +21,8 @@ class Records:
     def __init__(self, paths: SessionPaths) -> None:
         self._paths = paths
         self.store = CheckpointStore(paths.models, paths.prefix)
-        self._best: StateDict | None = None
+        self.best: StateDict | None = None
+        """The best agent, until the next checkpoint writes it; it may be beaten before then."""
         self.start_clock()
 
     def open(
@@ -36,13 +37,6 @@ class Records:
         """Adds a row to the file `name`. Raises CheckpointError if the disk is full."""
         with self._writing_rows(row["frame"]):
             self._rows.append(name, row)
-
-    def remember(self, best: StateDict) -> None:
-        """Keeps the best agent until the next checkpoint writes it.
-
-        It may be beaten many times before then, and a resumed run finds it again.
-        """
-        self._best = best
 
     def start_clock(self) -> None:
         """Restarts `seconds_since_save` at 0."""
@@ -68,10 +62,10 @@ class Records:
         with self._writing_rows(frame):
             rows = self._rows.sync()
         parts = {"state": state}
-        if self._best is not None:
-            parts["best"] = self._best
+        if self.best is not None:
+            parts["best"] = self.best
         self.store.save(frame, rows, parts, finished, log, commit_barrier)
-        self._best = None
+        self.best = None
         self.start_clock()
         return list(parts)
 
@@ -79,10 +73,7 @@ class Records:
         """Writes a faulty state for a person to inspect; returns the frame and file as text."""
         path = self._paths.models / f"{self._paths.prefix}_nonfinite_{frame}.pt"
         self.store.save_copy(path, state)
-        last = self.store.manifest()
-        kept = "there is no checkpoint before it"
-        if last is not None:
-            kept = f"last good checkpoint at frame {last.frame}"
+        kept = what_remains(self.store.manifest())
         return f"at frame {frame}; the state is in {path}; {kept}"
 
     def close(self) -> None:

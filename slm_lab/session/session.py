@@ -136,7 +136,8 @@ class Session:
         self.strategy.refresh()
         report = self.agent.learn(self.clock.total_frame)
         assert report is not None
-        self.tracker.track_update(self.strategy.learned(report, self._stopwatch.cpu_t))
+        cpu_t = self._stopwatch.read().cpu_t
+        self.tracker.track_update(self.strategy.learned(report, cpu_t))
         if self._checks is not None:
             self._checks.after_learning()
 
@@ -237,7 +238,7 @@ class Session:
         row = self.parts.eval_row(episodes)
         self.records.append(self.paths.eval_rows.name, row)
         if evaluation.tracker.improved:
-            self.records.remember({**snapshot, "eval_return": evaluation.tracker.best_return})
+            self.records.best = {**snapshot, "eval_return": evaluation.tracker.best_return}
         return True
 
     def _record(self, video: VideoRecorder) -> None:
@@ -265,8 +266,8 @@ class Session:
         row = self.parts.row()
         self.records.append(self.paths.rows.name, row)
         if self.tracker.improved and self._evaluation is None:
-            best = {**self.parts.snapshot(), "recent_return": self.tracker.best_return}
-            self.records.remember(best)
+            best = self.tracker.best_return
+            self.records.best = {**self.parts.snapshot(), "recent_return": best}
         self._show()
         if self._on_row is not None:
             self._on_row(self)
@@ -283,7 +284,7 @@ class Session:
         state = self.strategy.checkpoint.copy_together(self.parts.state_dict)
         if state is not None:
             self._save(False, state)
-            self.strategy.checkpoint.report_pause(time.perf_counter() - began)
+            self.board.paused_us[self.index] = int(1e6 * (time.perf_counter() - began))
 
     def _save(self, finished: bool, state: StateDict | None = None) -> None:
         """Writes a checkpoint of the present state, or of `state`, a copy made jointly."""

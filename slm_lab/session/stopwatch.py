@@ -34,10 +34,6 @@ class Stopwatch:
         """The seconds counted so far."""
         return Elapsed(*(self._before + (_now() - self._began)).tolist())
 
-    def cpu_t(self) -> float:
-        """The CPU seconds counted so far."""
-        return self.read().cpu_t
-
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Excludes the time spent in this context, which is not training."""

@@ -132,9 +132,6 @@ class JointCheckpoint:
         """
         return copy()
 
-    def report_pause(self, seconds: float) -> None:
-        """Reports the seconds that the last checkpoint kept this Session from training."""
-
     def commit_barrier(self) -> None:
         """Waits until all Sessions' files are on disk, so that all or none become valid."""
 
@@ -179,10 +176,10 @@ class Strategy:
     def refresh(self) -> None:
         """Called before acting and before learning."""
 
-    def learned(self, report: dict[str, float], cpu_t: Callable[[], float]) -> dict[str, float]:
+    def learned(self, report: dict[str, float], cpu_t: float) -> dict[str, float]:
         """Called after a training event; returns its report, averaged over Sessions in step.
 
-        `cpu_t` returns the CPU seconds of this Session so far.
+        `cpu_t` are the CPU seconds of this Session so far.
         """
         return report
 

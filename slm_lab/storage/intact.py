@@ -6,7 +6,7 @@ the previous one. Sessions that train one agent fall back together.
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, final
@@ -53,26 +53,24 @@ def settle(members: Sequence[SessionPaths]) -> list[str]:
     raises as `fall_back`.
     """
     saved = [_saved(paths) for paths in members]
-    if all(each.is_empty for each in saved):
-        return []
     newest = max(each.newest for each in saved)
-    problems = [problem for each in saved for problem in each.problems(newest)]
     common = set.intersection(*(set(each.manifests) for each in saved))
-    chosen = None
+    if not common and not any(each.was_saved for each in saved):
+        return []  # nothing, or a first joint checkpoint that was never complete
+    problems = [problem for each in saved if (problem := each.problem(newest)) is not None]
     for serial in sorted((s for s in common if s <= newest or not newest), reverse=True):
         damage = [what for each in saved for what in _damage(each.paths, each.manifests[serial])]
         if not damage:
-            chosen = serial
             break
         problems += damage
-    if chosen is None:
+    else:
         raise CheckpointError(
             f"{_names(members)}: no checkpoint is intact: {'; '.join(problems[:3])}; put back a "
             "copy, or start a new run"
         )
-    lines = [line for each in saved for line in each.make_newest(chosen)]
+    lines = [line for each in saved for line in each.make_newest(serial)]
     if problems:
-        frames = [each.manifests[chosen].frame for each in saved]
+        frames = [each.manifests[serial].frame for each in saved]
         lines.append(f"{_names(members)} {_falls_back(frames)}: {problems[0]}")
     return lines
 
@@ -83,26 +81,25 @@ class _Saved:
     """The checkpoints of one Session, by their manifests."""
 
     paths: SessionPaths
-    manifests: dict[int, Manifest] = field(default_factory=dict)
+    manifests: Mapping[int, Manifest]
     """By serial."""
-    unreadable: list[str] = field(default_factory=list)
-    newest: int = 0
-    """The serial of its newest checkpoint; 0: none can be read."""
+    newest: int
+    """The serial of its newest checkpoint; 0: it cannot be read."""
+    unreadable: str | None
+    """Why its newest manifest cannot be read."""
+    was_saved: bool
+    """Whether it had a valid checkpoint."""
 
-    @property
-    def is_empty(self) -> bool:
-        return not self.manifests and not self.unreadable
-
-    def problems(self, newest: int) -> list[str]:
+    def problem(self, newest: int) -> str | None:
         """Why it lacks the checkpoint `newest`, the newest of any Session."""
         if self.unreadable or newest in self.manifests:
             return self.unreadable
         if newest == 0:
-            return [f"{self.paths.manifest} is missing"]
-        return [
+            return f"{self.paths.manifest} is missing"
+        return (
             f"{self.paths.manifest} is not of the same checkpoint as those of the other ranks: "
             "files of the run were removed or replaced"
-        ]
+        )
 
     def make_newest(self, serial: int) -> list[str]:
         """Makes its checkpoint `serial` the newest; returns lines to report on the best agent.
@@ -125,27 +122,25 @@ class _Saved:
         return lines
 
     def _damaged_best(self, manifest: Manifest) -> str | None:
-        if BEST not in manifest.files:
-            return None
-        file = manifest.files[BEST]
-        return _misfit(self.paths.models / str(file["name"]), file)
+        file = manifest.files.get(BEST)
+        return None if file is None else _misfit(self.paths.models / str(file["name"]), file)
 
 
 def _saved(paths: SessionPaths) -> _Saved:
     manifests: dict[int, Manifest] = {}
-    unreadable: list[str] = []
-    newest = 0
+    newest, unreadable = 0, None
     for place in (previous_path(paths.manifest), pending_path(paths.manifest), paths.manifest):
+        is_newest = place == paths.manifest
         try:
             manifest = read_manifest(place)
-        except CheckpointError as error:
-            if place == paths.manifest:  # the newest checkpoint does not need the others
-                unreadable.append(str(error))
+        except CheckpointError as error:  # the newest checkpoint does not need the others
+            unreadable = str(error) if is_newest else None
             continue
         if manifest is not None:
             manifests[manifest.serial] = manifest
-            newest = manifest.serial if place == paths.manifest else newest
-    return _Saved(paths, manifests, unreadable, newest)
+            newest = manifest.serial if is_newest else 0
+    was_saved = paths.manifest.exists() or previous_path(paths.manifest).exists()
+    return _Saved(paths, manifests, newest, unreadable, was_saved)
 
 
 def _damage(paths: SessionPaths, manifest: Manifest) -> Iterator[str]:

@@ -21,6 +21,8 @@ PACKAGES = (
     "pybullet",
     "envpool",
 )
+DESCRIBE = "describe --always --abbrev=40 --dirty --exclude=*"
+"""The git command that names the checked-out commit."""
 
 
 def provenance(root_seed: int) -> dict[str, Any]:
@@ -42,21 +44,15 @@ def provenance(root_seed: int) -> dict[str, Any]:
 
 def git_sha() -> str | None:
     """The commit of the lab's source, with "-dirty" if files differ; None outside a clone."""
-    here = Path(__file__).parent
-    sha = _git(here, "rev-parse", "HEAD")
-    if sha is None or _git(here, "ls-files", "--error-unmatch", Path(__file__).name) is None:
-        return None
-    return f"{sha}-dirty" if _git(here, "status", "--porcelain", "-uno") else sha
-
-
-def _git(folder: Path, *args: str) -> str | None:
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(folder), *args], capture_output=True, text=True, timeout=5, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()
+    here, found = Path(__file__), ""
+    for command in (f"ls-files --error-unmatch {here.name}", DESCRIBE):
+        git = ["git", "-C", str(here.parent), *command.split()]
+        try:
+            done = subprocess.run(git, capture_output=True, text=True, timeout=5, check=True)
+        except (OSError, subprocess.SubprocessError):
+            return None
+        found = done.stdout.strip()
+    return found
 
 
 def installed(package: str) -> str | None:

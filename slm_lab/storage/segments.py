@@ -8,7 +8,6 @@ all. No checkpoint writes more than 1/32 of the log beyond the new steps.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from slm_lab.agent.memory.memory import AppendLog
 from slm_lab.core.errors import UnusableCheckpointError
@@ -20,17 +19,9 @@ SHORT = 256
 """Steps that a file may hold in any case."""
 
 
-class Plan(NamedTuple):
-    """How the next checkpoint saves a log."""
-
-    kept: list[Segment]
-    """Files of earlier checkpoints that it keeps."""
-    written: list[range]
-    """The step numbers of each new file."""
-
-
-def plan(saved: Sequence[Segment], log: AppendLog) -> Plan:
-    """The plan to save `log`, whose older steps are in the files `saved`."""
+def plan(saved: Sequence[Segment], log: AppendLog) -> tuple[list[Segment], list[range]]:
+    """How the next checkpoint saves `log`, whose older steps are in the files `saved`: the files
+    that it keeps, and the step numbers of each new file."""
     longest = max(log.capacity // SHARE, SHORT)
     kept = [segment for segment in saved if segment.end > log.first]
     # Rewrite the newest saved step: its episodes may have been truncated since.
@@ -40,7 +31,7 @@ def plan(saved: Sequence[Segment], log: AppendLog) -> Plan:
     written = [
         range(start, min(start + longest, log.count)) for start in range(first, log.count, longest)
     ]
-    return Plan(kept, written)
+    return kept, written
 
 
 def check_whole(segments: Sequence[Segment], log: AppendLog, where: str) -> None:

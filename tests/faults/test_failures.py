@@ -171,7 +171,7 @@ def test_a_loss_that_is_not_finite_is_explained_and_the_last_checkpoint_is_intac
     saved = Path(re.search(r"the state is in (.*\.pt)", done.err)[1])
     assert saved.parent == run_folder(folder) / "model"
     found = read_manifest(manifest(folder))
-    assert f"last good checkpoint at frame {found.frame}" in done.err
+    assert f"the last checkpoint, at frame {found.frame}, is intact" in done.err
     assert 0 < found.frame <= frame
     assert read_state(saved.parent, found.files["state"])["frame"] == found.frame
     assert json.loads((run_folder(folder) / f"{NAME}_spec.json").read_text())

@@ -76,9 +76,9 @@ class Memory(ABC, Generic[BatchT]):
     """Takes one vector step at a time and hands out batches when training is due."""
 
     @classmethod
-    @abstractmethod
     def build(cls, spec: MemorySpec, layout: MemoryLayout) -> Self:
-        """The memory that the spec asks for, with room for such steps."""
+        """The memory that the spec defines, with room for such steps; by default no spec does."""
+        raise TypeError(f"no spec defines a {cls.__name__}")
 
     @abstractmethod
     def add(self, step: VectorStep) -> None:

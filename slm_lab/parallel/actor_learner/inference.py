@@ -61,8 +61,6 @@ class InferenceClient(Actor):
     def __init__(self, request: Any, wait: Callable[[Callable[[], bool], float], bool]) -> None:
         self.version = 0
         self.explore_var: float | None = None
-        self.waited = 0.0
-        """Seconds spent waiting for replies so far."""
         self._request = request
         self._wait = wait
 
@@ -74,10 +72,8 @@ class InferenceClient(Actor):
         request["obs"], request["frame"] = obs, frame
         number = int(max(request["requested"], request["replied"])) + 1
         request["requested"] = number
-        began = time.perf_counter()
         if not self._wait(lambda: bool(request["replied"] == number), NAP_SECONDS):
             raise TrainingOver
-        self.waited += time.perf_counter() - began
         self.version, explore_var = int(request["version"]), float(request["explore_var"])
         self.explore_var = None if math.isnan(explore_var) else explore_var
         action, log_prob, value = (request[name].copy() for name in ("action", "log_prob", "value"))

@@ -6,7 +6,13 @@ from functools import partial
 
 from slm_lab.parallel.actor_learner.actor import run_actor
 from slm_lab.parallel.actor_learner.queue import UnrollQueue
-from slm_lab.parallel.actor_learner.strategy import in_processes, on_cluster, serially
+from slm_lab.parallel.actor_learner.strategy import (
+    LearnerStrategy,
+    MakeSource,
+    from_queue,
+    in_turn,
+    on_cluster,
+)
 from slm_lab.parallel.actor_learner.unroll import UnrollWriter
 from slm_lab.parallel.hang_detector import Due
 from slm_lab.parallel.processes import SPAWN, Processes, run_sessions
@@ -31,27 +37,23 @@ def train_from_actors(
     The first task is the learner's. Raises LabError if shared memory has no room for the queue, or
     if a required GPU is missing.
     """
-    one = tasks[0]
+    one, *actors = tasks
     if one.spec.meta.actor_learner.serial:
-        spec = as_learned(one.spec)
-        common = partial(serially, spec, one.root_seed, one.trial, one.session)
-        return run_sessions([replace(one, spec=spec, common=common)], board, on_tick)
-    own_board = board.part(one.workers)
+        return run_sessions([_learner(one, partial(in_turn, one))], board, on_tick)
     if one.spec.meta.cluster is not None:
         return _on_cluster(tasks, board, on_tick)
+    own_board = board.part(one.workers)
     writer = partial(UnrollWriter, horizon=unroll_length(one.spec))
     with prototype(one.spec, one.seeds, writer) as (agent, env):
         queue = UnrollQueue.of(one.spec, agent, env, frame=int(own_board.clock_slots[0]))
-    spec = as_learned(one.spec)
-    learner = replace(one, spec=spec, common=partial(in_processes, spec, queue, one.seeds))
-    actors = [replace(task, program=partial(run_actor, queue), resume=False) for task in tasks[1:]]
-    meta = one.spec.meta
+    learner = _learner(one, partial(from_queue, as_learned(one.spec), queue, one.seeds))
+    program = partial(run_actor, queue)
     supervisor = Supervisor(
         Processes(board),
-        [learner, *actors],
+        [learner, *(replace(actor, program=program, resume=False) for actor in actors)],
         board,
         restart=replacement,
-        max_restart=meta.max_restart,
+        max_restart=one.spec.meta.max_restart,
         vital=(one.session,),
     )
     actor_sessions = one.workers[1:]
@@ -63,6 +65,11 @@ def train_from_actors(
     return supervisor.run(on_tick)
 
 
+def _learner(one: SessionTask, make_source: MakeSource) -> SessionTask:
+    spec = as_learned(one.spec)
+    return replace(one, spec=spec, common=partial(LearnerStrategy, spec, make_source))
+
+
 def _on_cluster(
     tasks: Sequence[SessionTask], board: StatusBoard, on_tick: Callable[[], None]
 ) -> list[SessionResult]:
@@ -70,8 +77,7 @@ def _on_cluster(
     one, *actors = tasks
     from_learner, to_parent = SPAWN.Pipe(duplex=False)
     lost: dict[int, SessionResult] = {}
-    common = partial(on_cluster, one, to_parent)
-    learner = replace(one, spec=as_learned(one.spec), common=common)
+    learner = _learner(one, partial(on_cluster, one, to_parent))
 
     def tick() -> None:
         while from_learner.poll():

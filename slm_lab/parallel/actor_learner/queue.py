@@ -86,8 +86,8 @@ class UnrollQueue:
         actors, per_unroll = spec.meta.max_session, layout.frames
         requests = None
         if spec.meta.actor_learner.inference == "learner":
-            size = actors, request_record(layout.steps).itemsize
-            requests = into_shared_memory(torch.zeros(size, dtype=torch.uint8))
+            num_bytes = request_record(layout.steps).itemsize
+            requests = into_shared_memory(torch.zeros((actors, num_bytes), dtype=torch.uint8))
         size = (actors, slots_per_actor(spec.meta), layout.num_bytes)
         check_room(math.prod(size), "the unrolls of all actors", f"make room there; {SMALLER}")
         return cls(
@@ -141,10 +141,11 @@ class ActorQueue(QueueEnd):
         """The client of central inference; None if the actor has its own network."""
         if queue.request_records is not None:
             self.acting_half = InferenceClient(queue.request_records[actor], self._wait)
-        self._waited_for_replies = 0.0
         self._cpu_t_before = float(ring["cpu_t"])
         self._cpu_began: float | None = None
         """When it began to act; its start is not counted as training."""
+        self._waited_before = 0.0
+        """Its seconds of waiting when it got its slot."""
         ring["begun"] = ring["handed"]  # drops a dead predecessor's partial unroll
 
     @property
@@ -157,38 +158,31 @@ class ActorQueue(QueueEnd):
 
         Raises PeerLostError if that takes too long.
         """
-        return not self.is_over and self._wait(lambda: self.weights.count > 0)
+        return not self.is_over and self._bounded(lambda: self.weights.count > 0, NAP_SECONDS)
 
     def next_slot(self) -> Unroll | None:
         """Waits for a free slot for the next unroll; None if no more are needed.
 
         Raises PeerLostError if that takes too long.
         """
-        ring, began = self._ring, time.perf_counter()
+        ring = self._ring
         if self._cpu_began is None:
             self._cpu_began = time.process_time()
         handed = int(ring["handed"])
         if not self._claim():
             return None
-        before = float(ring["waited"])
-
-        def has_room() -> bool:
-            """Also records the waiting time: a row may be written before the wait is over."""
-            ring["waited"] = before + time.perf_counter() - began
-            return bool(handed - ring["returned"] < self.num_slots)
-
-        is_free = self._wait(has_room)
-        return self._unrolls[self._actor][handed % self.num_slots] if is_free else None
+        if not self._wait(lambda: bool(handed - ring["returned"] < self.num_slots), NAP_SECONDS):
+            return None
+        self._waited_before = float(ring["waited"])
+        return self._unrolls[self._actor][handed % self.num_slots]
 
     def hand_over(self, seconds: float) -> None:
         """Hands over the full slot; `seconds` to fill it include waits for replies."""
-        waited = 0.0 if self.acting_half is None else self.acting_half.waited
-        waited_now, self._waited_for_replies = waited - self._waited_for_replies, waited
-        self._ring["waited"] += waited_now
-        self._ring["acted"] += seconds - waited_now
+        ring = self._ring
+        ring["acted"] += seconds - (ring["waited"] - self._waited_before)
         assert self._cpu_began is not None
-        self._ring["cpu_t"] = self._cpu_t_before + time.process_time() - self._cpu_began
-        self._ring["handed"] += 1
+        ring["cpu_t"] = self._cpu_t_before + time.process_time() - self._cpu_began
+        ring["handed"] += 1
 
     def _claim(self) -> bool:
         """Whether the budget has room for one more unroll. Those of dead actors do not count.
@@ -202,7 +196,18 @@ class ActorQueue(QueueEnd):
         self._ring["begun"] += 1
         return True
 
-    def _wait(self, until: Callable[[], bool], nap: float = NAP_SECONDS) -> bool:
+    def _wait(self, until: Callable[[], bool], nap: float) -> bool:
+        """`_bounded`, with its time counted as waiting: at every poll, because a row may be written
+        before it is over."""
+        before, began = float(self._ring["waited"]), time.perf_counter()
+
+        def is_true() -> bool:
+            self._ring["waited"] = before + time.perf_counter() - began
+            return until()
+
+        return self._bounded(is_true, nap)
+
+    def _bounded(self, until: Callable[[], bool], nap: float) -> bool:
         """Whether `until` comes true before the training ends.
 
         Raises PeerLostError if that takes too long.

@@ -6,6 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import final
 
+import numpy as np
+
+from slm_lab.parallel.actor_learner.source import ActorSeconds
+
 WARM_UP = 3
 """First iterations, which are not measured: buffers and caches are cold."""
 
@@ -34,7 +38,8 @@ class PipelineStats:
         self._knows_whole = False
         """T_iter, s, at the last report, and whether it was measured on whole iterations."""
         self._waited = 0.0
-        self._actors = (0.0, 0.0)
+        self._actors = self._paused_at = np.zeros(len(ActorSeconds._fields))
+        """The actors' seconds that are not counted any more, and those at the last pause."""
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -56,11 +61,14 @@ class PipelineStats:
             (self._whole if self._is_whole else self._parts).append(now - self._began_at)
         self._began_at, self._is_whole = now, True
 
-    def restart(self, waited: float, acted: float) -> None:
-        """Restarts the iteration after an interruption of the learner. The seconds that actors
-        waited and acted during it are not counted."""
+    def pause(self, actors: ActorSeconds) -> None:
+        """Interrupts the iteration; `actors` are the actors' seconds so far."""
+        self._paused_at = np.array(actors)
+
+    def resume(self, actors: ActorSeconds) -> None:
+        """Restarts the iteration. The actors' seconds since the pause are not counted."""
         self._began_at, self._is_whole = time.perf_counter(), False
-        self._actors = (self._actors[0] + waited, self._actors[1] + acted)
+        self._actors = self._actors + actors - self._paused_at
 
     def _seconds_of_iteration(self) -> float | None:
         """T_iter: the median since the last report, or its last value if no iteration has ended.
@@ -74,11 +82,8 @@ class PipelineStats:
         self._whole, self._parts = [], []
         return self._known
 
-    def report(self, seconds: float, waited: float, acted: float) -> dict[str, float]:
-        """The report on the `seconds` since the last one.
-
-        `waited` and `acted` are the actors' total seconds so far.
-        """
+    def report(self, seconds: float, actors: ActorSeconds) -> dict[str, float]:
+        """The report on the `seconds` since the last one; `actors` as in `pause`."""
         report: dict[str, float] = {}
         seconds_of_iteration = self._seconds_of_iteration()
         if seconds_of_iteration is not None:
@@ -86,11 +91,11 @@ class PipelineStats:
         if self._lags:
             report["policy_lag"] = sum(self._lags) / len(self._lags)
             report["policy_lag_max"] = float(max(self._lags))
-        waited_now, acted_now = waited - self._actors[0], acted - self._actors[1]
-        if waited_now + acted_now > 0:
-            report["actor_wait_share"] = waited_now / (waited_now + acted_now)
+        waited, acted, _ = (actors - self._actors).tolist()
+        if waited + acted > 0:
+            report["actor_wait_share"] = waited / (waited + acted)
         if seconds > 0:
             report["learner_wait_share"] = self._waited / seconds
         self._lags = []
-        self._waited, self._actors = 0.0, (waited, acted)
+        self._waited, self._actors = 0.0, np.array(actors)
         return report

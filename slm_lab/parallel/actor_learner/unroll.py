@@ -16,7 +16,6 @@ from slm_lab.agent.memory.memory import Memory, MemoryLayout
 from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray, StateDict
 from slm_lab.env.vector_env import FinishedEpisodes
 from slm_lab.parallel.shared_memory import aligned_record
-from slm_lab.spec.schema.memory import MemorySpec
 
 BOOTSTRAP = ("bootstrap_obs", "bootstrap_t", "bootstrap_n")
 """The fields of a `Rollout` that have an axis (K,) in place of (T, N)."""
@@ -170,11 +169,6 @@ class UnrollWriter(Memory[Unroll]):
         self._writes_raw = layout.replay is not None
         self._t = self._horizon = horizon
 
-    @classmethod
-    @override
-    def build(cls, spec: MemorySpec, layout: MemoryLayout) -> "UnrollWriter":
-        return cls(layout)
-
     def begin(self, unroll: Unroll, statistics: FloatArray, begins: bool) -> None:
         """Directs the next T steps into `unroll`; `begins`: see `Unroll.begins`."""
         self._unroll = unroll
@@ -243,12 +237,6 @@ class UnrollMemory(Memory[Rollout]):
     def __init__(self, wanted: int) -> None:
         self._wanted = wanted
         self._unrolls: list[Unroll] = []
-
-    @classmethod
-    @override
-    def build(cls, spec: MemorySpec, layout: MemoryLayout) -> "UnrollMemory":
-        """For one unroll at a time."""
-        return cls(1)
 
     def put(self, unroll: Unroll) -> None:
         """Adds an unroll, which must not change until the rollout has been learned from."""

@@ -88,28 +88,6 @@ class RankClock(Clock):
         self._voted[:] = frames
 
 
-@final
-class RankBarrier(StartBarrier):
-    """Keeps waits outside training out of `sync_share`."""
-
-    def __init__(self, group: ProcessGroup) -> None:
-        self._group = group
-        self._paused_at = 0.0
-
-    @override
-    def resume(self) -> None:
-        self._group.seconds = self._paused_at
-
-    @override
-    def pause(self) -> None:
-        self._paused_at = self._group.seconds
-
-    def take_waited(self) -> float:
-        """Seconds of exchanges and waits since the last call, without pauses."""
-        waited, self._group.seconds = self._group.seconds, 0.0
-        return waited
-
-
 class RankBallot(Ballot, EpisodeExchange):
     """Ranks vote on what comes next, and send episodes along with their votes."""
 
@@ -190,7 +168,7 @@ class RankBallot(Ballot, EpisodeExchange):
             self._unsent.append(FinishedEpisodes(*[*each, np.empty((len(each[0]), 0))][:4]))
 
 
-class RankStrategy(Strategy, JointCheckpoint):
+class RankStrategy(Strategy, StartBarrier, JointCheckpoint):
     """One of W ranks, which act independently, vote on what comes next, and learn in step.
 
     The first rank leads: it writes rows that cover the episodes of all. The manifests of all ranks
@@ -205,11 +183,12 @@ class RankStrategy(Strategy, JointCheckpoint):
     def __init__(self, board: StatusBoard, group: ProcessGroup) -> None:
         self._group = group
         self._saving = board.saving
-        self._barrier = RankBarrier(group)
+        self._paused_at = 0.0
+        """`group.seconds` at the last pause."""
         self._ballot = RankBallot(group, shares_evaluation=self.always_equal)
         leads = group.rank == 0
         blueprint = Blueprint(board.clock_slots, group.rank, self.columns, group.size, leads)
-        super().__init__(blueprint, self._barrier, self._ballot, self._ballot, checkpoint=self)
+        super().__init__(blueprint, self, self._ballot, self._ballot, self)
         self._cpu_t_of_others = 0.0
         self._statistics: FloatArray | None = None
         """The environments' statistics, (S,), common to all ranks at the last training event."""
@@ -243,18 +222,17 @@ class RankStrategy(Strategy, JointCheckpoint):
             self._statistics = env.statistics.copy()
 
     @override
-    def learned(self, report: dict[str, float], cpu_t: Callable[[], float]) -> dict[str, float]:
+    def learned(self, report: dict[str, float], cpu_t: float) -> dict[str, float]:
         """Averages the report and merges the environments' statistics over ranks.
 
         Raises NonFiniteLossError on all ranks if one rank's statistics are not finite.
         """
-        own_cpu_t = cpu_t()
-        own = np.array([own_cpu_t, *report.values()], np.float64)
+        own = np.array([cpu_t, *report.values()], np.float64)
         gathered = self._group.all_gather(np.concatenate([own, self._env.statistics]))
         numbers, statistics = gathered[:, : len(own)], gathered[:, len(own) :]
         require_finite(statistics)
         assert self._statistics is not None
-        self._cpu_t_of_others = float(numbers[:, 0].sum()) - own_cpu_t
+        self._cpu_t_of_others = float(numbers[:, 0].sum()) - cpu_t
         self._statistics = merged_by_all(self._statistics, statistics, self._env.moments)
         self._env.statistics[:] = self._statistics
         return dict(zip(report, numbers[:, 1:].mean(0).tolist(), strict=True))
@@ -266,7 +244,7 @@ class RankStrategy(Strategy, JointCheckpoint):
 
     @override
     def report(self, seconds: float) -> dict[str, float]:
-        waited = self._barrier.take_waited()
+        waited, self._group.seconds = self._group.seconds, 0.0
         return {"sync_share": waited / seconds} if seconds > 0 else {}
 
     @override
@@ -282,6 +260,15 @@ class RankStrategy(Strategy, JointCheckpoint):
         self._ballot.load_state_dict(state)
         self._statistics = state["statistics"]
         self._cpu_t_of_others = float(state["cpu_t_of_others"])
+
+    @override
+    def resume(self) -> None:
+        """Waits during the pause do not count for `sync_share`."""
+        self._group.seconds = self._paused_at
+
+    @override
+    def pause(self) -> None:
+        self._paused_at = self._group.seconds
 
     @override
     def commit_barrier(self) -> None:

@@ -95,12 +95,8 @@ class WorkerPauses(StartBarrier, JointCheckpoint):
         if state is not None:
             _wait(lambda: all(self._is_done(other, wanted) for other in self._running()))
         board.at_barrier[me] = 0
-        self.report_pause(time.perf_counter() - began)
+        board.paused_us[me] = int(1e6 * (time.perf_counter() - began))
         return state
-
-    @override
-    def report_pause(self, seconds: float) -> None:
-        self._board.paused_us[self._me] = int(seconds * 1e6)
 
     @override
     def final_copy(self, copy: Callable[[], StateDict], finished: bool) -> StateDict:

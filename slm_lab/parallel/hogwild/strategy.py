@@ -1,7 +1,7 @@
 """Hogwild!: a Trial's Sessions as lock-free workers on global parameters in shared memory."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, final
 
@@ -154,7 +154,7 @@ class HogwildStrategy(Strategy):
                 sync.refresh(units[name].flat)
 
     @override
-    def learned(self, report: dict[str, float], cpu_t: Callable[[], float]) -> dict[str, float]:
+    def learned(self, report: dict[str, float], cpu_t: float) -> dict[str, float]:
         """Merges the environments' statistics into the shared ones.
 
         Raises NonFiniteLossError if they are not finite, which would spoil the shared ones.

@@ -225,6 +225,15 @@ def test_a_checkpoint_that_waits_without_others_is_none(run_dir):
     assert read_manifest(paths.manifest).serial == 1
 
 
+def test_a_first_checkpoint_of_ranks_that_was_never_complete_is_none(run_dir):
+    """A rank was killed while it wrote; another one waited for it."""
+    ranks = spec(max_session=2, distributed="all_reduce")
+    waiting = run_dir.session(0, 0)
+    save(waiting, 100)
+    shutil.move(waiting.manifest, pending_path(waiting.manifest))
+    assert fall_back(ranks, run_dir, 0) == []
+
+
 def test_what_is_saved_for_workers_by_their_parent_is_looked_at_too(run_dir):
     workers = spec(max_session=2, distributed="shared")
     strategy = run_dir.of_training(0, 0)

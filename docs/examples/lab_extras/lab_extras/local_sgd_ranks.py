@@ -31,7 +31,7 @@ class LocalSGDStrategy(RankStrategy):
         self._events = 0
 
     @override
-    def learned(self, report: dict[str, float], cpu_t: Callable[[], float]) -> dict[str, float]:
+    def learned(self, report: dict[str, float], cpu_t: float) -> dict[str, float]:
         self._events += 1
         if self._events % self._sync_every == 0:
             self._average()

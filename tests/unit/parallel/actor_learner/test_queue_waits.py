@@ -1,7 +1,5 @@
 """How long both ends of the queue between actors and a learner wait, and for what."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
@@ -81,12 +79,16 @@ def test_the_seconds_of_those_that_died_still_count_and_what_their_start_took_do
 
 def test_what_an_actor_waits_for_answers_is_waiting_and_not_acting(clock):
     lab = Lab()
-    remote = lab.actors[0].acting_half = SimpleNamespace(waited=0.0)
-    for waited in (0.25, 0.75):
+    for answered_at in (2.0, 5.0):
         lab.actors[0].next_slot()
-        remote.waited = waited  # so far
-        lab.actors[0].hand_over(1.0)
-    assert lab.learner.seconds[:2] == (0.75, 1.25)
+        wait_for_answer(lab, clock, answered_at)
+        lab.actors[0].hand_over(10.0)
+    assert lab.learner.seconds[:2] == (5.0, 15.0)
+
+
+def wait_for_answer(lab, clock, answered_at):
+    """As the client of central inference does."""
+    assert lab.actors[0]._wait(lambda: clock.now >= answered_at, 0.0)
 
 
 def test_an_actor_books_its_wait_while_it_waits(clock, monkeypatch):

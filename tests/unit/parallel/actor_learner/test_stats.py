@@ -2,7 +2,8 @@
 
 import pytest
 
-from slm_lab.parallel.actor_learner import stats as traffic_module
+from slm_lab.parallel.actor_learner import stats as stats_module
+from slm_lab.parallel.actor_learner.source import ActorSeconds
 from slm_lab.parallel.actor_learner.stats import WARM_UP, PipelineStats
 
 SLICES = 12
@@ -21,7 +22,7 @@ class Time:
 @pytest.fixture
 def clock(monkeypatch):
     time = Time()
-    monkeypatch.setattr(traffic_module, "time", time)
+    monkeypatch.setattr(stats_module, "time", time)
     return time
 
 
@@ -43,7 +44,7 @@ def test_columns_are_all_that_a_report_may_have(clock):
     stats = warmed_up(clock)
     stats.note_lag(1)
     iterate(stats, clock, [1.0])
-    assert tuple(stats.report(1.0, 1.0, 1.0)) == PipelineStats.columns
+    assert tuple(stats.report(1.0, ActorSeconds(1.0, 1.0, 0.0))) == PipelineStats.columns
 
 
 @pytest.mark.parametrize(
@@ -52,31 +53,32 @@ def test_columns_are_all_that_a_report_may_have(clock):
 def test_the_environments_of_an_iteration_over_the_median_of_its_seconds(clock, seconds, median):
     stats = warmed_up(clock)
     iterate(stats, clock, seconds)
-    assert stats.report(100.0, 0.0, 1.0)["eps"] == SLICES / median
+    assert stats.report(100.0, ActorSeconds(0.0, 1.0, 0.0))["eps"] == SLICES / median
 
 
 def test_the_first_iterations_of_a_run_are_not_measured_in_whatever_row_they_come(clock):
     stats = PipelineStats(SLICES)
     for _ in range(WARM_UP):
         iterate(stats, clock, [50.0])
-        assert "eps" not in stats.report(100.0, 0.0, 1.0)
+        assert "eps" not in stats.report(100.0, ActorSeconds(0.0, 1.0, 0.0))
     iterate(stats, clock, [2.0])
-    assert stats.report(100.0, 0.0, 1.0)["eps"] == SLICES / 2
+    assert stats.report(100.0, ActorSeconds(0.0, 1.0, 0.0))["eps"] == SLICES / 2
 
 
 def test_a_row_in_which_no_iteration_has_ended_shows_what_is_known(clock):
     stats = warmed_up(clock)
-    assert "eps" not in stats.report(10.0, 0.0, 1.0)
+    assert "eps" not in stats.report(10.0, ActorSeconds(0.0, 1.0, 0.0))
     iterate(stats, clock, [4.0])
     for _ in range(3):
-        assert stats.report(10.0, 0.0, 1.0)["eps"] == SLICES / 4
+        assert stats.report(10.0, ActorSeconds(0.0, 1.0, 0.0))["eps"] == SLICES / 4
     iterate(stats, clock, [2.0])
-    assert stats.report(10.0, 0.0, 1.0)["eps"] == SLICES / 2
+    assert stats.report(10.0, ActorSeconds(0.0, 1.0, 0.0))["eps"] == SLICES / 2
 
 
 def evaluate(stats, clock, seconds):
     clock.now += seconds
-    stats.restart(waited=0.0, acted=0.0)
+    stats.pause(ActorSeconds(0.0, 0.0, 0.0))
+    stats.resume(ActorSeconds(0.0, 0.0, 0.0))
 
 
 def test_a_learner_that_evaluates_after_every_iteration_is_measured_without_the_evaluations(clock):
@@ -84,30 +86,31 @@ def test_a_learner_that_evaluates_after_every_iteration_is_measured_without_the_
     for _ in range(WARM_UP):
         iterate(stats, clock, [50.0])
         evaluate(stats, clock, 1000.0)
-    assert "eps" not in stats.report(100.0, 0.0, 1.0)
+    assert "eps" not in stats.report(100.0, ActorSeconds(0.0, 1.0, 0.0))
     iterate(stats, clock, [3.0])
     evaluate(stats, clock, 1000.0)
-    assert stats.report(100.0, 0.0, 1.0)["eps"] == SLICES / 3
+    assert stats.report(100.0, ActorSeconds(0.0, 1.0, 0.0))["eps"] == SLICES / 3
 
 
 def test_what_comes_after_an_evaluation_counts_no_more_once_a_whole_iteration_is_known(clock):
     stats = warmed_up(clock)
     evaluate(stats, clock, 1000.0)
     iterate(stats, clock, [1.0])
-    assert stats.report(100.0, 0.0, 1.0)["eps"] == SLICES / 1
+    assert stats.report(100.0, ActorSeconds(0.0, 1.0, 0.0))["eps"] == SLICES / 1
     iterate(stats, clock, [2.0])
-    assert stats.report(100.0, 0.0, 1.0)["eps"] == SLICES / 2
+    assert stats.report(100.0, ActorSeconds(0.0, 1.0, 0.0))["eps"] == SLICES / 2
     evaluate(stats, clock, 1000.0)
     iterate(stats, clock, [1.0])
-    assert stats.report(100.0, 0.0, 1.0)["eps"] == SLICES / 2
+    assert stats.report(100.0, ActorSeconds(0.0, 1.0, 0.0))["eps"] == SLICES / 2
 
 
 def test_what_the_learner_does_besides_is_no_iteration(clock):
     stats = warmed_up(clock)
+    stats.pause(ActorSeconds(0.0, 0.0, 0.0))
     clock.now += 1000  # it evaluates
-    stats.restart(waited=900.0, acted=100.0)
+    stats.resume(ActorSeconds(900.0, 100.0, 0.0))
     iterate(stats, clock, [3.0, 2.0])
-    report = stats.report(2000.0, waited=901.0, acted=103.0)
+    report = stats.report(2000.0, ActorSeconds(901.0, 103.0, 0.0))
     assert report["eps"] == SLICES / 2
     assert report["actor_wait_share"] == 1 / 4
 
@@ -116,19 +119,19 @@ def test_iterations_and_lags_are_those_since_the_last_report(clock):
     stats = warmed_up(clock)
     iterate(stats, clock, [8.0])
     stats.note_lag(50)
-    stats.report(8.0, 0.0, 1.0)
+    stats.report(8.0, ActorSeconds(0.0, 1.0, 0.0))
     iterate(stats, clock, [2.0])
     for lag in (0, 1, 5):
         stats.note_lag(lag)
-    report = stats.report(2.0, 0.0, 2.0)
+    report = stats.report(2.0, ActorSeconds(0.0, 2.0, 0.0))
     assert (report["eps"], report["policy_lag"], report["policy_lag_max"]) == (SLICES / 2, 2.0, 5.0)
 
 
 def test_the_share_of_their_time_that_actors_waited(clock):
     stats = PipelineStats(SLICES)
-    assert stats.report(10.0, 3.0, 9.0)["actor_wait_share"] == 0.25
-    assert stats.report(10.0, 4.0, 10.0)["actor_wait_share"] == 0.5
-    assert stats.report(10.0, 4.0, 12.0)["actor_wait_share"] == 0.0
+    assert stats.report(10.0, ActorSeconds(3.0, 9.0, 0.0))["actor_wait_share"] == 0.25
+    assert stats.report(10.0, ActorSeconds(4.0, 10.0, 0.0))["actor_wait_share"] == 0.5
+    assert stats.report(10.0, ActorSeconds(4.0, 12.0, 0.0))["actor_wait_share"] == 0.0
 
 
 def test_the_share_of_the_training_that_the_learner_waited(clock):
@@ -137,10 +140,12 @@ def test_the_share_of_the_training_that_the_learner_waited(clock):
         clock.now += 5
         with stats.waiting():
             clock.now += seconds
-    assert stats.report(12.0, 0.0, 1.0)["learner_wait_share"] == 0.25
-    assert stats.report(12.0, 0.0, 2.0)["learner_wait_share"] == 0.0
+    assert stats.report(12.0, ActorSeconds(0.0, 1.0, 0.0))["learner_wait_share"] == 0.25
+    assert stats.report(12.0, ActorSeconds(0.0, 2.0, 0.0))["learner_wait_share"] == 0.0
 
 
 def test_what_nothing_is_known_of_is_not_reported(clock):
-    assert PipelineStats(SLICES).report(0.0, 0.0, 0.0) == {}
-    assert PipelineStats(SLICES).report(1.0, 0.0, 0.0) == {"learner_wait_share": 0.0}
+    assert PipelineStats(SLICES).report(0.0, ActorSeconds(0.0, 0.0, 0.0)) == {}
+    assert PipelineStats(SLICES).report(1.0, ActorSeconds(0.0, 0.0, 0.0)) == {
+        "learner_wait_share": 0.0
+    }

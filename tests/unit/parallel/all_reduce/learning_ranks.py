@@ -48,7 +48,7 @@ class Rank:
             return self.learner.learn(batch, 0)
         assert self.strategy.ballot.agree(Vote.LEARN, num_samples) is Vote.LEARN
         self.strategy.refresh()
-        return self.strategy.learned(self.learner.learn(batch, 0), lambda: 0.0)
+        return self.strategy.learned(self.learner.learn(batch, 0), 0.0)
 
     @property
     def vectors(self):
