@@ -9,7 +9,7 @@ from slm_lab.analysis.figure import figure as fig
 from slm_lab.analysis.search.graph import experiment_figure, number, page
 from slm_lab.analysis.search.summary import point_texts, short_names, status_text
 from slm_lab.analysis.search.trial_state import ranked
-from slm_lab.board.elements import chip, rows_table, section, table_of
+from slm_lab.board.elements import chip, rows_table, section
 from slm_lab.board.graphs import graph
 from slm_lab.board.library import Entry
 from slm_lab.board.query import run_link
@@ -67,7 +67,7 @@ def of_comparison(entry: Entry, trainings: list[Entry]) -> Any:
             drawn = graph(part, part.title, 290, margin=_SPEEDS if part.bars else None)
             panels.append(html.Figure([head, drawn]))
         elif isinstance(part, fig.Table):
-            shown.append(table_of(part.table))
+            shown.append(rows_table(*part.table))
         elif isinstance(part, fig.Words):
             shown.append(html.P(part.text, className="note"))
     return section("Comparison", html.Div(panels[::-1], className="panels two"), *shown)

@@ -12,24 +12,25 @@ from dash import html
 
 from slm_lab.analysis.overlay.overlay import Middle, overlay
 from slm_lab.analysis.overlay.table import ending, improvement, improvement_text, text_table
-from slm_lab.board.elements import choice, problem, rows_table, section, select, table_of
+from slm_lab.analysis.trial.columns import CLOCKS
+from slm_lab.board.elements import choice, problem, rows_table, section, select
 from slm_lab.board.graphs import curves_graph
-from slm_lab.board.library import Entry, Library, stamp_of
-from slm_lab.board.live import LiveRows, Part
+from slm_lab.board.library import Entry, Library
+from slm_lab.board.live import Part
 from slm_lab.board.query import EVALUATION, Query, file_link, run_link
-from slm_lab.core.errors import LabError, UsageError
+from slm_lab.core.errors import LabError
+from slm_lab.core.files import stamp_of
 from slm_lab.core.text import error_summary
 from slm_lab.experiment.plot.plot import about_curves, grouped
-from slm_lab.experiment.plot.runs import FoundTrial, ReadTrial, find_trials, read_trial
+from slm_lab.experiment.plot.runs import FoundTrial, ReadTrial, read_trial
 from slm_lab.experiment.runs.diff import about_machine, differing
-from slm_lab.experiment.search.outcomes import chosen_trial
 from slm_lab.metrics.row import BASE_COLUMNS
+from slm_lab.storage.intact import FollowedRows
 
 MOST = 12
 """Runs that are drawn at once."""
 MOST_KEYS = 300
 """Rows of the table of differences."""
-CLOCKS = ("frame", "total_frame", "wall_t", "cpu_t")
 _HEIGHT = 430
 
 
@@ -40,7 +41,7 @@ class Ticked(NamedTuple):
     problems: list[str]
 
 
-def parts(library: Library, live: LiveRows, query: Query) -> dict[str, Part]:
+def parts(library: Library, live: FollowedRows, query: Query) -> dict[str, Part]:
     """The parts of the page below the table."""
     entries = _entries(library, query.runs)
     rows = tuple(each.stamp for each in entries)
@@ -61,11 +62,7 @@ def trials_of(entries: Iterable[Entry]) -> Ticked:
     found = Ticked({}, [])
     for entry in entries:
         try:
-            if entry.run is None:
-                raise UsageError(entry.problem or "it has no training yet")
-            number = chosen_trial(entry.run, None)
-            (trial,) = find_trials(f"{entry.folder}:t{number}", entry.folder.parent)
-            found.trials[entry.name] = trial
+            found.trials[entry.name] = entry.trial()
         except LabError as error:
             found.problems.append(f"{entry.name}: {error_summary(str(error))}")
     return found
@@ -90,7 +87,7 @@ def _about(query: Query, entries: Sequence[Entry]) -> Any:
     return [f"{len(query.runs)} ticked{more} · ", html.A("untick all", href=f"/{clear}")]
 
 
-def _controls(entries: Sequence[Entry], live: LiveRows, query: Query) -> Any:
+def _controls(entries: Sequence[Entry], live: FollowedRows, query: Query) -> Any:
     if not entries:
         return []
     found = dict.fromkeys(["mean_return", EVALUATION, *BASE_COLUMNS])
@@ -110,12 +107,12 @@ def _controls(entries: Sequence[Entry], live: LiveRows, query: Query) -> Any:
     return html.Div(controls, className="controls")
 
 
-def _read(ticked: Ticked, live: LiveRows, query: Query) -> list[ReadTrial]:
+def _read(ticked: Ticked, live: FollowedRows, query: Query) -> list[ReadTrial]:
     read = [read_trial(each, query.x, query.axis, live.read) for each in ticked.trials.values()]
     return [each for each in read if each.trainings]
 
 
-def _curves(entries: Sequence[Entry], live: LiveRows, query: Query) -> Any:
+def _curves(entries: Sequence[Entry], live: FollowedRows, query: Query) -> Any:
     if not entries:
         return []
     found = trials_of(entries)
@@ -133,7 +130,7 @@ def _curves(entries: Sequence[Entry], live: LiveRows, query: Query) -> Any:
     return section(query.axis.label, graph, *notes, *warnings, hint=hint)
 
 
-def _endings(entries: Sequence[Entry], live: LiveRows, query: Query) -> Any:
+def _endings(entries: Sequence[Entry], live: FollowedRows, query: Query) -> Any:
     read = _read(trials_of(entries), live, Query(x=query.x))
     if not read:
         return []
@@ -142,7 +139,7 @@ def _endings(entries: Sequence[Entry], live: LiveRows, query: Query) -> Any:
     rows = [ending(each, rng) for each, rng in zip(seeds, generators[1:], strict=True)]
     better = improvement(seeds, generators[0])
     words = [] if better is None else [html.P(improvement_text(better))]
-    return section("Final returns", table_of(text_table(rows)), *words)
+    return section("Final returns", rows_table(*text_table(rows)), *words)
 
 
 def _differences(entries: Sequence[Entry]) -> Any:
