@@ -1,6 +1,5 @@
 """The runs of a data folder; each summary is kept until a file of its run changes."""
 
-import os
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -10,7 +9,7 @@ from threading import RLock
 from typing import NamedTuple, final
 
 from slm_lab.core.errors import UsageError
-from slm_lab.core.files import Stamp, stamp_of, strays
+from slm_lab.core.files import Stamp, folders_in, stamp_of, strays
 from slm_lab.experiment.compare.plan import PLAN_FILE
 from slm_lab.experiment.plot.runs import FoundTrial, find_trials
 from slm_lab.experiment.runs.summary import (
@@ -68,9 +67,6 @@ class _Look(NamedTuple):
     problem: str = ""
 
 
-_UNREADABLE = "its spec file cannot be read"
-
-
 @final
 class Library:
     """Every run in a data folder, by name."""
@@ -88,7 +84,7 @@ class Library:
             if time.monotonic() >= self._due:
                 before, self._looks = self._looks, {}
                 found = [
-                    each for folder in _folders(self.root) for each in self._at(folder, before)
+                    each for folder in folders_in(self.root) for each in self._at(folder, before)
                 ]
                 self._entries = {each.name: each for each in found}
                 self._due = time.monotonic() + PAUSE
@@ -114,15 +110,11 @@ class Library:
         if entry is None or is_training or entry.stamp != stamp:
             runs = [each.summary for each in inside]
             summary = replace(_summary(folder, look, runs, is_training), run=name)
-            problem = look.problem or _UNREADABLE * (summary.status is Status.DAMAGED)
+            problem = look.problem
+            if not problem and summary.status is Status.DAMAGED:
+                problem = "its spec file cannot be read"
             entry = Entry(name, folder, look.run, summary, stamp, problem)
         return [entry, *inside]
-
-
-def _folders(folder: Path) -> list[Path]:
-    with suppress(OSError), os.scandir(folder) as inside:
-        return sorted(folder / each.name for each in inside if each.is_dir())
-    return []
 
 
 def _look(folder: Path, root: Path, stamp: Stamp) -> _Look:
@@ -133,10 +125,10 @@ def _look(folder: Path, root: Path, stamp: Stamp) -> _Look:
         return _Look(stamp, is_run=looks_like_one, problem=problem)
     if run is not None:
         rows = sorted((folder / "info").glob(f"{run.prefix}_t*_session_df_*.csv"))
-        inside = [each for each in _folders(folder) if each.name not in PARTS]
+        inside = [each for each in folders_in(folder) if each.name not in PARTS]
         return _Look(stamp, True, run, None, tuple(rows), tuple(inside))
     if plan is not None:
-        return _Look(stamp, True, None, plan, inside=tuple(_folders(folder)))
+        return _Look(stamp, True, None, plan, inside=tuple(folders_in(folder)))
     return _Look(stamp, _has_parts(folder), problem="it has no spec file, or several")
 
 

@@ -6,38 +6,32 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from dash import html
 
-from slm_lab.analysis.figure import axis
 from slm_lab.analysis.figure.figure import Curve
 from slm_lab.analysis.figure.look import PALETTE, tinted
-from slm_lab.analysis.overlay.overlay import x_axis
-from slm_lab.analysis.trial.columns import axes_of
-from slm_lab.analysis.trial.session_graph import decimate
+from slm_lab.analysis.trial.columns import columns_of
 from slm_lab.board import results
 from slm_lab.board.elements import chip, choice, command, part, problem, rows_table, section, select
 from slm_lab.board.graphs import curves_graph
 from slm_lab.board.library import Entry, Library
 from slm_lab.board.live import Part
 from slm_lab.board.query import Query, file_link, run_link
-from slm_lab.board.ticked import video, videos
-from slm_lab.core.errors import LabError
+from slm_lab.board.ticked import video
 from slm_lab.core.files import stamp_of, tail
-from slm_lab.core.text import duration_text, error_summary, significant
+from slm_lab.core.text import significant
 from slm_lab.experiment.doctor.case import read_case
 from slm_lab.experiment.doctor.training import all_findings
-from slm_lab.experiment.plot.runs import FoundTrial
-from slm_lab.experiment.runs.cells import changed_text, return_text, size_text
+from slm_lab.experiment.runs.cells import cells, changed_text
 from slm_lab.experiment.runs.commands import next_commands
-from slm_lab.experiment.runs.sessions import session_name, session_table
+from slm_lab.experiment.runs.sessions import read_sessions, session_name, session_table
 from slm_lab.experiment.runs.summary import Status
-from slm_lab.metrics.reader import Rows
 from slm_lab.metrics.row import COLUMNS
 from slm_lab.storage.intact import FollowedRows
+from slm_lab.storage.run_dir import videos
 
-POINTS, MOST_FILES, MOST_VIDEOS = 400, 100, 6
-"""Points of a line; files and videos of a run that are shown."""
+MOST_FILES, MOST_VIDEOS = 100, 6
+"""Files and videos of a run that are shown."""
 
 
 def layout(library: Library, query: Query) -> list[Any]:
@@ -88,10 +82,11 @@ def parts(library: Library, live: FollowedRows, query: Query) -> dict[str, Part]
 def _head(entry: Entry, query: Query) -> Any:
     run = entry.summary
     frames = f"{run.frames:,}" + (f" of {run.budget:,} frames" if run.budget else " frames")
-    left = f"{duration_text(run.seconds_left)} left" if run.seconds_left is not None else ""
-    speed = f"{significant(run.frames_per_s)} frames/s" if run.frames_per_s else ""
+    texts = cells(run)
+    speed = f"{texts['frames_per_s']} frames/s" if run.frames_per_s else ""
+    left = f"{texts['left']} left" if texts["left"] else ""
     facts = [f"{run.name} on {run.env}" if run.env else "", run.mode, frames, speed, left]
-    facts += [f"return {return_text(run)}", changed_text(run), size_text(run.bytes)]
+    facts += [f"return {texts['final_return']}", changed_text(run), texts["bytes"]]
     shown = [html.Span(each, className="fact") for each in facts if each]
     trial = f" · trial {query.trial}" if query.trial else ""
     bar: Any = ""
@@ -137,45 +132,22 @@ def _file(library: Library, file: Path, prefix: str) -> html.A:
 def _panels(entry: Entry, live: FollowedRows, query: Query) -> Any:
     """A graph for each column with a line for each Session; columns that never change as text."""
     found = entry.trial(query.trial)
-    rows, played, problems = _read(found, live)
+    rows, played, problems = read_sessions(found, live.read)
     warnings = [problem(each) for each in problems]
     if not rows:
         return [*warnings, html.P("no rows yet")]
-    seconds = [float(each["wall_t"][-1]) for each in rows.values()]
-    x = x_axis(query.x, max(seconds))
-    shown, constant = [], []
-    for y in axes_of(rows, played):
-        of = played if y is axis.EVAL_RETURNS else rows
-        smooth = y._replace(window_share=float(query.smooth))
-        lines = {s: decimate(axis.line(each, x, smooth), POINTS) for s, each in of.items()}
-        values = np.concatenate([line.y for line in lines.values()])
-        if len(values) and np.allclose(values, values[0]) and y not in axis.RETURNS:
-            constant.append(f"{y.label} {significant(float(values[0]))}")
-        elif len(values):
-            curves = [Curve(session_name(found, s), *line, **_look(s)) for s, line in lines.items()]
-            meaning = COLUMNS[y.column].meaning if y.column in COLUMNS else ""
-            graph = curves_graph(curves, "", f"{y.column} {query.x}")
-            shown.append(html.Figure([html.Figcaption(y.label, title=meaning), graph]))
+    columns = columns_of(rows, played, query.x, float(query.smooth))
+    shown = []
+    for y, lines in columns.lines:
+        curves = [Curve(session_name(found, s), *line, **_look(s)) for s, line in lines.items()]
+        meaning = COLUMNS[y.column].meaning if y.column in COLUMNS else ""
+        graph = curves_graph(curves, "", f"{y.column} {query.x}")
+        shown.append(html.Figure([html.Figcaption(y.label, title=meaning), graph]))
+    constant = [f"{y.label} {significant(value)}" for y, value in columns.constant]
     keys = [html.Span(session_name(found, s), style={"color": tinted(**_look(s))}) for s in rows]
     legend = html.P(keys if len(keys) > 1 else [], className="legend")
     text = html.P(f"constant: {', '.join(constant)}", className="note") if constant else ""
     return [*warnings, legend, html.Div(shown, className="panels"), text]
-
-
-def _read(
-    found: FoundTrial, live: FollowedRows
-) -> tuple[dict[int, Rows], dict[int, Rows], list[str]]:
-    """The rows of each Session and those of its evaluations; why others cannot be read."""
-    rows, played, problems = dict[int, Rows](), dict[int, Rows](), list[str]()
-    for session in found.meta.writers:
-        paths = found.run_dir.session(found.trial, session)
-        for file, into in ((paths.rows, rows), (paths.eval_rows, played)):
-            try:
-                if len(read := live.read(paths, file)):
-                    into[session] = read
-            except LabError as error:
-                problems.append(f"{file.name}: {error_summary(str(error))}")
-    return rows, played, problems
 
 
 def _look(session: int) -> dict[str, Any]:
@@ -186,7 +158,7 @@ def _look(session: int) -> dict[str, Any]:
 
 def _sessions(entry: Entry, live: FollowedRows, query: Query) -> Any:
     found = entry.trial(query.trial)
-    table = session_table(found, _read(found, live)[0])
+    table = session_table(found, read_sessions(found, live.read).rows)
     return section("Sessions", rows_table(*table)) if table.rows else []
 
 

@@ -78,6 +78,13 @@ def write_json(path: Path, content: object) -> None:
     write_atomically(path, json.dumps(content, indent=2).encode() + b"\n")
 
 
+def folders_in(folder: Path) -> list[Path]:
+    """Sorted; none if it cannot be read."""
+    with suppress(OSError), os.scandir(folder) as inside:
+        return sorted(folder / each.name for each in inside if each.is_dir())
+    return []
+
+
 def strays(folder: Path, parts: Sequence[str], root: Path) -> Iterator[str]:
     """What a reader of the folder and its `parts` must not open: links that lead out of `root`,
     pipes, devices."""

@@ -1,12 +1,14 @@
-"""How far each Session of a Trial is, or how it ended, as a table."""
+"""What the Sessions of a Trial have written so far: their rows, and how far each is."""
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
 from slm_lab.analysis.table import TextTable
+from slm_lab.core.errors import LabError
 from slm_lab.core.text import error_summary, significant
-from slm_lab.experiment.plot.runs import FoundTrial
+from slm_lab.experiment.plot.runs import FoundTrial, ReadRows
 from slm_lab.experiment.runs.summary import trial_metrics
 from slm_lab.metrics.reader import Rows
 
@@ -14,6 +16,31 @@ from slm_lab.metrics.reader import Rows
 def session_name(found: FoundTrial, session: int) -> str:
     """ "Session 0"; "learner 0" in a mode in which only learners write rows."""
     return f"learner {session}" if found.meta.mode.has_learner else f"Session {session}"
+
+
+class SessionRows(NamedTuple):
+    """The rows of the Sessions of a Trial so far."""
+
+    rows: dict[int, Rows]
+    """By Session; only of those that have rows."""
+    played: dict[int, Rows]
+    """Of their evaluations."""
+    problems: list[str]
+    """Why others cannot be read."""
+
+
+def read_sessions(found: FoundTrial, read: ReadRows) -> SessionRows:
+    """The rows of all Sessions; a damaged file hides no other."""
+    sessions = SessionRows({}, {}, [])
+    for session in found.meta.writers:
+        paths = found.run_dir.session(found.trial, session)
+        for file, into in ((paths.rows, sessions.rows), (paths.eval_rows, sessions.played)):
+            try:
+                if len(rows := read(paths, file)):
+                    into[session] = rows
+            except LabError as error:
+                sessions.problems.append(f"{file.name}: {error_summary(str(error))}")
+    return sessions
 
 
 def session_table(found: FoundTrial, rows: Mapping[int, Rows]) -> TextTable:
