@@ -40,6 +40,8 @@ def graph(
     figure = fig.Figure("", "", (part,), 1000, 600, _BOX, _LETTERS, entries, shading=shading)
     content = plotly_content(figure)
     layout = {key: value for key, value in content["layout"].items() if key != "title"}
+    if "coloraxis" in layout:  # above, it would cover the name of the last axis
+        layout["coloraxis"]["colorbar"] |= {"y": -0.08, "yanchor": "top"}
     layout |= {
         "font": {"family": FONT, "size": 12},
         "margin": dict(margin or _MARGIN),

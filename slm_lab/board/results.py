@@ -18,7 +18,7 @@ from slm_lab.experiment.compare.compare import CompareRun
 from slm_lab.experiment.search.outcomes import read_search
 
 MOST_TRIALS = 200
-_WIDE = {"l": 110, "r": 40, "t": 96, "b": 20}
+_WIDE = {"l": 110, "r": 40, "t": 50, "b": 90}
 _BARS = {"l": 190, "r": 60, "t": 8, "b": 40}
 _SPEEDS = {"l": 60, "r": 14, "t": 12, "b": 64}
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, final
+from typing import Any, TypeGuard, final
 
 from slm_lab.core.errors import LabError
 from slm_lab.core.files import read_file
@@ -196,7 +196,7 @@ def _list(content: object, key: str) -> list[Any]:
     return block if isinstance(block, list) else []
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and math.isfinite(value)
 
 
@@ -273,7 +273,8 @@ def _last_rows(run: RunDir) -> Iterator[tuple[dict[str, float | None], float]]:
             lines = [line for line in rows.read().splitlines(keepends=True) if line[-1:] == b"\n"]
             if lines:
                 values = parse_row(columns, lines[-1].rstrip(b"\r\n"))
-                row = {key: v for key, v in zip(columns, values, strict=True) if _is_number(v)}
+                known = zip(columns, values, strict=True)
+                row: dict[str, float | None] = {key: v for key, v in known if _is_number(v)}
                 yield row, time.time() - file.stat().st_mtime
 
 
