@@ -16,11 +16,12 @@ from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 from slm_lab.board import run_page, table, ticked
 from slm_lab.board.elements import problem
 from slm_lab.board.library import Library
-from slm_lab.board.live import LiveRows, Part, Parts
+from slm_lab.board.live import Part, Parts
 from slm_lab.board.query import Query
 from slm_lab.board.security import secure
 from slm_lab.core.errors import LabError, UsageError
 from slm_lab.core.text import error_summary
+from slm_lab.storage.intact import FollowedRows
 
 SECONDS = 5
 """Between two looks of a page."""
@@ -36,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 def make_app(data_dir: Path) -> Dash:
     """The pages about the runs in `data_dir`."""
-    library, live, made = Library(data_dir), LiveRows(), Parts()
+    library, live, made = Library(data_dir), FollowedRows(), Parts()
     app = Dash(
         __name__, assets_folder=str(ASSETS), title="slm-lab board", update_title="",
         url_base_pathname="/", suppress_callback_exceptions=True, enable_mcp=False,
@@ -161,17 +162,13 @@ def make_board(data_dir: Path, port: int | None) -> tuple[BaseWSGIServer, str]:
     any if that is in use. Raises UsageError."""
     if not data_dir.is_dir():
         raise UsageError(f"there is no folder {data_dir}")
-    sock = socket.socket()
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        sock.bind((HOST, PORT if port is None else port))
+        sock = socket.create_server((HOST, PORT if port is None else port))
     except (OSError, OverflowError) as error:
         if port is not None:
-            sock.close()
             reason = getattr(error, "strerror", None) or error
             raise UsageError(f"--port {port}: {reason}; choose another one") from None
-        sock.bind((HOST, 0))
-    sock.listen()
+        sock = socket.create_server((HOST, 0))
     number = sock.getsockname()[1]
     server = make_server(
         HOST, number, make_app(data_dir).server, threaded=True, request_handler=_Quiet,

@@ -5,16 +5,10 @@ from typing import Any
 
 from dash import dcc, html
 
-from slm_lab.analysis.table import TextTable
 from slm_lab.board.query import CHOICES
 
 LONGEST = 300
 """Letters of a cell."""
-
-
-def table_of(table: TextTable) -> html.Div:
-    """A table of texts, whose column `words` is aligned to the left."""
-    return rows_table(table.header, table.rows, table.words)
 
 
 def rows_table(header: Sequence[Any], rows: Iterable[Sequence[Any]], words: int = 0) -> html.Div:

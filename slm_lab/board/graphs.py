@@ -1,14 +1,11 @@
 """The lab's panels as graphs of a page, as wide as their place."""
 
-import base64
 from collections.abc import Mapping
-from typing import Any
 
-import numpy as np
 from dash import dcc
 
 from slm_lab.analysis.figure import figure as fig
-from slm_lab.analysis.figure.html import plotly_content
+from slm_lab.analysis.figure.html import packed, plotly_content
 from slm_lab.analysis.figure.look import MUTED
 
 FONT = "system-ui, -apple-system, 'Segoe UI', sans-serif"
@@ -43,6 +40,8 @@ def graph(
     figure = fig.Figure("", "", (part,), 1000, 600, _BOX, _LETTERS, entries, shading=shading)
     content = plotly_content(figure)
     layout = {key: value for key, value in content["layout"].items() if key != "title"}
+    if "coloraxis" in layout:  # above, it would cover the name of the last axis
+        layout["coloraxis"]["colorbar"] |= {"y": -0.08, "yanchor": "top"}
     layout |= {
         "font": {"family": FONT, "size": 12},
         "margin": dict(margin or _MARGIN),
@@ -53,23 +52,8 @@ def graph(
         "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": MUTED},
     }
     return dcc.Graph(
-        figure={"data": _packed(content["data"]), "layout": layout},
+        figure={"data": packed(content["data"]), "layout": layout},
         config={"displaylogo": False, "modeBarButtons": _MODE_BAR, "displayModeBar": legend},
         responsive=True,
         style={"height": f"{height}px"},
     )
-
-
-def _packed(value: Any) -> Any:
-    """Arrays of numbers as plotly.js reads them from a few bytes, in place of long texts."""
-    if isinstance(value, np.ndarray) and value.dtype.kind in "fiu":
-        packed: dict[str, Any] = {"dtype": "f8"}
-        packed["bdata"] = base64.b64encode(value.astype("<f8").tobytes()).decode()
-        if value.ndim > 1:
-            packed["shape"] = ", ".join(map(str, value.shape))
-        return packed
-    if isinstance(value, Mapping):
-        return {key: _packed(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_packed(each) for each in value]
-    return value

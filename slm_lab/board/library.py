@@ -1,19 +1,25 @@
 """The runs of a data folder; each summary is kept until a file of its run changes."""
 
-import json
-import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from threading import RLock
-from typing import Any, NamedTuple, TypeAlias, final
+from typing import NamedTuple, final
 
-from slm_lab.core.files import read_file
-from slm_lab.experiment.compare.plan import PLAN_BLOCK, PLAN_FILE
-from slm_lab.experiment.runs.summary import RunStatus, RunSummary, summary_of
+from slm_lab.core.errors import UsageError
+from slm_lab.core.files import Stamp, folders_in, stamp_of, strays
+from slm_lab.experiment.compare.plan import PLAN_FILE
+from slm_lab.experiment.plot.runs import FoundTrial, find_trials
+from slm_lab.experiment.runs.summary import (
+    RunStatus,
+    RunSummary,
+    damaged_summary,
+    summary_of,
+    summary_of_comparison,
+)
+from slm_lab.experiment.search.outcomes import chosen_trial
 from slm_lab.storage.lock import is_locked
 from slm_lab.storage.run_dir import FOLDERS, RunDir
 
@@ -21,20 +27,6 @@ PARTS = (*FOLDERS, "video")
 """The folders of a run of which files are read or served."""
 PAUSE = 1.0
 """Seconds for which a look at the folder is good, however many pages are open."""
-_BLANK: dict[str, Any] = {
-    **dict.fromkeys(("started", "name", "label", "note", "env", "mode"), ""),
-    **dict.fromkeys(("budget", "final_return", "final_return_std", "frames_per_s", "seconds_left")),
-    "run": "",
-    "changed": (),
-    "is_dev": False,
-    "frames": 0,
-    "seeds": 0,
-    "bytes": 0,
-    "status": RunStatus.DAMAGED,
-}
-
-Stamp: TypeAlias = tuple[object, ...]
-"""Changes with what it was made from."""
 
 
 @final
@@ -51,6 +43,14 @@ class Entry:
     stamp: Stamp
     problem: str = ""
     """Why nothing can be read."""
+
+    def trial(self, number: str = "") -> FoundTrial:
+        """The Trial of this number; without one that of the run, or the best one so far of a
+        search. Raises LabError."""
+        if self.run is None:
+            raise UsageError(self.problem or "a comparison has no Trial")
+        chosen = chosen_trial(self.run, int(number) if number else None)
+        return find_trials(f"{self.folder}:t{chosen}", self.folder.parent)[0]
 
 
 class _Look(NamedTuple):
@@ -84,7 +84,7 @@ class Library:
             if time.monotonic() >= self._due:
                 before, self._looks = self._looks, {}
                 found = [
-                    each for folder in _folders(self.root) for each in self._at(folder, before)
+                    each for folder in folders_in(self.root) for each in self._at(folder, before)
                 ]
                 self._entries = {each.name: each for each in found}
                 self._due = time.monotonic() + PAUSE
@@ -110,45 +110,25 @@ class Library:
         if entry is None or is_training or entry.stamp != stamp:
             runs = [each.summary for each in inside]
             summary = replace(_summary(folder, look, runs, is_training), run=name)
-            problem = look.problem or _UNREADABLE * (summary.status is RunStatus.DAMAGED)
+            problem = look.problem
+            if not problem and summary.status is RunStatus.DAMAGED:
+                problem = "its spec file cannot be read"
             entry = Entry(name, folder, look.run, summary, stamp, problem)
         return [entry, *inside]
 
 
-_UNREADABLE = "its spec file cannot be read"
-
-
-def stamp_of(paths: Sequence[Path]) -> Stamp:
-    """Inode, size and time of change of each file or folder; None where there is none."""
-    found: list[object] = []
-    for path in paths:
-        try:
-            about = path.stat()
-        except OSError:
-            found.append(None)
-        else:
-            found.append((about.st_ino, about.st_size, about.st_mtime_ns))
-    return tuple(found)
-
-
-def _folders(folder: Path) -> list[Path]:
-    with suppress(OSError), os.scandir(folder) as inside:
-        return sorted(folder / each.name for each in inside if each.is_dir())
-    return []
-
-
 def _look(folder: Path, root: Path, stamp: Stamp) -> _Look:
-    problem, run = next(_unfit(folder, root), ""), RunDir.at(folder)
+    problem, run = next(strays(folder, PARTS, root), ""), RunDir.at(folder)
     plan = next(folder.glob(PLAN_FILE.format("*")), None)
     if problem:
         looks_like_one = run is not None or plan is not None or _has_parts(folder)
         return _Look(stamp, is_run=looks_like_one, problem=problem)
     if run is not None:
         rows = sorted((folder / "info").glob(f"{run.prefix}_t*_session_df_*.csv"))
-        inside = [each for each in _folders(folder) if each.name not in PARTS]
+        inside = [each for each in folders_in(folder) if each.name not in PARTS]
         return _Look(stamp, True, run, None, tuple(rows), tuple(inside))
     if plan is not None:
-        return _Look(stamp, True, None, plan, inside=tuple(_folders(folder)))
+        return _Look(stamp, True, None, plan, inside=tuple(folders_in(folder)))
     return _Look(stamp, _has_parts(folder), problem="it has no spec file, or several")
 
 
@@ -156,60 +136,12 @@ def _has_parts(folder: Path) -> bool:
     return any((folder / part).is_dir() for part in ("info", "model"))
 
 
-def _unfit(folder: Path, root: Path) -> Iterator[str]:
-    """Why a folder is not read: links that lead out of the data folder, pipes, devices."""
-    for part in ("", *PARTS):
-        if not _is_inside(folder / part, root):
-            yield f"{part or 'it'} is a link that leads out of the data folder"
-            continue
-        with suppress(OSError), os.scandir(folder / part) as inside:
-            for each in inside:
-                if each.is_symlink() and not _is_inside(Path(each.path), root):
-                    yield f"{each.name} is a link that leads out of the data folder"
-                elif not each.is_file() and not each.is_dir():
-                    yield f"{each.name} is neither a file nor a folder"
-
-
-def _is_inside(path: Path, root: Path) -> bool:
-    return Path(os.path.realpath(path)).is_relative_to(root)
-
-
 def _summary(
     folder: Path, look: _Look, runs: Sequence[RunSummary], is_training: bool
 ) -> RunSummary:
-    if look.run is not None:
-        with suppress(Exception):  # content that no run has written
+    with suppress(Exception):  # content that no run has written
+        if look.run is not None:
             return summary_of(look.run)
-    if look.plan is not None:
-        with suppress(Exception):
-            return _of_comparison(look.plan, runs, is_training)
-    with suppress(OSError):
-        when = datetime.fromtimestamp(folder.lstat().st_mtime, UTC).isoformat()
-        return RunSummary(**_BLANK | {"status": RunStatus.DAMAGED, "started": when})
-    return RunSummary(**_BLANK)
-
-
-def _of_comparison(plan: Path, runs: Sequence[RunSummary], is_training: bool) -> RunSummary:
-    """All its trainings together."""
-    content = json.loads(read_file(plan))
-    about, spec = content[PLAN_BLOCK], next(iter(content.values()))
-    planned = len(about["variants"]) * len(about["seeds"])
-    ended = [each for each in runs if each.status is RunStatus.DONE]
-    status = RunStatus.DONE if len(ended) == planned else RunStatus.STOPPED
-    status = RunStatus.FAILED if any(each.status is RunStatus.FAILED for each in runs) else status
-    budget, frames = planned * spec["env"]["max_frame"], sum(each.frames for each in runs)
-    speed = sum(each.frames_per_s or 0 for each in runs if each.status is RunStatus.TRAINING)
-    known: dict[str, Any] = {
-        "started": about["started"],
-        "name": about["name"],
-        "env": spec["env"]["name"],
-        "mode": f"comparison, {len(ended)} of {planned} trainings",
-        "status": RunStatus.TRAINING if is_training else status,
-        "frames": frames,
-        "budget": budget,
-        "seeds": len(about["seeds"]),
-        "frames_per_s": speed or None,
-        "seconds_left": max(budget - frames, 0) / speed if is_training and speed else None,
-        "bytes": sum(each.bytes for each in runs),
-    }
-    return RunSummary(**_BLANK | known)
+        if look.plan is not None:
+            return summary_of_comparison(look.plan, runs, is_training)
+    return damaged_summary(folder)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import parse_qsl, quote, urlencode
 
-from slm_lab.analysis.figure.axis import EVAL_RETURNS, RETURNS, Axis, learner_axis
+from slm_lab.analysis.figure.axis import EVAL_RETURNS, RETURNS, Axis, column_axis
 from slm_lab.analysis.overlay.overlay import X_WORDS
 
 EVALUATION = "evaluation"
@@ -54,9 +54,7 @@ class Query(NamedTuple):
     @property
     def axis(self) -> Axis:
         """That of the chosen column, smoothed over a share of the frames."""
-        axis = EVAL_RETURNS if self.y == EVALUATION else learner_axis(self.y)
-        if self.y == RETURNS[0].column:
-            axis = RETURNS[0]
+        axis = EVAL_RETURNS if self.y == EVALUATION else column_axis(self.y)
         return axis._replace(window_share=float(self.smooth))
 
 

@@ -9,7 +9,7 @@ from slm_lab.analysis.figure import figure as fig
 from slm_lab.analysis.search.graph import experiment_figure, number, page
 from slm_lab.analysis.search.summary import point_texts, short_names, status_text
 from slm_lab.analysis.search.trial_state import ranked
-from slm_lab.board.elements import chip, rows_table, section, table_of
+from slm_lab.board.elements import chip, rows_table, section
 from slm_lab.board.graphs import graph
 from slm_lab.board.library import Entry
 from slm_lab.board.query import run_link
@@ -18,7 +18,7 @@ from slm_lab.experiment.compare.compare import CompareRun
 from slm_lab.experiment.search.outcomes import read_search
 
 MOST_TRIALS = 200
-_WIDE = {"l": 110, "r": 40, "t": 96, "b": 20}
+_WIDE = {"l": 110, "r": 40, "t": 50, "b": 90}
 _BARS = {"l": 190, "r": 60, "t": 8, "b": 40}
 _SPEEDS = {"l": 60, "r": 14, "t": 12, "b": 64}
 
@@ -67,7 +67,7 @@ def of_comparison(entry: Entry, trainings: list[Entry]) -> Any:
             drawn = graph(part, part.title, 290, margin=_SPEEDS if part.bars else None)
             panels.append(html.Figure([head, drawn]))
         elif isinstance(part, fig.Table):
-            shown.append(table_of(part.table))
+            shown.append(rows_table(*part.table))
         elif isinstance(part, fig.Words):
             shown.append(html.P(part.text, className="note"))
     return section("Comparison", html.Div(panels[::-1], className="panels two"), *shown)

@@ -1,47 +1,37 @@
 """The page of one run: what its Sessions write, what the doctor says, what to do next."""
 
 import json
-from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from dash import html
 
-from slm_lab.analysis.figure import axis
 from slm_lab.analysis.figure.figure import Curve
 from slm_lab.analysis.figure.look import PALETTE, tinted
-from slm_lab.analysis.overlay.overlay import x_axis
-from slm_lab.analysis.trial.session_graph import decimate
+from slm_lab.analysis.trial.columns import columns_of
 from slm_lab.board import results
 from slm_lab.board.elements import chip, choice, command, part, problem, rows_table, section, select
 from slm_lab.board.graphs import curves_graph
-from slm_lab.board.library import Entry, Library, stamp_of
-from slm_lab.board.live import LiveRows, Part, tail
+from slm_lab.board.library import Entry, Library
+from slm_lab.board.live import Part
 from slm_lab.board.query import Query, file_link, run_link
-from slm_lab.board.ticked import CLOCKS, video, videos
-from slm_lab.core.errors import LabError, UsageError
-from slm_lab.core.text import duration_text, error_summary, significant
-from slm_lab.experiment.compare.plan import PLAN_BLOCK, PLAN_FILE
+from slm_lab.board.ticked import video
+from slm_lab.core.files import stamp_of, tail
+from slm_lab.core.text import significant
 from slm_lab.experiment.doctor.case import read_case
 from slm_lab.experiment.doctor.training import all_findings
-from slm_lab.experiment.plot.runs import FoundTrial, find_trials
-from slm_lab.experiment.runs.cells import changed_text, return_text, size_text
-from slm_lab.experiment.runs.summary import RunStatus, trial_metrics
-from slm_lab.experiment.search.outcomes import chosen_trial
-from slm_lab.experiment.trust import command_text, named_by
-from slm_lab.metrics.reader import Rows
+from slm_lab.experiment.runs.cells import cells, changed_text
+from slm_lab.experiment.runs.commands import next_commands
+from slm_lab.experiment.runs.sessions import read_sessions, session_name, session_table
+from slm_lab.experiment.runs.summary import RunStatus
 from slm_lab.metrics.row import COLUMNS
+from slm_lab.storage.intact import FollowedRows
+from slm_lab.storage.run_dir import videos
 
-FIRST = ("loss", "entropy", "approx_kl", "staleness_p50", "policy_lag", "actor_wait_share",
-         "learner_wait_share", "sync_share", "fps")  # fmt: skip
-"""The panels after those of returns; other columns follow in the order of the file."""
-NOT_DRAWN = (*CLOCKS, "epi", "opt_step", "total_reward", "total_reward_ma", "mean_return",
-             "recent_return", "final_return", "final_return_episodes")  # fmt: skip
-POINTS, MOST_FILES, MOST_VIDEOS = 400, 100, 6
-"""Points of a line; files and videos of a run that are shown."""
+MOST_FILES, MOST_VIDEOS = 100, 6
+"""Files and videos of a run that are shown."""
 
 
 def layout(library: Library, query: Query) -> list[Any]:
@@ -53,7 +43,7 @@ def layout(library: Library, query: Query) -> list[Any]:
         return [part(name) for name in ("head", "results", "commands", "files")]
     sessions = [query.session]
     with suppress(Exception):  # a damaged spec, which the parts report
-        sessions = list(map(str, range(_found(entry, query).meta.num_sessions)))
+        sessions = list(map(str, range(entry.trial(query.trial).meta.num_sessions)))
     of_rows = [choice("x", "over", query.x), choice("smooth", "smoothed over", query.smooth)]
     options = [{"label": each, "value": each} for each in sessions]
     of_log = select("session", "Session", options, query.session)
@@ -66,7 +56,7 @@ def layout(library: Library, query: Query) -> list[Any]:
     ]
 
 
-def parts(library: Library, live: LiveRows, query: Query) -> dict[str, Part]:
+def parts(library: Library, live: FollowedRows, query: Query) -> dict[str, Part]:
     """The parts of the page."""
     entry = library.entries().get(query.run)
     if entry is None:
@@ -89,22 +79,14 @@ def parts(library: Library, live: LiveRows, query: Query) -> dict[str, Part]:
     return found
 
 
-def _found(entry: Entry, query: Query) -> FoundTrial:
-    """The Trial of the page. Raises LabError."""
-    if entry.run is None:
-        raise UsageError(entry.problem or "a comparison has no Trial of this number")
-    number = chosen_trial(entry.run, int(query.trial) if query.trial else None)
-    (trial,) = find_trials(f"{entry.folder}:t{number}", entry.folder.parent)
-    return trial
-
-
 def _head(entry: Entry, query: Query) -> Any:
     run = entry.summary
     frames = f"{run.frames:,}" + (f" of {run.budget:,} frames" if run.budget else " frames")
-    left = f"{duration_text(run.seconds_left)} left" if run.seconds_left is not None else ""
-    speed = f"{significant(run.frames_per_s)} frames/s" if run.frames_per_s else ""
+    texts = cells(run)
+    speed = f"{texts['frames_per_s']} frames/s" if run.frames_per_s else ""
+    left = f"{texts['left']} left" if texts["left"] else ""
     facts = [f"{run.name} on {run.env}" if run.env else "", run.mode, frames, speed, left]
-    facts += [f"return {return_text(run)}", changed_text(run), size_text(run.bytes)]
+    facts += [f"return {texts['final_return']}", changed_text(run), texts["bytes"]]
     shown = [html.Span(each, className="fact") for each in facts if each]
     trial = f" · trial {query.trial}" if query.trial else ""
     bar: Any = ""
@@ -119,37 +101,10 @@ def _head(entry: Entry, query: Query) -> Any:
 
 def _commands(entry: Entry, query: Query) -> Any:
     """What one may do next, each as a command to copy."""
-    run, folder, modules = entry.run, str(entry.folder), _modules(entry)
-    if not folder.isprintable():  # pasted into a terminal, control characters act as keys
+    found = next_commands(entry.folder, entry.run, entry.summary.status, query.trial)
+    if not found:  # pasted into a terminal, control characters act as keys
         return problem("no commands: the name of the folder has control characters")
-    is_training = entry.summary.status is RunStatus.TRAINING
-    target = f"{folder}:t{query.trial}" if query.trial else folder
-    resume = ["compare", "--resume", folder]
-    if run is not None:
-        resume = ["run", f"{'search' if run.is_search else 'train'}@{folder}"]
-    wanted = {"resume": resume} if entry.summary.status is not RunStatus.DONE else {}
-    wanted = {} if is_training else wanted
-    if run is not None:
-        wanted |= {"watch": ["watch", folder]} if is_training else {}
-        wanted["evaluate"] = ["run", f"eval@{target}"]
-        wanted["see it play"] = ["run", f"enjoy@{target}", "--render"]
-        wanted["examine"] = ["doctor", target]
-    wanted["draw"] = ["plot", target]
-    needs = ("resume", "evaluate", "see it play", "examine")
-    lines = [
-        command(about, command_text(words, modules if about in needs else ()))
-        for about, words in wanted.items()
-    ]
-    return section("Commands", *lines)
-
-
-def _modules(entry: Entry) -> tuple[str, ...]:
-    """The modules that the files of a run name."""
-    with suppress(LabError):
-        if entry.run is not None:
-            return named_by([entry.run.spec_file])
-        return named_by(entry.folder.glob(PLAN_FILE.format("*")), PLAN_BLOCK)
-    return ()
+    return section("Commands", *(command(about, text) for about, text in found.items()))
 
 
 def _files(library: Library, entry: Entry) -> Any:
@@ -174,58 +129,25 @@ def _file(library: Library, file: Path, prefix: str) -> html.A:
     return html.A(file.stem.removeprefix(f"{prefix}_"), href=address, target="_blank")
 
 
-def _panels(entry: Entry, live: LiveRows, query: Query) -> Any:
+def _panels(entry: Entry, live: FollowedRows, query: Query) -> Any:
     """A graph for each column with a line for each Session; columns that never change as text."""
-    found = _found(entry, query)
-    rows, played, problems = _read(found, live)
-    seconds = [float(each["wall_t"][-1]) for each in rows.values() if len(each)]
-    x = x_axis(query.x, max(seconds, default=0.0))
-    shown, constant = [], []
-    for y in _axes(rows, played):
-        of = played if y is axis.EVAL_RETURNS else rows
-        smooth = y._replace(window_share=float(query.smooth))
-        lines = {s: decimate(axis.line(each, x, smooth), POINTS) for s, each in of.items()}
-        values = np.concatenate([line.y for line in lines.values()])
-        if len(values) and np.allclose(values, values[0]) and y not in axis.RETURNS:
-            constant.append(f"{y.label} {significant(float(values[0]))}")
-        elif len(values):
-            curves = [Curve(_name(found, s), *line, **_look(s)) for s, line in lines.items()]
-            meaning = COLUMNS[y.column].meaning if y.column in COLUMNS else ""
-            graph = curves_graph(curves, "", f"{y.column} {query.x}")
-            shown.append(html.Figure([html.Figcaption(y.label, title=meaning), graph]))
-    keys = [html.Span(_name(found, s), style={"color": tinted(**_look(s))}) for s in rows]
+    found = entry.trial(query.trial)
+    rows, played, problems = read_sessions(found, live.read)
     warnings = [problem(each) for each in problems]
-    if not shown:
+    if not rows:
         return [*warnings, html.P("no rows yet")]
+    columns = columns_of(rows, played, query.x, float(query.smooth))
+    shown = []
+    for y, lines in columns.lines:
+        curves = [Curve(session_name(found, s), *line, **_look(s)) for s, line in lines.items()]
+        meaning = COLUMNS[y.column].meaning if y.column in COLUMNS else ""
+        graph = curves_graph(curves, "", f"{y.column} {query.x}")
+        shown.append(html.Figure([html.Figcaption(y.label, title=meaning), graph]))
+    constant = [f"{y.label} {significant(value)}" for y, value in columns.constant]
+    keys = [html.Span(session_name(found, s), style={"color": tinted(**_look(s))}) for s in rows]
     legend = html.P(keys if len(keys) > 1 else [], className="legend")
     text = html.P(f"constant: {', '.join(constant)}", className="note") if constant else ""
     return [*warnings, legend, html.Div(shown, className="panels"), text]
-
-
-def _read(found: FoundTrial, live: LiveRows) -> tuple[dict[int, Rows], dict[int, Rows], list[str]]:
-    """The rows of each Session and those of its evaluations; why others cannot be read."""
-    rows, played, problems = dict[int, Rows](), dict[int, Rows](), list[str]()
-    for session in found.meta.writers:
-        paths = found.run_dir.session(found.trial, session)
-        for file, into in ((paths.rows, rows), (paths.eval_rows, played)):
-            try:
-                if len(read := live.read(paths, file)):
-                    into[session] = read
-            except LabError as error:
-                problems.append(f"{file.name}: {error_summary(str(error))}")
-    return rows, played, problems
-
-
-def _axes(rows: Mapping[int, Rows], played: Mapping[int, Rows]) -> list[axis.Axis]:
-    """Returns, evaluations, and the columns that have values."""
-    names = {c: None for each in rows.values() for c in each.columns if each.has_values(c)}
-    columns = [name for name in (*FIRST, *names) if name in names and name not in NOT_DRAWN]
-    of_returns = [axis.RETURNS[0], *([axis.EVAL_RETURNS] if played else [])]
-    return of_returns + [axis.learner_axis(name) for name in dict.fromkeys(columns)]
-
-
-def _name(found: FoundTrial, session: int) -> str:
-    return f"learner {session}" if found.meta.mode.has_learner else f"Session {session}"
 
 
 def _look(session: int) -> dict[str, Any]:
@@ -234,33 +156,15 @@ def _look(session: int) -> dict[str, Any]:
     return {"colour": colour, "tint": min(0.3 * turn, 0.6)}
 
 
-def _sessions(entry: Entry, live: LiveRows, query: Query) -> Any:
-    """How far each Session is, or how it ended."""
-    found = _found(entry, query)
-    rows, _, _ = _read(found, live)
-    recorded = trial_metrics(found.run_dir, found.trial).get("sessions") or []
-    ends = {each.get("session"): each for each in recorded}
-    lines = []
-    for session, each in rows.items():
-        last = {name: each[name][-1] for name in each.columns}
-        end = ends.get(session, {})
-        known = last.get("recent_return", np.nan)
-        value = known if np.isfinite(known) else last.get("final_return", np.nan)
-        lines.append((
-            _name(found, session),
-            str(end.get("ending", "")),
-            f"{last['frame']:,.0f}",
-            significant(float(last.get("fps", 0.0))),
-            significant(float(value)) if np.isfinite(value) else "–",
-            error_summary(str(end.get("error") or "")),
-        ))  # fmt: skip
-    header = ("Session", "ended", "frame", "frames/s", "return", "reason")
-    return section("Sessions", rows_table(header, lines, words=1)) if lines else []
+def _sessions(entry: Entry, live: FollowedRows, query: Query) -> Any:
+    found = entry.trial(query.trial)
+    table = session_table(found, read_sessions(found, live.read).rows)
+    return section("Sessions", rows_table(*table)) if table.rows else []
 
 
-def _findings(entry: Entry, live: LiveRows, query: Query) -> Any:
+def _findings(entry: Entry, live: FollowedRows, query: Query) -> Any:
     """What the doctor finds in the rows; `slm-lab doctor` also looks at the agent."""
-    found = all_findings(read_case(_found(entry, query), live.read))
+    found = all_findings(read_case(entry.trial(query.trial), live.read))
     if entry.summary.status is RunStatus.TRAINING and not found:
         return []
     items = [
@@ -272,14 +176,14 @@ def _findings(entry: Entry, live: LiveRows, query: Query) -> Any:
     return section("The doctor", html.Ul(items) if items else html.P("nothing wrong found"))
 
 
-def _log(entry: Entry, live: LiveRows, query: Query) -> Any:
-    found = _found(entry, query)
+def _log(entry: Entry, live: FollowedRows, query: Query) -> Any:
+    found = entry.trial(query.trial)
     file = found.run_dir.session(found.trial, int(query.session)).log
     return section("Log", html.Pre(tail(file)), hint=file.name)
 
 
-def _spec(entry: Entry, live: LiveRows, query: Query) -> Any:
-    found = _found(entry, query)
+def _spec(entry: Entry, live: FollowedRows, query: Query) -> Any:
+    found = entry.trial(query.trial)
     text = json.dumps(found.spec, indent=2)
     return html.Details([html.Summary("The spec"), html.Pre(text)])
 

@@ -10,8 +10,7 @@ from slm_lab.board.elements import part
 from slm_lab.board.library import Entry, Library
 from slm_lab.board.live import Part
 from slm_lab.board.query import Query, run_link
-from slm_lab.core.text import duration_text, significant
-from slm_lab.experiment.runs.cells import changed_text, return_text, size_text
+from slm_lab.experiment.runs.cells import cells, changed_text
 
 ROW, MOST_ROWS, FEW_ROWS = 34, 16, 7
 """Pixels of a row; the rows that are seen without scrolling, without and with ticked runs."""
@@ -89,19 +88,10 @@ def _rows(library: Library) -> list[dict[str, Any]]:
 def _row(entry: Entry) -> dict[str, Any]:
     """Values to sort by, and the texts that are shown."""
     run = entry.summary
-    left = run.seconds_left
     inside, _, folder = entry.name.rpartition("/")
-    texts = {
-        "run": f"↳ {folder}" if inside else folder,
-        "left": "" if left is None else duration_text(left),
-        "frames": f"{run.frames:,}",
-        "final_return": return_text(run),
-        "frames_per_s": "" if run.frames_per_s is None else significant(run.frames_per_s),
-        "bytes": size_text(run.bytes),
-        "started": run.started[:16].replace("T", " "),
-    }
+    texts = {**cells(run), "run": f"↳ {folder}" if inside else folder}
     values = {name: getattr(run, name) for name in ("run", "env", "mode", "started", *_NUMBERS[1:])}
-    values |= {"left": left, "changed": entry.problem or changed_text(run)}
+    values |= {"left": run.seconds_left, "changed": entry.problem or changed_text(run)}
     status = f"{run.status} (dev)" if run.is_dev else str(run.status)
     return {**values, "status": status, "text": texts, "href": run_link(entry.name)}
 

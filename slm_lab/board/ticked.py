@@ -1,46 +1,40 @@
 """The ticked runs: their curves over each other, how they ended, and how their specs differ."""
 
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from dash import html
 
 from slm_lab.analysis.overlay.overlay import Middle, overlay
 from slm_lab.analysis.overlay.table import ending, improvement, improvement_text, text_table
-from slm_lab.board.elements import choice, problem, rows_table, section, select, table_of
+from slm_lab.analysis.trial.columns import CLOCKS
+from slm_lab.board.elements import choice, problem, rows_table, section, select
 from slm_lab.board.graphs import curves_graph
-from slm_lab.board.library import Entry, Library, stamp_of
-from slm_lab.board.live import LiveRows, Part
+from slm_lab.board.library import Entry, Library
+from slm_lab.board.live import Part
 from slm_lab.board.query import EVALUATION, Query, file_link, run_link
-from slm_lab.core.errors import LabError, UsageError
+from slm_lab.core.errors import LabError
+from slm_lab.core.files import stamp_of
 from slm_lab.core.text import error_summary
 from slm_lab.experiment.plot.plot import about_curves, grouped
-from slm_lab.experiment.plot.runs import FoundTrial, ReadTrial, find_trials, read_trial
-from slm_lab.experiment.runs.diff import about_machine, differing
-from slm_lab.experiment.search.outcomes import chosen_trial
+from slm_lab.experiment.plot.runs import FoundTrial, ReadTrial, read_trial
+from slm_lab.experiment.runs.diff import difference_tables
 from slm_lab.metrics.row import BASE_COLUMNS
+from slm_lab.storage.intact import FollowedRows
+from slm_lab.storage.run_dir import videos
 
 MOST = 12
 """Runs that are drawn at once."""
 MOST_KEYS = 300
 """Rows of the table of differences."""
-CLOCKS = ("frame", "total_frame", "wall_t", "cpu_t")
 _HEIGHT = 430
 
 
-class Ticked(NamedTuple):
-    """The trials of the ticked runs, by name, and why others cannot be shown."""
-
-    trials: dict[str, FoundTrial]
-    problems: list[str]
-
-
-def parts(library: Library, live: LiveRows, query: Query) -> dict[str, Part]:
+def parts(library: Library, live: FollowedRows, query: Query) -> dict[str, Part]:
     """The parts of the page below the table."""
     entries = _entries(library, query.runs)
     rows = tuple(each.stamp for each in entries)
@@ -56,19 +50,15 @@ def parts(library: Library, live: LiveRows, query: Query) -> dict[str, Part]:
     }
 
 
-def trials_of(entries: Iterable[Entry]) -> Ticked:
-    """The trial of each run; of a search the best one so far."""
-    found = Ticked({}, [])
+def _trials(entries: Sequence[Entry]) -> tuple[dict[str, FoundTrial], list[str]]:
+    """The trial of each run, by name, of a search the best one so far; why others have none."""
+    trials, problems = dict[str, FoundTrial](), list[str]()
     for entry in entries:
         try:
-            if entry.run is None:
-                raise UsageError(entry.problem or "it has no training yet")
-            number = chosen_trial(entry.run, None)
-            (trial,) = find_trials(f"{entry.folder}:t{number}", entry.folder.parent)
-            found.trials[entry.name] = trial
+            trials[entry.name] = entry.trial()
         except LabError as error:
-            found.problems.append(f"{entry.name}: {error_summary(str(error))}")
-    return found
+            problems.append(f"{entry.name}: {error_summary(str(error))}")
+    return trials, problems
 
 
 def _entries(library: Library, names: Sequence[str]) -> list[Entry]:
@@ -90,11 +80,11 @@ def _about(query: Query, entries: Sequence[Entry]) -> Any:
     return [f"{len(query.runs)} ticked{more} · ", html.A("untick all", href=f"/{clear}")]
 
 
-def _controls(entries: Sequence[Entry], live: LiveRows, query: Query) -> Any:
+def _controls(entries: Sequence[Entry], live: FollowedRows, query: Query) -> Any:
     if not entries:
         return []
     found = dict.fromkeys(["mean_return", EVALUATION, *BASE_COLUMNS])
-    for trial in trials_of(entries).trials.values():
+    for trial in _trials(entries)[0].values():
         paths = trial.run_dir.session(trial.trial, 0)
         with suppress(LabError):  # damaged rows, which the curves report
             rows = live.read(paths, paths.rows)
@@ -110,17 +100,17 @@ def _controls(entries: Sequence[Entry], live: LiveRows, query: Query) -> Any:
     return html.Div(controls, className="controls")
 
 
-def _read(ticked: Ticked, live: LiveRows, query: Query) -> list[ReadTrial]:
-    read = [read_trial(each, query.x, query.axis, live.read) for each in ticked.trials.values()]
+def _read(trials: Mapping[str, FoundTrial], live: FollowedRows, query: Query) -> list[ReadTrial]:
+    read = [read_trial(each, query.x, query.axis, live.read) for each in trials.values()]
     return [each for each in read if each.trainings]
 
 
-def _curves(entries: Sequence[Entry], live: LiveRows, query: Query) -> Any:
+def _curves(entries: Sequence[Entry], live: FollowedRows, query: Query) -> Any:
     if not entries:
         return []
-    found = trials_of(entries)
-    with_values = _read(found, live, query)
-    warnings = [problem(each) for each in found.problems]
+    trials, problems = _trials(entries)
+    with_values = _read(trials, live, query)
+    warnings = [problem(each) for each in problems]
     if not with_values:
         return [*warnings, problem("no values yet: choose another column")]
     groups, seeds, x = grouped(with_values, query.x)
@@ -133,8 +123,8 @@ def _curves(entries: Sequence[Entry], live: LiveRows, query: Query) -> Any:
     return section(query.axis.label, graph, *notes, *warnings, hint=hint)
 
 
-def _endings(entries: Sequence[Entry], live: LiveRows, query: Query) -> Any:
-    read = _read(trials_of(entries), live, Query(x=query.x))
+def _endings(entries: Sequence[Entry], live: FollowedRows, query: Query) -> Any:
+    read = _read(_trials(entries)[0], live, Query(x=query.x))
     if not read:
         return []
     _, seeds, _ = grouped(read, query.x)
@@ -142,22 +132,18 @@ def _endings(entries: Sequence[Entry], live: LiveRows, query: Query) -> Any:
     rows = [ending(each, rng) for each, rng in zip(seeds, generators[1:], strict=True)]
     better = improvement(seeds, generators[0])
     words = [] if better is None else [html.P(improvement_text(better))]
-    return section("Final returns", table_of(text_table(rows)), *words)
+    return section("Final returns", rows_table(*text_table(rows)), *words)
 
 
 def _differences(entries: Sequence[Entry]) -> Any:
-    trials = trials_of(entries).trials
+    trials, _ = _trials(entries)
     if len(trials) < 2:
         return []
     names = [html.A(name, href=run_link(name)) for name in trials]
     shown = []
-    for title, blocks in (
-        ("Differences of the specs", [each.spec for each in trials.values()]),
-        ("Versions and machine", [about_machine(each.run_dir) for each in trials.values()]),
-    ):
-        rows = [(path, *map(_json, values)) for path, values in differing(blocks)][:MOST_KEYS]
-        content = rows_table(["key", *names], rows, len(names)) if rows else html.P("none")
-        shown.append(section(title, content))
+    for title, table in difference_tables(trials).items():
+        lines = rows_table(["key", *names], table.rows[:MOST_KEYS], table.words)
+        shown.append(section(title, lines if table.rows else html.P("none")))
     return shown
 
 
@@ -171,16 +157,7 @@ def _videos(library: Library, entries: Sequence[Entry]) -> Any:
     return section("Videos", html.Div(shown, className="videos")) if shown else []
 
 
-def videos(folder: Path) -> list[Path]:
-    """The videos of a run, the newest last."""
-    return sorted((folder / "video").glob("*.mp4"), key=lambda file: (len(file.name), file.name))
-
-
 def video(library: Library, file: Path) -> html.Video:
     """A video that is loaded when it is played."""
     source = file_link(file.relative_to(library.root).as_posix())
     return html.Video(src=source, controls=True, preload="none")
-
-
-def _json(value: object) -> str:
-    return "–" if value is None else json.dumps(value)

@@ -4,10 +4,15 @@ import errno
 import json
 import os
 import stat
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeAlias
 
 from slm_lab.core.errors import LabError
+
+Stamp: TypeAlias = tuple[object, ...]
+"""Changes with what it was made from."""
 
 
 def open_own(path: Path, flags: int) -> int:
@@ -78,3 +83,56 @@ def write_atomically(path: Path, content: bytes) -> None:
 def write_json(path: Path, content: object) -> None:
     """Writes JSON data with `write_atomically`."""
     write_atomically(path, json.dumps(content, indent=2).encode() + b"\n")
+
+
+def folders_in(folder: Path) -> list[Path]:
+    """Sorted; none if it cannot be read."""
+    with suppress(OSError), os.scandir(folder) as inside:
+        return sorted(folder / each.name for each in inside if each.is_dir())
+    return []
+
+
+def strays(folder: Path, parts: Sequence[str], root: Path) -> Iterator[str]:
+    """What a reader of the folder and its `parts` must not open: links that lead out of `root`,
+    pipes, devices."""
+    for part in ("", *parts):
+        if not is_inside(folder / part, root):
+            yield f"{part or 'it'} is a link that leads out of {root}"
+            continue
+        with suppress(OSError), os.scandir(folder / part) as inside:
+            for each in inside:
+                if each.is_symlink() and not is_inside(Path(each.path), root):
+                    yield f"{each.name} is a link that leads out of {root}"
+                elif not each.is_file() and not each.is_dir():
+                    yield f"{each.name} is neither a file nor a folder"
+
+
+def is_inside(path: Path, root: Path) -> bool:
+    """Whether a path leads into a folder, whose own links are resolved."""
+    return Path(os.path.realpath(path)).is_relative_to(root)
+
+
+def stamp_of(paths: Sequence[Path]) -> Stamp:
+    """Inode, size and time of change of each file or folder; None where there is none."""
+    found: list[object] = []
+    for path in paths:
+        try:
+            about = path.stat()
+        except OSError:
+            found.append(None)
+        else:
+            found.append((about.st_ino, about.st_size, about.st_mtime_ns))
+    return tuple(found)
+
+
+def tail(path: Path, most: int = 6000) -> str:
+    """The last whole lines of a text file, without signs that cannot be shown."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(size - most, 0))
+            text = file.read(most).decode(errors="replace")
+    except OSError as error:
+        return f"{path.name}: {error.strerror}"
+    text = text if size <= most else text.partition("\n")[2]
+    return "".join(sign if sign.isprintable() or sign in "\n\t" else "·" for sign in text)

@@ -13,13 +13,15 @@ from typing import Any, final
 
 from slm_lab.core.errors import CheckpointError, UsageError
 from slm_lab.core.files import write_atomically
-from slm_lab.metrics.reader import NO_ROWS, Rows, read_rows
+from slm_lab.metrics.reader import NO_ROWS, GrowingRows, Rows, read_rows
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.manifest import Manifest, pending_path, previous_path, read_manifest
 from slm_lab.storage.run_dir import RunDir, SessionPaths
 
 BEST = "best"
 """The part of a checkpoint that training does not need."""
+MOST_FOLLOWED = 400
+"""The number of files of rows that are kept in memory."""
 
 
 def fall_back(spec: Spec, run_dir: RunDir, trial: int) -> list[str]:
@@ -224,3 +226,26 @@ def read_saved_rows(paths: SessionPaths, file: Path) -> Rows:
         if problem is not None:
             raise UsageError(problem)
     return rows
+
+
+@final
+class FollowedRows:
+    """The rows of Sessions: files are verified when they are first read, and then followed."""
+
+    def __init__(self) -> None:
+        self._files: dict[Path, GrowingRows] = {}
+
+    def read(self, paths: SessionPaths, file: Path) -> Rows:
+        """As `read_saved_rows`. Raises UsageError."""
+        growing = self._files.pop(file, None)
+        if growing is None:
+            read_saved_rows(paths, file)
+            growing = GrowingRows(file)
+        try:
+            rows = growing.read()
+        except (OSError, ValueError) as error:
+            raise UsageError(f"cannot be read: {error}") from None
+        self._files[file] = growing
+        while len(self._files) > MOST_FOLLOWED:
+            del self._files[next(iter(self._files))]
+        return rows

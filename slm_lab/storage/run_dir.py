@@ -238,6 +238,11 @@ def origin_of(spec_file: Path) -> dict[str, Any]:
     return {}
 
 
+def videos(folder: Path) -> list[Path]:
+    """The videos of a run, the newest last."""
+    return sorted((folder / "video").glob("*.mp4"), key=lambda file: (len(file.name), file.name))
+
+
 def _local(stamp: str) -> datetime:
     """The time in a folder's name; the minimum if it is invalid, such as 2026_99_99_000000."""
     try:

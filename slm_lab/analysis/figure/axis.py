@@ -74,6 +74,11 @@ def learner_axis(column: str) -> Axis:
     return Axis(column, column.replace("/", "."), label if unit == "1" else f"{label} ({unit})")
 
 
+def column_axis(column: str) -> Axis:
+    """The y axis of any column."""
+    return RETURNS[0] if column == RETURNS[0].column else learner_axis(column)
+
+
 def frames(of: str = "") -> Axis:
     """Environment steps; `of` qualifies them ("per Session")."""
     return Axis("frame", "frames", f"frames {of}".strip())

@@ -3,8 +3,12 @@
 A page has the layout of the PNG, stretched to the size of the window, with smaller letters.
 """
 
+import base64
 import html
+from collections.abc import Mapping
 from typing import Any, final
+
+import numpy as np
 
 from slm_lab.analysis.figure import figure as fig
 from slm_lab.analysis.figure import look
@@ -301,3 +305,18 @@ def _colours(shading: look.Shading) -> dict[str, Any]:
             "title": {"text": html.escape(shading.name), "side": "top", "font": {"size": 14}},
         },
     }
+
+
+def packed(value: Any) -> Any:
+    """Arrays of numbers as plotly.js reads them from a few bytes, in place of long texts."""
+    if isinstance(value, np.ndarray) and value.dtype.kind in "fiu":
+        array: dict[str, Any] = {"dtype": "f8"}
+        array["bdata"] = base64.b64encode(value.astype("<f8").tobytes()).decode()
+        if value.ndim > 1:
+            array["shape"] = ", ".join(map(str, value.shape))
+        return array
+    if isinstance(value, Mapping):
+        return {key: packed(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [packed(each) for each in value]
+    return value

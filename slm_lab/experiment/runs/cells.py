@@ -2,7 +2,7 @@
 
 import re
 
-from slm_lab.core.text import significant
+from slm_lab.core.text import duration_text, significant
 from slm_lab.experiment.runs.summary import RunSummary
 from slm_lab.storage.run_dir import sets_env
 
@@ -26,3 +26,15 @@ def size_text(count: float) -> str:
             return f"{count:.3g} {unit}"
         count /= 1000
     return f"{count:.3g} GB"
+
+
+def cells(run: RunSummary) -> dict[str, str]:
+    """The texts of the numbers and times of a run; empty where they are unknown."""
+    return {
+        "left": "" if run.seconds_left is None else duration_text(run.seconds_left),
+        "frames": f"{run.frames:,}",
+        "final_return": return_text(run),
+        "frames_per_s": "" if run.frames_per_s is None else significant(run.frames_per_s),
+        "bytes": size_text(run.bytes),
+        "started": run.started[:16].replace("T", " "),
+    }

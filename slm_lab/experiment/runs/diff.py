@@ -1,5 +1,6 @@
 """The differences between two runs: spec, results, and what they ran on."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -11,6 +12,7 @@ import numpy as np
 from slm_lab.analysis.overlay.labels import leaves
 from slm_lab.analysis.overlay.overlay import Y_AXES, x_axis
 from slm_lab.analysis.overlay.table import Improvement, TableRow, ending, improvement
+from slm_lab.analysis.table import TextTable
 from slm_lab.experiment.plot.plot import seeds_of
 from slm_lab.experiment.plot.runs import FoundTrial, find_trials, read_trial
 from slm_lab.experiment.search.outcomes import chosen_trial
@@ -52,7 +54,7 @@ def diff(a: str, b: str, data_dir: Path) -> Diff:
     return Diff(
         (names[0], names[1]),
         _pairs([each.spec for each in trials]),
-        _pairs([about_machine(each.run_dir) for each in trials]),
+        _pairs([_about_machine(each.run_dir) for each in trials]),
         endings,
         improvement(groups, ranking),
     )
@@ -70,6 +72,24 @@ def differing(blocks: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[Any]]
     return [(path, values) for path, values in rows if any(each != values[0] for each in values)]
 
 
+def difference_tables(trials: Mapping[str, FoundTrial]) -> dict[str, TextTable]:
+    """How the specs of Trials differ, and what they ran on: tables with a column for each Trial,
+    and values as JSON."""
+    blocks = {
+        "Differences of the specs": [each.spec for each in trials.values()],
+        "Versions and machine": [_about_machine(each.run_dir) for each in trials.values()],
+    }
+    tables = {}
+    for title, each in blocks.items():
+        rows = tuple((path, *map(_json, values)) for path, values in differing(each))
+        tables[title] = TextTable(("key", *trials), rows, len(trials))
+    return tables
+
+
+def _json(value: object) -> str:
+    return "–" if value is None else json.dumps(value)
+
+
 def _trial(target: str, data_dir: Path) -> FoundTrial:
     run_dir, number = find_folder(target, data_dir)
     (trial,) = find_trials(f"{run_dir.root}:t{chosen_trial(run_dir, number)}", data_dir)
@@ -81,7 +101,7 @@ def _name(trial: FoundTrial) -> str:
     return f"{root}:t{trial.trial}" if trial.of_search else root
 
 
-def about_machine(run_dir: RunDir) -> Mapping[str, Any]:
+def _about_machine(run_dir: RunDir) -> Mapping[str, Any]:
     """The parts `ABOUT` of a run's origin."""
     origin = origin_of(run_dir.spec_file)
     return {key: origin.get(key) for key in ABOUT}

@@ -4,9 +4,10 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, final
@@ -14,6 +15,7 @@ from typing import Any, final
 from slm_lab.analysis.search.trial_state import Status
 from slm_lab.core.errors import LabError
 from slm_lab.core.files import read_file
+from slm_lab.experiment.compare.plan import PLAN_BLOCK
 from slm_lab.experiment.search.event_log import SearchState
 from slm_lab.metrics.reader import last_row
 from slm_lab.spec.modes import mode_of
@@ -88,6 +90,19 @@ class RunSummary:
         return asdict(self)
 
 
+_BLANK: dict[str, Any] = {
+    **dict.fromkeys(("started", "name", "label", "note", "env", "mode"), ""),
+    **dict.fromkeys(("budget", "final_return", "final_return_std", "frames_per_s", "seconds_left")),
+    "run": "",
+    "changed": (),
+    "is_dev": False,
+    "frames": 0,
+    "seeds": 0,
+    "bytes": 0,
+    "status": RunStatus.DAMAGED,
+}
+
+
 def summary_of(run: RunDir) -> RunSummary:
     """The summary of a run or search, also a damaged one."""
     content = _json(run.spec_file)
@@ -137,6 +152,40 @@ def value_at(tree: Any, path: str, default: Any = None) -> Any:
     if isinstance(default, float):
         return tree if isinstance(tree, int | float) and abs(tree) < MOST else default
     return default if default is not None and not isinstance(tree, type(default)) else tree
+
+
+def summary_of_comparison(plan: Path, runs: Sequence[RunSummary], is_training: bool) -> RunSummary:
+    """All trainings of a comparison together, from its plan file. Raises as damaged JSON does."""
+    content = json.loads(read_file(plan))
+    about, spec = content[PLAN_BLOCK], next(iter(content.values()))
+    planned = len(about["variants"]) * len(about["seeds"])
+    ended = [each for each in runs if each.status is RunStatus.DONE]
+    status = RunStatus.DONE if len(ended) == planned else RunStatus.STOPPED
+    status = RunStatus.FAILED if any(each.status is RunStatus.FAILED for each in runs) else status
+    budget, frames = planned * spec["env"]["max_frame"], sum(each.frames for each in runs)
+    speed = sum(each.frames_per_s or 0 for each in runs if each.status is RunStatus.TRAINING)
+    known: dict[str, Any] = {
+        "started": about["started"],
+        "name": about["name"],
+        "env": spec["env"]["name"],
+        "mode": f"comparison, {len(ended)} of {planned} trainings",
+        "status": RunStatus.TRAINING if is_training else status,
+        "frames": frames,
+        "budget": budget,
+        "seeds": len(about["seeds"]),
+        "frames_per_s": speed or None,
+        "seconds_left": max(budget - frames, 0) / speed if is_training and speed else None,
+        "bytes": sum(each.bytes for each in runs),
+    }
+    return RunSummary(**_BLANK | known)
+
+
+def damaged_summary(folder: Path) -> RunSummary:
+    """That of a folder of which nothing can be read: when it last changed."""
+    with suppress(OSError):
+        when = datetime.fromtimestamp(folder.lstat().st_mtime, UTC).isoformat()
+        return RunSummary(**_BLANK | {"run": folder.name, "started": when})
+    return RunSummary(**_BLANK | {"run": folder.name})
 
 
 def _json(file: Path) -> dict[str, Any]:

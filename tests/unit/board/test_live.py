@@ -5,10 +5,11 @@ import sys
 import pytest
 
 from slm_lab.board.app import make_app
-from slm_lab.board.live import LiveRows, Part, Parts
+from slm_lab.board.live import Part, Parts
 from slm_lab.cli.board import show_board
 from slm_lab.core.errors import MissingExtraError, UsageError
 from slm_lab.metrics.reader import RowFollower
+from slm_lab.storage.intact import FollowedRows
 from tests.unit.experiment.runs import write_run
 
 
@@ -32,7 +33,7 @@ def test_rows_are_read_in_parts(tmp_path, monkeypatch):
     paths = write_run(tmp_path).session(0, 0)
     *lines, last = paths.rows.read_text().splitlines(keepends=True)
     paths.rows.write_text("".join(lines))
-    live, read = LiveRows(), []
+    live, read = FollowedRows(), []
     new_rows = RowFollower.new_rows
 
     def counted(follower):
@@ -54,7 +55,7 @@ def test_damaged_rows_are_an_error(tmp_path):
     with paths.rows.open("a") as file:
         file.write("no,number\n")
     with pytest.raises(UsageError, match="cannot be read"):
-        LiveRows().read(paths, paths.rows)
+        FollowedRows().read(paths, paths.rows)
 
 
 def test_a_damaged_file_is_named_in_its_place_on_the_page(tmp_path):
@@ -62,7 +63,8 @@ def test_a_damaged_file_is_named_in_its_place_on_the_page(tmp_path):
     run.session(0, 0).rows.write_text("frame\nx\n")
     names = ["head", "panels", "log"]
     asked = {
-        "output": '..{"part":["ALL"]}.children...{"grid":["ALL"]}.rowData...seen.data...answered.data..',
+        "output": '..{"part":["ALL"]}.children...{"grid":["ALL"]}.rowData'
+        "...seen.data...answered.data..",
         "outputs": [
             [{"id": {"part": name}, "property": "children"} for name in names],
             [],
@@ -84,7 +86,8 @@ def test_a_damaged_file_is_named_in_its_place_on_the_page(tmp_path):
     answer = make_app(tmp_path).server.test_client().post("/_dash-update-component", json=asked)
     text = answer.get_data(as_text=True)
     assert answer.status_code == 200, text
-    assert "cannot be read" in text and run.root.name in text
+    assert "cannot be read" in text
+    assert run.root.name in text
 
 
 def test_without_the_extra_the_command_says_what_to_install(tmp_path, monkeypatch):
