@@ -45,7 +45,9 @@ class Search(Started):
     def run(self, trial: int | None = None) -> Run:
         """A trial; by default the best, confirmed if `meta.confirm` is set."""
         target = str(self.folder)
-        return load_run(target if trial is None else f"{target}:t{trial}")
+        run = load_run(target if trial is None else f"{target}:t{trial}")
+        run.is_own = self._process is not None
+        return run
 
     @override
     def __repr__(self) -> str:
