@@ -53,6 +53,8 @@ class Run(Started):
         self.spec = dict(trial.spec)
         """The spec as the folder records it, with every default."""
         self._trial, self._archive = trial, archive or self.folder
+        self.is_own = process is not None
+        """Whether this program has started it; `agent` then imports the modules that it names."""
 
     @property
     def rows(self) -> "pd.DataFrame":
@@ -86,7 +88,8 @@ class Run(Started):
         """A trained agent of this run; `options` are those of `slm_lab.load`."""
         from slm_lab.api.agent import load  # imports torch
 
-        target, about = str(self._archive), {"data": self._archive.parent}
+        target = str(self._archive)
+        about = {"data": self._archive.parent, "trust": self.is_own}
         if self._trial.of_search:
             target += f":t{self._trial.trial}"
         return load(target, **{**about, **options})

@@ -2,9 +2,14 @@
 
 import threading
 from pathlib import Path
+from typing import TypeVar
+
+from typing_extensions import override
 
 from slm_lab.api.callbacks import Callbacks
 from slm_lab.api.process import RELAY_SECONDS, LabProcess, in_background
+
+StartedT = TypeVar("StartedT", bound="Started")
 
 TICK = 0.25
 """Seconds between two looks at what was written."""
@@ -41,12 +46,9 @@ class Started:
         if self._process is not None:
             self._wait_for(self._process)
 
-    def start(self, wait: bool) -> None:
-        """Calls callbacks to the end: in this thread and as `wait`, or in another thread."""
-        if wait:
-            self.wait()
-        else:
-            self._thread = in_background(self._watch)
+    @override
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} in {self.folder}>"
 
     def _wait_for(self, process: LabProcess) -> None:
         try:
@@ -76,3 +78,12 @@ class Started:
             self._process.join(TICK)
         self._callbacks.tick(self)
         self._callbacks.end(self)
+
+
+def followed(started: StartedT, wait: bool) -> StartedT:
+    """Follows it to its end: in this thread, raising as `Started.wait`, or in another thread."""
+    if wait:
+        started.wait()
+    else:
+        started._thread = in_background(started._watch)
+    return started

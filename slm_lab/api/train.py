@@ -7,14 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, TypeAlias, final
-
-from typing_extensions import override
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, final
 
 from slm_lab.api.callbacks import Callbacks
 from slm_lab.api.process import LabProcess
 from slm_lab.api.run import Run, load_run
-from slm_lab.api.started import Started
+from slm_lab.api.started import Started, followed
 from slm_lab.core.errors import LabError, SpecError, UsageError
 from slm_lab.core.plugins import names_of
 from slm_lab.experiment.plot.runs import FoundTrial, find_trials
@@ -45,11 +43,9 @@ class Search(Started):
     def run(self, trial: int | None = None) -> Run:
         """A trial; by default the best, confirmed if `meta.confirm` is set."""
         target = str(self.folder)
-        return load_run(target if trial is None else f"{target}:t{trial}")
-
-    @override
-    def __repr__(self) -> str:
-        return f"<Search in {self.folder}>"
+        run = load_run(target if trial is None else f"{target}:t{trial}")
+        run.is_own = self._process is not None
+        return run
 
 
 @final
@@ -70,10 +66,6 @@ class Comparison(Started):
     def trainings(self) -> "pd.DataFrame":
         """A row per training."""
         return _csv(self.folder, "*_compare_trainings_df.csv")
-
-    @override
-    def __repr__(self) -> str:
-        return f"<Comparison in {self.folder}>"
 
 
 def train(
@@ -126,18 +118,15 @@ def train(
     functions = {"on_row": on_row, "on_checkpoint": on_checkpoint, "on_end": on_end}
     own = [SimpleNamespace(**{event: each}) for event, each in functions.items() if each]
     called = Callbacks([*names_of(callbacks), *own])
-    resumed = _resumed(resume, data, of_search=False)
-    if resumed is not None:
-        called.follow(_trial(resumed), skip=True)
-    words = ["run", "train" if resumed is None else f"train@{resumed}"]
+    if resume is not None:
+        resume = find_run(_target(resume), Path(data), None).root
+        called.follow(_trial(resume), skip=True)
     options = _options(seed, data, imports, trust)
-    process, folder = _begun(words, resume is None, spec, name, sets, options, quiet)
+    process, folder = _begun("train", resume, spec, name, sets, options, quiet)
     trial = _trial(folder)
-    if resumed is None:
+    if resume is None:
         called.follow(trial, skip=False)
-    run = Run(trial, process, called)
-    run.start(wait)
-    return run
+    return followed(Run(trial, process, called), wait)
 
 
 def search(
@@ -163,13 +152,9 @@ def search(
     >>> len(found.trials), found.run().agent()
     (2, <Agent PPO on CartPole-v1, ...>)
     """
-    resumed = _resumed(resume, data, of_search=True)
-    words = ["run", "search" if resumed is None else f"search@{resumed}"]
     options = [*_options(seed, data, imports, trust), *_given({"--keep": keep})]
-    process, folder = _begun(words, resume is None, spec, name, sets, options, quiet)
-    found = Search(folder, process)
-    found.start(wait)
-    return found
+    process, folder = _begun("search", resume, spec, name, sets, options, quiet)
+    return followed(Search(folder, process), wait)
 
 
 def compare(
@@ -209,13 +194,11 @@ def compare(
         "--workers": None if workers is None else ",".join(map(str, workers)),
         "--seeds": seeds,
         "--threshold": threshold,
-        "--resume": resume.folder if isinstance(resume, Comparison) else resume,
+        "--resume": None if resume is None else _target(resume),
     }
     options = [*_given(plan), *_options(seed, data, imports, trust)]
-    process, folder = _begun(["compare"], resume is None, spec, name, sets, options, quiet)
-    comparison = Comparison(folder, process)
-    comparison.start(wait)
-    return comparison
+    process, folder = _begun("compare", resume, spec, name, sets, options, quiet)
+    return followed(Comparison(folder, process), wait)
 
 
 def _given(options: Mapping[str, object]) -> list[str]:
@@ -228,12 +211,8 @@ def _options(seed: int | None, data: str | Path, imports: Sequence[str], trust: 
     return [*_given({"--seed": seed, "--data": data}), *modules, *(["--trust"] if trust else [])]
 
 
-def _resumed(target: str | Path | Started | None, data: str | Path, of_search: bool) -> Path | None:
-    """The folder of the run or search to resume, if any. Raises UsageError if there is none."""
-    if target is None:
-        return None
-    named = target.folder if isinstance(target, Started) else target
-    return find_run(str(named), Path(data), None, of_search).root
+def _target(resume: str | Path | Started) -> str:
+    return str(resume.folder if isinstance(resume, Started) else resume)
 
 
 def _trial(folder: Path) -> FoundTrial:
@@ -242,8 +221,8 @@ def _trial(folder: Path) -> FoundTrial:
 
 
 def _begun(
-    words: Sequence[str],
-    is_new: bool,
+    verb: Literal["train", "search", "compare"],
+    resume: str | Path | Started | None,
     spec: SpecSource | None,
     name: str | None,
     sets: Mapping[str, Any] | None,
@@ -251,16 +230,18 @@ def _begun(
     quiet: bool,
 ) -> tuple[LabProcess, Path]:
     """A started command, and its folder. Raises LabError."""
+    is_new = resume is None
     if not isinstance(spec, str | Path | Mapping | Spec) and (is_new or spec is not None):
         raise UsageError("spec: must be a file, the name of a shipped one, a dict or a Spec")
-    command, *mode = words
+    mode = verb if resume is None else f"{verb}@{_target(resume)}"
     settings = [
         f"-s{path}={_json(f'sets[{path!r}]', value)}" for path, value in (sets or {}).items()
     ]
     with _spec_file(spec, name) as file:
-        words = [each for each in (file, name, *mode) if each is not None]
+        words = [each for each in (file, name) if each is not None]
+        command, rest = ("compare", words) if verb == "compare" else ("run", [*words, mode])
         try:
-            process = LabProcess([command, *settings, *options, "--", *words], quiet)
+            process = LabProcess([command, *settings, *options, "--", *rest], quiet)
             return process, process.folder()
         except SpecError as error:
             raise _explained(error) from None

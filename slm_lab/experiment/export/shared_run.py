@@ -23,7 +23,7 @@ def shared_files(
     run: SavedRun, saved: SavedAgent, file: str, repo: str | None = None
 ) -> dict[str, bytes]:
     """A run folder with one agent: its files, and a card that names the archive `file` and the
-    `repo` on the Hub. A trial of a search becomes a run of its own."""
+    `repo` on the Hub. A trial of a search becomes a single run."""
     with naming(saved.folder, run.run_dir.root), TemporaryDirectory() as parent:
         folder = Path(parent)
         _fill(folder, run, saved)

@@ -34,7 +34,7 @@ def play(agent, seed):
     return total
 
 
-def test_a_loop_of_ones_own_plays_the_environment(agent):
+def test_a_users_loop_plays_the_environment(agent):
     assert isinstance(agent.make_env().unwrapped, gymnasium.Env)
     assert [play(agent, seed) for seed in (1, 2)] == [play(agent, seed) for seed in (1, 2)]
 
@@ -75,7 +75,7 @@ def test_a_run_is_found(name, data, folder):
     assert slm_lab.load(target, data=data).folder.samefile(folder)
 
 
-def test_best_and_latest_and_each_session_are_agents_of_their_own(folder):
+def test_best_and_latest_of_each_session_are_different_agents(folder):
     agents = [
         slm_lab.load(folder, which=which, session=session)
         for which in ("best", "latest")

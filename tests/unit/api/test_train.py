@@ -95,6 +95,14 @@ def test_any_program_can_train(kind, tmp_path, data):
     assert "ended False 20" in done.stdout
 
 
+def test_a_run_of_this_program_gives_its_agent_with_the_modules_that_it_names(data):
+    spec = ppo(env__wrappers=["tests.unit.env.wrapped:Rewarded"])
+    run = slm_lab.train(spec, data=data, quiet=True)
+    assert type(run.agent().make_env()).__name__ == "Rewarded"
+    with pytest.raises(UsageError, match=r"the module tests\.unit\.env\.wrapped"):
+        slm_lab.load_run(run.folder).agent()
+
+
 def test_a_failed_training_raises_with_the_sessions_reason(tmp_path, data, monkeypatch, capfd):
     (tmp_path / "fragile.py").write_text(FRAGILE)
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -65,7 +65,7 @@ HOSTILE = {
     "a path upwards": [("../evil.json", b"")],
     "an absolute path": [("/tmp/evil.json", b"")],
     "a backslash": [("info\\..\\..\\evil.json", b"")],
-    "a folder of its own": [("other/evil.json", b"")],
+    "another folder": [("other/evil.json", b"")],
     "code": [("evil.py", b"")],
     "a package": [("info/__init__.py", b"")],
     "a page with a script": [("evil.html", b"")],
