@@ -34,6 +34,8 @@ def report_errors() -> Iterator[Caller]:
         raise typer.Exit(code) from error
     except KeyboardInterrupt:
         _fail("stopped", INTERRUPTED)
+    except typer.Exit:
+        raise
     except (OSError, MemoryError, RuntimeError, ImportError) as error:
         _fail(_message(error), FAILED)
 
